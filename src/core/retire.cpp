@@ -16,9 +16,11 @@ base::AwaitedThreads retiring(kPatience);
 
 }  // namespace
 
-void retire(std::shared_ptr<Flight> flight, std::function<void()> end, bool may_block) {
+void retire(std::shared_ptr<Flight> flight, std::function<void()> end, bool may_block,
+            std::function<void()> begin) {
   if (may_block && flight->idle()) return end();
-  retiring.run([flight = std::move(flight), end = std::move(end)] {
+  retiring.run([flight = std::move(flight), end = std::move(end), begin = std::move(begin)] {
+    if (begin) begin();
     flight->wait_idle();
     end();
   });

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <utility>
 
 #include "base/fork.hpp"
+#include "base/log.hpp"
 #include "side/family.hpp"
 #include "side/graph.hpp"
 
@@ -20,6 +22,26 @@ Circle::Circle(std::shared_ptr<Family> family, uint64_t group, std::vector<int> 
 Circle::~Circle() { end(/*well=*/false); }
 
 void Circle::close() noexcept { end(/*well=*/true); }
+
+void Circle::depart(const std::vector<Posted>& posted, bool tells_all) noexcept {
+  if (base::fork_generation() != family_->fork_generation_) return;
+  const std::lock_guard lock(family_->mutex_);
+  if (ended_ || std::exchange(has_told_, true)) return;
+  try {
+    Member::Post out;
+    member_.close(out, posted, tells_all);
+    family_->post(*this, out);
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::kWarning,
+              std::string("side channel: the others are not told of an end: ") + error.what());
+  }
+  family_->wake();
+}
+
+std::map<int, Member::Departure> Circle::departures() const {
+  const std::lock_guard lock(family_->mutex_);
+  return member_.departures();
+}
 
 void Circle::end(bool well) noexcept {
   if (base::fork_generation() != family_->fork_generation_) return;  // the parent's

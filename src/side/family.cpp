@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <numeric>
 #include <system_error>
+#include <utility>
 
 #include "base/fork.hpp"
 #include "base/host.hpp"
@@ -138,7 +139,9 @@ void Family::remove(Circle& circle, bool well) noexcept {
   if (std::exchange(circle.ended_, true)) return;
   try {
     Member::Post out;
-    if (well) {
+    if (std::exchange(circle.has_told_, true)) {
+      // Nothing more.
+    } else if (well) {
       circle.member_.close(out);
     } else {
       Note lost{.kind = Note::Kind::kLost, .group = circle.group_};
@@ -160,20 +163,33 @@ void Family::remove(Circle& circle, bool well) noexcept {
 }
 
 void Family::post(Circle& circle, const Member::Post& notes) {
-  for (const auto& [to, note] : notes)
-    link_to(circle.ranks_[static_cast<size_t>(to)], now()).say(note.serialize());
+  for (const auto& [to, note] : notes) {
+    const int rank = circle.ranks_[static_cast<size_t>(to)];
+    const bool fresh = !links_.contains(rank);
+    auto& link = link_to(rank, now());
+    if (fresh) link.call(now());
+    link.say(note.serialize());
+  }
   if (circle.member_.lost() >= 0 || circle.member_.mismatch() || circle.member_.ended())
     circle.alarmed_.store(true, std::memory_order_release);
+  if (!circle.member_.departures().empty()) circle.departed_.store(true, std::memory_order_release);
   changed_.notify_all();
 }
 
 void Family::hand(Circle& circle, int from, const Note& note, Moment at) {
-  const auto near = circle.near_.find(from);
   const auto size = static_cast<int>(circle.ranks_.size());
-  if (near == circle.near_.end() || note.about >= size || note.question.asker >= size) return;
+  const auto near = circle.near_.find(from);
+  int rank = near == circle.near_.end() ? -1 : near->second;
+  // A rank tells of its own end those, too, that are no neighbours of it.
+  if (rank < 0 && note.kind == Note::Kind::kClosed) {
+    const auto place = std::ranges::find(circle.ranks_, from);
+    if (place != circle.ranks_.end()) rank = static_cast<int>(place - circle.ranks_.begin());
+  }
+  if (rank < 0) return;
+  if (note.about >= size || note.question.asker >= size) return;
   if (std::ranges::any_of(note.culprits, [size](int rank) { return rank >= size; })) return;
   Member::Post out;
-  circle.member_.on_note(near->second, note, at, out);
+  circle.member_.on_note(rank, note, at, out);
   post(circle, out);
 }
 

@@ -49,8 +49,14 @@ class TC_API Circle {
   // group, by rank there; with this rank.
   std::shared_ptr<Circle> split(const std::vector<int>& ranks, uint64_t count,
                                 std::shared_ptr<const Diary> diary) const;
-  // In good order: nothing is wrong, and this rank has nothing more to say.
+  // In good order: nothing is wrong, and this rank has nothing more to say. Hears nothing more.
   void close() noexcept;
+  // The first half of close(): this rank calls nothing more, but waits for what it has called, and
+  // goes on hearing of those that close the group or fail. See Member::close().
+  void depart(const std::vector<Posted>& posted, bool tells_all) noexcept;
+  // Other members have closed the group. One load.
+  bool has_departures() const noexcept { return departed_.load(std::memory_order_acquire); }
+  std::map<int, Member::Departure> departures() const;
 
   // Something is wrong with the group: see failure(). One load.
   bool is_alarmed() const noexcept { return alarmed_.load(std::memory_order_acquire); }
@@ -96,10 +102,11 @@ class TC_API Circle {
   const std::vector<int> ranks_;  // of the family, by rank here
   const std::shared_ptr<const Diary> diary_;
   std::map<int, int> near_;  // ranks here of the neighbours, by rank of the family
-  std::atomic<bool> alarmed_{false};
-  Member member_;  // guarded by the family's lock
+  std::atomic<bool> alarmed_{false}, departed_{false};
+  Member member_;  // guarded by the family's lock, as all below
   bool ended_ = false;
-  int telling_ = 0;  // ends that are told, and nobody knows of yet that they are heard
+  bool has_told_ = false;  // that this rank has closed the group
+  int telling_ = 0;        // ends that are told, and nobody knows of yet that they are heard
 };
 
 // The ranks that start together, and the connections between them: those that groups of theirs

@@ -35,17 +35,24 @@ constexpr size_t kMostUnsent = size_t{16} << 20;
 }  // namespace
 
 Link::Link(std::string contact, const Hello& hello, bool dials, Moment now)
-    : contact_(std::move(contact)), hello_(hello) {
+    : contact_(std::move(contact)), hello_(hello), dials_(dials) {
   timer_ = now + kBetweenProbes;
   if (!dials) return;
   state_ = State::kDialing;
   dial(now);
 }
 
-void Link::take(base::FileDescriptor socket) {
+void Link::call(Moment now) {
   if (state_ != State::kAwaited) return;
+  state_ = State::kDialing;
+  dial(now);
+}
+
+void Link::take(base::FileDescriptor socket) {
+  if (dials_ || state_ == State::kUp || state_ == State::kLost) return;
   const Welcome welcome;
   socket_ = std::move(socket);
+  in_.clear();
   dial_.reset();
   timer_ = kNever;
   state_ = State::kUp;

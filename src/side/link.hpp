@@ -23,6 +23,8 @@ class Link {
 
   enum class State : uint8_t { kAwaited, kDialing, kResting, kGreeting, kUp, kLost };
   State state() const noexcept { return state_; }
+  // Dials although the other side would. Where it does, too, its connection is the one that stays.
+  void call(Moment now);
   // The other side has dialed, and has said who it is.
   void take(base::FileDescriptor socket);
   void say(std::string_view text);
@@ -49,6 +51,7 @@ class Link {
 
   const std::string contact_;
   const transport::tcp::Hello hello_;
+  const bool dials_;
   State state_ = State::kAwaited;
   std::unique_ptr<bootstrap::Dial> dial_;  // of kDialing; of kAwaited: whether it still listens
   size_t address_ = 0;                     // that is tried first

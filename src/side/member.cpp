@@ -38,9 +38,17 @@ void Member::tell_all(const Note& note, int but, Post& out) const {
     if (neighbour != but && !is_gone(neighbour)) out.emplace_back(neighbour, note);
 }
 
-void Member::close(Post& out) {
+void Member::close(Post& out, const std::vector<Posted>& posted, bool tells_all) {
   closed_ = true;
-  tell_all(note(Note::Kind::kClosed), -1, out);
+  auto told = note(Note::Kind::kClosed);
+  told.number = diary_.about(0).place.called;
+  // Also those that have closed it before: something of theirs may still wait for this rank.
+  const auto tell = [&](int rank) {
+    if (!posted.empty()) told.posted = posted[static_cast<size_t>(rank)];
+    if (rank != rank_) out.emplace_back(rank, told);
+  };
+  for (int rank = 0; tells_all && rank < size_; ++rank) tell(rank);
+  if (!tells_all) std::ranges::for_each(neighbours_, tell);
 }
 
 // ---- questions
@@ -223,11 +231,13 @@ void Member::check_further(uint64_t number, Moment now, Post& out) {
 // ---- what happens
 
 void Member::on_note(int from, const Note& note, Moment now, Post& out) {
-  if (closed_) return;
+  const bool ends = note.kind == Note::Kind::kClosed || note.kind == Note::Kind::kLost;
+  if (closed_ && !ends) return;
   switch (note.kind) {
     case Note::Kind::kLost:
       return note_gone(note.about, Answer::State::kLost, now, out);
     case Note::Kind::kClosed:
+      departures_.try_emplace(from, Departure{note.number, note.posted});
       return note_gone(from, Answer::State::kClosed, now, out);
     case Note::Kind::kAsk:
       return on_ask(from, note, now, out);
@@ -253,7 +263,7 @@ void Member::on_note(int from, const Note& note, Moment now, Post& out) {
 }
 
 void Member::on_lost(int neighbour, Moment now, Post& out) {
-  if (!closed_) note_gone(neighbour, Answer::State::kLost, now, out);
+  note_gone(neighbour, Answer::State::kLost, now, out);
 }
 
 void Member::note_gone(int rank, Answer::State how, Moment now, Post& out) {

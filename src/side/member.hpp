@@ -70,7 +70,9 @@ class Member {
   void end(const Ending& why, Moment now, Post& out);
   // It is about to begin collective `number`: checked() when all have said so, and alike.
   void check(uint64_t number, Moment now, Post& out);
-  void close(Post& out);
+  // It calls nothing more, and tells so its neighbours, or all members. `posted`: with each member,
+  // by rank; empty: not known. Goes on hearing of those that close the group or fail.
+  void close(Post& out, const std::vector<Posted>& posted = {}, bool tells_all = false);
 
   // ---- what happens
   void on_note(int from, const Note& note, Moment now, Post& out);
@@ -106,6 +108,13 @@ class Member {
   };
   const std::optional<End>& ended() const noexcept { return ended_; }
   bool is_end_heard() const noexcept { return end_heard_; }
+  // How another rank has closed the group.
+  struct Departure {
+    uint64_t last = 0;             // number of its last collective
+    std::optional<Posted> posted;  // with this rank, where it has said so
+  };
+  // Of those that have told this rank of it, by rank.
+  const std::map<int, Departure>& departures() const noexcept { return departures_; }
 
  private:
   struct Wave {
@@ -144,6 +153,7 @@ class Member {
   const Pace& pace_;
   const std::vector<int> neighbours_;
   std::map<int, Answer::State> gone_;  // of those that are known to be
+  std::map<int, Departure> departures_;
   int lost_ = -1;
   bool closed_ = false;
 

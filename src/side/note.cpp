@@ -28,6 +28,10 @@ std::string Note::serialize() const {
     writer.add(ending.code)
         .text(base::cut(ending.why, kMostText))
         .list(ending.culprits, kMostCulprits);
+  if (kind == Kind::kClosed) {
+    writer.add(static_cast<uint8_t>(posted.has_value()));
+    if (posted) writer.add(*posted);
+  }
   return writer.take();
 }
 
@@ -57,6 +61,8 @@ Note Note::parse(std::string_view text, int size) {
     note.ending.why = reader.text();
     note.ending.culprits = read_culprits(reader, size);
   }
+  if (note.kind == Kind::kClosed && reader.number<uint8_t>() != 0)
+    note.posted = reader.number<Posted>();
   reader.require(reader.at_end(), "it goes on after its end");
   return note;
 }

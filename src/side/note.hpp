@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,11 +35,20 @@ struct Question {
   }
 };
 
+// The messages between two members that one of them has posted by the time when it closes the
+// group.
+struct Posted {
+  uint64_t sends = 0;     // to the other member
+  uint64_t receives = 0;  // from the other member; those from any rank only once matched
+  uint64_t from_any = 0;  // 1: receives from any rank are still open
+  friend bool operator==(const Posted&, const Posted&) = default;
+};
+
 // What neighbours of a group tell each other. Ranks are those of the group.
 struct Note {
   enum class Kind : uint8_t {
     kLost = 1,  // rank `about` has failed
-    kClosed,    // the sender has closed the group, in good order
+    kClosed,    // the sender has closed the group, in good order, after collective `number`
     kAsk,       // `question`
     kTell,      // the answers of the sender, and of all that it has asked
     kFound,     // what came of a question: see `mismatch`
@@ -47,7 +57,7 @@ struct Note {
   };
   Kind kind = Kind::kLost;
   uint64_t group = 0;
-  uint64_t number = 0;       // kFound, kCheck, kGo
+  uint64_t number = 0;       // kClosed, kFound, kCheck, kGo
   int32_t about = -1;        // kLost
   Question question = {};    // kAsk, kTell, kFound
   uint32_t patience_ms = 0;  // kAsk: how long the sender waits for the answer
@@ -56,6 +66,7 @@ struct Note {
   std::vector<int32_t> culprits = {};  // kFound: the ranks at fault, kMostCulprits at most
   Answers answers = {};                // kTell, kCheck
   Ending ending = {};                  // kAsk of an end; kMostCulprits at most
+  std::optional<Posted> posted = {};   // kClosed: between the sender and the reader
 
   static constexpr size_t kMostCulprits = 256;
   static constexpr size_t kMostBytes = size_t{4} << 20;

@@ -322,7 +322,11 @@ void FramedTransport::flush(Request& request, int peer) {
 
 void FramedTransport::end(Request& request, Errc error) {
   if (request.done() || forked()) return;
-  known(request.peer()).one_sided.end(request, error);
+  auto& peer = known(request.peer());
+  if (request.kind_ == Request::Kind::kSend || request.kind_ == Request::Kind::kReceive)
+    peer.messages.end(request, error);
+  else
+    peer.one_sided.end(request, error);
 }
 
 template <class Step>

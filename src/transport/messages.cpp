@@ -424,6 +424,23 @@ void Messages::return_credit(uint64_t bytes) {
   out_.post(frame);
 }
 
+// Nothing writes into the memory of `receive` any more.
+void Messages::forget(Request& receive) {
+  leave_channel(receive);
+  for (const auto& piece : receive.into_) out_.withdraw(piece);
+  std::erase_if(fetches_, [&](const Fetch& fetch) { return fetch.request == &receive; });
+}
+
+void Messages::end(Request& request, Errc error) {
+  if (request.kind_ == Request::Kind::kSend) {
+    sends(request.stream_)->open.erase(request.sequence_);
+    return out_.end(request, error);
+  }
+  forget(request);
+  receives(request.stream_)->remove(request.sequence_);
+  request.finish(error);
+}
+
 void Messages::close(uint32_t first, uint32_t last, Errc error) {
   const auto inside = [&](const auto& entry) {
     return entry.first >= first && entry.first <= last;
@@ -440,9 +457,7 @@ void Messages::close(uint32_t first, uint32_t last, Errc error) {
     if (!inside(entry)) return false;
     for (auto* request : entry.second.posted.all()) {
       if (request == nullptr) continue;
-      leave_channel(*request);
-      for (const auto& piece : request->into_) out_.withdraw(piece);
-      std::erase_if(fetches_, [&](const Fetch& fetch) { return fetch.request == request; });
+      forget(*request);
       request->finish(error);
     }
     for (auto& [sequence, early] : entry.second.early) {

@@ -85,6 +85,8 @@ class Messages {
   bool fetch();
   bool fetching() const noexcept { return !fetches_.empty(); }
   void fail(Errc error) noexcept;
+  // Ends a request that is not done, and that has no partner: see Transport::end().
+  void end(Request& request, Errc error);
   // As Transport::close_streams(); the range has been added to `closed`.
   void close(uint32_t first, uint32_t last, Errc error);
 
@@ -184,6 +186,7 @@ class Messages {
   bool leaves_at_once(Request& request) noexcept;
   void end_time(Request& request, CopyChoice::Way way, bool refused = false) noexcept;
   void leave_channel(Request& request) noexcept;
+  void forget(Request& receive);
   uint64_t fetched_from(const Request& request) const noexcept;
   Channel::Fetched fetch_some(const Fetch& fetch);
   Channel::Fetched consume_some(const Fetch& fetch);

@@ -65,6 +65,8 @@ class Request {
   uint64_t bytes() const noexcept { return moved_; }
   // Of a receive: its message was announced, or some of it has come.
   bool has_begun() const noexcept { return kind_ == Kind::kReceive && (started_ || moved_ > 0); }
+  // Of a send: the peer learns of it before it hears what is sent from now on.
+  bool is_announced() const noexcept { return done() || started_ || moved_ > 0; }
   // The tag it was given; of a receive that failed with kMismatch, that of the message it met.
   uint32_t tag() const noexcept { return key_; }
 

@@ -139,8 +139,9 @@ class TC_API Transport {
   virtual void signal(const RemoteMemory& to, uint64_t offset, uint64_t amount, SignalOp op) = 0;
   // Done when everything put and signalled to `peer` before is visible there.
   virtual void flush(Request& request, int peer) = 0;
-  // Ends a put or flush that may not be done, with `error`: its memory is free when this returns.
-  // What it has not sent is never written, and no later signal or flush waits for it.
+  // Ends a put, flush, send or receive that may not be done, with `error`: its memory is free when
+  // this returns. Of a put: what it has not sent is never written, and no later signal or flush
+  // waits for it. A send or receive: only where the peer has no partner for it, and never will.
   virtual void end(Request& request, Errc error) = 0;
 
   // Does what can be done now, without blocking; true if anything moved.

@@ -13,7 +13,7 @@ import torchcomms
 from torch.torch_version import TorchVersion
 from torchcomms._comms import _BackendWrapper
 
-from tests.harness.cases import Failures, check, refused
+from tests.harness.cases import Failures, check, check_context, refused
 from tests.harness.programs import python, ranks
 
 CUSTOM = dist.ProcessGroup.BackendType.CUSTOM
@@ -395,6 +395,31 @@ def from_anybody(comm):
 @pytest.mark.worlds(sizes=(2, 3, 4))
 def test_a_receive_from_any_source_says_who_has_sent(world):
     check(world, from_anybody)
+
+
+def from_anybody_that_leaves(context):
+    comm, failures = context.new_comm(timeout=30.0), Failures()
+    group, works = group_of(comm), []
+    if context.rank == 0:
+        got = [torch.zeros(1) for _ in range(2)]
+        works = [group.recv_anysource([tensor], 0) for tensor in got]
+    elif context.rank == context.size - 1:
+        group.send([torch.ones(1)], 0, 0).wait()
+    context.meet("from_anybody_that_leaves/posted")
+    comm.finalize()
+    if works:
+        with failures.case("sent"):
+            works[0].wait()
+            assert got[0].item() == 1
+        with failures.case("never sent"), refused(RuntimeError, "has closed the communicator"):
+            works[1].wait()
+    context.meet("from_anybody_that_leaves/over")
+    return failures.texts
+
+
+@pytest.mark.worlds(sizes=(2, 3))
+def test_a_receive_from_any_source_ends_when_all_others_have_finalized(world):
+    check_context(world, from_anybody_that_leaves)
 
 
 def sparse(comm):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import threading
 import time
 
 import pytest
@@ -168,7 +170,7 @@ def left_too_early(context):
         store.set("gone", "yes")
     else:
         store.wait(["gone"])
-        with pytest.raises(torchcomms.PeerFailed, match="rank 1: it has closed") as raised:
+        with pytest.raises(torchcomms.PeerFailed, match="rank 1 has closed") as raised:
             comm.all_reduce(torch.ones(3), ReduceOp.SUM, False)
         assert raised.value.peer == 1
         with pytest.raises(torchcomms.CommError):
@@ -202,6 +204,233 @@ def left_alone(context):
 @pytest.mark.worlds(backends=("ctran", "gloo"), sizes=(2, 3), needs=("local_finalize",))
 def test_finalize_and_the_end_wait_for_nobody(world):
     check_context(world, left_alone)
+
+
+LIMIT_S = 30.0  # of operations that wait in vain: not reached where their error is the right one
+CLOSED = "has closed the communicator"
+TOGETHER = pytest.mark.worlds(
+    backends=("ctran", "gloo"), sizes=(2, 3), device="cpu", needs=("local_finalize",)
+)
+
+
+def left_behind(comm):
+    """finalize() of a rank whose work may have failed by now, which nobody has met yet."""
+    with contextlib.suppress(torchcomms.PeerFailed):
+        comm.finalize()
+
+
+def wait_in_thread(work):
+    """How the wait of another thread ends: a function that says so."""
+    ended = []
+
+    def wait():
+        try:
+            work.wait()
+        except Exception as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+
+    def outcome():
+        thread.join()
+        for error in ended:
+            raise error
+
+    return outcome
+
+
+def in_vain(failures, name, wait, peers=()):
+    with failures.case(name):
+        with pytest.raises(torchcomms.PeerFailed, match=CLOSED) as raised:
+            wait()
+        assert not peers or raised.value.peer in peers, raised.value
+
+
+def waits_of(work, in_thread):
+    return wait_in_thread(work) if in_thread else work.wait
+
+
+def both_pending(context, in_thread):
+    """Each waits for the next one, and all finalize."""
+    comm, failures = context.new_comm(), Failures()
+    following = (context.rank + 1) % context.size
+    work = comm.recv(torch.zeros(4), following, True, timeout=LIMIT_S)
+    wait = waits_of(work, in_thread)
+    context.meet("both_pending/posted")
+    left_behind(comm)
+    in_vain(failures, "recv", wait, (following,))
+    context.meet("both_pending/over")
+    return failures.texts
+
+
+@pytest.mark.parametrize("in_thread", [False, True], ids=["here", "in_thread"])
+@TOGETHER
+def test_receives_that_wait_for_each_other_end_when_all_finalize(world, in_thread):
+    check_context(world, both_pending, in_thread)
+
+
+def one_pending(context, in_thread):
+    """Rank 1 finalizes while its receive of rank 0 is open, which waits for rank 1 in a receive."""
+    comm, failures = context.new_comm(), Failures()
+    if context.rank == 1:
+        work = comm.recv(torch.zeros(4), 0, True, timeout=LIMIT_S)
+        context.meet("one_pending/posted")
+        left_behind(comm)
+        context.meet("one_pending/seen")
+        in_vain(failures, "recv of who left", work.wait, (0,))
+    elif context.rank == 0:
+        context.meet("one_pending/posted")
+        work = comm.recv(torch.zeros(4), 1, True, timeout=LIMIT_S)
+        in_vain(failures, "recv", waits_of(work, in_thread), (1,))
+        left_behind(comm)
+        context.meet("one_pending/seen")
+    else:
+        context.meet("one_pending/posted")
+        context.meet("one_pending/seen")
+        left_behind(comm)
+    context.meet("one_pending/over")
+    return failures.texts
+
+
+@pytest.mark.parametrize("in_thread", [False, True], ids=["here", "in_thread"])
+@TOGETHER
+def test_a_receive_from_a_rank_that_finalizes_with_one_open_ends(world, in_thread):
+    check_context(world, one_pending, in_thread)
+
+
+def sent_before(context, numel):
+    """Rank 1 sends, and finalizes with a receive open; rank 0 receives that, and no more."""
+    comm, failures = context.new_comm(), Failures()
+    if context.rank == 1:
+        sent = comm.send(torch.arange(float(numel)), 0, True, timeout=LIMIT_S)
+        vain = comm.recv(torch.zeros(4), 0, True, timeout=LIMIT_S)
+        comm.finalize()
+        context.meet("sent_before/left")
+        with failures.case("send"):
+            sent.wait()
+        in_vain(failures, "recv of who left", vain.wait, (0,))
+    else:
+        first = torch.zeros(numel)
+        context.meet("sent_before/left")
+        if context.rank == 0:
+            with failures.case("recv"):
+                comm.recv(first, 1, False, timeout=LIMIT_S)
+                assert torch.equal(first, torch.arange(float(numel)))
+            second = comm.recv(torch.zeros(4), 1, True, timeout=LIMIT_S)
+            in_vain(failures, "second recv", second.wait, (1,))
+        left_behind(comm)
+    context.meet("sent_before/over")
+    return failures.texts
+
+
+@pytest.mark.parametrize("numel", [4, 1 << 20])
+@TOGETHER
+def test_what_was_sent_before_finalize_arrives_and_no_more(world, numel):
+    check_context(world, sent_before, numel)
+
+
+def sends_pending(context):
+    """Each has sent to the next one what that never receives."""
+    comm, failures = context.new_comm(), Failures()
+    following = (context.rank + 1) % context.size
+    work = comm.send(torch.ones(1 << 20), following, True, timeout=LIMIT_S)
+    context.meet("sends_pending/posted")
+    left_behind(comm)
+    in_vain(failures, "send", work.wait, (following,))
+    context.meet("sends_pending/over")
+    return failures.texts
+
+
+@TOGETHER
+def test_large_sends_that_nobody_receives_end_when_all_finalize(world):
+    check_context(world, sends_pending)
+
+
+def collective_pending(context, in_thread):
+    """Rank 1 finalizes with a receive open, and the others are in a collective, or call one."""
+    comm, failures = context.new_comm(), Failures()
+    vain = None
+    if context.rank == 1:
+        vain = comm.recv(torch.zeros(4), 0, True, timeout=LIMIT_S)
+    else:
+        vain = comm.all_reduce(torch.ones(4), ReduceOp.SUM, True, timeout=LIMIT_S)
+    wait = waits_of(vain, in_thread)
+    context.meet("collective_pending/posted")
+    if context.rank == 1:
+        left_behind(comm)
+        context.meet("collective_pending/seen")
+        with failures.case("recv"), refused(torchcomms.PeerFailed, CLOSED):
+            wait()
+    else:
+        in_vain(failures, "all_reduce", wait, (1,))
+        left_behind(comm)
+        context.meet("collective_pending/seen")
+    context.meet("collective_pending/over")
+    return failures.texts
+
+
+@pytest.mark.parametrize("in_thread", [False, True], ids=["here", "in_thread"])
+@TOGETHER
+def test_a_collective_without_a_rank_that_finalizes_with_a_receive_open_ends(world, in_thread):
+    check_context(world, collective_pending, in_thread)
+
+
+def split_with_one_that_left(context):
+    """Rank 1 finalizes with a receive open, and the others split with it."""
+    comm, failures = context.new_comm(), Failures()
+    if context.rank == 1:
+        vain = comm.recv(torch.zeros(4), 0, True, timeout=LIMIT_S)
+        left_behind(comm)
+        context.meet("split_with_one_that_left/left")
+        context.meet("split_with_one_that_left/seen")
+        with failures.case("recv"), refused(torchcomms.PeerFailed, CLOSED):
+            vain.wait()
+    else:
+        context.meet("split_with_one_that_left/left")
+        everybody = list(range(context.size))
+        # Another one may have given it up before.
+        with failures.case("split"), refused(torchcomms.PeerFailed, CLOSED):
+            comm.split(everybody, "child", timeout=LIMIT_S)
+        left_behind(comm)
+        context.meet("split_with_one_that_left/seen")
+    return failures.texts
+
+
+@TOGETHER
+def test_a_split_with_a_rank_that_has_finalized_with_a_receive_open_ends(world):
+    check_context(world, split_with_one_that_left)
+
+
+def window_pending(context, in_thread):
+    """Rank 1 finalizes with a receive open, and rank 0 waits for its signal."""
+    comm, failures = context.new_comm(), Failures()
+    window = comm.new_window(torch.zeros(4))
+    vain = None
+    if context.rank == 1:
+        vain = comm.recv(torch.zeros(4), 0, True, timeout=LIMIT_S)
+    elif context.rank == 0:
+        vain = window.wait_signal(1, True, timeout=LIMIT_S)
+    wait = waits_of(vain, in_thread) if vain is not None else None
+    context.meet("window_pending/posted")
+    if context.rank == 1:
+        left_behind(comm)
+    if context.rank == 0:
+        in_vain(failures, "wait_signal", wait, (1,))
+    context.meet("window_pending/seen")
+    if context.rank != 1:
+        left_behind(comm)
+    else:
+        with failures.case("recv"), refused(torchcomms.PeerFailed, CLOSED):
+            wait()
+    context.meet("window_pending/over")
+    return failures.texts
+
+
+@pytest.mark.parametrize("in_thread", [False, True], ids=["here", "in_thread"])
+@pytest.mark.worlds(backends=("ctran",), sizes=(2, 3), device="cpu", needs=("local_finalize",))
+def test_a_wait_for_a_signal_of_a_rank_that_finalizes_with_a_receive_open_ends(world, in_thread):
+    check_context(world, window_pending, in_thread)
 
 
 # The library has its ranks leave together, and waits there for one that does not come.

@@ -5,7 +5,9 @@
 #include <torchcomms/base/env.hpp>
 
 #include "backends/beside/record.hpp"
+#include "base/has_closed.hpp"
 #include "base/log.hpp"
+#include "base/op_order.hpp"
 #include "bootstrap/exchange/meeting.hpp"
 #include "core/bounded.hpp"
 #include "core/hint.hpp"
@@ -56,6 +58,23 @@ bootstrap::Participant participant(const Rendezvous& met, const std::string& nam
 }
 
 }  // namespace
+
+CommError has_left(int rank, const std::string& why, const Context& context) {
+  auto where = context;
+  where.peer = rank;
+  return CommError(Errc::kPeerFailed, why, where);
+}
+
+std::optional<CommError> Others::left_before(const Context& context, uint64_t number) const {
+  if (!base::is_of_collective(number)) return std::nullopt;
+  for (const auto& [rank, departure] : departures())
+    if (departure.last < number)
+      return has_left(rank,
+                      base::has_closed(rank) + ", after its collective number " +
+                          std::to_string(departure.last),
+                      context);
+  return std::nullopt;
+}
 
 CommError error_of(const side::Circle::Failure& failure, const Context& context) {
   auto where = context;

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -69,6 +70,14 @@ class Others {
   std::optional<CommError> ended(const Context& context) const;
   // The same, whatever ends here.
   bool is_ended() const;
+  // Other ranks have closed the communicator, each by rank; one load where none has.
+  std::map<int, side::Member::Departure> departures() const {
+    return circle_ && circle_->has_departures() ? circle_->departures()
+                                                : std::map<int, side::Member::Departure>();
+  }
+  // One of them has done so before this collective, which it will never call; nothing where none
+  // has, or `number` is of no collective.
+  std::optional<CommError> left_before(const Context& context, uint64_t number) const;
   // This process may have been stopped. `unread`: since when nobody here has called this to its
   // end; where an end may have been told and taken effect meanwhile, all that has come is read:
   // true. An end that is found so counts at once, and where nobody has looked at anything for that
@@ -119,6 +128,9 @@ class Others {
   int lost_ = -1;                       // the rank whose process had ended at the last look
   Clock::time_point told_{}, awaited_{};
 };
+
+// kPeerFailed: `rank` has closed the communicator.
+CommError has_left(int rank, const std::string& why, const Context& context);
 
 // What the side channel has found, as an operation's error.
 CommError error_of(const side::Circle::Failure& failure, const Context& context);

@@ -16,6 +16,10 @@ void end_with_device(Session& session) noexcept {
 void end(std::shared_ptr<Session> session, bool may_block) {
   if (!session) return;
   auto flight = session->flight;
+  // Before it waits for calls in flight, which may wait for such calls of other members.
+  auto begin = [session = session.get()] {
+    if (!session->on_device) session->group->depart();
+  };
   auto leave = [session = std::move(session), may_block]() mutable {
     // Whoever found that may not have told the others yet.
     end_with_device(*session);
@@ -28,7 +32,7 @@ void end(std::shared_ptr<Session> session, bool may_block) {
     }
     session.reset();
   };
-  retire(std::move(flight), std::move(leave), may_block);
+  retire(std::move(flight), std::move(leave), may_block, std::move(begin));
 }
 
 CommError parent_reconfigured(const Context& context) {

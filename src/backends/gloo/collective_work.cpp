@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
 constexpr milliseconds kTick{50};
 // Waits of Gloo's own are cheapest but cannot be ended; most operations are over within this.
-constexpr milliseconds kPlainWait{200};
+constexpr milliseconds kPlainWait{100};
 
 milliseconds until(Clock::time_point when) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(when - Clock::now()));
@@ -25,6 +25,7 @@ milliseconds until(Clock::time_point when) {
 // closed all connections.
 CommError failure(const std::exception_ptr& error, const Call& call, Peers& peers,
                   beside::Others& others) {
+  if (const auto left = others.left_before(context(call), call.number)) return *left;
   auto translated = translate(error, call);
   beside::Others::Where where;
   if (translated.code() == Errc::kTimeout) {
@@ -103,8 +104,8 @@ void CollectiveWork::look() noexcept {
   try {
     if (isTerminal(status())) return;
     if (Clock::now() - call_.begin >= beside::kLate) others_->compare(call_.begin);
-    if (!others_->is_alarmed()) return;
-    const auto why = others_->failure(context(call_), kPatience);
+    auto why = others_->left_before(context(call_), call_.number);
+    if (!why) why = others_->failure(context(call_), kPatience);
     if (!why) return;
     peers_->close(why->context().op);
     setStatus(WorkStatus::ERROR, std::make_exception_ptr(*why));

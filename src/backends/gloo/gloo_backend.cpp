@@ -11,6 +11,7 @@
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
+#include "base/has_closed.hpp"
 #include "base/log.hpp"
 #include "base/op_order.hpp"
 #include "base/secret.hpp"
@@ -132,7 +133,7 @@ void TorchCommGloo::join(const Rendezvous& met, const gloo::Origin& origin, cons
 
 void TorchCommGloo::finalize() {
   const bool failed = group_ && group_->others->is_alarmed();
-  if (group_ && group_->circle) group_->circle->close();
+  if (group_) gloo::depart(*group_, getSize());
   gloo::retire(std::move(group_), /*may_block=*/true);
   if (reconfiguration_) reconfiguration_->close();
   const auto store = std::exchange(store_, {});
@@ -186,7 +187,7 @@ gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions&
   const bool own = options.timeout.count() > 0;
   gloo::Call call{op, member_, own ? options.timeout : options_.timeout, own, async_op};
   try {
-    group_->others->raise_failure([&call] { return context(call); });
+    raise_failure(call);
     if (op == OpName::split) return call;  // it makes connections of its own
     group_->peers->require_open(call);
     if (wishes_->check_calls && group_->circle) check(call);
@@ -196,11 +197,16 @@ gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions&
   return call;
 }
 
+void TorchCommGloo::raise_failure(const gloo::Call& call) const {
+  group_->others->raise_failure([&call] { return context(call); });
+  if (const auto left = group_->others->left_before(context(call), call.number)) throw *left;
+}
+
 void TorchCommGloo::check(const gloo::Call& call) {
   if (!base::is_of_collective(call.number)) return;
   const auto look = [&] {
     check_interrupt();
-    group_->others->raise_failure([&call] { return context(call); });
+    raise_failure(call);
   };
   try {
     const auto where = group_->others->await_all(call.number, call.deadline(), look);
@@ -259,10 +265,14 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   // A member that has failed does not come.
   std::function<std::optional<std::string>()> doubt;
   if (group_->circle)
-    doubt = [&, waited = milliseconds(1)]() mutable -> std::optional<std::string> {
+    doubt = [&, waited = milliseconds(1), left = -1]() mutable -> std::optional<std::string> {
       check_interrupt();
       group_->circle->await_alarm(waited);
       group_->others->raise_failure([&now] { return context(now); });
+      // Of one that has left after it had come, this rank hears that first.
+      if (left >= 0) throw beside::has_left(left, base::has_closed(left), context(now));
+      for (const auto& [rank, departure] : group_->circle->departures())
+        if (std::ranges::count(ranks, rank) > 0) left = rank;
       waited = std::min(2 * waited, kLongestLook);
       return std::nullopt;
     };

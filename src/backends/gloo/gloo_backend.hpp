@@ -129,6 +129,9 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
   WorkPtr reconfigure(const ReconfigureOptions& options) override;
 
  private:
+  // Throws CommError where a rank has failed, or has closed the communicator before this
+  // collective.
+  void raise_failure(const gloo::Call& call) const;
   // One operation of this communicator. Throws CommError: kFinalized after finalize(), kPeerFailed
   // when a rank has failed or a timeout has closed the connections, kMismatch, kStaleGeneration.
   gloo::Call call(OpName op, bool async_op, const OperationOptions& options);

@@ -85,6 +85,7 @@ void open_side_channel(Group& group, const CommOptions& options, const Rendezvou
 
 Group::~Group() {
   native.reset();
+  if (has_departed) circle->close();
   // Only now: a buffer that Gloo still knows must not go before its connection.
   peers->clear();
 }
@@ -132,10 +133,21 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
   return group;
 }
 
+void depart(Group& group, int size) {
+  if (!group.circle) return;
+  group.has_departed = true;
+  std::vector<side::Posted> posted;
+  posted.reserve(static_cast<size_t>(size));
+  for (int rank = 0; rank < size; ++rank) posted.push_back(group.tally->posted(rank));
+  // With nothing in flight Gloo's connections close now, which ends what waits for this rank.
+  group.circle->depart(posted, /*tells_all=*/!group.flight->idle());
+}
+
 void retire(std::unique_ptr<Group> group, bool may_block) {
   if (!group) return;
   auto flight = group->flight;
-  comms::retire(std::move(flight), [group = group.release()] { delete group; }, may_block);
+  comms::retire(
+      std::move(flight), [group = group.release()] { delete group; }, may_block);
 }
 
 }  // namespace torch::comms::gloo

@@ -11,6 +11,7 @@
 #include "backends/gloo/attendant.hpp"
 #include "backends/gloo/device.hpp"
 #include "backends/gloo/peers.hpp"
+#include "backends/gloo/tally.hpp"
 #include "backends/gloo/torch_compat.hpp"
 #include "core/flight.hpp"
 #include "core/rendezvous.hpp"
@@ -31,9 +32,11 @@ struct Group {
   std::shared_ptr<Services> services;
   std::shared_ptr<Flight> flight = std::make_shared<Flight>();
   std::shared_ptr<Peers> peers = std::make_shared<Peers>();
+  std::shared_ptr<Tally> tally = std::make_shared<Tally>();
   // Beside Gloo's connections. No circle and no record: one rank, or hint side_channel=false.
   std::shared_ptr<beside::Record> record;
   std::shared_ptr<side::Circle> circle;
+  bool has_departed = false;  // see depart()
   std::shared_ptr<beside::Others> others = std::make_shared<beside::Others>(nullptr, nullptr);
 
   // Joins Gloo's threads. With operations in flight it blocks until they end: see retire().
@@ -51,6 +54,10 @@ struct Origin {
 std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, const Rendezvous& met,
                                const Origin& origin,
                                std::vector<TorchCommBackend::InitPhase>& phases);
+
+// This rank calls nothing more: tells the other ranks so, and what may still come from it, where a
+// call is in flight that may wait for one of theirs.
+void depart(Group& group, int size);
 
 // Ends a group: see core/retire.hpp.
 void retire(std::unique_ptr<Group> group, bool may_block);

@@ -8,6 +8,7 @@
 #include "backends/gloo/attendant.hpp"
 #include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
+#include "base/has_closed.hpp"
 #include "base/log.hpp"
 #include "core/bounded.hpp"
 
@@ -21,10 +22,15 @@ constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
 constexpr milliseconds kTick{100};
 // How often whoever waits inside Gloo looks at what is known of the others.
-constexpr milliseconds kBetweenLooks{200};
+constexpr milliseconds kBetweenLooks{100};
 // What the last look at all open messages of a batch may take together, and at one of them.
 constexpr milliseconds kLastLooks{50};
 constexpr milliseconds kLastLook{1};
+
+// Why a message with a peer that has closed the communicator will never be done.
+std::string words_of_end(const Message& message) {
+  return message.sends ? base::receives_no_more(message.peer) : base::sends_no_more(message.peer);
+}
 
 }  // namespace
 
@@ -33,6 +39,7 @@ MessageWork::MessageWork(const Call& call, std::vector<Message> messages, const 
       fork_generation_(base::fork_generation()),
       messages_(std::move(messages)),
       peers_(group.peers),
+      tally_(group.tally),
       others_(group.others),
       ticket_(group.flight),
       services_(group.services) {
@@ -55,7 +62,10 @@ MessageWork::Step MessageWork::wait_for_next(Alarm& alarm, Clock::time_point unt
     // False: somebody interrupted this wait; perhaps late, when the reason was gone already.
     const auto& message = messages_[next_.load()];
     if (message.native->wait(kForever)) {
-      if (message.peer == kAnySource) source_.store(message.native->sourceRank());
+      const bool from_any = message.peer == kAnySource;
+      const int peer = from_any ? message.native->sourceRank() : message.peer;
+      if (from_any) source_.store(peer);
+      tally_->end(message.sends, peer, from_any);
       return Step::kDone;
     }
     if (Clock::now() >= until) return Step::kInterrupted;
@@ -74,6 +84,11 @@ bool MessageWork::attend(Alarm& alarm, Clock::time_point until) noexcept {
           error = std::make_exception_ptr(*why);
           break;
         }
+      if (const auto why = hopeless()) {
+        keep_from(next_.load());
+        error = std::make_exception_ptr(*why);
+        break;
+      }
       if (wait_for_next(alarm, until) == Step::kDone) {
         next_.fetch_add(1);
       } else if (Clock::now() >= call_.deadline()) {
@@ -86,12 +101,41 @@ bool MessageWork::attend(Alarm& alarm, Clock::time_point until) noexcept {
   } catch (...) {
     const size_t at = next_.load();
     const auto translated = translate(std::current_exception(), call_, messages_[at].peer);
-    const auto why = others_->await_failure(context(call_), kNaming);
+    const auto& message = messages_[at];
+    const auto has_left = [&] {
+      return translated.code() == Errc::kPeerFailed && others_->departures().contains(message.peer);
+    };
+    std::optional<CommError> why;
+    if (!has_left()) why = others_->await_failure(context(call_), kNaming);
+    if (!why && has_left())
+      why = beside::has_left(message.peer, words_of_end(message), context(call_));
     error = std::make_exception_ptr(why ? *why : translated);
     keep_from(at + 1);  // Gloo is done with the one that failed
   }
   finish(error);
   return true;
+}
+
+std::optional<CommError> MessageWork::hopeless() const {
+  const auto gone = others_->departures();
+  if (gone.empty()) return std::nullopt;
+  const auto& message = messages_[next_.load()];
+  const auto is_over = [&](int rank) {
+    const auto left = gone.find(rank);
+    if (left == gone.end() || !left->second.posted) return false;
+    return message.sends ? tally_->is_full(rank, *left->second.posted)
+                         : tally_->has_all_of(rank, *left->second.posted);
+  };
+  int peer = message.peer;
+  bool over = peer != kAnySource && is_over(peer);
+  if (peer == kAnySource) {
+    over = true;
+    for (int rank = 0; rank < call_.member->size; ++rank)
+      over = over && (rank == call_.member->rank || is_over(rank));
+    peer = gone.begin()->first;
+  }
+  if (!over) return std::nullopt;
+  return beside::has_left(peer, words_of_end({{}, peer, message.sends}), context(call_));
 }
 
 // They may still move data.

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <torchcomms/work.hpp>
@@ -11,6 +12,7 @@
 #include "backends/gloo/alarm.hpp"
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/peers.hpp"
+#include "backends/gloo/tally.hpp"
 #include "backends/gloo/torch_compat.hpp"
 #include "core/flight.hpp"
 
@@ -23,6 +25,7 @@ struct Services;
 struct Message {
   NativeWorkPtr native;
   int peer;  // or kAnySource
+  bool sends;
 };
 
 // A send, a receive or a batch of them. Gloo moves the data by itself, but tells that it is done
@@ -54,6 +57,8 @@ class MessageWork final : public TorchWork, public Interruptible {
 
   void finish(const std::exception_ptr& error) noexcept;
   void keep_from(size_t first);
+  // Of a peer that has closed the communicator, without which the next message will never be done.
+  std::optional<CommError> hopeless() const;
   // Looks once more at each open message and gives up the peers of those that are not done.
   std::exception_ptr time_out(Alarm& alarm);
   bool look_at_next(Alarm& alarm, Clock::time_point last_moment);
@@ -69,6 +74,7 @@ class MessageWork final : public TorchWork, public Interruptible {
   std::atomic<int> source_{kAnySource};
   bool is_claimed_ = false;  // by a thread in wait(); guarded by the Attendant
   std::shared_ptr<Peers> peers_;
+  std::shared_ptr<Tally> tally_;
   std::shared_ptr<beside::Others> others_;
   Flight::Ticket ticket_;
   std::weak_ptr<Services> services_;  // weak: the Attendant's thread must not end itself

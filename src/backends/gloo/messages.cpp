@@ -1,14 +1,29 @@
+#include <optional>
 #include <utility>
 
 #include "backends/gloo/flat_view.hpp"
 #include "backends/gloo/message_work.hpp"
 #include "backends/gloo/run.hpp"
+#include "base/has_closed.hpp"
 
 // Messages between two ranks. Their buffers are Gloo's when the call returns, so the order of calls
 // is the order of messages.
 namespace torch::comms {
 
 using namespace gloo;
+
+namespace {
+
+// Nothing: the peer has not closed the communicator.
+std::optional<CommError> left_peer(const Call& now, const P2POp& op, const beside::Others& others) {
+  if (!others.departures().contains(op.peer)) return std::nullopt;
+  const bool sends = op.type == P2POpType::SEND;
+  return beside::has_left(op.peer,
+                          sends ? base::receives_no_more(op.peer) : base::sends_no_more(op.peer),
+                          context(now));
+}
+
+}  // namespace
 
 WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops) {
   std::vector<Message> messages;
@@ -38,14 +53,18 @@ WorkPtr TorchCommGloo::post(const Call& now, const std::vector<P2POp>& ops) {
       messages.push_back({op.type == P2POpType::SEND ? native.send(tensors, op.peer, op.tag)
                           : op.peer == kAnySource    ? native.recvAnysource(tensors, op.tag)
                                                      : native.recv(tensors, op.peer, op.tag),
-                          op.peer});
+                          op.peer, op.type == P2POpType::SEND});
+      group_->tally->post(messages.back().sends, op.peer);
     }
   } catch (...) {
     // The first may be on their way already.
     for (auto& message : messages) group_->peers->keep(std::move(message.native));
     const bool posting = messages.size() < ops.size();
-    throw explained(
-        translate(std::current_exception(), now, posting ? ops[messages.size()].peer : -1));
+    auto error = translate(std::current_exception(), now, posting ? ops[messages.size()].peer : -1);
+    // Its connection is gone because of that.
+    if (posting && error.code() == Errc::kPeerFailed)
+      if (const auto left = left_peer(now, ops[messages.size()], *group_->others)) error = *left;
+    throw explained(error);
   }
   auto work = c10::make_intrusive<MessageWork>(now, std::move(messages), *group_);
   if (now.async_op) {

@@ -249,6 +249,7 @@ bool CollectiveTask::is_in_vain() {
     const int peer =
         member(i < receives ? step_->receives[i].peer : step_->sends[i - receives].peer);
     if (is_moved(i) || requests_[i].done() || !group->is_in_vain(peer, requests_[i])) continue;
+    if (group->engine->is_draining(*group)) return false;
     failed = {peer, Errc::kPeerFailed};
     return true;
   }

@@ -16,6 +16,7 @@ std::string Notice::serialize() const {
   if (kind == Kind::kAsks || kind == Kind::kDisagrees) writer.add(print);
   if (kind == Kind::kAsks) writer.add(sent).add(awaited);
   if (kind == Kind::kHere) writer.add(who).add(place);
+  if (kind == Kind::kDeparts) writer.add(static_cast<uint8_t>(receives));
   if (kind == Kind::kFailed)
     writer.add(place).add(static_cast<uint8_t>(reported)).list(culprits, kMostCulprits);
   if (has_text()) writer.text(base::cut(why, kMostText));
@@ -42,6 +43,7 @@ Notice Notice::parse(std::string_view text) {
     notice.who = reader.number<int32_t>();
     notice.place = reader.number<Whereabouts>();
   }
+  if (notice.kind == Kind::kDeparts) notice.receives = reader.number<uint8_t>() != 0;
   if (notice.kind == Kind::kFailed) {
     notice.place = reader.number<Whereabouts>();
     notice.reported = reader.number<uint8_t>() != 0;

@@ -41,9 +41,10 @@ struct Notice {
   int64_t sent = -1, awaited = -1;
   // kFailed. kDisagrees: what the sender met that no fingerprint shows, or "".
   std::string why = {};
-  int32_t who = -1;                    // kHere: the rank of the family that is there
-  Whereabouts place = {};              // kHere, kFailed: where that rank, or the sender, is
-  bool reported = false;               // kFailed: `why` says where the ranks were
+  int32_t who = -1;        // kHere: the rank of the family that is there
+  Whereabouts place = {};  // kHere, kFailed: where that rank, or the sender, is
+  bool reported = false;   // kFailed: `why` says where the ranks were
+  bool receives = false;   // kDeparts: receives or collectives of the sender are still open
   std::vector<int32_t> culprits = {};  // kFailed: ranks of the family, kMostCulprits at most
 
   bool has_text() const noexcept { return kind == Kind::kFailed || kind == Kind::kDisagrees; }

@@ -90,7 +90,11 @@ void Engine::open() {
 transport::Transport& Engine::reach(int family_rank) {
   bool fresh = false;
   auto& link = links_.to(family_rank, &fresh);
-  if (fresh && family_rank != links_.rank()) control_.listen(family_rank, link);
+  if (!fresh || family_rank == links_.rank()) return link;
+  control_.listen(family_rank, link);
+  for (const auto& [base, group] : groups_)
+    if (group->left && group->failure() == nullptr && group->rank_of(family_rank) >= 0)
+      send_notice(family_rank, notice_of_departure(*group));
   return link;
 }
 
@@ -192,10 +196,11 @@ bool Engine::has_ended(Task* task, Step step) noexcept {
 }
 
 bool Engine::advance_all() noexcept {
-  bool moved = false;
+  bool moved = false, closing = false;
   for (size_t i = 0; i < active_.size();) {
     auto* task = active_[i];
     auto& group = *task->group;
+    closing |= group.leaving || !group.departed.empty();
     if (group.failure() != nullptr || group.holds(*task) || !has_ended(task, Step::kAdvance)) {
       ++i;
       continue;
@@ -207,6 +212,11 @@ bool Engine::advance_all() noexcept {
     const auto keep = task->group;  // ending the task may let it go
     end(task, nullptr);
     if (queued) start_next(group);
+  }
+  for (const auto& [base, group] : groups_) {
+    if (!closing) break;
+    announce_departure(*group);
+    fail_for_departed(*group);
   }
   return moved;
 }
@@ -227,7 +237,7 @@ void Engine::end(Task* task, std::unique_ptr<CommError> error) noexcept {
   progress_.remove_call();
   progress_.ended();
   if (told) task->release();
-  if (group) depart_if_idle(*group);
+  if (group) announce_departure(*group);
 }
 
 void Engine::tell_endings() noexcept {
@@ -390,7 +400,7 @@ void Engine::depart(Membership& group) noexcept {
   progress_.enter();
   take_inbox();
   group.leaving = true;
-  depart_if_idle(group);
+  announce_departure(group);
   progress_.leave();
   progress_.glance(true);
 }
@@ -404,27 +414,48 @@ void Engine::rest(Membership& group) noexcept {
   progress_.glance(true);
 }
 
-// Waits of two ranks that leave may be for each other.
-void Engine::depart_if_idle(Membership& group) noexcept {
-  const bool busy = std::any_of(active_.begin(), active_.end(), [&](const Task* task) {
-    return task->group.get() == &group && !task->only_waits;
-  });
-  if (busy || !group.queue.empty() || group.left || group.failure() != nullptr) return;
+// Once the others know of all that this rank has sent, and again when it takes nothing more. Not
+// only when nothing is open: calls of two ranks that leave may wait for each other.
+void Engine::announce_departure(Membership& group) noexcept {
+  if (!group.leaving || group.failure() != nullptr || (group.left && !group.told.receives)) return;
+  bool receives = !group.queue.empty();
+  for (const auto* task : active_) {
+    if (task->group.get() != &group) continue;
+    if (!group.left && task->may_send()) return;
+    receives = receives || task->may_receive();
+  }
+  if (group.left && receives) return;
+  if (receives) reach_all(group);
   group.left = true;
-  tell_departure(group);
+  group.told = {group.sequence.load(std::memory_order_relaxed), receives};
+  tell(group, notice_of_departure(group));
 }
 
-void Engine::tell_departure(Membership& group) noexcept {
-  tell(group, {.kind = Notice::Kind::kDeparts,
-               .base = group.base,
-               .sequence = group.sequence.load(std::memory_order_relaxed)});
+// Members without a connection may wait for this rank, as it does for others.
+void Engine::reach_all(const Membership& group) noexcept {
+  for (const int member : group.ranks) try {
+      reach(member);
+    } catch (const std::exception& error) {
+      base::log(base::LogLevel::kWarning,
+                "rank " + std::to_string(member) + " could not be told: " + error.what());
+    }
+}
+
+Notice Engine::notice_of_departure(const Membership& group) {
+  return {.kind = Notice::Kind::kDeparts,
+          .base = group.base,
+          .sequence = group.told.last,
+          .receives = group.told.receives};
 }
 
 void Engine::remove(const std::shared_ptr<Membership>& group) noexcept {
   progress_.enter();
   take_inbox();
   check_aborts();  // their reason comes first
-  if (group->failure() == nullptr && !group->left) tell_departure(*group);
+  if (group->failure() == nullptr && (!group->left || group->told.receives)) {
+    group->told = {group->sequence.load(std::memory_order_relaxed), false};
+    tell(*group, notice_of_departure(*group));
+  }
   if (group->set_failure(Errc::kFinalized, "the communicator was closed", {}))
     dying_.push_back(group.get());
   bury();

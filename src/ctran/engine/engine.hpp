@@ -86,6 +86,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   // nothing before it has said that it sends any.
   uint32_t stream_to(Membership& group, int rank, int tag);
   std::optional<uint32_t> stream_from(const Membership& group, int rank, int tag) const;
+  // A message with a member that has closed the group is on its way: what fails for that member
+  // waits until it has arrived.
+  bool is_draining(const Membership& group) const noexcept;
   ScratchPool scratch;
 
   bool turn() noexcept override { return turn(std::nullopt); }
@@ -120,8 +123,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void start_next(Membership& group) noexcept;
   void end(Task* task, std::unique_ptr<CommError> error) noexcept;
   void on_failure(Task* task) noexcept;
-  void depart_if_idle(Membership& group) noexcept;
-  void tell_departure(Membership& group) noexcept;
+  void announce_departure(Membership& group) noexcept;
+  void reach_all(const Membership& group) noexcept;
+  static Notice notice_of_departure(const Membership& group);
   void watch(Deadline deadline) noexcept { next_deadline_ = std::min(next_deadline_, deadline); }
   bool listen() noexcept;
   bool welcome_guests() noexcept;

@@ -38,6 +38,8 @@ void Engine::on_failure(Task* task) noexcept {
   // The peer may have said before its end that it goes, or whose fault it was.
   listen();
   if (group.failure() != nullptr) return;
+  if (group.departed.contains(failed.peer) && task->outlives_departures() && !mismatch)
+    return;  // it ends when it is looked at next
   if (group.departed.contains(failed.peer))
     return fail(group, Errc::kPeerFailed, base::has_closed(failed.peer), {failed.peer});
   if (mismatch) {
@@ -196,7 +198,7 @@ void Engine::on_failed_there(Membership& group, int rank, const Notice& notice) 
 }
 
 void Engine::on_departure(Membership& group, int rank, const Notice& notice) noexcept {
-  group.departed[rank] = notice.sequence;
+  group.departed[rank] = {notice.sequence, notice.receives};
   if (group.inquiry) {
     group.inquiry->explain(rank, Errc::kPeerFailed, base::has_closed(rank), {rank});
     return note_gone(group, rank, kClosed);
@@ -215,13 +217,21 @@ void Engine::on_rest(Membership& group, int from, const Notice& notice) noexcept
 
 // Collectives that a member will never come to.
 void Engine::fail_for_departed(Membership& group) noexcept {
-  if (group.inquiry) return;
-  for (const auto& [rank, last] : group.departed)
-    if (!group.queue.empty() && group.queue.back()->sequence > last &&
-        group.queue.front()->sequence > last)
-      return fail(group, Errc::kPeerFailed,
-                  base::has_closed(rank) + ", after its collective number " + std::to_string(last),
-                  {rank});
+  if (group.inquiry || group.queue.empty()) return;
+  for (const auto& [rank, departure] : group.departed) {
+    if (group.queue.front()->sequence <= departure.last) continue;
+    if (is_draining(group)) return;
+    return fail(
+        group, Errc::kPeerFailed,
+        base::has_closed(rank) + ", after its collective number " + std::to_string(departure.last),
+        {rank});
+  }
+}
+
+bool Engine::is_draining(const Membership& group) const noexcept {
+  return std::any_of(active_.begin(), active_.end(), [&](const Task* task) {
+    return task->group.get() == &group && task->is_draining();
+  });
 }
 
 void Engine::ask(Membership& group, const CollectiveTask& task) noexcept {

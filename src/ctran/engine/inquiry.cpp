@@ -22,7 +22,7 @@ void Engine::inquire(Membership& group, Errc code, std::string why, std::vector<
   seen.size = group.size();
   seen.number = number;
   seen.waited = hearing_;
-  for (const auto& [rank, last] : group.departed) note_gone(group, rank, kClosed);
+  for (const auto& [rank, departure] : group.departed) note_gone(group, rank, kClosed);
   for (int rank = 0; rank < group.size(); ++rank)
     if (const auto* failure = links_.failure(group.ranks[static_cast<size_t>(rank)]))
       note_gone(group, rank, gone_by(failure->code));

@@ -107,15 +107,27 @@ class Membership {
     std::map<std::pair<int, int>, uint32_t> from;  // by rank and tag
   } tags;
 
-  // Members that have closed the group, by rank, and the number of their last collective.
-  std::unordered_map<int, uint64_t> departed;
-  // A transfer with this member that is not done will never be, for it has closed the group: what
-  // it had sent and received before is known here, see Transport::send().
+  // A member has closed the group: it calls nothing more, and all that it has sent is known here,
+  // see Transport::send().
+  struct Departure {
+    uint64_t last = 0;      // number of its last collective
+    bool receives = false;  // receives or collectives of it are still open
+  };
+  std::unordered_map<int, Departure> departed;  // of other members, by rank
+  bool leaving = false;                         // this rank calls nothing any more
+  bool left = false;                            // and has told the others so
+  Departure told;                               // then: what it has told last
+  // nullptr: the member has not closed the group. Of this rank: what it has told.
+  const Departure* departure(int rank) const {
+    if (rank == place.rank) return left ? &told : nullptr;
+    const auto found = departed.find(rank);
+    return found == departed.end() ? nullptr : &found->second;
+  }
+  // This transfer with a member that has closed the group will never be done, unless the member had
+  // posted its own part before.
   bool is_in_vain(int rank, const transport::Request& transfer) const {
     return !transfer.has_begun() && departed.contains(rank);
   }
-  bool leaving = false;  // this rank calls nothing any more
-  bool left = false;     // and has told the others, who need nothing more of it
 
   // Ranks have found out that they disagree, and collect what each has called.
   struct Disagreement {

@@ -1,8 +1,10 @@
 #include "ctran/engine/messages_task.hpp"
 
+#include <algorithm>
 #include <set>
 #include <string>
 
+#include "base/has_closed.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
 
@@ -112,26 +114,81 @@ void MessagesTask::post_on(uint32_t stream, Item& item) {
   }
 }
 
+bool MessagesTask::may_send() const noexcept {
+  return std::any_of(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(count_),
+                     [](const Item& item) { return item.sends && !item.request.is_announced(); });
+}
+
+bool MessagesTask::may_receive() const noexcept {
+  return std::any_of(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(count_),
+                     [](const Item& item) { return !item.sends && !item.done(); });
+}
+
+bool MessagesTask::is_draining() const noexcept {
+  return std::any_of(
+      items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(count_), [&](const Item& item) {
+        if (item.done() || item.peer == kAnybody) return false;
+        const auto* departure = group->departure(item.peer);
+        return departure != nullptr &&
+               (item.sends ? departure->receives : item.posted && item.request.has_begun());
+      });
+}
+
 // The peer has closed the group before it came to this message. Of any: all others have, and
 // take_one() has just found nothing of theirs.
 bool MessagesTask::is_hopeless(const Item& item) const {
   if (item.peer == kAnybody) return group->departed.size() + 1 >= group->ranks.size();
+  const auto* departure = group->departure(item.peer);
+  if (departure == nullptr) return false;
+  if (item.sends) return !departure->receives;
   // One whose tag is unknown would have been announced before.
-  return item.posted ? group->is_in_vain(item.peer, item.request)
-                     : group->departed.contains(item.peer);
+  return !item.posted || !item.request.has_begun();
+}
+
+// Its peer has closed the group, and the link has ended since.
+bool MessagesTask::is_lost(const Item& item) const {
+  return item.done() && !item.request.ok() && item.request.error() == Errc::kPeerFailed &&
+         group->departed.contains(item.peer);
+}
+
+// The group goes on: messages that the peer had sent before may still be received.
+Task::Outcome MessagesTask::give_up(const Item& first) {
+  int gone = first.peer;
+  if (gone == kAnybody)
+    gone = group->departed.empty() ? group->place.rank : group->departed.begin()->first;
+  failed = {gone, Errc::kPeerFailed};
+  failed.why = first.sends ? base::receives_no_more(gone) : base::sends_no_more(gone);
+  if (gone == group->place.rank)
+    failed = {gone, Errc::kFinalized, "the communicator was closed while this waited"};
+  fails_alone = true;
+  for (size_t i = finished_; i < count_; ++i) {
+    auto& item = items_[i];
+    if (!item.posted || item.request.done()) continue;
+    const int peer = group->ranks[static_cast<size_t>(item.peer)];
+    group->engine->reach(peer).end(item.request, failed.code);
+  }
+  return Outcome::kFailed;
 }
 
 Task::Outcome MessagesTask::advance() {
-  bool all = true;
+  bool all = true, open = false;
+  const Item* hopeless = nullptr;
   for (size_t i = finished_; i < count_; ++i) {
     auto& item = items_[i];
     if (item.peer == kAnybody) take_one(item);
     if (!item.done()) {
       all = false;
-      if (group->departed.empty() || !is_hopeless(item)) continue;
-      const int gone = item.peer == kAnybody ? group->departed.begin()->first : item.peer;
-      failed = {gone, Errc::kPeerFailed};
-      return Outcome::kFailed;
+      if (group->departed.empty() && !group->left) continue;
+      if (!is_hopeless(item))
+        open = true;
+      else if (hopeless == nullptr)
+        hopeless = &item;
+      continue;
+    }
+    if (is_lost(item)) {
+      all = false;
+      if (hopeless == nullptr) hopeless = &item;
+      continue;
     }
     const bool fits = item.sends || item.request.bytes() == item.memory.bytes();
     if (item.request.ok() && fits) {
@@ -142,6 +199,7 @@ Task::Outcome MessagesTask::advance() {
     if (failed.code == Errc::kMismatch) failed.why = difference(item);
     return Outcome::kFailed;
   }
+  if (hopeless != nullptr && !open) return give_up(*hopeless);
   return all ? Outcome::kDone : Outcome::kMore;
 }
 

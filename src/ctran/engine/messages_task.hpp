@@ -25,6 +25,10 @@ class MessagesTask final : public Task {
   // Posts receives whose tag's stream is known by now.
   void on_stream_known() override;
   void close() noexcept override { count_ = 0; }
+  bool may_send() const noexcept override;
+  bool may_receive() const noexcept override;
+  bool is_draining() const noexcept override;
+  bool outlives_departures() const noexcept override { return true; }
   std::string waits_for() const override;
   std::vector<int> awaited() const override;
   std::string words() const override;
@@ -48,6 +52,8 @@ class MessagesTask final : public Task {
   std::optional<uint32_t> stream_from(int rank, int tag) const;
   void post_on(uint32_t stream, Item& item);
   bool is_hopeless(const Item& item) const;
+  bool is_lost(const Item& item) const;
+  Outcome give_up(const Item& first);
   // How the other side's message differs, as far as it is known.
   static std::string difference(const Item& item);
 

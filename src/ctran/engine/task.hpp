@@ -34,6 +34,14 @@ class Task {
   virtual void on_stream_known() {}
   // No transfer is in flight any more: forgets the caller's memory.
   virtual void close() noexcept = 0;
+  // This rank closes the group. Whether the call may still begin something that the other members
+  // do not know of, other than by its number, and whether it may still take something of theirs.
+  virtual bool may_send() const noexcept { return !queued; }
+  virtual bool may_receive() const noexcept { return true; }
+  // It moves a message whose other side has closed the group since, and which will arrive.
+  virtual bool is_draining() const noexcept { return false; }
+  // Where a member that it waits for has closed the group, it fails alone.
+  virtual bool outlives_departures() const noexcept { return false; }
   // "rank 3 has not delivered": what it is waiting for.
   virtual std::string waits_for() const = 0;
   // The members that this is on, in order. None: the group's question finds them, as of a
@@ -58,7 +66,6 @@ class Task {
   bool collective = true;                 // which kind of task it is
   bool pooled = true;                     // false: it ends with its last reference
   bool queued = true;                     // it takes its turn among the group's collectives
-  bool only_waits = false;                // for what others do: it moves nothing
   bool fails_alone = false;               // of kFailed: its group goes on
   bool asked = false;                     // the others what they are doing
   Deadline idle_since = Deadline::max();  // it was waiting when everybody went to sleep

@@ -31,7 +31,7 @@ Kind* TaskPool::take(Kept<Kind>& kept) {
   task->listener = nullptr;
   task->deadline = task->idle_since = Deadline::max();
   task->limit = kNoLimit;
-  task->asked = false;
+  task->asked = task->fails_alone = false;
   task->sequence = 0;
   task->number = base::issued_number();
   task->queued = task->collective;

@@ -31,7 +31,6 @@ WindowTask::WindowTask(std::shared_ptr<const Reach> reach, const OneSided& opera
                        uint64_t count)
     : reach_(std::move(reach)), operation_(operation), count_(count) {
   collective = queued = pooled = false;
-  only_waits = waits();
   name = operation.name;
   limit = operation.limit;
   deadline = deadline_after(operation.limit.duration);
@@ -125,6 +124,7 @@ Task::Outcome WindowTask::look() {
   if (slot ? !alone : !departed.contains(operation_.rank)) return Outcome::kMore;
   const int peer = slot ? departed.begin()->first : operation_.rank;
   if (group->left) return give_up(Errc::kPeerFailed, peer, base::has_closed(peer));
+  if (group->engine->is_draining(*group)) return Outcome::kMore;
   failed = {peer, Errc::kPeerFailed};
   return Outcome::kFailed;
 }

@@ -20,6 +20,8 @@ class WindowTask final : public Task {
   Outcome begin() override;
   Outcome advance() override;
   void close() noexcept override;
+  bool may_send() const noexcept override { return !waits(); }
+  bool may_receive() const noexcept override { return !waits(); }
   std::string waits_for() const override;
   std::vector<int> awaited() const override;
   std::string words() const override;

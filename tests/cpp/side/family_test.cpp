@@ -130,6 +130,29 @@ TEST(Family, WhoLeavesInGoodOrderIsMissedByNobody) {
   });
 }
 
+// Ranks 0 and 3 of 5 are no neighbours.
+TEST(Family, WhoDepartsTellsAllAndHearsOfAllOthers) {
+  for (const bool one_by_one : {true, false})
+    run(5, [&](Rank& self) {
+      const std::vector<Posted> posted(5, {.sends = static_cast<uint64_t>(self.rank) + 1});
+      for (int rank = 0; rank < 5; ++rank) {
+        if (rank == self.rank) self.circle->depart(posted, /*tells_all=*/true);
+        if (one_by_one) self.meet();
+      }
+      while (self.circle->departures().size() < 4) self.circle->await_alarm(milliseconds(1));
+      EXPECT_TRUE(self.circle->has_departures());
+      for (const auto& [rank, departure] : self.circle->departures()) {
+        ASSERT_TRUE(departure.posted);
+        EXPECT_EQ(departure.posted->sends, static_cast<uint64_t>(rank) + 1);
+      }
+      EXPECT_FALSE(self.circle->failure());
+      self.meet();
+      self.circle->close();
+      self.meet();
+      EXPECT_FALSE(self.circle->failure());
+    });
+}
+
 TEST(Family, AnEndIsToldToAllAtOnce) {
   run(6, [](Rank& self) {
     self.meet();

@@ -203,6 +203,26 @@ TEST(Member, WhoClosesInGoodOrderIsNotLost) {
   EXPECT_EQ(report->culprits, std::vector{1});
 }
 
+// Both have closed it, and each hears of the other one's.
+TEST(Member, WhoClosesTellsWhatItHasPostedAndHearsOfTheOthers) {
+  World world(3);
+  std::vector<Posted> posted(3);
+  for (uint64_t rank = 0; rank < 3; ++rank) posted[rank] = {.sends = rank, .receives = 10 + rank};
+  world.page(2).called = 7;
+  for (const int rank : {2, 0})
+    world.act(rank, [&](Member& m, Member::Post& out) { m.close(out, posted); });
+  world.run(milliseconds(10));
+  for (const int rank : {0, 1}) {
+    const auto& heard = world.member(rank).departures();
+    EXPECT_EQ(heard.size(), rank == 0 ? 1u : 2u);
+    ASSERT_TRUE(heard.contains(2)) << rank;
+    EXPECT_EQ(heard.at(2).last, 7u);
+    EXPECT_EQ(heard.at(2).posted, posted[static_cast<size_t>(rank)]);
+  }
+  EXPECT_TRUE(world.member(2).departures().contains(0));
+  EXPECT_EQ(world.member(2).lost(), -1);
+}
+
 TEST(Member, AQuestionFindsWhoIsBehind) {
   for (int size = 2; size < 40; ++size) {
     World world(size);

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 
 #include "ctran/engine/world.hpp"
 
@@ -490,6 +491,142 @@ TEST_P(Failures, AReceiveFromAnybodyFailsWhenEverybodyHasLeft) {
       EXPECT_EQ(from_none.source(), kAnybody);
     }
     self.group.reset();
+  });
+}
+
+// A message in flight, and its memory.
+struct Mail {
+  Mail(Rank& self, Operation operation, int peer, size_t count, int tag = 0)
+      : values(count, static_cast<float>(self.rank())),
+        message(operation, peer, values, self.size()) {
+    message.call.tag = tag;
+    work = self.group->start(message.call);
+  }
+  Mail(const Mail&) = delete;
+
+  void expect_closed() {
+    const auto error = error_of([&] { work.wait(); });
+    EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+    expect_text(error, {"has closed the communicator", "nothing more", "before finalize()"});
+  }
+
+  std::vector<float> values;
+  Message message;
+  Work work;
+};
+
+constexpr size_t kLarge = 2'000'000;  // elements: not sent before its receive is there
+
+// Also where no link was made before.
+TEST_P(Failures, ReceivesThatWaitForEachOtherEndWhenAllLeave) {
+  for (const int size : {2, 3})
+    for (const int eager_ranks : {16, 0})
+      test::run({.size = size, .links = GetParam(), .eager_ranks = eager_ranks}, [](Rank& self) {
+        Mail vain(self, Operation::kReceive, (self.rank() + 1) % self.size(), 4);
+        Mail large(self, Operation::kReceive, (self.rank() + 1) % self.size(), kLarge, 3);
+        self.meet();
+        self.group->depart();
+        vain.expect_closed();
+        large.expect_closed();
+        EXPECT_FALSE(self.group->failure());
+        self.meet();
+      });
+}
+
+TEST_P(Failures, SendsAndReceivesWithoutAPartnerEndWhenAllLeave) {
+  for (const bool receives : {false, true})
+    run(3, [&](Rank& self) {
+      const int next = (self.rank() + 1) % self.size();
+      std::optional<Mail> receive;
+      if (receives) receive.emplace(self, Operation::kReceive, next, 4, 10);
+      Mail send(self, Operation::kSend, next, kLarge, self.rank());
+      self.meet();
+      self.group->depart();
+      if (receive) receive->expect_closed();
+      send.expect_closed();
+      EXPECT_FALSE(self.group->failure());
+      self.meet();
+    });
+}
+
+TEST_P(Failures, MessagesThatWereSentBeforeTheirSenderLeftArriveAfterOneThatWasNot) {
+  for (const size_t count : {size_t{4}, kLarge})
+    run(2, [&](Rank& self) {
+      if (self.rank() == 1) {
+        Mail sent(self, Operation::kSend, 0, count), vain(self, Operation::kReceive, 0, 4);
+        self.group->depart();
+        self.meet();
+        EXPECT_NO_THROW(sent.work.wait());
+        EXPECT_FALSE(vain.work.done());
+        self.meet();  // the other one may still send
+        EXPECT_NO_THROW(vain.work.wait());
+        return self.meet();
+      }
+      Mail vain(self, Operation::kReceive, 1, 4, 7);
+      self.meet();
+      vain.expect_closed();
+      EXPECT_FALSE(self.group->failure());
+      Mail received(self, Operation::kReceive, 1, count);
+      EXPECT_NO_THROW(received.work.wait());
+      EXPECT_EQ(received.values, std::vector<float>(count, 1));
+      self.meet();
+      Mail late(self, Operation::kSend, 1, 4);
+      EXPECT_NO_THROW(late.work.wait());
+      self.meet();
+    });
+}
+
+TEST_P(Failures, ACollectiveAndASplitEndWhereAMemberLeavesWithAReceiveOpen) {
+  for (const bool splits : {false, true})
+    run(3, [&](Rank& self) {
+      if (self.rank() == 1) {
+        Mail vain(self, Operation::kReceive, 0, 4);
+        self.group->depart();
+        self.meet();
+        const auto error = error_of([&] { vain.work.wait(); });
+        EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+        return self.meet();
+      }
+      self.meet();
+      const int all[] = {0, 1, 2};
+      const auto error = error_of([&] {
+        if (splits)
+          static_cast<void>(self.group->split(all, "child", kLong));
+        else
+          self.group->run(barrier(3));
+      });
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      expect_text(error, {"rank 1 has closed the communicator"});
+      self.meet();
+    });
+}
+
+// Rank 1 has taken its part, and does not come to the collective.
+TEST_P(Failures, ALargeMessageOnItsWayArrivesBeforeACollectiveFails) {
+  for (int round = 0; round < 10; ++round)
+    run(2, [&](Rank& self) {
+      const bool sends = self.rank() == round % 2;
+      Mail mail(self, sends ? Operation::kSend : Operation::kReceive, 1 - self.rank(), kLarge);
+      if (self.rank() == 1) {
+        self.group->depart();
+        EXPECT_NO_THROW(mail.work.wait());
+        return self.meet();
+      }
+      const auto error = error_of([&] { self.group->run(barrier(2)); });
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      EXPECT_NO_THROW(mail.work.wait());
+      EXPECT_EQ(mail.values, std::vector<float>(kLarge, static_cast<float>(round % 2)));
+      self.meet();
+    });
+}
+
+TEST_P(Failures, ReceivesFromAnybodyEndWhenAllLeave) {
+  run(3, [](Rank& self) {
+    Mail vain(self, Operation::kReceive, kAnybody, 4);
+    self.meet();
+    self.group->depart();
+    vain.expect_closed();
+    self.meet();
   });
 }
 

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "side/note.hpp"
+
+namespace torch::comms::gloo {
+
+// Counts the messages of a communicator, by peer rank: those that this rank has posted, and those
+// that are known to have ended well. When a peer has closed the communicator and has told its own
+// counts, they say which messages with it can still come.
+//
+// Threads: any.
+class Tally {
+ public:
+  // `peer`, of a receive: kAnySource, too.
+  void post(bool sends, int peer);
+  // `peer`: where the message came from, or went. `from_any`: its receive was one from any rank.
+  void end(bool sends, int peer, bool from_any);
+
+  // What a peer is told when this rank closes the communicator.
+  side::Posted posted(int peer) const;
+  // `theirs`: what the peer has told. All that the peer has sent has been received here, so that no
+  // receive from it will end any more.
+  bool has_all_of(int peer, const side::Posted& theirs) const;
+  // Every receive of the peer has its message from here, so that no further send to it will end.
+  bool is_full(int peer, const side::Posted& theirs) const;
+
+ private:
+  struct Count {
+    uint64_t posted = 0, ended = 0;
+  };
+  struct Row {
+    Count sends, receives;
+    uint64_t matched = 0;  // receives from any rank that took a message of this peer
+  };
+  Row row(int peer) const;
+  Row& row_of(int peer);
+
+  mutable std::mutex mutex_;  // guards all below
+  std::vector<Row> rows_;     // by peer
+  Count from_any_;
+};
+
+}  // namespace torch::comms::gloo

@@ -1,0 +1,51 @@
+#include "backends/gloo/tally.hpp"
+
+#include <gtest/gtest.h>
+
+#include <torchcomms/types.hpp>
+
+// What the counts of two ranks say of the messages between them, once one has closed.
+namespace torch::comms::gloo {
+namespace {
+
+constexpr bool kSend = true, kReceive = false;
+
+TEST(Tally, TellsEachPeerWhatItMayExpect) {
+  Tally tally;
+  for (int i = 0; i < 3; ++i) tally.post(kSend, 1);
+  tally.post(kReceive, 2);
+  EXPECT_EQ(tally.posted(1), (side::Posted{.sends = 3}));
+  EXPECT_EQ(tally.posted(2), (side::Posted{.receives = 1}));
+  EXPECT_EQ(tally.posted(7), side::Posted());
+}
+
+TEST(Tally, AReceiveIsInVainWhenAllThatWasSentHasCome) {
+  Tally tally;
+  const side::Posted theirs{.sends = 2};
+  tally.post(kReceive, 1);
+  tally.end(kReceive, 1, /*from_any=*/false);
+  EXPECT_FALSE(tally.has_all_of(1, theirs));
+  tally.end(kReceive, 1, /*from_any=*/true);
+  EXPECT_TRUE(tally.has_all_of(1, theirs));
+  EXPECT_TRUE(tally.has_all_of(2, {}));
+}
+
+TEST(Tally, ASendIsInVainWhenAllReceivesHaveTheirMessage) {
+  Tally tally;
+  EXPECT_FALSE(tally.is_full(1, {.receives = 1}));
+  EXPECT_FALSE(tally.is_full(1, {.from_any = 1}));
+  tally.end(kSend, 1, /*from_any=*/false);
+  EXPECT_TRUE(tally.is_full(1, {.receives = 1}));
+}
+
+TEST(Tally, AReceiveFromAnyRankCountsForTheOneThatItTook) {
+  Tally tally;
+  tally.post(kReceive, kAnySource);
+  EXPECT_EQ(tally.posted(1), (side::Posted{.from_any = 1}));
+  tally.end(kReceive, 1, /*from_any=*/true);
+  EXPECT_EQ(tally.posted(1), (side::Posted{.receives = 1}));
+  EXPECT_EQ(tally.posted(0), side::Posted());
+}
+
+}  // namespace
+}  // namespace torch::comms::gloo
