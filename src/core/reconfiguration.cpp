@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "base/env.hpp"
 #include "base/log.hpp"
@@ -18,6 +19,7 @@
 #include "core/making.hpp"
 #include "core/master_store.hpp"
 #include "core/own_check.hpp"
+#include "core/shared_store.hpp"
 #include "core/store_adapter.hpp"
 #include "core/tcp_store.hpp"
 
@@ -176,10 +178,13 @@ StorePtr Reconfiguration::reach(const MemberHandle& leader, Deadline deadline,
                         ") and this one have stores of different kinds; members meet at the first "
                         "one's, which others reach if it is a TCPStore",
                     context);
+  StorePtr connection;
   if (leader.host != self_.host || leader.port != self_.port)
-    return join_store(leader.host, static_cast<uint16_t>(leader.port), timeout_, deadline, context);
-  auto connection = own_connection(store_, deadline, context);
-  if (connection != store_) connection->setTimeout(timeout_);
+    connection = c10::make_intrusive<PolledStore>(SharedStore::connect(
+        leader.host, static_cast<uint16_t>(leader.port), timeout_, deadline, context));
+  else
+    connection = share_store(store_, deadline, context);
+  connection->setTimeout(timeout_);
   return connection;
 }
 
@@ -274,7 +279,7 @@ Rendezvous Reconfiguration::meet(const Members& members) {
   phase("store", [&] { met_ = reach(members.handles.front(), deadline, context); });
   phase("arrive", [&] {
     const auto prefix = arrive(members, deadline).keys + "store";
-    result.store = keep_store(prefix, met_, store_);
+    result.store = c10::make_intrusive<c10d::PrefixStore>(prefix, met_);
   });
   result.address = store_address(result.store);
   return result;
