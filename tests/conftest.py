@@ -15,8 +15,6 @@ from tests.harness.world import World, Worlds
 # Ranks share few cores: one computing thread each, also in everything they start.
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
-# torch asks the resolver about every address it connects to; where nobody answers that is 5 s each.
-os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 drop_foreign()
 
 

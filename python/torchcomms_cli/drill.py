@@ -87,8 +87,6 @@ def drill(
 def _run(plan: Plan) -> list[Result]:
     from torchcomms.drill import drill
 
-    # torch's stores ask the resolver about every address; where nobody answers that takes seconds.
-    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     plan.check()
     results = []

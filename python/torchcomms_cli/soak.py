@@ -89,8 +89,6 @@ def soak(
 def _run(request: Request) -> Outcome:
     from torchcomms.soak import soak
 
-    # torch's stores ask the resolver about every address; where nobody answers that takes seconds.
-    os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     request.check()
     print(f"seed {request.seed}", file=sys.stderr)

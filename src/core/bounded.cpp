@@ -16,18 +16,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// A store of this host answers within a tenth of a millisecond. Who sleeps meanwhile needs another
-// tenth of that to wake up, on either side, a dozen times in a start-up.
-constexpr std::chrono::microseconds kSoon{150};
-
-// Looks for so long. False: it has not come.
-template <class Condition>
-bool comes_soon(const Condition& condition) {
-  for (const auto end = Clock::now() + kSoon; Clock::now() < end; std::this_thread::yield())
-    if (condition()) return true;
-  return false;
-}
-
 // Never destroyed: threads may wait while the process ends.
 std::function<void()>& interrupt_check() {
   static auto* const check = new std::function<void()>;
@@ -86,7 +74,7 @@ struct Worker::Desk {
 
   void work() {
     while (true) {
-      comes_soon([this] { return called.load(); });
+      spin_briefly([this] { return called.load(); });
       std::unique_lock lock(mutex);
       changed.wait(lock, [this] { return called.load(); });
       if (!task) return;
@@ -142,7 +130,7 @@ void Worker::await(milliseconds limit, const std::function<bool(milliseconds)>& 
   const auto end = Clock::now() + limit;
   auto next_check = Clock::now() + kBetweenChecks;
   try {
-    if (comes_soon([&] { return is_ready(milliseconds(0)); })) return;
+    if (spin_briefly([&] { return is_ready(milliseconds(0)); })) return;
     while (true) {
       const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
       if (is_ready(std::clamp(left, milliseconds(0), kTick))) return;

@@ -16,6 +16,7 @@
 #include "core/master_store.hpp"
 #include "core/reach.hpp"
 #include "core/rendezvous.hpp"
+#include "core/shared_store.hpp"
 #include "core/store_adapter.hpp"
 #include "core/tcp_store.hpp"
 
@@ -144,7 +145,10 @@ StorePtr join_member_store(const MemberHandle& member, milliseconds timeout, Dea
                         std::to_string(port) +
                         " is gone: the process of that member or its communicator has ended",
                     context);
-  return join_store(host, port, timeout, deadline, context);
+  auto store = c10::make_intrusive<PolledStore>(
+      SharedStore::connect(host, port, timeout, deadline, context));
+  store->setTimeout(timeout);
+  return store;
 }
 
 }  // namespace torch::comms

@@ -30,8 +30,8 @@ c10::intrusive_ptr<c10d::Store> open_member_store(const std::string& name,
 void require_reachable(const Members& members, const c10::intrusive_ptr<c10d::Store>& store,
                        const Context& context);
 
-// Connects to the store of another member, by 127.0.0.1 where both are on one host. `timeout`
-// becomes the store's own.
+// Connects to the store of another member, by 127.0.0.1 where both are on one host, unless this
+// process is connected. `timeout` becomes the store's own.
 // Throws CommError with `context`: kTimeout, kPeerFailed. A store that its member serves is there
 // before the handle is: if its host refuses the connection, the member has ended, and this raises
 // kPeerFailed at once.

@@ -1,12 +1,19 @@
 #include "core/private_store.hpp"
 
 #include <charconv>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "base/host.hpp"
+#include "base/per_process.hpp"
 #include "base/utf8.hpp"
 #include "bootstrap/ranks.hpp"
 #include "core/reach.hpp"
+#include "core/shared_store.hpp"
 #include "core/tcp_store.hpp"
 
 namespace torch::comms {
@@ -46,16 +53,49 @@ std::string tcp(const std::string& host, uint16_t port) {
   return "tcp://" + host + ":" + std::to_string(port);
 }
 
+// The store that this process serves, as long as one of its communicators uses it.
+struct PrivateServer {
+  std::mutex mutex;
+  std::weak_ptr<SharedStore> store;
+  uint16_t port = 0;
+};
+
+base::PerProcess<PrivateServer> private_server;
+
+struct SharedServer {
+  std::shared_ptr<SharedStore> store;
+  uint16_t port;
+};
+
+SharedServer serve_privately(milliseconds timeout, Deadline deadline, const Context& context) {
+  auto& server = private_server.get();
+  const std::lock_guard lock(server.mutex);
+  if (auto store = server.store.lock(); store && !store->is_lost()) return {store, server.port};
+  auto served = serve_store(0, timeout, deadline, context);
+  auto store = SharedStore::of(served.store);
+  server.store = store;
+  server.port = served.port;
+  return {std::move(store), served.port};
+}
+
+c10::intrusive_ptr<c10d::Store> scoped(std::shared_ptr<SharedStore> store,
+                                       const std::string& scope, milliseconds timeout) {
+  auto polled = c10::make_intrusive<PolledStore>(std::move(store));
+  polled->setTimeout(timeout);
+  return c10::make_intrusive<c10d::PrefixStore>(scope, std::move(polled));
+}
+
 }  // namespace
 
 PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::string& key,
-                                   const std::string& hint, milliseconds timeout, Deadline deadline,
+                                   const std::string& scope, const std::string& hint,
+                                   milliseconds timeout, Deadline deadline,
                                    const Context& context) {
   try {
-    auto served = serve_store(0, timeout, deadline, context);
+    auto served = serve_privately(timeout, deadline, context);
     const Advert advert{served.port, own_address(hint), base::loopback_identity()};
     meeting.set(key, advert.text());
-    return {std::move(served.store), tcp(advert.address, advert.port)};
+    return {scoped(std::move(served.store), scope, timeout), tcp(advert.address, advert.port)};
     // Without this the others would wait out their limit for a store that cannot come.
   } catch (const CommError& e) {
     meeting.set(key, kFailed + e.why());
@@ -67,7 +107,8 @@ PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::stri
 }
 
 PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string& key,
-                                milliseconds timeout, Deadline deadline, const Context& context) {
+                                const std::string& scope, milliseconds timeout, Deadline deadline,
+                                const Context& context) {
   const std::string text = meeting.get(key, deadline.left());
   if (text.starts_with(kFailed))
     throw CommError(Errc::kPeerFailed,
@@ -84,7 +125,8 @@ PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string&
   const bool near = advert->identity == base::loopback_identity();
   const std::string host = near ? "127.0.0.1" : advert->address;
   try {
-    return {join_store(host, advert->port, timeout, deadline, context), tcp(host, advert->port)};
+    auto store = SharedStore::connect(host, advert->port, timeout, deadline, context);
+    return {scoped(std::move(store), scope, timeout), tcp(host, advert->port)};
   } catch (const CommError& e) {
     throw CommError(
         e.code(),

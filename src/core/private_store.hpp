@@ -17,16 +17,19 @@ struct PrivateStore {
   std::string address;  // "tcp://10.0.0.1:41234", as other hosts reach it
 };
 
-// Rank 0: opens a TCPStore on a free port and tells the others through `key` of `meeting`; they
-// reach it by 127.0.0.1 from the same host, else by own_address(hint). If that fails the others are
-// told so.
+// Rank 0: serves a TCPStore on a free port and publishes it by `key` of `meeting`. Peer ranks reach
+// it by 127.0.0.1 from the same host, else by own_address(hint). All communicators of a process
+// share one server and one connection to it; `scope` is the prefix of this one's keys, equal on all
+// ranks. If that fails, the peer ranks learn why.
 PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::string& key,
-                                   const std::string& hint, std::chrono::milliseconds timeout,
+                                   const std::string& scope, const std::string& hint,
+                                   std::chrono::milliseconds timeout,
                                    bootstrap::Deadline deadline, const Context& context);
 
-// The others: connects to it. Throws CommError with `context`: kTimeout, kPeerFailed.
+// The peer ranks: connects to the store that rank 0 has published, unless this process is connected.
+// Throws: CommError with `context`: kTimeout, kPeerFailed.
 PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string& key,
-                                std::chrono::milliseconds timeout, bootstrap::Deadline deadline,
+                                const std::string& scope, std::chrono::milliseconds timeout, bootstrap::Deadline deadline,
                                 const Context& context);
 
 // Every rank, on its connection `own` to that store: returns when all `size` ranks have connected

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "base/log.hpp"
 #include "base/secret.hpp"
@@ -145,8 +146,8 @@ bool Reconfiguration::is_at_own_store(const MemberHandle& member) const noexcept
 StorePtr Reconfiguration::reach(const MemberHandle& member, Deadline deadline,
                                 const Context& context) const {
   if (!is_at_own_store(member)) return join_member_store(member, timeout_, deadline, context);
-  auto connection = own_connection(store_, deadline, context);
-  if (connection != store_) connection->setTimeout(timeout_);
+  auto connection = share_store(store_, deadline, context);
+  connection->setTimeout(timeout_);
   return connection;
 }
 
@@ -246,7 +247,7 @@ Rendezvous Reconfiguration::meet(const Members& members) {
   phase("store", [&] { met_ = reach(first, deadline, context); });
   phase("arrive", [&] {
     const auto prefix = arrive(members, deadline).keys + "store";
-    result.store = keep_store(prefix, met_, store_);
+    result.store = c10::make_intrusive<c10d::PrefixStore>(prefix, met_);
     result.is_private = first.loopback != 0;
   });
   result.address = store_address(result.store);
@@ -278,7 +279,7 @@ void Reconfiguration::tell_left_out(const Members& before, const Members& member
   if (std::all_of(before.handles.begin(), before.handles.end(), stays)) return;
   const Deadline deadline(kPatience);
   const auto own =
-      is_at_own_store(members.handles.front()) ? met_ : own_connection(store_, deadline, {});
+      is_at_own_store(members.handles.front()) ? met_ : share_store(store_, deadline, {});
   StoreKeyValue store(own, deadline, {});
   for (const auto& member : before.handles)
     if (!stays(member))

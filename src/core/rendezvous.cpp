@@ -83,11 +83,11 @@ class Start {
     const auto keys = phase("arrive", init_limit_, [this] { return arrive(); });
     if (early_.begin && launch_.size > 1) phase("begin", init_limit_, [&] { begin(keys + kWord); });
     if (options_.store && options_.getHint<bool>(hint::kPersistentStore.name, false))
-      return ready(keep_store(keys + "store", connection_, options_.store));
+      return ready(c10::make_intrusive<c10d::PrefixStore>(keys + "store", connection_));
     if (launch_.size == 1) return ready(lone_store());
     auto own = phase("private store", init_limit_, [&] { return private_store(keys + "private"); });
     phase("leave", init_limit_, [&] { leave(own.store, {keys + "private", keys + kWord}); });
-    auto result = ready(c10::make_intrusive<c10d::PrefixStore>("comm", std::move(own.store)));
+    auto result = ready(c10::make_intrusive<c10d::PrefixStore>("use", std::move(own.store)));
     result.address = own.address;
     result.is_private = true;
     return result;
@@ -147,8 +147,8 @@ class Start {
   // Opens the store where the ranks find each other.
   void meet(Deadline deadline) {
     if (options_.store) {
-      connection_ = own_connection(options_.store, deadline, context_);
-      if (connection_ != options_.store) connection_->setTimeout(usable(options_.timeout));
+      connection_ = share_store(options_.store, deadline, context_);
+      connection_->setTimeout(usable(options_.timeout));
       scope_ = "torchcomms";
       return;
     }
@@ -221,8 +221,11 @@ class Start {
 
   PrivateStore private_store(const std::string& key) {
     const auto timeout = usable(options_.timeout);
-    if (launch_.rank != 0) return join_private_store(*meeting_, key, timeout, deadline_, context_);
-    return publish_private_store(*meeting_, key, address_hint(), timeout, deadline_, context_);
+    const auto scope = "comm/" + std::to_string(identity_);
+    if (launch_.rank != 0)
+      return join_private_store(*meeting_, key, scope, timeout, deadline_, context_);
+    return publish_private_store(*meeting_, key, scope, address_hint(), timeout, deadline_,
+                                 context_);
   }
 
   StorePtr lone_store() const {

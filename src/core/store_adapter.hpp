@@ -1,16 +1,19 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
 #include "bootstrap/kv.hpp"
 #include "bootstrap/limit.hpp"
-#include "core/bounded.hpp"
+#include "core/name_lookup.hpp"
+#include "core/shared_store.hpp"
 
 namespace torch::comms {
 
@@ -18,35 +21,34 @@ namespace torch::comms {
 // texts.
 std::string store_address(const c10::intrusive_ptr<c10d::Store>& store);
 
-// The same store on a connection of its own, so that a wait here does not block the user's calls on
-// `store` and is not blocked by them. Stores without connections are returned as they are. Throws
-// CommError(kTimeout, kPeerFailed) with `context`.
-c10::intrusive_ptr<c10d::Store> own_connection(const c10::intrusive_ptr<c10d::Store>& store,
-                                               bootstrap::Deadline deadline,
-                                               const Context& context);
+// `store` as all communicators of this process use it: see SharedStore. It opens no connection,
+// unless the program waits on the connection of `store` at this moment.
+// Throws: CommError with `context`: kTimeout, kPeerFailed.
+c10::intrusive_ptr<c10d::Store> share_store(const c10::intrusive_ptr<c10d::Store>& store,
+                                            bootstrap::Deadline deadline, const Context& context);
 
-// The TCPStore below all prefixes, where there is one; else `store`.
+// Returns: the store below all prefixes, and below what share_store() put around it.
+c10::intrusive_ptr<c10d::Store> root_store(const c10::intrusive_ptr<c10d::Store>& store);
+
+// Returns: the TCPStore below all prefixes, where there is one; else `store`.
 c10::intrusive_ptr<c10d::Store> tcp_root(const c10::intrusive_ptr<c10d::Store>& store);
 
-// `connection` under a prefix. Keeps `store` alive, too: the user's object may hold the server.
-c10::intrusive_ptr<c10d::Store> keep_store(const std::string& prefix,
-                                           c10::intrusive_ptr<c10d::Store> connection,
-                                           c10::intrusive_ptr<c10d::Store> store);
-
-// A c10d store as bootstrap sees it. Nothing here blocks more than half a second past `deadline`,
-// or past the limit of a get, even if the store's server is stopped. Threads: one at a time.
-// Failure: CommError with `context`: kTimeout, kPeerFailed (the connection is gone), kSystem (any
-// other error of the store, with its text). After a call that did not return every later one fails
-// at once.
+// A c10d store as bootstrap sees it, over the SharedStore of this process. A method blocks half a
+// second past `deadline` at most, or past the limit of a get, even if the store's server is stopped.
+// Threads: one at a time.
+// Throws: CommError with `context`: kTimeout, kPeerFailed (the connection is gone), kSystem (any
+// other error of the store, with its text); Interrupted. After a call that did not return every
+// later one throws at once.
 class TC_API StoreKeyValue final : public bootstrap::KeyValue {
  public:
   // `address`: how error texts call the store; empty: store_address().
-  StoreKeyValue(c10::intrusive_ptr<c10d::Store> store, bootstrap::Deadline deadline,
+  StoreKeyValue(const c10::intrusive_ptr<c10d::Store>& store, bootstrap::Deadline deadline,
                 Context context, const std::string& address = {});
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds limit) override;
-  // The same; `look`, which runs 20 times a second meanwhile, may throw CommError to end the wait.
+  // Like the get() above, but `look` runs 20 times a second meanwhile. It may throw CommError to
+  // end the wait.
   std::string get(const std::string& key, std::chrono::milliseconds limit,
                   const std::function<void()>& look);
   bool has(const std::vector<std::string>& keys) override;
@@ -54,20 +56,25 @@ class TC_API StoreKeyValue final : public bootstrap::KeyValue {
   void remove(const std::string& key) override;
   std::string address() const override { return address_; }
 
+  // Makes sure that the store executes operations: see SharedStore::require_answer().
+  void require_answer();
+
  private:
   template <class Call>
-  auto run(const std::string& what, std::chrono::milliseconds limit, const Call& call);
+  auto call(const std::string& what, const std::string& key, const Call& call);
+  void run(const std::string& what, std::chrono::milliseconds limit, SharedStore::Attempt attempt);
+  [[noreturn]] void raise(const std::string& what, const std::exception& e, bool is_late) const;
   [[noreturn]] void does_not_answer(const std::string& what) const;
-  void poll(const std::string& key, bootstrap::Deadline end);
-  void reconnect() noexcept;
+  std::string path(const std::string& key) const { return prefix_ + key; }
   std::chrono::milliseconds patience() const;
 
-  Worker worker_;
-  c10::intrusive_ptr<c10d::Store> store_;  // null after a call that did not return
+  std::shared_ptr<SharedStore> shared_;
+  std::string prefix_;
   bootstrap::Deadline deadline_;
   Context context_;
   std::string address_;
-  bool notifies_;  // a wait returns when the key comes; else keys are polled
+  std::optional<NameLookup> lookup_;  // once the store has been slow
+  bool is_stuck_ = false;             // a call did not return
 };
 
 }  // namespace torch::comms

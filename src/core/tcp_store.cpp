@@ -1,11 +1,13 @@
 #include "core/tcp_store.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "core/bounded.hpp"
+#include "core/name_lookup.hpp"
 #include "core/reach.hpp"
 
 namespace torch::comms {
@@ -54,6 +56,15 @@ ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) 
   });
 }
 
+// Connects to a server that is there. c10d goes on trying for up to twice `patience`, which is the
+// connection's alone; `timeout` becomes the store's own.
+c10::intrusive_ptr<c10d::Store> connect_store(const std::string& host, uint16_t port,
+                                              milliseconds patience, milliseconds timeout) {
+  auto store = c10::make_intrusive<c10d::TCPStore>(host, options_for(port, patience));
+  store->setTimeout(timeout);
+  return store;
+}
+
 bool is_port_taken(const c10::Error& e) {
   const std::string text = e.what_without_backtrace();
   return text.find("EADDRINUSE") != std::string::npos ||
@@ -94,17 +105,24 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
   // c10d's own attempts wait a second between each other, overrun their limit, and print a page
   // each.
   reach(host, port, deadline, context);
+  std::optional<NameLookup> lookup;
   const auto no_answer = [&] {
+    const auto slow = lookup ? lookup->slow_text() : std::string();
     return CommError(Errc::kTimeout,
                      tcp(host, port) +
-                         " accepts connections but does not answer as a store: its process "
-                         "is stopped, or something else listens there",
+                         " accepts connections but does not answer as a store: " +
+                         (slow.empty() ? "its process is stopped, or something else listens there"
+                                       : slow + ", for which stores wait at every connection"),
                      context);
   };
   const auto patience = deadline.left();
+  const auto connect = [host, port, patience, timeout] {
+    return connect_store(host, port, patience, usable(timeout));
+  };
   try {
-    return call_within(patience + kGrace, [host, port, patience, timeout] {
-      return connect_store(host, port, patience, usable(timeout));
+    // The first check comes half a second later: until then a connection is not slow.
+    return call_within(patience + kGrace, connect, [&] {
+      if (!lookup) lookup.emplace(host);
     });
   } catch (const StillRunning&) {
     throw no_answer();
@@ -115,13 +133,6 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
         tcp(host, port) + " accepts connections but is not a usable store: " + first_line(e),
         context);
   }
-}
-
-c10::intrusive_ptr<c10d::Store> connect_store(const std::string& host, uint16_t port,
-                                              milliseconds patience, milliseconds timeout) {
-  auto store = c10::make_intrusive<c10d::TCPStore>(host, options_for(port, patience));
-  store->setTimeout(timeout);
-  return store;
 }
 
 }  // namespace torch::comms

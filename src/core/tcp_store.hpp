@@ -30,10 +30,4 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
                                            std::chrono::milliseconds timeout,
                                            bootstrap::Deadline deadline, const Context& context);
 
-// A connection to a server that is there. c10d goes on trying for up to twice `patience`, which is
-// the connection's alone; `timeout` becomes the store's own. Throws what c10d throws.
-c10::intrusive_ptr<c10d::Store> connect_store(const std::string& host, uint16_t port,
-                                              std::chrono::milliseconds patience,
-                                              std::chrono::milliseconds timeout);
-
 }  // namespace torch::comms

@@ -1,12 +1,14 @@
 #include "sim/bootstrap_world.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 
 #include <torchcomms/base/error.hpp>
 
 #include "bootstrap/exchange/answer.hpp"
 #include "bootstrap/exchange/frame.hpp"
+#include "bootstrap/poll_pause.hpp"
 
 namespace torch::comms::sim {
 namespace {
@@ -19,6 +21,8 @@ using Phase = Exchange::Phase;
 constexpr int64_t kPulse = 1 << 16;
 constexpr int64_t kSegment = 64;                        // bytes of a SYN or a reset on the wire
 constexpr Ticks kFarewell = 400'000 * kPerMicrosecond;  // a failed rank listens for so long
+
+constexpr Ticks kPerNanosecond = kPerMicrosecond / 1000;
 
 Moment moment(Ticks at) { return Moment(at / 1000); }
 Ticks ticks(Moment at) { return at.count() * 1000; }
@@ -230,22 +234,21 @@ void BootstrapWorld::happen_at_store(const Event& event) {
   const Ticks done = serve(run_.store.request_us);
   if (event.what == What::kPublished) {
     self.published = true;
-    const int before = self.machine.rounds().client(0);
-    if (self.awaited)
-      queue_.add(done + store_latency_ + store_overhead_,
-                 {What::kContact, {}, 0, before, event.rank, 0, -1});
     // The look-up waits for the answer to this: a client of the store does one thing at a time.
-    ++self.requests;
-    queue_.add(done + 2 * store_latency_ + 2 * store_overhead_,
-               {What::kLookedUp, {}, 0, event.rank, -1, 0, -1});
-    return;
+    self.looks_since = done + store_latency_ + store_overhead_;
+    return look_up(event.rank, self.looks_since);
   }
-  auto& wanted = at(self.machine.rounds().source(0));
-  if (wanted.published)
-    queue_.add(done + store_latency_ + store_overhead_,
-               {What::kContact, {}, 0, event.rank, -1, 0, -1});
-  else
-    wanted.awaited = true;
+  const Ticks answered = done + store_latency_ + store_overhead_;
+  if (at(self.machine.rounds().source(0)).published)
+    return queue_.add(answered, {What::kContact, {}, 0, event.rank, -1, 0, -1});
+  const auto waited = std::chrono::nanoseconds((answered - self.looks_since) / kPerNanosecond);
+  look_up(event.rank, answered + bootstrap::poll_pause(waited).count() * kPerNanosecond);
+}
+
+void BootstrapWorld::look_up(int rank, Ticks when) {
+  if (gone(at(rank))) return;
+  ++at(rank).requests;
+  queue_.add(when + store_latency_ + store_overhead_, {What::kLookedUp, {}, 0, rank, -1, 0, -1});
 }
 
 void BootstrapWorld::happen_to_connection(const Event& event) {

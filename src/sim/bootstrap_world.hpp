@@ -60,9 +60,10 @@ class BootstrapWorld {
     uint32_t links = 0;  // so many has it made
     uint32_t sent = 0;   // messages
     int64_t bytes = 0;
-    uint8_t requests = 0;  // at the store
+    uint16_t requests = 0;  // at the store
+    Ticks looks_since = -1;  // when it began to look up its source; -1: not yet
     int16_t asked = -1;    // the last round it asked in
-    bool dead = false, published = false, awaited = false;
+    bool dead = false, published = false;
   };
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   Ticks now() const { return queue_.now(); }
@@ -84,6 +85,8 @@ class BootstrapWorld {
   Ticks send(Event event, int from, int64_t bytes, double retry_us);
   void to_store(What what, int rank, Ticks ready);
   Ticks serve(double cost_us);
+  // `rank` asks the store at `when` where its source is.
+  void look_up(int rank, Ticks when);
   void set_timer(int rank);
 
   const BootstrapRun& run_;

@@ -42,7 +42,4 @@ class Workspace:
         env["PATH"] = f"{self.venv / 'bin'}{os.pathsep}{env.get('PATH', '')}"
         env["VIRTUAL_ENV"] = str(self.venv)
         env.pop("PYTHONHOME", None)
-        # torch's stores ask for the name behind every address; where no name server answers, that
-        # is 5 s a connection instead of 1.
-        env.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
         return env

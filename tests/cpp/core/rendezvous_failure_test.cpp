@@ -1,9 +1,7 @@
 // What the start-up says when something is wrong, and how fast. Where a process must die or freeze,
 // it is a real one.
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 #include <atomic>
 
@@ -11,6 +9,7 @@
 #include "core/bounded.hpp"
 #include "core/rendezvous_ranks.hpp"
 #include "core/store_adapter.hpp"
+#include "core/store_process.hpp"
 
 namespace torch::comms {
 namespace {
@@ -244,49 +243,15 @@ TEST_F(Failure, AnOwnStoreBehindAFirewallIsExplained) {
   expect_on_time(outcome, milliseconds(400));
 }
 
-constexpr const char* kPipe = "TORCHCOMM_TEST_PIPE";
-
 // What a StoreProcess runs: not a test of its own.
 TEST(StoreProcessBody, DISABLED_ServesUntilKilled) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const StorePtr store = tcp_store(0, true);
   const uint16_t port = port_of(store);
-  ASSERT_EQ(::write(std::atoi(std::getenv(kPipe)), &port, sizeof port),
+  ASSERT_EQ(::write(std::atoi(std::getenv(kStorePipe)), &port, sizeof port),
             static_cast<ssize_t>(sizeof port));
   while (true) ::pause();
 }
-
-// A process that serves a TCPStore, to be killed or stopped. It is this program started anew: a
-// fork of a process with threads may not start threads.
-class StoreProcess {
- public:
-  StoreProcess() {
-    int ends[2];
-    EXPECT_EQ(::pipe(ends), 0);
-    const Variable pipe(kPipe, std::to_string(ends[1]).c_str());
-    std::string program = "/proc/self/exe", filter = "--gtest_filter=StoreProcessBody.*",
-                all = "--gtest_also_run_disabled_tests", brief = "--gtest_brief=1";
-    char* const arguments[] = {program.data(), filter.data(), all.data(), brief.data(), nullptr};
-    EXPECT_EQ(::posix_spawn(&pid_, program.c_str(), nullptr, nullptr, arguments, environ), 0);
-    ::close(ends[1]);
-    EXPECT_EQ(::read(ends[0], &port_, sizeof port_), static_cast<ssize_t>(sizeof port_));
-    ::close(ends[0]);
-  }
-  ~StoreProcess() {
-    signal(SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  // Of SIGSTOP it returns when it has stopped: until then it may answer.
-  void signal(int number) const {
-    ::kill(pid_, number);
-    if (number == SIGSTOP) ::waitpid(pid_, nullptr, WUNTRACED);
-  }
-  uint16_t port() const { return port_; }
-
- private:
-  pid_t pid_ = -1;
-  uint16_t port_ = 0;
-};
 
 TEST_F(Failure, AKilledStoreIsAnErrorAtOnce) {
   const StoreProcess server;

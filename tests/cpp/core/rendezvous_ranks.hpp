@@ -29,10 +29,6 @@ using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// c10d asks a name server about every address it connects to; one that drops the question costs
-// five seconds.
-inline const int kQuickNames = ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);
-
 inline bootstrap::Launch launch(int rank, int size) {
   return {.rank = rank,
           .size = size,

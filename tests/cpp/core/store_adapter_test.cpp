@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace torch::comms {
@@ -17,10 +17,6 @@ using bootstrap::Deadline;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-// c10d asks a name server about every address it connects to; one that drops the question costs
-// five seconds.
-[[maybe_unused]] const int kQuickNames = ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);
 
 StorePtr server() {
   c10d::TCPStoreOptions options;
@@ -132,12 +128,17 @@ TEST(StoreKeyValue, AServerThatIsGoneIsAFailedPeer) {
   }
 }
 
-TEST(KeepStore, KeepsTheObjectThatServes) {
+TEST(ShareStore, KeepsThePrefixesAndTheObjectThatServes) {
   StorePtr served = server();
-  const StorePtr kept = keep_store("p", own_connection(served, Deadline(seconds(10)), {}), served);
+  const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
+      "a", c10::make_intrusive<c10d::PrefixStore>("b", served));
+  const StorePtr shared = share_store(prefixed, Deadline(seconds(10)), {});
+  shared->set("k", std::string("v"));
+  EXPECT_EQ(prefixed->get_to_str("k"), "v");
+  EXPECT_EQ(StoreKeyValue(prefixed, Deadline(seconds(10)), {}).get("k", seconds(5)), "v");
+  EXPECT_EQ(root_store(shared), served);
   served.reset();
-  kept->set("k", std::string("v"));
-  EXPECT_EQ(kept->clone()->get_to_str("k"), "v");
+  EXPECT_EQ(shared->clone()->get_to_str("k"), "v");
 }
 
 }  // namespace

@@ -44,6 +44,17 @@ TEST(Bootstrap, TheStoreTakesTheSameOfEveryRank) {
   EXPECT_EQ(large.store_total, 2 * 8192);
 }
 
+TEST(Bootstrap, RanksThatWaitAskTheStoreALogarithmicNumberOfTimes) {
+  auto run = run_of(16384);
+  run.stagger_us = 10e6;
+  const auto result = simulate(run);
+  EXPECT_EQ(result.done, 16384);
+  // Four requests each time that the wait is e times as long, and four a second from one second on.
+  EXPECT_LE(result.store_requests.max, 80);
+  EXPECT_LE(result.store_total, 60 * 16384);
+  EXPECT_LE(result.time_us, 12e6);
+}
+
 TEST(Bootstrap, MemoryOfARankIsBounded) {
   for (const int ranks : {1024, 32768}) {
     const auto result = simulate(run_of(ranks));
