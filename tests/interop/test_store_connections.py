@@ -30,9 +30,7 @@ COUNT = """
                 found += int(words[2].rpartition(":")[2], 16) == port and words[9] in own
         return found
 """
-GROUPS = (
-    COUNT
-    + """
+GROUPS = """
     import ctypes, sys
     import torch, torch.distributed as dist
     lookups = getattr(ctypes.CDLL(None), "slow_names_count", lambda: 0)
@@ -53,7 +51,6 @@ GROUPS = (
     dist.barrier()
     dist.destroy_process_group()
 """
-)
 # What c10d prints of a connection that failed.
 COMPLAINTS = ("[E", "[W", "timed out", "frame #")
 
@@ -68,7 +65,7 @@ def _routes() -> list[object]:
 @pytest.mark.parametrize("route", _routes())
 def test_groups_open_no_connection_and_look_no_name_up(route):
     backend, variables = ROUTES[route]
-    source = GROUPS.format(backend=backend, groups=12)
+    source = COUNT + GROUPS.format(backend=backend, groups=12)
     for finished in ranks(
         source,
         2,
@@ -86,7 +83,7 @@ def test_groups_open_no_connection_and_look_no_name_up(route):
 @pytest.mark.parametrize("route", _routes())
 def test_groups_work_beside_a_name_server_that_takes_longer_than_a_second(route):
     backend, variables = ROUTES[route]
-    source = GROUPS.format(backend=backend, groups=8)
+    source = COUNT + GROUPS.format(backend=backend, groups=8)
     for finished in ranks(
         source,
         2,
