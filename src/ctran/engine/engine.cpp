@@ -425,7 +425,8 @@ void Engine::announce_departure(Membership& group) noexcept {
     receives = receives || task->may_receive();
   }
   if (group.left && receives) return;
-  if (receives) reach_all(group);
+  // Other members may wait for this rank as it does, or did, for a member that closed the group.
+  if (receives || group.met_departure) reach_all(group);
   group.left = true;
   group.told = {group.sequence.load(std::memory_order_relaxed), receives};
   tell(group, notice_of_departure(group));

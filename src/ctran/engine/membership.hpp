@@ -114,6 +114,7 @@ class Membership {
     bool receives = false;  // receives or collectives of it are still open
   };
   std::unordered_map<int, Departure> departed;  // of other members, by rank
+  bool met_departure = false;                   // a message of this rank failed by one of them
   bool leaving = false;                         // this rank calls nothing any more
   bool left = false;                            // and has told the others so
   Departure told;                               // then: what it has told last

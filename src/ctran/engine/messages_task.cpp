@@ -160,7 +160,7 @@ Task::Outcome MessagesTask::give_up(const Item& first) {
   failed.why = first.sends ? base::receives_no_more(gone) : base::sends_no_more(gone);
   if (gone == group->place.rank)
     failed = {gone, Errc::kFinalized, "the communicator was closed while this waited"};
-  fails_alone = true;
+  fails_alone = group->met_departure = true;
   for (size_t i = finished_; i < count_; ++i) {
     auto& item = items_[i];
     if (!item.posted || item.request.done()) continue;
