@@ -65,14 +65,14 @@ void for_each_name(const Visit& visit) {
 
 // In the table, or torch's.
 bool is_known(std::string_view key) {
-  static const auto& known = []() -> auto& {
+  static const auto* const known = [] {
     auto* const names =  // never destroyed: communicators may outlive static destruction
         new std::unordered_set<std::string_view>(std::begin(kTorchs), std::end(kTorchs));
     for_each_name([names](std::string_view name) { names->insert(name); });
-    return *names;
+    return names;
   }();
-  return known.contains(key) ||
-         (key.starts_with(kForwarding) && known.contains(key.substr(kForwarding.size())));
+  return known->contains(key) ||
+         (key.starts_with(kForwarding) && known->contains(key.substr(kForwarding.size())));
 }
 
 // The table's names with this prefix, in the order of a dictionary.

@@ -15,10 +15,12 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/fork.hpp"
 #include "base/log.hpp"
 #include "base/per_process.hpp"
 #include "bootstrap/poll_pause.hpp"
 #include "core/bounded.hpp"
+#include "core/reach.hpp"
 #include "core/tcp_store.hpp"
 
 namespace torch::comms {
@@ -60,10 +62,10 @@ class StoreQueue {
 
   explicit StoreQueue(SharedStore::StorePtr store) : store_(std::move(store)) {}
 
-  // Throws: std::system_error if no thread can be started.
+  // Throws: std::system_error if no thread can be started. close() or move_to() must follow.
   static std::shared_ptr<StoreQueue> start(SharedStore::StorePtr store) {
     auto queue = std::make_shared<StoreQueue>(std::move(store));
-    std::thread([queue] { queue->work(); }).detach();
+    queue->thread_ = std::thread([queue] { queue->work(); });
     return queue;
   }
 
@@ -97,7 +99,8 @@ class StoreQueue {
 
   bool is_lost() const { return lost_.load(); }
 
-  // Hands what has not begun to `other`; this queue executes nothing more.
+  // Hands what has not begun to `other`; this queue executes nothing more. The call that runs now
+  // is left behind.
   void move_to(StoreQueue& other) {
     std::deque<RequestPtr> requests;
     {
@@ -105,6 +108,7 @@ class StoreQueue {
       requests = std::exchange(requests_, {});
       close_locked();
     }
+    thread_.detach();
     for (auto& request : requests) other.add(std::move(request));
   }
 
@@ -114,7 +118,12 @@ class StoreQueue {
     std::unique_lock lock(mutex_);
     close_locked();
     const auto begin = busy_since_.value_or(Clock::now());
-    ended_.wait_until(lock, begin + kGrace, [this] { return has_ended_; });
+    const bool ended = ended_.wait_until(lock, begin + kGrace, [this] { return has_ended_; });
+    lock.unlock();
+    if (ended)
+      thread_.join();
+    else
+      thread_.detach();
   }
 
  private:
@@ -183,6 +192,7 @@ class StoreQueue {
     ended_.notify_all();
   }
 
+  std::thread thread_;
   mutable std::mutex mutex_;
   std::condition_variable changed_, ended_;
   SharedStore::StorePtr store_;
@@ -244,10 +254,15 @@ std::shared_ptr<SharedStore> SharedStore::connect(const std::string& host, uint1
   return shared;
 }
 
-SharedStore::SharedStore(StorePtr root) : root_(std::move(root)) {}
+SharedStore::SharedStore(StorePtr root)
+    : root_(std::move(root)), generation_(base::fork_generation()) {}
 
 SharedStore::~SharedStore() {
-  if (queue_) queue_->close();
+  if (!queue_) return;
+  if (generation_ == base::fork_generation())
+    queue_->close();
+  else  // A forked child has no such thread, and may have its locks as they were.
+    static_cast<void>(new std::shared_ptr<StoreQueue>(std::move(queue_)));
 }
 
 std::shared_ptr<StoreQueue> SharedStore::queue() {
@@ -309,24 +324,27 @@ void SharedStore::require_answer(Deadline deadline, const Context& context) {
     store.check({"torchcomms/alive"});
     return true;
   };
-  const auto* tcp = dynamic_cast<const c10d::TCPStore*>(root_.get());
-  const auto patience = tcp != nullptr && !replaced_.load() ? milliseconds(0) : deadline.left();
-  if (run(ask, patience) == Outcome::kDone) return;
-  const auto address = tcp == nullptr ? std::string("it")
-                                      : "tcp://" + tcp->getHost() + ":" +
-                                            std::to_string(tcp->getPort());
-  const auto no_answer = [&] {
-    return CommError(Errc::kTimeout, "the store " + address + " does not answer", context);
-  };
-  if (tcp == nullptr || replaced_.load() || deadline.passed()) throw no_answer();
-  base::log(base::LogLevel::kInfo,
-            "the store " + address +
-                " has not answered within 0.5 s on the connection of the program, which may be "
-                "waiting on it: a second connection is opened");
-  auto store = join_store(tcp->getHost(), tcp->getPort(), tcp->getTimeout(), deadline, context);
+  const auto* const tcp = dynamic_cast<const c10d::TCPStore*>(root_.get());
+  try {
+    const bool may_replace = tcp != nullptr && !is_replaced_.load();
+    if (run(ask, may_replace ? milliseconds(0) : deadline.left()) == Outcome::kDone) return;
+    if (!may_replace || deadline.passed())
+      throw CommError(Errc::kTimeout, "the store does not answer", context);
+    base::log(base::LogLevel::kInfo,
+              "the store at port " + std::to_string(tcp->getPort()) +
+                  " has not answered within 0.5 s on the connection of the program, which may be "
+                  "waiting on it: a second connection is opened");
+  } catch (const c10::DistNetworkError&) {
+    // A server that has ended may have a successor at its address.
+    if (tcp == nullptr || refuses(tcp->getHost(), tcp->getPort(), deadline)) throw;
+  }
+  replace(join_store(tcp->getHost(), tcp->getPort(), tcp->getTimeout(), deadline, context));
+}
+
+void SharedStore::replace(StorePtr connection) {
   const std::lock_guard lock(mutex_);
-  if (replaced_.exchange(true)) return;  // another thread was faster
-  auto fresh = StoreQueue::start(std::move(store));
+  auto fresh = StoreQueue::start(std::move(connection));
+  is_replaced_ = true;
   queue_->move_to(*fresh);
   queue_ = std::move(fresh);
 }

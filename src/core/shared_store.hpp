@@ -67,7 +67,7 @@ class TC_API SharedStore {
 
   // Makes sure that operations are executed. If the connection does not answer within half a
   // second, a thread of the program may be waiting on the same TCPStore: a second connection
-  // replaces it for all communicators.
+  // replaces it for all communicators. So does one to the server that has followed a lost one.
   // Throws: what c10d throws for a lost connection; CommError with `context`: kTimeout.
   void require_answer(bootstrap::Deadline deadline, const Context& context);
 
@@ -80,9 +80,11 @@ class TC_API SharedStore {
  private:
   std::shared_ptr<StoreQueue> queue();          // starts it
   std::shared_ptr<StoreQueue> started() const;  // null if nothing was asked yet
+  void replace(StorePtr connection);
 
   const StorePtr root_;
-  std::atomic<bool> replaced_{false};  // the queue is on a second connection
+  const uint64_t generation_;             // of forks: the process that has the thread
+  std::atomic<bool> is_replaced_{false};  // the queue is on another connection
   mutable std::mutex mutex_;           // guards queue_
   std::shared_ptr<StoreQueue> queue_;  // shared with its thread
 };

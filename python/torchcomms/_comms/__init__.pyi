@@ -2950,7 +2950,7 @@ def _environment() -> list:
 
 def _event_ring() -> dict:
     """
-    dict: capacity of the event ring, events recorded so far, events skipped, and the file it lies in, '' for none.
+    dict: capacity of the event ring, events recorded so far, events skipped, the file it lies in, '' for none, and why it lies in memory where a file was wanted.
     """
 
 def _is_backend_registered(name: str) -> bool:
@@ -2994,6 +2994,11 @@ def _record_process() -> str:
 def _recorder_folders() -> list[str]:
     """
     list[str]: where processes of this environment put their event rings, the first that works; empty where they stay in memory.
+    """
+
+def _recorder_rooms() -> list:
+    """
+    list[dict]: for each folder of _recorder_folders(), what files of event rings take there, may take, and for how many more processes there is room.
     """
 
 def _registered_backends() -> list[str]:
