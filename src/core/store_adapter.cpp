@@ -91,9 +91,10 @@ std::string store_address(const StorePtr& store) {
 }
 
 StorePtr share_store(const StorePtr& store, bootstrap::Deadline deadline, const Context& context) {
+  // Holds the shared store throughout: a connection that require_answer() makes lives as long as it.
+  const auto shared = SharedStore::of(path_of(store).root);
   StoreKeyValue(store, deadline, context).require_answer();
-  auto root = c10::make_intrusive<PolledStore>(SharedStore::of(path_of(store).root));
-  return over(root, store);
+  return over(c10::make_intrusive<PolledStore>(shared), store);
 }
 
 StoreKeyValue::StoreKeyValue(const StorePtr& store, bootstrap::Deadline deadline, Context context,
