@@ -139,14 +139,19 @@ StorePtr join_member_store(const MemberHandle& member, milliseconds timeout, Dea
   const bool is_near = member.loopback != 0 && member.loopback == own_loopback();
   const std::string host = is_near ? "127.0.0.1" : member.host;
   const auto port = static_cast<uint16_t>(member.port);
-  if (member.loopback != 0 && refuses(host, port, deadline))
+  std::shared_ptr<SharedStore> shared;
+  try {
+    shared = SharedStore::connect(host, port, timeout, deadline, context,
+                                  member.loopback != 0 ? Refusal::kEnds : Refusal::kRetry);
+  } catch (const CommError& e) {
+    if (member.loopback == 0 || e.code() != Errc::kPeerFailed) throw;
     throw CommError(Errc::kPeerFailed,
                     "the store of " + member.text() + " at tcp://" + host + ":" +
                         std::to_string(port) +
                         " is gone: the process of that member or its communicator has ended",
                     context);
-  auto store = c10::make_intrusive<PolledStore>(
-      SharedStore::connect(host, port, timeout, deadline, context));
+  }
+  auto store = c10::make_intrusive<PolledStore>(std::move(shared));
   store->setTimeout(timeout);
   return store;
 }

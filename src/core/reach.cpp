@@ -145,7 +145,8 @@ std::string route_source(const std::string& host) {
 
 }  // namespace
 
-void reach(const std::string& host, uint16_t port, Deadline deadline, const Context& context) {
+void reach(const std::string& host, uint16_t port, Deadline deadline, const Context& context,
+           Refusal refusal) {
   milliseconds pause{2};
   std::string why;
   while (true) {
@@ -154,17 +155,14 @@ void reach(const std::string& host, uint16_t port, Deadline deadline, const Cont
     check_interrupt();
     // What the end of the limit cut short tells less than the tries before it.
     if (why.empty() || !deadline.passed()) why = last;
-    if (deadline.passed())
-      throw CommError(Errc::kTimeout,
+    const bool has_ended = refusal == Refusal::kEnds && last == std::strerror(ECONNREFUSED);
+    if (has_ended || deadline.passed())
+      throw CommError(has_ended ? Errc::kPeerFailed : Errc::kTimeout,
                       "cannot reach tcp://" + host + ":" + std::to_string(port) + ": " + why,
                       context);
     std::this_thread::sleep_for(std::min(pause, deadline.left()));
     pause = std::min(pause * 2, milliseconds(250));
   }
-}
-
-bool refuses(const std::string& host, uint16_t port, Deadline deadline) {
-  return try_host(host, port, deadline) == std::strerror(ECONNREFUSED);
 }
 
 bool is_loopback(const std::string& address) {

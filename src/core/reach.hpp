@@ -10,16 +10,18 @@
 
 namespace torch::comms {
 
-// Returns when something accepts TCP connections at host:port; tries again and again until
-// `deadline`, since the other side may start later, and names may appear later. Throws
-// CommError(kTimeout) with `context`, naming the address and the last reason (name unknown,
-// refused, ...).
-void reach(const std::string& host, uint16_t port, bootstrap::Deadline deadline,
-           const Context& context);
+// What a host means that answers that nothing listens at the port.
+enum class Refusal {
+  kRetry,  // the server may start later
+  kEnds,   // the server was there before: it has ended
+};
 
-// True if the host answers that nothing listens at host:port. One try, which ends at `deadline`.
-// Throws Interrupted.
-bool refuses(const std::string& host, uint16_t port, bootstrap::Deadline deadline);
+// Returns when something accepts TCP connections at host:port; tries again and again until
+// `deadline`, since the other side may start later, and names may appear later.
+// Throws: CommError with `context`, naming the address and the last reason (name unknown, refused,
+// ...): kTimeout; kPeerFailed at once for a refusal that ends. Interrupted.
+void reach(const std::string& host, uint16_t port, bootstrap::Deadline deadline,
+           const Context& context, Refusal refusal = Refusal::kRetry);
 
 // True for 127.0.0.0/8 and ::1, as text.
 bool is_loopback(const std::string& address);

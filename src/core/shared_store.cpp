@@ -20,7 +20,6 @@
 #include "base/per_process.hpp"
 #include "bootstrap/poll_pause.hpp"
 #include "core/bounded.hpp"
-#include "core/reach.hpp"
 #include "core/tcp_store.hpp"
 
 namespace torch::comms {
@@ -235,7 +234,7 @@ std::shared_ptr<SharedStore> SharedStore::of(const StorePtr& root) {
 
 std::shared_ptr<SharedStore> SharedStore::connect(const std::string& host, uint16_t port,
                                                   milliseconds timeout, Deadline deadline,
-                                                  const Context& context) {
+                                                  const Context& context, Refusal refusal) {
   const auto address = host + ":" + std::to_string(port);
   auto& all = registry.get();
   const auto known = [&] {
@@ -246,7 +245,7 @@ std::shared_ptr<SharedStore> SharedStore::connect(const std::string& host, uint1
     const std::lock_guard lock(all.mutex);
     if (auto shared = known()) return shared;
   }
-  auto store = join_store(host, port, timeout, deadline, context);
+  auto store = join_store(host, port, timeout, deadline, context, refusal);
   const std::lock_guard lock(all.mutex);
   if (auto shared = known()) return shared;  // another thread was faster
   auto shared = std::make_shared<SharedStore>(std::move(store));
@@ -325,6 +324,10 @@ void SharedStore::require_answer(Deadline deadline, const Context& context) {
     return true;
   };
   const auto* const tcp = dynamic_cast<const c10d::TCPStore*>(root_.get());
+  const auto connect_again = [&](Refusal refusal) {
+    replace(
+        join_store(tcp->getHost(), tcp->getPort(), tcp->getTimeout(), deadline, context, refusal));
+  };
   try {
     const bool may_replace = tcp != nullptr && !is_replaced_.load();
     if (run(ask, may_replace ? milliseconds(0) : deadline.left()) == Outcome::kDone) return;
@@ -335,10 +338,17 @@ void SharedStore::require_answer(Deadline deadline, const Context& context) {
                   " has not answered within 0.5 s on the connection of the program, which may be "
                   "waiting on it: a second connection is opened");
   } catch (const c10::DistNetworkError&) {
-    // A server that has ended may have a successor at its address.
-    if (tcp == nullptr || refuses(tcp->getHost(), tcp->getPort(), deadline)) throw;
+    if (tcp == nullptr) throw;
+    const auto loss = std::current_exception();
+    try {
+      return connect_again(Refusal::kEnds);
+    } catch (const CommError& e) {
+      // The server has no successor at its address: the loss says more than the refusal.
+      if (e.code() == Errc::kPeerFailed) std::rethrow_exception(loss);
+      throw;
+    }
   }
-  replace(join_store(tcp->getHost(), tcp->getPort(), tcp->getTimeout(), deadline, context));
+  connect_again(Refusal::kRetry);
 }
 
 void SharedStore::replace(StorePtr connection) {

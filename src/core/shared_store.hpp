@@ -12,6 +12,7 @@
 #include <torchcomms/base/export.hpp>
 
 #include "bootstrap/limit.hpp"
+#include "core/reach.hpp"
 
 namespace torch::comms {
 
@@ -43,7 +44,8 @@ class TC_API SharedStore {
   // Throws: CommError with `context`, as join_store().
   static std::shared_ptr<SharedStore> connect(const std::string& host, uint16_t port,
                                               std::chrono::milliseconds timeout,
-                                              bootstrap::Deadline deadline, const Context& context);
+                                              bootstrap::Deadline deadline, const Context& context,
+                                              Refusal refusal = Refusal::kRetry);
 
   explicit SharedStore(StorePtr root);
   ~SharedStore();
@@ -85,8 +87,8 @@ class TC_API SharedStore {
   const StorePtr root_;
   const uint64_t generation_;             // of forks: the process that has the thread
   std::atomic<bool> is_replaced_{false};  // the queue is on another connection
-  mutable std::mutex mutex_;           // guards queue_
-  std::shared_ptr<StoreQueue> queue_;  // shared with its thread
+  mutable std::mutex mutex_;              // guards queue_
+  std::shared_ptr<StoreQueue> queue_;     // shared with its thread
 };
 
 // A SharedStore as a c10d store, for code of torch and for prefixes. Its waits and gets ask for the

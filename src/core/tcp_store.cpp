@@ -101,10 +101,10 @@ ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
 
 c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t port,
                                            milliseconds timeout, Deadline deadline,
-                                           const Context& context) {
+                                           const Context& context, Refusal refusal) {
   // c10d's own attempts wait a second between each other, overrun their limit, and print a page
   // each.
-  reach(host, port, deadline, context);
+  reach(host, port, deadline, context, refusal);
   std::optional<NameLookup> lookup;
   const auto no_answer = [&] {
     const auto slow = lookup ? lookup->slow_text() : std::string();
