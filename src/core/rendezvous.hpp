@@ -25,8 +25,8 @@ struct Rendezvous {
   std::string source;  // "torchrun (RANK=0, WORLD_SIZE=4)"
   // This communicator's alone; lives as long as somebody holds it, but without hint
   // persistent_store its server is in rank 0's process: the ranks still need a barrier between
-  // their last use and the end of rank 0. Its timeout is options.timeout. One thread at a time
-  // should wait on it; clone() gives another connection.
+  // their last use and the end of rank 0. Its timeout is options.timeout. Any number of threads may
+  // wait on it: see SharedStore.
   c10::intrusive_ptr<c10d::Store> store;
   std::vector<TorchCommBackend::InitPhase>
       phases;           // "discover", "store", "arrive", "begin", "private store", "leave"

@@ -18,6 +18,7 @@
 #include "base/fork.hpp"
 #include "base/log.hpp"
 #include "base/per_process.hpp"
+#include "base/secret.hpp"
 #include "bootstrap/poll_pause.hpp"
 #include "core/bounded.hpp"
 #include "core/tcp_store.hpp"
@@ -359,9 +360,33 @@ void SharedStore::replace(StorePtr connection) {
   queue_ = std::move(fresh);
 }
 
+std::optional<std::vector<uint8_t>> try_get(c10d::Store& store, const std::string& key) {
+  if (dynamic_cast<c10d::TCPStore*>(&store) == nullptr) {
+    if (!store.check({key})) return std::nullopt;
+    return store.get(key);
+  }
+  // Where the key is missing, compareSet() returns the value that was expected, and sets nothing.
+  // The value is one that no rank sets.
+  static const std::vector<uint8_t> missing = [] {
+    const std::string text = "torchcomms: no such key " + std::to_string(base::random_number());
+    return std::vector<uint8_t>(text.begin(), text.end());
+  }();
+  auto value = store.compareSet(key, missing, missing);
+  if (value == missing) return std::nullopt;
+  return value;
+}
+
 namespace {
 
 std::string limit_text(milliseconds limit) { return bootstrap::to_text(limit); }
+
+void require_in_time(SharedStore::Outcome outcome, const std::vector<std::string>& keys,
+                     milliseconds timeout) {
+  if (outcome == SharedStore::Outcome::kDone) return;
+  const std::string names = keys.empty() ? "" : keys.front() + (keys.size() > 1 ? ", ..." : "");
+  C10_THROW_ERROR(DistStoreError,
+                  "wait timeout after " + limit_text(timeout) + ", keys: " + names);
+}
 
 }  // namespace
 
@@ -407,8 +432,12 @@ std::vector<uint8_t> PolledStore::compareSet(const std::string& key,
 }
 
 std::vector<uint8_t> PolledStore::get(const std::string& key) {
-  wait({key}, timeout_);
-  return call("get", [key](c10d::Store& store) { return store.get(key); });
+  const auto value = std::make_shared<std::optional<std::vector<uint8_t>>>();
+  const auto outcome = shared_->run(
+      [value, key](c10d::Store& store) { return (*value = try_get(store, key)).has_value(); },
+      timeout_);
+  require_in_time(outcome, {key}, timeout_);
+  return std::move(**value);
 }
 
 int64_t PolledStore::add(const std::string& key, int64_t value) {
@@ -432,10 +461,7 @@ void PolledStore::wait(const std::vector<std::string>& keys) { wait(keys, timeou
 void PolledStore::wait(const std::vector<std::string>& keys, const milliseconds& timeout) {
   const auto outcome =
       shared_->run([keys](c10d::Store& store) { return store.check(keys); }, timeout);
-  if (outcome == SharedStore::Outcome::kDone) return;
-  const std::string names = keys.empty() ? "" : keys.front() + (keys.size() > 1 ? ", ..." : "");
-  C10_THROW_ERROR(DistStoreError,
-                  "wait timeout after " + limit_text(timeout) + ", keys: " + names);
+  require_in_time(outcome, keys, timeout);
 }
 
 void PolledStore::append(const std::string& key, const std::vector<uint8_t>& value) {

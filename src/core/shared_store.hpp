@@ -5,7 +5,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torchcomms/base/error.hpp>
@@ -90,6 +92,11 @@ class TC_API SharedStore {
   mutable std::mutex mutex_;              // guards queue_
   std::shared_ptr<StoreQueue> queue_;     // shared with its thread
 };
+
+// Asks once for the value of `key`, without a wait. A TCPStore is asked by one request: its own get()
+// takes two, and a check() before it one more.
+// Returns: nothing if the key is not there. Throws: what the store throws.
+TC_API std::optional<std::vector<uint8_t>> try_get(c10d::Store& store, const std::string& key);
 
 // A SharedStore as a c10d store, for code of torch and for prefixes. Its waits and gets ask for the
 // key again and again; getTimeout() bounds every call.

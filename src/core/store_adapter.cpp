@@ -198,9 +198,9 @@ void StoreKeyValue::set(const std::string& key, const std::string& value) {
 std::string StoreKeyValue::get(const std::string& key, milliseconds limit) {
   const auto result = std::make_shared<std::string>();
   run("get " + key, limit, [result, whole = path(key)](c10d::Store& store) {
-    if (!store.check({whole})) return false;
-    *result = store.get_to_str(whole);
-    return true;
+    const auto value = try_get(store, whole);
+    if (value) result->assign(value->begin(), value->end());
+    return value.has_value();
   });
   return std::move(*result);
 }

@@ -241,6 +241,9 @@ def missing_rank(context, absent):
     store = context.store(f"missing_{absent}")
     if context.rank == absent:
         return []
+    # The limit of the first one counts for all: they begin together.
+    store.set(f"begins/{context.rank}", "")
+    store.wait([f"begins/{rank}" for rank in range(context.size) if rank != absent])
     took = within_limit(
         lambda: create(context, "missing", store=store, timeout=timedelta(seconds=AMPLE_S)),
         rf"rank\w* [^.;]*\b{absent}\b",
@@ -522,6 +525,7 @@ def garbage_at_the_port(context, port):
             try:
                 with socket.create_connection(("127.0.0.1", port), timeout=1) as stranger:
                     stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                    stranger.recv(1)  # until the server hangs up
             except OSError:
                 stop.wait(0.01)
 

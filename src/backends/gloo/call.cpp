@@ -34,6 +34,9 @@ constexpr Wording kWordings[] = {
     {"Read error", Errc::kPeerFailed, kGone},
     {"Write error", Errc::kPeerFailed, kGone},
     {"Socket closed", Errc::kPeerFailed, kGone},
+    // What stores say, which Gloo uses to connect.
+    {"Connection was likely closed", Errc::kPeerFailed, "the connection to the store is gone"},
+    {"the store did not answer", Errc::kTimeout, nullptr},
     {"doesn't match expected size", Errc::kMismatch, "the ranks' sizes of this operation differ"},
     {"Too many open files", Errc::kResourceExhausted, "no file descriptors are left (ulimit -n)"},
     {"can't allocate memory", Errc::kResourceExhausted, "there is not enough memory"},

@@ -59,8 +59,8 @@ std::string words_of(const char* step, uint64_t size) {
 // Otherwise a file without a name, which no mount limits, gets its pages as a heap does.
 bool promises_all_memory() {
   std::ifstream setting("/proc/sys/vm/overcommit_memory");
-  int mode = 0;
-  return (setting >> mode) && mode == 2;
+  std::string mode;
+  return std::getline(setting, mode) && mode == "2";
 }
 
 }  // namespace

@@ -98,6 +98,32 @@ TEST(SharedStore, ALimitEndsItsWaitAlone) {
   EXPECT_TRUE(store.check({"k"}));
 }
 
+TEST(SharedStore, TryGetSetsNothing) {
+  const std::vector<StorePtr> stores = {tcp_store(0, true),
+                                        c10::make_intrusive<c10d::HashStore>()};
+  for (const auto& store : stores) {
+    EXPECT_EQ(try_get(*store, "k"), std::nullopt);
+    EXPECT_FALSE(store->check({"k"}));
+    store->set("k", std::vector<uint8_t>{1, 2});
+    EXPECT_EQ(try_get(*store, "k"), (std::vector<uint8_t>{1, 2}));
+    store->set("k", std::vector<uint8_t>{});
+    EXPECT_EQ(try_get(*store, "k"), std::vector<uint8_t>{});
+  }
+}
+
+// A process that dies closes its connections before its listening socket.
+TEST(SharedStore, ARefusalEndsTheSearchForAServerThatWasThere) {
+  const auto begin = Clock::now();
+  try {
+    SharedStore::connect("127.0.0.1", free_port(), seconds(60), Deadline(seconds(60)), {},
+                         Refusal::kEnds);
+    FAIL();
+  } catch (const CommError& e) {
+    EXPECT_EQ(e.code(), Errc::kPeerFailed);
+    EXPECT_LT(Clock::now() - begin, seconds(30));
+  }
+}
+
 TEST(SharedStore, ALostServerEndsAllWaitsAtOnce) {
   StorePtr served = tcp_store(0, true);
   const auto shared = SharedStore::of(served->clone());
