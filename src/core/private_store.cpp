@@ -78,8 +78,8 @@ SharedServer serve_privately(milliseconds timeout, Deadline deadline, const Cont
   return {std::move(store), served.port};
 }
 
-c10::intrusive_ptr<c10d::Store> scoped(std::shared_ptr<SharedStore> store,
-                                       const std::string& scope, milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> scoped(std::shared_ptr<SharedStore> store, const std::string& scope,
+                                       milliseconds timeout) {
   auto polled = c10::make_intrusive<PolledStore>(std::move(store));
   polled->setTimeout(timeout);
   return c10::make_intrusive<c10d::PrefixStore>(scope, std::move(polled));

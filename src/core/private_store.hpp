@@ -23,14 +23,14 @@ struct PrivateStore {
 // ranks. If that fails, the peer ranks learn why.
 PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::string& key,
                                    const std::string& scope, const std::string& hint,
-                                   std::chrono::milliseconds timeout,
-                                   bootstrap::Deadline deadline, const Context& context);
+                                   std::chrono::milliseconds timeout, bootstrap::Deadline deadline,
+                                   const Context& context);
 
-// The peer ranks: connects to the store that rank 0 has published, unless this process is connected.
-// Throws: CommError with `context`: kTimeout, kPeerFailed.
+// The peer ranks: connects to the store that rank 0 has published, unless this process is
+// connected. Throws: CommError with `context`: kTimeout, kPeerFailed.
 PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string& key,
-                                const std::string& scope, std::chrono::milliseconds timeout, bootstrap::Deadline deadline,
-                                const Context& context);
+                                const std::string& scope, std::chrono::milliseconds timeout,
+                                bootstrap::Deadline deadline, const Context& context);
 
 // Every rank, on its connection `own` to that store: returns when all `size` ranks have connected
 // to it and have then called `let_go`, which releases what they met on; so nobody can still need

@@ -145,7 +145,8 @@ class StoreQueue {
     while (true) {
       called_ = false;
       std::erase_if(requests_, [](const auto& r) { return r->state.load() != kPending; });
-      const auto next = std::ranges::min_element(requests_, {}, [](const auto& r) { return r->due; });
+      const auto next =
+          std::ranges::min_element(requests_, {}, [](const auto& r) { return r->due; });
       if (next == requests_.end()) {
         if (closed_) break;
         lock.unlock();
@@ -384,8 +385,7 @@ void require_in_time(SharedStore::Outcome outcome, const std::vector<std::string
                      milliseconds timeout) {
   if (outcome == SharedStore::Outcome::kDone) return;
   const std::string names = keys.empty() ? "" : keys.front() + (keys.size() > 1 ? ", ..." : "");
-  C10_THROW_ERROR(DistStoreError,
-                  "wait timeout after " + limit_text(timeout) + ", keys: " + names);
+  C10_THROW_ERROR(DistStoreError, "wait timeout after " + limit_text(timeout) + ", keys: " + names);
 }
 
 }  // namespace
@@ -426,9 +426,8 @@ void PolledStore::set(const std::string& key, const std::vector<uint8_t>& value)
 std::vector<uint8_t> PolledStore::compareSet(const std::string& key,
                                              const std::vector<uint8_t>& expected,
                                              const std::vector<uint8_t>& desired) {
-  return call("compareSet", [=](c10d::Store& store) {
-    return store.compareSet(key, expected, desired);
-  });
+  return call("compareSet",
+              [=](c10d::Store& store) { return store.compareSet(key, expected, desired); });
 }
 
 std::vector<uint8_t> PolledStore::get(const std::string& key) {

@@ -93,9 +93,9 @@ class TC_API SharedStore {
   std::shared_ptr<StoreQueue> queue_;     // shared with its thread
 };
 
-// Asks once for the value of `key`, without a wait. A TCPStore is asked by one request: its own get()
-// takes two, and a check() before it one more.
-// Returns: nothing if the key is not there. Throws: what the store throws.
+// Asks once for the value of `key`, without a wait. A TCPStore is asked by one request: its own
+// get() takes two, and a check() before it one more. Returns: nothing if the key is not there.
+// Throws: what the store throws.
 TC_API std::optional<std::vector<uint8_t>> try_get(c10d::Store& store, const std::string& key);
 
 // A SharedStore as a c10d store, for code of torch and for prefixes. Its waits and gets ask for the

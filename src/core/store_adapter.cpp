@@ -91,7 +91,8 @@ std::string store_address(const StorePtr& store) {
 }
 
 StorePtr share_store(const StorePtr& store, bootstrap::Deadline deadline, const Context& context) {
-  // Holds the shared store throughout: a connection that require_answer() makes lives as long as it.
+  // Holds the shared store throughout: a connection that require_answer() makes lives as long as
+  // it.
   const auto shared = SharedStore::of(path_of(store).root);
   StoreKeyValue(store, deadline, context).require_answer();
   return over(c10::make_intrusive<PolledStore>(shared), store);
@@ -116,8 +117,9 @@ void StoreKeyValue::does_not_answer(const std::string& what) const {
   const auto slow = lookup_ ? lookup_->slow_text() : std::string();
   why += slow.empty()
              ? "its server is stopped, or the network swallows the messages"
-             : slow + ", for which the store waits at every connection: correct /etc/resolv.conf, "
-                      "or set RES_OPTIONS='timeout:1 attempts:1'";
+             : slow +
+                   ", for which the store waits at every connection: correct /etc/resolv.conf, "
+                   "or set RES_OPTIONS='timeout:1 attempts:1'";
   throw CommError(Errc::kTimeout, why, context_);
 }
 
@@ -225,9 +227,8 @@ std::string StoreKeyValue::get(const std::string& key, milliseconds limit,
 bool StoreKeyValue::has(const std::vector<std::string>& keys) {
   std::vector<std::string> whole;
   for (const auto& key : keys) whole.push_back(path(key));
-  return call("check", keys.front(), [whole](c10d::Store& store, const std::string&) {
-    return store.check(whole);
-  });
+  return call("check", keys.front(),
+              [whole](c10d::Store& store, const std::string&) { return store.check(whole); });
 }
 
 int64_t StoreKeyValue::add(const std::string& key, int64_t amount) {

@@ -109,8 +109,7 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
   const auto no_answer = [&] {
     const auto slow = lookup ? lookup->slow_text() : std::string();
     return CommError(Errc::kTimeout,
-                     tcp(host, port) +
-                         " accepts connections but does not answer as a store: " +
+                     tcp(host, port) + " accepts connections but does not answer as a store: " +
                          (slow.empty() ? "its process is stopped, or something else listens there"
                                        : slow + ", for which stores wait at every connection"),
                      context);

@@ -60,9 +60,9 @@ class BootstrapWorld {
     uint32_t links = 0;  // so many has it made
     uint32_t sent = 0;   // messages
     int64_t bytes = 0;
-    uint16_t requests = 0;  // at the store
+    uint16_t requests = 0;   // at the store
     Ticks looks_since = -1;  // when it began to look up its source; -1: not yet
-    int16_t asked = -1;    // the last round it asked in
+    int16_t asked = -1;      // the last round it asked in
     bool dead = false, published = false;
   };
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }

@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 
 @functools.cache
 def shared_object(name: str) -> Path:
-    """The library made of `<name>.c` in this folder. Skips the test where there is no C compiler."""
+    """The library made of `<name>.c` in this folder; skips the test without a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler (cc, gcc, clang) for the library that the test preloads")

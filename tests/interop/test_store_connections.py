@@ -1,4 +1,4 @@
-"""What communicators ask of a store: no connections of their own, and no patience of a name server."""
+"""What communicators ask of a store: no connections of their own, no look-ups of names."""
 
 from __future__ import annotations
 

@@ -146,8 +146,7 @@ void depart(Group& group, int size) {
 void retire(std::unique_ptr<Group> group, bool may_block) {
   if (!group) return;
   auto flight = group->flight;
-  comms::retire(
-      std::move(flight), [group = group.release()] { delete group; }, may_block);
+  comms::retire(std::move(flight), [group = group.release()] { delete group; }, may_block);
 }
 
 }  // namespace torch::comms::gloo

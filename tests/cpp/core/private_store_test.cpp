@@ -38,7 +38,8 @@ class Interrupting final : public bootstrap::KeyValue {
 TEST(PrivateStore, TheOthersAreToldThatRankZeroIsInterrupted) {
   Interrupting meeting;
   const bootstrap::Deadline deadline(seconds(20));
-  EXPECT_THROW(publish_private_store(meeting, "key", "scope", "", seconds(20), deadline, {}), Interrupted);
+  EXPECT_THROW(publish_private_store(meeting, "key", "scope", "", seconds(20), deadline, {}),
+               Interrupted);
   try {
     join_private_store(meeting, "key", "scope", seconds(20), deadline, {});
     FAIL() << "it has joined";

@@ -99,8 +99,7 @@ TEST(SharedStore, ALimitEndsItsWaitAlone) {
 }
 
 TEST(SharedStore, TryGetSetsNothing) {
-  const std::vector<StorePtr> stores = {tcp_store(0, true),
-                                        c10::make_intrusive<c10d::HashStore>()};
+  const std::vector<StorePtr> stores = {tcp_store(0, true), c10::make_intrusive<c10d::HashStore>()};
   for (const auto& store : stores) {
     EXPECT_EQ(try_get(*store, "k"), std::nullopt);
     EXPECT_FALSE(store->check({"k"}));
