@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 
 # What happens at the chosen request, and from there on.
 KINDS = {
@@ -27,6 +26,7 @@ class StoreProxy:
         self._kind = ""
         self._left = 0
         self._begun = False
+        self._closed = threading.Event()
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -45,6 +45,7 @@ class StoreProxy:
 
     def close(self) -> None:
         """Closes all connections, and refuses later ones."""
+        self._closed.set()
         with self._mutex:
             # The threads that use them wake up. The sockets are closed with their last reference.
             _shut(self._listener, *self._sockets)
@@ -72,7 +73,7 @@ class StoreProxy:
             if fault == "stopped" or (fault == "silent" and is_first):
                 return
             if fault == "slow":
-                time.sleep(_DELAY_S)
+                self._closed.wait(_DELAY_S)
             with contextlib.suppress(OSError):
                 server.sendall(data)
         _shut(client, server)
