@@ -125,8 +125,7 @@ PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string&
   const bool near = advert->identity == base::loopback_identity();
   const std::string host = near ? "127.0.0.1" : advert->address;
   try {
-    auto store =
-        SharedStore::connect(host, advert->port, timeout, deadline, context, Refusal::kEnds);
+    auto store = SharedStore::connect(host, advert->port, timeout, deadline, context);
     return {scoped(std::move(store), scope, timeout), tcp(host, advert->port)};
   } catch (const CommError& e) {
     throw CommError(

@@ -137,6 +137,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
             std::vector<int> culprits) noexcept;
   void fail_for_departed(Membership& group) noexcept;
   void on_rest(Membership& group, int from, const Notice& notice) noexcept;
+  void end_what_is_done(Membership& group) noexcept;
   void bury() noexcept;
   void on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept;
   void ask(Membership& group, const CollectiveTask& task) noexcept;

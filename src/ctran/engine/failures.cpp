@@ -73,9 +73,26 @@ void Engine::fail(Membership& group, Errc code, const std::string& why,
   tell(group, notice);
 }
 
+// Ends the messages of a group that failed which are done: one link may bring the last byte of a
+// message and the news of the failure at once, before the message's task is looked at.
+void Engine::end_what_is_done(Membership& group) noexcept {
+  std::vector<Task*> ended;
+  std::erase_if(active_, [&](Task* task) {
+    if (task->group.get() != &group || task->queued || group.holds(*task)) return false;
+    if (!has_ended(task, Step::kAdvance)) return false;
+    ended.push_back(task);
+    return true;
+  });
+  for (auto* task : ended) {
+    const auto keep = task->group;  // ending the task may let it go
+    end(task, nullptr);
+  }
+}
+
 // Ends the calls of the groups that have failed: nothing touches their memory any more.
 void Engine::bury() noexcept {
   for (auto* group : std::exchange(dying_, {})) {
+    end_what_is_done(*group);
     const auto code = group->failure()->code();
     for (auto* link : links_.active())
       link->close_streams(group->base, group->base + Membership::kStreams - 1, code);
@@ -188,8 +205,16 @@ void Engine::on_failed_there(Membership& group, int rank, const Notice& notice) 
   for (const int member : notice.culprits)
     if (const int one = group.rank_of(member); one >= 0) culprits.push_back(one);
   // What this rank has ended by leaving was that one.
-  if (group.left && std::ranges::count(culprits, group.place.rank))
+  if (group.left && std::ranges::count(culprits, group.place.rank)) {
+    // The news may overtake messages that the failed rank had sent: these still arrive. It sends
+    // nothing more, as if it had closed the group.
+    if (group.queue.empty()) {
+      const auto entry = group.departed.insert_or_assign(rank, Membership::Departure{});
+      if (is_draining(group)) return;
+      group.departed.erase(entry.first);
+    }
     return fail(group, notice.code, "rank " + std::to_string(rank) + ": " + notice.why, {rank});
+  }
   if (group.inquiry) group.inquiry->explain(rank, notice.code, notice.why, culprits);
   const bool asks = notice.code == Errc::kPeerFailed && !notice.reported && has_calls(group);
   if (!asks) return fail(group, notice.code, notice.why, std::move(culprits));
