@@ -27,7 +27,8 @@ PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::stri
                                    const Context& context);
 
 // The peer ranks: connects to the store that rank 0 has published, unless this process is
-// connected. Throws: CommError with `context`: kTimeout, kPeerFailed.
+// connected.
+// Throws: CommError with `context`: kTimeout, kPeerFailed.
 PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string& key,
                                 const std::string& scope, std::chrono::milliseconds timeout,
                                 bootstrap::Deadline deadline, const Context& context);

@@ -91,8 +91,7 @@ std::string store_address(const StorePtr& store) {
 }
 
 StorePtr share_store(const StorePtr& store, bootstrap::Deadline deadline, const Context& context) {
-  // Holds the shared store throughout: a connection that require_answer() makes lives as long as
-  // it.
+  // Held throughout: a connection that require_answer() makes lives as long as this does.
   const auto shared = SharedStore::of(path_of(store).root);
   StoreKeyValue(store, deadline, context).require_answer();
   return over(c10::make_intrusive<PolledStore>(shared), store);

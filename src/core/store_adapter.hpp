@@ -33,11 +33,13 @@ c10::intrusive_ptr<c10d::Store> root_store(const c10::intrusive_ptr<c10d::Store>
 // Returns: the TCPStore below all prefixes, where there is one; else `store`.
 c10::intrusive_ptr<c10d::Store> tcp_root(const c10::intrusive_ptr<c10d::Store>& store);
 
-// A c10d store as bootstrap sees it, over the SharedStore of this process. A method blocks half a
-// second past `deadline` at most, or past the limit of a get, even if the store's server is
-// stopped. Threads: one at a time. Throws: CommError with `context`: kTimeout, kPeerFailed (the
-// connection is gone), kSystem (any other error of the store, with its text); Interrupted. After a
-// call that did not return every later one throws at once.
+// A c10d store as bootstrap sees it, over the SharedStore of this process.
+// Blocks: half a second past `deadline` at most, or past the limit of a get, even if the store's
+// server is stopped.
+// Threads: one at a time.
+// Throws: CommError with `context`: kTimeout, kPeerFailed (the connection is gone), kSystem (any
+// other error of the store, with its text); Interrupted. After a call that did not return every
+// later one throws at once.
 class TC_API StoreKeyValue final : public bootstrap::KeyValue {
  public:
   // `address`: how error texts call the store; empty: store_address().

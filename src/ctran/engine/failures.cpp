@@ -79,7 +79,11 @@ void Engine::end_what_is_done(Membership& group) noexcept {
   std::vector<Task*> ended;
   std::erase_if(active_, [&](Task* task) {
     if (task->group.get() != &group || task->queued || group.holds(*task)) return false;
-    if (!has_ended(task, Step::kAdvance)) return false;
+    try {
+      if (task->advance() != Task::Outcome::kDone) return false;
+    } catch (const std::exception&) {
+      return false;  // it ends with the group's error
+    }
     ended.push_back(task);
     return true;
   });
