@@ -353,8 +353,9 @@ for turn in range(100):
         seen.append(held())
 low = [min(column) for column in zip(*seen)]
 print("descriptors and threads:", low, "at least,", seen[-1], "at the end")
-# Threads that end a communicator may still be on their way.
-assert all(last <= least + 4 for last, least in zip(seen[-1], low)), (low, seen)
+# The last cycle's communicators may still be ending: 8 descriptors and 4 threads. One descriptor
+# that every cycle left behind would make it 90.
+assert all(last <= least + 20 for last, least in zip(seen[-1], low)), (low, seen)
 """
 
 

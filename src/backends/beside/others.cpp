@@ -67,12 +67,16 @@ CommError has_left(int rank, const std::string& why, const Context& context) {
 
 std::optional<CommError> Others::left_before(const Context& context, uint64_t number) const {
   if (!base::is_of_collective(number)) return std::nullopt;
-  for (const auto& [rank, departure] : departures())
-    if (departure.last < number)
-      return has_left(rank,
-                      base::has_closed(rank) + ", after its collective number " +
-                          std::to_string(departure.last),
-                      context);
+  for (const auto& [rank, departure] : departures()) {
+    if (departure.last >= number) continue;
+    // The departed rank told of a disagreement before it closed the communicator.
+    const auto failure = circle_->failure();
+    if (failure && failure->code == Errc::kMismatch) return error_of(*failure, context);
+    return has_left(
+        rank,
+        base::has_closed(rank) + ", after its collective number " + std::to_string(departure.last),
+        context);
+  }
   return std::nullopt;
 }
 

@@ -75,8 +75,9 @@ class Others {
     return circle_ && circle_->has_departures() ? circle_->departures()
                                                 : std::map<int, side::Member::Departure>();
   }
-  // One of them has done so before this collective, which it will never call; nothing where none
-  // has, or `number` is of no collective.
+  // Tells that one of them has done so before this collective, which it will never call. A known
+  // disagreement of the ranks counts more. Returns: nothing where no rank has left before it, or
+  // `number` is of no collective.
   std::optional<CommError> left_before(const Context& context, uint64_t number) const;
   // This process may have been stopped. `unread`: since when nobody here has called this to its
   // end; where an end may have been told and taken effect meanwhile, all that has come is read:
