@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.harness import ports
+from tests.harness import ports, selection
 from tests.harness.backends import BACKENDS, LACKS, USUAL_RANKS, Backend
 from tests.harness.environment import drop_foreign
 from tests.harness.world import World, Worlds
@@ -16,6 +16,22 @@ from tests.harness.world import World, Worlds
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 drop_foreign()
+
+
+_selected = pytest.StashKey[str]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    selection.add_option(parser)
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[_selected] = selection.deselect(config, items)
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> str:
+    return config.stash.get(_selected, "")
 
 
 def pytest_configure(config: pytest.Config) -> None:
