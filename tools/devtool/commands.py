@@ -149,7 +149,8 @@ def run_pytest(steps: Steps, workspace: Workspace, marks: str, rest: list[str]) 
     empty = 0
     for title, (expression, *parallel) in passes.items():
         with steps.step(title):
-            argv = [str(workspace.python), "-m", "pytest", "-m", expression, *parallel, *rest]
+            argv = [str(workspace.python), "-m", "pytest", "-m", expression, "--durations=10"]
+            argv += [*parallel, *rest]
             try:
                 run_visibly(title, argv, env=workspace.environment())
             except Failure as failure:
