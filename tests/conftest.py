@@ -10,6 +10,7 @@ import pytest
 from tests.harness import ports, selection
 from tests.harness.backends import BACKENDS, LACKS, USUAL_RANKS, Backend
 from tests.harness.environment import drop_foreign
+from tests.harness.shared_objects import answer_lookups_at_once
 from tests.harness.world import World, Worlds
 
 # Ranks share few cores: one computing thread each, also in everything they start.
@@ -35,6 +36,8 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # a worker of pytest-xdist inherits it
+        answer_lookups_at_once()
     config.addinivalue_line("markers", "slow: takes minutes; runs in `./dev check` only")
     config.addinivalue_line(
         "markers",

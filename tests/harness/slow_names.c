@@ -1,5 +1,6 @@
 // A name server that answers late, for one program: LD_PRELOAD=slow_names.so SLOW_NAMES_MS=1300.
-// Reverse lookups take that long and give the number. SLOW_NAMES_AT=3: only the third one does.
+// Reverse lookups take that long and give the number; without it they ask no name server.
+// SLOW_NAMES_AT=3: only the third one takes long.
 // slow_names_count() tells how many there were.
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -32,22 +32,27 @@ class How(NamedTuple):
 
 
 PLAIN = "gloo"
+# DTensor works for 10 s on how the operators of this one are to be sharded.
+LONG = "context_parallel"
+USUAL = ",".join(way.__name__ for way in WAYS if way.__name__ != LONG)
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[How], Results]:
-    """Of each rank; every program runs once."""
-    known: dict[How, Results] = {}
+def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[How, str], Results]:
+    """What a way gives on each rank; one run of the program has all usual ways."""
+    known: dict[tuple[How, bool], Results] = {}
 
-    def run(how: How) -> Results:
-        if how not in known:
+    def run(how: How, way: str) -> Results:
+        key = (how, way == LONG)
+        if key not in known:
             folder = tmp_path_factory.mktemp("results")
             first = ["torchcomms"] if how.backend != PLAIN and not how.switched else []
             program = f"""
                 import sys
                 sys.path.insert(0, {str(PROGRAM.parent)!r})
                 import train_every_way
-                train_every_way.main({how.backend!r}, {str(folder)!r}, "cpu", *{first!r})
+                names = {(LONG if way == LONG else USUAL)!r}
+                train_every_way.main({how.backend!r}, {str(folder)!r}, "cpu", names, *{first!r})
             """
             variables = SWITCH if how.switched else {}
             for finished in ranks(
@@ -55,8 +60,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Callable[[How], Results
             ):
                 finished.expect_success()
                 assert ("Using TorchComms backend" in finished.err) == how.switched
-            known[how] = [torch.load(folder / f"{rank}.pt") for rank in range(how.size)]
-        return known[how]
+            known[key] = [torch.load(folder / f"{rank}.pt") for rank in range(how.size)]
+        return known[key]
 
     return run
 
@@ -78,7 +83,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", [way.__name__ for way in WAYS])
+@pytest.mark.parametrize("way", [*USUAL.split(","), pytest.param(LONG, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("how", CASES, ids=str)
 def test_it_gives_what_torch_alone_gives(how, way, results):
     backend = how.backend.rpartition(":")[2]
@@ -86,6 +91,6 @@ def test_it_gives_what_torch_alone_gives(how, way, results):
         pytest.skip(f"needs backend {backend}")
     if how.switched and TorchVersion(torch.__version__) < (2, 15):
         pytest.skip("torch before 2.15 has no such switch")
-    plain = results(How(PLAIN, False, how.size))
+    plain = results(How(PLAIN, False, how.size), way)
     # A sum of two has one order.
-    expect_same(way, plain, results(how), same_bits=how.size == 2)
+    expect_same(way, plain, results(how, way), same_bits=how.size == 2)

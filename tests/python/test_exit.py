@@ -48,6 +48,15 @@ BODIES = {
 }
 
 
+@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.slow)], ids=["forked", "fresh"])
+def fresh(request):
+    """Whether a program has an interpreter of its own, whose import of torch takes seconds.
+
+    The end of a forked one is that of an interpreter: see test_forked.
+    """
+    return request.param
+
+
 @pytest.fixture(scope="module")
 def soon_s():
     """The limit. A machine that is slow to end a program without us is given more."""
@@ -73,9 +82,9 @@ def ended_well(finished, soon_s):
 @pytest.mark.serial
 @every_backend
 @pytest.mark.parametrize("body", BODIES)
-def test_one_process_exits_at_once_and_in_silence(body, backend, soon_s):
+def test_one_process_exits_at_once_and_in_silence(body, backend, soon_s, fresh):
     source = PROGRAM.format(body=BODIES[body].format(backend=backend))
-    for finished in ranks(source, 1, free_port(), fresh=True):
+    for finished in ranks(source, 1, free_port(), fresh=fresh):
         ended_well(finished, soon_s)
 
 
@@ -84,9 +93,9 @@ def test_one_process_exits_at_once_and_in_silence(body, backend, soon_s):
 @pytest.mark.parametrize(
     "body", ["held_at_module_level", "split", "finalized", "split_and_finalized"]
 )
-def test_two_processes_exit_at_once_and_in_silence(body, backend, soon_s):
+def test_two_processes_exit_at_once_and_in_silence(body, backend, soon_s, fresh):
     source = PROGRAM.format(body=BODIES[body].format(backend=backend))
-    for finished in ranks(source, 2, free_port(), fresh=True):
+    for finished in ranks(source, 2, free_port(), fresh=fresh):
         ended_well(finished, soon_s)
 
 
@@ -123,7 +132,7 @@ def test_others_may_still_split_when_rank_0_has_finalized_and_ends(backend, tmp_
 
 @pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
 @pytest.mark.parametrize("waits", ["comm.recv(tensor, 1, False)", "work.wait()"])
-def test_a_daemon_thread_that_waits_ends_with_its_process(waits, backend):
+def test_a_daemon_thread_that_waits_ends_with_its_process(waits, backend, fresh):
     body = f"""
     import threading
     comm = torchcomms.new_comm("{backend}", torch.device("cpu"), "waits")
@@ -139,13 +148,13 @@ def test_a_daemon_thread_that_waits_ends_with_its_process(waits, backend):
         except torchcomms.PeerFailed:
             pass
 """
-    for finished in ranks(PROGRAM.format(body=body), 2, free_port(), fresh=True):
+    for finished in ranks(PROGRAM.format(body=body), 2, free_port(), fresh=fresh):
         assert finished.code == 0, finished.err
 
 
 @pytest.mark.parametrize("how", ["", "hook", "async"])
 @pytest.mark.parametrize("backend", sorted({*MOVING, "fake"}))
-def test_a_daemon_thread_that_calls_stays_where_it_is(backend, how):
+def test_a_daemon_thread_that_calls_stays_where_it_is(backend, how, fresh):
     # It waits for Python's lock when Python ends, which then ends it, or is about to.
     body = f"""
     import select, threading
@@ -164,12 +173,12 @@ def test_a_daemon_thread_that_calls_stays_where_it_is(backend, how):
     threading.Thread(target=call, daemon=True).start()
     begun.wait()
 """
-    for finished in ranks(PROGRAM.format(body=body), 1, free_port(), fresh=True):
+    for finished in ranks(PROGRAM.format(body=body), 1, free_port(), fresh=fresh):
         assert finished.code == 0, finished.err
 
 
 @every_backend
-def test_hooks_run_in_a_finalize_while_python_ends(backend):
+def test_hooks_run_in_a_finalize_while_python_ends(backend, fresh):
     body = f"""
     import os
     class Trainer:
@@ -183,14 +192,14 @@ def test_hooks_run_in_a_finalize_while_python_ends(backend):
             self.comm.finalize()
     trainer = Trainer()
 """
-    for finished in ranks(PROGRAM.format(body=body), 1, free_port(), fresh=True):
+    for finished in ranks(PROGRAM.format(body=body), 1, free_port(), fresh=fresh):
         assert finished.code == 0, finished.err
         assert "pre post " in finished.out
 
 
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
-def test_callbacks_of_futures_outlive_no_python(backend, waits):
+def test_callbacks_of_futures_outlive_no_python(backend, waits, fresh):
     body = f"""
     import torch.distributed as dist
     dist.init_process_group("{backend}")
@@ -204,12 +213,12 @@ def test_callbacks_of_futures_outlive_no_python(backend, waits):
         assert all(tensor[0] == 4 for tensor in tensors)
     dist.destroy_process_group()
 """
-    for finished in ranks(PROGRAM.format(body=body), 2, free_port(), fresh=True):
+    for finished in ranks(PROGRAM.format(body=body), 2, free_port(), fresh=fresh):
         assert finished.code == 0, finished.err
 
 
 @pytest.mark.parametrize("backend", [name for name in MOVING if name != "fake"])
-def test_a_finalize_while_python_ends_does_not_wait_for_a_thread_that_stays(backend):
+def test_a_finalize_while_python_ends_does_not_wait_for_a_thread_that_stays(backend, fresh):
     body = f"""
     import os, threading
     from torchcomms import events
@@ -232,7 +241,7 @@ def test_a_finalize_while_python_ends_does_not_wait_for_a_thread_that_stays(back
         except torchcomms.PeerFailed:
             pass
 """
-    for finished in ranks(PROGRAM.format(body=body), 2, free_port(), fresh=True):
+    for finished in ranks(PROGRAM.format(body=body), 2, free_port(), fresh=fresh):
         assert finished.code == 0, finished.err
         assert finished.out.endswith("finalized")
 

@@ -60,9 +60,10 @@ class TestTheGate:
     )
     @pytest.mark.parametrize(
         "imports",
-        ["import torch", "import torchcomms", "import torch; import torchcomms",
-         "import torch.distributed", "from torch import nn", "import torch._dynamo",
-         "import torchcomms.functional.collectives"],
+        ["import torch", "import torchcomms", "import torchcomms.functional.collectives",
+         *(pytest.param(words, marks=pytest.mark.slow) for words in (
+             "import torch; import torchcomms", "import torch.distributed", "from torch import nn",
+             "import torch._dynamo"))],
     )  # fmt: skip
     def test_operators_are_there_in_every_order_of_imports(self, imports):
         """torch imports us while it is half loaded: no communicator has to be made first."""

@@ -66,6 +66,7 @@ def test_memory_of_a_split_is_held_against_torchs():
     assert [memory(mib).verdict for mib in (0.0, 12.0, 12.5)] == ["PASS", "PASS", "miss"]
 
 
+@pytest.mark.slow
 def test_the_whole_suite_runs_and_writes_every_line(tmp_path):
     if NCCL.missing():
         pytest.skip(NCCL.missing())

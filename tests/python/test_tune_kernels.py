@@ -152,7 +152,9 @@ def test_a_machine_without_gpus_is_told_so_whatever_ranks_follow_from_that(monke
         effort(device="cuda", ranks=0).check()
 
 
-@pytest.mark.parametrize("row", [CTRAN_KERNELS, NCCLX], ids=lambda row: row.label)
+@pytest.mark.parametrize(
+    "row", [CTRAN_KERNELS, pytest.param(NCCLX, marks=pytest.mark.slow)], ids=lambda row: row.label
+)
 def test_the_command_writes_rows_that_decide(row, tmp_path, monkeypatch):
     if reason := row.missing():
         pytest.skip(reason)

@@ -515,8 +515,8 @@ def grown(world, warm_up, count):
 
 
 @pytest.mark.worlds(sizes=(1,), data=False)
-def test_500_life_cycles_leave_memory_descriptors_and_threads_where_they_were(world):
-    grown(world, 100, 500)
+def test_life_cycles_leave_memory_descriptors_and_threads_where_they_were(world):
+    grown(world, 50, 200)
 
 
 @pytest.mark.worlds(sizes=(2, 4), device="cpu", needs=("local_finalize",))

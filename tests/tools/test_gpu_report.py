@@ -226,6 +226,7 @@ def report(tmp_path: Path, *more: str) -> list[str]:
             "--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), *more]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(NCCL.missing() is not None, reason=str(NCCL.missing()))
 def test_the_whole_of_it_runs_on_the_cpu(tmp_path):
     # As if the benchmarks had been reached before.

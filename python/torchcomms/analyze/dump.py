@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import pickle
 import re
@@ -145,9 +144,7 @@ def parse(raw: dict[str, Any], source: str) -> Dump:
                 )
             rank = int(number[1])
         members = {
-            _checked("a group's name", name, str): tuple(
-                int(r) for r in ast.literal_eval(group["ranks"])
-            )
+            _checked("a group's name", name, str): tuple(int(r) for r in json.loads(group["ranks"]))
             for name, group in raw["pg_config"].items()
         }
         backends = {name: str(group.get("desc", "")) for name, group in raw["pg_config"].items()}

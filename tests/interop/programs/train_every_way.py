@@ -1,8 +1,9 @@
 """Trains a small model in every parallel way of torch.distributed; knows nothing of torchcomms.
 
-    train_every_way.py BACKEND FOLDER DEVICE [MODULE TO IMPORT FIRST]
+    train_every_way.py BACKEND FOLDER DEVICE [WAY,WAY... [MODULE TO IMPORT FIRST]]
 
-Writes what each way gives, or why it gave nothing, as FOLDER/RANK.pt.
+Writes what each way gives, or why it gave nothing, as FOLDER/RANK.pt. Without names of ways it
+trains in all of them.
 """
 
 import importlib
@@ -197,7 +198,7 @@ WAYS = (
 )  # fmt: skip
 
 
-def main(backend: str, folder: str, device: str, *modules: str) -> None:
+def main(backend: str, folder: str, device: str, names: str = "", *modules: str) -> None:
     for module in modules:
         importlib.import_module(module)
     if device != "cpu":
@@ -206,7 +207,8 @@ def main(backend: str, folder: str, device: str, *modules: str) -> None:
     dist.init_process_group(backend)
     rank, size = dist.get_rank(), dist.get_world_size()
     results: dict[str, torch.Tensor | str] = {}
-    for way in WAYS:
+    chosen = names.split(",") if names else [way.__name__ for way in WAYS]
+    for way in (way for way in WAYS if way.__name__ in chosen):
         print(way.__name__, file=sys.stderr, flush=True)  # where a run that hangs is
         try:
             results[way.__name__] = way(rank, size)
