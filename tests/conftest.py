@@ -24,6 +24,11 @@ _selected = pytest.StashKey[str]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     selection.add_option(parser)
+    parser.addoption(
+        "--backends",
+        metavar="NAME,NAME...",
+        help="worlds of these backends alone; tests that need no world run as ever",
+    )
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k
@@ -55,7 +60,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marks = list(metafunc.definition.iter_markers("worlds"))
     narrowed = {key: value for mark in reversed(marks) for key, value in mark.kwargs.items()}
     module = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_")
-    chosen = _choose(module, **narrowed)
+    wanted = metafunc.config.getoption("--backends")
+    names = None if wanted is None else wanted.split(",")
+    if unknown := {*(names or ())} - {row.name for row in BACKENDS}:
+        allowed = ", ".join(sorted({row.name for row in BACKENDS}))
+        raise pytest.UsageError(f"--backends: no {', '.join(unknown)}; allowed: {allowed}")
+    chosen = [
+        (row, size)
+        for row, size in _choose(module, **narrowed)
+        if names is None or row.name in names
+    ]
     needs = narrowed.get("needs", ())
     crowd = metafunc.definition.get_closest_marker("crowd") is not None
     cases = [

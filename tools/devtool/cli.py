@@ -30,6 +30,10 @@ XCCL = (
     "instead: backend xccl on the CPU over Intel's oneCCL, which is downloaded from PyPI (455 MB) "
     "into build/oneccl the first time"
 )
+CHANGED = (
+    "only the tests that the files changed since --since concern: C++ tests of their rooms and of "
+    "the rooms above, Python tests by what they import, worlds of the backends that are above"
+)
 TAKES_REST = {"test", "bench", "shell", "demo"}
 
 
@@ -64,6 +68,12 @@ def make_parser() -> argparse.ArgumentParser:
         add_torch(sub, argparse.SUPPRESS)  # before the command or after it
         if name == "test":
             sub.add_argument("--xccl", action="store_true", help=XCCL)
+            sub.add_argument("--changed", action="store_true", help=CHANGED)
+            sub.add_argument(
+                "--since",
+                metavar="COMMIT",
+                help="implies --changed; default: where the branch left origin/main, else HEAD",
+            )
     return parser
 
 
@@ -78,6 +88,8 @@ def main() -> int:
         command = COMMANDS[args.command][0]
         if getattr(args, "xccl", False):
             command = commands.test_xccl
+        elif getattr(args, "changed", False) or getattr(args, "since", None):
+            return commands.test_changed(Workspace(args.torch), rest, args.since)
         return command(Workspace(args.torch), rest)
     except Failure as failure:
         say(str(failure))
