@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tools"))
 
-from devtool import plan  # noqa: E402 (the path comes first)
+from devtool import plan
 
 PARTS = {"build": 250, "run": 20}
 
