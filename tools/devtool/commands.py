@@ -18,9 +18,9 @@ from .system import ensure_clang
 
 NO_TESTS_COLLECTED = 5  # pytest's exit status
 PAIRS_SEED = "1"  # of the cases that `./dev test` runs; `--pairs 0` runs all of them
-# How long the parts of the demonstration took on a bare Debian 12, and on which machine.
+# Seconds that the parts of the demonstration may take; a run here replaces them by its own.
 DEMO_S = {"packages and torch": 100, "build": 300, "training": 25, "benchmark": 10}
-DEMO_MACHINE = "a first run on 2 cores of 2.9 GHz"
+DEMO_MACHINE = "an estimate for a first run on 2 cores"
 # What the C++ tests do in `./dev check`, instead of a few seconds' worth: of stress, and of links
 # with faults over TCP.
 LONG = {"TC_TEST_ROUNDS": "600", "TC_TEST_FAULT_PLANS": "1000"}

@@ -15,7 +15,7 @@ class Plan:
     """The parts of a command, in order, each announced with the time that is left.
 
     The times are those of the last run in this checkout, which are kept in its folder .dev. Before
-    the first run they are those of the machine that `measured` names.
+    the first run they are those that `measured` names.
     """
 
     def __init__(self, command: str, seconds: Mapping[str, float], measured: str) -> None:
