@@ -43,6 +43,10 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker of pytest-xdist inherits it
         answer_lookups_at_once()
+    known = {row.name for row in BACKENDS}
+    if unknown := sorted({*(_wanted_backends(config) or ())} - known):
+        allowed = ", ".join(sorted(known))
+        raise pytest.UsageError(f"--backends: no {', '.join(unknown)}; allowed: {allowed}")
     config.addinivalue_line("markers", "slow: takes minutes; runs in `./dev check` only")
     config.addinivalue_line(
         "markers",
@@ -53,6 +57,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "crowd: worlds of many ranks are no slow tests of it")
 
 
+def _wanted_backends(config: pytest.Config) -> list[str] | None:
+    """What --backends says; None: all."""
+    words = config.getoption("--backends")
+    return None if words is None else words.split(",")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "world" not in metafunc.fixturenames:
         return
@@ -60,11 +70,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marks = list(metafunc.definition.iter_markers("worlds"))
     narrowed = {key: value for mark in reversed(marks) for key, value in mark.kwargs.items()}
     module = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_")
-    wanted = metafunc.config.getoption("--backends")
-    names = None if wanted is None else wanted.split(",")
-    if unknown := {*(names or ())} - {row.name for row in BACKENDS}:
-        allowed = ", ".join(sorted({row.name for row in BACKENDS}))
-        raise pytest.UsageError(f"--backends: no {', '.join(unknown)}; allowed: {allowed}")
+    names = _wanted_backends(metafunc.config)
     chosen = [
         (row, size)
         for row, size in _choose(module, **narrowed)

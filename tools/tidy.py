@@ -20,6 +20,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from devtool.rooms import CMAKE_FILES, TC_ROOM
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -28,7 +30,6 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 CPP = {".hpp", ".cpp", ".cu", ".cuh", ".h"}
 INCLUDE = re.compile(r'\s*#\s*include\s+(["<])([^">]+)[">]')
-TC_ROOM = re.compile(r"^\s*tc_room\(([\w/]+)\s*([^)]*)\)", re.MULTILINE)
 TORCH_HEADER = re.compile(r"(ATen|c10|caffe2|torch)/")
 PYTHON_HEADER = re.compile(
     r"Python\.h|pybind11/|torch/csrc/(utils/pybind\.h|Exceptions\.h|autograd/python)"
@@ -159,7 +160,7 @@ def check_header(path: str, text: str) -> Iterator[Finding]:
 
 def check_build(house: House) -> Iterator[Finding]:
     """The rooms of the build may use an arrow of the house, or less of it."""
-    for path in ("CMakeLists.txt", "cmake/Package.cmake"):
+    for path in CMAKE_FILES:
         text = (ROOT / path).read_text()
         for found in TC_ROOM.finditer(text):
             room, words = found[1], found[2].split()

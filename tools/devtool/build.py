@@ -64,6 +64,11 @@ def compile_preset(
 def build(workspace: Workspace, target: str = "all") -> None:
     """`target`: "all", or "package" to leave the C++ tests out."""
     set_up(workspace)
+    compile_and_stage(workspace, target)
+
+
+def compile_and_stage(workspace: Workspace, target: str = "all") -> None:
+    """What build() does in a workspace that is set up."""
     with exclusive(workspace.build().name):
         folder = compile_preset(workspace, "dev", target)
         stage(workspace, folder)

@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .paths import ROOT
+from .rooms import Rooms, rooms
 from .shell import Failure
 
-# A change of these, or of a file that no rule below knows, concerns every test.
 CPP = (".cpp", ".hpp", ".cu", ".cuh", ".h", ".c")
 PACKAGE = "python/torchcomms/"
-TC_ROOM = re.compile(r"^\s*tc_room\(([\w/]+)\s*([^)]*)\)", re.MULTILINE)
 # The backends of a room, where it has more than the one of its name.
 BACKENDS_OF = {"backends/nccl": ("nccl", "nccl-lazy", "rccl", "rcclx")}
 BACKENDS_OF |= {f"backends/{name}": (name,) for name in ("ctran", "fake", "gloo", "ncclx", "xccl")}
 # What all backends run on.
-SHARED = {"bindings", "core", "hooks", "interop"}
+SHARED = {"core", "hooks", "interop"}
 # Files that no test reads.
-UNTESTED = re.compile(r"LICENSE|\.gitignore|\.ci/.*|docs/reports/.*|.*\.svg|.*\.png")
+UNTESTED = re.compile(r"LICENSE|\.gitignore|\.ci/.*")
 
 
 @dataclass(frozen=True)
@@ -44,38 +43,7 @@ class Selection:
         return f"{cpp}, {python}{worlds}"
 
 
-EVERYTHING = Selection(None, None)
-
-
-class Rooms:
-    """The folders of src that CMake builds, and what each depends on, followed to the end."""
-
-    def __init__(self, cmake: str) -> None:
-        """`cmake`: text with the calls of tc_room()."""
-        self._depends: dict[str, list[str]] = {}
-        for room, words in TC_ROOM.findall(cmake):
-            _, _, after = words.partition("DEPENDS")
-            names = re.split(r"\b(?:TORCH|PYTHON|DEFINITIONS|INCLUDES|PRECOMPILE)\b", after)[0]
-            self._depends[room] = names.split()
-
-    def of(self, path: str) -> str | None:
-        """The room of src/<room>/... or tests/cpp/<room>/...; None where there is none."""
-        inside = re.sub(r"^(src|tests/cpp)/", "", path)
-        rooms = [room for room in self._depends if inside.startswith(f"{room}/")]
-        return max(rooms, key=len, default=None) if inside != path else None
-
-    def above(self, changed: Iterable[str]) -> set[str]:
-        """The rooms that are or reach one of these."""
-        changed = set(changed)
-        return {room for room in self._depends if self._reached(room) & changed}
-
-    def _reached(self, room: str) -> set[str]:
-        todo, seen = [room], {room}
-        while todo:
-            new = {*self._depends.get(todo.pop(), ())} - seen
-            seen |= new
-            todo += new
-        return seen
+EVERYTHING = Selection(None, None)  # of a change that no rule of select() knows
 
 
 def select(
@@ -100,7 +68,7 @@ def select(
             changed_rooms.add(room)
             if path.startswith("src/"):
                 whole_rooms.add(room)
-        elif path in test_files and Path(path).name.startswith("test_"):
+        elif path in test_files and _is_test(path):
             python.add(path)
         elif path.startswith("docs/") or path in ("README.md", "HACKING.md"):
             python.add("tests/docs")
@@ -118,7 +86,7 @@ def select(
     if not whole_rooms:
         return Selection(tuple(sorted(cpp)), tuple(sorted(python)))
     backends = {name for room in above for name in BACKENDS_OF.get(room, ())}
-    is_shared = whole_rooms & SHARED or above & (SHARED - {"bindings"}) or not backends
+    is_shared = above & SHARED or "bindings" in whole_rooms or not backends
     every = tuple(sorted({*cpp, "test_library"}))
     return Selection(every, None, None if is_shared else tuple(sorted(backends)))
 
@@ -170,12 +138,6 @@ def default_commit() -> str:
     argv = ["git", "-C", str(ROOT), "merge-base", "HEAD", "origin/main"]
     told = subprocess.run(argv, capture_output=True, text=True, check=False)
     return told.stdout.strip() if told.returncode == 0 else "HEAD"
-
-
-def rooms() -> Rooms:
-    """The rooms of this checkout."""
-    files = ("CMakeLists.txt", "cmake/Package.cmake")
-    return Rooms("\n".join((ROOT / path).read_text() for path in files))
 
 
 def selection(commit: str, say: Callable[[str], None]) -> Selection:

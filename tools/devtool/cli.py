@@ -82,13 +82,16 @@ def main() -> int:
     args, rest = parser.parse_known_args()
     if rest and args.command not in TAKES_REST:
         parser.error(f"{args.command} takes no further arguments, got {' '.join(rest)}")
+    is_changed = getattr(args, "changed", False) or getattr(args, "since", None) is not None
+    if is_changed and args.xccl:
+        parser.error("--xccl runs the spec suite as a whole, without --changed and --since")
     # A terminated ./dev takes the program it runs with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         command = COMMANDS[args.command][0]
         if getattr(args, "xccl", False):
             command = commands.test_xccl
-        elif getattr(args, "changed", False) or getattr(args, "since", None):
+        elif is_changed:
             return commands.test_changed(Workspace(args.torch), rest, args.since)
         return command(Workspace(args.torch), rest)
     except Failure as failure:

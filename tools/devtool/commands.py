@@ -44,7 +44,7 @@ def demo(workspace: Workspace, rest: list[str]) -> int:
     with plan.part("packages and torch"):
         building.set_up(workspace)
     with plan.part("build"):
-        building.build(workspace, "package")
+        building.compile_and_stage(workspace, "package")
     env = {**workspace.environment(), "OMP_NUM_THREADS": "1"}
     torchrun = [workspace.python, "-m", "torch.distributed.run", "--standalone"]
     train = [*torchrun, "--nproc-per-node", 4, ROOT / "examples" / "train_digits.py", *rest]
