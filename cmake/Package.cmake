@@ -52,6 +52,7 @@ foreach(part IN LISTS TC_BUILT)
   tc_python_module(${module} ${rooms})
   target_sources(${module} PRIVATE "${source}")
   target_link_libraries(${module} PRIVATE tc_torch::torch_python)
+  target_precompile_headers(${module} REUSE_FROM tc_bindings)
 endforeach()
 
 # What this build is, for `torchcomms._build_info`; looked at in every build because the commit changes

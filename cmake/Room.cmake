@@ -1,5 +1,5 @@
 # tc_room(<name> [DEPENDS <room>...] [TORCH] [PYTHON] [DEFINITIONS <d>...] [INCLUDES <dir>...]
-#         [PRECOMPILE <header>...])
+#         [PRECOMPILE <header>... | PRECOMPILED <room>])
 #
 # A room is the folder src/<name>. It becomes
 #   tc_<name>      its objects (src/<name>/*.cpp), compiled with what it may see and nothing else
@@ -8,7 +8,8 @@
 # include root of its own that holds one link, so a forbidden include does not compile. The public headers
 # are visible to all; torch's only with TORCH, Python's and pybind11's only with PYTHON.
 # PRECOMPILE names headers of others, torch's above all, that most files of the room include: they take
-# far longer to compile than our own code. Every file still includes what it uses.
+# far longer to compile than our own code. Every file still includes what it uses. PRECOMPILED takes those of
+# another room, which has the same compiler options.
 # A folder that is not there, or has no sources yet, is named in the output and left out.
 
 # Global property TC_ROOMS: the rooms that have objects.
@@ -30,7 +31,7 @@ function(tc_include_root out name)
 endfunction()
 
 function(tc_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 room "TORCH;PYTHON" "" "DEPENDS;DEFINITIONS;INCLUDES;PRECOMPILE")
+  cmake_parse_arguments(PARSE_ARGV 1 room "TORCH;PYTHON" "PRECOMPILED" "DEPENDS;DEFINITIONS;INCLUDES;PRECOMPILE")
   if(room_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tc_room(${name}): unknown arguments ${room_UNPARSED_ARGUMENTS}")
   endif()
@@ -68,6 +69,10 @@ function(tc_room name)
   target_compile_definitions(${id} PRIVATE ${room_DEFINITIONS})
   target_include_directories(${id} PRIVATE ${room_INCLUDES})
   target_precompile_headers(${id} PRIVATE ${room_PRECOMPILE})
+  if(room_PRECOMPILED)
+    tc_room_id(owner "${room_PRECOMPILED}")
+    target_precompile_headers(${id} REUSE_FROM ${owner})
+  endif()
   set_target_properties(${id} PROPERTIES TC_ROOM_DEPENDS "${room_DEPENDS}")
   set_property(GLOBAL APPEND PROPERTY TC_ROOMS "${name}")
 endfunction()

@@ -20,7 +20,7 @@ class Rooms:
         self._depends: dict[str, list[str]] = {}
         for room, words in TC_ROOM.findall(cmake):
             _, _, after = words.partition("DEPENDS")
-            names = re.split(r"\b(?:TORCH|PYTHON|DEFINITIONS|INCLUDES|PRECOMPILE)\b", after)[0]
+            names = re.split(r"\b(?:TORCH|PYTHON|DEFINITIONS|INCLUDES|PRECOMPILED?)\b", after)[0]
             self._depends[room] = names.split()
 
     def of(self, path: str) -> str | None:
