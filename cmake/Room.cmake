@@ -73,7 +73,8 @@ function(tc_room name)
     tc_room_id(owner "${room_PRECOMPILED}")
     target_precompile_headers(${id} REUSE_FROM ${owner})
   endif()
-  set_target_properties(${id} PROPERTIES TC_ROOM_DEPENDS "${room_DEPENDS}")
+  set_target_properties(${id} PROPERTIES
+    TC_ROOM_DEPENDS "${room_DEPENDS}" TC_ROOM_TORCH "${room_TORCH}")
   set_property(GLOBAL APPEND PROPERTY TC_ROOMS "${name}")
 endfunction()
 
