@@ -53,6 +53,7 @@ foreach(part IN LISTS TC_BUILT)
   target_sources(${module} PRIVATE "${source}")
   target_link_libraries(${module} PRIVATE tc_torch::torch_python)
   target_precompile_headers(${module} REUSE_FROM tc_bindings)
+  target_compile_options(${module} PRIVATE -O1) # runs once
 endforeach()
 
 # What this build is, for `torchcomms._build_info`; looked at in every build because the commit changes

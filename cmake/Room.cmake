@@ -10,9 +10,21 @@
 # PRECOMPILE names headers of others, torch's above all, that most files of the room include: they take
 # far longer to compile than our own code. Every file still includes what it uses. PRECOMPILED takes those of
 # another room, which has the same compiler options.
+# A file that sees torch or pybind11 compiles for 2 to 7 seconds before its first own line: the compiler makes
+# their templates anew in each. Rooms with TORCH therefore compile TORCHCOMMS_JOINED_FILES files at a time.
+# Names in their unnamed namespaces are unique in the room.
 # A folder that is not there, or has no sources yet, is named in the output and left out.
 
 # Global property TC_ROOMS: the rooms that have objects.
+
+set(TORCHCOMMS_JOINED_FILES 4 CACHE STRING "files of a room with torch that are compiled as one; 1: each alone")
+
+function(tc_join_files target)
+  if(TORCHCOMMS_JOINED_FILES GREATER 1)
+    set_target_properties(${target} PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TORCHCOMMS_JOINED_FILES})
+  endif()
+endfunction()
 
 function(tc_room_id out name)
   string(REPLACE "/" "_" id "${name}")
@@ -72,6 +84,9 @@ function(tc_room name)
   if(room_PRECOMPILED)
     tc_room_id(owner "${room_PRECOMPILED}")
     target_precompile_headers(${id} REUSE_FROM ${owner})
+  endif()
+  if(room_TORCH)
+    tc_join_files(${id})
   endif()
   set_target_properties(${id} PROPERTIES
     TC_ROOM_DEPENDS "${room_DEPENDS}" TC_ROOM_TORCH "${room_TORCH}")

@@ -8,6 +8,7 @@ file(GLOB stand_in_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/standi
 list(REMOVE_ITEM stand_in_sources "${PROJECT_SOURCE_DIR}/tests/standin/api.cpp")
 add_library(stand_in_objects OBJECT ${stand_in_sources})
 target_link_libraries(stand_in_objects PRIVATE tc_options tc_gpu_api tc_nccl_api)
+target_compile_options(stand_in_objects PRIVATE -O1)
 target_include_directories(stand_in_objects SYSTEM PRIVATE "${TC_TORCH_DIR}/include") # number formats
 target_include_directories(stand_in_objects PRIVATE "${PROJECT_SOURCE_DIR}/tests")
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy over src/ with the compile commands of build/dev; remembers clean files.
+"""Runs clang-tidy over the files of src/ that build/dev compiled; remembers clean files.
 
     tools/clang_tidy.py [--fix] [FILE...]
 
@@ -17,7 +17,8 @@ from os.path import normpath
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-DATABASE = ROOT / "build" / "dev"
+BUILT = ROOT / "build" / "dev"
+DATABASE = ROOT / "build" / "tidy"  # is configured, never built: a command for each file
 PROGRAM = ROOT / ".venv" / "bin" / "clang-tidy"
 CLEAN = ROOT / ".cache" / "clang-tidy"
 
@@ -28,20 +29,27 @@ from devtool.machine import parallel_jobs  # noqa: E402 (the path comes first)
 
 def dependencies() -> dict[Path, list[Path]]:
     """Every source of src/ that the build compiled, and the files of ours it was compiled from."""
-    ninja = [PROGRAM.with_name("ninja"), "-C", DATABASE, "-t", "deps"]
+    ninja = [PROGRAM.with_name("ninja"), "-C", BUILT, "-t", "deps"]
     listing = subprocess.run(ninja, capture_output=True, text=True, check=True).stdout
     found = {}
     for block in listing.split("\n\n"):
         # With a compiler cache they are relative, with ".." in them.
-        names = [Path(normpath(DATABASE / line.strip())) for line in block.splitlines()[1:]]
+        names = [Path(normpath(BUILT / line.strip())) for line in block.splitlines()[1:]]
         near = [
             name for name in names if name.is_relative_to(ROOT) and "torch/include" not in str(name)
         ]
         # Headers of a room are reached through a link.
         ours = sorted({name.resolve() for name in near if name.is_file()})
-        if names and names[0].is_relative_to(ROOT / "src") and names[0].exists():
-            found[names[0]] = ours
+        # Several sources may have been compiled as one.
+        sources = (name for name in near if name.suffix == ".cpp" and name.exists())
+        found.update((name, ours) for name in sources if name.is_relative_to(ROOT / "src"))
     return found
+
+
+def configure() -> None:
+    """Writes the compile commands."""
+    command = ["cmake", "--preset", "dev", "-B", DATABASE, "-DTORCHCOMMS_JOINED_FILES=1"]
+    subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
 def fingerprint(file: Path, made_from: list[Path]) -> str:
@@ -56,8 +64,9 @@ def main() -> int:
     parser.add_argument("--fix", action="store_true", help="apply the fixes clang-tidy offers")
     parser.add_argument("files", nargs="*", type=Path, help="default: every source the build has")
     args = parser.parse_args()
-    if not (DATABASE / "compile_commands.json").exists():
+    if not (BUILT / "compile_commands.json").exists():
         parser.error("there is no build/dev; run ./dev build first")
+    configure()
     known = dependencies()
     CLEAN.mkdir(parents=True, exist_ok=True)
 

@@ -7,8 +7,8 @@
 namespace torch::comms {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{5000};  // for what is known to be there
-constexpr int kLookedAt = 16;                         // members, at one time
+constexpr std::chrono::milliseconds kKnownKeyTimeout{5000};  // for what is known to be there
+constexpr int kLookedAt = 16;                                // members, at one time
 
 }  // namespace
 
@@ -62,7 +62,7 @@ std::optional<std::string> Claims::about(int rank) {
   const auto& member = members_.handles[static_cast<size_t>(rank)];
   const auto its_key = member_key("claim", member);
   if (!store_.has({its_key})) return std::nullopt;
-  const auto claim = Claim::parse(store_.get(its_key, kPatience));
+  const auto claim = Claim::parse(store_.get(its_key, kKnownKeyTimeout));
   if (!claim || (claim->uuid == own_.uuid && claim->list == own_.list)) return std::nullopt;
   const auto who = "rank " + std::to_string(rank) + " of this list (" + member.text() + ")";
   if (claim->uuid == own_.uuid)

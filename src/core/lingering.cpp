@@ -20,14 +20,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience{10'000};
+constexpr milliseconds kKeepAliveLimit{10'000};
 constexpr milliseconds kLongestPause{100};  // between two looks
 constexpr milliseconds kToEnd{1'000};       // for the last look, and the server
 
-base::AwaitedThreads lingering(kPatience + kToEnd);
+base::AwaitedThreads lingering(kKeepAliveLimit + kToEnd);
 
 void await_guests(uint16_t port) {
-  const auto until = Clock::now() + kPatience;
+  const auto until = Clock::now() + kKeepAliveLimit;
   milliseconds pause{1};
   while (const int guests = base::connections_from_elsewhere(port)) {
     if (Clock::now() >= until) {

@@ -27,8 +27,8 @@ using bootstrap::Deadline;
 using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-constexpr milliseconds kPatience{500};  // with a store without an address, which is near
-constexpr const char* kHere = "here";   // the key of a member in a store without an address
+constexpr milliseconds kNearStoreTimeout{500};  // with a store without an address, which is near
+constexpr const char* kHere = "here";           // the key of a member in a store without an address
 
 constexpr const char* kWhatToDo =
     "Pass store= of new_comm a TCPStore that all members reach, or, where a communicator is made "
@@ -73,7 +73,7 @@ std::string who(const Members& members, size_t rank) {
 
 // Members without addresses: they are all at `store`, or not at all.
 void require_at(const StorePtr& store, const Members& members, const Context& context) {
-  StoreKeyValue keys(store, Deadline(kPatience), context);
+  StoreKeyValue keys(store, Deadline(kNearStoreTimeout), context);
   for (size_t rank = 0; rank < members.handles.size(); ++rank)
     if (!keys.has({member_key(kHere, members.handles[rank])}))
       throw CommError(Errc::kInvalidArgument,

@@ -5,17 +5,17 @@
 namespace torch::comms {
 namespace {
 
-thread_local const OwnCheck* innermost = nullptr;
+thread_local const OwnCheck* innermost_check = nullptr;
 
 }  // namespace
 
 OwnCheck::OwnCheck(std::function<void()> check)
-    : check_(std::move(check)), before_(std::exchange(innermost, this)) {}
+    : check_(std::move(check)), before_(std::exchange(innermost_check, this)) {}
 
-OwnCheck::~OwnCheck() { innermost = before_; }
+OwnCheck::~OwnCheck() { innermost_check = before_; }
 
 void OwnCheck::run() {
-  for (const auto* each = innermost; each != nullptr; each = each->before_) each->check_();
+  for (const auto* each = innermost_check; each != nullptr; each = each->before_) each->check_();
 }
 
 }  // namespace torch::comms

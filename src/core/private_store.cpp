@@ -49,10 +49,6 @@ std::optional<Advert> parse(std::string text) {
   return advert;
 }
 
-std::string tcp(const std::string& host, uint16_t port) {
-  return "tcp://" + host + ":" + std::to_string(port);
-}
-
 // The store that this process serves, as long as one of its communicators uses it.
 struct PrivateServer {
   std::mutex mutex;
@@ -95,7 +91,7 @@ PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::stri
     auto served = serve_privately(timeout, deadline, context);
     const Advert advert{served.port, own_address(hint), base::loopback_identity()};
     meeting.set(key, advert.text());
-    return {scoped(std::move(served.store), scope, timeout), tcp(advert.address, advert.port)};
+    return {scoped(std::move(served.store), scope, timeout), tcp_url(advert.address, advert.port)};
     // Without this the others would wait out their limit for a store that cannot come.
   } catch (const CommError& e) {
     meeting.set(key, kFailed + e.why());
@@ -126,7 +122,7 @@ PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string&
   const std::string host = near ? "127.0.0.1" : advert->address;
   try {
     auto store = SharedStore::connect(host, advert->port, timeout, deadline, context);
-    return {scoped(std::move(store), scope, timeout), tcp(host, advert->port)};
+    return {scoped(std::move(store), scope, timeout), tcp_url(host, advert->port)};
   } catch (const CommError& e) {
     throw CommError(
         e.code(),

@@ -28,14 +28,14 @@ using std::chrono::milliseconds;
 using Clock = Deadline::Clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-constexpr milliseconds kPatience{500};  // with the store, where an error is known already
-constexpr size_t kAskedStores = 4;      // by a member that may have been left out
+constexpr milliseconds kAfterErrorTimeout{500};  // with the store, where an error is known already
+constexpr size_t kAskedStores = 4;               // by a member that may have been left out
 
 // What passes the time of a member that waits: short pauses at first, longer ones later, and a look
 // at the others' claims now and then.
-class Doubt {
+class ClaimCheck {
  public:
-  Doubt(Claims& claims, Deadline deadline) : claims_(claims), deadline_(deadline) {}
+  ClaimCheck(Claims& claims, Deadline deadline) : claims_(claims), deadline_(deadline) {}
 
   std::optional<std::string> operator()() {
     check_interrupt();
@@ -162,7 +162,7 @@ bootstrap::Arrival Reconfiguration::arrive(const Members& members, Deadline dead
                                      .who = "'" + name_ + "' in " + process_name(),
                                      .limit = members.limit,
                                      .deadline = deadline,
-                                     .doubt = Doubt(claims, deadline)});
+                                     .doubt = ClaimCheck(claims, deadline)});
 }
 
 WorkPtr Reconfiguration::run(const Members& members,
@@ -233,7 +233,7 @@ Rendezvous Reconfiguration::meet(const Members& members) {
     // Alone it needs no store; those it leaves, and those that wait for it, may be told, if there
     // is one.
     try {
-      const Deadline patience(std::min(kPatience, deadline.left()));
+      const Deadline patience(std::min(kAfterErrorTimeout, deadline.left()));
       met_ = reach(self_, patience, context);
       StoreKeyValue store(met_, patience, context);
       Claims::claim_alone(store, members);
@@ -277,7 +277,7 @@ void Reconfiguration::tell_left_out(const Members& before, const Members& member
   const auto first = std::find_if(before.handles.begin(), before.handles.end(), stays);
   if (!met_ || first == before.handles.end() || first->identity != self_.identity) return;
   if (std::all_of(before.handles.begin(), before.handles.end(), stays)) return;
-  const Deadline deadline(kPatience);
+  const Deadline deadline(kAfterErrorTimeout);
   const auto own =
       is_at_own_store(members.handles.front()) ? met_ : share_store(store_, deadline, {});
   StoreKeyValue store(own, deadline, {});
@@ -291,7 +291,7 @@ void Reconfiguration::tell_left_out(const Members& before, const Members& member
 // The first one that stays is not known here: each of the first members is asked, by their order.
 std::optional<std::string> Reconfiguration::ask_members(const Context& context) const {
   const auto told = member_key("left", self_) + "/" + std::to_string(last_.uuid);
-  const Deadline deadline(kPatience);
+  const Deadline deadline(kAfterErrorTimeout);
   std::vector<MemberHandle> asked;
   for (const auto& member : last_.handles) {
     const auto is_asked = [&](const auto& one) {
@@ -303,7 +303,7 @@ std::optional<std::string> Reconfiguration::ask_members(const Context& context) 
     asked.push_back(member);
     try {
       StoreKeyValue store(reach(member, deadline, context), deadline, context);
-      if (store.has({told})) return store.get(told, kPatience);
+      if (store.has({told})) return store.get(told, kAfterErrorTimeout);
     } catch (const CommError& e) {
       base::log(base::LogLevel::kDebug, e.what());
     }

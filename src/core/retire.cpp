@@ -8,11 +8,11 @@
 namespace torch::comms {
 namespace {
 
-constexpr std::chrono::seconds kPatience{1};
+constexpr std::chrono::seconds kTeardownLimit{1};
 
 // Communicators that end. Messages that a program has sent and not waited for should arrive
 // although it ends now.
-base::AwaitedThreads retiring(kPatience);
+base::AwaitedThreads retiring(kTeardownLimit);
 
 }  // namespace
 
@@ -26,6 +26,6 @@ void retire(std::shared_ptr<Flight> flight, std::function<void()> end, bool may_
   });
 }
 
-void await_retired(int most) { retiring.wait_for(most, kPatience); }
+void await_retired(int most) { retiring.wait_for(most, kTeardownLimit); }
 
 }  // namespace torch::comms

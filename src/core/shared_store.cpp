@@ -31,9 +31,9 @@ using std::chrono::milliseconds;
 using Clock = Deadline::Clock;
 
 // A call of the store may take this long beyond a limit before it counts as stuck.
-constexpr milliseconds kGrace{500};
+constexpr milliseconds kStoreGrace{500};
 // A waiter looks at its own interrupts this often.
-constexpr milliseconds kTick{50};
+constexpr milliseconds kStoreTick{50};
 
 bool is_connection_error(const std::exception_ptr& error) {
   try {
@@ -118,7 +118,7 @@ class StoreQueue {
     std::unique_lock lock(mutex_);
     close_locked();
     const auto begin = busy_since_.value_or(Clock::now());
-    const bool ended = ended_.wait_until(lock, begin + kGrace, [this] { return has_ended_; });
+    const bool ended = ended_.wait_until(lock, begin + kStoreGrace, [this] { return has_ended_; });
     lock.unlock();
     if (ended)
       thread_.join();
@@ -287,11 +287,12 @@ SharedStore::Outcome SharedStore::run(Attempt attempt, milliseconds limit,
   const auto executing = queue();
   const auto request = executing->add(std::move(attempt), limit);
   const auto state = [&] { return request->state.load(); };
-  const auto until = request->deadline + kGrace;
+  const auto until = request->deadline + kStoreGrace;
   spin_briefly([&] { return state() != StoreQueue::kPending; });
   try {
     while (state() == StoreQueue::kPending && Clock::now() < until) {
-      if (executing->wait(*request, std::min(until, Clock::now() + kTick)) != StoreQueue::kPending)
+      if (executing->wait(*request, std::min(until, Clock::now() + kStoreTick)) !=
+          StoreQueue::kPending)
         break;
       check_interrupt();
       if (tick) tick();

@@ -17,7 +17,7 @@ namespace torch::comms {
 namespace {
 
 // How often a blocked thread looks whether the user wants out, and whether the device has failed.
-constexpr std::chrono::milliseconds kTick{50};
+constexpr std::chrono::milliseconds kStagingTick{50};
 
 // Of an exception that ended an operation, the backend's own or the device's.
 WorkStatus status_of(const std::exception_ptr& error) {
@@ -148,7 +148,7 @@ void Staging::Desk::block_until(const Condition& condition) {
     while (true) {
       const auto seen = bell_->rings();
       if (condition()) return;
-      bell_->await(seen, kTick);
+      bell_->await(seen, kStagingTick);
       check_interrupt();
     }
   } catch (const Interrupted& e) {
@@ -401,7 +401,7 @@ void Staging::Desk::work() noexcept {
         return;
       }
     }
-    bell_->await(seen, idle ? Bell::kNoLimit : kTick);
+    bell_->await(seen, idle ? Bell::kNoLimit : kStagingTick);
   }
 }
 

@@ -22,12 +22,12 @@ using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 // A call that is bounded by no limit of its own may take this long.
-constexpr milliseconds kGrace{500};
+constexpr milliseconds kAnswerGrace{500};
 // How long the store may take for what is asked and told once the limit has passed: who is missing,
 // and why this rank leaves. A busy host may leave its server without a core for a second.
-constexpr milliseconds kLastWords{2500};
+constexpr milliseconds kFinalWriteTimeout{2500};
 // A call that takes longer than this may wait for a name server.
-constexpr milliseconds kSlow{500};
+constexpr milliseconds kSlowReply{500};
 
 // Which c10d shows to derived classes alone.
 struct Prefix : c10d::PrefixStore {
@@ -108,7 +108,7 @@ StoreKeyValue::StoreKeyValue(const StorePtr& store, bootstrap::Deadline deadline
 }
 
 milliseconds StoreKeyValue::patience() const {
-  return deadline_.passed() ? kLastWords : std::max(deadline_.left(), kGrace);
+  return deadline_.passed() ? kFinalWriteTimeout : std::max(deadline_.left(), kAnswerGrace);
 }
 
 void StoreKeyValue::does_not_answer(const std::string& what) const {
@@ -141,7 +141,7 @@ void StoreKeyValue::run(const std::string& what, milliseconds limit, SharedStore
   if (is_stuck_) does_not_answer(what);
   const bootstrap::Deadline end(limit);
   const auto measure_if_slow = [this] {
-    if (!lookup_ && shared_->busy_for() > kSlow) lookup_.emplace(root_host(shared_->root()));
+    if (!lookup_ && shared_->busy_for() > kSlowReply) lookup_.emplace(root_host(shared_->root()));
   };
   try {
     switch (shared_->run(std::move(attempt), limit, measure_if_slow)) {

@@ -19,10 +19,10 @@ using std::chrono::milliseconds;
 // Closing a server and opening the next one on its port may overlap for a moment, in another thread
 // or in a process that is just ending.
 constexpr milliseconds kPortPatience{1000};
-constexpr milliseconds kGrace{500};
+constexpr milliseconds kConnectGrace{500};
 
 // c10d counts limits in whole seconds in places, and takes zero for "no limit".
-milliseconds usable(milliseconds timeout) { return std::max(timeout, milliseconds(1000)); }
+milliseconds at_least_1s(milliseconds timeout) { return std::max(timeout, milliseconds(1000)); }
 
 // `patience` is of the connection alone: that is the start-up's business, whatever the store's own
 // limit is.
@@ -30,12 +30,8 @@ c10d::TCPStoreOptions options_for(uint16_t port, milliseconds patience) {
   c10d::TCPStoreOptions options;
   options.port = port;
   options.waitWorkers = false;
-  options.timeout = usable(patience);
+  options.timeout = at_least_1s(patience);
   return options;
-}
-
-std::string tcp(const std::string& host, uint16_t port) {
-  return "tcp://" + host + ":" + std::to_string(port);
 }
 
 std::string first_line(const c10::Error& e) {
@@ -47,10 +43,10 @@ ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) 
   auto options = options_for(port, deadline.left());
   options.isServer = true;
   options.multiTenant = port != 0;
-  return call_within(std::max(deadline.left(), kGrace), [options, timeout] {
+  return call_within(std::max(deadline.left(), kConnectGrace), [options, timeout] {
     // The own client takes the shortest way: the name that peers use may not lead back here.
     auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-    store->setTimeout(usable(timeout));
+    store->setTimeout(at_least_1s(timeout));
     const uint16_t bound = store->getPort();
     return ServedStore{std::move(store), bound};
   });
@@ -73,6 +69,10 @@ bool is_port_taken(const c10::Error& e) {
 }
 
 }  // namespace
+
+std::string tcp_url(const std::string& host, uint16_t port) {
+  return "tcp://" + host + ":" + std::to_string(port);
+}
 
 ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
                         const Context& context) {
@@ -109,18 +109,18 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
   const auto no_answer = [&] {
     const auto slow = lookup ? lookup->slow_text() : std::string();
     return CommError(Errc::kTimeout,
-                     tcp(host, port) + " accepts connections but does not answer as a store: " +
+                     tcp_url(host, port) + " accepts connections but does not answer as a store: " +
                          (slow.empty() ? "its process is stopped, or something else listens there"
                                        : slow + ", for which stores wait at every connection"),
                      context);
   };
   const auto patience = deadline.left();
   const auto connect = [host, port, patience, timeout] {
-    return connect_store(host, port, patience, usable(timeout));
+    return connect_store(host, port, patience, at_least_1s(timeout));
   };
   try {
     // The first check comes half a second later: until then a connection is not slow.
-    return call_within(patience + kGrace, connect, [&] {
+    return call_within(patience + kConnectGrace, connect, [&] {
       if (!lookup) lookup.emplace(host);
     });
   } catch (const StillRunning&) {
@@ -129,7 +129,7 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
     if (deadline.passed()) throw no_answer();
     throw CommError(
         Errc::kPeerFailed,
-        tcp(host, port) + " accepts connections but is not a usable store: " + first_line(e),
+        tcp_url(host, port) + " accepts connections but is not a usable store: " + first_line(e),
         context);
   }
 }

@@ -12,6 +12,9 @@
 
 namespace torch::comms {
 
+// Returns how texts name a TCPStore: tcp://host:port.
+std::string tcp_url(const std::string& host, uint16_t port);
+
 struct ServedStore {
   c10::intrusive_ptr<c10d::Store> store;  // the server ends with the last reference
   uint16_t port;

@@ -14,8 +14,8 @@
 namespace torch::comms {
 namespace {
 
-constexpr std::chrono::seconds kGrace{10};
-constexpr std::chrono::seconds kLastWords{30};
+constexpr std::chrono::seconds kObserveGrace{10};
+constexpr std::chrono::seconds kReportLimit{30};
 
 // The end of the process has met every failure.
 std::atomic<bool> exiting{false};
@@ -37,7 +37,7 @@ bool was_in_vain(const TorchWork& work) {
 }  // namespace
 
 std::chrono::milliseconds abort_grace() {
-  return base::env_seconds("TORCHCOMM_ABORT_GRACE_SECONDS").value_or(kGrace);
+  return base::env_seconds("TORCHCOMM_ABORT_GRACE_SECONDS").value_or(kObserveGrace);
 }
 
 Unmet::Unmet(std::string comm, std::chrono::milliseconds grace, std::function<void()> last_words,
@@ -110,7 +110,7 @@ void Unmet::last(WorkStatus status) {
     self->last_words_();
     said.set_value();
   }).detach();
-  heard.wait_for(kLastWords);
+  heard.wait_for(kReportLimit);
   end_();
 }
 

@@ -11,7 +11,7 @@
 namespace torch::comms {
 namespace {
 
-constexpr std::chrono::milliseconds kTick{50};  // between looks for Ctrl-C
+constexpr std::chrono::milliseconds kWorkTick{50};  // between looks for Ctrl-C
 
 }  // namespace
 
@@ -162,7 +162,7 @@ bool TorchWork::waitForTerminal(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   const auto terminal = [this] { return isTerminal(status()) && !ending_; };
   if (limit == std::chrono::milliseconds::max()) {
-    while (!ended_.wait_for(lock, kTick, terminal)) {
+    while (!ended_.wait_for(lock, kWorkTick, terminal)) {
       lock.unlock();
       raise_interrupt();
       lock.lock();

@@ -28,7 +28,7 @@ struct Registered {
   std::mutex mutex;  // guards writer
   std::shared_ptr<DebugInfoWriter> writer;
 };
-Registered& registered() {
+Registered& registered_writer() {
   // Never destroyed: the process may be dumped while it ends.
   static auto* state = new Registered;
   return *state;
@@ -87,7 +87,7 @@ void DebugInfoWriter::write(const std::string& trace) {
 }
 
 std::shared_ptr<DebugInfoWriter> DebugInfoWriter::getWriter(int rank) {
-  auto& state = registered();
+  auto& state = registered_writer();
   {
     std::lock_guard lock(state.mutex);
     if (state.writer) return state.writer;
@@ -96,7 +96,7 @@ std::shared_ptr<DebugInfoWriter> DebugInfoWriter::getWriter(int rank) {
 }
 
 void DebugInfoWriter::registerWriter(std::unique_ptr<DebugInfoWriter> writer) {
-  auto& state = registered();
+  auto& state = registered_writer();
   std::shared_ptr<DebugInfoWriter> before;  // outlives the lock: its end may run anything
   std::lock_guard lock(state.mutex);
   before = std::exchange(state.writer, std::move(writer));

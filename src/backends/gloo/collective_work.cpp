@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
-constexpr milliseconds kTick{50};
+constexpr milliseconds kCollectiveTick{50};
 // Waits of Gloo's own are cheapest but cannot be ended; most operations are over within this.
 constexpr milliseconds kPlainWait{100};
 
@@ -121,7 +121,7 @@ void CollectiveWork::wait() {
   runWaitPreHooks();
   const auto last_moment = call_.deadline() + kGrace;
   try {
-    while (!waitForTerminal(std::min(kTick, until(last_moment)))) {
+    while (!waitForTerminal(std::min(kCollectiveTick, until(last_moment)))) {
       look();
       if (Clock::now() >= last_moment) {
         const auto where = others_->await_whereabouts();

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 // Given to Gloo as a limit: must never pass, see Alarm.
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
-constexpr milliseconds kTick{100};
+constexpr milliseconds kMessageTick{100};
 // How often whoever waits inside Gloo looks at what is known of the others.
 constexpr milliseconds kBetweenLooks{100};
 // What the last look at all open messages of a batch may take together, and at one of them.
@@ -190,7 +190,7 @@ void MessageWork::finish(const std::exception_ptr& error) noexcept {
 
 void MessageWork::complete_here(Services& services) {
   try {
-    while (!attend(services.alarm, Clock::now() + kTick)) check_interrupt();
+    while (!attend(services.alarm, Clock::now() + kMessageTick)) check_interrupt();
   } catch (const Interrupted& e) {
     // The messages are on their way; somebody has to see them off.
     services.attendant.add(MessageWorkPtr::unsafe_reclaim_from_nonowning(this));
@@ -209,7 +209,7 @@ void MessageWork::wait() {
   while (services && !isTerminal(status())) {
     if (services->attendant.claim(*this))
       complete_here(*services);
-    else if (!waitForTerminal(kTick))  // another thread's, which may give it back
+    else if (!waitForTerminal(kMessageTick))  // another thread's, which may give it back
       raise_interrupt();
   }
   runWaitPostHooks();

@@ -18,7 +18,7 @@ namespace {
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
 using beside::kLate;
 // How long what a rank did before its end may take to be done here.
-constexpr std::chrono::milliseconds kPatience{100};
+constexpr std::chrono::milliseconds kLanePatience{100};
 // Until the others know and the library is through, or is left alone.
 constexpr std::chrono::seconds kLibraryEnds{2};
 
@@ -373,7 +373,7 @@ std::optional<CommError> Lane::failure(const Context& context) {
 }
 
 std::optional<CommError> Lane::lost_rank(const Context& context, bool ask) {
-  if (auto told = others_->failure(context, kPatience)) return told;
+  if (auto told = others_->failure(context, kLanePatience)) return told;
   if (!ask) return std::nullopt;
   if (auto* const kernels = kernels_.load())
     if (auto lost = kernels->lost(context)) return lost;

@@ -27,7 +27,7 @@ constexpr const char* kTeardownVariable = "TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS";
 // How long finalize() waits for the graphs of a communicator that was captured.
 constexpr std::chrono::seconds kGraphsMayGo{2};
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
-constexpr std::chrono::milliseconds kTick{50};
+constexpr std::chrono::milliseconds kLeavingTick{50};
 
 }  // namespace
 
@@ -112,7 +112,7 @@ void TorchCommVendor::leave() {
 }
 
 void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
-  while (!lane.wait_idle(kTick)) {
+  while (!lane.wait_idle(kLeavingTick)) {
     raise_interrupt();
     // Its operations may never end where the library cannot abort.
     if (lane.communicator().failure() && library_->CommAbort == nullptr) break;

@@ -28,8 +28,8 @@ using nccl::Clock;
 using nccl::Lane;
 
 // For synchronous operations that are under way, once all members are there.
-constexpr std::chrono::seconds kPatience{1};
-constexpr std::chrono::milliseconds kTick{20};
+constexpr std::chrono::seconds kReconfigureGrace{1};
+constexpr std::chrono::milliseconds kReconfigureTick{20};
 
 // What is under way may end by itself, where nobody holds a work that would tell of an abort.
 // Throws Interrupted.
@@ -38,7 +38,7 @@ void give_time(Lane& lane, std::chrono::milliseconds patience) {
   lane.look(Clock::now());
   while (lane.is_owed() && !lane.communicator().failure() && Clock::now() < end) {
     check_interrupt();
-    lane.wait_idle(kTick);
+    lane.wait_idle(kReconfigureTick);
   }
   if (lane.is_owed() && !lane.communicator().failure())
     base::log(base::LogLevel::kWarning,
@@ -152,7 +152,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
     work = reconfiguration.run(members, [&](const Rendezvous& met) {
       // All that come have left their last operation, and need no more of this one's memory when
       // they have connected anew.
-      give_all_time(kPatience);
+      give_all_time(kReconfigureGrace);
       join(device_, met, [&](const nccl::Wait& wait, const auto& device) {
         auto made = shrink(parent, members, met, wait, device);
         stop_all();

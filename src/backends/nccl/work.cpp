@@ -9,7 +9,7 @@ namespace torch::comms::nccl {
 namespace {
 
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
-constexpr std::chrono::milliseconds kTick{50};
+constexpr std::chrono::milliseconds kWorkTick{50};
 
 }  // namespace
 
@@ -73,7 +73,7 @@ std::exception_ptr Work::reason() const {
 
 void Work::block() {
   try {
-    while (!waitForTerminal(kTick)) check_interrupt();
+    while (!waitForTerminal(kWorkTick)) check_interrupt();
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   }

@@ -2,22 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include <torchcomms/base/error.hpp>
+
+#include "core/variable.hpp"
 
 namespace torch::comms {
 namespace {
-
-// Sets a variable for one test.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 template <class Body>
 Errc code_of(const Body& body) {

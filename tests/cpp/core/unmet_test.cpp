@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // A work whose transitions the test makes.
-class ManualWork : public TorchWork {
+class ObservedWork : public TorchWork {
  public:
   void wait() override {
     waitForTerminal(milliseconds::max());
@@ -45,7 +45,7 @@ struct End {
 
 TEST(Unmet, AFailureThatNobodyMeetsEndsTheProcessAfterItsHooks) {
   End end;
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<ObservedWork>();
   work->fail(end.unmet(milliseconds(1)));
   ASSERT_EQ(end.over.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
   EXPECT_EQ(end.last_words, 1);
@@ -56,7 +56,7 @@ TEST(Unmet, WhatWasMetBeforeIsNotWatched) {
   End end;
   const auto unmet = end.unmet(milliseconds(1));
   unmet->met();  // by a call that raised
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<ObservedWork>();
   work->fail(unmet);
   EXPECT_EQ(unmet.use_count(), 2);  // here and in the work, but in no thread
 }
@@ -66,7 +66,7 @@ TEST(Unmet, WhoMeetsItFirstGetsIt) {
   const auto unmet = end.unmet(Unmet::kNever);
   EXPECT_EQ(unmet->met(), nullptr);
   const auto another = end.unmet(Unmet::kNever);
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<ObservedWork>();
   work->fail(another);
   EXPECT_EQ(another->met(), work->error());
   EXPECT_EQ(another->met(), nullptr);
@@ -78,7 +78,7 @@ TEST(Unmet, AWaitMeetsItAndEndsTheWatch) {
   {
     auto unmet = end.unmet(std::chrono::hours(1));
     watched = unmet;
-    const auto work = c10::make_intrusive<ManualWork>();
+    const auto work = c10::make_intrusive<ObservedWork>();
     work->fail(unmet);
     EXPECT_THROW(work->wait(), CommError);
   }
@@ -92,7 +92,7 @@ TEST(Unmet, AWaitMeetsItAndEndsTheWatch) {
 TEST(Unmet, WhoHandsTheFailureOnMeetsIt) {
   End end;
   const auto unmet = end.unmet(Unmet::kNever);
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<ObservedWork>();
   work->fail(unmet);
   work->meetFailure();
   EXPECT_EQ(unmet->met(), nullptr);

@@ -12,7 +12,7 @@ namespace torch::comms {
 namespace {
 
 // A work whose transitions the test makes.
-class ManualWork : public TorchWork {
+class SteppedWork : public TorchWork {
  public:
   void wait() override {
     runWaitPreHooks();
@@ -26,7 +26,7 @@ class ManualWork : public TorchWork {
 
 TEST(WorkStates, TerminalStatesAbsorb) {
   for (const auto end : {WorkStatus::COMPLETED, WorkStatus::TIMEDOUT, WorkStatus::ERROR}) {
-    const auto work = c10::make_intrusive<ManualWork>();
+    const auto work = c10::make_intrusive<SteppedWork>();
     EXPECT_TRUE(work->move(end));
     for (const auto later : {WorkStatus::INPROGRESS, WorkStatus::COMPLETED, WorkStatus::ERROR})
       EXPECT_FALSE(work->move(later));
@@ -38,14 +38,14 @@ TEST(WorkStates, AFutureHasTheTensorsOrTheErrorOfItsWork) {
   const auto future = [] {
     return c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   };
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   const auto well = future();
   const auto tensor = at::ones({2});
   work->markCompleted(well, {tensor});
   EXPECT_TRUE(work->isCompleted());
   EXPECT_TRUE(well->value().toTensorVector().at(0).is_same(tensor));
 
-  const auto late = c10::make_intrusive<ManualWork>();
+  const auto late = c10::make_intrusive<SteppedWork>();
   late->move(WorkStatus::TIMEDOUT,
              std::make_exception_ptr(CommError(Errc::kTimeout, "limit passed")));
   const auto failed = future();
@@ -55,7 +55,7 @@ TEST(WorkStates, AFutureHasTheTensorsOrTheErrorOfItsWork) {
 }
 
 TEST(WorkStates, ALateCompletionDoesNotHideATimeout) {
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   work->move(WorkStatus::INPROGRESS);
   work->move(WorkStatus::TIMEDOUT,
              std::make_exception_ptr(CommError(Errc::kTimeout, "limit passed")));
@@ -65,7 +65,7 @@ TEST(WorkStates, ALateCompletionDoesNotHideATimeout) {
 }
 
 TEST(WorkStates, EveryWaitRaisesTheSameError) {
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   work->move(WorkStatus::ERROR, std::make_exception_ptr(CommError(Errc::kPeerFailed, "gone")));
   for (int i = 0; i < 3; ++i) {
     try {
@@ -78,7 +78,7 @@ TEST(WorkStates, EveryWaitRaisesTheSameError) {
 }
 
 TEST(WorkHooks, RunInOrderOfRegistrationOnTheirTransition) {
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   std::string order;
   work->registerWorkStartHook([&] { order += "s1 "; });
   work->registerWorkStartHook([&] { order += "s2 "; });
@@ -91,7 +91,7 @@ TEST(WorkHooks, RunInOrderOfRegistrationOnTheirTransition) {
 }
 
 TEST(WorkHooks, OneThatFailsKeepsNeitherOthersNorWaiters) {
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   int calls = 0;
   for (int i = 0; i < 2; ++i) {
     work->registerWorkStartHook([&] { ++calls, throw std::runtime_error("a hook's own"); });
@@ -104,7 +104,7 @@ TEST(WorkHooks, OneThatFailsKeepsNeitherOthersNorWaiters) {
 }
 
 TEST(WorkHooks, RunAtOnceWhenTheTransitionIsPast) {
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   work->move(WorkStatus::COMPLETED);
   int calls = 0;
   work->registerWorkStartHook([&] { ++calls; });
@@ -113,7 +113,7 @@ TEST(WorkHooks, RunAtOnceWhenTheTransitionIsPast) {
 }
 
 TEST(WorkHooks, WaitHooksRunAtEveryWait) {
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   work->move(WorkStatus::COMPLETED);
   std::string order;
   work->registerWorkWaitPreHook([&] { order += "<"; });
@@ -124,7 +124,7 @@ TEST(WorkHooks, WaitHooksRunAtEveryWait) {
 }
 
 TEST(WorkHooks, AFailureIsMetByWaitsAndByWhoHandsItOn) {
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   int met = 0;
   work->meetFailure();
   work->registerWorkMetHook([&] { ++met; });
@@ -140,7 +140,7 @@ TEST(WorkHooks, AFailureIsMetByWaitsAndByWhoHandsItOn) {
 
 TEST(WorkHooks, AFinishedWorkLetsGoOfItsHooks) {
   const auto held = std::make_shared<int>(1);
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   work->registerWorkStartHook([held] {});
   work->registerWorkEndHook([held] {});
   work->move(WorkStatus::COMPLETED);
@@ -161,7 +161,7 @@ struct Noting final : WorkObserver {
 
 TEST(WorkObservers, AreToldBeforeTheHooks) {
   std::string order;
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   work->registerWorkStartHook([&] { order += "s "; });
   work->registerWorkEndHook([&] { order += "e "; });
   work->observe(std::make_unique<Noting>(order));
@@ -174,7 +174,7 @@ TEST(WorkObservers, AreToldBeforeTheHooks) {
 
 TEST(WorkObservers, OfAWorkThatFailsInItsQueueSeeBoth) {
   std::string order;
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   work->observe(std::make_unique<Noting>(order));
   work->move(WorkStatus::ERROR, std::make_exception_ptr(CommError(Errc::kPeerFailed, "gone")));
   EXPECT_EQ(order, "started ended ");
@@ -182,7 +182,7 @@ TEST(WorkObservers, OfAWorkThatFailsInItsQueueSeeBoth) {
 
 TEST(WorkObservers, MayBeSeveral) {
   std::string first, second;
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   work->observe(std::make_unique<Noting>(first));
   work->observe(std::make_unique<Noting>(second));
   work->move(WorkStatus::INPROGRESS);
@@ -193,19 +193,19 @@ TEST(WorkObservers, MayBeSeveral) {
 
 TEST(WorkObservers, SeeWhatIsLeftOfAWorkThatIsUnderWayOrHasEnded) {
   std::string order;
-  const auto running = c10::make_intrusive<ManualWork>();
+  const auto running = c10::make_intrusive<SteppedWork>();
   running->move(WorkStatus::INPROGRESS);
   running->observe(std::make_unique<Noting>(order));
   EXPECT_EQ(order, "");
   running->move(WorkStatus::COMPLETED);
-  const auto ended = c10::make_intrusive<ManualWork>();
+  const auto ended = c10::make_intrusive<SteppedWork>();
   ended->move(WorkStatus::COMPLETED);
   ended->observe(std::make_unique<Noting>(order));
   EXPECT_EQ(order, "ended ended ");
 }
 
 TEST(WorkWaits, TheHostLanguageEndsOneThatHasNoLimit) {
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   set_interrupt_check([] { throw std::runtime_error("Ctrl-C"); });
   EXPECT_THROW(work->wait(), std::runtime_error);
   set_interrupt_check({});
@@ -237,7 +237,7 @@ TEST(WorkThread, DroppingItWaitsForTheBody) {
 }
 
 TEST(WorkDefaults, BlockingWaitIsRefusedByName) {
-  const auto work = c10::make_intrusive<ManualWork>();
+  const auto work = c10::make_intrusive<SteppedWork>();
   try {
     work->waitBlocking();
     FAIL();

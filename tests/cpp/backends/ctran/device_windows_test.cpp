@@ -22,8 +22,6 @@ using nccl::error_of;
 using nccl::Program;
 using std::chrono::milliseconds;
 
-at::Tensor filled(float value, int64_t count = 4) { return at::full({count}, value); }
-
 class CtranDeviceWindows : public StandInKernels {};
 
 float at_of(const at::Tensor& bytes, int64_t index) {

@@ -18,7 +18,6 @@ using nccl::error_of;
 using nccl::Program;
 using std::chrono::milliseconds;
 
-at::Tensor filled(float value, int64_t count = 4) { return at::full({count}, value); }
 float first(const at::Tensor& tensor) { return tensor.const_data_ptr<float>()[0]; }
 
 class CtranOnDevice : public StandInKernels {};

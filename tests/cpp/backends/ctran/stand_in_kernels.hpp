@@ -7,12 +7,16 @@
 #include <functional>
 #include <memory>
 
+#include <ATen/ops/full.h>
+
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/nccl/world.hpp"
 
 namespace torch::comms::ctran_test {
 
 inline constexpr const char* kKernels = "TORCHCOMM_KERNELS_LIBRARY";
+
+inline at::Tensor filled(float value, int64_t count = 4) { return at::full({count}, value); }
 
 // Backend ctran where kernels carry out what is on the device: the stand-in's, for host memory.
 class StandInKernels : public testing::Test {

@@ -16,7 +16,7 @@ namespace {
 
 using namespace gloo_test;
 
-at::Tensor number(int value) { return at::full({1}, value, at::kInt); }
+at::Tensor one_number(int value) { return at::full({1}, value, at::kInt); }
 
 TEST(Init, TellsWhoItIs) {
   EXPECT_TRUE(TorchCommFactory::get().is_backend_registered("gloo"));
@@ -44,7 +44,7 @@ TEST(Calls, AreCheckedInAProcessWithMoreCommunicatorsThanItsEventRingHasPlacesFo
         comm->barrier(false);
         backends_test::push_out_of_the_ring();
         comm->barrier(false);
-        auto tensor = number(rank);
+        auto tensor = one_number(rank);
         const auto error = error_of(
             [&] { comm->all_reduce(tensor, rank == 0 ? ReduceOp::SUM : ReduceOp::MAX, false); });
         EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
@@ -86,7 +86,7 @@ TEST(Init, TakesTheHintsOfTheContract) {
     options.hints["interface"] = "lo";
     options.hints["lazy"] = "as it comes";
     const auto comm = make_comm(rank, 2, options);
-    auto sum = number(1);
+    auto sum = one_number(1);
     comm->all_reduce(sum, RedOpType::SUM, false);
     EXPECT_EQ(sum.item<int>(), 2);
     comm->finalize();
@@ -135,7 +135,7 @@ TEST(Split, GivesRanksByPositionAndKeepsTheGlobalOnes) {
     EXPECT_EQ(child->getRanks(), members);
     EXPECT_EQ(child->getCommName(), "pair_0");
     EXPECT_EQ(child->getOptions().hints.at("persistent_store"), "true");
-    auto tensor = number(rank);
+    auto tensor = one_number(rank);
     child->broadcast(tensor, 0, false);
     EXPECT_EQ(tensor.item<int>(), 2);
 
@@ -155,13 +155,13 @@ TEST(Split, WorksWhateverTheOthersDo) {
     }
     for (int round = 0; round < 2 && rank != 2; ++round) {
       const auto child = comm.split({0, 1}, "x");
-      auto sum = number(1);
+      auto sum = one_number(1);
       child->all_reduce(sum, RedOpType::SUM, false);
       EXPECT_EQ(sum.item<int>(), 2);
       child->finalize();
     }
     const auto all = comm.split({0, 1, 2}, "x");
-    auto sum = number(1);
+    auto sum = one_number(1);
     all->all_reduce(sum, RedOpType::SUM, false);
     EXPECT_EQ(sum.item<int>(), 3);
     all->finalize();
@@ -194,7 +194,7 @@ TEST(Split, OutlivesItsParentsFinalize) {
   on_threads(2, [&](int rank) {
     const auto comm = make_comm(rank, 2, options_with(store));
     const auto child = comm->split({0, 1}, "child");
-    auto sum = number(1);
+    auto sum = one_number(1);
     comm->finalize();
     child->all_reduce(sum, RedOpType::SUM, true)->wait();
     EXPECT_EQ(sum.item<int>(), 2);
@@ -217,7 +217,7 @@ TEST(CollectiveTimeout, IsTypedAndRunsTheAbortHooks) {
       const auto handle = comm->registerAbortHook([&] { ++aborts; });
       AllReduceOptions options;
       options.timeout = milliseconds(200);
-      auto tensor = number(1);
+      auto tensor = one_number(1);
       const auto error =
           error_of([&] { comm->all_reduce(tensor, RedOpType::SUM, false, options); });
       EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
@@ -243,7 +243,7 @@ TEST(CollectiveTimeout, OfTheCommunicatorIsNamedWithItsKnob) {
   on_threads(2, [&](int rank) {
     const auto comm = make_comm(rank, 2, options_with(store, seconds(3)));
     if (rank == 0) {
-      auto tensor = number(1);
+      auto tensor = one_number(1);
       const auto work = comm->broadcast(tensor, 1, true);
       for (int i = 0; i < 2; ++i) {
         const auto error = error_of([&] { work->wait(); });
@@ -267,7 +267,7 @@ TEST(CollectiveTimeout, CountsFromTheCallAlsoBehindOtherOperations) {
     const auto comm = make_comm(rank, 2, options_with(store, seconds(5)));
     if (rank == 0) {
       // Collectives run one after the other: the third waits behind these for as long as they do.
-      auto a = number(1), b = number(1), c = number(1);
+      auto a = one_number(1), b = one_number(1), c = one_number(1);
       const auto first = comm->broadcast(a, 1, true);
       const auto second = comm->broadcast(b, 1, true);
       BroadcastOptions options;
@@ -288,7 +288,7 @@ TEST(CollectiveTimeout, CountsFromTheCallAlsoBehindOtherOperations) {
 TEST(PeerFailure, EndsCollectivesAtOnce) {
   on_ranks(2, [&](TorchComm& comm, int rank) {
     if (rank == 1) return;  // finalizes
-    auto tensor = number(0);
+    auto tensor = one_number(0);
     const auto error = error_of([&] { comm.all_reduce(tensor, RedOpType::SUM, false); });
     EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
     EXPECT_EQ(error.context().peer, 1) << error.what();
@@ -301,7 +301,7 @@ TEST(Finalize, LetsWorksInFlightEnd) {
   on_threads(2, [&](int rank) {
     const auto comm = make_comm(rank, 2, options_with(store));
     if (rank == 1) finalized.wait();
-    auto sum = number(rank), message = number(rank);
+    auto sum = one_number(rank), message = one_number(rank);
     const auto collective = comm->all_reduce(sum, RedOpType::SUM, true);
     const auto single = rank == 0 ? comm->recv(message, 1, true) : comm->send(message, 0, true);
     comm->finalize();
@@ -318,7 +318,7 @@ TEST(Destruction, WithoutFinalizeLetsDroppedWorksEnd) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   on_threads(2, [&](int rank) {
     auto comm = make_comm(rank, 2, options_with(store));
-    auto message = number(rank);
+    auto message = one_number(rank);
     if (rank == 0) {
       comm->send(message, 1, true).reset();
       comm.reset();
@@ -338,7 +338,7 @@ size_t entries(const char* folder) {
 TEST(Cycles, LeaveThreadsAndDescriptorsWhereTheyWere) {
   const auto cycle = [] {
     const auto comm = make_comm(0, 1, options_with(c10::make_intrusive<c10d::HashStore>()));
-    auto tensor = number(3);
+    auto tensor = one_number(3);
     comm->all_reduce(tensor, RedOpType::SUM, false);
     comm->all_reduce(tensor, RedOpType::SUM, true)->wait();
     comm->finalize();

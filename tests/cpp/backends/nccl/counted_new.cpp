@@ -1,5 +1,5 @@
-// The program's operator new, which counts. Apart from the tests: a compiler that sees both new and
-// free() takes them for a mismatch.
+// The program's operator new, which counts. Not inline: a compiler that sees both new and free()
+// takes them for a mismatch.
 #include "backends/nccl/counted_new.hpp"
 
 #include <cstdlib>
@@ -9,13 +9,13 @@ namespace {
 thread_local size_t asked = 0;
 }
 
-void* operator new(size_t size_bytes) {
+[[gnu::noinline]] void* operator new(size_t size_bytes) {
   ++asked;
   if (void* const at = std::malloc(size_bytes == 0 ? 1 : size_bytes)) return at;
   throw std::bad_alloc();
 }
-void operator delete(void* at) noexcept { std::free(at); }
-void operator delete(void* at, size_t) noexcept { std::free(at); }
+[[gnu::noinline]] void operator delete(void* at) noexcept { std::free(at); }
+[[gnu::noinline]] void operator delete(void* at, size_t) noexcept { std::free(at); }
 
 namespace torch::comms::nccl {
 

@@ -16,8 +16,6 @@ namespace {
 constexpr int64_t kSmall = 256, kLarge = (8 << 20) + 1;  // elements; rooted ones end at 32 MiB
 
 at::Tensor ones(int64_t count) { return at::full({count}, 1.0f); }
-float first(const at::Tensor& tensor) { return tensor.const_data_ptr<float>()[0]; }
-
 AllReduceOptions by(const std::string& who) {
   AllReduceOptions options;
   options.hints["ncclx::algorithm"] = who;

@@ -12,8 +12,6 @@ namespace {
 using std::chrono::milliseconds;
 
 at::Tensor ones() { return at::full({4}, 1.0f); }
-float first(const at::Tensor& tensor) { return tensor.const_data_ptr<float>()[0]; }
-
 class NcclxFailures : public NcclxTest {};
 
 TEST_F(NcclxFailures, ARankThatDoesNotComeIsATimeoutThatEndsTheCommunicator) {

@@ -22,8 +22,6 @@ class NcclxGraphs : public NcclxTest {
   }
 };
 
-float first(const at::Tensor& tensor) { return tensor.const_data_ptr<float>()[0]; }
-
 // Those would take each other's data else, or find that ranks call different things.
 TEST_F(NcclxGraphs, GraphsOnSeveralStreamsAndCallsRunInTheOrderOfTheirLaunches) {
   on_ranks(2, [](Program& self) {

@@ -19,6 +19,8 @@ using nccl::Program;
 
 inline constexpr const char* kKernels = "TORCHCOMM_KERNELS_LIBRARY";
 
+inline float first(const at::Tensor& tensor) { return tensor.const_data_ptr<float>()[0]; }
+
 // Ranks of backend ncclx as threads, over the stand-in library and the stand-in kernels.
 class NcclxTest : public nccl::VendorTest {
  protected:

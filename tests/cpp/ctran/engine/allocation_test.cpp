@@ -11,13 +11,13 @@ thread_local size_t allocations = 0;
 }  // namespace
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-void* operator new(size_t size) {
+[[gnu::noinline]] void* operator new(size_t size) {
   ++allocations;
   if (void* at = std::malloc(size)) return at;
   throw std::bad_alloc();
 }
-void operator delete(void* at) noexcept { std::free(at); }
-void operator delete(void* at, size_t) noexcept { std::free(at); }
+[[gnu::noinline]] void operator delete(void* at) noexcept { std::free(at); }
+[[gnu::noinline]] void operator delete(void* at, size_t) noexcept { std::free(at); }
 #endif
 
 namespace torch::comms::ctran::test {
