@@ -9,7 +9,7 @@
 # are visible to all; torch's only with TORCH, Python's and pybind11's only with PYTHON.
 # PRECOMPILE names headers of others, torch's above all, that most files of the room include: they take
 # far longer to compile than our own code. Every file still includes what it uses. PRECOMPILED takes those of
-# another room, which has the same compiler options.
+# another room, which has the same compiler options; rooms that see neither torch nor Python take those of base.
 # A file that sees torch or pybind11 compiles for 2 to 7 seconds before its first own line: the compiler makes
 # their templates anew in each. Rooms with TORCH therefore compile TORCHCOMMS_JOINED_FILES files at a time.
 # Names in their unnamed namespaces are unique in the room.
@@ -81,6 +81,9 @@ function(tc_room name)
   target_compile_definitions(${id} PRIVATE ${room_DEFINITIONS})
   target_include_directories(${id} PRIVATE ${room_INCLUDES})
   target_precompile_headers(${id} PRIVATE ${room_PRECOMPILE})
+  if(NOT room_PRECOMPILE AND NOT room_PRECOMPILED AND NOT room_TORCH AND NOT room_PYTHON)
+    set(room_PRECOMPILED base)
+  endif()
   if(room_PRECOMPILED)
     tc_room_id(owner "${room_PRECOMPILED}")
     target_precompile_headers(${id} REUSE_FROM ${owner})

@@ -19,6 +19,8 @@ static_assert(std::endian::native == std::endian::little);
 
 class Writer {
  public:
+  Writer() { bytes_.reserve(96); }  // most messages
+
   template <class T>
     requires std::is_trivially_copyable_v<T>
   Writer& add(const T& value) {
