@@ -19,8 +19,8 @@ from .system import ensure_clang
 NO_TESTS_COLLECTED = 5  # pytest's exit status
 PAIRS_SEED = "1"  # of the cases that `./dev test` runs; `--pairs 0` runs all of them
 # Seconds that the parts of the demonstration may take; a run here replaces them by its own.
-DEMO_S = {"packages and torch": 100, "build": 300, "training": 25, "benchmark": 10}
-DEMO_MACHINE = "an estimate for a first run on 2 cores"
+DEMO_S = {"packages and torch": 60, "build": 370, "training": 30, "benchmark": 10}
+DEMO_MACHINE = "a first run on a bare machine with 2 cores"
 # What the C++ tests do in `./dev check`, instead of a few seconds' worth: of stress, and of links
 # with faults over TCP.
 LONG = {"TC_TEST_ROUNDS": "600", "TC_TEST_FAULT_PLANS": "1000"}
