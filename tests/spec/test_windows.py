@@ -342,6 +342,36 @@ def test_sizes_differ_and_properties_tell(world):
     check_context(world, sizes_and_properties)
 
 
+def puts_and_the_targets_size(context):
+    comm, failures, rank, size = context.comm, Failures(), context.rank, context.size
+    last, end = size - 1, 4 * size
+    tensor = zeros_for_window(comm, 4 * (rank + 1))  # the last rank's is the largest
+    window = comm.new_window(tensor)
+    if rank == 0:
+        with failures.case("the end of a larger window"):
+            window.put(torch.ones(2), last, end - 2, False)
+            with refused(torchcomms.OutOfRange, "put", f"{4 * end} bytes", f"rank {last}", end - 1):
+                window.put(torch.ones(2), last, end - 1, False)
+        window.signal(last, False)
+    if rank == last:
+        window.wait_signal(0, False)
+        with failures.case("the put has arrived"):
+            assert torch.equal(tensor[-3:], torch.tensor([0.0, 1.0, 1.0])), tensor
+        with (
+            failures.case("beyond a smaller window"),
+            refused(torchcomms.OutOfRange, "put", "16 bytes", "rank 0", end - 2),
+        ):
+            window.put(torch.ones(2), 0, end - 2, False)
+    window.tensor_deregister()
+    assert_alive(comm)
+    return failures.texts
+
+
+@several
+def test_a_put_reaches_as_far_as_the_targets_window(world):
+    check_context(world, puts_and_the_targets_size)
+
+
 def numbers_out_of_range():
     """Calls that no window can mean: method, arguments, and what is said of the wrong one."""
     far, data, GE = 2**64, torch.zeros(3), SignalCmpOp.GE
