@@ -48,7 +48,9 @@ def dependencies() -> dict[Path, list[Path]]:
 
 def configure() -> None:
     """Writes the compile commands."""
-    command = ["cmake", "--preset", "dev", "-B", DATABASE, "-DTORCHCOMMS_JOINED_FILES=1"]
+    command = [PROGRAM.with_name("cmake"), "--preset", "dev", "-B", DATABASE]
+    command += ["-DTORCHCOMMS_JOINED_FILES=1"]
+    command += [f"-DCMAKE_MAKE_PROGRAM={PROGRAM.with_name('ninja')}"]
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 

@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from devtool.rooms import CMAKE_FILES, TC_ROOM
+from devtool.rooms import CMAKE_FILES, KEYWORDS, TC_ROOM
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,7 +34,6 @@ TORCH_HEADER = re.compile(r"(ATen|c10|caffe2|torch)/")
 PYTHON_HEADER = re.compile(
     r"Python\.h|pybind11/|torch/csrc/(utils/pybind\.h|Exceptions\.h|autograd/python)"
 )
-KEYWORDS = {"DEPENDS", "TORCH", "PYTHON", "DEFINITIONS", "INCLUDES"}
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import takewhile
 
 from .paths import ROOT
 
 # The files with calls of tc_room(), and one of them: the room, and the words after it.
 CMAKE_FILES = ("CMakeLists.txt", "cmake/Package.cmake")
 TC_ROOM = re.compile(r"^\s*tc_room\(([\w/]+)\s*([^)]*)\)", re.MULTILINE)
+KEYWORDS = {"DEPENDS", "TORCH", "PYTHON", "DEFINITIONS", "INCLUDES", "PRECOMPILE", "PRECOMPILED"}
 
 
 class Rooms:
@@ -20,8 +22,8 @@ class Rooms:
         self._depends: dict[str, list[str]] = {}
         for room, words in TC_ROOM.findall(cmake):
             _, _, after = words.partition("DEPENDS")
-            names = re.split(r"\b(?:TORCH|PYTHON|DEFINITIONS|INCLUDES|PRECOMPILED?)\b", after)[0]
-            self._depends[room] = names.split()
+            names = takewhile(lambda word: word not in KEYWORDS, after.split())
+            self._depends[room] = list(names)
 
     def of(self, path: str) -> str | None:
         """The room of src/<room>/... or tests/cpp/<room>/...; None where there is none."""
