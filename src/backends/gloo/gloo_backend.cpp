@@ -38,7 +38,7 @@ constexpr milliseconds kLongestLook{100};
 
 // A key of the store: members meet there for a split. Told and asked within about this time.
 constexpr const char* kSplits = "splits";
-constexpr milliseconds kTeardownLimit{1000};
+constexpr milliseconds kSplitKeyTimeout{1000};
 
 const BackendRegistration registration("gloo", [] { return std::make_shared<TorchCommGloo>(); });
 
@@ -144,7 +144,7 @@ void TorchCommGloo::finalize() {
 void TorchCommGloo::expect_splits() {
   if (!store_is_private_ || splits_are_expected_) return;
   try {
-    StoreKeyValue(store_, bootstrap::Deadline(kTeardownLimit), {}).set(kSplits, "yes");
+    StoreKeyValue(store_, bootstrap::Deadline(kSplitKeyTimeout), {}).set(kSplits, "yes");
     splits_are_expected_ = true;
   } catch (const Interrupted& e) {
     e.rethrow_cause();
@@ -155,7 +155,8 @@ void TorchCommGloo::expect_splits() {
 
 void TorchCommGloo::let_others_meet(const c10::intrusive_ptr<c10d::Store>& store) {
   try {
-    if (StoreKeyValue(store, bootstrap::Deadline(kTeardownLimit), {}).has({kSplits})) linger(store);
+    if (StoreKeyValue(store, bootstrap::Deadline(kSplitKeyTimeout), {}).has({kSplits}))
+      linger(store);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {

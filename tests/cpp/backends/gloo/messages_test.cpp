@@ -180,6 +180,7 @@ TEST(MessageTimeout, NamesThePeerAndLeavesTheOthersAlone) {
   on_ranks(3, [&](TorchComm& comm, int rank) {
     auto tensor = number(0);
     if (rank == 0) {
+      const CountDownAtExit at_exit(over);
       const auto begin = std::chrono::steady_clock::now();
       const auto error = error_of([&] { comm.recv(tensor, 1, false, within(milliseconds(200))); });
       EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(5));
@@ -193,7 +194,6 @@ TEST(MessageTimeout, NamesThePeerAndLeavesTheOthersAlone) {
       comm.recv(tensor, 2, false);
       EXPECT_EQ(tensor.item<int>(), 22);
       comm.send(tensor, 2, false);
-      over.count_down();
       EXPECT_FALSE(comm.isAborted());
     } else if (rank == 2) {
       comm.send(number(22), 0, false);
@@ -245,11 +245,13 @@ TEST(MessageTimeout, OfOneWorkIsRaisedInEveryThreadThatWaitsForIt) {
 }
 
 TEST(MessageTimeout, OfABatchGivesUpOnlyThePeersThatAreMissing) {
-  std::latch over(1);
+  std::latch sent(1), over(1);
   on_ranks(3, [&](TorchComm& comm, int rank) {
     int aborts = 0;
     auto from_1 = number(0), from_2 = number(0);
     if (rank == 0) {
+      const CountDownAtExit at_exit(over);
+      sent.wait();
       const auto handle = comm.registerAbortHook([&] { ++aborts; });
       auto batch = comm.batch_op_create();
       batch.recv(from_1, 1);
@@ -264,10 +266,12 @@ TEST(MessageTimeout, OfABatchGivesUpOnlyThePeersThatAreMissing) {
       comm.recv(from_2, 2, false);
       EXPECT_EQ(from_2.item<int>(), 4);
       EXPECT_EQ(error_of([&] { comm.recv(from_1, 1, false); }).code(), Errc::kPeerFailed);
-      over.count_down();
     } else if (rank == 2) {
-      comm.send(number(2), 0, false);
-      comm.send(number(4), 0, false);
+      const auto first = comm.send(number(2), 0, true);
+      const auto second = comm.send(number(4), 0, true);
+      sent.count_down();
+      first->wait();
+      second->wait();
     }
     over.wait();
   });

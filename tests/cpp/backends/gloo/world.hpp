@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 
@@ -41,6 +42,18 @@ inline void on_ranks(int size, const std::function<void(TorchComm& comm, int ran
         comm->finalize();
       });
 }
+
+// Counts a latch down when its scope ends, by an error too: other ranks that wait for it go on.
+class CountDownAtExit {
+ public:
+  explicit CountDownAtExit(std::latch& latch) : latch_(latch) {}
+  ~CountDownAtExit() { latch_.count_down(); }
+  CountDownAtExit(const CountDownAtExit&) = delete;
+  CountDownAtExit& operator=(const CountDownAtExit&) = delete;
+
+ private:
+  std::latch& latch_;
+};
 
 #define EXPECT_CONTAINS(text, part) \
   EXPECT_NE(std::string(text).find(part), std::string::npos) << "in: " << (text)

@@ -16,6 +16,7 @@ namespace {
 constexpr int64_t kSmall = 256, kLarge = (8 << 20) + 1;  // elements; rooted ones end at 32 MiB
 
 at::Tensor ones(int64_t count) { return at::full({count}, 1.0f); }
+
 AllReduceOptions by(const std::string& who) {
   AllReduceOptions options;
   options.hints["ncclx::algorithm"] = who;

@@ -12,6 +12,7 @@ namespace {
 using std::chrono::milliseconds;
 
 at::Tensor ones() { return at::full({4}, 1.0f); }
+
 class NcclxFailures : public NcclxTest {};
 
 TEST_F(NcclxFailures, ARankThatDoesNotComeIsATimeoutThatEndsTheCommunicator) {
