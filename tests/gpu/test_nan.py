@@ -64,7 +64,7 @@ def expect(world, want, hints):
 
 @pytest.mark.worlds(backends=("nccl",), sizes=(2, 4))
 def test_nccl_drops_the_nan_of_any_rank(world):
-    """`docs/concepts/backends.md` says so; it is for the library to change."""
+    """`docs/backends/index.md` says so; it is for the library to change."""
     expect(world, "dropped", {})
 
 
