@@ -119,7 +119,8 @@ def init_process_group(  # noqa: PLR0917 (the contract's order)
     Raises:
         InvalidArgument (a ValueError): backend missing or malformed.
         AssertionError: no rank and world size are known.
-        As torch.distributed.init_process_group and torchcomms.new_comm.
+        CommError: as torchcomms.new_comm. Without `use_torchcomms` the errors are those of
+            torch.distributed.init_process_group.
     """
     if backend is None:
         raise torchcomms.InvalidArgument("init_process_group: backend must be specified")
@@ -186,8 +187,8 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
 
     Raises:
         AssertionError: nothing is initialized, or a group that was not made here.
-        What finalize() raised first; the other communicators are finalized and torch's groups are
-            destroyed all the same.
+        CommError: what finalize() raised first; the other communicators are finalized and torch's
+            groups are destroyed all the same.
     """
     assert dist.is_initialized(), "init_process_group has not been called"
     chosen = utils.get_group(group)
