@@ -19,6 +19,8 @@ BACKENDS_OF = {"backends/nccl": ("nccl", "nccl-lazy", "rccl", "rcclx")}
 BACKENDS_OF |= {f"backends/{name}": (name,) for name in ("ctran", "fake", "gloo", "ncclx", "xccl")}
 # What all backends run on.
 SHARED = {"core", "hooks", "interop"}
+# Files of the documentation outside of docs/.
+DOCUMENTATION = ("HACKING.md", "README.md", "mkdocs.yml")
 # Files that no test reads.
 UNTESTED = re.compile(r"LICENSE|\.gitignore|\.ci/.*")
 
@@ -70,7 +72,7 @@ def select(
                 whole_rooms.add(room)
         elif path in test_files and _is_test(path):
             python.add(path)
-        elif path.startswith("docs/") or path in ("README.md", "HACKING.md"):
+        elif path.startswith("docs/") or path in DOCUMENTATION:
             python.add("tests/docs")
         elif path.startswith(("examples/", "benchmarks/", "tools/")) and path.endswith(".py"):
             python |= _that_mention(Path(path).stem, test_files)

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 
-from . import commands
+from . import commands, site
 from .paths import DEFAULT_TORCH, Workspace
 from .shell import Failure, say
 
@@ -21,7 +21,11 @@ COMMANDS = {
         "set up, compile, and make the package importable in the environment",
     ),
     "demo": (commands.demo, "build, train a small network on 4 processes, print a benchmark table"),
-    "test": (commands.test, "build, C++ tests, Python tests; further arguments go to pytest"),
+    "docs": (commands.docs, "build the documentation site into build/site; a broken link fails"),
+    "test": (
+        commands.test,
+        "build, documentation site, C++ tests, Python tests; further arguments go to pytest",
+    ),
     "check": (commands.check, "formatters, linters, sanitizers, all tests including the slow ones"),
     "bench": (commands.bench, "build, then `torchcomms bench` with the further arguments"),
     "shell": (commands.shell, "a shell (or the command given) inside the environment"),
@@ -34,6 +38,8 @@ CHANGED = (
     "only the tests that the files changed since --since concern: C++ tests of their rooms and of "
     "the rooms above, Python tests by what they import, worlds of the backends that are above"
 )
+SERVE = "instead: serve the site on this machine, and rebuild it whenever a page changes"
+PORT = f"of --serve (default {site.DEFAULT_PORT})"
 TAKES_REST = {"test", "bench", "shell", "demo"}
 
 
@@ -41,6 +47,12 @@ def torch_version(text: str) -> str:
     if not re.fullmatch(r"\d+\.\d+\.\d+", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no release of torch; write 2.11.0, say")
     return text
+
+
+def port(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) <= site.MOST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; write 1 to {site.MOST_PORT}")
+    return int(text)
 
 
 def add_torch(parser: argparse.ArgumentParser, default: str) -> None:
@@ -74,6 +86,9 @@ def make_parser() -> argparse.ArgumentParser:
                 metavar="COMMIT",
                 help="implies --changed; default: where the branch left origin/main, else HEAD",
             )
+        if name == "docs":
+            sub.add_argument("--serve", action="store_true", help=SERVE)
+            sub.add_argument("--port", type=port, metavar="N", help=PORT)
     return parser
 
 
@@ -85,6 +100,8 @@ def main() -> int:
     is_changed = getattr(args, "changed", False) or getattr(args, "since", None) is not None
     if is_changed and args.xccl:
         parser.error("--xccl runs the spec suite as a whole, without --changed and --since")
+    if getattr(args, "port", None) is not None and not args.serve:
+        parser.error("--port is of --serve")
     # A terminated ./dev takes the program it runs with it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -93,6 +110,8 @@ def main() -> int:
             command = commands.test_xccl
         elif is_changed:
             return commands.test_changed(Workspace(args.torch), rest, args.since)
+        elif getattr(args, "serve", False):
+            return site.serve(args.port or site.DEFAULT_PORT)
         return command(Workspace(args.torch), rest)
     except Failure as failure:
         say(str(failure))

@@ -9,6 +9,7 @@ from typing import Mapping
 
 from . import build as building
 from . import changed, oneccl
+from . import site as documentation
 from .elf import check_needed
 from .machine import parallel_jobs, parallel_tests
 from .paths import ROOT, Workspace
@@ -56,9 +57,17 @@ def demo(workspace: Workspace, rest: list[str]) -> int:
     return 0
 
 
+def docs(_workspace: Workspace, _rest: list[str]) -> int:
+    documentation.build()
+    say(f"ready: {documentation.SITE / 'index.html'}")
+    return 0
+
+
 def test(workspace: Workspace, rest: list[str]) -> int:
     building.build(workspace)
     steps = Steps()
+    with steps.step("documentation site"):
+        documentation.build()
     with steps.step("C++ tests"):
         run_ctest(workspace, workspace.build(), parallel_jobs())
     run_pytest(steps, workspace, "not slow", ["--pairs", PAIRS_SEED, *rest])
@@ -73,6 +82,9 @@ def test_changed(workspace: Workspace, rest: list[str], since: str | None) -> in
         return 0
     building.build(workspace)
     steps = Steps()
+    if chosen.python is None or "tests/docs" in chosen.python:
+        with steps.step("documentation site"):
+            documentation.build()
     if chosen.cpp != ():
         with steps.step("C++ tests"):
             run_ctest(workspace, workspace.build(), parallel_jobs(), only=chosen.cpp)

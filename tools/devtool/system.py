@@ -88,6 +88,14 @@ def ensure_clang() -> Path:
     raise Failure(f"the fuzz targets need clang {MINIMUM_CLANG} or newer, with libFuzzer")
 
 
+def ensure_doxygen() -> None:
+    """For the pages of the C++ headers: Doxygen reads the headers."""
+    if not shutil.which("doxygen"):
+        install(["doxygen"])
+        if not shutil.which("doxygen"):
+            raise Failure("apt installed doxygen, but there is no program doxygen on PATH")
+
+
 def apt_knows(packages: Sequence[str]) -> bool:
     if not shutil.which("apt-cache"):
         return False
