@@ -17,10 +17,17 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from xml.etree import ElementTree
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import cpp_comments
+from cpp_comments import LABEL, in_doxygen_form
 
 ROOT = Path(__file__).resolve().parents[1]
 DOXYFILE = """
@@ -44,82 +51,13 @@ MACRO_EXPANSION = YES
 EXPAND_ONLY_PREDEF = YES
 PREDEFINED = TC_API= TC_DEVICE=inline TC_ANYWHERE=constexpr TC_SYMBOL= __CUDACC__=1
 """
-# What a contract in a comment begins with; each is a paragraph of its own on the page.
-LABELS = (
-    "Blocks", "Failure", "Lifetime", "Limits", "Order", "Returns", "Scope", "Threads", "Throws",
-    "Units",
-)  # fmt: skip
 KINDS = {"define": "Macros", "enum": "Enumerations", "typedef": "Types", "variable": "Variables",
          "function": "Functions"}  # fmt: skip
-
-_COMMENT = re.compile(r"^(?P<indent>\s*)//(?!/)\s?(?P<text>.*)$")
-_TRAILING = re.compile(r"^(?P<code>\s*[^\s/#}].*?\S)(?P<space>\s+)//\s?(?P<text>.*)$")
-_LABEL = re.compile(rf"^(?:{'|'.join(LABELS)}): ")
-_SPECIAL = re.compile(r"[@\\<>&#\"%]")
 
 
 def page_of(header: str) -> str:
     """The page of a header, by its path below include/torchcomms."""
     return f"api/cpp/{header.removesuffix('.hpp').replace('/', '_')}.md"
-
-
-# --- Comments in Doxygen's form
-
-
-def escaped(text: str) -> str:
-    """Comment text without meaning for Doxygen: HTML entities for all that has one."""
-    return _SPECIAL.sub(lambda match: f"\\{match[0]}", text)
-
-
-def in_doxygen_form(text: str) -> str:
-    """A header whose `//` comments are documentation.
-
-    A block of comments belongs to the declaration below it; a block with an empty line below it is
-    about the file. A comment behind code belongs to that code, as do the lines that continue it.
-    """
-    lines = text.splitlines()
-    out: list[str] = []
-    column: int | None = None  # of the trailing comment above, if it may go on
-    for number, line in enumerate(lines):
-        trailing = _TRAILING.match(line)
-        comment = _COMMENT.match(line)
-        if comment:
-            if column == len(comment["indent"]):
-                out.append(f"{comment['indent']}///< {escaped(comment['text'])}")
-                continue
-            column = None
-            out.append(comment_line(lines, number, comment))
-        elif trailing and not is_in_string(trailing["code"]):
-            column = len(trailing["code"]) + len(trailing["space"])
-            out.append(f"{trailing['code']}{trailing['space']}///< {escaped(trailing['text'])}")
-        else:
-            column = None
-            out.append(line)
-    return "\n".join(out) + "\n"
-
-
-def comment_line(lines: list[str], number: int, comment: re.Match[str]) -> str:
-    """One line of a comment block that is above a declaration, or about the file."""
-    first = number
-    while first > 0 and _COMMENT.match(lines[first - 1]):
-        first -= 1
-    last = number
-    while last + 1 < len(lines) and _COMMENT.match(lines[last + 1]):
-        last += 1
-    indent, text = comment["indent"], comment["text"]
-    below = lines[last + 1].strip() if last + 1 < len(lines) else ""
-    is_about_file = not below or below.startswith("#if")
-    start = ""
-    if number == first:
-        start = f"{indent}/// @file\n" if is_about_file else ""
-    elif _LABEL.match(text):
-        start = f"{indent}///\n"
-    return f"{start}{indent}/// {escaped(text)}"
-
-
-def is_in_string(code: str) -> bool:
-    """Whether a comment sign behind `code` is inside of a string."""
-    return code.count('"') % 2 == 1
 
 
 # --- Markdown out of Doxygen's XML
@@ -167,7 +105,7 @@ def markdown(text: str) -> str:
     for index in range(0, len(parts), 2):
         parts[index] = re.sub(r"([*_\[\]])", r"\\\1", html.escape(parts[index], quote=False))
     line = "`".join(parts)
-    return _LABEL.sub(lambda match: f"**{match[0].strip()}** ", line)
+    return LABEL.sub(lambda match: f"**{match[0].strip()}** ", line)
 
 
 @dataclass(frozen=True)
@@ -267,9 +205,10 @@ def member(node: ElementTree.Element) -> Member:
             code = f"using {name} = {definition};"
         else:
             initial = text_of(node.find("initializer"))
+            initial = f" {initial}" if initial.startswith("=") else initial
             static = "static " if node.get("static") == "yes" else ""
             array = text_of(node.find("argsstring"))
-            code = f"{static}{definition} {name}{array}{' ' + initial if initial else ''};"
+            code = f"{static}{definition} {name}{array}{initial};".replace("(* ", "(*")
     return Member(kind, name, code, described(node), location(node))
 
 
@@ -285,12 +224,32 @@ def public_members(compound: ElementTree.Element) -> list[Member]:
 
 def is_shown(found: Member) -> bool:
     """Copies, moves and destructors without a comment say nothing that a reader looks for."""
-    is_special = found.name.startswith(("~", "operator=")) or "=delete" in found.declaration
+    is_special = found.name.startswith(("~", "operator=")) or found.declaration.endswith(
+        ("= delete;", "= default;")
+    )
     return bool(found.name) and not (is_special and not found.description)
 
 
 def entries(members: list[Member], level: int) -> Iterator[str]:
-    """Members with their declarations; overloads share a heading."""
+    """Members with their declarations. Overloads share a heading, fields in a row a block."""
+    for kind, group in groupby(members, key=lambda found: found.kind):
+        if kind == "variable":
+            yield fields(list(group))
+            continue
+        yield from named(list(group), level)
+
+
+def fields(members: list[Member]) -> str:
+    """Variables as the header has them, with their comments."""
+    out = []
+    for found in members:
+        plain = re.sub(r"\\([*_\[\]])", r"\1", html.unescape(found.description))
+        out += textwrap.wrap(plain, 96, initial_indent="// ", subsequent_indent="// ")
+        out.append(found.declaration)
+    return "```cpp\n" + "\n".join(out) + "\n```"
+
+
+def named(members: list[Member], level: int) -> Iterator[str]:
     seen: str | None = None
     for found in members:
         if found.name != seen:
@@ -324,11 +283,35 @@ def header_page(header: str, xml: Path, compounds: dict[str, ElementTree.Element
     classes = [compounds[node.get("refid", "")] for node in compound.findall("innerclass")]
     for found in sorted((c for c in classes if is_public(c)), key=location):
         out += class_section(found)
-    free = [m for m in public_members(compound) if is_shown(m)]
+    free = [m for m in free_members(header, compound, compounds) if is_shown(m)]
     for kind, title in KINDS.items():
         if members := [found for found in free if found.kind == kind]:
             out += [f"## {title}", *entries(members, 3)]
     return "\n\n".join(out) + "\n"
+
+
+def free_members(
+    header: str, file: ElementTree.Element, compounds: dict[str, ElementTree.Element]
+) -> list[Member]:
+    """What a header declares outside of classes. Doxygen keeps it with the namespaces."""
+    found = public_members(file)
+    for node in file.findall("innernamespace"):
+        namespace = compounds[node.get("refid", "")]
+        if "detail" in text_of(namespace.find("compoundname")).split("::"):
+            continue
+        found += [
+            member(one)
+            for one in namespace.iter("memberdef")
+            if one.get("kind") in KINDS and file_of(one) == header
+        ]
+    unique = {(one.line, one.name): one for one in found}
+    return sorted(unique.values(), key=lambda one: one.line)
+
+
+def file_of(node: ElementTree.Element) -> str:
+    """The header of a declaration, by its path below include/torchcomms."""
+    found = node.find("location")
+    return "" if found is None else found.get("file", "").rpartition("/headers/")[2]
 
 
 def is_public(compound: ElementTree.Element) -> bool:
@@ -369,25 +352,24 @@ def from_xml(headers: list[str], xml: Path) -> dict[str, str]:
     files: dict[str, Path] = {}
     for entry in index.findall("compound"):
         refid, kind = entry.get("refid", ""), entry.get("kind", "")
-        if kind not in ("class", "struct", "file", "union"):
+        if kind not in ("class", "struct", "file", "union", "namespace"):
             continue
         found = ElementTree.parse(xml / f"{refid}.xml").getroot().find("compounddef")
         assert found is not None
         compounds[refid] = found
         if kind == "file":
-            place = found.find("location")
-            files["" if place is None else place.get("file", "")] = xml / f"{refid}.xml"
+            files[file_of(found)] = xml / f"{refid}.xml"
     out = {"api/cpp/index.md": index_page(headers)}
     for header in headers:
-        (file,) = [path for name, path in files.items() if f"/{name}".endswith(f"/headers/{header}")
-                   or name == header]  # fmt: skip
-        out[page_of(header)] = header_page(header, file, compounds)
+        out[page_of(header)] = header_page(header, files[header], compounds)
     return out
 
 
 def pages(headers: Path, cache: Path) -> dict[str, str]:
     """The pages of all headers below a folder; Doxygen runs only if one of them has changed."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
+    digest = hashlib.sha256()
+    for source in (Path(__file__), Path(cpp_comments.__file__)):
+        digest.update(source.read_bytes())
     names = sorted(str(header.relative_to(headers)) for header in headers.rglob("*.hpp"))
     for name in names:
         digest.update(name.encode() + (headers / name).read_bytes())

@@ -12,7 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tools"))
 
-import cpp_reference  # noqa: E402 (the path comes first)
+import cpp_comments  # noqa: E402 (the path comes first)
+import cpp_reference  # noqa: E402
 import docs_site  # noqa: E402
 from devtool import cli, site  # noqa: E402
 
@@ -66,17 +67,25 @@ def test_a_fence_inside_of_a_source_does_not_end_its_page() -> None:
         ("// Of the file.\n\nint a;\n", "/// @file\n/// Of the file.\n\nint a;\n"),
         ("// A.\n// Threads: any.\nint a;\n", "/// A.\n///\n/// Threads: any.\nint a;\n"),
         ("// T<a> @b\nint a;\n", "/// T\\<a\\> \\@b\nint a;\n"),
+        ("int f();  // NOLINT(a)\n", "int f();  // NOLINT(a)\n"),
         ("}  // namespace a\n", "}  // namespace a\n"),
         ('auto url = "http://host"; \n', 'auto url = "http://host"; \n'),
     ],
 )
 def test_comments_become_documentation(before: str, after: str) -> None:
-    assert cpp_reference.in_doxygen_form(before) == after
+    assert cpp_comments.in_doxygen_form(before) == after
 
 
 def test_text_of_a_comment_has_no_markup_but_code() -> None:
     assert cpp_reference.markdown("a `b*c` d*e <f>") == r"a `b*c` d\*e &lt;f&gt;"
     assert cpp_reference.markdown("Threads: any.") == "**Threads:** any."
+
+
+def test_fields_keep_their_comments() -> None:
+    field = cpp_reference.Member("variable", "a_b", "int a_b = 1;", r"of `x` and a\_b &lt;c&gt;", 3)
+    assert list(cpp_reference.entries([field], 3)) == [
+        "```cpp\n// of `x` and a_b <c>\nint a_b = 1;\n```"
+    ]
 
 
 def test_a_long_function_has_a_line_for_each_parameter() -> None:
