@@ -1,4 +1,7 @@
-"""Griffe extension: an empty line above each section of a docstring, which Griffe asks for."""
+"""Griffe extension: docstrings as terminals show them, in the form that the site needs.
+
+Griffe asks for an empty line above a section, and Markdown takes `<factor>` for HTML.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,20 @@ def spaced(text: str) -> str:
     return "\n".join(out)
 
 
-class SpacedSections(griffe.Extension):
+def without_html(text: str) -> str:
+    """The docstring with `<name>` as text; code spans stay as they are.
+
+    >>> without_html("premul_sum:<factor> or `<factor>`")
+    'premul_sum:&lt;factor> or `<factor>`'
+    """
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"<(?=[A-Za-z/])", "&lt;", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+class Docstrings(griffe.Extension):
     """Changes every docstring as it is read."""
 
     def on_instance(self, *, obj: griffe.Object, **_kwargs: Any) -> None:  # noqa: ANN401
         if obj.docstring is not None:
-            obj.docstring.value = spaced(obj.docstring.value)
+            obj.docstring.value = without_html(spaced(obj.docstring.value))
