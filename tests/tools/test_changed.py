@@ -84,7 +84,7 @@ def test_a_part_of_the_package_concerns_the_tests_of_all_that_import_it():
 
 
 def test_pages_examples_and_tools_have_their_tests():
-    for page in ("docs/index.md", "docs/reports/kernels.md", "docs/reports/kernels.svg"):
+    for page in ("docs/index.md", "docs/reports/kernels.svg", "HACKING.md", "mkdocs.yml"):
         assert chosen(page).python == ("tests/docs",)
     assert chosen("examples/train_digits.py").python == ("tests/python/test_examples.py",)
     assert chosen("tools/tidy.py").python == ("tests/tools/test_tidy.py",)
