@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "base/copy.hpp"
+#include "base/streaming_copy.hpp"
 #include "ctran/arithmetic/reduction.hpp"
 
 namespace {
@@ -62,7 +62,7 @@ std::vector<std::byte*> make_operands(size_t bytes) {
 void add_copies(std::vector<Case>& cases, size_t bytes, const std::vector<std::byte*>& memory) {
   cases.push_back({"memcpy", 2 * bytes, [=] { std::memcpy(memory[0], memory[1], bytes); }});
   cases.push_back({"past caches", 2 * bytes,
-                   [=] { torch::comms::base::copy(memory[0], memory[1], bytes, true); }});
+                   [=] { torch::comms::base::copy_bytes(memory[0], memory[1], bytes, true); }});
 }
 
 void add_reductions(std::vector<Case>& cases, size_t bytes, const std::vector<std::byte*>& memory,

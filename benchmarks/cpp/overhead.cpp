@@ -77,7 +77,7 @@ std::function<void()> records(tracing::EventRing& ring) {
   base::OpRecord op;
   op.comm = ring.add_communicator({.name = "world", .rank = 0, .size = 1, .members = {0}});
   return block_of([&ring, op]() mutable {
-    ++op.order;
+    ++op.matching_sequence;
     for (const auto phase : {tracing::Phase::kBegin, tracing::Phase::kEnd})
       ring.record({.time_ns = tracing::now_ns(),
                    .thread = tracing::this_thread(),

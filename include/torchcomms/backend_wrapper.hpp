@@ -85,8 +85,8 @@ class TC_API WorkWrapper final : public c10d::Work {
 class TC_API BackendWrapper final : public c10d::Backend {
  public:
   // Fields of torch.distributed's options are there for its own use. Of those here a wrapper's tell
-  // how its communicator was made; of those that are given to split() the abort flag, the priority
-  // and the hints count.
+  // how its communicator was made; of those that are given to next_split() the abort flag, the
+  // priority and the hints count.
   struct TC_API Options final : c10d::Backend::Options {
     Options();
 #ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch knows how to copy what we added

@@ -24,7 +24,8 @@ struct TC_API Capabilities {
   bool strict_arguments = true;  // false (fake): sizes and layouts are not checked, for dry runs
   bool self_messages = false;    // send/recv/batch with the own rank as peer
   bool any_source = false;       // RecvOptions::any_source
-  bool counts_splits = true;     // records count split() with the collectives, which all ranks call
+  bool counts_splits =
+      true;  // records count next_split() with the collectives, which all ranks call
   bool final_finalize =
       true;  // false: operations keep working after finalize(), which may be repeated
   bool reconfigure = false;

@@ -111,22 +111,22 @@ int64_t env_int(const std::string& name) {
   const auto row = std::ranges::find(environment(), name, &EnvVar::name);
   TC_CHECK(row != environment().end() && row->type == std::string_view("int"));
   const auto text = env_text(name);
-  const auto value = parse_number<int64_t>(text.value_or(row->fallback));
+  const auto value = parse_number<int64_t>(text.value_or(row->default_text));
   if (!text) return value.value_or(0);
-  if (value && *value >= row->least && *value <= row->most) return *value;
+  if (value && *value >= row->min_value && *value <= row->max_value) return *value;
   constexpr std::numeric_limits<int64_t> kAny;
   refuse(name, *text,
          "a whole number" +
-             (row->least == kAny.min() ? "" : " from " + std::to_string(row->least)) +
-             (row->most == kAny.max() ? "" : " to " + std::to_string(row->most)));
+             (row->min_value == kAny.min() ? "" : " from " + std::to_string(row->min_value)) +
+             (row->max_value == kAny.max() ? "" : " to " + std::to_string(row->max_value)));
 }
 
-void check_text_of(const EnvVar& variable) {
+void validate_env_var(const EnvVar& variable) {
   const std::string_view type = variable.type;
   if (type == "bool") env_to_value(variable.name, false);
   if (type == "seconds") env_seconds(variable.name);
   if (type == "int") env_int(variable.name);
-  if (variable.name == kLogLevelVariable) require_log_level();
+  if (variable.name == kLogLevelVariable) validate_log_level();
 }
 
 }  // namespace base

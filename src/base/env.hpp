@@ -16,12 +16,12 @@ namespace torch::comms::base {
 // A variable of ours: what the documentation, `--help` and the parser know about it.
 struct EnvVar {
   const char* name;
-  const char* type;      // "bool", "seconds", "int", "text", "path"
-  const char* fallback;  // as text; "" where there is none
-  const char* doc;       // one sentence
+  const char* type;          // "bool", "seconds", "int", "text", "path"
+  const char* default_text;  // as text; "" where there is none
+  const char* doc;           // one sentence
   // Of an "int": what is allowed.
-  int64_t least = std::numeric_limits<int64_t>::min();
-  int64_t most = std::numeric_limits<int64_t>::max();
+  int64_t min_value = std::numeric_limits<int64_t>::min();
+  int64_t max_value = std::numeric_limits<int64_t>::max();
 };
 
 // Every variable that the library reads, in order of the documentation.
@@ -45,6 +45,6 @@ TC_API int64_t env_int(const std::string& name);
 
 // Reads `variable` as the library does: for a look at all of them before they are needed.
 // Throws CommError(kInvalidArgument) for a text that is not allowed.
-TC_API void check_text_of(const EnvVar& variable);
+TC_API void validate_env_var(const EnvVar& variable);
 
 }  // namespace torch::comms::base

@@ -36,7 +36,7 @@ constexpr ErrcRow kRows[] = {
 std::string quoted(const std::string& name) {
   constexpr size_t kMost = 120;
   if (name.size() <= kMost) return "'" + name + "'";
-  return "'" + std::string(base::cut(name, kMost - 20)) + "...'";
+  return "'" + std::string(base::utf8_prefix(name, kMost - 20)) + "...'";
 }
 
 std::string format(Errc code, const std::string& why, const Context& context,
@@ -49,7 +49,7 @@ std::string format(Errc code, const std::string& why, const Context& context,
   };
   if (context.rank >= 0) add("rank ", std::to_string(context.rank));
   if (context.peer >= 0) add("peer ", std::to_string(context.peer));
-  if (context.seq > 0) add("", base::words_of_number(context.seq));
+  if (context.seq > 0) add("", base::format_sequence(context.seq));
   if (!who.empty()) where += (where.empty() ? "(" : " (") + who + ")";
   std::string text = where.empty() ? why : where + ": " + why;
   if (code == Errc::kInternal)

@@ -32,7 +32,7 @@ class UniqueHandle {
   T handle_ = kNull;
 };
 
-// Closes it, and forgets what stop_in_children() was told of it.
+// Closes it, and forgets what set_close_on_fork() was told of it.
 TC_API int close_descriptor(int descriptor) noexcept;
 using FileDescriptor = UniqueHandle<int, close_descriptor, -1>;
 

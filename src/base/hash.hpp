@@ -6,15 +6,15 @@ namespace torch::comms::base {
 
 // Of a row of bytes or numbers, FNV-1a [Fowler, Noll, Vo; RFC 9923]: the same on every host and in
 // every build.
-inline constexpr uint64_t kHashOfNothing = 0xcbf29ce484222325;
+inline constexpr uint64_t kFnvOffsetBasis = 0xcbf29ce484222325;
 
 // Of what `hash` is of, and what is behind it.
-constexpr uint64_t hash_with_byte(uint64_t hash, uint8_t byte) noexcept {
+constexpr uint64_t fnv1a_add_byte(uint64_t hash, uint8_t byte) noexcept {
   return (hash ^ byte) * 0x100000001b3;
 }
-constexpr uint64_t hash_with(uint64_t hash, uint64_t number) noexcept {
+constexpr uint64_t fnv1a_add(uint64_t hash, uint64_t number) noexcept {
   for (int shift = 0; shift < 64; shift += 8)
-    hash = hash_with_byte(hash, static_cast<uint8_t>(number >> shift));
+    hash = fnv1a_add_byte(hash, static_cast<uint8_t>(number >> shift));
   return hash;
 }
 

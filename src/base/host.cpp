@@ -25,7 +25,7 @@ std::string read_line(const char* path) {
 
 }  // namespace
 
-std::string address_text(const sockaddr* address) {
+std::string format_address(const sockaddr* address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address->sa_family == AF_INET)
     ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text,
@@ -43,7 +43,7 @@ std::vector<InterfaceAddress> interface_addresses() {
   std::vector<InterfaceAddress> found;
   for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
     if (i->ifa_addr == nullptr) continue;
-    auto text = address_text(i->ifa_addr);
+    auto text = format_address(i->ifa_addr);
     if (text.empty()) continue;
     if (is_link_local(i->ifa_addr)) text += std::string("%") + i->ifa_name;
     found.push_back(

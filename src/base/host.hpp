@@ -11,14 +11,14 @@
 namespace torch::comms::base {
 
 // "10.0.0.1" or "fe80::1"; empty for a family that is not IP.
-TC_API std::string address_text(const sockaddr* address);
+TC_API std::string format_address(const sockaddr* address);
 
 // An IP address of this machine, as its interfaces tell.
 struct InterfaceAddress {
   std::string interface;  // "eth0"
   std::string address;    // "10.0.0.1", "fe80::1%eth0"
-  bool loopback = false;
-  bool up = false;
+  bool is_loopback = false;
+  bool is_up = false;
 };
 
 // In the kernel's order. Empty where it does not say.

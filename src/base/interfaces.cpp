@@ -18,7 +18,7 @@ bool is_bridge(const InterfaceAddress& a) {
 }
 
 bool is_usable(const InterfaceAddress& a) {
-  return a.up && !a.loopback && !is_bridge(a) && !is_link_local(a);
+  return a.is_up && !a.is_loopback && !is_bridge(a) && !is_link_local(a);
 }
 
 std::string listed(const std::vector<InterfaceAddress>& all) {
@@ -53,7 +53,7 @@ AddressChoice choose_addresses(const std::vector<InterfaceAddress>& all, std::st
   }
   if (!choice.addresses.empty()) return choice;
   for (const auto& a : all)
-    if (a.loopback) add(a);
+    if (a.is_loopback) add(a);
   if (choice.addresses.empty()) choice.addresses.push_back("127.0.0.1");
   choice.reason = "loopback: no other interface is up, so only ranks of this host can connect";
   return choice;

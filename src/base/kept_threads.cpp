@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/kept_memory.hpp"
+#include "base/heap_retainer.hpp"
 
 namespace torch::comms::base {
 namespace {
@@ -21,7 +21,7 @@ void show_as(const char* name) noexcept { ::pthread_setname_np(::pthread_self(),
 
 struct KeptThreads::State {
   // Of a thread: what it is to do next.
-  struct Seat {
+  struct CachedThread {
     std::function<void()> body{};
     std::condition_variable called{};
   };
@@ -29,13 +29,13 @@ struct KeptThreads::State {
   std::mutex mutex{};  // guards the seats; partner of their conditions
   // Of those who wait. The last one was in a body last, and is called first: so the others go when
   // nobody needs them, and memory that was touched is used again.
-  std::vector<Seat*> idle{};
+  std::vector<CachedThread*> idle{};
   size_t threads = 0;  // for which idle has room
 
   void work(std::function<void()> body, std::chrono::milliseconds keep_idle,
             size_t keep_bytes) noexcept {
-    std::optional<KeptMemory> memory;
-    Seat seat{std::move(body)};
+    std::optional<HeapRetainer> memory;
+    CachedThread seat{std::move(body)};
     show_as("tc-call");
     std::unique_lock lock(mutex, std::defer_lock);
     for (;;) {

@@ -21,7 +21,7 @@ class TC_API KeptThreads {
   // The name of threads that have nothing to do.
   static constexpr const char* kIdleName = "tc-idle";
 
-  // `keep_bytes`: of each thread, from the end of its first body on; see KeptMemory.
+  // `keep_bytes`: of each thread, from the end of its first body on; see HeapRetainer.
   explicit KeptThreads(std::chrono::milliseconds keep_idle, size_t keep_bytes = 0)
       : keep_idle_(keep_idle), keep_bytes_(keep_bytes) {}
   KeptThreads(const KeptThreads&) = delete;

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "base/children.hpp"
+#include "base/fork_descriptors.hpp"
 #include "base/log.hpp"
 #include "base/system_error.hpp"
 
@@ -29,22 +29,22 @@ FileDescriptor Listener::accept() noexcept {
   while (true) {
     auto caller = take_caller(socket_.get());
     if (caller) {
-      stop_in_children(caller.get());
+      set_close_on_fork(caller.get());
       return caller;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    if (!is_scarcity(errno) || !spare_) return {};
+    if (!is_resource_exhausted(errno) || !spare_) return {};
     const int error = errno;
     spare_ = {};
     const bool turned_away = static_cast<bool>(take_caller(socket_.get()));
     spare_ = take_spare();
     if (!turned_away) return {};
-    if (std::exchange(has_told_, true)) continue;
+    if (std::exchange(has_warned_, true)) continue;
     try {
       log(LogLevel::kWarning,
           std::string(system_error(error, "ranks that connect are turned away").what()));
     } catch (const std::exception&) {
-      has_told_ = false;  // no memory for the words
+      has_warned_ = false;  // no memory for the words
     }
   }
 }

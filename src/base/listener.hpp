@@ -20,7 +20,7 @@ class TC_API Listener {
 
  private:
   FileDescriptor socket_, spare_;
-  bool has_told_ = false;
+  bool has_warned_ = false;
 };
 
 }  // namespace torch::comms::base

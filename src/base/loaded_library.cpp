@@ -8,13 +8,13 @@
 namespace torch::comms::base {
 namespace {
 
-struct Search {
+struct LibrarySearch {
   std::string_view stem;
   std::vector<std::string> found;
 };
 
 int visit(dl_phdr_info* library, size_t, void* argument) {
-  auto& search = *static_cast<Search*>(argument);
+  auto& search = *static_cast<LibrarySearch*>(argument);
   const std::string_view path = library->dlpi_name == nullptr ? "" : library->dlpi_name;
   const auto file = path.substr(path.rfind('/') + 1);  // npos + 1 == 0: the whole path
   if (file.starts_with(search.stem)) search.found.emplace_back(path);
@@ -24,7 +24,7 @@ int visit(dl_phdr_info* library, size_t, void* argument) {
 }  // namespace
 
 std::vector<std::string> loaded_libraries(std::string_view stem) {
-  Search search{stem, {}};
+  LibrarySearch search{stem, {}};
   ::dl_iterate_phdr(visit, &search);
   return std::move(search.found);
 }
@@ -38,7 +38,7 @@ void* open_library(const std::string& file, std::string& why) {
   return handle;
 }
 
-std::string library_of(const void* address) {
+std::string path_of_library(const void* address) {
   Dl_info info{};
   return ::dladdr(address, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
 }

@@ -18,6 +18,6 @@ TC_API std::vector<std::string> loaded_libraries(std::string_view stem);
 TC_API void* open_library(const std::string& file, std::string& why);
 
 // The path of the file that `address`, of a function say, was loaded from; "" where unknown.
-TC_API std::string library_of(const void* address);
+TC_API std::string path_of_library(const void* address);
 
 }  // namespace torch::comms::base

@@ -45,7 +45,7 @@ void log(LogLevel level, std::string_view text) noexcept {
   }
 }
 
-void require_log_level() {
+void validate_log_level() {
   if (!wanted())
     throw CommError(Errc::kInvalidArgument,
                     "environment variable " + std::string(kLogLevelVariable) + "='" +

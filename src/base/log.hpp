@@ -16,6 +16,6 @@ TC_API void log(LogLevel level, std::string_view text) noexcept;
 
 // Throws CommError(kInvalidArgument) if TORCHCOMM_LOG_LEVEL is set to no level; log() takes the
 // default then.
-TC_API void require_log_level();
+TC_API void validate_log_level();
 
 }  // namespace torch::comms::base

@@ -23,8 +23,8 @@ struct OpRecord {
   uint64_t op_id = 0;     // the public id, which a hook may reset
   uint64_t elements_in = 0;
   uint64_t elements_out = 0;
-  uint64_t bytes = 0;  // of the larger side
-  uint64_t order = 0;  // what all that take part number it by, see OpOrder; 0: nothing
+  uint64_t bytes = 0;              // of the larger side
+  uint64_t matching_sequence = 0;  // what all that take part number it by, see OpOrder; 0: nothing
 };
 
 }  // namespace torch::comms::base

@@ -21,18 +21,18 @@ class PerProcess {
   T& get() {
     auto* current = current_.load(std::memory_order_acquire);
     if (current != nullptr && current->generation == fork_generation()) return current->value;
-    auto made = std::make_unique<Made>();
+    auto made = std::make_unique<PerForkValue>();
     if (current_.compare_exchange_strong(current, made.get(), std::memory_order_acq_rel))
       return made.release()->value;
     return current->value;
   }
 
  private:
-  struct Made {
+  struct PerForkValue {
     const uint64_t generation = fork_generation();
     T value{};
   };
-  std::atomic<Made*> current_{nullptr};
+  std::atomic<PerForkValue*> current_{nullptr};
 };
 
 }  // namespace torch::comms::base

@@ -31,7 +31,7 @@ uint64_t random_number() {
   return number;
 }
 
-bool equal(const Secret& a, const Secret& b) noexcept {
+bool constant_time_equal(const Secret& a, const Secret& b) noexcept {
   std::byte difference{0};
   for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
   return difference == std::byte{0};

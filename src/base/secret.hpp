@@ -16,6 +16,6 @@ using Secret = std::array<std::byte, 16>;
 TC_API Secret random_secret();
 TC_API uint64_t random_number();
 // Takes as long for equal secrets as for different ones.
-TC_API bool equal(const Secret& a, const Secret& b) noexcept;
+TC_API bool constant_time_equal(const Secret& a, const Secret& b) noexcept;
 
 }  // namespace torch::comms::base

@@ -11,7 +11,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/children.hpp"
+#include "base/fork_descriptors.hpp"
 #include "base/system_error.hpp"
 
 namespace torch::comms::base {
@@ -19,7 +19,7 @@ namespace {
 
 FileDescriptor open_socket(int family) noexcept {
   FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket) stop_in_children(socket.get());
+  if (socket) set_close_on_fork(socket.get());
   return socket;
 }
 
@@ -52,7 +52,7 @@ bool bind_any(int socket, int family, uint16_t port) noexcept {
 
 }  // namespace
 
-std::string address_text(const std::string& address, uint16_t port) {
+std::string format_address(const std::string& address, uint16_t port) {
   const bool v6 = address.find(':') != std::string::npos;
   return (v6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
 }
@@ -86,7 +86,7 @@ std::optional<SocketAddress> parse_address(const std::string& text) {
   return made;
 }
 
-FileDescriptor listen_anywhere(uint16_t& port) {
+FileDescriptor listen_on_all_interfaces(uint16_t& port) {
   for (const int family : {AF_INET6, AF_INET}) {
     auto socket = open_socket(family);
     if (!socket) continue;
@@ -119,13 +119,13 @@ int connect_result(int socket) noexcept {
   return error;
 }
 
-void tune(int socket, std::chrono::milliseconds patience) noexcept {
-  tune_for_pauses(socket, patience);
+void set_keepalive_and_user_timeout(int socket, std::chrono::milliseconds patience) noexcept {
+  set_keepalive(socket, patience);
   if (patience.count() > 0)
     set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(patience.count()));
 }
 
-void tune_for_pauses(int socket, std::chrono::milliseconds patience) noexcept {
+void set_keepalive(int socket, std::chrono::milliseconds patience) noexcept {
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
   const auto wait = static_cast<int>(patience.count());
@@ -136,14 +136,14 @@ void tune_for_pauses(int socket, std::chrono::milliseconds patience) noexcept {
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, 6);
 }
 
-std::optional<Answers> answers_of(int socket) noexcept {
+std::optional<TcpAckStatus> tcp_ack_status(int socket) noexcept {
   tcp_info info{};
   socklen_t size = sizeof info;
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < sizeof info)
     return {};
   // Probes ask a peer without room whether it has some.
-  return Answers{info.tcpi_unacked > 0 || info.tcpi_probes > 0,
-                 std::chrono::milliseconds(info.tcpi_last_ack_recv)};
+  return TcpAckStatus{info.tcpi_unacked > 0 || info.tcpi_probes > 0,
+                      std::chrono::milliseconds(info.tcpi_last_ack_recv)};
 }
 
 }  // namespace torch::comms::base

@@ -47,11 +47,11 @@ std::string limit_behind(int error) {
 
 }  // namespace
 
-bool is_scarcity(int error) noexcept {
+bool is_resource_exhausted(int error) noexcept {
   return std::find(kScarcities.begin(), kScarcities.end(), error) != kScarcities.end();
 }
 
-int scarcity_in(std::string_view message) noexcept {
+int resource_errno_in(std::string_view message) noexcept {
   for (const int error : kScarcities)
     if (message.find(std::strerror(error)) != std::string_view::npos) return error;
   return 0;
@@ -62,7 +62,7 @@ CommError system_error(const std::string& what, Context context) {
 }
 
 CommError system_error(int error, const std::string& what, Context context) {
-  return {is_scarcity(error) ? Errc::kResourceExhausted : Errc::kSystem,
+  return {is_resource_exhausted(error) ? Errc::kResourceExhausted : Errc::kSystem,
           what + ": " + std::strerror(error) + limit_behind(error), std::move(context)};
 }
 

@@ -10,10 +10,10 @@
 namespace torch::comms::base {
 
 // `error` (an errno) says that something ran out: descriptors, memory, space.
-TC_API bool is_scarcity(int error) noexcept;
+TC_API bool is_resource_exhausted(int error) noexcept;
 
 // The errno of what ran out, where another library's message has the system's words for it; else 0.
-TC_API int scarcity_in(std::string_view message) noexcept;
+TC_API int resource_errno_in(std::string_view message) noexcept;
 
 // What the system refused just now: `what`, errno's words and, where a limit of this process is the
 // reason, its value and how to raise it. kResourceExhausted where something ran out, else kSystem.

@@ -29,7 +29,7 @@ size_t character_bytes(std::string_view text) {
 
 }  // namespace
 
-std::string valid_utf8(std::string_view text) {
+std::string replace_invalid_utf8(std::string_view text) {
   std::string valid;
   valid.reserve(text.size());
   while (!text.empty()) {
@@ -40,14 +40,14 @@ std::string valid_utf8(std::string_view text) {
   return valid;
 }
 
-std::string_view cut(std::string_view text, size_t most_bytes) noexcept {
+std::string_view utf8_prefix(std::string_view text, size_t most_bytes) noexcept {
   if (text.size() <= most_bytes) return text;
   size_t end = most_bytes;
   while (end > 0 && most_bytes - end < kMostFollowing && follows(text[end])) --end;
   return text.substr(0, follows(text[end]) ? most_bytes : end);
 }
 
-std::string_view last(std::string_view text, size_t most_bytes) noexcept {
+std::string_view utf8_suffix(std::string_view text, size_t most_bytes) noexcept {
   if (text.size() <= most_bytes) return text;
   const auto end = text.substr(text.size() - most_bytes);
   size_t begin = 0;

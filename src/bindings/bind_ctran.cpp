@@ -184,7 +184,7 @@ void bind_ctran(py::module_& module) {
       "_tuning_path", [] { return ctran::tuning_file().path; },
       "Where this machine's tuning lies; '' without a home folder.");
   module.def(
-      "_tuning_text", [] { return base::valid_utf8(ctran::read_tuning_file()); },
+      "_tuning_text", [] { return base::replace_invalid_utf8(ctran::read_tuning_file()); },
       "The text of that file; '' where there is none.");
   module.def("_tuning_word", &ctran::word_of, py::arg("name"),
              "A GPU's model as tuning files have it: 'nvidia-h200'.");

@@ -80,17 +80,18 @@ py::object type_of(const CommError& error) {
 // Texts may quote what another rank, a file or a variable says, which need not be UTF-8.
 py::dict attributes_of(const CommError& error) {
   const auto& context = error.context();
-  return py::dict(py::arg("op") = base::valid_utf8(context.op),
-                  py::arg("comm") = base::valid_utf8(context.comm), py::arg("rank") = context.rank,
-                  py::arg("peer") = context.peer, py::arg("seq") = context.seq,
+  return py::dict(py::arg("op") = base::replace_invalid_utf8(context.op),
+                  py::arg("comm") = base::replace_invalid_utf8(context.comm),
+                  py::arg("rank") = context.rank, py::arg("peer") = context.peer,
+                  py::arg("seq") = context.seq,
                   py::arg("limit") = std::chrono::duration<double>(context.limit).count(),
                   py::arg("culprits") = py::tuple(py::cast(context.culprits)),
-                  py::arg("why") = base::valid_utf8(error.why()));
+                  py::arg("why") = base::replace_invalid_utf8(error.why()));
 }
 
 void raise(const CommError& error) {
   const py::object type = type_of(error);
-  const py::object exception = type(base::valid_utf8(error.what()));
+  const py::object exception = type(base::replace_invalid_utf8(error.what()));
   for (const auto& [name, value] : attributes_of(error)) py::setattr(exception, name, value);
   PyErr_SetObject(type.ptr(), exception.ptr());
 }
@@ -100,7 +101,7 @@ void raise(const CommError& error) {
 class KnownToTorch : public torch::PyTorchError {
  public:
   explicit KnownToTorch(const CommError& error)
-      : PyTorchError(base::valid_utf8(error.what())), error_(error) {}
+      : PyTorchError(base::replace_invalid_utf8(error.what())), error_(error) {}
   const CommError& error() const noexcept { return error_; }
   // Torch has the GIL here, and makes the error at once. The attributes are those of the type,
   // which is this error's alone.

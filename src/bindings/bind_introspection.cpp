@@ -45,7 +45,7 @@ py::list read_events() {
     row["phase"] = event.phase == tracing::Phase::kBegin ? "begin" : "end";
     row["ok"] = event.ok;
     row["op"] = std::string(opToString(static_cast<OpName>(op.kind)));
-    row["comm"] = base::valid_utf8(tracing::process_ring().communicator(op.comm));
+    row["comm"] = base::replace_invalid_utf8(tracing::process_ring().communicator(op.comm));
     row["comm_seq"] = op.sequence;
     row["op_id"] = op.op_id;
     row["async_op"] = op.async_op;
@@ -164,7 +164,7 @@ void bind_introspection(py::module_& module) {
           py::dict row;
           row["name"] = variable.name;
           row["type"] = variable.type;
-          row["default"] = variable.fallback;
+          row["default"] = variable.default_text;
           row["doc"] = variable.doc;
           rows.append(row);
         }
@@ -175,7 +175,7 @@ void bind_introspection(py::module_& module) {
       "_check_variable",
       [](const std::string& name) {
         for (const auto& variable : base::environment())
-          if (variable.name == name) base::check_text_of(variable);
+          if (variable.name == name) base::validate_env_var(variable);
       },
       py::arg("name"),
       "Raises InvalidArgument where the library would for the text of a variable.");

@@ -135,7 +135,8 @@ class PyBackend : public TorchCommBackend {
 
   void remember(at::Device device, const std::string& name, const CommOptions& options);
 
-  bool remembers_ = false;  // what follows was set: by init(), or by the split() that made this one
+  bool remembers_ =
+      false;  // what follows was set: by init(), or by the next_split() that made this one
   at::Device device_{at::kCPU};
   CommOptions options_;
   std::string given_name_;

@@ -46,8 +46,9 @@ std::string why(const std::exception_ptr& error) {
   } catch (const std::exception& e) {
     const std::string text = e.what();
     const std::string line = text.substr(0, text.find('\n'));
-    return line.size() > kMostErrorBytes ? std::string(base::cut(line, kMostErrorBytes)) + "..."
-                                         : line;
+    return line.size() > kMostErrorBytes
+               ? std::string(base::utf8_prefix(line, kMostErrorBytes)) + "..."
+               : line;
   }
 }
 

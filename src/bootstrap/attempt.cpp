@@ -68,7 +68,7 @@ Verdict Verdict::parse(const std::string& stored, const std::string& address) {
     // Not a number: told below.
   }
   throw CommError(Errc::kSystem, "the store " + address + " returned a text that no rank wrote: '" +
-                                     std::string(base::cut(stored, 80)) + "'");
+                                     std::string(base::utf8_prefix(stored, 80)) + "'");
 }
 
 Attempt::Tally Attempt::tally(int64_t sum) {

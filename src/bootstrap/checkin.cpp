@@ -30,7 +30,7 @@ int64_t first_attempt(KeyValue& store, const std::string& root) {
   } catch (const std::logic_error&) {
     throw CommError(Errc::kSystem, "the store " + store.address() +
                                        " returned a text that no rank wrote: '" +
-                                       std::string(base::cut(text, 80)) + "'");
+                                       std::string(base::utf8_prefix(text, 80)) + "'");
   }
 }
 

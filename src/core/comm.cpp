@@ -3,9 +3,9 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
 
-#include "base/issued_number.hpp"
+#include "base/current_sequence.hpp"
+#include "base/freelist.hpp"
 #include "base/op_order.hpp"
-#include "base/recycled.hpp"
 #include "core/checked_window.hpp"
 #include "core/comm_hooks.hpp"
 #include "core/device_of.hpp"
@@ -56,7 +56,7 @@ void record_end(const base::OpRecord& record, Witness* witness, const TorchWork&
 }
 
 // Writes when an operation left its queue, and its end.
-class Chronicler final : public WorkObserver, public base::Recycled<Chronicler> {
+class Chronicler final : public WorkObserver, public base::FreelistAllocated<Chronicler> {
  public:
   Chronicler(const base::OpRecord& record, uint64_t begin, std::shared_ptr<Unmet> unmet,
              std::shared_ptr<Witness> witness)
@@ -91,19 +91,20 @@ void TorchComm::number(base::OpRecord& record, size_t op_id) {
   record.op_id = op_id;
   switch (static_cast<OpName>(record.kind)) {
     case OpName::send:
-      record.order = order_->message(rank_, record.root_or_peer, size_);
+      record.matching_sequence = order_->next_message(rank_, record.root_or_peer, size_);
       break;
     case OpName::recv:
-      record.order = order_->message(record.root_or_peer, rank_, size_);
+      record.matching_sequence = order_->next_message(record.root_or_peer, rank_, size_);
       break;
     case OpName::batch_op_issue:
-      record.order = order_->batch();
+      record.matching_sequence = order_->next_batch();
       break;
     case OpName::split:
-      record.order = capabilities_.counts_splits ? order_->collective() : order_->split();
+      record.matching_sequence =
+          capabilities_.counts_splits ? order_->next_collective() : order_->next_split();
       break;
     default:
-      record.order = order_->collective();
+      record.matching_sequence = order_->next_collective();
   }
 }
 
@@ -179,7 +180,7 @@ WorkPtr TorchComm::run(const Op& op) {
   const uint64_t begin = record_begin(record, witness_.get());
   WorkPtr work;
   try {
-    const base::IssuedNumber issued(record.order);
+    const base::ScopedSequence issued(record.matching_sequence);
     work = hand(op);
   } catch (...) {
     record_end(record, witness_.get(), std::current_exception());
@@ -309,7 +310,7 @@ auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
   record_begin(record, witness_.get());
   decltype(make()) made;
   try {
-    const base::IssuedNumber issued(record.order);
+    const base::ScopedSequence issued(record.matching_sequence);
     made = make();
   } catch (...) {
     record_end(record, witness_.get(), std::current_exception());

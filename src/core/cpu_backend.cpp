@@ -36,8 +36,8 @@ std::chrono::milliseconds limit_of_split(const CommOptions& options) {
 }
 
 uint64_t identity_of_split(uint64_t parent, const std::vector<int>& ranks, uint64_t number) {
-  uint64_t hash = base::hash_with(base::hash_with(base::kHashOfNothing, parent), number);
-  for (const int rank : ranks) hash = base::hash_with(hash, static_cast<uint64_t>(rank));
+  uint64_t hash = base::fnv1a_add(base::fnv1a_add(base::kFnvOffsetBasis, parent), number);
+  for (const int rank : ranks) hash = base::fnv1a_add(hash, static_cast<uint64_t>(rank));
   return hash;
 }
 

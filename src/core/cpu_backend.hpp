@@ -26,7 +26,8 @@ TC_API std::chrono::milliseconds limit_of_split(const CommOptions& options);
 // Of a communicator of these ranks of `parent`, whose members give it a `number` that no other
 // split with one of them has: see Insight::identity().
 TC_API uint64_t identity_of_split(uint64_t parent, const std::vector<int>& ranks, uint64_t number);
-// What the communicator of these ranks, at least one, is called, whose split() is given `name`.
+// What the communicator of these ranks, at least one, is called, whose next_split() is given
+// `name`.
 TC_API std::string name_of_split(const std::string& name, const std::vector<int>& ranks);
 
 }  // namespace torch::comms

@@ -127,7 +127,7 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(const std::st
                                                                    const CommOptions& options) {
   require_name(comm_name, {.op = "new_comm", .comm = comm_name});
   require_limit(options.timeout, {.op = "new_comm", .comm = comm_name});
-  base::require_log_level();
+  base::validate_log_level();
   auto backend = instantiate(name);
   if (options.enable_reconfigure && !backend->supportsReconfigure())
     throw CommError(Errc::kUnsupported,

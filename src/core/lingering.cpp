@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "base/awaited_threads.hpp"
-#include "base/connections.hpp"
 #include "base/log.hpp"
+#include "base/proc_net_tcp.hpp"
 #include "core/store_adapter.hpp"
 
 namespace torch::comms {
@@ -29,7 +29,7 @@ base::AwaitedThreads lingering(kKeepAliveLimit + kToEnd);
 void await_guests(uint16_t port) {
   const auto until = Clock::now() + kKeepAliveLimit;
   milliseconds pause{1};
-  while (const int guests = base::connections_from_elsewhere(port)) {
+  while (const int guests = base::count_remote_connections(port)) {
     if (Clock::now() >= until) {
       base::log(base::LogLevel::kInfo, "lets go of the store at port " + std::to_string(port) +
                                            " of this process, to which other processes have " +

@@ -20,7 +20,7 @@ class Making {
   Making(const std::string& name, const std::string& backend, const CommOptions& options);
   // Of reconfigure().
   Making(const std::string& name, const std::string& backend, const Members& members);
-  // Of split(), as `rank` of the parent, one of these. `of_parent`: its members' global ranks;
+  // Of next_split(), as `rank` of the parent, one of these. `of_parent`: its members' global ranks;
   // empty where they are not known.
   Making(const std::string& name, const std::string& backend, const std::vector<int>& ranks,
          int rank, const std::vector<int>& of_parent);

@@ -54,7 +54,7 @@ std::string_view take_last(std::string_view& text) {
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw CommError(Errc::kInvalidArgument,
-                  "the init handle '" + std::string(base::cut(text, 80)) + "' " + why);
+                  "the init handle '" + std::string(base::utf8_prefix(text, 80)) + "' " + why);
 }
 
 }  // namespace
@@ -113,13 +113,13 @@ bool comes_before(const MemberHandle& a, const MemberHandle& b) noexcept {
 }
 
 uint64_t Members::list() const noexcept {
-  uint64_t hash = base::kHashOfNothing;
-  for (const auto& handle : handles) hash = base::hash_with(hash, handle.identity);
+  uint64_t hash = base::kFnvOffsetBasis;
+  for (const auto& handle : handles) hash = base::fnv1a_add(hash, handle.identity);
   return hash;
 }
 
 uint64_t Members::identity() const noexcept {
-  return base::hash_with(list(), static_cast<uint64_t>(uuid));
+  return base::fnv1a_add(list(), static_cast<uint64_t>(uuid));
 }
 
 }  // namespace torch::comms

@@ -36,9 +36,9 @@ constexpr const char* kWhatToDo =
 
 // Equal for processes that reach each other by 127.0.0.1; never 0.
 uint64_t own_loopback() {
-  uint64_t hash = base::kHashOfNothing;
+  uint64_t hash = base::kFnvOffsetBasis;
   for (const char c : base::loopback_identity())
-    hash = base::hash_with_byte(hash, static_cast<uint8_t>(c));
+    hash = base::fnv1a_add_byte(hash, static_cast<uint8_t>(c));
   return std::max<uint64_t>(hash, 1);
 }
 

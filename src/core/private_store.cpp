@@ -116,7 +116,7 @@ PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string&
     throw CommError(Errc::kPeerFailed,
                     "the store " + meeting.address() +
                         " returned a text that rank 0 did not write: '" +
-                        std::string(base::cut(text, 80)) + "'",
+                        std::string(base::utf8_prefix(text, 80)) + "'",
                     context);
   const bool near = advert->identity == base::loopback_identity();
   const std::string host = near ? "127.0.0.1" : advert->address;

@@ -118,7 +118,7 @@ constexpr milliseconds kResolve{2000};  // for names that only improve a text or
 std::string own_among(const std::string& host) {
   const auto own = interface_addresses();
   for (const auto& endpoint : resolve_within(host, 1, kResolve).endpoints) {
-    const auto text = base::address_text(endpoint.get());
+    const auto text = base::format_address(endpoint.get());
     if (is_loopback(text) || std::find(own.begin(), own.end(), text) != own.end()) return text;
   }
   return {};
@@ -132,7 +132,7 @@ std::string source_towards(const Endpoint& endpoint) {
   if (!socket || ::connect(socket.get(), endpoint.get(), endpoint.size) != 0 ||
       ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own.address), &own.size) != 0)
     return {};
-  return base::address_text(own.get());
+  return base::format_address(own.get());
 }
 
 std::string route_source(const std::string& host) {

@@ -7,7 +7,7 @@
 #include <torchcomms/backend.hpp>
 #include <torchcomms/operation.hpp>
 
-#include "base/issued_number.hpp"
+#include "base/current_sequence.hpp"
 
 namespace torch::comms {
 
@@ -29,7 +29,7 @@ struct StagedCall {
   OpName op = OpName::barrier;
   bool async_op = false;
   std::chrono::milliseconds timeout = kNoTimeout;  // of the call
-  uint64_t number = base::issued_number();
+  uint64_t number = base::current_sequence();
   std::vector<StagedOperand> operands;
   // `hosts`: one an operand, in their order.
   std::function<WorkPtr(TorchCommBackend& backend, Tensors& hosts, bool async_op)> issue;

@@ -311,7 +311,7 @@ bool Staging::Desk::issue_first() {
   try {
     if (job->hosts.empty() && !job->fetched) fetch(*job);
     if (!is_done(job->fetched) && !backend_->isAborted()) return false;
-    const base::IssuedNumber issued(job->call.number);
+    const base::ScopedSequence issued(job->call.number);
     auto inner = job->call.issue(*backend_, job->hosts, /*async_op=*/true);
     inner->registerWorkEndHook([bell = bell_] { bell->ring(); });
     move(*job, Job::Stage::kRunning, std::move(inner));

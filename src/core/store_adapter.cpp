@@ -126,7 +126,7 @@ void StoreKeyValue::raise(const std::string& what, const std::exception& e, bool
   const auto* torch_error = dynamic_cast<const c10::Error*>(&e);
   const auto text = first_line(torch_error ? torch_error->what_without_backtrace() : e.what());
   const auto asked = "the store " + address_ + " (" + what + ")";
-  if (const int ran_out = base::scarcity_in(text); ran_out != 0)
+  if (const int ran_out = base::resource_errno_in(text); ran_out != 0)
     throw base::system_error(ran_out, asked, context_);
   if (is_late) throw CommError(Errc::kTimeout, asked + ": " + text, context_);
   if (dynamic_cast<const c10::DistError*>(&e) == nullptr)

@@ -4,7 +4,7 @@
 #include <c10/util/SmallVector.h>
 #include <torchcomms/base/error.hpp>
 
-#include "base/recycled.hpp"
+#include "base/freelist.hpp"
 #include "core/bounded.hpp"
 #include "core/guarded.hpp"
 
@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kWorkTick{50};  // between looks for Ctrl-C
 
 }  // namespace
 
-struct TorchWork::HookLists : base::Recycled<TorchWork::HookLists> {
+struct TorchWork::HookLists : base::FreelistAllocated<TorchWork::HookLists> {
   using List = c10::SmallVector<std::function<void()>, 1>;
   List start, end, wait_pre, wait_post, met;
   bool is_met = false;  // by meetFailure()

@@ -7,8 +7,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/folders.hpp"
 #include "base/log.hpp"
+#include "base/make_directories.hpp"
 
 namespace torch::comms {
 namespace {
@@ -25,7 +25,7 @@ std::string decimal(double seconds, int digits) {
 }  // namespace
 
 CallLog::CallLog(const std::string& path) : begin_(std::chrono::steady_clock::now()) {
-  base::make_folders_to(path);
+  base::make_parent_directories(path);
   file_.open(path, std::ios::trunc);
   if (!file_)
     throw CommError(Errc::kSystem, "the call log '" + path +

@@ -17,7 +17,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/env.hpp"
-#include "base/folders.hpp"
+#include "base/make_directories.hpp"
 
 namespace torch::comms::fr {
 namespace {
@@ -68,7 +68,7 @@ void DebugInfoWriter::write(const std::string& trace) {
   const std::filesystem::path beside = target.string() + "." + std::to_string(::getpid()) + "." +
                                        std::to_string(writes.fetch_add(1)) + ".tmp";
   std::error_code error;
-  base::make_folders_to(target);
+  base::make_parent_directories(target);
   errno = 0;
   std::ofstream file(beside, std::ios::binary | std::ios::trunc);
   file.write(trace.data(), static_cast<std::streamsize>(trace.size()));

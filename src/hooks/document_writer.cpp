@@ -43,7 +43,7 @@ void JsonWriter::close(char bracket) {
 void JsonWriter::quote(std::string_view value) {
   constexpr const char* kHex = "0123456789abcdef";
   out_ += '"';
-  for (const char c : base::valid_utf8(value)) {
+  for (const char c : base::replace_invalid_utf8(value)) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       out_ += '\\';
@@ -100,7 +100,7 @@ void PickleWriter::pair(std::string_view first, std::string_view second) {
 }
 
 void PickleWriter::text(std::string_view value) {
-  const std::string valid = base::valid_utf8(value);
+  const std::string valid = base::replace_invalid_utf8(value);
   out_ += 'X';
   append_little_endian(out_, static_cast<uint32_t>(valid.size()));
   out_ += valid;

@@ -94,12 +94,12 @@ Entry Recording::describe(size_t op_id, const Op& op) {
     const bool sends = Op::kName == OpName::send;
     entry.profiling_name +=
         " " + std::to_string(rank_) + (sends ? "->" : "<-") + std::to_string(op.peer);
-    entry.sequence =
-        sends ? order_.message(rank_, op.peer, size_) : order_.message(op.peer, rank_, size_);
+    entry.sequence = sends ? order_.next_message(rank_, op.peer, size_)
+                           : order_.next_message(op.peer, rank_, size_);
   }
-  if constexpr (Op::kName == OpName::batch_op_issue) entry.sequence = order_.batch();
+  if constexpr (Op::kName == OpName::batch_op_issue) entry.sequence = order_.next_batch();
   if constexpr (Op::kName == OpName::split)
-    if (!counts_splits_) entry.sequence = order_.split();
+    if (!counts_splits_) entry.sequence = order_.next_split();
   return entry;
 }
 
@@ -169,7 +169,7 @@ void Recording::unposted(size_t op_id, Unposted why) noexcept {
     switch (why) {
       case Unposted::kRefused:
         recorder_->set_refused(open->entry);
-        return order_.take_back(open->sequence);
+        return order_.cancel(open->sequence);
       case Unposted::kRaised:
         return recorder_->set_failed(open->entry);
       case Unposted::kLeft:

@@ -79,8 +79,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   const Table& library() const noexcept { return *library_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
-  // How many ranks the library has in it: another number than size() where ranks of a split() did
-  // not say the same of it. size() where the library does not tell.
+  // How many ranks the library has in it: another number than size() where ranks of a next_split()
+  // did not say the same of it. size() where the library does not tell.
   int count();
   // Calls return when they are done.
   bool blocks() const noexcept { return blocks_; }

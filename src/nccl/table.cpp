@@ -28,7 +28,7 @@ struct Opened {
 
 Opened open(const Vendor& vendor) {
   if (vendor.find != nullptr)
-    return {nullptr, base::library_of(reinterpret_cast<const void*>(vendor.find)),
+    return {nullptr, base::path_of_library(reinterpret_cast<const void*>(vendor.find)),
             "part of this build"};
   const auto refuse = [&](const std::string& why) {
     throw CommError(Errc::kBackendUnavailable,
@@ -192,7 +192,7 @@ Table Table::load(const Vendor& vendor) {
   if (table.GetVersion != nullptr) {
     table.GetVersion(&table.version_);
     // A mere name becomes the file that was found for it.
-    table.path_ = base::library_of(reinterpret_cast<const void*>(table.GetVersion));
+    table.path_ = base::path_of_library(reinterpret_cast<const void*>(table.GetVersion));
   }
   if (table.path_.empty()) table.path_ = opened.path;
   const auto require = [&](void* address, std::string_view name) {

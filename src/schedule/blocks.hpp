@@ -30,7 +30,7 @@ class Blocks {
   // All blocks have the same count, whatever the total is: not by chance, but by how they were
   // made, so that all ranks agree even where each knows only its own counts.
   bool equal() const noexcept { return offsets_ == nullptr && extra_ == 0; }
-  // The same cuts, and equal() for both or for none.
+  // The same cuts, and constant_time_equal() for both or for none.
   friend bool operator==(const Blocks& a, const Blocks& b) noexcept {
     if (a.parts_ != b.parts_ || a.largest_ != b.largest_ || a.equal() != b.equal()) return false;
     if (a.offsets_ == nullptr && b.offsets_ == nullptr)

@@ -78,8 +78,8 @@ Problem vector_problem(Operation operation, int rank, int size, int64_t count, i
 // gather, scatter, all_gather, reduce_scatter: one block a rank, all ranks know all of them.
 Problem block_problem(Operation operation, int rank, const Blocks& blocks, int root = 0,
                       const Options& options = {});
-// all_to_all: what this rank sends and receives; Blocks::equal() when that is the same for all
-// pairs.
+// all_to_all: what this rank sends and receives; Blocks::constant_time_equal() when that is the
+// same for all pairs.
 Problem exchange_problem(int rank, const Blocks& sent, const Blocks& received,
                          const Options& options = {});
 

@@ -39,7 +39,7 @@ std::string own_contact(uint16_t port, const std::string& interface) {
   std::string contact;
   for (const auto& address :
        base::choose_addresses(base::interface_addresses(), interface).addresses)
-    contact += (contact.empty() ? "" : " ") + base::address_text(address, port);
+    contact += (contact.empty() ? "" : " ") + base::format_address(address, port);
   return contact;
 }
 
@@ -54,7 +54,7 @@ std::shared_ptr<Family> Family::make(int rank, int size, const std::string& inte
   made->bell_ = base::FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!made->bell_) throw base::system_error("eventfd of the side channel");
   uint16_t port = 0;
-  made->listener_.emplace(base::listen_anywhere(port));
+  made->listener_.emplace(base::listen_on_all_interfaces(port));
   const uint64_t instance = base::random_number();
   const auto told = exchange(transport::Writer()
                                  .add(instance)
@@ -211,7 +211,7 @@ Link& Family::link_to(int rank, Moment at) {
 
 void Family::accept_all(Moment at) {
   while (auto socket = listener_->accept()) {
-    base::tune(socket.get(), kSilence);
+    base::set_keepalive_and_user_timeout(socket.get(), kSilence);
     static_cast<void>(guests_.come({transport::tcp::Guest(std::move(socket)), at}));
   }
 }

@@ -21,12 +21,12 @@ std::string Note::serialize() const {
   writer.add(kind).add(group).add(number).add(about).add(question).add(patience_ms);
   if (kind == Kind::kFound)
     writer.add(static_cast<uint8_t>(mismatch))
-        .text(base::cut(why, kMostText))
+        .text(base::utf8_prefix(why, kMostText))
         .list(culprits, kMostCulprits);
   if (kind == Kind::kTell || kind == Kind::kCheck) answers.write(writer);
   if (kind == Kind::kAsk && question.aim == Question::Aim::kEnd)
     writer.add(ending.code)
-        .text(base::cut(ending.why, kMostText))
+        .text(base::utf8_prefix(ending.why, kMostText))
         .list(ending.culprits, kMostCulprits);
   if (kind == Kind::kClosed) {
     writer.add(static_cast<uint8_t>(posted.has_value()));

@@ -102,9 +102,10 @@ void EventRing::place(std::byte* memory) noexcept {
 
 uint64_t EventRing::record(const Event& event) noexcept {
   const uint64_t index = header().next.fetch_add(1, std::memory_order_relaxed);
-  if (base::is_of_collective(event.op.order))
+  if (base::is_collective_sequence(event.op.matching_sequence))
     if (CommRow* at = row(event.op.comm))
-      raise_to(event.phase == Phase::kBegin ? at->entered : at->finished, event.op.order);
+      raise_to(event.phase == Phase::kBegin ? at->entered : at->finished,
+               event.op.matching_sequence);
   Slot& slot = slots()[index & mask_];
   uint64_t before = slot.stamp.load(std::memory_order_relaxed);
   const uint64_t writing = 2 * index + 1;

@@ -21,7 +21,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/file_size.hpp"
-#include "base/folders.hpp"
+#include "base/make_directories.hpp"
 #include "base/system_error.hpp"
 #include "tracing/recorder.hpp"
 
@@ -224,7 +224,7 @@ std::string Quota::why_full(uint64_t size_bytes) const {
 Quota quota_of(const std::string& folder) { return quota_of(folder, files_in(folder)); }
 
 base::FileDescriptor lock_folder(const std::string& folder) {
-  base::make_folders_to(folder);
+  base::make_parent_directories(folder);
   require_folder(folder);
   base::FileDescriptor lock(
       ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
@@ -251,7 +251,7 @@ void make_room(const std::string& folder, int64_t oldest_s, size_t size_bytes) {
 
 OwnedFile make_file(const std::string& folder, const std::string& job, const std::string& name,
                     size_t size_bytes) {
-  base::make_folders_to(folder);
+  base::make_parent_directories(folder);
   require_folder(folder);
   OwnedFile made;
   made.path = folder + "/" + job + "/" + name;

@@ -24,7 +24,7 @@ inline constexpr size_t kRows = 256;
 template <size_t kSize>
 void keep(std::array<char, kSize>& out, std::string_view text) noexcept {
   out.fill(0);
-  std::ranges::copy(base::cut(text, kSize - 1), out.begin());
+  std::ranges::copy(base::utf8_prefix(text, kSize - 1), out.begin());
 }
 
 enum class Phase : uint8_t { kBegin = 0, kEnd = 1 };
@@ -43,7 +43,7 @@ struct Event {
 };
 static_assert(sizeof(base::OpRecord) == 64 && offsetof(base::OpRecord, comm) == 8 &&
               offsetof(base::OpRecord, peers) == 12 && offsetof(base::OpRecord, sequence) == 16 &&
-              offsetof(base::OpRecord, order) == 56);
+              offsetof(base::OpRecord, matching_sequence) == 56);
 static_assert(sizeof(Event) == 88 && offsetof(Event, op) == 16 &&
               offsetof(Event, entered_ns) == 80);
 
@@ -82,7 +82,7 @@ struct RankRun {
 
 struct CommRow {
   // kBeingMade: a place that this process waits to take, until it ends; it has no events. kBySplit:
-  // such a one, in split().
+  // such a one, in next_split().
   static constexpr uint32_t kHasMembership = 1, kFinalized = 2, kUnknownMembers = 4, kBeingMade = 8,
                             kBySplit = 16;
 

@@ -17,9 +17,9 @@ constexpr uint8_t kMaxAddresses = 32;
 
 // A hash of secret and text: tells another job's endpoint or a damaged one from ours.
 uint64_t mark(std::string_view text, const Secret& job) {
-  uint64_t hash = base::kHashOfNothing;
-  for (const auto byte : job) hash = base::hash_with_byte(hash, static_cast<uint8_t>(byte));
-  for (const char byte : text) hash = base::hash_with_byte(hash, static_cast<uint8_t>(byte));
+  uint64_t hash = base::kFnvOffsetBasis;
+  for (const auto byte : job) hash = base::fnv1a_add_byte(hash, static_cast<uint8_t>(byte));
+  for (const char byte : text) hash = base::fnv1a_add_byte(hash, static_cast<uint8_t>(byte));
   return hash;
 }
 

@@ -12,7 +12,7 @@
 
 namespace torch::comms::transport {
 
-using base::equal;
+using base::constant_time_equal;
 using base::random_number;
 using base::random_secret;
 using base::Secret;

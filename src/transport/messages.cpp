@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/copy.hpp"
+#include "base/streaming_copy.hpp"
 
 namespace torch::comms::transport {
 namespace {
@@ -24,7 +24,7 @@ void scatter(std::span<const Bytes> pieces, uint64_t offset, ConstBytes chunk,
       continue;
     }
     const auto part = chunk.first(std::min<size_t>(piece.size() - offset, chunk.size()));
-    base::copy(piece.data() + offset, part.data(), part.size(), past_caches);
+    base::copy_bytes(piece.data() + offset, part.data(), part.size(), past_caches);
     chunk = chunk.subspan(part.size());
     offset = 0;
   }

@@ -59,7 +59,7 @@ class Request {
   Errc error() const noexcept { return error_; }
   int peer() const noexcept { return peer_; }
   // Of receives from now on: what they write is not read soon, and goes past the caches where this
-  // process copies it (base/copy.hpp).
+  // process copies it (base/streaming_copy.hpp).
   void pass_caches(bool pass) noexcept { passes_caches_ = pass; }
   // Moved so far; of a finished receive, the length of the message.
   uint64_t bytes() const noexcept { return moved_; }

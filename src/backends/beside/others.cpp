@@ -5,9 +5,9 @@
 #include <torchcomms/base/env.hpp>
 
 #include "backends/beside/record.hpp"
-#include "base/has_closed.hpp"
 #include "base/log.hpp"
 #include "base/op_order.hpp"
+#include "base/peer_error_text.hpp"
 #include "bootstrap/exchange/meeting.hpp"
 #include "core/bounded.hpp"
 #include "core/hint.hpp"
@@ -66,16 +66,16 @@ CommError has_left(int rank, const std::string& why, const Context& context) {
 }
 
 std::optional<CommError> Others::left_before(const Context& context, uint64_t number) const {
-  if (!base::is_of_collective(number)) return std::nullopt;
+  if (!base::is_collective_sequence(number)) return std::nullopt;
   for (const auto& [rank, departure] : departures()) {
     if (departure.last >= number) continue;
     // The departed rank told of a disagreement before it closed the communicator.
     const auto failure = circle_->failure();
     if (failure && failure->code == Errc::kMismatch) return error_of(*failure, context);
-    return has_left(
-        rank,
-        base::has_closed(rank) + ", after its collective number " + std::to_string(departure.last),
-        context);
+    return has_left(rank,
+                    base::peer_closed_text(rank) + ", after its collective number " +
+                        std::to_string(departure.last),
+                    context);
   }
   return std::nullopt;
 }

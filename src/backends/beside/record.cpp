@@ -44,7 +44,7 @@ int64_t count_of(const OpRecord& op, int size) noexcept {
 Fingerprint fingerprint_of(const OpRecord& op, int size) {
   const auto op_name = static_cast<OpName>(op.kind);
   Fingerprint print;
-  print.sequence = op.order;
+  print.sequence = op.matching_sequence;
   print.count = count_of(op, size);
   opToString(op_name).copy(print.name, sizeof print.name - 1);
   print.operation = op.kind;
@@ -73,21 +73,21 @@ Record::Record(int size) : size_(size), calls_(kKept) {}
 
 void Record::begins(const OpRecord& op) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!base::is_of_collective(op.order)) return begin(operations_, aside_of(op));
-  make_room(op.order);
-  slot(op.order) = {.op = op, .is_open = true};
-  called_ = std::max(called_, op.order);
-  first_open_ = std::min(first_open_, op.order);
+  if (!base::is_collective_sequence(op.matching_sequence)) return begin(operations_, aside_of(op));
+  make_room(op.matching_sequence);
+  slot(op.matching_sequence) = {.op = op, .is_open = true};
+  called_ = std::max(called_, op.matching_sequence);
+  first_open_ = std::min(first_open_, op.matching_sequence);
   skip_ended();
 }
 
 void Record::ends(const OpRecord& op) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!base::is_of_collective(op.order)) {
+  if (!base::is_collective_sequence(op.matching_sequence)) {
     ++operations_.ended;
     return;
   }
-  if (is_open(op.order)) slot(op.order).is_open = false;
+  if (is_open(op.matching_sequence)) slot(op.matching_sequence).is_open = false;
   skip_ended();
 }
 
@@ -100,7 +100,7 @@ void Record::make_room(uint64_t number) noexcept {
       return;  // the oldest is forgotten
     }
     for (const auto& call : calls_)
-      if (call.op.order != 0) more[call.op.order % more.size()] = call;
+      if (call.op.matching_sequence != 0) more[call.op.matching_sequence % more.size()] = call;
     calls_ = std::move(more);
   }
 }
@@ -132,7 +132,8 @@ uint64_t Record::open() const {
 
 Fingerprint Record::print(uint64_t number) const {
   const auto& call = slot(number);
-  return number != 0 && call.op.order == number ? fingerprint_of(call.op, size_) : Fingerprint{};
+  return number != 0 && call.op.matching_sequence == number ? fingerprint_of(call.op, size_)
+                                                            : Fingerprint{};
 }
 
 side::Answer Record::about(uint64_t number) const {

@@ -30,7 +30,7 @@ class Record final : public side::Diary, public Witness {
   side::Answer about(uint64_t number) const override;
 
  private:
-  // Collectives that are known; of those under way up to kMost.
+  // Collectives that are known; of those under way up to kMaxBlocks.
   static constexpr size_t kKept = 128, kMost = 65'536;
 
   struct Call {
@@ -47,7 +47,7 @@ class Record final : public side::Diary, public Witness {
   Call& slot(uint64_t number) { return calls_[number % calls_.size()]; }
   const Call& slot(uint64_t number) const { return calls_[number % calls_.size()]; }
   bool is_open(uint64_t number) const {
-    return slot(number).op.order == number && slot(number).is_open;
+    return slot(number).op.matching_sequence == number && slot(number).is_open;
   }
   void make_room(uint64_t number) noexcept;
   void skip_ended() noexcept;

@@ -13,7 +13,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/types.hpp>
 
-#include "base/issued_number.hpp"
+#include "base/current_sequence.hpp"
 #include "core/bounded.hpp"
 
 namespace torch::comms::gloo {
@@ -36,7 +36,7 @@ struct Call {
   bool limit_is_own;  // timeout= of the call, not the communicator's default
   bool async_op;
   Clock::time_point begin = Clock::now();
-  uint64_t number = base::issued_number();
+  uint64_t number = base::current_sequence();
 
   Clock::time_point deadline() const { return begin + limit; }
 };

@@ -11,9 +11,9 @@
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
-#include "base/has_closed.hpp"
 #include "base/log.hpp"
 #include "base/op_order.hpp"
+#include "base/peer_error_text.hpp"
 #include "base/secret.hpp"
 #include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
@@ -204,7 +204,7 @@ void TorchCommGloo::raise_failure(const gloo::Call& call) const {
 }
 
 void TorchCommGloo::check(const gloo::Call& call) {
-  if (!base::is_of_collective(call.number)) return;
+  if (!base::is_collective_sequence(call.number)) return;
   const auto look = [&] {
     check_interrupt();
     raise_failure(call);
@@ -271,7 +271,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
       group_->circle->await_alarm(waited);
       group_->others->raise_failure([&now] { return context(now); });
       // Of one that has left after it had come, this rank hears that first.
-      if (left >= 0) throw beside::has_left(left, base::has_closed(left), context(now));
+      if (left >= 0) throw beside::has_left(left, base::peer_closed_text(left), context(now));
       for (const auto& [rank, departure] : group_->circle->departures())
         if (std::ranges::count(ranks, rank) > 0) left = rank;
       waited = std::min(2 * waited, kLongestLook);

@@ -8,8 +8,8 @@
 #include "backends/gloo/attendant.hpp"
 #include "backends/gloo/group.hpp"
 #include "base/fork.hpp"
-#include "base/has_closed.hpp"
 #include "base/log.hpp"
+#include "base/peer_error_text.hpp"
 #include "core/bounded.hpp"
 
 namespace torch::comms::gloo {
@@ -29,7 +29,8 @@ constexpr milliseconds kLastLook{1};
 
 // Why a message with a peer that has closed the communicator will never be done.
 std::string words_of_end(const Message& message) {
-  return message.sends ? base::receives_no_more(message.peer) : base::sends_no_more(message.peer);
+  return message.sends ? base::no_more_receives_text(message.peer)
+                       : base::no_more_sends_text(message.peer);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include "backends/gloo/flat_view.hpp"
 #include "backends/gloo/message_work.hpp"
 #include "backends/gloo/run.hpp"
-#include "base/has_closed.hpp"
+#include "base/peer_error_text.hpp"
 
 // Messages between two ranks. Their buffers are Gloo's when the call returns, so the order of calls
 // is the order of messages.
@@ -18,9 +18,9 @@ namespace {
 std::optional<CommError> left_peer(const Call& now, const P2POp& op, const beside::Others& others) {
   if (!others.departures().contains(op.peer)) return std::nullopt;
   const bool sends = op.type == P2POpType::SEND;
-  return beside::has_left(op.peer,
-                          sends ? base::receives_no_more(op.peer) : base::sends_no_more(op.peer),
-                          context(now));
+  return beside::has_left(
+      op.peer, sends ? base::no_more_receives_text(op.peer) : base::no_more_sends_text(op.peer),
+      context(now));
 }
 
 }  // namespace

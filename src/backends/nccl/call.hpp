@@ -9,7 +9,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/types.hpp>
 
-#include "base/issued_number.hpp"
+#include "base/current_sequence.hpp"
 #include "nccl/communicator.hpp"
 
 namespace torch::comms::nccl {
@@ -25,7 +25,7 @@ struct Call {
   bool ends_itself = false;    // at its limit, in replays of a graph, too
   std::string_view name = {};  // of what is no operation of the communicator; lives forever
 
-  uint64_t number = base::issued_number();
+  uint64_t number = base::current_sequence();
 
   std::string_view knob = {};  // what raises the limit; "": timeout= of the call or communicator
 

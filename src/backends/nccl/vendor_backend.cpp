@@ -164,7 +164,7 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
 }
 
 void TorchCommVendor::check(const Call& call) {
-  if (!base::is_of_collective(call.number)) return;
+  if (!base::is_collective_sequence(call.number)) return;
   const auto context = [&call] { return call.context(); };
   const auto look = [&] {
     check_interrupt();

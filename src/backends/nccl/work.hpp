@@ -8,12 +8,12 @@
 
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/lane.hpp"
-#include "base/recycled.hpp"
+#include "base/freelist.hpp"
 
 namespace torch::comms::nccl {
 
 // An operation that has been launched. Its lane brings it to its end.
-class Work final : public TorchWork, public base::Recycled<Work> {
+class Work final : public TorchWork, public base::FreelistAllocated<Work> {
  public:
   Work(Lane::Slot& slot, gpu::EventPool::Lease end, Kept keep);
 

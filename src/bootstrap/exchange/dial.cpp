@@ -29,7 +29,7 @@ void Dial::try_next() {
     }
     error_ = errno;
     refused_ = refused_ && error_ == ECONNREFUSED;
-    if (base::is_scarcity(error_)) return;  // the next address needs as much
+    if (base::is_resource_exhausted(error_)) return;  // the next address needs as much
   }
   if (addresses_.empty()) refused_ = false;
 }
@@ -39,7 +39,7 @@ Dial::State Dial::on_ready() {
   error_ = base::connect_result(socket_.get());
   if (error_ == 0) {
     // A host that vanishes sends nothing: without this its peers would wait for their whole limit.
-    base::tune(socket_.get(), std::chrono::seconds(10));
+    base::set_keepalive_and_user_timeout(socket_.get(), std::chrono::seconds(10));
     return state_ = State::kConnected;
   }
   refused_ = refused_ && error_ == ECONNREFUSED;

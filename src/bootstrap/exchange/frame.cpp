@@ -18,7 +18,7 @@ constexpr size_t kNoticeHead = sizeof(uint8_t) + sizeof(int32_t);
 Refusal why_not_ours(const Frame& frame, const Door& door) noexcept {
   if (frame.magic != Frame::kMagic) return Refusal::kNotOurs;
   if (frame.version != Frame::kVersion) return Refusal::kOtherVersion;
-  if (!base::equal(frame.job, door.job)) return Refusal::kOtherJob;
+  if (!base::constant_time_equal(frame.job, door.job)) return Refusal::kOtherJob;
   if (frame.size != door.size) return Refusal::kOtherSize;
   if (frame.to != door.rank || frame.from < 0 || frame.from >= door.size)
     return Refusal::kOtherRank;
@@ -72,7 +72,7 @@ std::string to_bytes(const Notice& notice) {
   bytes[0] = static_cast<char>(notice.code);
   const int32_t peer = notice.peer;
   std::memcpy(bytes.data() + 1, &peer, sizeof peer);
-  return bytes.append(base::cut(notice.why, kMaxNoticeBytes - kNoticeHead));
+  return bytes.append(base::utf8_prefix(notice.why, kMaxNoticeBytes - kNoticeHead));
 }
 
 std::string notice_bytes(Frame head, const Notice& notice) {

@@ -45,10 +45,10 @@ Meeting::Meeting(KeyValue& store, const Participant& self)
 void Meeting::prepare() {
   if (self_.size == 1) return;
   uint16_t port = 0;
-  listener_ = base::listen_anywhere(port);
+  listener_ = base::listen_on_all_interfaces(port);
   for (const auto& address :
        base::choose_addresses(base::interface_addresses(), self_.interface).addresses) {
-    const auto text = base::address_text(address, port);
+    const auto text = base::format_address(address, port);
     if (contact_.size() + 1 + text.size() > kMaxContactBytes) break;
     contact_ += (contact_.empty() ? "" : " ") + text;
   }
@@ -178,7 +178,7 @@ void Meeting::not_reached() {
   const auto& dial = outgoing_->dial;
   const int error = dial.error();
   where_ = dial.contact() + (error == 0 ? "" : ": " + std::string(std::strerror(error)));
-  if (base::is_scarcity(error)) on_scarcity(error, "a connection to " + dial.contact());
+  if (base::is_resource_exhausted(error)) on_scarcity(error, "a connection to " + dial.contact());
   lose_outgoing(dial.refused());
 }
 

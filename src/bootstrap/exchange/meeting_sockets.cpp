@@ -89,7 +89,7 @@ void Meeting::accept_all() {
     base::FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) {
-      if (base::is_scarcity(errno)) {
+      if (base::is_resource_exhausted(errno)) {
         accept_again_ = clock_now() + kAcceptPause;
         on_scarcity(errno, "a connection to another rank");
       }
@@ -97,7 +97,7 @@ void Meeting::accept_all() {
     }
     scarce_since_ = kNever;
     const uint32_t link = next_link_++;
-    base::tune(socket.get(), kSilence);
+    base::set_keepalive_and_user_timeout(socket.get(), kSilence);
     incoming_[link].socket = std::move(socket);
     close.clear();
     reception_->on_open(link, clock_now(), close);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/last_cache.hpp"
+#include "base/cache_info.hpp"
 
 namespace torch::comms::ctran {
 
@@ -18,7 +18,7 @@ const Kernels& kernels_of(Level level) noexcept {
 void launch(Kernel loop, LoopWork& work, size_t count, size_t parts, size_t part_bytes) noexcept {
   const size_t element = parts * part_bytes, end = count * parts;
   work.end = end;
-  if (base::exceeds_last_cache(count * element * (work.operands + 1))) {
+  if (base::exceeds_last_level_cache(count * element * (work.operands + 1))) {
     // Stores past the caches are aligned, and no element is cut. What is read anyway is in a cache.
     const size_t lead = -reinterpret_cast<uintptr_t>(work.into) % 64;
     const auto* last = work.sources + work.operands;

@@ -5,8 +5,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/copy.hpp"
-#include "base/last_cache.hpp"
+#include "base/cache_info.hpp"
+#include "base/streaming_copy.hpp"
 #include "ctran/arithmetic/kernel.hpp"
 
 namespace torch::comms::ctran {
@@ -199,7 +199,7 @@ void Reduction::scale(void* into, const void* from, size_t count, const Factor& 
 void Reduction::widen(void* into, const void* from, size_t count) const {
   if (widen_ != nullptr) return convert(widen_, into, from, count, wide_part_bytes_, {});
   const size_t bytes = count * size_of(dtype_);
-  base::copy(into, from, bytes, base::exceeds_last_cache(2 * bytes));
+  base::copy_bytes(into, from, bytes, base::exceeds_last_level_cache(2 * bytes));
 }
 
 void Reduction::widen_scaled(void* into, const void* from, size_t count,

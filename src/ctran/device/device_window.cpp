@@ -32,7 +32,7 @@ std::string queue_of(const transport::nvl::Seat& seat) {
 // "SLOTS:QUEUE:NOTE"
 std::string to_words(const DeviceWindow::Part& part, const std::string& queue) {
   return std::to_string(part.slots) + ":" + queue + ":" +
-         std::string(base::cut(part.note, DeviceWindow::kMostNoteBytes));
+         std::string(base::utf8_prefix(part.note, DeviceWindow::kMostNoteBytes));
 }
 
 DeviceWindow::Part part_of(const std::string& words, std::string& queue) {

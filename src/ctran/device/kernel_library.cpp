@@ -20,7 +20,7 @@ constexpr const char* kVariable = "TORCHCOMM_KERNELS_LIBRARY";
 
 // "" where this code's own place is unknown.
 std::string beside_this_code(std::string_view runtime) {
-  const auto here = base::library_of(reinterpret_cast<const void*>(&KernelLibrary::load));
+  const auto here = base::path_of_library(reinterpret_cast<const void*>(&KernelLibrary::load));
   const auto folder = here.substr(0, here.rfind('/') + 1);
   return folder + "libtorchcomms_kernels_" + std::string(runtime) + ".so";
 }

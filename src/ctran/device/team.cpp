@@ -5,8 +5,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/has_closed.hpp"
 #include "base/log.hpp"
+#include "base/peer_error_text.hpp"
 #include "ctran/device/rounds.hpp"
 #include "ctran/kernels/flags.hpp"
 #include "ctran/kernels/messages.hpp"
@@ -95,7 +95,7 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
                        " are impossible: negative, beyond its tensor, or not one for what it has "
                        "for itself");
     case kernels::Stop::kGone:
-      return error(Errc::kPeerFailed, base::has_closed(where.peer));
+      return error(Errc::kPeerFailed, base::peer_closed_text(where.peer));
     default:
       return error(Errc::kAborted, kernels + " was aborted" + whom);
   }

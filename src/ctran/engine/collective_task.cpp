@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string>
 
-#include "base/copy.hpp"
+#include "base/streaming_copy.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/express.hpp"
 #include "ctran/engine/membership.hpp"
@@ -289,8 +289,8 @@ void CollectiveTask::copy(const Part& into, const Part& from, bool past_caches) 
                         source.from(from.begin + done).size());
       },
       [&](uint64_t done, uint64_t bytes) {
-        base::copy(target.from(into.begin + done).data(), source.from(from.begin + done).data(),
-                   bytes, past_caches);
+        base::copy_bytes(target.from(into.begin + done).data(),
+                         source.from(from.begin + done).data(), bytes, past_caches);
       });
 }
 
@@ -329,7 +329,7 @@ void CollectiveTask::absorb(const Arrival& arrival, uint64_t offset, ConstBytes 
       [&](uint64_t done, uint64_t bytes) {
         const uint64_t at = offset + done;
         auto* into = target.from(arrival.into.begin + at).data();
-        if (!arrival.reduces) return base::copy(into, chunk.data() + done, bytes, false);
+        if (!arrival.reduces) return base::copy_bytes(into, chunk.data() + done, bytes, false);
         const void* mine = own.from(arrival.own.begin + at).data();
         const void* operands[] = {mine, chunk.data() + done};
         if (arrival.first == schedule::First::kIncoming) std::swap(operands[0], operands[1]);

@@ -19,7 +19,7 @@ std::string Notice::serialize() const {
   if (kind == Kind::kDeparts) writer.add(static_cast<uint8_t>(receives));
   if (kind == Kind::kFailed)
     writer.add(place).add(static_cast<uint8_t>(reported)).list(culprits, kMostCulprits);
-  if (has_text()) writer.text(base::cut(why, kMostText));
+  if (has_text()) writer.text(base::utf8_prefix(why, kMostText));
   return writer.take();
 }
 

@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "base/has_closed.hpp"
 #include "base/log.hpp"
+#include "base/peer_error_text.hpp"
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
@@ -41,7 +41,7 @@ void Engine::on_failure(Task* task) noexcept {
   if (group.departed.contains(failed.peer) && task->outlives_departures() && !mismatch)
     return;  // it ends when it is looked at next
   if (group.departed.contains(failed.peer))
-    return fail(group, Errc::kPeerFailed, base::has_closed(failed.peer), {failed.peer});
+    return fail(group, Errc::kPeerFailed, base::peer_closed_text(failed.peer), {failed.peer});
   if (mismatch) {
     if (group.inquiry) return;
     inquire(group, failed.code, failed.why, ranks_of(failed.peer), 0);
@@ -229,7 +229,7 @@ void Engine::on_failed_there(Membership& group, int rank, const Notice& notice) 
 void Engine::on_departure(Membership& group, int rank, const Notice& notice) noexcept {
   group.departed[rank] = {notice.sequence, notice.receives};
   if (group.inquiry) {
-    group.inquiry->explain(rank, Errc::kPeerFailed, base::has_closed(rank), {rank});
+    group.inquiry->explain(rank, Errc::kPeerFailed, base::peer_closed_text(rank), {rank});
     return note_gone(group, rank, kClosed);
   }
   fail_for_departed(group);
@@ -250,10 +250,10 @@ void Engine::fail_for_departed(Membership& group) noexcept {
   for (const auto& [rank, departure] : group.departed) {
     if (group.queue.front()->sequence <= departure.last) continue;
     if (is_draining(group)) return;
-    return fail(
-        group, Errc::kPeerFailed,
-        base::has_closed(rank) + ", after its collective number " + std::to_string(departure.last),
-        {rank});
+    return fail(group, Errc::kPeerFailed,
+                base::peer_closed_text(rank) + ", after its collective number " +
+                    std::to_string(departure.last),
+                {rank});
   }
 }
 

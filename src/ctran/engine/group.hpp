@@ -37,7 +37,8 @@ class Window;
 // kFinalized: the group was destroyed while the call was in flight. An ended call touches its
 // memory no more.
 //
-// Threads: all methods, any thread; but the destructor and split() not beside others of this group.
+// Threads: all methods, any thread; but the destructor and next_split() not beside others of this
+// group.
 class TC_API Group {
  public:
   // All ranks of the family, once a family. `name` is for errors.

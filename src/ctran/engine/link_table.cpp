@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/last_cache.hpp"
+#include "base/cache_info.hpp"
 #include "base/utf8.hpp"
 #include "transport/self.hpp"
 #include "transport/shm/shm_transport.hpp"
@@ -98,7 +98,7 @@ void LinkTable::open_shared_memory() {
   try {
     transport::shm::require_memory(shm_options(link_options()));
   } catch (const CommError& error) {
-    no_memory_ = base::cut(error.why(), kMostReason);
+    no_memory_ = base::utf8_prefix(error.why(), kMostReason);
     return;
   }
   links_[kShm] = make(kShm);
@@ -201,7 +201,7 @@ void LinkTable::learn_cores(const std::vector<transport::Cores>& cores,
   policy_.seating = seating_.get();
   for (auto* link : active_) link->wait_as(policy_);
   const auto& crowd = of_hosts[here];
-  base::share_last_cache(crowd.ranks, crowd.cores.count());
+  base::set_cache_sharers(crowd.ranks, crowd.cores.count());
 }
 
 bool LinkTable::same_host(int a, int b) const noexcept {

@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "base/has_closed.hpp"
+#include "base/peer_error_text.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
 
@@ -157,7 +157,7 @@ Task::Outcome MessagesTask::give_up(const Item& first) {
   if (gone == kAnybody)
     gone = group->departed.empty() ? group->place.rank : group->departed.begin()->first;
   failed = {gone, Errc::kPeerFailed};
-  failed.why = first.sends ? base::receives_no_more(gone) : base::sends_no_more(gone);
+  failed.why = first.sends ? base::no_more_receives_text(gone) : base::no_more_sends_text(gone);
   if (gone == group->place.rank)
     failed = {gone, Errc::kFinalized, "the communicator was closed while this waited"};
   fails_alone = group->met_departure = true;

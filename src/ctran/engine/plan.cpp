@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "base/last_cache.hpp"
+#include "base/cache_info.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -154,7 +154,7 @@ Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_
 // hold them until the caller does.
 void Plan::pass_caches() {
   if (addition_.wide || addition_.divides_last ||  // all of them are read once more
-      !base::exceeds_own_part(input_bytes_ + output_bytes_))
+      !base::exceeds_own_cache_share(input_bytes_ + output_bytes_))
     return;
   for (size_t t = 0; t < kept_.size(); ++t) {
     auto& step = kept_[t];

@@ -97,7 +97,8 @@ constexpr size_t kNameBytes = kNameWords * sizeof(int64_t);
 std::string shortened(const std::string& name) {
   constexpr size_t kHalf = kNameBytes / 2;
   if (name.size() <= kNameBytes) return name;
-  return std::string(base::cut(name, kHalf - 3)) + "..." + std::string(base::last(name, kHalf));
+  return std::string(base::utf8_prefix(name, kHalf - 3)) + "..." +
+         std::string(base::utf8_suffix(name, kHalf));
 }
 
 // Every member has found that the names differ: who has which.

@@ -70,7 +70,7 @@ class Task {
   bool asked = false;                     // the others what they are doing
   Deadline idle_since = Deadline::max();  // it was waiting when everybody went to sleep
   uint64_t sequence = 0;                  // of a collective among those of its group
-  uint64_t number = 0;    // of anything else, for its errors: see base::issued_number()
+  uint64_t number = 0;    // of anything else, for its errors: see base::current_sequence()
   int source = kAnybody;  // see Work::source(); written before `done`
   Task* next = nullptr;   // in the inbox
 

@@ -1,6 +1,6 @@
 #include "ctran/engine/task_pool.hpp"
 
-#include "base/issued_number.hpp"
+#include "base/current_sequence.hpp"
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/membership.hpp"
 #include "ctran/engine/messages_task.hpp"
@@ -33,7 +33,7 @@ Kind* TaskPool::take(Kept<Kind>& kept) {
   task->limit = kNoLimit;
   task->asked = task->fails_alone = false;
   task->sequence = 0;
-  task->number = base::issued_number();
+  task->number = base::current_sequence();
   task->queued = task->collective;
   return task;
 }

@@ -189,8 +189,8 @@ struct OneSided {
 // each pair have the same size.
 //
 // All ranks launch it, in the order of collectives. Counts that are negative, or go beyond the
-// tensor, or are not one for what a rank has for itself, stop the launch there (kCounts) before it
-// has moved anything, and on the ranks that wait for it.
+// tensor, or are not one for what a rank has for itself, stop the launch there (kMessageCountMask)
+// before it has moved anything, and on the ranks that wait for it.
 struct CountedExchange {
   const void* input;                       // any alignment; null where it has no elements
   void* output;                            // apart from it

@@ -112,9 +112,9 @@ std::string_view text(Selection::Why why) noexcept {
 
 void require_algorithm(Operation operation, std::string_view algorithm) {
   if (schedule::find_algorithm(operation, algorithm) != nullptr) return;
-  throw CommError(Errc::kInvalidArgument, "algorithm '" + std::string(base::cut(algorithm, 40)) +
-                                              "' is none of " + std::string(name(operation)) +
-                                              "; those are: " + names(operation, nullptr));
+  throw CommError(Errc::kInvalidArgument,
+                  "algorithm '" + std::string(base::utf8_prefix(algorithm, 40)) + "' is none of " +
+                      std::string(name(operation)) + "; those are: " + names(operation, nullptr));
 }
 
 Selection select(const Problem& problem, const Element& element, const Facts& facts,

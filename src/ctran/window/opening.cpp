@@ -82,7 +82,7 @@ std::string Opening::tell(uint64_t slots, const std::string& note) {
                          const std::vector<std::pair<Transport*, Handles>>& links) {
     transport::Writer writer;
     writer.add(failed ? static_cast<uint8_t>(*failed) : kFine);
-    writer.text(base::cut(text, Window::kMostNoteBytes)).add(bytes).add(has_slots);
+    writer.text(base::utf8_prefix(text, Window::kMostNoteBytes)).add(bytes).add(has_slots);
     writer.add(static_cast<uint8_t>(links.size()));
     for (const auto& [link, handles] : links)
       writer.text(link->name()).text(serialize(handles.memory)).text(serialize(handles.words));

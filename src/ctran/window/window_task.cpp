@@ -3,7 +3,7 @@
 #include <cstring>
 #include <set>
 
-#include "base/has_closed.hpp"
+#include "base/peer_error_text.hpp"
 #include "ctran/engine/membership.hpp"
 
 namespace torch::comms::ctran {
@@ -123,7 +123,7 @@ Task::Outcome WindowTask::look() {
     return give_up(Errc::kFinalized, reach_->rank, "the communicator was closed while this waited");
   if (slot ? !alone : !departed.contains(operation_.rank)) return Outcome::kMore;
   const int peer = slot ? departed.begin()->first : operation_.rank;
-  if (group->left) return give_up(Errc::kPeerFailed, peer, base::has_closed(peer));
+  if (group->left) return give_up(Errc::kPeerFailed, peer, base::peer_closed_text(peer));
   if (group->engine->is_draining(*group)) return Outcome::kMore;
   failed = {peer, Errc::kPeerFailed};
   return Outcome::kFailed;

@@ -14,7 +14,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/children.hpp"
+#include "base/fork_descriptors.hpp"
 #include "base/system_error.hpp"
 #include "transport/nvl/card.hpp"
 #include "transport/unix_socket.hpp"
@@ -62,7 +62,7 @@ Circle::Circle(int rank, int size)
       listener_(listen_at(name_)),
       bell_(make_bell()),
       peers_(static_cast<size_t>(size)) {
-  base::stop_in_children(listener_.get());
+  base::set_close_on_fork(listener_.get());
 }
 
 std::string Circle::address() const {
@@ -148,9 +148,9 @@ void Circle::send(int rank, Packet packet, const std::string& words) {
   auto& to = peer(rank);
   if (!to.socket) {
     to.socket = connect_to(to.name);
-    if (!to.socket && base::is_scarcity(errno))
+    if (!to.socket && base::is_resource_exhausted(errno))
       throw base::system_error("the ranks of this host are not reached");
-    if (to.socket) base::stop_in_children(to.socket.get());
+    if (to.socket) base::set_close_on_fork(to.socket.get());
   }
   packet.from = rank_;
   packet.secret = to.secret;
@@ -199,13 +199,14 @@ bool Circle::let_in() {
   base::FileDescriptor guest(
       ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!guest) {
-    if (base::is_scarcity(errno)) throw base::system_error("the ranks of this host are not heard");
+    if (base::is_resource_exhausted(errno))
+      throw base::system_error("the ranks of this host are not heard");
     return errno == ECONNABORTED || errno == EINTR;
   }
   int process = 0;
   uint32_t user = 0;
   if (!read_peer(guest.get(), process, user) || (user != ::geteuid() && user != 0)) return true;
-  base::stop_in_children(guest.get());
+  base::set_close_on_fork(guest.get());
   guests_.push_back({std::move(guest)});
   return true;
 }
@@ -218,7 +219,7 @@ Circle::Heard Circle::read(Guest& guest) {
   const auto is_rank = [this](int rank) { return rank >= 0 && rank < size_; };
   const bool is_ours = size == static_cast<ssize_t>(sizeof packet) && is_rank(packet.from) &&
                        packet.from != rank_ && packet.length <= kMaxWords &&
-                       base::equal(packet.secret, secret_) &&
+                       base::constant_time_equal(packet.secret, secret_) &&
                        (guest.rank < 0 || guest.rank == packet.from);
   if (is_ours) guest.rank = packet.from;
   if (guest.rank < 0) return Heard::kEnd;

@@ -130,7 +130,7 @@ class Making {
     await(listener_.get(), deadline);
     const base::FileDescriptor guest(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!guest && base::is_scarcity(errno)) throw base::system_error(kUntaken);
+    if (!guest && base::is_resource_exhausted(errno)) throw base::system_error(kUntaken);
     int process = 0;
     uint32_t user = 0;
     if (!guest || !read_peer(guest.get(), process, user) || (user != ::geteuid() && user != 0))
@@ -141,8 +141,9 @@ class Making {
     const auto arrival =
         read_packet(guest.get(), std::as_writable_bytes(std::span(&offer, 1)), memory);
     if (arrival == Arrival::kNoDescriptor) throw base::system_error(EMFILE, kUntaken);
-    const bool ours = arrival == Arrival::kPacket && base::equal(offer.secret, secret_) &&
-                      offer.from >= 0 && offer.from < seat_.size && offer.from != seat_.rank &&
+    const bool ours = arrival == Arrival::kPacket &&
+                      base::constant_time_equal(offer.secret, secret_) && offer.from >= 0 &&
+                      offer.from < seat_.size && offer.from != seat_.rank &&
                       !has_come_[static_cast<size_t>(offer.from)];
     if (!ours) return false;
     has_come_[static_cast<size_t>(offer.from)] = true;

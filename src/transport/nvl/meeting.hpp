@@ -27,7 +27,7 @@ std::string reason_of(const Body& body) {
     body();
     return {};
   } catch (const CommError& e) {
-    return std::string(base::cut(e.why(), kMaxWords));
+    return std::string(base::utf8_prefix(e.why(), kMaxWords));
   }
 }
 

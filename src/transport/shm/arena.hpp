@@ -14,8 +14,8 @@ namespace torch::comms::transport::shm {
 
 // Memory of this process that the ranks of its host map as a whole, so that they take messages out
 // of it, or reduce them, where they lie. One file without a name, as large as the machine's memory
-// but at most kMost and what RLIMIT_FSIZE allows. reserve_memory() says when its pages are taken.
-// No core dump has it.
+// but at most kMaxBlocks and what RLIMIT_FSIZE allows. reserve_memory() says when its pages are
+// taken. No core dump has it.
 //
 // Threads: any. One a process, for good: what it has handed out may be in use to the end.
 // Forked children have what they find there as memory of their own: what they write, nobody else

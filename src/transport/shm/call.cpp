@@ -51,7 +51,7 @@ void Call::turned_away(Time now) {
 
 void Call::give_up(int error) {
   failed_ = std::string("no connection to it: ") + std::strerror(error);
-  if (base::is_scarcity(error)) code_ = Errc::kResourceExhausted;
+  if (base::is_resource_exhausted(error)) code_ = Errc::kResourceExhausted;
 }
 
 }  // namespace torch::comms::transport::shm

@@ -7,9 +7,9 @@
 #include <cstring>
 #include <utility>
 
-#include "base/copy.hpp"
 #include "base/fork.hpp"
 #include "base/log.hpp"
+#include "base/streaming_copy.hpp"
 #include "transport/shm/direct.hpp"
 #include "transport/shm/fence.hpp"
 
@@ -114,7 +114,7 @@ bool ShmChannel::copy_viewed(const Offer& offer, uint64_t offset, std::span<cons
     while (!rest.empty()) {
       const auto part = view(offer, offset, rest.size());
       if (part.empty()) return false;
-      base::copy(rest.data(), part.data(), part.size(), past_caches);
+      base::copy_bytes(rest.data(), part.data(), part.size(), past_caches);
       offset += part.size();
       rest = rest.subspan(part.size());
     }

@@ -13,12 +13,12 @@ namespace torch::comms::transport::shm {
 
 Refusal refusal_of(std::string_view why) noexcept {
   Refusal refusal{};
-  std::ranges::copy(base::cut(why, refusal.size() - 1), refusal.begin());
+  std::ranges::copy(base::utf8_prefix(why, refusal.size() - 1), refusal.begin());
   return refusal;
 }
 
 std::string why_of(const Refusal& refusal) {
-  return base::valid_utf8({refusal.data(), ::strnlen(refusal.data(), refusal.size())});
+  return base::replace_invalid_utf8({refusal.data(), ::strnlen(refusal.data(), refusal.size())});
 }
 
 bool send_hello(int socket, const Hello& hello, int descriptor) noexcept {

@@ -326,10 +326,10 @@ bool ShmTransport::greet(Guest& guest) {
   auto taken = std::move(guest.descriptor);
   if (greeting == Arrival::kNoDescriptor) return true;  // it calls again
   const bool refuses = greeting == Arrival::kBare;
-  const bool ours = (greeting == Arrival::kPacket || refuses) && equal(hello.job, options_.job) &&
-                    hello.instance == endpoint_.instance && hello.to == options_.rank &&
-                    hello.from >= 0 && hello.from < options_.rank && hello.shape == ring_ &&
-                    !wires_[hello.from].socket;
+  const bool ours =
+      (greeting == Arrival::kPacket || refuses) && constant_time_equal(hello.job, options_.job) &&
+      hello.instance == endpoint_.instance && hello.to == options_.rank && hello.from >= 0 &&
+      hello.from < options_.rank && hello.shape == ring_ && !wires_[hello.from].socket;
   if (!ours) {
     ++rejected_;
     return true;

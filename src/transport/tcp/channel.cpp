@@ -63,7 +63,7 @@ bool TcpChannel::look(Silence::Time now, std::chrono::milliseconds limit) noexce
   bool owed = false;
   for (auto& socket : lanes_) {
     if (!socket.lane.broken().empty()) continue;
-    const auto answers = base::answers_of(socket.lane.socket());
+    const auto answers = base::tcp_ack_status(socket.lane.socket());
     if (!answers) continue;
     if (socket.silence.after(*answers, now) >= limit) socket.lane.give_up(limit);
     owed |= !socket.lane.has_arrived();

@@ -52,7 +52,7 @@ void Connecting::try_next(std::string why, bool turned_away) {
     if (open_all(*address)) return;
     const int error = errno;
     why = address_ + ": " + std::strerror(error);
-    code_ = base::is_scarcity(error) ? Errc::kResourceExhausted : Errc::kPeerFailed;
+    code_ = base::is_resource_exhausted(error) ? Errc::kResourceExhausted : Errc::kPeerFailed;
     close();
   }
   failed_ = "no connection to it: " + why;
@@ -83,7 +83,7 @@ bool Connecting::open_all(const base::SocketAddress& address) {
   for (unsigned lane = 0; lane < hello_.lanes; ++lane) {
     auto socket = base::begin_connect(address);
     if (!socket) return false;
-    base::tune(socket.get(), kPatience);
+    base::set_keepalive_and_user_timeout(socket.get(), kPatience);
     try {
       poller_.add(socket.get(), EPOLLOUT, *this);
     } catch (const CommError&) {
@@ -98,7 +98,7 @@ bool Connecting::greet(Socket& socket, unsigned lane) {
   Hello hello = hello_;
   hello.lane = static_cast<uint8_t>(lane);
   socket.greeted = true;
-  base::tune(socket.socket.get(), silence_);
+  base::set_keepalive_and_user_timeout(socket.socket.get(), silence_);
   poller_.change(socket.socket.get(), EPOLLIN);
   // An empty socket buffer takes 48 bytes.
   return ::send(socket.socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;

@@ -10,7 +10,7 @@ namespace torch::comms::transport::tcp {
 const char* why_not(const Hello& hello, const Door& door) noexcept {
   if (hello.magic != Hello::kMagic) return "not ours";
   if (hello.version != Hello::kVersion) return "another version";
-  if (!equal(hello.job, door.job)) return "another job";
+  if (!constant_time_equal(hello.job, door.job)) return "another job";
   if (hello.instance != door.instance || hello.to != door.rank) return "meant for another rank";
   // The smaller rank connects, so that both never do.
   if (hello.from < 0 || hello.from >= door.rank) return "from a rank that does not connect here";

@@ -42,7 +42,7 @@ ssize_t send_pieces(int socket, std::span<const ConstBytes> pieces) noexcept {
 
 bool is_own(int error) noexcept {
   constexpr std::array kWrongCalls{EFAULT, EMSGSIZE, EINVAL, EBADF, ENOTSOCK, EOPNOTSUPP};
-  return base::is_scarcity(error) || std::ranges::count(kWrongCalls, error) > 0;
+  return base::is_resource_exhausted(error) || std::ranges::count(kWrongCalls, error) > 0;
 }
 
 Lane::Lane(base::FileDescriptor socket, uint32_t max_payload, unsigned lanes)
@@ -67,7 +67,7 @@ void Lane::fail_to_send(int error) noexcept {
     if (goes_on(socket_.get())) fail(error);
     return;
   }
-  code_ = base::is_scarcity(error) ? Errc::kResourceExhausted : Errc::kSystem;
+  code_ = base::is_resource_exhausted(error) ? Errc::kResourceExhausted : Errc::kSystem;
   broken_ = std::string("sending to it failed: ") + std::strerror(error);
 }
 

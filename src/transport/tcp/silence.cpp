@@ -9,10 +9,10 @@ constexpr int kLooks = 4;  // within the limit
 
 }  // namespace
 
-std::chrono::nanoseconds Silence::after(const base::Answers& answers, Time now) noexcept {
-  if (!answers.owed) since_.reset();
+std::chrono::nanoseconds Silence::after(const base::TcpAckStatus& answers, Time now) noexcept {
+  if (!answers.is_ack_pending) since_.reset();
   // Also the last answer may be from long before anything was owed.
-  else if (!since_ || now - answers.last > *since_)
+  else if (!since_ || now - answers.since_last_ack > *since_)
     since_ = now;
   return since_ ? now - *since_ : std::chrono::nanoseconds(0);
 }
@@ -22,7 +22,8 @@ SilenceWatch::SilenceWatch(Poller& poller, std::chrono::milliseconds limit) : li
 }
 
 void SilenceWatch::tune(int socket) const noexcept {
-  (base::answers_of(socket) ? base::tune_for_pauses : base::tune)(socket, limit_);
+  (base::tcp_ack_status(socket) ? base::set_keepalive : base::set_keepalive_and_user_timeout)(
+      socket, limit_);
 }
 
 void SilenceWatch::on_ready(int, uint32_t) {

@@ -16,7 +16,7 @@ class Silence {
   using Time = std::chrono::steady_clock::time_point;
   // What the system says of the connection at `now`; the time since its peer's machine has begun
   // to owe an answer, and gave none. 0: it owes none.
-  std::chrono::nanoseconds after(const base::Answers& answers, Time now) noexcept;
+  std::chrono::nanoseconds after(const base::TcpAckStatus& answers, Time now) noexcept;
 
  private:
   std::optional<Time> since_;

@@ -44,10 +44,10 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
         tcp_(options),
         reason_(std::move(choice.reason)),
         silence_(poller_, tcp_.silence),
-        listener_(base::listen_anywhere(tcp_.port)) {
+        listener_(base::listen_on_all_interfaces(tcp_.port)) {
     poller_.add(listener_.get(), EPOLLIN, *this);
     for (const auto& address : choice.addresses)
-      endpoint_.addresses.push_back(base::address_text(address, tcp_.port));
+      endpoint_.addresses.push_back(base::format_address(address, tcp_.port));
   }
   ~TcpTransport() override { close_peers(); }
 

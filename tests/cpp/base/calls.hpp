@@ -17,7 +17,7 @@ namespace torch::comms::base {
 // A connection to that port of 127.0.0.1, which blocks; empty where nobody listens there.
 inline FileDescriptor try_call_at(uint16_t port) {
   FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto address = parse_address(address_text("127.0.0.1", port));
+  const auto address = parse_address(format_address("127.0.0.1", port));
   const bool taken = ::connect(socket.get(), address->get(), address->size) == 0;
   return taken ? std::move(socket) : FileDescriptor();
 }

@@ -154,7 +154,7 @@ TEST(EnvInt, TakesWhatItsRowAllows) {
 TEST(Environment, EachTextIsReadAsByItsReader) {
   const auto check = [](const char* name) {
     for (const auto& row : base::environment())
-      if (row.name == std::string(name)) return base::check_text_of(row);
+      if (row.name == std::string(name)) return base::validate_env_var(row);
     ADD_FAILURE() << name;
   };
   const std::pair<const char*, const char*> wrong[] = {
@@ -163,7 +163,7 @@ TEST(Environment, EachTextIsReadAsByItsReader) {
       {"TORCHCOMM_FR_BUFFER_SIZE", "-1"},        {"TORCHCOMM_ABORT_ON_ERROR", "on"},
       {"TORCHCOMM_HEALTH_CHECK_WAIT_MS", "soon"}};
   for (const auto& [name, text] : wrong) refusal(text, [&] { check(name); }, name);
-  for (const auto& row : base::environment()) base::check_text_of(row);
+  for (const auto& row : base::environment()) base::validate_env_var(row);
 }
 
 TEST(Environment, EveryRowIsCompleteAndNamedOnce) {
@@ -173,7 +173,7 @@ TEST(Environment, EveryRowIsCompleteAndNamedOnce) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_TRUE(types.contains(row.type)) << row.name << " has type " << row.type;
     EXPECT_TRUE(std::string(row.doc).ends_with(".")) << row.name;
-    EXPECT_NE(row.fallback, nullptr) << row.name;
+    EXPECT_NE(row.default_text, nullptr) << row.name;
   }
   EXPECT_TRUE(names.contains("TORCHCOMM_TIMEOUT_SECONDS"));
 }

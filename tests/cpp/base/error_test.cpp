@@ -27,13 +27,13 @@ TEST(CommError, CountsCallsAndMessagesApart) {
   const auto text = [](uint64_t number) {
     return std::string(CommError(Errc::kTimeout, "late", {.rank = 0, .seq = number}).what());
   };
-  EXPECT_EQ(text(order.collective()), "(rank 0, operation 1): late");
-  EXPECT_EQ(text(order.split()), "(rank 0, call 1): late");
-  EXPECT_EQ(text(order.batch()), "(rank 0, call 1): late");
-  EXPECT_EQ(text(order.message(0, 3, 4)), "(rank 0, message 1): late");
-  EXPECT_EQ(text(order.message(0, 3, 4)), "(rank 0, message 2): late");
-  EXPECT_EQ(text(order.message(3, 0, 4)), "(rank 0, message 1): late");
-  EXPECT_EQ(text(order.message(-1, 0, 4)), "(rank 0, message 1): late") << "from any rank";
+  EXPECT_EQ(text(order.next_collective()), "(rank 0, operation 1): late");
+  EXPECT_EQ(text(order.next_split()), "(rank 0, call 1): late");
+  EXPECT_EQ(text(order.next_batch()), "(rank 0, call 1): late");
+  EXPECT_EQ(text(order.next_message(0, 3, 4)), "(rank 0, message 1): late");
+  EXPECT_EQ(text(order.next_message(0, 3, 4)), "(rank 0, message 2): late");
+  EXPECT_EQ(text(order.next_message(3, 0, 4)), "(rank 0, message 1): late");
+  EXPECT_EQ(text(order.next_message(-1, 0, 4)), "(rank 0, message 1): late") << "from any rank";
 }
 
 TEST(CommError, ShowsTheBeginningOfALongName) {

@@ -18,7 +18,7 @@ TEST(LoopbackIdentity, IsOneWordThatStaysTheSame) {
 TEST(InterfaceAddresses, ListLoopbackAndNoEmptyOnes) {
   const auto all = interface_addresses();
   EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const auto& a) {
-    return a.loopback && a.up && a.address == "127.0.0.1";
+    return a.is_loopback && a.is_up && a.address == "127.0.0.1";
   }));
   for (const auto& a : all) {
     EXPECT_FALSE(a.interface.empty());
@@ -29,10 +29,10 @@ TEST(InterfaceAddresses, ListLoopbackAndNoEmptyOnes) {
 TEST(AddressText, IsEmptyForWhatIsNoAddress) {
   sockaddr_in address{};
   address.sin_family = AF_UNIX;
-  EXPECT_EQ(address_text(reinterpret_cast<const sockaddr*>(&address)), "");
+  EXPECT_EQ(format_address(reinterpret_cast<const sockaddr*>(&address)), "");
   address.sin_family = AF_INET;
   ::inet_pton(AF_INET, "10.0.0.5", &address.sin_addr);
-  EXPECT_EQ(address_text(reinterpret_cast<const sockaddr*>(&address)), "10.0.0.5");
+  EXPECT_EQ(format_address(reinterpret_cast<const sockaddr*>(&address)), "10.0.0.5");
 }
 
 }  // namespace

@@ -49,8 +49,8 @@ TEST(Interfaces, NoMoreAreToldThanOthersTake) {
 }
 
 TEST(Addresses, AreReadAsTheyAreWritten) {
-  EXPECT_EQ(address_text("10.0.0.1", 80), "10.0.0.1:80");
-  EXPECT_EQ(address_text("fe80::1%lo", 80), "[fe80::1%lo]:80");
+  EXPECT_EQ(format_address("10.0.0.1", 80), "10.0.0.1:80");
+  EXPECT_EQ(format_address("fe80::1%lo", 80), "[fe80::1%lo]:80");
   EXPECT_EQ(parse_address("10.0.0.1:80")->storage.ss_family, AF_INET);
   EXPECT_EQ(parse_address("[fe80::1%lo]:80")->storage.ss_family, AF_INET6);
   for (const char* wrong : {"", ":", "10.0.0.1", "10.0.0.1:", "10.0.0.1:0", "10.0.0.1:99999",

@@ -23,7 +23,7 @@ bool is_ready(const Listener& listener) {
 
 void turn_callers_away() {
   uint16_t port = 0;
-  Listener listener(listen_anywhere(port));
+  Listener listener(listen_on_all_interfaces(port));
   EXPECT_FALSE(listener.accept());
   const auto first = call_at(port), second = call_at(port);
   {
@@ -46,7 +46,7 @@ void turn_callers_away() {
 // The descriptor with which callers are turned away could not be had at first.
 void turn_callers_away_later() {
   uint16_t port = 0;
-  auto socket = listen_anywhere(port);
+  auto socket = listen_on_all_interfaces(port);
   const auto listener = [&] {
     const NoDescriptors none;
     return std::make_unique<Listener>(std::move(socket));

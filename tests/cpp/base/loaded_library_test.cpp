@@ -22,8 +22,8 @@ TEST(OpenLibrary, SaysWhyNot) {
 }
 
 TEST(LibraryOf, NamesTheFileOfAFunction) {
-  EXPECT_NE(library_of(reinterpret_cast<const void*>(&std::atoi)), "");
-  EXPECT_EQ(library_of(nullptr), "");
+  EXPECT_NE(path_of_library(reinterpret_cast<const void*>(&std::atoi)), "");
+  EXPECT_EQ(path_of_library(nullptr), "");
 }
 
 }  // namespace

@@ -16,10 +16,10 @@ namespace torch::comms::base {
 namespace {
 
 TEST(SystemError, ScarcityIsFoundInOtherLibrariesMessages) {
-  EXPECT_EQ(scarcity_in("open /tmp/store: Too many open files"), EMFILE);
-  EXPECT_EQ(scarcity_in("No space left on device"), ENOSPC);
-  EXPECT_EQ(scarcity_in("Connection reset by peer"), 0);
-  EXPECT_EQ(scarcity_in(""), 0);
+  EXPECT_EQ(resource_errno_in("open /tmp/store: Too many open files"), EMFILE);
+  EXPECT_EQ(resource_errno_in("No space left on device"), ENOSPC);
+  EXPECT_EQ(resource_errno_in("Connection reset by peer"), 0);
+  EXPECT_EQ(resource_errno_in(""), 0);
 }
 
 TEST(SystemError, LackOfDescriptorsNamesTheLimit) {

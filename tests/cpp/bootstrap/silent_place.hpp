@@ -22,10 +22,11 @@ class SilentPlace {
       EXPECT_EQ(::poll(&polled, 1, 20'000), 1);
     }
   }
-  std::string address() const { return torch::comms::base::address_text("127.0.0.1", port_); }
+  std::string address() const { return torch::comms::base::format_address("127.0.0.1", port_); }
 
  private:
   uint16_t port_ = 0;
-  torch::comms::base::FileDescriptor listener_ = torch::comms::base::listen_anywhere(port_);
+  torch::comms::base::FileDescriptor listener_ =
+      torch::comms::base::listen_on_all_interfaces(port_);
   std::array<torch::comms::base::FileDescriptor, 2> queued_;
 };

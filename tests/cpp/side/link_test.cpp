@@ -20,9 +20,9 @@ using State = Link::State;
 struct Place {
   std::string before = {};  // other addresses of it
   uint16_t port = 0;
-  base::FileDescriptor listener = base::listen_anywhere(port);
+  base::FileDescriptor listener = base::listen_on_all_interfaces(port);
   Moment now{};
-  std::string address = base::address_text("127.0.0.1", port);
+  std::string address = base::format_address("127.0.0.1", port);
   Link link{before + address, {}, /*dials=*/true, now};
 
   void turn(short events) {
@@ -74,8 +74,8 @@ TEST(SideLink, GoesOnWithTheNextAddressWhereOneIsSilent) {
 // As where another job's rank, or anything, listens at the first address of a host.
 void expect_next_address_after(const std::function<void(int socket)>& answer) {
   uint16_t port = 0;
-  const auto stranger = base::listen_anywhere(port);
-  Place place{.before = base::address_text("127.0.0.1", port) + " "};
+  const auto stranger = base::listen_on_all_interfaces(port);
+  Place place{.before = base::format_address("127.0.0.1", port) + " "};
   place.turn(POLLOUT);
   const base::FileDescriptor there(::accept4(stranger.get(), nullptr, nullptr, SOCK_CLOEXEC));
   answer(there.get());

@@ -66,7 +66,7 @@ int in_child(const Body& body) {
 base::OpRecord all_reduce(uint32_t comm, uint64_t order) {
   base::OpRecord op;
   op.comm = comm;
-  op.order = order;
+  op.matching_sequence = order;
   return op;
 }
 

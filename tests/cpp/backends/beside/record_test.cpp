@@ -18,14 +18,14 @@ base::OpRecord collective(uint64_t number, uint64_t elements = 8) {
           .elements_in = elements,
           .elements_out = elements,
           .bytes = 4 * elements,
-          .order = number};
+          .matching_sequence = number};
 }
 base::OpRecord message_to(int peer) {
   return {.kind = static_cast<uint8_t>(OpName::send),
           .root_or_peer = peer,
           .elements_in = 3,
           .bytes = 12,
-          .order = base::kFirstMessage};
+          .matching_sequence = base::kFirstMessageSequence};
 }
 side::Aside on_window(const std::string& name) {
   side::Aside aside;

@@ -38,8 +38,8 @@ class VendorEnds : public VendorTest {
   // Ctrl-C, for whatever waits.
   static void want_out() { throw CommError(Errc::kAborted, "the test wants out"); }
 
-  // Rank 2 stays away, so that an operation of the others does not end. Rank 0 leaves a split(),
-  // as `split` has it, whose error it returns. What rank 1 is told of its operation.
+  // Rank 2 stays away, so that an operation of the others does not end. Rank 0 leaves a
+  // next_split(), as `split` has it, whose error it returns. What rank 1 is told of its operation.
   CommError told_of_a_split(const std::function<CommError(Program&)>& split) {
     std::latch launched(2), over(1);
     std::optional<CommError> told;

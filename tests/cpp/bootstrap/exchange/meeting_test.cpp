@@ -282,9 +282,9 @@ TEST(Meeting, ARankThatEndedIsNamedLongBeforeTheLimit) {
       meet(kSize, milliseconds(60'000), {kVictim}, [](SharedMap& map, std::atomic<bool>&) {
         uint16_t port = 0;
         {
-          const auto listener = base::listen_anywhere(port);
+          const auto listener = base::listen_on_all_interfaces(port);
         }
-        MemoryKeyValue(map).set("s/contact/3", base::address_text("127.0.0.1", port));
+        MemoryKeyValue(map).set("s/contact/3", base::format_address("127.0.0.1", port));
       });
   EXPECT_LT(Deadline::Clock::now() - start, std::chrono::seconds(10));
   for (int rank = 0; rank < kSize; ++rank) {
@@ -368,8 +368,8 @@ TEST(Meeting, ARankWithoutDescriptorsSaysSo) {
   SharedMap map;
   {
     uint16_t port = 0;
-    const auto listener = base::listen_anywhere(port);
-    MemoryKeyValue(map).set("s/contact/1", base::address_text("127.0.0.1", port));
+    const auto listener = base::listen_on_all_interfaces(port);
+    MemoryKeyValue(map).set("s/contact/1", base::format_address("127.0.0.1", port));
   }
   std::optional<base::NoDescriptors> none;
   std::vector<base::FileDescriptor> taken;  // that were given back since
@@ -391,8 +391,8 @@ TEST(Meeting, ARankWithoutDescriptorsSaysSo) {
 
 TEST(Dial, SaysWhatThisProcessLacks) {
   uint16_t port = 0;
-  const auto listener = base::listen_anywhere(port);
-  const auto address = base::address_text("127.0.0.1", port);
+  const auto listener = base::listen_on_all_interfaces(port);
+  const auto address = base::format_address("127.0.0.1", port);
   {
     const base::NoDescriptors none;
     const Dial dial(address + " " + address);

@@ -6,7 +6,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/last_cache.hpp"
+#include "base/cache_info.hpp"
 #include "ctran/arithmetic/reference.hpp"
 
 namespace torch::comms::ctran_test {
@@ -169,8 +169,8 @@ TEST(Reduction, GivesTheSameBitsForLargeCounts) {
     const auto left = sample(dtype, count, 1), right = sample(dtype, count, 2);
     std::vector<const void*> operands(Reduction::kMostOperands, left.data());
     operands.back() = right.data();
-    ASSERT_TRUE(base::exceeds_last_cache(count * bytes * (operands.size() + 1)));
-    ASSERT_FALSE(base::exceeds_last_cache(piece * bytes * (operands.size() + 1)));
+    ASSERT_TRUE(base::exceeds_last_level_cache(count * bytes * (operands.size() + 1)));
+    ASSERT_FALSE(base::exceeds_last_level_cache(piece * bytes * (operands.size() + 1)));
     for (const auto level : ctran::levels()) {
       const Reduction reduction(dtype, ReduceOp::kProduct, level);
       Memory want(left.size());

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "base/last_cache.hpp"
+#include "base/cache_info.hpp"
 
 namespace torch::comms::ctran {
 namespace {

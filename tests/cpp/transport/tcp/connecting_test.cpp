@@ -22,9 +22,9 @@ constexpr std::chrono::milliseconds kSilence{30'000};
 // Where a rank listens; the test says what happens there.
 struct Place {
   uint16_t port = 0;
-  base::FileDescriptor listener = base::listen_anywhere(port);
+  base::FileDescriptor listener = base::listen_on_all_interfaces(port);
   Endpoint endpoint() const {
-    return {"tcp", 1, 7, "host", {base::address_text("127.0.0.1", port)}};
+    return {"tcp", 1, 7, "host", {base::format_address("127.0.0.1", port)}};
   }
   base::FileDescriptor accept() const {
     return base::FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));

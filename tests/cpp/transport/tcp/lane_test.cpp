@@ -22,8 +22,8 @@ struct Connection {
   base::FileDescriptor here, there;
   Connection() {
     uint16_t port = 0;
-    const auto listener = base::listen_anywhere(port);
-    const auto address = base::parse_address(base::address_text("127.0.0.1", port));
+    const auto listener = base::listen_on_all_interfaces(port);
+    const auto address = base::parse_address(base::format_address("127.0.0.1", port));
     here = base::FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(::connect(here.get(), address->get(), address->size), 0);
     there = base::FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));

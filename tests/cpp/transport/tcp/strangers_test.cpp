@@ -141,7 +141,7 @@ TEST(TcpStrangers, ARankWhoseProcessListensNoMoreIsFailedWithItsAddress) {
 TEST(TcpConnecting, FramesThatComeBeforeTheLastWelcomeWait) {
   tcp::Poller poller;
   uint16_t port = 0;
-  const auto listener = base::listen_anywhere(port);
+  const auto listener = base::listen_on_all_interfaces(port);
   tcp::Hello hello;
   hello.lanes = 2;
   tcp::Connecting connecting({"tcp", 1, 0, "", {"127.0.0.1:" + std::to_string(port)}}, hello,

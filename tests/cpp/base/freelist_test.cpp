@@ -1,5 +1,5 @@
 // Memory of objects that come and go.
-#include "base/recycled.hpp"
+#include "base/freelist.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace torch::comms::base {
 namespace {
 
-struct Piece : Recycled<Piece> {
+struct Piece : FreelistAllocated<Piece> {
   std::array<int, 16> numbers{};
 };
 

@@ -1,4 +1,4 @@
-#include "base/connections.hpp"
+#include "base/proc_net_tcp.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -35,7 +35,7 @@ std::optional<uint16_t> port_of(std::string_view endpoint) {
   return number<uint16_t>(endpoint.substr(colon + 1), 16);
 }
 
-std::optional<TcpConnection> parse_line(std::string_view line) {
+std::optional<ProcNetTcpEntry> parse_line(std::string_view line) {
   constexpr std::string_view kEstablished = "01";
   next_word(line);  // its number
   const auto local = port_of(next_word(line)), remote = port_of(next_word(line));
@@ -43,7 +43,7 @@ std::optional<TcpConnection> parse_line(std::string_view line) {
   for (int i = 0; i < 5; ++i) next_word(line);  // queues, timer, retransmissions, user, probes
   const auto inode = number<uint64_t>(next_word(line), 10);
   if (!established || !local || !remote || !inode) return std::nullopt;
-  return TcpConnection{*local, *remote, *inode};
+  return ProcNetTcpEntry{*local, *remote, *inode};
 }
 
 std::set<uint64_t> own_sockets() {
@@ -64,8 +64,8 @@ std::set<uint64_t> own_sockets() {
 
 }  // namespace
 
-std::vector<TcpConnection> parse_connections(std::string_view text) {
-  std::vector<TcpConnection> found;
+std::vector<ProcNetTcpEntry> parse_proc_net_tcp(std::string_view text) {
+  std::vector<ProcNetTcpEntry> found;
   while (!text.empty()) {
     const auto line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
@@ -74,8 +74,8 @@ std::vector<TcpConnection> parse_connections(std::string_view text) {
   return found;
 }
 
-int count_guests(const std::vector<TcpConnection>& all, uint16_t port,
-                 const std::set<uint64_t>& own) {
+int count_remote_peers(const std::vector<ProcNetTcpEntry>& all, uint16_t port,
+                       const std::set<uint64_t>& own) {
   std::set<uint16_t> own_ports;
   for (const auto& one : all)
     if (one.remote_port == port && own.contains(one.inode)) own_ports.insert(one.local_port);
@@ -85,15 +85,15 @@ int count_guests(const std::vector<TcpConnection>& all, uint16_t port,
   return guests;
 }
 
-int connections_from_elsewhere(uint16_t port) {
-  std::vector<TcpConnection> all;
+int count_remote_connections(uint16_t port) {
+  std::vector<ProcNetTcpEntry> all;
   for (const char* path : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
     std::ifstream file(path);
     const std::string text(std::istreambuf_iterator<char>(file), {});
-    const auto found = parse_connections(text);
+    const auto found = parse_proc_net_tcp(text);
     all.insert(all.end(), found.begin(), found.end());
   }
-  return count_guests(all, port, own_sockets());
+  return count_remote_peers(all, port, own_sockets());
 }
 
 }  // namespace torch::comms::base

@@ -8,18 +8,18 @@ namespace torch::comms::base {
 
 // The number (OpRecord::order) of the operation that this thread hands to a backend, which keeps it
 // for the operation's errors; 0: none.
-TC_API uint64_t issued_number() noexcept;
+TC_API uint64_t current_sequence() noexcept;
 
 // It is `number` until this is destroyed, by the same thread.
-class TC_API IssuedNumber {
+class TC_API ScopedSequence {
  public:
-  explicit IssuedNumber(uint64_t number) noexcept;
-  ~IssuedNumber();
-  IssuedNumber(const IssuedNumber&) = delete;
-  IssuedNumber& operator=(const IssuedNumber&) = delete;
+  explicit ScopedSequence(uint64_t number) noexcept;
+  ~ScopedSequence();
+  ScopedSequence(const ScopedSequence&) = delete;
+  ScopedSequence& operator=(const ScopedSequence&) = delete;
 
  private:
-  const uint64_t before_;
+  const uint64_t previous_;
 };
 
 }  // namespace torch::comms::base

@@ -1,4 +1,4 @@
-#include "base/copy.hpp"
+#include "base/streaming_copy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,12 +17,12 @@ TEST(Copy, IsACopyOfAnySizeAndAlignmentAndTouchesNothingElse) {
         std::vector<std::byte> from(bytes + 3), into(bytes + 2 * kRoom, kUntouched);
         for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i % 251);
         auto* const target = into.data() + shift;
-        copy(target, from.data() + 3, bytes, past_caches);
+        copy_bytes(target, from.data() + 3, bytes, past_caches);
         EXPECT_TRUE(std::equal(from.begin() + 3, from.end(), target)) << bytes << ", " << shift;
         const auto is_untouched = [&](std::byte b) { return b == kUntouched; };
         EXPECT_TRUE(std::all_of(into.data(), target, is_untouched));
         EXPECT_TRUE(std::all_of(target + bytes, into.data() + into.size(), is_untouched));
-        copy(target, target, bytes, past_caches);
+        copy_bytes(target, target, bytes, past_caches);
         EXPECT_TRUE(std::equal(from.begin() + 3, from.end(), target)) << "onto itself";
       }
 }

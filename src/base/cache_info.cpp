@@ -1,4 +1,4 @@
-#include "base/last_cache.hpp"
+#include "base/cache_info.hpp"
 
 #include <sched.h>
 #include <unistd.h>
@@ -50,8 +50,8 @@ int cores_of(const std::string& map) {
 
 }  // namespace
 
-LastCache read_last_cache(const std::string& folder) {
-  LastCache last;
+LastLevelCache read_last_level_cache(const std::string& folder) {
+  LastLevelCache last;
   int last_level = 0;
   for (int index = 0;; ++index) {
     const std::string here = folder + "/index" + std::to_string(index) + "/";
@@ -63,43 +63,46 @@ LastCache read_last_cache(const std::string& folder) {
   }
 }
 
-bool exceeds_last_cache(size_t bytes) noexcept { return exceeds_part_of(last_cache(), 1, bytes); }
+bool exceeds_last_level_cache(size_t bytes) noexcept {
+  return exceeds_cache_share(last_level_cache(), 1, bytes);
+}
 
-void share_last_cache(int ranks, int cores) noexcept {
-  const int sharers = sharers_of(last_cache(), ranks, cores);
+void set_cache_sharers(int ranks, int cores) noexcept {
+  const int sharers = cache_sharers(last_level_cache(), ranks, cores);
   int most = g_sharers.load(std::memory_order_relaxed);
   while (most < sharers &&
          !g_sharers.compare_exchange_weak(most, sharers, std::memory_order_relaxed)) {
   }
 }
 
-bool exceeds_own_part(size_t bytes) noexcept {
-  return exceeds_part_of(last_cache(), g_sharers.load(std::memory_order_relaxed), bytes);
+bool exceeds_own_cache_share(size_t bytes) noexcept {
+  return exceeds_cache_share(last_level_cache(), g_sharers.load(std::memory_order_relaxed), bytes);
 }
 
-int sharers_of(const LastCache& cache, int ranks, int cores) noexcept {
+int cache_sharers(const LastLevelCache& cache, int ranks, int cores) noexcept {
   const int64_t sharers = int64_t{ranks} * cache.cores / std::max(1, cores);
   return static_cast<int>(std::clamp<int64_t>(sharers, 1, std::max(1, ranks)));
 }
 
-bool exceeds_part_of(const LastCache& cache, int sharers, size_t bytes) noexcept {
+bool exceeds_cache_share(const LastLevelCache& cache, int sharers, size_t bytes) noexcept {
   constexpr size_t kMost = size_t{64} << 20;
   const size_t has = cache.bytes > 0 ? cache.bytes : kMost;
   return bytes >= std::min(kMost, has / static_cast<size_t>(sharers));
 }
 
-const LastCache& last_cache() noexcept {
-  static const LastCache found = []() noexcept {
+const LastLevelCache& last_level_cache() noexcept {
+  static const LastLevelCache found = []() noexcept {
     try {
       const int core = std::max(0, ::sched_getcpu());
-      auto told = read_last_cache("/sys/devices/system/cpu/cpu" + std::to_string(core) + "/cache");
+      auto told =
+          read_last_level_cache("/sys/devices/system/cpu/cpu" + std::to_string(core) + "/cache");
 #ifdef _SC_LEVEL3_CACHE_SIZE
       if (told.bytes == 0)
         told.bytes = static_cast<size_t>(std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE)));
 #endif
       return told;
     } catch (const std::exception&) {  // no memory for a name
-      return LastCache{};
+      return LastLevelCache{};
     }
   }();
   return found;

@@ -1,4 +1,4 @@
-#include "base/connections.hpp"
+#include "base/proc_net_tcp.hpp"
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ constexpr const char* kTable =
     "cut off";
 
 TEST(Connections, AreReadFromTheSystemsTable) {
-  const auto all = parse_connections(kTable);
+  const auto all = parse_proc_net_tcp(kTable);
   ASSERT_EQ(all.size(), 3U) << "one listens, and of one the other side is gone";
   EXPECT_EQ(all[0].local_port, 8080);
   EXPECT_EQ(all[0].remote_port, 40'000);
@@ -36,10 +36,10 @@ TEST(Connections, AreReadFromTheSystemsTable) {
 }
 
 TEST(Connections, ThoseWithItselfAreNoGuests) {
-  const auto all = parse_connections(kTable);
-  EXPECT_EQ(count_guests(all, 8080, {}), 2);
-  EXPECT_EQ(count_guests(all, 8080, {12, 13}), 1);
-  EXPECT_EQ(count_guests(all, 8081, {}), 0);
+  const auto all = parse_proc_net_tcp(kTable);
+  EXPECT_EQ(count_remote_peers(all, 8080, {}), 2);
+  EXPECT_EQ(count_remote_peers(all, 8080, {12, 13}), 1);
+  EXPECT_EQ(count_remote_peers(all, 8081, {}), 0);
 }
 
 constexpr std::chrono::seconds kLimit{20};
@@ -47,14 +47,14 @@ constexpr std::chrono::seconds kLimit{20};
 // The system takes its time to begin and to end them.
 bool comes_to(int connections, uint16_t port) {
   const auto until = std::chrono::steady_clock::now() + kLimit;
-  while (connections_from_elsewhere(port) != connections)
+  while (count_remote_connections(port) != connections)
     if (std::chrono::steady_clock::now() > until) return false;
   return true;
 }
 
 TEST(Connections, OfAnotherProcessLastAsLongAsThat) {
   uint16_t port = 0;
-  Listener listener(listen_anywhere(port));
+  Listener listener(listen_on_all_interfaces(port));
   const auto own = call_at(port);
   EXPECT_TRUE(comes_to(0, port));
   Caller other(port);

@@ -1,4 +1,4 @@
-#include "base/kept_memory.hpp"
+#include "base/heap_retainer.hpp"
 
 #include <new>
 #include <utility>
@@ -12,12 +12,12 @@ constexpr size_t kBlock_bytes = size_t{96} << 10;
 
 }  // namespace
 
-KeptMemory::KeptMemory(size_t size_bytes) noexcept {
+HeapRetainer::HeapRetainer(size_t size_bytes) noexcept {
   try {
     std::vector<std::unique_ptr<std::byte[]>> blocks;
     for (size_t taken = 0; taken < size_bytes; taken += kBlock_bytes)
       blocks.push_back(std::make_unique_for_overwrite<std::byte[]>(kBlock_bytes));
-    if (!blocks.empty()) above_ = std::move(blocks.back());
+    if (!blocks.empty()) blocker_ = std::move(blocks.back());
   } catch (const std::bad_alloc&) {
     // What was taken until then is free again.
   }

@@ -1,4 +1,4 @@
-#include "base/children.hpp"
+#include "base/fork_descriptors.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct Pair {
 
 TEST(StopInChildren, AConnectionEndsWithItsProcessThoughAChildLives) {
   Pair connection, leave;
-  stop_in_children(connection.here.get());
+  set_close_on_fork(connection.here.get());
   const pid_t child = ::fork();
   if (child == 0) {
     leave.here = {};
@@ -48,8 +48,8 @@ TEST(StopInChildren, AConnectionEndsWithItsProcessThoughAChildLives) {
 // A number that is free would be that of the next file, on which the child would then act.
 TEST(StopInChildren, NumbersAreKeptWhereThereIsNoDescriptorLeft) {
   const Pair first, second;
-  stop_in_children(first.here.get());
-  stop_in_children(second.here.get());
+  set_close_on_fork(first.here.get());
+  set_close_on_fork(second.here.get());
   pid_t child = -1;
   {
     const NoDescriptors none;
@@ -72,7 +72,7 @@ TEST(StopInChildren, IsForgottenWhenItCloses) {
   {
     const Pair closed;
     number = closed.here.get();
-    stop_in_children(number);
+    set_close_on_fork(number);
   }
   const Pair later;
   ASSERT_EQ(later.here.get(), number);

@@ -1,4 +1,4 @@
-#include "base/children.hpp"
+#include "base/fork_descriptors.hpp"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -53,7 +53,7 @@ const int registered = ::pthread_atfork(nullptr, nullptr, stop_all);
 
 }  // namespace
 
-void stop_in_children(int descriptor) noexcept {
+void set_close_on_fork(int descriptor) noexcept {
   static_cast<void>(registered);
   if (!has_place(descriptor)) return;
   const size_t wanted = static_cast<size_t>(descriptor) / kBits + 1;

@@ -1,4 +1,4 @@
-#include "base/copy.hpp"
+#include "base/streaming_copy.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -30,7 +30,7 @@ void stream(std::byte* into, const std::byte* from, size_t bytes) noexcept {
 
 }  // namespace
 
-void copy(void* into, const void* from, size_t bytes, bool past_caches) noexcept {
+void copy_bytes(void* into, const void* from, size_t bytes, bool past_caches) noexcept {
   if (into == from || bytes == 0) return;
 #if defined(__SSE2__)
   if (past_caches) {

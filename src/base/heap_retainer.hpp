@@ -12,14 +12,14 @@ namespace torch::comms::base {
 // been touched. What is freed last below something that is not, goes back to nobody.
 //
 // Ends on the same thread. With allocators that keep memory anyway it changes nothing.
-class TC_API KeptMemory {
+class TC_API HeapRetainer {
  public:
   // Takes addresses for it, and a page in each of a few hundred blocks. Where there is no memory,
   // none is kept.
-  explicit KeptMemory(size_t size_bytes) noexcept;
+  explicit HeapRetainer(size_t size_bytes) noexcept;
 
  private:
-  std::unique_ptr<std::byte[]> above_;
+  std::unique_ptr<std::byte[]> blocker_;
 };
 
 }  // namespace torch::comms::base

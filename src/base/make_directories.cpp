@@ -1,4 +1,4 @@
-#include "base/folders.hpp"
+#include "base/make_directories.hpp"
 
 #include <filesystem>
 #include <system_error>
@@ -7,7 +7,7 @@
 
 namespace torch::comms::base {
 
-void make_folders_to(const std::string& path) {
+void make_parent_directories(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path();
   if (folder.empty()) return;
   std::error_code error;
