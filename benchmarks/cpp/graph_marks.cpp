@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpu/cuda_library.hpp"
-#include "gpu/graph_marks.hpp"
+#include "gpu/graph_markers.hpp"
 
 namespace {
 
@@ -96,7 +96,7 @@ void check(int code, const char* what) {
 // A stream in a capture, its kernel, and words for marks.
 struct Capture {
   const Cuda& cuda;
-  const GraphMarks& marks;
+  const GraphMarkerTable& marks;
   void* stream;
   void* kernel;
   uint32_t* words;
@@ -107,8 +107,8 @@ struct Capture {
     void* parameters[] = {&given};
     check(cuda.LaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr), "launch");
   }
-  GraphMark add(const GraphMark* after, uint32_t* word, uint32_t value) const {
-    GraphMark mark;
+  GraphMarker add(const GraphMarker* after, uint32_t* word, uint32_t value) const {
+    GraphMarker mark;
     check(marks.add(stream, after, word, value, &mark), "add");
     return mark;
   }
@@ -204,7 +204,7 @@ int main() {
   const auto cuda = bind();
   if (!cuda.missing.empty()) fail(cuda.missing);
   std::string why;
-  const auto* const marks = cuda_graph_marks(why);
+  const auto* const marks = cuda_graph_markers(why);
   if (marks == nullptr) fail(why);
   void *context = nullptr, *module = nullptr, *kernel = nullptr, *stream = nullptr,
        *words = nullptr;

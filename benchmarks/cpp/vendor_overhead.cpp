@@ -21,7 +21,7 @@
 
 #include "backends/nccl/vendors.hpp"
 #include "core/rendezvous.hpp"
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "gpu/event_pool.hpp"
 #include "gpu/runtime.hpp"
 

@@ -8,7 +8,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/loaded_library.hpp"
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 
 namespace torch::comms {
 

@@ -37,7 +37,8 @@ class TC_API CurrentDevice {
 // Where a communicator's tensors are: a torch device, the runtime that serves it, the stream that
 // torch works on there, and one of the communicator's own.
 //
-// A device of type CPU has the runtime for host memory, whose streams are threads: see gpu/cpu.hpp.
+// A device of type CPU has the runtime for host memory, whose streams are threads: see
+// gpu/cpu_runtime.hpp.
 class TC_API Device {
  public:
   // `at` has an index, unless it is of type CPU. Throws CommError(kVendor).

@@ -80,7 +80,7 @@ Staging::Desk::JobPtr Staging::Desk::make_job(StagedCall call) {
   job->call = std::move(call);
   if (!touches_device(job->call)) return job;
   const Device::Scope scope(*device_);
-  job->ready = device_->events().take();
+  job->ready = device_->events().acquire();
   device_->runtime().record(job->ready.get(), device_->current_stream());
   return job;
 }
@@ -89,7 +89,7 @@ at::Tensor Staging::Desk::host_of(const StagedOperand& operand) {
   const auto options = at::TensorOptions().dtype(operand.dtype).device(at::kCPU);
   if (!is_staged(operand))
     return at::from_blob(operand.data, operand.sizes, [kept = operand.storage](void*) {}, options);
-  auto block = operand.size_bytes > 0 ? pool_->take(operand.size_bytes) : nullptr;
+  auto block = operand.size_bytes > 0 ? pool_->acquire(operand.size_bytes) : nullptr;
   return at::from_blob(block.get(), operand.sizes, [block](void*) {}, options);
 }
 
@@ -111,7 +111,7 @@ void Staging::Desk::fetch(Job& job) {
   const Device::Scope scope(*device_);
   const auto& runtime = device_->runtime();
   const auto stream = device_->own_stream();
-  job.fetched = device_->events().take();
+  job.fetched = device_->events().acquire();
   runtime.wait(stream, job.ready.get());
   for (size_t i = 0; i < job.hosts.size(); ++i) {
     const auto& operand = job.call.operands[i];
@@ -133,7 +133,7 @@ bool Staging::Desk::give_back(Job& job) {
     any = true;
   }
   if (!any) return false;
-  job.returned = device_->events().take();
+  job.returned = device_->events().acquire();
   runtime.record(job.returned.get(), back_);
   return true;
 }

@@ -9,7 +9,7 @@
 #include <map>
 #include <mutex>
 
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 
 // The functions of the table for host memory. They return the numbers that CUDA's do. A handle is
 // its file's descriptor and one: none is 0.
@@ -18,23 +18,23 @@ namespace {
 
 constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kNotSupported = 801;
 
-int file_of(MemoryHandle handle) { return static_cast<int>(handle) - 1; }
-MemoryHandle handle_of(int file) { return static_cast<MemoryHandle>(file) + 1; }
+int file_of(AllocationHandle handle) { return static_cast<int>(handle) - 1; }
+AllocationHandle handle_of(int file) { return static_cast<AllocationHandle>(file) + 1; }
 // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
 void* pointer(DevicePointer at) { return reinterpret_cast<void*>(at); }
 
 // What is mapped in this process, by its address.
-struct Mapping {
+struct CpuDriverMapping {
   size_t size_bytes;
-  MemoryHandle handle;  // which lives as long
+  AllocationHandle handle;  // which lives as long
 };
-class Mappings {
+class CpuDriverMappings {
  public:
-  static Mappings& here() {
-    static auto* const all = new Mappings;
+  static CpuDriverMappings& here() {
+    static auto* const all = new CpuDriverMappings;
     return *all;
   }
-  void add(DevicePointer at, const Mapping& mapping) {
+  void add(DevicePointer at, const CpuDriverMapping& mapping) {
     const std::lock_guard lock(mutex_);
     all_[at] = mapping;
   }
@@ -43,7 +43,7 @@ class Mappings {
     all_.erase(at);
   }
   // The one that `at` lies in, which gets its begin; none has no handle.
-  Mapping of(DevicePointer& at) const {
+  CpuDriverMapping of(DevicePointer& at) const {
     const std::lock_guard lock(mutex_);
     auto after = all_.upper_bound(at);
     if (after == all_.begin()) return {0, 0};
@@ -55,7 +55,7 @@ class Mappings {
 
  private:
   mutable std::mutex mutex_;
-  std::map<DevicePointer, Mapping> all_;
+  std::map<DevicePointer, CpuDriverMapping> all_;
 };
 
 int init(unsigned) { return kSuccess; }
@@ -93,7 +93,7 @@ int get_granularity(size_t* page, const MemoryProperties*, int) {
   return kSuccess;
 }
 
-int create(MemoryHandle* handle, size_t size_bytes, const MemoryProperties* wanted,
+int create(AllocationHandle* handle, size_t size_bytes, const MemoryProperties* wanted,
            unsigned long long) {
   if (wanted->location.id != 0) return kInvalidDevice;
   const int file = ::memfd_create("torchcomms-device", MFD_CLOEXEC);
@@ -105,21 +105,21 @@ int create(MemoryHandle* handle, size_t size_bytes, const MemoryProperties* want
   *handle = handle_of(file);
   return kSuccess;
 }
-int export_handle(void* descriptor, MemoryHandle handle, int type, unsigned long long) {
-  if (type != kMemoryByDescriptor) return kInvalidValue;
+int export_handle(void* descriptor, AllocationHandle handle, int type, unsigned long long) {
+  if (type != kHandleTypePosixFd) return kInvalidValue;
   const int file = ::fcntl(file_of(handle), F_DUPFD_CLOEXEC, 0);
   std::memcpy(descriptor, &file, sizeof file);
   return file < 0 ? kInvalidValue : kSuccess;
 }
-int import_handle(MemoryHandle* handle, void* descriptor, int type) {
-  if (type != kMemoryByDescriptor) return kInvalidValue;
+int import_handle(AllocationHandle* handle, void* descriptor, int type) {
+  if (type != kHandleTypePosixFd) return kInvalidValue;
   const int file =
       ::fcntl(static_cast<int>(reinterpret_cast<intptr_t>(descriptor)), F_DUPFD_CLOEXEC, 0);
   if (file < 0) return kInvalidValue;
   *handle = handle_of(file);
   return kSuccess;
 }
-int release(MemoryHandle handle) {
+int release(AllocationHandle handle) {
   return ::close(file_of(handle)) == 0 ? kSuccess : kInvalidValue;
 }
 
@@ -133,7 +133,7 @@ int reserve(DevicePointer* at, size_t size_bytes, size_t, DevicePointer, unsigne
 int free_addresses(DevicePointer at, size_t size_bytes) {
   return ::munmap(pointer(at), size_bytes) == 0 ? kSuccess : kInvalidValue;
 }
-int map(DevicePointer at, size_t size_bytes, size_t offset, MemoryHandle handle,
+int map(DevicePointer at, size_t size_bytes, size_t offset, AllocationHandle handle,
         unsigned long long) {
   struct stat found{};
   if (::fstat(file_of(handle), &found) != 0 ||
@@ -142,11 +142,11 @@ int map(DevicePointer at, size_t size_bytes, size_t offset, MemoryHandle handle,
   const void* const mapped = ::mmap(pointer(at), size_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
                                     file_of(handle), static_cast<off_t>(offset));
   if (mapped == MAP_FAILED) return kOutOfMemory;
-  Mappings::here().add(at, {size_bytes, handle});
+  CpuDriverMappings::here().add(at, {size_bytes, handle});
   return kSuccess;
 }
 int unmap(DevicePointer at, size_t size_bytes) {
-  Mappings::here().remove(at);
+  CpuDriverMappings::here().remove(at);
   const void* const freed = ::mmap(pointer(at), size_bytes, PROT_NONE,
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   return freed == MAP_FAILED ? kInvalidValue : kSuccess;
@@ -156,9 +156,9 @@ int set_access(DevicePointer at, size_t size_bytes, const MemoryAccess* access, 
   return ::mprotect(pointer(at), size_bytes, PROT_READ | PROT_WRITE) == 0 ? kSuccess
                                                                           : kInvalidValue;
 }
-int retain(MemoryHandle* handle, void* at) {
+int retain(AllocationHandle* handle, void* at) {
   auto begin = reinterpret_cast<DevicePointer>(at);
-  const auto mapping = Mappings::here().of(begin);
+  const auto mapping = CpuDriverMappings::here().of(begin);
   const int file = mapping.handle == 0 ? -1 : ::fcntl(file_of(mapping.handle), F_DUPFD_CLOEXEC, 0);
   if (file < 0) return kInvalidValue;
   *handle = handle_of(file);
@@ -166,7 +166,7 @@ int retain(MemoryHandle* handle, void* at) {
 }
 int get_range(DevicePointer* begin, size_t* size_bytes, DevicePointer at) {
   *begin = at;
-  *size_bytes = Mappings::here().of(*begin).size_bytes;
+  *size_bytes = CpuDriverMappings::here().of(*begin).size_bytes;
   return *size_bytes == 0 ? kInvalidValue : kSuccess;
 }
 // Host memory that is no file is its process's own.

@@ -7,7 +7,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "gpu/cpu_stream.hpp"
-#include "gpu/graph_marks.hpp"
+#include "gpu/graph_markers.hpp"
 
 // The functions of the table for host memory. They return the numbers that CUDA's do.
 namespace torch::comms::gpu {
@@ -21,7 +21,7 @@ constexpr int kCaptureIsolation = 905;
 constexpr int kCapturedEvent = 907;
 
 thread_local NativeStream current_stream = nullptr;
-thread_local CpuCalls calls;
+thread_local CpuCallCounts calls;
 std::atomic<CaptureId> last_capture{0};
 
 CpuStream* stream_of(NativeStream stream) { return static_cast<CpuStream*>(stream); }
@@ -74,7 +74,7 @@ int priorities(int* least, int* greatest) {
 }
 
 int create_stream(NativeStream* stream, unsigned, int priority) {
-  if (priority < 0) ++calls.urgent;
+  if (priority < 0) ++calls.high_priority_streams;
   *stream = new CpuStream();
   return kSuccess;
 }
@@ -100,9 +100,9 @@ int wait_event(NativeStream stream, NativeEvent event, unsigned) {
     stream_of(stream)->set_capture(graph);
     return kSuccess;
   }
-  if (!record.mark) return kSuccess;
+  if (!record.latch) return kSuccess;
   if (capture) return kCaptureIsolation;
-  cpu_launch(stream, [mark = record.mark] { mark->wait(); });
+  cpu_launch(stream, [mark = record.latch] { mark->wait(); });
   return kSuccess;
 }
 
@@ -138,20 +138,20 @@ int record_event(NativeEvent event, NativeStream stream) {
     event_of(event)->set({nullptr, true, graph, graph->clock(stream_of(stream))});
     return kSuccess;
   }
-  auto mark = std::make_shared<CpuMark>();
+  auto mark = std::make_shared<CpuLatch>();
   event_of(event)->set({mark});
-  cpu_launch(stream, [mark] { mark->reach(); });
+  cpu_launch(stream, [mark] { mark->set(); });
   return kSuccess;
 }
 int query_event(NativeEvent event) {
   const auto record = event_of(event)->record();
   if (record.is_captured) return kCapturedEvent;
-  return !record.mark || record.mark->reached() ? kSuccess : kNotReady;
+  return !record.latch || record.latch->is_set() ? kSuccess : kNotReady;
 }
 int synchronize_event(NativeEvent event) {
   const auto record = event_of(event)->record();
   if (record.is_captured) return kCapturedEvent;
-  if (record.mark) record.mark->wait();
+  if (record.latch) record.latch->wait();
   return kSuccess;
 }
 
@@ -171,53 +171,53 @@ int release(void* at) {
   return kSuccess;
 }
 
-decltype(GraphMark::place) place_in(CpuGraph& graph, NativeStream stream) {
+decltype(GraphMarker::position) place_in(CpuGraph& graph, NativeStream stream) {
   const auto clock = graph.clock(stream_of(stream));
   return {clock.begin(), clock.end()};
 }
-int add_mark(NativeStream stream, const GraphMark*, uint32_t* word, uint32_t value,
-             GraphMark* made) {
+int add_mark(NativeStream stream, const GraphMarker*, uint32_t* word, uint32_t value,
+             GraphMarker* made) {
   const auto graph = captured_by(stream);
   if (!graph) return kInvalidValue;
-  ++calls.marks;
+  ++calls.graph_markers;
   const auto written = std::make_shared<uint32_t>(value);
   // Tasks run in the order in which they were added: what comes before needs no more.
-  graph->add_aside([=] { std::atomic_ref(*word).store(*written); });
+  graph->add_unordered([=] { std::atomic_ref(*word).store(*written); });
   *made = {written.get(), word, place_in(*graph, stream)};
   return kSuccess;
 }
-int change_mark(NativeStream stream, const GraphMark& mark, uint32_t value, bool* done) {
+int change_mark(NativeStream stream, const GraphMarker& mark, uint32_t value, bool* done) {
   const auto graph = captured_by(stream);
   if (!graph) return kInvalidValue;
-  *done = place_in(*graph, stream) == mark.place;
+  *done = place_in(*graph, stream) == mark.position;
   if (*done) *static_cast<uint32_t*>(mark.node) = value;
   return kSuccess;
 }
 int wait_in_graph(NativeStream stream, NativeEvent event) {
   const auto graph = captured_by(stream);
   if (!graph) return kInvalidValue;
-  ++calls.marks;
+  ++calls.graph_markers;
   graph->add_wait(stream_of(stream), event_of(event));
   return kSuccess;
 }
-int record_in_graph(NativeStream stream, NativeEvent event, GraphMark* mark) {
+int record_in_graph(NativeStream stream, NativeEvent event, GraphMarker* mark) {
   const auto graph = captured_by(stream);
   if (!graph) return kInvalidValue;
-  ++calls.marks;
+  ++calls.graph_markers;
   graph->move_record(event_of(event), &mark->node);
-  mark->place = place_in(*graph, stream);
+  mark->position = place_in(*graph, stream);
   return kSuccess;
 }
 int keep_with_graph(NativeStream stream, void (*release)(void*), void* argument) {
   const auto graph = captured_by(stream);
   if (!graph) return kInvalidValue;
-  graph->keep({argument, release});
+  graph->retain({argument, release});
   return kSuccess;
 }
 
 int memory_info(size_t* free_bytes, size_t* total_bytes) {
   *total_bytes = kCpuTotalBytes;
-  *free_bytes = kCpuTotalBytes - cpu_taken_bytes();
+  *free_bytes = kCpuTotalBytes - cpu_used_bytes();
   return kSuccess;
 }
 
@@ -227,14 +227,14 @@ int memory_info(size_t* free_bytes, size_t* total_bytes) {
 
 }  // namespace
 
-const GraphMarks* cpu_graph_marks() noexcept {
-  static constexpr GraphMarks kMarks{add_mark, change_mark, wait_in_graph, record_in_graph,
-                                     keep_with_graph};
+const GraphMarkerTable* cpu_graph_markers() noexcept {
+  static constexpr GraphMarkerTable kMarks{add_mark, change_mark, wait_in_graph, record_in_graph,
+                                           keep_with_graph};
   return &kMarks;
 }
 
-const Table& cpu_table() noexcept {
-  static const Table table{
+const RuntimeTable& cpu_table() noexcept {
+  static const RuntimeTable table{
       .GetErrorString = error_text,
       .GetLastError = no_error,
       .GetDeviceCount = count_devices,
@@ -266,17 +266,17 @@ void cpu_launch(NativeStream stream, std::function<void()> work) {
   stream_of(stream)->launch(std::move(work));
 }
 
-std::atomic<size_t>& cpu_taken_bytes() noexcept {
+std::atomic<size_t>& cpu_used_bytes() noexcept {
   static std::atomic<size_t> taken{0};
   return taken;
 }
 
-CpuCalls& cpu_calls() noexcept { return calls; }
+CpuCallCounts& cpu_call_counts() noexcept { return calls; }
 
 NativeStream cpu_current_stream() noexcept { return current_stream; }
 CpuStreamGuard::CpuStreamGuard(NativeStream stream) noexcept
-    : before_(std::exchange(current_stream, stream)) {}
-CpuStreamGuard::~CpuStreamGuard() { current_stream = before_; }
+    : previous_(std::exchange(current_stream, stream)) {}
+CpuStreamGuard::~CpuStreamGuard() { current_stream = previous_; }
 
 void cpu_begin_capture(NativeStream stream) {
   if (stream == nullptr || stream_of(stream)->capture()) fail("begin capture", kCaptureUnsupported);

@@ -54,49 +54,49 @@ void CpuStream::set_capture(std::shared_ptr<CpuGraph> graph) {
 
 void CpuGraph::add(CpuStream* stream, CpuTask task) {
   std::lock_guard lock(mutex_);
-  steps_.push_back(std::make_unique<Step>(Step{std::move(task)}));
-  ++members_[stream][stream];
+  nodes_.push_back(std::make_unique<CpuGraphNode>(CpuGraphNode{std::move(task)}));
+  ++clocks_[stream][stream];
 }
 
-void CpuGraph::add_aside(CpuTask task) {
+void CpuGraph::add_unordered(CpuTask task) {
   std::lock_guard lock(mutex_);
-  steps_.push_back(std::make_unique<Step>(Step{std::move(task)}));
+  nodes_.push_back(std::make_unique<CpuGraphNode>(CpuGraphNode{std::move(task)}));
 }
 
 void CpuGraph::add_wait(CpuStream* stream, CpuEvent* event) {
   std::lock_guard lock(mutex_);
-  steps_.push_back(std::make_unique<Step>(Step{{}, event}));
-  ++members_[stream][stream];
+  nodes_.push_back(std::make_unique<CpuGraphNode>(CpuGraphNode{{}, event}));
+  ++clocks_[stream][stream];
 }
 
 void CpuGraph::move_record(CpuEvent* event, void** mark) {
   std::lock_guard lock(mutex_);
-  std::erase_if(steps_, [&](const auto& step) { return step.get() == *mark; });
-  steps_.push_back(std::make_unique<Step>(Step{{}, nullptr, event}));
-  *mark = steps_.back().get();
+  std::erase_if(nodes_, [&](const auto& step) { return step.get() == *mark; });
+  nodes_.push_back(std::make_unique<CpuGraphNode>(CpuGraphNode{{}, nullptr, event}));
+  *mark = nodes_.back().get();
 }
 
-void CpuGraph::keep(std::shared_ptr<void> what) {
+void CpuGraph::retain(std::shared_ptr<void> what) {
   std::lock_guard lock(mutex_);
-  kept_.push_back(std::move(what));
+  retained_.push_back(std::move(what));
 }
 
-CpuGraph::Clock CpuGraph::clock(CpuStream* stream) {
+CpuGraph::VectorClock CpuGraph::clock(CpuStream* stream) {
   std::lock_guard lock(mutex_);
-  return members_[stream];
+  return clocks_[stream];
 }
 
-void CpuGraph::join(CpuStream* stream, const Clock& after) {
+void CpuGraph::join(CpuStream* stream, const VectorClock& after) {
   std::lock_guard lock(mutex_);
-  auto& clock = members_[stream];
+  auto& clock = clocks_[stream];
   for (const auto& [other, count] : after) clock[other] = std::max(clock[other], count);
 }
 
 bool CpuGraph::end(CpuStream* origin) {
   std::lock_guard lock(mutex_);
-  auto& reached = members_[origin];
+  auto& reached = clocks_[origin];
   bool joined = true;
-  for (auto& [stream, clock] : members_) {
+  for (auto& [stream, clock] : clocks_) {
     joined = joined && reached[stream] == clock[stream];
     stream->set_capture(nullptr);
   }
@@ -105,13 +105,13 @@ bool CpuGraph::end(CpuStream* origin) {
 
 CpuTask CpuGraph::launch(std::shared_ptr<CpuGraph> self) {
   std::vector<CpuTask> tasks;
-  for (const auto& step : steps_) {
+  for (const auto& step : nodes_) {
     if (step->recorded != nullptr) {
-      auto mark = std::make_shared<CpuMark>();
+      auto mark = std::make_shared<CpuLatch>();
       step->recorded->set({mark});
-      tasks.emplace_back([mark] { mark->reach(); });
+      tasks.emplace_back([mark] { mark->set(); });
     } else if (step->waited_for != nullptr) {
-      if (auto mark = step->waited_for->record().mark)
+      if (auto mark = step->waited_for->record().latch)
         tasks.emplace_back([mark = std::move(mark)] { mark->wait(); });
     } else {
       tasks.push_back(step->task);

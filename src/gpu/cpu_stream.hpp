@@ -10,31 +10,31 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 
 namespace torch::comms::gpu {
 
 // A moment in a stream's work. Any thread.
-class CpuMark {
+class CpuLatch {
  public:
-  void reach() {
+  void set() {
     std::lock_guard lock(mutex_);
-    reached_ = true;
+    is_set_ = true;
     changed_.notify_all();
   }
   void wait() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return reached_; });
+    changed_.wait(lock, [this] { return is_set_; });
   }
-  bool reached() {
+  bool is_set() {
     std::lock_guard lock(mutex_);
-    return reached_;
+    return is_set_;
   }
 
  private:
   std::mutex mutex_;  // guards reached_; partner of changed_
   std::condition_variable changed_;
-  bool reached_ = false;
+  bool is_set_ = false;
 };
 
 using CpuTask = std::function<void()>;
@@ -47,22 +47,22 @@ class CpuStream;
 class CpuGraph {
  public:
   // How many tasks of each stream come before a point.
-  using Clock = std::map<CpuStream*, size_t>;
+  using VectorClock = std::map<CpuStream*, size_t>;
 
   explicit CpuGraph(CaptureId id) : id(id) {}
   const CaptureId id;
 
   void add(CpuStream* stream, CpuTask task);
   // The same, with nothing that comes after it.
-  void add_aside(CpuTask task);
+  void add_unordered(CpuTask task);
   // Every launch waits here for the newest record of `event` before it.
   void add_wait(CpuStream* stream, CpuEvent* event);
   // Every launch records `event` here, which `*mark`, of the same, no longer does.
   void move_record(CpuEvent* event, void** mark);
   // Lives as long as the graph.
-  void keep(std::shared_ptr<void> what);
-  Clock clock(CpuStream* stream);
-  void join(CpuStream* stream, const Clock& after);
+  void retain(std::shared_ptr<void> what);
+  VectorClock clock(CpuStream* stream);
+  void join(CpuStream* stream, const VectorClock& after);
   // True if `origin` comes after everything; no stream captures any more then.
   bool end(CpuStream* origin);
   // What one launch does. To be asked for when it is launched: events stand for what they do then.
@@ -70,15 +70,15 @@ class CpuGraph {
 
  private:
   // A task, or what a launch does with an event.
-  struct Step {
+  struct CpuGraphNode {
     CpuTask task;
     CpuEvent* waited_for = nullptr;
     CpuEvent* recorded = nullptr;
   };
   std::mutex mutex_;  // guards all below
-  std::vector<std::unique_ptr<Step>> steps_;
-  std::vector<std::shared_ptr<void>> kept_;
-  std::map<CpuStream*, Clock> members_;
+  std::vector<std::unique_ptr<CpuGraphNode>> nodes_;
+  std::vector<std::shared_ptr<void>> retained_;
+  std::map<CpuStream*, VectorClock> clocks_;
 };
 
 // A thread and its queue.
@@ -109,24 +109,24 @@ class CpuStream {
 // What an event's last record stands for.
 class CpuEvent {
  public:
-  struct Record {
-    std::shared_ptr<CpuMark> mark;  // null: done
+  struct CpuEventRecord {
+    std::shared_ptr<CpuLatch> latch;  // null: done
     bool is_captured = false;
     std::weak_ptr<CpuGraph> graph = {};  // of a record in a capture
-    CpuGraph::Clock clock = {};          // what it comes after there
+    CpuGraph::VectorClock clock = {};    // what it comes after there
   };
-  Record record() {
+  CpuEventRecord record() {
     std::lock_guard lock(mutex_);
     return record_;
   }
-  void set(Record record) {
+  void set(CpuEventRecord record) {
     std::lock_guard lock(mutex_);
     record_ = std::move(record);
   }
 
  private:
   std::mutex mutex_;  // guards record_
-  Record record_;
+  CpuEventRecord record_;
 };
 
 }  // namespace torch::comms::gpu

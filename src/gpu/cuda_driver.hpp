@@ -33,7 +33,7 @@ struct WriteValue {
   uint64_t value = 0;
   unsigned flags = 0;  // 0: what was written before is seen before
   uint64_t alias = 0;
-  uint64_t rest = 0;
+  uint64_t padding = 0;
 };
 struct BatchMemOpNode {
   void* context = nullptr;

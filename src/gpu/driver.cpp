@@ -21,7 +21,7 @@ constexpr int kNoMemory = 2;
 MemoryProperties properties_on(int device) {
   MemoryProperties wanted{};
   wanted.type = kMemoryPinned;
-  wanted.handle_types = kMemoryByDescriptor;
+  wanted.handle_types = kHandleTypePosixFd;
   wanted.location = {kMemoryOnDevice, device};
   return wanted;
 }
@@ -59,14 +59,14 @@ std::shared_ptr<const Driver> Driver::of(const Runtime& runtime) {
   static std::shared_ptr<const Driver> cuda;
   const std::lock_guard lock(mutex);
   if (!cuda) {
-    auto made = std::make_shared<const Driver>("cuda", bind_cuda(), joined_by_nvlink);
+    auto made = std::make_shared<const Driver>("cuda", bind_cuda(), are_connected_by_nvlink);
     made->check(made->table_.Init(0), "Init");
     cuda = std::move(made);
   }
   return cuda;
 }
 
-std::string Driver::text_of(int code, const char* call) const {
+std::string Driver::format_error(int code, const char* call) const {
   const char* words = nullptr;
   if (table_.GetErrorString(code, &words) != kSuccess || words == nullptr) words = "unknown error";
   return std::string(name_) + " driver, " + call + ": " + words + " (" + std::to_string(code) + ")";
@@ -75,13 +75,13 @@ std::string Driver::text_of(int code, const char* call) const {
 void Driver::check(int code, const char* call) const {
   if (code == kSuccess) return;
   throw CommError(code == kNoMemory ? Errc::kResourceExhausted : Errc::kVendor,
-                  text_of(code, call));
+                  format_error(code, call));
 }
 
 void Driver::log_failure(int code, const char* call) const noexcept {
   if (code == kSuccess) return;
   base::log(code == cuda::kShuttingDown ? base::LogLevel::kDebug : base::LogLevel::kWarning,
-            text_of(code, call));
+            format_error(code, call));
 }
 
 std::string Driver::model_of(int device) const {
@@ -105,24 +105,25 @@ std::optional<int> Driver::device_of(const DriverUuid& uuid) const {
   return std::nullopt;
 }
 
-bool Driver::reaches(int device, int peer) const {
+bool Driver::can_access_peer(int device, int peer) const {
   if (device == peer) return true;
   int reaches = 0;
   check(table_.DeviceCanAccessPeer(&reaches, device, peer), "DeviceCanAccessPeer");
   return reaches != 0;
 }
 
-bool Driver::is_joined(int device, int peer) const {
+bool Driver::has_native_atomics(int device, int peer) const {
   if (device == peer) return true;
   int has = 0;
-  check(table_.DeviceGetP2PAttribute(&has, kHasAtomics, device, peer), "DeviceGetP2PAttribute");
+  check(table_.DeviceGetP2PAttribute(&has, kNativeAtomicsSupported, device, peer),
+        "DeviceGetP2PAttribute");
   return has != 0;
 }
 
-std::string Driver::why_unmappable(int device) const {
+std::string Driver::unmappable_reason(int device) const {
   for (const auto& [attribute, what] :
-       {std::pair{kHasMemoryManagement, "virtual memory management"},
-        std::pair{kHasMemoryByDescriptor, "memory behind file descriptors"}}) {
+       {std::pair{kVirtualMemoryManagementSupported, "virtual memory management"},
+        std::pair{kHandleTypePosixFdSupported, "memory behind file descriptors"}}) {
     int has = 0;
     check(table_.DeviceGetAttribute(&has, attribute, device), "DeviceGetAttribute");
     if (has == 0) return std::string("the device has no ") + what;
@@ -141,7 +142,7 @@ AddressRange::~AddressRange() {
     driver_->log_failure(driver_->table().MemAddressFree(at_, size_bytes_), "MemAddressFree");
 }
 
-size_t MappableMemory::page_bytes(const Driver& driver, int device) {
+size_t ShareableMemory::granularity_bytes(const Driver& driver, int device) {
   const auto wanted = properties_on(device);
   size_t page = 0;
   driver.check(driver.table().MemGetAllocationGranularity(&page, &wanted, kGranularityMinimum),
@@ -149,13 +150,13 @@ size_t MappableMemory::page_bytes(const Driver& driver, int device) {
   return page;
 }
 
-MappableMemory MappableMemory::create(const std::shared_ptr<const Driver>& driver,
-                                      const Runtime& runtime, int device, size_t size_bytes,
-                                      DevicePointer at, unsigned char value) {
+ShareableMemory ShareableMemory::create(const std::shared_ptr<const Driver>& driver,
+                                        const Runtime& runtime, int device, size_t size_bytes,
+                                        DevicePointer at, unsigned char value) {
   const auto& table = driver->table();
   const auto wanted = properties_on(device);
-  const size_t page = page_bytes(*driver, device);
-  MappableMemory made(driver, (size_bytes + page - 1) / page * page);
+  const size_t page = granularity_bytes(*driver, device);
+  ShareableMemory made(driver, (size_bytes + page - 1) / page * page);
   driver->check(table.MemCreate(&made.handle_, made.size_bytes_, &wanted, 0), "MemCreate");
   made.map(device, at);
   const auto stream = runtime.create_stream(false);
@@ -166,20 +167,20 @@ MappableMemory MappableMemory::create(const std::shared_ptr<const Driver>& drive
   return made;
 }
 
-MappableMemory MappableMemory::adopt(const std::shared_ptr<const Driver>& driver, int device,
-                                     const base::FileDescriptor& shared, size_t size_bytes,
-                                     DevicePointer at) {
-  MappableMemory made(driver, size_bytes);
+ShareableMemory ShareableMemory::import(const std::shared_ptr<const Driver>& driver, int device,
+                                        const base::FileDescriptor& shared, size_t size_bytes,
+                                        DevicePointer at) {
+  ShareableMemory made(driver, size_bytes);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): CUDA takes the number as a pointer.
   auto* const descriptor = reinterpret_cast<void*>(static_cast<intptr_t>(shared.get()));
   driver->check(
-      driver->table().MemImportFromShareableHandle(&made.handle_, descriptor, kMemoryByDescriptor),
+      driver->table().MemImportFromShareableHandle(&made.handle_, descriptor, kHandleTypePosixFd),
       "MemImportFromShareableHandle");
   made.map(device, at);
   return made;
 }
 
-void MappableMemory::map(int device, DevicePointer at) {
+void ShareableMemory::map(int device, DevicePointer at) {
   const auto& table = driver_->table();
   if (at == 0) at = range_.emplace(driver_, size_bytes_).at();
   at_ = at;
@@ -189,17 +190,17 @@ void MappableMemory::map(int device, DevicePointer at) {
   driver_->check(table.MemSetAccess(at_, size_bytes_, &access, 1), "MemSetAccess");
 }
 
-MappableMemory::~MappableMemory() {
+ShareableMemory::~ShareableMemory() {
   if (!driver_) return;
   const auto& table = driver_->table();
   if (is_mapped_) driver_->log_failure(table.MemUnmap(at_, size_bytes_), "MemUnmap");
   if (handle_ != 0) driver_->log_failure(table.MemRelease(handle_), "MemRelease");
 }
 
-base::FileDescriptor MappableMemory::share() const {
+base::FileDescriptor ShareableMemory::export_descriptor() const {
   int descriptor = -1;
   driver_->check(
-      driver_->table().MemExportToShareableHandle(&descriptor, handle_, kMemoryByDescriptor, 0),
+      driver_->table().MemExportToShareableHandle(&descriptor, handle_, kHandleTypePosixFd, 0),
       "MemExportToShareableHandle");
   return base::FileDescriptor(descriptor);
 }

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gpu/symbols.hpp"
+#include "gpu/runtime_symbols.hpp"
 
 // The C functions of the CUDA driver that we call: those of memory that other processes map. Names
 // are the driver's without "cu", types are its own with handles as plain numbers, and results are
@@ -11,7 +11,7 @@
 namespace torch::comms::gpu {
 
 using DevicePointer = unsigned long long;
-using MemoryHandle = unsigned long long;
+using AllocationHandle = unsigned long long;
 
 struct DriverUuid {
   unsigned char bytes[16];
@@ -42,34 +42,34 @@ struct MemoryAccess {
 static_assert(sizeof(MemoryAccess) == 12);
 
 // SYMBOL(name, type)
-#define TC_GPU_DRIVER_SYMBOLS(SYMBOL)                                                              \
-  SYMBOL(Init, int(unsigned flags))                                                                \
-  SYMBOL(GetErrorString, int(int, const char**))                                                   \
-  SYMBOL(DeviceGetCount, int(int*))                                                                \
-  SYMBOL(DeviceGetName, int(char* name, int size_bytes, int device))                               \
-  SYMBOL(DeviceGetUuid_v2, int(DriverUuid*, int device))                                           \
-  SYMBOL(DeviceGetAttribute, int(int*, int attribute, int device))                                 \
-  SYMBOL(DeviceCanAccessPeer, int(int*, int device, int peer))                                     \
-  SYMBOL(DeviceGetP2PAttribute, int(int*, int attribute, int device, int peer))                    \
-  SYMBOL(MemGetAllocationGranularity, int(size_t*, const MemoryProperties*, int option))           \
-  SYMBOL(MemCreate,                                                                                \
-         int(MemoryHandle*, size_t size_bytes, const MemoryProperties*, unsigned long long flags)) \
-  SYMBOL(MemExportToShareableHandle,                                                               \
-         int(void* os_handle, MemoryHandle, int type, unsigned long long flags))                   \
-  SYMBOL(MemImportFromShareableHandle, int(MemoryHandle*, void* os_handle, int type))              \
-  SYMBOL(MemRelease, int(MemoryHandle))                                                            \
-  SYMBOL(MemAddressReserve, int(DevicePointer*, size_t size_bytes, size_t alignment,               \
-                                DevicePointer wanted, unsigned long long flags))                   \
-  SYMBOL(MemAddressFree, int(DevicePointer, size_t size_bytes))                                    \
-  SYMBOL(MemMap, int(DevicePointer, size_t size_bytes, size_t offset, MemoryHandle,                \
-                     unsigned long long flags))                                                    \
-  SYMBOL(MemUnmap, int(DevicePointer, size_t size_bytes))                                          \
-  SYMBOL(MemSetAccess, int(DevicePointer, size_t size_bytes, const MemoryAccess*, size_t count))   \
-  SYMBOL(MemRetainAllocationHandle, int(MemoryHandle*, void* at))                                  \
-  SYMBOL(MemGetAddressRange_v2, int(DevicePointer * begin, size_t* size_bytes, DevicePointer at))  \
-  SYMBOL(IpcGetMemHandle, int(IpcHandle*, DevicePointer at))                                       \
-  SYMBOL(IpcOpenMemHandle_v2, int(DevicePointer*, IpcHandle, unsigned flags))                      \
-  SYMBOL(IpcCloseMemHandle, int(DevicePointer))                                                    \
+#define TC_GPU_DRIVER_SYMBOLS(SYMBOL)                                                             \
+  SYMBOL(Init, int(unsigned flags))                                                               \
+  SYMBOL(GetErrorString, int(int, const char**))                                                  \
+  SYMBOL(DeviceGetCount, int(int*))                                                               \
+  SYMBOL(DeviceGetName, int(char* name, int size_bytes, int device))                              \
+  SYMBOL(DeviceGetUuid_v2, int(DriverUuid*, int device))                                          \
+  SYMBOL(DeviceGetAttribute, int(int*, int attribute, int device))                                \
+  SYMBOL(DeviceCanAccessPeer, int(int*, int device, int peer))                                    \
+  SYMBOL(DeviceGetP2PAttribute, int(int*, int attribute, int device, int peer))                   \
+  SYMBOL(MemGetAllocationGranularity, int(size_t*, const MemoryProperties*, int option))          \
+  SYMBOL(MemCreate, int(AllocationHandle*, size_t size_bytes, const MemoryProperties*,            \
+                        unsigned long long flags))                                                \
+  SYMBOL(MemExportToShareableHandle,                                                              \
+         int(void* os_handle, AllocationHandle, int type, unsigned long long flags))              \
+  SYMBOL(MemImportFromShareableHandle, int(AllocationHandle*, void* os_handle, int type))         \
+  SYMBOL(MemRelease, int(AllocationHandle))                                                       \
+  SYMBOL(MemAddressReserve, int(DevicePointer*, size_t size_bytes, size_t alignment,              \
+                                DevicePointer wanted, unsigned long long flags))                  \
+  SYMBOL(MemAddressFree, int(DevicePointer, size_t size_bytes))                                   \
+  SYMBOL(MemMap, int(DevicePointer, size_t size_bytes, size_t offset, AllocationHandle,           \
+                     unsigned long long flags))                                                   \
+  SYMBOL(MemUnmap, int(DevicePointer, size_t size_bytes))                                         \
+  SYMBOL(MemSetAccess, int(DevicePointer, size_t size_bytes, const MemoryAccess*, size_t count))  \
+  SYMBOL(MemRetainAllocationHandle, int(AllocationHandle*, void* at))                             \
+  SYMBOL(MemGetAddressRange_v2, int(DevicePointer * begin, size_t* size_bytes, DevicePointer at)) \
+  SYMBOL(IpcGetMemHandle, int(IpcHandle*, DevicePointer at))                                      \
+  SYMBOL(IpcOpenMemHandle_v2, int(DevicePointer*, IpcHandle, unsigned flags))                     \
+  SYMBOL(IpcCloseMemHandle, int(DevicePointer))                                                   \
   SYMBOL(MemsetD8Async, int(DevicePointer, unsigned char value, size_t size_bytes, NativeStream))
 
 struct DriverTable {
@@ -80,14 +80,14 @@ struct DriverTable {
 #undef TC_GPU_DRIVER_FIELD
 };
 
-inline constexpr int kMemoryPinned = 1;        // MemoryProperties::type
-inline constexpr int kMemoryByDescriptor = 1;  // how it is shared: a file descriptor
-inline constexpr int kMemoryOnDevice = 1;      // MemoryLocation::type
-inline constexpr int kMemoryReadWrite = 3;     // MemoryAccess::rights
-inline constexpr int kHasAtomics = 3;          // of two devices: a link like NVLink, not PCIe
-inline constexpr unsigned kPeerAccessWhereNeeded = 1;  // of IpcOpenMemHandle
+inline constexpr int kMemoryPinned = 1;            // MemoryProperties::type
+inline constexpr int kHandleTypePosixFd = 1;       // how it is shared: a file descriptor
+inline constexpr int kMemoryOnDevice = 1;          // MemoryLocation::type
+inline constexpr int kMemoryReadWrite = 3;         // MemoryAccess::rights
+inline constexpr int kNativeAtomicsSupported = 3;  // of two devices: a link like NVLink, not PCIe
+inline constexpr unsigned kLazyPeerAccess = 1;     // of IpcOpenMemHandle
 inline constexpr int kGranularityMinimum = 0;
-inline constexpr int kHasMemoryManagement = 102;  // attributes of devices
-inline constexpr int kHasMemoryByDescriptor = 103;
+inline constexpr int kVirtualMemoryManagementSupported = 102;  // attributes of devices
+inline constexpr int kHandleTypePosixFdSupported = 103;
 
 }  // namespace torch::comms::gpu

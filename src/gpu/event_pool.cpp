@@ -8,16 +8,16 @@ std::shared_ptr<EventPool> EventPool::make(const Runtime& runtime, size_t most) 
   return std::shared_ptr<EventPool>(new EventPool(runtime, most));
 }
 
-EventPool::EventPool(const Runtime& runtime, size_t most) : runtime_(runtime), most_(most) {
-  idle_.reserve(std::min<size_t>(most_, 1024));
+EventPool::EventPool(const Runtime& runtime, size_t most) : runtime_(runtime), max_idle_(most) {
+  idle_.reserve(std::min<size_t>(max_idle_, 1024));
 }
 
 EventPool::~EventPool() {
   for (const auto& entry : idle_) runtime_.destroy_event(entry->event);
 }
 
-EventPool::Lease EventPool::take() {
-  std::unique_ptr<Entry> entry;
+EventPool::Lease EventPool::acquire() {
+  std::unique_ptr<PooledEvent> entry;
   {
     std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
@@ -29,7 +29,7 @@ EventPool::Lease EventPool::take() {
   }
   if (!entry) {
     const CaptureModeGuard mode(runtime_);
-    entry = std::make_unique<Entry>();
+    entry = std::make_unique<PooledEvent>();
     entry->event = runtime_.create_event();
     entry->pool = this;
     std::lock_guard lock(mutex_);
@@ -43,10 +43,10 @@ void EventPool::count_lease() {
   if (leased_++ == 0) self_ = shared_from_this();
 }
 
-void EventPool::put(std::unique_ptr<Entry> entry) noexcept {
+void EventPool::recycle(std::unique_ptr<PooledEvent> entry) noexcept {
   std::shared_ptr<EventPool> last;  // what keeps this, where nobody else does; goes behind the lock
   std::unique_lock lock(mutex_);
-  const bool is_kept = !entry->spoilt && idle_.size() < most_;
+  const bool is_kept = !entry->is_discarded && idle_.size() < max_idle_;
   if (is_kept) {
     idle_.push_back(std::move(entry));
   } else {
@@ -62,9 +62,9 @@ size_t EventPool::idle() const {
   return idle_.size();
 }
 
-void EventPool::Lease::give_back() noexcept {
+void EventPool::Lease::release() noexcept {
   if (entry_->owners.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  entry_->pool->put(std::unique_ptr<Entry>(entry_));
+  entry_->pool->recycle(std::unique_ptr<PooledEvent>(entry_));
 }
 
 }  // namespace torch::comms::gpu

@@ -13,10 +13,10 @@ namespace torch::comms::gpu {
 // Events of one device, used again and again. Any thread. Lives as long as one of its events.
 class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
  private:
-  struct Entry {
+  struct PooledEvent {
     NativeEvent event = nullptr;
     std::atomic<int> owners{0};
-    std::atomic<bool> spoilt{false};
+    std::atomic<bool> is_discarded{false};
     EventPool* pool = nullptr;
   };
 
@@ -40,34 +40,34 @@ class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
       return *this;
     }
     ~Lease() {
-      if (entry_ != nullptr) give_back();
+      if (entry_ != nullptr) release();
     }
 
     explicit operator bool() const noexcept { return entry_ != nullptr; }
     NativeEvent get() const noexcept { return entry_ == nullptr ? nullptr : entry_->event; }
     // It is part of a capture, whose graph may live on: destroyed instead of used again.
-    void spoil() noexcept { entry_->spoilt = true; }
+    void discard() noexcept { entry_->is_discarded = true; }
 
    private:
     friend class EventPool;
-    explicit Lease(Entry* entry) noexcept : entry_(entry) {}
-    void give_back() noexcept;
+    explicit Lease(PooledEvent* entry) noexcept : entry_(entry) {}
+    void release() noexcept;
 
-    Entry* entry_ = nullptr;
+    PooledEvent* entry_ = nullptr;
   };
-  Lease take();
+  Lease acquire();
 
   size_t idle() const;
 
  private:
   EventPool(const Runtime& runtime, size_t most);
-  void put(std::unique_ptr<Entry> entry) noexcept;
+  void recycle(std::unique_ptr<PooledEvent> entry) noexcept;
   void count_lease();  // mutex_ held
 
   const Runtime& runtime_;
-  const size_t most_;
+  const size_t max_idle_;
   mutable std::mutex mutex_;  // guards all below
-  std::vector<std::unique_ptr<Entry>> idle_;
+  std::vector<std::unique_ptr<PooledEvent>> idle_;
   size_t leased_ = 0;
   std::shared_ptr<EventPool> self_;  // while any is leased
 };

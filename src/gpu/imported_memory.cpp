@@ -17,10 +17,10 @@ namespace {
 
 }  // namespace
 
-Export export_memory(const std::shared_ptr<const Driver>& driver, const void* at,
-                     size_t size_bytes) {
-  Export made;
-  made.note.size_bytes = size_bytes;
+ExportedMemory export_memory(const std::shared_ptr<const Driver>& driver, const void* at,
+                             size_t size_bytes) {
+  ExportedMemory made;
+  made.info.size_bytes = size_bytes;
   if (size_bytes == 0) return made;
   const auto& table = driver->table();
   const auto pointer = reinterpret_cast<DevicePointer>(at);
@@ -28,39 +28,39 @@ Export export_memory(const std::shared_ptr<const Driver>& driver, const void* at
   size_t allocation_bytes = 0;
   if (table.MemGetAddressRange_v2(&begin, &allocation_bytes, pointer) != kSuccess)
     refuse("it is no memory of the device");
-  made.note.allocation_bytes = allocation_bytes;
-  made.note.offset = pointer - begin;
-  if (allocation_bytes - made.note.offset < size_bytes)
+  made.info.allocation_bytes = allocation_bytes;
+  made.info.offset = pointer - begin;
+  if (allocation_bytes - made.info.offset < size_bytes)
     refuse("it goes over the end of one allocation, as memory of expandable segments may");
-  MemoryHandle handle = 0;
+  AllocationHandle handle = 0;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
   if (table.MemRetainAllocationHandle(&handle, reinterpret_cast<void*>(begin)) == kSuccess) {
     int descriptor = -1;
-    const int code = table.MemExportToShareableHandle(&descriptor, handle, kMemoryByDescriptor, 0);
+    const int code = table.MemExportToShareableHandle(&descriptor, handle, kHandleTypePosixFd, 0);
     driver->log_failure(table.MemRelease(handle), "MemRelease");
     if (code != kSuccess) refuse("it was allocated with no shareable handle");
     made.descriptor = base::FileDescriptor(descriptor);
-    made.note.by_descriptor = 1;
+    made.info.has_descriptor = 1;
     return made;
   }
-  if (table.IpcGetMemHandle(&made.note.ipc, begin) != kSuccess)
+  if (table.IpcGetMemHandle(&made.info.ipc, begin) != kSuccess)
     refuse("it has neither a shareable handle nor one of cudaMalloc");
   return made;
 }
 
 ImportedMemory::ImportedMemory(const std::shared_ptr<const Runtime>& runtime,
                                const std::shared_ptr<const Driver>& driver, int device,
-                               const base::FileDescriptor& descriptor, const ExportNote& note)
+                               const base::FileDescriptor& descriptor, const MemoryExportInfo& note)
     : runtime_(runtime), driver_(driver), device_(device), size_bytes_(note.size_bytes) {
   if (size_bytes_ == 0) return;
   if (note.offset > note.allocation_bytes || note.size_bytes > note.allocation_bytes - note.offset)
     throw CommError(Errc::kSystem, "what was told of another process's memory is not possible");
   char* begin = nullptr;
-  if (note.by_descriptor != 0) {
-    mapped_.emplace(MappableMemory::adopt(driver, device, descriptor, note.allocation_bytes));
+  if (note.has_descriptor != 0) {
+    mapped_.emplace(ShareableMemory::import(driver, device, descriptor, note.allocation_bytes));
     begin = static_cast<char*>(mapped_->at());
   } else {
-    driver->check(driver->table().IpcOpenMemHandle_v2(&opened_, note.ipc, kPeerAccessWhereNeeded),
+    driver->check(driver->table().IpcOpenMemHandle_v2(&opened_, note.ipc, kLazyPeerAccess),
                   "IpcOpenMemHandle");
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
     begin = reinterpret_cast<char*>(opened_);

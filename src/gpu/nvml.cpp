@@ -66,7 +66,7 @@ class Nvml {
 
 }  // namespace
 
-std::optional<bool> joined_by_nvlink(const DriverUuid& one, const DriverUuid& other) {
+std::optional<bool> are_connected_by_nvlink(const DriverUuid& one, const DriverUuid& other) {
   static const Nvml nvml;
   auto* const here = nvml.find(one);
   auto* const there = nvml.find(other);

@@ -11,6 +11,6 @@ namespace torch::comms::gpu {
 // no such library, or it cannot tell.
 //
 // Threads: any.
-std::optional<bool> joined_by_nvlink(const DriverUuid& one, const DriverUuid& other);
+std::optional<bool> are_connected_by_nvlink(const DriverUuid& one, const DriverUuid& other);
 
 }  // namespace torch::comms::gpu

@@ -28,7 +28,7 @@ PinnedPool::~PinnedPool() {
   for (const auto& [size_bytes, at] : idle_) runtime_->free_pinned(at);
 }
 
-std::shared_ptr<void> PinnedPool::take(size_t size_bytes) {
+std::shared_ptr<void> PinnedPool::acquire(size_t size_bytes) {
   const size_t needed = block_bytes(size_bytes);
   void* at = nullptr;
   size_t found_bytes = needed;
@@ -44,14 +44,15 @@ std::shared_ptr<void> PinnedPool::take(size_t size_bytes) {
     }
   }
   if (at == nullptr) at = runtime_->allocate_pinned(needed);
-  return {at,
-          [pool = shared_from_this(), found_bytes](void* block) { pool->put(block, found_bytes); }};
+  return {at, [pool = shared_from_this(), found_bytes](void* block) {
+            pool->release(block, found_bytes);
+          }};
 }
 
-void PinnedPool::put(void* at, size_t size_bytes) noexcept {
+void PinnedPool::release(void* at, size_t size_bytes) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (idle_bytes_ + size_bytes <= most_idle_bytes_) {
+    if (idle_bytes_ + size_bytes <= max_idle_bytes_) {
       idle_.emplace(size_bytes, at);
       idle_bytes_ += size_bytes;
       return;

@@ -22,17 +22,17 @@ class TC_API PinnedPool : public std::enable_shared_from_this<PinnedPool> {
 
   // At least `size_bytes`; goes back to the pool with its last owner. What it holds is undefined.
   // Throws CommError(kVendor) where there is no more.
-  std::shared_ptr<void> take(size_t size_bytes);
+  std::shared_ptr<void> acquire(size_t size_bytes);
 
   size_t idle_bytes() const;
 
  private:
   PinnedPool(std::shared_ptr<const Runtime> runtime, size_t most_idle_bytes)
-      : runtime_(std::move(runtime)), most_idle_bytes_(most_idle_bytes) {}
-  void put(void* at, size_t size_bytes) noexcept;
+      : runtime_(std::move(runtime)), max_idle_bytes_(most_idle_bytes) {}
+  void release(void* at, size_t size_bytes) noexcept;
 
   const std::shared_ptr<const Runtime> runtime_;
-  const size_t most_idle_bytes_;
+  const size_t max_idle_bytes_;
   mutable std::mutex mutex_;  // guards all below
   std::multimap<size_t, void*> idle_;
   size_t idle_bytes_ = 0;

@@ -10,7 +10,7 @@
 
 #include "base/loaded_library.hpp"
 #include "base/log.hpp"
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "gpu/cuda_driver.hpp"
 
 namespace torch::comms::gpu {
@@ -23,14 +23,14 @@ constexpr const char* kAsListed[] = {nullptr};
 constexpr const char* kHipSpellings[] = {"HostAlloc", "HostMalloc", "FreeHost", "HostFree",
                                          nullptr};
 
-struct Opened {
+struct OpenedRuntime {
   void* handle = nullptr;
   std::string path;
   std::string tried;  // what was looked for, and why it was not it
 };
 
-Opened open(const RuntimeRow& row) {
-  Opened opened;
+OpenedRuntime open(const RuntimeRow& row) {
+  OpenedRuntime opened;
   std::string why;
   for (auto& path : base::loaded_libraries(row.stem)) {
     opened.handle = base::open_library(path, why);
@@ -54,14 +54,15 @@ bool is_done_by(int (*shortcut)(Arguments...), std::type_identity_t<Arguments>..
 }
 
 std::string symbol_name(const RuntimeRow& row, std::string_view name) {
-  for (const auto* spelling = row.spellings; *spelling != nullptr; spelling += 2)
+  for (const auto* spelling = row.renamed_symbols; *spelling != nullptr; spelling += 2)
     if (name == *spelling) name = spelling[1];
   return std::string(row.prefix) + std::string(name);
 }
 
 }  // namespace
 
-const RuntimeRow kCuda{"cuda", "cuda", "libcudart.so", kCudaSonames, kAsListed, cuda_shortcuts};
+const RuntimeRow kCuda{"cuda",       "cuda",    "libcudart.so",
+                       kCudaSonames, kAsListed, cuda_driver_entry_points};
 const RuntimeRow kHip{"hip", "hip", "libamdhip64.so", kHipSonames, kHipSpellings};
 
 Runtime Runtime::load(const RuntimeRow& row) {
@@ -72,17 +73,19 @@ Runtime Runtime::load(const RuntimeRow& row) {
   if (opened.handle == nullptr)
     refuse("is not on this machine: looked for " + std::string(row.stem) +
            " among the loaded libraries" + opened.tried);
-  Table table;
+  RuntimeTable table;
   const auto bind = [&](std::string_view name) {
     const auto symbol = symbol_name(row, name);
     void* address = ::dlsym(opened.handle, symbol.c_str());
     if (address == nullptr) refuse("in " + opened.path + " has no function " + symbol);
     return address;
   };
-#define TC_GPU_BIND(name, ...) table.name = reinterpret_cast<Table::name##Function*>(bind(#name));
+#define TC_GPU_BIND(name, ...) \
+  table.name = reinterpret_cast<RuntimeTable::name##Function*>(bind(#name));
   TC_GPU_SYMBOLS(TC_GPU_BIND)
 #undef TC_GPU_BIND
-  return {row.name, opened.path, table, row.shortcuts ? row.shortcuts() : Shortcuts{}};
+  return {row.name, opened.path, table,
+          row.driver_entry_points ? row.driver_entry_points() : DriverEntryPoints{}};
 }
 
 std::shared_ptr<const Runtime> Runtime::of(const RuntimeRow& row) {
@@ -141,18 +144,18 @@ NativeStream Runtime::create_stream(bool high_priority) const {
 }
 
 void Runtime::synchronize(NativeStream stream) const {
-  if (is_done_by(shortcuts_.StreamSynchronize, stream)) return;
+  if (is_done_by(driver_entry_points_.StreamSynchronize, stream)) return;
   check(table_.StreamSynchronize(stream), "StreamSynchronize");
 }
 
 void Runtime::wait(NativeStream stream, NativeEvent event) const {
-  if (is_done_by(shortcuts_.StreamWaitEvent, stream, event, 0)) return;
+  if (is_done_by(driver_entry_points_.StreamWaitEvent, stream, event, 0)) return;
   check(table_.StreamWaitEvent(stream, event, 0), "StreamWaitEvent");
 }
 
 CaptureId Runtime::capture_of(NativeStream stream) const {
   int status = 0;
-  if (is_done_by(shortcuts_.StreamIsCapturing, stream, &status) && status == 0) return 0;
+  if (is_done_by(driver_entry_points_.StreamIsCapturing, stream, &status) && status == 0) return 0;
   CaptureId id = 0;
   check(table_.StreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr),
         "StreamGetCaptureInfo");
@@ -185,13 +188,13 @@ NativeEvent Runtime::create_event() const {
 }
 
 void Runtime::record(NativeEvent event, NativeStream stream) const {
-  if (is_done_by(shortcuts_.EventRecord, event, stream)) return;
+  if (is_done_by(driver_entry_points_.EventRecord, event, stream)) return;
   check(table_.EventRecord(event, stream), "EventRecord");
 }
 
 bool Runtime::is_done(NativeEvent event) const {
-  if (shortcuts_.EventQuery != nullptr) {
-    const int code = shortcuts_.EventQuery(event);
+  if (driver_entry_points_.EventQuery != nullptr) {
+    const int code = driver_entry_points_.EventQuery(event);
     if (code == kSuccess || code == kNotReady) return code == kSuccess;
   }
   const int code = table_.EventQuery(event);
@@ -207,8 +210,8 @@ void Runtime::synchronize_event(NativeEvent event) const {
   check(table_.EventSynchronize(event), "EventSynchronize");
 }
 
-void Runtime::end(int (*shortcut)(void*), int (*function)(void*), void* handle,
-                  const char* call) const noexcept {
+void Runtime::destroy_handle(int (*shortcut)(void*), int (*function)(void*), void* handle,
+                             const char* call) const noexcept {
   // Of other failures it is not known whether the handle is there yet: they may be those of what
   // was launched before.
   const auto has_done_nothing = [](int code) {
@@ -220,11 +223,11 @@ void Runtime::end(int (*shortcut)(void*), int (*function)(void*), void* handle,
 }
 
 void Runtime::destroy_stream(NativeStream stream) const noexcept {
-  end(shortcuts_.StreamDestroy, table_.StreamDestroy, stream, "StreamDestroy");
+  destroy_handle(driver_entry_points_.StreamDestroy, table_.StreamDestroy, stream, "StreamDestroy");
 }
 
 void Runtime::destroy_event(NativeEvent event) const noexcept {
-  end(shortcuts_.EventDestroy, table_.EventDestroy, event, "EventDestroy");
+  destroy_handle(driver_entry_points_.EventDestroy, table_.EventDestroy, event, "EventDestroy");
 }
 
 size_t Runtime::free_bytes() const noexcept {
@@ -241,15 +244,15 @@ void* Runtime::allocate_pinned(size_t size_bytes) const {
 }
 
 void Runtime::free_pinned(void* at) const noexcept {
-  if (at != nullptr) end(shortcuts_.FreeHost, table_.FreeHost, at, "FreeHost");
+  if (at != nullptr) destroy_handle(driver_entry_points_.FreeHost, table_.FreeHost, at, "FreeHost");
 }
 
 void Runtime::exchange_capture_mode(int& mode) const noexcept {
-  if (is_done_by(shortcuts_.ThreadExchangeStreamCaptureMode, &mode)) return;
+  if (is_done_by(driver_entry_points_.ThreadExchangeStreamCaptureMode, &mode)) return;
   log_failure(table_.ThreadExchangeStreamCaptureMode(&mode), "ThreadExchangeStreamCaptureMode");
 }
 
-void Runtime::ignore_captures() const noexcept {
+void Runtime::set_relaxed_capture_mode() const noexcept {
   int mode = kCaptureModeRelaxed;
   exchange_capture_mode(mode);
 }
@@ -266,13 +269,13 @@ DeviceGuard::DeviceGuard(const Runtime& runtime, int index) : runtime_(runtime) 
   const bool has_none = before == 0 && !runtime.has_device();
   if (before == index && !has_none) return;
   runtime.set_device(index);
-  if (!has_none) before_ = before;
+  if (!has_none) previous_ = before;
 }
 
 DeviceGuard::~DeviceGuard() {
-  if (!before_) return;
+  if (!previous_) return;
   try {
-    runtime_.set_device(*before_);
+    runtime_.set_device(*previous_);
   } catch (const CommError& e) {
     base::log(base::LogLevel::kWarning, e.what());
   }

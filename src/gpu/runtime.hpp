@@ -8,19 +8,19 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "gpu/shortcuts.hpp"
-#include "gpu/symbols.hpp"
+#include "gpu/driver_entry_points.hpp"
+#include "gpu/runtime_symbols.hpp"
 
 namespace torch::comms::gpu {
 
 // A vendor's runtime library: a row.
 struct RuntimeRow {
-  std::string_view name;         // "cuda"
-  std::string_view prefix;       // of its functions: "cuda"
-  std::string_view stem;         // what its file names begin with: "libcudart.so"
-  const char* const* sonames;    // tried in turn where no such library is loaded; ends with null
-  const char* const* spellings;  // pairs of a name in the list and what it is called here
-  Shortcuts (*shortcuts)() = nullptr;  // null: there are none
+  std::string_view name;       // "cuda"
+  std::string_view prefix;     // of its functions: "cuda"
+  std::string_view stem;       // what its file names begin with: "libcudart.so"
+  const char* const* sonames;  // tried in turn where no such library is loaded; ends with null
+  const char* const* renamed_symbols;  // pairs of a name in the list and what it is called here
+  DriverEntryPoints (*driver_entry_points)() = nullptr;  // null: there are none
 };
 TC_API extern const RuntimeRow kCuda, kHip;
 
@@ -36,15 +36,15 @@ class TC_API Runtime {
   static std::shared_ptr<const Runtime> of(const RuntimeRow& row);
   // Host memory, and streams that are threads of this process. See cpu.hpp.
   static const Runtime& cpu();
-  static std::shared_ptr<const Runtime> of_host() { return {std::shared_ptr<void>(), &cpu()}; }
+  static std::shared_ptr<const Runtime> shared_cpu() { return {std::shared_ptr<void>(), &cpu()}; }
   // For tests: with functions of their own.
-  Runtime(std::string_view name, std::string path, const Table& table,
-          const Shortcuts& shortcuts = {})
-      : name_(name), path_(std::move(path)), table_(table), shortcuts_(shortcuts) {}
+  Runtime(std::string_view name, std::string path, const RuntimeTable& table,
+          const DriverEntryPoints& shortcuts = {})
+      : name_(name), path_(std::move(path)), table_(table), driver_entry_points_(shortcuts) {}
 
   std::string_view name() const noexcept { return name_; }
   const std::string& path() const noexcept { return path_; }  // of the library; "" for cpu
-  const Table& table() const noexcept { return table_; }
+  const RuntimeTable& table() const noexcept { return table_; }
 
   // 0 without a driver; `why` then gets the runtime's own words.
   int device_count(std::string* why = nullptr) const noexcept;
@@ -53,19 +53,20 @@ class TC_API Runtime {
   // devices. Null where that is not known.
   const void* context() const noexcept {
     void* context = nullptr;
-    if (shortcuts_.CtxGetCurrent == nullptr || shortcuts_.CtxGetCurrent(&context) != kSuccess)
+    if (driver_entry_points_.CtxGetCurrent == nullptr ||
+        driver_entry_points_.CtxGetCurrent(&context) != kSuccess)
       return nullptr;
     return context;
   }
   // False where it is known that the thread has none yet.
   bool has_device() const noexcept {
     void* context = nullptr;
-    return shortcuts_.CtxGetCurrent == nullptr || shortcuts_.CtxGetCurrent(&context) != kSuccess ||
-           context != nullptr;
+    return driver_entry_points_.CtxGetCurrent == nullptr ||
+           driver_entry_points_.CtxGetCurrent(&context) != kSuccess || context != nullptr;
   }
   void set_device(int index) const;
   // For good, of a thread of ours that others' code calls the runtime on: see CaptureModeGuard.
-  void ignore_captures() const noexcept;
+  void set_relaxed_capture_mode() const noexcept;
 
   NativeStream create_stream(bool high_priority) const;
   void synchronize(NativeStream stream) const;
@@ -100,13 +101,13 @@ class TC_API Runtime {
   void exchange_capture_mode(int& mode) const noexcept;
   void log_failure(int code, const char* call) const noexcept;
   // What takes a handle away, which is not to be tried twice.
-  void end(int (*shortcut)(void*), int (*function)(void*), void* handle,
-           const char* call) const noexcept;
+  void destroy_handle(int (*shortcut)(void*), int (*function)(void*), void* handle,
+                      const char* call) const noexcept;
 
   std::string_view name_;
   std::string path_;
-  Table table_;
-  Shortcuts shortcuts_;
+  RuntimeTable table_;
+  DriverEntryPoints driver_entry_points_;
 };
 
 // While it lives, runtime calls of this thread neither end nor fail because of captures that other
@@ -134,7 +135,7 @@ class TC_API DeviceGuard {
 
  private:
   const Runtime& runtime_;
-  std::optional<int> before_;  // nothing where it was current already
+  std::optional<int> previous_;  // nothing where it was current already
 };
 
 }  // namespace torch::comms::gpu

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gpu/symbols.hpp"
+#include "gpu/runtime_symbols.hpp"
 
 // The C interface that NCCL, RCCL and oneCCL share, as we call it. Names are theirs without the
 // vendor's prefix; numbers and layouts are held against nccl.h by
@@ -143,7 +143,7 @@ using Signal = Result(int peer, int index, int context, unsigned flags, Comm, St
 using WaitSignal = Result(int count, AwaitedSignals*, Comm, Stream);
 
 // Ours: what a library that works on host memory exports, beside the vendor's names, to say so.
-// Its streams are those of gpu/cpu.hpp.
+// Its streams are those of gpu/cpu_runtime.hpp.
 inline constexpr const char* kHostMemorySymbol = "torchcomms_works_on_host_memory";
 
 }  // namespace torch::comms::nccl::abi

@@ -85,7 +85,7 @@ class Messages {
   bool fetch();
   bool fetching() const noexcept { return !fetches_.empty(); }
   void fail(Errc error) noexcept;
-  // Ends a request that is not done, and that has no partner: see Transport::end().
+  // Ends a request that is not done, and that has no partner: see Transport::destroy_handle().
   void end(Request& request, Errc error);
   // As Transport::close_streams(); the range has been added to `closed`.
   void close(uint32_t first, uint32_t last, Errc error);

@@ -1,4 +1,5 @@
-// The stand-in: NCCL's C interface for host memory, for tests. Streams are those of gpu/cpu.hpp.
+// The stand-in: NCCL's C interface for host memory, for tests. Streams are those of
+// gpu/cpu_runtime.hpp.
 //
 // Built several times: TC_STANDIN_PREFIX gives the functions their names; TC_STANDIN_ONECCL makes
 // it oneCCL's variant, TC_STANDIN_OLD one that lacks what came late, TC_STANDIN_BROKEN one that
@@ -16,7 +17,7 @@
 #include <set>
 #include <utility>
 
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "standin/communicator.hpp"
 
 namespace torch::comms::standin {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <thread>
 
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "gpu/runtime.hpp"
 
 namespace torch::comms::standin {

@@ -43,7 +43,7 @@ bool TorchCommCtranOnDevice::is_for(const at::Device& device) {
 
 std::string TorchCommCtranOnDevice::model_of(const at::Device& device) {
   if (!is_for(device)) return {};
-  const auto runtime = device.is_cpu() ? gpu::Runtime::of_host() : gpu::Runtime::of(gpu::kCuda);
+  const auto runtime = device.is_cpu() ? gpu::Runtime::shared_cpu() : gpu::Runtime::of(gpu::kCuda);
   return ctran::gpu_word(*runtime, device.has_index() ? device.index() : 0);
 }
 

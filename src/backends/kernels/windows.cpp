@@ -67,7 +67,7 @@ at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarTy
   const gpu::CaptureModeGuard mode(*runtime);
   const auto bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
   const auto index = device.torch_device().has_index() ? device.torch_device().index() : 0;
-  const auto memory = std::make_shared<gpu::MappableMemory>(gpu::MappableMemory::create(
+  const auto memory = std::make_shared<gpu::ShareableMemory>(gpu::ShareableMemory::create(
       gpu::Driver::of(*runtime), *runtime, index, std::max<size_t>(bytes, 1)));
   const auto options = at::TensorOptions().dtype(dtype).device(getDevice());
   return at::from_blob(

@@ -178,7 +178,7 @@ at::Tensor allocate_bytes(const Vendor& vendor, const at::Device& device, size_t
   };
   auto* const at = on([&] { return memory->take(std::max<size_t>(size_bytes, 1)); });
   if (at == nullptr) refuse(size_bytes);
-  const auto runtime = device.is_cpu() ? gpu::Runtime::of_host() : runtime_of(vendor);
+  const auto runtime = device.is_cpu() ? gpu::Runtime::shared_cpu() : runtime_of(vendor);
   auto tensor = at::from_blob(
       at, {static_cast<int64_t>(size_bytes)},
       [memory, on, runtime, device](void* gone) {

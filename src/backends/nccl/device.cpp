@@ -32,7 +32,7 @@ std::shared_ptr<Device> Device::open(const Table& library, at::Device wanted,
       why += std::string(", where it does with ") + vendor.host_variable + "=" + vendor.host_value;
     throw CommError(Errc::kUnsupported, why);
   }
-  auto runtime = type == at::DeviceType::CPU ? gpu::Runtime::of_host() : runtime_of(vendor);
+  auto runtime = type == at::DeviceType::CPU ? gpu::Runtime::shared_cpu() : runtime_of(vendor);
   if (type != at::DeviceType::CPU) {
     wanted = resolve_device(*runtime, wanted, rank, std::string(vendor.backend));
     runtime->set_device(wanted.index());
@@ -45,7 +45,7 @@ std::function<void()> Device::enter(std::shared_ptr<const Device> device) {
     const auto& runtime = device->runtime();
     if (!device->torch_device().is_cpu()) runtime.set_device(device->torch_device().index());
     // The library ends a communicator when the last of its graphs goes, at any time.
-    runtime.ignore_captures();
+    runtime.set_relaxed_capture_mode();
   };
 }
 

@@ -93,7 +93,7 @@ Lane::Slot::Slot(Lane& lane, const Call& call, const Where& where)
   const auto gap = now - (capture_ == 0 ? std::exchange(lane_.last_launch_, now) : now);
   if (!host_runs && !on_current) {
     // When this and the operation before are done it begins.
-    started_ = device.events().take();
+    started_ = device.events().acquire();
     runtime.record(started_.get(), current_);
     runtime.wait(stream_, started_.get());
     return;
@@ -105,7 +105,7 @@ Lane::Slot::Slot(Lane& lane, const Call& call, const Where& where)
   const bool follows = before.end && before.stream == stream_ && on_current &&
                        gap * kCloseParts < call.limit && call.limit >= kLongLimit;
   if (follows) return;
-  started_ = device.events().take();
+  started_ = device.events().acquire();
   runtime.record(started_.get(), stream_);
 }
 
@@ -126,7 +126,7 @@ Lane::Slot::~Slot() {
 c10::intrusive_ptr<Work> Lane::Slot::end(Kept keep) {
   auto& device = *lane_.device_;
   const auto& runtime = device.runtime();
-  auto end = device.events().take();
+  auto end = device.events().acquire();
   runtime.record(end.get(), stream_);
   (graph_ ? graph_->last : lane_.last_) = {stream_, end};
   if (graph_)
@@ -165,7 +165,7 @@ c10::intrusive_ptr<Work> Lane::Slot::end(Kept keep) {
 c10::intrusive_ptr<Work> Lane::Slot::captured(c10::intrusive_ptr<Work> work) {
   lane_.replays_->end(begun_, stream_);
   if (call_.ends_itself) lane_.kernels_in_graphs_ = true;
-  work->end_.spoil();
+  work->end_.discard();
   work->setStatus(WorkStatus::COMPLETED);
   work->keep_.clear();
   return work;

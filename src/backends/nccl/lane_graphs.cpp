@@ -18,12 +18,12 @@ void check(int code, const char* what) {
 }  // namespace
 
 LaneGraphs::LaneGraphs(std::shared_ptr<Device> device)
-    : device_(std::move(device)), marks_(gpu::graph_marks_of(device_->runtime())) {}
+    : device_(std::move(device)), marks_(gpu::graph_markers_of(device_->runtime())) {}
 
 LaneGraphs::~LaneGraphs() = default;
 
 void LaneGraphs::keep_apart() {
-  if (marks_ != nullptr && !done_) done_ = device_->events().take();
+  if (marks_ != nullptr && !done_) done_ = device_->events().acquire();
 }
 
 std::shared_ptr<LaneGraphs::Graph> LaneGraphs::graph_of(gpu::NativeStream stream,
@@ -38,8 +38,8 @@ std::shared_ptr<LaneGraphs::Graph> LaneGraphs::graph_of(gpu::NativeStream stream
   forget_those_gone();
   auto made = std::make_shared<Graph>(Graph{capture, ++count_});
   if (marks_ != nullptr) {
-    auto life = std::make_shared<gpu::GraphLife>();
-    gpu::keep(*marks_, stream, life);
+    auto life = std::make_shared<gpu::GraphLifetime>();
+    gpu::retain_with_graph(*marks_, stream, life);
     made->life = std::move(life);
   } else {
     graphs_.clear();  // one of them, the newest, says that there are some
@@ -95,7 +95,8 @@ uint64_t LaneGraphs::count() noexcept {
 
 void LaneGraphs::forget_those_gone() noexcept {
   const gpu::CaptureModeGuard mode(device_->runtime());
-  std::erase_if(graphs_, [](const auto& graph) { return graph->life && graph->life->is_over; });
+  std::erase_if(graphs_,
+                [](const auto& graph) { return graph->life && graph->life->is_destroyed; });
 }
 
 }  // namespace torch::comms::nccl

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backends/nccl/device.hpp"
-#include "gpu/graph_marks.hpp"
+#include "gpu/graph_markers.hpp"
 
 namespace torch::comms::nccl {
 
@@ -40,11 +40,11 @@ class LaneGraphs {
   // One of them.
   struct Graph {
     gpu::CaptureId id;
-    uint64_t number;                                 // from 1 on
-    std::shared_ptr<gpu::GraphLife> life = nullptr;  // null: not known
-    Mark last = {};                                  // of its operations; none at first
-    bool is_apart = false;                           // it waits for what is launched before
-    gpu::GraphMark done = {};
+    uint64_t number;                                     // from 1 on
+    std::shared_ptr<gpu::GraphLifetime> life = nullptr;  // null: not known
+    Mark last = {};                                      // of its operations; none at first
+    bool is_apart = false;                               // it waits for what is launched before
+    gpu::GraphMarker done = {};
   };
   // The one that `stream` captures, before an operation there. `last`: of the calls so far. Throws
   // CommError(kVendor).
@@ -74,10 +74,10 @@ class LaneGraphs {
   void set_apart(Graph& graph, gpu::NativeStream stream, const Mark& last);
 
   const std::shared_ptr<Device> device_;
-  const gpu::GraphMarks* const marks_;  // null: nobody tells of a graph's end
-  gpu::EventPool::Lease done_;          // with keep_apart(): all that was launched
-  bool is_open_ = false;                // graphs may have recorded it since the last call did
-  std::mutex mutex_;                    // guards what is below
+  const gpu::GraphMarkerTable* const marks_;  // null: nobody tells of a graph's end
+  gpu::EventPool::Lease done_;                // with keep_apart(): all that was launched
+  bool is_open_ = false;                      // graphs may have recorded it since the last call did
+  std::mutex mutex_;                          // guards what is below
   uint64_t count_ = 0;
   std::vector<std::shared_ptr<Graph>> graphs_;
 };

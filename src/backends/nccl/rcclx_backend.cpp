@@ -20,7 +20,7 @@
 #include "core/hint_table.hpp"
 #include "core/operands.hpp"
 #include "core/validate.hpp"
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 
 namespace torch::comms {
 
@@ -260,7 +260,7 @@ c10::Stream TorchCommRCCLX::branch() {
   if (!stream_)
     stream_ = c10::impl::VirtualGuardImpl(getDevice().type())
                   .getStreamFromGlobalPool(getDevice(), /*isHighPriority=*/false);
-  const auto here = device.events().take();
+  const auto here = device.events().acquire();
   device.runtime().record(here.get(), device.current_stream());
   device.runtime().wait(static_cast<gpu::NativeStream>(stream_->native_handle()), here.get());
   return *stream_;

@@ -48,14 +48,14 @@ struct Replays::Run {
 };
 
 // Owned by the graph, too.
-struct Replays::Graph : gpu::GraphLife {
+struct Replays::Graph : gpu::GraphLifetime {
   explicit Graph(gpu::CaptureId id) : id(id) {}
   const gpu::CaptureId id;
   std::vector<std::shared_ptr<void>> chunks;
   size_t words = 0;  // taken of them
   std::vector<Run> runs;
   uint64_t replays = 0;    // that were seen to begin
-  gpu::GraphMark last;     // of the last run
+  gpu::GraphMarker last;   // of the last run
   bool may_go_on = false;  // the last run: its last operation has ended
 };
 
@@ -65,7 +65,7 @@ Replays::Replays(std::shared_ptr<Device> device, bool wanted, std::chrono::milli
     why_not_ =
         "turned off by TORCHCOMM_NCCLX_GRAPH_TIMEOUT_MONITORING or hint enable_cuda_graph_support";
   else
-    marks_ = gpu::graph_marks_of(device_->runtime(), &why_not_);
+    marks_ = gpu::graph_markers_of(device_->runtime(), &why_not_);
 }
 
 std::shared_ptr<Replays::Graph> Replays::graph_of(gpu::NativeStream stream,
@@ -73,7 +73,7 @@ std::shared_ptr<Replays::Graph> Replays::graph_of(gpu::NativeStream stream,
   const auto found = std::ranges::find(all_, capture, [](const auto& graph) { return graph->id; });
   if (found != all_.end()) return *found;
   auto graph = std::make_shared<Graph>(capture);
-  gpu::keep(*marks_, stream, graph);
+  gpu::retain_with_graph(*marks_, stream, graph);
   all_.push_back(graph);
   graphs_.store(all_.size());
   return graph;
@@ -83,7 +83,7 @@ uint32_t* Replays::take_word(Graph& graph) {
   const size_t place = graph.words++ % kChunkWords;
   if (place == 0) {
     const Device::Scope scope(*device_);
-    graph.chunks.push_back(pool_of(device_->shared_runtime())->take(kChunkBytes));
+    graph.chunks.push_back(pool_of(device_->shared_runtime())->acquire(kChunkBytes));
     std::fill_n(static_cast<uint32_t*>(graph.chunks.back().get()), kChunkWords, kIdle | kSeen);
   }
   return static_cast<uint32_t*>(graph.chunks.back().get()) + place;
@@ -192,7 +192,7 @@ Replays::Seen Replays::look(Clock::time_point now) noexcept {
   if (!is_watching()) return seen;
   const std::lock_guard lock(mutex_);
   if (now < next_look_) return seen;
-  std::erase_if(all_, [](const auto& graph) { return graph->is_over.load(); });
+  std::erase_if(all_, [](const auto& graph) { return graph->is_destroyed.load(); });
   graphs_.store(all_.size());
   auto period = period_;
   for (const auto& graph : all_)

@@ -82,7 +82,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   // ---- with the lock
   // The link to a rank of the family, connected if it was not. Throws CommError.
   transport::Transport& reach(int family_rank);
-  // The stream of messages with a tag to a member; throws as reach(). Of those from a member:
+  // The stream of messages with a tag to a member; throws as set(). Of those from a member:
   // nothing before it has said that it sends any.
   uint32_t stream_to(Membership& group, int rank, int tag);
   std::optional<uint32_t> stream_from(const Membership& group, int rank, int tag) const;

@@ -21,7 +21,7 @@ class Express {
  public:
   static constexpr size_t kMostTransfers = 64;  // of a step: bits of moved()
 
-  // nullptr: the plan is not made for it, or a link is not. Throws as Engine::reach().
+  // nullptr: the plan is not made for it, or a link is not. Throws as Engine::set().
   static std::unique_ptr<Express> make(const Membership& group, std::shared_ptr<const Plan> plan);
   ~Express();
 

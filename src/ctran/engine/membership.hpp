@@ -83,7 +83,7 @@ class Membership {
   std::string other_counts(int rank, const Notice& question) const;
 
   // What runs calls like this one, if a plan for them is in the cache and made for that. Throws as
-  // Engine::reach().
+  // Engine::set().
   Express* express(const Call& call);
 
   std::deque<Task*> queue;  // collectives; the first one runs

@@ -120,7 +120,7 @@ const char* get_error_string(Result) { return "the call failed"; }
 const char* get_last_error(abi::Comm comm) { return comm->last_error.c_str(); }
 
 std::shared_ptr<const gpu::Runtime> runtime_of_memory() {
-  return KernelLibrary::is_for_host() ? gpu::Runtime::of_host() : gpu::Runtime::of(gpu::kCuda);
+  return KernelLibrary::is_for_host() ? gpu::Runtime::shared_cpu() : gpu::Runtime::of(gpu::kCuda);
 }
 
 // Memory that the devices of other ranks can map, by its address.
@@ -132,8 +132,8 @@ class Pieces {
   }
   void* take(size_t size_bytes) {
     const auto runtime = runtime_of_memory();
-    auto piece = gpu::MappableMemory::create(gpu::Driver::of(*runtime), *runtime, runtime->device(),
-                                             std::max<size_t>(size_bytes, 1));
+    auto piece = gpu::ShareableMemory::create(gpu::Driver::of(*runtime), *runtime,
+                                              runtime->device(), std::max<size_t>(size_bytes, 1));
     void* const at = piece.at();
     const std::lock_guard lock(mutex_);
     pieces_.emplace(at, std::move(piece));
@@ -148,7 +148,7 @@ class Pieces {
 
  private:
   std::mutex mutex_;
-  std::map<void*, gpu::MappableMemory> pieces_;
+  std::map<void*, gpu::ShareableMemory> pieces_;
 };
 
 Result allocate(void** at, size_t size_bytes) {

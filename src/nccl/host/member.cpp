@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "gpu/runtime.hpp"
 
 namespace torch::comms::nccl::host {
@@ -13,7 +13,7 @@ Member::Member(const Table& library, abi::Comm communicator, int rank, int size)
 
 void Member::launch(abi::Stream stream, Body body) {
   // What is captured may run any number of times, and ends with no communicator.
-  const bool counts = gpu::Runtime::of_host()->capture_of(stream) == 0;
+  const bool counts = gpu::Runtime::shared_cpu()->capture_of(stream) == 0;
   if (counts) {
     const std::lock_guard lock(mutex_);
     ++under_way_;

@@ -2,9 +2,10 @@
 
 #include "nccl/table.hpp"
 
-// A library whose calls return when the operation is done (Table::calls_block()), made into one
-// whose calls return at once: its operations run on streams of the CPU (gpu/cpu.hpp). Of oneCCL, as
-// far as its part for the CPU goes; what that lacks and collectives can do is done by those.
+// A library whose calls return when the operation is done (RuntimeTable::calls_block()), made into
+// one whose calls return at once: its operations run on streams of the CPU (gpu/cpu_runtime.hpp).
+// Of oneCCL, as far as its part for the CPU goes; what that lacks and collectives can do is done by
+// those.
 namespace torch::comms::nccl {
 
 // `library` behind functions of ours. Throws CommError(kBackendUnavailable) for one without

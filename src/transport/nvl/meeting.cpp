@@ -33,7 +33,7 @@ struct Offer {
   int32_t from = -1;
   uint32_t spare = 0;
   base::Secret secret = {};  // of the rank that it is for
-  gpu::ExportNote note;
+  gpu::MemoryExportInfo note;
 };
 
 [[noreturn]] void refuse(const std::string& why) { throw CommError(Errc::kSystem, why); }
@@ -59,7 +59,7 @@ class Making {
     auto unwilling = wanted_.unwilling;
     if (unwilling.empty())
       unwilling = reason_of([&] {
-        if (auto why = seat_.driver->why_unmappable(seat_.device); !why.empty()) refuse(why);
+        if (auto why = seat_.driver->unmappable_reason(seat_.device); !why.empty()) refuse(why);
         card.device = seat_.driver->uuid_of(seat_.device);
         secret_ = card.secret = base::random_secret();
         const auto name = "torchcomms-nvl-" + std::to_string(base::random_number());
@@ -88,7 +88,7 @@ class Making {
       if (peer == seat_.rank) continue;
       const auto& card = card_of_rank(peer);
       auto socket = connect_to(card.socket.text());
-      const Offer offer{seat_.rank, 0, card.secret, own.note};
+      const Offer offer{seat_.rank, 0, card.secret, own.info};
       if (!socket ||
           !send_packet(socket.get(), std::as_bytes(std::span(&offer, 1)), descriptor.get()))
         refuse("rank " + std::to_string(peer) +
@@ -106,11 +106,11 @@ class Making {
                                   std::to_string(peer) + " has"
                             : "the device of rank " + std::to_string(peer);
     // Of one that this process does not see mapping its memory tells.
-    if (device && !driver.reaches(seat_.device, *device))
+    if (device && !driver.can_access_peer(seat_.device, *device))
       refuse(own + " does not reach the memory of " + its);
     // Over PCIe, where memory may be mapped as well, a line of 128 bytes may come in parts.
-    const std::optional<bool> joined =
-        device ? driver.is_joined(seat_.device, *device) : driver.is_joined(seat_.device, uuid);
+    const std::optional<bool> joined = device ? driver.has_native_atomics(seat_.device, *device)
+                                              : driver.is_joined(seat_.device, uuid);
     if (!joined)
       refuse("it cannot be told whether NVLink joins " + own + " to " + its +
              ", which this process does not see: libnvidia-ml.so.1 does not know; let "

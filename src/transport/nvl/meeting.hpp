@@ -54,9 +54,9 @@ struct Wanted {
 struct Meeting {
   // This rank's memory. Of all ranks once each is willing, and reaches the others. `first_bytes`:
   // the least that any of them needs at once.
-  std::function<gpu::Export(size_t first_bytes)> bring;
+  std::function<gpu::ExportedMemory(size_t first_bytes)> bring;
   // That of another rank.
-  std::function<void(int rank, const gpu::Export&)> take;
+  std::function<void(int rank, const gpu::ExportedMemory&)> take;
 
   // Why there is none: the same text on all ranks, naming the first rank that cannot; "" where all
   // have taken what all have brought.

@@ -12,13 +12,13 @@ PeerMemory::Outcome PeerMemory::open(const Seat& seat, const Own& own, std::stri
       // Of a rank alone nobody maps it.
       .bring =
           [&](size_t) {
-            return seat.size == 1 ? gpu::Export{}
+            return seat.size == 1 ? gpu::ExportedMemory{}
                                   : gpu::export_memory(seat.driver, own.at, own.size_bytes);
           },
       .take =
-          [&](int rank, const gpu::Export& theirs) {
+          [&](int rank, const gpu::ExportedMemory& theirs) {
             made->theirs_[static_cast<size_t>(rank)] = std::make_unique<gpu::ImportedMemory>(
-                seat.runtime, seat.driver, seat.device, theirs.descriptor, theirs.note);
+                seat.runtime, seat.driver, seat.device, theirs.descriptor, theirs.info);
           }};
   const Wanted wanted{0, "memory of peers", std::move(unwilling)};
   auto why_not = meeting.run(seat, wanted, exchange);

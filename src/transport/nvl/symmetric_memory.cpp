@@ -25,25 +25,25 @@ std::string SymmetricMemory::complete(const Seat& seat, unsigned char value,
 
 std::string SymmetricMemory::add(const Seat& seat, const Wanted& wanted, unsigned char value,
                                  const Exchange& exchange) {
-  std::vector<gpu::MappableMemory> parts;
+  std::vector<gpu::ShareableMemory> parts;
   size_t part_bytes = 0;
   const auto place = [&](int rank) {
     return ranges_[static_cast<size_t>(rank)].at() + size_bytes_;
   };
   const Meeting meeting{
-      .bring = [&](size_t first_bytes) -> gpu::Export {
-        const size_t page = gpu::MappableMemory::page_bytes(*seat.driver, seat.device);
+      .bring = [&](size_t first_bytes) -> gpu::ExportedMemory {
+        const size_t page = gpu::ShareableMemory::granularity_bytes(*seat.driver, seat.device);
         part_bytes = whole_pages(first_bytes % page == 0 ? first_bytes : wanted.size_bytes, page);
         while (ranges_.size() < static_cast<size_t>(seat.size))
           ranges_.emplace_back(seat.driver, whole_pages(wanted_bytes_, page));
-        parts.push_back(gpu::MappableMemory::create(seat.driver, *seat.runtime, seat.device,
-                                                    part_bytes, place(seat.rank), value));
-        return {parts.back().share(), {.by_descriptor = 1}};
+        parts.push_back(gpu::ShareableMemory::create(seat.driver, *seat.runtime, seat.device,
+                                                     part_bytes, place(seat.rank), value));
+        return {parts.back().export_descriptor(), {.has_descriptor = 1}};
       },
       .take =
-          [&](int rank, const gpu::Export& theirs) {
-            parts.push_back(gpu::MappableMemory::adopt(seat.driver, seat.device, theirs.descriptor,
-                                                       part_bytes, place(rank)));
+          [&](int rank, const gpu::ExportedMemory& theirs) {
+            parts.push_back(gpu::ShareableMemory::import(
+                seat.driver, seat.device, theirs.descriptor, part_bytes, place(rank)));
           }};
   if (auto why = meeting.run(seat, wanted, exchange); !why.empty()) return why;
   for (auto& part : parts) parts_.push_back(std::move(part));

@@ -51,7 +51,7 @@ class SymmetricMemory {
   const size_t wanted_bytes_;
   size_t size_bytes_ = 0;
   std::vector<gpu::AddressRange> ranges_;  // by rank
-  std::vector<gpu::MappableMemory> parts_;
+  std::vector<gpu::ShareableMemory> parts_;
 };
 
 }  // namespace torch::comms::transport::nvl

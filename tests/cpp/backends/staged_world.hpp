@@ -14,7 +14,7 @@
 #include "backends/ranks.hpp"
 #include "core/issue.hpp"
 #include "core/staging.hpp"
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 
 // Ranks as threads, whose tensors are staged for a backend: "the device" is host memory, with
 // streams that are threads.
@@ -51,7 +51,7 @@ struct Program {
 };
 
 inline std::shared_ptr<Device> host_device() {
-  return std::make_shared<Device>(gpu::Runtime::of_host(), at::kCPU, false, 16);
+  return std::make_shared<Device>(gpu::Runtime::shared_cpu(), at::kCPU, false, 16);
 }
 
 // Runs `body` on `size` connected ranks. What one throws fails the test.

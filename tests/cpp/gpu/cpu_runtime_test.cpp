@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "gpu/runtime.hpp"
 
 namespace torch::comms::gpu {

@@ -16,8 +16,8 @@ TEST(Driver, OfHostMemoryHasOneDeviceThatReachesItself) {
   const auto driver = Driver::of(cpu);
   EXPECT_EQ(driver->device_of(driver->uuid_of(0)), 0);
   EXPECT_EQ(driver->device_of(DriverUuid{}), std::nullopt);
-  EXPECT_TRUE(driver->reaches(0, 0));
-  EXPECT_EQ(driver->why_unmappable(0), "");
+  EXPECT_TRUE(driver->can_access_peer(0, 0));
+  EXPECT_EQ(driver->unmappable_reason(0), "");
 }
 
 TEST(Driver, NamesTheCallThatFailedAndItsWords) {
@@ -32,11 +32,12 @@ TEST(Driver, NamesTheCallThatFailedAndItsWords) {
 
 TEST(MappableMemory, IsZeroedAndTheSameForAllWhoAdoptIt) {
   const auto driver = Driver::of(cpu);
-  auto own = std::make_unique<MappableMemory>(MappableMemory::create(driver, cpu, 0, 5000));
+  auto own = std::make_unique<ShareableMemory>(ShareableMemory::create(driver, cpu, 0, 5000));
   ASSERT_EQ(own->size_bytes() % 4096, 0u);
   for (size_t i = 0; i < own->size_bytes(); ++i)
     ASSERT_EQ(static_cast<char*>(own->at())[i], 0) << "byte " << i;
-  const auto other = MappableMemory::adopt(driver, 0, own->share(), own->size_bytes());
+  const auto other =
+      ShareableMemory::import(driver, 0, own->export_descriptor(), own->size_bytes());
   EXPECT_NE(other.at(), own->at());
   std::memcpy(own->at(), "written", 8);
   EXPECT_STREQ(static_cast<char*>(other.at()), "written");
@@ -46,19 +47,20 @@ TEST(MappableMemory, IsZeroedAndTheSameForAllWhoAdoptIt) {
 
 TEST(MappableMemory, IsNotAdoptedWithMoreBytesThanItHas) {
   const auto driver = Driver::of(cpu);
-  const auto own = MappableMemory::create(driver, cpu, 0, 4096);
-  EXPECT_THROW(MappableMemory::adopt(driver, 0, own.share(), 2 * own.size_bytes()), CommError);
+  const auto own = ShareableMemory::create(driver, cpu, 0, 4096);
+  EXPECT_THROW(ShareableMemory::import(driver, 0, own.export_descriptor(), 2 * own.size_bytes()),
+               CommError);
 }
 
 TEST(MappableMemory, ReleasesWhatItTookWhenALaterStepFails) {
   static int handles = 0, addresses = 0;
   auto table = cpu_driver_table();
-  table.MemCreate = [](MemoryHandle* handle, size_t size_bytes, const MemoryProperties* wanted,
+  table.MemCreate = [](AllocationHandle* handle, size_t size_bytes, const MemoryProperties* wanted,
                        unsigned long long flags) {
     ++handles;
     return cpu_driver_table().MemCreate(handle, size_bytes, wanted, flags);
   };
-  table.MemRelease = [](MemoryHandle handle) {
+  table.MemRelease = [](AllocationHandle handle) {
     --handles;
     return cpu_driver_table().MemRelease(handle);
   };
@@ -73,7 +75,7 @@ TEST(MappableMemory, ReleasesWhatItTookWhenALaterStepFails) {
   };
   table.MemSetAccess = [](DevicePointer, size_t, const MemoryAccess*, size_t) { return 1; };
   const auto driver = std::make_shared<const Driver>("test", table);
-  EXPECT_THROW(MappableMemory::create(driver, cpu, 0, 4096), CommError);
+  EXPECT_THROW(ShareableMemory::create(driver, cpu, 0, 4096), CommError);
   EXPECT_EQ(handles, 0);
   EXPECT_EQ(addresses, 0);
 }

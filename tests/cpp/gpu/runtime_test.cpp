@@ -10,9 +10,9 @@
 #include <torchcomms/base/error.hpp>
 
 #include "gpu/cuda_library.hpp"
+#include "gpu/driver_entry_points.hpp"
 #include "gpu/event_pool.hpp"
 #include "gpu/pinned_pool.hpp"
-#include "gpu/shortcuts.hpp"
 
 namespace torch::comms::gpu {
 namespace {
@@ -83,7 +83,7 @@ class GpuShortcuts : public ::testing::Test {
   }
 
   static Runtime runtime() {
-    Table table = Runtime::cpu().table();
+    RuntimeTable table = Runtime::cpu().table();
     table.EventRecord = [](NativeEvent, NativeStream) { return of_runtime(); };
     table.EventQuery = [](NativeEvent) { return of_runtime(); };
     table.StreamWaitEvent = [](NativeStream, NativeEvent, unsigned) { return of_runtime(); };
@@ -107,7 +107,7 @@ class GpuShortcuts : public ::testing::Test {
       has_device = true;
       return kSuccess;
     };
-    Shortcuts shortcuts;
+    DriverEntryPoints shortcuts;
     shortcuts.EventRecord = [](NativeEvent, NativeStream) { return of_driver(); };
     shortcuts.EventQuery = [](NativeEvent) { return of_driver(); };
     shortcuts.StreamWaitEvent = [](NativeStream, NativeEvent, unsigned) { return of_driver(); };
@@ -213,7 +213,7 @@ TEST_F(GpuShortcuts, WhichCaptureItIsOnlyTheRuntimeSays) {
 
 TEST(GpuRuntime, WithoutADriverThereAreNoShortcuts) {
   if (Runtime::cpu().context() != nullptr) FAIL() << "host memory has no contexts";
-  const auto shortcuts = cuda_shortcuts();
+  const auto shortcuts = cuda_driver_entry_points();
   std::string why;
   if (cuda_driver_function("EventRecord", why) != nullptr)
     EXPECT_NE(shortcuts.EventRecord, nullptr);
@@ -225,18 +225,18 @@ TEST(EventPool, AnEventIsUsedAgain) {
   const auto pool = EventPool::make(Runtime::cpu(), 2);
   NativeEvent first = nullptr;
   {
-    const auto lease = pool->take();
+    const auto lease = pool->acquire();
     first = lease.get();
     EXPECT_EQ(pool->idle(), 0u);
   }
   EXPECT_EQ(pool->idle(), 1u);
-  EXPECT_EQ(pool->take().get(), first);
+  EXPECT_EQ(pool->acquire().get(), first);
 }
 
 TEST(EventPool, KeepsNoMoreThanItMay) {
   const auto pool = EventPool::make(Runtime::cpu(), 2);
   {
-    const auto a = pool->take(), b = pool->take(), c = pool->take();
+    const auto a = pool->acquire(), b = pool->acquire(), c = pool->acquire();
   }
   EXPECT_EQ(pool->idle(), 2u);
 }
@@ -244,15 +244,15 @@ TEST(EventPool, KeepsNoMoreThanItMay) {
 TEST(EventPool, ASpoiltEventDoesNotComeBack) {
   const auto pool = EventPool::make(Runtime::cpu(), 2);
   {
-    auto lease = pool->take();
-    lease.spoil();
+    auto lease = pool->acquire();
+    lease.discard();
   }
   EXPECT_EQ(pool->idle(), 0u);
 }
 
 TEST(EventPool, LivesAsLongAsOneOfItsEvents) {
   auto pool = EventPool::make(Runtime::cpu(), 2);
-  auto lease = pool->take();
+  auto lease = pool->acquire();
   pool.reset();
   Runtime::cpu().record(lease.get(), nullptr);
   EXPECT_TRUE(Runtime::cpu().is_done(lease.get()));
@@ -262,8 +262,8 @@ TEST(EventPool, MayBeLeftToEventsThatGoOnSeveralThreads) {
   for (int turn = 0; turn < 100; ++turn) {
     auto pool = EventPool::make(Runtime::cpu(), 1);
     std::vector<EventPool::Lease> leases;
-    for (int i = 0; i < 4; ++i) leases.push_back(pool->take());
-    leases.front().spoil();
+    for (int i = 0; i < 4; ++i) leases.push_back(pool->acquire());
+    leases.front().discard();
     pool.reset();
     std::latch together(4);
     std::vector<std::jthread> threads;
@@ -276,30 +276,30 @@ TEST(EventPool, MayBeLeftToEventsThatGoOnSeveralThreads) {
 }
 
 TEST(PinnedPool, ABlockIsUsedAgainForWhatFits) {
-  const auto pool = PinnedPool::make(Runtime::of_host(), 1 << 20);
+  const auto pool = PinnedPool::make(Runtime::shared_cpu(), 1 << 20);
   void* first = nullptr;
   {
-    const auto block = pool->take(50'000);
+    const auto block = pool->acquire(50'000);
     first = block.get();
     EXPECT_EQ(pool->idle_bytes(), 0u);
   }
   EXPECT_EQ(pool->idle_bytes(), 65'536u);
-  EXPECT_EQ(pool->take(60'000).get(), first);
-  EXPECT_NE(pool->take(100).get(), first) << "far too large for that";
+  EXPECT_EQ(pool->acquire(60'000).get(), first);
+  EXPECT_NE(pool->acquire(100).get(), first) << "far too large for that";
 }
 
 TEST(PinnedPool, KeepsNoMoreThanItMay) {
-  const auto pool = PinnedPool::make(Runtime::of_host(), 3 * 4096);
+  const auto pool = PinnedPool::make(Runtime::shared_cpu(), 3 * 4096);
   {
     std::vector<std::shared_ptr<void>> blocks;
-    for (int i = 0; i < 5; ++i) blocks.push_back(pool->take(1));
+    for (int i = 0; i < 5; ++i) blocks.push_back(pool->acquire(1));
   }
   EXPECT_EQ(pool->idle_bytes(), 3u * 4096);
 }
 
 TEST(PinnedPool, LivesAsLongAsOneOfItsBlocks) {
-  auto pool = PinnedPool::make(Runtime::of_host(), 1 << 20);
-  const auto block = pool->take(4);
+  auto pool = PinnedPool::make(Runtime::shared_cpu(), 1 << 20);
+  const auto block = pool->acquire(4);
   pool.reset();
   *static_cast<int*>(block.get()) = 7;
   EXPECT_EQ(*static_cast<int*>(block.get()), 7);

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "gpu/runtime.hpp"
 #include "nccl/communicator.hpp"
 #include "nccl/stand_in.hpp"

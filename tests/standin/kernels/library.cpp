@@ -1,5 +1,5 @@
 // The stand-in of the library of device kernels: the same entry, whose launches run on the streams
-// of gpu/cpu.hpp, over workspaces in memory that processes share.
+// of gpu/cpu_runtime.hpp, over workspaces in memory that processes share.
 
 #include "ctran/kernels/library.hpp"
 
@@ -13,7 +13,7 @@
 #include "ctran/kernels/own_copy.hpp"
 #include "ctran/kernels/print.hpp"
 #include "ctran/kernels/workspace_layout.hpp"
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "standin/kernels/collectives.hpp"
 #include "standin/kernels/counted.hpp"
 #include "standin/kernels/host_ring.hpp"

@@ -153,7 +153,7 @@ TEST_F(VendorMemory, OfTheDeviceIsCountedAroundTheMakingAndWhatIsRegisteredBesid
     std::atomic<bool> made{false};
     std::thread library([&] {
       while (!made) {
-        gpu::cpu_taken_bytes() += 4096;
+        gpu::cpu_used_bytes() += 4096;
         std::this_thread::yield();
       }
     });
@@ -168,7 +168,7 @@ TEST_F(VendorMemory, OfTheDeviceIsCountedAroundTheMakingAndWhatIsRegisteredBesid
     library.join();
     EXPECT_GT(taken, 0u);
     EXPECT_EQ(taken % 4096, 0u);
-    gpu::cpu_taken_bytes() = 0;
+    gpu::cpu_used_bytes() = 0;
     const auto tensor = at::ones({256});
     self.comm->tensor_register(tensor);
     EXPECT_EQ(backend.memory_usage().at("registered tensors"), 1024u);

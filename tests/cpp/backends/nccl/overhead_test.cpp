@@ -75,11 +75,11 @@ TEST_F(VendorOverhead, ASynchronousCallAsksForTheCaptureOnceAndRecordsOneEvent) 
     // Of ten calls in a row none but the first may be late: the machine may be busy.
     size_t least = 100;
     for (int i = 0; i < 10; ++i) {
-      gpu::cpu_calls() = {};
+      gpu::cpu_call_counts() = {};
       op();
-      EXPECT_EQ(gpu::cpu_calls().captures, 1u);
-      EXPECT_EQ(gpu::cpu_calls().waits, 0u);
-      least = std::min(least, gpu::cpu_calls().records);
+      EXPECT_EQ(gpu::cpu_call_counts().captures, 1u);
+      EXPECT_EQ(gpu::cpu_call_counts().waits, 0u);
+      least = std::min(least, gpu::cpu_call_counts().records);
     }
     EXPECT_EQ(least, 1u);
     self.synchronize();
@@ -92,11 +92,11 @@ TEST_F(VendorOverhead, AnAsynchronousCallRecordsWhereItBeginsAndWhereItEnds) {
     auto tensor = at::ones({2});
     const auto op = [&] { return self.comm->all_reduce(tensor, ReduceOp::SUM, true); };
     warm(self, op);
-    gpu::cpu_calls() = {};
+    gpu::cpu_call_counts() = {};
     const auto work = op();
-    EXPECT_EQ(gpu::cpu_calls().captures, 1u);
-    EXPECT_EQ(gpu::cpu_calls().records, 2u);
-    EXPECT_EQ(gpu::cpu_calls().waits, 1u);
+    EXPECT_EQ(gpu::cpu_call_counts().captures, 1u);
+    EXPECT_EQ(gpu::cpu_call_counts().records, 2u);
+    EXPECT_EQ(gpu::cpu_call_counts().waits, 1u);
     work->wait();
     self.synchronize();
     self.comm->finalize();

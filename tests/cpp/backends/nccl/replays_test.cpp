@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 class ReplaysOfAGraph : public testing::Test {
  protected:
   ReplaysOfAGraph() {
-    device = std::make_shared<Device>(gpu::Runtime::of_host(), at::Device(at::kCPU), false, 10);
+    device = std::make_shared<Device>(gpu::Runtime::shared_cpu(), at::Device(at::kCPU), false, 10);
     replays.emplace(device, true, milliseconds(1000));
     stream = device->own_stream();
   }
@@ -135,13 +135,13 @@ TEST_F(ReplaysOfAGraph, WhatItTakesIsGivenBackWithTheGraph) {
   graph.reset();
   replays->look(Clock::time_point{} + std::chrono::seconds(5));
   EXPECT_FALSE(replays->is_watching());
-  gpu::cpu_calls() = {};
+  gpu::cpu_call_counts() = {};
   for (int again = 0; again < 5; ++again) {
     graph = capture(3000, milliseconds(1000), apart);
     graph.reset();
     replays->look(Clock::time_point{} + std::chrono::seconds(10 * (again + 1)));
   }
-  EXPECT_EQ(gpu::cpu_calls().pinned, 0u) << "what came back is used again";
+  EXPECT_EQ(gpu::cpu_call_counts().pinned, 0u) << "what came back is used again";
   EXPECT_FALSE(replays->is_watching());
 }
 
@@ -154,12 +154,12 @@ TEST_F(ReplaysOfAGraph, AGraphMayOutliveWhoeverWatchedIt) {
 }
 
 TEST_F(ReplaysOfAGraph, OperationsInARowHaveOneMarkEachAndOneMore) {
-  gpu::cpu_calls() = {};
+  gpu::cpu_call_counts() = {};
   capture(10, milliseconds(1000));
-  EXPECT_EQ(gpu::cpu_calls().marks, 11u);
-  gpu::cpu_calls() = {};
+  EXPECT_EQ(gpu::cpu_call_counts().graph_markers, 11u);
+  gpu::cpu_call_counts() = {};
   capture(10, milliseconds(1000), [] {});
-  EXPECT_EQ(gpu::cpu_calls().marks, 20u) << "each has its own beginning";
+  EXPECT_EQ(gpu::cpu_call_counts().graph_markers, 20u) << "each has its own beginning";
 }
 
 // Steps that a test takes one by one.
@@ -298,11 +298,11 @@ TEST_F(VendorReplays, OperationsInARowShareTheirMarksHoweverTheyAreCalled) {
   on_ranks(1, [&](Program& self) {
     auto tensor = at::ones({4});
     const auto marks_of = [&](const std::function<void()>& body) {
-      gpu::cpu_calls() = {};
+      gpu::cpu_call_counts() = {};
       gpu::cpu_begin_capture(self.stream);
       body();
       gpu::cpu_end_capture(self.stream);
-      return gpu::cpu_calls().marks;
+      return gpu::cpu_call_counts().graph_markers;
     };
     const auto reduce = [&](bool async_op) {
       self.comm->all_reduce(tensor, ReduceOp::SUM, async_op)->wait();

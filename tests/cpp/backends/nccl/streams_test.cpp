@@ -100,7 +100,7 @@ TEST_F(VendorStreams, AHintOfACallHasAStreamOfThatPriorityInTheOrderOfTheCalls) 
           const auto reduce = [&](const Hints& hints) {
             AllReduceOptions options;
             options.hints = hints;
-            gpu::cpu_calls() = {};
+            gpu::cpu_call_counts() = {};
             return self.comm->all_reduce(tensor, ReduceOp::SUM, true, options);
           };
           std::vector<WorkPtr> works;
@@ -108,12 +108,12 @@ TEST_F(VendorStreams, AHintOfACallHasAStreamOfThatPriorityInTheOrderOfTheCalls) 
           for (const char* wanted : {"true", "false", "true"}) {
             works.push_back(reduce({{"is_high_priority_stream", wanted}}));
             const bool is_first = works.size() == 2 && !is_made_so;
-            EXPECT_EQ(gpu::cpu_calls().urgent, is_first ? 1u : 0u);
+            EXPECT_EQ(gpu::cpu_call_counts().high_priority_streams, is_first ? 1u : 0u);
           }
           // Behind the current stream, and the operation before on another one.
-          EXPECT_EQ(gpu::cpu_calls().waits, 2u);
+          EXPECT_EQ(gpu::cpu_call_counts().waits, 2u);
           works.push_back(reduce({{"is_high_priority_stream", "true"}}));
-          EXPECT_EQ(gpu::cpu_calls().waits, 1u);
+          EXPECT_EQ(gpu::cpu_call_counts().waits, 1u);
           const auto error = error_of([&] { reduce({{"is_high_priority_stream", "perhaps"}}); });
           EXPECT_EQ(error.code(), Errc::kInvalidArgument);
           EXPECT_NE(error.why().find("hint is_high_priority_stream: 'perhaps'"), std::string::npos)

@@ -12,7 +12,7 @@
 
 #include "backends/nccl/vendors.hpp"
 #include "backends/ranks.hpp"
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "gpu/runtime.hpp"
 #include "nccl/stand_in.hpp"
 

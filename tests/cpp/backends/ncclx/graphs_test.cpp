@@ -86,9 +86,9 @@ TEST_F(NcclxGraphs, CallsWaitNoMoreOnceTheGraphsHaveGone) {
   on_ranks(2, [](Program& self) {
     auto tensor = at::full({4}, 0.0f);
     const auto waits_of_a_call = [&] {
-      const auto before = gpu::cpu_calls().waits;
+      const auto before = gpu::cpu_call_counts().waits;
       self.comm->all_reduce(tensor, ReduceOp::SUM, false);
-      return gpu::cpu_calls().waits - before;
+      return gpu::cpu_call_counts().waits - before;
     };
     waits_of_a_call();
     const auto few = waits_of_a_call();

@@ -31,8 +31,8 @@ constexpr uint64_t kSlots = 5;
 struct Member : test::Seated {
   Member(int rank, int size, const Exchange& exchange)
       : Seated(rank, size, exchange),
-        memory(gpu::MappableMemory::create(gpu::Driver::of(cpu), cpu, 0,
-                                           kPage * static_cast<size_t>(rank + 1))) {
+        memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0,
+                                            kPage * static_cast<size_t>(rank + 1))) {
     auto made = DeviceWindow::open(
         team, {own(), memory.size_bytes(), kSlots + rank, "note " + std::to_string(rank)}, "",
         exchange);
@@ -44,7 +44,7 @@ struct Member : test::Seated {
   int before() const { return (rank + size - 1) % size; }
   void finish() const { cpu.synchronize(stream); }
 
-  const gpu::MappableMemory memory;
+  const gpu::ShareableMemory memory;
   std::unique_ptr<DeviceWindow> window;
 };
 

@@ -39,7 +39,7 @@ struct Member : test::Seated {
   Member(int rank, int size, const Exchange& exchange, WindowHandle::Counts counts = {},
          uint64_t limit_ns = 60 * kSecond_ns)
       : Seated(rank, size, exchange),
-        memory(gpu::MappableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kPage)) {
+        memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kPage)) {
     auto made = DeviceWindow::open(team, {own(), memory.size_bytes(), 3, "note"}, "", exchange);
     require(made.window != nullptr, made.why_not.c_str());
     opened = std::move(made.window);
@@ -53,7 +53,7 @@ struct Member : test::Seated {
   int next() const { return (rank + 1) % size; }
   int before() const { return (rank + size - 1) % size; }
 
-  const gpu::MappableMemory memory;
+  const gpu::ShareableMemory memory;
   std::shared_ptr<const DeviceWindow> opened;
   std::unique_ptr<WindowHandle> handle;
 };

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "ctran/device/team.hpp"
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "transport/nvl/group.hpp"
 
 // Teams over the stand-in's kernels.
@@ -27,7 +27,7 @@ class KernelsTest : public testing::Test {
 // A rank's team and a stream of its own.
 struct Seated {
   Seated(int rank, int size, const transport::nvl::Exchange& exchange,
-         const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::of_host(),
+         const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::shared_cpu(),
          Team::Room room = Team::Room::kWhole)
       : rank(rank), size(size), stream(cpu.create_stream(false)) {
     auto made = Team::make(rank, size, 0, runtime, "", exchange, room);

@@ -34,11 +34,11 @@ constexpr size_t kLongBytes = 2 * kernels::kLeastBeside + 4096;
 // A rank with two windows of the same size.
 struct Member : test::Seated {
   Member(int rank, int size, const Exchange& exchange, size_t bytes = kBytes,
-         const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::of_host())
+         const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::shared_cpu())
       : Seated(rank, size, exchange, runtime), bytes(bytes) {
     for (int i = 0; i < 2; ++i) {
-      memory.push_back(std::make_unique<gpu::MappableMemory>(
-          gpu::MappableMemory::create(gpu::Driver::of(cpu), cpu, 0, bytes)));
+      memory.push_back(std::make_unique<gpu::ShareableMemory>(
+          gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, bytes)));
       auto made = DeviceWindow::open(team, {own(i), bytes, 0, ""}, "", exchange);
       require(made.window != nullptr, made.why_not.c_str());
       windows.push_back(std::move(made.window));
@@ -64,7 +64,7 @@ struct Member : test::Seated {
   void finish() const { cpu.synchronize(stream); }
 
   const size_t bytes;
-  std::vector<std::unique_ptr<gpu::MappableMemory>> memory;
+  std::vector<std::unique_ptr<gpu::ShareableMemory>> memory;
   std::vector<std::unique_ptr<DeviceWindow>> windows;
 };
 

@@ -45,7 +45,7 @@ std::byte sample(int from, size_t serial, size_t i) {
 struct Member : test::Seated {
   Member(int rank, int size, const Exchange& exchange)
       : Seated(rank, size, exchange),
-        memory(gpu::MappableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kHalf)) {
+        memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kHalf)) {
     auto made = DeviceWindow::open(team, {at(0), 2 * kHalf, 0, ""}, "", exchange);
     require(made.window != nullptr, made.why_not.c_str());
     window = std::move(made.window);
@@ -79,7 +79,7 @@ struct Member : test::Seated {
             "what was sent has come, and nothing beside it");
   }
 
-  gpu::MappableMemory memory;
+  gpu::ShareableMemory memory;
   std::unique_ptr<DeviceWindow> window;
   std::vector<Message> messages;
   size_t end[2] = {0, kHalf};

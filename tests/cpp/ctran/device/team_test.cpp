@@ -273,7 +273,7 @@ TEST_F(TeamTest, SaysWhatItTakes) {
 // The ranks of a team whose workspaces grow; rank 0 alone has asked for that.
 struct Growing : Member {
   Growing(int rank, int size, const Exchange& exchange)
-      : Member(rank, size, exchange, gpu::Runtime::of_host(),
+      : Member(rank, size, exchange, gpu::Runtime::shared_cpu(),
                rank == 0 ? Team::Room::kFirstPart : Team::Room::kWhole) {}
 };
 
@@ -369,7 +369,7 @@ TEST_F(TeamTest, GrowthNeedsAllRanks) {
 TEST_F(TeamTest, GrowthEndsByWhatIsLookedAtAndByAnAbort) {
   on_threads(2, [](int rank, const Exchange& exchange) {
     auto words = exchange("");  // of this call alone
-    transport::nvl::Seat seat{rank, 2, 0, gpu::Runtime::of_host(), nullptr};
+    transport::nvl::Seat seat{rank, 2, 0, gpu::Runtime::shared_cpu(), nullptr};
     seat.driver = gpu::Driver::of(*seat.runtime);
     auto made = transport::nvl::SymmetricMemory::make(
         seat, {size_t{4} << 20, "a test", "", size_t{2} << 20}, exchange);
@@ -406,7 +406,7 @@ TEST_F(TeamTest, IsWholeAtOnceUnlessSomebodyAsksForLess) {
 
 // Teams of two ranks, a process each, as most are made: one after the other, and some at once.
 void check_usual_room(int rank, const Exchange& exchange) {
-  const auto host = gpu::Runtime::of_host();
+  const auto host = gpu::Runtime::shared_cpu();
   const auto make = [&](Team::Room room = Team::Room::kUsual) {
     return std::make_unique<Member>(rank, 2, exchange, host, room);
   };
@@ -439,7 +439,7 @@ TEST_F(TeamTest, TheFirstOfADeviceIsWholeAndFurtherOnesGrow) {
 // What all ranks are told where rank 1 has `file` for its library.
 void expect_why(const std::string& why) {
   on_threads(2, [&](int rank, const Exchange& exchange) {
-    const auto made = Team::make(rank, 2, 0, gpu::Runtime::of_host(), "", exchange);
+    const auto made = Team::make(rank, 2, 0, gpu::Runtime::shared_cpu(), "", exchange);
     EXPECT_FALSE(made.team);
     EXPECT_NE(made.why_not.find(why), std::string::npos) << made.why_not;
   });
@@ -461,7 +461,8 @@ TEST_F(TeamTest, IsNoneForTooManyRanks) {
   const Exchange nobody = [](const std::string&) -> std::vector<std::string> {
     throw std::logic_error("nobody was to be asked");
   };
-  const auto made = Team::make(0, kernels::kMaxRanks + 1, 0, gpu::Runtime::of_host(), "", nobody);
+  const auto made =
+      Team::make(0, kernels::kMaxRanks + 1, 0, gpu::Runtime::shared_cpu(), "", nobody);
   EXPECT_EQ(made.why_not, "9 ranks; kernels take up to 8");
 }
 

@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "ctran/engine/world.hpp"
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 #include "transport/nvl/group.hpp"
 
 namespace torch::comms::ctran::test {
@@ -50,7 +50,7 @@ class GpeTest : public testing::Test {
     run(world, [&](Rank& self) {
       const auto place = hosts.places[static_cast<size_t>(self.rank())];
       const auto& here = hosts.ranks[static_cast<size_t>(place.host)];
-      const auto runtime = gpu::Runtime::of_host();
+      const auto runtime = gpu::Runtime::shared_cpu();
       AcrossHosts::Options options{.rank = self.rank(),
                                    .hosts = hosts,
                                    .library = KernelLibrary::load(cpu),

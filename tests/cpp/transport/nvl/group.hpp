@@ -110,7 +110,7 @@ inline void require(bool condition, const char* what) {
 
 inline Seat seat(int rank, int size,
                  std::shared_ptr<const gpu::Driver> driver = gpu::Driver::of(gpu::Runtime::cpu())) {
-  return {rank, size, 0, gpu::Runtime::of_host(), std::move(driver)};
+  return {rank, size, 0, gpu::Runtime::shared_cpu(), std::move(driver)};
 }
 
 }  // namespace torch::comms::transport::nvl::test

@@ -131,7 +131,7 @@ TEST(SymmetricMemory, StaysAsItIsWhereOneRankCannotGrow) {
   static std::atomic<int> made_so_far;
   made_so_far = 0;
   auto table = gpu::cpu_driver_table();
-  table.MemCreate = [](gpu::MemoryHandle* handle, size_t size_bytes,
+  table.MemCreate = [](gpu::AllocationHandle* handle, size_t size_bytes,
                        const gpu::MemoryProperties* wanted, unsigned long long flags) {
     return made_so_far++ == 1
                ? 2
@@ -186,7 +186,7 @@ TEST(SymmetricMemory, IsNobodysWhereRanksWantDifferentThings) {
 TEST(SymmetricMemory, IsNobodysWhereADeviceCannotShare) {
   auto table = gpu::cpu_driver_table();
   table.DeviceGetAttribute = [](int* value, int attribute, int) {
-    *value = attribute == gpu::kHasMemoryByDescriptor ? 0 : 1;
+    *value = attribute == gpu::kHandleTypePosixFdSupported ? 0 : 1;
     return 0;
   };
   const auto odd = std::make_shared<const gpu::Driver>("odd", table);
@@ -225,7 +225,7 @@ TEST(SymmetricMemory, IsNobodysWhereDevicesDoNotReachEachOther) {
 
 // Of a process that sees one of two devices alone, as number 0.
 template <unsigned char kNumber>
-Seat seat_of_one(int rank, gpu::Driver::Joined* joined) {
+Seat seat_of_one(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
   auto table = gpu::cpu_driver_table();
   table.DeviceGetUuid_v2 = [](gpu::DriverUuid* uuid, int) {
     *uuid = {{kNumber}};
@@ -234,7 +234,7 @@ Seat seat_of_one(int rank, gpu::Driver::Joined* joined) {
   return seat(rank, 2, std::make_shared<const gpu::Driver>("one", table, joined));
 }
 
-Seat seat_of_one_of_two(int rank, gpu::Driver::Joined* joined) {
+Seat seat_of_one_of_two(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
   return rank == 0 ? seat_of_one<1>(rank, joined) : seat_of_one<2>(rank, joined);
 }
 
@@ -268,7 +268,7 @@ TEST(SymmetricMemory, IsMappedWhereDevicesThatAProcessDoesNotSeeAreJoined) {
 
 TEST(SymmetricMemory, IsNobodysWhereOneRankHasNoMemoryLeft) {
   auto table = gpu::cpu_driver_table();
-  table.MemCreate = [](gpu::MemoryHandle*, size_t, const gpu::MemoryProperties*,
+  table.MemCreate = [](gpu::AllocationHandle*, size_t, const gpu::MemoryProperties*,
                        unsigned long long) { return 2; };
   const auto full = std::make_shared<const gpu::Driver>("full", table);
   expect_why(3, "rank 2: full driver, MemCreate: out of memory (2)", [&](int rank) {
@@ -278,7 +278,7 @@ TEST(SymmetricMemory, IsNobodysWhereOneRankHasNoMemoryLeft) {
 
 TEST(SymmetricMemory, IsNobodysWhereOneRankCannotMapAnothers) {
   auto table = gpu::cpu_driver_table();
-  table.MemImportFromShareableHandle = [](gpu::MemoryHandle*, void*, int) { return 1; };
+  table.MemImportFromShareableHandle = [](gpu::AllocationHandle*, void*, int) { return 1; };
   const auto blind = std::make_shared<const gpu::Driver>("blind", table);
   expect_why(2, "rank 0: blind driver, MemImportFromShareableHandle: invalid argument (1)",
              [&](int rank) {

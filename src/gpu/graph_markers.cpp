@@ -1,4 +1,4 @@
-#include "gpu/graph_marks.hpp"
+#include "gpu/graph_markers.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -17,7 +17,7 @@ using namespace cuda;
 
 constexpr int kInvalidValue = 1;
 
-struct Driver {
+struct CudaGraphFunctions {
 #define TC_FIELD(name, ...)           \
   using name##Function = __VA_ARGS__; \
   name##Function* name = nullptr;
@@ -26,13 +26,13 @@ struct Driver {
   std::string missing;  // "" where all is there
 };
 
-const Driver& driver() {
-  static const Driver bound = [] {
-    Driver made;
-#define TC_BIND(name, ...)  \
-  if (made.missing.empty()) \
-    made.name =             \
-        reinterpret_cast<Driver::name##Function*>(cuda_driver_function(#name, made.missing));
+const CudaGraphFunctions& driver() {
+  static const CudaGraphFunctions bound = [] {
+    CudaGraphFunctions made;
+#define TC_BIND(name, ...)                                             \
+  if (made.missing.empty())                                            \
+    made.name = reinterpret_cast<CudaGraphFunctions::name##Function*>( \
+        cuda_driver_function(#name, made.missing));
     TC_CUDA_DRIVER_SYMBOLS(TC_BIND)
 #undef TC_BIND
     return made;
@@ -67,13 +67,13 @@ int with_write(uint32_t* word, uint32_t value, const Use& use) {
   return use(BatchMemOpNode{context, 1, &operation, 0});
 }
 
-int add(NativeStream stream, const GraphMark* after, uint32_t* word, uint32_t value,
-        GraphMark* made) {
+int add(NativeStream stream, const GraphMarker* after, uint32_t* word, uint32_t value,
+        GraphMarker* made) {
   void* graph = nullptr;
   std::vector<void*> before;
   if (const int code = capture_at(stream, graph, before)) return code;
-  GraphMark mark{nullptr, word, {}};
-  for (auto* const node : before) mark.place.emplace_back(node, 0);
+  GraphMarker mark{nullptr, word, {}};
+  for (auto* const node : before) mark.position.emplace_back(node, 0);
   if (after != nullptr) before.push_back(after->node);
   const int code = with_write(word, value, [&](const BatchMemOpNode& node) {
     return driver().GraphAddBatchMemOpNode(&mark.node, graph, before.data(), before.size(), &node);
@@ -82,12 +82,12 @@ int add(NativeStream stream, const GraphMark* after, uint32_t* word, uint32_t va
   return code;
 }
 
-int change(NativeStream stream, const GraphMark& mark, uint32_t value, bool* done) {
+int change(NativeStream stream, const GraphMarker& mark, uint32_t value, bool* done) {
   *done = false;
   void* graph = nullptr;
   std::vector<void*> before;
   if (const int code = capture_at(stream, graph, before)) return code;
-  if (!std::ranges::equal(before, mark.place, {}, {}, &std::pair<void*, size_t>::first))
+  if (!std::ranges::equal(before, mark.position, {}, {}, &std::pair<void*, size_t>::first))
     return kSuccess;
   const int code = with_write(mark.word, value, [&](const BatchMemOpNode& node) {
     return driver().GraphBatchMemOpNodeSetParams(mark.node, &node);
@@ -100,12 +100,12 @@ int wait(NativeStream stream, NativeEvent event) {
   return driver().StreamWaitEvent(stream, event, kWaitExternal);
 }
 
-int record(NativeStream stream, NativeEvent event, GraphMark* mark) {
+int record(NativeStream stream, NativeEvent event, GraphMarker* mark) {
   void* graph = nullptr;
   std::vector<void*> now;
   if (const int code = capture_at(stream, graph, now)) return code;
-  GraphMark made{mark->node, nullptr, {}};
-  for (auto* const node : now) made.place.emplace_back(node, 0);
+  GraphMarker made{mark->node, nullptr, {}};
+  for (auto* const node : now) made.position.emplace_back(node, 0);
   if (mark->node == nullptr) {
     if (const int code =
             driver().GraphAddEventRecordNode(&made.node, graph, now.data(), now.size(), event))
@@ -113,7 +113,7 @@ int record(NativeStream stream, NativeEvent event, GraphMark* mark) {
   } else {
     // A capture forgets none of its nodes: this one comes behind others instead.
     std::vector<void*> before;
-    for (const auto& [node, part] : mark->place) before.push_back(node);
+    for (const auto& [node, part] : mark->position) before.push_back(node);
     const std::vector<void*> to(std::max(before.size(), now.size()), mark->node);
     if (const int code =
             driver().GraphRemoveDependencies(graph, before.data(), to.data(), before.size()))
@@ -153,31 +153,32 @@ int keep_by_graph(NativeStream stream, void (*release)(void*), void* argument) {
 
 }  // namespace
 
-const GraphMarks* cuda_graph_marks(std::string& why) {
-  static constexpr GraphMarks kMarks{add, change, wait, record, keep_by_graph};
+const GraphMarkerTable* cuda_graph_markers(std::string& why) {
+  static constexpr GraphMarkerTable kMarks{add, change, wait, record, keep_by_graph};
   why = driver().missing;
   return why.empty() ? &kMarks : nullptr;
 }
 
-void keep(const GraphMarks& marks, NativeStream stream, std::shared_ptr<GraphLife> life) {
-  auto shared = std::make_unique<std::shared_ptr<GraphLife>>(std::move(life));
+void retain_with_graph(const GraphMarkerTable& marks, NativeStream stream,
+                       std::shared_ptr<GraphLifetime> life) {
+  auto shared = std::make_unique<std::shared_ptr<GraphLifetime>>(std::move(life));
   const auto release = [](void* argument) {
-    const std::unique_ptr<std::shared_ptr<GraphLife>> it(
-        static_cast<std::shared_ptr<GraphLife>*>(argument));
-    (*it)->is_over.store(true);
+    const std::unique_ptr<std::shared_ptr<GraphLifetime>> it(
+        static_cast<std::shared_ptr<GraphLifetime>*>(argument));
+    (*it)->is_destroyed.store(true);
   };
-  if (const int code = marks.keep(stream, release, shared.get()))
+  if (const int code = marks.retain(stream, release, shared.get()))
     throw CommError(Errc::kVendor, "a graph keeps nothing: error " + std::to_string(code));
   static_cast<void>(shared.release());  // the graph has it
 }
 
-const GraphMarks* graph_marks_of(const Runtime& runtime, std::string* why) {
+const GraphMarkerTable* graph_markers_of(const Runtime& runtime, std::string* why) {
   std::string reason;
-  const GraphMarks* marks = nullptr;
+  const GraphMarkerTable* marks = nullptr;
   if (runtime.name() == Runtime::cpu().name())
-    marks = cpu_graph_marks();
+    marks = cpu_graph_markers();
   else if (runtime.name() == kCuda.name)
-    marks = cuda_graph_marks(reason);
+    marks = cuda_graph_markers(reason);
   else
     reason = "runtime " + std::string(runtime.name()) + " has no graph marks in this version";
   if (why != nullptr) *why = reason;

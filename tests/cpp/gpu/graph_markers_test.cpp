@@ -1,11 +1,11 @@
-#include "gpu/graph_marks.hpp"
+#include "gpu/graph_markers.hpp"
 
 #include <gtest/gtest.h>
 
 #include <future>
 #include <vector>
 
-#include "gpu/cpu.hpp"
+#include "gpu/cpu_runtime.hpp"
 
 // Marks in graphs of host memory, which are what those of GPUs are.
 namespace torch::comms::gpu {
@@ -17,12 +17,12 @@ class Marks : public testing::Test {
   ~Marks() override {
     for (auto* const each : {stream, other}) Runtime::cpu().destroy_stream(each);
   }
-  GraphMark add(const GraphMark* after, uint32_t value) {
-    GraphMark mark;
+  GraphMarker add(const GraphMarker* after, uint32_t value) {
+    GraphMarker mark;
     EXPECT_EQ(marks->add(stream, after, &word, value, &mark), kSuccess);
     return mark;
   }
-  bool change(NativeStream at, const GraphMark& mark, uint32_t value) {
+  bool change(NativeStream at, const GraphMarker& mark, uint32_t value) {
     bool done = false;
     EXPECT_EQ(marks->change(at, mark, value, &done), kSuccess);
     return done;
@@ -31,7 +31,7 @@ class Marks : public testing::Test {
     cpu_launch_graph(graph, other);
     Runtime::cpu().synchronize(other);
   }
-  const GraphMarks* const marks = graph_marks_of(Runtime::cpu());
+  const GraphMarkerTable* const marks = graph_markers_of(Runtime::cpu());
   const NativeStream stream = Runtime::cpu().create_stream(false);
   const NativeStream other = Runtime::cpu().create_stream(false);
   uint32_t word = 0;
@@ -84,7 +84,7 @@ TEST_F(Marks, ALaunchWaitsForTheNewestRecordBeforeIt) {
   auto* const event = runtime.create_event();
   std::vector<int> order;
   const auto graph_of = [&](int number) {
-    GraphMark end;
+    GraphMarker end;
     EXPECT_EQ(marks->wait(stream, event), kSuccess);
     cpu_launch(stream, [&order, number] { order.push_back(number); });
     EXPECT_EQ(marks->record(stream, event, &end), kSuccess);
@@ -111,7 +111,7 @@ TEST_F(Marks, ALaunchWaitsForTheNewestRecordBeforeIt) {
 TEST_F(Marks, OutsideOfACaptureThereAreNone) {
   const auto mark = add(nullptr, 5);
   cpu_end_capture(stream);
-  GraphMark none;
+  GraphMarker none;
   bool done = true;
   EXPECT_NE(marks->add(stream, nullptr, &word, 1, &none), kSuccess);
   EXPECT_EQ(none.node, nullptr);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gpu/symbols.hpp"
+#include "gpu/runtime_symbols.hpp"
 
 namespace torch::comms::gpu {
 
@@ -9,7 +9,7 @@ namespace torch::comms::gpu {
 // yet most of the runtime's choose the first one: half a gigabyte of it, in each process that works
 // on another. Null: none; any result but success leaves the answer to the runtime, which also makes
 // a thread ready for them.
-struct Shortcuts {
+struct DriverEntryPoints {
   // In every operation.
   int (*EventRecord)(NativeEvent, NativeStream) = nullptr;
   int (*EventQuery)(NativeEvent) = nullptr;
@@ -25,6 +25,6 @@ struct Shortcuts {
 };
 
 // Those of CUDA's driver that there are.
-Shortcuts cuda_shortcuts();
+DriverEntryPoints cuda_driver_entry_points();
 
 }  // namespace torch::comms::gpu

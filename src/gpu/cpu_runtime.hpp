@@ -7,7 +7,7 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "gpu/symbols.hpp"
+#include "gpu/runtime_symbols.hpp"
 
 // The runtime row for host memory: what a GPU runtime does, done by threads of this process, so
 // that code for GPUs runs and is tested where there is none. Handles are those of the table.
@@ -20,7 +20,7 @@
 namespace torch::comms::gpu {
 
 // The table whose functions do that.
-const Table& cpu_table() noexcept;
+const RuntimeTable& cpu_table() noexcept;
 
 // Runs `work` on `stream` after all that was launched there before.
 TC_API void cpu_launch(NativeStream stream, std::function<void()> work);
@@ -36,21 +36,21 @@ class TC_API CpuStreamGuard {
   CpuStreamGuard& operator=(const CpuStreamGuard&) = delete;
 
  private:
-  NativeStream before_;
+  NativeStream previous_;
 };
 
 // What the calling thread has asked the runtime for so far: each costs time on a GPU.
-struct CpuCalls {
+struct CpuCallCounts {
   size_t captures = 0, records = 0, waits = 0;
-  size_t devices = 0;  // asked for, or set
-  size_t pinned = 0;   // blocks of memory made
-  size_t marks = 0;    // of graphs
-  size_t urgent = 0;   // streams of high priority, which is none here
+  size_t devices = 0;                // asked for, or set
+  size_t pinned = 0;                 // blocks of memory made
+  size_t graph_markers = 0;          // of graphs
+  size_t high_priority_streams = 0;  // streams of high priority, which is none here
 };
-TC_API CpuCalls& cpu_calls() noexcept;
+TC_API CpuCallCounts& cpu_call_counts() noexcept;
 
 // What MemGetInfo tells: nothing of the host's own memory, so that a test can say what is taken.
-TC_API std::atomic<size_t>& cpu_taken_bytes() noexcept;
+TC_API std::atomic<size_t>& cpu_used_bytes() noexcept;
 inline constexpr size_t kCpuTotalBytes = size_t{1} << 40;
 
 // What was captured; may be launched any number of times, on any stream.

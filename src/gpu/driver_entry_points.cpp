@@ -1,4 +1,4 @@
-#include "gpu/shortcuts.hpp"
+#include "gpu/driver_entry_points.hpp"
 
 #include <string>
 #include <type_traits>
@@ -7,8 +7,8 @@
 
 namespace torch::comms::gpu {
 
-Shortcuts cuda_shortcuts() {
-  Shortcuts shortcuts;
+DriverEntryPoints cuda_driver_entry_points() {
+  DriverEntryPoints shortcuts;
   const auto bind = [](auto& function, const char* name) {
     std::string why;
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
