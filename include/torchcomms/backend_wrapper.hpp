@@ -238,7 +238,7 @@ class TC_API BackendWrapper final : public c10d::Backend {
   bool coalesces() const;
 
   std::shared_ptr<TorchComm> comm_;
-  c10::intrusive_ptr<Options> options_;  // where torch's own gloo has them, see Options
+  c10::intrusive_ptr<Options> options_;  // where torch's own gloo has them, see AlgorithmOptions
   std::chrono::milliseconds timeout_ = torch::comms::kNoTimeout;  // of later operations
   std::atomic<uint64_t> collectives_{0};
   std::shared_ptr<Region> region_;  // null outside; may have been given up

@@ -22,12 +22,12 @@ py::list list_algorithms() {
   py::list list;
   for (const Algorithm* algorithm : schedule::algorithms()) {
     py::dict row;
-    row["operation"] = std::string(name(algorithm->operation));
+    row["operation"] = std::string(operation_name(algorithm->operation));
     row["name"] = std::string(algorithm->name);
     row["summary"] = std::string(algorithm->summary);
     row["source"] = std::string(algorithm->source);
-    row["addition"] = kAdditions[static_cast<size_t>(algorithm->addition)];
-    row["order"] = std::string(algorithm->order);
+    row["addition"] = kAdditions[static_cast<size_t>(algorithm->reduction_order)];
+    row["order"] = std::string(algorithm->order_text);
     list.append(row);
   }
   return list;
@@ -35,7 +35,7 @@ py::list list_algorithms() {
 
 Operation operation_of(const std::string& text) {
   for (const Algorithm* algorithm : schedule::algorithms())
-    if (name(algorithm->operation) == text) return algorithm->operation;
+    if (operation_name(algorithm->operation) == text) return algorithm->operation;
   throw CommError(Errc::kInvalidArgument, "there is no operation '" + text + "'");
 }
 
@@ -48,7 +48,7 @@ ctran::Wire wire_of(const std::string& text) {
 // Rank 0's view, with equal blocks where there are blocks.
 Problem problem_of(Operation operation, int ranks, int64_t count, int local_size, int64_t chunk) {
   try {
-    const schedule::Options options{.chunk = chunk, .local_size = local_size};
+    const schedule::AlgorithmOptions options{.chunk = chunk, .local_size = local_size};
     switch (operation) {
       case Operation::kSend:
       case Operation::kReceive:
@@ -60,7 +60,7 @@ Problem problem_of(Operation operation, int ranks, int64_t count, int local_size
         return block_problem(operation, 0, schedule::Blocks::even(count, ranks), 0, options);
       case Operation::kAllToAll: {
         const auto blocks = schedule::Blocks::equal(count / std::max(ranks, 1), ranks);
-        return exchange_problem(0, blocks, blocks, options);
+        return all_to_all_problem(0, blocks, blocks, options);
       }
       case Operation::kBarrier:
         count = 0;
@@ -104,8 +104,8 @@ py::object cost_of(const Algorithm& algorithm, const Case& about, const ctran::T
   const Problem plain = about.problem(0);
   py::dict row;
   row["name"] = std::string(algorithm.name);
-  row["why_not"] = std::string(algorithm.why_not(plain));
-  if (!algorithm.why_not(plain).empty()) return row;
+  row["why_not"] = std::string(algorithm.unsupported_reason(plain));
+  if (!algorithm.unsupported_reason(plain).empty()) return row;
   const auto best = ctran::select(plain, about.element, about.facts, tuning,
                                   {.algorithm = algorithm.name, .chunk_bytes = chunk_bytes});
   const auto bytes = static_cast<int64_t>(about.element.bytes);

@@ -71,7 +71,8 @@ py::dict simulate_collective(const std::string& operation, const std::string& al
                              const py::dict& settings) {
   sim::CollectiveRun run;
   for (const auto* each : schedule::algorithms())
-    if (name(each->operation) == operation && each->name == algorithm) run.algorithm = each;
+    if (operation_name(each->operation) == operation && each->name == algorithm)
+      run.algorithm = each;
   if (run.algorithm == nullptr)
     throw std::invalid_argument("no algorithm " + algorithm + " of " + operation);
   Fields fields;

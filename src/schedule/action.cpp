@@ -5,48 +5,54 @@ namespace torch::comms::schedule {
 void Step::clear() noexcept {
   transfers_.clear();
   local_.clear();
-  frame_ = {};
+  mapping_ = {};
 }
 
-Range Step::placed(Range range) const noexcept {
-  const Range& at = frame_.at[static_cast<size_t>(range.buffer)];
+Range Step::map_range(Range range) const noexcept {
+  const Range& at = mapping_.at[static_cast<size_t>(range.buffer)];
   return {at.buffer, at.begin + range.begin, range.count};
 }
 
 void Step::send(int peer, Range from) {
   if (from.count == 0) return;
-  transfers_.push_back({.verb = Verb::kSend, .peer = peer_of(peer), .from = placed(from)});
+  transfers_.push_back(
+      {.kind = ActionKind::kSend, .peer = map_peer(peer), .from = map_range(from)});
 }
 
 void Step::receive(int peer, Range into) {
   if (into.count == 0) return;
-  transfers_.push_back({.verb = Verb::kReceive, .peer = peer_of(peer), .into = placed(into)});
+  transfers_.push_back(
+      {.kind = ActionKind::kReceive, .peer = map_peer(peer), .into = map_range(into)});
 }
 
-void Step::receive_reduce(int peer, Range from, Range into, First first) {
+void Step::receive_reduce(int peer, Range from, Range into, LeftOperand first) {
   if (into.count == 0) return;
-  transfers_.push_back({.verb = Verb::kReceiveReduce,
-                        .first = first,
-                        .peer = peer_of(peer),
-                        .from = placed(from),
-                        .into = placed(into)});
+  transfers_.push_back({.kind = ActionKind::kReceiveReduce,
+                        .left_operand = first,
+                        .peer = map_peer(peer),
+                        .from = map_range(from),
+                        .into = map_range(into)});
 }
 
 void Step::signal(int peer) {
-  transfers_.push_back({.verb = Verb::kSignal, .peer = peer_of(peer)});
+  transfers_.push_back({.kind = ActionKind::kSignal, .peer = map_peer(peer)});
 }
 
-void Step::wait(int peer) { transfers_.push_back({.verb = Verb::kWait, .peer = peer_of(peer)}); }
+void Step::wait(int peer) {
+  transfers_.push_back({.kind = ActionKind::kWait, .peer = map_peer(peer)});
+}
 
 void Step::copy(Range from, Range into) {
-  if (into.count == 0 || placed(from) == placed(into)) return;
-  local_.push_back({.verb = Verb::kCopy, .from = placed(from), .into = placed(into)});
+  if (into.count == 0 || map_range(from) == map_range(into)) return;
+  local_.push_back({.kind = ActionKind::kCopy, .from = map_range(from), .into = map_range(into)});
 }
 
 void Step::reduce(Range from, Range other, Range into) {
   if (into.count == 0) return;
-  local_.push_back(
-      {.verb = Verb::kReduce, .from = placed(from), .other = placed(other), .into = placed(into)});
+  local_.push_back({.kind = ActionKind::kReduce,
+                    .from = map_range(from),
+                    .other = map_range(other),
+                    .into = map_range(into)});
 }
 
 }  // namespace torch::comms::schedule

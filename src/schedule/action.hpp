@@ -21,7 +21,7 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-enum class Verb : uint8_t {
+enum class ActionKind : uint8_t {
   kSend,           // `from` goes to `peer`
   kReceive,        // `into` comes from `peer`
   kReceiveReduce,  // into = from + what comes from `peer`; `first` says which is the left operand
@@ -33,11 +33,11 @@ enum class Verb : uint8_t {
 
 // The left operand of a reduction. Which one it is decides nothing but the bits of NaN for the
 // usual operations, and everything for operations that do not commute.
-enum class First : uint8_t { kOwn, kIncoming };
+enum class LeftOperand : uint8_t { kOwn, kIncoming };
 
 struct Action {
-  Verb verb = Verb::kSend;
-  First first = First::kOwn;
+  ActionKind kind = ActionKind::kSend;
+  LeftOperand left_operand = LeftOperand::kOwn;
   int peer = -1;
   Range from = {}, other = {}, into = {};  // as the verb says; those in use have the same count
 };
@@ -55,7 +55,7 @@ struct Action {
 //
 // A peer's step is a pure function, too. So a rank on a one-sided link finds where its message
 // lands by asking for the peer's step, and a send becomes puts (or a receive gets) without an
-// exchange of offsets: see schedule/piece.hpp.
+// exchange of offsets: see schedule/contiguous_transfer.hpp.
 class Step {
  public:
   // Keeps its memory: one CpuGraphNode object serves a whole schedule without allocating.
@@ -67,7 +67,7 @@ class Step {
   // Empty ranges and copies of a range onto itself are left out; signal() and wait() are not.
   void send(int peer, Range from);
   void receive(int peer, Range into);
-  void receive_reduce(int peer, Range from, Range into, First first);
+  void receive_reduce(int peer, Range from, Range into, LeftOperand first);
   void signal(int peer);
   void wait(int peer);
   void copy(Range from, Range into);
@@ -75,20 +75,20 @@ class Step {
 
   // An algorithm inside another one: its rank i is rank `first + i * stride` here, and element 0 of
   // each of its buffers is `at[buffer].begin` of `at[buffer].buffer` here.
-  struct Frame {
+  struct SubgroupMapping {
     int first = 0;
     int stride = 1;
     std::array<Range, 3> at = {Range{Buffer::kInput}, Range{Buffer::kOutput},
                                Range{Buffer::kScratch}};
   };
   // Holds for the actions that follow, until it is set again.
-  void set_frame(const Frame& frame) noexcept { frame_ = frame; }
+  void set_mapping(const SubgroupMapping& frame) noexcept { mapping_ = frame; }
 
  private:
-  int peer_of(int peer) const noexcept { return frame_.first + peer * frame_.stride; }
-  Range placed(Range range) const noexcept;
+  int map_peer(int peer) const noexcept { return mapping_.first + peer * mapping_.stride; }
+  Range map_range(Range range) const noexcept;
 
-  Frame frame_;
+  SubgroupMapping mapping_;
   std::vector<Action> transfers_, local_;
 };
 

@@ -14,33 +14,33 @@ bool alone(const Problem& problem) {
 
 }  // namespace
 
-std::string_view Algorithm::why_not(const Problem& problem) const noexcept {
+std::string_view Algorithm::unsupported_reason(const Problem& problem) const noexcept {
   if (problem.operation != operation) return "does another operation";
-  if (problem.options.rank_order && addition == Addition::kFixed)
+  if (problem.options.rank_order && reduction_order == ReductionOrder::kFixed)
     return "does not add in rank order";
-  if (alone(problem) || rules.why_not == nullptr) return {};
-  return rules.why_not(problem);
+  if (alone(problem) || functions.unsupported_reason == nullptr) return {};
+  return functions.unsupported_reason(problem);
 }
 
 int64_t Algorithm::steps(const Problem& problem) const {
-  return alone(problem) ? 1 : rules.steps(problem);
+  return alone(problem) ? 1 : functions.steps(problem);
 }
 
 void Algorithm::step(const Problem& problem, int64_t t, Step& out) const {
   out.clear();
-  if (!alone(problem)) return rules.step(problem, t, out);
+  if (!alone(problem)) return functions.step(problem, t, out);
   out.copy({Buffer::kInput, 0, problem.input_count()}, {Buffer::kOutput, 0, problem.input_count()});
 }
 
 Cost Algorithm::cost(const Problem& problem) const {
   if (alone(problem)) return {.steps = 1};
-  Cost cost = rules.cost(problem);
-  cost.steps = rules.steps(problem);
+  Cost cost = functions.cost(problem);
+  cost.steps = functions.steps(problem);
   return cost;
 }
 
 int64_t Algorithm::scratch(const Problem& problem) const {
-  return alone(problem) || rules.scratch == nullptr ? 0 : rules.scratch(problem);
+  return alone(problem) || functions.scratch == nullptr ? 0 : functions.scratch(problem);
 }
 
 const Algorithm* find_algorithm(Operation operation, std::string_view name) noexcept {

@@ -12,7 +12,7 @@
 namespace torch::comms::schedule {
 
 // In which order an algorithm adds. Either way all ranks and all runs get the same bits.
-enum class Addition : uint8_t {
+enum class ReductionOrder : uint8_t {
   kNone,       // it adds nothing
   kRankOrder,  // ((x0 + x1) + x2) + ...: the bits do not depend on count, chunk or root
   kFixed,  // an order of its own, fixed by size, count, root, options and the element's position
@@ -37,17 +37,17 @@ struct Algorithm {
   std::string_view name;     // unique in its operation: "ring"
   std::string_view summary;  // one line: what it does and when it is good
   std::string_view source;   // the paper it is from, or what it is put together from
-  Addition addition = Addition::kNone;
-  std::string_view order = {};  // of addition, in words
+  ReductionOrder reduction_order = ReductionOrder::kNone;
+  std::string_view order_text = {};  // of addition, in words
   // Rank r does what rank 0 does, with every peer r further around the ring, and as much of it when
   // all blocks are equal: who looks at one rank has seen them all.
-  bool rotates = false;
+  bool is_rotation_invariant = false;
   // cost() may be a little more than what is paid, unless everything can be cut evenly.
-  bool cost_is_bound = false;
+  bool is_cost_upper_bound = false;
 
   // "" when this algorithm can do `problem`, else what is missing, to go after "ring: ". All ranks
   // of an operation get the same answer.
-  std::string_view why_not(const Problem& problem) const noexcept;
+  std::string_view unsupported_reason(const Problem& problem) const noexcept;
 
   // The four below are for problems it can do. `steps` is equal on all ranks.
   int64_t steps(const Problem& problem) const;
@@ -58,13 +58,14 @@ struct Algorithm {
   int64_t scratch(const Problem& problem) const;
 
   // What an algorithm's own file says, for at least two ranks; ask through the methods above.
-  struct Rules {
-    std::string_view (*why_not)(const Problem&) = nullptr;  // none: any problem of its operation
+  struct AlgorithmFunctions {
+    std::string_view (*unsupported_reason)(const Problem&) =
+        nullptr;  // none: any problem of its operation
     int64_t (*steps)(const Problem&) = nullptr;
     void (*step)(const Problem&, int64_t t, Step&) = nullptr;
     Cost (*cost)(const Problem&) = nullptr;        // without `steps`
     int64_t (*scratch)(const Problem&) = nullptr;  // none: 0
-  } rules = {};
+  } functions = {};
 };
 
 // All of them, by operation.

@@ -40,8 +40,8 @@ Chunks chunks_of(const Problem& p) { return {p.blocks.largest(), p.options.chunk
 
 void pipelined_ring_step(const Problem& p, int64_t t, Step& out) {
   const Chunks chunks = chunks_of(p);
-  const int64_t hop = t / chunks.number(), chunk = t % chunks.number();
-  const RingPlace ring = rank_ring(p.rank, p.size);
+  const int64_t hop = t / chunks.count(), chunk = t % chunks.count();
+  const RingPosition ring = rank_ring(p.rank, p.size);
   const Range sent = hop == 0 ? input(p) : p.blocks.in(Buffer::kOutput, ring.around(-hop));
   const Range received = p.blocks.in(Buffer::kOutput, ring.around(-1 - hop));
   out.send(ring.next, chunks.of(sent, chunk));
@@ -49,7 +49,7 @@ void pipelined_ring_step(const Problem& p, int64_t t, Step& out) {
   place_own_block(p, t, out);
 }
 
-int64_t pipelined_ring_steps(const Problem& p) { return (p.size - 1) * chunks_of(p).number(); }
+int64_t pipelined_ring_steps(const Problem& p) { return (p.size - 1) * chunks_of(p).count(); }
 
 }  // namespace
 
@@ -58,20 +58,20 @@ constinit const Algorithm kAllGatherDirect{
     .name = "direct",
     .summary = "everybody sends its block to everybody: one hop; best on one host",
     .source = "direct exchange (Chan et al. 2007)",
-    .rotates = true,
-    .rules = {.steps = [](const Problem&) { return int64_t{1}; },
-              .step = direct_step,
-              .cost = direct_cost}};
+    .is_rotation_invariant = true,
+    .functions = {.steps = [](const Problem&) { return int64_t{1}; },
+                  .step = direct_step,
+                  .cost = direct_cost}};
 
 constinit const Algorithm kAllGatherRing{
     .operation = Operation::kAllGather,
     .name = "ring",
     .summary = "blocks go around the ring, neighbours only; large blocks between hosts",
     .source = "bucket algorithm: Chan et al. 2007",
-    .rotates = true,
-    .rules = {.steps = [](const Problem& p) { return int64_t{p.size - 1}; },
-              .step = ring_step,
-              .cost = ring_cost}};
+    .is_rotation_invariant = true,
+    .functions = {.steps = [](const Problem& p) { return int64_t{p.size - 1}; },
+                  .step = ring_step,
+                  .cost = ring_cost}};
 
 constinit const Algorithm kAllGatherPipelinedRing{
     .operation = Operation::kAllGather,
@@ -80,8 +80,8 @@ constinit const Algorithm kAllGatherPipelinedRing{
         "ring in chunks: what a step passes on came a whole hop of chunks earlier, so that hops "
         "overlap",
     .source = "bucket algorithm (Chan et al. 2007), in chunks",
-    .rotates = true,
-    .rules = {
+    .is_rotation_invariant = true,
+    .functions = {
         .steps = pipelined_ring_steps, .step = pipelined_ring_step, .cost = [](const Problem& p) {
           Cost cost = ring_cost(p);
           cost.messages = pipelined_ring_steps(p);

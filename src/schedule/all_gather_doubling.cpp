@@ -14,7 +14,7 @@ int bruck_blocks(int size, int round) { return std::min(1 << round, size - (1 <<
 
 void bruck_step(const Problem& p, int64_t t, Step& out) {
   const int distance = 1 << t, n = bruck_blocks(p.size, static_cast<int>(t));
-  const int target = p.neighbour(-distance), source = p.neighbour(distance);
+  const int target = p.ring_neighbor(-distance), source = p.ring_neighbor(distance);
   if (t == 0) {
     out.send(target, input(p));
     out.copy(input(p), p.blocks.in(Buffer::kOutput, p.rank));
@@ -44,7 +44,7 @@ Range group(const Problem& p, const Fold& fold, int index, int round) {
 
 // Blocks of pairs are put together in the core before, and everything but its own block comes back.
 void doubling_outer_step(const Problem& p, const Fold& fold, bool before, Step& out) {
-  if (!fold.paired(p.rank)) return;
+  if (!fold.is_paired(p.rank)) return;
   const int odd = p.rank | 1;
   const Range lower = p.blocks.in(Buffer::kOutput, 0, odd);
   const Range upper = p.blocks.in(Buffer::kOutput, odd + 1, p.size);
@@ -64,7 +64,7 @@ void doubling_step(const Problem& p, int64_t t, Step& out) {
   if (t == 0) out.copy(input(p), p.blocks.in(Buffer::kOutput, p.rank));
   const int64_t round = fold.extra() > 0 ? t - 1 : t;
   if (round < 0 || round == fold.rounds()) return doubling_outer_step(p, fold, round < 0, out);
-  if (!fold.in_core(p.rank)) return;
+  if (!fold.is_in_core(p.rank)) return;
   const int k = static_cast<int>(round), index = fold.index(p.rank), other = index ^ (1 << k);
   out.send(fold.rank(other), t == 0 ? input(p) : group(p, fold, index, k));
   out.receive(fold.rank(other), group(p, fold, other, k));
@@ -92,10 +92,10 @@ constinit const Algorithm kAllGatherBruck{
     .summary = "doubles what a rank has in each round, for any number of ranks; small blocks",
     .source =
         "Bruck, Ho, Kipnis, Upfal & Weathersby, IEEE Trans. Parallel Distrib. Syst. 8(11), 1997",
-    .rotates = true,
-    .rules = {.steps = [](const Problem& p) { return int64_t{ceil_log2(p.size)}; },
-              .step = bruck_step,
-              .cost = bruck_cost}};
+    .is_rotation_invariant = true,
+    .functions = {.steps = [](const Problem& p) { return int64_t{ceil_log2(p.size)}; },
+                  .step = bruck_step,
+                  .cost = bruck_cost}};
 
 constinit const Algorithm kAllGatherDoubling{
     .operation = Operation::kAllGather,
@@ -104,12 +104,12 @@ constinit const Algorithm kAllGatherDoubling{
         "recursive doubling, nearest ranks first; pairs when the number of ranks is no power of "
         "two, at the price of one more vector",
     .source = "Thakur, Rabenseifner & Gropp 2005",
-    .rules = {.steps =
-                  [](const Problem& p) {
-                    const Fold fold(p.size);
-                    return fold.steps(fold.rounds());
-                  },
-              .step = doubling_step,
-              .cost = doubling_cost}};
+    .functions = {.steps =
+                      [](const Problem& p) {
+                        const Fold fold(p.size);
+                        return fold.steps(fold.rounds());
+                      },
+                  .step = doubling_step,
+                  .cost = doubling_cost}};
 
 }  // namespace torch::comms::schedule

@@ -12,10 +12,10 @@ Chunks chunks_of_block(const Problem& p) { return {p.blocks.largest(), p.options
 void one_shot_step(const Problem& p, int64_t t, Step& out) {
   const Chunks chunks = chunks_of_vector(p);
   const Range mine = chunks.in(Buffer::kInput, t);
-  exchange(
+  exchange_with_all(
       p.rank, p.size, [&](int) { return mine; },
-      [&](int peer) { return contribution(p.rank, peer, mine.count); }, out);
-  add_in_rank_order(p.rank, p.size, mine, chunks.in(Buffer::kOutput, t), out);
+      [&](int peer) { return contribution_range(p.rank, peer, mine.count); }, out);
+  reduce_in_rank_order(p.rank, p.size, mine, chunks.in(Buffer::kOutput, t), out);
 }
 
 int64_t one_shot_scratch(const Problem& p) {
@@ -24,7 +24,7 @@ int64_t one_shot_scratch(const Problem& p) {
 
 Cost one_shot_cost(const Problem& p) {
   const int64_t others = p.size - 1, all = others * p.count();
-  return {.messages = others * chunks_of_vector(p).number(),
+  return {.messages = others * chunks_of_vector(p).count(),
           .sent = all,
           .received = all,
           .reduced = all,
@@ -46,7 +46,7 @@ int64_t two_shot_scratch(const Problem& p) {
 Cost two_shot_cost(const Problem& p) {
   const int64_t others = p.size - 1, largest = p.blocks.largest();
   const int64_t moved = p.count() + (others - 1) * largest;
-  return {.messages = others * (chunks_of_block(p).number() + 1),
+  return {.messages = others * (chunks_of_block(p).count() + 1),
           .sent = moved,
           .received = moved,
           .reduced = others * largest,
@@ -62,13 +62,13 @@ constinit const Algorithm kAllReduceOneShot{
     .source =
         "direct exchange (Chan, Heimlich, Purkayastha & van de Geijn, Concurrency Computat.: "
         "Pract. Exper. 19(13), 2007)",
-    .addition = Addition::kRankOrder,
-    .order = "rank order",
-    .rotates = true,
-    .rules = {.steps = [](const Problem& p) { return chunks_of_vector(p).number(); },
-              .step = one_shot_step,
-              .cost = one_shot_cost,
-              .scratch = one_shot_scratch}};
+    .reduction_order = ReductionOrder::kRankOrder,
+    .order_text = "rank order",
+    .is_rotation_invariant = true,
+    .functions = {.steps = [](const Problem& p) { return chunks_of_vector(p).count(); },
+                  .step = one_shot_step,
+                  .cost = one_shot_cost,
+                  .scratch = one_shot_scratch}};
 
 constinit const Algorithm kAllReduceTwoShot{
     .operation = Operation::kAllReduce,
@@ -77,12 +77,12 @@ constinit const Algorithm kAllReduceTwoShot{
         "direct reduce_scatter, direct all_gather: least data in two hops; all but tiny vectors "
         "on one host",
     .source = "direct exchange (Chan et al. 2007), composed",
-    .addition = Addition::kRankOrder,
-    .order = "rank order",
-    .rotates = true,
-    .rules = {.steps = [](const Problem& p) { return chunks_of_block(p).number() + 1; },
-              .step = two_shot_step,
-              .cost = two_shot_cost,
-              .scratch = two_shot_scratch}};
+    .reduction_order = ReductionOrder::kRankOrder,
+    .order_text = "rank order",
+    .is_rotation_invariant = true,
+    .functions = {.steps = [](const Problem& p) { return chunks_of_block(p).count() + 1; },
+                  .step = two_shot_step,
+                  .cost = two_shot_cost,
+                  .scratch = two_shot_scratch}};
 
 }  // namespace torch::comms::schedule

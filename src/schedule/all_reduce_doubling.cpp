@@ -16,7 +16,7 @@ bool is_lower(const Fold& fold, int rank, int round) {
 
 // What a rank has summed up before this round: its own input, or the output once that holds a sum.
 Buffer sum_before(const Fold& fold, int rank, int round) {
-  return round == 0 && !fold.paired(rank) ? Buffer::kInput : Buffer::kOutput;
+  return round == 0 && !fold.is_paired(rank) ? Buffer::kInput : Buffer::kOutput;
 }
 
 int64_t doubling_steps(const Problem& p) {
@@ -28,7 +28,7 @@ void doubling_step(const Problem& p, int64_t t, Step& out) {
   const Fold fold(p.size);
   if (fold.extra() > 0 && t-- == 0) return fold_sums(fold, p.rank, p.count(), out);
   if (t == fold.rounds()) return unfold_result(fold, p.rank, p.count(), out);
-  if (!fold.in_core(p.rank)) return;
+  if (!fold.is_in_core(p.rank)) return;
   const int round = static_cast<int>(t), peer = partner(fold, p.rank, round);
   const Range mine{sum_before(fold, p.rank, round), 0, p.count()};
   const Range theirs{Buffer::kScratch, 0, p.count()}, sum{Buffer::kOutput, 0, p.count()};
@@ -53,11 +53,11 @@ Cost doubling_cost(const Problem& p) {
 
 // The blocks [begin, begin + count), of fold.core() ones, that a core rank still works on after
 // `rounds` rounds: each round it keeps the lower half if it is the lower of the two ranks.
-struct Interval {
+struct CoreBlockInterval {
   int begin = 0, count = 0;
 };
-Interval kept(const Fold& fold, int rank, int rounds) {
-  Interval interval{0, fold.core()};
+CoreBlockInterval kept(const Fold& fold, int rank, int rounds) {
+  CoreBlockInterval interval{0, fold.core()};
   for (int k = 0; k < rounds; ++k) {
     interval.count /= 2;
     if (!is_lower(fold, rank, k)) interval.begin += interval.count;
@@ -74,12 +74,12 @@ void halving_step(const Problem& p, int64_t t, Step& out) {
   const Fold fold(p.size);
   if (fold.extra() > 0 && t-- == 0) return fold_sums(fold, p.rank, p.count(), out);
   if (t == int64_t{2} * fold.rounds()) return unfold_result(fold, p.rank, p.count(), out);
-  if (!fold.in_core(p.rank)) return;
+  if (!fold.is_in_core(p.rank)) return;
   const bool adding = t < fold.rounds();
   const int round = static_cast<int>(adding ? t : 2 * fold.rounds() - 1 - t);
   const int peer = partner(fold, p.rank, round);
   const bool lower = is_lower(fold, p.rank, round);
-  const Interval mine = kept(fold, p.rank, round + 1);
+  const CoreBlockInterval mine = kept(fold, p.rank, round + 1);
   const int theirs = lower ? mine.begin + mine.count : mine.begin - mine.count;
   const Blocks blocks = Blocks::even(p.count(), fold.core());
   const auto half = [&](Buffer buffer, int begin) {
@@ -89,7 +89,7 @@ void halving_step(const Problem& p, int64_t t, Step& out) {
     const Buffer from = sum_before(fold, p.rank, round);
     out.send(peer, half(from, theirs));
     out.receive_reduce(peer, half(from, mine.begin), half(Buffer::kOutput, mine.begin),
-                       lower ? First::kOwn : First::kIncoming);
+                       lower ? LeftOperand::kOwn : LeftOperand::kIncoming);
   } else {
     out.send(peer, half(Buffer::kOutput, mine.begin));
     out.receive(peer, half(Buffer::kOutput, theirs));
@@ -123,13 +123,14 @@ constinit const Algorithm kAllReduceDoubling{
     .summary =
         "recursive doubling of whole vectors: fewest hops without talking to all; small vectors",
     .source = "Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005",
-    .addition = Addition::kFixed,
-    .order = "neighbours first, then neighbouring pairs, and so on, lower ranks left",
-    .rules = {
-        .steps = doubling_steps,
-        .step = doubling_step,
-        .cost = doubling_cost,
-        .scratch = [](const Problem& p) { return Fold(p.size).in_core(p.rank) ? p.count() : 0; }}};
+    .reduction_order = ReductionOrder::kFixed,
+    .order_text = "neighbours first, then neighbouring pairs, and so on, lower ranks left",
+    .functions = {.steps = doubling_steps,
+                  .step = doubling_step,
+                  .cost = doubling_cost,
+                  .scratch = [](const Problem& p) {
+                    return Fold(p.size).is_in_core(p.rank) ? p.count() : 0;
+                  }}};
 
 constinit const Algorithm kAllReduceHalving{
     .operation = Operation::kAllReduce,
@@ -138,8 +139,8 @@ constinit const Algorithm kAllReduceHalving{
         "halving reduce_scatter, doubling all_gather: as little data as ring in log steps when "
         "the number of ranks is a power of two, up to twice as much when not",
     .source = "Rabenseifner, ICCS 2004; Thakur, Rabenseifner & Gropp 2005",
-    .addition = Addition::kFixed,
-    .order = "neighbours first, then neighbouring pairs, and so on, lower ranks left",
-    .rules = {.steps = halving_steps, .step = halving_step, .cost = halving_cost}};
+    .reduction_order = ReductionOrder::kFixed,
+    .order_text = "neighbours first, then neighbouring pairs, and so on, lower ranks left",
+    .functions = {.steps = halving_steps, .step = halving_step, .cost = halving_cost}};
 
 }  // namespace torch::comms::schedule

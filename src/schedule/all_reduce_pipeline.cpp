@@ -17,7 +17,7 @@ void tree_step(const Problem& p, int64_t t, Step& out) {
 
 Cost tree_cost(const Problem& p) {
   const int64_t height = ceil_log2(p.size), moved = height * p.count();
-  return {.messages = height * chunks_of(p).number(),
+  return {.messages = height * chunks_of(p).count(),
           .sent = moved,
           .received = moved,
           .reduced = moved};
@@ -31,7 +31,7 @@ void chain_step(const Problem& p, int64_t t, Step& out) {
 
 Cost chain_cost(const Problem& p) {
   const int64_t ways = p.size > 2 ? 2 : 1;  // who is inside the line sends up and down
-  return {.messages = ways * chunks_of(p).number(),
+  return {.messages = ways * chunks_of(p).count(),
           .sent = ways * p.count(),
           .received = ways * p.count(),
           .reduced = p.count()};
@@ -44,14 +44,15 @@ constinit const Algorithm kAllReduceTree{
     .name = "tree",
     .summary = "binomial reduce to rank 0 and broadcast from it, in chunks; few messages in all",
     .source = "binomial trees: Chan et al. 2007",
-    .addition = Addition::kFixed,
-    .order = "a rank, then its subtrees from the smallest, which are the next ranks in their order",
-    .rules = {.steps =
-                  [](const Problem& p) {
-                    return chunks_of(p).number() + int64_t{2} * ceil_log2(p.size) - 1;
-                  },
-              .step = tree_step,
-              .cost = tree_cost}};
+    .reduction_order = ReductionOrder::kFixed,
+    .order_text =
+        "a rank, then its subtrees from the smallest, which are the next ranks in their order",
+    .functions = {.steps =
+                      [](const Problem& p) {
+                        return chunks_of(p).count() + int64_t{2} * ceil_log2(p.size) - 1;
+                      },
+                  .step = tree_step,
+                  .cost = tree_cost}};
 
 constinit const Algorithm kAllReduceChain{
     .operation = Operation::kAllReduce,
@@ -59,10 +60,10 @@ constinit const Algorithm kAllReduceChain{
     .summary =
         "up the line of ranks and down again, in chunks: large vectors in rank order, no scratch",
     .source = "pipelined chain: Chan et al. 2007",
-    .addition = Addition::kRankOrder,
-    .order = "rank order",
-    .rules = {
-        .steps = [](const Problem& p) { return chunks_of(p).number() + 2 * int64_t{p.size} - 3; },
+    .reduction_order = ReductionOrder::kRankOrder,
+    .order_text = "rank order",
+    .functions = {
+        .steps = [](const Problem& p) { return chunks_of(p).count() + 2 * int64_t{p.size} - 3; },
         .step = chain_step,
         .cost = chain_cost}};
 

@@ -8,7 +8,7 @@ namespace {
 
 int64_t steps(const Problem& p) { return 2 * int64_t{p.size - 1}; }
 
-void ring_step(const RingPlace& ring, const Blocks& blocks, int64_t t, Step& out) {
+void ring_step(const RingPosition& ring, const Blocks& blocks, int64_t t, Step& out) {
   const auto output = [&](int64_t, int block) { return blocks.in(Buffer::kOutput, block); };
   if (t < ring.size - 1) return ring_reduce_scatter(ring, blocks, t, output, out);
   ring_all_gather(ring, blocks, output(t, ring.position), t - (ring.size - 1), out);
@@ -40,10 +40,10 @@ void rings_step(const Problem& p, int64_t t, Step& out) {
   const Blocks parts = part_of_rings(p);
   const int local_size = p.options.local_size;
   for (int i = 0; i < rings(p); ++i) {
-    Step::Frame frame;
+    Step::SubgroupMapping frame;
     frame.at[0] = {Buffer::kInput, parts.begin(i)};
     frame.at[1] = {Buffer::kOutput, parts.begin(i)};
-    out.set_frame(frame);
+    out.set_mapping(frame);
     ring_step(host_ring(i, p.rank, p.size / local_size, local_size),
               Blocks::even(parts.count(i), p.size), t, out);
   }
@@ -70,13 +70,13 @@ constinit const Algorithm kAllReduceRing{
     .name = "ring",
     .summary = "least data for large vectors; latency grows with the number of ranks",
     .source = "Patarasuk & Yuan, J. Parallel Distrib. Comput. 69(2), 2009",
-    .addition = Addition::kFixed,
-    .order = "block b: from rank b + 1 around the ring to rank b",
-    .rotates = true,
-    .rules = {.steps = steps,
-              .step = [](const Problem& p, int64_t t,
-                         Step& out) { ring_step(rank_ring(p.rank, p.size), p.blocks, t, out); },
-              .cost = [](const Problem& p) { return ring_cost(p.blocks); }}};
+    .reduction_order = ReductionOrder::kFixed,
+    .order_text = "block b: from rank b + 1 around the ring to rank b",
+    .is_rotation_invariant = true,
+    .functions = {.steps = steps,
+                  .step = [](const Problem& p, int64_t t,
+                             Step& out) { ring_step(rank_ring(p.rank, p.size), p.blocks, t, out); },
+                  .cost = [](const Problem& p) { return ring_cost(p.blocks); }}};
 
 constinit const Algorithm kAllReduceRings{
     .operation = Operation::kAllReduce,
@@ -85,9 +85,12 @@ constinit const Algorithm kAllReduceRings{
         "options.rings rings at once, each crossing hosts at another local rank: all NICs of a "
         "host carry data",
     .source = "ring (Patarasuk & Yuan 2009) over several host orders",
-    .addition = Addition::kFixed,
-    .order = "in each ring's part as in ring, by position in that ring",
-    .cost_is_bound = true,
-    .rules = {.why_not = rings_why_not, .steps = steps, .step = rings_step, .cost = rings_cost}};
+    .reduction_order = ReductionOrder::kFixed,
+    .order_text = "in each ring's part as in ring, by position in that ring",
+    .is_cost_upper_bound = true,
+    .functions = {.unsupported_reason = rings_why_not,
+                  .steps = steps,
+                  .step = rings_step,
+                  .cost = rings_cost}};
 
 }  // namespace torch::comms::schedule

@@ -23,7 +23,7 @@ struct Levels {
   }
   // In chunks, which bound the scratch; between hosts and back there is nothing to bound.
   Chunks chunks(const Problem& p) const { return {blocks.largest(), p.options.chunk}; }
-  int64_t steps_before(const Problem& p) const { return local_size > 1 ? chunks(p).number() : 0; }
+  int64_t steps_before(const Problem& p) const { return local_size > 1 ? chunks(p).count() : 0; }
   int64_t steps_between(const Problem& p) const {
     return hosts > 1 ? kAllReduceHalving.steps(between(p, p.count())) : 0;
   }
@@ -47,10 +47,10 @@ void step(const Problem& p, int64_t t, Step& out) {
   if (t >= first && t < first + levels.steps_between(p)) {
     // In place in this rank's block, which holds the sum of its host.
     const Range input{first > 0 ? Buffer::kOutput : Buffer::kInput, mine.begin};
-    out.set_frame({.first = levels.local, .stride = levels.local_size, .at = {input, mine, {}}});
-    return kAllReduceHalving.rules.step(levels.between(p, mine.count), t - first, out);
+    out.set_mapping({.first = levels.local, .stride = levels.local_size, .at = {input, mine, {}}});
+    return kAllReduceHalving.functions.step(levels.between(p, mine.count), t - first, out);
   }
-  out.set_frame({.first = levels.host * levels.local_size});
+  out.set_mapping({.first = levels.host * levels.local_size});
   if (t < first)
     direct_reduce_scatter(levels.local, levels.blocks, levels.chunks(p), t,
                           levels.chunks(p).of(mine, t), out);
@@ -62,7 +62,7 @@ Cost cost(const Problem& p) {
   const Levels levels(p);
   const int64_t others = levels.local_size - 1, largest = levels.blocks.largest();
   Cost cost = kAllReduceHalving.cost(levels.between(p, largest));
-  cost.messages += others * (levels.chunks(p).number() + 1);
+  cost.messages += others * (levels.chunks(p).count() + 1);
   cost.sent += p.count() + (others - 1) * largest;
   cost.received += p.count() + (others - 1) * largest;
   cost.reduced += others * largest;
@@ -79,16 +79,16 @@ constinit const Algorithm kAllReduceTwoLevel{
         "direct inside hosts of options.local_size ranks, halving between them: least data on the "
         "network",
     .source = "direct and halving (Rabenseifner 2004), composed over hosts x local ranks",
-    .addition = Addition::kFixed,
-    .order = "rank order inside a host, then hosts as in halving",
-    .rules = {.why_not = why_not,
-              .steps = steps,
-              .step = step,
-              .cost = cost,
-              .scratch = [](const Problem& p) {
-                const Levels levels(p);
-                const Range mine = levels.blocks.in(Buffer::kInput, levels.local);
-                return (levels.local_size - 1) * levels.chunks(p).of(mine, 0).count;
-              }}};
+    .reduction_order = ReductionOrder::kFixed,
+    .order_text = "rank order inside a host, then hosts as in halving",
+    .functions = {.unsupported_reason = why_not,
+                  .steps = steps,
+                  .step = step,
+                  .cost = cost,
+                  .scratch = [](const Problem& p) {
+                    const Levels levels(p);
+                    const Range mine = levels.blocks.in(Buffer::kInput, levels.local);
+                    return (levels.local_size - 1) * levels.chunks(p).of(mine, 0).count;
+                  }}};
 
 }  // namespace torch::comms::schedule

@@ -14,7 +14,7 @@ namespace {
 // far.
 Range waiting(const Problem& p, int d, int moves) {
   const int64_t each = p.blocks.largest();
-  if (moves == 0) return p.blocks.in(Buffer::kInput, p.neighbour(d));
+  if (moves == 0) return p.blocks.in(Buffer::kInput, p.ring_neighbor(d));
   return {Buffer::kScratch, (moves % 2 == 0 ? p.size + d : d) * each, each};
 }
 
@@ -29,16 +29,17 @@ int64_t scratch(const Problem& p) {
 
 void step(const Problem& p, int64_t t, Step& out) {
   const int round = static_cast<int>(t), distance = 1 << round;
-  const int target = p.neighbour(distance), source = p.neighbour(-distance);
+  const int target = p.ring_neighbor(distance), source = p.ring_neighbor(-distance);
   for (int d = distance; d < p.size; ++d) {
     if ((d & distance) == 0) continue;
     const int moves = moves_before(d, round);
     const bool arrives = d >> round == 1;
     out.send(target, waiting(p, d, moves));
-    out.receive(source, arrives ? p.arriving.in(Buffer::kOutput, p.neighbour(-d))
+    out.receive(source, arrives ? p.receive_blocks.in(Buffer::kOutput, p.ring_neighbor(-d))
                                 : waiting(p, d, moves + 1));
   }
-  if (t == 0) out.copy(p.blocks.in(Buffer::kInput, p.rank), p.arriving.in(Buffer::kOutput, p.rank));
+  if (t == 0)
+    out.copy(p.blocks.in(Buffer::kInput, p.rank), p.receive_blocks.in(Buffer::kOutput, p.rank));
 }
 
 Cost cost(const Problem& p) {
@@ -50,7 +51,7 @@ Cost cost(const Problem& p) {
 }
 
 std::string_view why_not(const Problem& p) {
-  return p.blocks.equal() && p.arriving.equal() ? "" : "needs the same count for all pairs";
+  return p.blocks.equal() && p.receive_blocks.equal() ? "" : "needs the same count for all pairs";
 }
 
 }  // namespace
@@ -62,11 +63,11 @@ constinit const Algorithm kAllToAllBruck{
         "log messages a rank instead of one a pair, each with about half of the data; tiny blocks",
     .source =
         "Bruck, Ho, Kipnis, Upfal & Weathersby, IEEE Trans. Parallel Distrib. Syst. 8(11), 1997",
-    .rotates = true,
-    .rules = {.why_not = why_not,
-              .steps = [](const Problem& p) { return int64_t{ceil_log2(p.size)}; },
-              .step = step,
-              .cost = cost,
-              .scratch = scratch}};
+    .is_rotation_invariant = true,
+    .functions = {.unsupported_reason = why_not,
+                  .steps = [](const Problem& p) { return int64_t{ceil_log2(p.size)}; },
+                  .step = step,
+                  .cost = cost,
+                  .scratch = scratch}};
 
 }  // namespace torch::comms::schedule

@@ -12,7 +12,7 @@ Blocks Blocks::even(int64_t total, int parts) {
   return blocks;
 }
 
-Blocks Blocks::given(std::span<const int64_t> offsets) {
+Blocks Blocks::from_offsets(std::span<const int64_t> offsets) {
   Blocks blocks;
   blocks.parts_ = static_cast<int>(offsets.size()) - 1;
   blocks.offsets_ = offsets.data();

@@ -21,7 +21,7 @@ class Blocks {
   static Blocks equal(int64_t each, int parts) { return even(each * parts, parts); }
   // Block i is [offsets[i], offsets[i + 1]); offsets begin with 0 and do not fall. Borrowed: they
   // outlive every use. Reads all of them once.
-  static Blocks given(std::span<const int64_t> offsets);
+  static Blocks from_offsets(std::span<const int64_t> offsets);
 
   int parts() const noexcept { return parts_; }
   int64_t total() const noexcept { return begin(parts_); }
@@ -74,8 +74,8 @@ class Chunks {
         chunk_(std::min(chunk > 0 ? chunk : total, total)),
         number_(chunk_ > 0 ? (total - 1) / chunk_ + 1 : 1) {}
 
-  int64_t number() const noexcept { return number_; }
-  // Empty for a number outside of [0, number()): before a pipeline fills and after it ran dry.
+  int64_t count() const noexcept { return number_; }
+  // Empty for a number outside of [0, count()): before a pipeline fills and after it ran dry.
   Range in(Buffer buffer, int64_t number) const noexcept { return of({buffer, 0, total_}, number); }
   // The same cuts in a range that begins elsewhere or is shorter.
   Range of(Range whole, int64_t number) const noexcept;

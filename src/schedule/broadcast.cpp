@@ -13,7 +13,7 @@ BinomialTree tree_of(const Problem& p) { return {p.rank, p.size, p.root}; }
 void direct_step(const Problem& p, int64_t, Step& out) {
   const Range all{Buffer::kOutput, 0, p.count()};
   if (p.rank != p.root) return out.receive(p.root, all);
-  for (int d = 1; d < p.size; ++d) out.send(p.neighbour(d), all);
+  for (int d = 1; d < p.size; ++d) out.send(p.ring_neighbor(d), all);
 }
 
 Cost direct_cost(const Problem& p) {
@@ -23,13 +23,13 @@ Cost direct_cost(const Problem& p) {
 
 Cost tree_cost(const Problem& p) {
   const int64_t height = ceil_log2(p.size);
-  return {.messages = height * chunks_of(p).number(),
-          .sent = height * p.count(),
-          .received = p.count()};
+  return {
+      .messages = height * chunks_of(p).count(), .sent = height * p.count(), .received = p.count()};
 }
 
 void chain_step(const Problem& p, int64_t t, Step& out) {
-  chain_broadcast(tree_of(p).node(), p.size, p.neighbour(-1), p.neighbour(1), chunks_of(p), t, out);
+  chain_broadcast(tree_of(p).node(), p.size, p.ring_neighbor(-1), p.ring_neighbor(1), chunks_of(p),
+                  t, out);
 }
 
 // Van de Geijn: the root's blocks, one a node, are scattered down the tree and gathered around the
@@ -47,14 +47,14 @@ void scatter_step(const Problem& p, const BinomialTree& tree, int64_t t, Step& o
 }
 
 void gather_step(const Problem& p, const BinomialTree& tree, int64_t t, Step& out) {
-  const BinomialTree next(p.neighbour(1), p.size, p.root);
+  const BinomialTree next(p.ring_neighbor(1), p.size, p.root);
   const auto pass_on = [&](const BinomialTree& receiver, int block, auto transfer) {
     if (block < receiver.node() || block >= receiver.end())
       transfer(p.blocks.in(Buffer::kOutput, block));
   };
-  const RingPlace ring = rank_ring(tree.node(), p.size);
-  pass_on(next, ring.around(-t), [&](Range r) { out.send(p.neighbour(1), r); });
-  pass_on(tree, ring.around(-1 - t), [&](Range r) { out.receive(p.neighbour(-1), r); });
+  const RingPosition ring = rank_ring(tree.node(), p.size);
+  pass_on(next, ring.around(-t), [&](Range r) { out.send(p.ring_neighbor(1), r); });
+  pass_on(tree, ring.around(-1 - t), [&](Range r) { out.receive(p.ring_neighbor(-1), r); });
 }
 
 void scatter_gather_step(const Problem& p, int64_t t, Step& out) {
@@ -77,9 +77,9 @@ constinit const Algorithm kBroadcastDirect{
     .name = "direct",
     .summary = "the root sends to everybody: one hop; best on one host and for small vectors",
     .source = "flat tree: Chan et al. 2007",
-    .rules = {.steps = [](const Problem&) { return int64_t{1}; },
-              .step = direct_step,
-              .cost = direct_cost}};
+    .functions = {.steps = [](const Problem&) { return int64_t{1}; },
+                  .step = direct_step,
+                  .cost = direct_cost}};
 
 constinit const Algorithm kBroadcastTree{
     .operation = Operation::kBroadcast,
@@ -87,8 +87,8 @@ constinit const Algorithm kBroadcastTree{
     .summary =
         "binomial tree, in chunks: log steps, each rank receives once; small vectors, many ranks",
     .source = "minimum spanning tree broadcast: Chan et al. 2007",
-    .rules = {
-        .steps = [](const Problem& p) { return chunks_of(p).number() + ceil_log2(p.size) - 1; },
+    .functions = {
+        .steps = [](const Problem& p) { return chunks_of(p).count() + ceil_log2(p.size) - 1; },
         .step = [](const Problem& p, int64_t t,
                    Step& out) { tree_broadcast(tree_of(p), chunks_of(p), t, out); },
         .cost = tree_cost}};
@@ -99,14 +99,14 @@ constinit const Algorithm kBroadcastChain{
     .summary =
         "along the ranks in chunks: everybody sends the vector once; large vectors, few ranks",
     .source = "pipelined chain: Chan et al. 2007",
-    .rules = {.steps = [](const Problem& p) { return chunks_of(p).number() + int64_t{p.size} - 2; },
-              .step = chain_step,
-              .cost =
-                  [](const Problem& p) {
-                    return Cost{.messages = chunks_of(p).number(),
-                                .sent = p.count(),
-                                .received = p.count()};
-                  }}};
+    .functions = {
+        .steps = [](const Problem& p) { return chunks_of(p).count() + int64_t{p.size} - 2; },
+        .step = chain_step,
+        .cost =
+            [](const Problem& p) {
+              return Cost{
+                  .messages = chunks_of(p).count(), .sent = p.count(), .received = p.count()};
+            }}};
 
 constinit const Algorithm kBroadcastScatterGather{
     .operation = Operation::kBroadcast,
@@ -115,8 +115,8 @@ constinit const Algorithm kBroadcastScatterGather{
         "blocks down a binomial tree, then around the ring: at most two vectors sent by anyone, "
         "whatever the number of ranks; large vectors",
     .source = "Barnett, Gupta, Payne, Shuler, van de Geijn & Watts, SHPCC 1994",
-    .rules = {.steps = [](const Problem& p) { return int64_t{ceil_log2(p.size)} + p.size - 1; },
-              .step = scatter_gather_step,
-              .cost = scatter_gather_cost}};
+    .functions = {.steps = [](const Problem& p) { return int64_t{ceil_log2(p.size)} + p.size - 1; },
+                  .step = scatter_gather_step,
+                  .cost = scatter_gather_cost}};
 
 }  // namespace torch::comms::schedule

@@ -15,7 +15,7 @@ inline void chain_reduce(int rank, int size, const Chunks& chunks, Buffer sum, i
   const int64_t arriving = t - (rank - 1), leaving = t - rank;
   if (rank > 0)
     out.receive_reduce(rank - 1, chunks.in(Buffer::kInput, arriving), chunks.in(sum, arriving),
-                       First::kIncoming);
+                       LeftOperand::kIncoming);
   if (rank < size - 1) out.send(rank + 1, chunks.in(rank == 0 ? Buffer::kInput : sum, leaving));
 }
 

@@ -2,12 +2,12 @@
 
 namespace torch::comms::schedule {
 
-Range contribution(int rank, int peer, int64_t count) noexcept {
+Range contribution_range(int rank, int peer, int64_t count) noexcept {
   return {Buffer::kScratch, (peer < rank ? peer : peer - 1) * count, count};
 }
 
-void add_in_rank_order(int rank, int size, Range mine, Range into, Step& out) {
-  const auto of = [&](int i) { return i == rank ? mine : contribution(rank, i, mine.count); };
+void reduce_in_rank_order(int rank, int size, Range mine, Range into, Step& out) {
+  const auto of = [&](int i) { return i == rank ? mine : contribution_range(rank, i, mine.count); };
   const Range sum{Buffer::kScratch, 0,
                   mine.count};  // of the lower of the two that were added first
   for (int i = 1; i < size; ++i)
@@ -18,15 +18,15 @@ void direct_reduce_scatter(int rank, const Blocks& blocks, const Chunks& chunks,
                            Range into, Step& out) {
   const auto chunk = [&](int peer) { return chunks.of(blocks.in(Buffer::kInput, peer), t); };
   const Range mine = chunk(rank);
-  exchange(
-      rank, blocks.parts(), chunk, [&](int peer) { return contribution(rank, peer, mine.count); },
-      out);
-  add_in_rank_order(rank, blocks.parts(), mine, into, out);
+  exchange_with_all(
+      rank, blocks.parts(), chunk,
+      [&](int peer) { return contribution_range(rank, peer, mine.count); }, out);
+  reduce_in_rank_order(rank, blocks.parts(), mine, into, out);
 }
 
 void direct_all_gather(int rank, const Blocks& blocks, const Chunks& chunks, int64_t t, Range mine,
                        Step& out) {
-  exchange(
+  exchange_with_all(
       rank, blocks.parts(), [&](int) { return mine; },
       [&](int peer) { return chunks.of(blocks.in(Buffer::kOutput, peer), t); }, out);
 }

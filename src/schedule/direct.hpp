@@ -9,7 +9,7 @@ namespace torch::comms::schedule {
 
 // Sends `to(peer)` to every peer and receives `from(peer)`; empty ranges are left out.
 template <class To, class From>
-void exchange(int rank, int size, const To& to, const From& from, Step& out) {
+void exchange_with_all(int rank, int size, const To& to, const From& from, Step& out) {
   for (int d = 1; d < size; ++d) {
     const int target = rank + d < size ? rank + d : rank + d - size;
     const int source = rank >= d ? rank - d : rank - d + size;
@@ -20,13 +20,14 @@ void exchange(int rank, int size, const To& to, const From& from, Step& out) {
 
 // Contributions of `count` elements, one a peer, wait in scratch, in rank order without the own
 // one.
-Range contribution(int rank, int peer, int64_t count) noexcept;
+Range contribution_range(int rank, int peer, int64_t count) noexcept;
 
-// into = ((x0 + x1) + x2) + ..., local: `mine` is this rank's, the others' are where contribution()
-// says. Uses up the contributions; if `into` overlaps `mine`, it is `mine`. For at least two ranks.
-void add_in_rank_order(int rank, int size, Range mine, Range into, Step& out);
+// into = ((x0 + x1) + x2) + ..., local: `mine` is this rank's, the others' are where
+// contribution_range() says. Uses up the contributions; if `into` overlaps `mine`, it is `mine`.
+// For at least two ranks.
+void reduce_in_rank_order(int rank, int size, Range mine, Range into, Step& out);
 
-// Both move chunk t of every block; a caller that does so for all chunks.number() of the largest
+// Both move chunk t of every block; a caller that does so for all chunks.count() of the largest
 // block one after the other needs scratch for one only. Nothing happens for other t.
 
 // Of input block j to rank j; the sum of the own block's chunk, in rank order, to `into`.

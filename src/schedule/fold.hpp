@@ -29,10 +29,10 @@ class Fold {
   // Steps of an algorithm with `core_steps` steps in the core.
   int64_t steps(int64_t core_steps) const noexcept { return core_steps + (extra_ > 0 ? 2 : 0); }
 
-  bool paired(int rank) const noexcept { return rank < 2 * extra_; }
-  bool in_core(int rank) const noexcept { return !paired(rank) || rank % 2 == 0; }
+  bool is_paired(int rank) const noexcept { return rank < 2 * extra_; }
+  bool is_in_core(int rank) const noexcept { return !is_paired(rank) || rank % 2 == 0; }
   // Of a rank in the core.
-  int index(int rank) const noexcept { return paired(rank) ? rank / 2 : rank - extra_; }
+  int index(int rank) const noexcept { return is_paired(rank) ? rank / 2 : rank - extra_; }
   // Of a core index; `core()` gives the number of ranks: indices [i, j) stand for ranks
   // [rank(i), rank(j)), pairs included.
   int rank(int index) const noexcept { return index + std::min(index, extra_); }

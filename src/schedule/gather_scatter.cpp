@@ -12,14 +12,14 @@ int64_t one_step(const Problem&) { return 1; }
 void gather_step(const Problem& p, int64_t, Step& out) {
   if (p.rank != p.root) return out.send(p.root, input(p));
   for (int d = 1; d < p.size; ++d)
-    out.receive(p.neighbour(d), p.blocks.in(Buffer::kOutput, p.neighbour(d)));
+    out.receive(p.ring_neighbor(d), p.blocks.in(Buffer::kOutput, p.ring_neighbor(d)));
   out.copy(input(p), p.blocks.in(Buffer::kOutput, p.rank));
 }
 
 void scatter_step(const Problem& p, int64_t, Step& out) {
   if (p.rank != p.root) return out.receive(p.root, output(p));
   for (int d = 1; d < p.size; ++d)
-    out.send(p.neighbour(d), p.blocks.in(Buffer::kInput, p.neighbour(d)));
+    out.send(p.ring_neighbor(d), p.blocks.in(Buffer::kInput, p.ring_neighbor(d)));
   out.copy(p.blocks.in(Buffer::kInput, p.rank), output(p));
 }
 
@@ -49,13 +49,13 @@ constinit const Algorithm kGatherDirect{
     .name = "direct",
     .summary = "everybody sends to the root: one hop; large blocks, few ranks",
     .source = "flat tree: Chan et al. 2007",
-    .rules = {.steps = one_step, .step = gather_step, .cost = gather_cost}};
+    .functions = {.steps = one_step, .step = gather_step, .cost = gather_cost}};
 
 constinit const Algorithm kScatterDirect{
     .operation = Operation::kScatter,
     .name = "direct",
     .summary = "the root sends everybody its block: one hop; large blocks, few ranks",
     .source = "flat tree: Chan et al. 2007",
-    .rules = {.steps = one_step, .step = scatter_step, .cost = scatter_cost}};
+    .functions = {.steps = one_step, .step = scatter_step, .cost = scatter_cost}};
 
 }  // namespace torch::comms::schedule

@@ -13,7 +13,8 @@ int64_t steps(const Problem& p) { return ceil_log2(p.size); }
 // What an inner node keeps for its children.
 int64_t scratch(const Problem& p) {
   const BinomialTree tree = tree_of(p);
-  return tree.node() == 0 ? 0 : p.blocks.count_around(p.neighbour(1), tree.end() - tree.node() - 1);
+  return tree.node() == 0 ? 0
+                          : p.blocks.count_around(p.ring_neighbor(1), tree.end() - tree.node() - 1);
 }
 
 // The blocks of nodes [begin, end), of this node's subtree and without its own, where this rank has
@@ -22,7 +23,7 @@ std::array<Range, 2> held(const Problem& p, const BinomialTree& tree, Buffer who
                           int end) {
   const auto pieces = p.blocks.around(whole, tree.rank(begin), end - begin);
   if (tree.node() == 0) return pieces;
-  const int64_t before = p.blocks.count_around(p.neighbour(1), begin - tree.node() - 1);
+  const int64_t before = p.blocks.count_around(p.ring_neighbor(1), begin - tree.node() - 1);
   return {Range{Buffer::kScratch, before, pieces[0].count + pieces[1].count}, Range{}};
 }
 
@@ -60,14 +61,14 @@ void scatter_step(const Problem& p, int64_t t, Step& out) {
 }
 
 // Between the root and all, and between any other rank and its parent, at most.
-struct Load {
+struct TreeTraffic {
   int64_t root = 0, other = 0, scratch = 0;
 };
-Load load_of(const Problem& p) {
-  Load load{.root = p.count() - p.blocks.count(p.root)};
+TreeTraffic load_of(const Problem& p) {
+  TreeTraffic load{.root = p.count() - p.blocks.count(p.root)};
   // With equal blocks the first node of each level has the biggest subtree of that level.
   for (int node = 1; node < p.size; node = p.blocks.equal() ? node * 2 : node + 1) {
-    const Problem other = p.seen_by((node + p.root) % p.size);
+    const Problem other = p.for_rank((node + p.root) % p.size);
     load.scratch = std::max(load.scratch, scratch(other));
     load.other = std::max(load.other, scratch(other) + p.blocks.count(other.rank));
   }
@@ -75,12 +76,12 @@ Load load_of(const Problem& p) {
 }
 
 Cost gather_cost(const Problem& p) {
-  const Load load = load_of(p);
+  const TreeTraffic load = load_of(p);
   return {.messages = 1, .sent = load.other, .received = load.root, .scratch = load.scratch};
 }
 
 Cost scatter_cost(const Problem& p) {
-  const Load load = load_of(p);
+  const TreeTraffic load = load_of(p);
   return {.messages = steps(p), .sent = load.root, .received = load.other, .scratch = load.scratch};
 }
 
@@ -91,13 +92,13 @@ constinit const Algorithm kGatherTree{
     .name = "tree",
     .summary = "binomial tree: the root hears from few; small blocks, many ranks",
     .source = "minimum spanning tree gather: Chan et al. 2007",
-    .rules = {.steps = steps, .step = gather_step, .cost = gather_cost, .scratch = scratch}};
+    .functions = {.steps = steps, .step = gather_step, .cost = gather_cost, .scratch = scratch}};
 
 constinit const Algorithm kScatterTree{
     .operation = Operation::kScatter,
     .name = "tree",
     .summary = "binomial tree: the root sends to few; small blocks, many ranks",
     .source = "minimum spanning tree scatter: Chan et al. 2007",
-    .rules = {.steps = steps, .step = scatter_step, .cost = scatter_cost, .scratch = scratch}};
+    .functions = {.steps = steps, .step = scatter_step, .cost = scatter_cost, .scratch = scratch}};
 
 }  // namespace torch::comms::schedule

@@ -5,7 +5,7 @@
 
 namespace torch::comms::schedule {
 
-std::string_view name(Operation operation) noexcept {
+std::string_view operation_name(Operation operation) noexcept {
   switch (operation) {
     case Operation::kSend:
       return "send";
@@ -61,19 +61,19 @@ int64_t Problem::output_count() const noexcept {
     case Operation::kGather:
       return rank == root ? count() : 0;
     case Operation::kAllToAll:
-      return arriving.total();
+      return receive_blocks.total();
     default:
       return count();
   }
 }
 
-Problem Problem::seen_by(int other) const noexcept {
+Problem Problem::for_rank(int other) const noexcept {
   Problem problem = *this;
   problem.rank = other;
   return problem;
 }
 
-int Problem::neighbour(int64_t distance) const noexcept {
+int Problem::ring_neighbor(int64_t distance) const noexcept {
   const auto i = static_cast<int>((rank + distance) % size);
   return i < 0 ? i + size : i;
 }
@@ -89,14 +89,14 @@ Problem checked(Problem problem) {
   outside("rank", problem.rank);
   outside("root", problem.root);
   if (problem.blocks.smallest() < 0 || problem.blocks.total() < 0 ||
-      problem.arriving.smallest() < 0)
+      problem.receive_blocks.smallest() < 0)
     throw std::invalid_argument("a negative number of elements");
   if (problem.blocks.parts() != problem.size ||
-      (problem.arriving.parts() != 0 && problem.arriving.parts() != problem.size))
+      (problem.receive_blocks.parts() != 0 && problem.receive_blocks.parts() != problem.size))
     throw std::invalid_argument("the blocks of an operation are one a rank");
-  if (problem.arriving.parts() == 0) return problem;
+  if (problem.receive_blocks.parts() == 0) return problem;
   const auto sent = problem.blocks.count(problem.rank);
-  const auto received = problem.arriving.count(problem.rank);
+  const auto received = problem.receive_blocks.count(problem.rank);
   if (sent != received)
     throw std::invalid_argument("this rank sends itself " + std::to_string(sent) +
                                 " elements, and receives " + std::to_string(received) +
@@ -107,18 +107,18 @@ Problem checked(Problem problem) {
 }  // namespace
 
 Problem vector_problem(Operation operation, int rank, int size, int64_t count, int root,
-                       const Options& options) {
+                       const AlgorithmOptions& options) {
   if (size < 1) throw std::invalid_argument("size " + std::to_string(size) + " is not positive");
   return checked({operation, rank, size, root, Blocks::even(count, size), {}, options});
 }
 
 Problem block_problem(Operation operation, int rank, const Blocks& blocks, int root,
-                      const Options& options) {
+                      const AlgorithmOptions& options) {
   return checked({operation, rank, blocks.parts(), root, blocks, {}, options});
 }
 
-Problem exchange_problem(int rank, const Blocks& sent, const Blocks& received,
-                         const Options& options) {
+Problem all_to_all_problem(int rank, const Blocks& sent, const Blocks& received,
+                           const AlgorithmOptions& options) {
   return checked({Operation::kAllToAll, rank, sent.parts(), 0, sent, received, options});
 }
 

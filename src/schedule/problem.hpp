@@ -22,11 +22,11 @@ enum class Operation : uint8_t {
 };
 
 // "all_reduce": the name used in lists, logs and the tuning file.
-std::string_view name(Operation operation) noexcept;
+std::string_view operation_name(Operation operation) noexcept;
 
 // How an algorithm is to run. Equal on all ranks of an operation; each algorithm reads what
 // concerns it.
-struct Options {
+struct AlgorithmOptions {
   // Elements that algorithms which pipeline, and direct ones, move to a peer at a time; it also
   // bounds the scratch of the latter. 0: everything at once.
   int64_t chunk = 0;
@@ -55,8 +55,8 @@ struct Problem {
   int size = 1;
   int root = 0;  // send and receive: the peer, another rank
   Blocks blocks = {};
-  Blocks arriving = {};  // all_to_all: the output, by source
-  Options options = {};
+  Blocks receive_blocks = {};  // all_to_all: the output, by source
+  AlgorithmOptions options = {};
 
   // Elements of the whole vector.
   int64_t count() const noexcept { return blocks.total(); }
@@ -66,21 +66,21 @@ struct Problem {
   int64_t output_count() const noexcept;
 
   // The same operation as another rank sees it, where all ranks know all counts: not all_to_all.
-  Problem seen_by(int other) const noexcept;
+  Problem for_rank(int other) const noexcept;
 
   // (rank + distance) around the ring of all ranks.
-  int neighbour(int64_t distance) const noexcept;
+  int ring_neighbor(int64_t distance) const noexcept;
 };
 
 // all_reduce, reduce, broadcast, send, receive, barrier (count 0): one vector of `count` elements.
 Problem vector_problem(Operation operation, int rank, int size, int64_t count, int root = 0,
-                       const Options& options = {});
+                       const AlgorithmOptions& options = {});
 // gather, scatter, all_gather, reduce_scatter: one block a rank, all ranks know all of them.
 Problem block_problem(Operation operation, int rank, const Blocks& blocks, int root = 0,
-                      const Options& options = {});
+                      const AlgorithmOptions& options = {});
 // all_to_all: what this rank sends and receives; Blocks::constant_time_equal() when that is the
 // same for all pairs.
-Problem exchange_problem(int rank, const Blocks& sent, const Blocks& received,
-                         const Options& options = {});
+Problem all_to_all_problem(int rank, const Blocks& sent, const Blocks& received,
+                           const AlgorithmOptions& options = {});
 
 }  // namespace torch::comms::schedule

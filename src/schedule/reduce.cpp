@@ -16,10 +16,10 @@ void direct_step(const Problem& p, int64_t t, Step& out) {
   const Range mine = chunks_of(p).in(Buffer::kInput, t);
   if (p.rank != p.root) return out.send(p.root, mine);
   for (int d = 1; d < p.size; ++d) {
-    const int peer = p.neighbour(d);
-    out.receive(peer, contribution(p.rank, peer, mine.count));
+    const int peer = p.ring_neighbor(d);
+    out.receive(peer, contribution_range(p.rank, peer, mine.count));
   }
-  add_in_rank_order(p.rank, p.size, mine, chunks_of(p).in(Buffer::kOutput, t), out);
+  reduce_in_rank_order(p.rank, p.size, mine, chunks_of(p).in(Buffer::kOutput, t), out);
 }
 
 int64_t direct_scratch_of_root(const Problem& p) {
@@ -28,7 +28,7 @@ int64_t direct_scratch_of_root(const Problem& p) {
 
 Cost direct_cost(const Problem& p) {
   const int64_t all = (p.size - 1) * p.count();
-  return {.messages = chunks_of(p).number(),
+  return {.messages = chunks_of(p).count(),
           .sent = p.count(),
           .received = all,
           .reduced = all,
@@ -42,7 +42,7 @@ int64_t tree_scratch(const Problem& p) {
 
 Cost tree_cost(const Problem& p) {
   const int64_t all = ceil_log2(p.size) * p.count();
-  return {.messages = chunks_of(p).number(),
+  return {.messages = chunks_of(p).count(),
           .sent = p.count(),
           .received = all,
           .reduced = all,
@@ -51,7 +51,7 @@ Cost tree_cost(const Problem& p) {
 
 // Along all ranks in their order, and one more hop when the last one is not the root.
 int64_t chain_steps(const Problem& p) {
-  return chunks_of(p).number() + p.size - 2 + (p.root != p.size - 1 ? 1 : 0);
+  return chunks_of(p).count() + p.size - 2 + (p.root != p.size - 1 ? 1 : 0);
 }
 
 void chain_step(const Problem& p, int64_t t, Step& out) {
@@ -67,7 +67,7 @@ int64_t chain_scratch(const Problem& p) { return p.rank != p.root && p.rank != 0
 
 Cost chain_cost(const Problem& p) {
   const bool root_inside = p.root != 0 && p.root != p.size - 1;
-  return {.messages = chunks_of(p).number(),
+  return {.messages = chunks_of(p).count(),
           .sent = p.count(),
           .received = (root_inside ? 2 : 1) * p.count(),
           .reduced = p.count(),
@@ -81,10 +81,10 @@ constinit const Algorithm kReduceDirect{
     .name = "direct",
     .summary = "everybody sends to the root, which adds: one hop; small vectors on one host",
     .source = "flat tree: Chan et al. 2007",
-    .addition = Addition::kRankOrder,
-    .order = "rank order",
-    .rules = {
-        .steps = [](const Problem& p) { return chunks_of(p).number(); },
+    .reduction_order = ReductionOrder::kRankOrder,
+    .order_text = "rank order",
+    .functions = {
+        .steps = [](const Problem& p) { return chunks_of(p).count(); },
         .step = direct_step,
         .cost = direct_cost,
         .scratch =
@@ -96,12 +96,12 @@ constinit const Algorithm kReduceTree{
     .summary =
         "binomial tree, in chunks: log steps, everybody sends once; small vectors, many ranks",
     .source = "minimum spanning tree reduce: Chan et al. 2007",
-    .addition = Addition::kFixed,
-    .order =
+    .reduction_order = ReductionOrder::kFixed,
+    .order_text =
         "a rank, then its subtrees from the smallest, which are the next ranks around from the "
         "root",
-    .rules = {
-        .steps = [](const Problem& p) { return chunks_of(p).number() + ceil_log2(p.size) - 1; },
+    .functions = {
+        .steps = [](const Problem& p) { return chunks_of(p).count() + ceil_log2(p.size) - 1; },
         .step = [](const Problem& p, int64_t t,
                    Step& out) { tree_reduce(tree_of(p), chunks_of(p), sum_of(p), t, out); },
         .cost = tree_cost,
@@ -112,9 +112,9 @@ constinit const Algorithm kReduceChain{
     .name = "chain",
     .summary = "along the line of ranks in chunks, then to the root: large vectors in rank order",
     .source = "pipelined chain: Chan et al. 2007",
-    .addition = Addition::kRankOrder,
-    .order = "rank order",
-    .rules = {
+    .reduction_order = ReductionOrder::kRankOrder,
+    .order_text = "rank order",
+    .functions = {
         .steps = chain_steps, .step = chain_step, .cost = chain_cost, .scratch = chain_scratch}};
 
 }  // namespace torch::comms::schedule

@@ -13,7 +13,7 @@ Chunks chunks_of(const Problem& p) { return {p.blocks.largest(), p.options.chunk
 
 Cost direct_cost(const Problem& p) {
   const int64_t others = p.size - 1, gathered = others * p.blocks.largest();
-  return {.messages = others * chunks_of(p).number(),
+  return {.messages = others * chunks_of(p).count(),
           .sent = p.count() - p.blocks.smallest(),
           .received = gathered,
           .reduced = gathered,
@@ -51,18 +51,18 @@ constinit const Algorithm kReduceScatterDirect{
     .name = "direct",
     .summary = "everybody sends every other rank its block: one hop; best on one host",
     .source = "direct exchange (Chan et al. 2007)",
-    .addition = Addition::kRankOrder,
-    .order = "rank order",
-    .rotates = true,
-    .rules = {.steps = [](const Problem& p) { return chunks_of(p).number(); },
-              .step =
-                  [](const Problem& p, int64_t t, Step& out) {
-                    const Chunks chunks = chunks_of(p);
-                    direct_reduce_scatter(p.rank, p.blocks, chunks, t, chunks.of(output(p), t),
-                                          out);
-                  },
-              .cost = direct_cost,
-              .scratch = direct_scratch}};
+    .reduction_order = ReductionOrder::kRankOrder,
+    .order_text = "rank order",
+    .is_rotation_invariant = true,
+    .functions = {.steps = [](const Problem& p) { return chunks_of(p).count(); },
+                  .step =
+                      [](const Problem& p, int64_t t, Step& out) {
+                        const Chunks chunks = chunks_of(p);
+                        direct_reduce_scatter(p.rank, p.blocks, chunks, t, chunks.of(output(p), t),
+                                              out);
+                      },
+                  .cost = direct_cost,
+                  .scratch = direct_scratch}};
 
 constinit const Algorithm kReduceScatterRing{
     .operation = Operation::kReduceScatter,
@@ -70,12 +70,12 @@ constinit const Algorithm kReduceScatterRing{
     .summary =
         "sums go around the ring, neighbours only; large blocks between hosts, little scratch",
     .source = "bucket algorithm: Chan et al. 2007; Patarasuk & Yuan 2009",
-    .addition = Addition::kFixed,
-    .order = "block b: from rank b + 1 around the ring to rank b",
-    .rotates = true,
-    .rules = {.steps = [](const Problem& p) { return int64_t{p.size - 1}; },
-              .step = ring_step,
-              .cost = ring_cost,
-              .scratch = [](const Problem& p) { return slots(p) * p.blocks.largest(); }}};
+    .reduction_order = ReductionOrder::kFixed,
+    .order_text = "block b: from rank b + 1 around the ring to rank b",
+    .is_rotation_invariant = true,
+    .functions = {.steps = [](const Problem& p) { return int64_t{p.size - 1}; },
+                  .step = ring_step,
+                  .cost = ring_cost,
+                  .scratch = [](const Problem& p) { return slots(p) * p.blocks.largest(); }}};
 
 }  // namespace torch::comms::schedule

@@ -8,24 +8,24 @@ namespace torch::comms::schedule {
 namespace {
 
 // Core indices [begin, begin + count): whose blocks a core rank still works on before a round.
-struct Interval {
+struct CoreIndexInterval {
   int begin = 0, count = 0;
 };
-Interval before(const Fold& fold, int index, int round) {
+CoreIndexInterval before(const Fold& fold, int index, int round) {
   const int bits = fold.rounds() - round;
   return {index >> bits << bits, 1 << bits};
 }
 
-Range blocks_of(const Problem& p, const Fold& fold, Interval interval, Buffer buffer) {
+Range blocks_of(const Problem& p, const Fold& fold, CoreIndexInterval interval, Buffer buffer) {
   return p.blocks.in(buffer, fold.rank(interval.begin), fold.rank(interval.begin + interval.count));
 }
 
 // What of the whole vector is kept in scratch: all for a pair's even rank, else what the first
 // round leaves, and nothing if that is the result.
 Range kept(const Problem& p, const Fold& fold) {
-  if (!fold.in_core(p.rank)) return {};
+  if (!fold.is_in_core(p.rank)) return {};
   const int index = fold.index(p.rank);
-  if (fold.paired(p.rank)) return {Buffer::kScratch, 0, p.count()};
+  if (fold.is_paired(p.rank)) return {Buffer::kScratch, 0, p.count()};
   if (fold.rounds() == 1) return {};
   return blocks_of(p, fold, before(fold, index, 1), Buffer::kScratch);
 }
@@ -35,7 +35,7 @@ Range in_scratch(const Problem& p, const Fold& fold, Range range) {
 }
 
 void outer_step(const Problem& p, const Fold& fold, bool first, Step& out) {
-  if (!fold.paired(p.rank)) return;
+  if (!fold.is_paired(p.rank)) return;
   const Range all{Buffer::kInput, 0, p.count()}, result{Buffer::kOutput, 0, p.output_count()};
   if (p.rank % 2 != 0) {
     if (first)
@@ -43,7 +43,7 @@ void outer_step(const Problem& p, const Fold& fold, bool first, Step& out) {
     else
       out.receive(p.rank - 1, result);
   } else if (first) {
-    out.receive_reduce(p.rank + 1, all, {Buffer::kScratch, 0, p.count()}, First::kOwn);
+    out.receive_reduce(p.rank + 1, all, {Buffer::kScratch, 0, p.count()}, LeftOperand::kOwn);
   } else {
     out.send(p.rank + 1, p.blocks.in(Buffer::kScratch, p.rank + 1));
     out.copy(p.blocks.in(Buffer::kScratch, p.rank), result);
@@ -54,21 +54,22 @@ void step(const Problem& p, int64_t t, Step& out) {
   const Fold fold(p.size);
   if (fold.extra() > 0 && t-- == 0) return outer_step(p, fold, true, out);
   if (t == fold.rounds()) return outer_step(p, fold, false, out);
-  if (!fold.in_core(p.rank)) return;
+  if (!fold.is_in_core(p.rank)) return;
   const int round = static_cast<int>(t), index = fold.index(p.rank);
   const int bit = fold.core() >> (round + 1), other = index ^ bit;
   const bool lower = (index & bit) == 0;
-  const auto sum = [&](Interval interval) {
+  const auto sum = [&](CoreIndexInterval interval) {
     const Range range = blocks_of(p, fold, interval, Buffer::kInput);
-    return round == 0 && !fold.paired(p.rank) ? range : in_scratch(p, fold, range);
+    return round == 0 && !fold.is_paired(p.rank) ? range : in_scratch(p, fold, range);
   };
-  const Interval mine = before(fold, index, round + 1), theirs = before(fold, other, round + 1);
-  const bool result = round + 1 == fold.rounds() && !fold.paired(p.rank);
+  const CoreIndexInterval mine = before(fold, index, round + 1),
+                          theirs = before(fold, other, round + 1);
+  const bool result = round + 1 == fold.rounds() && !fold.is_paired(p.rank);
   out.send(fold.rank(other), sum(theirs));
   out.receive_reduce(fold.rank(other), sum(mine),
                      result ? Range{Buffer::kOutput, 0, p.output_count()}
                             : in_scratch(p, fold, blocks_of(p, fold, mine, Buffer::kInput)),
-                     lower ? First::kOwn : First::kIncoming);
+                     lower ? LeftOperand::kOwn : LeftOperand::kIncoming);
 }
 
 Cost cost(const Problem& p) {
@@ -79,11 +80,11 @@ Cost cost(const Problem& p) {
   // Rank 0 has the most to do when all blocks are equal.
   for (int index = 0; index < (p.blocks.equal() ? 1 : fold.core()); ++index) {
     const int rank = fold.rank(index);
-    int64_t reduced = fold.paired(rank) ? p.count() : 0;
+    int64_t reduced = fold.is_paired(rank) ? p.count() : 0;
     for (int k = 1; k <= fold.rounds(); ++k)
       reduced += blocks_of(p, fold, before(fold, index, k), Buffer::kInput).count;
     cost.reduced = std::max(cost.reduced, reduced);
-    cost.scratch = std::max(cost.scratch, kept(p.seen_by(rank), fold).count);
+    cost.scratch = std::max(cost.scratch, kept(p.for_rank(rank), fold).count);
   }
   cost.received = cost.reduced;
   return cost;
@@ -98,16 +99,16 @@ constinit const Algorithm kReduceScatterHalving{
         "recursive halving in log steps; a number of ranks that is no power of two costs up to "
         "twice the data",
     .source = "Thakur, Rabenseifner & Gropp 2005",
-    .addition = Addition::kFixed,
-    .order =
+    .reduction_order = ReductionOrder::kFixed,
+    .order_text =
         "pairs first, then ranks half of them apart, then a quarter, and so on, lower ranks left",
-    .rules = {.steps =
-                  [](const Problem& p) {
-                    const Fold fold(p.size);
-                    return fold.steps(fold.rounds());
-                  },
-              .step = step,
-              .cost = cost,
-              .scratch = [](const Problem& p) { return kept(p, Fold(p.size)).count; }}};
+    .functions = {.steps =
+                      [](const Problem& p) {
+                        const Fold fold(p.size);
+                        return fold.steps(fold.rounds());
+                      },
+                  .step = step,
+                  .cost = cost,
+                  .scratch = [](const Problem& p) { return kept(p, Fold(p.size)).count; }}};
 
 }  // namespace torch::comms::schedule

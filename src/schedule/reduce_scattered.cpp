@@ -13,7 +13,7 @@ bool at_root(const Problem& p) { return p.rank == p.root; }
 void collect(const Problem& p, const Chunks& chunks, int64_t t, Range sum, Step& out) {
   if (!at_root(p)) return out.send(p.root, sum);
   for (int d = 1; d < p.size; ++d) {
-    const int peer = p.neighbour(d);
+    const int peer = p.ring_neighbor(d);
     out.receive(peer, chunks.of(p.blocks.in(Buffer::kOutput, peer), t));
   }
 }
@@ -44,8 +44,8 @@ Cost two_shot_cost(const Problem& p) {
   const int first = p.root == 0 ? 1 : 0;  // whose block is as big as that of any rank but the root
   // The root also collects.
   const int64_t root = (others - 1) * p.blocks.count(p.root) + p.count();
-  const auto scratch_of = [&p](int rank) { return two_shot_scratch(p.seen_by(rank)); };
-  return {.messages = others * chunks_of(p).number() + 1,
+  const auto scratch_of = [&p](int rank) { return two_shot_scratch(p.for_rank(rank)); };
+  return {.messages = others * chunks_of(p).count() + 1,
           .sent = p.count(),
           .received = std::max(root, others * p.blocks.count(first)),
           .reduced = others * p.blocks.largest(),
@@ -82,23 +82,23 @@ constinit const Algorithm kReduceTwoShot{
         "direct reduce_scatter, blocks to the root: all ranks add, two hops; large vectors on one "
         "host",
     .source = "direct exchange (Chan et al. 2007), composed",
-    .addition = Addition::kRankOrder,
-    .order = "rank order",
-    .rules = {.steps = [](const Problem& p) { return chunks_of(p).number() + 1; },
-              .step = two_shot_step,
-              .cost = two_shot_cost,
-              .scratch = two_shot_scratch}};
+    .reduction_order = ReductionOrder::kRankOrder,
+    .order_text = "rank order",
+    .functions = {.steps = [](const Problem& p) { return chunks_of(p).count() + 1; },
+                  .step = two_shot_step,
+                  .cost = two_shot_cost,
+                  .scratch = two_shot_scratch}};
 
 constinit const Algorithm kReduceRing{
     .operation = Operation::kReduce,
     .name = "ring",
     .summary = "ring reduce_scatter, blocks to the root: least data, little scratch; large vectors",
     .source = "reduce_scatter and gather: Chan et al. 2007",
-    .addition = Addition::kFixed,
-    .order = "block b, of evenly cut ones: from rank b + 1 around the ring to rank b",
-    .rules = {.steps = [](const Problem& p) { return int64_t{p.size}; },
-              .step = ring_step,
-              .cost = ring_cost,
-              .scratch = [](const Problem& p) { return slots(p) * p.blocks.largest(); }}};
+    .reduction_order = ReductionOrder::kFixed,
+    .order_text = "block b, of evenly cut ones: from rank b + 1 around the ring to rank b",
+    .functions = {.steps = [](const Problem& p) { return int64_t{p.size}; },
+                  .step = ring_step,
+                  .cost = ring_cost,
+                  .scratch = [](const Problem& p) { return slots(p) * p.blocks.largest(); }}};
 
 }  // namespace torch::comms::schedule

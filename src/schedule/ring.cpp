@@ -18,9 +18,11 @@ int visit_of(int index, int host, int local, int local_size) {
 
 }  // namespace
 
-int RingPlace::around(int64_t distance) const noexcept { return modulo(position + distance, size); }
+int RingPosition::around(int64_t distance) const noexcept {
+  return modulo(position + distance, size);
+}
 
-RingPlace rank_ring(int rank, int size) noexcept {
+RingPosition rank_ring(int rank, int size) noexcept {
   return {rank, size, modulo(rank - 1, size), modulo(rank + 1, size)};
 }
 
@@ -30,14 +32,14 @@ int host_ring_rank(int index, int64_t position, int hosts, int local_size) noexc
   return host * local_size + local_at(index, host, place % local_size, local_size);
 }
 
-RingPlace host_ring(int index, int rank, int hosts, int local_size) noexcept {
+RingPosition host_ring(int index, int rank, int hosts, int local_size) noexcept {
   const int host = rank / local_size;
   const int position = host * local_size + visit_of(index, host, rank % local_size, local_size);
   return {position, hosts * local_size, host_ring_rank(index, position - 1, hosts, local_size),
           host_ring_rank(index, position + 1, hosts, local_size)};
 }
 
-void ring_all_gather(const RingPlace& ring, const Blocks& blocks, Range mine, int64_t t,
+void ring_all_gather(const RingPosition& ring, const Blocks& blocks, Range mine, int64_t t,
                      Step& out) {
   const int sent = ring.around(-t), received = ring.around(-1 - t);
   out.send(ring.next, t == 0 ? mine : blocks.in(Buffer::kOutput, sent));

@@ -39,7 +39,7 @@ class BinomialTree {
 
 // Step t of moving a vector from the root to all, `chunks` after each other: chunk c leaves for the
 // root's biggest subtree in step c and for its smallest in step c + height - 1. All chunks are
-// through after chunks.number() + height() - 1 steps. Any t: nothing happens before 0 and after the
+// through after chunks.count() + height() - 1 steps. Any t: nothing happens before 0 and after the
 // last step.
 void tree_broadcast(const BinomialTree& tree, const Chunks& chunks, int64_t t, Step& out);
 

@@ -13,9 +13,9 @@ namespace torch::comms::sim {
 namespace {
 
 using schedule::Action;
+using schedule::ActionKind;
 using schedule::Problem;
 using schedule::Step;
-using schedule::Verb;
 
 constexpr int kSampled = 256;        // steps of other ranks, where one stands for all
 constexpr int64_t kPulse = 1 << 16;  // steps between two calls of the pulse
@@ -29,7 +29,7 @@ Problem problem_of(const CollectiveRun& run, int rank) {
   switch (operation) {
     case kAllToAll: {
       const auto blocks = schedule::Blocks::equal(count, run.ranks);
-      return schedule::exchange_problem(rank, blocks, blocks, options);
+      return schedule::all_to_all_problem(rank, blocks, blocks, options);
     }
     case kGather:
     case kScatter:
@@ -60,7 +60,7 @@ class Messages {
     computed_ = 0;
     for (const Action& action : step.transfers()) {
       const auto peer = static_cast<size_t>(action.peer);
-      if (action.verb == Verb::kSend || action.verb == Verb::kSignal) {
+      if (action.kind == ActionKind::kSend || action.kind == ActionKind::kSignal) {
         if (at_[peer].stamp != stamp_) {
           at_[peer] = {stamp_, sent_.size()};
           sent_.push_back({action.peer, 0});
@@ -69,7 +69,7 @@ class Messages {
       } else {
         if (seen_[peer] != stamp_) ++sources_;
         seen_[peer] = stamp_;
-        if (action.verb == Verb::kReceiveReduce) computed_ += action.into.count;
+        if (action.kind == ActionKind::kReceiveReduce) computed_ += action.into.count;
       }
     }
     for (const Action& action : step.local()) computed_ += action.into.count;
@@ -181,8 +181,8 @@ Run::Run(const CollectiveRun& run, const Pulse& pulse)
 
 int Run::choose_enumerated() {
   const int period = run_.network.period();
-  const bool repeats = run_.algorithm->rotates && !run_.faults.any() && run_.ranks > period &&
-                       run_.ranks % period == 0;
+  const bool repeats = run_.algorithm->is_rotation_invariant && !run_.faults.any() &&
+                       run_.ranks > period && run_.ranks % period == 0;
   int enumerated = run_.ranks;
   if (repeats) sampled_ = stands_for_all(run_, steps_, messages_);
   if (sampled_ > 0) enumerated = period;
@@ -305,7 +305,7 @@ CollectiveResult simulate(const CollectiveRun& run, const Pulse& pulse) {
   if (run.algorithm == nullptr) throw std::invalid_argument("no algorithm");
   if (run.element_bytes < 1 || run.bytes < 0)
     throw std::invalid_argument("a size in bytes is not negative");
-  const auto why_not = run.algorithm->why_not(problem_of(run, 0));
+  const auto why_not = run.algorithm->unsupported_reason(problem_of(run, 0));
   if (!why_not.empty())
     throw std::invalid_argument(std::string(run.algorithm->name) + ": " + std::string(why_not));
   return Run(run, pulse).result();

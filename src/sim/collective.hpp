@@ -22,7 +22,7 @@ struct CollectiveRun {
   int64_t bytes = 0;
   int element_bytes = 4;
   int root = 0;
-  schedule::Options options = {};  // its local_size is the network's
+  schedule::AlgorithmOptions options = {};  // its local_size is the network's
   Network network = {};
   Faults faults = {};
   int64_t most_steps = 400'000'000;  // that a run may take, over all ranks, before it is refused

@@ -38,7 +38,9 @@ Offsets offsets_of(const Splits& splits, int64_t row) {
   return offsets;
 }
 
-Blocks blocks_at(const Offsets& offsets) { return Blocks::given({offsets.data(), offsets.size()}); }
+Blocks blocks_at(const Offsets& offsets) {
+  return Blocks::from_offsets({offsets.data(), offsets.size()});
+}
 
 int64_t row_elements(const at::Tensor& tensor) {
   const auto rows = tensor.dim() > 0 ? tensor.size(0) : 1;

@@ -44,7 +44,7 @@ std::optional<std::string_view> given(const Hints& hints, const char* key) {
 // Public names and those of schedules mean the same.
 std::optional<Operation> operation_named(std::string_view text) {
   for (const auto* algorithm : schedule::algorithms())
-    if (name(algorithm->operation) == text) return algorithm->operation;
+    if (operation_name(algorithm->operation) == text) return algorithm->operation;
   for (int i = 0; i < kOpNameCount; ++i)
     if (opToString(static_cast<OpName>(i)) == text) return operation_of(static_cast<OpName>(i));
   return std::nullopt;
@@ -53,7 +53,7 @@ std::optional<Operation> operation_named(std::string_view text) {
 std::string operations() {
   std::string text;
   for (const auto* algorithm : schedule::algorithms()) {
-    const std::string word(name(algorithm->operation));
+    const std::string word(operation_name(algorithm->operation));
     if (!text.ends_with(word)) text += (text.empty() ? "" : ", ") + word;
   }
   return text;
@@ -83,7 +83,8 @@ void add_pair(Wishes& wishes, std::string_view pair, size_t colon) {
   const auto* algorithm = schedule::find_algorithm(*operation, pair.substr(colon + 1));
   if (algorithm == nullptr)
     refuse(kAlgorithm, pair,
-           "an algorithm of " + std::string(name(*operation)) + ": " + algorithms(operation));
+           "an algorithm of " + std::string(operation_name(*operation)) + ": " +
+               algorithms(operation));
   add(wishes, algorithm);
 }
 
@@ -96,7 +97,7 @@ void add_plain(Wishes& wishes, std::string_view word, std::optional<Operation> o
     }
   if (!found)
     refuse(kAlgorithm, word,
-           only ? "an algorithm of " + std::string(name(*only)) + ": " + algorithms(only)
+           only ? "an algorithm of " + std::string(operation_name(*only)) + ": " + algorithms(only)
                 : "an algorithm: " + algorithms(only));
 }
 

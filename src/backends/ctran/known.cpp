@@ -14,7 +14,8 @@ using schedule::Problem;
 constexpr int64_t kLargestShown = int64_t{1} << 30;  // bytes
 
 // An operation of `bytes` in all, in bytes, as rank 0 sees it.
-Problem problem_of(Operation operation, int size, int64_t bytes, const schedule::Options& options) {
+Problem problem_of(Operation operation, int size, int64_t bytes,
+                   const schedule::AlgorithmOptions& options) {
   const Blocks blocks = Blocks::equal(bytes / size, size);
   switch (operation) {
     case Operation::kGather:
@@ -23,7 +24,7 @@ Problem problem_of(Operation operation, int size, int64_t bytes, const schedule:
     case Operation::kReduceScatter:
       return block_problem(operation, 0, blocks, 0, options);
     case Operation::kAllToAll:
-      return exchange_problem(0, blocks, blocks, options);
+      return all_to_all_problem(0, blocks, blocks, options);
     case Operation::kBarrier:
       return vector_problem(operation, 0, size, 0, 0, options);
     default:
@@ -91,9 +92,9 @@ std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& know
                      {.local_size = placement.local_size, .rank_order = wishes.batch_invariant});
       const Wish wish = wishes.of(*operation);
       if (const auto* wished = schedule::find_algorithm(*operation, wish.algorithm);
-          wished != nullptr && !wished->why_not(problem).empty()) {
+          wished != nullptr && !wished->unsupported_reason(problem).empty()) {
         ranges.push_back({op, bytes, std::string(wish.algorithm), 0,
-                          "wished, but it " + std::string(wished->why_not(problem))});
+                          "wished, but it " + std::string(wished->unsupported_reason(problem))});
         break;
       }
       const auto chosen = select(problem, {}, facts, known.told.tuning, wish);

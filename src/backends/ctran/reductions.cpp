@@ -160,7 +160,7 @@ WorkPtr TorchCommCtran::reduce_scatter_v(at::Tensor& output, const Tensors& inpu
     for (const auto& tensor : input) offsets.push_back(offsets.back() + tensor.numel());
     Call call{.name = {},
               .operation = Kind::kReduceScatter,
-              .blocks = Blocks::given({offsets.data(), offsets.size()})};
+              .blocks = Blocks::from_offsets({offsets.data(), offsets.size()})};
     return run_reduction(now, options, async_op, call, output, offsets.back(), op, operands);
   });
 }

@@ -53,7 +53,7 @@ void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
       .size = size_,
       .root = call.root,
       .blocks = call.blocks,
-      .arriving = call.arriving,
+      .receive_blocks = call.arriving,
       .options = {.local_size = placement.local_size, .rank_order = wishes.batch_invariant}};
   const auto chosen = select(problem, {.bytes = call.element_bytes},
                              facts_of(known, placement.one_host, size_), known.told.tuning, wish);

@@ -29,7 +29,7 @@ struct Outgoing {
   ReplyReader reader;
 };
 
-// One call of exchange(): the state machine, the store and the sockets of one rank.
+// One call of exchange_with_all(): the state machine, the store and the sockets of one rank.
 class Meeting {
  public:
   Meeting(KeyValue& store, const Participant& self);

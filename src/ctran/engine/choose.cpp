@@ -87,7 +87,7 @@ Choice choose_by_size(const Question& question) {
   auto asked = problem;
   asked.options.chunk = chosen.chunk;
   // Everything can be done directly, whatever the counts and the number of ranks.
-  if (!chosen.algorithm->why_not(asked).empty()) {
+  if (!chosen.algorithm->unsupported_reason(asked).empty()) {
     const bool vector = problem.operation == Operation::kAllReduce;
     chosen = choice(problem.operation, vector ? "two_shot" : "direct", sizes.chunk);
   }

@@ -332,7 +332,7 @@ void CollectiveTask::absorb(const Arrival& arrival, uint64_t offset, ConstBytes 
         if (!arrival.reduces) return base::copy_bytes(into, chunk.data() + done, bytes, false);
         const void* mine = own.from(arrival.own.begin + at).data();
         const void* operands[] = {mine, chunk.data() + done};
-        if (arrival.first == schedule::First::kIncoming) std::swap(operands[0], operands[1]);
+        if (arrival.first == schedule::LeftOperand::kIncoming) std::swap(operands[0], operands[1]);
         plan_->add(into, operands, bytes);
       });
 }

@@ -27,7 +27,7 @@ class Express::Adder final : public transport::Consumer {
       : express_(express), arrival_(arrival) {}
   void consume(uint64_t offset, ConstBytes chunk) noexcept override {
     const void* operands[] = {express_.at(arrival_.own) + offset, chunk.data()};
-    if (arrival_.first == schedule::First::kIncoming) std::swap(operands[0], operands[1]);
+    if (arrival_.first == schedule::LeftOperand::kIncoming) std::swap(operands[0], operands[1]);
     express_.plan_->add(express_.at(arrival_.into) + offset, operands, chunk.size());
   }
 

@@ -273,7 +273,7 @@ void Engine::ask(Membership& group, const CollectiveTask& task) noexcept {
   for (int rank = 0; rank < group.size(); ++rank) {
     if (rank == group.place.rank) continue;
     question.sent = problem.blocks.count(rank);
-    question.awaited = problem.arriving.count(rank);
+    question.awaited = problem.receive_blocks.count(rank);
     send_notice(group.ranks[static_cast<size_t>(rank)], question);
   }
 }

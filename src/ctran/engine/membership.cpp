@@ -131,7 +131,7 @@ std::string Membership::other_counts(int rank, const Notice& question) const {
     return "rank " + std::to_string(to) + " expects " + bytes(expected) + " bytes of rank " +
            std::to_string(from) + ", which sends " + bytes(sent);
   };
-  const int64_t sent = problem.blocks.count(rank), awaited = problem.arriving.count(rank);
+  const int64_t sent = problem.blocks.count(rank), awaited = problem.receive_blocks.count(rank);
   if (question.awaited != sent) return words(rank, question.awaited, place.rank, sent);
   if (question.sent != awaited) return words(place.rank, awaited, rank, question.sent);
   return {};

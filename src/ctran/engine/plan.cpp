@@ -11,8 +11,8 @@ namespace torch::comms::ctran {
 namespace {
 
 using schedule::Action;
+using schedule::ActionKind;
 using schedule::Operation;
-using schedule::Verb;
 
 constexpr int64_t kMostKeptSteps = 8;
 constexpr int64_t kMostKeptRanks = 16;
@@ -38,7 +38,7 @@ schedule::Blocks kept(const schedule::Blocks& blocks, std::vector<int64_t>& offs
   if (is_even && even.equal() == blocks.equal()) return even;
   offsets.resize(static_cast<size_t>(parts) + 1);
   for (int i = 0; i <= parts; ++i) offsets[static_cast<size_t>(i)] = blocks.begin(i);
-  return schedule::Blocks::given(offsets);
+  return schedule::Blocks::from_offsets(offsets);
 }
 
 // What moves: of a call that only compares, a barrier.
@@ -51,7 +51,7 @@ schedule::Problem problem_of(const Call& call, const Plan::Place& place) {
     case Operation::kReduceScatter:
       return block_problem(call.operation, place.rank, call.blocks, call.root);
     case Operation::kAllToAll:
-      return exchange_problem(place.rank, call.blocks, call.arriving);
+      return all_to_all_problem(place.rank, call.blocks, call.arriving);
     default:
       return vector_problem(call.operation, place.rank, place.size, call.blocks.total(), call.root);
   }
@@ -68,7 +68,7 @@ PlannedMessage& message_to(int peer, std::vector<PlannedMessage>& messages, size
 }
 
 bool is_send(const Action& action) {
-  return action.verb == Verb::kSend || action.verb == Verb::kSignal;
+  return action.kind == ActionKind::kSend || action.kind == ActionKind::kSignal;
 }
 
 // Zeros differ by their signs, and a NaN is itself.
@@ -129,7 +129,7 @@ Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_
   }
   constexpr int64_t kMostBytes = int64_t{1} << 56;
   if (problem_.count() > kMostBytes / call.element_bytes ||
-      problem_.arriving.total() > kMostBytes / call.element_bytes)
+      problem_.receive_blocks.total() > kMostBytes / call.element_bytes)
     throw CommError(Errc::kTooLarge, "more than 2^56 bytes", {.op = std::string(call.name)});
   fingerprint_ = fingerprint_of(key_, 0);
   what_ = fingerprint_.what();
@@ -204,7 +204,7 @@ void Plan::choose(const Call& call, const Place& place, const Choose& choose_by)
   problem_.options.chunk = choice.chunk;
   problem_.options.local_size = place.local_size;
   TC_CHECK(choice.algorithm != nullptr);
-  if (const auto missing = choice.algorithm->why_not(problem_); !missing.empty())
+  if (const auto missing = choice.algorithm->unsupported_reason(problem_); !missing.empty())
     throw CommError(
         Errc::kUnsupported,
         "algorithm '" + std::string(choice.algorithm->name) + "': " + std::string(missing),
@@ -301,16 +301,16 @@ void Plan::write_transfers(std::span<const Action> transfers, StepPlan& out) con
   for (const auto& action : transfers) {
     if (is_send(action)) {
       auto& message = message_to(action.peer, out.sends, to);
-      if (action.verb == Verb::kSignal) continue;
+      if (action.kind == ActionKind::kSignal) continue;
       const Part sent = part(action.from);
       out.sent[message.first + message.count++] = sent;
       message.bytes += sent.bytes;
       continue;
     }
     auto& message = message_to(action.peer, out.receives, from);
-    if (action.verb == Verb::kWait) continue;
-    const bool reduces = action.verb == Verb::kReceiveReduce;
-    const Arrival arrival{part(action.into), reduces, action.first, part(action.from)};
+    if (action.kind == ActionKind::kWait) continue;
+    const bool reduces = action.kind == ActionKind::kReceiveReduce;
+    const Arrival arrival{part(action.into), reduces, action.left_operand, part(action.from)};
     out.arrivals[message.first + message.count++] = arrival;
     message.bytes += arrival.into.bytes;
     message.reduces |= reduces;
@@ -323,9 +323,9 @@ void Plan::write_locals(std::span<const Action> locals, StepPlan& out) const {
     const auto& action = locals[i];
     LocalAction local{part(action.into), static_cast<uint32_t>(out.operands.size()), 0};
     out.operands.push_back(part(action.from));
-    if (action.verb == Verb::kReduce) out.operands.push_back(part(action.other));
-    if (action.verb == Verb::kReduce && addition_.at_once) {
-      while (i + 1 < locals.size() && locals[i + 1].verb == Verb::kReduce &&
+    if (action.kind == ActionKind::kReduce) out.operands.push_back(part(action.other));
+    if (action.kind == ActionKind::kReduce && addition_.at_once) {
+      while (i + 1 < locals.size() && locals[i + 1].kind == ActionKind::kReduce &&
              locals[i + 1].from == locals[i].into) {
         out.operands.push_back(part(locals[++i].other));
         local.into = part(locals[i].into);
@@ -368,7 +368,8 @@ void Plan::reduce_on_arrival(StepPlan& out) const {
           arrival.into.begin != arriving.begin || arrival.into.bytes != arriving.bytes)
         continue;
       arrival = {local.into, true,
-                 incoming_first ? schedule::First::kIncoming : schedule::First::kOwn, own};
+                 incoming_first ? schedule::LeftOperand::kIncoming : schedule::LeftOperand::kOwn,
+                 own};
       message.reduces = true;
       out.locals.clear();
       out.operands.clear();

@@ -22,7 +22,7 @@ struct Part {
 struct Arrival {
   Part into;
   bool reduces = false;  // into = own op arriving, in the order that `first` says
-  schedule::First first = schedule::First::kOwn;
+  schedule::LeftOperand first = schedule::LeftOperand::kOwn;
   Part own = {};
 };
 

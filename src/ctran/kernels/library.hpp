@@ -233,7 +233,7 @@ struct Library {
   // The same of messages.
   int (*exchange)(const Team& team, const Exchange& exchange, void* stream);
   const char* (*error_text)(int error);
-  // As exchange().
+  // As exchange_with_all().
   int (*one_sided)(const Team& team, const OneSided& step, void* stream);
   // As launch().
   int (*exchange_counted)(const Team& team, const CountedExchange& exchange, void* stream);

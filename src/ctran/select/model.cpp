@@ -59,12 +59,13 @@ Traffic share_between_hosts(const Algorithm& algorithm, Problem problem) {
   Traffic most;
   schedule::Step step;
   for (int rank = 0; rank < problem.options.local_size; ++rank) {
-    const Problem seen = problem.seen_by(rank);
+    const Problem seen = problem.for_rank(rank);
     Traffic traffic;
     for (int64_t t = 0; t < algorithm.steps(seen); ++t) {
       algorithm.step(seen, t, step);
       for (const auto& action : step.transfers()) {
-        if (action.verb != schedule::Verb::kSend && action.verb != schedule::Verb::kSignal)
+        if (action.kind != schedule::ActionKind::kSend &&
+            action.kind != schedule::ActionKind::kSignal)
           continue;
         const bool far = action.peer >= problem.options.local_size;
         (far ? traffic.far_messages : traffic.near_messages) += 1;
@@ -79,9 +80,9 @@ Traffic share_between_hosts(const Algorithm& algorithm, Problem problem) {
 
 // What an element of this algorithm's messages has.
 double bytes_of(const Algorithm& algorithm, const Element& element) {
-  const bool at_once =
-      algorithm.addition == schedule::Addition::kNone ||
-      (algorithm.addition == schedule::Addition::kRankOrder && algorithm.rules.scratch != nullptr);
+  const bool at_once = algorithm.reduction_order == schedule::ReductionOrder::kNone ||
+                       (algorithm.reduction_order == schedule::ReductionOrder::kRankOrder &&
+                        algorithm.functions.scratch != nullptr);
   return static_cast<double>(at_once ? element.bytes : std::max(element.bytes, element.sum_bytes));
 }
 

@@ -24,7 +24,7 @@ std::string names(Operation operation, const Problem* problem) {
   std::string text;
   for (const auto* algorithm : schedule::algorithms()) {
     if (algorithm->operation != operation) continue;
-    if (problem != nullptr && !algorithm->why_not(*problem).empty()) continue;
+    if (problem != nullptr && !algorithm->unsupported_reason(*problem).empty()) continue;
     text += (text.empty() ? "" : ", ") + std::string(algorithm->name);
   }
   return text;
@@ -38,7 +38,7 @@ int64_t elements(int64_t bytes, size_t element_bytes) {
 // Each rank knows only its own counts here, so no number of them may decide.
 bool knows_only_own_counts(const Problem& problem) {
   return problem.operation == Operation::kAllToAll &&
-         !(problem.blocks.equal() && problem.arriving.equal());
+         !(problem.blocks.equal() && problem.receive_blocks.equal());
 }
 
 class Search {
@@ -89,13 +89,13 @@ class Search {
 bool fits(const Override& row, const Problem& problem, Wire wire, int64_t bytes) {
   return row.operation == problem.operation && row.wire == wire && row.ranks_min <= problem.size &&
          problem.size <= row.ranks_max && row.bytes_min <= bytes && bytes <= row.bytes_max &&
-         row.algorithm->why_not(problem).empty();
+         row.algorithm->unsupported_reason(problem).empty();
 }
 
 const Algorithm& wished(const Problem& problem, std::string_view name) {
   require_algorithm(problem.operation, name);
   const auto& algorithm = *schedule::find_algorithm(problem.operation, name);
-  const auto why = algorithm.why_not(problem);
+  const auto why = algorithm.unsupported_reason(problem);
   if (!why.empty())
     throw CommError(Errc::kUnsupported,
                     "algorithm " + std::string(name) + ": " + std::string(why) +
@@ -114,7 +114,8 @@ void require_algorithm(Operation operation, std::string_view algorithm) {
   if (schedule::find_algorithm(operation, algorithm) != nullptr) return;
   throw CommError(Errc::kInvalidArgument,
                   "algorithm '" + std::string(base::utf8_prefix(algorithm, 40)) + "' is none of " +
-                      std::string(name(operation)) + "; those are: " + names(operation, nullptr));
+                      std::string(operation_name(operation)) +
+                      "; those are: " + names(operation, nullptr));
 }
 
 Selection select(const Problem& problem, const Element& element, const Facts& facts,
@@ -140,13 +141,16 @@ Selection select(const Problem& problem, const Element& element, const Facts& fa
   }
   int able = 0;
   for (const auto* algorithm : schedule::algorithms()) {
-    if (algorithm->operation != problem.operation || !algorithm->why_not(problem).empty()) continue;
+    if (algorithm->operation != problem.operation ||
+        !algorithm->unsupported_reason(problem).empty())
+      continue;
     ++able;
     search.consider(*algorithm, wish.chunk_bytes);
   }
   if (!search.found())
-    throw CommError(Errc::kUnsupported,
-                    "no algorithm of " + std::string(name(problem.operation)) + " can do this");
+    throw CommError(
+        Errc::kUnsupported,
+        "no algorithm of " + std::string(operation_name(problem.operation)) + " can do this");
   return search.best(able == 1 ? Selection::Why::kOnlyOne : Selection::Why::kEstimated);
 }
 

@@ -29,7 +29,8 @@ void join(std::string& text, std::string_view word) {
 
 std::string operation_words() {
   std::string words;
-  for (const auto* algorithm : schedule::algorithms()) join(words, name(algorithm->operation));
+  for (const auto* algorithm : schedule::algorithms())
+    join(words, operation_name(algorithm->operation));
   return words;
 }
 
@@ -52,7 +53,7 @@ Operation operation_of(Fields& fields) {
   const std::string allowed = operation_words();
   const auto text = fields.word("operation", allowed);
   for (const auto* algorithm : schedule::algorithms())
-    if (name(algorithm->operation) == text) return algorithm->operation;
+    if (operation_name(algorithm->operation) == text) return algorithm->operation;
   fields.refuse("operation", text, allowed);
 }
 
@@ -211,11 +212,11 @@ std::string to_text(const Tuning& tuning) {
     text += wire_line(static_cast<Wire>(i), "crowded", constants.crowded[i]);
   }
   for (const auto& row : tuning.overrides)
-    text += "use " + std::string(name(row.operation)) + " wire " + std::string(name(row.wire)) +
-            " ranks " + std::to_string(row.ranks_min) + ".." + std::to_string(row.ranks_max) +
-            " bytes " + std::to_string(row.bytes_min) + ".." + std::to_string(row.bytes_max) +
-            " algorithm " + std::string(row.algorithm->name) + " chunk_bytes " +
-            std::to_string(row.chunk_bytes) + "\n";
+    text += "use " + std::string(operation_name(row.operation)) + " wire " +
+            std::string(name(row.wire)) + " ranks " + std::to_string(row.ranks_min) + ".." +
+            std::to_string(row.ranks_max) + " bytes " + std::to_string(row.bytes_min) + ".." +
+            std::to_string(row.bytes_max) + " algorithm " + std::string(row.algorithm->name) +
+            " chunk_bytes " + std::to_string(row.chunk_bytes) + "\n";
   for (const auto& row : tuning.kernels) text += to_text(row) + "\n";
   return text;
 }

@@ -94,10 +94,10 @@ TEST_P(EveryAlgorithm, IsRightForAnyNumberOfHostsAndRings) {
     for (int local_size = 1; local_size <= size; ++local_size) {
       if (size % local_size != 0) continue;
       const int rings = 1 + size % (local_size + 1);
-      const Options options{.local_size = local_size, .rings = rings};
+      const AlgorithmOptions options{.local_size = local_size, .rings = rings};
       prove({Operation::kAllReduce, size, size + local_size - 1, 0, options});
       // Cut evenly, so that what is paid is known exactly.
-      const Options in_chunks{.chunk = 2, .local_size = local_size, .rings = rings};
+      const AlgorithmOptions in_chunks{.chunk = 2, .local_size = local_size, .rings = rings};
       if (size > kFewRanks) continue;
       prove({Operation::kAllReduce, size, int64_t{size} * rings, 0, options});
       prove({Operation::kAllReduce, size, int64_t{size} * local_size, 0, in_chunks});
@@ -107,7 +107,7 @@ TEST_P(EveryAlgorithm, IsRightForAnyNumberOfHostsAndRings) {
 
 INSTANTIATE_TEST_SUITE_P(Schedule, EveryAlgorithm, testing::ValuesIn(collectives()),
                          [](const auto& info) {
-                           return std::string(name(info.param->operation)) + "_" +
+                           return std::string(operation_name(info.param->operation)) + "_" +
                                   std::string(info.param->name);
                          });
 

@@ -28,7 +28,7 @@ TEST(Blocks, EvenOnesCoverAllAndDifferByAtMostOne) {
 
 TEST(Blocks, GivenOnesAreWhatTheOffsetsSay) {
   const int64_t offsets[] = {0, 4, 4, 9};
-  const Blocks blocks = Blocks::given(offsets);
+  const Blocks blocks = Blocks::from_offsets(offsets);
   EXPECT_EQ(blocks.parts(), 3);
   EXPECT_EQ(blocks.total(), 9);
   EXPECT_EQ(blocks.largest(), 5);
@@ -36,12 +36,12 @@ TEST(Blocks, GivenOnesAreWhatTheOffsetsSay) {
   EXPECT_EQ(blocks.in(Buffer::kOutput, 2), (Range{Buffer::kOutput, 4, 5}));
   EXPECT_EQ(blocks.in(Buffer::kInput, 0, 2), (Range{Buffer::kInput, 0, 4}));
   const int64_t same[] = {0, 2, 4};
-  EXPECT_FALSE(Blocks::given(same).equal()) << "another rank's may not be";
+  EXPECT_FALSE(Blocks::from_offsets(same).equal()) << "another rank's may not be";
 }
 
 TEST(Blocks, AroundTheEndAreTwoRanges) {
   const int64_t offsets[] = {0, 4, 5, 9};
-  const Blocks blocks = Blocks::given(offsets);
+  const Blocks blocks = Blocks::from_offsets(offsets);
   const auto [first, second] = blocks.around(Buffer::kOutput, 2, 2);
   EXPECT_EQ(first, (Range{Buffer::kOutput, 5, 4}));
   EXPECT_EQ(second, (Range{Buffer::kOutput, 0, 4}));
@@ -51,20 +51,20 @@ TEST(Blocks, AroundTheEndAreTwoRanges) {
 
 TEST(Chunks, CoverAVectorAndNothingElse) {
   const Chunks chunks(10, 4);
-  EXPECT_EQ(chunks.number(), 3);
+  EXPECT_EQ(chunks.count(), 3);
   EXPECT_EQ(chunks.in(Buffer::kOutput, 0), (Range{Buffer::kOutput, 0, 4}));
   EXPECT_EQ(chunks.in(Buffer::kOutput, 2), (Range{Buffer::kOutput, 8, 2}));
   for (const int64_t outside : {-5, -1, 3, 1000})
     EXPECT_EQ(chunks.in(Buffer::kOutput, outside).count, 0);
-  EXPECT_EQ(Chunks(10, 0).number(), 1);
-  EXPECT_EQ(Chunks(0, 4).number(), 1);
-  EXPECT_EQ(Chunks(8, 4).number(), 2);
+  EXPECT_EQ(Chunks(10, 0).count(), 1);
+  EXPECT_EQ(Chunks(0, 4).count(), 1);
+  EXPECT_EQ(Chunks(8, 4).count(), 2);
 }
 
 TEST(Chunks, OfAnySizeAreInsideTheVector) {
   for (const int64_t size : {int64_t{11}, int64_t{1} << 62, INT64_MAX}) {
     const Chunks chunks(10, size);
-    EXPECT_EQ(chunks.number(), 1);
+    EXPECT_EQ(chunks.count(), 1);
     EXPECT_EQ(chunks.in(Buffer::kOutput, 0), (Range{Buffer::kOutput, 0, 10}));
     for (const int64_t outside : {int64_t{-1}, int64_t{1}, int64_t{2}, int64_t{3}, INT64_MAX})
       EXPECT_EQ(chunks.of({Buffer::kOutput, 5, 10}, outside).count, 0);
@@ -78,7 +78,7 @@ TEST(Fold, MakesPairsOfNeighboursAndKeepsTheOrder) {
     EXPECT_EQ(1 << fold.rounds(), fold.core());
     int index = 0;
     for (int rank = 0; rank < size; ++rank) {
-      if (!fold.in_core(rank)) continue;
+      if (!fold.is_in_core(rank)) continue;
       EXPECT_EQ(fold.index(rank), index);
       EXPECT_EQ(fold.rank(index), rank);
       ++index;
@@ -102,19 +102,19 @@ TEST(Problem, RefusesWhatCannotBe) {
   EXPECT_THROW(vector_problem(Operation::kBroadcast, 0, 4, 1, 4), std::invalid_argument);
   EXPECT_THROW(vector_problem(Operation::kBroadcast, 0, 4, -1), std::invalid_argument);
   EXPECT_THROW(vector_problem(Operation::kBarrier, 0, 0, 0), std::invalid_argument);
-  EXPECT_THROW(exchange_problem(0, Blocks::equal(1, 3), Blocks::equal(1, 2)),
+  EXPECT_THROW(all_to_all_problem(0, Blocks::equal(1, 3), Blocks::equal(1, 2)),
                std::invalid_argument);
   // What a rank sends itself it receives.
-  EXPECT_THROW(exchange_problem(1, Blocks::equal(1, 3), Blocks::equal(2, 3)),
+  EXPECT_THROW(all_to_all_problem(1, Blocks::equal(1, 3), Blocks::equal(2, 3)),
                std::invalid_argument);
 }
 
 TEST(Problem, NeighboursGoAroundEitherWay) {
   const Problem p = vector_problem(Operation::kBarrier, 1, 4, 0);
-  EXPECT_EQ(p.neighbour(1), 2);
-  EXPECT_EQ(p.neighbour(3), 0);
-  EXPECT_EQ(p.neighbour(-2), 3);
-  EXPECT_EQ(p.neighbour(-9), 0);
+  EXPECT_EQ(p.ring_neighbor(1), 2);
+  EXPECT_EQ(p.ring_neighbor(3), 0);
+  EXPECT_EQ(p.ring_neighbor(-2), 3);
+  EXPECT_EQ(p.ring_neighbor(-9), 0);
 }
 
 }  // namespace

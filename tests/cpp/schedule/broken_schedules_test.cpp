@@ -15,7 +15,7 @@ namespace {
 template <const Algorithm& kGood, auto kMistake>
 Algorithm broken() {
   Algorithm bad = kGood;
-  bad.rules.step = [](const Problem& p, int64_t t, Step& out) {
+  bad.functions.step = [](const Problem& p, int64_t t, Step& out) {
     replay_with(kGood, kMistake, p, t, out);
   };
   return bad;
@@ -30,9 +30,9 @@ bool says(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-Action& first(Program::Actions& actions, Verb verb) {
+Action& first(Program::Actions& actions, ActionKind verb) {
   return *std::find_if(actions.transfers.begin(), actions.transfers.end(),
-                       [verb](const Action& action) { return action.verb == verb; });
+                       [verb](const Action& action) { return action.kind == verb; });
 }
 
 TEST(BrokenSchedules, TheGoodOnesPass) {
@@ -44,15 +44,16 @@ TEST(BrokenSchedules, TheGoodOnesPass) {
 TEST(BrokenSchedules, AWrongPeerIsADeadlockThatNamesWhoWaitsForWhom) {
   const auto bad =
       broken<kAllReduceRing, [](const Problem& p, int64_t t, Program::Actions& actions) {
-        if (p.rank == 2 && t == 1) first(actions, Verb::kSend).peer = 0;
+        if (p.rank == 2 && t == 1) first(actions, ActionKind::kSend).peer = 0;
       }>();
   EXPECT_PRED2(says, disproof_of(bad, 4, 0), "rank 3 in step 1 waits for 2");
 }
 
 TEST(BrokenSchedules, EverybodyReceivingFirstIsADeadlock) {
   const auto bad = broken<kAllGatherRing, [](const Problem&, int64_t t, Program::Actions& actions) {
-    std::erase_if(actions.transfers,
-                  [t](const Action& action) { return (action.verb == Verb::kSend) == (t == 0); });
+    std::erase_if(actions.transfers, [t](const Action& action) {
+      return (action.kind == ActionKind::kSend) == (t == 0);
+    });
   }>();
   EXPECT_PRED2(says, disproof_of(bad, 3),
                "deadlock: rank 0 in step 0 waits for 2; rank 1 in step 0 waits for 0; "
@@ -70,8 +71,10 @@ TEST(BrokenSchedules, AMissingStepIsSeen) {
 TEST(BrokenSchedules, AMessageOfAnotherStepIsSeen) {
   const auto bad =
       broken<kBroadcastChain, [](const Problem& p, int64_t t, Program::Actions& actions) {
-        if (p.rank == 0 && t == 1) actions.transfers.push_back({.verb = Verb::kSignal, .peer = 3});
-        if (p.rank == 3 && t == 2) actions.transfers.push_back({.verb = Verb::kWait, .peer = 0});
+        if (p.rank == 0 && t == 1)
+          actions.transfers.push_back({.kind = ActionKind::kSignal, .peer = 3});
+        if (p.rank == 3 && t == 2)
+          actions.transfers.push_back({.kind = ActionKind::kWait, .peer = 0});
       }>();
   EXPECT_PRED2(says, disproof(bad, {Operation::kBroadcast, 4, 8}, 1),
                "rank 3, step 2: gets what rank 0 sent in step 1");
@@ -80,7 +83,8 @@ TEST(BrokenSchedules, AMessageOfAnotherStepIsSeen) {
 TEST(BrokenSchedules, AMessageThatNobodyTakesIsSeen) {
   const auto bad =
       broken<kAllGatherRing, [](const Problem& p, int64_t t, Program::Actions& actions) {
-        if (p.rank == 0 && t == 0) actions.transfers.push_back({.verb = Verb::kSignal, .peer = 2});
+        if (p.rank == 0 && t == 0)
+          actions.transfers.push_back({.kind = ActionKind::kSignal, .peer = 2});
       }>();
   // With no credits it is never sent, else it stays under way.
   EXPECT_PRED2(says, disproof(bad, {Operation::kAllGather, 4, 2}, 0), "waits to send to 2");
@@ -97,7 +101,7 @@ TEST(BrokenSchedules, APeerThatDoesNotExistIsSeen) {
 
 TEST(BrokenSchedules, AMessageOfAnotherSizeIsSeen) {
   const auto bad = broken<kReduceScatterRing, [](const Problem& p, int64_t t, Program::Actions& a) {
-    if (p.rank == 1 && t == 0) first(a, Verb::kSend).from.count -= 1;
+    if (p.rank == 1 && t == 0) first(a, ActionKind::kSend).from.count -= 1;
   }>();
   EXPECT_PRED2(says, disproof_of(bad), "expects another size than the 7 elements from rank 1");
 }
@@ -105,21 +109,21 @@ TEST(BrokenSchedules, AMessageOfAnotherSizeIsSeen) {
 TEST(BrokenSchedules, TwoWritersOfARangeAreSeen) {
   const auto bad =
       broken<kAllGatherDirect, [](const Problem& p, int64_t, Program::Actions& actions) {
-        if (p.rank == 0) actions.transfers.back().into = first(actions, Verb::kReceive).into;
+        if (p.rank == 0) actions.transfers.back().into = first(actions, ActionKind::kReceive).into;
       }>();
   EXPECT_PRED2(says, disproof_of(bad), "rank 0, step 0: transfers of one step meet in output[");
 }
 
 TEST(BrokenSchedules, SendingWhatTheStepOverwritesIsSeen) {
   const auto bad = broken<kAllReduceDoubling, [](const Problem&, int64_t t, Program::Actions& a) {
-    if (t == 1) first(a, Verb::kReceive).into.buffer = Buffer::kOutput;
+    if (t == 1) first(a, ActionKind::kReceive).into.buffer = Buffer::kOutput;
   }>();
   EXPECT_PRED2(says, disproof_of(bad), "step 1: transfers of one step meet in output[0, 8)");
 }
 
 TEST(BrokenSchedules, AnOverlapOfOnlyAnElementIsSeen) {
   const auto bad = broken<kAllReduceHalving, [](const Problem& p, int64_t t, Program::Actions& a) {
-    if (p.rank == 3 && t == 3) first(a, Verb::kReceive).into.begin += 1;
+    if (p.rank == 3 && t == 3) first(a, ActionKind::kReceive).into.begin += 1;
   }>();
   EXPECT_PRED2(says, disproof_of(bad), "rank 3, step 3: transfers of one step meet");
 }
@@ -135,22 +139,25 @@ TEST(BrokenSchedules, AnOperandHalfUnderItsTargetIsSeen) {
 TEST(BrokenSchedules, ReadingWhatWasNeverWrittenIsSeen) {
   const auto bad =
       broken<kAllReduceRing, [](const Problem& p, int64_t t, Program::Actions& actions) {
-        if (p.rank == 1 && t == 0) first(actions, Verb::kSend).from.buffer = Buffer::kOutput;
+        if (p.rank == 1 && t == 0) first(actions, ActionKind::kSend).from.buffer = Buffer::kOutput;
       }>();
   EXPECT_PRED2(says, disproof_of(bad), "rank 1, step 0: reads output[0, 1), which was never");
 }
 
 TEST(BrokenSchedules, TooLittleScratchIsSeen) {
   Algorithm bad = kReduceScatterRing;
-  bad.rules.scratch = [](const Problem& p) { return kReduceScatterRing.rules.scratch(p) - 1; };
+  bad.functions.scratch = [](const Problem& p) {
+    return kReduceScatterRing.functions.scratch(p) - 1;
+  };
   EXPECT_PRED2(says, disproof_of(bad), "is outside of a buffer of 15");
 }
 
 TEST(BrokenSchedules, WritingToTheInputIsSeen) {
   const auto bad = broken<kAllReduceHalving, [](const Problem& p, int64_t t, Program::Actions& a) {
     if (p.rank == 0 && t == 0)
-      a.local.push_back(
-          {.verb = Verb::kCopy, .from = {Buffer::kInput, 0, 1}, .into = {Buffer::kInput, 7, 1}});
+      a.local.push_back({.kind = ActionKind::kCopy,
+                         .from = {Buffer::kInput, 0, 1},
+                         .into = {Buffer::kInput, 7, 1}});
   }>();
   EXPECT_PRED2(says, disproof_of(bad), "rank 0, step 4: input 7 was written to");
 }
@@ -158,7 +165,8 @@ TEST(BrokenSchedules, WritingToTheInputIsSeen) {
 TEST(BrokenSchedules, AForgottenContributionIsSeen) {
   const auto bad =
       broken<kAllReduceRing, [](const Problem& p, int64_t t, Program::Actions& actions) {
-        if (p.rank == 1 && t == 1) first(actions, Verb::kReceiveReduce).verb = Verb::kReceive;
+        if (p.rank == 1 && t == 1)
+          first(actions, ActionKind::kReceiveReduce).kind = ActionKind::kReceive;
       }>();
   EXPECT_PRED2(says, disproof_of(bad), "is wrong");
 }
@@ -187,7 +195,7 @@ TEST(BrokenSchedules, AnotherOrderOfAdditionOnOneRankIsSeen) {
 
 TEST(BrokenSchedules, AClaimToAddInRankOrderIsChecked) {
   Algorithm bad = kAllReduceTree;
-  bad.addition = Addition::kRankOrder;
+  bad.reduction_order = ReductionOrder::kRankOrder;
   EXPECT_PRED2(says, disproof_of(bad), "is wrong");
 }
 
@@ -201,8 +209,8 @@ TEST(BrokenSchedules, EveryNumberOfTheCostIsChecked) {
       static const Algorithm* of;
       of = good;
       Algorithm bad = *good;
-      bad.rules.cost = [](const Problem& p) {
-        Cost cost = of->rules.cost(p);
+      bad.functions.cost = [](const Problem& p) {
+        Cost cost = of->functions.cost(p);
         cost.*wrong += 1;
         return cost;
       };
@@ -212,7 +220,7 @@ TEST(BrokenSchedules, EveryNumberOfTheCostIsChecked) {
 
 TEST(BrokenSchedules, AStepInWhichNothingHappensIsSeen) {
   Algorithm bad = kBroadcastTree;
-  bad.rules.steps = [](const Problem& p) { return kBroadcastTree.rules.steps(p) + 1; };
+  bad.functions.steps = [](const Problem& p) { return kBroadcastTree.functions.steps(p) + 1; };
   EXPECT_PRED2(says, disproof_of(bad), "1 steps in which nothing is sent");
 }
 

@@ -41,7 +41,7 @@ Program program_of(const Algorithm& algorithm, const Problem& problem) {
 namespace {
 
 bool sends(const Action& action) {
-  return action.verb == Verb::kSend || action.verb == Verb::kSignal;
+  return action.kind == ActionKind::kSend || action.kind == ActionKind::kSignal;
 }
 
 struct Message {
@@ -155,7 +155,7 @@ class Run {
     }
     for (const Action& action : rank.actions.transfers) {
       if (!sends(action) || action.peer != to) continue;
-      if (action.verb == Verb::kSignal) ++message.signals;
+      if (action.kind == ActionKind::kSignal) ++message.signals;
       guarded(from, [&] {
         const auto cells = rank.memory.read(action.from);
         message.cells.insert(message.cells.end(), cells.begin(), cells.end());
@@ -181,7 +181,7 @@ class Run {
     bool fits = true;
     for (const Action& action : rank.actions.transfers) {
       if (sends(action) || action.peer != from) continue;
-      if (action.verb == Verb::kWait) ++signals;
+      if (action.kind == ActionKind::kWait) ++signals;
       const auto count = static_cast<size_t>(action.into.count);
       if (fits = count <= rest.size(); !fits) break;
       guarded(to, [&] { take(rank, action, rest.first(count)); });
@@ -198,13 +198,14 @@ class Run {
 
   static void take(Rank& rank, const Action& action, std::span<const Cell> incoming) {
     const auto into = rank.memory.write(action.into);
-    if (action.verb != Verb::kReceiveReduce) {
+    if (action.kind != ActionKind::kReceiveReduce) {
       std::copy(incoming.begin(), incoming.end(), into.begin());
       return;
     }
     const auto own = rank.memory.read(action.from);
     for (size_t i = 0; i < into.size(); ++i)
-      into[i] = action.first == First::kOwn ? add(own[i], incoming[i]) : add(incoming[i], own[i]);
+      into[i] = action.left_operand == LeftOperand::kOwn ? add(own[i], incoming[i])
+                                                         : add(incoming[i], own[i]);
     rank.paid.reduced += action.into.count;
   }
 
@@ -220,7 +221,7 @@ class Run {
     rank.memory.check_operands(action);
     const auto into = rank.memory.write(action.into);
     const auto from = rank.memory.read(action.from);
-    if (action.verb == Verb::kCopy) {
+    if (action.kind == ActionKind::kCopy) {
       std::copy(from.begin(), from.end(), into.begin());
       return;
     }

@@ -4,20 +4,20 @@ namespace torch::comms::schedule {
 namespace {
 
 void replay(const Action& action, Step& out) {
-  switch (action.verb) {
-    case Verb::kSend:
+  switch (action.kind) {
+    case ActionKind::kSend:
       return out.send(action.peer, action.from);
-    case Verb::kReceive:
+    case ActionKind::kReceive:
       return out.receive(action.peer, action.into);
-    case Verb::kReceiveReduce:
-      return out.receive_reduce(action.peer, action.from, action.into, action.first);
-    case Verb::kSignal:
+    case ActionKind::kReceiveReduce:
+      return out.receive_reduce(action.peer, action.from, action.into, action.left_operand);
+    case ActionKind::kSignal:
       return out.signal(action.peer);
-    case Verb::kWait:
+    case ActionKind::kWait:
       return out.wait(action.peer);
-    case Verb::kCopy:
+    case ActionKind::kCopy:
       return out.copy(action.from, action.into);
-    case Verb::kReduce:
+    case ActionKind::kReduce:
       return out.reduce(action.from, action.other, action.into);
   }
 }
@@ -26,7 +26,7 @@ void replay(const Action& action, Step& out) {
 
 void replay_with(const Algorithm& good, Mistake mistake, const Problem& p, int64_t t, Step& out) {
   Step step;
-  good.rules.step(p, t, step);
+  good.functions.step(p, t, step);
   Program::Actions actions{{step.transfers().begin(), step.transfers().end()},
                            {step.local().begin(), step.local().end()}};
   mistake(p, t, actions);

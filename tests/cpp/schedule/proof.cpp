@@ -6,11 +6,12 @@
 namespace torch::comms::schedule {
 
 std::string to_string(const Case& what) {
-  const Options& options = what.options;
-  return std::string(name(what.operation)) + ", " + std::to_string(what.size) + " ranks, count " +
-         std::to_string(what.count) + (what.uneven ? " uneven" : "") + ", root " +
-         std::to_string(what.root) + ", chunk " + std::to_string(options.chunk) + ", local size " +
-         std::to_string(options.local_size) + ", rings " + std::to_string(options.rings);
+  const AlgorithmOptions& options = what.options;
+  return std::string(operation_name(what.operation)) + ", " + std::to_string(what.size) +
+         " ranks, count " + std::to_string(what.count) + (what.uneven ? " uneven" : "") +
+         ", root " + std::to_string(what.root) + ", chunk " + std::to_string(options.chunk) +
+         ", local size " + std::to_string(options.local_size) + ", rings " +
+         std::to_string(options.rings);
 }
 
 namespace {
@@ -36,7 +37,7 @@ Problems::Problems(const Case& what) {
   const int n = what.size;
   const auto borrowed = [&](std::vector<int64_t> offsets) {
     offsets_.push_back(std::move(offsets));
-    return Blocks::given(offsets_.back());
+    return Blocks::from_offsets(offsets_.back());
   };
   const auto exchange = [&](int rank, bool sent) {
     if (!what.uneven) return Blocks::equal(what.count, n);
@@ -55,7 +56,7 @@ Problems::Problems(const Case& what) {
   for (int rank = 0; rank < n; ++rank) {
     if (what.operation == Operation::kAllToAll)
       all_.push_back(
-          exchange_problem(rank, exchange(rank, true), exchange(rank, false), what.options));
+          all_to_all_problem(rank, exchange(rank, true), exchange(rank, false), what.options));
     else if (blocks)
       all_.push_back(block_problem(what.operation, rank, common, what.root, what.options));
     else
@@ -84,8 +85,8 @@ Source source_of(const Problems& problems, int rank, int64_t i) {
       return {false, block, i - p.blocks.begin(block)};
     }
     case Operation::kAllToAll: {
-      const int from = block_of(p.arriving);
-      return {false, from, problems[from].blocks.begin(rank) + i - p.arriving.begin(from)};
+      const int from = block_of(p.receive_blocks);
+      return {false, from, problems[from].blocks.begin(rank) + i - p.receive_blocks.begin(from)};
     }
     default:
       return {false, p.root, i};
@@ -120,7 +121,7 @@ std::string wrong_output(const Algorithm& algorithm, const Problems& problems, c
     for (size_t i = 0; i < output.size(); ++i) {
       const Source source = source_of(problems, rank, static_cast<int64_t>(i));
       const Cell want = source.everybody ? sums[source.index] : leaf(source.rank, source.index);
-      const bool exact = algorithm.addition != Addition::kFixed;
+      const bool exact = algorithm.reduction_order != ReductionOrder::kFixed;
       if (exact ? output[i] != want : !output[i].written || output[i].sum != want.sum)
         return "output " + std::to_string(i) + " of rank " + std::to_string(rank) + " is wrong";
       if (problems[rank].operation == Operation::kAllReduce && output[i] != report.outputs[0][i])
@@ -149,7 +150,7 @@ std::string to_string(const Cost& cost) {
 
 // Of the smaller blocks, while the larger ones need it.
 bool last_chunk_is_empty(const Blocks& blocks, int64_t chunk) {
-  return Chunks(blocks.smallest(), chunk).number() != Chunks(blocks.largest(), chunk).number();
+  return Chunks(blocks.smallest(), chunk).count() != Chunks(blocks.largest(), chunk).count();
 }
 
 std::string wrong_cost(const Algorithm& algorithm, const Case& what, const Problems& problems,
@@ -164,7 +165,8 @@ std::string wrong_cost(const Algorithm& algorithm, const Case& what, const Probl
   const Cost formula = dearest(formulas), paid = dearest(report.paid);
   Cost compared = paid;
   if (some_empty && paid.messages <= formula.messages) compared.messages = formula.messages;
-  if (algorithm.cost_is_bound && what.count % (int64_t{what.size} * what.options.rings) != 0) {
+  if (algorithm.is_cost_upper_bound &&
+      what.count % (int64_t{what.size} * what.options.rings) != 0) {
     for (auto number : {&Cost::sent, &Cost::received, &Cost::reduced})
       if (paid.*number <= formula.*number &&
           paid.*number + 2 * what.options.rings >= formula.*number)
@@ -182,7 +184,7 @@ std::string disproof_of(const Algorithm& algorithm, const Case& what, uint64_t s
   const Problems problems(what);
   std::vector<Program> programs;
   for (int rank = 0; rank < what.size; ++rank) {
-    const std::string_view why_not = algorithm.why_not(problems[rank]);
+    const std::string_view why_not = algorithm.unsupported_reason(problems[rank]);
     if (!why_not.empty()) return "cannot be used: " + std::string(why_not);
     programs.push_back(program_of(algorithm, problems[rank]));
   }

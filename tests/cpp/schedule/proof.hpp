@@ -16,7 +16,7 @@ struct Case {
   int size = 1;
   int64_t count = 0;  // of the vector, or of every block
   int root = 0;
-  Options options = {};
+  AlgorithmOptions options = {};
   // Blocks of different sizes (all_gather, ..., all_to_all) around `count`, some of them empty.
   bool uneven = false;
 };

@@ -27,10 +27,10 @@ struct Mutation {
     auto& list = i < transfers.size() ? transfers : local;
     const size_t at = i < transfers.size() ? i : i - transfers.size();
     Action& action = list[at];
-    Range& range = action.verb == Verb::kReceive ? action.into : action.from;
+    Range& range = action.kind == ActionKind::kReceive ? action.into : action.from;
     // A local action has no peer, and a copy may be made twice.
     if (kind == kOtherPeer && action.peer < 0) return;
-    if (kind == kTwice && action.verb == Verb::kCopy) return;
+    if (kind == kTwice && action.kind == ActionKind::kCopy) return;
     applied = true;
     if (kind == kDrop) list.erase(list.begin() + static_cast<std::ptrdiff_t>(at));
     if (kind == kOtherPeer) action.peer = (action.peer + 1) % p.size;
@@ -47,7 +47,7 @@ TEST(BrokenSchedules, RandomMistakesAreSeenInEveryAlgorithm) {
     const bool barrier = algorithm->operation == Operation::kBarrier;
     Mutation::of = algorithm;
     Algorithm bad = *algorithm;
-    bad.rules.step = [](const Problem& p, int64_t t, Step& out) {
+    bad.functions.step = [](const Problem& p, int64_t t, Step& out) {
       replay_with(*Mutation::of, Mutation::apply, p, t, out);
     };
     for (int tried = 0; tried < 300;) {

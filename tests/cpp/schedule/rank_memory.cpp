@@ -85,9 +85,9 @@ void RankMemory::check_transfers(std::span<const Action> transfers) const {
     if (range.count > 0) accesses.push_back({begin, begin + range.count, writes, range});
   };
   for (const Action& action : transfers) {
-    if (action.verb == Verb::kSend) note(action.from, false);
-    if (action.verb == Verb::kReceive) note(action.into, true);
-    if (action.verb != Verb::kReceiveReduce) continue;
+    if (action.kind == ActionKind::kSend) note(action.from, false);
+    if (action.kind == ActionKind::kReceive) note(action.into, true);
+    if (action.kind != ActionKind::kReceiveReduce) continue;
     check_operands(action);
     note(action.into, true);
     if (at(action.from) != at(action.into)) note(action.from, false);
@@ -115,7 +115,7 @@ void RankMemory::check_operands(const Action& action) const {
       throw BrokenRule(to_string(operand) + " overlaps its target " + to_string(action.into));
   };
   check(action.from);
-  if (action.verb == Verb::kReduce) check(action.other);
+  if (action.kind == ActionKind::kReduce) check(action.other);
 }
 
 void RankMemory::check_input() const {

@@ -13,7 +13,7 @@ void expect_ring(int index, int hosts, int local_size) {
   std::set<int> visited;
   for (int position = 0; position < size; ++position) {
     const int rank = host_ring_rank(index, position, hosts, local_size);
-    const RingPlace place = host_ring(index, rank, hosts, local_size);
+    const RingPosition place = host_ring(index, rank, hosts, local_size);
     visited.insert(rank);
     EXPECT_EQ(place.position, position);
     EXPECT_EQ(place.size, size);
@@ -37,7 +37,7 @@ TEST(HostRing, CrossesHostsAtAnotherLocalRankInEachRing) {
       std::map<int, int> leave, enter;  // by rank: how many rings
       for (int index = 0; index < local_size; ++index)
         for (int rank = 0; rank < hosts * local_size; ++rank) {
-          const RingPlace place = host_ring(index, rank, hosts, local_size);
+          const RingPosition place = host_ring(index, rank, hosts, local_size);
           if (place.next / local_size == rank / local_size) continue;
           ++leave[rank];
           ++enter[place.next];
@@ -56,7 +56,7 @@ TEST(HostRing, CrossesHostsAtAnotherLocalRankInEachRing) {
 
 TEST(HostRing, IsTheRingOfRanksOnOneRankAHost) {
   for (int rank = 0; rank < 5; ++rank) {
-    const RingPlace hosts = host_ring(3, rank, 5, 1), ranks = rank_ring(rank, 5);
+    const RingPosition hosts = host_ring(3, rank, 5, 1), ranks = rank_ring(rank, 5);
     EXPECT_EQ(hosts.position, ranks.position);
     EXPECT_EQ(hosts.previous, ranks.previous);
     EXPECT_EQ(hosts.next, ranks.next);

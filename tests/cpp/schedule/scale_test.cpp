@@ -11,9 +11,9 @@ namespace {
 constexpr size_t kPeersLookedAt = 2;
 
 Problem problem_of(Operation operation, int rank, int size) {
-  const Options options{.chunk = 1000, .local_size = size % 8 == 0 ? 8 : 1, .rings = 3};
+  const AlgorithmOptions options{.chunk = 1000, .local_size = size % 8 == 0 ? 8 : 1, .rings = 3};
   if (operation == Operation::kAllToAll)
-    return exchange_problem(rank, Blocks::equal(3, size), Blocks::equal(3, size), options);
+    return all_to_all_problem(rank, Blocks::equal(3, size), Blocks::equal(3, size), options);
   if (operation >= Operation::kGather && operation <= Operation::kReduceScatter)
     return block_problem(operation, rank, Blocks::equal(3, size), size / 3, options);
   return vector_problem(operation, rank, size, operation == Operation::kBarrier ? 0 : 1000003,
@@ -21,7 +21,7 @@ Problem problem_of(Operation operation, int rank, int size) {
 }
 
 bool sends(const Action& action) {
-  return action.verb == Verb::kSend || action.verb == Verb::kSignal;
+  return action.kind == ActionKind::kSend || action.kind == ActionKind::kSignal;
 }
 
 // The elements of the message to a peer, or from it; -1: there is none.

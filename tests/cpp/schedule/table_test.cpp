@@ -17,15 +17,17 @@ TEST(Table, HasSomethingForEveryOperation) {
   std::set<std::string> names;
   for (const Algorithm* algorithm : algorithms()) {
     const std::string full =
-        std::string(name(algorithm->operation)) + " " + std::string(algorithm->name);
+        std::string(operation_name(algorithm->operation)) + " " + std::string(algorithm->name);
     EXPECT_TRUE(names.insert(full).second) << full << " is there twice";
     EXPECT_TRUE(std::regex_match(std::string(algorithm->name), std::regex("[a-z_]+"))) << full;
     EXPECT_FALSE(algorithm->summary.empty()) << full;
     EXPECT_FALSE(algorithm->source.empty()) << full;
-    EXPECT_EQ(algorithm->order.empty(), algorithm->addition == Addition::kNone) << full;
+    EXPECT_EQ(algorithm->order_text.empty(), algorithm->reduction_order == ReductionOrder::kNone)
+        << full;
     EXPECT_EQ(find_algorithm(algorithm->operation, algorithm->name), algorithm);
     all.insert(algorithm->operation);
-    if (algorithm->addition == Addition::kRankOrder) in_rank_order.insert(algorithm->operation);
+    if (algorithm->reduction_order == ReductionOrder::kRankOrder)
+      in_rank_order.insert(algorithm->operation);
   }
   EXPECT_EQ(all.size(), 11u);
   EXPECT_EQ(in_rank_order,
@@ -35,13 +37,15 @@ TEST(Table, HasSomethingForEveryOperation) {
 
 TEST(Table, SaysWhyNot) {
   const Algorithm& two_level = *find_algorithm(Operation::kAllReduce, "two_level");
-  EXPECT_EQ(two_level.why_not(vector_problem(Operation::kAllReduce, 0, 6, 1, 0, {.local_size = 4})),
+  EXPECT_EQ(two_level.unsupported_reason(
+                vector_problem(Operation::kAllReduce, 0, 6, 1, 0, {.local_size = 4})),
             "needs the same number of ranks on each host");
-  EXPECT_EQ(two_level.why_not(vector_problem(Operation::kReduce, 0, 6, 1)),
+  EXPECT_EQ(two_level.unsupported_reason(vector_problem(Operation::kReduce, 0, 6, 1)),
             "does another operation");
   const int64_t offsets[] = {0, 1, 2};
   const Algorithm& bruck = *find_algorithm(Operation::kAllToAll, "bruck");
-  EXPECT_EQ(bruck.why_not(exchange_problem(0, Blocks::given(offsets), Blocks::given(offsets))),
+  EXPECT_EQ(bruck.unsupported_reason(all_to_all_problem(0, Blocks::from_offsets(offsets),
+                                                        Blocks::from_offsets(offsets))),
             "needs the same count for all pairs");
 }
 
@@ -50,7 +54,7 @@ using Traffic = std::map<std::pair<bool, int>, int64_t>;
 Traffic traffic(const Step& step, const Problem& p) {
   Traffic seen;
   for (const Action& action : step.transfers()) {
-    const bool sends = action.verb == Verb::kSend || action.verb == Verb::kSignal;
+    const bool sends = action.kind == ActionKind::kSend || action.kind == ActionKind::kSignal;
     seen[{sends, (action.peer - p.rank + p.size) % p.size}] +=
         sends ? action.from.count : action.into.count;
   }
@@ -78,7 +82,8 @@ TEST(Table, SaysWhichAlgorithmsRotate) {
   for (const Algorithm* algorithm : algorithms()) {
     if (algorithm->operation <= Operation::kReceive) continue;
     const bool rings = algorithm->name == "rings";  // rotate only without hosts
-    EXPECT_EQ(algorithm->rotates, really_rotates(*algorithm) && !rings) << algorithm->name;
+    EXPECT_EQ(algorithm->is_rotation_invariant, really_rotates(*algorithm) && !rings)
+        << algorithm->name;
   }
 }
 
@@ -120,7 +125,7 @@ TEST(Barrier, EveryRankHearsFromEveryRank) {
       for (int rank = 0; rank < size; ++rank) {
         barrier.step(vector_problem(Operation::kBarrier, rank, size, 0), t, step);
         for (const Action& action : step.transfers())
-          if (action.verb == Verb::kWait) known[rank] |= before[action.peer];
+          if (action.kind == ActionKind::kWait) known[rank] |= before[action.peer];
       }
     }
     for (const auto& ranks : known) EXPECT_EQ(ranks.count(), static_cast<size_t>(size));

@@ -114,8 +114,9 @@ TEST(Collective, MessagesAndBytesAreTheCostOfEveryAlgorithm) {
       run.options.chunk = 100;
       const auto result = simulate(run);
       const auto where = std::string(algorithm->name) + " of " +
-                         std::string(name(algorithm->operation)) + ", " + std::to_string(ranks);
-      if (algorithm->cost_is_bound) {
+                         std::string(operation_name(algorithm->operation)) + ", " +
+                         std::to_string(ranks);
+      if (algorithm->is_cost_upper_bound) {
         EXPECT_LE(result.messages.max, result.cost.messages) << where;
         EXPECT_LE(result.bytes_sent.max, result.cost.sent * 4) << where;
       } else {
@@ -128,7 +129,7 @@ TEST(Collective, MessagesAndBytesAreTheCostOfEveryAlgorithm) {
 
 TEST(Collective, OneLeafFindsWhatAllRanksFind) {
   for (const auto* algorithm : schedule::algorithms()) {
-    if (!algorithm->rotates) continue;
+    if (!algorithm->is_rotation_invariant) continue;
     auto run = run_of(algorithm->operation, algorithm->name, 64, 64 * 400);
     run.network.local_size = 4;
     run.network.rails = 2;

@@ -72,32 +72,33 @@ void check(Rank& self, const Case& c, const Format& format, const schedule::Algo
   if (c.operation == Operation::kBroadcast && rank == c.root) empty = want;
   Memory output(std::move(empty), element, cut);
   std::vector<int64_t> offsets = offsets_of(c.counts), arriving = {0};
-  auto blocks = Blocks::given(offsets);
+  auto blocks = Blocks::from_offsets(offsets);
   if (c.operation == Operation::kAllToAll) {
     offsets = {0};
     for (int peer = 0; peer < size; ++peer) {
       offsets.push_back(offsets.back() + row(c, rank, peer));
       arriving.push_back(arriving.back() + row(c, peer, rank));
     }
-    blocks = Blocks::given(offsets);
+    blocks = Blocks::from_offsets(offsets);
   }
-  Call call{.name = schedule::name(c.operation),
-            .operation = c.operation,
-            .dtype = static_cast<uint8_t>(format.dtype),
-            .element_bytes = static_cast<uint32_t>(element),
-            .op = c.op,
-            .factor = {.real = 2, .imaginary = 0, .integer = 2},
-            .root = c.root,
-            .blocks = blocks,
-            .arriving = c.operation == Operation::kAllToAll ? Blocks::given(arriving) : Blocks(),
-            .input = input.const_pieces,
-            .output = output.pieces,
-            .limit = kLong,
-            .algorithm = algorithm,
-            .chunk = chunk};
+  Call call{
+      .name = schedule::operation_name(c.operation),
+      .operation = c.operation,
+      .dtype = static_cast<uint8_t>(format.dtype),
+      .element_bytes = static_cast<uint32_t>(element),
+      .op = c.op,
+      .factor = {.real = 2, .imaginary = 0, .integer = 2},
+      .root = c.root,
+      .blocks = blocks,
+      .arriving = c.operation == Operation::kAllToAll ? Blocks::from_offsets(arriving) : Blocks(),
+      .input = input.const_pieces,
+      .output = output.pieces,
+      .limit = kLong,
+      .algorithm = algorithm,
+      .chunk = chunk};
   self.group->run(call);
   ASSERT_TRUE(output.bytes == want)
-      << schedule::name(c.operation) << " by "
+      << schedule::operation_name(c.operation) << " by "
       << (algorithm == nullptr ? "choice" : algorithm->name) << ", " << name_of(format.dtype) << " "
       << name_of(c.op) << ", rank " << rank << " of " << size << ", root " << c.root << ", "
       << want.size() << " bytes" << (cut ? ", in pieces" : "");
@@ -117,15 +118,15 @@ void check_algorithms(Rank& self, Operation operation, const schedule::Algorithm
   if (algorithm != nullptr) {
     const auto offsets = offsets_of(c.counts);
     const std::vector<int64_t> nothing(static_cast<size_t>(size) + 1);
-    const auto blocks = Blocks::given(offsets);
+    const auto blocks = Blocks::from_offsets(offsets);
     const bool block = operation == Operation::kGather || operation == Operation::kScatter ||
                        operation == Operation::kAllGather || operation == Operation::kReduceScatter;
-    const auto problem =
-        operation == Operation::kAllToAll
-            ? schedule::exchange_problem(0, Blocks::given(nothing), Blocks::given(nothing))
-        : block ? schedule::block_problem(operation, 0, blocks, c.root)
-                : schedule::vector_problem(operation, 0, size, total(c), c.root);
-    if (!algorithm->why_not(problem).empty()) return;
+    const auto problem = operation == Operation::kAllToAll
+                             ? schedule::all_to_all_problem(0, Blocks::from_offsets(nothing),
+                                                            Blocks::from_offsets(nothing))
+                         : block ? schedule::block_problem(operation, 0, blocks, c.root)
+                                 : schedule::vector_problem(operation, 0, size, total(c), c.root);
+    if (!algorithm->unsupported_reason(problem).empty()) return;
   }
   const Format format{Dtype::kFloat32, ReduceOp::kSum};
   check(self, c, format, algorithm, -1, false);
@@ -161,7 +162,7 @@ TEST_P(Collectives, EveryDtypeAndReduceOpIsRoundedOnce) {
         if (!adds(algorithm->operation)) continue;
         const auto vector = schedule::vector_problem(algorithm->operation, 0, self.size(), 300);
         if (algorithm->operation != Operation::kReduceScatter &&
-            !algorithm->why_not(vector).empty())
+            !algorithm->unsupported_reason(vector).empty())
           continue;
         for (const int64_t each : {1, 2503}) {
           const Case c{algorithm->operation, 0,
@@ -181,8 +182,8 @@ TEST_P(Collectives, InPlaceGivesTheSame) {
       for (const auto* algorithm : schedule::algorithms()) {
         if (algorithm->operation != Operation::kAllReduce) continue;
         if (!algorithm
-                 ->why_not(schedule::vector_problem(algorithm->operation, 0, size,
-                                                    static_cast<int64_t>(count)))
+                 ->unsupported_reason(schedule::vector_problem(algorithm->operation, 0, size,
+                                                               static_cast<int64_t>(count)))
                  .empty())
           continue;
         std::vector<float> values(count, static_cast<float>(rank + 1));
@@ -223,7 +224,8 @@ TEST_P(Collectives, SumsHaveTheSameBitsOnAllRanksAndInAllRuns) {
       for (const auto* algorithm : schedule::algorithms()) {
         if (algorithm->operation != Operation::kAllReduce) continue;
         if (!algorithm
-                 ->why_not(schedule::vector_problem(algorithm->operation, 0, self.size(), kCount))
+                 ->unsupported_reason(
+                     schedule::vector_problem(algorithm->operation, 0, self.size(), kCount))
                  .empty())
           continue;
         std::vector<float> values(kCount);

@@ -149,7 +149,7 @@ void kill_inside(Links links, const Case& c, int frames) {
   for (const int socket : sockets) blobs.push_back(transport::test::read_text(socket));
   for (const int socket : sockets)
     for (const auto& blob : blobs) transport::test::write_text(socket, blob);
-  const auto where = std::string(schedule::name(c.operation)) + " of " +
+  const auto where = std::string(schedule::operation_name(c.operation)) + " of " +
                      std::to_string(c.counts[0]) + " elements a block, killed after " +
                      std::to_string(frames) + " frames";
   int64_t died_ns = 0;

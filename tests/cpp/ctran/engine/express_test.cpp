@@ -23,7 +23,7 @@ void repeat(Rank& self, const Case& c, const schedule::Algorithm* algorithm, int
     checked.call.algorithm = algorithm;
     pass_by(dice() % 4 == 0 ? static_cast<int>(dice() % 40) : 0);
     self.group->run(checked.call);
-    ASSERT_TRUE(checked.right()) << schedule::name(c.operation) << ", call " << i;
+    ASSERT_TRUE(checked.right()) << schedule::operation_name(c.operation) << ", call " << i;
   }
 }
 
@@ -76,7 +76,7 @@ TEST_P(Express, GroupsOfTheSameRanksInAnotherOrderKeepTheirPlans) {
             group->run(checked.call);
           else
             group->start(checked.call).wait();
-          ASSERT_TRUE(checked.right()) << schedule::name(operation) << ", call " << i;
+          ASSERT_TRUE(checked.right()) << schedule::operation_name(operation) << ", call " << i;
         }
   });
 }

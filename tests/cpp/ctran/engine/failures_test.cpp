@@ -157,8 +157,8 @@ void exchange_other_counts(Rank& self, int64_t each, int64_t more) {
                   .operation = Operation::kAllToAll,
                   .dtype = static_cast<uint8_t>(Dtype::kFloat32),
                   .element_bytes = sizeof(float),
-                  .blocks = Blocks::given(offsets),
-                  .arriving = Blocks::given(arriving),
+                  .blocks = Blocks::from_offsets(offsets),
+                  .arriving = Blocks::from_offsets(arriving),
                   .input = from,
                   .output = into};
   const auto error = error_of([&] {
@@ -191,8 +191,8 @@ struct Exchange {
             .operation = Operation::kAllToAll,
             .dtype = static_cast<uint8_t>(Dtype::kFloat32),
             .element_bytes = sizeof(float),
-            .blocks = Blocks::given(offsets),
-            .arriving = Blocks::given(arriving),
+            .blocks = Blocks::from_offsets(offsets),
+            .arriving = Blocks::from_offsets(arriving),
             .input = {&from, 1},
             .output = {&into, 1},
             .limit = kLong};

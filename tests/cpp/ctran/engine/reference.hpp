@@ -152,17 +152,17 @@ struct Checked {
         offsets_.push_back(offsets_.back() + row(c, rank, peer));
         arriving_.push_back(arriving_.back() + row(c, peer, rank));
       }
-      call.arriving = Blocks::given(arriving_);
+      call.arriving = Blocks::from_offsets(arriving_);
     }
     input_ = bytes_of(std::as_const(in_));
     output_ = bytes_of(out_);
-    call.name = schedule::name(c.operation);
+    call.name = schedule::operation_name(c.operation);
     call.operation = c.operation;
     call.dtype = static_cast<uint8_t>(Dtype::kFloat32);
     call.element_bytes = sizeof(float);
     call.op = c.op;
     call.root = c.root;
-    call.blocks = Blocks::given(offsets_);
+    call.blocks = Blocks::from_offsets(offsets_);
     call.input = {&input_, 1};
     call.output = {&output_, 1};
     call.limit = kLong;

@@ -77,7 +77,7 @@ class Player {
     const auto c = any_case(group);
     Checked call(c, group.rank());
     group.run(call.call);
-    EXPECT_TRUE(call.right()) << schedule::name(c.operation);
+    EXPECT_TRUE(call.right()) << schedule::operation_name(c.operation);
   }
 
   void run_many(Group& group) {

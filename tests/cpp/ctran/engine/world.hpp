@@ -116,7 +116,7 @@ struct Simple {
   Call call;
   Simple(Operation operation, Blocks blocks, ConstBytes from, Bytes into, uint32_t element_bytes)
       : input(from), output(into) {
-    call.name = schedule::name(operation);
+    call.name = schedule::operation_name(operation);
     call.operation = operation;
     call.blocks = blocks;
     call.element_bytes = element_bytes;

@@ -18,7 +18,8 @@ using schedule::Problem;
 constexpr Element kFloat{.bytes = 4};
 const Facts kOneHost{.wire = Wire::kShm, .local_ranks = 2, .cores = 2};
 
-Problem all_reduce(int size, int64_t bytes, int rank = 0, const schedule::Options& options = {}) {
+Problem all_reduce(int size, int64_t bytes, int rank = 0,
+                   const schedule::AlgorithmOptions& options = {}) {
   return vector_problem(Operation::kAllReduce, rank, size, bytes / 4, 0, options);
 }
 
@@ -43,7 +44,7 @@ std::vector<Problem> problems(int rank, int size, int64_t count) {
   for (const auto operation :
        {Operation::kGather, Operation::kScatter, Operation::kAllGather, Operation::kReduceScatter})
     all.push_back(block_problem(operation, rank, blocks, size - 1));
-  all.push_back(exchange_problem(rank, blocks, blocks));
+  all.push_back(all_to_all_problem(rank, blocks, blocks));
   return all;
 }
 
@@ -78,7 +79,7 @@ TEST(Select, ManyRanksAHostLeaveTheNetworkToOneBlockEach) {
   for (int64_t t = 0; t < choice.algorithm->steps(seen); ++t) {
     choice.algorithm->step(seen, t, step);
     for (const auto& action : step.transfers())
-      if (action.verb == schedule::Verb::kSend && action.peer >= 8) far += action.from.count;
+      if (action.kind == schedule::ActionKind::kSend && action.peer >= 8) far += action.from.count;
   }
   EXPECT_LE(far, 2 * seen.count() / 8);
 }
@@ -103,7 +104,7 @@ TEST(Select, EveryRankChoosesAlike) {
         for (size_t i = 0; i < first.size(); ++i) {
           const auto a = select(first[i], kFloat, kOneHost, Tuning());
           const auto b = select(other[i], kFloat, kOneHost, Tuning());
-          ASSERT_EQ(a.algorithm, b.algorithm) << name(first[i].operation) << " " << size;
+          ASSERT_EQ(a.algorithm, b.algorithm) << operation_name(first[i].operation) << " " << size;
           ASSERT_EQ(a.chunk, b.chunk);
         }
       }
@@ -112,10 +113,12 @@ TEST(Select, EveryRankChoosesAlike) {
 
 TEST(Select, CountsThatOnlyTheirOwnerKnowsDecideNothing) {
   const int64_t some[] = {0, 5, 5, 9}, others[] = {0, 5, 1 << 20, 3 << 20};
-  const auto a = select(exchange_problem(0, Blocks::given(some), Blocks::given(others)), kFloat,
-                        kOneHost, Tuning());
-  const auto b = select(exchange_problem(1, Blocks::given(others), Blocks::given(others)), kFloat,
-                        kOneHost, Tuning());
+  const auto a =
+      select(all_to_all_problem(0, Blocks::from_offsets(some), Blocks::from_offsets(others)),
+             kFloat, kOneHost, Tuning());
+  const auto b =
+      select(all_to_all_problem(1, Blocks::from_offsets(others), Blocks::from_offsets(others)),
+             kFloat, kOneHost, Tuning());
   EXPECT_EQ(a.algorithm, b.algorithm);
   EXPECT_EQ(a.chunk, b.chunk);
 }
@@ -154,7 +157,7 @@ TEST(Select, TheFirstOverrideThatFitsAndCanDoItWins) {
       "use all_reduce wire shm ranks 4..4 bytes 0..2000 algorithm chain chunk_bytes 512\n"
       "use all_reduce wire shm ranks 4..4 bytes 4000..4000 algorithm two_level chunk_bytes 0\n",
       "test");
-  const auto chosen = [&](int size, int64_t bytes, const schedule::Options& options = {}) {
+  const auto chosen = [&](int size, int64_t bytes, const schedule::AlgorithmOptions& options = {}) {
     return select(all_reduce(size, bytes, 0, options), kFloat, kOneHost, tuning);
   };
   EXPECT_EQ(chosen(4, 1000).algorithm->name, "ring");
@@ -183,7 +186,7 @@ TEST(Model, MoreBytesTakeLongerAndCrowdedCoresToo) {
   for (const auto* algorithm : schedule::algorithms()) {
     if (algorithm->operation != Operation::kAllReduce) continue;
     const Problem small = all_reduce(4, 1 << 10), large = all_reduce(4, 1 << 20);
-    if (!algorithm->why_not(small).empty()) continue;
+    if (!algorithm->unsupported_reason(small).empty()) continue;
     const double a = estimate_ns(*algorithm, small, kFloat, kOneHost, kUsualConstants);
     const double b = estimate_ns(*algorithm, large, kFloat, kOneHost, kUsualConstants);
     const double c = estimate_ns(*algorithm, large, kFloat, crowded, kUsualConstants);

@@ -31,7 +31,7 @@ Cell around_the_ring(const Element& e) { return around(e, e.block_of(e.size) + 1
 Cell of_core(const Element& e, const Fold& fold, int index) {
   const int rank = fold.rank(index);
   const Cell own = leaf(rank, e.index);
-  return fold.paired(rank) ? add(own, leaf(rank + 1, e.index)) : own;
+  return fold.is_paired(rank) ? add(own, leaf(rank + 1, e.index)) : own;
 }
 
 Cell of_neighbours(const Element& e, const Fold& fold, int begin, int count) {
@@ -52,7 +52,7 @@ Cell of_distant(const Element& e, const Fold& fold, int index, int bit) {
 Cell distant_first(const Element& e) {
   const Fold fold(e.size);
   const int block = e.block_of(e.size);
-  return of_distant(e, fold, fold.index(fold.in_core(block) ? block : block - 1), 1);
+  return of_distant(e, fold, fold.index(fold.is_in_core(block) ? block : block - 1), 1);
 }
 
 Cell of_subtree(const Element& e, int node, int size) {
@@ -124,10 +124,11 @@ TEST(Addition, InRankOrderIsLeftToThoseThatDoIt) {
     Problem problem{.operation = algorithm->operation,
                     .size = 4,
                     .blocks = Blocks::equal(1, 4),
-                    .arriving = Blocks::equal(1, 4)};
-    EXPECT_EQ(algorithm->why_not(problem), "") << algorithm->name;
+                    .receive_blocks = Blocks::equal(1, 4)};
+    EXPECT_EQ(algorithm->unsupported_reason(problem), "") << algorithm->name;
     problem.options.rank_order = true;
-    EXPECT_EQ(algorithm->why_not(problem).empty(), algorithm->addition != Addition::kFixed)
+    EXPECT_EQ(algorithm->unsupported_reason(problem).empty(),
+              algorithm->reduction_order != ReductionOrder::kFixed)
         << algorithm->name;
   }
 }

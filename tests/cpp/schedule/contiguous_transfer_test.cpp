@@ -1,4 +1,4 @@
-#include "schedule/piece.hpp"
+#include "schedule/contiguous_transfer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,20 +16,21 @@ TEST(Piece, IsOneRangeOnEitherSide) {
   sent.send(1, {Buffer::kOutput, 5, 4});
   received.receive(0, {Buffer::kScratch, 1, 5});
   received.receive(7, {Buffer::kOutput, 20, 9});
-  received.receive_reduce(0, {Buffer::kInput, 2, 2}, {Buffer::kOutput, 8, 2}, First::kIncoming);
-  std::vector<Piece> pieces;
-  append_pieces(0, sent, 1, received, pieces);
+  received.receive_reduce(0, {Buffer::kInput, 2, 2}, {Buffer::kOutput, 8, 2},
+                          LeftOperand::kIncoming);
+  std::vector<ContiguousTransfer> pieces;
+  append_contiguous_transfers(0, sent, 1, received, pieces);
   ASSERT_EQ(pieces.size(), 3u);
   EXPECT_EQ(pieces[0].from, (Range{Buffer::kInput, 0, 3}));
   EXPECT_EQ(pieces[0].into, (Range{Buffer::kScratch, 1, 3}));
   EXPECT_EQ(pieces[1].from, (Range{Buffer::kOutput, 5, 2}));
   EXPECT_EQ(pieces[1].into, (Range{Buffer::kScratch, 4, 2}));
-  EXPECT_EQ(pieces[1].verb, Verb::kReceive);
+  EXPECT_EQ(pieces[1].kind, ActionKind::kReceive);
   EXPECT_EQ(pieces[2].from, (Range{Buffer::kOutput, 7, 2}));
   EXPECT_EQ(pieces[2].into, (Range{Buffer::kOutput, 8, 2}));
   EXPECT_EQ(pieces[2].own, (Range{Buffer::kInput, 2, 2}));
-  EXPECT_EQ(pieces[2].verb, Verb::kReceiveReduce);
-  EXPECT_EQ(pieces[2].first, First::kIncoming);
+  EXPECT_EQ(pieces[2].kind, ActionKind::kReceiveReduce);
+  EXPECT_EQ(pieces[2].left_operand, LeftOperand::kIncoming);
 }
 
 void run_local(const Step& step, RankMemory& memory) {
@@ -37,7 +38,8 @@ void run_local(const Step& step, RankMemory& memory) {
     const auto into = memory.write(action.into);
     const auto from = memory.read(action.from);
     for (size_t i = 0; i < into.size(); ++i)
-      into[i] = action.verb == Verb::kCopy ? from[i] : add(from[i], memory.read(action.other)[i]);
+      into[i] =
+          action.kind == ActionKind::kCopy ? from[i] : add(from[i], memory.read(action.other)[i]);
   }
 }
 
@@ -48,24 +50,25 @@ std::vector<std::vector<Cell>> one_sided(const Algorithm& algorithm, const Probl
   std::vector<Step> steps(static_cast<size_t>(problems.size()));
   for (int rank = 0; rank < problems.size(); ++rank)
     memories.emplace_back(problems[rank], algorithm.scratch(problems[rank]), true);
-  std::vector<Piece> pieces;
+  std::vector<ContiguousTransfer> pieces;
   for (int64_t t = 0; t < algorithm.steps(problems[0]); ++t) {
     for (int rank = 0; rank < problems.size(); ++rank)
       algorithm.step(problems[rank], t, steps[rank]);
     for (int to = 0; to < problems.size(); ++to)
       for (int from = 0; from < problems.size(); ++from) {
         pieces.clear();
-        append_pieces(from, steps[from], to, steps[to], pieces);
-        for (const Piece& piece : pieces) {
+        append_contiguous_transfers(from, steps[from], to, steps[to], pieces);
+        for (const ContiguousTransfer& piece : pieces) {
           const auto incoming = memories[from].read(piece.from);
           const auto into = memories[to].write(piece.into);
           for (size_t i = 0; i < into.size(); ++i) {
-            if (piece.verb == Verb::kReceive) {
+            if (piece.kind == ActionKind::kReceive) {
               into[i] = incoming[i];
               continue;
             }
             const Cell own = memories[to].read(piece.own)[i];
-            into[i] = piece.first == First::kOwn ? add(own, incoming[i]) : add(incoming[i], own);
+            into[i] = piece.left_operand == LeftOperand::kOwn ? add(own, incoming[i])
+                                                              : add(incoming[i], own);
           }
         }
       }

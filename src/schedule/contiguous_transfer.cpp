@@ -1,4 +1,4 @@
-#include "schedule/piece.hpp"
+#include "schedule/contiguous_transfer.hpp"
 
 #include <algorithm>
 
@@ -11,23 +11,23 @@ Range part(const Range& range, int64_t first, int64_t count) {
 
 }  // namespace
 
-void append_pieces(int from, const Step& sent, int to, const Step& received,
-                   std::vector<Piece>& pieces) {
+void append_contiguous_transfers(int from, const Step& sent, int to, const Step& received,
+                                 std::vector<ContiguousTransfer>& pieces) {
   const auto receives = [&](const Action& action) {
     return action.peer == from &&
-           (action.verb == Verb::kReceive || action.verb == Verb::kReceiveReduce);
+           (action.kind == ActionKind::kReceive || action.kind == ActionKind::kReceiveReduce);
   };
   const auto end = received.transfers().end();
   auto target = std::find_if(received.transfers().begin(), end, receives);
   int64_t filled = 0;  // of the target
   for (const Action& send : sent.transfers()) {
-    if (send.verb != Verb::kSend || send.peer != to) continue;
+    if (send.kind != ActionKind::kSend || send.peer != to) continue;
     for (int64_t taken = 0; taken < send.from.count && target != end;) {
       const int64_t count = std::min(send.from.count - taken, target->into.count - filled);
       pieces.push_back({.from = part(send.from, taken, count),
                         .into = part(target->into, filled, count),
-                        .verb = target->verb,
-                        .first = target->first,
+                        .kind = target->kind,
+                        .left_operand = target->left_operand,
                         .own = part(target->from, filled, count)});
       taken += count;
       filled += count;
