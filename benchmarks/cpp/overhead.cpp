@@ -60,8 +60,8 @@ std::function<void()> block_of(Call call) {
 
 struct RingInFile {
   RingInFile(const std::string& folder, const std::string& name)
-      : file(tracing::make_file(folder, "overhead", name, ring.size_bytes())) {
-    ring.place(file.bytes.data());
+      : file(tracing::create_ring_file(folder, "overhead", name, ring.size_bytes())) {
+    ring.move_to(file.bytes.data());
     tracing::publish(file);
   }
   ~RingInFile() { tracing::remove_file(file.path); }
@@ -69,7 +69,7 @@ struct RingInFile {
   RingInFile& operator=(const RingInFile&) = delete;
 
   tracing::EventRing ring{8192};
-  tracing::OwnedFile file;
+  tracing::OwnedRingFile file;
 };
 
 // As TorchComm records a synchronous operation.
@@ -78,9 +78,9 @@ std::function<void()> records(tracing::EventRing& ring) {
   op.comm = ring.add_communicator({.name = "world", .rank = 0, .size = 1, .members = {0}});
   return block_of([&ring, op]() mutable {
     ++op.matching_sequence;
-    for (const auto phase : {tracing::Phase::kBegin, tracing::Phase::kEnd})
+    for (const auto phase : {tracing::EventPhase::kBegin, tracing::EventPhase::kEnd})
       ring.record({.time_ns = tracing::now_ns(),
-                   .thread = tracing::this_thread(),
+                   .thread = tracing::kernel_thread_id(),
                    .phase = phase,
                    .op = op});
   });
@@ -106,7 +106,7 @@ int main(int argc, char** argv) {
   std::list<RingInFile> files;
   std::list<Way> ways;
   ways.push_back({"begin and end, ring in memory", records(in_memory)});
-  std::vector<std::string> folders = tracing::recorder_folders();
+  std::vector<std::string> folders = tracing::recorder_directories();
   folders.resize(std::min<size_t>(folders.size(), 1));
   if (argc > 1) folders.emplace_back(argv[1]);
   for (const auto& folder : folders) {

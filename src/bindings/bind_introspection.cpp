@@ -14,7 +14,7 @@
 #include "core/dtype_name.hpp"
 #include "core/record.hpp"
 #include "tracing/recorder.hpp"
-#include "tracing/recorder_room.hpp"
+#include "tracing/recorder_space.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -42,10 +42,10 @@ py::list read_events() {
     const base::OpRecord& op = event.op;
     py::dict row;
     row["seq"] = index;
-    row["phase"] = event.phase == tracing::Phase::kBegin ? "begin" : "end";
+    row["phase"] = event.phase == tracing::EventPhase::kBegin ? "begin" : "end";
     row["ok"] = event.ok;
     row["op"] = std::string(opToString(static_cast<OpName>(op.kind)));
-    row["comm"] = base::replace_invalid_utf8(tracing::process_ring().communicator(op.comm));
+    row["comm"] = base::replace_invalid_utf8(tracing::process_ring().communicator_name(op.comm));
     row["comm_seq"] = op.sequence;
     row["op_id"] = op.op_id;
     row["async_op"] = op.async_op;
@@ -90,7 +90,7 @@ void bind_introspection(py::module_& module) {
         row["recorded"] = ring.recorded();
         row["skipped"] = ring.skipped();
         row["file"] = path_text(tracing::recorder_file());
-        row["why_in_memory"] = path_text(tracing::why_in_memory());
+        row["why_in_memory"] = path_text(tracing::in_memory_reason());
         return row;
       },
       "dict: capacity of the event ring, events recorded so far, events skipped, the file it lies "
@@ -99,16 +99,16 @@ void bind_introspection(py::module_& module) {
       "_recorder_rooms",
       [] {
         py::list rows;
-        for (const auto& room : tracing::recorder_rooms()) {
+        for (const auto& room : tracing::recorder_spaces()) {
           py::dict row;
           row["folder"] = path_text(room.folder);
           row["ring_bytes"] = room.ring_bytes;
-          row["most_bytes"] = room.most_bytes;
+          row["most_bytes"] = room.max_bytes;
           row["available_bytes"] = room.available_bytes;
           row["owned_bytes"] = room.owned_bytes;
-          row["left_bytes"] = room.left_bytes;
-          row["more_rings"] = room.more_rings;
-          row["why_none"] = path_text(room.why_none);
+          row["left_bytes"] = room.orphaned_bytes;
+          row["more_rings"] = room.fitting_rings;
+          row["why_none"] = path_text(room.unavailable_reason);
           rows.append(row);
         }
         return rows;
@@ -136,7 +136,8 @@ void bind_introspection(py::module_& module) {
       "_recorder_folders",
       [] {
         std::vector<py::str> list;
-        for (const auto& folder : tracing::recorder_folders()) list.push_back(path_text(folder));
+        for (const auto& folder : tracing::recorder_directories())
+          list.push_back(path_text(folder));
         return list;
       },
       "list[str]: where processes of this environment put their event rings, the first that "

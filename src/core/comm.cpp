@@ -30,8 +30,8 @@ std::atomic<size_t> next_op_id{0};
 uint64_t record_begin(const base::OpRecord& record, Witness* witness) noexcept {
   if (witness != nullptr) witness->begins(record);
   return tracing::process_ring().record({.time_ns = tracing::now_ns(),
-                                         .thread = tracing::this_thread(),
-                                         .phase = tracing::Phase::kBegin,
+                                         .thread = tracing::kernel_thread_id(),
+                                         .phase = tracing::EventPhase::kBegin,
                                          .op = record});
 }
 
@@ -40,8 +40,8 @@ void record_end(const base::OpRecord& record, Witness* witness,
                 const std::exception_ptr& error = nullptr) noexcept {
   if (witness != nullptr) witness->ends(record);
   tracing::process_ring().record({.time_ns = tracing::now_ns(),
-                                  .thread = tracing::this_thread(),
-                                  .phase = tracing::Phase::kEnd,
+                                  .thread = tracing::kernel_thread_id(),
+                                  .phase = tracing::EventPhase::kEnd,
                                   .ok = !error,
                                   .error = error_number(error),
                                   .op = record});
@@ -62,7 +62,7 @@ class Chronicler final : public WorkObserver, public base::FreelistAllocated<Chr
              std::shared_ptr<Witness> witness)
       : record_(record), begin_(begin), unmet_(std::move(unmet)), witness_(std::move(witness)) {}
   void started(TorchWork&) noexcept override {
-    tracing::process_ring().entered(begin_, tracing::now_ns());
+    tracing::process_ring().mark_started(begin_, tracing::now_ns());
   }
   void ended(TorchWork& work) noexcept override {
     record_end(record_, witness_.get(), work);

@@ -102,7 +102,7 @@ void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
                                              .members = globalRanks(),
                                              .membership = membership_,
                                              .identity = insight ? insight->identity() : 0,
-                                             .rank_in_job = rank_in_job_.value_or(-1)},
+                                             .global_rank = rank_in_job_.value_or(-1)},
                                             record_vocabulary());
   if (insight != nullptr) witness_ = insight->witness();
 }

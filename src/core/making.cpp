@@ -22,9 +22,9 @@ std::optional<bootstrap::Launch> known_launch() {
   }
 }
 
-std::optional<uint32_t> record(tracing::Communicator communicator) {
+std::optional<uint32_t> record(tracing::CommunicatorInfo communicator) {
   if (communicator.size < 2) return std::nullopt;
-  communicator.being_made = true;
+  communicator.is_initializing = true;
   return tracing::record_communicator(communicator, record_vocabulary());
 }
 
@@ -37,7 +37,7 @@ Making::Making(const std::string& name, const std::string& backend, const CommOp
                          .backend = backend,
                          .rank = launch->rank,
                          .size = launch->size,
-                         .rank_in_job = rank_in_larger_job(launch->size).value_or(-1)});
+                         .global_rank = rank_in_larger_job(launch->size).value_or(-1)});
 }
 
 Making::Making(const std::string& name, const std::string& backend, const Members& members)
@@ -58,7 +58,7 @@ Making::Making(const std::string& name, const std::string& backend, const std::v
                        .rank = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin()),
                        .size = static_cast<int>(ranks.size()),
                        .members = std::move(members),
-                       .by_split = true});
+                       .is_split = true});
 }
 
 Making::~Making() {

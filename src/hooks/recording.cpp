@@ -78,7 +78,7 @@ Entry Recording::describe(size_t op_id, const Op& op) {
   entry.group = group_;
   entry.op = Op::kName;
   entry.op_id = op_id;
-  entry.thread = tracing::this_thread();
+  entry.thread = tracing::kernel_thread_id();
   entry.thread_name = this_thread_name();
   entry.profiling_name = prefix_ + std::string(reader_word(Op::kName));
   entry.timeout_ms = timeout_ms_;

@@ -18,10 +18,10 @@
 namespace torch::comms::tracing {
 namespace {
 
-static_assert(std::is_trivially_copyable_v<Event>);
+static_assert(std::is_trivially_copyable_v<TraceEvent>);
 constexpr size_t kCacheLine = 64;
-constexpr size_t kEventWords = sizeof(Event) / sizeof(uint64_t);
-constexpr size_t kEnteredWord = offsetof(Event, entered_ns) / sizeof(uint64_t);
+constexpr size_t kEventWords = sizeof(TraceEvent) / sizeof(uint64_t);
+constexpr size_t kEnteredWord = offsetof(TraceEvent, started_ns) / sizeof(uint64_t);
 
 base::Mapping anonymous(size_t size_bytes) {
   void* at =
@@ -39,9 +39,9 @@ void raise_to(std::atomic<uint64_t>& value, uint64_t at_least) noexcept {
 }
 
 // Of this process; -1 where `communicator` does not tell.
-int global_rank(const Communicator& communicator) noexcept {
-  if (communicator.rank_in_job >= 0) return communicator.rank_in_job;
-  if (communicator.being_made || communicator.rank < 0) return -1;
+int global_rank(const CommunicatorInfo& communicator) noexcept {
+  if (communicator.global_rank >= 0) return communicator.global_rank;
+  if (communicator.is_initializing || communicator.rank < 0) return -1;
   const auto at = static_cast<size_t>(communicator.rank);
   return at < communicator.members.size() ? communicator.members[at] : communicator.rank;
 }
@@ -76,37 +76,37 @@ EventRing::EventRing(size_t capacity)
     : mask_(std::bit_ceil(std::max<size_t>(capacity, 2)) - 1),
       own_(anonymous(size_bytes())),
       memory_(nullptr) {
-  place(own_.bytes().data());
+  move_to(own_.bytes().data());
 }
 
 size_t EventRing::size_bytes() const noexcept {
-  return sizeof(RingHeader) + kRows * sizeof(CommRow) + capacity() * sizeof(Slot);
+  return sizeof(RingHeader) + kCommRows * sizeof(CommRow) + capacity() * sizeof(EventSlot);
 }
 CommRow* EventRing::rows() const noexcept {
   return reinterpret_cast<CommRow*>(memory() + sizeof(RingHeader));
 }
-Slot* EventRing::slots() const noexcept {
-  return reinterpret_cast<Slot*>(memory() + sizeof(RingHeader) + kRows * sizeof(CommRow));
+EventSlot* EventRing::slots() const noexcept {
+  return reinterpret_cast<EventSlot*>(memory() + sizeof(RingHeader) + kCommRows * sizeof(CommRow));
 }
 
-void EventRing::place(std::byte* memory) noexcept {
+void EventRing::move_to(std::byte* memory) noexcept {
   // Rows and slots are zeroes when they begin.
   auto* header = new (memory) RingHeader;
   header->header_bytes = sizeof(RingHeader);
   header->row_bytes = sizeof(CommRow);
-  header->rows = kRows;
-  header->slot_bytes = sizeof(Slot);
+  header->rows = kCommRows;
+  header->slot_bytes = sizeof(EventSlot);
   header->slots = static_cast<uint32_t>(capacity());
   memory_.store(memory, std::memory_order_release);
 }
 
-uint64_t EventRing::record(const Event& event) noexcept {
+uint64_t EventRing::record(const TraceEvent& event) noexcept {
   const uint64_t index = header().next.fetch_add(1, std::memory_order_relaxed);
   if (base::is_collective_sequence(event.op.matching_sequence))
     if (CommRow* at = row(event.op.comm))
-      raise_to(event.phase == Phase::kBegin ? at->entered : at->finished,
+      raise_to(event.phase == EventPhase::kBegin ? at->last_started : at->last_completed,
                event.op.matching_sequence);
-  Slot& slot = slots()[index & mask_];
+  EventSlot& slot = slots()[index & mask_];
   uint64_t before = slot.stamp.load(std::memory_order_relaxed);
   const uint64_t writing = 2 * index + 1;
   // Odd: another writer is still in this slot, a whole lap behind. Larger: one is a lap ahead.
@@ -122,12 +122,12 @@ uint64_t EventRing::record(const Event& event) noexcept {
   slot.stamp.store(writing + 1, std::memory_order_release);
   // For the next one, which comes when this slot has long left the caches.
   const auto* next = reinterpret_cast<const std::byte*>(&slots()[(index + 1) & mask_]);
-  for (size_t at = 0; at < sizeof(Slot); at += kCacheLine) __builtin_prefetch(next + at, 1);
+  for (size_t at = 0; at < sizeof(EventSlot); at += kCacheLine) __builtin_prefetch(next + at, 1);
   return index;
 }
 
-void EventRing::entered(uint64_t index, uint64_t time_ns) noexcept {
-  Slot& slot = slots()[index & mask_];
+void EventRing::mark_started(uint64_t index, uint64_t time_ns) noexcept {
+  EventSlot& slot = slots()[index & mask_];
   uint64_t whole = 2 * index + 2;
   if (!slot.stamp.compare_exchange_strong(whole, 2 * index + 1, std::memory_order_acquire,
                                           std::memory_order_relaxed))
@@ -136,25 +136,25 @@ void EventRing::entered(uint64_t index, uint64_t time_ns) noexcept {
   slot.stamp.store(2 * index + 2, std::memory_order_release);
 }
 
-std::vector<EventRing::Entry> EventRing::read() const {
+std::vector<EventRing::RecordedEvent> EventRing::read() const {
   const uint64_t end = header().next.load(std::memory_order_acquire);
   const uint64_t begin = end > capacity() ? end - capacity() : 0;
-  std::vector<Entry> entries;
+  std::vector<RecordedEvent> entries;
   entries.reserve(end - begin);
   for (uint64_t index = begin; index < end; ++index) {
-    const Slot& slot = slots()[index & mask_];
+    const EventSlot& slot = slots()[index & mask_];
     if (slot.stamp.load(std::memory_order_acquire) != 2 * index + 2) continue;
     std::array<uint64_t, kEventWords> words{};
     for (size_t i = 0; i < kEventWords; ++i)
       words[i] = slot.words[i].load(std::memory_order_acquire);
     if (slot.stamp.load(std::memory_order_relaxed) != 2 * index + 2) continue;
-    entries.push_back({index, std::bit_cast<Event>(words)});
+    entries.push_back({index, std::bit_cast<TraceEvent>(words)});
   }
   return entries;
 }
 
 CommRow* EventRing::row(uint32_t id) const noexcept {
-  CommRow& at = rows()[id % kRows];
+  CommRow& at = rows()[id % kCommRows];
   return at.key.load(std::memory_order_relaxed) == uint64_t{id} + 1 ? &at : nullptr;
 }
 
@@ -164,48 +164,48 @@ CommRow& EventRing::free_row(uint32_t& id) noexcept {
   const auto rank_of = [](const CommRow& row) {
     const uint64_t key = row.key.load(std::memory_order_relaxed);
     const uint64_t ended = row.ended_ns.load(std::memory_order_relaxed);
-    const bool made = (row.flags.load(std::memory_order_relaxed) & CommRow::kBeingMade) != 0;
-    const bool is_idle =
-        row.entered.load(std::memory_order_relaxed) == row.finished.load(std::memory_order_relaxed);
+    const bool made = (row.flags.load(std::memory_order_relaxed) & CommRow::kInitializing) != 0;
+    const bool is_idle = row.last_started.load(std::memory_order_relaxed) ==
+                         row.last_completed.load(std::memory_order_relaxed);
     return key == 0             ? std::pair(0, uint64_t{0})
            : ended != 0 && made ? std::pair(1, ended)
            : ended != 0         ? std::pair(2, ended)
                                 : std::pair(is_idle ? 3 : 4, ~row.time_ns);
   };
-  CommRow* best = std::min_element(rows(), rows() + kRows, [&](const CommRow& a, const CommRow& b) {
-    return rank_of(a) < rank_of(b);
-  });
+  CommRow* best =
+      std::min_element(rows(), rows() + kCommRows,
+                       [&](const CommRow& a, const CommRow& b) { return rank_of(a) < rank_of(b); });
   const uint64_t key = best->key.load(std::memory_order_relaxed);
   // The same row by another number: what has the old one finds nothing.
-  id = static_cast<uint32_t>(key == 0 ? static_cast<size_t>(best - rows()) : key - 1 + kRows);
+  id = static_cast<uint32_t>(key == 0 ? static_cast<size_t>(best - rows()) : key - 1 + kCommRows);
   return *best;
 }
 
-uint32_t EventRing::add_communicator(const Communicator& communicator) {
+uint32_t EventRing::add_communicator(const CommunicatorInfo& communicator) {
   std::lock_guard lock(rows_mutex_);
   uint32_t id = 0;
   CommRow& row = free_row(id);
   if (row.key.load(std::memory_order_relaxed) != 0 && is_open(row))  // end_communicator() will not
-    header().open.fetch_sub(1, std::memory_order_relaxed);
+    header().open_communicators.fetch_sub(1, std::memory_order_relaxed);
   row.key.store(0, std::memory_order_release);
   row.time_ns = now_ns();
   row.ended_ns.store(0, std::memory_order_relaxed);
-  row.entered.store(0, std::memory_order_relaxed);
-  row.finished.store(0, std::memory_order_relaxed);
+  row.last_started.store(0, std::memory_order_relaxed);
+  row.last_completed.store(0, std::memory_order_relaxed);
   row.rank = communicator.rank;
   row.size = communicator.size;
   row.membership = communicator.membership.value_or(0);
   row.identity = communicator.identity;
-  keep(row.name, communicator.name);
-  keep(row.backend, communicator.backend);
+  copy_truncated(row.name, communicator.name);
+  copy_truncated(row.backend, communicator.backend);
   const bool known = keep_members(row, communicator.members);
   row.flags.store((communicator.membership ? CommRow::kHasMembership : 0) |
                       (known ? 0 : CommRow::kUnknownMembers) |
-                      (communicator.being_made ? CommRow::kBeingMade : 0) |
-                      (communicator.by_split ? CommRow::kBySplit : 0),
+                      (communicator.is_initializing ? CommRow::kInitializing : 0) |
+                      (communicator.is_split ? CommRow::kSplit : 0),
                   std::memory_order_relaxed);
   row.key.store(uint64_t{id} + 1, std::memory_order_release);
-  if (is_open(row)) header().open.fetch_add(1, std::memory_order_relaxed);
+  if (is_open(row)) header().open_communicators.fetch_add(1, std::memory_order_relaxed);
   if (header().rank.load(std::memory_order_relaxed) < 0)
     header().rank.store(global_rank(communicator), std::memory_order_relaxed);
   return id;
@@ -216,13 +216,13 @@ void EventRing::end_communicator(uint32_t id, bool finalized) noexcept {
   CommRow* at = row(id);
   if (at == nullptr) return;
   if (finalized) {
-    if (is_open(*at)) header().open.fetch_sub(1, std::memory_order_relaxed);
+    if (is_open(*at)) header().open_communicators.fetch_sub(1, std::memory_order_relaxed);
     at->flags.fetch_or(CommRow::kFinalized, std::memory_order_relaxed);
   }
   at->ended_ns.store(now_ns(), std::memory_order_release);
 }
 
-std::string EventRing::communicator(uint32_t id) const {
+std::string EventRing::communicator_name(uint32_t id) const {
   std::lock_guard lock(rows_mutex_);
   const CommRow* at = row(id);
   return at == nullptr ? "" : at->name.data();
@@ -234,7 +234,7 @@ uint64_t now_ns() noexcept {
                                    .count());
 }
 
-uint32_t this_thread() noexcept {
+uint32_t kernel_thread_id() noexcept {
   // Asked once a thread; a forked child's thread has another id.
   static thread_local uint64_t generation = ~uint64_t{0};
   static thread_local uint32_t id = 0;

@@ -20,7 +20,7 @@
 #include "base/fork.hpp"
 #include "base/host.hpp"
 #include "base/log.hpp"
-#include "tracing/recorder_room.hpp"
+#include "tracing/recorder_space.hpp"
 #include "tracing/ring_file.hpp"
 
 namespace torch::comms::tracing {
@@ -29,30 +29,30 @@ namespace {
 constexpr int64_t kDay_s = 24LL * 60 * 60;
 
 // What a process has besides its ring. Never destroyed: fork and exit handlers come by late.
-struct Home {
+struct RecorderState {
   std::mutex mutex;  // guards the rest, against other threads of the process
   uint64_t generation = ~uint64_t{0};
   EventRing* ring = nullptr;  // process_ring(), once it is used
-  std::optional<OwnedFile> file;
+  std::optional<OwnedRingFile> file;
   std::vector<std::string> folders;  // of the job, where its processes may have their files
   std::string why_in_memory;         // why there is no file, where one was wanted
 };
-Home& home();
+RecorderState& recorder_state();
 
 // Other threads' locks are not held in a child: it could not have them back.
 void before_fork() {
-  home().mutex.lock();
-  if (auto* ring = home().ring) ring->rows_mutex().lock();
+  recorder_state().mutex.lock();
+  if (auto* ring = recorder_state().ring) ring->rows_mutex().lock();
 }
 void after_fork() {
-  if (auto* ring = home().ring) ring->rows_mutex().unlock();
-  home().mutex.unlock();
+  if (auto* ring = recorder_state().ring) ring->rows_mutex().unlock();
+  recorder_state().mutex.unlock();
 }
 void detach_child();
 
-Home& home() {
+RecorderState& recorder_state() {
   static auto* made = [] {
-    auto* fresh = new Home;
+    auto* fresh = new RecorderState;
     ::pthread_atfork(before_fork, after_fork, detach_child);
     return fresh;
   }();
@@ -99,11 +99,11 @@ void introduce(RingHeader& header, const std::string& job, uint64_t inode,
   header.began_ns = now_ns();
   header.began_wall_ns = wall_clock_ns();
   header.inode = inode;
-  keep(header.boot, base::boot_identity());
-  keep(header.host, base::host_name());
-  keep(header.job, job);
-  keep(header.command, command_line());
-  keep(header.vocabulary, vocabulary);
+  copy_truncated(header.boot, base::boot_identity());
+  copy_truncated(header.host, base::host_name());
+  copy_truncated(header.job, job);
+  copy_truncated(header.command, command_line());
+  copy_truncated(header.vocabulary, vocabulary);
   std::atomic_ref(header.magic).store(kMagic, std::memory_order_release);
 }
 
@@ -112,14 +112,14 @@ bool place_in_memory(EventRing& ring) noexcept {
   void* at = ::mmap(nullptr, ring.size_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                     -1, 0);
   if (at == MAP_FAILED) return false;
-  ring.place(static_cast<std::byte*>(at));
+  ring.move_to(static_cast<std::byte*>(at));
   return true;
 }
 
 // In a forked child, on its only thread: goes on without the parent's file, in memory of its own.
 void detach_child() {
   after_fork();
-  auto& mine = home();
+  auto& mine = recorder_state();
   if (!mine.file) return;
   if (!place_in_memory(*mine.ring)) std::abort();  // the next record would end it less clearly
   mine.file.reset();
@@ -127,7 +127,7 @@ void detach_child() {
 
 // Publishes the file that the ring lies in. Where that fails, the ring leaves it: forked children
 // have none of its memory, and its space is given back.
-void publish_or_leave(EventRing& ring, OwnedFile& file) {
+void publish_or_leave(EventRing& ring, OwnedRingFile& file) {
   try {
     publish(file);
   } catch (const CommError&) {
@@ -137,29 +137,29 @@ void publish_or_leave(EventRing& ring, OwnedFile& file) {
 }
 
 void say_goodbye() {
-  auto& mine = home();
+  auto& mine = recorder_state();
   if (!mine.file || mine.generation != base::fork_generation()) return;
   auto& header = process_ring().header();
   header.ended_ns.store(now_ns(), std::memory_order_release);
   // Where a communicator was not finalized, others may be waiting in it, and this says since when.
-  if (header.open.load() <= 0) remove_file(mine.file->path);
+  if (header.open_communicators.load() <= 0) remove_file(mine.file->path);
 }
 
 void take_file(EventRing& ring, std::string_view vocabulary) {
-  auto& mine = home();
+  auto& mine = recorder_state();
   std::string why;
   const std::string job = job_name();
   mine.folders.clear();
   mine.why_in_memory.clear();
   const std::string name =
       plain(base::host_name()) + "-" + std::to_string(::getpid()) + kFileSuffix;
-  for (const auto& folder : recorder_folders()) mine.folders.push_back(folder + "/" + job);
-  for (const auto& folder : recorder_folders()) {
+  for (const auto& folder : recorder_directories()) mine.folders.push_back(folder + "/" + job);
+  for (const auto& folder : recorder_directories()) {
     try {
       const auto lock = lock_folder(folder);
-      make_room(folder, std::time(nullptr) - kDay_s, ring.size_bytes());
-      OwnedFile file = make_file(folder, job, name, ring.size_bytes());
-      ring.place(file.bytes.data());
+      make_space(folder, std::time(nullptr) - kDay_s, ring.size_bytes());
+      OwnedRingFile file = create_ring_file(folder, job, name, ring.size_bytes());
+      ring.move_to(file.bytes.data());
       introduce(ring.header(), job, file.inode, vocabulary);
       publish_or_leave(ring, file);
       mine.file = std::move(file);
@@ -187,7 +187,7 @@ EventRing& process_ring() {
 }
 
 void record_process(std::string_view vocabulary) {
-  auto& mine = home();
+  auto& mine = recorder_state();
   std::lock_guard lock(mine.mutex);
   if (mine.generation == base::fork_generation()) return;
   mine.generation = base::fork_generation();
@@ -195,12 +195,12 @@ void record_process(std::string_view vocabulary) {
   take_file(*mine.ring, vocabulary);
 }
 
-uint32_t record_communicator(const Communicator& communicator, std::string_view vocabulary) {
+uint32_t record_communicator(const CommunicatorInfo& communicator, std::string_view vocabulary) {
   record_process(vocabulary);
   return process_ring().add_communicator(communicator);
 }
 
-std::vector<std::string> recorder_folders() {
+std::vector<std::string> recorder_directories() {
   if (const auto chosen = base::env_text("TORCHCOMM_RECORDER_DIR")) {
     if (*chosen == "off") return {};
     return {*chosen};
@@ -210,41 +210,41 @@ std::vector<std::string> recorder_folders() {
 }
 
 std::string recorder_file() {
-  auto& mine = home();
+  auto& mine = recorder_state();
   std::lock_guard lock(mine.mutex);
   return mine.file && mine.generation == base::fork_generation() ? mine.file->path : "";
 }
 
-std::vector<std::string> job_folders() {
-  auto& mine = home();
+std::vector<std::string> job_directories() {
+  auto& mine = recorder_state();
   std::lock_guard lock(mine.mutex);
   return mine.generation == base::fork_generation() ? mine.folders : std::vector<std::string>();
 }
 
-std::string why_in_memory() {
-  auto& mine = home();
+std::string in_memory_reason() {
+  auto& mine = recorder_state();
   std::lock_guard lock(mine.mutex);
   return mine.generation == base::fork_generation() ? mine.why_in_memory : "";
 }
 
-std::vector<RecorderRoom> recorder_rooms() {
-  std::vector<RecorderRoom> rooms;
+std::vector<RecorderSpace> recorder_spaces() {
+  std::vector<RecorderSpace> rooms;
   const uint64_t size = process_ring().size_bytes();
-  for (const auto& folder : recorder_folders()) {
-    RecorderRoom room;
+  for (const auto& folder : recorder_directories()) {
+    RecorderSpace room;
     room.folder = folder;
     room.ring_bytes = size;
     try {
       const auto quota = quota_of(folder);
       base::require_file_size(size, "a ring of " + std::to_string(size) + " bytes");
-      room.most_bytes = quota.most;
-      room.available_bytes = quota.available;
-      room.owned_bytes = quota.owned;
-      room.left_bytes = quota.left;
-      room.more_rings = quota.more_files(size);
-      room.why_none = quota.why_full(size);
+      room.max_bytes = quota.max_bytes;
+      room.available_bytes = quota.available_bytes;
+      room.owned_bytes = quota.owned_bytes;
+      room.orphaned_bytes = quota.orphaned_bytes;
+      room.fitting_rings = quota.fitting_files(size);
+      room.unavailable_reason = quota.full_reason(size);
     } catch (const CommError& error) {
-      room.why_none = error.why();
+      room.unavailable_reason = error.why();
     }
     rooms.push_back(std::move(room));
   }

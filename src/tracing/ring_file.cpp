@@ -59,7 +59,7 @@ base::FileDescriptor without_owner(const fs::path& path) {
 
 // Takes the lock of a file that was just made. Another process that looks for what is left may hold
 // it for a moment, and have removed the file then: false.
-bool own(const base::FileDescriptor& file, const std::string& path) {
+bool lock_new_file(const base::FileDescriptor& file, const std::string& path) {
   int result = 0;
   while ((result = ::flock(file.get(), LOCK_EX)) != 0 && errno == EINTR) continue;
   struct stat facts{};
@@ -71,11 +71,11 @@ bool own(const base::FileDescriptor& file, const std::string& path) {
   return facts.st_nlink > 0;
 }
 
-struct Left {
+struct OrphanedFile {
   fs::path path;
   int64_t changed_s;
   uint64_t size_bytes;
-  bool tells;  // of a communicator that was not finalized
+  bool has_open_communicators;  // of a communicator that was not finalized
 };
 
 // By its name and its first bytes: folders may have files of others, too. One that is being made
@@ -92,10 +92,11 @@ bool is_ours(const fs::path& path, uint64_t size_bytes) {
 }
 
 // Processes that end by _exit() take nothing along, but may have left nothing open.
-bool tells(const base::FileDescriptor& file) noexcept {
-  decltype(RingHeader::open) open{0};
+bool has_open_communicators(const base::FileDescriptor& file) noexcept {
+  decltype(RingHeader::open_communicators) open{0};
   static_assert(sizeof(open) == sizeof(int32_t));
-  return ::pread(file.get(), &open, sizeof(open), offsetof(RingHeader, open)) == sizeof(open) &&
+  return ::pread(file.get(), &open, sizeof(open), offsetof(RingHeader, open_communicators)) ==
+             sizeof(open) &&
          open.load() > 0;
 }
 
@@ -105,9 +106,9 @@ int64_t newest_event_s(const base::FileDescriptor& file) noexcept {
   RingHeader header;
   if (::pread(file.get(), &header, sizeof header, 0) != ssize_t{sizeof header}) return 0;
   const uint64_t next = header.next.load();
-  if (next == 0 || header.slots == 0 || header.slot_bytes != sizeof(Slot)) return 0;
+  if (next == 0 || header.slots == 0 || header.slot_bytes != sizeof(EventSlot)) return 0;
   const uint64_t at = header.header_bytes + uint64_t{header.rows} * header.row_bytes +
-                      (next - 1) % header.slots * sizeof(Slot) + offsetof(Slot, words);
+                      (next - 1) % header.slots * sizeof(EventSlot) + offsetof(EventSlot, words);
   uint64_t time_ns = 0;
   if (::pread(file.get(), &time_ns, sizeof time_ns, static_cast<off_t>(at)) !=
           ssize_t{sizeof time_ns} ||
@@ -119,19 +120,19 @@ int64_t newest_event_s(const base::FileDescriptor& file) noexcept {
 }
 
 // The files of all jobs.
-struct Files {
+struct RingFiles {
   uint64_t owned_bytes = 0;
-  std::vector<Left> left;
+  std::vector<OrphanedFile> orphaned;
 
-  uint64_t left_bytes() const noexcept {
+  uint64_t orphaned_bytes() const noexcept {
     uint64_t sum = 0;
-    for (const auto& one : left) sum += one.size_bytes;
+    for (const auto& one : orphaned) sum += one.size_bytes;
     return sum;
   }
 };
 
-Files files_in(const fs::path& folder) {
-  Files found;
+RingFiles files_in(const fs::path& folder) {
+  RingFiles found;
   size_t count = 0;
   std::error_code ignored;  // another process may remove what this one looks at
   for (fs::directory_iterator job(folder, ignored), end; !ignored && job != end;
@@ -146,8 +147,9 @@ Files files_in(const fs::path& folder) {
       if (!is_ours(at->path(), static_cast<uint64_t>(facts.st_size))) continue;
       const auto size_bytes = static_cast<uint64_t>(facts.st_blocks) * 512;
       if (const auto file = without_owner(at->path()))
-        found.left.push_back({at->path(), std::max<int64_t>(facts.st_mtime, newest_event_s(file)),
-                              size_bytes, tells(file)});
+        found.orphaned.push_back({at->path(),
+                                  std::max<int64_t>(facts.st_mtime, newest_event_s(file)),
+                                  size_bytes, has_open_communicators(file)});
       else
         found.owned_bytes += size_bytes;
       if (++count == kMostFiles) return found;
@@ -168,20 +170,20 @@ struct statvfs file_system_of(fs::path folder) {
   return state;
 }
 
-Quota quota_of(const std::string& folder, const Files& files) {
+RingFileQuota quota_of(const std::string& folder, const RingFiles& files) {
   const auto state = file_system_of(folder);
-  Quota quota;
+  RingFileQuota quota;
   const bool has_size = state.f_blocks != 0;  // a tmpfs may be without
-  quota.most = has_size ? uint64_t{state.f_blocks} * state.f_frsize / kShare : UINT64_MAX;
-  quota.available = has_size ? uint64_t{state.f_bavail} * state.f_frsize : UINT64_MAX;
-  quota.owned = files.owned_bytes;
-  quota.left = files.left_bytes();
+  quota.max_bytes = has_size ? uint64_t{state.f_blocks} * state.f_frsize / kShare : UINT64_MAX;
+  quota.available_bytes = has_size ? uint64_t{state.f_bavail} * state.f_frsize : UINT64_MAX;
+  quota.owned_bytes = files.owned_bytes;
+  quota.orphaned_bytes = files.orphaned_bytes();
   return quota;
 }
 
 // Removes what does not tell anything, or is older, and then the oldest beyond `most_bytes`.
-void reclaim(std::vector<Left> left, int64_t oldest_s, uint64_t most_bytes) {
-  std::ranges::sort(left, std::greater{}, &Left::changed_s);
+void reclaim(std::vector<OrphanedFile> left, int64_t oldest_s, uint64_t most_bytes) {
+  std::ranges::sort(left, std::greater{}, &OrphanedFile::changed_s);
   uint64_t kept = 0;
   for (const auto& [path, changed_s, size_bytes, tells] : left) {
     const bool stays = tells && changed_s >= oldest_s && kept + size_bytes <= most_bytes;
@@ -198,30 +200,30 @@ uint64_t sum(uint64_t a, uint64_t b) noexcept { return a > UINT64_MAX - b ? UINT
 
 }  // namespace
 
-uint64_t Quota::more_files(uint64_t size_bytes) const noexcept {
-  const uint64_t by_size = difference(most, owned) / size_bytes;
-  const uint64_t free = sum(available, left) / size_bytes;
+uint64_t RingFileQuota::fitting_files(uint64_t size_bytes) const noexcept {
+  const uint64_t by_size = difference(max_bytes, owned_bytes) / size_bytes;
+  const uint64_t free = sum(available_bytes, orphaned_bytes) / size_bytes;
   return std::min(by_size, difference(free, kShare - 1));
 }
 
-uint64_t Quota::most_left(uint64_t size_bytes) const noexcept {
-  const uint64_t by_size = difference(difference(most, owned), size_bytes);
-  const uint64_t by_space = difference(sum(available, left), kShare * size_bytes);
-  return std::min({kMostLeftBytes, by_size, by_space});
+uint64_t RingFileQuota::max_orphaned_bytes(uint64_t size_bytes) const noexcept {
+  const uint64_t by_size = difference(difference(max_bytes, owned_bytes), size_bytes);
+  const uint64_t by_space = difference(sum(available_bytes, orphaned_bytes), kShare * size_bytes);
+  return std::min({kMaxOrphanedBytes, by_size, by_space});
 }
 
-std::string Quota::why_full(uint64_t size_bytes) const {
+std::string RingFileQuota::full_reason(uint64_t size_bytes) const {
   const auto bytes = [](uint64_t count) { return std::to_string(count) + " bytes"; };
-  if (more_files(size_bytes) > 0) return "";
-  if (difference(most, owned) < size_bytes)
+  if (fitting_files(size_bytes) > 0) return "";
+  if (difference(max_bytes, owned_bytes) < size_bytes)
     return "a ring of " + bytes(size_bytes) + " has no room: the rings of this user may take " +
-           bytes(most) + ", a tenth of the file system, and those of living processes take " +
-           bytes(owned);
+           bytes(max_bytes) + ", a tenth of the file system, and those of living processes take " +
+           bytes(owned_bytes);
   return "a ring of " + bytes(size_bytes) + " has no room: it may take a tenth of what is free, " +
-         bytes(available);
+         bytes(available_bytes);
 }
 
-Quota quota_of(const std::string& folder) { return quota_of(folder, files_in(folder)); }
+RingFileQuota quota_of(const std::string& folder) { return quota_of(folder, files_in(folder)); }
 
 base::FileDescriptor lock_folder(const std::string& folder) {
   base::make_parent_directories(folder);
@@ -239,21 +241,21 @@ base::FileDescriptor lock_folder(const std::string& folder) {
   return lock;
 }
 
-void make_room(const std::string& folder, int64_t oldest_s, size_t size_bytes) {
+void make_space(const std::string& folder, int64_t oldest_s, size_t size_bytes) {
   base::require_file_size(size_bytes,
                           "a ring of " + std::to_string(size_bytes) + " bytes in " + folder);
   auto files = files_in(folder);
   const auto before = quota_of(folder, files);
-  reclaim(std::move(files.left), oldest_s, before.most_left(size_bytes));
-  const auto why = quota_of(folder).why_full(size_bytes);
+  reclaim(std::move(files.orphaned), oldest_s, before.max_orphaned_bytes(size_bytes));
+  const auto why = quota_of(folder).full_reason(size_bytes);
   if (!why.empty()) throw CommError(Errc::kResourceExhausted, folder + ": " + why);
 }
 
-OwnedFile make_file(const std::string& folder, const std::string& job, const std::string& name,
-                    size_t size_bytes) {
+OwnedRingFile create_ring_file(const std::string& folder, const std::string& job,
+                               const std::string& name, size_t size_bytes) {
   base::make_parent_directories(folder);
   require_folder(folder);
-  OwnedFile made;
+  OwnedRingFile made;
   made.path = folder + "/" + job + "/" + name;
   const std::string path = made.path + kUnpublished;
   constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
@@ -261,7 +263,7 @@ OwnedFile make_file(const std::string& folder, const std::string& job, const std
     require_folder(folder + "/" + job);
     made.lock = base::FileDescriptor(::open(path.c_str(), kFlags, 0600));
     if (made.lock) {
-      if (!own(made.lock, path)) made.lock = {};
+      if (!lock_new_file(made.lock, path)) made.lock = {};
     } else if (errno == EEXIST) {
       if (without_owner(path)) ::unlink(path.c_str());
     } else if (errno != ENOENT) {  // else another process has removed the empty folder
@@ -292,7 +294,7 @@ OwnedFile make_file(const std::string& folder, const std::string& job, const std
   return made;
 }
 
-void publish(OwnedFile& file) {
+void publish(OwnedRingFile& file) {
   // Of two processes with one number, in containers, the younger gets another name.
   const std::string path = file.path + kUnpublished;
   const fs::path stem = fs::path(file.path).replace_extension();
@@ -317,8 +319,9 @@ void remove_file(const std::string& path) noexcept {
   ::rmdir(path.substr(0, path.rfind('/')).c_str());
 }
 
-void reclaim(const std::string& folder, int64_t oldest_s, uint64_t most_bytes) noexcept try {
-  reclaim(files_in(folder).left, oldest_s, most_bytes);
+void remove_orphaned_files(const std::string& folder, int64_t oldest_s,
+                           uint64_t most_bytes) noexcept try {
+  reclaim(files_in(folder).orphaned, oldest_s, most_bytes);
 } catch (const std::exception& error) {
   static_cast<void>(error);  // memory: what is left stays for the next process
 }

@@ -18,34 +18,34 @@ namespace torch::comms::tracing {
 
 inline constexpr std::array<char, 8> kMagic = {'T', 'C', 'R', 'I', 'N', 'G', '\n', 0};
 inline constexpr uint32_t kLayoutVersion = 2;
-inline constexpr size_t kRows = 256;
+inline constexpr size_t kCommRows = 256;
 
 // As much of a text as fits, in whole characters, and zeroes.
 template <size_t kSize>
-void keep(std::array<char, kSize>& out, std::string_view text) noexcept {
+void copy_truncated(std::array<char, kSize>& out, std::string_view text) noexcept {
   out.fill(0);
   std::ranges::copy(base::utf8_prefix(text, kSize - 1), out.begin());
 }
 
-enum class Phase : uint8_t { kBegin = 0, kEnd = 1 };
+enum class EventPhase : uint8_t { kBegin = 0, kEnd = 1 };
 
-inline constexpr uint8_t kOtherError = 0xff;  // of an Event: an error that is no CommError
+inline constexpr uint8_t kOtherError = 0xff;  // of an TraceEvent: an error that is no CommError
 
 // One begin or end of an operation, as it happened.
-struct Event {
+struct TraceEvent {
   uint64_t time_ns = 0;  // steady clock
   uint32_t thread = 0;   // kernel thread id
-  Phase phase = Phase::kBegin;
+  EventPhase phase = EventPhase::kBegin;
   bool ok = true;     // of an end: the operation succeeded
   uint8_t error = 0;  // of a failed end: Errc + 1, or kOtherError
   base::OpRecord op;
-  uint64_t entered_ns = 0;  // of a begin: when it left the queue; 0: it never was in one
+  uint64_t started_ns = 0;  // of a begin: when it left the queue; 0: it never was in one
 };
 static_assert(sizeof(base::OpRecord) == 64 && offsetof(base::OpRecord, comm) == 8 &&
               offsetof(base::OpRecord, peers) == 12 && offsetof(base::OpRecord, sequence) == 16 &&
               offsetof(base::OpRecord, matching_sequence) == 56);
-static_assert(sizeof(Event) == 88 && offsetof(Event, op) == 16 &&
-              offsetof(Event, entered_ns) == 80);
+static_assert(sizeof(TraceEvent) == 88 && offsetof(TraceEvent, op) == 16 &&
+              offsetof(TraceEvent, started_ns) == 80);
 
 struct RingHeader {
   std::array<char, 8> magic{};  // kMagic once the rest is there
@@ -59,7 +59,7 @@ struct RingHeader {
   std::atomic<uint64_t> ended_ns{0};  // the process went through its exit; 0: it has not
   std::atomic<int32_t> rank{-1};      // in its first communicator that was connected
   // Communicators of several ranks that were not finalized, or are being made.
-  std::atomic<int32_t> open{0};
+  std::atomic<int32_t> open_communicators{0};
   uint64_t inode = 0;  // of the file; another one's is a copy
   // The signal at which the process writes its Python stacks to this descriptor of its; 0: none.
   std::atomic<int32_t> stack_signal{0}, stack_descriptor{-1};
@@ -81,16 +81,16 @@ struct RankRun {
 };
 
 struct CommRow {
-  // kBeingMade: a place that this process waits to take, until it ends; it has no events. kBySplit:
-  // such a one, in next_split().
-  static constexpr uint32_t kHasMembership = 1, kFinalized = 2, kUnknownMembers = 4, kBeingMade = 8,
-                            kBySplit = 16;
+  // kInitializing: a place that this process waits to take, until it ends; it has no events.
+  // kSplit: such a one, in next_split().
+  static constexpr uint32_t kHasMembership = 1, kFinalized = 2, kUnknownMembers = 4,
+                            kInitializing = 8, kSplit = 16;
 
   std::atomic<uint64_t> key{0};  // id + 1; 0: empty, or being written
   uint64_t time_ns = 0;          // when it was connected, or its making began
   std::atomic<uint64_t> ended_ns{0};
   // Numbers of the last collective that began, and that ended, here: they outlive the events.
-  std::atomic<uint64_t> entered{0}, finished{0};
+  std::atomic<uint64_t> last_started{0}, last_completed{0};
   int64_t membership = 0;
   std::atomic<uint32_t> flags{0};
   int32_t rank = -1, size = -1;
@@ -101,7 +101,7 @@ struct CommRow {
   std::array<char, 32> backend{};
   std::array<RankRun, 20> runs{};
 };
-static_assert(sizeof(CommRow) == 512 && offsetof(CommRow, entered) == 24 &&
+static_assert(sizeof(CommRow) == 512 && offsetof(CommRow, last_started) == 24 &&
               offsetof(CommRow, flags) == 48 && offsetof(CommRow, identity) == 64 &&
               offsetof(CommRow, name) == 72 && offsetof(CommRow, backend) == 240 &&
               offsetof(CommRow, runs) == 272);
@@ -109,12 +109,13 @@ static_assert(sizeof(CommRow) == 512 && offsetof(CommRow, entered) == 24 &&
 // `stamp` is 2 * index + 1 while the event `index` is written and 2 * index + 2 once it is whole.
 // The payload is in atomic words so that a reader racing with a writer is defined behaviour; the
 // stamp tells it to drop what it read.
-struct alignas(128) Slot {
+struct alignas(128) EventSlot {
   static constexpr size_t kWords = 15;
   std::atomic<uint64_t> stamp{0};
   std::array<std::atomic<uint64_t>, kWords> words{};
 };
-static_assert(sizeof(Slot) == 128 && sizeof(Event) <= Slot::kWords * sizeof(uint64_t));
+static_assert(sizeof(EventSlot) == 128 &&
+              sizeof(TraceEvent) <= EventSlot::kWords * sizeof(uint64_t));
 static_assert(std::atomic<uint64_t>::is_always_lock_free && sizeof(std::atomic<uint64_t>) == 8);
 
 }  // namespace torch::comms::tracing

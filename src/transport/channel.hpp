@@ -19,8 +19,8 @@ class FrameSink {
   // Where the payload may be written at once, all frame.bytes of it; empty where it must be kept
   // until it is whole.
   virtual Bytes place(const Frame& frame) noexcept = 0;
-  // The frame is whole. `payload` is in the memory that place() gave, or in the channel's, where it
-  // is valid during the call. Returns false when nothing more is wanted now: the connection is
+  // The frame is whole. `payload` is in the memory that move_to() gave, or in the channel's, where
+  // it is valid during the call. Returns false when nothing more is wanted now: the connection is
   // over, or, where the channel fetches, the receiver is to have a moment.
   virtual bool deliver(const Frame& frame, ConstBytes payload) noexcept = 0;
 };
@@ -82,7 +82,7 @@ class Channel {
   virtual bool maps() const noexcept { return false; }
   virtual ConstBytes view(const Offer&, uint64_t, uint64_t) noexcept { return {}; }
 
-  // Nothing more is written into `range`, which place() gave away.
+  // Nothing more is written into `range`, which move_to() gave away.
   virtual void withdraw(ConstBytes range) noexcept { static_cast<void>(range); }
 
   // Everything sent is where a sudden end of this side cannot take it back.

@@ -169,7 +169,7 @@ std::optional<CommError> Others::await_failure(const Context& context,
 std::optional<CommError> Others::lost_rank(const Context& context) {
   const std::unique_lock lock(mutex_, std::try_to_lock);  // whoever is looking will find it
   if (!lock || !neighbours_) return std::nullopt;
-  const auto ended = neighbours_->first_ended();
+  const auto ended = neighbours_->first_exited();
   // At the second look: what it did before its end may suffice.
   if (std::exchange(lost_, ended.rank) != ended.rank || ended.rank < 0) return std::nullopt;
   auto where = context;
@@ -197,7 +197,7 @@ std::optional<Others::Where> Others::whereabouts() {
     return Where{report->where.empty() ? "" : "; " + report->where, report->culprits};
   }
   const std::lock_guard lock(mutex_);
-  const auto text = neighbours_ ? neighbours_->words() : "";
+  const auto text = neighbours_ ? neighbours_->format_status() : "";
   return Where{text.empty() ? "" : ". As this host's ranks have recorded it: " + text};
 }
 

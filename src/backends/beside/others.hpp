@@ -14,7 +14,7 @@
 #include <torchcomms/options.hpp>
 
 #include "side/family.hpp"
-#include "tracing/neighbours.hpp"
+#include "tracing/local_peers.hpp"
 
 namespace torch::comms {
 struct Rendezvous;
@@ -49,7 +49,7 @@ std::string note_of(const Wishes& wishes);
 // Threads: any.
 class Others {
  public:
-  Others(std::shared_ptr<side::Circle> circle, std::unique_ptr<tracing::Neighbours> neighbours)
+  Others(std::shared_ptr<side::Circle> circle, std::unique_ptr<tracing::LocalPeerReader> neighbours)
       : circle_(std::move(circle)), neighbours_(std::move(neighbours)) {}
 
   // There is a side channel.
@@ -124,7 +124,7 @@ class Others {
 
   const std::shared_ptr<side::Circle> circle_;
   std::mutex mutex_;  // guards all below, and what neighbours_ has
-  const std::unique_ptr<tracing::Neighbours> neighbours_;
+  const std::unique_ptr<tracing::LocalPeerReader> neighbours_;
   std::atomic<bool> overslept_{false};  // an end was told that may have taken effect unheard
   int lost_ = -1;                       // the rank whose process had ended at the last look
   Clock::time_point told_{}, awaited_{};

@@ -21,7 +21,7 @@
 #include "core/rendezvous.hpp"
 #include "core/retire.hpp"
 #include "core/store_adapter.hpp"
-#include "tracing/neighbours.hpp"
+#include "tracing/local_peers.hpp"
 #include "tracing/recorder.hpp"
 
 // How a rank becomes a member: the library, the side channel, the library's communicator, the lane.
@@ -294,10 +294,10 @@ void TorchCommVendor::enter(std::shared_ptr<Communicator> communicator,
 
 std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communicator> communicator,
                                                        std::shared_ptr<nccl::Device> device) {
-  std::unique_ptr<tracing::Neighbours> neighbours;
+  std::unique_ptr<tracing::LocalPeerReader> neighbours;
   if (!circle_)
-    neighbours =
-        std::make_unique<tracing::Neighbours>(name_, rank_, size_, connecting_since_ns_, identity_);
+    neighbours = std::make_unique<tracing::LocalPeerReader>(name_, rank_, size_,
+                                                            connecting_since_ns_, identity_);
   auto replays =
       std::make_unique<nccl::Replays>(device, wishes_->watch_replays, wishes_->replays_period);
   if (tells_replays_) replays->collect_events();

@@ -68,8 +68,8 @@ class Team {
     return workspace_bytes_.load(std::memory_order_relaxed);
   }
 
-  // Whether a launch needs the rest of the workspace, and that is not there: then make_room() comes
-  // before it. Of a launch that the team takes; alike on all ranks.
+  // Whether a launch needs the rest of the workspace, and that is not there: then make_space()
+  // comes before it. Of a launch that the team takes; alike on all ranks.
   bool lacks_room(const kernels::Call& call) const noexcept {
     return !has_room() && library_.functions->needs_rest(team_.size, call);
   }

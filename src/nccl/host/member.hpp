@@ -16,7 +16,7 @@ namespace torch::comms::nccl::host {
 inline constexpr abi::Result kInternalError = 3;
 
 // A rank's communicator of a library whose calls block: what is under way on streams, and what went
-// wrong there. Any thread, but for one at a time in communicator().
+// wrong there. Any thread, but for one at a time in communicator_name().
 class Member : public std::enable_shared_from_this<Member> {
  public:
   // `library` lives forever.

@@ -76,7 +76,7 @@ void on_started_threads(int size, const Start& start, const Body& body) {
 
 // The event ring of this process has a place for none of the communicators that there are.
 inline void push_out_of_the_ring() {
-  for (size_t i = 0; i < tracing::kRows; ++i)
+  for (size_t i = 0; i < tracing::kCommRows; ++i)
     tracing::process_ring().add_communicator({.name = "another", .rank = 0, .size = 1});
 }
 

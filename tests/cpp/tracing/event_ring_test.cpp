@@ -7,8 +7,8 @@
 namespace torch::comms::tracing {
 namespace {
 
-Event event_of(uint64_t value) {
-  Event event;
+TraceEvent event_of(uint64_t value) {
+  TraceEvent event;
   event.time_ns = value;
   event.thread = static_cast<uint32_t>(value);
   event.op.sequence = value;
@@ -74,22 +74,22 @@ TEST(EventRing, RemembersTheNamesOfTheFirstCommunicatorsAndOfTheLast) {
     before = last;
     last = ring.add_communicator({.name = "c" + std::to_string(i)});
   }
-  EXPECT_EQ(ring.communicator(first), "first");
-  EXPECT_EQ(ring.communicator(last), "c4999");
-  EXPECT_EQ(ring.communicator(before), "") << "pushed out, and never another one's name";
-  EXPECT_EQ(ring.communicator(last + 1), "");
+  EXPECT_EQ(ring.communicator_name(first), "first");
+  EXPECT_EQ(ring.communicator_name(last), "c4999");
+  EXPECT_EQ(ring.communicator_name(before), "") << "pushed out, and never another one's name";
+  EXPECT_EQ(ring.communicator_name(last + 1), "");
 }
 
 TEST(EventRing, WhatIsPushedOutIsNotOpenForEver) {
   EventRing ring(2);
-  for (size_t i = 1; i < kRows; ++i) ring.add_communicator({.name = "c", .rank = 0, .size = 1});
+  for (size_t i = 1; i < kCommRows; ++i) ring.add_communicator({.name = "c", .rank = 0, .size = 1});
   const auto last = ring.add_communicator({.name = "last", .rank = 0, .size = 2});
-  EXPECT_EQ(ring.header().open.load(), 1);
+  EXPECT_EQ(ring.header().open_communicators.load(), 1);
   ring.add_communicator({.name = "another", .rank = 0, .size = 1});
-  EXPECT_EQ(ring.communicator(last), "");
-  EXPECT_EQ(ring.header().open.load(), 0);
+  EXPECT_EQ(ring.communicator_name(last), "");
+  EXPECT_EQ(ring.header().open_communicators.load(), 0);
   ring.end_communicator(last, true);
-  EXPECT_EQ(ring.header().open.load(), 0);
+  EXPECT_EQ(ring.header().open_communicators.load(), 0);
 }
 
 TEST(EventRing, CommunicatorsThatLiveStayAndThoseThatEndedGo) {
@@ -97,11 +97,11 @@ TEST(EventRing, CommunicatorsThatLiveStayAndThoseThatEndedGo) {
   const auto world = ring.add_communicator({.name = "world", .rank = 1, .size = 4});
   for (int i = 0; i < 5000; ++i)
     ring.end_communicator(ring.add_communicator({.name = "part", .rank = 0, .size = 2}), true);
-  EXPECT_EQ(ring.communicator(world), "world");
-  EXPECT_EQ(ring.header().open.load(), 1);
+  EXPECT_EQ(ring.communicator_name(world), "world");
+  EXPECT_EQ(ring.header().open_communicators.load(), 1);
   ring.end_communicator(world, true);
   ring.end_communicator(world, true);
-  EXPECT_EQ(ring.header().open.load(), 0);
+  EXPECT_EQ(ring.header().open_communicators.load(), 0);
 }
 
 TEST(EventRing, TheFirstConnectedCommunicatorSaysWhoThisIs) {
@@ -115,18 +115,18 @@ TEST(EventRing, TheFirstConnectedCommunicatorSaysWhoThisIs) {
 
 TEST(EventRing, APartOfTheJobHasTheProcesssRankInTheJob) {
   EventRing ring(4);
-  ring.add_communicator({.name = "part", .rank = 0, .size = 2, .rank_in_job = 3});
+  ring.add_communicator({.name = "part", .rank = 0, .size = 2, .global_rank = 3});
   EXPECT_EQ(ring.header().rank.load(), 3);
 }
 
 TEST(EventRing, WhatIsBeingMadeCountsAsOpenAndSaysNotWhoThisIs) {
   EventRing ring(2);
   const auto made =
-      ring.add_communicator({.name = "made", .rank = 2, .size = 4, .being_made = true});
-  EXPECT_EQ(ring.header().open.load(), 1);
+      ring.add_communicator({.name = "made", .rank = 2, .size = 4, .is_initializing = true});
+  EXPECT_EQ(ring.header().open_communicators.load(), 1);
   EXPECT_EQ(ring.header().rank.load(), -1);
   ring.end_communicator(made, true);
-  EXPECT_EQ(ring.header().open.load(), 0);
+  EXPECT_EQ(ring.header().open_communicators.load(), 0);
 }
 
 TEST(EventRing, MakingsThatEndedGoBeforeCommunicatorsThatEnded) {
@@ -134,19 +134,19 @@ TEST(EventRing, MakingsThatEndedGoBeforeCommunicatorsThatEnded) {
   const auto first = ring.add_communicator({.name = "first"});
   ring.end_communicator(first, true);
   for (int i = 0; i < 5000; ++i)
-    ring.end_communicator(ring.add_communicator({.name = "made", .size = 2, .being_made = true}),
-                          true);
-  EXPECT_EQ(ring.communicator(first), "first");
+    ring.end_communicator(
+        ring.add_communicator({.name = "made", .size = 2, .is_initializing = true}), true);
+  EXPECT_EQ(ring.communicator_name(first), "first");
 }
 
 TEST(EventRing, AnEntryIsNotedInTheBeginAsLongAsItIsThere) {
   EventRing ring(4);
   const auto first = ring.record(event_of(1));
-  ring.entered(first, 77);
-  EXPECT_EQ(ring.read().at(0).event.entered_ns, 77u);
+  ring.mark_started(first, 77);
+  EXPECT_EQ(ring.read().at(0).event.started_ns, 77u);
   for (uint64_t i = 0; i < 4; ++i) ring.record(event_of(i));
-  ring.entered(first, 78);
-  for (const auto& [index, event] : ring.read()) EXPECT_EQ(event.entered_ns, 0u) << index;
+  ring.mark_started(first, 78);
+  for (const auto& [index, event] : ring.read()) EXPECT_EQ(event.started_ns, 0u) << index;
 }
 
 }  // namespace

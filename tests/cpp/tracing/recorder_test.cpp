@@ -22,8 +22,8 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/host.hpp"
-#include "tracing/neighbours.hpp"
-#include "tracing/recorder_room.hpp"
+#include "tracing/local_peers.hpp"
+#include "tracing/recorder_space.hpp"
 #include "tracing/ring_file.hpp"
 
 namespace torch::comms::tracing {
@@ -107,8 +107,8 @@ TEST(Recorder, TheRecordOfAKilledProcessIsInItsFile) {
   EXPECT_EQ(std::memcmp(bytes.data(), kMagic.data(), kMagic.size()), 0);
   const auto* row = reinterpret_cast<const CommRow*>(bytes.data() + sizeof(RingHeader));
   EXPECT_STREQ(row->name.data(), "world");
-  EXPECT_EQ(row->entered.load(), 1u);
-  EXPECT_EQ(row->finished.load(), 0u);
+  EXPECT_EQ(row->last_started.load(), 1u);
+  EXPECT_EQ(row->last_completed.load(), 0u);
   struct stat facts{};
   ASSERT_EQ(::stat(path.c_str(), &facts), 0);
   EXPECT_EQ(facts.st_mode & 0777, 0600u);
@@ -166,24 +166,25 @@ TEST(Neighbours, ARankThatNewerCommunicatorsPushedOutDoesNotKnowWhoIsWhere) {
   const Folder folder;
   const Beside other([&] { communicate(folder, 2, /*rank=*/1); });
   EXPECT_EQ(in_child([&] {
-              communicate(folder, 2, 0, kRows - 1);
-              Neighbours neighbours("world", 0, 2, 0);
-              if (neighbours.words() != "called by rank 1 and this one") ::_exit(1);
+              communicate(folder, 2, 0, kCommRows - 1);
+              LocalPeerReader neighbours("world", 0, 2, 0);
+              if (neighbours.format_status() != "called by rank 1 and this one") ::_exit(1);
               add_others(1);
-              ::_exit(neighbours.words().empty() ? 0 : 2);
+              ::_exit(neighbours.format_status().empty() ? 0 : 2);
             }),
             0);
 }
 
 TEST(Neighbours, OfACommunicatorThatNewerOnesPushedOutThereNothingIsSaid) {
   const Folder folder;
-  const Beside other([&] { communicate(folder, 2, /*rank=*/1, kRows - 1); }, [] { add_others(1); });
+  const Beside other([&] { communicate(folder, 2, /*rank=*/1, kCommRows - 1); },
+                     [] { add_others(1); });
   EXPECT_EQ(in_child([&] {
               communicate(folder, 2);
-              Neighbours neighbours("world", 0, 2, 0);
-              if (neighbours.words() != "called by rank 1 and this one") ::_exit(1);
+              LocalPeerReader neighbours("world", 0, 2, 0);
+              if (neighbours.format_status() != "called by rank 1 and this one") ::_exit(1);
               if (!other.go_on()) ::_exit(2);
-              ::_exit(neighbours.words().empty() ? 0 : 3);
+              ::_exit(neighbours.format_status().empty() ? 0 : 3);
             }),
             0);
 }
@@ -197,7 +198,9 @@ TEST(Neighbours, ARankWithItsRecordInMemorySeesThoseWithFiles) {
         ::setrlimit(RLIMIT_FSIZE, &small);
         communicate(folder, 2);
         if (!recorder_file().empty()) ::_exit(1);
-        ::_exit(Neighbours("world", 0, 2, 0).words() == "called by rank 1 and this one" ? 0 : 2);
+        ::_exit(LocalPeerReader("world", 0, 2, 0).format_status() == "called by rank 1 and this one"
+                    ? 0
+                    : 2);
       }),
       0);
 }
@@ -216,8 +219,8 @@ TEST(Neighbours, OfSeveralAlikeTheOneOfThatIdentityIsSeen) {
               communicate(folder, 4, 0);
               half(0, 7);
               half(0, 9);
-              if (Neighbours("half", 0, 2, 0, 7).look().size() != 1) ::_exit(1);
-              ::_exit(Neighbours("half", 0, 2, 0, 9).look().empty() ? 0 : 2);
+              if (LocalPeerReader("half", 0, 2, 0, 7).read().size() != 1) ::_exit(1);
+              ::_exit(LocalPeerReader("half", 0, 2, 0, 9).read().empty() ? 0 : 2);
             }),
             0);
 }
@@ -240,9 +243,9 @@ TEST(Neighbours, RanksOfAnotherCommunicatorOfThatNameAreNotSeen) {
   EXPECT_EQ(in_child([&] {
               communicate(folder, 4, 0);
               half(0, {0, 1});
-              if (!Neighbours("half", 0, 2, 0).look().empty()) ::_exit(1);
+              if (!LocalPeerReader("half", 0, 2, 0).read().empty()) ::_exit(1);
               half(0, {2, 3});
-              ::_exit(Neighbours("half", 0, 2, 0).look().size() == 1 ? 0 : 2);
+              ::_exit(LocalPeerReader("half", 0, 2, 0).read().size() == 1 ? 0 : 2);
             }),
             0);
 }
@@ -319,16 +322,16 @@ TEST(Recorder, WithoutAFolderItGoesOnInMemory) {
 TEST(Recorder, AFolderThatOthersMayWriteIsRefused) {
   const Folder folder;
   ::chmod(folder.path().c_str(), 0777);
-  EXPECT_THROW(make_file(folder.path(), "job", "name.ring", 4096), CommError);
+  EXPECT_THROW(create_ring_file(folder.path(), "job", "name.ring", 4096), CommError);
 }
 
 TEST(RingFile, FilesWithoutOwnerAreReclaimedByAgeAndSize) {
   const Folder folder;
   const auto leave = [&](const std::string& name, int64_t age_s, int open = 1) {
-    auto file = make_file(folder.path(), "job", name, 1 << 16);
+    auto file = create_ring_file(folder.path(), "job", name, 1 << 16);
     auto* const header = new (file.bytes.data()) RingHeader;
     header->magic = kMagic;
-    header->open = open;
+    header->open_communicators = open;
     publish(file);
     const timespec at{std::time(nullptr) - age_s, 0};
     const timespec times[] = {at, at};
@@ -349,39 +352,42 @@ TEST(RingFile, FilesWithoutOwnerAreReclaimedByAgeAndSize) {
     std::ranges::sort(found);
     return found;
   };
-  reclaim(folder.path(), std::time(nullptr) - 500, 1 << 20);
+  remove_orphaned_files(folder.path(), std::time(nullptr) - 500, 1 << 20);
   EXPECT_EQ(names(), (std::vector<std::string>{"middle.ring", "owned.ring", "young.ring"}));
-  reclaim(folder.path(), std::time(nullptr) - 500, 1 << 16);
+  remove_orphaned_files(folder.path(), std::time(nullptr) - 500, 1 << 16);
   EXPECT_EQ(names(), (std::vector<std::string>{"owned.ring", "young.ring"}));
 }
 
 constexpr uint64_t kRing = 1'216'512;  // bytes, of the usual capacity
 
 TEST(RingFile, AllFilesTogetherTakeATenthOfTheFileSystemAtMost) {
-  Quota quota{.most = (64u << 20) / 10, .available = 64u << 20};
-  EXPECT_EQ(quota.more_files(kRing), 5u);
-  EXPECT_EQ(quota.why_full(kRing), "");
-  quota.owned = 5 * kRing;
-  EXPECT_EQ(quota.more_files(kRing), 0u);
-  EXPECT_NE(quota.why_full(kRing).find("a tenth of the file system"), std::string::npos);
+  RingFileQuota quota{.max_bytes = (64u << 20) / 10, .available_bytes = 64u << 20};
+  EXPECT_EQ(quota.fitting_files(kRing), 5u);
+  EXPECT_EQ(quota.full_reason(kRing), "");
+  quota.owned_bytes = 5 * kRing;
+  EXPECT_EQ(quota.fitting_files(kRing), 0u);
+  EXPECT_NE(quota.full_reason(kRing).find("a tenth of the file system"), std::string::npos);
 }
 
 TEST(RingFile, FilesWithoutOwnerMakeRoomForOneThatHasOne) {
-  Quota quota{.most = 6 * kRing, .available = 10 * kRing, .owned = kRing, .left = 5 * kRing};
-  EXPECT_EQ(quota.more_files(kRing), 5u);
-  EXPECT_EQ(quota.most_left(kRing), 4 * kRing);
-  quota.available = 6 * kRing;  // too little for a file that takes a tenth of it
-  EXPECT_EQ(quota.most_left(kRing), kRing);
-  quota = {.most = UINT64_MAX, .available = UINT64_MAX};
-  EXPECT_EQ(quota.most_left(kRing), kMostLeftBytes);
+  RingFileQuota quota{.max_bytes = 6 * kRing,
+                      .available_bytes = 10 * kRing,
+                      .owned_bytes = kRing,
+                      .orphaned_bytes = 5 * kRing};
+  EXPECT_EQ(quota.fitting_files(kRing), 5u);
+  EXPECT_EQ(quota.max_orphaned_bytes(kRing), 4 * kRing);
+  quota.available_bytes = 6 * kRing;  // too little for a file that takes a tenth of it
+  EXPECT_EQ(quota.max_orphaned_bytes(kRing), kRing);
+  quota = {.max_bytes = UINT64_MAX, .available_bytes = UINT64_MAX};
+  EXPECT_EQ(quota.max_orphaned_bytes(kRing), kMaxOrphanedBytes);
 }
 
 TEST(RingFile, ANewFileTakesATenthOfWhatIsFreeAtMost) {
-  Quota quota{.most = 6 * kRing, .available = 11 * kRing};
-  EXPECT_EQ(quota.more_files(kRing), 2u);
-  quota.available = 10 * kRing - 1;
-  EXPECT_EQ(quota.more_files(kRing), 0u);
-  EXPECT_NE(quota.why_full(kRing).find("a tenth of what is free"), std::string::npos);
+  RingFileQuota quota{.max_bytes = 6 * kRing, .available_bytes = 11 * kRing};
+  EXPECT_EQ(quota.fitting_files(kRing), 2u);
+  quota.available_bytes = 10 * kRing - 1;
+  EXPECT_EQ(quota.fitting_files(kRing), 0u);
+  EXPECT_NE(quota.full_reason(kRing).find("a tenth of what is free"), std::string::npos);
 }
 
 TEST(RingFile, ASecondProcessCannotLockAFolderThatIsLocked) {
@@ -397,7 +403,7 @@ TEST(RingFile, AFileLargerThanTheLimitIsRefusedWithoutASignal) {
               const rlimit small{65536, 65536};
               ::setrlimit(RLIMIT_FSIZE, &small);
               communicate(folder, 2);
-              ::_exit(why_in_memory().find("ulimit -f") != std::string::npos ? 0 : 1);
+              ::_exit(in_memory_reason().find("ulimit -f") != std::string::npos ? 0 : 1);
             }),
             0);
   EXPECT_TRUE(folder.files().empty());
@@ -413,7 +419,7 @@ TEST(RingFile, AFileThatCannotBePublishedLeavesItsRingAndForkedChildrenWell) {
               for (int i = 1; i < 100; ++i)
                 std::ofstream(job + "/" + stem + "." + std::to_string(i) + ".ring") << "taken";
               communicate(folder, 2);
-              if (!recorder_file().empty() || why_in_memory().empty()) ::_exit(1);
+              if (!recorder_file().empty() || in_memory_reason().empty()) ::_exit(1);
               ::_exit(in_child([] {
                 process_ring().record({});
                 ::_exit(0);
@@ -426,18 +432,19 @@ TEST(RingFile, AFileThatCannotBePublishedLeavesItsRingAndForkedChildrenWell) {
 TEST(RingFile, TheAgeOfAFileIsThatOfItsNewestEvent) {
   const Folder folder;
   const auto leave = [&](const std::string& name, int64_t since_s) {
-    auto file = make_file(folder.path(), "job", name, sizeof(RingHeader) + 2 * sizeof(Slot));
+    auto file =
+        create_ring_file(folder.path(), "job", name, sizeof(RingHeader) + 2 * sizeof(EventSlot));
     auto* const header = new (file.bytes.data()) RingHeader;
     header->magic = kMagic;
-    header->open = 1;
+    header->open_communicators = 1;
     header->header_bytes = sizeof(RingHeader);
-    header->slot_bytes = sizeof(Slot);
+    header->slot_bytes = sizeof(EventSlot);
     header->slots = 2;
     header->next = 4;
     header->began_ns = 5'000'000'000;
     header->began_wall_ns = (std::time(nullptr) - 1000) * 1'000'000'000;
-    auto* const slots = reinterpret_cast<Slot*>(file.bytes.data() + sizeof(RingHeader));
-    new (slots + 1) Slot;
+    auto* const slots = reinterpret_cast<EventSlot*>(file.bytes.data() + sizeof(RingHeader));
+    new (slots + 1) EventSlot;
     slots[1].words[0] = header->began_ns + static_cast<uint64_t>(since_s) * 1'000'000'000;
     publish(file);
     const timespec at{std::time(nullptr) - 1000, 0};
@@ -447,7 +454,7 @@ TEST(RingFile, TheAgeOfAFileIsThatOfItsNewestEvent) {
   };
   leave("short.ring", 100);
   leave("long.ring", 990);
-  reclaim(folder.path(), std::time(nullptr) - 500, 1 << 20);
+  remove_orphaned_files(folder.path(), std::time(nullptr) - 500, 1 << 20);
   const auto kept = folder.files();
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].filename(), "long.ring");
@@ -461,12 +468,12 @@ TEST(RingFile, FilesOfOthersStayWhateverTheyAreCalled) {
                                                                  : name[0] == 'l' ? 1 << 16
                                                                                   : 10,
                                                                  'x');
-  auto left = make_file(folder.path(), "job", "host-1.ring", 1 << 16);  // not published
+  auto left = create_ring_file(folder.path(), "job", "host-1.ring", 1 << 16);  // not published
   ::munmap(left.bytes.data(), left.bytes.size());
-  reclaim(folder.path(), std::time(nullptr) + 500, 0);
+  remove_orphaned_files(folder.path(), std::time(nullptr) + 500, 0);
   EXPECT_EQ(folder.files().size(), 6u) << "its owner holds it";
   left.lock = {};
-  reclaim(folder.path(), std::time(nullptr) + 500, 0);
+  remove_orphaned_files(folder.path(), std::time(nullptr) + 500, 0);
   EXPECT_EQ(folder.files().size(), 5u);
   EXPECT_FALSE(fs::exists(left.path + ".new"));
 }
@@ -475,10 +482,11 @@ TEST(RingFile, WhoeverReclaimsDoesNotHinderWhoeverMakes) {
   const Folder folder;
   std::atomic<bool> made_all{false};
   std::thread other([&] {
-    while (!made_all) reclaim(folder.path(), std::time(nullptr) - 500, 1 << 20);
+    while (!made_all) remove_orphaned_files(folder.path(), std::time(nullptr) - 500, 1 << 20);
   });
   for (int i = 0; i < 300; ++i) {
-    const auto file = make_file(folder.path(), "job", "host-" + std::to_string(i) + ".ring", 4096);
+    const auto file =
+        create_ring_file(folder.path(), "job", "host-" + std::to_string(i) + ".ring", 4096);
     ::munmap(file.bytes.data(), file.bytes.size());
   }
   made_all = true;
@@ -487,9 +495,9 @@ TEST(RingFile, WhoeverReclaimsDoesNotHinderWhoeverMakes) {
 
 TEST(RingFile, ANameThatIsTakenGetsANumber) {
   const Folder folder;
-  auto first = make_file(folder.path(), "job", "host-1.ring", 4096);
+  auto first = create_ring_file(folder.path(), "job", "host-1.ring", 4096);
   publish(first);
-  auto second = make_file(folder.path(), "job", "host-1.ring", 4096);
+  auto second = create_ring_file(folder.path(), "job", "host-1.ring", 4096);
   publish(second);
   EXPECT_EQ(fs::path(second.path).filename(), "host-1.1.ring");
   EXPECT_EQ(folder.files().size(), 2u);

@@ -188,12 +188,12 @@ TEST(Path, EveryOperationLeavesBeginAndEndInTheRing) {
   const auto before = tracing::process_ring().recorded();
   auto tensor = at::ones({5});
   comm->all_reduce(tensor, ReduceOp::SUM, false);
-  std::vector<tracing::Event> events;
+  std::vector<tracing::TraceEvent> events;
   for (const auto& [index, event] : tracing::process_ring().read())
     if (index >= before) events.push_back(event);
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(events[0].phase, tracing::Phase::kBegin);
-  EXPECT_EQ(events[1].phase, tracing::Phase::kEnd);
+  EXPECT_EQ(events[0].phase, tracing::EventPhase::kBegin);
+  EXPECT_EQ(events[1].phase, tracing::EventPhase::kEnd);
   EXPECT_EQ(events[0].op.bytes, 20u);
   EXPECT_EQ(events[0].op.sequence, 1u);
   EXPECT_GE(events[1].time_ns, events[0].time_ns);

@@ -1,4 +1,4 @@
-#include "tracing/neighbours.hpp"
+#include "tracing/local_peers.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -16,7 +16,7 @@
 #include "base/handles.hpp"
 #include "base/host.hpp"
 #include "tracing/recorder.hpp"
-#include "tracing/recorder_room.hpp"
+#include "tracing/recorder_space.hpp"
 
 namespace torch::comms::tracing {
 namespace {
@@ -42,7 +42,7 @@ bool may_be_the_same(const CommRow& a, const CommRow& b) noexcept {
 
 }  // namespace
 
-struct Neighbours::File {
+struct LocalPeerReader::PeerRingFile {
   base::FileDescriptor file;
   base::Mapping memory;
 
@@ -50,21 +50,21 @@ struct Neighbours::File {
     return *reinterpret_cast<const RingHeader*>(memory.bytes().data());
   }
   // Nobody has a lock on it that only its owner takes for long.
-  bool has_ended() const noexcept {
+  bool has_owner_exited() const noexcept {
     if (::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return false;
     ::flock(file.get(), LOCK_UN);
     return true;
   }
 
   // Nothing for what is no whole ring of this version.
-  static std::shared_ptr<File> open(const fs::path& path) {
-    auto made = std::make_shared<File>();
+  static std::shared_ptr<PeerRingFile> open(const fs::path& path) {
+    auto made = std::make_shared<PeerRingFile>();
     made->file = base::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     struct stat facts{};
     if (!made->file || ::fstat(made->file.get(), &facts) != 0 || !S_ISREG(facts.st_mode) ||
         facts.st_uid != ::geteuid())
       return nullptr;
-    constexpr size_t kNeeded = sizeof(RingHeader) + kRows * sizeof(CommRow);
+    constexpr size_t kNeeded = sizeof(RingHeader) + kCommRows * sizeof(CommRow);
     if (static_cast<size_t>(facts.st_size) < kNeeded) return nullptr;
     void* at = ::mmap(nullptr, kNeeded, PROT_READ, MAP_SHARED, made->file.get(), 0);
     if (at == MAP_FAILED) return nullptr;
@@ -72,7 +72,7 @@ struct Neighbours::File {
     const auto& header = made->header();
     if (header.magic != kMagic || header.version != kLayoutVersion ||
         header.header_bytes != sizeof(RingHeader) || header.row_bytes != sizeof(CommRow) ||
-        header.rows != kRows)
+        header.rows != kCommRows)
       return nullptr;
     // A copy, as of files that were collected, or of another host: nobody holds those.
     static const std::string boot = base::boot_identity();
@@ -82,35 +82,37 @@ struct Neighbours::File {
 };
 
 // Where a rank is to be seen.
-struct Neighbours::Seat {
-  std::shared_ptr<const File> file;
+struct LocalPeerReader::PeerRow {
+  std::shared_ptr<const PeerRingFile> file;
   const CommRow* row = nullptr;
   uint64_t key = 0;
 
-  Sighting look(int rank) const {
-    Sighting seen{.rank = rank, .pid = file->header().pid, .process_ended = file->has_ended()};
-    seen.closed = (row->flags.load(std::memory_order_acquire) & CommRow::kFinalized) != 0;
-    seen.entered = row->entered.load(std::memory_order_acquire);
-    seen.unknown = row->key.load(std::memory_order_relaxed) != key;
+  PeerRecord read(int rank) const {
+    PeerRecord seen{
+        .rank = rank, .pid = file->header().pid, .has_process_exited = file->has_owner_exited()};
+    seen.is_finalized = (row->flags.load(std::memory_order_acquire) & CommRow::kFinalized) != 0;
+    seen.last_started = row->last_started.load(std::memory_order_acquire);
+    seen.is_overwritten = row->key.load(std::memory_order_relaxed) != key;
     return seen;
   }
 };
 
-Neighbours::Neighbours(std::string name, int rank, int size, uint64_t since_ns, uint64_t identity)
+LocalPeerReader::LocalPeerReader(std::string name, int rank, int size, uint64_t since_ns,
+                                 uint64_t identity)
     : name_(std::move(name)), rank_(rank), size_(size), since_ns_(since_ns), identity_(identity) {}
-Neighbours::~Neighbours() = default;
+LocalPeerReader::~LocalPeerReader() = default;
 
 // The newest row of `rank`; nullptr where there is none. `own`: that of this process.
-const CommRow* Neighbours::find(const RingHeader& header, int rank, const CommRow* own) const {
+const CommRow* LocalPeerReader::find(const RingHeader& header, int rank, const CommRow* own) const {
   std::array<char, sizeof(CommRow::name)> kept{};
-  keep(kept, name_);
+  copy_truncated(kept, name_);
   const CommRow* found = nullptr;
-  for (size_t i = 0; i < kRows; ++i) {
+  for (size_t i = 0; i < kCommRows; ++i) {
     const auto& row = rows_of(header)[i];
     if (row.key.load(std::memory_order_acquire) == 0 || row.rank != rank || row.size != size_ ||
         row.time_ns < since_ns_ || row.name != kept ||
         (identity_ != 0 && row.identity != identity_) ||
-        (row.flags.load(std::memory_order_relaxed) & CommRow::kBeingMade) != 0 ||
+        (row.flags.load(std::memory_order_relaxed) & CommRow::kInitializing) != 0 ||
         (own != nullptr && !may_be_the_same(*own, row)))
       continue;
     if (found == nullptr || found->time_ns < row.time_ns) found = &row;
@@ -118,47 +120,49 @@ const CommRow* Neighbours::find(const RingHeader& header, int rank, const CommRo
   return found;
 }
 
-void Neighbours::search() {
+void LocalPeerReader::search() {
   searched_ns_ = now_ns();
-  if (known_.size() + 1 == static_cast<size_t>(size_)) return;
+  if (peers_.size() + 1 == static_cast<size_t>(size_)) return;
   const auto* const here = find(process_ring().header(), rank_);
   const auto look_into = [&](const fs::path& path) {
-    const auto file = path.extension() == kFileSuffix ? File::open(path) : nullptr;
+    const auto file = path.extension() == kFileSuffix ? PeerRingFile::open(path) : nullptr;
     if (!file) return;
     for (int rank = 0; rank < size_; ++rank)
-      if (rank != rank_ && !known_.contains(rank))
+      if (rank != rank_ && !peers_.contains(rank))
         if (const auto* row = find(file->header(), rank, here))
-          known_[rank] = {file, row, row->key.load(std::memory_order_acquire)};
+          peers_[rank] = {file, row, row->key.load(std::memory_order_acquire)};
   };
-  for (const auto& folder : job_folders()) {
+  for (const auto& folder : job_directories()) {
     std::error_code error;  // others come and go meanwhile
     for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
       look_into(at->path());
   }
 }
 
-std::vector<Sighting> Neighbours::look() {
+std::vector<PeerRecord> LocalPeerReader::read() {
   search();
-  std::vector<Sighting> all;
-  all.reserve(known_.size());
-  for (const auto& [rank, seat] : known_) all.push_back(seat.look(rank));
+  std::vector<PeerRecord> all;
+  all.reserve(peers_.size());
+  for (const auto& [rank, seat] : peers_) all.push_back(seat.read(rank));
   return all;
 }
 
-Sighting Neighbours::first_ended() {
+PeerRecord LocalPeerReader::first_exited() {
   if (now_ns() - searched_ns_ > kBetweenSearches_ns) search();
-  for (const auto& [rank, seat] : known_)
-    if (const auto seen = seat.look(rank); seen.process_ended && !seen.closed && !seen.unknown)
+  for (const auto& [rank, seat] : peers_)
+    if (const auto seen = seat.read(rank);
+        seen.has_process_exited && !seen.is_finalized && !seen.is_overwritten)
       return seen;
   return {};
 }
 
-std::string Neighbours::words() {
-  const auto seen = look();
+std::string LocalPeerReader::format_status() {
+  const auto seen = read();
   if (seen.empty()) return {};
   const auto* own = find(process_ring().header(), rank_);
   // Collectives end in their order, so it is this one.
-  const uint64_t number = own == nullptr ? 0 : own->finished.load(std::memory_order_relaxed) + 1;
+  const uint64_t number =
+      own == nullptr ? 0 : own->last_completed.load(std::memory_order_relaxed) + 1;
   std::string behind, there;
   int unseen = size_ - 1;
   for (const auto& one : seen) {
@@ -167,16 +171,17 @@ std::string Neighbours::words() {
     const auto separated = [](std::string& list) -> std::string& {
       return list += list.empty() ? "" : "; ";
     };
-    if (one.process_ended)
+    if (one.has_process_exited)
       separated(behind) += who + ": its process (" + std::to_string(one.pid) + ") has ended";
-    else if (one.unknown)
+    else if (one.is_overwritten)
       continue;
-    else if (one.closed)
+    else if (one.is_finalized)
       separated(behind) += who + " has finalized the communicator";
-    else if (one.entered < number)
+    else if (one.last_started < number)
       separated(behind) +=
           who + " has not called collective number " + std::to_string(number) +
-          (one.entered == 0 ? ", nor one before" : ", its last was " + std::to_string(one.entered));
+          (one.last_started == 0 ? ", nor one before"
+                                 : ", its last was " + std::to_string(one.last_started));
     else
       there += (there.empty() ? "" : ", ") + std::to_string(one.rank);
   }
