@@ -100,7 +100,7 @@ int main() {
   ::setenv(nccl::kNccl.variable, TC_STAND_IN_DIR "/libstand_in_nccl.so", 0);
   CommOptions options;
   options.hints["persistent_store"] = "true";
-  bootstrap::Launch launch;
+  bootstrap::LaunchInfo launch;
   launch.rank = 0;
   launch.size = 1;
   launch.source = "the benchmark";

@@ -31,7 +31,7 @@ bool takes_part(const Launcher& row, const std::string& method) {
   return row.methods.empty() || std::any_of(row.methods.begin(), row.methods.end(), is);
 }
 
-std::optional<int> number(const Lookup& lookup, const std::string& name) {
+std::optional<int> number(const EnvLookup& lookup, const std::string& name) {
   const auto text = name.empty() ? std::nullopt : lookup(name);
   if (!text) return std::nullopt;
   int value = 0;
@@ -43,25 +43,25 @@ std::optional<int> number(const Lookup& lookup, const std::string& name) {
   return value;
 }
 
-const char* first_set(const Lookup& lookup, const Names& names) {
+const char* first_set(const EnvLookup& lookup, const Names& names) {
   for (const char* name : names)
     if (lookup(name)) return name;
   return names.front();
 }
 
-std::string assignment(const Lookup& lookup, const char* name) {
+std::string assignment(const EnvLookup& lookup, const char* name) {
   const auto text = lookup(name);
   return std::string(name) + (text ? "=" + *text : " is unset");
 }
 
-std::string job_id(const Lookup& lookup, const Launcher& row) {
+std::string job_id(const EnvLookup& lookup, const Launcher& row) {
   std::string id;
   for (const char* name : row.job)
     if (const auto text = lookup(name)) id += (id.empty() ? "" : ".") + *text;
   return id;
 }
 
-std::optional<Launch> ask(const Lookup& lookup, const Launcher& row) {
+std::optional<LaunchInfo> ask(const EnvLookup& lookup, const Launcher& row) {
   const char* size_name = first_set(lookup, row.sizes);
   const auto rank = number(lookup, row.rank);
   if (!rank) return std::nullopt;
@@ -71,16 +71,16 @@ std::optional<Launch> ask(const Lookup& lookup, const Launcher& row) {
     throw CommError(Errc::kInvalidArgument, std::string(row.rank) + "=" + std::to_string(*rank) +
                                                 " must be less than " + size_name + "=" +
                                                 std::to_string(*size));
-  return Launch{.rank = *rank,
-                .size = *size,
-                .source = row.name,
-                .evidence = assignment(lookup, row.rank) + ", " + assignment(lookup, size_name),
-                .local_rank = number(lookup, row.local_rank),
-                .local_size = number(lookup, row.local_size),
-                .job = job_id(lookup, row)};
+  return LaunchInfo{.rank = *rank,
+                    .size = *size,
+                    .source = row.name,
+                    .evidence = assignment(lookup, row.rank) + ", " + assignment(lookup, size_name),
+                    .local_rank = number(lookup, row.local_rank),
+                    .local_size = number(lookup, row.local_size),
+                    .job = job_id(lookup, row)};
 }
 
-std::string chosen_method(const Lookup& lookup) {
+std::string chosen_method(const EnvLookup& lookup) {
   return lower(lookup(kSelector).value_or("auto"));
 }
 
@@ -89,7 +89,7 @@ std::optional<std::string> variable(const std::string& name) {
   return name == kSelector ? base::env_raw(name) : base::env_text(name);
 }
 
-[[noreturn]] void nothing_found(const Lookup& lookup, const std::string& method) {
+[[noreturn]] void nothing_found(const EnvLookup& lookup, const std::string& method) {
   std::string looked;
   for (const auto& row : launchers())
     if (takes_part(row, method))
@@ -104,11 +104,11 @@ std::optional<std::string> variable(const std::string& name) {
 
 }  // namespace
 
-std::string describe(const Launch& launch) {
+std::string describe(const LaunchInfo& launch) {
   return launch.source + (launch.evidence.empty() ? "" : " (" + launch.evidence + ")");
 }
 
-Launch discover(const Lookup& lookup) {
+LaunchInfo discover_launch(const EnvLookup& lookup) {
   const std::string method = chosen_method(lookup);
   for (const auto& row : launchers())
     if (takes_part(row, method))
@@ -116,9 +116,9 @@ Launch discover(const Lookup& lookup) {
   nothing_found(lookup, method);
 }
 
-Launch discover() { return discover(variable); }
+LaunchInfo discover() { return discover_launch(variable); }
 
-std::optional<Launch> discover_job(const Lookup& lookup) {
+std::optional<LaunchInfo> discover_job(const EnvLookup& lookup) {
   const std::string method = chosen_method(lookup);
   for (const auto& row : launchers())
     if (!row.methods.empty() && takes_part(row, method))
@@ -126,7 +126,7 @@ std::optional<Launch> discover_job(const Lookup& lookup) {
   return std::nullopt;
 }
 
-std::optional<Launch> discover_job() { return discover_job(variable); }
+std::optional<LaunchInfo> discover_job() { return discover_job(variable); }
 
 }  // namespace torch::comms::bootstrap
 

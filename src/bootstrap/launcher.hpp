@@ -9,10 +9,10 @@
 namespace torch::comms::bootstrap {
 
 // Reads one variable: base::env_text in production, a map in tests.
-using Lookup = std::function<std::optional<std::string>(const std::string&)>;
+using EnvLookup = std::function<std::optional<std::string>(const std::string&)>;
 
 // Who this process is, and who said so.
-struct Launch {
+struct LaunchInfo {
   int rank = 0;
   int size = 1;
   std::string source;             // "torchrun", "Open MPI", ...
@@ -23,7 +23,7 @@ struct Launch {
 };
 
 // "torchrun (RANK=0, WORLD_SIZE=4)".
-TC_API std::string describe(const Launch& launch);
+TC_API std::string describe(const LaunchInfo& launch);
 
 // Rank and size from the first launcher whose variables hold a rank >= 0 and a size > 0:
 //   TORCHCOMM_RANK and TORCHCOMM_SIZE, Open MPI, PMI, PALS, torchrun, Slurm.
@@ -31,14 +31,14 @@ TC_API std::string describe(const Launch& launch);
 // narrows that; any other text leaves TORCHCOMM_RANK and TORCHCOMM_SIZE alone. Pure. Throws
 // CommError(kInvalidArgument): nothing found (lists what was looked at), text that is no number,
 // rank >= size.
-TC_API Launch discover(const Lookup& lookup);
+TC_API LaunchInfo discover_launch(const EnvLookup& lookup);
 
 // The same for this process, from its environment.
-TC_API Launch discover();
+TC_API LaunchInfo discover();
 
 // Of launchers alone: the job of a process that TORCHCOMM_RANK and TORCHCOMM_SIZE may give a place
 // in a part of it, as torch.distributed does for its groups. nullopt where no launcher says.
-TC_API std::optional<Launch> discover_job(const Lookup& lookup);
-TC_API std::optional<Launch> discover_job();
+TC_API std::optional<LaunchInfo> discover_job(const EnvLookup& lookup);
+TC_API std::optional<LaunchInfo> discover_job();
 
 }  // namespace torch::comms::bootstrap

@@ -21,7 +21,7 @@ size_t run_end(const std::vector<int>& ranks, size_t begin) {
 }
 
 // Halves [begin, end) until the ranks without a key stand alone.
-void search(KeyValue& store, const std::string& prefix, int begin, int end,
+void search(KeyValueStore& store, const std::string& prefix, int begin, int end,
             std::vector<int>& found) {
   if (found.size() >= kFound) return;
   std::vector<std::string> keys;
@@ -38,7 +38,7 @@ void search(KeyValue& store, const std::string& prefix, int begin, int end,
 
 }  // namespace
 
-void require_rank(int rank, int size) {
+void validate_rank(int rank, int size) {
   if (size < 1 || size > kMaxRanks)
     throw CommError(Errc::kInvalidArgument, "the number of ranks is " + std::to_string(size) +
                                                 "; allowed are 1 to " + std::to_string(kMaxRanks));
@@ -47,7 +47,7 @@ void require_rank(int rank, int size) {
                                                 std::to_string(size) + ")");
 }
 
-std::string name_ranks(const std::vector<int>& ranks, int size) {
+std::string format_ranks(const std::vector<int>& ranks, int size) {
   std::string text;
   size_t at = 0;
   for (int range = 0; at < ranks.size() && range < kRanges; ++range) {
@@ -61,7 +61,7 @@ std::string name_ranks(const std::vector<int>& ranks, int size) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + text + " of " + std::to_string(size);
 }
 
-std::vector<int> absent_ranks(KeyValue& store, const std::string& prefix, int size) {
+std::vector<int> missing_ranks(KeyValueStore& store, const std::string& prefix, int size) {
   std::vector<int> found;
   for (int begin = 0; begin < size && found.size() < kFound; begin += kBlock)
     search(store, prefix, begin, std::min(begin + kBlock, size), found);

@@ -37,14 +37,14 @@ std::optional<Claims::Claim> Claims::Claim::parse(const std::string& text) {
   return std::nullopt;
 }
 
-Claims::Claims(bootstrap::KeyValue& store, const Members& members)
+Claims::Claims(bootstrap::KeyValueStore& store, const Members& members)
     : store_(store), members_(members), next_(members.rank) {
   std::string counter = kMembersScope;
   own_ = {store.add(counter.append("/calls"), 1), members.uuid, members.list()};
   store.set(member_key("claim", members.handles[static_cast<size_t>(members.rank)]), own_.text());
 }
 
-void Claims::claim_alone(bootstrap::KeyValue& store, const Members& members) {
+void Claims::claim_alone(bootstrap::KeyValueStore& store, const Members& members) {
   const Claim claim{.number = 0, .uuid = members.uuid, .list = members.list()};
   store.set(member_key("claim", members.handles.front()), claim.text());
 }

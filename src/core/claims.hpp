@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "bootstrap/kv.hpp"
+#include "bootstrap/key_value_store.hpp"
 #include "core/member_handle.hpp"
 
 namespace torch::comms {
@@ -18,15 +18,15 @@ std::string member_key(const char* kind, const MemberHandle& member);
 // counts.
 class Claims {
  public:
-  // Puts this member's own there. Both outlive it. Throws as KeyValue does.
-  Claims(bootstrap::KeyValue& store, const Members& members);
+  // Puts this member's own there. Both outlive it. Throws as KeyValueStore does.
+  Claims(bootstrap::KeyValueStore& store, const Members& members);
 
   // The claim of a member that names itself alone: it tells those that use this uuid for another
   // list. It ends no call of another uuid that waits for this member, which may still come to that.
-  static void claim_alone(bootstrap::KeyValue& store, const Members& members);
+  static void claim_alone(bootstrap::KeyValueStore& store, const Members& members);
 
   // Why these members will not meet: one of the next few that it looks at has called something
-  // else since, or uses this uuid for another list. Throws as KeyValue does.
+  // else since, or uses this uuid for another list. Throws as KeyValueStore does.
   std::optional<std::string> doubt();
 
   // Equal for equal lists.
@@ -42,7 +42,7 @@ class Claims {
   };
   std::optional<std::string> about(int rank);
 
-  bootstrap::KeyValue& store_;
+  bootstrap::KeyValueStore& store_;
   const Members& members_;
   Claim own_;
   int next_;  // the one that was looked at last

@@ -1,11 +1,11 @@
 #include "core/explain.hpp"
 
-#include "bootstrap/limit.hpp"
+#include "bootstrap/timeout.hpp"
 
 namespace torch::comms {
 
 std::string limit_words(std::chrono::milliseconds limit, bool is_own) {
-  return bootstrap::to_text(limit) + ", " +
+  return bootstrap::format_duration(limit) + ", " +
          std::string(is_own ? std::string_view("timeout= of this call") : kLimitOfComm);
 }
 

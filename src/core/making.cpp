@@ -14,7 +14,7 @@
 namespace torch::comms {
 namespace {
 
-std::optional<bootstrap::Launch> known_launch() {
+std::optional<bootstrap::LaunchInfo> known_launch() {
   try {
     return bootstrap::discover();
   } catch (const CommError&) {

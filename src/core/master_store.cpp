@@ -7,7 +7,7 @@
 namespace torch::comms {
 namespace {
 
-std::string scope_of(const bootstrap::Launch& launch, bool served_by_launcher) {
+std::string scope_of(const bootstrap::LaunchInfo& launch, bool served_by_launcher) {
   std::string scope = "torchcomms";
   if (!launch.job.empty()) scope += "/job " + launch.job;
   if (served_by_launcher)
@@ -17,9 +17,10 @@ std::string scope_of(const bootstrap::Launch& launch, bool served_by_launcher) {
 
 }  // namespace
 
-MasterStore open_master_store(const bootstrap::Launch& launch, std::chrono::milliseconds timeout,
-                              bootstrap::Deadline deadline, const Context& context) {
-  const auto master = bootstrap::find_master(base::env_text, launch);
+MasterStore open_master_store(const bootstrap::LaunchInfo& launch,
+                              std::chrono::milliseconds timeout, bootstrap::Deadline deadline,
+                              const Context& context) {
+  const auto master = bootstrap::find_master_address(base::env_text, launch);
   const bool by_launcher = env_to_value<bool>("TORCHELASTIC_USE_AGENT_STORE", false);
   MasterStore found{.store = {},
                     .master = master,
@@ -29,7 +30,7 @@ MasterStore open_master_store(const bootstrap::Launch& launch, std::chrono::mill
     found.store = join_store(master.host, master.port, timeout, deadline, context);
     return found;
   }
-  if (master.guessed && !is_own_address(master.host))
+  if (master.is_inferred && !is_own_address(master.host))
     throw CommError(Errc::kInvalidArgument,
                     "MASTER_ADDR is unset, and " + master.source + " gives " + master.host +
                         ", but this is rank 0 and its host has " + own_address(master.host) +
@@ -39,7 +40,7 @@ MasterStore open_master_store(const bootstrap::Launch& launch, std::chrono::mill
   return found;
 }
 
-std::string doubt_about(const bootstrap::Master& master) {
+std::string doubt_about(const bootstrap::MasterAddress& master) {
   if (is_own_address(master.host)) return {};
   return master.source + "=" + master.host + " is not an address of rank 0's host (which has " +
          own_address(master.host) +

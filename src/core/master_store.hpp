@@ -7,15 +7,15 @@
 #include <torchcomms/base/error.hpp>
 
 #include "bootstrap/launcher.hpp"
-#include "bootstrap/limit.hpp"
-#include "bootstrap/master.hpp"
+#include "bootstrap/master_address.hpp"
+#include "bootstrap/timeout.hpp"
 
 namespace torch::comms {
 
 // The store at MASTER_ADDR:MASTER_PORT, or where the job's variables say.
 struct MasterStore {
   c10::intrusive_ptr<c10d::Store> store;
-  bootstrap::Master master;
+  bootstrap::MasterAddress master;
   std::string
       scope;  // keys must start with it: apart from other jobs and from earlier tries of this one
   bool served_by_rank0;
@@ -24,11 +24,12 @@ struct MasterStore {
 // Rank 0 serves, unless TORCHELASTIC_USE_AGENT_STORE says that the launcher does; the others
 // connect. `timeout` becomes the store's own. Throws CommError with `context`: kInvalidArgument
 // naming what to set, and those of serve_store, join_store.
-MasterStore open_master_store(const bootstrap::Launch& launch, std::chrono::milliseconds timeout,
-                              bootstrap::Deadline deadline, const Context& context);
+MasterStore open_master_store(const bootstrap::LaunchInfo& launch,
+                              std::chrono::milliseconds timeout, bootstrap::Deadline deadline,
+                              const Context& context);
 
 // A sentence for rank 0's errors if `master` is not an address of this host; else empty. May ask a
 // name server.
-std::string doubt_about(const bootstrap::Master& master);
+std::string doubt_about(const bootstrap::MasterAddress& master);
 
 }  // namespace torch::comms

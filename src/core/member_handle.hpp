@@ -8,7 +8,7 @@
 #include <torchcomms/base/export.hpp>
 #include <torchcomms/types.hpp>
 
-#include "bootstrap/limit.hpp"
+#include "bootstrap/timeout.hpp"
 
 namespace torch::comms {
 
@@ -47,7 +47,7 @@ struct Members {
   int64_t uuid = 0;
   std::vector<MemberHandle> handles;  // by rank
   int rank = -1;                      // of this one
-  bootstrap::Limit limit = {};
+  bootstrap::NamedTimeout limit = {};
   uint64_t aborts = 0;  // how many abort() calls there were before this reconfigure()
 
   int size() const noexcept { return static_cast<int>(handles.size()); }

@@ -7,7 +7,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/options.hpp>
 
-#include "bootstrap/limit.hpp"
+#include "bootstrap/timeout.hpp"
 #include "core/member_handle.hpp"
 
 namespace torch::comms {

@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "base/run_apart.hpp"
-#include "bootstrap/limit.hpp"
+#include "bootstrap/timeout.hpp"
 
 namespace torch::comms {
 namespace {
@@ -55,7 +55,7 @@ std::string NameLookup::slow_text() const {
   const auto took = milliseconds(measurement_->took_ms.load());
   const auto so_far = took.count() < 0 ? measurement_->elapsed() : took;
   if (so_far < kSlow) return {};
-  const auto time = bootstrap::to_text(so_far);
+  const auto time = bootstrap::format_duration(so_far);
   if (took.count() < 0)
     return "the name server has not answered for " + measurement_->host + " within " + time;
   return "the name server took " + time + " for " + measurement_->host;

@@ -24,7 +24,7 @@ int largest_with(int size) {
   return largest = std::max(largest, size);
 }
 
-std::optional<bootstrap::Launch> job() {
+std::optional<bootstrap::LaunchInfo> job() {
   try {
     return bootstrap::discover_job();
   } catch (const CommError&) {

@@ -83,7 +83,7 @@ c10::intrusive_ptr<c10d::Store> scoped(std::shared_ptr<SharedStore> store, const
 
 }  // namespace
 
-PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::string& key,
+PrivateStore publish_private_store(bootstrap::KeyValueStore& meeting, const std::string& key,
                                    const std::string& scope, const std::string& hint,
                                    milliseconds timeout, Deadline deadline,
                                    const Context& context) {
@@ -102,10 +102,10 @@ PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::stri
   }
 }
 
-PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string& key,
+PrivateStore join_private_store(bootstrap::KeyValueStore& meeting, const std::string& key,
                                 const std::string& scope, milliseconds timeout, Deadline deadline,
                                 const Context& context) {
-  const std::string text = meeting.get(key, deadline.left());
+  const std::string text = meeting.get(key, deadline.remaining());
   if (text.starts_with(kFailed))
     throw CommError(Errc::kPeerFailed,
                     "rank 0 could not open the communicator's own store: " +
@@ -143,7 +143,7 @@ constexpr const char* kConnected = "connected/";  // and the rank
 constexpr const char* kHeard = "heard/";          // and the number of ranks that know how it ended
 
 // The store ends with the error that rank 0 is about to raise; the others are to hear of it first.
-void tell_why(bootstrap::KeyValue& own, const std::string& why) {
+void tell_why(bootstrap::KeyValueStore& own, const std::string& why) {
   own.set("left", why);
   const auto others = own.add("connected", 0) - 1;
   try {
@@ -153,18 +153,18 @@ void tell_why(bootstrap::KeyValue& own, const std::string& why) {
   }
 }
 
-void await_all(bootstrap::KeyValue& own, int size, const bootstrap::Limit& limit,
+void await_all(bootstrap::KeyValueStore& own, int size, const bootstrap::NamedTimeout& limit,
                Deadline deadline) {
   try {
-    own.get("complete", deadline.left());
+    own.get("complete", deadline.remaining());
   } catch (const CommError& e) {
     if (e.code() != Errc::kTimeout) throw;
-    const auto absent = bootstrap::absent_ranks(own, kConnected, size);
+    const auto absent = bootstrap::missing_ranks(own, kConnected, size);
     if (absent.empty()) throw;
     const auto why =
-        bootstrap::name_ranks(absent, size) +
+        bootstrap::format_ranks(absent, size) +
         " did not connect to the communicator's own store in rank 0's process within " +
-        bootstrap::to_text(limit.duration);
+        bootstrap::format_duration(limit.duration);
     tell_why(own, why);
     throw CommError(Errc::kTimeout, why, {.culprits = absent});
   }
@@ -172,7 +172,7 @@ void await_all(bootstrap::KeyValue& own, int size, const bootstrap::Limit& limit
 
 }  // namespace
 
-void settle(bootstrap::KeyValue& own, int rank, int size, const bootstrap::Limit& limit,
+void settle(bootstrap::KeyValueStore& own, int rank, int size, const bootstrap::NamedTimeout& limit,
             Deadline deadline, const std::function<void()>& let_go) {
   own.set(kConnected + std::to_string(rank), "");
   if (own.add("connected", 1) == size) own.set("complete", "");
@@ -181,11 +181,11 @@ void settle(bootstrap::KeyValue& own, int rank, int size, const bootstrap::Limit
     let_go();
     own.set("left", "");
     // This process serves `own`: the others must have read that before it may end.
-    own.get(kHeard + std::to_string(size - 1), deadline.left());
+    own.get(kHeard + std::to_string(size - 1), deadline.remaining());
     return;
   }
   let_go();
-  const auto why_not = own.get("left", deadline.left() + kNews);
+  const auto why_not = own.get("left", deadline.remaining() + kNews);
   own.set(kHeard + std::to_string(own.add("hearers", 1)), "");
   if (!why_not.empty()) throw CommError(Errc::kTimeout, why_not);
 }

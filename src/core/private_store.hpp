@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torchcomms/base/error.hpp>
 
-#include "bootstrap/kv.hpp"
-#include "bootstrap/limit.hpp"
+#include "bootstrap/key_value_store.hpp"
+#include "bootstrap/timeout.hpp"
 
 namespace torch::comms {
 
@@ -21,7 +21,7 @@ struct PrivateStore {
 // it by 127.0.0.1 from the same host, else by own_address(hint). All communicators of a process
 // share one server and one connection to it; `scope` is the prefix of this one's keys, equal on all
 // ranks. If that fails, the peer ranks learn why.
-PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::string& key,
+PrivateStore publish_private_store(bootstrap::KeyValueStore& meeting, const std::string& key,
                                    const std::string& scope, const std::string& hint,
                                    std::chrono::milliseconds timeout, bootstrap::Deadline deadline,
                                    const Context& context);
@@ -29,7 +29,7 @@ PrivateStore publish_private_store(bootstrap::KeyValue& meeting, const std::stri
 // The peer ranks: connects to the store that rank 0 has published, unless this process is
 // connected.
 // Throws: CommError with `context`: kTimeout, kPeerFailed.
-PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string& key,
+PrivateStore join_private_store(bootstrap::KeyValueStore& meeting, const std::string& key,
                                 const std::string& scope, std::chrono::milliseconds timeout,
                                 bootstrap::Deadline deadline, const Context& context);
 
@@ -37,7 +37,7 @@ PrivateStore join_private_store(bootstrap::KeyValue& meeting, const std::string&
 // to it and have then called `let_go`, which releases what they met on; so nobody can still need
 // that, on any rank. Rank 0, which serves `own`, returns last. Throws CommError, on all that came:
 // kTimeout naming the ranks that did not connect.
-void settle(bootstrap::KeyValue& own, int rank, int size, const bootstrap::Limit& limit,
+void settle(bootstrap::KeyValueStore& own, int rank, int size, const bootstrap::NamedTimeout& limit,
             bootstrap::Deadline deadline, const std::function<void()>& let_go);
 
 }  // namespace torch::comms

@@ -77,10 +77,10 @@ int try_connect(const Endpoint& endpoint, Deadline deadline) {
   if (::connect(socket.get(), endpoint.get(), endpoint.size) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
   pollfd wanted{socket.get(), POLLOUT, 0};
-  while (!deadline.passed()) {
+  while (!deadline.has_passed()) {
     check_interrupt();
-    if (::poll(&wanted, 1, static_cast<int>(std::min(deadline.left(), milliseconds(50)).count())) <=
-        0)
+    if (::poll(&wanted, 1,
+               static_cast<int>(std::min(deadline.remaining(), milliseconds(50)).count())) <= 0)
       continue;
     int error = 0;
     socklen_t size = sizeof error;
@@ -92,12 +92,12 @@ int try_connect(const Endpoint& endpoint, Deadline deadline) {
 
 // Empty, or why none of the addresses of `host` accepts.
 std::string try_host(const std::string& host, uint16_t port, Deadline deadline) {
-  const Resolved found = resolve_within(host, port, deadline.left());
+  const Resolved found = resolve_within(host, port, deadline.remaining());
   if (found.endpoints.empty()) return found.error;
   int error = 0;
   for (const auto& endpoint : found.endpoints) {
     // One lost packet costs a second, two cost three.
-    const Deadline each(std::min(deadline.left(), milliseconds(3500)));
+    const Deadline each(std::min(deadline.remaining(), milliseconds(3500)));
     error = try_connect(endpoint, each);
     if (error == 0) return {};
   }
@@ -154,13 +154,13 @@ void reach(const std::string& host, uint16_t port, Deadline deadline, const Cont
     if (last.empty()) return;
     check_interrupt();
     // What the end of the limit cut short tells less than the tries before it.
-    if (why.empty() || !deadline.passed()) why = last;
+    if (why.empty() || !deadline.has_passed()) why = last;
     const bool has_ended = refusal == Refusal::kEnds && last == std::strerror(ECONNREFUSED);
-    if (has_ended || deadline.passed())
+    if (has_ended || deadline.has_passed())
       throw CommError(has_ended ? Errc::kPeerFailed : Errc::kTimeout,
                       "cannot reach tcp://" + host + ":" + std::to_string(port) + ": " + why,
                       context);
-    std::this_thread::sleep_for(std::min(pause, deadline.left()));
+    std::this_thread::sleep_for(std::min(pause, deadline.remaining()));
     pause = std::min(pause * 2, milliseconds(250));
   }
 }

@@ -6,7 +6,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
-#include "bootstrap/limit.hpp"
+#include "bootstrap/timeout.hpp"
 
 namespace torch::comms {
 

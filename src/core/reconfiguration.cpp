@@ -41,7 +41,7 @@ class ClaimCheck {
     check_interrupt();
     const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - begin_);
     const auto pause = std::clamp(waited / 4, milliseconds(1), milliseconds(250));
-    std::this_thread::sleep_for(std::min(pause, deadline_.left()));
+    std::this_thread::sleep_for(std::min(pause, deadline_.remaining()));
     const auto now = Clock::now();
     if (now - looked_ < kBetweenLooks) return std::nullopt;
     looked_ = now;
@@ -151,18 +151,19 @@ StorePtr Reconfiguration::reach(const MemberHandle& member, Deadline deadline,
   return connection;
 }
 
-bootstrap::Arrival Reconfiguration::arrive(const Members& members, Deadline deadline) {
+bootstrap::ArrivalBarrierResult Reconfiguration::arrive(const Members& members, Deadline deadline) {
   StoreKeyValue store(met_, deadline, {});
   Claims claims(store, members);
-  return bootstrap::check_in(store, {.scope = kMembersScope,
-                                     .name = "uuid " + std::to_string(members.uuid) + " of list " +
-                                             std::to_string(claims.list()),
-                                     .rank = members.rank,
-                                     .size = members.size(),
-                                     .who = "'" + name_ + "' in " + process_name(),
-                                     .limit = members.limit,
-                                     .deadline = deadline,
-                                     .doubt = ClaimCheck(claims, deadline)});
+  return bootstrap::wait_for_all_ranks(
+      store,
+      {.key_scope = kMembersScope,
+       .name = "uuid " + std::to_string(members.uuid) + " of list " + std::to_string(claims.list()),
+       .rank = members.rank,
+       .size = members.size(),
+       .process_description = "'" + name_ + "' in " + process_name(),
+       .timeout = members.limit,
+       .deadline = deadline,
+       .conflict_check = ClaimCheck(claims, deadline)});
 }
 
 WorkPtr Reconfiguration::run(const Members& members,
@@ -215,9 +216,9 @@ Rendezvous Reconfiguration::meet(const Members& members) {
       part();
     } catch (const CommError& e) {
       std::string why = std::string("phase '") + name + "': " + e.why();
-      if (e.code() == Errc::kTimeout && why.find(members.limit.knob) == std::string::npos)
-        why += ". The limit is " + bootstrap::to_text(members.limit.duration) +
-               "; if it only needs longer, raise " + members.limit.knob;
+      if (e.code() == Errc::kTimeout && why.find(members.limit.setting) == std::string::npos)
+        why += ". The limit is " + bootstrap::format_duration(members.limit.duration) +
+               "; if it only needs longer, raise " + members.limit.setting;
       auto where = context.blaming(e.context());
       // A store that a member serves is lost with that member.
       const bool is_store_lost = e.code() == Errc::kPeerFailed || e.code() == Errc::kTimeout;
@@ -233,7 +234,7 @@ Rendezvous Reconfiguration::meet(const Members& members) {
     // Alone it needs no store; those it leaves, and those that wait for it, may be told, if there
     // is one.
     try {
-      const Deadline patience(std::min(kAfterErrorTimeout, deadline.left()));
+      const Deadline patience(std::min(kAfterErrorTimeout, deadline.remaining()));
       met_ = reach(self_, patience, context);
       StoreKeyValue store(met_, patience, context);
       Claims::claim_alone(store, members);
@@ -246,7 +247,7 @@ Rendezvous Reconfiguration::meet(const Members& members) {
   }
   phase("store", [&] { met_ = reach(first, deadline, context); });
   phase("arrive", [&] {
-    const auto prefix = arrive(members, deadline).keys + "store";
+    const auto prefix = arrive(members, deadline).key_prefix + "store";
     result.store = c10::make_intrusive<c10d::PrefixStore>(prefix, met_);
     result.is_private = first.loopback != 0;
   });
@@ -299,7 +300,7 @@ std::optional<std::string> Reconfiguration::ask_members(const Context& context) 
     };
     const bool is_this_one = member.loopback != 0 && member.identity == self_.identity;
     if (is_this_one || std::any_of(asked.begin(), asked.end(), is_asked)) continue;
-    if (asked.size() == kAskedStores || deadline.passed()) break;
+    if (asked.size() == kAskedStores || deadline.has_passed()) break;
     asked.push_back(member);
     try {
       StoreKeyValue store(reach(member, deadline, context), deadline, context);

@@ -16,7 +16,7 @@
 #include <torchcomms/options.hpp>
 #include <torchcomms/work.hpp>
 
-#include "bootstrap/checkin.hpp"
+#include "bootstrap/arrival_barrier.hpp"
 #include "core/member_handle.hpp"
 #include "core/rendezvous.hpp"
 
@@ -88,7 +88,7 @@ class TC_API Reconfiguration {
   Rendezvous meet(const Members& members);
   void require_not_aborted(const Members& members) const;
   void connected(const Members& members);
-  bootstrap::Arrival arrive(const Members& members, bootstrap::Deadline deadline);
+  bootstrap::ArrivalBarrierResult arrive(const Members& members, bootstrap::Deadline deadline);
   void tell_left_out(const Members& before, const Members& members);
   // What those that have gone on without this member have told it.
   std::optional<std::string> ask_members(const Context& context) const;

@@ -14,7 +14,7 @@
 #include "base/host.hpp"
 #include "base/log.hpp"
 #include "base/secret.hpp"
-#include "bootstrap/checkin.hpp"
+#include "bootstrap/arrival_barrier.hpp"
 #include "core/bounded.hpp"
 #include "core/hint_table.hpp"
 #include "core/master_store.hpp"
@@ -25,8 +25,8 @@ namespace torch::comms {
 namespace {
 
 using bootstrap::Deadline;
-using bootstrap::Limit;
-using bootstrap::to_text;
+using bootstrap::format_duration;
+using bootstrap::NamedTimeout;
 using std::chrono::milliseconds;
 using Clock = Deadline::Clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
@@ -42,8 +42,8 @@ milliseconds usable(milliseconds timeout) {
   return timeout.count() > 0 ? timeout : kDefaultTimeout;
 }
 
-Limit limit_of(const std::string& variable, const CommOptions& options,
-               const std::string& op = "new_comm") {
+NamedTimeout limit_of(const std::string& variable, const CommOptions& options,
+                      const std::string& op = "new_comm") {
   if (const auto limit = base::env_seconds(variable)) return {*limit, variable};
   return {usable(options.timeout),
           "timeout= of " + op + " or TORCHCOMM_TIMEOUT_SECONDS, or set " + variable};
@@ -59,7 +59,7 @@ using Doubt = std::function<std::optional<std::string>()>;
 // One rank's way through the start-up.
 class Start {
  public:
-  Start(const bootstrap::Launch& launch, const std::string& name, const CommOptions& options,
+  Start(const bootstrap::LaunchInfo& launch, const std::string& name, const CommOptions& options,
         std::string_view backend, std::vector<TorchCommBackend::InitPhase> phases,
         Clock::time_point begin, Doubt doubt, const std::string& op, const Early& early)
       : launch_(launch),
@@ -96,7 +96,7 @@ class Start {
  private:
   // Runs a part, keeps how long it took, and completes its errors.
   template <class Part>
-  auto phase(const char* name, const Limit& limit, Part part) -> decltype(part()) {
+  auto phase(const char* name, const NamedTimeout& limit, Part part) -> decltype(part()) {
     const auto begin = Clock::now();
     const auto done = [&] {
       const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
@@ -123,16 +123,17 @@ class Start {
       word = early_.word();
       meeting_->set(key, word);
     } else {
-      word = meeting_->get(key, deadline_.left());
+      word = meeting_->get(key, deadline_.remaining());
     }
     if (!word.empty()) early_.begin(launch_.rank, launch_.size, word);
   }
 
-  [[noreturn]] void fail(const std::string& phase, const Limit& limit, const CommError& e) const {
+  [[noreturn]] void fail(const std::string& phase, const NamedTimeout& limit,
+                         const CommError& e) const {
     std::string why = "start-up phase '" + phase + "': " + e.why();
-    if (e.code() == Errc::kTimeout && e.why().find(limit.knob) == std::string::npos)
-      why += ". The limit is " + to_text(limit.duration) + "; if it only needs longer, raise " +
-             limit.knob;
+    if (e.code() == Errc::kTimeout && e.why().find(limit.setting) == std::string::npos)
+      why += ". The limit is " + format_duration(limit.duration) +
+             "; if it only needs longer, raise " + limit.setting;
     if (e.code() == Errc::kTimeout || e.code() == Errc::kMismatch)
       why += ". Rank and size come from " + describe(launch_);
     if (e.code() == Errc::kTimeout && launch_.source == "Slurm")
@@ -165,14 +166,14 @@ class Start {
     while (true) {
       try {
         meeting_.emplace(connection_, deadline_, context_, address_);
-        const auto arrival = bootstrap::check_in(*meeting_, check_in());
+        const auto arrival = bootstrap::wait_for_all_ranks(*meeting_, check_in());
         identity_ = arrival.identity;
-        return arrival.keys;
+        return arrival.key_prefix;
       } catch (const CommError& e) {
         // A verdict of the ranks is final; a lost connection (which has no peer to blame) may come
         // back.
         if (e.code() != Errc::kPeerFailed || e.context().peer >= 0 || !may_return_ ||
-            deadline_.passed())
+            deadline_.has_passed())
           throw;
         come_back(e);
       }
@@ -182,25 +183,25 @@ class Start {
   void come_back(const CommError& lost) {
     let_go();
     try {
-      meet(Deadline(std::min(kReturn, deadline_.left())));
+      meet(Deadline(std::min(kReturn, deadline_.remaining())));
     } catch (const CommError& e) {
       throw CommError(Errc::kPeerFailed, lost.why() + ", and it did not come back within " +
-                                             to_text(kReturn) + " (" + e.why() + ")");
+                                             format_duration(kReturn) + " (" + e.why() + ")");
     }
   }
 
-  bootstrap::CheckIn check_in() {
-    return {.scope = scope_,
+  bootstrap::ArrivalBarrierParams check_in() {
+    return {.key_scope = scope_,
             .name = name_,
             .rank = launch_.rank,
             .size = launch_.size,
-            .who = process_name(),
+            .process_description = process_name(),
             .backend = backend_,
-            .limit = init_limit_,
+            .timeout = init_limit_,
             .deadline = deadline_,
-            .notice = [](const std::string& text) { base::log(base::LogLevel::kWarning, text); },
-            .doubt = doubt_,
-            .bring = bringing()};
+            .report = [](const std::string& text) { base::log(base::LogLevel::kWarning, text); },
+            .conflict_check = doubt_,
+            .prepare = bringing()};
   }
 
   std::function<void()> bringing() {
@@ -274,12 +275,12 @@ class Start {
             .identity = identity_ == 0 ? base::random_number() : identity_};
   }
 
-  const bootstrap::Launch& launch_;
+  const bootstrap::LaunchInfo& launch_;
   const std::string& name_;
   const std::string backend_;
   const CommOptions& options_;
   const Context context_;
-  const Limit store_limit_, init_limit_;
+  const NamedTimeout store_limit_, init_limit_;
   const Clock::time_point begin_;
   Deadline deadline_;
   std::vector<TorchCommBackend::InitPhase> phases_;
@@ -290,13 +291,13 @@ class Start {
   std::optional<StoreKeyValue> meeting_;  // the same as bootstrap sees it
   std::string scope_;
   std::string address_;  // as all ranks know it; empty for a given store
-  std::optional<bootstrap::Master> master_;
+  std::optional<bootstrap::MasterAddress> master_;
   bool may_return_ = false;
   uint64_t identity_ = 0;           // 0: it is alone
   std::exception_ptr not_brought_;  // why this rank cannot take part
 };
 
-Rendezvous start(const bootstrap::Launch& launch, const std::string& name,
+Rendezvous start(const bootstrap::LaunchInfo& launch, const std::string& name,
                  const CommOptions& options, std::string_view backend,
                  std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin,
                  Doubt doubt, const std::string& op, const Early& early) {
@@ -309,7 +310,7 @@ Rendezvous start(const bootstrap::Launch& launch, const std::string& name,
   }
 }
 
-bootstrap::Launch discover(const std::string& name) {
+bootstrap::LaunchInfo discover(const std::string& name) {
   try {
     return bootstrap::discover();
   } catch (const CommError& e) {
@@ -320,7 +321,9 @@ bootstrap::Launch discover(const std::string& name) {
 
 }  // namespace
 
-bootstrap::Limit init_limit(const CommOptions& options) { return limit_of(kInitVariable, options); }
+bootstrap::NamedTimeout init_limit(const CommOptions& options) {
+  return limit_of(kInitVariable, options);
+}
 
 std::string process_name() {
   return "process " + std::to_string(::getpid()) + " on host " + base::host_name();
@@ -335,7 +338,7 @@ Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
                "new_comm", early);
 }
 
-Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
+Rendezvous rendezvous(const bootstrap::LaunchInfo& launch, const std::string& comm_name,
                       const CommOptions& options, std::string_view backend,
                       std::function<std::optional<std::string>()> doubt, const std::string& op,
                       const Early& early) {
@@ -345,7 +348,7 @@ Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_n
 void leave_together(StoreKeyValue& store, const Rendezvous& met) {
   try {
     if (store.add("left", 1) == met.size) store.set("gone", "yes");
-    if (met.rank == 0) store.get("gone", met.deadline.left());
+    if (met.rank == 0) store.get("gone", met.deadline.remaining());
   } catch (const CommError& e) {
     base::log(base::LogLevel::kDebug, std::string("a rank left a start-up alone: ") + e.what());
   }

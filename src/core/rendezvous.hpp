@@ -12,7 +12,7 @@
 #include <torchcomms/options.hpp>
 
 #include "bootstrap/launcher.hpp"
-#include "bootstrap/limit.hpp"
+#include "bootstrap/timeout.hpp"
 
 namespace torch::comms {
 
@@ -32,7 +32,7 @@ struct Rendezvous {
       phases;           // "discover", "store", "arrive", "begin", "private store", "leave"
   std::string address;  // of `store`, for error texts
   // What is left of the start-up for connecting, and how that limit is named.
-  bootstrap::Limit limit;
+  bootstrap::NamedTimeout limit;
   bootstrap::Deadline deadline;
   std::string op = "new_comm";  // what the ranks met for: for error texts
   bool is_private = false;      // rank 0's process serves `store`, for these ranks alone
@@ -71,9 +71,10 @@ TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& op
                              std::string_view backend = {}, const Early& early = {});
 
 // The same with rank and size known, for the members of a split (which agree on `comm_name`, and
-// pass the parent's store) and for tests with threads as ranks. `doubt`: see bootstrap::CheckIn; it
-// may throw, too. `op`: what they call, whose timeout options.timeout is.
-TC_API Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string& comm_name,
+// pass the parent's store) and for tests with threads as ranks. `doubt`: see
+// bootstrap::ArrivalBarrierParams; it may throw, too. `op`: what they call, whose timeout
+// options.timeout is.
+TC_API Rendezvous rendezvous(const bootstrap::LaunchInfo& launch, const std::string& comm_name,
                              const CommOptions& options, std::string_view backend = {},
                              std::function<std::optional<std::string>()> doubt = {},
                              const std::string& op = "new_comm", const Early& early = {});
@@ -83,7 +84,7 @@ TC_API Rendezvous rendezvous(const bootstrap::Launch& launch, const std::string&
 TC_API void leave_together(StoreKeyValue& store, const Rendezvous& met);
 
 // The limit of that start-up, but for reaching the store.
-bootstrap::Limit init_limit(const CommOptions& options);
+bootstrap::NamedTimeout init_limit(const CommOptions& options);
 
 // "process 123 on host a".
 std::string process_name();

@@ -333,8 +333,8 @@ void SharedStore::require_answer(Deadline deadline, const Context& context) {
   };
   try {
     const bool may_replace = tcp != nullptr && !is_replaced_.load();
-    if (run(ask, may_replace ? milliseconds(0) : deadline.left()) == Outcome::kDone) return;
-    if (!may_replace || deadline.passed())
+    if (run(ask, may_replace ? milliseconds(0) : deadline.remaining()) == Outcome::kDone) return;
+    if (!may_replace || deadline.has_passed())
       throw CommError(Errc::kTimeout, "the store does not answer", context);
     base::log(base::LogLevel::kInfo,
               "the store at port " + std::to_string(tcp->getPort()) +
@@ -380,7 +380,7 @@ std::optional<std::vector<uint8_t>> try_get(c10d::Store& store, const std::strin
 
 namespace {
 
-std::string limit_text(milliseconds limit) { return bootstrap::to_text(limit); }
+std::string limit_text(milliseconds limit) { return bootstrap::format_duration(limit); }
 
 void require_in_time(SharedStore::Outcome outcome, const std::vector<std::string>& keys,
                      milliseconds timeout) {

@@ -13,7 +13,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
-#include "bootstrap/limit.hpp"
+#include "bootstrap/timeout.hpp"
 #include "core/reach.hpp"
 
 namespace torch::comms {

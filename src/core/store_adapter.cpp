@@ -108,7 +108,8 @@ StoreKeyValue::StoreKeyValue(const StorePtr& store, bootstrap::Deadline deadline
 }
 
 milliseconds StoreKeyValue::patience() const {
-  return deadline_.passed() ? kFinalWriteTimeout : std::max(deadline_.left(), kAnswerGrace);
+  return deadline_.has_passed() ? kFinalWriteTimeout
+                                : std::max(deadline_.remaining(), kAnswerGrace);
 }
 
 void StoreKeyValue::does_not_answer(const std::string& what) const {
@@ -150,7 +151,7 @@ void StoreKeyValue::run(const std::string& what, milliseconds limit, SharedStore
       case SharedStore::Outcome::kExpired:
         throw CommError(Errc::kTimeout,
                         "the store " + address_ + " (" + what + "): the key did not come within " +
-                            bootstrap::to_text(limit),
+                            bootstrap::format_duration(limit),
                         context_);
       case SharedStore::Outcome::kNoAnswer:
         is_stuck_ = true;
@@ -161,7 +162,7 @@ void StoreKeyValue::run(const std::string& what, milliseconds limit, SharedStore
   } catch (const CommError&) {
     throw;
   } catch (const std::exception& e) {
-    raise(what, e, end.passed());
+    raise(what, e, end.has_passed());
   }
 }
 
@@ -185,7 +186,7 @@ void StoreKeyValue::require_answer() {
   } catch (const CommError&) {
     throw;
   } catch (const std::exception& e) {
-    raise("check", e, deadline_.passed());
+    raise("check", e, deadline_.has_passed());
   }
 }
 

@@ -10,8 +10,8 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
-#include "bootstrap/kv.hpp"
-#include "bootstrap/limit.hpp"
+#include "bootstrap/key_value_store.hpp"
+#include "bootstrap/timeout.hpp"
 #include "core/name_lookup.hpp"
 #include "core/shared_store.hpp"
 
@@ -40,7 +40,7 @@ c10::intrusive_ptr<c10d::Store> tcp_root(const c10::intrusive_ptr<c10d::Store>& 
 // Throws: CommError with `context`: kTimeout, kPeerFailed (the connection is gone), kSystem (any
 // other error of the store, with its text); Interrupted. After a call that did not return every
 // later one throws at once.
-class TC_API StoreKeyValue final : public bootstrap::KeyValue {
+class TC_API StoreKeyValue final : public bootstrap::KeyValueStore {
  public:
   // `address`: how error texts call the store; empty: store_address().
   StoreKeyValue(const c10::intrusive_ptr<c10d::Store>& store, bootstrap::Deadline deadline,

@@ -36,7 +36,7 @@ StorePtr master_store(std::chrono::milliseconds timeout) {
 void check(const char* op, std::chrono::milliseconds timeout) {
   if (timeout.count() <= 0)
     throw CommError(Errc::kInvalidArgument,
-                    "timeout is " + bootstrap::to_text(timeout) + "; it must be positive",
+                    "timeout is " + bootstrap::format_duration(timeout) + "; it must be positive",
                     {.op = op});
 }
 

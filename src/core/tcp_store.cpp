@@ -40,10 +40,10 @@ std::string first_line(const c10::Error& e) {
 }
 
 ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) {
-  auto options = options_for(port, deadline.left());
+  auto options = options_for(port, deadline.remaining());
   options.isServer = true;
   options.multiTenant = port != 0;
-  return call_within(std::max(deadline.left(), kConnectGrace), [options, timeout] {
+  return call_within(std::max(deadline.remaining(), kConnectGrace), [options, timeout] {
     // The own client takes the shortest way: the name that peers use may not lead back here.
     auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
     store->setTimeout(at_least_1s(timeout));
@@ -78,7 +78,7 @@ ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
                         const Context& context) {
   const std::string what =
       "cannot serve a store on port " + std::to_string(port) + " of this host: ";
-  const Deadline patience(std::min(kPortPatience, deadline.left()));
+  const Deadline patience(std::min(kPortPatience, deadline.remaining()));
   while (true) {
     try {
       return open_server(port, timeout, deadline);
@@ -86,7 +86,7 @@ ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
       throw CommError(Errc::kTimeout, what + "it did not start in time", context);
     } catch (const c10::DistError& e) {
       if (!is_port_taken(e)) throw CommError(Errc::kSystem, what + first_line(e), context);
-      if (patience.passed())
+      if (patience.has_passed())
         throw CommError(
             Errc::kResourceExhausted,
             what +
@@ -114,7 +114,7 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
                                        : slow + ", for which stores wait at every connection"),
                      context);
   };
-  const auto patience = deadline.left();
+  const auto patience = deadline.remaining();
   const auto connect = [host, port, patience, timeout] {
     return connect_store(host, port, patience, at_least_1s(timeout));
   };
@@ -126,7 +126,7 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
   } catch (const StillRunning&) {
     throw no_answer();
   } catch (const c10::DistError& e) {
-    if (deadline.passed()) throw no_answer();
+    if (deadline.has_passed()) throw no_answer();
     throw CommError(
         Errc::kPeerFailed,
         tcp_url(host, port) + " accepts connections but is not a usable store: " + first_line(e),

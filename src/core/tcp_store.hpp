@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torchcomms/base/error.hpp>
 
-#include "bootstrap/limit.hpp"
+#include "bootstrap/timeout.hpp"
 #include "core/reach.hpp"
 
 namespace torch::comms {

@@ -57,7 +57,7 @@ struct Note {
   };
   Kind kind = Kind::kLost;
   uint64_t group = 0;
-  uint64_t number = 0;       // kClosed, kFound, kCheck, kGo
+  uint64_t number = 0;       // kClosed, kFound, kCheck, kSuccess
   int32_t about = -1;        // kLost
   Question question = {};    // kAsk, kTell, kFound
   uint32_t patience_ms = 0;  // kAsk: how long the sender waits for the answer

@@ -8,7 +8,7 @@
 
 namespace torch::comms::transport {
 
-// A descriptor that is readable from when time has passed until passed() reads it.
+// A descriptor that is readable from when time has passed until has_passed() reads it.
 class TC_API Timer {
  public:
   // Throws CommError(kResourceExhausted).

@@ -45,9 +45,9 @@ void meet_once_more(ctran::Group& group, std::chrono::milliseconds limit) {
 
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, const std::string& name) {
   std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
-  if (error.code() == Errc::kTimeout && why.find(met.limit.knob) == std::string::npos)
-    why += ". The limit is " + bootstrap::to_text(met.limit.duration) +
-           "; if it only needs longer, raise " + met.limit.knob;
+  if (error.code() == Errc::kTimeout && why.find(met.limit.setting) == std::string::npos)
+    why += ". The limit is " + bootstrap::format_duration(met.limit.duration) +
+           "; if it only needs longer, raise " + met.limit.setting;
   Context context = error.context();
   context.op = met.op;
   context.comm = name;
@@ -78,7 +78,7 @@ void TorchCommCtran::init(at::Device device, const std::string& name, const Comm
   if (!reconfiguration_) join(rendezvous(name, options_, getBackendName()));
 }
 
-void TorchCommCtran::init(const bootstrap::Launch& launch, const std::string& name,
+void TorchCommCtran::init(const bootstrap::LaunchInfo& launch, const std::string& name,
                           const CommOptions& options) {
   start(name, options, {.op = "new_comm", .comm = name});
   if (!reconfiguration_) join(rendezvous(launch, name, options_, getBackendName()));
@@ -111,7 +111,8 @@ void TorchCommCtran::join(const Rendezvous& met) {
         ctran::connect(met, options_, TorchCommCtranOnDevice::model_of(device_), phases_);
     session->group = ctran::Group::world(session->connected.family, name_);
     const auto begin = std::chrono::steady_clock::now();
-    meet_once_more(*session->group, std::max(met.deadline.left(), std::chrono::milliseconds(1)));
+    meet_once_more(*session->group,
+                   std::max(met.deadline.remaining(), std::chrono::milliseconds(1)));
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     phases_.push_back({"connect", took.count()});
   } catch (const Interrupted& e) {

@@ -36,7 +36,7 @@ std::string own_job(const TuningFile& tuning_file, const std::string& gpu) {
 Job agree_on_job(StoreKeyValue& store, const bootstrap::Participant& self,
                  const TuningFile& tuning_file, const std::string& gpu) {
   if (self.rank == 0) store.set(kJob, own_job(tuning_file, gpu));
-  const std::string text = bootstrap::read_word(store, self, kJob, self.deadline.left());
+  const std::string text = bootstrap::read_word(store, self, kJob, self.deadline.remaining());
   Job job;
   const size_t secret_bytes = job.secret.size();
   if (text.size() <= secret_bytes)

@@ -28,8 +28,8 @@ class CollectiveWork final : public TorchWork {
   CollectiveWork(const Call& call, std::vector<NativeWorkPtr> natives, Finish finish,
                  const Group& group);
 
-  // Returns at most kGrace after the limit, counted from the call, and 0.6 s later where the others
-  // are asked where they are.
+  // Returns at most kWriteGrace after the limit, counted from the call, and 0.6 s later where the
+  // others are asked where they are.
   void wait() override;
   std::chrono::milliseconds getTimeout() const override { return call_.limit; }
 

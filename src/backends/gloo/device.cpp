@@ -160,9 +160,10 @@ bool agree(const Rendezvous& met, bool lazy, const Call& call) {
     store.set("lazy/" + std::to_string(met.rank), "yes");
     store.add("lazy", 1);
   }
-  if (store.get("loopback", met.deadline.left()) == base::loopback_identity()) store.add("near", 1);
+  if (store.get("loopback", met.deadline.remaining()) == base::loopback_identity())
+    store.add("near", 1);
   if (store.add("asked", 1) == met.size) store.set(kVerdict, verdict_of(store, met.size));
-  const auto verdict = store.get(kVerdict, met.deadline.left());
+  const auto verdict = store.get(kVerdict, met.deadline.remaining());
   if (verdict == kNear || verdict == kFar) return verdict == kNear;
   leave_together(store, met);
   const auto begin = verdict.find(' ') + 1;

@@ -89,7 +89,7 @@ void TorchCommGloo::init(at::Device device, const std::string& name, const CommO
   if (!reconfiguration_) join(rendezvous(name, options_, getBackendName()), {}, name, {});
 }
 
-void TorchCommGloo::init(const bootstrap::Launch& launch, const std::string& name,
+void TorchCommGloo::init(const bootstrap::LaunchInfo& launch, const std::string& name,
                          const CommOptions& options) {
   start(name, options, {.op = "new_comm", .comm = name});
   if (!reconfiguration_) join(rendezvous(launch, name, options_, getBackendName()), {}, name, {});
@@ -256,7 +256,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
 
   const auto child_name = name_of_split(name, ranks);
-  bootstrap::Launch launch;
+  bootstrap::LaunchInfo launch;
   launch.rank = static_cast<int>(own - ranks.begin());
   launch.size = static_cast<int>(ranks.size());
   launch.source = "split of '" + member_->name + "'";

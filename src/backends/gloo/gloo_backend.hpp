@@ -21,7 +21,7 @@ class Reconfiguration;
 struct Rendezvous;
 
 namespace bootstrap {
-struct Launch;
+struct LaunchInfo;
 }
 
 namespace beside {
@@ -62,7 +62,8 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
 
   void init(at::Device device, const std::string& name, const CommOptions& options) override;
   // The same where rank and size are known without a launcher, so that ranks may be threads.
-  void init(const bootstrap::Launch& launch, const std::string& name, const CommOptions& options);
+  void init(const bootstrap::LaunchInfo& launch, const std::string& name,
+            const CommOptions& options);
   void finalize() override;
 
   int getRank() const override;

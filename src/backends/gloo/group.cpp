@@ -50,10 +50,10 @@ uint64_t number_of_split(const Rendezvous& met, const Group& parent) {
     check_interrupt();
     parent.circle->await_alarm(pause);
     parent.others->raise_failure([] { return Context{}; });
-    if (met.deadline.passed())
+    if (met.deadline.has_passed())
       throw CommError(Errc::kTimeout, "rank 0 of the split has not said that it is here");
   }
-  return std::stoull(store.get(kKey, met.deadline.left()));
+  return std::stoull(store.get(kKey, met.deadline.remaining()));
 }
 
 void open_side_channel(Group& group, const CommOptions& options, const Rendezvous& met,
@@ -74,8 +74,8 @@ void open_side_channel(Group& group, const CommOptions& options, const Rendezvou
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, bool split) {
   std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
   if (error.code() == Errc::kTimeout)
-    why += ". The limit is " + bootstrap::to_text(met.limit.duration) +
-           "; if it only needs longer, raise " + met.limit.knob;
+    why += ". The limit is " + bootstrap::format_duration(met.limit.duration) +
+           "; if it only needs longer, raise " + met.limit.setting;
   Context context = error.context();
   if (!split) context.op = met.op;
   throw CommError(error.code(), why, context);
@@ -108,7 +108,7 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
         find_devices(options, met, parent != nullptr ? parent->devices : Devices(), call);
     open_side_channel(*group, options, met, origin, call.member->name);
     if (group->circle) phase("side channel");
-    const auto left = std::max(met.deadline.left(), milliseconds(1));
+    const auto left = std::max(met.deadline.remaining(), milliseconds(1));
     // On a thread of its own, so that Ctrl-C and the limit end the wait whatever Gloo does.
     const auto make = [devices = group->devices, met, left, lazy] {
       auto native = make_native(devices, met, left);

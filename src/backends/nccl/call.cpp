@@ -1,6 +1,6 @@
 #include "backends/nccl/call.hpp"
 
-#include "bootstrap/limit.hpp"
+#include "bootstrap/timeout.hpp"
 #include "core/bounded.hpp"
 #include "core/explain.hpp"
 
@@ -9,7 +9,7 @@ namespace torch::comms::nccl {
 std::string limit_text(const Call& call, const char* while_doing) {
   const auto words = call.knob.empty()
                          ? limit_words(call.limit, call.limit_is_own)
-                         : bootstrap::to_text(call.limit) + ", " + std::string(call.knob);
+                         : bootstrap::format_duration(call.limit) + ", " + std::string(call.knob);
   return std::string(while_doing) + " within the limit of " + words +
          ". Not every rank took part in time, or one is too slow";
 }

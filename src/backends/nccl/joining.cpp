@@ -52,7 +52,7 @@ std::string exchange_id(const nccl::Table& library, const Rendezvous& met, const
     return id;
   }
   return checked_id(StoreKeyValue(met.store, met.deadline, context, met.address)
-                        .get(kIdKey, met.deadline.left(), look),
+                        .get(kIdKey, met.deadline.remaining(), look),
                     library, context);
 }
 
@@ -85,7 +85,7 @@ void TorchCommVendor::init(at::Device device, const std::string& name, const Com
   join(device, met, {}, &begun);
 }
 
-void TorchCommVendor::init(at::Device device, const bootstrap::Launch& launch,
+void TorchCommVendor::init(at::Device device, const bootstrap::LaunchInfo& launch,
                            const std::string& name, const CommOptions& options) {
   start(name, options, {.op = "new_comm", .comm = name});
   if (reconfiguration_) return await_members(device);
@@ -205,11 +205,11 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
     const auto limit_text = [&met] {
       return "start-up phase 'connect': the library did not connect all ranks within the limit "
              "of " +
-             bootstrap::to_text(met.limit.duration) + "; if it only needs longer, raise " +
-             met.limit.knob;
+             bootstrap::format_duration(met.limit.duration) + "; if it only needs longer, raise " +
+             met.limit.setting;
     };
     const auto look = [&] { raise_failure_beside(context); };
-    const nccl::Wait wait{Clock::now() + met.deadline.left(), limit_text,
+    const nccl::Wait wait{Clock::now() + met.deadline.remaining(), limit_text,
                           [&context]() -> const Context& { return context; },
                           [&] {
                             check_interrupt();

@@ -76,12 +76,12 @@ bool do_all_say(const std::string& word, const std::string& why_not, const Rende
     if (same)
       verdict = all;
     else if (store.has({scope + "why"}))
-      verdict = store.get(scope + "why", met.deadline.left());
+      verdict = store.get(scope + "why", met.deadline.remaining());
     else
       verdict = "the members come of different communicators";
     store.set(scope + "verdict", verdict);
   } else {
-    verdict = store.get(scope + "verdict", met.deadline.left(), look);
+    verdict = store.get(scope + "verdict", met.deadline.remaining(), look);
   }
   return verdict == all;
 }

@@ -31,7 +31,7 @@ struct Early;
 struct Rendezvous;
 
 namespace bootstrap {
-struct Launch;
+struct LaunchInfo;
 }
 namespace side {
 class Circle;
@@ -78,7 +78,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
 
   void init(at::Device device, const std::string& name, const CommOptions& options) override;
   // The same where rank and size are known without a launcher, so that ranks may be threads.
-  void init(at::Device device, const bootstrap::Launch& launch, const std::string& name,
+  void init(at::Device device, const bootstrap::LaunchInfo& launch, const std::string& name,
             const CommOptions& options);
   // Waits for what is under way. Throws a failure that no call has raised yet.
   void finalize() override;

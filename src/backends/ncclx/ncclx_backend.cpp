@@ -46,7 +46,7 @@ bool orders_floats(const Call& call) {
 std::string told_by(int rank, StoreKeyValue& store, const std::string& key, const Rendezvous& met,
                     const Context& context) {
   try {
-    return store.get(key, met.deadline.left());
+    return store.get(key, met.deadline.remaining());
   } catch (const CommError& e) {
     if (e.code() != Errc::kTimeout) throw;
     auto where = context;
@@ -54,8 +54,8 @@ std::string told_by(int rank, StoreKeyValue& store, const std::string& key, cons
     throw CommError(Errc::kTimeout,
                     "start-up phase 'kernels': rank " + std::to_string(rank) +
                         " did not say what kernels it can run within the limit of " +
-                        bootstrap::to_text(met.limit.duration) +
-                        "; if it only needs longer, raise " + met.limit.knob,
+                        bootstrap::format_duration(met.limit.duration) +
+                        "; if it only needs longer, raise " + met.limit.setting,
                     where);
   }
 }

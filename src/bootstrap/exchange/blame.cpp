@@ -15,17 +15,17 @@ constexpr std::chrono::milliseconds kPatience{800};
 // How long rank 0 stays for those who have not read why.
 constexpr std::chrono::milliseconds kFarewell{1000};
 
-Notice own_reason(KeyValue& store, const Participant& self, const Notice& failure,
+Notice own_reason(KeyValueStore& store, const Participant& self, const Notice& failure,
                   const std::string& where, const std::string& dropped) {
   Notice reason = failure;
   reason.why = "while exchanging addresses, " + failure.why;
   if (!where.empty()) reason.why += " (" + where + ")";
   if (failure.code == Errc::kTimeout) {
-    reason.why += " within " + to_text(self.limit.duration) + " (the limit of rank " +
+    reason.why += " within " + format_duration(self.limit.duration) + " (the limit of rank " +
                   std::to_string(self.rank) + ")";
-    const auto absent = absent_ranks(store, contact_prefix(self), self.size);
+    const auto absent = missing_ranks(store, contact_prefix(self), self.size);
     if (!absent.empty()) {
-      reason.why += "; " + name_ranks(absent, self.size) + " did not come at all";
+      reason.why += "; " + format_ranks(absent, self.size) + " did not come at all";
       reason.peer = absent.size() == 1 ? absent[0] : -1;
     }
   }
@@ -34,11 +34,11 @@ Notice own_reason(KeyValue& store, const Participant& self, const Notice& failur
   if (failure.code == Errc::kTimeout)
     reason.why +=
         ". See whether those processes run and can be reached; if they only need longer, raise " +
-        self.limit.knob;
+        self.limit.setting;
   return reason;
 }
 
-Notice read_verdict(KeyValue& store, const Participant& self) {
+Notice read_verdict(KeyValueStore& store, const Participant& self) {
   if (auto told = parse_notice(store.get(self.scope + "/verdict", kPatience), self.size))
     return std::move(*told);
   throw CommError(Errc::kSystem,
@@ -46,7 +46,7 @@ Notice read_verdict(KeyValue& store, const Participant& self) {
 }
 
 // The verdict: that of the first rank to fail.
-Notice settle(KeyValue& store, const Participant& self, const std::function<Notice()>& make) {
+Notice settle(KeyValueStore& store, const Participant& self, const std::function<Notice()>& make) {
   if (store.add(self.scope + "/claim", 1) != 1) return read_verdict(store, self);
   const auto verdict = make();
   store.set(self.scope + "/verdict", to_bytes(verdict));
@@ -63,7 +63,7 @@ CommError error_of(const Notice& reason, const Participant& self) {
 std::string contact_prefix(const Participant& self) { return self.scope + "/contact/"; }
 std::string secret_key(const Participant& self) { return self.scope + "/secret"; }
 
-CommError blame(KeyValue& store, const Participant& self, const Notice& failure,
+CommError blame(KeyValueStore& store, const Participant& self, const Notice& failure,
                 const std::string& where, const std::string& dropped) {
   Notice reason = failure;
   try {
@@ -82,7 +82,7 @@ Notice told_to_others(const Participant& self, const CommError& error) {
           "rank " + std::to_string(self.rank) + " cannot connect: " + error.why()};
 }
 
-void part(KeyValue& store, const Participant& self) noexcept {
+void part(KeyValueStore& store, const Participant& self) noexcept {
   const std::string heard = self.scope + "/heard", by_all = heard + "/all";
   try {
     if (self.rank == 0)
@@ -94,7 +94,7 @@ void part(KeyValue& store, const Participant& self) noexcept {
   }
 }
 
-void decline(KeyValue& store, const Participant& self, const CommError& error,
+void decline(KeyValueStore& store, const Participant& self, const CommError& error,
              const std::vector<std::string>& keys) noexcept {
   if (self.size == 1) return;
   try {
@@ -109,7 +109,7 @@ void decline(KeyValue& store, const Participant& self, const CommError& error,
   part(store, self);
 }
 
-std::string read_word(KeyValue& store, const Participant& self, const std::string& key,
+std::string read_word(KeyValueStore& store, const Participant& self, const std::string& key,
                       std::chrono::milliseconds limit) {
   auto word = store.get(key, limit);
   if (!word.empty()) return word;

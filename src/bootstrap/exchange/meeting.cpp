@@ -8,7 +8,7 @@
 #include "base/interfaces.hpp"
 #include "base/socket.hpp"
 #include "base/system_error.hpp"
-#include "bootstrap/attempt.hpp"
+#include "bootstrap/arrival_attempt.hpp"
 #include "bootstrap/exchange/blame.hpp"
 #include "bootstrap/exchange/meeting_rank.hpp"
 #include "bootstrap/ranks.hpp"
@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kFarewell{400};
 constexpr std::chrono::milliseconds kProbe{800};
 
 void check(const Participant& self) {
-  require_rank(self.rank, self.size);
+  validate_rank(self.rank, self.size);
   if (self.blob.size() > kMaxBlobBytes)
     throw CommError(Errc::kTooLarge, "a rank has " + std::to_string(self.blob.size()) +
                                          " bytes to tell the others; at most " +
@@ -31,7 +31,7 @@ void check(const Participant& self) {
 
 }  // namespace
 
-Meeting::Meeting(KeyValue& store, const Participant& self)
+Meeting::Meeting(KeyValueStore& store, const Participant& self)
     : store_(store),
       registry_(store, self),
       self_(self),
@@ -65,7 +65,7 @@ Exchanged Meeting::run() {
   if (self_.size == 1) return std::move(result_);
   door_ = {self_.rank, self_.size, base::random_number(), result_.secret};
   reception_ = std::make_unique<Reception>(door_, self_.rules);
-  pace_.limit = self_.deadline.left();
+  pace_.limit = self_.deadline.remaining();
   machine_.start(clock_now(), actions_);
   act();
   while (machine_.phase() < Exchange::Phase::kDone)
@@ -139,7 +139,7 @@ void Meeting::act_on(const Action& action) {
 
 void Meeting::look_up_source(int peer) {
   try {
-    contacts_[0] = registry_.look_up(peer, self_.deadline.left());
+    contacts_[0] = registry_.look_up(peer, self_.deadline.remaining());
     where_ = contacts_[0];
     machine_.on_contact(clock_now(), actions_);
   } catch (const CommError& e) {
@@ -230,7 +230,7 @@ void Meeting::tell_source() {
   outgoing_.reset();
 }
 
-Exchanged exchange(KeyValue& store, const Participant& self) {
+Exchanged exchange(KeyValueStore& store, const Participant& self) {
   check(self);
   Meeting meeting(store, self);
   try {

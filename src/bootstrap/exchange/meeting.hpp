@@ -10,8 +10,8 @@
 #include "base/secret.hpp"
 #include "bootstrap/exchange/exchange.hpp"
 #include "bootstrap/exchange/reception.hpp"
-#include "bootstrap/kv.hpp"
-#include "bootstrap/limit.hpp"
+#include "bootstrap/key_value_store.hpp"
+#include "bootstrap/timeout.hpp"
 
 namespace torch::comms::bootstrap {
 
@@ -21,9 +21,9 @@ struct Participant {
   std::string name;   // of the communicator: for error texts
   int rank = 0;
   int size = 1;
-  std::string blob;   // for the others: at most kMaxBlobBytes
-  Limit limit;        // for the texts
-  Deadline deadline;  // when to give up: the limit, counted from where the caller wants
+  std::string blob;    // for the others: at most kMaxBlobBytes
+  NamedTimeout limit;  // for the texts
+  Deadline deadline;   // when to give up: the limit, counted from where the caller wants
   std::optional<base::Secret> secret = {};  // of the job; none: rank 0 makes one, the store tells
   std::string interface = {};               // to be reached at: see choose_addresses()
   Pace pace = {};                           // its limit is not used
@@ -58,17 +58,17 @@ struct Exchanged {
 //   of a rank that declines.
 // Rank 0, whose process often serves the store, raises them up to a second later: when the others
 // have read them, too.
-TC_API Exchanged exchange(KeyValue& store, const Participant& self);
+TC_API Exchanged exchange(KeyValueStore& store, const Participant& self);
 
 // In place of that, of a rank that `error` keeps from it: those that wait for this rank learn the
 // reason at once, and raise it as kPeerFailed. `keys`: others that this rank was to write, for
 // read_word(). A constant number of messages; `self.blob` is not used.
-TC_API void decline(KeyValue& store, const Participant& self, const CommError& error,
+TC_API void decline(KeyValueStore& store, const Participant& self, const CommError& error,
                     const std::vector<std::string>& keys = {}) noexcept;
 
 // What another rank of the exchange writes at `key`, which is not empty. Throws as get() of the
 // store, and where that rank has declined, why the first one did that failed.
-TC_API std::string read_word(KeyValue& store, const Participant& self, const std::string& key,
+TC_API std::string read_word(KeyValueStore& store, const Participant& self, const std::string& key,
                              std::chrono::milliseconds limit);
 
 }  // namespace torch::comms::bootstrap

@@ -32,7 +32,7 @@ struct Outgoing {
 // One call of exchange_with_all(): the state machine, the store and the sockets of one rank.
 class Meeting {
  public:
-  Meeting(KeyValue& store, const Participant& self);
+  Meeting(KeyValueStore& store, const Participant& self);
   // What may keep this rank from taking part: throws CommError, and no other rank knows.
   void prepare();
   Exchanged run();
@@ -70,7 +70,7 @@ class Meeting {
   void on_scarcity(int error, const std::string& what);
   [[noreturn]] void give_up();
 
-  KeyValue& store_;
+  KeyValueStore& store_;
   Registry registry_;
   const Participant& self_;
   Pace pace_;

@@ -15,7 +15,7 @@ base::Secret Registry::agree_on_secret() {
     store_.set(key, {reinterpret_cast<const char*>(secret.data()), secret.size()});
     return secret;
   }
-  const auto text = read_word(store_, self_, key, self_.deadline.left());
+  const auto text = read_word(store_, self_, key, self_.deadline.remaining());
   base::Secret secret;
   if (text.size() != secret.size())
     throw CommError(Errc::kSystem, "the store " + store_.address() +

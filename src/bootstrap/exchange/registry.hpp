@@ -9,11 +9,11 @@
 namespace torch::comms::bootstrap {
 
 // What a rank of an exchange does at the store. The store is trusted: who reads it could as well
-// take part. Throws as KeyValue does, and what read_word() does.
+// take part. Throws as KeyValueStore does, and what read_word() does.
 class Registry {
  public:
   // Both outlive it.
-  Registry(KeyValue& store, const Participant& self) : store_(store), self_(self) {}
+  Registry(KeyValueStore& store, const Participant& self) : store_(store), self_(self) {}
 
   // The one that was given; else rank 0 makes it and the others wait for it.
   base::Secret agree_on_secret();
@@ -23,7 +23,7 @@ class Registry {
   int operations() const noexcept { return operations_; }
 
  private:
-  KeyValue& store_;
+  KeyValueStore& store_;
   const Participant& self_;
   int operations_ = 0;
 };

@@ -36,8 +36,8 @@ class Growth {
   // the same on all ranks. Throws CommError(kPeerFailed) where a rank has ended; `look` is called
   // now and then while it waits, and may end that by what it throws.
   std::string bring(const std::function<void()>& look);
-  // This rank has no part in it any more: a bring() that waits throws CommError(kAborted), those of
-  // other ranks kPeerFailed. Waits for nobody. Any thread.
+  // This rank has no part in it any more: a prepare() that waits throws CommError(kAborted), those
+  // of other ranks kPeerFailed. Waits for nobody. Any thread.
   void stop() noexcept;
 
  private:

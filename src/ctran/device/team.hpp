@@ -77,7 +77,7 @@ class Team {
   bool lacks_room(const kernels::QuantizedReduceScatter&) const noexcept { return !has_room(); }
   // Of a thread that launches, on each rank before the same launch, at any time: the rest of the
   // workspace comes. "", or why it does not, the same on all ranks. Waits for no launch of another
-  // rank. Throws as Growth::bring(), and CommError(kAborted) after abort().
+  // rank. Throws as Growth::prepare(), and CommError(kAborted) after abort().
   std::string make_room(const std::function<void()>& look);
   std::string architectures() const { return library_.functions->architectures(); }
   const std::string& library_path() const noexcept { return library_.path; }

@@ -53,7 +53,7 @@ class Progress {
   ~Progress();
 
   // Returns when `done`, which a turn or another thread sets, or at `limit`. `entered`: after
-  // try_enter(), instead of leave().
+  // try_enter(), instead of publish_failure().
   void wait(const std::atomic<bool>& done, Deadline limit, bool entered = false);
   // One turn, unless another thread is at it, which then learns of it if `news`.
   void glance(bool news);
@@ -72,7 +72,7 @@ class Progress {
   // In a forked child: the thread is the parent's.
   void abandon() noexcept;
 
-  // With the lock held: others wait for it in enter().
+  // With the lock held: others wait for it in register_arrival().
   bool is_contended() const noexcept { return entering_.load(std::memory_order_relaxed) > 0; }
   // With the lock held: a call has ended that others may wait for.
   void ended() noexcept;
@@ -119,10 +119,10 @@ class Progress {
   std::atomic<bool> polling_{false};     // a thread sleeps on the links, or is about to
   std::atomic<bool> unfinished_{false};  // job_.needs_turns() after the last turn
   std::atomic<int> waiting_{0};          // threads in wait()
-  std::atomic<int> entering_{0};         // threads in enter(): whoever drives lets them in
-  std::atomic<int> calls_{0};            // in flight
-  std::atomic<uint32_t> visits_{0};      // of threads but the own one
-  bool armed_ = false, quiet_ = false;   // with the lock: the links wake us; and had nothing to do
+  std::atomic<int> entering_{0};     // threads in register_arrival(): whoever drives lets them in
+  std::atomic<int> calls_{0};        // in flight
+  std::atomic<uint32_t> visits_{0};  // of threads but the own one
+  bool armed_ = false, quiet_ = false;  // with the lock: the links wake us; and had nothing to do
   std::atomic<bool> thread_polls_{false};
   Deadline polls_until_ = Deadline::max();  // of who polls, with the lock
   std::atomic<bool> look_due_{false};       // nobody was seen to look at everything for a while

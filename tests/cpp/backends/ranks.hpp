@@ -34,8 +34,8 @@ inline CommOptions options_with(c10::intrusive_ptr<c10d::Store> store,
   return options;
 }
 
-inline bootstrap::Launch launch(int rank, int size) {
-  bootstrap::Launch launch;
+inline bootstrap::LaunchInfo launch(int rank, int size) {
+  bootstrap::LaunchInfo launch;
   launch.rank = rank;
   launch.size = size;
   launch.source = "the test";

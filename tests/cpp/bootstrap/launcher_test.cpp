@@ -34,7 +34,7 @@ Variables with(Variables variables, const std::string& name, const std::string& 
 
 std::string error_of(const Variables& variables) {
   try {
-    const auto launch = discover(lookup_in(variables));
+    const auto launch = discover_launch(lookup_in(variables));
     ADD_FAILURE() << "found " << describe(launch);
   } catch (const CommError& e) {
     EXPECT_EQ(e.code(), Errc::kInvalidArgument);
@@ -56,7 +56,7 @@ TEST(Discover, TakesTheFirstLauncherInTheOrderOfTheContract) {
                                                 {4, "PALS"},
                                                 {5, "torchrun"},
                                                 {6, "Slurm"}}) {
-    const auto launch = discover(lookup_in(variables));
+    const auto launch = discover_launch(lookup_in(variables));
     EXPECT_EQ(launch.rank, rank);
     EXPECT_EQ(launch.size, 10 + rank);
     EXPECT_EQ(launch.source, source);
@@ -83,10 +83,10 @@ TEST(Discover, TheMethodNarrowsTheChoice) {
                                                                              {"torchrun", 5},
                                                                              {"TorchRun", 5},
                                                                              {"slurm", 6}}) {
-    EXPECT_EQ(discover(lookup_in(with(own_removed, kMethod, method))).rank, rank) << method;
-    EXPECT_EQ(discover(lookup_in(with(kAll, kMethod, method))).rank, 1) << method;
+    EXPECT_EQ(discover_launch(lookup_in(with(own_removed, kMethod, method))).rank, rank) << method;
+    EXPECT_EQ(discover_launch(lookup_in(with(kAll, kMethod, method))).rank, 1) << method;
   }
-  EXPECT_EQ(discover(lookup_in(with(kAll, kMethod, "manual"))).rank, 1);
+  EXPECT_EQ(discover_launch(lookup_in(with(kAll, kMethod, "manual"))).rank, 1);
   expect_fragments(error_of(with(own_removed, kMethod, "manual")),
                    {"TORCHCOMM_RANK is unset", "'manual'"});
 }
@@ -97,7 +97,7 @@ TEST(Discover, SkipsAPairThatIsIncompleteOrSaysNo) {
     Variables variables = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}};
     if (rank != nullptr) variables["RANK"] = rank;
     if (size != nullptr) variables["WORLD_SIZE"] = size;
-    EXPECT_EQ(discover(lookup_in(variables)).source, "Slurm");
+    EXPECT_EQ(discover_launch(lookup_in(variables)).source, "Slurm");
   }
 }
 
@@ -109,7 +109,7 @@ TEST(Discover, PalsTakesTheSizeFromTheFirstThatIsSet) {
   Variables variables = with(with(sizes, "PALS_RANKID", "3"), kMethod, "pals");
   int expected = 10;
   for (const char* name : {"PALS_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE"}) {
-    EXPECT_EQ(discover(lookup_in(variables)).size, expected++);
+    EXPECT_EQ(discover_launch(lookup_in(variables)).size, expected++);
     variables.erase(name);
   }
   error_of(variables);
@@ -137,21 +137,21 @@ TEST(Discover, ARankThatIsNotBelowTheSizeNamesBoth) {
 }
 
 TEST(Discover, KnowsTheLocalRankAndTheJob) {
-  const auto torchrun = discover(lookup_in({{"RANK", "5"},
-                                            {"WORLD_SIZE", "8"},
-                                            {"LOCAL_RANK", "1"},
-                                            {"LOCAL_WORLD_SIZE", "4"},
-                                            {"TORCHELASTIC_RUN_ID", "run7"}}));
+  const auto torchrun = discover_launch(lookup_in({{"RANK", "5"},
+                                                   {"WORLD_SIZE", "8"},
+                                                   {"LOCAL_RANK", "1"},
+                                                   {"LOCAL_WORLD_SIZE", "4"},
+                                                   {"TORCHELASTIC_RUN_ID", "run7"}}));
   EXPECT_EQ(torchrun.local_rank, 1);
   EXPECT_EQ(torchrun.local_size, 4);
   EXPECT_EQ(torchrun.job, "run7");
   EXPECT_EQ(describe(torchrun), "torchrun (RANK=5, WORLD_SIZE=8)");
 
-  const auto slurm = discover(lookup_in({{"SLURM_PROCID", "0"},
-                                         {"SLURM_NTASKS", "2"},
-                                         {"SLURM_LOCALID", "0"},
-                                         {"SLURM_JOB_ID", "42"},
-                                         {"SLURM_STEP_ID", "3"}}));
+  const auto slurm = discover_launch(lookup_in({{"SLURM_PROCID", "0"},
+                                                {"SLURM_NTASKS", "2"},
+                                                {"SLURM_LOCALID", "0"},
+                                                {"SLURM_JOB_ID", "42"},
+                                                {"SLURM_STEP_ID", "3"}}));
   EXPECT_EQ(slurm.local_rank, 0);
   EXPECT_EQ(slurm.local_size, std::nullopt);
   EXPECT_EQ(slurm.job, "42.3");
@@ -159,10 +159,10 @@ TEST(Discover, KnowsTheLocalRankAndTheJob) {
 
 // torch sets TORCHCOMM_RANK and TORCHCOMM_SIZE for the ranks of one group of a job.
 TEST(Discover, APartOfAJobDoesNotTakeTheHostsRankCountForItsOwn) {
-  const auto part = discover(lookup_in({{"TORCHCOMM_RANK", "0"},
-                                        {"TORCHCOMM_SIZE", "2"},
-                                        {"LOCAL_RANK", "1"},
-                                        {"LOCAL_WORLD_SIZE", "2"}}));
+  const auto part = discover_launch(lookup_in({{"TORCHCOMM_RANK", "0"},
+                                               {"TORCHCOMM_SIZE", "2"},
+                                               {"LOCAL_RANK", "1"},
+                                               {"LOCAL_WORLD_SIZE", "2"}}));
   EXPECT_EQ(part.local_rank, 1);
   EXPECT_EQ(part.local_size, std::nullopt);
 }

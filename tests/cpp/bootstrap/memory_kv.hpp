@@ -9,7 +9,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "bootstrap/kv.hpp"
+#include "bootstrap/key_value_store.hpp"
 
 // A key-value store in memory, shared by the ranks of a test, which are threads.
 struct SharedMap {
@@ -19,7 +19,7 @@ struct SharedMap {
 };
 
 // One rank's view of it, which counts the rank's messages and can lose its connection.
-class MemoryKeyValue final : public torch::comms::bootstrap::KeyValue {
+class MemoryKeyValue final : public torch::comms::bootstrap::KeyValueStore {
  public:
   explicit MemoryKeyValue(SharedMap& map) : map_(map) {}
 

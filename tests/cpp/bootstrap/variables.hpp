@@ -8,7 +8,7 @@
 
 using Variables = std::map<std::string, std::string>;
 
-inline torch::comms::bootstrap::Lookup lookup_in(const Variables& variables) {
+inline torch::comms::bootstrap::EnvLookup lookup_in(const Variables& variables) {
   return [variables](const std::string& name) -> std::optional<std::string> {
     const auto row = variables.find(name);
     if (row == variables.end()) return std::nullopt;

@@ -20,7 +20,7 @@ TEST(Lingering, AStoreStaysForOtherProcessesThatAreThere) {
   EXPECT_TRUE(base::try_call_at(served.port));
   other.leave();
   const bootstrap::Deadline deadline(kLimit);
-  while (base::try_call_at(served.port) && !deadline.passed()) continue;
+  while (base::try_call_at(served.port) && !deadline.has_passed()) continue;
   EXPECT_FALSE(base::try_call_at(served.port)) << "nobody is there any more";
 }
 

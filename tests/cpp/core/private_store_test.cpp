@@ -12,7 +12,7 @@ namespace {
 using std::chrono::seconds;
 
 // In memory; the first write is interrupted.
-class Interrupting final : public bootstrap::KeyValue {
+class Interrupting final : public bootstrap::KeyValueStore {
  public:
   void set(const std::string& key, const std::string& value) override {
     if (writes_++ == 0) throw Interrupted(std::make_exception_ptr(std::string("out")));

@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "bootstrap/checkin.hpp"
+#include "bootstrap/arrival_barrier.hpp"
 #include "core/bounded.hpp"
 #include "core/rendezvous_ranks.hpp"
 #include "core/store_adapter.hpp"
@@ -171,20 +171,20 @@ TEST_F(Failure, ADuplicateRankIsNamedOnAll) {
 }
 
 // A rank that arrives and then does `next` instead of its part in the communicator's own store.
-bootstrap::Arrival arrive_only(
+bootstrap::ArrivalBarrierResult arrive_only(
     int rank, int size, const StorePtr& store,
     const std::function<void(StoreKeyValue&, const std::string& keys)>& next) {
   const bootstrap::Deadline deadline(seconds(20));
   StoreKeyValue kv(store->clone(), deadline, {});
-  const bootstrap::CheckIn self{.scope = "torchcomms",
-                                .name = "train",
-                                .rank = rank,
-                                .size = size,
-                                .who = "a ghost",
-                                .limit = {seconds(20), ""},
-                                .deadline = deadline};
-  const auto arrival = bootstrap::check_in(kv, self);
-  next(kv, arrival.keys);
+  const bootstrap::ArrivalBarrierParams self{.key_scope = "torchcomms",
+                                             .name = "train",
+                                             .rank = rank,
+                                             .size = size,
+                                             .process_description = "a ghost",
+                                             .timeout = {seconds(20), ""},
+                                             .deadline = deadline};
+  const auto arrival = bootstrap::wait_for_all_ranks(kv, self);
+  next(kv, arrival.key_prefix);
   return arrival;
 }
 

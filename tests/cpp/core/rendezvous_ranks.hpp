@@ -29,7 +29,7 @@ using std::chrono::seconds;
 using Clock = std::chrono::steady_clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-inline bootstrap::Launch launch(int rank, int size) {
+inline bootstrap::LaunchInfo launch(int rank, int size) {
   return {.rank = rank,
           .size = size,
           .source = "the test",

@@ -281,9 +281,9 @@ TEST_F(RendezvousTest, WhatIsLeftOfTheLimitIsHandedOn) {
   const auto meeting =
       rendezvous(launch(0, 1), "x", with_store(c10::make_intrusive<c10d::HashStore>()));
   EXPECT_EQ(meeting.limit.duration, seconds(50));
-  EXPECT_EQ(meeting.limit.knob, "TORCHCOMM_INIT_TIMEOUT_SECONDS");
-  EXPECT_GT(meeting.deadline.left(), seconds(40));
-  EXPECT_LE(meeting.deadline.left(), seconds(50));
+  EXPECT_EQ(meeting.limit.setting, "TORCHCOMM_INIT_TIMEOUT_SECONDS");
+  EXPECT_GT(meeting.deadline.remaining(), seconds(40));
+  EXPECT_LE(meeting.deadline.remaining(), seconds(50));
 }
 
 using StoreManager = RendezvousTest;

@@ -117,7 +117,7 @@ TEST(Meeting, MeetsOverIpv6) {
 }
 
 // As where every host has a network of its own, whose address comes first.
-class FirstAddressSilent final : public KeyValue {
+class FirstAddressSilent final : public KeyValueStore {
  public:
   FirstAddressSilent(SharedMap& map, std::string silent)
       : store_(map), silent_(std::move(silent)) {}

@@ -8,37 +8,38 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "bootstrap/kv.hpp"
-#include "bootstrap/limit.hpp"
+#include "bootstrap/key_value_store.hpp"
+#include "bootstrap/timeout.hpp"
 
 namespace torch::comms::bootstrap {
 
 // One rank's part in "everybody is here".
-struct CheckIn {
-  std::string scope;  // every key starts with it; equal on all ranks
-  std::string name;   // of the communicator
+struct ArrivalBarrierParams {
+  std::string key_scope;  // every key starts with it; equal on all ranks
+  std::string name;       // of the communicator
   int rank = 0;
   int size = 1;
-  std::string who;           // "process 123 on host a": how other ranks' errors name this one
+  std::string
+      process_description;   // "process 123 on host a": how other ranks' errors name this one
   std::string backend = {};  // that this rank asks for; empty: none
-  Limit limit;               // for the texts
+  NamedTimeout timeout;      // for the texts
   Deadline deadline;         // when to give up: the limit, counted from where the caller wants
   // Called once, by one of the ranks, when the others are still missing after `patience`.
-  std::function<void(const std::string& text)> notice = {};
-  std::chrono::milliseconds patience = std::chrono::seconds(30);
+  std::function<void(const std::string& text)> report = {};
+  std::chrono::milliseconds report_after = std::chrono::seconds(30);
   // Asked again and again, between looks at the store, while this rank waits, and takes its time: a
   // text ends the attempt, for all, as a mismatch. Without it the store wakes this rank.
-  std::function<std::optional<std::string>()> doubt = {};
+  std::function<std::optional<std::string>()> conflict_check = {};
   // Gets what this rank needs to take part, before it counts as here. May run again in a later
   // attempt. A CommError of it is told by `notice`, thrown once all are here or too late, and is
   // the others' kPeerFailed.
-  std::function<void()> bring = {};
+  std::function<void()> prepare = {};
 };
 
-struct Arrival {
-  std::string keys;       // prefix that only this creation of this communicator uses
-  int64_t attempt = 0;    // how many tries at this name, good or bad, the store saw before
-  uint64_t identity = 0;  // equal on all ranks that met; nobody else draws the same number
+struct ArrivalBarrierResult {
+  std::string key_prefix;  // prefix that only this creation of this communicator uses
+  int64_t attempt = 0;     // how many tries at this name, good or bad, the store saw before
+  uint64_t identity = 0;   // equal on all ranks that met; nobody else draws the same number
 };
 
 // Returns when all `size` ranks are here, each exactly once, with the same size and backend. A
@@ -57,6 +58,6 @@ struct Arrival {
 // - kPeerFailed: a rank left early, or the store is gone.
 // Rank 0, whose process often serves the store, raises them up to a second later: when the others
 // have read them, too.
-Arrival check_in(KeyValue& store, const CheckIn& self);
+ArrivalBarrierResult wait_for_all_ranks(KeyValueStore& store, const ArrivalBarrierParams& self);
 
 }  // namespace torch::comms::bootstrap

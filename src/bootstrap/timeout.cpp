@@ -1,11 +1,11 @@
-#include "bootstrap/limit.hpp"
+#include "bootstrap/timeout.hpp"
 
 #include <algorithm>
 #include <cstdio>
 
 namespace torch::comms::bootstrap {
 
-std::string to_text(std::chrono::milliseconds duration) {
+std::string format_duration(std::chrono::milliseconds duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%.10g s", static_cast<double>(duration.count()) / 1000.0);
   return text;
@@ -17,7 +17,7 @@ Deadline::Deadline(std::chrono::milliseconds limit, Clock::time_point from) {
   end_ = from + std::clamp(limit, std::chrono::milliseconds::zero(), kForever);
 }
 
-std::chrono::milliseconds Deadline::left() const {
+std::chrono::milliseconds Deadline::remaining() const {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now());
   return std::max(left, std::chrono::milliseconds::zero());
 }

@@ -8,13 +8,13 @@
 namespace torch::comms::bootstrap {
 
 // How long a phase may take, and what to raise if that is too short.
-struct Limit {
+struct NamedTimeout {
   std::chrono::milliseconds duration;
-  std::string knob;  // "TORCHCOMM_INIT_TIMEOUT_SECONDS"
+  std::string setting;  // "TORCHCOMM_INIT_TIMEOUT_SECONDS"
 };
 
 // "600 s", "0.25 s".
-TC_API std::string to_text(std::chrono::milliseconds duration);
+TC_API std::string format_duration(std::chrono::milliseconds duration);
 
 // A moment on the monotonic clock; a jump of the wall clock does not move it.
 class TC_API Deadline {
@@ -23,8 +23,8 @@ class TC_API Deadline {
   explicit Deadline(std::chrono::milliseconds limit, Clock::time_point from = Clock::now());
 
   // Never negative.
-  std::chrono::milliseconds left() const;
-  bool passed() const { return left().count() == 0; }
+  std::chrono::milliseconds remaining() const;
+  bool has_passed() const { return remaining().count() == 0; }
 
  private:
   Clock::time_point end_;

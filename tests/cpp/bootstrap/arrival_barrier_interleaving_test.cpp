@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-#include "bootstrap/checkin.hpp"
+#include "bootstrap/arrival_barrier.hpp"
 
 namespace torch::comms::bootstrap {
 namespace {
@@ -85,7 +85,7 @@ class Scheduler {
   std::mt19937 random_;
 };
 
-class ScheduledKeyValue final : public KeyValue {
+class ScheduledKeyValue final : public KeyValueStore {
  public:
   ScheduledKeyValue(Scheduler& scheduler, int rank) : scheduler_(scheduler), rank_(rank) {}
 
@@ -131,16 +131,16 @@ struct History {
 // Creates `name` until it was let through `successes` times, or timed out `patience` times.
 void live(Scheduler& scheduler, int rank, int size, int successes, int patience, History& history) {
   ScheduledKeyValue kv(scheduler, rank);
-  const CheckIn self{.scope = "s",
-                     .name = "n",
-                     .rank = rank,
-                     .size = size,
-                     .who = "r" + std::to_string(rank),
-                     .limit = {milliseconds(0), "KNOB"},
-                     .deadline = Deadline(milliseconds(0))};
+  const ArrivalBarrierParams self{.key_scope = "s",
+                                  .name = "n",
+                                  .rank = rank,
+                                  .size = size,
+                                  .process_description = "r" + std::to_string(rank),
+                                  .timeout = {milliseconds(0), "KNOB"},
+                                  .deadline = Deadline(milliseconds(0))};
   while (static_cast<int>(history.attempts.size()) < successes && history.timeouts < patience) {
     try {
-      history.attempts.push_back(check_in(kv, self).attempt);
+      history.attempts.push_back(wait_for_all_ranks(kv, self).attempt);
     } catch (const CommError& e) {
       ASSERT_EQ(e.code(), Errc::kTimeout) << e.what();
       ++history.timeouts;

@@ -1,4 +1,4 @@
-#include "bootstrap/checkin.hpp"
+#include "bootstrap/arrival_barrier.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,27 +19,27 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-CheckIn rank_of(int rank, int size, milliseconds limit = seconds(20)) {
-  return {.scope = "test",
+ArrivalBarrierParams rank_of(int rank, int size, milliseconds limit = seconds(20)) {
+  return {.key_scope = "test",
           .name = "train",
           .rank = rank,
           .size = size,
-          .who = "process " + std::to_string(1000 + rank),
-          .limit = {limit, "KNOB"},
+          .process_description = "process " + std::to_string(1000 + rank),
+          .timeout = {limit, "KNOB"},
           .deadline = Deadline(limit)};
 }
 
 struct Outcome {
-  std::optional<Arrival> arrival;
+  std::optional<ArrivalBarrierResult> arrival;
   std::optional<CommError> error;
   int messages = 0;
 };
 
-Outcome check_in_on(SharedMap& map, const CheckIn& self) {
+Outcome check_in_on(SharedMap& map, const ArrivalBarrierParams& self) {
   MemoryKeyValue kv(map);
   Outcome outcome;
   try {
-    outcome.arrival = check_in(kv, self);
+    outcome.arrival = wait_for_all_ranks(kv, self);
   } catch (const CommError& e) {
     outcome.error = e;
   }
@@ -48,7 +48,7 @@ Outcome check_in_on(SharedMap& map, const CheckIn& self) {
 }
 
 // All at once, one thread each.
-std::vector<Outcome> together(SharedMap& map, const std::vector<CheckIn>& ranks) {
+std::vector<Outcome> together(SharedMap& map, const std::vector<ArrivalBarrierParams>& ranks) {
   std::vector<Outcome> outcomes(ranks.size());
   std::latch ready(static_cast<std::ptrdiff_t>(ranks.size()));
   std::vector<std::jthread> threads;
@@ -61,14 +61,16 @@ std::vector<Outcome> together(SharedMap& map, const std::vector<CheckIn>& ranks)
   return outcomes;
 }
 
-std::vector<CheckIn> world(int size, milliseconds limit = seconds(20)) {
-  std::vector<CheckIn> ranks;
+std::vector<ArrivalBarrierParams> world(int size, milliseconds limit = seconds(20)) {
+  std::vector<ArrivalBarrierParams> ranks;
   for (int rank = 0; rank < size; ++rank) ranks.push_back(rank_of(rank, size, limit));
   return ranks;
 }
 
-std::vector<CheckIn> without(std::vector<CheckIn> ranks, const std::vector<int>& absent) {
-  std::erase_if(ranks, [&](const CheckIn& c) { return std::ranges::count(absent, c.rank) > 0; });
+std::vector<ArrivalBarrierParams> without(std::vector<ArrivalBarrierParams> ranks,
+                                          const std::vector<int>& absent) {
+  std::erase_if(
+      ranks, [&](const ArrivalBarrierParams& c) { return std::ranges::count(absent, c.rank) > 0; });
   return ranks;
 }
 
@@ -91,7 +93,7 @@ TEST(CheckIn, LetsAWorldThroughWithTheSameKeysOnEveryRank) {
     const auto outcomes = together(map, world(size));
     for (const auto& outcome : outcomes) {
       ASSERT_TRUE(outcome.arrival.has_value()) << outcome.error->what();
-      EXPECT_EQ(outcome.arrival->keys, outcomes[0].arrival->keys);
+      EXPECT_EQ(outcome.arrival->key_prefix, outcomes[0].arrival->key_prefix);
       EXPECT_EQ(outcome.arrival->identity, outcomes[0].arrival->identity);
       EXPECT_EQ(outcome.arrival->attempt, 0);
     }
@@ -114,19 +116,19 @@ TEST(CheckIn, TheSameNameAgainGetsNewKeysAndLeavesNoneOfTheOldOnes) {
     const auto outcomes = together(map, world(4));
     for (const auto& outcome : outcomes) {
       ASSERT_TRUE(outcome.arrival.has_value()) << outcome.error->what();
-      EXPECT_EQ(outcome.arrival->keys, outcomes[0].arrival->keys);
+      EXPECT_EQ(outcome.arrival->key_prefix, outcomes[0].arrival->key_prefix);
       EXPECT_EQ(outcome.arrival->attempt, round);
     }
     EXPECT_TRUE(identities.insert(outcomes[0].arrival->identity).second);
-    EXPECT_EQ(std::ranges::count(seen, outcomes[0].arrival->keys), 0);
-    seen.push_back(outcomes[0].arrival->keys);
+    EXPECT_EQ(std::ranges::count(seen, outcomes[0].arrival->key_prefix), 0);
+    seen.push_back(outcomes[0].arrival->key_prefix);
     if (round == 1) keys_after_second = map.values.size();
   }
   EXPECT_EQ(map.values.size(), keys_after_second);
 }
 
-std::vector<CheckIn> bringing(std::vector<CheckIn> ranks) {
-  for (auto& each : ranks) each.bring = [] {};
+std::vector<ArrivalBarrierParams> bringing(std::vector<ArrivalBarrierParams> ranks) {
+  for (auto& each : ranks) each.prepare = [] {};
   return ranks;
 }
 
@@ -137,8 +139,8 @@ TEST(CheckIn, ARankThatCannotBringWhatItNeedsIsNamedToTheOthers) {
     std::promise<void> failed;
     const auto after = failed.get_future().share();
     auto ranks = world(4);
-    for (auto& each : ranks) each.bring = [after] { after.wait(); };
-    ranks[static_cast<size_t>(without_it)].bring = [&] {
+    for (auto& each : ranks) each.prepare = [after] { after.wait(); };
+    ranks[static_cast<size_t>(without_it)].prepare = [&] {
       failed.set_value();
       throw CommError(Errc::kUnsupported, "no such device");
     };
@@ -162,7 +164,7 @@ TEST(CheckIn, ARankThatCannotBringWhatItNeedsIsNamedToTheOthers) {
 TEST(CheckIn, ARankThatDoesNotComeBackFromWhatItNeedsHasNotArrived) {
   SharedMap map;
   auto ranks = bringing(world(3, milliseconds(100)));
-  ranks[2].bring = [&map] {
+  ranks[2].prepare = [&map] {
     while (keys_left(map, "/verdict") == 0) std::this_thread::yield();
   };
   const auto outcomes = together(map, ranks);
@@ -177,7 +179,7 @@ TEST(CheckIn, WhereAllLackWhatTheyNeedEachThrowsItsOwnReason) {
   SharedMap map;
   auto ranks = world(3);
   for (auto& each : ranks)
-    each.bring = [rank = each.rank] {
+    each.prepare = [rank = each.rank] {
       throw CommError(Errc::kUnsupported, "device " + std::to_string(rank) + " is broken");
     };
   const auto outcomes = together(map, ranks);
@@ -189,7 +191,7 @@ TEST(CheckIn, WhereAllLackWhatTheyNeedEachThrowsItsOwnReason) {
 
 TEST(CheckIn, NamesThatLookLikePathsDoNotMeet) {
   SharedMap map;
-  std::vector<CheckIn> ranks;
+  std::vector<ArrivalBarrierParams> ranks;
   for (const char* name : {"a", "a/0", "a/0/rank", "1:a/0", ""}) {
     for (int rank = 0; rank < 2; ++rank) {
       ranks.push_back(rank_of(rank, 2));
@@ -200,7 +202,7 @@ TEST(CheckIn, NamesThatLookLikePathsDoNotMeet) {
   for (size_t i = 0; i < outcomes.size(); ++i) {
     ASSERT_TRUE(outcomes[i].arrival.has_value()) << outcomes[i].error->what();
     for (size_t j = 0; j < i; ++j)
-      EXPECT_EQ(outcomes[i].arrival->keys == outcomes[j].arrival->keys,
+      EXPECT_EQ(outcomes[i].arrival->key_prefix == outcomes[j].arrival->key_prefix,
                 ranks[i].name == ranks[j].name);
   }
 }
@@ -250,7 +252,7 @@ TEST(CheckIn, ARetryAfterATimeoutMeetsTheRankThatWasLate) {
   const auto outcomes = together(map, world(3));
   for (const auto& outcome : outcomes) {
     ASSERT_TRUE(outcome.arrival.has_value()) << outcome.error->what();
-    EXPECT_EQ(outcome.arrival->keys, outcomes[0].arrival->keys);
+    EXPECT_EQ(outcome.arrival->key_prefix, outcomes[0].arrival->key_prefix);
   }
 }
 
@@ -300,7 +302,8 @@ TEST(CheckIn, DifferentSizesAreNamedToAll) {
     expect_error(outcome, Errc::kMismatch, {"disagree about their number", "3 ranks", "4 ranks"});
 }
 
-std::vector<CheckIn> asking(std::vector<CheckIn> ranks, const std::vector<std::string>& backends) {
+std::vector<ArrivalBarrierParams> asking(std::vector<ArrivalBarrierParams> ranks,
+                                         const std::vector<std::string>& backends) {
   for (size_t i = 0; i < ranks.size(); ++i) ranks[i].backend = backends[i];
   return ranks;
 }
@@ -391,7 +394,7 @@ TEST(CheckIn, ARankThatLosesTheStoreTakesNobodyElseDown) {
   SharedMap map;
   MemoryKeyValue broken(map);
   broken.lost_after = 3;
-  EXPECT_THROW(check_in(broken, rank_of(1, 2)), CommError);
+  EXPECT_THROW(wait_for_all_ranks(broken, rank_of(1, 2)), CommError);
   // What the lost rank left behind must not look like an arrival.
   expect_error(check_in_on(map, rank_of(0, 2, milliseconds(50))), Errc::kTimeout, {});
 }
@@ -400,8 +403,8 @@ TEST(CheckIn, RemindsOnceWhenTheOthersTakeLong) {
   SharedMap map;
   std::vector<std::string> notices;
   auto self = rank_of(0, 3, milliseconds(300));
-  self.patience = milliseconds(20);
-  self.notice = [&](const std::string& text) { notices.push_back(text); };
+  self.report_after = milliseconds(20);
+  self.report = [&](const std::string& text) { notices.push_back(text); };
   check_in_on(map, self);
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_NE(notices[0].find("still waiting for ranks 1, 2 of 3 to create 'train'"),
@@ -412,23 +415,23 @@ TEST(CheckIn, RemindsOnceWhenTheOthersTakeLong) {
 TEST(CheckIn, DoubtsAreAskedForBeforeTheFirstRankSaysThatItWaits) {
   SharedMap map;
   auto self = rank_of(0, 3, seconds(60));
-  self.patience = seconds(50);
+  self.report_after = seconds(50);
   const auto begin = std::chrono::steady_clock::now();
-  self.notice = [](const std::string& text) { ADD_FAILURE() << text; };
-  self.doubt = [] { return std::optional<std::string>("rank 1 has failed"); };
+  self.report = [](const std::string& text) { ADD_FAILURE() << text; };
+  self.conflict_check = [] { return std::optional<std::string>("rank 1 has failed"); };
   const auto outcome = check_in_on(map, self);
   ASSERT_TRUE(outcome.error);
   EXPECT_NE(outcome.error->why().find("rank 1 has failed"), std::string::npos);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, self.patience);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, self.report_after);
 }
 
 TEST(CheckIn, WhoHasDoubtsSaysThatItWaitsAsWell) {
   SharedMap map;
   std::vector<std::string> notices;
   auto self = rank_of(0, 3, seconds(20));
-  self.patience = milliseconds(20);
-  self.notice = [&](const std::string& text) { notices.push_back(text); };
-  self.doubt = [&] {
+  self.report_after = milliseconds(20);
+  self.report = [&](const std::string& text) { notices.push_back(text); };
+  self.conflict_check = [&] {
     return notices.empty() ? std::nullopt : std::optional<std::string>("enough");
   };
   EXPECT_TRUE(check_in_on(map, self).error);
@@ -478,7 +481,7 @@ TEST(CheckIn, ARankWithDoubtsEndsItForAll) {
   SharedMap map;
   auto ranks = without(world(3), {2});
   int asked = 0;
-  ranks[1].doubt = [&]() -> std::optional<std::string> {
+  ranks[1].conflict_check = [&]() -> std::optional<std::string> {
     return ++asked < 3 ? std::nullopt : std::optional<std::string>("rank 2 will not come");
   };
   for (const auto& outcome : together(map, ranks)) {
@@ -492,10 +495,10 @@ TEST(CheckIn, ARankWithDoubtsEndsItForAll) {
 TEST(CheckIn, WithoutReasonADoubtChangesNothing) {
   SharedMap map;
   auto ranks = world(4);
-  for (auto& rank : ranks) rank.doubt = [] { return std::nullopt; };
+  for (auto& rank : ranks) rank.conflict_check = [] { return std::nullopt; };
   for (const auto& outcome : together(map, ranks)) EXPECT_TRUE(outcome.arrival);
   ranks = without(world(3, milliseconds(50)), {1});
-  for (auto& rank : ranks) rank.doubt = [] { return std::nullopt; };
+  for (auto& rank : ranks) rank.conflict_check = [] { return std::nullopt; };
   for (const auto& outcome : together(map, ranks)) {
     ASSERT_TRUE(outcome.error);
     EXPECT_EQ(outcome.error->code(), Errc::kTimeout);

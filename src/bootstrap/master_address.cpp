@@ -1,4 +1,4 @@
-#include "bootstrap/master.hpp"
+#include "bootstrap/master_address.hpp"
 
 #include <arpa/inet.h>
 
@@ -22,17 +22,18 @@ constexpr const char* kWhatToSet =
     "ranks "
     "(torchrun does that), or pass store=";
 
-struct Host {
+struct InferredHost {
   std::string name, source;
 };
 
-std::optional<Host> slurm_host(const Lookup& lookup) {
+std::optional<InferredHost> slurm_host(const EnvLookup& lookup) {
   for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}) {
     const auto text = lookup(name);
     if (!text) continue;
     const auto hosts = expand_hostlist(*text);
-    if (hosts.size() == 1) return Host{"127.0.0.1", std::string("the only host of ") + name};
-    return Host{hosts.front(), std::string("the first host of ") + name};
+    if (hosts.size() == 1)
+      return InferredHost{"127.0.0.1", std::string("the only host of ") + name};
+    return InferredHost{hosts.front(), std::string("the first host of ") + name};
   }
   return std::nullopt;
 }
@@ -57,16 +58,17 @@ std::optional<std::string> orterun_host(const std::string& uri) {
   return host.substr(0, end);
 }
 
-std::optional<Host> open_mpi_host(const Lookup& lookup) {
+std::optional<InferredHost> open_mpi_host(const EnvLookup& lookup) {
   if (const auto uri = lookup("OMPI_MCA_orte_hnp_uri"))
-    if (const auto host = orterun_host(*uri)) return Host{*host, "OMPI_MCA_orte_hnp_uri"};
+    if (const auto host = orterun_host(*uri)) return InferredHost{*host, "OMPI_MCA_orte_hnp_uri"};
   if (const auto space = lookup("PMIX_NAMESPACE"))
-    if (const auto host = prterun_host(*space)) return Host{*host, "PMIX_NAMESPACE"};
+    if (const auto host = prterun_host(*space)) return InferredHost{*host, "PMIX_NAMESPACE"};
   return std::nullopt;
 }
 
-std::optional<Host> job_host(const Lookup& lookup, const Launch& launch) {
-  if (launch.local_size == launch.size) return Host{"127.0.0.1", "all ranks being on one host"};
+std::optional<InferredHost> job_host(const EnvLookup& lookup, const LaunchInfo& launch) {
+  if (launch.local_size == launch.size)
+    return InferredHost{"127.0.0.1", "all ranks being on one host"};
   // Slurm's starter for PMI2 gives the ranks PMI's names.
   if (launch.source == "Slurm" || (launch.source == "PMI" && lookup("SLURM_STEP_ID")))
     return slurm_host(lookup);
@@ -134,15 +136,15 @@ uint32_t hash(const std::string& text) {
 
 }  // namespace
 
-Master find_master(const Lookup& lookup, const Launch& launch) {
-  Master master;
+MasterAddress find_master_address(const EnvLookup& lookup, const LaunchInfo& launch) {
+  MasterAddress master;
   if (const auto address = lookup("MASTER_ADDR")) {
     master.host = parse_address(*address);
     master.source = "MASTER_ADDR";
   } else if (const auto host = job_host(lookup, launch)) {
     master.host = host->name;
     master.source = host->source;
-    master.guessed = true;
+    master.is_inferred = true;
   } else {
     throw CommError(Errc::kInvalidArgument, "no store was passed, MASTER_ADDR is unset, and " +
                                                 describe(launch) +

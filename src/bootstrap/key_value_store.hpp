@@ -15,9 +15,9 @@ namespace torch::comms::bootstrap {
 // Order: what one caller writes becomes visible in the order of its calls.
 // Failure: every method throws CommError: kTimeout when `limit` passes, kPeerFailed when the store
 // is gone.
-class TC_API KeyValue {
+class TC_API KeyValueStore {
  public:
-  virtual ~KeyValue() = default;
+  virtual ~KeyValueStore() = default;
   virtual void set(const std::string& key, const std::string& value) = 0;
   // Waits for the key, at most `limit`.
   virtual std::string get(const std::string& key, std::chrono::milliseconds limit) = 0;

@@ -1,4 +1,4 @@
-#include "bootstrap/master.hpp"
+#include "bootstrap/master_address.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 namespace torch::comms::bootstrap {
 namespace {
 
-Launch launched_by(const std::string& source, int size, std::optional<int> local_size = {},
-                   std::string job = "42.0") {
+LaunchInfo launched_by(const std::string& source, int size, std::optional<int> local_size = {},
+                       std::string job = "42.0") {
   return {.rank = 0,
           .size = size,
           .source = source,
@@ -20,9 +20,9 @@ Launch launched_by(const std::string& source, int size, std::optional<int> local
           .job = std::move(job)};
 }
 
-std::string error_of(const Variables& variables, const Launch& launch) {
+std::string error_of(const Variables& variables, const LaunchInfo& launch) {
   try {
-    const auto master = find_master(lookup_in(variables), launch);
+    const auto master = find_master_address(lookup_in(variables), launch);
     ADD_FAILURE() << "found " << master.host << ":" << master.port;
   } catch (const CommError& e) {
     EXPECT_EQ(e.code(), Errc::kInvalidArgument);
@@ -36,14 +36,14 @@ void expect_fragments(const std::string& text, const std::vector<std::string>& f
 }
 
 TEST(FindMaster, MasterAddrAndPortWin) {
-  const auto master = find_master(
+  const auto master = find_master_address(
       lookup_in(
           {{"MASTER_ADDR", "node7"}, {"MASTER_PORT", "29501"}, {"SLURM_STEP_NODELIST", "a,b"}}),
       launched_by("Slurm", 4, 4));
   EXPECT_EQ(master.host, "node7");
   EXPECT_EQ(master.port, 29501);
   EXPECT_EQ(master.source, "MASTER_ADDR");
-  EXPECT_FALSE(master.guessed);
+  EXPECT_FALSE(master.is_inferred);
 }
 
 TEST(FindMaster, MasterAddrIsAHostNameOrAnAddress) {
@@ -51,8 +51,9 @@ TEST(FindMaster, MasterAddrIsAHostNameOrAnAddress) {
   for (const char* host :
        {"node7", "node-7.example.org", "node_7", "worker.0", "example.org.", "10.0.0.1", "127.1",
         "0.0.0.0", "::1", "2001:db8::7", "fe80::1%eth0", "::ffff:10.0.0.1"})
-    EXPECT_EQ(find_master(lookup_in({{"MASTER_ADDR", host}, {"MASTER_PORT", "1"}}), launch).host,
-              host);
+    EXPECT_EQ(
+        find_master_address(lookup_in({{"MASTER_ADDR", host}, {"MASTER_PORT", "1"}}), launch).host,
+        host);
 }
 
 TEST(FindMaster, AMasterAddrThatIsNeitherIsRefusedNamingTheValueAndWhatIsAllowed) {
@@ -84,29 +85,30 @@ TEST(FindMaster, AMasterAddrThatIsNeitherIsRefusedNamingTheValueAndWhatIsAllowed
 }
 
 TEST(FindMaster, AllRanksOnOneHostMeetOnTheLoopback) {
-  const auto master = find_master(lookup_in({}), launched_by("Open MPI", 4, 4));
+  const auto master = find_master_address(lookup_in({}), launched_by("Open MPI", 4, 4));
   EXPECT_EQ(master.host, "127.0.0.1");
-  EXPECT_TRUE(master.guessed);
+  EXPECT_TRUE(master.is_inferred);
 }
 
 TEST(FindMaster, SlurmsFirstHostServes) {
   const auto launch = launched_by("Slurm", 4);
-  EXPECT_EQ(find_master(lookup_in({{"SLURM_JOB_NODELIST", "gpu[07-09],x1"}}), launch).host,
+  EXPECT_EQ(find_master_address(lookup_in({{"SLURM_JOB_NODELIST", "gpu[07-09],x1"}}), launch).host,
             "gpu07");
-  const auto step = find_master(
+  const auto step = find_master_address(
       lookup_in({{"SLURM_JOB_NODELIST", "a,b"}, {"SLURM_STEP_NODELIST", "b,c"}}), launch);
   EXPECT_EQ(step.host, "b");
   EXPECT_EQ(step.source, "the first host of SLURM_STEP_NODELIST");
-  EXPECT_TRUE(step.guessed);
-  EXPECT_EQ(find_master(lookup_in({{"SLURM_STEP_NODELIST", "gpu07"}}), launch).host, "127.0.0.1");
+  EXPECT_TRUE(step.is_inferred);
+  EXPECT_EQ(find_master_address(lookup_in({{"SLURM_STEP_NODELIST", "gpu07"}}), launch).host,
+            "127.0.0.1");
 }
 
 TEST(FindMaster, SlurmsHostsServeUnderTheNamesOfPmiToo) {
   const auto launch = launched_by("PMI", 4, 2);
-  const auto found = find_master(
+  const auto found = find_master_address(
       lookup_in({{"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NODELIST", "gpu[03-04]"}}), launch);
   EXPECT_EQ(found.host, "gpu03");
-  EXPECT_TRUE(found.guessed);
+  EXPECT_TRUE(found.is_inferred);
   expect_fragments(error_of({{"SLURM_STEP_NODELIST", "gpu[03-04]"}}, launch),
                    {"MASTER_ADDR is unset"});
 }
@@ -115,13 +117,14 @@ TEST(FindMaster, SlurmsHostsServeUnderTheNamesOfPmiToo) {
 TEST(FindMaster, OpenMpisOwnHostServes) {
   const auto launch = launched_by("Open MPI", 4, 2);
   EXPECT_EQ(
-      find_master(
+      find_master_address(
           lookup_in({{"OMPI_MCA_orte_hnp_uri", "1790902273.0;tcp://10.0.0.5,172.17.0.1:39843"}}),
           launch)
           .host,
       "10.0.0.5");
-  EXPECT_EQ(find_master(lookup_in({{"PMIX_NAMESPACE", "prterun-gpu-07-12465@1"}}), launch).host,
-            "gpu-07");
+  EXPECT_EQ(
+      find_master_address(lookup_in({{"PMIX_NAMESPACE", "prterun-gpu-07-12465@1"}}), launch).host,
+      "gpu-07");
 }
 
 TEST(FindMaster, UnknownFormsAreNoAddress) {
@@ -156,7 +159,8 @@ TEST(FindMaster, ABadPortNamesItsText) {
 
 TEST(FindMaster, ThePortFollowsTheJob) {
   const auto port = [](const std::string& job) {
-    return find_master(lookup_in({{"MASTER_ADDR", "h"}}), launched_by("Slurm", 4, {}, job)).port;
+    return find_master_address(lookup_in({{"MASTER_ADDR", "h"}}), launched_by("Slurm", 4, {}, job))
+        .port;
   };
   EXPECT_EQ(port("42.0"), port("42.0"));
   EXPECT_EQ(port("42.0"), 29301);  // FNV-1a by hand: every rank and every version must agree

@@ -1,0 +1,65 @@
+#include "bootstrap/arrival_barrier.hpp"
+
+#include <exception>
+#include <string>
+
+#include "base/utf8.hpp"
+#include "bootstrap/arrival_attempt.hpp"
+
+namespace torch::comms::bootstrap {
+namespace {
+
+[[noreturn]] void refuse(const AttemptResult& verdict, const ArrivalBarrierParams& self,
+                         const KeyValueStore& store) {
+  const bool late = verdict.kind == AttemptResult::kTimeout;
+  std::string why = verdict.text + " (store " + store.address() + ")";
+  if (late)
+    why += ". See whether those processes run and create '" + self.name +
+           "', too; if they only need longer, raise " + self.timeout.setting;
+  const auto code = late                                       ? Errc::kTimeout
+                    : verdict.kind == AttemptResult::kMismatch ? Errc::kMismatch
+                                                               : Errc::kPeerFailed;
+  const int peer = verdict.peer == self.rank ? -1 : verdict.peer;
+  throw CommError(code, why, {.op = "", .comm = self.name, .rank = self.rank, .peer = peer});
+}
+
+int64_t first_attempt(KeyValueStore& store, const std::string& root) {
+  if (!store.has({root + "next"})) return 0;
+  const auto text = store.get(root + "next", kWriteGrace);
+  try {
+    return std::stoll(text);
+  } catch (const std::logic_error&) {
+    throw CommError(Errc::kSystem, "the store " + store.address() +
+                                       " returned a text that no rank wrote: '" +
+                                       std::string(base::utf8_prefix(text, 80)) + "'");
+  }
+}
+
+}  // namespace
+
+ArrivalBarrierResult wait_for_all_ranks(KeyValueStore& store, const ArrivalBarrierParams& self) {
+  validate_rank(self.rank, self.size);
+  // The length keeps names apart that contain slashes and numbers.
+  const std::string root =
+      self.key_scope + "/" + std::to_string(self.name.size()) + ":" + self.name + "/";
+  for (int64_t number = first_attempt(store, root);; ++number) {
+    ArrivalAttempt attempt(store, self, root, number);
+    const auto verdict = attempt.run();
+    if (!verdict) continue;
+    attempt.rethrow_prepare_error();
+    const auto size = format_rank_count(self.size);
+    if (verdict->kind == AttemptResult::kSuccess && verdict->text == size) {
+      attempt.remove_previous();
+      return {attempt.key_prefix(), number, verdict->identity};
+    }
+    attempt.sync_before_raising();
+    if (verdict->kind == AttemptResult::kSuccess)
+      refuse({AttemptResult::kMismatch, self.rank,
+              "rank " + std::to_string(self.rank) + " says that " + "'" + self.name + "'" +
+                  " has " + size + ", but it was just formed of " + verdict->text},
+             self, store);
+    refuse(*verdict, self, store);
+  }
+}
+
+}  // namespace torch::comms::bootstrap
