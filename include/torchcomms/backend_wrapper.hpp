@@ -20,7 +20,7 @@ namespace torch::comms {
 
 // What a call of torch.distributed issued here, one operation or several, as its kind of work.
 //
-// Threads: as TorchWork. Failure: wait() throws the first error, each time.
+// Threads: as TorchWork. Failure: poll_once() throws the first error, each time.
 class TC_API WorkWrapper final : public c10d::Work {
  public:
   WorkWrapper(std::vector<WorkPtr> works, std::vector<at::Tensor> outputs, c10d::OpType type,
@@ -40,12 +40,12 @@ class TC_API WorkWrapper final : public c10d::Work {
   // A limit other than none throws CommError(kUnsupported): an operation has its limit from its
   // call on. Returns when the callbacks of its future have run; one of them may wait, too.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  // CPU, and where wait() blocks the host: completed when the operation has ended, by a thread of
-  // its own kind, so that a callback may block and wait for other futures. GPU: at once, ordered on
-  // the current stream.
+  // CPU, and where poll_once() blocks the host: completed when the operation has ended, by a thread
+  // of its own kind, so that a callback may block and wait for other futures. GPU: at once, ordered
+  // on the current stream.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  // From here on wait() also blocks the host until a device has done it, as that of a synchronous
-  // barrier does. Before the first wait().
+  // From here on poll_once() also blocks the host until a device has done it, as that of a
+  // synchronous barrier does. Before the first poll_once().
   void blockHost() noexcept { blocks_host_ = true; }
   // What futures fail with, made of the work's error; by default that itself. For whoever knows
   // Python: torch hands on to it what it knows, and anything else as a RuntimeError. Once.
@@ -184,8 +184,8 @@ class TC_API BackendWrapper final : public c10d::Backend {
   // Sends and receives in between go out as one batch, with their tags; their works are complete at
   // once, and wait for it from the end on. The work of the end is the work of all that was called
   // in between. Throws CommError(kInvalidArgument) when nested or unmatched. A call in between that
-  // throws, a nested start, and abort() give up what is in the batch: wait() of those works and the
-  // end throw CommError(kInvalidArgument), and calls are as outside.
+  // throws, a nested start, and abort() give up what is in the batch: poll_once() of those works
+  // and the end throw CommError(kInvalidArgument), and calls are as outside.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 

@@ -42,8 +42,8 @@ class TC_API WorkObserver {
 
 // One issued operation.
 //
-// Threads: status() and isCompleted() from any thread; wait() from one thread at a time.
-// Failure: the error is kept and raised by every wait(), the first and the tenth.
+// Threads: status() and isCompleted() from any thread; poll_once() from one thread at a time.
+// Failure: the error is kept and raised by every poll_once(), the first and the tenth.
 // Lifetime: may be dropped before completion; the operation finishes all the same.
 class TC_API TorchWork : public c10::intrusive_ptr_target {
  public:
@@ -68,7 +68,7 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   // implemented" by default.
   virtual void waitBlocking();
 
-  // Blocks the host for device work that wait() only ordered. Nothing to do on CPU.
+  // Blocks the host for device work that poll_once() only ordered. Nothing to do on CPU.
   virtual void hostSynchronize() {}
 
   // The limit that this operation runs under; milliseconds::max() where the backend does not say.
@@ -76,17 +76,19 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
 
   // Who sent what a receive from kAnySource took, once it has ended well; else -1.
   virtual int source() const noexcept { return kAnySource; }
-  // True if nothing but a wait() brings this work to its end, as with works of Python backends. Who
-  // only watches it, a future, then has to wait on a thread of its own, beside others' wait().
+  // True if nothing but a poll_once() brings this work to its end, as with works of Python
+  // backends. Who only watches it, a future, then has to wait on a thread of its own, beside
+  // others' poll_once().
   virtual bool endsByWaitOnly() const noexcept { return false; }
 
-  // True if wait() blocks the host although the tensors are on a device, as with those that are
-  // staged. Its end is on the device, too: who only watches it need not wait.
+  // True if poll_once() blocks the host although the tensors are on a device, as with those that
+  // are staged. Its end is on the device, too: who only watches it need not wait.
   virtual bool waitBlocksHost() const noexcept { return false; }
 
   // Hooks run in order of registration. Start: on INPROGRESS, at once if already past NOT_STARTED.
-  // End: once, on the first terminal status, at once if already there. Wait hooks: at every wait()
-  // begin and end. A hook runs on the thread that made the transition and must not block.
+  // End: once, on the first terminal status, at once if already there. Wait hooks: at every
+  // poll_once() begin and end. A hook runs on the thread that made the transition and must not
+  // block.
   void registerWorkStartHook(std::function<void()> hook);
   void registerWorkEndHook(std::function<void()> hook);
   void registerWorkWaitPreHook(std::function<void()> hook);
@@ -97,11 +99,11 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   // of its end by a hook.
   void observe(std::unique_ptr<WorkObserver> observer);
 
-  // Of a work that has failed, whenever the failure comes to the program: at every wait() end, and
-  // by meetFailure(); at once if that was before. Hooks as those above.
+  // Of a work that has failed, whenever the failure comes to the program: at every poll_once() end,
+  // and by meetFailure(); at once if that was before. Hooks as those above.
   void registerWorkMetHook(std::function<void()> hook);
-  // For who hands the failure on otherwise than by wait(), as futures do. Does nothing where there
-  // is none. Any thread.
+  // For who hands the failure on otherwise than by poll_once(), as futures do. Does nothing where
+  // there is none. Any thread.
   void meetFailure() noexcept;
 
   // The stored failure; null while there is none.
@@ -138,7 +140,7 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   std::atomic<WorkStatus> status_{WorkStatus::NOT_STARTED};
   std::atomic<bool> has_hooks_{false};
   mutable std::mutex mutex_;  // guards all below; partner of ended_
-  bool ending_ = false;       // whoever looks at the end is still called: wait() returns behind him
+  bool ending_ = false;  // whoever looks at the end is still called: poll_once() returns behind him
   std::condition_variable ended_;
   std::exception_ptr error_;
   std::unique_ptr<WorkObserver> observer_;
@@ -147,7 +149,7 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
 
 using WorkPtr = c10::intrusive_ptr<TorchWork>;
 
-// Already done when it is made. wait() and waitBlocking() return at once.
+// Already done when it is made. poll_once() and waitBlocking() return at once.
 class TC_API TorchWorkCompleted : public TorchWork {
  public:
   TorchWorkCompleted() { setStatus(WorkStatus::COMPLETED); }

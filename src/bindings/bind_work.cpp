@@ -42,7 +42,7 @@ void PyWork::wait() {
   runWaitPostHooks();
   const WithLock lock;
   if (!failure_) return;
-  // A Python error can be raised once: each wait() raises a new one around the same exception
+  // A Python error can be raised once: each poll_once() raises a new one around the same exception
   // object.
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure_.ptr())), failure_.ptr());
   throw py::error_already_set();
@@ -61,7 +61,7 @@ void PyWork::wait_once() {
   while (waiting_)  // until that one has ended the work, or was interrupted
     if (ended_meanwhile()) return;
   if (waitable_.is_none()) return;
-  // Dropped first: the backend's wait() is called once, however often this is.
+  // Dropped first: the backend's poll_once() is called once, however often this is.
   py::object waitable = std::exchange(waitable_, py::none());
   waiting_ = true;
   try {

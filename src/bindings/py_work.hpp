@@ -11,20 +11,20 @@ namespace py = pybind11;
 // the GIL.
 [[noreturn]] void wrong_result(const char* method, const py::object& result, const char* allowed);
 
-// The work of a Python backend: wraps an object with wait(), which is called once, and again where
-// it raises what is no Exception, such as KeyboardInterrupt; or nothing for an operation that is
-// done. Its state is the backend's to set. Construct with the GIL held.
+// The work of a Python backend: wraps an object with poll_once(), which is called once, and again
+// where it raises what is no Exception, such as KeyboardInterrupt; or nothing for an operation that
+// is done. Its state is the backend's to set. Construct with the GIL held.
 class PyWork : public TorchWork {
  public:
   explicit PyWork(py::object waitable);
   ~PyWork() override;
 
-  // What override `method` returned: None gives a completed work, what has no wait() is a
+  // What override `method` returned: None gives a completed work, what has no poll_once() is a
   // wrong_result(). Needs the GIL.
   static WorkPtr from_result(const char* method, const py::object& result);
 
-  // Any thread, and several at once: the first one calls the object's wait(), the others wait for
-  // it.
+  // Any thread, and several at once: the first one calls the object's poll_once(), the others wait
+  // for it.
   void wait() override;
   bool endsByWaitOnly() const noexcept override { return true; }
   void force(WorkStatus status) { forceStatus(status); }
@@ -34,8 +34,8 @@ class PyWork : public TorchWork {
   bool ended_meanwhile();  // after a look for a moment; with the GIL, which it lets go
 
   py::object waitable_;   // None while it is waited on, and after that
-  bool waiting_ = false;  // one thread is in its wait()
-  py::object failure_;    // the exception that its wait() raised; null while there is none
+  bool waiting_ = false;  // one thread is in its poll_once()
+  py::object failure_;    // the exception that its poll_once() raised; null while there is none
 };
 
 }  // namespace torch::comms::bindings

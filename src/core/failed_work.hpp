@@ -7,7 +7,8 @@
 
 namespace torch::comms {
 
-// Of a call that the world has refused: failed when it is made, and each wait() raises the error.
+// Of a call that the world has refused: failed when it is made, and each poll_once() raises the
+// error.
 class FailedWork final : public TorchWork {
  public:
   explicit FailedWork(const CommError& error) {

@@ -18,7 +18,7 @@ struct StagedCall;
 // used as they are, in the same order.
 //
 // A synchronous operation blocks the host until the result is on the device. An asynchronous call
-// returns at once, and a thread of this communicator does all that; its wait() blocks the host
+// returns at once, and a thread of this communicator does all that; its poll_once() blocks the host
 // until the backend is done, and orders the current stream behind the copies back. Works keep
 // tensors, and never the communicator. Limits count from when the backend is called. After a
 // failure the tensors on the device are as they were.

@@ -13,9 +13,9 @@
 
 namespace torch::comms {
 
-// Whether the program has met a communicator's failure: some call, wait() or finalize() raised it,
-// or a future of a work has it, or who asked a work of a process group was told.
-// An asynchronous operation that failed and that nobody waits for leaves wrong data where nobody
+// Whether the program has met a communicator's failure: some call, poll_once() or finalize() raised
+// it, or a future of a work has it, or who asked a work of a process group was told. An
+// asynchronous operation that failed and that nobody waits for leaves wrong data where nobody
 // looks; after a grace the process ends rather than go on with that.
 //
 // Threads: any.

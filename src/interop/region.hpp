@@ -55,7 +55,7 @@ class CoalescedMessages {
 };
 
 // What stands for one of them: complete from the beginning, as programs expect it of messages
-// between the start and the end. From the end on its wait() is the batch's.
+// between the start and the end. From the end on its poll_once() is the batch's.
 class CoalescedMessage final : public TorchWork {
  public:
   explicit CoalescedMessage(std::shared_ptr<CoalescedMessages> all) : all_(std::move(all)) {

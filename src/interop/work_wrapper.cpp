@@ -166,7 +166,7 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
 void WorkWrapper::setFutureError(FutureError make) noexcept { future_error.store(make); }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::getFuture() {
-  // Others may wait() and ask for its state meanwhile.
+  // Others may poll_once() and ask for its state meanwhile.
   const std::lock_guard making(making_mutex_);
   {
     const std::lock_guard lock(future_mutex_);

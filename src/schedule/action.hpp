@@ -64,7 +64,7 @@ class Step {
   std::span<const Action> transfers() const noexcept { return transfers_; }
   std::span<const Action> local() const noexcept { return local_; }
 
-  // Empty ranges and copies of a range onto itself are left out; signal() and wait() are not.
+  // Empty ranges and copies of a range onto itself are left out; signal() and poll_once() are not.
   void send(int peer, Range from);
   void receive(int peer, Range into);
   void receive_reduce(int peer, Range from, Range into, LeftOperand first);

@@ -76,9 +76,9 @@ short Link::events() const noexcept {
 
 void Link::dial(Moment now) {
   timer_ = now + kPatience;
-  dial_ = std::make_unique<bootstrap::Dial>(contact_, address_);
-  addresses_ = dial_->addresses();
-  if (dial_->state() == bootstrap::Dial::State::kLost) not_reached(dial_->refused(), now);
+  dial_ = std::make_unique<bootstrap::Connector>(contact_, address_);
+  addresses_ = dial_->address_count();
+  if (dial_->state() == bootstrap::Connector::State::kFailed) not_reached(dial_->is_refused(), now);
 }
 
 void Link::warn(const std::string& why) {
@@ -90,7 +90,7 @@ void Link::warn(const std::string& why) {
 
 void Link::not_reached(bool refused, Moment now) {
   const int error = dial_ ? dial_->error() : 0;
-  if (dial_) address_ = dial_->address() + 1;
+  if (dial_) address_ = dial_->address_index() + 1;
   dial_.reset();
   socket_ = {};
   const bool awaited = state_ == State::kAwaited;
@@ -114,11 +114,11 @@ void Link::turned_away(Moment now) {
 
 void Link::on_dialing(Moment now) {
   switch (dial_->on_ready()) {
-    case bootstrap::Dial::State::kConnecting:
+    case bootstrap::Connector::State::kConnecting:
       return;
-    case bootstrap::Dial::State::kLost:
-      return not_reached(dial_->refused(), now);
-    case bootstrap::Dial::State::kConnected:
+    case bootstrap::Connector::State::kFailed:
+      return not_reached(dial_->is_refused(), now);
+    case bootstrap::Connector::State::kConnected:
       break;
   }
   if (state_ == State::kAwaited) {  // it lives, and will dial
@@ -127,8 +127,8 @@ void Link::on_dialing(Moment now) {
     timer_ = now + kBetweenProbes;
     return;
   }
-  socket_ = dial_->take();
-  address_ = dial_->address();
+  socket_ = dial_->release_socket();
+  address_ = dial_->address_index();
   timer_ = kNever;
   dial_.reset();
   state_ = State::kGreeting;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/handles.hpp"
-#include "bootstrap/exchange/dial.hpp"
+#include "bootstrap/exchange/connector.hpp"
 #include "side/member.hpp"
 #include "transport/tcp/handshake.hpp"
 
@@ -14,7 +14,7 @@ namespace torch::comms::side {
 // The connection to one other rank: the smaller rank dials. What is said before it stands is sent
 // when it does. Nothing here blocks.
 //
-// Threads: one at a time. Failure: on_*() say kLost, for good.
+// Threads: one at a time. Failure: on_*() say kFailed, for good.
 class Link {
  public:
   // `contact` is where the other one listens, `hello` what it is told there; `dials`: this side
@@ -53,9 +53,10 @@ class Link {
   const transport::tcp::Hello hello_;
   const bool dials_;
   State state_ = State::kAwaited;
-  std::unique_ptr<bootstrap::Dial> dial_;  // of kDialing; of kAwaited: whether it still listens
-  size_t address_ = 0;                     // that is tried first
-  size_t addresses_ = 1;                   // of the other one
+  std::unique_ptr<bootstrap::Connector>
+      dial_;              // of kDialing; of kAwaited: whether it still listens
+  size_t address_ = 0;    // that is tried first
+  size_t addresses_ = 1;  // of the other one
   base::FileDescriptor socket_;
   bool warned_ = false;  // that it cannot be reached: once is enough
   int refusals_ = 0;

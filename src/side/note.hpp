@@ -52,20 +52,20 @@ struct Note {
     kAsk,       // `question`
     kTell,      // the answers of the sender, and of all that it has asked
     kFound,     // what came of a question: see `mismatch`
-    kCheck,     // the same as kTell, before the collective begins
+    kCheck,     // the same as kSendFailure, before the collective begins
     kGo,        // all have called collective `number` alike
   };
   Kind kind = Kind::kLost;
   uint64_t group = 0;
   uint64_t number = 0;       // kClosed, kFound, kCheck, kSuccess
-  int32_t about = -1;        // kLost
-  Question question = {};    // kAsk, kTell, kFound
-  uint32_t patience_ms = 0;  // kAsk: how long the sender waits for the answer
+  int32_t about = -1;        // kFailed
+  Question question = {};    // kRequest, kSendFailure, kFound
+  uint32_t patience_ms = 0;  // kRequest: how long the sender waits for the answer
   bool mismatch = false;  // kFound: ranks disagree about `number`; else `why` says where all were
   std::string why = {};   // kFound
   std::vector<int32_t> culprits = {};  // kFound: the ranks at fault, kMostCulprits at most
-  Answers answers = {};                // kTell, kCheck
-  Ending ending = {};                  // kAsk of an end; kMostCulprits at most
+  Answers answers = {};                // kSendFailure, kCheck
+  Ending ending = {};                  // kRequest of an end; kMostCulprits at most
   std::optional<Posted> posted = {};   // kClosed: between the sender and the reader
 
   static constexpr size_t kMostCulprits = 256;

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "bootstrap/exchange/exchange.hpp"
+#include "bootstrap/exchange/exchange_protocol.hpp"
 #include "sim/clock.hpp"
 #include "sim/collective.hpp"
 #include "sim/network.hpp"
@@ -26,7 +26,7 @@ struct BootstrapRun {
   double syn_retry_us = 1'000'000;  // of a connection, instead of faults.retry_us
   int kill = -1;                    // the rank whose process ends, or -1
   double kill_at_us = 0;
-  bootstrap::Pace pace = {};
+  bootstrap::ExchangeRetryPolicy pace = {};
 };
 
 struct BootstrapResult {
@@ -47,9 +47,9 @@ struct BootstrapResult {
   int64_t table_bytes = 0;    // the blobs, which all ranks share here and each has in truth
 };
 
-// Runs the Exchange of every rank, the very state machine that real ranks run, on the network under
-// a virtual clock. What a rank knows is what its state machine has been told; the blobs themselves
-// exist once. The same run has the same result.
+// Runs the ExchangeProtocol of every rank, the very state machine that real ranks run, on the
+// network under a virtual clock. What a rank knows is what its state machine has been told; the
+// blobs themselves exist once. The same run has the same result.
 //
 // Connections take a message there and one back, as TCP's do; a rank whose process has ended
 // refuses them and resets those it had. Throws std::invalid_argument.

@@ -6,17 +6,17 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "bootstrap/exchange/answer.hpp"
-#include "bootstrap/exchange/frame.hpp"
+#include "bootstrap/exchange/exchange_frame.hpp"
+#include "bootstrap/exchange/response.hpp"
 #include "bootstrap/poll_pause.hpp"
 
 namespace torch::comms::sim {
 namespace {
 
-using bootstrap::Actions;
-using bootstrap::Exchange;
+using bootstrap::ExchangeActions;
+using bootstrap::ExchangeProtocol;
 using bootstrap::Moment;
-using Phase = Exchange::Phase;
+using Phase = ExchangeProtocol::ExchangePhase;
 
 constexpr int64_t kPulse = 1 << 16;
 constexpr int64_t kSegment = 64;                        // bytes of a SYN or a reset on the wire
@@ -108,18 +108,18 @@ void BootstrapWorld::act(int rank, const Action& action) {
       return to_store(What::kPublished, rank, now());
     case Action::Kind::kLookUp:
       return;  // after kPublish, on the same connection
-    case Action::Kind::kAsk:
+    case Action::Kind::kRequest:
       return ask(rank, action);
-    case Action::Kind::kHangUp:
+    case Action::Kind::kDisconnect:
       self.link = 0;
       return;
-    case Action::Kind::kAnswer:
+    case Action::Kind::kRespond:
       return answer(rank, action);
-    case Action::Kind::kTell:
-    case Action::Kind::kRefuse:
+    case Action::Kind::kSendFailure:
+    case Action::Kind::kRejectDuplicate:
       return notice(rank, self.machine.rounds().client(static_cast<int>(action.link & 31)),
                     static_cast<int>(action.link & 31), action.link);
-    case Action::Kind::kTellSource:
+    case Action::Kind::kSendFailureToSource:
       return notice(rank, self.machine.rounds().source(self.machine.round()), self.machine.round(),
                     self.link);
     case Action::Kind::kProbe:
@@ -144,16 +144,17 @@ void BootstrapWorld::ask(int rank, const Action& action) {
 void BootstrapWorld::answer(int rank, const Action& action) {
   const auto& rounds = at(rank).machine.rounds();
   const int blobs = rounds.blobs(action.round);
-  const int64_t bytes =
-      static_cast<int64_t>(sizeof(bootstrap::Frame) + bootstrap::least_answer_bytes(blobs)) +
-      (rounds.has_next(action.round) ? run_.contact_bytes : 0) + blobs * run_.blob_bytes;
+  const int64_t bytes = static_cast<int64_t>(sizeof(bootstrap::ExchangeFrame) +
+                                             bootstrap::min_response_bytes(blobs)) +
+                        (rounds.has_next(action.round) ? run_.contact_bytes : 0) +
+                        blobs * run_.blob_bytes;
   const Ticks out = send({What::kAnswer, {}, action.round, action.peer, rank, action.link, 0}, rank,
                          bytes, run_.faults.retry_us);
   queue_.add(std::max(out, now()), {What::kServed, {}, action.round, rank, -1, action.link, -1});
 }
 
 void BootstrapWorld::notice(int from, int to, int round, uint32_t link) {
-  const auto bytes = static_cast<int64_t>(sizeof(bootstrap::Frame) +
+  const auto bytes = static_cast<int64_t>(sizeof(bootstrap::ExchangeFrame) +
                                           bootstrap::to_bytes(at(from).machine.failure()).size());
   send({What::kNotice, {}, static_cast<uint8_t>(round), to, from, link, 0}, from, bytes,
        run_.faults.retry_us);
@@ -167,7 +168,7 @@ void BootstrapWorld::kill(int rank) {
   ++result_.killed;
   const auto& rounds = self.machine.rounds();
   // The kernel closes its connections, at either end.
-  for (int round = 0; round < rounds.number(); ++round) {
+  for (int round = 0; round < rounds.count(); ++round) {
     const auto& client = at(rounds.client(round));
     if (client.link != 0 && static_cast<int>(client.link & 31) == round)
       send({What::kReset,
@@ -204,19 +205,22 @@ void BootstrapWorld::happen(const Event& event) {
     case What::kStart:
       return to_store(What::kStoreConnected, event.rank, now());
     case What::kReady:
-      return tell(event.rank,
-                  [&](Exchange& machine, Actions& out) { machine.start(moment(now()), out); });
+      return tell(event.rank, [&](Exchange& machine, ExchangeActions& out) {
+        machine.start(moment(now()), out);
+      });
     case What::kStoreConnected:
     case What::kPublished:
     case What::kLookedUp:
       return happen_at_store(event);
     case What::kContact:
-      return tell(event.rank,
-                  [&](Exchange& machine, Actions& out) { machine.on_contact(moment(now()), out); });
+      return tell(event.rank, [&](Exchange& machine, ExchangeActions& out) {
+        machine.on_contact(moment(now()), out);
+      });
     case What::kTimer:
       if (at(event.rank).timer == now()) at(event.rank).timer = INT64_MAX;
-      return tell(event.rank,
-                  [&](Exchange& machine, Actions& out) { machine.on_time(moment(now()), out); });
+      return tell(event.rank, [&](Exchange& machine, ExchangeActions& out) {
+        machine.on_time(moment(now()), out);
+      });
     case What::kKill:
       return kill(event.rank);
     default:
@@ -267,31 +271,33 @@ void BootstrapWorld::happen_to_connection(const Event& event) {
       return reply(gone(self) ? What::kRefused : What::kConnected, run_.syn_retry_us);
     case What::kConnected:
       if (!current || gone(self)) return;
-      tell(event.rank, [&](Exchange& machine, Actions&) { machine.on_connected(); });
+      tell(event.rank, [&](Exchange& machine, ExchangeActions&) { machine.on_connected(); });
       send({What::kQuestion, {}, event.round, event.other, event.rank, event.link, 0}, event.rank,
-           static_cast<int64_t>(sizeof(bootstrap::Frame)), run_.faults.retry_us);
+           static_cast<int64_t>(sizeof(bootstrap::ExchangeFrame)), run_.faults.retry_us);
       return;
     case What::kQuestion:
       if (gone(self)) return reply(What::kReset, run_.faults.retry_us);
-      return tell(event.rank, [&](Exchange& machine, Actions& out) {
-        machine.on_ask(event.round, event.link, static_cast<uint64_t>(event.other) + 1, out);
+      return tell(event.rank, [&](Exchange& machine, ExchangeActions& out) {
+        machine.on_request(event.round, event.link, static_cast<uint64_t>(event.other) + 1, out);
       });
     case What::kServed:
-      return tell(event.rank,
-                  [&](Exchange& machine, Actions& out) { machine.on_served(event.round, out); });
+      return tell(event.rank, [&](Exchange& machine, ExchangeActions& out) {
+        machine.on_served(event.round, out);
+      });
     case What::kGone:
-      return tell(event.rank,
-                  [&](Exchange& machine, Actions&) { machine.on_gone(event.round, event.link); });
+      return tell(event.rank, [&](Exchange& machine, ExchangeActions&) {
+        machine.on_client_disconnected(event.round, event.link);
+      });
     case What::kProbed:
     case What::kProbeRefused:
-      return tell(event.rank, [&](Exchange& machine, Actions& out) {
+      return tell(event.rank, [&](Exchange& machine, ExchangeActions& out) {
         machine.on_probed(event.other, event.what == What::kProbed, out);
       });
     case What::kNotice: {
       const bool from_client = self.machine.rounds().client(event.round) == event.other;
       if (!current && !from_client) return;
-      return tell(event.rank, [&](Exchange& machine, Actions& out) {
-        machine.on_notice(event.other, at(event.other).machine.failure(), out);
+      return tell(event.rank, [&](Exchange& machine, ExchangeActions& out) {
+        machine.on_peer_failure(event.other, at(event.other).machine.failure(), out);
       });
     }
     default:
@@ -299,10 +305,11 @@ void BootstrapWorld::happen_to_connection(const Event& event) {
   }
   if (!current) return;
   if (event.what == What::kAnswer)
-    return tell(event.rank, [&](Exchange& machine, Actions& out) { machine.on_answer(time, out); });
+    return tell(event.rank,
+                [&](Exchange& machine, ExchangeActions& out) { machine.on_response(time, out); });
   self.link = 0;
-  tell(event.rank, [&](Exchange& machine, Actions& out) {
-    machine.on_lost(time, event.what == What::kRefused, out);
+  tell(event.rank, [&](Exchange& machine, ExchangeActions& out) {
+    machine.on_disconnected(time, event.what == What::kRefused, out);
   });
 }
 
@@ -329,7 +336,7 @@ BootstrapResult BootstrapWorld::result() {
     add(result_.bytes_sent, rank.bytes);
     add(result_.store_requests, rank.requests);
     result_.store_total += rank.requests;
-    bytes += rank.machine.failure().why.capacity();
+    bytes += rank.machine.failure().reason.capacity();
     if (rank.dead) continue;
     last = std::max(last, rank.ended);
     if (rank.machine.phase() == Phase::kDone) {
@@ -342,7 +349,7 @@ BootstrapResult BootstrapWorld::result() {
   }
   result_.time_us = to_us(last);
   result_.store_us = to_us(store_free_);
-  result_.rounds = ranks_[0].machine.rounds().number();
+  result_.rounds = ranks_[0].machine.rounds().count();
   if (result_.failed > 0 && run_.kill >= 0) result_.noticed_us = to_us(noticed) - run_.kill_at_us;
   result_.events = queue_.taken();
   result_.bytes_per_rank = static_cast<double>(bytes) / run_.ranks;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bootstrap/exchange/exchange.hpp"
+#include "bootstrap/exchange/exchange_protocol.hpp"
 #include "sim/bootstrap.hpp"
 
 namespace torch::comms::sim {
@@ -16,8 +16,8 @@ class BootstrapWorld {
   BootstrapResult result();
 
  private:
-  using Action = bootstrap::Action;
-  using Exchange = bootstrap::Exchange;
+  using Action = bootstrap::ExchangeAction;
+  using Exchange = bootstrap::ExchangeProtocol;
 
   enum class What : uint8_t {
     kStart,
@@ -94,7 +94,7 @@ class BootstrapWorld {
   Fabric fabric_;
   EventQueue<Event> queue_;
   std::vector<Rank> ranks_;
-  bootstrap::Actions actions_, running_;
+  bootstrap::ExchangeActions actions_, running_;
   Ticks store_free_ = 0, store_latency_, store_overhead_;
   BootstrapResult result_;
 };

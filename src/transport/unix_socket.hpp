@@ -22,7 +22,7 @@ bool send_packet(int socket, std::span<const std::byte> packet, int descriptor) 
 enum class Arrival : uint8_t { kNotYet, kPacket, kBare, kNoDescriptor, kWrong };
 // Reads one packet that fills `packet`, with one descriptor. kBare: it came without one.
 // kNoDescriptor: this process may have no more of them, and what came is lost. Anything else is
-// kWrong, and its descriptors are closed.
+// kInvalid, and its descriptors are closed.
 Arrival read_packet(int socket, std::span<std::byte> packet,
                     base::FileDescriptor& descriptor) noexcept;
 

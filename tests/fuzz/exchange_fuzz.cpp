@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/exchange/answer.hpp"
-#include "bootstrap/exchange/reception.hpp"
+#include "bootstrap/exchange/pending_connections.hpp"
+#include "bootstrap/exchange/response.hpp"
 #include "fuzz.hpp"
 
 namespace tcb = torch::comms::bootstrap;
@@ -25,18 +25,18 @@ void in_pieces(std::string_view bytes, const Take& take) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = torch::comms::fuzz::text_of(data, size);
-  const tcb::Door door{.rank = 3, .size = 13, .instance = 1, .job = {}};
-  tcb::Reception reception(door, {});
-  tcb::Reception::Links close;
+  const tcb::ExchangeEndpointId door{.rank = 3, .size = 13, .instance = 1, .job = {}};
+  tcb::PendingConnections reception(door, {});
+  tcb::PendingConnections::ConnectionIds close;
   reception.on_open(1, {}, close);
   in_pieces(bytes, [&](std::string_view piece) {
-    return reception.on_bytes(1, piece) == tcb::Reception::Answer::kNotYet;
+    return reception.on_bytes(1, piece) == tcb::PendingConnections::HandshakeStatus::kIncomplete;
   });
   for (int round = 0; round < 4; ++round) {
     std::vector<std::string> blobs(13);
-    tcb::ReplyReader reader(door, tcb::Rounds{3, 13}.source(round), round, blobs);
+    tcb::ResponseReader reader(door, tcb::BruckRounds{3, 13}.source(round), round, blobs);
     in_pieces(bytes, [&](std::string_view piece) {
-      return reader.take(piece) == tcb::ReplyReader::State::kNotYet;
+      return reader.feed(piece) == tcb::ResponseReader::State::kIncomplete;
     });
     for (const auto& blob : blobs) require(blob.size() <= tcb::kMaxBlobBytes);
     require(reader.contact().size() <= tcb::kMaxContactBytes);

@@ -8,7 +8,7 @@
 #include "base/log.hpp"
 #include "base/op_order.hpp"
 #include "base/peer_error_text.hpp"
-#include "bootstrap/exchange/meeting.hpp"
+#include "bootstrap/exchange/blob_exchange.hpp"
 #include "core/bounded.hpp"
 #include "core/hint.hpp"
 #include "core/hint_table.hpp"
@@ -46,15 +46,15 @@ std::optional<side::Circle::Failure> end_in(const side::Circle* circle) {
   return failure && failure->ends != side::kNever ? failure : std::nullopt;
 }
 
-bootstrap::Participant participant(const Rendezvous& met, const std::string& name) {
-  return {.scope = "side",
+bootstrap::BlobExchangeParams participant(const Rendezvous& met, const std::string& name) {
+  return {.key_scope = "side",
           .name = name,
           .rank = met.rank,
           .size = met.size,
           .blob = {},
-          .limit = met.limit,
+          .timeout = met.limit,
           .deadline = met.deadline,
-          .interrupt = check_interrupt};
+          .interrupt_check = check_interrupt};
 }
 
 }  // namespace
@@ -232,7 +232,7 @@ std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std
     self.blob = std::move(mine);
     self.interface = interface;
     StoreKeyValue store(met.store, met.deadline, {}, met.address);
-    auto told = bootstrap::exchange(store, self);
+    auto told = bootstrap::exchange_blobs(store, self);
     return side::Family::Told{std::move(told.blobs), told.secret};
   };
   try {
@@ -248,7 +248,7 @@ void decline_side_channel(const Rendezvous& met, const std::string& name,
                           const CommError& error) noexcept {
   try {
     StoreKeyValue store(met.store, met.deadline, {}, met.address);
-    bootstrap::decline(store, participant(met, name), error);
+    bootstrap::decline_exchange(store, participant(met, name), error);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kDebug, std::string("the others do not learn why: ") + e.what());
   }

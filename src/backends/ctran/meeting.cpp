@@ -9,7 +9,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/hints.hpp"
-#include "bootstrap/exchange/meeting.hpp"
+#include "bootstrap/exchange/blob_exchange.hpp"
 #include "core/bounded.hpp"
 #include "core/store_adapter.hpp"
 
@@ -33,10 +33,10 @@ std::string own_job(const TuningFile& tuning_file, const std::string& gpu) {
   return text + tell_tuning(tuning_file, gpu);
 }
 
-Job agree_on_job(StoreKeyValue& store, const bootstrap::Participant& self,
+Job agree_on_job(StoreKeyValue& store, const bootstrap::BlobExchangeParams& self,
                  const TuningFile& tuning_file, const std::string& gpu) {
   if (self.rank == 0) store.set(kJob, own_job(tuning_file, gpu));
-  const std::string text = bootstrap::read_word(store, self, kJob, self.deadline.remaining());
+  const std::string text = bootstrap::read_peer_key(store, self, kJob, self.deadline.remaining());
   Job job;
   const size_t secret_bytes = job.secret.size();
   if (text.size() <= secret_bytes)
@@ -74,14 +74,14 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
                   std::vector<TorchCommBackend::InitPhase>& phases) {
   Phases clock(phases);
   StoreKeyValue store(met.store, met.deadline, {});
-  bootstrap::Participant self{.scope = "addresses",
-                              .name = {},
-                              .rank = met.rank,
-                              .size = met.size,
-                              .blob = {},
-                              .limit = met.limit,
-                              .deadline = met.deadline,
-                              .interrupt = check_interrupt};
+  bootstrap::BlobExchangeParams self{.key_scope = "addresses",
+                                     .name = {},
+                                     .rank = met.rank,
+                                     .size = met.size,
+                                     .blob = {},
+                                     .timeout = met.limit,
+                                     .deadline = met.deadline,
+                                     .interrupt_check = check_interrupt};
   bool exchanges = false;
   try {
     auto known = std::make_shared<Known>();
@@ -100,7 +100,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
       exchanges = true;
       self.blob = std::move(mine);
       self.secret = job.secret;
-      auto told = bootstrap::exchange(store, self);
+      auto told = bootstrap::exchange_blobs(store, self);
       try {
         known->told = read_told(job.tuning);
       } catch (const CommError&) {
@@ -118,7 +118,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
   } catch (const CommError& e) {
     // Those that wait for this rank hear why.
     if (!exchanges)
-      bootstrap::decline(
+      bootstrap::decline_exchange(
           store, self, e,
           met.rank == 0 ? std::vector<std::string>{kJob} : std::vector<std::string>());
     throw;

@@ -42,7 +42,7 @@ void Attendant::add(MessageWorkPtr work) {
     try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& e) {
-      // The message is on its way, and whoever calls wait() still learns how it ends.
+      // The message is on its way, and whoever calls poll_once() still learns how it ends.
       base::log(base::LogLevel::kError,
                 std::string("no thread for messages that nobody waits for: ") + e.what());
     }

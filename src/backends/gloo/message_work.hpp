@@ -29,7 +29,7 @@ struct Message {
 };
 
 // A send, a receive or a batch of them. Gloo moves the data by itself, but tells that it is done
-// only to a thread that blocks for it: the one that calls wait(), else the Attendant's.
+// only to a thread that blocks for it: the one that calls poll_once(), else the Attendant's.
 //
 // At the limit nothing of the connection is harmed: the peers whose messages are missing are given
 // up (Peers), everything else goes on.
@@ -72,7 +72,7 @@ class MessageWork final : public TorchWork, public Interruptible {
   std::atomic<size_t> next_{0};    // the message that is waited for; partner of interrupted_
   std::atomic<bool> interrupted_{false};
   std::atomic<int> source_{kAnySource};
-  bool is_claimed_ = false;  // by a thread in wait(); guarded by the Attendant
+  bool is_claimed_ = false;  // by a thread in poll_once(); guarded by the Attendant
   std::shared_ptr<Peers> peers_;
   std::shared_ptr<Tally> tally_;
   std::shared_ptr<beside::Others> others_;

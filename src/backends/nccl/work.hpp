@@ -20,8 +20,8 @@ class Work final : public TorchWork, public base::FreelistAllocated<Work> {
   // Orders the current stream behind the operation; where the host runs it, blocks until it is
   // done. Throws the operation's error.
   void wait() override;
-  // The same without the hooks of wait(), for a synchronous operation. `current`: the stream that
-  // torch works on.
+  // The same without the hooks of poll_once(), for a synchronous operation. `current`: the stream
+  // that torch works on.
   void settle(gpu::NativeStream current);
   void hostSynchronize() override;
   // The same, of a synchronous operation alone: as the contract has it.

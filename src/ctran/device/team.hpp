@@ -37,7 +37,7 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
 // The ranks of one communicator whose devices run collectives and messages by kernels of ours, over
 // memory that all of them map. A rank alone has one for what is beside collectives and messages.
 //
-// Threads: launch(), exchange_with_all() one at a time; abort(), set_limit(), stopped(): any.
+// Threads: launch(), exchange() one at a time; abort(), set_limit(), stopped(): any.
 class Team {
  public:
   using PinnedControl = std::unique_ptr<kernels::Control, std::function<void(kernels::Control*)>>;

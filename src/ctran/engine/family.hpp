@@ -50,8 +50,8 @@ struct FamilyOptions {
   // as silent.
   std::chrono::milliseconds hearing{500};
   // Called about 20 times a second on a thread that waits in Group::run(), Group::next_split() or
-  // Work::wait(), without a lock. What it throws leaves the wait: a call goes on by itself, and
-  // uses its memory; an interrupted split ends the group. For Ctrl-C.
+  // Work::poll_once(), without a lock. What it throws leaves the wait: a call goes on by itself,
+  // and uses its memory; an interrupted split ends the group. For Ctrl-C.
   std::function<void()> interrupt = nullptr;
   // Around every channel, for tests: transport::inject_faults.
   std::function<std::unique_ptr<transport::Channel>(int peer, std::unique_ptr<transport::Channel>)>
@@ -72,7 +72,7 @@ class TC_API Family {
  public:
   // Collective over all ranks, as `exchange` is. Returns before peers have answered. Throws
   // CommError: kInvalidArgument (rank, size, interface), kMismatch (a blob of another job or
-  // version), kUnsupported (Links::kShm across hosts or users), kResourceExhausted (with
+  // version), kUnsupported (ConnectionIds::kShm across hosts or users), kResourceExhausted (with
   // Links::kShm on all ranks where one has no shared memory); and what `exchange` throws.
   static std::shared_ptr<Family> make(int rank, int size, const transport::Secret& job,
                                       const Exchange& exchange, const FamilyOptions& options = {});

@@ -24,9 +24,9 @@ class Window;
 // their calls, and run beside each other and the collectives; a batch starts all of its calls at
 // once. Each tag but 0 that a rank sends with costs a few hundred bytes until the group's end.
 //
-// Progress: a synchronous call, and Work::wait(), move everything of the family on the caller's own
-// thread; where several wait, one does it for all. Asynchronous work moves on a thread of the
-// family while nobody waits, which sleeps when there is none.
+// Progress: a synchronous call, and Work::poll_once(), move everything of the family on the
+// caller's own thread; where several wait, one does it for all. Asynchronous work moves on a thread
+// of the family while nobody waits, which sleeps when there is none.
 //
 // Failure: a wrong call throws kInvalidArgument, kUnsupported or kTooLarge before anything is sent,
 // and changes nothing. What the world does ends the group, here and soon on all members: the calls

@@ -118,7 +118,7 @@ class Progress {
   std::atomic<bool> busy_{false};        // the lock
   std::atomic<bool> polling_{false};     // a thread sleeps on the links, or is about to
   std::atomic<bool> unfinished_{false};  // job_.needs_turns() after the last turn
-  std::atomic<int> waiting_{0};          // threads in wait()
+  std::atomic<int> waiting_{0};          // threads in poll_once()
   std::atomic<int> entering_{0};     // threads in register_arrival(): whoever drives lets them in
   std::atomic<int> calls_{0};        // in flight
   std::atomic<uint32_t> visits_{0};  // of threads but the own one

@@ -198,7 +198,7 @@ struct CountedExchange {
   size_t element_bytes;                    // at least 1
   const int64_t* input_counts;             // of elements, by rank; device memory
   const int64_t* output_counts;
-  int32_t blocks;     // as Exchange's
+  int32_t blocks;     // as ExchangeProtocol's
   uint64_t limit_ns;  // as Call's
   // As of messages, of each part to and from another rank.
   void* places[kMaxRanks] = {};  // by rank: the output as that maps it, or null
@@ -233,7 +233,7 @@ struct Library {
   // The same of messages.
   int (*exchange)(const Team& team, const Exchange& exchange, void* stream);
   const char* (*error_text)(int error);
-  // As exchange_with_all().
+  // As exchange().
   int (*one_sided)(const Team& team, const OneSided& step, void* stream);
   // As launch().
   int (*exchange_counted)(const Team& team, const CountedExchange& exchange, void* stream);

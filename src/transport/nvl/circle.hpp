@@ -12,8 +12,8 @@
 namespace torch::comms::transport::nvl {
 
 // The ranks of one host tell each other words over Unix sockets, on a thread of each that does
-// nothing else: an Exchange for what may become necessary while the threads that call operations
-// are anywhere.
+// nothing else: an ExchangeProtocol for what may become necessary while the threads that call
+// operations are anywhere.
 //
 // Threads: ring() and stop() any; all else one.
 class Circle {
@@ -31,8 +31,8 @@ class Circle {
   void await();
   bool is_begun() const noexcept;  // another rank is in the next round
   bool is_stopped() const noexcept { return is_stopped_.load(std::memory_order_acquire); }
-  // The next round: as an Exchange. Throws CommError(kPeerFailed) for a rank that has ended or left
-  // before, kAborted after stop(). Then no round can be whole any more.
+  // The next round: as an ExchangeProtocol. Throws CommError(kPeerFailed) for a rank that has ended
+  // or left before, kAborted after stop(). Then no round can be whole any more.
   std::vector<std::string> tell(const std::string& words);
 
   // After the last round of all: gives descriptors back. What others have not read yet stays.

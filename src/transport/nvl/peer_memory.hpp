@@ -23,7 +23,7 @@ class PeerMemory {
     std::unique_ptr<PeerMemory> memory;
     std::string why_not;  // the same text on all ranks, naming the first rank that cannot
   };
-  // Collective; see Meeting. The seat's device is current. `unwilling`: see Wanted.
+  // Collective; see ExchangeSession. The seat's device is current. `unwilling`: see Wanted.
   static Outcome open(const Seat& seat, const Own& own, std::string unwilling,
                       const Exchange& exchange);
 

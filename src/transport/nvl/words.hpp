@@ -10,7 +10,7 @@
 
 #include "transport/nvl/symmetric_memory.hpp"
 
-// Words of an Exchange as memory of one size, for those who gather equal parts.
+// Words of an ExchangeProtocol as memory of one size, for those who gather equal parts.
 namespace torch::comms::transport::nvl {
 
 inline constexpr size_t kPackedBytes = sizeof(uint64_t) + kMaxWords;

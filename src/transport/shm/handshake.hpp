@@ -35,7 +35,7 @@ struct Hello {
 
 // `descriptor` -1: none. False, and errno.
 bool send_hello(int socket, const Hello& hello, int descriptor) noexcept;
-// As read_packet(); a version that is not this one is kWrong, too, and so is a packet that has
+// As read_packet(); a version that is not this one is kInvalid, too, and so is a packet that has
 // neither a descriptor nor a refusal, or both.
 Arrival read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept;
 

@@ -21,7 +21,7 @@ class PageBlocks {
   // Where a block of at least `bytes` begins, which is a multiple of the page; nothing where there
   // is no room.
   std::optional<uint64_t> take(uint64_t bytes);
-  // A block of acquire(), by its beginning. Throws std::bad_alloc: the block is in use for ever.
+  // A block of take(), by its beginning. Throws std::bad_alloc: the block is in use for ever.
   void give(uint64_t begin);
   // Bytes of a block in use.
   uint64_t size_of(uint64_t begin) const { return used_.at(begin); }

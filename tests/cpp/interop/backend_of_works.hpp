@@ -13,7 +13,7 @@
 
 namespace torch::comms {
 
-// A work as of a device, whose wait() orders and whose end is the test's.
+// A work as of a device, whose poll_once() orders and whose end is the test's.
 class DeviceWork final : public TorchWork {
  public:
   using TorchWork::setStatus;

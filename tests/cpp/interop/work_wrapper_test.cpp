@@ -61,7 +61,7 @@ TEST(Futures, OnADeviceAFailedOneHasTheErrorAndWaitersGoOn) {
   EXPECT_NE(refusal([&] { wrapper->wait(); }).find("a test's"), std::string::npos);
 }
 
-// Its wait() is left by what is none of the operation's, as by Ctrl-C.
+// Its poll_once() is left by what is none of the operation's, as by Ctrl-C.
 class InterruptedWork final : public TorchWork {
  public:
   void wait() override { throw std::runtime_error("Ctrl-C"); }

@@ -16,7 +16,7 @@ BootstrapRun run_of(int ranks) {
 TEST(Bootstrap, EveryRankIsDoneWithLogMessagesAndAConstantNumberAtTheStore) {
   for (const int ranks : {1, 2, 3, 7, 64, 1000, 4096, 16384}) {
     const auto result = simulate(run_of(ranks));
-    const int rounds = bootstrap::Rounds{0, ranks}.number();
+    const int rounds = bootstrap::BruckRounds{0, ranks}.count();
     EXPECT_EQ(result.done, ranks);
     EXPECT_EQ(result.failed, 0);
     EXPECT_EQ(result.rounds, rounds);
@@ -83,7 +83,7 @@ TEST(Bootstrap, ARankThatEndsIsNamed) {
     auto run = run_of(500);
     run.kill = (i * 131) % 500;
     run.kill_at_us = whole * (0.5 + i / 80.0);
-    run.pace.limit = std::chrono::seconds(60);
+    run.pace.timeout = std::chrono::seconds(60);
     const auto result = simulate(run);
     if (result.killed == 0) continue;
     EXPECT_EQ(result.done + result.failed, 499);

@@ -81,7 +81,7 @@ TEST_F(VendorStreams, AHintPutsAsynchronousOperationsOnTheCurrentStream) {
              auto tensor = number(1);
              float after = -1;
              const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
-             gpu::cpu_launch(self.stream, [&] { after = first(tensor); });  // without wait()
+             gpu::cpu_launch(self.stream, [&] { after = first(tensor); });  // without poll_once()
              self.synchronize();
              EXPECT_EQ(after, 2);
              self.comm->finalize();

@@ -5,23 +5,24 @@
 namespace torch::comms::bootstrap {
 namespace {
 
-using Kind = Action::Kind;
+using Kind = ExchangeAction::Kind;
 constexpr Moment kFarewell = std::chrono::milliseconds(400);
 
 std::string contact_of(int rank) { return "at " + std::to_string(rank); }
 
 }  // namespace
 
-RandomWorld::RandomWorld(int size, unsigned seed, const Pace& pace) : pace_(pace), random_(seed) {
+RandomWorld::RandomWorld(int size, unsigned seed, const ExchangeRetryPolicy& pace)
+    : pace_(pace), random_(seed) {
   for (int rank = 0; rank < size; ++rank) {
     std::vector<std::string> blobs(static_cast<size_t>(size));
     blobs[static_cast<size_t>(rank)] = blob_of(rank);
-    ranks_.push_back(
-        {Exchange(rank, size, pace_), std::move(blobs), std::vector<std::string>(kMaxRounds + 1)});
+    ranks_.push_back({ExchangeProtocol(rank, size, pace_), std::move(blobs),
+                      std::vector<std::string>(kMaxRounds + 1)});
   }
 }
 
-Door RandomWorld::door(int rank) const {
+ExchangeEndpointId RandomWorld::door(int rank) const {
   return {rank, static_cast<int>(ranks_.size()), 1000 + static_cast<uint64_t>(rank), {}};
 }
 
@@ -34,7 +35,8 @@ bool RandomWorld::gone(int rank) {
 void RandomWorld::run(const std::function<void(int64_t)>& before) {
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
     later([this, rank] {
-      happens(rank, [&](Exchange& machine, Actions& out) { machine.start(now_, out); });
+      happens(rank,
+              [&](ExchangeProtocol& machine, ExchangeActions& out) { machine.start(now_, out); });
     });
   for (int64_t number = 0;; ++number) {
     if (before) before(number);
@@ -56,16 +58,18 @@ bool RandomWorld::pass_time() {
   for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank)
     if (at(rank).machine.next_time() <= now_)
       later([this, rank] {
-        happens(rank, [&](Exchange& machine, Actions& out) { machine.on_time(now_, out); });
+        happens(rank, [&](ExchangeProtocol& machine, ExchangeActions& out) {
+          machine.on_time(now_, out);
+        });
       });
   return true;
 }
 
-void RandomWorld::act(int rank, Actions& actions) {
+void RandomWorld::act(int rank, ExchangeActions& actions) {
   for (const auto& action : actions) act_on(rank, action);
 }
 
-void RandomWorld::act_on(int rank, const Action& action) {
+void RandomWorld::act_on(int rank, const ExchangeAction& action) {
   auto& self = at(rank);
   switch (action.kind) {
     case Kind::kPublish:
@@ -82,23 +86,25 @@ void RandomWorld::act_on(int rank, const Action& action) {
       ++self.store;
       return later([this, rank, peer = action.peer] {
         at(rank).contacts[0] = contact_of(peer);
-        happens(rank, [&](Exchange& machine, Actions& out) { machine.on_contact(now_, out); });
+        happens(rank, [&](ExchangeProtocol& machine, ExchangeActions& out) {
+          machine.on_contact(now_, out);
+        });
       });
-    case Kind::kAsk:
+    case Kind::kRequest:
       return connect(rank, action);
-    case Kind::kHangUp:
+    case Kind::kDisconnect:
       return close(std::exchange(self.link, 0));
-    case Kind::kAnswer:
+    case Kind::kRespond:
       return answer(rank, action);
-    case Kind::kTell:
+    case Kind::kSendFailure:
       return tell(action.link, links_[action.link].client, rank, self.machine.failure());
-    case Kind::kRefuse:
+    case Kind::kRejectDuplicate:
       return tell(action.link, links_[action.link].client, rank, {Errc::kMismatch, -1, "twice"});
-    case Kind::kTellSource:
+    case Kind::kSendFailureToSource:
       return tell(self.link, links_[self.link].server, rank, self.machine.failure());
     case Kind::kProbe:
       return later([this, rank, peer = action.peer] {
-        happens(rank, [&](Exchange& machine, Actions& out) {
+        happens(rank, [&](ExchangeProtocol& machine, ExchangeActions& out) {
           machine.on_probed(peer, !at(peer).published || !gone(peer), out);
         });
       });
@@ -110,7 +116,7 @@ void RandomWorld::act_on(int rank, const Action& action) {
   }
 }
 
-void RandomWorld::connect(int rank, const Action& action) {
+void RandomWorld::connect(int rank, const ExchangeAction& action) {
   const auto link = static_cast<uint32_t>(links_.size());
   links_.push_back({rank, action.peer, action.round});
   at(rank).link = link;
@@ -120,59 +126,66 @@ void RandomWorld::connect(int rank, const Action& action) {
     if (at(rank).link != link) return;
     if (gone(action.peer)) {
       at(rank).link = 0;
-      return happens(rank,
-                     [&](Exchange& machine, Actions& out) { machine.on_lost(now_, true, out); });
+      return happens(rank, [&](ExchangeProtocol& machine, ExchangeActions& out) {
+        machine.on_disconnected(now_, true, out);
+      });
     }
-    happens(rank, [&](Exchange& machine, Actions&) { machine.on_connected(); });
+    happens(rank, [&](ExchangeProtocol& machine, ExchangeActions&) { machine.on_connected(); });
     if (at(rank).dead) return;
     ++at(rank).frames;
     later([this, link, action] {
       if (gone(action.peer) || !links_[link].open) return close(link);
-      happens(action.peer, [&](Exchange& machine, Actions& out) {
-        machine.on_ask(action.round, link, door(links_[link].client).instance, out);
+      happens(action.peer, [&](ExchangeProtocol& machine, ExchangeActions& out) {
+        machine.on_request(action.round, link, door(links_[link].client).instance, out);
       });
     });
   });
 }
 
-void RandomWorld::answer(int rank, const Action& action) {
+void RandomWorld::answer(int rank, const ExchangeAction& action) {
   auto& self = at(rank);
   const int client = links_[action.link].client;
-  Frame head;
+  ExchangeFrame head;
   head.round = action.round;
   head.from = rank;
   head.to = client;
   head.size = static_cast<int>(ranks_.size());
   head.instance = door(rank).instance;
   const bool more = self.machine.rounds().has_next(action.round);
-  AnswerWriter writer(head, self.blobs, more ? self.contacts[action.round] : "");
+  ResponseWriter writer(head, self.blobs, more ? self.contacts[action.round] : "");
   std::string bytes;
   while (writer.write(1000, bytes)) continue;
   ++self.frames;
   later([this, client, bytes, action, rank] {
     if (at(client).link != action.link || at(client).dead) return;
-    ReplyReader reader(door(client), rank, action.round, at(client).blobs);
-    auto state = ReplyReader::State::kNotYet;
+    ResponseReader reader(door(client), rank, action.round, at(client).blobs);
+    auto state = ResponseReader::State::kIncomplete;
     for (size_t done = 0; done < bytes.size();) {
       const size_t part = std::min<size_t>(1 + random_() % 400, bytes.size() - done);
-      state = reader.take(std::string_view(bytes).substr(done, part));
+      state = reader.feed(std::string_view(bytes).substr(done, part));
       done += part;
-      ASSERT_EQ(state == ReplyReader::State::kNotYet, done < bytes.size());
+      ASSERT_EQ(state == ResponseReader::State::kIncomplete, done < bytes.size());
     }
-    ASSERT_EQ(state, ReplyReader::State::kAnswer) << to_text(reader.wrong());
+    ASSERT_EQ(state, ResponseReader::State::kResponse) << to_text(reader.drop_reason());
     at(client).contacts[action.round + size_t{1}] = reader.contact();
-    happens(client, [&](Exchange& machine, Actions& out) { machine.on_answer(now_, out); });
+    happens(client, [&](ExchangeProtocol& machine, ExchangeActions& out) {
+      machine.on_response(now_, out);
+    });
   });
   later([this, rank, action] {
-    happens(rank, [&](Exchange& machine, Actions& out) { machine.on_served(action.round, out); });
+    happens(rank, [&](ExchangeProtocol& machine, ExchangeActions& out) {
+      machine.on_served(action.round, out);
+    });
   });
 }
 
-void RandomWorld::tell(uint32_t link, int to, int from, const Notice& notice) {
+void RandomWorld::tell(uint32_t link, int to, int from, const FailureNotice& notice) {
   ++at(from).frames;
   later([this, link, to, from, notice] {
     if (links_[link].client == to && at(to).link != link) return;
-    happens(to, [&](Exchange& machine, Actions& out) { machine.on_notice(from, notice, out); });
+    happens(to, [&](ExchangeProtocol& machine, ExchangeActions& out) {
+      machine.on_peer_failure(from, notice, out);
+    });
   });
 }
 
@@ -182,13 +195,17 @@ void RandomWorld::close(uint32_t link) {
   links_[link].open = false;
   later([this, link] {
     const auto& of = links_[link];
-    happens(of.server, [&](Exchange& machine, Actions&) { machine.on_gone(of.round, link); });
+    happens(of.server, [&](ExchangeProtocol& machine, ExchangeActions&) {
+      machine.on_client_disconnected(of.round, link);
+    });
   });
   later([this, link] {
     const int client = links_[link].client;
     if (at(client).link != link) return;
     at(client).link = 0;
-    happens(client, [&](Exchange& machine, Actions& out) { machine.on_lost(now_, false, out); });
+    happens(client, [&](ExchangeProtocol& machine, ExchangeActions& out) {
+      machine.on_disconnected(now_, false, out);
+    });
   });
 }
 

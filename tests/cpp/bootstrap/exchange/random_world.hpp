@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/exchange/answer.hpp"
-#include "bootstrap/exchange/exchange.hpp"
+#include "bootstrap/exchange/exchange_protocol.hpp"
+#include "bootstrap/exchange/response.hpp"
 
 namespace torch::comms::bootstrap {
 
@@ -17,7 +17,7 @@ namespace torch::comms::bootstrap {
 // the clock moves only when nothing else can. Answers travel as their bytes, in pieces.
 class RandomWorld {
  public:
-  RandomWorld(int size, unsigned seed, const Pace& pace = {});
+  RandomWorld(int size, unsigned seed, const ExchangeRetryPolicy& pace = {});
 
   // Until nothing can happen any more; `before` each event may interfere.
   void run(const std::function<void(int64_t event)>& before = {});
@@ -25,7 +25,9 @@ class RandomWorld {
   void leave_out(int rank) { ranks_[static_cast<size_t>(rank)].dead = true; }
   void kill(int rank);
 
-  const Exchange& machine(int rank) const { return ranks_[static_cast<size_t>(rank)].machine; }
+  const ExchangeProtocol& machine(int rank) const {
+    return ranks_[static_cast<size_t>(rank)].machine;
+  }
   bool dead(int rank) const { return ranks_[static_cast<size_t>(rank)].dead; }
   bool published(int rank) const { return ranks_[static_cast<size_t>(rank)].published; }
   const std::vector<std::string>& blobs(int rank) const {
@@ -44,7 +46,7 @@ class RandomWorld {
     bool open = true;
   };
   struct Rank {
-    Exchange machine;
+    ExchangeProtocol machine;
     std::vector<std::string> blobs;
     std::vector<std::string> contacts;
     std::vector<int> waiting = {};  // for its contact
@@ -54,25 +56,25 @@ class RandomWorld {
     int store = 0, frames = 0;
   };
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
-  Door door(int rank) const;
+  ExchangeEndpointId door(int rank) const;
   bool gone(int rank);
   void later(std::function<void()> event) { events_.push_back(std::move(event)); }
-  void act(int rank, Actions& actions);
-  void act_on(int rank, const Action& action);
-  void connect(int rank, const Action& action);
-  void answer(int rank, const Action& action);
-  void tell(uint32_t link, int to, int from, const Notice& notice);
+  void act(int rank, ExchangeActions& actions);
+  void act_on(int rank, const ExchangeAction& action);
+  void connect(int rank, const ExchangeAction& action);
+  void answer(int rank, const ExchangeAction& action);
+  void tell(uint32_t link, int to, int from, const FailureNotice& notice);
   void close(uint32_t link);
   template <class Event>
   void happens(int rank, const Event& event) {
     if (at(rank).dead) return;
-    Actions actions;
+    ExchangeActions actions;
     event(at(rank).machine, actions);
     act(rank, actions);
   }
   bool pass_time();
 
-  Pace pace_;
+  ExchangeRetryPolicy pace_;
   std::mt19937 random_;
   std::deque<Rank> ranks_;
   std::vector<Link> links_{{}};

@@ -1,4 +1,4 @@
-#include "bootstrap/exchange/dial.hpp"
+#include "bootstrap/exchange/connector.hpp"
 
 #include <cerrno>
 #include <chrono>
@@ -9,17 +9,17 @@
 
 namespace torch::comms::bootstrap {
 
-Dial::Dial(std::string_view contact, size_t first) : contact_(contact), first_(first) {
+Connector::Connector(std::string_view contact, size_t first) : contact_(contact), first_(first) {
   std::istringstream words(contact_);
   for (std::string word; words >> word;) addresses_.push_back(word);
   try_next();
 }
 
-void Dial::try_next() {
-  for (state_ = State::kLost; tried_ < addresses_.size();) {
+void Connector::try_next() {
+  for (state_ = State::kFailed; tried_ < addresses_.size();) {
     const auto address = base::parse_address(addresses_[(first_ + tried_++) % addresses_.size()]);
     if (!address) {
-      refused_ = false;
+      is_refused_ = false;
       continue;
     }
     socket_ = base::begin_connect(*address);
@@ -28,13 +28,13 @@ void Dial::try_next() {
       return;
     }
     error_ = errno;
-    refused_ = refused_ && error_ == ECONNREFUSED;
+    is_refused_ = is_refused_ && error_ == ECONNREFUSED;
     if (base::is_resource_exhausted(error_)) return;  // the next address needs as much
   }
-  if (addresses_.empty()) refused_ = false;
+  if (addresses_.empty()) is_refused_ = false;
 }
 
-Dial::State Dial::on_ready() {
+Connector::State Connector::on_ready() {
   if (state_ != State::kConnecting) return state_;
   error_ = base::connect_result(socket_.get());
   if (error_ == 0) {
@@ -42,7 +42,7 @@ Dial::State Dial::on_ready() {
     base::set_keepalive_and_user_timeout(socket_.get(), std::chrono::seconds(10));
     return state_ = State::kConnected;
   }
-  refused_ = refused_ && error_ == ECONNREFUSED;
+  is_refused_ = is_refused_ && error_ == ECONNREFUSED;
   socket_ = {};
   try_next();
   return state_;

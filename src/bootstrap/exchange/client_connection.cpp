@@ -1,4 +1,4 @@
-#include "bootstrap/exchange/incoming.hpp"
+#include "bootstrap/exchange/client_connection.hpp"
 
 #include <sys/socket.h>
 
@@ -12,17 +12,17 @@ constexpr size_t kPiece = 64 << 10;  // of an answer, in memory at once
 
 }  // namespace
 
-void Incoming::say(std::unique_ptr<AnswerWriter> answer) {
+void ClientConnection::send(std::unique_ptr<ResponseWriter> answer) {
   writer_ = std::move(answer);
-  closing_ = true;
+  is_closing_ = true;
 }
 
-void Incoming::say(const std::string& bytes) {
+void ClientConnection::say(const std::string& bytes) {
   out_ += bytes;
-  closing_ = true;
+  is_closing_ = true;
 }
 
-Incoming::State Incoming::flush() {
+ClientConnection::State ClientConnection::flush() {
   while (true) {
     if (sent_ == out_.size()) {
       out_.clear();
@@ -32,8 +32,8 @@ Incoming::State Incoming::flush() {
     }
     const auto sent =
         ::send(socket.get(), out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return State::kMore;
-    if (sent <= 0) return State::kLost;
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return State::kPending;
+    if (sent <= 0) return State::kFailed;
     sent_ += static_cast<size_t>(sent);
   }
 }

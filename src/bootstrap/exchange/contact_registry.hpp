@@ -4,16 +4,17 @@
 #include <cstdint>
 #include <string>
 
-#include "bootstrap/exchange/meeting.hpp"
+#include "bootstrap/exchange/blob_exchange.hpp"
 
 namespace torch::comms::bootstrap {
 
 // What a rank of an exchange does at the store. The store is trusted: who reads it could as well
-// take part. Throws as KeyValueStore does, and what read_word() does.
-class Registry {
+// take part. Throws as KeyValueStore does, and what read_peer_key() does.
+class ContactRegistry {
  public:
   // Both outlive it.
-  Registry(KeyValueStore& store, const Participant& self) : store_(store), self_(self) {}
+  ContactRegistry(KeyValueStore& store, const BlobExchangeParams& self)
+      : store_(store), self_(self) {}
 
   // The one that was given; else rank 0 makes it and the others wait for it.
   base::Secret agree_on_secret();
@@ -24,7 +25,7 @@ class Registry {
 
  private:
   KeyValueStore& store_;
-  const Participant& self_;
+  const BlobExchangeParams& self_;
   int operations_ = 0;
 };
 

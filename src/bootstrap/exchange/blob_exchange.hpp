@@ -8,32 +8,32 @@
 #include <torchcomms/base/export.hpp>
 
 #include "base/secret.hpp"
-#include "bootstrap/exchange/exchange.hpp"
-#include "bootstrap/exchange/reception.hpp"
+#include "bootstrap/exchange/exchange_protocol.hpp"
+#include "bootstrap/exchange/pending_connections.hpp"
 #include "bootstrap/key_value_store.hpp"
 #include "bootstrap/timeout.hpp"
 
 namespace torch::comms::bootstrap {
 
 // One rank that wants to know what all ranks have to say.
-struct Participant {
-  std::string scope;  // every key starts with it; equal on all ranks, used once
-  std::string name;   // of the communicator: for error texts
+struct BlobExchangeParams {
+  std::string key_scope;  // every key starts with it; equal on all ranks, used once
+  std::string name;       // of the communicator: for error texts
   int rank = 0;
   int size = 1;
-  std::string blob;    // for the others: at most kMaxBlobBytes
-  NamedTimeout limit;  // for the texts
-  Deadline deadline;   // when to give up: the limit, counted from where the caller wants
+  std::string blob;      // for the others: at most kMaxBlobBytes
+  NamedTimeout timeout;  // for the texts
+  Deadline deadline;     // when to give up: the limit, counted from where the caller wants
   std::optional<base::Secret> secret = {};  // of the job; none: rank 0 makes one, the store tells
   std::string interface = {};               // to be reached at: see choose_addresses()
-  Pace pace = {};                           // its limit is not used
-  Reception::Rules rules = {};
+  ExchangeRetryPolicy retry_policy = {};    // its limit is not used
+  PendingConnections::Options pending_options = {};
   // Called about 20 times a second while this rank waits for others; what it throws ends the
   // exchange here. For Ctrl-C.
-  std::function<void()> interrupt = {};
+  std::function<void()> interrupt_check = {};
 };
 
-struct Exchanged {
+struct BlobExchangeResult {
   std::vector<std::string> blobs;  // by rank
   base::Secret secret = {};
   // What it took, of this rank: store operations, frames sent, connections dropped ("" if none).
@@ -41,9 +41,10 @@ struct Exchanged {
   std::string dropped;
 };
 
-// Everybody's blob, on every rank: the Exchange over TCP, on the caller's thread. O(1) messages a
-// rank at the store, O(log size) between ranks. Returns when no other rank needs this one; others
-// may still be exchanging, or fail. The keys below `scope` stay, as long as the store does.
+// Everybody's blob, on every rank: the ExchangeProtocol over TCP, on the caller's thread. O(1)
+// messages a rank at the store, O(log size) between ranks. Returns when no other rank needs this
+// one; others may still be exchanging, or fail. The keys below `scope` stay, as long as the store
+// does.
 //
 // It listens on a port of its own while it runs. Whatever else connects there (port scans, another
 // job, garbage, silence) is dropped and counted, and cannot keep the ranks from meeting.
@@ -58,17 +59,18 @@ struct Exchanged {
 //   of a rank that declines.
 // Rank 0, whose process often serves the store, raises them up to a second later: when the others
 // have read them, too.
-TC_API Exchanged exchange(KeyValueStore& store, const Participant& self);
+TC_API BlobExchangeResult exchange_blobs(KeyValueStore& store, const BlobExchangeParams& self);
 
 // In place of that, of a rank that `error` keeps from it: those that wait for this rank learn the
 // reason at once, and raise it as kPeerFailed. `keys`: others that this rank was to write, for
-// read_word(). A constant number of messages; `self.blob` is not used.
-TC_API void decline(KeyValueStore& store, const Participant& self, const CommError& error,
-                    const std::vector<std::string>& keys = {}) noexcept;
+// read_peer_key(). A constant number of messages; `self.blob` is not used.
+TC_API void decline_exchange(KeyValueStore& store, const BlobExchangeParams& self,
+                             const CommError& error,
+                             const std::vector<std::string>& keys = {}) noexcept;
 
 // What another rank of the exchange writes at `key`, which is not empty. Throws as get() of the
 // store, and where that rank has declined, why the first one did that failed.
-TC_API std::string read_word(KeyValueStore& store, const Participant& self, const std::string& key,
-                             std::chrono::milliseconds limit);
+TC_API std::string read_peer_key(KeyValueStore& store, const BlobExchangeParams& self,
+                                 const std::string& key, std::chrono::milliseconds limit);
 
 }  // namespace torch::comms::bootstrap

@@ -1,6 +1,6 @@
 // The exchange over real sockets: ranks are threads, strangers knock meanwhile.
 
-#include "bootstrap/exchange/meeting.hpp"
+#include "bootstrap/exchange/blob_exchange.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include "base/host.hpp"
 #include "base/no_descriptors.hpp"
 #include "base/socket.hpp"
-#include "bootstrap/exchange/dial.hpp"
+#include "bootstrap/exchange/connector.hpp"
 #include "bootstrap/memory_kv.hpp"
 #include "bootstrap/silent_place.hpp"
 
@@ -24,27 +24,27 @@ namespace {
 using std::chrono::milliseconds;
 
 struct Outcome {
-  Exchanged got;
+  BlobExchangeResult got;
   std::optional<CommError> error;
   int messages = 0;  // at the store
 };
 
-Participant participant(int rank, int size, milliseconds limit) {
-  return {.scope = "s",
+BlobExchangeParams participant(int rank, int size, milliseconds limit) {
+  return {.key_scope = "s",
           .name = "world",
           .rank = rank,
           .size = size,
           .blob = "blob of " + std::to_string(rank),
-          .limit = {limit, "SOME_LIMIT"},
+          .timeout = {limit, "SOME_LIMIT"},
           .deadline = Deadline(limit),
           .interface = "127.0.0.1"};
 }
 
-Outcome take_part(SharedMap& map, const Participant& self) {
+Outcome take_part(SharedMap& map, const BlobExchangeParams& self) {
   Outcome outcome;
   MemoryKeyValue store(map);
   try {
-    outcome.got = exchange(store, self);
+    outcome.got = exchange_blobs(store, self);
   } catch (const CommError& e) {
     outcome.error = e;
   }
@@ -55,7 +55,7 @@ Outcome take_part(SharedMap& map, const Participant& self) {
 // All ranks but those left out; `beside` runs in a thread of its own.
 std::vector<Outcome> meet(int size, milliseconds limit, const std::vector<int>& left_out = {},
                           const std::function<void(SharedMap&, std::atomic<bool>&)>& beside = {},
-                          const Reception::Rules& rules = {}) {
+                          const PendingConnections::Options& rules = {}) {
   SharedMap map;
   std::atomic<bool> over = false;
   std::vector<Outcome> outcomes(static_cast<size_t>(size));
@@ -67,7 +67,7 @@ std::vector<Outcome> meet(int size, milliseconds limit, const std::vector<int>& 
       if (std::ranges::find(left_out, rank) != left_out.end()) continue;
       ranks.emplace_back([&, rank] {
         auto self = participant(rank, size, limit);
-        self.rules = rules;
+        self.pending_options = rules;
         outcomes[static_cast<size_t>(rank)] = take_part(map, self);
       });
     }
@@ -91,7 +91,7 @@ TEST(Meeting, EverybodyKnowsEverybody) {
     ASSERT_NO_FATAL_FAILURE(expect_all_know_all(outcomes)) << size << " ranks";
     for (const auto& outcome : outcomes) {
       EXPECT_LE(outcome.messages, 3) << "its secret, its contact, its neighbour's";
-      EXPECT_LE(outcome.got.frames, (2 * Rounds{0, size}.number()));
+      EXPECT_LE(outcome.got.frames, (2 * BruckRounds{0, size}.count()));
       EXPECT_EQ(outcome.got.dropped, "");
     }
   }
@@ -147,11 +147,11 @@ TEST(Meeting, GoesOnWithTheNextAddressWhereOneIsSilent) {
     for (int rank = 0; rank < kSize; ++rank)
       ranks.emplace_back([&, rank] {
         auto self = participant(rank, kSize, milliseconds(30'000));
-        self.pace.connecting = milliseconds(100);
+        self.retry_policy.connect_timeout = milliseconds(100);
         FirstAddressSilent store(map, silent.address());
         auto& outcome = outcomes[static_cast<size_t>(rank)];
         try {
-          outcome.got = exchange(store, self);
+          outcome.got = exchange_blobs(store, self);
         } catch (const CommError& e) {
           outcome.error = e;
         }
@@ -214,7 +214,7 @@ TEST(Meeting, PortScansOtherJobsAndSilenceDoNotDisturb) {
   const auto join = [&](int rank) {
     return std::jthread([&, rank] {
       auto self = participant(rank, kSize, milliseconds(30'000));
-      self.rules = {.guests = 16, .patience = milliseconds(5'000)};
+      self.pending_options = {.max_connections = 16, .handshake_timeout = milliseconds(5'000)};
       outcomes[static_cast<size_t>(rank)] = take_part(map, self);
     });
   };
@@ -235,7 +235,7 @@ TEST(Meeting, PortScansOtherJobsAndSilenceDoNotDisturb) {
   }
   knock(*address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   knock(*address, std::string_view("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11));
-  Frame wrong;
+  ExchangeFrame wrong;
   wrong.from = 1;
   wrong.to = 2;
   wrong.size = kSize;
@@ -297,7 +297,8 @@ TEST(Meeting, ARankThatEndedIsNamedLongBeforeTheLimit) {
 }
 
 // All but `failed`, where `fail` runs; they hear why it does not take part long before the limit.
-void expect_told(int failed, const std::function<CommError(SharedMap&, const Participant&)>& fail,
+void expect_told(int failed,
+                 const std::function<CommError(SharedMap&, const BlobExchangeParams&)>& fail,
                  const std::string& why) {
   constexpr int kSize = 6;
   constexpr milliseconds kLimit{60'000};
@@ -323,10 +324,10 @@ TEST(Meeting, WhyARankDeclinesIsToldToThoseThatWaitForIt) {
   for (const int rank : {0, 3})
     ASSERT_NO_FATAL_FAILURE(expect_told(
         rank,
-        [](SharedMap& map, const Participant& self) {
+        [](SharedMap& map, const BlobExchangeParams& self) {
           MemoryKeyValue store(map);
           const CommError error(Errc::kUnsupported, "it has no such link");
-          decline(store, self, error);
+          decline_exchange(store, self, error);
           return error;
         },
         "it has no such link"));
@@ -336,7 +337,7 @@ TEST(Meeting, WhyARankCannotListenIsToldToThoseThatWaitForIt) {
   for (const int rank : {0, 3})
     ASSERT_NO_FATAL_FAILURE(expect_told(
         rank,
-        [](SharedMap& map, Participant self) {
+        [](SharedMap& map, BlobExchangeParams self) {
           self.interface = "eth77";
           return take_part(map, self).error.value();
         },
@@ -351,15 +352,15 @@ TEST(Meeting, WhatARankWasToWriteLeadsToWhyItDeclines) {
     MemoryKeyValue store(map);
     const auto self = participant(1, 2, milliseconds(60'000));
     try {
-      read_word(store, self, "job", self.limit.duration);
+      read_peer_key(store, self, "job", self.timeout.duration);
       ADD_FAILURE() << "there is none";
     } catch (const CommError& e) {
       EXPECT_EQ(e.context().peer, 0);
       EXPECT_NE(e.why().find("it has no file"), std::string::npos) << e.why();
-      decline(store, self, e);
+      decline_exchange(store, self, e);
     }
   });
-  decline(store, failed, {Errc::kInvalidArgument, "it has no file"}, {"job"});
+  decline_exchange(store, failed, {Errc::kInvalidArgument, "it has no file"}, {"job"});
 }
 
 // Rank 1 has said where it listens and does not any more; rank 0, which tries again and again, runs
@@ -374,8 +375,8 @@ TEST(Meeting, ARankWithoutDescriptorsSaysSo) {
   std::optional<base::NoDescriptors> none;
   std::vector<base::FileDescriptor> taken;  // that were given back since
   auto self = participant(0, 2, milliseconds(60'000));
-  self.pace.refusals = 255;
-  self.interrupt = [&] {
+  self.retry_policy.max_refusals = 255;
+  self.interrupt_check = [&] {
     if (!none) none.emplace();
     for (int next = ::dup(0); next >= 0; next = ::dup(0)) taken.emplace_back(next);
   };
@@ -386,7 +387,7 @@ TEST(Meeting, ARankWithoutDescriptorsSaysSo) {
   const auto told = parse_notice(map.values["s/verdict"], 2).value();
   EXPECT_EQ(told.code, Errc::kPeerFailed);
   EXPECT_EQ(told.peer, 0);
-  EXPECT_NE(told.why.find("no descriptor left"), std::string::npos) << told.why;
+  EXPECT_NE(told.reason.find("no descriptor left"), std::string::npos) << told.reason;
 }
 
 TEST(Dial, SaysWhatThisProcessLacks) {
@@ -395,12 +396,12 @@ TEST(Dial, SaysWhatThisProcessLacks) {
   const auto address = base::format_address("127.0.0.1", port);
   {
     const base::NoDescriptors none;
-    const Dial dial(address + " " + address);
-    EXPECT_EQ(dial.state(), Dial::State::kLost);
+    const Connector dial(address + " " + address);
+    EXPECT_EQ(dial.state(), Connector::State::kFailed);
     EXPECT_EQ(dial.error(), EMFILE);
-    EXPECT_FALSE(dial.refused());
+    EXPECT_FALSE(dial.is_refused());
   }
-  EXPECT_EQ(Dial(address).state(), Dial::State::kConnecting);
+  EXPECT_EQ(Connector(address).state(), Connector::State::kConnecting);
 }
 
 TEST(Meeting, TwoProcessesOfOneRankAreToldSo) {
@@ -436,7 +437,7 @@ TEST(Meeting, ALostStoreIsSaidSo) {
   MemoryKeyValue store(map);
   store.lost_after = 2;
   try {
-    exchange(store, participant(0, 2, milliseconds(5'000)));
+    exchange_blobs(store, participant(0, 2, milliseconds(5'000)));
     FAIL();
   } catch (const CommError& e) {
     EXPECT_EQ(e.code(), Errc::kPeerFailed);

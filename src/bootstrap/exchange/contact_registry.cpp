@@ -1,12 +1,12 @@
-#include "bootstrap/exchange/registry.hpp"
+#include "bootstrap/exchange/contact_registry.hpp"
 
 #include <cstring>
 
-#include "bootstrap/exchange/blame.hpp"
+#include "bootstrap/exchange/failure_report.hpp"
 
 namespace torch::comms::bootstrap {
 
-base::Secret Registry::agree_on_secret() {
+base::Secret ContactRegistry::agree_on_secret() {
   if (self_.secret) return *self_.secret;
   const auto key = secret_key(self_);
   ++operations_;
@@ -15,7 +15,7 @@ base::Secret Registry::agree_on_secret() {
     store_.set(key, {reinterpret_cast<const char*>(secret.data()), secret.size()});
     return secret;
   }
-  const auto text = read_word(store_, self_, key, self_.deadline.remaining());
+  const auto text = read_peer_key(store_, self_, key, self_.deadline.remaining());
   base::Secret secret;
   if (text.size() != secret.size())
     throw CommError(Errc::kSystem, "the store " + store_.address() +
@@ -24,14 +24,14 @@ base::Secret Registry::agree_on_secret() {
   return secret;
 }
 
-void Registry::publish(const std::string& contact) {
+void ContactRegistry::publish(const std::string& contact) {
   ++operations_;
   store_.set(contact_prefix(self_) + std::to_string(self_.rank), contact);
 }
 
-std::string Registry::look_up(int rank, std::chrono::milliseconds limit) {
+std::string ContactRegistry::look_up(int rank, std::chrono::milliseconds limit) {
   ++operations_;
-  return read_word(store_, self_, contact_prefix(self_) + std::to_string(rank), limit);
+  return read_peer_key(store_, self_, contact_prefix(self_) + std::to_string(rank), limit);
 }
 
 }  // namespace torch::comms::bootstrap

@@ -1,6 +1,6 @@
 // The exchange of all ranks in memory, in every order that a seed can draw.
 
-#include "bootstrap/exchange/exchange.hpp"
+#include "bootstrap/exchange/exchange_protocol.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,10 +9,10 @@
 namespace torch::comms::bootstrap {
 namespace {
 
-using Phase = Exchange::Phase;
+using Phase = ExchangeProtocol::ExchangePhase;
 
 void expect_all_know_all(const RandomWorld& world, int size) {
-  const int rounds = Rounds{0, size}.number();
+  const int rounds = BruckRounds{0, size}.count();
   for (int rank = 0; rank < size; ++rank) {
     ASSERT_EQ(world.machine(rank).phase(), Phase::kDone) << world.machine(rank).waiting_for();
     for (int other = 0; other < size; ++other)
@@ -102,17 +102,17 @@ TEST(Exchange, ARankThatNeverComesMakesTheOthersFailAtTheirLimit) {
     const auto& before = world.machine((absent + size - 1) % size);
     EXPECT_EQ(before.failure().code, Errc::kTimeout);
     EXPECT_EQ(before.failure().peer, absent);
-    EXPECT_EQ(before.failure().why,
+    EXPECT_EQ(before.failure().reason,
               "rank " + std::to_string(absent) + " has not put its contact into the store");
-    EXPECT_LE(world.now(), Pace{}.limit + std::chrono::seconds(1));
+    EXPECT_LE(world.now(), ExchangeRetryPolicy{}.timeout + std::chrono::seconds(1));
   }
 }
 
 // One machine, by hand: rank 1 of 4. Its sources are 2 and 3, its clients 0 and 3.
 class OneRank : public testing::Test {
  protected:
-  std::vector<Action::Kind> kinds() {
-    std::vector<Action::Kind> kinds;
+  std::vector<ExchangeAction::Kind> kinds() {
+    std::vector<ExchangeAction::Kind> kinds;
     for (const auto& action : std::exchange(out, {})) kinds.push_back(action.kind);
     return kinds;
   }
@@ -122,27 +122,27 @@ class OneRank : public testing::Test {
     machine.on_connected();
     out.clear();
   }
-  using Kind = Action::Kind;
+  using Kind = ExchangeAction::Kind;
   using Kinds = std::vector<Kind>;
-  Pace pace;
-  Exchange machine{1, 4, pace};
+  ExchangeRetryPolicy pace;
+  ExchangeProtocol machine{1, 4, pace};
   Moment now = std::chrono::seconds(100);
-  Actions out;
+  ExchangeActions out;
 };
 
 TEST_F(OneRank, AsksAgainWithGrowingPatienceUntilItsSourceIsKnownToBeGone) {
   ask_first();
-  machine.on_lost(now, false, out);
+  machine.on_disconnected(now, false, out);
   Moment waited{};
-  for (int i = 0; i < pace.refusals; ++i) {
+  for (int i = 0; i < pace.max_refusals; ++i) {
     EXPECT_TRUE(out.empty());
     const auto next = machine.next_time();
     EXPECT_GT(next, now);
     waited += next - now;
     now = next;
     machine.on_time(now, out);
-    EXPECT_EQ(kinds(), Kinds{Kind::kAsk});
-    machine.on_lost(now, true, out);
+    EXPECT_EQ(kinds(), Kinds{Kind::kRequest});
+    machine.on_disconnected(now, true, out);
   }
   EXPECT_EQ(kinds(), Kinds{Kind::kFailed});
   EXPECT_EQ(machine.failure().code, Errc::kPeerFailed);
@@ -154,52 +154,52 @@ TEST_F(OneRank, GivesUpAConnectionThatDoesNotComeAbout) {
   machine.start(now, out);
   machine.on_contact(now, out);
   out.clear();
-  now += pace.connecting;
+  now += pace.connect_timeout;
   machine.on_time(now, out);
-  EXPECT_EQ(kinds(), Kinds{Kind::kHangUp});
+  EXPECT_EQ(kinds(), Kinds{Kind::kDisconnect});
   now = machine.next_time();
   machine.on_time(now, out);
-  EXPECT_EQ(kinds(), Kinds{Kind::kAsk});
+  EXPECT_EQ(kinds(), Kinds{Kind::kRequest});
 }
 
 TEST_F(OneRank, ASecondProcessOfOneRankIsRefusedAndTheFirstOneServed) {
   ask_first();
-  machine.on_ask(1, 10, 77, out);
-  machine.on_ask(1, 11, 78, out);
+  machine.on_request(1, 10, 77, out);
+  machine.on_request(1, 11, 78, out);
   ASSERT_EQ(out.size(), 1u);
-  EXPECT_EQ(out[0].kind, Kind::kRefuse);
+  EXPECT_EQ(out[0].kind, Kind::kRejectDuplicate);
   EXPECT_EQ(out[0].link, 11u);
   out.clear();
-  machine.on_answer(now, out);
-  EXPECT_EQ(out[2].kind, Kind::kAnswer);
+  machine.on_response(now, out);
+  EXPECT_EQ(out[2].kind, Kind::kRespond);
   EXPECT_EQ(out[2].link, 10u);
 }
 
 TEST_F(OneRank, ANewConnectionOfTheSameProcessReplacesTheOld) {
   ask_first();
-  machine.on_ask(1, 10, 77, out);
-  machine.on_ask(1, 11, 77, out);
-  machine.on_gone(1, 10);
-  machine.on_answer(now, out);
+  machine.on_request(1, 10, 77, out);
+  machine.on_request(1, 11, 77, out);
+  machine.on_client_disconnected(1, 10);
+  machine.on_response(now, out);
   ASSERT_EQ(out.size(), 3u);
   EXPECT_EQ(out[2].link, 11u);
 }
 
 TEST_F(OneRank, ItsFailureReachesThoseWhoAskedAndThoseWhoStillWill) {
   ask_first();
-  machine.on_ask(1, 10, 77, out);
-  machine.on_notice(2, {Errc::kPeerFailed, 0, "rank 0 has ended"}, out);
-  EXPECT_EQ(kinds(), (Kinds{Kind::kTellSource, Kind::kTell, Kind::kFailed}));
+  machine.on_request(1, 10, 77, out);
+  machine.on_peer_failure(2, {Errc::kPeerFailed, 0, "rank 0 has ended"}, out);
+  EXPECT_EQ(kinds(), (Kinds{Kind::kSendFailureToSource, Kind::kSendFailure, Kind::kFailed}));
   EXPECT_EQ(machine.failure().peer, 0);
-  machine.on_ask(0, 12, 76, out);
-  EXPECT_EQ(kinds(), Kinds{Kind::kTell});
+  machine.on_request(0, 12, 76, out);
+  EXPECT_EQ(kinds(), Kinds{Kind::kSendFailure});
   EXPECT_EQ(machine.unserved(), 0);
 }
 
 TEST_F(OneRank, TheLimitNamesWhatWasWaitedFor) {
   ask_first();
   EXPECT_EQ(machine.waiting_for(), "rank 2 has not answered, round 1 of 2");
-  machine.on_time(now + pace.limit, out);
+  machine.on_time(now + pace.timeout, out);
   EXPECT_EQ(machine.failure().code, Errc::kTimeout);
   EXPECT_EQ(machine.failure().peer, 2);
   EXPECT_EQ(machine.next_time(), kNever);
@@ -207,9 +207,9 @@ TEST_F(OneRank, TheLimitNamesWhatWasWaitedFor) {
 
 TEST_F(OneRank, WhoKnowsAllLooksAfterThoseWhoDoNotAsk) {
   ask_first();
-  machine.on_answer(now, out);
+  machine.on_response(now, out);
   machine.on_connected();
-  machine.on_answer(now, out);
+  machine.on_response(now, out);
   out.clear();
   now = machine.next_time();
   machine.on_time(now, out);
@@ -223,15 +223,15 @@ TEST_F(OneRank, WhoKnowsAllLooksAfterThoseWhoDoNotAsk) {
 
 TEST_F(OneRank, ALateProbeOfAClientThatWasServedAndWentIsNoDeath) {
   ask_first();
-  machine.on_answer(now, out);
+  machine.on_response(now, out);
   machine.on_connected();
-  machine.on_answer(now, out);
+  machine.on_response(now, out);
   out.clear();
-  machine.on_time(now + pace.probing, out);
+  machine.on_time(now + pace.probe_after, out);
   EXPECT_EQ(kinds(), (Kinds{Kind::kProbe, Kind::kProbe}));
-  machine.on_ask(0, 10, 77, out);
+  machine.on_request(0, 10, 77, out);
   machine.on_served(0, out);
-  EXPECT_EQ(kinds(), Kinds{Kind::kAnswer});
+  EXPECT_EQ(kinds(), Kinds{Kind::kRespond});
   machine.on_probed(0, false, out);
   EXPECT_EQ(machine.phase(), Phase::kServing);
 }
@@ -240,16 +240,16 @@ TEST_F(OneRank, EventsAfterTheEndAreHarmless) {
   ask_first();
   machine.on_failed({Errc::kPeerFailed, -1, "the store is gone"}, out);
   out.clear();
-  machine.on_answer(now, out);
-  machine.on_lost(now, true, out);
+  machine.on_response(now, out);
+  machine.on_disconnected(now, true, out);
   machine.on_time(kNever, out);
-  machine.on_notice(2, {}, out);
+  machine.on_peer_failure(2, {}, out);
   machine.on_probed(3, false, out);
   EXPECT_TRUE(out.empty());
-  EXPECT_EQ(machine.failure().why, "the store is gone");
+  EXPECT_EQ(machine.failure().reason, "the store is gone");
 }
 
-TEST(Exchange, IsSmall) { EXPECT_LE(sizeof(Exchange), 384u); }
+TEST(Exchange, IsSmall) { EXPECT_LE(sizeof(ExchangeProtocol), 384u); }
 
 }  // namespace
 }  // namespace torch::comms::bootstrap

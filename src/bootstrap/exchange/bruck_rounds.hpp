@@ -9,11 +9,11 @@ namespace torch::comms::bootstrap {
 // Who asks whom: the all-gather of Bruck, Ho, Kipnis, Upfal & Weathersby (IEEE Trans. Parallel
 // Distrib. Syst. 8(11), 1997), by asking. Before round k a rank knows 2^k ranks from itself on,
 // around the ring; it asks the rank after those for what that one knows. Any number of ranks.
-struct Rounds {
+struct BruckRounds {
   int rank = 0;
   int size = 1;
 
-  int number() const noexcept {
+  int count() const noexcept {
     return static_cast<int>(std::bit_width(static_cast<unsigned>(size - 1)));
   }
   // Whom this rank asks in a round, and who asks it.
@@ -27,7 +27,7 @@ struct Rounds {
   int blobs(int round) const noexcept { return std::min(1 << round, size - (1 << round)); }
   // An answer also says where the sender's own source of that round is, which is whom the asking
   // rank has to ask next. So a rank needs the store for its first neighbour alone.
-  bool has_next(int round) const noexcept { return round + 1 < number(); }
+  bool has_next(int round) const noexcept { return round + 1 < count(); }
 };
 
 inline constexpr int kMaxRounds = 20;  // of kMaxRanks
