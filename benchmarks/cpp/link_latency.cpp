@@ -36,9 +36,9 @@ struct End {
   Transport& link;
   int peer;
   void wait(const Request& request) {
-    if (link.wait(request, Clock::now() + std::chrono::seconds(60)) != Waited::kDone)
+    if (link.wait(request, Clock::now() + std::chrono::seconds(60)) != WaitResult::kDone)
       fail("a wait took over a minute");
-    if (!request.ok()) fail(link.error(request, "benchmark").what());
+    if (!request.is_ok()) fail(link.error(request, "benchmark").what());
   }
   void send(ConstBytes bytes) {
     Request request;

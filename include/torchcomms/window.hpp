@@ -26,7 +26,7 @@ struct TorchCommWindowAttr {
 enum class SignalCmpOp : uint8_t { EQ = 0, GE = 1, LE = 2 };
 
 // Memory of this rank that peers write without this rank's part in it (one-sided access). Backends
-// with Capabilities::windows derive from it.
+// with TransportCapabilities::windows derive from it.
 //
 // The windows that TorchComm gives out check arguments first (kInvalidArgument, kOutOfRange: before
 // anything is sent), hold the backend's window, and keep the communicator alive. Without a time

@@ -13,7 +13,7 @@ Insight::~Insight() = default;
 
 namespace {
 
-// `part`: what of Capabilities says that a backend has it, where there is such a thing.
+// `part`: what of TransportCapabilities says that a backend has it, where there is such a thing.
 [[noreturn]] void lacks(const TorchCommBackend& backend, const char* method,
                         bool Capabilities::* part = nullptr) {
   std::string others;

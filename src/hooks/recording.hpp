@@ -47,7 +47,7 @@ class Recording {
   std::shared_ptr<Group> group_;
   std::string prefix_;        // of profiling names: "gloo:"
   int64_t timeout_ms_;        // of operations that set none
-  const bool counts_splits_;  // see Capabilities
+  const bool counts_splits_;  // see TransportCapabilities
   const bool is_on_host_;     // CPU tensors
   int rank_ = -1, size_ = -1;
   std::optional<int64_t> membership_;  // that group_ is of

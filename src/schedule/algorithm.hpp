@@ -42,7 +42,7 @@ struct Algorithm {
   // Rank r does what rank 0 does, with every peer r further around the ring, and as much of it when
   // all blocks are equal: who looks at one rank has seen them all.
   bool is_rotation_invariant = false;
-  // cost() may be a little more than what is paid, unless everything can be cut evenly.
+  // credit_cost() may be a little more than what is paid, unless everything can be cut evenly.
   bool is_cost_upper_bound = false;
 
   // "" when this algorithm can do `problem`, else what is missing, to go after "ring: ". All ranks
@@ -54,7 +54,8 @@ struct Algorithm {
   // Replaces `out` by step `t`, 0 <= t < steps(problem), of problem.rank. O(actions of the step).
   void step(const Problem& problem, int64_t t, Step& out) const;
   Cost cost(const Problem& problem) const;
-  // Elements of scratch that problem.rank needs; the largest over all ranks is cost().scratch.
+  // Elements of scratch that problem.rank needs; the largest over all ranks is
+  // credit_cost().scratch.
   int64_t scratch(const Problem& problem) const;
 
   // What an algorithm's own file says, for at least two ranks; ask through the methods above.

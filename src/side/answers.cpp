@@ -85,7 +85,7 @@ std::unordered_map<int, Fingerprint> Answers::prints(uint64_t number) const {
   return prints;
 }
 
-void Answers::write(transport::Writer& writer) const {
+void Answers::write(transport::ByteWriter& writer) const {
   writer.add(static_cast<uint32_t>(kinds_.size()));
   for (const auto& kind : kinds_) {
     writer.add(kind.answer).add(static_cast<uint32_t>(kind.ranks.size()));
@@ -93,7 +93,7 @@ void Answers::write(transport::Writer& writer) const {
   }
 }
 
-Answers Answers::read(transport::Reader& reader, int size) {
+Answers Answers::read(transport::ByteReader& reader, int size) {
   Answers answers;
   const auto kinds = reader.number<uint32_t>();
   reader.require(kinds <= kMostKinds, "too many answers");

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "side/whereabouts.hpp"
-#include "transport/wire.hpp"
+#include "transport/byte_stream.hpp"
 
 namespace torch::comms::side {
 
@@ -42,9 +42,9 @@ class Answers {
   // By rank, of those that have called `number`.
   std::unordered_map<int, Fingerprint> prints(uint64_t number) const;
 
-  void write(transport::Writer& writer) const;
+  void write(transport::ByteWriter& writer) const;
   // Throws CommError(kMismatch) for what no rank of such a group wrote.
-  static Answers read(transport::Reader& reader, int size);
+  static Answers read(transport::ByteReader& reader, int size);
 
  private:
   struct Range {

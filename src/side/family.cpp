@@ -18,7 +18,7 @@
 #include "base/socket.hpp"
 #include "base/system_error.hpp"
 #include "side/graph.hpp"
-#include "transport/wire.hpp"
+#include "transport/byte_stream.hpp"
 
 namespace torch::comms::side {
 namespace {
@@ -56,14 +56,14 @@ std::shared_ptr<Family> Family::make(int rank, int size, const std::string& inte
   uint16_t port = 0;
   made->listener_.emplace(base::listen_on_all_interfaces(port));
   const uint64_t instance = base::random_number();
-  const auto told = exchange(transport::Writer()
+  const auto told = exchange(transport::ByteWriter()
                                  .add(instance)
                                  .text(std::to_string(::getpid()) + " on " + base::host_name())
                                  .text(own_contact(port, interface))
-                                 .take());
+                                 .release());
   made->secret_ = told.secret;
   for (const auto& blob : told.blobs) {
-    transport::Reader reader(blob, "what a rank says of its side channel");
+    transport::ByteReader reader(blob, "what a rank says of its side channel");
     auto& place = made->places_.emplace_back();
     place.instance = reader.number<uint64_t>();
     place.who = reader.text();
@@ -212,7 +212,7 @@ Link& Family::link_to(int rank, Moment at) {
 void Family::accept_all(Moment at) {
   while (auto socket = listener_->accept()) {
     base::set_keepalive_and_user_timeout(socket.get(), kSilence);
-    static_cast<void>(guests_.come({transport::tcp::Guest(std::move(socket)), at}));
+    static_cast<void>(guests_.add({transport::tcp::Guest(std::move(socket)), at}));
   }
 }
 
@@ -274,7 +274,7 @@ void Family::turn(std::unique_lock<std::mutex>& lock) {
 
   const Moment at = now();
   if ((polled[1].revents & POLLIN) != 0) accept_all(at);
-  guests_.look_at_all();
+  guests_.poll_all();
   for (size_t i = 0; i < ranks.size(); ++i) {
     auto& link = *links_.at(ranks[i]);
     // Somebody else may have dealt with the socket meanwhile.

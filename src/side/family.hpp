@@ -22,7 +22,7 @@
 #include "side/ended_groups.hpp"
 #include "side/link.hpp"
 #include "side/member.hpp"
-#include "transport/guests.hpp"
+#include "transport/handshake_queue.hpp"
 
 // The side channel: what ranks tell each other beside a library that moves their data and says
 // little when something is wrong. Whose process has ended, where everybody is, whether all called
@@ -173,7 +173,7 @@ class TC_API Family : public std::enable_shared_from_this<Family> {
   mutable std::mutex mutex_;  // guards all below; partner of changed_
   std::condition_variable changed_;
   std::map<int, std::unique_ptr<Link>> links_;  // by rank
-  transport::Guests<Guest> guests_{[this](Guest& guest) { return welcome(guest, now()); }};
+  transport::HandshakeQueue<Guest> guests_{[this](Guest& guest) { return welcome(guest, now()); }};
   std::map<uint64_t, Circle*> circles_;
   struct Early {
     int from;

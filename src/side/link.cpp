@@ -11,13 +11,13 @@
 #include "base/log.hpp"
 #include "base/socket.hpp"
 #include "side/note.hpp"
-#include "transport/turned_away.hpp"
+#include "transport/connect_retry.hpp"
 
 namespace torch::comms::side {
 namespace {
 
 using std::chrono::milliseconds;
-using transport::kPauses;
+using transport::kRetryDelays;
 using transport::tcp::Hello;
 using transport::tcp::Welcome;
 
@@ -107,9 +107,9 @@ void Link::turned_away(Moment now) {
   in_.clear();
   ++address_;
   const size_t rounds = ++turns_away_ / addresses_;
-  if (rounds > kPauses.size()) return lose();
+  if (rounds > kRetryDelays.size()) return lose();
   state_ = State::kResting;
-  timer_ = turns_away_ % addresses_ == 0 ? now + kPauses[rounds - 1] : now;
+  timer_ = turns_away_ % addresses_ == 0 ? now + kRetryDelays[rounds - 1] : now;
 }
 
 void Link::on_dialing(Moment now) {

@@ -63,11 +63,10 @@ class Member {
   // The same of one that is known not to be what all have called, at once. Does nothing while this
   // rank asks that.
   void suspect(Moment now, Post& out);
-  // Where everybody is: report() within ExchangeRetryPolicy::hearing. Does nothing while that is
-  // asked.
+  // Where everybody is: report() within Pace::hearing. Does nothing while that is asked.
   void ask(Moment now, Post& out);
   // It ends its communicator: is_end_heard() when all others have heard that, or that another one
-  // ends, or after ExchangeRetryPolicy::hearing.
+  // ends, or after Pace::hearing.
   void end(const Ending& why, Moment now, Post& out);
   // It is about to begin collective `number`: checked() when all have said so, and alike.
   void check(uint64_t number, Moment now, Post& out);

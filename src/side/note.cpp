@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kMostText = 4000;
 
-std::vector<int32_t> read_culprits(transport::Reader& reader, int size) {
+std::vector<int32_t> read_culprits(transport::ByteReader& reader, int size) {
   auto culprits = reader.list<int32_t>();
   for (const int rank : culprits)
     reader.require(rank >= 0 && rank < size, "a rank at fault that cannot be");
@@ -17,7 +17,7 @@ std::vector<int32_t> read_culprits(transport::Reader& reader, int size) {
 }  // namespace
 
 std::string Note::serialize() const {
-  transport::Writer writer;
+  transport::ByteWriter writer;
   writer.add(kind).add(group).add(number).add(about).add(question).add(patience_ms);
   if (kind == Kind::kFound)
     writer.add(static_cast<uint8_t>(mismatch))
@@ -32,11 +32,11 @@ std::string Note::serialize() const {
     writer.add(static_cast<uint8_t>(posted.has_value()));
     if (posted) writer.add(*posted);
   }
-  return writer.take();
+  return writer.release();
 }
 
 Note Note::parse(std::string_view text, int size) {
-  transport::Reader reader(text, "a note of the side channel");
+  transport::ByteReader reader(text, "a note of the side channel");
   Note note;
   note.kind = reader.number<Kind>();
   note.group = reader.number<uint64_t>();
@@ -63,7 +63,7 @@ Note Note::parse(std::string_view text, int size) {
   }
   if (note.kind == Kind::kClosed && reader.number<uint8_t>() != 0)
     note.posted = reader.number<Posted>();
-  reader.require(reader.at_end(), "it goes on after its end");
+  reader.require(reader.is_at_end(), "it goes on after its end");
   return note;
 }
 

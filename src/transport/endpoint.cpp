@@ -6,7 +6,7 @@
 
 #include "base/hash.hpp"
 #include "base/host.hpp"
-#include "transport/wire.hpp"
+#include "transport/byte_stream.hpp"
 
 namespace torch::comms::transport {
 namespace {
@@ -34,14 +34,14 @@ std::string link_of(const char* path) {
 std::string serialize(const Endpoint& endpoint, const Secret& job) {
   if (endpoint.addresses.size() > kMaxAddresses)
     throw CommError(Errc::kTooLarge, "an endpoint with over 32 addresses");
-  Writer body;
+  ByteWriter body;
   body.text(endpoint.link).add(static_cast<int32_t>(endpoint.rank)).add(endpoint.instance);
   body.text(endpoint.host).add(static_cast<uint8_t>(endpoint.addresses.size()));
   for (const auto& address : endpoint.addresses) body.text(address);
-  const auto text = body.take();
-  Writer whole;
+  const auto text = body.release();
+  ByteWriter whole;
   whole.add(kMagic).add(kVersion).add(mark(text, job)).text(text);
-  auto bytes = whole.take();
+  auto bytes = whole.release();
   if (bytes.size() > kMaxEndpointBytes)
     throw CommError(Errc::kTooLarge, "an endpoint of " + std::to_string(bytes.size()) +
                                          " bytes; at most " + std::to_string(kMaxEndpointBytes));
@@ -52,15 +52,15 @@ Endpoint parse_endpoint(std::string_view text, const Secret& job) {
   if (text.size() > kMaxEndpointBytes)
     throw CommError(Errc::kTooLarge, "endpoint: " + std::to_string(text.size()) +
                                          " bytes; at most " + std::to_string(kMaxEndpointBytes));
-  Reader whole(text, "endpoint");
+  ByteReader whole(text, "endpoint");
   whole.require(whole.number<uint32_t>() == kMagic, "not an endpoint");
   whole.require(whole.number<uint16_t>() == kVersion, "another version");
   const auto marked = whole.number<uint64_t>();
   const auto inner = whole.text();
-  whole.require(whole.at_end(), "bytes after its end");
+  whole.require(whole.is_at_end(), "bytes after its end");
   whole.require(mark(inner, job) == marked, "of another job, or damaged");
 
-  Reader body(inner, "endpoint");
+  ByteReader body(inner, "endpoint");
   Endpoint endpoint;
   endpoint.link = body.text();
   endpoint.rank = body.number<int32_t>();
@@ -69,7 +69,7 @@ Endpoint parse_endpoint(std::string_view text, const Secret& job) {
   const auto addresses = body.number<uint8_t>();
   body.require(addresses <= kMaxAddresses, "too many addresses");
   for (int i = 0; i < addresses; ++i) endpoint.addresses.push_back(body.text());
-  body.require(body.at_end() && endpoint.rank >= 0, "damaged");
+  body.require(body.is_at_end() && endpoint.rank >= 0, "damaged");
   return endpoint;
 }
 

@@ -11,9 +11,9 @@ namespace {
 constexpr size_t kMaxHeld = 256;
 
 // SplitMix64 [Steele, Lea, Flood, OOPSLA 2014].
-class Dice {
+class SplitMix64 {
  public:
-  explicit Dice(uint64_t seed) : state_(seed) {}
+  explicit SplitMix64(uint64_t seed) : state_(seed) {}
   uint64_t roll(uint64_t sides) noexcept {
     uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -26,12 +26,12 @@ class Dice {
   uint64_t state_;
 };
 
-class FaultChannel final : public Channel {
+class FaultConnection final : public PeerConnection {
  public:
-  FaultChannel(std::unique_ptr<Channel> inner, const FaultPlan& plan, uint64_t seed)
+  FaultConnection(std::unique_ptr<PeerConnection> inner, const FaultPlan& plan, uint64_t seed)
       : inner_(std::move(inner)), plan_(plan), dice_(seed) {}
 
-  unsigned lanes() const noexcept override { return inner_->lanes(); }
+  unsigned channels() const noexcept override { return inner_->channels(); }
   uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
 
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
@@ -40,16 +40,16 @@ class FaultChannel final : public Channel {
     if (held_.empty() && wait_ == 0 &&
         !dice_.hits(plan_.drop + plan_.duplicate + plan_.delay + plan_.reset))
       return inner_->try_send(frame, payload, borrowed);
-    return misuse(frame, payload);
+    return inject_fault(frame, payload);
   }
 
-  Received receive(FrameSink& sink) noexcept override {
-    if (!broken_.empty()) return Received::kBroken;
+  ReceiveStatus receive(FrameSink& sink) noexcept override {
+    if (!broken_.empty()) return ReceiveStatus::kBroken;
     return inner_->receive(sink);
   }
 
-  bool push() noexcept override {
-    bool moved = inner_->push();
+  bool flush() noexcept override {
+    bool moved = inner_->flush();
     if (wait_ > 0) {
       --wait_;
       return true;
@@ -58,29 +58,32 @@ class FaultChannel final : public Channel {
       const auto& next = held_.front();
       const ConstBytes payload(next.payload);
       // One copy at a time may be lent: the inner channel reads from it until it is through.
-      if (borrowed_ > 0 || !inner_->try_send(next.frame, {&payload, 1}, &borrowed_)) break;
-      if (borrowed_ > 0) lent_ = std::move(held_.front().payload);
+      if (frames_in_use_ > 0 || !inner_->try_send(next.frame, {&payload, 1}, &frames_in_use_))
+        break;
+      if (frames_in_use_ > 0) payload_in_use_ = std::move(held_.front().payload);
       held_.pop_front();
       moved = true;
     }
     return moved;
   }
 
-  Errc code() const noexcept override {
-    return broken_.empty() ? inner_->code() : Errc::kPeerFailed;
+  Errc error_code() const noexcept override {
+    return broken_.empty() ? inner_->error_code() : Errc::kPeerFailed;
   }
-  const std::string& broken() const noexcept override {
-    return broken_.empty() ? inner_->broken() : broken_;
+  const std::string& error_text() const noexcept override {
+    return broken_.empty() ? inner_->error_text() : broken_;
   }
-  bool fetches() const noexcept override { return inner_->fetches(); }
-  std::shared_ptr<OfferWords> offer_words() noexcept override { return inner_->offer_words(); }
-  Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
-                bool past_caches) noexcept override {
-    return inner_->fetch(offer, offset, into, past_caches);
+  bool supports_remote_read() const noexcept override { return inner_->supports_remote_read(); }
+  std::shared_ptr<ReadValidityWords> read_validity_words() noexcept override {
+    return inner_->read_validity_words();
   }
-  void withdraw(ConstBytes range) noexcept override { inner_->withdraw(range); }
-  bool has_arrived() const noexcept override { return inner_->has_arrived(); }
-  bool holds_back() const noexcept override { return inner_->holds_back() || !held_.empty(); }
+  RemoteReadStatus remote_read(const RemoteReadDescriptor& offer, uint64_t offset,
+                               std::span<const Bytes> into, bool past_caches) noexcept override {
+    return inner_->remote_read(offer, offset, into, past_caches);
+  }
+  void cancel_writes(ConstBytes range) noexcept override { inner_->cancel_writes(range); }
+  bool is_delivered() const noexcept override { return inner_->is_delivered(); }
+  bool has_unflushed() const noexcept override { return inner_->has_unflushed() || !held_.empty(); }
   bool prepare_sleep(bool wants_room) noexcept override {
     return inner_->prepare_sleep(wants_room) && held_.empty() && wait_ == 0;
   }
@@ -88,13 +91,13 @@ class FaultChannel final : public Channel {
   void wake_peer() noexcept override { inner_->wake_peer(); }
 
  private:
-  struct Held {
+  struct HeldFrame {
     Frame frame;
     std::vector<std::byte> payload;
   };
 
   void hold(const Frame& frame, std::span<const ConstBytes> payload) {
-    Held held{frame, {}};
+    HeldFrame held{frame, {}};
     for (const auto& piece : payload)
       held.payload.insert(held.payload.end(), piece.begin(), piece.end());
     held_.push_back(std::move(held));
@@ -102,7 +105,7 @@ class FaultChannel final : public Channel {
 
   // One of the plan's faults; or the frame waits behind those that wait, so that lanes stay in
   // order.
-  bool misuse(const Frame& frame, std::span<const ConstBytes> payload) noexcept {
+  bool inject_fault(const Frame& frame, std::span<const ConstBytes> payload) noexcept {
     const auto total = plan_.drop + plan_.duplicate + plan_.delay + plan_.reset;
     const bool queued = !held_.empty() || wait_ > 0;
     const auto fault = queued && !dice_.hits(total)
@@ -123,12 +126,12 @@ class FaultChannel final : public Channel {
   }
 
   // The copy that the inner channel may still read outlives it.
-  std::vector<std::byte> lent_;
-  uint32_t borrowed_ = 0;
-  std::unique_ptr<Channel> inner_;
+  std::vector<std::byte> payload_in_use_;
+  uint32_t frames_in_use_ = 0;
+  std::unique_ptr<PeerConnection> inner_;
   FaultPlan plan_;
-  Dice dice_;
-  std::deque<Held> held_;
+  SplitMix64 dice_;
+  std::deque<HeldFrame> held_;
   int wait_ = 0;  // pushes until the next held frame may go
   std::string broken_;
 };
@@ -141,12 +144,13 @@ std::string FaultPlan::describe() const {
          std::to_string(max_delay) + " steps), reset " + std::to_string(reset) + ", of 1000 frames";
 }
 
-std::function<std::unique_ptr<Channel>(int, std::unique_ptr<Channel>)> inject_faults(
+std::function<std::unique_ptr<PeerConnection>(int, std::unique_ptr<PeerConnection>)> inject_faults(
     const FaultPlan& plan, int rank) {
   base::log(base::LogLevel::kInfo, "faults are injected, " + plan.describe());
-  return [plan, rank](int peer, std::unique_ptr<Channel> inner) -> std::unique_ptr<Channel> {
+  return [plan, rank](int peer,
+                      std::unique_ptr<PeerConnection> inner) -> std::unique_ptr<PeerConnection> {
     const auto pair = (static_cast<uint64_t>(rank) << 32) + static_cast<uint64_t>(peer);
-    return std::make_unique<FaultChannel>(std::move(inner), plan, plan.seed * 1'000'003 + pair);
+    return std::make_unique<FaultConnection>(std::move(inner), plan, plan.seed * 1'000'003 + pair);
   };
 }
 

@@ -7,7 +7,7 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "transport/channel.hpp"
+#include "transport/peer_connection.hpp"
 
 namespace torch::comms::transport {
 
@@ -27,7 +27,7 @@ struct FaultPlan {
 
 // For TransportOptions::wrap, around the channels of any link. A plan does the same to the same
 // frames of a (rank, peer) each time. Logs the plan, so that a failure can be repeated.
-TC_API std::function<std::unique_ptr<Channel>(int peer, std::unique_ptr<Channel>)> inject_faults(
-    const FaultPlan& plan, int rank);
+TC_API std::function<std::unique_ptr<PeerConnection>(int peer, std::unique_ptr<PeerConnection>)>
+inject_faults(const FaultPlan& plan, int rank);
 
 }  // namespace torch::comms::transport

@@ -1,6 +1,6 @@
 #include "transport/frame.hpp"
 
-#include "transport/offer.hpp"
+#include "transport/remote_read.hpp"
 
 namespace torch::comms::transport {
 namespace {
@@ -11,12 +11,12 @@ bool right_payload(const Frame& frame, uint32_t max_payload) noexcept {
       return frame.bytes <= max_payload;
     case FrameKind::kData:
     case FrameKind::kPut:
-    case FrameKind::kGot:
+    case FrameKind::kGetReply:
       return frame.bytes > 0 && frame.bytes <= max_payload;
-    case FrameKind::kStart:
-      return frame.bytes == 0 || Offer::can_have(frame.bytes);
-    case FrameKind::kGrant:
-      return frame.bytes == 0 || frame.bytes == sizeof(GrantFrame);
+    case FrameKind::kRts:
+      return frame.bytes == 0 || RemoteReadDescriptor::is_payload_size(frame.bytes);
+    case FrameKind::kCts:
+      return frame.bytes == 0 || frame.bytes == sizeof(CtsFrame);
     case FrameKind::kSignal:
       return frame.bytes == sizeof(SignalFrame);
     case FrameKind::kGet:
@@ -30,10 +30,10 @@ bool right_payload(const Frame& frame, uint32_t max_payload) noexcept {
 
 }  // namespace
 
-const char* wrong_with(const Frame& frame, uint32_t max_payload, unsigned lanes) noexcept {
-  if (frame.kind < FrameKind::kEager || frame.kind > FrameKind::kTaken || frame.spare != 0)
+const char* frame_error(const Frame& frame, uint32_t max_payload, unsigned lanes) noexcept {
+  if (frame.kind < FrameKind::kEager || frame.kind > FrameKind::kReadDone || frame.spare != 0)
     return "a frame of unknown kind";
-  if (frame.lane >= lanes) return "a frame of an unknown lane";
+  if (frame.channel >= lanes) return "a frame of an unknown lane";
   if (!right_payload(frame, max_payload)) return "a frame with a payload of impossible size";
   return nullptr;
 }

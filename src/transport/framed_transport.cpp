@@ -24,7 +24,7 @@ uint32_t spread(int rank, int ranks) noexcept {
 }
 
 // Of an operation that was refused directly.
-Errc code_of(const Peer& peer) noexcept {
+Errc code_of(const PeerProtocol& peer) noexcept {
   return peer.failure() != nullptr ? peer.failure()->code : Errc::kMismatch;
 }
 
@@ -33,9 +33,9 @@ Errc code_of(const Peer& peer) noexcept {
 FramedTransport::FramedTransport(TransportOptions options, Endpoint endpoint)
     : options_(std::move(options)),
       endpoint_(std::move(endpoint)),
-      regions_(std::make_shared<Regions>()),
+      regions_(std::make_shared<RegionTable>()),
       abort_(options_.abort ? options_.abort : std::make_shared<AbortSignal>()),
-      policy_(WaitPolicy::for_ranks(options_.local_ranks)),
+      wait_policy_(WaitPolicy::for_ranks(options_.local_ranks)),
       fork_generation_(base::fork_generation()) {
   if (options_.size < 1 || options_.rank < 0 || options_.rank >= options_.size)
     throw CommError(Errc::kInvalidArgument, "rank " + std::to_string(options_.rank) + " of " +
@@ -43,7 +43,7 @@ FramedTransport::FramedTransport(TransportOptions options, Endpoint endpoint)
   peers_.resize(static_cast<size_t>(options_.size));
   regions_->on_remove = [this](ConstBytes range) {
     if (forked()) return;  // the channels are the parent's
-    for (auto* peer : active_) peer->withdraw(range);
+    for (auto* peer : active_) peer->cancel_access(range);
   };
 }
 
@@ -51,17 +51,18 @@ FramedTransport::~FramedTransport() { close_peers(); }
 
 // What the last messages of a rank need to arrive, when it closes its link at once: also those for
 // a peer that has connected here, or is about to, and was not let in yet.
-void FramedTransport::linger() noexcept {
+void FramedTransport::drain_before_close() noexcept {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kPatience{200}, kMost{5000};
   const auto began = Clock::now();
   auto moved = began;
-  const auto waits = [](Peer* peer) {
+  const auto waits = [](PeerProtocol* peer) {
     return peer->failure() == nullptr &&
-           (peer->waiting() || (peer->channel() != nullptr && !peer->channel()->has_arrived()));
+           (peer->has_waiting() ||
+            (peer->connection() != nullptr && !peer->connection()->is_delivered()));
   };
-  for (auto now = began; std::any_of(active_.begin(), active_.end(), waits) && !abort_->raised() &&
-                         now - moved < kPatience && now - began < kMost;
+  for (auto now = began; std::any_of(active_.begin(), active_.end(), waits) &&
+                         !abort_->is_raised() && now - moved < kPatience && now - began < kMost;
        now = Clock::now()) {
     if (progress()) moved = now;
     ::sched_yield();
@@ -69,7 +70,7 @@ void FramedTransport::linger() noexcept {
 }
 
 void FramedTransport::close_peers() noexcept {
-  if (!forked()) linger();
+  if (!forked()) drain_before_close();
   regions_->on_remove = nullptr;
   for (auto* peer : active_) peer->fail(Errc::kFinalized, "this link was closed");
 }
@@ -78,28 +79,29 @@ bool FramedTransport::forked() const noexcept {
   return base::fork_generation() != fork_generation_;
 }
 
-Peer& FramedTransport::peer_of(int peer) {
+PeerProtocol& FramedTransport::peer_of(int peer) {
   if (peer < 0 || peer >= options_.size)
     throw CommError(Errc::kInvalidArgument,
                     "peer is outside [0, " + std::to_string(options_.size) + ")",
                     {.rank = options_.rank, .peer = peer});
   auto& made = peers_[static_cast<size_t>(peer)];
   if (!made) {
-    made = std::make_unique<Peer>(
+    made = std::make_unique<PeerProtocol>(
         peer, *regions_,
-        MessageLimits{.eager_bytes = options_.eager_bytes,
-                      .at_once_bytes = std::max(options_.eager_bytes, options_.at_once_bytes),
-                      .eager_credit = options_.eager_credit,
-                      .takes_turns = policy_.spins == 0,
-                      .leads = options_.rank < peer,
-                      .copies_from = spread(options_.rank, options_.size)},
+        MessageProtocolOptions{
+            .eager_bytes = options_.eager_bytes,
+            .inline_eager_bytes = std::max(options_.eager_bytes, options_.inline_eager_bytes),
+            .eager_credit = options_.eager_credit,
+            .is_oversubscribed = wait_policy_.spins == 0,
+            .is_initiator = options_.rank < peer,
+            .copy_start_fraction = spread(options_.rank, options_.size)},
         closed_);
     active_.push_back(made.get());
   }
   return *made;
 }
 
-Peer& FramedTransport::known(int peer) const {
+PeerProtocol& FramedTransport::require_peer(int peer) const {
   if (peer < 0 || peer >= options_.size || !peers_[static_cast<size_t>(peer)])
     throw CommError(Errc::kInvalidArgument, "the peer was never connected",
                     {.rank = options_.rank, .peer = peer});
@@ -116,12 +118,12 @@ void FramedTransport::connect(int peer, const Endpoint& endpoint) {
                         std::to_string(endpoint.rank) + "; expected '" + endpoint_.link + "'",
                     {.rank = options_.rank, .peer = peer});
   const auto state = peer_of(peer).state();
-  if (state == PeerState::kConnecting && !abort_->raised()) start_connection(peer, endpoint);
-  if (peer_of(peer).failure() == nullptr) learned(peer, endpoint);
+  if (state == PeerState::kConnecting && !abort_->is_raised()) start_connection(peer, endpoint);
+  if (peer_of(peer).failure() == nullptr) on_endpoint(peer, endpoint);
 }
 
-void FramedTransport::open(int peer, std::unique_ptr<Channel> channel) {
-  if (options_.wrap) channel = options_.wrap(peer, std::move(channel));
+void FramedTransport::open(int peer, std::unique_ptr<PeerConnection> channel) {
+  if (options_.wrap_connection) channel = options_.wrap_connection(peer, std::move(channel));
   peer_of(peer).open(std::move(channel));
   opened_.push_back(peer);
 }
@@ -140,31 +142,31 @@ const PeerFailure* FramedTransport::failure(int peer) const noexcept {
   return index < peers_.size() && peers_[index] ? peers_[index]->failure() : nullptr;
 }
 
-Peer* FramedTransport::begin(Request& request, Request::Kind kind, int peer,
-                             std::optional<uint32_t> received) {
-  auto& found = known(peer);
+PeerProtocol* FramedTransport::begin(Request& request, Request::Kind kind, int peer,
+                                     std::optional<uint32_t> received) {
+  auto& found = require_peer(peer);
   request.start(kind, peer);
   if (forked())
     request.finish(Errc::kForked);
-  else if (abort_->raised())
+  else if (abort_->is_raised())
     request.finish(Errc::kAborted);
   else if (const auto* failure = found.failure();
-           failure != nullptr && !(received && found.messages.is_here(*received)))
+           failure != nullptr && !(received && found.messages.has_whole_unexpected(*received)))
     request.finish(failure->code);
-  return request.done() ? nullptr : &found;
+  return request.is_done() ? nullptr : &found;
 }
 
 void FramedTransport::begin_send(Request& request, int peer, uint32_t stream, uint32_t tag) {
   request.stream_ = stream;
   request.key_ = tag;
-  auto& found = known(peer);
+  auto& found = require_peer(peer);
   found.messages.send(request);
-  if (!request.done()) found.pump();
+  if (!request.is_done()) found.send_ready();
 }
 
 bool FramedTransport::has_message(int peer, uint32_t stream) const noexcept {
   const auto index = static_cast<size_t>(peer);
-  return index < peers_.size() && peers_[index] && peers_[index]->messages.is_known(stream);
+  return index < peers_.size() && peers_[index] && peers_[index]->messages.has_unexpected(stream);
 }
 
 void FramedTransport::close_streams(uint32_t first, uint32_t last, Errc error) {
@@ -194,7 +196,7 @@ void FramedTransport::send(Request& request, int peer, uint32_t stream, ConstByt
 void FramedTransport::begin_receive(Request& request, int peer, uint32_t stream, uint32_t tag) {
   request.stream_ = stream;
   request.key_ = tag;
-  known(peer).messages.receive(request);
+  require_peer(peer).messages.receive(request);
 }
 
 void FramedTransport::receive(Request& request, int peer, uint32_t stream,
@@ -215,31 +217,32 @@ void FramedTransport::receive(Request& request, int peer, uint32_t stream, Bytes
 }
 
 void FramedTransport::receive(Request& request, int peer, uint32_t stream, uint64_t capacity,
-                              Consumer& consumer, uint32_t tag) {
+                              ReceiveSink& consumer, uint32_t tag) {
   if (begin(request, Request::Kind::kReceive, peer, stream) == nullptr) return;
-  request.consumer_ = &consumer;
+  request.sink_ = &consumer;
   request.size_ = capacity;
   begin_receive(request, peer, stream, tag);
 }
 
-uint64_t FramedTransport::at_once_bytes(int peer) const noexcept {
+uint64_t FramedTransport::inline_eager_bytes(int peer) const noexcept {
   const auto& found = peers_[static_cast<size_t>(peer)];
-  return found && !forked() && !abort_->raised() ? found->at_once_bytes() : 0;
+  return found && !forked() && !abort_->is_raised() ? found->inline_eager_bytes() : 0;
 }
 
 bool FramedTransport::try_send(int peer, uint32_t stream, ConstBytes bytes, uint32_t tag) {
   return peers_[static_cast<size_t>(peer)]->messages.try_send(stream, bytes, tag);
 }
 
-bool FramedTransport::try_receive(int peer, uint32_t stream, const Landing& landing, uint32_t tag) {
+bool FramedTransport::try_receive(int peer, uint32_t stream, const ReceiveTarget& landing,
+                                  uint32_t tag) {
   return peers_[static_cast<size_t>(peer)]->try_receive(stream, landing, tag);
 }
 
-std::unique_ptr<Memory> FramedTransport::register_memory(Bytes bytes) {
+std::unique_ptr<MemoryRegion> FramedTransport::register_memory(Bytes bytes) {
   return std::make_unique<RegisteredMemory>(regions_, options_.rank, bytes);
 }
 
-std::unique_ptr<Memory> FramedTransport::allocate(uint64_t size) {
+std::unique_ptr<MemoryRegion> FramedTransport::allocate(uint64_t size) {
   auto* at = ::mmap(nullptr, std::max<uint64_t>(size, 1), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED)
@@ -251,7 +254,7 @@ std::unique_ptr<Memory> FramedTransport::allocate(uint64_t size) {
 }
 
 std::unique_ptr<RemoteMemory> FramedTransport::import(const MemoryHandle& handle) {
-  static_cast<void>(known(handle.rank));
+  static_cast<void>(require_peer(handle.rank));
   return std::make_unique<RemoteMemory>(RemoteMemory{handle});
 }
 
@@ -270,16 +273,16 @@ void FramedTransport::put(Request& request, const RemoteMemory& to, uint64_t off
   auto* peer = begin(request, Request::Kind::kPut, to.handle.rank);
   if (peer == nullptr) return;
   request.size_ = from.size();
-  const auto direct = from.empty() ? Direct::kDone : put_directly(to, offset, from);
-  if (direct == Direct::kFailed) return request.finish(code_of(*peer));
-  if (direct == Direct::kDone) return request.finish();
+  const auto direct = from.empty() ? DirectResult::kDone : put_directly(to, offset, from);
+  if (direct == DirectResult::kFailed) return request.finish(code_of(*peer));
+  if (direct == DirectResult::kDone) return request.finish();
   request.stream_ = to.handle.region;
   request.key_ = to.handle.key;
   request.offset_ = offset;
   request.one_from_ = from;
   request.from_ = {&request.one_from_, 1};
   peer->one_sided.put(request);
-  peer->pump();
+  peer->send_ready();
 }
 
 void FramedTransport::get(Request& request, const RemoteMemory& from, uint64_t offset, Bytes into) {
@@ -287,9 +290,9 @@ void FramedTransport::get(Request& request, const RemoteMemory& from, uint64_t o
   auto* peer = begin(request, Request::Kind::kGet, from.handle.rank);
   if (peer == nullptr) return;
   request.size_ = into.size();
-  const auto direct = into.empty() ? Direct::kDone : get_directly(from, offset, into);
-  if (direct == Direct::kFailed) return request.finish(code_of(*peer));
-  if (direct == Direct::kDone) return request.finish();
+  const auto direct = into.empty() ? DirectResult::kDone : get_directly(from, offset, into);
+  if (direct == DirectResult::kFailed) return request.finish(code_of(*peer));
+  if (direct == DirectResult::kDone) return request.finish();
   request.stream_ = from.handle.region;
   request.key_ = from.handle.key;
   request.offset_ = offset;
@@ -298,15 +301,16 @@ void FramedTransport::get(Request& request, const RemoteMemory& from, uint64_t o
 }
 
 void FramedTransport::signal(const RemoteMemory& to, uint64_t offset, uint64_t amount,
-                             SignalOp op) {
+                             CounterOp op) {
   require_inside(to, offset, sizeof(uint64_t));
   if ((to.handle.address + offset) % sizeof(uint64_t) != 0)
     throw CommError(Errc::kInvalidArgument, "a counter must be aligned to 8 bytes",
                     {.peer = to.handle.rank});
-  auto& peer = known(to.handle.rank);
-  if (forked() || abort_->raised() || peer.failure() != nullptr) return;
+  auto& peer = require_peer(to.handle.rank);
+  if (forked() || abort_->is_raised() || peer.failure() != nullptr) return;
   // Directly, it could overtake puts that went as frames.
-  if (!peer.one_sided.unflushed() && signal_directly(to, offset, amount, op) == Direct::kDone)
+  if (!peer.one_sided.has_unflushed() &&
+      signal_directly(to, offset, amount, op) == DirectResult::kDone)
     return;
   peer.one_sided.signal(to.handle, offset, amount, op);
 }
@@ -314,25 +318,25 @@ void FramedTransport::signal(const RemoteMemory& to, uint64_t offset, uint64_t a
 void FramedTransport::flush(Request& request, int peer) {
   auto* found = begin(request, Request::Kind::kFlush, peer);
   if (found == nullptr) return;
-  if (found->one_sided.unflushed())
+  if (found->one_sided.has_unflushed())
     found->one_sided.flush(request);
   else
     request.finish();
 }
 
-void FramedTransport::end(Request& request, Errc error) {
-  if (request.done() || forked()) return;
-  auto& peer = known(request.peer());
+void FramedTransport::cancel(Request& request, Errc error) {
+  if (request.is_done() || forked()) return;
+  auto& peer = require_peer(request.peer());
   if (request.kind_ == Request::Kind::kSend || request.kind_ == Request::Kind::kReceive)
-    peer.messages.end(request, error);
+    peer.messages.cancel(request, error);
   else
-    peer.one_sided.end(request, error);
+    peer.one_sided.cancel(request, error);
 }
 
 template <class Step>
-bool FramedTransport::move(const Step& step) noexcept {
+bool FramedTransport::for_active_peers(const Step& step) noexcept {
   if (forked()) return false;
-  if (abort_->raised()) {
+  if (abort_->is_raised()) {
     if (aborted_) return false;
     aborted_ = true;
     for (auto* peer : active_) peer->fail(Errc::kAborted, "this rank aborted");
@@ -346,36 +350,37 @@ bool FramedTransport::move(const Step& step) noexcept {
 }
 
 bool FramedTransport::progress() noexcept {
-  return move([](Peer& peer) { return peer.progress(); });
+  return for_active_peers([](PeerProtocol& peer) { return peer.progress(); });
 }
 
-bool FramedTransport::progress_but(uint32_t stream) noexcept {
-  return move([stream](Peer& peer) { return !peer.shows_next(stream) && peer.progress(); });
+bool FramedTransport::progress_except(uint32_t stream) noexcept {
+  return for_active_peers(
+      [stream](PeerProtocol& peer) { return !peer.is_next_in_front(stream) && peer.progress(); });
 }
 
-bool FramedTransport::unsent() const noexcept {
-  if (forked() || abort_->raised()) return false;
-  return std::any_of(active_.begin(), active_.end(), [](auto* peer) { return peer->unsent(); });
+bool FramedTransport::has_unsent() const noexcept {
+  if (forked() || abort_->is_raised()) return false;
+  return std::any_of(active_.begin(), active_.end(), [](auto* peer) { return peer->has_unsent(); });
 }
 
 bool FramedTransport::prepare_sleep() noexcept {
   // Said to all before the fence, looked at once more after it.
   for (auto* peer : active_) peer->prepare_sleep();
   fence_peers();
-  bool quiet = !abort_->raised();
+  bool quiet = !abort_->is_raised();
   for (auto* peer : active_) quiet = peer->prepare_sleep() && quiet;
   return quiet;
 }
 
 void FramedTransport::finish_sleep() noexcept {
   for (auto* peer : active_)
-    if (auto* channel = peer->channel()) channel->finish_sleep();
-  woke();
+    if (auto* channel = peer->connection()) channel->finish_sleep();
+  on_wake();
 }
 
-Channel* FramedTransport::channel(int peer) noexcept {
+PeerConnection* FramedTransport::connection(int peer) noexcept {
   const auto& found = peers_[static_cast<size_t>(peer)];
-  return found ? found->channel() : nullptr;
+  return found ? found->connection() : nullptr;
 }
 
 }  // namespace torch::comms::transport

@@ -1,6 +1,6 @@
 #include "transport/memory.hpp"
 
-#include "transport/wire.hpp"
+#include "transport/byte_stream.hpp"
 
 namespace torch::comms::transport {
 namespace {
@@ -11,7 +11,7 @@ constexpr uint32_t kVersion = 2;
 }  // namespace
 
 std::string serialize(const MemoryHandle& handle) {
-  Writer writer;
+  ByteWriter writer;
   writer.add(kMagic).add(kVersion).add(handle.rank).add(handle.region).add(handle.key);
   writer.add(handle.descriptor)
       .add(handle.size)
@@ -19,11 +19,11 @@ std::string serialize(const MemoryHandle& handle) {
       .add(handle.key_address)
       .add(handle.file)
       .add(handle.file_offset);
-  return writer.take();
+  return writer.release();
 }
 
 MemoryHandle parse_memory_handle(std::string_view text) {
-  Reader reader(text, "memory handle");
+  ByteReader reader(text, "memory handle");
   reader.require(text.size() == kMemoryHandleBytes, "wrong length");
   reader.require(reader.number<uint32_t>() == kMagic, "not a memory handle");
   reader.require(reader.number<uint32_t>() == kVersion, "another version");
@@ -40,13 +40,13 @@ MemoryHandle parse_memory_handle(std::string_view text) {
   return handle;
 }
 
-void change_counter(std::byte* counter, uint64_t amount, SignalOp op) noexcept {
+void update_counter(std::byte* counter, uint64_t amount, CounterOp op) noexcept {
   const std::atomic_ref word(*reinterpret_cast<uint64_t*>(counter));
-  if (op == SignalOp::kAdd) {
+  if (op == CounterOp::kAdd) {
     word.fetch_add(amount, std::memory_order_seq_cst);
     return;
   }
-  if (op == SignalOp::kStore) {
+  if (op == CounterOp::kStore) {
     word.store(amount, std::memory_order_seq_cst);
     return;
   }

@@ -35,9 +35,9 @@ TC_API MemoryHandle parse_memory_handle(std::string_view text);
 
 // Memory that peers may put to and get from while this object lives. It must end before its
 // transport does.
-class Memory {
+class MemoryRegion {
  public:
-  virtual ~Memory() = default;
+  virtual ~MemoryRegion() = default;
   virtual Bytes bytes() const noexcept = 0;
   virtual const MemoryHandle& handle() const noexcept = 0;
 };
@@ -46,30 +46,30 @@ class Memory {
 struct RemoteMemory {
   MemoryHandle handle;
   std::shared_ptr<const base::Mapping> mapping = {};  // nothing where it cannot be mapped
-  uint64_t skip = 0;  // of the mapping: it begins at a page, the memory need not
+  uint64_t mapping_offset = 0;  // of the mapping: it begins at a page, the memory need not
 
   // The peer's memory itself, for loads and stores: changes are seen by whoever reads a counter
   // that was signalled after them. Empty where it cannot be mapped.
   Bytes mapped() const noexcept {
-    return mapping ? mapping->bytes().subspan(skip, handle.size) : Bytes{};
+    return mapping ? mapping->bytes().subspan(mapping_offset, handle.size) : Bytes{};
   }
 };
 
 // Counters are aligned 64-bit words in registered memory that only grow. Reading one at >= n means
 // that everything its writer did before is visible.
-inline uint64_t read_counter(const Memory& memory, uint64_t offset) noexcept {
+inline uint64_t read_counter(const MemoryRegion& memory, uint64_t offset) noexcept {
   auto* word = reinterpret_cast<uint64_t*>(memory.bytes().data() + offset);
   // Sequentially consistent: a waiter looks after it has said that it is about to sleep.
   return std::atomic_ref(*word).load(std::memory_order_seq_cst);
 }
 
-enum class SignalOp : uint8_t {
-  kRaise,  // to at least this value; twice is as good as once
+enum class CounterOp : uint8_t {
+  kMax,    // to at least this value; twice is as good as once
   kAdd,    // for counters that several ranks signal
   kStore,  // for words that are no counters: to this value
 };
 
 // Throws nothing; how signal() changes a counter on either side of a link.
-void change_counter(std::byte* counter, uint64_t amount, SignalOp op) noexcept;
+void update_counter(std::byte* counter, uint64_t amount, CounterOp op) noexcept;
 
 }  // namespace torch::comms::transport

@@ -19,7 +19,7 @@ Timer::Timer() : timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONB
   if (!timer_) throw base::system_error("timerfd");
 }
 
-void Timer::passed() const noexcept {
+void Timer::clear_expiration() const noexcept {
   uint64_t ticks = 0;
   [[maybe_unused]] const auto read = ::read(timer_.get(), &ticks, sizeof ticks);
 }

@@ -8,7 +8,7 @@
 
 namespace torch::comms::transport {
 
-// A descriptor that is readable from when time has passed until has_passed() reads it.
+// A descriptor that is readable from when time has passed until clear_expiration() reads it.
 class TC_API Timer {
  public:
   // Throws CommError(kResourceExhausted).
@@ -17,7 +17,7 @@ class TC_API Timer {
   void after(std::chrono::nanoseconds time) noexcept { set(time, {}); }
   void every(std::chrono::nanoseconds time) noexcept { set(time, time); }
   void stop() noexcept { set({}, {}); }
-  void passed() const noexcept;
+  void clear_expiration() const noexcept;
   int get() const noexcept { return timer_.get(); }
 
  private:

@@ -2,10 +2,10 @@
 
 namespace torch::comms::transport {
 
-Waited Transport::wait(const Request& request, Deadline deadline) {
+WaitResult Transport::wait(const Request& request, Deadline deadline) {
   Transport* const self = this;
   return wait_until({&self, 1}, abort_signal(), deadline, wait_policy(),
-                    [&] { return request.done(); });
+                    [&] { return request.is_done(); });
 }
 
 CommError Transport::error(const Request& request, std::string_view op) const {
@@ -18,7 +18,7 @@ CommError Transport::error(const Request& request, std::string_view op) const {
   else if (request.error() == Errc::kForked)
     why = "this link belongs to the parent process";
   else if (const auto* failed = failure(request.peer()))
-    why = failed->why;
+    why = failed->reason;
   else
     why = "abort() was called";
   return CommError(request.error(), why, context);

@@ -14,15 +14,15 @@
 namespace torch::comms::transport {
 namespace {
 
-struct Address {
+struct AbstractAddress {
   sockaddr_un address{};
   socklen_t size = 0;
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
 };
 
 // A leading zero makes the name abstract.
-Address address_of(const std::string& name) {
-  Address made;
+AbstractAddress address_of(const std::string& name) {
+  AbstractAddress made;
   made.address.sun_family = AF_UNIX;
   const size_t length = std::min(name.size(), sizeof made.address.sun_path - 1);
   std::memcpy(made.address.sun_path + 1, name.data(), length);
@@ -35,7 +35,7 @@ base::FileDescriptor open_socket() noexcept {
 }
 
 constexpr size_t kMaxDescriptors = 4;  // more than one is wrong, but must be closed
-using Control = std::array<std::byte, CMSG_SPACE(kMaxDescriptors * sizeof(int))>;
+using ControlBuffer = std::array<std::byte, CMSG_SPACE(kMaxDescriptors * sizeof(int))>;
 
 }  // namespace
 
@@ -57,7 +57,7 @@ base::FileDescriptor connect_to(const std::string& name) noexcept {
 
 bool send_packet(int socket, std::span<const std::byte> packet, int descriptor) noexcept {
   iovec data{const_cast<std::byte*>(packet.data()), packet.size()};
-  alignas(cmsghdr) Control control{};
+  alignas(cmsghdr) ControlBuffer control{};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -73,17 +73,18 @@ bool send_packet(int socket, std::span<const std::byte> packet, int descriptor) 
   return ::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(packet.size());
 }
 
-Arrival read_packet(int socket, std::span<std::byte> packet,
-                    base::FileDescriptor& descriptor) noexcept {
+PacketStatus read_packet(int socket, std::span<std::byte> packet,
+                         base::FileDescriptor& descriptor) noexcept {
   iovec data{packet.data(), packet.size()};
-  alignas(cmsghdr) Control control{};
+  alignas(cmsghdr) ControlBuffer control{};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   const auto size = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (size < 0) return errno == EAGAIN || errno == EINTR ? Arrival::kNotYet : Arrival::kWrong;
+  if (size < 0)
+    return errno == EAGAIN || errno == EINTR ? PacketStatus::kIncomplete : PacketStatus::kInvalid;
   size_t received = 0;
   for (auto* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
@@ -99,12 +100,12 @@ Arrival read_packet(int socket, std::span<std::byte> packet,
       size == static_cast<ssize_t>(packet.size()) && (message.msg_flags & MSG_TRUNC) == 0;
   const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;
   // There was room for one in what the system could fill.
-  if (whole && cut && received == 0) return Arrival::kNoDescriptor;
-  if (whole && !cut && received == 0) return Arrival::kBare;
-  return whole && !cut && received == 1 ? Arrival::kPacket : Arrival::kWrong;
+  if (whole && cut && received == 0) return PacketStatus::kDescriptorsExhausted;
+  if (whole && !cut && received == 0) return PacketStatus::kWithoutDescriptor;
+  return whole && !cut && received == 1 ? PacketStatus::kPacket : PacketStatus::kInvalid;
 }
 
-bool read_peer(int socket, int& pid, uint32_t& user) noexcept {
+bool read_peer_credentials(int socket, int& pid, uint32_t& user) noexcept {
   ucred credentials{};
   socklen_t size = sizeof credentials;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return false;

@@ -14,7 +14,7 @@ constexpr std::chrono::microseconds kMoment{20};
 
 }  // namespace
 
-YieldCost& YieldCost::of_callers() noexcept {
+YieldCost& YieldCost::for_callers() noexcept {
   static YieldCost callers;
   return callers;
 }
@@ -31,9 +31,9 @@ void YieldCost::yield(Clock::time_point now, int slices) noexcept {
 void YieldCost::add(Clock::time_point now, Clock::duration cost, int slices) noexcept {
   const Clock::duration expensive = slices > 1 ? Clock::duration(kSlice) : kExpensive;
   if (cost < expensive)
-    was_cheap(cost);
+    add_cheap(cost);
   else if (expensive_.fetch_add(1, std::memory_order_relaxed) + 1 >= slices)
-    was_expensive(now, cost);
+    add_expensive(now, cost);
 }
 
 void YieldCost::pause(int slices) noexcept {
@@ -44,7 +44,7 @@ void YieldCost::pause(int slices) noexcept {
     yield(begin, slices);
 }
 
-void YieldCost::was_cheap(Clock::duration cost) noexcept {
+void YieldCost::add_cheap(Clock::duration cost) noexcept {
   if (expensive_.load(std::memory_order_relaxed) != 0)
     expensive_.store(0, std::memory_order_relaxed);
   const auto last = cost_.load(std::memory_order_relaxed);
@@ -53,13 +53,13 @@ void YieldCost::was_cheap(Clock::duration cost) noexcept {
   cheap_.store(sum, std::memory_order_relaxed);
   if (sum < 2 * last) return;
   cost_.store(0, std::memory_order_relaxed);
-  times_.store(0, std::memory_order_relaxed);
+  multiple_.store(0, std::memory_order_relaxed);
 }
 
-void YieldCost::was_expensive(Clock::time_point now, Clock::duration cost) noexcept {
-  const int times = std::clamp(2 * times_.load(std::memory_order_relaxed), 1, kMostTimes);
-  const auto while_high = std::min<Clock::duration>(times * cost, kLongest);
-  times_.store(times, std::memory_order_relaxed);
+void YieldCost::add_expensive(Clock::time_point now, Clock::duration cost) noexcept {
+  const int times = std::clamp(2 * multiple_.load(std::memory_order_relaxed), 1, kMaxMultiple);
+  const auto while_high = std::min<Clock::duration>(times * cost, kMaxHighTime);
+  multiple_.store(times, std::memory_order_relaxed);
   cost_.store(cost.count(), std::memory_order_relaxed);
   cheap_.store(0, std::memory_order_relaxed);
   high_until_.store((now + while_high).time_since_epoch().count(), std::memory_order_relaxed);

@@ -21,15 +21,15 @@ class TC_API YieldCost {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::microseconds kExpensive{200};
-  static constexpr int kMostTimes = 64;  // the cost, without yields
-  static constexpr std::chrono::milliseconds kLongest{500};
+  static constexpr int kMaxMultiple = 64;  // the cost, without yields
+  static constexpr std::chrono::milliseconds kMaxHighTime{500};
 
   YieldCost() = default;
   virtual ~YieldCost() = default;
   YieldCost(const YieldCost&) = delete;
   YieldCost& operator=(const YieldCost&) = delete;
   // Of the threads of this process that wait in calls.
-  static YieldCost& of_callers() noexcept;
+  static YieldCost& for_callers() noexcept;
 
   // Whether a wait that finds nothing to do should sleep instead of yielding.
   bool is_high(Clock::time_point now) const noexcept {
@@ -49,14 +49,14 @@ class TC_API YieldCost {
   virtual void yield_core() noexcept;
   virtual void sleep_a_moment() noexcept;
 
-  void was_cheap(Clock::duration cost) noexcept;
-  void was_expensive(Clock::time_point now, Clock::duration cost) noexcept;
+  void add_cheap(Clock::duration cost) noexcept;
+  void add_expensive(Clock::time_point now, Clock::duration cost) noexcept;
 
   std::atomic<int> expensive_{0};          // yields in a row
   std::atomic<Clock::rep> high_until_{0};  // a time
   std::atomic<Clock::rep> cost_{0};        // of the last expensive yield; 0: long ago
   std::atomic<Clock::rep> cheap_{0};       // time in cheap yields since then
-  std::atomic<int> times_{0};              // the multiple of the cost, of the last time without
+  std::atomic<int> multiple_{0};           // the multiple of the cost, of the last time without
 };
 
 }  // namespace torch::comms::transport

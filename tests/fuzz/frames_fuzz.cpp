@@ -19,10 +19,10 @@ constexpr uint32_t kMostPayload = 4096;
 constexpr unsigned kLanes = 2;
 
 // Hands over the input as frames. Half of them are put in order, to get past the count of frames.
-class HostileChannel final : public tct::Channel {
+class HostileChannel final : public tct::PeerConnection {
  public:
   HostileChannel(Input& input, const uint32_t& key) : input_(input), key_(key) {}
-  unsigned lanes() const noexcept override { return kLanes; }
+  unsigned channels() const noexcept override { return kLanes; }
   uint32_t max_payload() const noexcept override { return kMostPayload; }
 
   bool try_send(const tct::Frame& frame, std::span<const tct::ConstBytes> payload,
@@ -30,18 +30,18 @@ class HostileChannel final : public tct::Channel {
     uint64_t bytes = 0;
     for (const auto& piece : payload)
       for (const auto byte : piece) sum_ += static_cast<uint8_t>(byte), ++bytes;
-    require(bytes == frame.bytes && tct::wrong_with(frame, kMostPayload, kLanes) == nullptr);
+    require(bytes == frame.bytes && tct::frame_error(frame, kMostPayload, kLanes) == nullptr);
     return ++sent_ % 5 != 0;  // there is not always room
   }
 
-  Received receive(tct::FrameSink& sink) noexcept override {
-    if (input_.empty()) return Received::kBroken;
+  ReceiveStatus receive(tct::FrameSink& sink) noexcept override {
+    if (input_.empty()) return ReceiveStatus::kBroken;
     auto frame = input_.take<tct::Frame>();
     frame.bytes %= 2 * kMostPayload;
-    frame.lane %= kLanes + 1;
+    frame.channel %= kLanes + 1;
     if (frame.spare % 2 == 0) {
       frame.spare = 0;
-      if (frame.lane < kLanes) frame.ordinal = ordinals_[frame.lane]++;
+      if (frame.channel < kLanes) frame.ordinal = ordinals_[frame.channel]++;
     }
     if (frame.kind >= tct::FrameKind::kPut && frame.key == 0) frame.key = key_;  // it was told
     const auto text = input_.take(std::min<size_t>(frame.bytes, 64));
@@ -50,16 +50,17 @@ class HostileChannel final : public tct::Channel {
                    [](char byte) { return static_cast<std::byte>(byte); });
     // As links do: a header that cannot be is not given a place.
     tct::Bytes place;
-    if (tct::wrong_with(frame, kMostPayload, kLanes) == nullptr) place = sink.place(frame);
+    if (tct::frame_error(frame, kMostPayload, kLanes) == nullptr)
+      place = sink.payload_target(frame);
     if (!place.empty()) {
       require(place.size() == frame.bytes);
       std::copy(payload_.begin(), payload_.end(), place.begin());
     }
     const bool more =
         sink.deliver(frame, place.empty() ? tct::ConstBytes(payload_) : tct::ConstBytes(place));
-    return more ? Received::kSome : Received::kNothing;
+    return more ? ReceiveStatus::kSome : ReceiveStatus::kNothing;
   }
-  const std::string& broken() const noexcept override { return broken_; }
+  const std::string& error_text() const noexcept override { return broken_; }
 
  private:
   Input& input_;
@@ -77,7 +78,7 @@ class HostileTransport final : public tct::FramedTransport {
       : FramedTransport(options, {"hostile", 0, 1, "", {}}), input_(input) {}
   ~HostileTransport() override { close_peers(); }
   std::string_view name() const noexcept override { return "hostile"; }
-  tct::Capabilities capabilities() const override { return {}; }
+  tct::TransportCapabilities capabilities() const override { return {}; }
   int event_fd() const noexcept override { return -1; }
 
  private:
@@ -114,6 +115,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (turn == 16) link.close_streams(4, 4, torch::comms::Errc::kFinalized);
   }
   for (const auto& request : requests)
-    if (request.ok()) require(request.bytes() <= out.size());
+    if (request.is_ok()) require(request.bytes() <= out.size());
   return 0;
 }

@@ -30,7 +30,7 @@ class Record final : public side::Diary, public Witness {
   side::Answer about(uint64_t number) const override;
 
  private:
-  // Collectives that are known; of those under way up to kMaxBlocks.
+  // Collectives that are known; of those under way up to kMost.
   static constexpr size_t kKept = 128, kMost = 65'536;
 
   struct Call {

@@ -30,7 +30,7 @@ class CtranWork final : public TorchWork, private Listener {
     return work;
   }
 
-  // Use start().
+  // Use start_receive().
   CtranWork(const Issue& issue, const Session& session, std::vector<c10::Storage> memory);
 
   void wait() override;

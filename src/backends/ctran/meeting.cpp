@@ -47,7 +47,7 @@ Job agree_on_job(StoreKeyValue& store, const bootstrap::BlobExchangeParams& self
 }
 
 // Where every rank has a core, it does not matter how many there are.
-Facts facts_of(const transport::Crowd& densest) {
+Facts facts_of(const transport::CoreSharing& densest) {
   const int cores = densest.cores.count();
   if (densest.ranks <= cores) return {};
   return {.local_ranks = densest.ranks, .cores = cores};

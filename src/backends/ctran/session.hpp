@@ -49,7 +49,7 @@ struct Session {
 };
 
 // A communicator's session while somebody uses it who cannot end it, such as the thread of its own
-// engine: where the communicator has let go of it meanwhile, it is ended as destroy_handle() does.
+// engine: where the communicator has let go of it meanwhile, it is ended as end() does.
 class Borrowed {
  public:
   // `home` is the communicator's, null after its end, and guarded by `mutex`. Both outlive this.

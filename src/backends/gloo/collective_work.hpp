@@ -24,7 +24,7 @@ class CollectiveWork final : public TorchWork {
                                                   std::vector<NativeWorkPtr> natives, Finish finish,
                                                   const Group& group);
 
-  // Use start().
+  // Use start_receive().
   CollectiveWork(const Call& call, std::vector<NativeWorkPtr> natives, Finish finish,
                  const Group& group);
 

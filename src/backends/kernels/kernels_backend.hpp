@@ -206,7 +206,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // What runs which sizes, for algorithms().
   void add_ranges(std::vector<AlgorithmRange>& ranges, ctran::kernels::Collective collective,
                   ctran::kernels::Mode mode) const;
-  // choose(), of a call that was chosen for before without asking.
+  // choose_path(), of a call that was chosen for before without asking.
   bool is_for_kernels(ctran::kernels::Call& call, const Asked& asked);
   // What matters of it to the measured rows.
   ctran::kernels::Mode mode_of(const ctran::kernels::Call& call) const;

@@ -119,12 +119,12 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   // The same, for a thread of the program: returns when the abort hooks have run, and where it
   // `blocks` the library is through; or when each has had its second, and at once in such hooks.
   void fail(const CommError& why, bool blocks);
-  // The library's communicator is about to end in another way than by destroy_handle(), if it has
-  // not: the others are told as there, with `why`.
+  // The library's communicator is about to end in another way than by end(), if it has not: the
+  // others are told as there, with `why`.
   void tell_of_end(const CommError& why);
   // The library is about to make another communicator of this one, which ends its operations:
   // `why` is their error, and nobody else but fail() ends this one any more. The others are told as
-  // by destroy_handle(). False: it has failed.
+  // by end(). False: it has failed.
   bool hand_over(const CommError& why);
   // Ends it where the other ranks are known to have failed, or to disagree. One load else.
   void end_if_told(const std::function<Context()>& context);
@@ -164,7 +164,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   std::optional<Call> late_launch(Clock::time_point now) const noexcept;
   // When the one that is being launched began, if that was a while ago.
   std::optional<Clock::time_point> slow_launch(Clock::time_point now) const noexcept;
-  // The one way to the end, as destroy_handle(). True if it was this reason that ended them.
+  // The one way to the end, as end(). True if it was this reason that ended them.
   bool end_all(const CommError& why, const Work* timed_out);
   // Those who wait for operations that are under way are told.
   void end_works(const std::exception_ptr& why, const Work* timed_out);

@@ -74,11 +74,11 @@ bool Engine::look_until_done(const Membership& group, int often, const Look& loo
   // Where they share cores, it is there when this one comes back.
   auto later = policy;
   later.spins = 0;
-  transport::Pace pace(later);
-  while (goes_on() && !pace.rest()) {
+  transport::Backoff pace(later);
+  while (goes_on() && !pace.step()) {
     if (look(false)) return true;
     if (!move_links()) continue;
-    pace.moved();
+    pace.reset();
     if (look(true)) return true;
   }
   return false;
@@ -86,7 +86,8 @@ bool Engine::look_until_done(const Membership& group, int often, const Look& loo
 
 bool Engine::move_links(std::optional<uint32_t> but) noexcept {
   bool arrived = false;
-  for (auto* link : links_.active()) arrived |= but ? link->progress_but(*but) : link->progress();
+  for (auto* link : links_.active())
+    arrived |= but ? link->progress_except(*but) : link->progress();
   unheard_ |= arrived;
   return arrived;
 }

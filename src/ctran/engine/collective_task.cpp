@@ -176,7 +176,7 @@ void CollectiveTask::post_receives() {
     const int peer = group->ranks[static_cast<size_t>(member(message.peer))];
     auto& link = engine.reach(peer);
     auto& request = requests_[i];
-    request.pass_caches(message.passes_caches);
+    request.set_non_temporal(message.passes_caches);
     if (message.reduces) {
       auto& sink = sinks_[i];
       sink.aim(*this, message);
@@ -206,8 +206,8 @@ bool CollectiveTask::check(size_t index) {
   const auto& request = requests_[index];
   const auto receives = step_->receives.size();
   const auto& message = index < receives ? step_->receives[index] : step_->sends[index - receives];
-  if (request.ok() && (index >= receives || request.bytes() == message.bytes)) return true;
-  failed = {member(message.peer), request.ok() ? Errc::kMismatch : request.error()};
+  if (request.is_ok() && (index >= receives || request.bytes() == message.bytes)) return true;
+  failed = {member(message.peer), request.is_ok() ? Errc::kMismatch : request.error()};
   const bool comes = index < receives && failed.code == Errc::kMismatch;
   if (comes && queued && request.tag() != tag_) failed.why = group->left_over(request.tag());
   if (!failed.why.empty()) return false;
@@ -228,7 +228,7 @@ bool CollectiveTask::check(size_t index) {
 bool CollectiveTask::transfers_done() {
   while (finished_ < posted_) {
     if (!is_moved(finished_)) {
-      if (!requests_[finished_].done()) break;
+      if (!requests_[finished_].is_done()) break;
       if (!check(finished_)) return true;
     }
     ++finished_;
@@ -236,7 +236,7 @@ bool CollectiveTask::transfers_done() {
   if (finished_ == posted_) return true;
   if (++looks_ % kLooks != 0) return false;
   for (size_t i = finished_; i < posted_; ++i)
-    if (!is_moved(i) && requests_[i].done() && !check(i)) return true;
+    if (!is_moved(i) && requests_[i].is_done() && !check(i)) return true;
   return false;
 }
 
@@ -248,7 +248,7 @@ bool CollectiveTask::is_in_vain() {
   for (size_t i = finished_; i < posted_; ++i) {
     const int peer =
         member(i < receives ? step_->receives[i].peer : step_->sends[i - receives].peer);
-    if (is_moved(i) || requests_[i].done() || !group->is_in_vain(peer, requests_[i])) continue;
+    if (is_moved(i) || requests_[i].is_done() || !group->is_in_vain(peer, requests_[i])) continue;
     if (group->engine->is_draining(*group)) return false;
     failed = {peer, Errc::kPeerFailed};
     return true;
@@ -378,7 +378,7 @@ void CollectiveTask::close() noexcept {
 std::string CollectiveTask::waits_for() const {
   std::string senders, takers;
   for (size_t i = finished_; step_ != nullptr && i < posted_; ++i) {
-    if (is_moved(i) || requests_[i].done()) continue;
+    if (is_moved(i) || requests_[i].is_done()) continue;
     const auto receives = step_->receives.size();
     auto& list = i < receives ? senders : takers;
     const auto& message = i < receives ? step_->receives[i] : step_->sends[i - receives];

@@ -45,7 +45,7 @@ class CollectiveTask final : public Task {
 
  private:
   // Reduces a message where it arrives.
-  class Sink final : public transport::Consumer {
+  class Sink final : public transport::ReceiveSink {
    public:
     void aim(const CollectiveTask& task, const PlannedMessage& message) noexcept {
       task_ = &task;

@@ -1,7 +1,7 @@
 #include "ctran/engine/control.hpp"
 
 #include "base/utf8.hpp"
-#include "transport/wire.hpp"
+#include "transport/byte_stream.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -11,7 +11,7 @@ constexpr size_t kMostText = 3400;
 }  // namespace
 
 std::string Notice::serialize() const {
-  transport::Writer writer;
+  transport::ByteWriter writer;
   writer.add(kind).add(code).add(base).add(about).add(sequence);
   if (kind == Kind::kAsks || kind == Kind::kDisagrees) writer.add(print);
   if (kind == Kind::kAsks) writer.add(sent).add(awaited);
@@ -20,11 +20,11 @@ std::string Notice::serialize() const {
   if (kind == Kind::kFailed)
     writer.add(place).add(static_cast<uint8_t>(reported)).list(culprits, kMostCulprits);
   if (has_text()) writer.text(base::utf8_prefix(why, kMostText));
-  return writer.take();
+  return writer.release();
 }
 
 Notice Notice::parse(std::string_view text) {
-  transport::Reader reader(text, "a notice");
+  transport::ByteReader reader(text, "a notice");
   Notice notice;
   notice.kind = reader.number<Kind>();
   notice.code = reader.number<Errc>();
@@ -50,7 +50,7 @@ Notice Notice::parse(std::string_view text) {
     notice.culprits = reader.list<int32_t>();
   }
   if (notice.has_text()) notice.why = reader.text();
-  reader.require(reader.at_end(), "it goes on after its end");
+  reader.require(reader.is_at_end(), "it goes on after its end");
   return notice;
 }
 
@@ -69,8 +69,8 @@ void Control::send(int peer, transport::Transport& link, const Notice& notice) {
 
 Control::Heard Control::hear(int peer, transport::Transport& link, Notice& notice) {
   auto& inbox = inboxes_[static_cast<size_t>(peer)];
-  if (!inbox || inbox->failed || !inbox->request.done()) return Heard::kNothing;
-  if (!inbox->request.ok()) {
+  if (!inbox || inbox->failed || !inbox->request.is_done()) return Heard::kNothing;
+  if (!inbox->request.is_ok()) {
     inbox->failed = true;
     return Heard::kFailed;
   }
@@ -86,7 +86,7 @@ Control::Heard Control::hear(int peer, transport::Transport& link, Notice& notic
 }
 
 void Control::tidy() {
-  std::erase_if(outgoing_, [](const auto& outgoing) { return outgoing.request.done(); });
+  std::erase_if(outgoing_, [](const auto& outgoing) { return outgoing.request.is_done(); });
 }
 
 }  // namespace torch::comms::ctran

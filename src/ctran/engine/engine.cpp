@@ -284,7 +284,7 @@ bool Engine::has_news() noexcept {
 
 bool Engine::needs_turns() const noexcept {
   return !why_closed_ && std::any_of(links_.active().begin(), links_.active().end(),
-                                     [](const auto* link) { return link->unsent(); });
+                                     [](const auto* link) { return link->has_unsent(); });
 }
 
 // Ranks that have connected here before this one needed them: they may have something to say.
@@ -317,7 +317,7 @@ bool Engine::listen() noexcept {
       }
       const auto* failure = links_.failure(peer);
       if (failure != nullptr)
-        on_peer_failed(peer, failure->code, failure->why);
+        on_peer_failed(peer, failure->code, failure->reason);
       else
         on_peer_failed(peer, Errc::kPeerFailed, "it broke the protocol");
     }
@@ -385,7 +385,7 @@ void Engine::add(const std::shared_ptr<Membership>& group) {
   if (why_closed_) group->set_failure(why_closed_->code(), why_closed_->why(), {});
   for (const int member : group->ranks)
     if (const auto* failure = links_.failure(member))
-      on_peer_failed(member, failure->code, failure->why);
+      on_peer_failed(member, failure->code, failure->reason);
   for (auto next = early_.begin(); next != early_.end();) {
     const auto early = next++;
     if (early->notice.base != group->base) continue;

@@ -107,7 +107,7 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   bool is_wanted() const noexcept;
   template <class Look>
   bool look_until_done(const Membership& group, int often, const Look& look);
-  // `but`: messages of this stream are about to be taken at once: Transport::progress_but().
+  // `but`: messages of this stream are about to be taken at once: Transport::progress_except().
   bool turn(std::optional<uint32_t> but) noexcept;
   bool move_links(std::optional<uint32_t> but = std::nullopt) noexcept;
   void enlist(Task* task) noexcept;

@@ -21,7 +21,7 @@ constexpr uint64_t kMostBothWays = uint64_t{8} * 1024, kMostOneWay = uint64_t{16
 }  // namespace
 
 // Adds a message to an operand of this rank where it arrives.
-class Express::Adder final : public transport::Consumer {
+class Express::Adder final : public transport::ReceiveSink {
  public:
   Adder(const Express& express, const Arrival& arrival) noexcept
       : express_(express), arrival_(arrival) {}
@@ -59,8 +59,8 @@ bool Express::resolve(const Membership& group) {
     const int peer = group.ranks[static_cast<size_t>(message.peer)];
     auto& link = group.engine->reach(peer);
     list.push_back({&link, peer, {.bytes = message.bytes}, nullptr});
-    const uint64_t most = link.at_once_bytes(peer);
-    const bool could_be_one_copy = both_ways && link.capabilities().single_copy;
+    const uint64_t most = link.inline_eager_bytes(peer);
+    const bool could_be_one_copy = both_ways && link.capabilities().has_single_copy;
     const uint64_t copied = std::min(most, could_be_one_copy ? kMostBothWays : kMostOneWay);
     return most > 0 && message.bytes <= (adds ? most : copied);
   };
@@ -160,8 +160,8 @@ bool Express::receive(const Step& step) {
     bool came = false;
     if (from.arrival != nullptr && from.arrival->reduces) {
       Adder adder(*this, *from.arrival);
-      came = from.link->try_receive(from.peer, stream_,
-                                    {.consumer = &adder, .bytes = from.part.bytes}, tag_);
+      came = from.link->try_receive(from.peer, stream_, {.sink = &adder, .bytes = from.part.bytes},
+                                    tag_);
     } else {
       const Bytes into(at(from.part), from.part.bytes);
       came = from.link->try_receive(from.peer, stream_, {.into = into, .bytes = into.size()}, tag_);

@@ -19,7 +19,7 @@ class Membership;
 // What it has begun a task can go on with: CollectiveTask::go_on(). With the engine's lock.
 class Express {
  public:
-  static constexpr size_t kMostTransfers = 64;  // of a step: bits of moved()
+  static constexpr size_t kMostTransfers = 64;  // of a step: bits of reset()
 
   // nullptr: the plan is not made for it, or a link is not. Throws as Engine::set().
   static std::unique_ptr<Express> make(const Membership& group, std::shared_ptr<const Plan> plan);

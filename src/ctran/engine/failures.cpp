@@ -49,7 +49,8 @@ void Engine::on_failure(Task* task) noexcept {
     return;
   }
   const int peer = group.ranks[static_cast<size_t>(failed.peer)];
-  if (const auto* failure = links_.failure(peer)) on_peer_failed(peer, failure->code, failure->why);
+  if (const auto* failure = links_.failure(peer))
+    on_peer_failed(peer, failure->code, failure->reason);
   if (group.inquiry) return;
   fail(group, failed.code, "the link has ended", {failed.peer});
 }

@@ -38,7 +38,9 @@ int Family::rank() const noexcept { return engine_->table().rank(); }
 int Family::size() const noexcept { return engine_->table().size(); }
 std::string_view Family::link_to(int rank) const noexcept { return engine_->table().name(rank); }
 bool Family::same_host(int a, int b) const noexcept { return engine_->table().same_host(a, b); }
-const transport::Crowd& Family::densest() const noexcept { return engine_->table().densest(); }
+const transport::CoreSharing& Family::densest() const noexcept {
+  return engine_->table().densest();
+}
 std::string Family::carriers() const { return engine_->carriers(); }
 std::string Family::waits() const { return engine_->table().waits(); }
 

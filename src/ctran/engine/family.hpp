@@ -12,11 +12,11 @@
 #include <torchcomms/base/export.hpp>
 
 #include "ctran/engine/choose.hpp"
-#include "transport/cores.hpp"
+#include "transport/cpu_set.hpp"
 #include "transport/endpoint.hpp"
 
 namespace torch::comms::transport {
-class Channel;
+class PeerConnection;
 }
 
 namespace torch::comms::ctran {
@@ -54,7 +54,8 @@ struct FamilyOptions {
   // and uses its memory; an interrupted split ends the group. For Ctrl-C.
   std::function<void()> interrupt = nullptr;
   // Around every channel, for tests: transport::inject_faults.
-  std::function<std::unique_ptr<transport::Channel>(int peer, std::unique_ptr<transport::Channel>)>
+  std::function<std::unique_ptr<transport::PeerConnection>(
+      int peer, std::unique_ptr<transport::PeerConnection>)>
       wrap = nullptr;
 };
 
@@ -85,7 +86,7 @@ class TC_API Family {
   // Equal for ranks of one host and one user, which share memory unless carriers() says otherwise.
   bool same_host(int a, int b) const noexcept;
   // The host with the most ranks to a core: the same on all ranks.
-  const transport::Crowd& densest() const noexcept;
+  const transport::CoreSharing& densest() const noexcept;
   // Closes the links at once and tells nobody, as the end of the process would: peers see this rank
   // fail. The calls of all groups end with that error, kFinalized where none is given. Not from a
   // Listener.

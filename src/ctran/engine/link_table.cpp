@@ -7,11 +7,11 @@
 
 #include "base/cache_info.hpp"
 #include "base/utf8.hpp"
-#include "transport/self.hpp"
+#include "transport/byte_stream.hpp"
+#include "transport/self_transport.hpp"
 #include "transport/shm/shm_transport.hpp"
 #include "transport/tcp/tcp_transport.hpp"
-#include "transport/user.hpp"
-#include "transport/wire.hpp"
+#include "transport/user_identity.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -27,9 +27,9 @@ constexpr size_t kMostReason = 320;  // bytes of why a rank has no shared memory
 // What a rank tells of itself.
 struct Blob {
   std::string host;
-  transport::User user;
+  transport::UserIdentity user;
   std::string no_memory;  // why it has no shared memory; "" where it has, or wants none
-  transport::Cores cores;
+  transport::CpuSet cores;
   std::optional<Endpoint> shm, tcp;
 };
 
@@ -48,18 +48,18 @@ std::string host_of(const FamilyOptions& options) {
 }
 
 Blob parse(std::string_view text, const transport::Secret& job) {
-  transport::Reader reader(text, "what a rank tells of itself");
+  transport::ByteReader reader(text, "what a rank tells of itself");
   Blob blob;
   blob.host = reader.text();
   blob.user = {std::string(reader.text()), 0};
   blob.user.id = reader.number<uint32_t>();
   blob.no_memory = reader.text();
-  blob.cores = reader.number<transport::Cores>();
+  blob.cores = reader.number<transport::CpuSet>();
   for (auto count = reader.number<uint8_t>(); count > 0; --count) {
     auto endpoint = transport::parse_endpoint(reader.text(), job);
     (endpoint.link == "shm" ? blob.shm : blob.tcp) = std::move(endpoint);
   }
-  reader.require(reader.at_end(), "it goes on after its end");
+  reader.require(reader.is_at_end(), "it goes on after its end");
   return blob;
 }
 
@@ -69,7 +69,8 @@ std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 std::string why_apart(const Blob& self, int peer, const Blob& other) {
   const auto them = rank_text(peer);
   if (other.host != self.host) return them + " is on another host, or in another container";
-  if (other.user.space != self.user.space) return them + " is in another user namespace";
+  if (other.user.user_namespace != self.user.user_namespace)
+    return them + " is in another user namespace";
   if (other.user.id != self.user.id)
     return them + " runs as user " + std::to_string(other.user.id) + ", this rank as user " +
            std::to_string(self.user.id);
@@ -80,7 +81,7 @@ std::string why_apart(const Blob& self, int peer, const Blob& other) {
 
 // Where ranks share memory with those of the same text, as far as they have any.
 std::string sharers_of(const Blob& blob) {
-  return blob.host + "/" + blob.user.space + "/" + std::to_string(blob.user.id);
+  return blob.host + "/" + blob.user.user_namespace + "/" + std::to_string(blob.user.id);
 }
 
 }  // namespace
@@ -110,7 +111,7 @@ transport::TransportOptions LinkTable::link_options() const {
   options.size = size_;
   options.local_ranks = std::min(size_, kMostLocalRanks);
   options.job = job_;
-  options.wrap = options_.wrap;
+  options.wrap_connection = options_.wrap;
   return options;
 }
 
@@ -129,15 +130,15 @@ std::unique_ptr<Transport> LinkTable::make(Which which) const {
 }
 
 std::string LinkTable::blob() const {
-  transport::Writer writer;
-  const auto user = transport::own_user();
-  writer.text(host_of(options_)).text(user.space).add(user.id).text(no_memory_);
-  writer.add(transport::Cores::of_this_thread());
+  transport::ByteWriter writer;
+  const auto user = transport::current_user();
+  writer.text(host_of(options_)).text(user.user_namespace).add(user.id).text(no_memory_);
+  writer.add(transport::CpuSet::of_this_thread());
   const auto there = [](const auto& link) { return link != nullptr; };
   writer.add(static_cast<uint8_t>(std::count_if(links_.begin(), links_.end(), there)));
   for (const auto& link : links_)
     if (link) writer.text(serialize(link->endpoint(), job_));
-  return writer.take();
+  return writer.release();
 }
 
 void LinkTable::learn(const std::vector<std::string>& blobs) {
@@ -149,7 +150,7 @@ void LinkTable::learn(const std::vector<std::string>& blobs) {
   which_.assign(count, kTcp);
   used_.assign(count, false);
   std::map<std::string, int, std::less<>> first_of_host, first_of_sharers;
-  std::vector<transport::Cores> cores;
+  std::vector<transport::CpuSet> cores;
   std::vector<int> machines;
   const auto own = parse(blobs[static_cast<size_t>(rank_)], job_);
   for (int peer = 0; peer < size_; ++peer) {
@@ -182,24 +183,24 @@ void LinkTable::learn(const std::vector<std::string>& blobs) {
 }
 
 // Ranks that are bound to cores of their own spin, however many share the host.
-void LinkTable::learn_cores(const std::vector<transport::Cores>& cores,
+void LinkTable::learn_cores(const std::vector<transport::CpuSet>& cores,
                             const std::vector<int>& machines) {
   const auto& own = cores[static_cast<size_t>(rank_)];
   const int here = machines[static_cast<size_t>(rank_)];
-  std::map<int, transport::Crowd> of_hosts;  // by the first rank of each
+  std::map<int, transport::CoreSharing> of_hosts;  // by the first rank of each
   for (int peer = 0; peer < size_; ++peer) {
     const auto& theirs = cores[static_cast<size_t>(peer)];
     of_hosts[machines[static_cast<size_t>(peer)]].add(theirs);
-    if (machines[static_cast<size_t>(peer)] == here && own.meet(theirs)) sharing_.add(theirs);
+    if (machines[static_cast<size_t>(peer)] == here && own.intersects(theirs)) sharing_.add(theirs);
   }
   densest_ = of_hosts.begin()->second;
   for (const auto& [first, crowd] : of_hosts)
     if (crowd.denser_than(densest_)) densest_ = crowd;
   policy_ = transport::WaitPolicy::for_ranks(sharing_.ranks, sharing_.cores.count());
   if (options_.move_threads && sharing_.ranks > 1 && own.count() > 1)
-    seating_ = std::make_unique<transport::Seating>(rank_, own);
-  policy_.seating = seating_.get();
-  for (auto* link : active_) link->wait_as(policy_);
+    seating_ = std::make_unique<transport::CoreBalancer>(rank_, own);
+  policy_.core_balancer = seating_.get();
+  for (auto* link : active_) link->set_wait_policy(policy_);
   const auto& crowd = of_hosts[here];
   base::set_cache_sharers(crowd.ranks, crowd.cores.count());
 }
@@ -240,7 +241,7 @@ const transport::PeerFailure* LinkTable::failure(int peer) const noexcept {
 int LinkTable::next_guest() noexcept {
   for (const auto which : {kShm, kTcp}) {
     if (!links_[which]) continue;
-    const auto opened = links_[which]->opened();
+    const auto opened = links_[which]->connected_peers();
     while (looked_at_[which] < opened.size()) {
       const int peer = opened[looked_at_[which]++];
       if (!is_connected(peer)) return peer;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ctran/engine/family.hpp"
-#include "transport/seating.hpp"
+#include "transport/core_balancer.hpp"
 #include "transport/transport.hpp"
 
 namespace torch::comms::ctran {
@@ -31,7 +31,7 @@ class LinkTable {
   // As Family::carriers().
   std::string carriers() const;
   // The host with the most ranks to a core: the same on all ranks.
-  const transport::Crowd& densest() const noexcept { return densest_; }
+  const transport::CoreSharing& densest() const noexcept { return densest_; }
   // How a wait passes its time, by how many ranks share the cores that this one may run on.
   const transport::WaitPolicy& policy() const noexcept { return policy_; }
   std::string waits() const;
@@ -57,23 +57,24 @@ class LinkTable {
   std::unique_ptr<transport::Transport> make(Which which) const;
   void open_shared_memory();
   // `machines`: by rank, the first rank whose cores are of the same machine.
-  void learn_cores(const std::vector<transport::Cores>& cores, const std::vector<int>& machines);
+  void learn_cores(const std::vector<transport::CpuSet>& cores, const std::vector<int>& machines);
 
   int rank_, size_;
   transport::Secret job_;
   FamilyOptions options_;
   std::string no_memory_;  // why this rank has no shared memory; "": it has, or wants none
   std::string why_tcp_;    // why ranks of this host are reached over TCP, of the first one
-  std::unique_ptr<transport::Seating> seating_;  // outlives the links
+  std::unique_ptr<transport::CoreBalancer> seating_;  // outlives the links
   std::array<std::unique_ptr<transport::Transport>, 3> links_;
   std::vector<transport::Endpoint> endpoints_;  // by rank, of the link that reaches it
   std::vector<Which> which_;                    // by rank
   std::vector<int> host_;                       // by rank: the first rank that it may share with
   std::vector<bool> used_;                      // by rank
   std::vector<int> connected_;
-  std::array<size_t, 3> looked_at_{};  // of opened(), by link
+  std::array<size_t, 3> looked_at_{};  // of connected_peers(), by link
   std::vector<transport::Transport*> active_;
-  transport::Crowd densest_, sharing_;  // of all hosts; this rank and who shares a core with it
+  transport::CoreSharing densest_,
+      sharing_;  // of all hosts; this rank and who shares a core with it
   transport::WaitPolicy policy_;
 };
 

@@ -147,7 +147,7 @@ bool MessagesTask::is_hopeless(const Item& item) const {
 
 // Its peer has closed the group, and the link has ended since.
 bool MessagesTask::is_lost(const Item& item) const {
-  return item.done() && !item.request.ok() && item.request.error() == Errc::kPeerFailed &&
+  return item.done() && !item.request.is_ok() && item.request.error() == Errc::kPeerFailed &&
          group->departed.contains(item.peer);
 }
 
@@ -163,9 +163,9 @@ Task::Outcome MessagesTask::give_up(const Item& first) {
   fails_alone = group->met_departure = true;
   for (size_t i = finished_; i < count_; ++i) {
     auto& item = items_[i];
-    if (!item.posted || item.request.done()) continue;
+    if (!item.posted || item.request.is_done()) continue;
     const int peer = group->ranks[static_cast<size_t>(item.peer)];
-    group->engine->reach(peer).end(item.request, failed.code);
+    group->engine->reach(peer).cancel(item.request, failed.code);
   }
   return Outcome::kFailed;
 }
@@ -191,11 +191,11 @@ Task::Outcome MessagesTask::advance() {
       continue;
     }
     const bool fits = item.sends || item.request.bytes() == item.memory.bytes();
-    if (item.request.ok() && fits) {
+    if (item.request.is_ok() && fits) {
       if (all) finished_ = i + 1;
       continue;
     }
-    failed = {item.peer, item.request.ok() ? Errc::kMismatch : item.request.error()};
+    failed = {item.peer, item.request.is_ok() ? Errc::kMismatch : item.request.error()};
     if (failed.code == Errc::kMismatch) failed.why = difference(item);
     return Outcome::kFailed;
   }

@@ -43,7 +43,7 @@ class MessagesTask final : public Task {
     Pieces memory;
     std::vector<ConstBytes> from;  // where it has several pieces
     transport::Request request;
-    bool done() const noexcept { return posted && request.done(); }
+    bool done() const noexcept { return posted && request.is_done(); }
   };
   side::Aside aside() const noexcept;
   void post(Item& item);

@@ -31,7 +31,7 @@ struct PlannedMessage {
   uint32_t first = 0, count = 0;  // of StepPlan::sent or ::arrivals
   uint64_t bytes = 0;
   bool reduces = false;        // some of its arrivals do
-  bool passes_caches = false;  // of one that is received: Plan::pass_caches()
+  bool passes_caches = false;  // of one that is received: Plan::set_non_temporal()
 };
 
 struct LocalAction {
@@ -52,7 +52,8 @@ struct StepPlan {
 
 // How a plan adds. Sums of a dtype with a wider accumulator are rounded once, whatever the
 // algorithm, so their bits depend on the order of addition alone:
-// - Direct algorithms (one_shot, two_shot, direct) have all operands of a sum in one place: added
+// - DirectResult algorithms (one_shot, two_shot, direct) have all operands of a sum in one place:
+// added
 //   at once by Reduction::combine_all().
 // - In all others partial sums travel: inputs are widened to a staging buffer first, everything
 //   travels wide, and results are settled at the end. PREMUL_SUM of such dtypes always does.

@@ -14,7 +14,7 @@ namespace torch::comms::ctran {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using transport::Pace;
+using transport::Backoff;
 
 // The thread competes with whoever computes: it sleeps earlier than a caller who waits.
 constexpr std::chrono::microseconds kThreadAwake{50};
@@ -37,14 +37,15 @@ void Progress::wait(const std::atomic<bool>& done, Deadline limit, bool entered)
   if (!entered && is_done()) return;
   note_visit();
   waiting_.fetch_add(1, std::memory_order_seq_cst);
-  Pace pace(policy_);
+  Backoff pace(policy_);
   if (entered) drive(is_done, limit, pace);
   while (!is_done()) {
     if (try_lock())
       drive(is_done, limit, pace);
-    else if (pace.rest())
+    else if (pace.step())
       park(is_done, limit);
-    if (limit != Deadline::max() && !is_done() && !pace.spins() && Clock::now() >= limit) break;
+    if (limit != Deadline::max() && !is_done() && !pace.is_spinning() && Clock::now() >= limit)
+      break;
   }
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
   hand_over();
@@ -52,7 +53,7 @@ void Progress::wait(const std::atomic<bool>& done, Deadline limit, bool entered)
 
 // Moves everything until done; with the lock on entry, without it on return.
 template <class Done>
-void Progress::drive(const Done& done, Deadline limit, Pace& pace) {
+void Progress::drive(const Done& done, Deadline limit, Backoff& pace) {
   if (armed_) disarm();
   look_if_due();
   int turns = 0;
@@ -69,12 +70,12 @@ void Progress::drive(const Done& done, Deadline limit, Pace& pace) {
       continue;
     }
     if (done()) break;
-    const bool look = ++turns % kTurnsPerClock == 0 || (!moved && !pace.spins());
+    const bool look = ++turns % kTurnsPerClock == 0 || (!moved && !pace.is_spinning());
     if (look && limit != Deadline::max() && Clock::now() >= limit) break;
     if (moved) {
-      pace.moved();
+      pace.reset();
       if (armed_) disarm();
-    } else if (pace.rest() && !sleep(done, limit, pace)) {
+    } else if (pace.step() && !sleep(done, limit, pace)) {
       return;
     }
   }
@@ -84,7 +85,7 @@ void Progress::drive(const Done& done, Deadline limit, Pace& pace) {
 // With the lock on entry; false: without it on return. Announced in one call, done in the next, so
 // that a turn lies between.
 template <class Done>
-bool Progress::sleep(const Done& done, Deadline limit, const Pace& pace) {
+bool Progress::sleep(const Done& done, Deadline limit, const Backoff& pace) {
   if (polling_.load(std::memory_order_seq_cst)) {
     // Whoever polls wakes up for what arrives, if the links were told.
     if (!armed_) {
@@ -130,7 +131,7 @@ Progress::Events Progress::events() const noexcept {
 }
 
 void Progress::poll(Events& wanted, Deadline until) noexcept {
-  auto left_ms = transport::kLongestSleep.count();
+  auto left_ms = transport::kMaxSleep.count();
   if (until != Deadline::max()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     left_ms = std::clamp<int64_t>(left.count(), 0, left_ms);
@@ -149,7 +150,7 @@ void Progress::park(const Done& done, Deadline limit) {
     return done() ||
            (!busy_.load(std::memory_order_seq_cst) && !polling_.load(std::memory_order_seq_cst));
   };
-  changed_.wait_until(lock, std::min(limit, Clock::now() + transport::kLongestSleep), free);
+  changed_.wait_until(lock, std::min(limit, Clock::now() + transport::kMaxSleep), free);
   parked_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
@@ -222,7 +223,7 @@ void Progress::catch_up() noexcept {
 void Progress::enter() noexcept {
   note_visit();
   entering_.fetch_add(1, std::memory_order_relaxed);
-  const Pace pace(policy_);
+  const Backoff pace(policy_);
   while (!try_lock()) pace.pause();
   entering_.fetch_sub(1, std::memory_order_relaxed);
   if (armed_) disarm();
@@ -246,7 +247,7 @@ void Progress::leave() noexcept {
 
 void Progress::look() noexcept {
   look_due_.store(false, std::memory_order_relaxed);
-  for (auto* link : job_.links()) link->look_now();
+  for (auto* link : job_.links()) link->poll_all_next();
   job_.turn();
 }
 
@@ -306,10 +307,10 @@ template <class Done>
 void Progress::drive_until(const Done& done) {
   auto policy = policy_;
   policy.spins = 0;
-  policy.awake = policy.longest = kThreadAwake;
-  policy.seating = nullptr;  // it says where the callers are
-  policy.yields = &thread_yields_;
-  Pace pace(policy);
+  policy.awake_time = policy.max_awake_time = kThreadAwake;
+  policy.core_balancer = nullptr;  // it says where the callers are
+  policy.yield_cost = &thread_yields_;
+  Backoff pace(policy);
   while (!done()) {
     thread_polls_.store(true, std::memory_order_seq_cst);
     if (try_lock())

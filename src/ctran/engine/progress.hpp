@@ -82,9 +82,9 @@ class Progress {
 
  private:
   template <class Done>
-  void drive(const Done& done, Deadline limit, transport::Pace& pace);
+  void drive(const Done& done, Deadline limit, transport::Backoff& pace);
   template <class Done>
-  bool sleep(const Done& done, Deadline limit, const transport::Pace& pace);
+  bool sleep(const Done& done, Deadline limit, const transport::Backoff& pace);
   template <class Done>
   void park(const Done& done, Deadline limit);
   bool try_lock() noexcept { return !busy_.exchange(true, std::memory_order_seq_cst); }

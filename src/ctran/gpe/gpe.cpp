@@ -8,7 +8,7 @@
 
 #include "base/log.hpp"
 #include "ctran/kernels/cells.hpp"
-#include "transport/waiting.hpp"
+#include "transport/wait_policy.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -135,12 +135,12 @@ void Gpe::run() noexcept {
 
 void Gpe::carry_out_all() noexcept {
   const auto policy = transport::WaitPolicy::for_ranks(2 * options_.polling_ranks);
-  transport::Pace pace(policy);
+  transport::Backoff pace(policy);
   uint64_t next = 1;
   while (!stopping_.load()) {
     auto& slot = ring_->commands[next % kernels::kHostRing];
     if (word(slot.number).load(std::memory_order_acquire) != next) {
-      if (pace.rest()) sleep(next);
+      if (pace.step()) sleep(next);
       continue;
     }
     CommandWords words;
@@ -158,7 +158,7 @@ void Gpe::carry_out_all() noexcept {
       return;
     }
     word(ring_->done).store(next++, std::memory_order_release);
-    pace.moved();
+    pace.reset();
   }
 }
 

@@ -36,8 +36,8 @@ struct HostRing {
 };
 static_assert(offsetof(HostRing, done) == 128 && offsetof(HostRing, commands) == 256);
 
-// What its kernels need to know. After a stop (Control, library.hpp) of the ring or of the team
-// beside it they leave at once; Control::launch is the number of the command then.
+// What its kernels need to know. After a stop (ControlBuffer, library.hpp) of the ring or of the
+// team beside it they leave at once; Control::launch is the number of the command then.
 struct HostCall {
   HostRing* ring;
   Control* control;

@@ -71,7 +71,7 @@ struct Header {
   uint32_t left[2];    // blocks that have left their work
   uint32_t filled[2];  // pieces of the output that someone fills with NaN
   uint32_t gone;       // Control::gone, at the last look at it
-  uint64_t looked_ns;  // when one of this rank's warps last looked at Control::abort
+  uint64_t looked_ns;  // when one of this rank's warps last looked at ControlBuffer::abort
 };
 static_assert(offsetof(Header, ticket) == 128);
 

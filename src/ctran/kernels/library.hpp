@@ -34,8 +34,8 @@ enum class Collective : uint8_t {
   kGather,
   kScatter,
   kBarrier,
-  // No Call, but what Control says of messages, of what is done beside windows, and of launches
-  // with calls of their own.
+  // No Call, but what ControlBuffer says of messages, of what is done beside windows, and of
+  // launches with calls of their own.
   kExchange,
   kSignal,
   kWaitSignal,
@@ -55,12 +55,12 @@ inline constexpr int kAlgorithms = 4;
 // then where they are of floats, what an exchange has received is undefined.
 enum class Stop : uint32_t {
   kNone = 0,
-  kAborted,    // by the host, through Control::abort
+  kAborted,    // by the host, through ControlBuffer::abort
   kLimit,      // Call::limit_ns has passed
   kMismatch,   // a message is longer or shorter than its receive, here or at waited_for
   kCounts,     // what the memory of waited_for, which may be this rank, has as counts is impossible
   kOtherCall,  // waited_for has called something else as this launch, or as one before
-  kGone = 7,   // waited_for writes nothing any more: see Control::gone. 6 is in regions.hpp
+  kGone = 7,   // waited_for writes nothing any more: see ControlBuffer::gone. 6 is in regions.hpp
 };
 
 // Pinned host memory which the device sees, one a rank and team, zeroed when it is made.
@@ -81,7 +81,7 @@ struct Control {
   uint32_t gone;
   uint64_t reserved[3];  // zero
 };
-// A limit that launches look up in Control while they wait, replays as well.
+// A limit that launches look up in ControlBuffer while they wait, replays as well.
 inline constexpr uint64_t kControlLimit = ~uint64_t{0};
 
 struct Team {
@@ -89,8 +89,8 @@ struct Team {
   int32_t size;                // 1, of steps beside windows, to kMaxRanks
   void* workspace[kMaxRanks];  // by rank, as this process maps them
   Control* control;            // the device's address of it
-  // As of Control: 1 until this rank knows that the rest of all workspaces is there. Messages of
-  // which both sides know it may use that.
+  // As of ControlBuffer: 1 until this rank knows that the rest of all workspaces is there. Messages
+  // of which both sides know it may use that.
   uint64_t lacks_rest;
   const void* reserved[3];  // null
 };

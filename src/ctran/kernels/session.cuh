@@ -242,7 +242,7 @@ static __device__ __noinline__ void read_factor(const Params& p, Session& s) {
 }
 
 // For all threads of a block, with look_at_header(). False if the launch has to stop already.
-// `ticket` is for destroy_handle().
+// `ticket` is for end().
 template <bool kMayScale = true>
 __device__ __forceinline__ bool begin(const Params& p, Session& s, uint64_t word, bool together,
                                       uint32_t& ticket) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transport/sizes.hpp"
+#include "transport/protocol_thresholds.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -30,8 +30,8 @@ bool hands_on(const Algorithm& algorithm) {
 // large ones that go one way are written and read at the same time instead, so that who sends has
 // its share. The link exempts those that are reduced as they arrive, too, and chooses by what it
 // measures; this model does not.
-constexpr double kCopiedByReceiver = transport::kMostEagerOnHost;  // over which
-constexpr double kCopiedByBoth = transport::kMostFetched;
+constexpr double kCopiedByReceiver = transport::kMaxEagerBytes;  // over which
+constexpr double kCopiedByBoth = transport::kMaxInitialRemoteReadBytes;
 
 bool goes_one_way(Operation operation) {
   return operation == Operation::kBroadcast || operation == Operation::kScatter ||

@@ -7,7 +7,7 @@
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
 #include "ctran/window/window.hpp"
-#include "transport/wire.hpp"
+#include "transport/byte_stream.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -80,13 +80,13 @@ std::string Opening::tell(uint64_t slots, const std::string& note) {
   const auto write = [&](std::optional<Errc> failed, std::string_view text, uint64_t bytes,
                          uint64_t has_slots,
                          const std::vector<std::pair<Transport*, Handles>>& links) {
-    transport::Writer writer;
+    transport::ByteWriter writer;
     writer.add(failed ? static_cast<uint8_t>(*failed) : kFine);
     writer.text(base::utf8_prefix(text, Window::kMostNoteBytes)).add(bytes).add(has_slots);
     writer.add(static_cast<uint8_t>(links.size()));
     for (const auto& [link, handles] : links)
       writer.text(link->name()).text(serialize(handles.memory)).text(serialize(handles.words));
-    auto blob = writer.take();
+    auto blob = writer.release();
     TC_CHECK(blob.size() <= kBlobBytes);
     blob.resize(kBlobBytes);
     return blob;
@@ -134,8 +134,8 @@ void Opening::learn(std::string_view blobs) {
   handles_.resize(reach_->members.size());
   for (size_t i = 0; i < reach_->members.size(); ++i) {
     auto& member = reach_->members[i];
-    transport::Reader reader(blobs.substr(i * kBlobBytes, kBlobBytes),
-                             "what a rank tells of a window");
+    transport::ByteReader reader(blobs.substr(i * kBlobBytes, kBlobBytes),
+                                 "what a rank tells of a window");
     const auto failed = reader.number<uint8_t>();
     member.note = reader.text();
     if (failed != kFine) throw error(static_cast<Errc>(failed), member.note, static_cast<int>(i));

@@ -30,7 +30,7 @@ struct Reach {
     bool is_reached_alone() const {
       if (link == nullptr) return true;
       return link->state(family_rank) == transport::PeerState::kReady &&
-             (is_mapped() || (!words->mapped().empty() && link->capabilities().one_sided_alone));
+             (is_mapped() || (!words->mapped().empty() && link->capabilities().has_passive_target));
     }
   };
 

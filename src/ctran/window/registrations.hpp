@@ -24,7 +24,7 @@ class Registrations {
 
  private:
   std::shared_ptr<Engine> engine_;
-  std::vector<std::unique_ptr<transport::Memory>> memories_;
+  std::vector<std::unique_ptr<transport::MemoryRegion>> memories_;
 };
 
 // Holds the engine's lock.

@@ -8,7 +8,7 @@
 
 namespace torch::comms::ctran {
 
-using transport::SignalOp;
+using transport::CounterOp;
 
 namespace {
 
@@ -57,10 +57,10 @@ Task::Outcome WindowTask::begin() {
       break;
     }
     case Kind::kSignal:
-      change(Reach::counter_at(reach_->rank), 1, SignalOp::kAdd);
+      change(Reach::counter_at(reach_->rank), 1, CounterOp::kAdd);
       break;
     case Kind::kStore:
-      change(reach_->slot_at(operation_.slot), operation_.value, SignalOp::kStore);
+      change(reach_->slot_at(operation_.slot), operation_.value, CounterOp::kStore);
       break;
     case Kind::kSettle:
       for (size_t rank = 0; rank < reach_->members.size(); ++rank) flush(static_cast<int>(rank));
@@ -72,10 +72,10 @@ Task::Outcome WindowTask::begin() {
   return advance();
 }
 
-void WindowTask::change(uint64_t offset, uint64_t amount, SignalOp op) {
+void WindowTask::change(uint64_t offset, uint64_t amount, CounterOp op) {
   const auto& to = member();
   if (to.link == nullptr)
-    transport::change_counter(reach_->words->bytes().data() + offset, amount, op);
+    transport::update_counter(reach_->words->bytes().data() + offset, amount, op);
   else
     to.link->signal(*to.words, offset, amount, op);
   flush(operation_.rank);
@@ -91,9 +91,9 @@ Task::Outcome WindowTask::advance() {
   if (waits()) return look();
   auto outcome = Outcome::kDone;
   for (const auto& [rank, request] : transfers_) {
-    if (!request.done()) {
+    if (!request.is_done()) {
       outcome = Outcome::kMore;
-    } else if (!request.ok()) {
+    } else if (!request.is_ok()) {
       failed = {rank, request.error()};
       failed.closed = failed.code == Errc::kMismatch;
       if (failed.closed)
@@ -137,8 +137,8 @@ Task::Outcome WindowTask::give_up(Errc code, int peer, std::string why) {
 
 void WindowTask::close() noexcept {
   for (auto& [rank, request] : transfers_)
-    if (!request.done())
-      reach_->members[static_cast<size_t>(rank)].link->end(request, Errc::kAborted);
+    if (!request.is_done())
+      reach_->members[static_cast<size_t>(rank)].link->cancel(request, Errc::kAborted);
   operation_.from = {};
 }
 
@@ -152,7 +152,7 @@ std::string WindowTask::waits_for() const {
            std::to_string(reach_->read(reach_->slot_at(operation_.slot)));
   std::string text;
   for (const auto& [rank, request] : transfers_)
-    if (!request.done() && text.size() < 200)
+    if (!request.is_done() && text.size() < 200)
       text += (text.empty() ? "" : ", ") + std::to_string(rank);
   return "still without an answer: rank " + text;
 }
@@ -161,7 +161,7 @@ std::vector<int> WindowTask::awaited() const {
   if (operation_.kind == Kind::kWaitSignal) return {operation_.rank};
   std::set<int> ranks;  // of a slot anyone may write: none
   for (const auto& [rank, request] : transfers_)
-    if (!request.done()) ranks.insert(rank);
+    if (!request.is_done()) ranks.insert(rank);
   return {ranks.begin(), ranks.end()};
 }
 

@@ -34,7 +34,7 @@ class WindowTask final : public Task {
   bool waits() const noexcept {
     return operation_.kind == Kind::kWaitSignal || operation_.kind == Kind::kWaitSlot;
   }
-  void change(uint64_t offset, uint64_t amount, transport::SignalOp op);
+  void change(uint64_t offset, uint64_t amount, transport::CounterOp op);
   void flush(int rank);
   Outcome look();
   Outcome give_up(Errc code, int peer, std::string why);

@@ -205,7 +205,8 @@ bool Circle::let_in() {
   }
   int process = 0;
   uint32_t user = 0;
-  if (!read_peer(guest.get(), process, user) || (user != ::geteuid() && user != 0)) return true;
+  if (!read_peer_credentials(guest.get(), process, user) || (user != ::geteuid() && user != 0))
+    return true;
   base::set_close_on_fork(guest.get());
   guests_.push_back({std::move(guest)});
   return true;

@@ -133,15 +133,16 @@ class Making {
     if (!guest && base::is_resource_exhausted(errno)) throw base::system_error(kUntaken);
     int process = 0;
     uint32_t user = 0;
-    if (!guest || !read_peer(guest.get(), process, user) || (user != ::geteuid() && user != 0))
+    if (!guest || !read_peer_credentials(guest.get(), process, user) ||
+        (user != ::geteuid() && user != 0))
       return false;
     await(guest.get(), deadline);
     Offer offer;
     base::FileDescriptor memory;
     const auto arrival =
         read_packet(guest.get(), std::as_writable_bytes(std::span(&offer, 1)), memory);
-    if (arrival == Arrival::kNoDescriptor) throw base::system_error(EMFILE, kUntaken);
-    const bool ours = arrival == Arrival::kPacket &&
+    if (arrival == PacketStatus::kDescriptorsExhausted) throw base::system_error(EMFILE, kUntaken);
+    const bool ours = arrival == PacketStatus::kPacket &&
                       base::constant_time_equal(offer.secret, secret_) && offer.from >= 0 &&
                       offer.from < seat_.size && offer.from != seat_.rank &&
                       !has_come_[static_cast<size_t>(offer.from)];

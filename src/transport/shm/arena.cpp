@@ -147,7 +147,7 @@ uint64_t Arena::in_use() const {
   return blocks_.in_use();
 }
 
-FilePlace Arena::place() const {
+FileLocation Arena::place() const {
   base::FileDescriptor own(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
   if (!own) throw base::system_error("dup");
   return {std::move(own), inode_, 0};

@@ -7,14 +7,14 @@
 #include <mutex>
 
 #include "base/handles.hpp"
-#include "transport/regions.hpp"
+#include "transport/region_table.hpp"
 #include "transport/shm/page_blocks.hpp"
 
 namespace torch::comms::transport::shm {
 
 // Memory of this process that the ranks of its host map as a whole, so that they take messages out
 // of it, or reduce them, where they lie. One file without a name, as large as the machine's memory
-// but at most kMaxBlocks and what RLIMIT_FSIZE allows. reserve_memory() says when its pages are
+// but at most kMaxWaiting and what RLIMIT_FSIZE allows. reserve_memory() says when its pages are
 // taken. No core dump has it.
 //
 // Threads: any. One a process, for good: what it has handed out may be in use to the end.
@@ -41,7 +41,7 @@ class TC_API Arena {
 
   // All of it, and where others find it. Throws CommError(kSystem) without a descriptor.
   Bytes bytes() const noexcept { return mapping_.bytes(); }
-  FilePlace place() const;
+  FileLocation place() const;
 
  private:
   static constexpr uint64_t kKept = 256u << 20;  // bytes

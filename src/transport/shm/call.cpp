@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/system_error.hpp"
-#include "transport/turned_away.hpp"
+#include "transport/connect_retry.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {
@@ -43,8 +43,8 @@ bool Call::is_taken() const noexcept {
 }
 
 void Call::turned_away(Time now) {
-  if (turned_away_ < kPauses.size())
-    again_ = now + kPauses[turned_away_++];
+  if (turned_away_ < kRetryDelays.size())
+    again_ = now + kRetryDelays[turned_away_++];
   else
     failed_ = "no connection to it: it turns this rank away, it may have no descriptor left";
 }

@@ -21,11 +21,11 @@ constexpr uint64_t kBytesAtOnce = 1u << 20;
 
 }  // namespace
 
-ShmChannel::ShmChannel(Segment segment, int side, Wire& wire, int peer, Seating* seating)
+ShmChannel::ShmChannel(Segment segment, int side, Wire& wire, int peer, CoreBalancer* seating)
     : segment_(std::move(segment)),
       side_(side),
       wire_(wire),
-      offer_words_(std::make_shared<OfferWords>(segment_.memory(), segment_.words(side))),
+      offer_words_(std::make_shared<ReadValidityWords>(segment_.memory(), segment_.words(side))),
       chunk_bytes_(segment_.ring(side).shape.chunk_bytes),
       producer_(segment_.ring(side)),
       consumer_(segment_.ring(1 - side)),
@@ -34,18 +34,19 @@ ShmChannel::ShmChannel(Segment segment, int side, Wire& wire, int peer, Seating*
       fork_generation_(base::fork_generation()) {
   segment_.rest(side_).fetch_or(Rest::kHere | (can_fence_peers() ? Rest::kFences : 0),
                                 std::memory_order_release);
-  if (seating_ != nullptr) seating_->meet(peer_, segment_.seat(side_), segment_.seat(1 - side_));
+  if (seating_ != nullptr)
+    seating_->add_peer(peer_, segment_.seat(side_), segment_.seat(1 - side_));
 }
 
 ShmChannel::~ShmChannel() {
   if (fork_generation_ != base::fork_generation()) return;
-  if (seating_ != nullptr) seating_->forget(peer_);
+  if (seating_ != nullptr) seating_->remove_peer(peer_);
   ::shutdown(wire_.socket.get(), SHUT_RDWR);
 }
 
 bool ShmChannel::try_send(const Frame& frame, std::span<const ConstBytes> payload,
                           uint32_t*) noexcept {
-  if (!broken().empty()) return false;
+  if (!error_text().empty()) return false;
   // Only for a peer that makes us pass a fence, and only if we are one of those that do.
   const bool fenced = (segment_.rest(1 - side_).load(std::memory_order_relaxed) & Rest::kFences) &&
                       can_fence_peers();
@@ -64,8 +65,9 @@ void ShmChannel::wake_peer() noexcept {
       ::send(wire_.socket.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-Channel::Received ShmChannel::receive(FrameSink& sink) noexcept {
-  const bool ended = !broken().empty();  // looked at first: what came before the end is in the ring
+PeerConnection::ReceiveStatus ShmChannel::receive(FrameSink& sink) noexcept {
+  const bool ended =
+      !error_text().empty();  // looked at first: what came before the end is in the ring
   Frame frame;
   ConstBytes payload;
   uint64_t bytes = 0;
@@ -75,44 +77,48 @@ Channel::Received ShmChannel::receive(FrameSink& sink) noexcept {
     if (front == RingConsumer::Front::kEmpty) break;
     if (front == RingConsumer::Front::kDamaged) {
       damaged_ = "its shared memory is damaged";
-      return Received::kBroken;
+      return ReceiveStatus::kBroken;
     }
     const bool more = sink.deliver(frame, payload);
     bytes += frame.bytes;
     consumer_.pop();
     if (consumer_.publish()) wake_peer();
-    if (!more) return Received::kSome;
+    if (!more) return ReceiveStatus::kSome;
   }
-  if (frames > 0) return Received::kSome;
-  return ended ? Received::kBroken : Received::kNothing;
+  if (frames > 0) return ReceiveStatus::kSome;
+  return ended ? ReceiveStatus::kBroken : ReceiveStatus::kNothing;
 }
 
-Channel::Fetched ShmChannel::fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
-                                   bool past_caches) noexcept {
-  if (!wire_.copies) return Fetched::kRefused;
+PeerConnection::RemoteReadStatus ShmChannel::remote_read(const RemoteReadDescriptor& offer,
+                                                         uint64_t offset,
+                                                         std::span<const Bytes> into,
+                                                         bool past_caches) noexcept {
+  if (!wire_.copies) return RemoteReadStatus::kRefused;
   if (copy_viewed(offer, offset, into, past_caches))
-    return stands(offer) ? Fetched::kDone : Fetched::kGone;
+    return stands(offer) ? RemoteReadStatus::kDone : RemoteReadStatus::kWithdrawn;
   const auto copied = copy_offered(wire_.pid, offer, offset, into);
-  if (copied == Copied::kDone) return stands(offer) ? Fetched::kDone : Fetched::kGone;
-  if (copied == Copied::kUnreadable) return stands(offer) ? Fetched::kRefused : Fetched::kGone;
-  if (copied == Copied::kEnded) return Fetched::kGone;
+  if (copied == Copied::kDone)
+    return stands(offer) ? RemoteReadStatus::kDone : RemoteReadStatus::kWithdrawn;
+  if (copied == Copied::kUnreadable)
+    return stands(offer) ? RemoteReadStatus::kRefused : RemoteReadStatus::kWithdrawn;
+  if (copied == Copied::kEnded) return RemoteReadStatus::kWithdrawn;
   wire_.copies = false;
   base::log(base::LogLevel::kInfo, "shm link: the system forbids copies from process " +
                                        std::to_string(wire_.pid) + " (" + std::strerror(errno) +
                                        "): its messages go through shared memory");
-  return Fetched::kRefused;
+  return RemoteReadStatus::kRefused;
 }
 
-bool ShmChannel::stands(const Offer& offer) const noexcept {
-  return OfferWords::stands(segment_.words(1 - side_), offer.slot, offer.word);
+bool ShmChannel::stands(const RemoteReadDescriptor& offer) const noexcept {
+  return ReadValidityWords::is_valid(segment_.words(1 - side_), offer.slot, offer.word);
 }
 
 // False where some of it is not mapped.
-bool ShmChannel::copy_viewed(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
-                             bool past_caches) noexcept {
+bool ShmChannel::copy_viewed(const RemoteReadDescriptor& offer, uint64_t offset,
+                             std::span<const Bytes> into, bool past_caches) noexcept {
   for (auto rest : into)
     while (!rest.empty()) {
-      const auto part = view(offer, offset, rest.size());
+      const auto part = map_view(offer, offset, rest.size());
       if (part.empty()) return false;
       base::copy_bytes(rest.data(), part.data(), part.size(), past_caches);
       offset += part.size();
@@ -122,7 +128,8 @@ bool ShmChannel::copy_viewed(const Offer& offer, uint64_t offset, std::span<cons
 }
 
 // The sender names the region that it is in, so the addresses are that memory's and nothing else's.
-ConstBytes ShmChannel::view(const Offer& offer, uint64_t offset, uint64_t most) noexcept {
+ConstBytes ShmChannel::map_view(const RemoteReadDescriptor& offer, uint64_t offset,
+                                uint64_t most) noexcept {
   if (offer.region == 0) return {};
   const auto memory =
       std::ranges::find(wire_.mapped, offer.region, [](const auto& one) { return one.handle.key; });
@@ -142,7 +149,7 @@ ConstBytes ShmChannel::view(const Offer& offer, uint64_t offset, uint64_t most) 
 }
 
 bool ShmChannel::prepare_sleep(bool wants_room) noexcept {
-  if (!broken().empty()) return false;
+  if (!error_text().empty()) return false;
   segment_.rest(side_).fetch_or(Rest::kAsleep, std::memory_order_seq_cst);
   return !consumer_.ready() && !(wants_room && producer_.room_changed());
 }

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "transport/channel.hpp"
 #include "transport/memory.hpp"
+#include "transport/peer_connection.hpp"
 #include "transport/shm/segment.hpp"
 
 namespace torch::comms::transport::shm {
@@ -30,57 +30,60 @@ struct Wire {
 };
 
 // Frames through a shared segment. What the peer wrote before its end is still handed over.
-class ShmChannel final : public Channel {
+class ShmChannel final : public PeerConnection {
  public:
   // `side` writes to ring(side). `wire` outlives the channel, which takes back `copies` where the
   // system changes its mind; so does `seating`, if there is one, to which it introduces rank
   // `peer`.
-  ShmChannel(Segment segment, int side, Wire& wire, int peer = 0, Seating* seating = nullptr);
+  ShmChannel(Segment segment, int side, Wire& wire, int peer = 0, CoreBalancer* seating = nullptr);
   // The peer sees the end of the socket, unless this is a forked child's copy.
   ~ShmChannel() override;
 
   uint32_t max_payload() const noexcept override { return chunk_bytes_; }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                 uint32_t* borrowed) noexcept override;
-  Received receive(FrameSink& sink) noexcept override;
-  bool shows_front() const noexcept override { return true; }
-  bool front(Frame& frame, ConstBytes& payload) noexcept override {
+  ReceiveStatus receive(FrameSink& sink) noexcept override;
+  bool can_peek() const noexcept override { return true; }
+  bool peek(Frame& frame, ConstBytes& payload) noexcept override {
     return consumer_.front(frame, payload) == RingConsumer::Front::kFrame;
   }
-  void pop_front() noexcept override {
+  void pop() noexcept override {
     consumer_.pop();
     if (consumer_.publish()) wake_peer();
   }
   // The peer is still to be called: this rank has to look for when.
-  bool holds_back() const noexcept override { return !wire_.socket; }
-  bool has_arrived() const noexcept override { return static_cast<bool>(wire_.socket); }
-  const std::string& broken() const noexcept override {
+  bool has_unflushed() const noexcept override { return !wire_.socket; }
+  bool is_delivered() const noexcept override { return static_cast<bool>(wire_.socket); }
+  const std::string& error_text() const noexcept override {
     return damaged_.empty() ? wire_.ended : damaged_;
   }
-  bool fetches() const noexcept override { return wire_.copies; }
-  std::shared_ptr<OfferWords> offer_words() noexcept override { return offer_words_; }
-  Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
-                bool past_caches) noexcept override;
-  bool maps() const noexcept override { return wire_.copies && !wire_.mapped.empty(); }
-  ConstBytes view(const Offer& offer, uint64_t offset, uint64_t most) noexcept override;
+  bool supports_remote_read() const noexcept override { return wire_.copies; }
+  std::shared_ptr<ReadValidityWords> read_validity_words() noexcept override {
+    return offer_words_;
+  }
+  RemoteReadStatus remote_read(const RemoteReadDescriptor& offer, uint64_t offset,
+                               std::span<const Bytes> into, bool past_caches) noexcept override;
+  bool maps_peer_memory() const noexcept override { return wire_.copies && !wire_.mapped.empty(); }
+  ConstBytes map_view(const RemoteReadDescriptor& offer, uint64_t offset,
+                      uint64_t most) noexcept override;
   bool prepare_sleep(bool wants_room) noexcept override;
   void finish_sleep() noexcept override;
   void wake_peer() noexcept override;
 
  private:
-  bool stands(const Offer& offer) const noexcept;
-  bool copy_viewed(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
+  bool stands(const RemoteReadDescriptor& offer) const noexcept;
+  bool copy_viewed(const RemoteReadDescriptor& offer, uint64_t offset, std::span<const Bytes> into,
                    bool past_caches) noexcept;
 
   Segment segment_;
   int side_;
   Wire& wire_;
-  std::shared_ptr<OfferWords> offer_words_;
+  std::shared_ptr<ReadValidityWords> offer_words_;
   uint32_t chunk_bytes_;
   RingProducer producer_;
   RingConsumer consumer_;
   int peer_;
-  Seating* seating_;
+  CoreBalancer* seating_;
   uint64_t fork_generation_;
   std::string damaged_;
 };

@@ -63,9 +63,9 @@ Copied copy_to(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
   return Copied::kDone;
 }
 
-Copied copy_offered(int pid, const Offer& offer, uint64_t offset,
+Copied copy_offered(int pid, const RemoteReadDescriptor& offer, uint64_t offset,
                     std::span<const Bytes> into) noexcept {
-  std::array<iovec, Offer::kMostPieces> mine, theirs;
+  std::array<iovec, RemoteReadDescriptor::kMaxSegments> mine, theirs;
   size_t mine_count = 0, theirs_count = 0;
   uint64_t bytes = 0;
   for (const auto& piece : into) {

@@ -25,13 +25,15 @@ bool send_hello(int socket, const Hello& hello, int descriptor) noexcept {
   return send_packet(socket, std::as_bytes(std::span(&hello, 1)), descriptor);
 }
 
-Arrival read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept {
+PacketStatus read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept {
   const auto arrival =
       read_packet(socket, std::as_writable_bytes(std::span(&hello, 1)), descriptor);
-  if (arrival != Arrival::kPacket && arrival != Arrival::kBare) return arrival;
+  if (arrival != PacketStatus::kPacket && arrival != PacketStatus::kWithoutDescriptor)
+    return arrival;
   const bool ours = hello.magic == Hello::kMagic && hello.version == Hello::kVersion;
   const bool refuses = hello.refusal[0] != 0;
-  return ours && refuses == (arrival == Arrival::kBare) ? arrival : Arrival::kWrong;
+  return ours && refuses == (arrival == PacketStatus::kWithoutDescriptor) ? arrival
+                                                                          : PacketStatus::kInvalid;
 }
 
 base::FileDescriptor watch_process(int pid) noexcept {

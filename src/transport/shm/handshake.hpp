@@ -37,7 +37,7 @@ struct Hello {
 bool send_hello(int socket, const Hello& hello, int descriptor) noexcept;
 // As read_packet(); a version that is not this one is kInvalid, too, and so is a packet that has
 // neither a descriptor nor a refusal, or both.
-Arrival read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept;
+PacketStatus read_hello(int socket, Hello& hello, base::FileDescriptor& descriptor) noexcept;
 
 // Readable when the process has ended; empty where the system has no such descriptors.
 base::FileDescriptor watch_process(int pid) noexcept;

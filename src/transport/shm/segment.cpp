@@ -19,11 +19,11 @@ namespace {
 
 struct alignas(128) RestWord {
   std::atomic<uint32_t> bits;
-  Seating::Seat seat;
+  CoreBalancer::CoreSlot seat;
 };
 
 struct alignas(128) SideWords {
-  OfferWords::Words words;
+  ReadValidityWords::Words words;
 };
 
 // Before the rings.
@@ -122,11 +122,11 @@ std::atomic<uint32_t>& Segment::rest(int side) const noexcept {
   return head_of(*mapping_).rest[static_cast<size_t>(side)].bits;
 }
 
-Seating::Seat& Segment::seat(int side) const noexcept {
+CoreBalancer::CoreSlot& Segment::seat(int side) const noexcept {
   return head_of(*mapping_).rest[static_cast<size_t>(side)].seat;
 }
 
-OfferWords::Words& Segment::words(int side) const noexcept {
+ReadValidityWords::Words& Segment::words(int side) const noexcept {
   return head_of(*mapping_).offers[static_cast<size_t>(side)].words;
 }
 

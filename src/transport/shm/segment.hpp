@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/handles.hpp"
-#include "transport/offer_words.hpp"
-#include "transport/seating.hpp"
+#include "transport/core_balancer.hpp"
+#include "transport/read_validity_words.hpp"
 #include "transport/shm/ring.hpp"
 
 namespace torch::comms::transport::shm {
@@ -37,9 +37,9 @@ class Segment {
   // What a side says of its sleep: bits of Rest.
   std::atomic<uint32_t>& rest(int side) const noexcept;
   // Where a side waits: Seating.
-  Seating::Seat& seat(int side) const noexcept;
+  CoreBalancer::CoreSlot& seat(int side) const noexcept;
   // Of the offers of a side.
-  OfferWords::Words& words(int side) const noexcept;
+  ReadValidityWords::Words& words(int side) const noexcept;
   // All of the above lies in it.
   std::shared_ptr<const base::Mapping> memory() const noexcept { return mapping_; }
 

@@ -88,12 +88,12 @@ base::FileDescriptor open_again(const MappedFile& wanted) {
 
 }  // namespace
 
-FilePlace file_behind(Bytes bytes) noexcept {
+FileLocation file_behind(Bytes bytes) noexcept {
   if (bytes.empty()) return {};
   const auto mapped = find_mapping(reinterpret_cast<uint64_t>(bytes.data()), bytes.size());
   if (!mapped) return {};
-  FilePlace place{open_again(*mapped), mapped->inode, mapped->offset};
-  return place.file ? std::move(place) : FilePlace{};
+  FileLocation place{open_again(*mapped), mapped->inode, mapped->offset};
+  return place.file ? std::move(place) : FileLocation{};
 }
 
 }  // namespace torch::comms::transport::shm

@@ -19,7 +19,8 @@
 #include "base/log.hpp"
 #include "base/system_error.hpp"
 #include "transport/framed_transport.hpp"
-#include "transport/guests.hpp"
+#include "transport/handshake_queue.hpp"
+#include "transport/protocol_thresholds.hpp"
 #include "transport/shm/arena.hpp"
 #include "transport/shm/call.hpp"
 #include "transport/shm/channel.hpp"
@@ -27,7 +28,6 @@
 #include "transport/shm/fence.hpp"
 #include "transport/shm/handshake.hpp"
 #include "transport/shm/shared_file.hpp"
-#include "transport/sizes.hpp"
 #include "transport/timer.hpp"
 
 namespace torch::comms::transport::shm {
@@ -49,10 +49,11 @@ ShmOptions with_defaults(ShmOptions options) {
   if (options.ring.chunk_bytes == 0)
     options.ring.chunk_bytes = std::min<uint32_t>(128 * 1024, options.ring.bulk_bytes / 4);
   options.ring.require_valid();
-  if (options.eager_bytes == 0) options.eager_bytes = kMostEagerOnHost;
-  if (options.at_once_bytes == 0) options.at_once_bytes = kMostAtOnceOnHost;
+  if (options.eager_bytes == 0) options.eager_bytes = kMaxEagerBytes;
+  if (options.inline_eager_bytes == 0) options.inline_eager_bytes = kMaxInlineEagerBytes;
   options.eager_bytes = std::min<uint64_t>(options.eager_bytes, options.ring.chunk_bytes);
-  options.at_once_bytes = std::min<uint64_t>(options.at_once_bytes, options.ring.chunk_bytes);
+  options.inline_eager_bytes =
+      std::min<uint64_t>(options.inline_eager_bytes, options.ring.chunk_bytes);
   return options;
 }
 
@@ -100,14 +101,14 @@ class ShmTransport final : public FramedTransport {
   ~ShmTransport() override { close_peers(); }
 
   std::string_view name() const noexcept override { return "shm"; }
-  Capabilities capabilities() const override {
+  TransportCapabilities capabilities() const override {
     const auto forbidden = std::find_if(wires_.begin(), wires_.end(), [](const auto& wire) {
       return wire.second.pid != 0 && !wire.second.copies;
     });
     const bool copies = single_copy_ && forbidden == wires_.end();
     return {.maps_memory = true,
-            .one_sided_alone = copies,
-            .single_copy = copies,
+            .has_passive_target = copies,
+            .has_single_copy = copies,
             .eager_bytes = options_.eager_bytes,
             .chunk_bytes = ring_.chunk_bytes,
             .reason = copies         ? (arena_ ? "peers map the tensors of this process" : "")
@@ -117,24 +118,26 @@ class ShmTransport final : public FramedTransport {
                                             : "single_copy is switched off"};
   }
   int event_fd() const noexcept override { return epoll_.get(); }
-  void look_now() noexcept override { look_in_ = 0; }
+  void poll_all_next() noexcept override { look_in_ = 0; }
 
-  std::unique_ptr<Memory> register_memory(Bytes bytes) override;
-  std::unique_ptr<Memory> allocate(uint64_t size) override;
+  std::unique_ptr<MemoryRegion> register_memory(Bytes bytes) override;
+  std::unique_ptr<MemoryRegion> allocate(uint64_t size) override;
   std::unique_ptr<RemoteMemory> import(const MemoryHandle& handle) override;
 
   uint64_t rejected() const noexcept { return rejected_; }
 
  private:
   void start_connection(int peer, const Endpoint& endpoint) override;
-  void learned(int peer, const Endpoint& endpoint) noexcept override;
+  void on_endpoint(int peer, const Endpoint& endpoint) noexcept override;
   bool progress_connections() noexcept override;
-  Direct put_directly(const RemoteMemory& to, uint64_t offset, ConstBytes from) noexcept override;
-  Direct get_directly(const RemoteMemory& from, uint64_t offset, Bytes into) noexcept override;
-  Direct signal_directly(const RemoteMemory& to, uint64_t offset, uint64_t amount,
-                         SignalOp op) noexcept override;
+  DirectResult put_directly(const RemoteMemory& to, uint64_t offset,
+                            ConstBytes from) noexcept override;
+  DirectResult get_directly(const RemoteMemory& from, uint64_t offset,
+                            Bytes into) noexcept override;
+  DirectResult signal_directly(const RemoteMemory& to, uint64_t offset, uint64_t amount,
+                               CounterOp op) noexcept override;
   void fence_peers() noexcept override { shm::fence_peers(); }
-  void woke() noexcept override { look_now(); }
+  void on_wake() noexcept override { poll_all_next(); }
 
   void watch(int descriptor);
   void watch_peer(int peer, int process);
@@ -154,7 +157,7 @@ class ShmTransport final : public FramedTransport {
   bool look_at(int descriptor);
   void process_ended(int peer);
   void socket_ended(int peer);
-  Direct copied(const RemoteMemory& memory, Copied result) noexcept;
+  DirectResult copied(const RemoteMemory& memory, Copied result) noexcept;
   int process_of(int peer) const noexcept;
   std::string path_of(const MemoryHandle& handle) const;
   bool copies_with(int peer) const noexcept;
@@ -169,7 +172,7 @@ class ShmTransport final : public FramedTransport {
   std::unordered_map<int, int> peer_of_socket_;  // and of process descriptors
   std::unordered_map<int, Call> calls_;          // by peer, until they are taken
   std::optional<Timer> timer_;                   // for calls that are to be made again
-  Guests<Guest> guests_{[this](Guest& guest) { return greet(guest); }};
+  HandshakeQueue<Guest> guests_{[this](Guest& guest) { return greet(guest); }};
   uint64_t rejected_ = 0;
   int look_in_ = 0;
 };
@@ -272,7 +275,7 @@ void ShmTransport::set_timer() {
 }
 
 bool ShmTransport::dial_again() {
-  timer_->passed();
+  timer_->clear_expiration();
   forget_calls();
   const auto now = std::chrono::steady_clock::now();
   for (auto& [peer, call] : calls_)
@@ -296,9 +299,9 @@ void ShmTransport::attach(int peer, base::FileDescriptor socket, const Segment& 
   Wire& wire = wires_[peer];
   wire.socket = std::move(socket);
   peer_of_socket_[wire.socket.get()] = peer;
-  if (channel(peer) != nullptr) return;
-  open(peer,
-       std::make_unique<ShmChannel>(segment.share(), side, wire, peer, wait_policy().seating));
+  if (connection(peer) != nullptr) return;
+  open(peer, std::make_unique<ShmChannel>(segment.share(), side, wire, peer,
+                                          wait_policy().core_balancer));
 }
 
 bool ShmTransport::accept_guests() {
@@ -307,12 +310,12 @@ bool ShmTransport::accept_guests() {
     moved = true;
     int pid = 0;
     uint32_t user = 0;
-    if (!read_peer(guest.get(), pid, user) || (user != ::geteuid() && user != 0)) {
+    if (!read_peer_credentials(guest.get(), pid, user) || (user != ::geteuid() && user != 0)) {
       ++rejected_;
       continue;
     }
     watch(guest.get());
-    if (guests_.come({std::move(guest)})) ++rejected_;
+    if (guests_.add({std::move(guest)})) ++rejected_;
   }
   return moved;
 }
@@ -322,14 +325,15 @@ bool ShmTransport::greet(Guest& guest) {
   Hello hello;
   base::FileDescriptor file;
   const auto greeting = read_hello(guest.socket(), hello, file);
-  if (greeting == Arrival::kNotYet) return false;
+  if (greeting == PacketStatus::kIncomplete) return false;
   auto taken = std::move(guest.descriptor);
-  if (greeting == Arrival::kNoDescriptor) return true;  // it calls again
-  const bool refuses = greeting == Arrival::kBare;
-  const bool ours =
-      (greeting == Arrival::kPacket || refuses) && constant_time_equal(hello.job, options_.job) &&
-      hello.instance == endpoint_.instance && hello.to == options_.rank && hello.from >= 0 &&
-      hello.from < options_.rank && hello.shape == ring_ && !wires_[hello.from].socket;
+  if (greeting == PacketStatus::kDescriptorsExhausted) return true;  // it calls again
+  const bool refuses = greeting == PacketStatus::kWithoutDescriptor;
+  const bool ours = (greeting == PacketStatus::kPacket || refuses) &&
+                    constant_time_equal(hello.job, options_.job) &&
+                    hello.instance == endpoint_.instance && hello.to == options_.rank &&
+                    hello.from >= 0 && hello.from < options_.rank && hello.shape == ring_ &&
+                    !wires_[hello.from].socket;
   if (!ours) {
     ++rejected_;
     return true;
@@ -346,7 +350,7 @@ bool ShmTransport::greet(Guest& guest) {
     }
     int process = 0;
     uint32_t user = 0;
-    read_peer(taken.get(), process, user);
+    read_peer_credentials(taken.get(), process, user);
     watch_peer(hello.from, process);
     attach(hello.from, std::move(taken), segment, 1);
   });
@@ -370,7 +374,7 @@ bool ShmTransport::look_at(int descriptor) {
   if (descriptor == listener_.get()) return accept_guests();
   if (timer_ && descriptor == timer_->get()) return dial_again();
   const auto found = peer_of_socket_.find(descriptor);
-  if (found == peer_of_socket_.end()) return guests_.look_at(descriptor);
+  if (found == peer_of_socket_.end()) return guests_.poll_socket(descriptor);
   const int peer = found->second;
   const Wire& wire = wires_[peer];
   const bool process = wire.process && descriptor == wire.process.get();
@@ -402,17 +406,17 @@ bool ShmTransport::look_at(int descriptor) {
 void ShmTransport::process_ended(int peer) {
   auto& ended = wires_[peer].ended;
   if (ended.empty()) ended = kProcessEnded;
-  if (channel(peer) == nullptr) {
+  if (connection(peer) == nullptr) {
     accept_guests();
-    guests_.look_at_all();
+    guests_.poll_all();
   }
-  if (channel(peer) == nullptr) fail(peer, Errc::kPeerFailed, kProcessEnded);
+  if (connection(peer) == nullptr) fail(peer, Errc::kPeerFailed, kProcessEnded);
 }
 
 void ShmTransport::socket_ended(int peer) {
   Wire& wire = wires_[peer];
   const auto found = calls_.find(peer);
-  const bool again = found != calls_.end() && channel(peer) != nullptr &&
+  const bool again = found != calls_.end() && connection(peer) != nullptr &&
                      found->second.ended(std::chrono::steady_clock::now());
   if (!again) {
     if (wire.ended.empty()) wire.ended = "it closed its link, or died";
@@ -439,12 +443,12 @@ bool ShmTransport::progress_connections() noexcept {
   return moved;
 }
 
-std::unique_ptr<Memory> ShmTransport::register_memory(Bytes bytes) {
+std::unique_ptr<MemoryRegion> ShmTransport::register_memory(Bytes bytes) {
   return std::make_unique<RegisteredMemory>(regions_, options_.rank, bytes, base::Mapping{},
                                             file_behind(bytes));
 }
 
-std::unique_ptr<Memory> ShmTransport::allocate(uint64_t size) {
+std::unique_ptr<MemoryRegion> ShmTransport::allocate(uint64_t size) {
   const auto whole = std::max<uint64_t>(size, 1);
   auto file = create_memory("torchcomms-memory", whole);
   reserve_memory(file, whole);
@@ -453,7 +457,7 @@ std::unique_ptr<Memory> ShmTransport::allocate(uint64_t size) {
   ::fstat(file.get(), &found);
   const Bytes bytes(mapping.bytes().data(), size);
   return std::make_unique<RegisteredMemory>(regions_, options_.rank, bytes, std::move(mapping),
-                                            FilePlace{std::move(file), found.st_ino, 0});
+                                            FileLocation{std::move(file), found.st_ino, 0});
 }
 
 int ShmTransport::process_of(int peer) const noexcept {
@@ -507,21 +511,21 @@ base::FileDescriptor ShmTransport::open_file(const MemoryHandle& handle) const {
 bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
   const auto file = open_file(handle);
   if (!file) return false;
-  memory.skip = handle.file_offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  memory.mapping_offset = handle.file_offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   try {
-    memory.mapping = std::make_shared<const base::Mapping>(
-        map_memory(file, handle.size + memory.skip, handle.file_offset - memory.skip));
+    memory.mapping = std::make_shared<const base::Mapping>(map_memory(
+        file, handle.size + memory.mapping_offset, handle.file_offset - memory.mapping_offset));
   } catch (const CommError&) {
     return false;
   }
   auto& known = wires_[handle.rank].mapped;
   std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
-  known.push_back({handle, memory.skip, memory.mapping});
+  known.push_back({handle, memory.mapping_offset, memory.mapping});
   return true;
 }
 
 // Messages out of an arena that is not mapped are copied by the system.
-void ShmTransport::learned(int peer, const Endpoint& endpoint) noexcept {
+void ShmTransport::on_endpoint(int peer, const Endpoint& endpoint) noexcept {
   try {
     auto& wire = wires_[peer];
     if (endpoint.addresses.size() != 3 || !wire.copies || wire.arena) return;
@@ -543,45 +547,49 @@ void ShmTransport::learned(int peer, const Endpoint& endpoint) noexcept {
   }
 }
 
-FramedTransport::Direct ShmTransport::copied(const RemoteMemory& memory, Copied result) noexcept {
-  if (result == Copied::kDone) return Direct::kDone;
+FramedTransport::DirectResult ShmTransport::copied(const RemoteMemory& memory,
+                                                   Copied result) noexcept {
+  if (result == Copied::kDone) return DirectResult::kDone;
   if (result == Copied::kEnded) fail(memory.handle.rank, Errc::kPeerFailed, kProcessEnded);
-  if (result != Copied::kForbidden) return Direct::kFailed;
+  if (result != Copied::kForbidden) return DirectResult::kFailed;
   forbid_copies(memory.handle.rank);
-  return Direct::kNo;
+  return DirectResult::kNo;
 }
 
-FramedTransport::Direct ShmTransport::put_directly(const RemoteMemory& to, uint64_t offset,
-                                                   ConstBytes from) noexcept {
+FramedTransport::DirectResult ShmTransport::put_directly(const RemoteMemory& to, uint64_t offset,
+                                                         ConstBytes from) noexcept {
   if (const auto mapped = to.mapped(); !mapped.empty()) {
     std::memcpy(mapped.data() + offset, from.data(), from.size());
-    return Direct::kDone;
+    return DirectResult::kDone;
   }
-  if (!copies_with(to.handle.rank) || channel(to.handle.rank) == nullptr) return Direct::kNo;
+  if (!copies_with(to.handle.rank) || connection(to.handle.rank) == nullptr)
+    return DirectResult::kNo;
   const auto& handle = to.handle;
   return copied(to, copy_to(process_of(handle.rank), handle.address + offset, from,
                             handle.key_address, handle.key));
 }
 
-FramedTransport::Direct ShmTransport::get_directly(const RemoteMemory& from, uint64_t offset,
-                                                   Bytes into) noexcept {
+FramedTransport::DirectResult ShmTransport::get_directly(const RemoteMemory& from, uint64_t offset,
+                                                         Bytes into) noexcept {
   if (const auto mapped = from.mapped(); !mapped.empty()) {
     std::memcpy(into.data(), mapped.data() + offset, into.size());
-    return Direct::kDone;
+    return DirectResult::kDone;
   }
-  if (!copies_with(from.handle.rank) || channel(from.handle.rank) == nullptr) return Direct::kNo;
+  if (!copies_with(from.handle.rank) || connection(from.handle.rank) == nullptr)
+    return DirectResult::kNo;
   const auto& handle = from.handle;
   return copied(from, copy_from(process_of(handle.rank), handle.address + offset, into,
                                 handle.key_address, handle.key));
 }
 
-FramedTransport::Direct ShmTransport::signal_directly(const RemoteMemory& to, uint64_t offset,
-                                                      uint64_t amount, SignalOp op) noexcept {
-  auto* wire = channel(to.handle.rank);
-  if (wire == nullptr || to.mapped().empty()) return Direct::kNo;
-  change_counter(to.mapped().data() + offset, amount, op);
+FramedTransport::DirectResult ShmTransport::signal_directly(const RemoteMemory& to, uint64_t offset,
+                                                            uint64_t amount,
+                                                            CounterOp op) noexcept {
+  auto* wire = connection(to.handle.rank);
+  if (wire == nullptr || to.mapped().empty()) return DirectResult::kNo;
+  update_counter(to.mapped().data() + offset, amount, op);
   wire->wake_peer();
-  return Direct::kDone;
+  return DirectResult::kDone;
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ void TcpChannel::watch(Socket& socket) noexcept {
 
 bool TcpChannel::try_send(const Frame& frame, std::span<const ConstBytes> payload,
                           uint32_t* borrowed) noexcept {
-  auto& socket = lanes_[frame.lane];
+  auto& socket = lanes_[frame.channel];
   const bool sent = socket.lane.try_send(frame, payload, borrowed);
   watch(socket);
   if (sent) silence_.sent();
@@ -80,7 +80,7 @@ void TcpChannel::on_ready(int descriptor, uint32_t events) {
   }
 }
 
-Channel::Received TcpChannel::receive(FrameSink& sink) noexcept {
+PeerConnection::ReceiveStatus TcpChannel::receive(FrameSink& sink) noexcept {
   bool moved = false;
   for (auto& socket : lanes_) {
     if (socket.readable) moved |= socket.lane.receive(sink);
@@ -91,8 +91,8 @@ Channel::Received TcpChannel::receive(FrameSink& sink) noexcept {
   if (ended && !moved)  // the other lanes may hold what came before the end
     for (auto& socket : lanes_)
       if (socket.lane.broken().empty()) moved |= socket.lane.receive(sink);
-  if (moved) return Received::kSome;
-  if (!ended) return Received::kNothing;
+  if (moved) return ReceiveStatus::kSome;
+  if (!ended) return ReceiveStatus::kNothing;
   // What went wrong, before what only ended.
   for (const bool has_ended : {false, true})
     for (const auto& socket : lanes_) {
@@ -100,20 +100,20 @@ Channel::Received TcpChannel::receive(FrameSink& sink) noexcept {
       broken_ = socket.lane.broken();
       code_ = socket.lane.code();
     }
-  return Received::kBroken;
+  return ReceiveStatus::kBroken;
 }
 
-bool TcpChannel::holds_back() const noexcept {
+bool TcpChannel::has_unflushed() const noexcept {
   return std::any_of(lanes_.begin(), lanes_.end(),
                      [](const auto& socket) { return socket.lane.blocked(); });
 }
 
-bool TcpChannel::has_arrived() const noexcept {
+bool TcpChannel::is_delivered() const noexcept {
   return std::all_of(lanes_.begin(), lanes_.end(),
                      [](const auto& socket) { return socket.lane.has_arrived(); });
 }
 
-void TcpChannel::withdraw(ConstBytes range) noexcept {
+void TcpChannel::cancel_writes(ConstBytes range) noexcept {
   for (auto& socket : lanes_) socket.lane.withdraw(range);
 }
 

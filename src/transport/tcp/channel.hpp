@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/channel.hpp"
+#include "transport/peer_connection.hpp"
 #include "transport/tcp/lane.hpp"
 #include "transport/tcp/poller.hpp"
 #include "transport/tcp/silence.hpp"
@@ -14,27 +14,29 @@ namespace torch::comms::transport::tcp {
 // A connection of several sockets: one for everything that is small, the others for chunks of large
 // transfers. A peer that leaves, or dies, ends all of them in their order: only when the last one
 // has ended has everything come.
-class TcpChannel final : public Channel, public Poller::Client, public SilenceWatch::Watched {
+class TcpChannel final : public PeerConnection,
+                         public Poller::Client,
+                         public SilenceWatch::Watched {
  public:
   // The sockets are in `poller` already. It and `silence` outlive the channel.
   TcpChannel(std::vector<base::FileDescriptor> sockets, uint32_t chunk_bytes, Poller& poller,
              SilenceWatch& silence);
   ~TcpChannel() override;
 
-  unsigned lanes() const noexcept override { return static_cast<unsigned>(lanes_.size()); }
+  unsigned channels() const noexcept override { return static_cast<unsigned>(lanes_.size()); }
   uint32_t max_payload() const noexcept override { return chunk_bytes_; }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                 uint32_t* borrowed) noexcept override;
-  Received receive(FrameSink& sink) noexcept override;
-  const std::string& broken() const noexcept override { return broken_; }
-  Errc code() const noexcept override { return code_; }
-  void withdraw(ConstBytes range) noexcept override;
+  ReceiveStatus receive(FrameSink& sink) noexcept override;
+  const std::string& error_text() const noexcept override { return broken_; }
+  Errc error_code() const noexcept override { return code_; }
+  void cancel_writes(ConstBytes range) noexcept override;
   bool prepare_sleep(bool) noexcept override {
     return !anything_ready() && !is_over() && broken_.empty();
   }
 
-  bool has_arrived() const noexcept override;
-  bool holds_back() const noexcept override;
+  bool is_delivered() const noexcept override;
+  bool has_unflushed() const noexcept override;
 
   void on_ready(int socket, uint32_t events) override;
   bool look(Silence::Time now, std::chrono::milliseconds limit) noexcept override;

@@ -9,13 +9,13 @@
 #include <utility>
 
 #include "base/system_error.hpp"
-#include "transport/turned_away.hpp"
+#include "transport/connect_retry.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience{3500};  // with an address that does not answer
-constexpr size_t kRounds = kPauses.size() + 1;        // through all addresses
+constexpr size_t kRounds = kRetryDelays.size() + 1;   // through all addresses
 
 }  // namespace
 
@@ -67,7 +67,7 @@ bool Connecting::rests(size_t round) {
     pause_.reset();
     return false;  // no descriptor left here either
   }
-  pause_->after(kPauses[round - 1]);
+  pause_->after(kRetryDelays[round - 1]);
   return true;
 }
 

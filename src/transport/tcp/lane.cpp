@@ -28,7 +28,7 @@ bool goes_on(int socket) {
 bool again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 ssize_t send_pieces(int socket, std::span<const ConstBytes> pieces) noexcept {
-  std::array<iovec, Channel::kMaxPieces + 1> parts;
+  std::array<iovec, PeerConnection::kMaxPieces + 1> parts;
   size_t count = 0;
   for (const auto& piece : pieces)
     if (!piece.empty()) parts[count++] = {const_cast<std::byte*>(piece.data()), piece.size()};
@@ -74,7 +74,7 @@ void Lane::fail_to_send(int error) noexcept {
 bool Lane::try_send(const Frame& frame, std::span<const ConstBytes> payload,
                     uint32_t* borrowed) noexcept {
   if (blocked() || !broken_.empty() || send_error_ != 0) return false;
-  std::array<ConstBytes, Channel::kMaxPieces + 1> pieces;
+  std::array<ConstBytes, PeerConnection::kMaxPieces + 1> pieces;
   pieces[0] = std::as_bytes(std::span(&frame, 1));
   std::copy(payload.begin(), payload.end(), pieces.begin() + 1);
   const std::span<const ConstBytes> all(pieces.data(), payload.size() + 1);
@@ -153,13 +153,13 @@ void Lane::withdraw(ConstBytes range) noexcept {
 
 // Where the payload of the frame at hand goes. False: no frame of ours.
 bool Lane::begin_payload(FrameSink& sink) {
-  if (const char* wrong = wrong_with(frame_, max_payload_, lanes_)) {
+  if (const char* wrong = frame_error(frame_, max_payload_, lanes_)) {
     broken_ = std::string("broke the protocol: ") + wrong;
     return false;
   }
   in_payload_ = true;
   filled_ = 0;
-  target_ = sink.place(frame_);
+  target_ = sink.payload_target(frame_);
   if (target_.empty()) {
     staged_.resize(frame_.bytes);
     target_ = staged_;
@@ -175,7 +175,7 @@ bool Lane::cut_frames(FrameSink& sink) noexcept {
       std::memcpy(&frame_, buffer_.data() + begin_, sizeof(Frame));
       begin_ += sizeof(Frame);
       if (frame_.bytes <= end_ - begin_) {  // all of it is here: handed over where it lies
-        if (const char* wrong = wrong_with(frame_, max_payload_, lanes_)) {
+        if (const char* wrong = frame_error(frame_, max_payload_, lanes_)) {
           broken_ = std::string("broke the protocol: ") + wrong;
           return false;
         }

@@ -9,7 +9,7 @@
 #include <torchcomms/base/export.hpp>
 
 #include "base/handles.hpp"
-#include "transport/channel.hpp"
+#include "transport/peer_connection.hpp"
 
 namespace torch::comms::transport::tcp {
 
@@ -29,7 +29,7 @@ class Lane {
   bool push() noexcept;
   bool blocked() const noexcept { return !rest_.empty(); }
 
-  // Reads what is there, up to a bound; true if it was anything. Then broken() may be set.
+  // Reads what is there, up to a bound; true if it was anything. Then error_text() may be set.
   bool receive(FrameSink& sink) noexcept;
   void withdraw(ConstBytes range) noexcept;
 

@@ -27,7 +27,7 @@ void SilenceWatch::tune(int socket) const noexcept {
 }
 
 void SilenceWatch::on_ready(int, uint32_t) {
-  timer_->passed();
+  timer_->clear_expiration();
   const auto now = std::chrono::steady_clock::now();
   bool owed = false;
   for (auto* watched : watched_) owed |= watched->look(now, limit_);

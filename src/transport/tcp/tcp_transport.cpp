@@ -11,7 +11,7 @@
 #include "base/listener.hpp"
 #include "base/log.hpp"
 #include "transport/framed_transport.hpp"
-#include "transport/guests.hpp"
+#include "transport/handshake_queue.hpp"
 #include "transport/tcp/channel.hpp"
 #include "transport/tcp/connecting.hpp"
 #include "transport/tcp/handshake.hpp"
@@ -52,7 +52,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   ~TcpTransport() override { close_peers(); }
 
   std::string_view name() const noexcept override { return "tcp"; }
-  Capabilities capabilities() const override {
+  TransportCapabilities capabilities() const override {
     return {
         .eager_bytes = options_.eager_bytes, .chunk_bytes = tcp_.chunk_bytes, .reason = reason_};
   }
@@ -74,7 +74,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   Poller poller_;
   SilenceWatch silence_;
   base::Listener listener_;
-  Guests<Guest> guests_{[this](Guest& guest) { return settle(guest); }};
+  HandshakeQueue<Guest> guests_{[this](Guest& guest) { return settle(guest); }};
   std::unordered_map<int, Arriving> arriving_;                       // by peer
   std::unordered_map<int, std::unique_ptr<Connecting>> connecting_;  // by peer
   uint64_t rejected_ = 0;
@@ -119,7 +119,7 @@ void TcpTransport::open_channel(int peer, std::vector<base::FileDescriptor> sock
 void TcpTransport::accept_guests() {
   while (auto socket = listener_.accept()) {
     poller_.add(socket.get(), EPOLLIN, *this);
-    if (const auto oldest = guests_.come(Guest(std::move(socket)))) turn_away(*oldest);
+    if (const auto oldest = guests_.add(Guest(std::move(socket)))) turn_away(*oldest);
   }
 }
 
@@ -142,7 +142,7 @@ bool TcpTransport::settle(Guest& guest) {
 
 void TcpTransport::on_ready(int socket, uint32_t) {
   if (socket == listener_.get()) return accept_guests();
-  guests_.look_at(socket);
+  guests_.poll_socket(socket);
 }
 
 void TcpTransport::admit(Guest guest) {

@@ -50,7 +50,7 @@ Source source_of(const Problems& problems, int rank, int64_t i);
 // - its bits are the same on all ranks, in place or not, whatever the order of delivery, and those
 // of
 //   ((x0 + x1) + x2) + ... if the algorithm says rank order;
-// - steps, messages, elements sent, received and added, and scratch are what cost() says.
+// - steps, messages, elements sent, received and added, and scratch are what credit_cost() says.
 // Returns "" or what does not hold.
 std::string disproof(const Algorithm& algorithm, const Case& what, uint64_t seed);
 

@@ -12,7 +12,7 @@
 #include <functional>
 
 #include "base/socket.hpp"
-#include "transport/wire.hpp"
+#include "transport/byte_stream.hpp"
 
 // The side channel over sockets: ranks are threads, each with a family of its own.
 namespace torch::comms::side {
@@ -21,8 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A thread that does nothing from hold() to let_go(), as one of a process that is stopped. One at a
-// time.
+// A thread that does nothing from defer() to let_go(), as one of a process that is stopped. One at
+// a time.
 class HeldThread {
  public:
   HeldThread() {
@@ -269,7 +269,7 @@ TEST(Family, WhoeverKnowsOfADisagreementLearnsWhoseItIsAndAllAreTold) {
 
 TEST(Family, StrangersAreTurnedAway) {
   run(3, [](Rank& self) {
-    transport::Reader reader(self.blobs[static_cast<size_t>(self.rank)], "its own blob");
+    transport::ByteReader reader(self.blobs[static_cast<size_t>(self.rank)], "its own blob");
     const auto instance = reader.number<uint64_t>();
     static_cast<void>(reader.text());
     const auto address = base::parse_address(reader.text());

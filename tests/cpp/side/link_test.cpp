@@ -8,12 +8,12 @@
 
 #include "base/socket.hpp"
 #include "bootstrap/silent_place.hpp"
-#include "transport/turned_away.hpp"
+#include "transport/connect_retry.hpp"
 
 namespace torch::comms::side {
 namespace {
 
-using transport::kPauses;
+using transport::kRetryDelays;
 using State = Link::State;
 
 // Another rank's place, at which the test answers; time is the test's, too.
@@ -46,7 +46,7 @@ struct Place {
 
 TEST(SideLink, IsNotLostToOneThatTurnsCallersAwayForAMoment) {
   Place place;
-  for (const auto pause : kPauses) {
+  for (const auto pause : kRetryDelays) {
     place.turn_away();
     ASSERT_EQ(place.link.state(), State::kResting);
     place.now += pause;
@@ -107,7 +107,7 @@ TEST(SideLink, GoesOnWithTheNextAddressWhereAnotherVersionAnswers) {
 
 TEST(SideLink, IsLostToOneThatTurnsCallersAwayForGood) {
   Place place;
-  for (const auto pause : kPauses) {
+  for (const auto pause : kRetryDelays) {
     place.turn_away();
     place.now += pause;
     place.link.on_time(place.now);

@@ -137,7 +137,7 @@ TEST_P(Conformance, WhatIsTakenAtOnceKeepsItsPlaceAmongRequests) {
       std::list<Mail> sent;
       for (uint64_t i = 0; i < kMessages; ++i) {
         auto& mail = sent.emplace_back(pattern(self.rank, peer, i, size_of(i)));
-        const bool fits = mail.bytes.size() <= link.at_once_bytes(peer);
+        const bool fits = mail.bytes.size() <= link.inline_eager_bytes(peer);
         if (fits && i % 3 != 0 && self.link.try_send(peer, 3, mail.bytes, tag_of(i)))
           ++sent_at_once;
         else
@@ -145,9 +145,9 @@ TEST_P(Conformance, WhatIsTakenAtOnceKeepsItsPlaceAmongRequests) {
       }
       for (uint64_t i = 0; i < kMessages; ++i) {
         Mail mail(size_of(i));
-        const Landing landing{.into = mail.bytes, .bytes = mail.bytes.size()};
-        const Landing longer{.into = mail.bytes, .bytes = mail.bytes.size() + 1};
-        const size_t most = link.at_once_bytes(peer);
+        const ReceiveTarget landing{.into = mail.bytes, .bytes = mail.bytes.size()};
+        const ReceiveTarget longer{.into = mail.bytes, .bytes = mail.bytes.size() + 1};
+        const size_t most = link.inline_eager_bytes(peer);
         if (most > 0 && mail.bytes.size() <= most && i % 4 != 0) {
           EXPECT_FALSE(self.link.try_receive(peer, 3, landing, tag_of(i) + 1000));
           EXPECT_FALSE(self.link.try_receive(peer, 3, longer, tag_of(i)));
@@ -165,7 +165,7 @@ TEST_P(Conformance, WhatIsTakenAtOnceKeepsItsPlaceAmongRequests) {
         ASSERT_TRUE(mail.bytes == pattern(peer, self.rank, i, size_of(i))) << i;
       }
       for (auto& mail : sent) self.wait(mail.request);
-      if (link.at_once_bytes(peer) > 0) {
+      if (link.inline_eager_bytes(peer) > 0) {
         EXPECT_GT(sent_at_once, 0);
         EXPECT_GT(taken_at_once, 0);
       }
@@ -202,7 +202,7 @@ TEST_P(Conformance, PiecesOfBothSidesNeedNotAgree) {
 }
 
 // Collects what it is given, and counts what it is given wrongly.
-struct Collector final : Consumer {
+struct Collector final : ReceiveSink {
   std::vector<std::byte> bytes;
   uint64_t taken = 0, cut = 0;
   void consume(uint64_t offset, ConstBytes chunk) noexcept override {
@@ -292,10 +292,10 @@ TEST_P(Conformance, WrongCallsThrowBeforeAnythingHappens) {
     std::byte two[2];
     EXPECT_EQ(code([&] { self.link.put(request, memory, 99, two); }), Errc::kOutOfRange);
     EXPECT_EQ(code([&] { self.link.get(request, memory, UINT64_MAX, two); }), Errc::kOutOfRange);
-    EXPECT_EQ(code([&] { self.link.signal(memory, 96, 1, SignalOp::kAdd); }), Errc::kOutOfRange);
-    EXPECT_EQ(code([&] { self.link.signal(memory, 4, 1, SignalOp::kAdd); }),
+    EXPECT_EQ(code([&] { self.link.signal(memory, 96, 1, CounterOp::kAdd); }), Errc::kOutOfRange);
+    EXPECT_EQ(code([&] { self.link.signal(memory, 4, 1, CounterOp::kAdd); }),
               Errc::kInvalidArgument);
-    EXPECT_TRUE(request.done());
+    EXPECT_TRUE(request.is_done());
     self.barrier();
   });
 }
@@ -303,7 +303,7 @@ TEST_P(Conformance, WrongCallsThrowBeforeAnythingHappens) {
 // Every rank opens memory of its own and knows that of its peers.
 struct Windows {
   std::vector<std::byte> own;  // behind register_memory
-  std::unique_ptr<Memory> memory;
+  std::unique_ptr<MemoryRegion> memory;
   std::vector<std::unique_ptr<RemoteMemory>> remote;  // by rank
 
   Windows(Rank& self, size_t size, bool shared) : remote(static_cast<size_t>(self.size)) {
@@ -327,13 +327,13 @@ struct Windows {
   RemoteMemory& of(int peer) { return *remote[static_cast<size_t>(peer)]; }
 };
 
-inline void wait_counter(Rank& self, const Memory& memory, uint64_t offset, uint64_t value) {
+inline void wait_counter(Rank& self, const MemoryRegion& memory, uint64_t offset, uint64_t value) {
   Transport* links[] = {&self.link};
   const auto deadline = in(kLong);
   const auto end = wait_until(links, self.link.abort_signal(), deadline, self.link.wait_policy(),
                               [&] { return read_counter(memory, offset) >= value; });
   // A sleeper that nobody wakes finds its counter at the deadline.
-  if (end != Waited::kDone || std::chrono::steady_clock::now() >= deadline)
+  if (end != WaitResult::kDone || std::chrono::steady_clock::now() >= deadline)
     throw std::runtime_error("a counter did not grow");
 }
 
@@ -353,14 +353,14 @@ TEST_P(Conformance, WhoeverSeesTheSignalSeesWhatWasPutBefore) {
         for (const int peer : self.peers()) {
           auto& out = sent.emplace_back(pattern(self.rank, peer, round, size));
           self.link.put(out.request, windows.of(peer), slot(self.rank), out.bytes);
-          self.link.signal(windows.of(peer), word(self.rank, 0), round, SignalOp::kRaise);
+          self.link.signal(windows.of(peer), word(self.rank, 0), round, CounterOp::kMax);
         }
         for (const int peer : self.peers()) {
           wait_counter(self, *windows.memory, word(peer, 0), round);
           const auto got = windows.memory->bytes().subspan(slot(peer), size);
           const auto want = pattern(peer, self.rank, round, size);
           ASSERT_TRUE(std::equal(got.begin(), got.end(), want.begin())) << round;
-          self.link.signal(windows.of(peer), word(self.rank, 8), 1, SignalOp::kAdd);
+          self.link.signal(windows.of(peer), word(self.rank, 8), 1, CounterOp::kAdd);
         }
         for (const int peer : self.peers())
           wait_counter(self, *windows.memory, word(peer, 8), round);
@@ -405,8 +405,8 @@ TEST_P(Conformance, MemoryThatItsOwnerHasClosedIsRefused) {
       self.link.flush(flushed, peer);
       self.link.wait(out.request, in(kLong));
       self.link.wait(flushed, in(kLong));
-      const bool refused = !out.request.ok() || !flushed.ok();
-      EXPECT_TRUE(out.request.done() && flushed.done() && refused);
+      const bool refused = !out.request.is_ok() || !flushed.is_ok();
+      EXPECT_TRUE(out.request.is_done() && flushed.is_done() && refused);
       self.link.get(back.request, windows.of(peer), 0, back.bytes);
       EXPECT_EQ(self.error_of(back.request), Errc::kMismatch);
       EXPECT_EQ(self.link.state(peer), PeerState::kReady);
@@ -422,15 +422,15 @@ TEST_P(Conformance, AnAbortEndsABlockedWaitAndAllThatIsInFlight) {
   Mail back(100), large(5'000'000);
   link.receive(back.request, peer, 1, back.bytes);
   link.send(large.request, peer, 2, large.bytes);
-  std::thread waiter([&] { EXPECT_EQ(link.wait(back.request, in(kLong)), Waited::kDone); });
+  std::thread waiter([&] { EXPECT_EQ(link.wait(back.request, in(kLong)), WaitResult::kDone); });
   link.abort_signal().raise();
   waiter.join();
   EXPECT_EQ(back.request.error(), Errc::kAborted);
-  EXPECT_TRUE(large.request.done());
+  EXPECT_TRUE(large.request.is_done());
   EXPECT_EQ(large.request.error(), Errc::kAborted);
   Request later;
   link.send(later, peer, 1, ConstBytes{});
-  EXPECT_TRUE(later.done() && !later.ok());
+  EXPECT_TRUE(later.is_done() && !later.is_ok());
 }
 
 TEST_P(Conformance, AWaitEndsAtItsDeadlineAndMayBeTakenUpAgain) {
@@ -438,8 +438,8 @@ TEST_P(Conformance, AWaitEndsAtItsDeadlineAndMayBeTakenUpAgain) {
     const int peer = self.next(), source = self.previous();
     Mail back(8), out(pattern(self.rank, peer, 1, 8));
     self.link.receive(back.request, source, 1, back.bytes);
-    EXPECT_EQ(self.link.wait(back.request, in(milliseconds(3))), Waited::kTimeout);
-    EXPECT_FALSE(back.request.done());
+    EXPECT_EQ(self.link.wait(back.request, in(milliseconds(3))), WaitResult::kTimeout);
+    EXPECT_FALSE(back.request.is_done());
     self.barrier();
     self.link.send(out.request, peer, 1, out.bytes);
     self.wait(back.request);
@@ -456,7 +456,7 @@ TEST_P(Conformance, SleepersAreWokenByMessagesRoomAndCounters) {
     const auto wait = [&](const auto& condition) {
       const auto deadline = in(kLong);
       if (wait_until(links, self.link.abort_signal(), deadline, kSleepy, condition) !=
-              Waited::kDone ||
+              WaitResult::kDone ||
           std::chrono::steady_clock::now() >= deadline)
         throw std::runtime_error("a sleeper was not woken");
     };
@@ -469,10 +469,10 @@ TEST_P(Conformance, SleepersAreWokenByMessagesRoomAndCounters) {
         auto& out = mail.emplace_back(round % 10 == 0 ? 2'000'000 : 8);
         self.link.send(out.request, peer, 1, out.bytes);
       }
-      for (auto& one : mail) wait([&] { return one.request.done(); });
+      for (auto& one : mail) wait([&] { return one.request.is_done(); });
       for (const int peer : self.peers())
         self.link.signal(windows.of(peer), 8 * static_cast<uint64_t>(self.rank), round,
-                         SignalOp::kRaise);
+                         CounterOp::kMax);
       for (const int peer : self.peers())
         wait([&] {
           return read_counter(*windows.memory, 8 * static_cast<uint64_t>(peer)) >= round;
@@ -498,7 +498,7 @@ TEST_P(Conformance, APeerThatLeavesIsNamedAndTheOthersGoOn) {
       EXPECT_EQ(self.error_of(lost.request), Errc::kPeerFailed);
       EXPECT_EQ(self.link.state(last), PeerState::kFailed);
       ASSERT_NE(self.link.failure(last), nullptr);
-      EXPECT_NE(self.link.failure(last)->why.find("rank " + std::to_string(last)),
+      EXPECT_NE(self.link.failure(last)->reason.find("rank " + std::to_string(last)),
                 std::string::npos);
       Request late;
       self.link.send(late, last, 1, ConstBytes{});
@@ -543,7 +543,7 @@ TEST_P(Conformance, TheLastWordOfARankArrivesThoughItsPeerWasNotLetInYet) {
     links[static_cast<size_t>(leaves)]->send(word.request, stays, 1, word.bytes);
     links[static_cast<size_t>(leaves)].reset();
     other.join();
-    ASSERT_TRUE(heard.request.ok()) << "rank " << leaves << " has left";
+    ASSERT_TRUE(heard.request.is_ok()) << "rank " << leaves << " has left";
     EXPECT_EQ(heard.bytes, word.bytes);
   }
 }
@@ -558,7 +558,7 @@ TEST_P(Conformance, AForkedChildTouchesNothingOfItsParents) {
         Request request;
         self.link.send(request, peer, 1, ConstBytes{});
         const bool right =
-            request.done() && request.error() == Errc::kForked && !self.link.progress();
+            request.is_done() && request.error() == Errc::kForked && !self.link.progress();
         ::_exit(right ? 0 : 1);
       }
       int status = -1;
@@ -597,9 +597,9 @@ TEST_P(Conformance, NothingIsLeftAfterTwoHundredLives) {
     links.front()->receive(back, peer, 1, Bytes{});
     links[static_cast<size_t>(peer)]->send(out, 0, 1, ConstBytes{});
     const auto deadline = in(kLong);
-    while (!back.done() && std::chrono::steady_clock::now() < deadline)
+    while (!back.is_done() && std::chrono::steady_clock::now() < deadline)
       for (auto& link : links) link->progress();
-    EXPECT_TRUE(back.ok());
+    EXPECT_TRUE(back.is_ok());
   };
   live();
   const size_t descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");

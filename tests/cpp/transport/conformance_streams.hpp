@@ -97,11 +97,11 @@ TEST_P(Conformance, ClosedStreamsEndTheirRequestsAndNoOthers) {
     for (int i = 0; i < self.rank; ++i) self.link.progress();  // each is at another point
     self.link.close_streams(5, 5, Errc::kAborted);
     for (auto& mail : closed) {
-      EXPECT_TRUE(mail.request.done());
-      EXPECT_TRUE(mail.request.ok() || mail.request.error() == Errc::kAborted);
+      EXPECT_TRUE(mail.request.is_done());
+      EXPECT_TRUE(mail.request.is_ok() || mail.request.error() == Errc::kAborted);
       std::fill(mail.bytes.begin(), mail.bytes.end(), std::byte{0xa5});
     }
-    EXPECT_FALSE(closed.back().request.ok());
+    EXPECT_FALSE(closed.back().request.is_ok());
     for (auto& mail : others) self.wait(mail.request);
     self.barrier();
     auto next = others.begin();

@@ -18,13 +18,13 @@ TEST_P(Conformance, APutThatWasEndedWritesNothingMoreAndHoldsNothingBack) {
         self.link.put(large.request, windows.of(peer), at(self.rank), large.bytes);
         self.link.flush(flushed, peer);
         for (auto* request : {&large.request, &flushed}) {
-          self.link.end(*request, Errc::kAborted);
-          EXPECT_TRUE(request->done());
+          self.link.cancel(*request, Errc::kAborted);
+          EXPECT_TRUE(request->is_done());
         }
       }  // its memory goes: the sanitizers see who reads it now
       auto& out = small.emplace_back(pattern(self.rank, peer, 2, kSmall));
       self.link.put(out.request, windows.of(peer), at(self.rank) + kLarge, out.bytes);
-      self.link.signal(windows.of(peer), static_cast<uint64_t>(self.rank) * 8, 1, SignalOp::kAdd);
+      self.link.signal(windows.of(peer), static_cast<uint64_t>(self.rank) * 8, 1, CounterOp::kAdd);
     }
     for (const int peer : self.peers()) {
       wait_counter(self, *windows.memory, static_cast<uint64_t>(peer) * 8, 1);
@@ -49,8 +49,8 @@ TEST_P(Conformance, AStoreSetsAWordDownwardsToo) {
       Windows windows(self, 512, shared);
       for (const int peer : self.peers()) {
         const auto word = static_cast<uint64_t>(self.rank) * 8;
-        self.link.signal(windows.of(peer), word, UINT64_MAX, SignalOp::kStore);
-        self.link.signal(windows.of(peer), word, 7, SignalOp::kStore);
+        self.link.signal(windows.of(peer), word, UINT64_MAX, CounterOp::kStore);
+        self.link.signal(windows.of(peer), word, 7, CounterOp::kStore);
         Request flushed;
         self.link.flush(flushed, peer);
         self.wait(flushed);

@@ -92,14 +92,14 @@ class Traffic {
 
   bool all_done() const {
     for (const auto& m : messages_)
-      if (!m.out.done() || !m.back.done()) return false;
+      if (!m.out.is_done() || !m.back.is_done()) return false;
     for (const auto& p : puts_)
-      if (!p.out.done() || !p.flushed.done()) return false;
+      if (!p.out.is_done() || !p.flushed.is_done()) return false;
     return true;
   }
 
   static void count(const Request& request, PlannedRun& run) {
-    if (request.ok()) {
+    if (request.is_ok()) {
       ++run.right;
       return;
     }
@@ -112,7 +112,7 @@ class Traffic {
     for (const auto& m : messages_) {
       count(m.out, run);
       count(m.back, run);
-      if (m.back.ok()) {
+      if (m.back.is_ok()) {
         EXPECT_EQ(m.back.bytes(), m.sent.size());
         EXPECT_TRUE(m.received == m.sent) << m.from << " to " << m.to << ", " << m.number;
       }
@@ -122,7 +122,7 @@ class Traffic {
       count(p.flushed, run);
       const auto* at =
           memory_[static_cast<size_t>(p.to)].data() + static_cast<size_t>(p.from) * kSlot;
-      if (p.flushed.ok()) {
+      if (p.flushed.is_ok()) {
         EXPECT_TRUE(std::equal(p.sent.begin(), p.sent.end(), at));
       }
     }
@@ -134,7 +134,7 @@ class Traffic {
   std::list<Message> messages_;
   std::list<Put> puts_;
   std::vector<std::vector<std::byte>> memory_;
-  std::vector<std::unique_ptr<Memory>> opened_;
+  std::vector<std::unique_ptr<MemoryRegion>> opened_;
 };
 
 inline FaultPlan plan_for(uint64_t seed) {
@@ -166,7 +166,7 @@ inline void run_fault_plans(const Link& under_test, uint64_t plans, int patience
     const auto plan = plan_for(seed);
     SCOPED_TRACE(under_test.name + ", " + plan.describe());
     auto links = make_links(under_test, [&](TransportOptions& options) {
-      options.wrap = inject_faults(plan, options.rank);
+      options.wrap_connection = inject_faults(plan, options.rank);
       options.eager_bytes = 512;
     });
     // Declared after the links: the traffic's memory goes first.

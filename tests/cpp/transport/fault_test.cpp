@@ -1,5 +1,5 @@
 #include "transport/fault_plans.hpp"
-#include "transport/self.hpp"
+#include "transport/self_transport.hpp"
 
 namespace torch::comms::transport::test {
 namespace {

@@ -102,8 +102,8 @@ inline void survive_a_kill(Rank& self, int messages) {
     self.link.receive(request, victim, 1, bytes);
     // Not by a timeout: an end is seen within a second.
     const auto limit = i == 0 ? kLong : seconds(1);
-    require(self.link.wait(request, in(limit)) == Waited::kDone, "the end was not seen in 1 s");
-    if (request.ok()) {
+    require(self.link.wait(request, in(limit)) == WaitResult::kDone, "the end was not seen in 1 s");
+    if (request.is_ok()) {
       require(bytes == pattern(victim, self.rank, static_cast<uint64_t>(i), size), "wrong data");
       continue;
     }
@@ -142,14 +142,14 @@ inline void exchange_in_processes(Rank& self) {
     const auto bytes = pattern(self.rank, peer, 5, 1000);
     Request put;
     self.link.put(put, *remote, 2048, bytes);
-    self.link.signal(*remote, 0, 1, SignalOp::kAdd);
+    self.link.signal(*remote, 0, 1, CounterOp::kAdd);
     Transport* links[] = {&self.link};
     const auto seen =
         wait_until(links, self.link.abort_signal(), in(kLong), self.link.wait_policy(),
                    [&] { return read_counter(*memory, 0) >= 1; });
     self.wait(put);
     const auto want = pattern(peer, self.rank, 5, 1000);
-    if (seen != Waited::kDone ||
+    if (seen != WaitResult::kDone ||
         !std::equal(want.begin(), want.end(), memory->bytes().begin() + 2048))
       throw std::runtime_error("what was put is not there");
   }

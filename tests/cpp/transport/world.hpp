@@ -25,7 +25,7 @@ inline Deadline in(std::chrono::steady_clock::duration time) {
 }
 constexpr seconds kLong{20};  // for what takes milliseconds
 // Sleeps at once, and never waits for longer.
-constexpr WaitPolicy kSleepy{.spins = 0, .awake = {}, .longest = {}};
+constexpr WaitPolicy kSleepy{.spins = 0, .awake_time = {}, .max_awake_time = {}};
 
 // Sanitizers slow everything by 2 to 15 times: what is done often is done less often then.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -72,14 +72,14 @@ struct Rank {
     const auto deadline = in(kLong);
     const auto end = link.wait(request, deadline);
     const bool late = std::chrono::steady_clock::now() >= deadline;  // nobody woke us
-    if (end == Waited::kDone && request.ok() && !late) return;
-    if (end == Waited::kTimeout || late) throw std::runtime_error("a wait took too long");
+    if (end == WaitResult::kDone && request.is_ok() && !late) return;
+    if (end == WaitResult::kTimeout || late) throw std::runtime_error("a wait took too long");
     throw link.error(request, "test");
   }
   // How a request ends that is not to succeed.
   Errc error_of(const Request& request) {
-    EXPECT_EQ(link.wait(request, in(kLong)) == Waited::kTimeout, false);
-    EXPECT_TRUE(request.done() && !request.ok());
+    EXPECT_EQ(link.wait(request, in(kLong)) == WaitResult::kTimeout, false);
+    EXPECT_TRUE(request.is_done() && !request.is_ok());
     return request.error();
   }
   // Returns when all ranks are here. Nobody closes a link that others still need.

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "transport/waiting.hpp"
+#include "transport/wait_policy.hpp"
 
 namespace torch::comms::transport::test {
 namespace {
@@ -55,7 +55,7 @@ TEST(YieldCost, IsHighForAsLongAsAYieldCostASliceAndThenLowAgain) {
 
 TEST(YieldCost, IsHighForTwiceAsLongEachTimeThatAYieldCostsASliceAgain) {
   TestSystem system;
-  for (int times = 1; times <= YieldCost::kMostTimes; times *= 2) {
+  for (int times = 1; times <= YieldCost::kMaxMultiple; times *= 2) {
     system.each = milliseconds(4);
     yield(system);
     EXPECT_EQ(time_without_yields(system), times * milliseconds(4));
@@ -65,10 +65,10 @@ TEST(YieldCost, IsHighForTwiceAsLongEachTimeThatAYieldCostsASliceAgain) {
   }
   system.each = milliseconds(4);
   yield(system);
-  EXPECT_EQ(time_without_yields(system), YieldCost::kMostTimes * milliseconds(4));
+  EXPECT_EQ(time_without_yields(system), YieldCost::kMaxMultiple * milliseconds(4));
   system.each = milliseconds(100);
   yield(system);
-  EXPECT_EQ(time_without_yields(system), YieldCost::kLongest);
+  EXPECT_EQ(time_without_yields(system), YieldCost::kMaxHighTime);
 }
 
 TEST(YieldCost, IsHighForAShortTimeAgainOnceYieldsHaveBeenCheapForLong) {
@@ -114,33 +114,35 @@ TEST(YieldCost, DecidesWhetherAPauseYieldsOrSleeps) {
 
 TEST(Pace, SleepsInsteadOfYieldingWhileYieldsAreExpensiveAndYieldsAgainOnceTheyAreCheap) {
   TestSystem system;
-  const WaitPolicy policy{.spins = 10, .yields = &system};
+  const WaitPolicy policy{.spins = 10, .yield_cost = &system};
   system.each = milliseconds(4);
-  Pace first(policy);
-  for (int i = 0; i < policy.spins; ++i) EXPECT_FALSE(first.rest());
+  Backoff first(policy);
+  for (int i = 0; i < policy.spins; ++i) EXPECT_FALSE(first.step());
   EXPECT_EQ(system.yields, 0);
-  EXPECT_FALSE(first.rest());
+  EXPECT_FALSE(first.step());
   EXPECT_EQ(system.yields, 1);
-  EXPECT_TRUE(first.rest());  // time to sleep
+  EXPECT_TRUE(first.step());  // time to sleep
 
-  Pace second(policy);  // in the next wait
-  for (int i = 0; i < policy.spins; ++i) EXPECT_FALSE(second.rest());
-  EXPECT_TRUE(second.rest());
+  Backoff second(policy);  // in the next wait
+  for (int i = 0; i < policy.spins; ++i) EXPECT_FALSE(second.step());
+  EXPECT_TRUE(second.step());
   EXPECT_EQ(system.yields, 1);
 
   system.each = microseconds(1);  // the other program has ended
   system.pass(milliseconds(4));
-  Pace third(policy);
-  for (int i = 0; i < policy.spins + 20; ++i) EXPECT_FALSE(third.rest());
+  Backoff third(policy);
+  for (int i = 0; i < policy.spins + 20; ++i) EXPECT_FALSE(third.step());
   EXPECT_EQ(system.yields, 21);
 }
 
 TEST(Pace, IsAwakeForAsLongAsItsPolicySaysWhereYieldsAreCheap) {
   TestSystem system;
-  const WaitPolicy policy{
-      .spins = 0, .awake = microseconds(50), .longest = microseconds(50), .yields = &system};
-  Pace pace(policy);
-  while (!pace.rest()) ASSERT_LT(system.yields, 1000);
+  const WaitPolicy policy{.spins = 0,
+                          .awake_time = microseconds(50),
+                          .max_awake_time = microseconds(50),
+                          .yield_cost = &system};
+  Backoff pace(policy);
+  while (!pace.step()) ASSERT_LT(system.yields, 1000);
   EXPECT_EQ(system.yields, 50);
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/handles.hpp"
 #include "ctran/engine/reference.hpp"
-#include "transport/channel.hpp"
+#include "transport/peer_connection.hpp"
 #include "transport/processes.hpp"
 
 // Ranks as processes, one of which is killed in the middle of an operation.
@@ -12,8 +12,8 @@ namespace torch::comms::ctran::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using transport::Channel;
 using transport::Frame;
+using transport::PeerConnection;
 
 // Ends the process, as the system does, with the n-th frame that it sends or receives.
 struct Fate {
@@ -23,11 +23,11 @@ struct Fate {
   }
 };
 
-class MortalChannel final : public Channel {
+class MortalChannel final : public PeerConnection {
  public:
-  MortalChannel(std::unique_ptr<Channel> inner, Fate& fate)
+  MortalChannel(std::unique_ptr<PeerConnection> inner, Fate& fate)
       : inner_(std::move(inner)), fate_(fate) {}
-  unsigned lanes() const noexcept override { return inner_->lanes(); }
+  unsigned channels() const noexcept override { return inner_->channels(); }
   uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                 uint32_t* borrowed) noexcept override {
@@ -35,22 +35,22 @@ class MortalChannel final : public Channel {
     if (sent) fate_.meet();
     return sent;
   }
-  Received receive(transport::FrameSink& sink) noexcept override {
+  ReceiveStatus receive(transport::FrameSink& sink) noexcept override {
     const auto received = inner_->receive(sink);
-    if (received == Received::kSome) fate_.meet();
+    if (received == ReceiveStatus::kSome) fate_.meet();
     return received;
   }
-  bool push() noexcept override { return inner_->push(); }
-  bool holds_back() const noexcept override { return inner_->holds_back(); }
-  const std::string& broken() const noexcept override { return inner_->broken(); }
-  void withdraw(ConstBytes range) noexcept override { inner_->withdraw(range); }
-  bool has_arrived() const noexcept override { return inner_->has_arrived(); }
+  bool flush() noexcept override { return inner_->flush(); }
+  bool has_unflushed() const noexcept override { return inner_->has_unflushed(); }
+  const std::string& error_text() const noexcept override { return inner_->error_text(); }
+  void cancel_writes(ConstBytes range) noexcept override { inner_->cancel_writes(range); }
+  bool is_delivered() const noexcept override { return inner_->is_delivered(); }
   bool prepare_sleep(bool room) noexcept override { return inner_->prepare_sleep(room); }
   void finish_sleep() noexcept override { inner_->finish_sleep(); }
   void wake_peer() noexcept override { inner_->wake_peer(); }
 
  private:
-  std::unique_ptr<Channel> inner_;
+  std::unique_ptr<PeerConnection> inner_;
   Fate& fate_;
 };
 
@@ -106,7 +106,7 @@ void outlive(Group& group, const Case& c, Fate& fate, int frames, Board& board) 
     FamilyOptions options;
     options.links = links;
     options.interface = "127.0.0.1";
-    options.wrap = [&](int, std::unique_ptr<Channel> channel) {
+    options.wrap = [&](int, std::unique_ptr<PeerConnection> channel) {
       return std::make_unique<MortalChannel>(std::move(channel), fate);
     };
     const auto exchange = [&](std::string mine) {

@@ -154,7 +154,7 @@ TEST(Arena, IsAForkedChildsOwn) {
 }
 
 // Where the memory is mapped, it is seen in larger parts than the link's chunks.
-struct Watcher final : Consumer {
+struct Watcher final : ReceiveSink {
   std::vector<std::byte> bytes;
   size_t largest = 0;
   void consume(uint64_t offset, ConstBytes chunk) noexcept override {

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "base/no_descriptors.hpp"
+#include "transport/connect_retry.hpp"
 #include "transport/processes.hpp"
 #include "transport/shm/shm_transport.hpp"
-#include "transport/turned_away.hpp"
 #include "transport/unix_socket.hpp"
 
 namespace torch::comms::transport::test {
@@ -56,12 +56,12 @@ TEST(ShmConnecting, AsManyRanksAsThereAreMayCallBeforeOneLooks) {
     last.connect(rank, links[at]->endpoint());
     last.receive(back[at], rank, 1, Bytes(&received[at], 1));
   }
-  const auto done = [](const Request& request) { return request.done(); };
+  const auto done = [](const Request& request) { return request.is_done(); };
   const auto deadline = in(kLong);
   while (!std::ranges::all_of(back, done) && std::chrono::steady_clock::now() < deadline)
     for (auto& link : links) link->progress();
   for (size_t rank = 0; rank < back.size(); ++rank)
-    EXPECT_TRUE(back[rank].done() && back[rank].ok()) << "of rank " << rank;
+    EXPECT_TRUE(back[rank].is_done() && back[rank].is_ok()) << "of rank " << rank;
   EXPECT_EQ(std::ranges::count(received, sent), kLast);
   EXPECT_EQ(shm::rejected_connections(last), 0);
 }
@@ -82,14 +82,15 @@ void connect_to_rank_without_descriptors() {
     for (int i = 0; i < kFree; ++i) free.emplace_back(::dup(0));
     const base::NoDescriptors none;
     free.clear();
-    server->look_now();
+    server->poll_all_next();
     server->progress();
   }
   EXPECT_EQ(server->state(0), PeerState::kUnknown);
   server->connect(0, client->endpoint());
   server->receive(back, 0, 1, Bytes(received));
-  EXPECT_TRUE(becomes({client.get(), server.get()}, [&] { return back.done() && out.done(); }));
-  EXPECT_TRUE(back.ok() && out.ok());
+  EXPECT_TRUE(
+      becomes({client.get(), server.get()}, [&] { return back.is_done() && out.is_done(); }));
+  EXPECT_TRUE(back.is_ok() && out.is_ok());
   EXPECT_TRUE(received == sent);
   EXPECT_EQ(client->failure(1), nullptr);
   EXPECT_EQ(shm::rejected_connections(*server), 0);
@@ -110,11 +111,11 @@ TEST(ShmConnecting, ARankThatHasNoMemoryForTheLinkTellsThePeer) {
     peer->connect(0, maker->endpoint());
     Request back;
     peer->receive(back, 0, 1, Bytes{});
-    EXPECT_TRUE(becomes({maker.get(), peer.get()}, [&] { return back.done(); }));
+    EXPECT_TRUE(becomes({maker.get(), peer.get()}, [&] { return back.is_done(); }));
     for (const auto* failure : {maker->failure(1), peer->failure(0)}) {
       ASSERT_NE(failure, nullptr);
       EXPECT_EQ(failure->code, Errc::kResourceExhausted);
-      EXPECT_NE(failure->why.find("ulimit -f"), std::string::npos) << failure->why;
+      EXPECT_NE(failure->reason.find("ulimit -f"), std::string::npos) << failure->reason;
     }
     EXPECT_EQ(shm::rejected_connections(*peer), 0);
   });
@@ -153,12 +154,13 @@ TEST(ShmConnecting, FailsWhereItIsTurnedAwayForGood) {
     if (place.accept()) ++calls;
     return link->state(1) == PeerState::kFailed;
   }));
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, kPauses[0] + kPauses[1] + kPauses[2]);
-  EXPECT_EQ(calls, kPauses.size() + 1);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin,
+            kRetryDelays[0] + kRetryDelays[1] + kRetryDelays[2]);
+  EXPECT_EQ(calls, kRetryDelays.size() + 1);
   ASSERT_NE(link->failure(1), nullptr);
   EXPECT_EQ(link->failure(1)->code, Errc::kPeerFailed);
-  EXPECT_NE(link->failure(1)->why.find("it turns this rank away"), std::string::npos)
-      << link->failure(1)->why;
+  EXPECT_NE(link->failure(1)->reason.find("it turns this rank away"), std::string::npos)
+      << link->failure(1)->reason;
 }
 
 TEST(ShmConnecting, ASleeperCallsAgainWhereTheQueueWasFull) {
@@ -183,12 +185,12 @@ TEST(ShmConnecting, WhatAPeerThatIsToBeCalledAgainHasNotSeenIsUnsent) {
   const auto link = make(0, 2, random_secret());
   link->connect(1, place.endpoint());
   link->send(out, 1, 1, ConstBytes(&sent, 1));
-  EXPECT_FALSE(link->unsent());
+  EXPECT_FALSE(link->has_unsent());
   EXPECT_TRUE(place.accept());  // and closed
   const auto callers = place.fill();
-  EXPECT_TRUE(becomes({link.get()}, [&] { return link->unsent(); }));
+  EXPECT_TRUE(becomes({link.get()}, [&] { return link->has_unsent(); }));
   while (place.accept()) continue;
-  EXPECT_TRUE(becomes({link.get()}, [&] { return !link->unsent(); }));
+  EXPECT_TRUE(becomes({link.get()}, [&] { return !link->has_unsent(); }));
   EXPECT_EQ(link->state(1), PeerState::kReady);
 }
 
@@ -232,10 +234,10 @@ TEST(ShmConnecting, AProcessThatEndsBeforeItHasConnectedFails) {
   peer.tell(*link, job);
   link->receive(back, 0, 1, Bytes(&byte, 1));
   peer.kill();
-  EXPECT_EQ(link->wait(back, in(kLong)), Waited::kDone);
+  EXPECT_EQ(link->wait(back, in(kLong)), WaitResult::kDone);
   EXPECT_EQ(back.error(), Errc::kPeerFailed);
   ASSERT_NE(link->failure(0), nullptr);
-  EXPECT_EQ(link->failure(0)->why, "rank 0: its process has ended");
+  EXPECT_EQ(link->failure(0)->reason, "rank 0: its process has ended");
   peer.await_end();
 }
 
@@ -248,7 +250,7 @@ TEST(ShmConnecting, WhatAProcessHasSentIsReceivedAfterItsEnd) {
       link.connect(1, endpoint);
       Request out;
       link.send(out, 1, 1, ConstBytes(sent));
-      if (!out.done()) ::_exit(1);
+      if (!out.is_done()) ::_exit(1);
     });
     const auto link = make(1, 2, job);
     if (known_before) link->connect(0, peer.endpoint());
@@ -258,11 +260,11 @@ TEST(ShmConnecting, WhatAProcessHasSentIsReceivedAfterItsEnd) {
     std::vector<std::byte> received(sent.size());
     Request first, second;
     link->receive(first, 0, 1, Bytes(received));
-    EXPECT_EQ(link->wait(first, in(kLong)), Waited::kDone);
-    EXPECT_TRUE(first.ok());
+    EXPECT_EQ(link->wait(first, in(kLong)), WaitResult::kDone);
+    EXPECT_TRUE(first.is_ok());
     EXPECT_TRUE(received == sent);
     link->receive(second, 0, 1, Bytes(received));
-    EXPECT_EQ(link->wait(second, in(kLong)), Waited::kDone);
+    EXPECT_EQ(link->wait(second, in(kLong)), WaitResult::kDone);
     EXPECT_EQ(second.error(), Errc::kPeerFailed);
   }
 }

@@ -14,11 +14,11 @@
 #include <random>
 
 #include "base/handles.hpp"
-#include "transport/channel.hpp"
+#include "transport/peer_connection.hpp"
 #include "transport/processes.hpp"
+#include "transport/protocol_thresholds.hpp"
 #include "transport/shm/direct.hpp"
 #include "transport/shm/shm_transport.hpp"
-#include "transport/sizes.hpp"
 
 // Messages that their receiver copies out of the sender's memory.
 namespace torch::comms::transport::test {
@@ -29,7 +29,7 @@ Link shm(int ranks) {
           [](const TransportOptions& options) { return shm::make_shm_transport({options}); }};
 }
 
-using Way = CopyChoice::Way;
+using Way = CopyPathTuner::CopyPath;
 
 struct Letter {
   explicit Letter(size_t size) : bytes(size) {}
@@ -38,7 +38,7 @@ struct Letter {
   Request request;
 };
 
-struct Gatherer final : Consumer {
+struct Gatherer final : ReceiveSink {
   std::vector<std::byte> bytes;
   uint64_t taken = 0;
   void consume(uint64_t offset, ConstBytes chunk) noexcept override {
@@ -47,94 +47,97 @@ struct Gatherer final : Consumer {
   }
 };
 
-bool can_copy(const Transport& link) { return link.capabilities().single_copy; }
+bool can_copy(const Transport& link) { return link.capabilities().has_single_copy; }
 
 TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
-  for (size_t count = 1; count <= Offer::kMostPieces; ++count) {
-    Offer offer{.slot = 63, .region = 7, .word = 9, .way = Way::kChannel, .count = count};
+  for (size_t count = 1; count <= RemoteReadDescriptor::kMaxSegments; ++count) {
+    RemoteReadDescriptor offer{
+        .slot = 63, .region = 7, .word = 9, .path = Way::kCopyInOut, .count = count};
     uint64_t length = 0;
     for (size_t i = 0; i < count; ++i) {
-      offer.pieces[i] = {100 + i, 10 * (i + 1)};
-      length += offer.pieces[i].bytes;
+      offer.segments[i] = {100 + i, 10 * (i + 1)};
+      length += offer.segments[i].bytes;
     }
-    const Offer::Payload payload(offer);
+    const RemoteReadDescriptor::Payload payload(offer);
     EXPECT_EQ(payload.bytes().size(), 16 * count + 8);
-    const auto back = Offer::read(payload.bytes(), length);
+    const auto back = RemoteReadDescriptor::parse(payload.bytes(), length);
     ASSERT_TRUE(back);
     EXPECT_EQ(back->slot, 63u);
     EXPECT_EQ(back->region, 7u);
     EXPECT_EQ(back->word, 9u);
-    EXPECT_EQ(back->way, Way::kChannel);
+    EXPECT_EQ(back->path, Way::kCopyInOut);
     ASSERT_EQ(back->count, count);
     for (size_t i = 0; i < count; ++i) {
-      EXPECT_EQ(back->pieces[i].address, offer.pieces[i].address);
-      EXPECT_EQ(back->pieces[i].bytes, offer.pieces[i].bytes);
+      EXPECT_EQ(back->segments[i].address, offer.segments[i].address);
+      EXPECT_EQ(back->segments[i].bytes, offer.segments[i].bytes);
     }
     if (count > 1) {
-      EXPECT_FALSE(Offer::read(payload.bytes(), 9));
+      EXPECT_FALSE(RemoteReadDescriptor::parse(payload.bytes(), 9));
     }
-    EXPECT_FALSE(Offer::read(payload.bytes().first(16), length));
+    EXPECT_FALSE(RemoteReadDescriptor::parse(payload.bytes().first(16), length));
     auto odd = offer;
-    odd.slot = OfferWords::kSlots;
-    EXPECT_FALSE(Offer::read(Offer::Payload(odd).bytes(), length));
+    odd.slot = ReadValidityWords::kSlots;
+    EXPECT_FALSE(RemoteReadDescriptor::parse(RemoteReadDescriptor::Payload(odd).bytes(), length));
     odd = offer;
     for (const int way : {2, 0xff}) {
-      odd.way = static_cast<Way>(way);
-      EXPECT_FALSE(Offer::read(Offer::Payload(odd).bytes(), length));
+      odd.path = static_cast<Way>(way);
+      EXPECT_FALSE(RemoteReadDescriptor::parse(RemoteReadDescriptor::Payload(odd).bytes(), length));
     }
-    odd.way.reset();
-    EXPECT_FALSE(Offer::read(Offer::Payload(odd).bytes(), length)->way);
+    odd.path.reset();
+    EXPECT_FALSE(
+        RemoteReadDescriptor::parse(RemoteReadDescriptor::Payload(odd).bytes(), length)->path);
   }
 }
 
 TEST(Offer, StandsUntilItIsWithdrawnAndItsSlotIsUsedAgain) {
-  const auto words = std::make_shared<OfferWords::Words>();
-  OfferWords ours(words, *words);
-  std::vector<OfferWords::Lent> lent;
-  while (const auto one = ours.lend()) lent.push_back(*one);
-  ASSERT_EQ(lent.size(), OfferWords::kSlots);
-  for (const auto& one : lent) EXPECT_TRUE(OfferWords::stands(*words, one.slot, one.word));
+  const auto words = std::make_shared<ReadValidityWords::Words>();
+  ReadValidityWords ours(words, *words);
+  std::vector<ReadValidityWords::ValiditySlot> lent;
+  while (const auto one = ours.acquire()) lent.push_back(*one);
+  ASSERT_EQ(lent.size(), ReadValidityWords::kSlots);
+  for (const auto& one : lent) EXPECT_TRUE(ReadValidityWords::is_valid(*words, one.slot, one.word));
   const auto taken = lent[3], withdrawn = lent[5];
-  ours.give_back(taken.slot);
-  const auto next = ours.lend();
+  ours.release(taken.slot);
+  const auto next = ours.acquire();
   ASSERT_TRUE(next);
   EXPECT_EQ(next->slot, taken.slot);
   EXPECT_EQ(next->word, taken.word);  // nobody reads the first one any more
-  ours.withdraw(withdrawn.slot);
-  EXPECT_FALSE(OfferWords::stands(*words, withdrawn.slot, withdrawn.word));
-  const auto other = ours.lend();
+  ours.invalidate(withdrawn.slot);
+  EXPECT_FALSE(ReadValidityWords::is_valid(*words, withdrawn.slot, withdrawn.word));
+  const auto other = ours.acquire();
   ASSERT_TRUE(other);
   EXPECT_EQ(other->slot, withdrawn.slot);
-  EXPECT_TRUE(OfferWords::stands(*words, other->slot, other->word));
-  EXPECT_FALSE(OfferWords::stands(*words, withdrawn.slot, withdrawn.word));
-  EXPECT_FALSE(ours.lend());
+  EXPECT_TRUE(ReadValidityWords::is_valid(*words, other->slot, other->word));
+  EXPECT_FALSE(ReadValidityWords::is_valid(*words, withdrawn.slot, withdrawn.word));
+  EXPECT_FALSE(ours.acquire());
 }
 
 // A child has the words of its parent before it, not its offers.
 TEST(Offer, OfAParentIsNotWithdrawnByItsChild) {
-  auto* shared = ::mmap(nullptr, sizeof(OfferWords::Words), PROT_READ | PROT_WRITE,
+  auto* shared = ::mmap(nullptr, sizeof(ReadValidityWords::Words), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);
-  const auto memory = std::make_shared<const base::Mapping>(shared, sizeof(OfferWords::Words));
-  auto& words = *new (shared) OfferWords::Words{};
-  OfferWords ours(memory, words);
-  const auto lent = ours.lend();
+  const auto memory =
+      std::make_shared<const base::Mapping>(shared, sizeof(ReadValidityWords::Words));
+  auto& words = *new (shared) ReadValidityWords::Words{};
+  ReadValidityWords ours(memory, words);
+  const auto lent = ours.acquire();
   ASSERT_TRUE(lent);
   const pid_t child = ::fork();
   if (child == 0) {
-    ours.withdraw(lent->slot);
+    ours.invalidate(lent->slot);
     ::_exit(0);
   }
   ::waitpid(child, nullptr, 0);
-  EXPECT_TRUE(OfferWords::stands(words, lent->slot, lent->word));
+  EXPECT_TRUE(ReadValidityWords::is_valid(words, lent->slot, lent->word));
 }
 
 TEST(Offer, IsCopiedFromWhereItSaysAsFarAsThatCanBeRead) {
   if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
   auto bytes = pattern(0, 0, 1, 10'000);
-  Offer offer{.count = 2};
-  offer.pieces[0] = {reinterpret_cast<uint64_t>(bytes.data()), 3000};
-  offer.pieces[1] = {reinterpret_cast<uint64_t>(bytes.data() + 3000), 7000};
+  RemoteReadDescriptor offer{.count = 2};
+  offer.segments[0] = {reinterpret_cast<uint64_t>(bytes.data()), 3000};
+  offer.segments[1] = {reinterpret_cast<uint64_t>(bytes.data() + 3000), 7000};
   std::vector<std::byte> into(5000);
   const Bytes halves[] = {Bytes(into).first(1234), Bytes(into).subspan(1234)};
   EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kDone);
@@ -142,7 +145,7 @@ TEST(Offer, IsCopiedFromWhereItSaysAsFarAsThatCanBeRead) {
   auto* hole = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(hole, MAP_FAILED);
   const base::Mapping mapping(hole, 4096);
-  offer.pieces[1].address = reinterpret_cast<uint64_t>(hole);
+  offer.segments[1].address = reinterpret_cast<uint64_t>(hole);
   EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kUnreadable);
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
@@ -152,7 +155,7 @@ TEST(Offer, IsCopiedFromWhereItSaysAsFarAsThatCanBeRead) {
 
 // As many as there can be, and those that are sent because there are more.
 TEST(Offer, MoreThanCanStandAtOnceAllArrive) {
-  static constexpr size_t kLetters = OfferWords::kSlots + 9, kSize = 100'000;
+  static constexpr size_t kLetters = ReadValidityWords::kSlots + 9, kSize = 100'000;
   run(shm(2), [](Rank& self) {
     const int peer = 1 - self.rank;
     self.barrier();
@@ -186,13 +189,13 @@ TEST(Offer, ASendIsDoneOnceItsReceiverHasCopiedIt) {
   }
   links[0]->send(out.request, 1, 1, out.bytes);
   for (int i = 0; i < 1000; ++i) turn();
-  EXPECT_FALSE(out.request.done());
+  EXPECT_FALSE(out.request.is_done());
   links[1]->receive(back.request, 0, 1, back.bytes);
-  for (const auto deadline = in(kLong); !out.request.done();) {
+  for (const auto deadline = in(kLong); !out.request.is_done();) {
     turn();
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
   }
-  EXPECT_TRUE(out.request.ok() && back.request.ok());
+  EXPECT_TRUE(out.request.is_ok() && back.request.is_ok());
   EXPECT_TRUE(back.bytes == out.bytes);
 }
 
@@ -213,10 +216,10 @@ TEST(Offer, ThatWasTakenBackIsNeverReceived) {
     std::fill(out.bytes.begin(), out.bytes.end(), std::byte{0xa5});
     if (!receive_first) links[1]->receive(back.request, 0, 1, back.bytes);
     for (int i = 0; i < 2000; ++i) links[0]->progress(), links[1]->progress();
-    EXPECT_FALSE(back.request.done());
+    EXPECT_FALSE(back.request.is_done());
     EXPECT_EQ(back.request.bytes(), before);
     links[1]->close_streams(1, 1, Errc::kAborted);
-    EXPECT_TRUE(back.request.done() && !back.request.ok());
+    EXPECT_TRUE(back.request.is_done() && !back.request.is_ok());
   }
 }
 
@@ -227,30 +230,33 @@ struct Copies {
   std::atomic<uint64_t> viewed{0};  // bytes seen in a peer's own memory
 };
 
-class CountedChannel final : public Channel {
+class CountedChannel final : public PeerConnection {
  public:
-  CountedChannel(std::unique_ptr<Channel> inner, Copies& copies)
+  CountedChannel(std::unique_ptr<PeerConnection> inner, Copies& copies)
       : inner_(std::move(inner)), copies_(copies), allowed_(copies.allowed) {}
   uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                 uint32_t* borrowed) noexcept override {
     return inner_->try_send(frame, payload, borrowed);
   }
-  Received receive(FrameSink& sink) noexcept override { return inner_->receive(sink); }
-  const std::string& broken() const noexcept override { return inner_->broken(); }
-  bool fetches() const noexcept override { return true; }
-  std::shared_ptr<OfferWords> offer_words() noexcept override { return inner_->offer_words(); }
-  Fetched fetch(const Offer& offer, uint64_t offset, std::span<const Bytes> into,
-                bool past_caches) noexcept override {
+  ReceiveStatus receive(FrameSink& sink) noexcept override { return inner_->receive(sink); }
+  const std::string& error_text() const noexcept override { return inner_->error_text(); }
+  bool supports_remote_read() const noexcept override { return true; }
+  std::shared_ptr<ReadValidityWords> read_validity_words() noexcept override {
+    return inner_->read_validity_words();
+  }
+  RemoteReadStatus remote_read(const RemoteReadDescriptor& offer, uint64_t offset,
+                               std::span<const Bytes> into, bool past_caches) noexcept override {
     ++copies_.asked;
-    if (allowed_-- <= 0) return Fetched::kRefused;
-    const auto end = inner_->fetch(offer, offset, into, past_caches);
-    if (end == Fetched::kDone) ++copies_.done;
+    if (allowed_-- <= 0) return RemoteReadStatus::kRefused;
+    const auto end = inner_->remote_read(offer, offset, into, past_caches);
+    if (end == RemoteReadStatus::kDone) ++copies_.done;
     return end;
   }
-  bool maps() const noexcept override { return inner_->maps(); }
-  ConstBytes view(const Offer& offer, uint64_t offset, uint64_t most) noexcept override {
-    const auto part = inner_->view(offer, offset, most);
+  bool maps_peer_memory() const noexcept override { return inner_->maps_peer_memory(); }
+  ConstBytes map_view(const RemoteReadDescriptor& offer, uint64_t offset,
+                      uint64_t most) noexcept override {
+    const auto part = inner_->map_view(offer, offset, most);
     copies_.viewed += part.size();
     return part;
   }
@@ -261,14 +267,14 @@ class CountedChannel final : public Channel {
   void wake_peer() noexcept override { inner_->wake_peer(); }
 
  private:
-  std::unique_ptr<Channel> inner_;
+  std::unique_ptr<PeerConnection> inner_;
   Copies& copies_;
   int allowed_;
 };
 
 void run_counted(Copies& copies, const std::function<void(Rank&)>& body) {
   run(shm(2), body, [&copies](TransportOptions& options) {
-    options.wrap = [&copies](int, std::unique_ptr<Channel> inner) {
+    options.wrap_connection = [&copies](int, std::unique_ptr<PeerConnection> inner) {
       return std::make_unique<CountedChannel>(std::move(inner), copies);
     };
   });
@@ -339,8 +345,8 @@ class Exchanges {
         shm(2), [&](Rank& self) { exchange_all(self, bytes); },
         [&](TransportOptions& options) {
           options.local_ranks = 1;
-          options.wrap = [&own = copies_[static_cast<size_t>(options.rank)]](
-                             int, std::unique_ptr<Channel> inner) {
+          options.wrap_connection = [&own = copies_[static_cast<size_t>(options.rank)]](
+                                        int, std::unique_ptr<PeerConnection> inner) {
             return std::make_unique<CountedChannel>(std::move(inner), own);
           };
         });
@@ -418,15 +424,16 @@ TEST(Offer, OfAVeryLargeMessageIsTakenWhereBothSidesCopy) {
   if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
   for (const bool late : {false, true}) {
     Copies both;
-    run_counted(both, [&](Rank& self) { exchange(self, kMostFetched, false, late); });
+    run_counted(both, [&](Rank& self) { exchange(self, kMaxInitialRemoteReadBytes, false, late); });
     EXPECT_EQ(both.done, 4 + 4) << (late ? "late" : "");
     // Whoever comes late to it may be the only one that still copies.
-    run_counted(both, [&](Rank& self) { exchange(self, kMostFetched + 1, false, late); });
+    run_counted(both,
+                [&](Rank& self) { exchange(self, kMaxInitialRemoteReadBytes + 1, false, late); });
   }
   Copies fetched, through;
-  run_counted(fetched, [&](Rank& self) { send_one_way(self, kMostFetched); });
+  run_counted(fetched, [&](Rank& self) { send_one_way(self, kMaxInitialRemoteReadBytes); });
   EXPECT_EQ(fetched.done, 4);
-  run_counted(through, [&](Rank& self) { send_one_way(self, 2 * kMostFetched); });
+  run_counted(through, [&](Rank& self) { send_one_way(self, 2 * kMaxInitialRemoteReadBytes); });
   EXPECT_EQ(through.asked, 0);
 }
 
@@ -487,7 +494,7 @@ TEST(Offer, ThatFitsNowhereFailsOnBothSidesWhereRanksTakeTurns) {
         continue;
       }
       for (auto* request : {&out.request, &back.request}) {
-        ASSERT_EQ(self.link.wait(*request, in(kLong)), Waited::kDone);
+        ASSERT_EQ(self.link.wait(*request, in(kLong)), WaitResult::kDone);
         ASSERT_EQ(request->error(), Errc::kMismatch);
       }
     }
@@ -575,10 +582,10 @@ TEST(Offer, OfARankThatIsKilledEndsInItsFailure) {
     self.link.receive(hello.request, 1, 2, hello.bytes);
     self.wait(hello.request);
     self.link.receive(mail.request, 1, 1, mail.bytes);
-    if (self.link.wait(mail.request, in(kLong)) != Waited::kDone)
+    if (self.link.wait(mail.request, in(kLong)) != WaitResult::kDone)
       throw std::runtime_error("the end was not seen");
     // Right if it was copied in time, and nothing else.
-    if (mail.request.ok()) return;
+    if (mail.request.is_ok()) return;
     if (mail.request.error() != Errc::kPeerFailed) throw std::runtime_error("not kPeerFailed");
   });
   EXPECT_EQ(status[0], 0);
@@ -630,12 +637,12 @@ TEST(Offer, WhatTheSystemForbidsIsKnownBeforeTheFirstMessage) {
   };
   expect_success(run_processes(link, [](Rank& self) {
     const auto can = self.link.capabilities();
-    if (can.single_copy != (self.rank == 0) || can.one_sided_alone != can.single_copy)
+    if (can.has_single_copy != (self.rank == 0) || can.has_passive_target != can.has_single_copy)
       throw std::runtime_error("the link does not know what it can");
     if (self.rank == 1 && can.reason.find("rank 0") == std::string::npos)
       throw std::runtime_error("it does not say why: " + can.reason);
     exchange_large(self);
-    if (self.link.capabilities().single_copy != (self.rank == 0))
+    if (self.link.capabilities().has_single_copy != (self.rank == 0))
       throw std::runtime_error("one rank's ban is the other's");
     self.barrier();
   }));

@@ -6,11 +6,11 @@
 
 #include "transport/conformance_streams.hpp"
 #include "transport/conformance_windows.hpp"
-#include "transport/seating.hpp"
+#include "transport/core_balancer.hpp"
+#include "transport/protocol_thresholds.hpp"
 #include "transport/shm/segment.hpp"
 #include "transport/shm/shared_file.hpp"
 #include "transport/shm/shm_transport.hpp"
-#include "transport/sizes.hpp"
 
 namespace torch::comms::transport::test {
 namespace {
@@ -32,11 +32,11 @@ INSTANTIATE_TEST_SUITE_P(Shm, Conformance,
 
 // Two ranks of this thread: each sees the other where it is itself, and another core that has none.
 TEST(ShmTransport, RanksSeeOnWhichCoreTheOthersAre) {
-  const auto cores = Cores::of_this_thread();
+  const auto cores = CpuSet::of_this_thread();
   if (cores.count() < 2) GTEST_SKIP() << "needs two cores";
   const auto link = shm("two", {256, 0, 0}, true);
   const Secret job = random_secret();
-  std::array<Seating, 2> seatings{Seating(0, cores), Seating(1, cores)};
+  std::array<CoreBalancer, 2> seatings{CoreBalancer(0, cores), CoreBalancer(1, cores)};
   std::array<std::unique_ptr<Transport>, 2> ends;
   for (int rank = 0; rank < 2; ++rank) {
     TransportOptions options;
@@ -44,7 +44,7 @@ TEST(ShmTransport, RanksSeeOnWhichCoreTheOthersAre) {
     options.size = options.local_ranks = 2;
     options.job = job;
     auto& end = ends[static_cast<size_t>(rank)] = link.make(options);
-    end->wait_as({.seating = &seatings[static_cast<size_t>(rank)]});
+    end->set_wait_policy({.core_balancer = &seatings[static_cast<size_t>(rank)]});
   }
   for (int rank = 0; rank < 2; ++rank)
     ends[static_cast<size_t>(rank)]->connect(1 - rank,
@@ -56,7 +56,7 @@ TEST(ShmTransport, RanksSeeOnWhichCoreTheOthersAre) {
   const auto one_moves = [&] {
     for (int looks = 0; looks < 10'000; ++looks)
       for (auto& seating : seatings)
-        if (seating.look(std::chrono::steady_clock::now())) return true;
+        if (seating.rebalance(std::chrono::steady_clock::now())) return true;
     return false;
   };
   EXPECT_TRUE(one_moves());
@@ -78,7 +78,7 @@ TEST(ShmTransport, APeersEndIsSeenByTheNextProgressWhereThatIsToLook) {
   links[0].reset();
   survivor.progress();
   EXPECT_EQ(survivor.state(0), PeerState::kReady);
-  survivor.look_now();
+  survivor.poll_all_next();
   survivor.progress();
   EXPECT_EQ(survivor.state(0), PeerState::kFailed);
 }
@@ -98,11 +98,11 @@ TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
     one.receive(back.request, 1, 1, back.bytes);
   }
   one.progress();
-  EXPECT_TRUE(one.unsent());
-  while (one.unsent() && std::chrono::steady_clock::now() < deadline)
+  EXPECT_TRUE(one.has_unsent());
+  while (one.has_unsent() && std::chrono::steady_clock::now() < deadline)
     other.progress(), one.progress();
-  EXPECT_FALSE(one.unsent());
-  EXPECT_FALSE(other.unsent());
+  EXPECT_FALSE(one.has_unsent());
+  EXPECT_FALSE(other.has_unsent());
 }
 
 // How many of some messages of so many bytes have left before the peer has a receive for any.
@@ -118,16 +118,16 @@ int64_t leave_at_once(int local_ranks, size_t bytes) {
     auto& sent = mail.emplace_back(bytes);
     one.send(sent.request, 1, 1, sent.bytes);
   }
-  return std::ranges::count_if(mail, [](const Mail& sent) { return sent.request.done(); });
+  return std::ranges::count_if(mail, [](const Mail& sent) { return sent.request.is_done(); });
 }
 
 TEST(ShmTransport, LargerMessagesWaitForTheirReceiveWhereRanksTakeTurns) {
   const auto link = shm("alone", {256, 0, 0}, true).make({});
-  if (!link->capabilities().single_copy) GTEST_SKIP() << link->capabilities().reason;
-  const int in_turns = Cores::of_this_thread().count() + 1;
-  EXPECT_EQ(leave_at_once(in_turns, kMostAtOnceInTurns + 1), 0);
-  EXPECT_GT(leave_at_once(in_turns, kMostAtOnceInTurns), 0);
-  EXPECT_GT(leave_at_once(1, kMostAtOnceInTurns + 1), 0);
+  if (!link->capabilities().has_single_copy) GTEST_SKIP() << link->capabilities().reason;
+  const int in_turns = CpuSet::of_this_thread().count() + 1;
+  EXPECT_EQ(leave_at_once(in_turns, kMaxInlineEagerBytesOversubscribed + 1), 0);
+  EXPECT_GT(leave_at_once(in_turns, kMaxInlineEagerBytesOversubscribed), 0);
+  EXPECT_GT(leave_at_once(1, kMaxInlineEagerBytesOversubscribed + 1), 0);
 }
 
 // A copy would be made of it, and another from there. What a peer says of other streams is heard.
@@ -141,12 +141,12 @@ TEST(ShmTransport, WhatIsAboutToBeTakenAtOnceStaysWhereItIs) {
     one.progress(), other.progress();
   const auto sent = pattern(0, 1, 1, 1000);
   for (const uint32_t stream : {3, 4}) ASSERT_TRUE(one.try_send(1, stream, sent, 7));
-  for (int i = 0; i < 10; ++i) other.progress_but(3);
+  for (int i = 0; i < 10; ++i) other.progress_except(3);
   for (const uint32_t stream : {3, 4}) EXPECT_FALSE(other.has_message(0, stream));
   std::vector<std::byte> back(1000);
   EXPECT_TRUE(other.try_receive(0, 3, {.into = back, .bytes = back.size()}, 7));
   EXPECT_TRUE(back == sent);
-  other.progress_but(3);
+  other.progress_except(3);
   EXPECT_TRUE(other.has_message(0, 4));
   EXPECT_TRUE(other.try_receive(0, 4, {.into = back, .bytes = back.size()}, 7));
   EXPECT_TRUE(back == sent);
@@ -217,7 +217,7 @@ TEST(SharedFile, MemoryInTheMiddleOfItIsMappedByPeers) {
         ASSERT_EQ(remote->mapped().size(), kSize);
         Mail data(pattern(self.rank, peer, 1, kSize));
         self.link.put(data.request, *remote, 0, data.bytes);
-        EXPECT_TRUE(data.request.done());
+        EXPECT_TRUE(data.request.is_done());
         self.barrier();
         const auto want = pattern(peer, self.rank, 1, kSize);
         EXPECT_TRUE(std::equal(want.begin(), want.end(), whole.bytes().begin() + kBegin));

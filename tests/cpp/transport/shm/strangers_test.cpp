@@ -71,8 +71,8 @@ TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
   Request out, back;
   client->send(out, 1, 1, ConstBytes{});
   server->receive(back, 0, 1, Bytes{});
-  EXPECT_EQ(server->wait(back, in(kLong)), Waited::kDone);
-  EXPECT_TRUE(back.ok());
+  EXPECT_EQ(server->wait(back, in(kLong)), WaitResult::kDone);
+  EXPECT_TRUE(back.is_ok());
   EXPECT_EQ(shm::rejected_connections(*server), strangers);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 struct Counting final : FrameSink {
   int frames = 0;
-  Bytes place(const Frame&) noexcept override { return {}; }
+  Bytes payload_target(const Frame&) noexcept override { return {}; }
   bool deliver(const Frame&, ConstBytes) noexcept override {
     ++frames;
     return true;
@@ -45,44 +45,45 @@ struct ChannelTest : ::testing::Test {
   }
 
   // What has come by now.
-  Channel::Received look() {
+  PeerConnection::ReceiveStatus look() {
     poller.poll();
     return channel->receive(sink);
   }
   void say(size_t lane) {
     Frame frame;
     frame.kind = FrameKind::kCredit;
-    frame.lane = static_cast<uint8_t>(lane);
+    frame.channel = static_cast<uint8_t>(lane);
     EXPECT_EQ(::send(peers[lane].get(), &frame, sizeof frame, 0), ssize_t{sizeof frame});
   }
 };
 
 TEST_F(ChannelTest, WhatIsUnderWayOnOtherLanesComesAfterTheEndOfOne) {
   peers[0] = {};
-  EXPECT_EQ(look(), Channel::Received::kNothing);
-  EXPECT_TRUE(channel->broken().empty());
+  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kNothing);
+  EXPECT_TRUE(channel->error_text().empty());
   EXPECT_TRUE(channel->prepare_sleep(false)) << "nothing is to be done";
   pollfd polled{poller.event_fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&polled, 1, 0), 0) << "the end is told once";
   say(1);
-  EXPECT_EQ(look(), Channel::Received::kSome);
+  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kSome);
   say(2);
   peers[2] = {};
-  EXPECT_EQ(look(), Channel::Received::kSome);
+  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kSome);
   EXPECT_EQ(sink.frames, 2);
   peers[1] = {};
-  EXPECT_EQ(look(), Channel::Received::kBroken);
-  EXPECT_EQ(channel->broken(), "it closed the connection, or died");
+  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kBroken);
+  EXPECT_EQ(channel->error_text(), "it closed the connection, or died");
 }
 
 TEST_F(ChannelTest, WhatIsNoFrameEndsIt) {
   peers[0] = {};
-  EXPECT_EQ(look(), Channel::Received::kNothing);
+  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kNothing);
   const Frame wrong{.kind = static_cast<FrameKind>(99)};
   EXPECT_EQ(::send(peers[1].get(), &wrong, sizeof wrong, 0), ssize_t{sizeof wrong});
   look();
-  EXPECT_EQ(look(), Channel::Received::kBroken);
-  EXPECT_NE(channel->broken().find("broke the protocol"), std::string::npos) << channel->broken();
+  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kBroken);
+  EXPECT_NE(channel->error_text().find("broke the protocol"), std::string::npos)
+      << channel->error_text();
 }
 
 }  // namespace

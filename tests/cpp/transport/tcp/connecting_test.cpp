@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/socket.hpp"
-#include "transport/turned_away.hpp"
+#include "transport/connect_retry.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {
@@ -52,14 +52,15 @@ TEST(Connecting, ComesBackWhereItWasTurnedAwayForAMoment) {
   base::FileDescriptor kept;
   drive(poller, connecting, place, [&](base::FileDescriptor caller) {
     if (calls++ % 2 == 0) poller.poll();  // its hello is here
-    if (calls <= kPauses.size()) return;
+    if (calls <= kRetryDelays.size()) return;
     const Welcome welcome;
     EXPECT_EQ(::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL),
               static_cast<ssize_t>(sizeof welcome));
     kept = std::move(caller);
   });
   EXPECT_TRUE(connecting.done()) << connecting.failed();
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, kPauses[0] + kPauses[1] + kPauses[2]);
+  EXPECT_GE(std::chrono::steady_clock::now() - begin,
+            kRetryDelays[0] + kRetryDelays[1] + kRetryDelays[2]);
 }
 
 TEST(Connecting, FailsWithinTwoSecondsWhereItIsTurnedAwayForGood) {
@@ -72,10 +73,10 @@ TEST(Connecting, FailsWithinTwoSecondsWhereItIsTurnedAwayForGood) {
   EXPECT_NE(connecting.failed().find("it closed the connection instead of a welcome"),
             std::string::npos)
       << connecting.failed();
-  EXPECT_EQ(calls, kPauses.size() + 1);
+  EXPECT_EQ(calls, kRetryDelays.size() + 1);
   EXPECT_EQ(connecting.code(), Errc::kPeerFailed);
   const auto took = std::chrono::steady_clock::now() - begin;
-  EXPECT_GE(took, kPauses[0] + kPauses[1] + kPauses[2]);
+  EXPECT_GE(took, kRetryDelays[0] + kRetryDelays[1] + kRetryDelays[2]);
   EXPECT_LT(took, std::chrono::seconds(2));
 }
 
@@ -90,7 +91,7 @@ TEST(Connecting, WastesNoTimeWhereNobodyListens) {
     ASSERT_GT(::poll(&polled, 1, 20'000), 0);
     poller.poll();
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, kPauses[0]);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kRetryDelays[0]);
 }
 
 // The system's own limit of a connection, in ms.

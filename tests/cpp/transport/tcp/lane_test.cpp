@@ -14,7 +14,7 @@ namespace torch::comms::transport::tcp {
 namespace {
 
 struct Nobody final : FrameSink {
-  Bytes place(const Frame&) noexcept override { return {}; }
+  Bytes payload_target(const Frame&) noexcept override { return {}; }
   bool deliver(const Frame&, ConstBytes) noexcept override { return true; }
 };
 

@@ -21,7 +21,7 @@ constexpr milliseconds kLimit{200};
 
 struct Counting final : FrameSink {
   uint64_t bytes = 0;
-  Bytes place(const Frame&) noexcept override { return {}; }
+  Bytes payload_target(const Frame&) noexcept override { return {}; }
   bool deliver(const Frame&, ConstBytes payload) noexcept override {
     bytes += payload.size();
     return true;
@@ -100,12 +100,14 @@ TEST(SilenceWatch, APeerThatStandsStillKeepsItsConnection) {
   Counting nothing;
   for (int ticks = 0; ticks < 20; ++ticks) {  // five limits
     pair.tick();
-    ASSERT_EQ(pair.from->receive(nothing), Channel::Received::kNothing) << pair.from->broken();
+    ASSERT_EQ(pair.from->receive(nothing), PeerConnection::ReceiveStatus::kNothing)
+        << pair.from->error_text();
   }
   Counting sink;
   while (sink.bytes < sent) {
     pair.there.poll();
-    ASSERT_NE(pair.to->receive(sink), Channel::Received::kBroken) << pair.to->broken();
+    ASSERT_NE(pair.to->receive(sink), PeerConnection::ReceiveStatus::kBroken)
+        << pair.to->error_text();
     pair.here.poll();
   }
   EXPECT_EQ(sink.bytes, sent);
@@ -115,7 +117,7 @@ TEST(SilenceWatch, LooksNoMoreWhenAllIsAnswered) {
   Pair pair;
   EXPECT_GT(pair.fill(), 0u);
   Counting sink;
-  while (!pair.from->has_arrived()) {
+  while (!pair.from->is_delivered()) {
     pair.there.poll();
     pair.to->receive(sink);
     pair.here.poll();
@@ -145,9 +147,9 @@ TEST(SilenceWatch, AMachineThatIsGoneIsGivenUp) {
     set_loopback(false);
     EXPECT_GT(pair.fill(), 0u);
     Counting nothing;
-    while (pair.from->receive(nothing) != Channel::Received::kBroken) pair.tick();
-    EXPECT_EQ(pair.from->broken(), "its machine has not answered for 200 ms");
-    EXPECT_EQ(pair.from->code(), Errc::kPeerFailed);
+    while (pair.from->receive(nothing) != PeerConnection::ReceiveStatus::kBroken) pair.tick();
+    EXPECT_EQ(pair.from->error_text(), "its machine has not answered for 200 ms");
+    EXPECT_EQ(pair.from->error_code(), Errc::kPeerFailed);
   });
   elsewhere.join();
   if (!why.empty()) GTEST_SKIP() << why;

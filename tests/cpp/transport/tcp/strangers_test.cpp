@@ -117,9 +117,9 @@ TEST(TcpStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
   server->receive(back, 0, 1, Bytes{});
   Transport* links[] = {client.get(), server.get()};
   EXPECT_EQ(wait_until(links, server->abort_signal(), in(kLong), server->wait_policy(),
-                       [&] { return back.done(); }),
-            Waited::kDone);
-  EXPECT_TRUE(back.ok());
+                       [&] { return back.is_done(); }),
+            WaitResult::kDone);
+  EXPECT_TRUE(back.is_ok());
   EXPECT_EQ(tcp::rejected_connections(*server), strangers);
 }
 
@@ -131,9 +131,9 @@ TEST(TcpStrangers, ARankWhoseProcessListensNoMoreIsFailedWithItsAddress) {
   client->connect(1, endpoint);
   Request out;
   client->send(out, 1, 1, ConstBytes{});
-  EXPECT_EQ(client->wait(out, in(kLong)), Waited::kDone);
+  EXPECT_EQ(client->wait(out, in(kLong)), WaitResult::kDone);
   EXPECT_EQ(out.error(), Errc::kPeerFailed);
-  EXPECT_NE(client->failure(1)->why.find(endpoint.addresses.front()), std::string::npos);
+  EXPECT_NE(client->failure(1)->reason.find(endpoint.addresses.front()), std::string::npos);
 }
 
 // The server welcomes all sockets of a connection and sends at once: its first frames may come
@@ -178,7 +178,7 @@ TEST(TcpConnecting, FramesThatComeBeforeTheLastWelcomeWait) {
 struct Kept final : FrameSink {
   std::vector<std::pair<Frame, std::vector<std::byte>>> frames;
   std::vector<std::byte> place_for_data = std::vector<std::byte>(100'000);
-  Bytes place(const Frame& frame) noexcept override {
+  Bytes payload_target(const Frame& frame) noexcept override {
     return frame.kind == FrameKind::kData ? Bytes(place_for_data).first(frame.bytes) : Bytes{};
   }
   bool deliver(const Frame& frame, ConstBytes payload) noexcept override {
@@ -278,7 +278,7 @@ TEST(TcpLane, WhatTheSocketDoesNotTakeIsLentAndGivenBack) {
 }
 
 // Lengths over 32 bits: one message of 130 times the same memory.
-struct Counting final : Consumer {
+struct Counting final : ReceiveSink {
   uint64_t taken = 0;
   void consume(uint64_t, ConstBytes chunk) noexcept override { taken += chunk.size(); }
 };
@@ -297,9 +297,9 @@ TEST(TcpLengths, AMessageOverTwoGibibytesArrivesWhole) {
   client->send(out, 1, 1, pieces);
   Transport* links[] = {client.get(), server.get()};
   EXPECT_EQ(wait_until(links, server->abort_signal(), in(kLong * 3), server->wait_policy(),
-                       [&] { return back.done() && out.done(); }),
-            Waited::kDone);
-  EXPECT_TRUE(back.ok());
+                       [&] { return back.is_done() && out.is_done(); }),
+            WaitResult::kDone);
+  EXPECT_TRUE(back.is_ok());
   EXPECT_EQ(back.bytes(), 130ull * (17 << 20));
   EXPECT_EQ(counting.taken, back.bytes());
 }

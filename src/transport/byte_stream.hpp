@@ -1,0 +1,86 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <torchcomms/base/error.hpp>
+
+// Numbers and texts as bytes. Little-endian, as every machine that we build for.
+namespace torch::comms::transport {
+
+static_assert(std::endian::native == std::endian::little);
+
+class ByteWriter {
+ public:
+  ByteWriter() { bytes_.reserve(96); }  // most messages
+
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  ByteWriter& add(const T& value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+    return *this;
+  }
+  ByteWriter& text(std::string_view value) {
+    if (value.size() > UINT16_MAX) throw CommError(Errc::kTooLarge, "a text of over 64 KiB");
+    add(static_cast<uint16_t>(value.size()));
+    bytes_.append(value);
+    return *this;
+  }
+  // Of `most` at most: the first ones.
+  template <class T>
+  ByteWriter& list(const std::vector<T>& values, size_t most) {
+    const size_t count = std::min(values.size(), most);
+    add(static_cast<uint16_t>(count));
+    for (size_t i = 0; i < count; ++i) add(values[i]);
+    return *this;
+  }
+  std::string release() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+// Throws CommError(kMismatch) naming `what` where the bytes end too early.
+class ByteReader {
+ public:
+  ByteReader(std::string_view bytes, std::string_view what) : bytes_(bytes), what_(what) {}
+
+  template <class T>
+    requires std::is_trivially_copyable_v<T>
+  T number() {
+    std::array<char, sizeof(T)> raw{};
+    std::ranges::copy(cut(sizeof(T)), raw.begin());
+    return std::bit_cast<T>(raw);
+  }
+  std::string text() { return std::string(cut(number<uint16_t>())); }
+  template <class T>
+  std::vector<T> list() {
+    const size_t count = number<uint16_t>();
+    require(count * sizeof(T) <= bytes_.size(), "a list that is cut short");
+    std::vector<T> values(count);
+    for (auto& value : values) value = number<T>();
+    return values;
+  }
+  bool is_at_end() const noexcept { return bytes_.empty(); }
+  void require(bool right, const char* else_what) const {
+    if (!right) throw CommError(Errc::kMismatch, std::string(what_) + ": " + else_what);
+  }
+
+ private:
+  std::string_view cut(size_t size) {
+    require(size <= bytes_.size(), "cut short");
+    const auto head = bytes_.substr(0, size);
+    bytes_.remove_prefix(size);
+    return head;
+  }
+  std::string_view bytes_, what_;
+};
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/memory.hpp"
+
+namespace torch::comms::transport {
+
+// The memory that this rank has opened to its peers.
+class RegionTable {
+ public:
+  struct RegisteredRegion {
+    uint32_t id, key;
+    const std::atomic<uint32_t>* word;  // holds the key while the region is open; stays where it is
+  };
+  // Throws CommError(kSystem) without random numbers.
+  RegisteredRegion add(Bytes bytes, bool in_file = false);
+  void remove(uint32_t id) noexcept;
+  // Where [offset, offset + size) of a region is; nullptr for a wrong number, key or range.
+  std::byte* find(uint32_t id, uint32_t key, uint64_t offset, uint64_t size) const noexcept;
+  // The key of a region that peers can map and that all of it lies in; 0: there is none.
+  uint32_t mappable_key(ConstBytes bytes) const noexcept;
+  // Called before a region goes: nothing may be written there any more.
+  std::function<void(ConstBytes)> on_remove = {};
+
+ private:
+  struct Region {
+    Bytes bytes;
+    uint32_t key;
+    std::atomic<uint32_t>* word;
+    bool is_in_file;
+  };
+  std::deque<std::atomic<uint32_t>> words_;
+  std::vector<std::atomic<uint32_t>*> free_words_;
+  std::unordered_map<uint32_t, Region> regions_;
+  uint32_t next_ = 1;
+  size_t file_regions_ = 0;  // regions
+};
+
+// Where in a file memory lies that other processes may map.
+struct FileLocation {
+  base::FileDescriptor file = {};  // none: it is in no file
+  uint64_t inode = 0, offset = 0;
+};
+
+// Memory in a RegionTable table; also keeps `mapping` and the file alive where they are given.
+class RegisteredMemory final : public MemoryRegion {
+ public:
+  RegisteredMemory(std::shared_ptr<RegionTable> regions, int rank, Bytes bytes,
+                   base::Mapping mapping = {}, FileLocation place = {});
+  ~RegisteredMemory() override;
+  Bytes bytes() const noexcept override { return bytes_; }
+  const MemoryHandle& handle() const noexcept override { return handle_; }
+
+ private:
+  std::shared_ptr<RegionTable> regions_;
+  base::Mapping mapping_;
+  FileLocation location_;
+  Bytes bytes_;
+  MemoryHandle handle_;
+};
+
+}  // namespace torch::comms::transport
