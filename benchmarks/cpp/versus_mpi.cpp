@@ -51,7 +51,7 @@
 #include "ctran/engine/group.hpp"
 #include "ctran/select/select.hpp"
 #include "ctran/window/window.hpp"
-#include "transport/shm/arena.hpp"
+#include "transport/shm/shared_arena.hpp"
 
 namespace {
 
@@ -100,7 +100,7 @@ struct World {
 };
 
 Bytes shared_memory(size_t bytes) {
-  void* const at = transport::shm::Arena::open().allocate(bytes);
+  void* const at = transport::shm::SharedArena::open().allocate(bytes);
   if (at == nullptr) throw std::bad_alloc();
   return {static_cast<std::byte*>(at), bytes};
 }
@@ -476,7 +476,7 @@ void run(const Settings& settings) {
   MPI_Bcast(job.data(), as_int(job.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
   FamilyOptions options;
   options.links = settings.links;
-  if (settings.memory == "shared") transport::shm::Arena::open();  // before there are links
+  if (settings.memory == "shared") transport::shm::SharedArena::open();  // before there are links
   // As backend `ctran` chooses without a tuning file.
   const auto facts = std::make_shared<Facts>();
   facts->wire = settings.links == Links::kTcp ? Wire::kTcp : Wire::kShm;

@@ -4,7 +4,7 @@
 #include <new>
 
 #include "fuzz.hpp"
-#include "transport/shm/ring.hpp"
+#include "transport/shm/frame_ring.hpp"
 
 namespace shm = torch::comms::transport::shm;
 using torch::comms::fuzz::require;
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t bytes = shape.bytes();
   auto* at = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{128}));
   std::memset(at, 0, bytes);
-  const auto memory = shm::RingMemory::over(at, shape);
+  const auto memory = shm::RingMemory::at_address(at, shape);
   torch::comms::fuzz::Input input(data, size);
   shm::RingConsumer consumer(memory);
   uint64_t sum = 0;
@@ -23,15 +23,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto& cell = memory.cells[number % shape.cells];
     cell.frame = input.take<torch::comms::transport::Frame>();
     const auto stamp = input.take<uint8_t>();
-    const uint64_t rewinds = stamp % 8 == 0 ? shm::Cell::kRewinds : 0;
+    const uint64_t rewinds = stamp % 8 == 0 ? shm::RingCell::kRewinds : 0;
     cell.stamp = stamp < 200 ? (number + 1) | rewinds : input.take<uint64_t>();
     const auto bulk = input.take(size_t{stamp} % 32);
     if (!bulk.empty()) std::memcpy(memory.bulk + stamp % 64, bulk.data(), bulk.size());
     torch::comms::transport::Frame frame;
     torch::comms::transport::ConstBytes payload;
     const auto front = consumer.front(frame, payload);
-    if (front == shm::RingConsumer::Front::kDamaged) break;
-    if (front == shm::RingConsumer::Front::kEmpty) continue;
+    if (front == shm::RingConsumer::RingFront::kCorrupted) break;
+    if (front == shm::RingConsumer::RingFront::kEmpty) continue;
     require(payload.size() == frame.bytes && frame.bytes <= shape.chunk_bytes);
     for (const auto byte : payload) sum += static_cast<uint8_t>(byte);
     consumer.pop();

@@ -40,7 +40,7 @@ def test_nothing_changed_is_nothing_to_run():
 
 
 def test_a_source_concerns_its_room_and_those_above():
-    found = chosen("src/transport/shm/ring.cpp")
+    found = chosen("src/transport/shm/frame_ring.cpp")
     assert {"test_transport_shm", "test_ctran_engine", "test_ctran_window"} <= {*found.cpp}
     assert "test_transport_tcp" not in found.cpp
     assert "test_base" not in found.cpp
@@ -66,7 +66,7 @@ def test_one_backend_concerns_its_worlds_alone():
 
 
 def test_a_cpp_test_concerns_itself():
-    found = chosen("tests/cpp/transport/shm/ring_test.cpp")
+    found = chosen("tests/cpp/transport/shm/frame_ring_test.cpp")
     assert found.cpp == ("test_transport_shm",)
     assert found.python == ()
 

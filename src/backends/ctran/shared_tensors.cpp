@@ -6,13 +6,13 @@
 #include <torchcomms/base/env.hpp>
 
 #include "backends/ctran/ctran_backend.hpp"
-#include "transport/shm/arena.hpp"
+#include "transport/shm/shared_arena.hpp"
 
 // Tensors in memory that peers map.
 namespace torch::comms {
 namespace {
 
-using transport::shm::Arena;
+using transport::shm::SharedArena;
 
 constexpr size_t kLeast = 64u << 10;  // bytes; whole pages of less would be half empty
 // torch's own allocators have less.
@@ -22,7 +22,8 @@ std::atomic<bool> is_wanted{false};
 
 class SharedAllocator final : public c10::Allocator {
  public:
-  SharedAllocator(Arena& arena, c10::Allocator& otherwise) : arena_(arena), otherwise_(otherwise) {}
+  SharedAllocator(SharedArena& arena, c10::Allocator& otherwise)
+      : arena_(arena), otherwise_(otherwise) {}
 
   c10::DataPtr allocate(size_t bytes) override {
     const bool shared = bytes >= kLeast && is_wanted.load(std::memory_order_relaxed);
@@ -38,7 +39,8 @@ class SharedAllocator final : public c10::Allocator {
 
   static void install() {
     // Never destroyed: tensors may outlive everything.
-    static auto* const installed = new SharedAllocator(Arena::open(), *c10::GetCPUAllocator());
+    static auto* const installed =
+        new SharedAllocator(SharedArena::open(), *c10::GetCPUAllocator());
     the_one = installed;
     c10::SetCPUAllocator(installed, kPriority);
   }
@@ -53,13 +55,13 @@ class SharedAllocator final : public c10::Allocator {
     return {at, at, &release, data.device()};
   }
   static void release(void* at) {
-    if (!the_one->arena_.has(at)) return the_one->otherwise_.raw_deleter()(at);
+    if (!the_one->arena_.contains(at)) return the_one->otherwise_.raw_deleter()(at);
     c10::profiledCPUMemoryReporter().Delete(at);
     the_one->arena_.release(at);
   }
   static inline SharedAllocator* the_one = nullptr;
 
-  Arena& arena_;
+  SharedArena& arena_;
   c10::Allocator& otherwise_;
 };
 

@@ -97,7 +97,7 @@ LinkTable::LinkTable(int rank, int size, const transport::Secret& job, const Fam
 
 void LinkTable::open_shared_memory() {
   try {
-    transport::shm::require_memory(shm_options(link_options()));
+    transport::shm::require_segment_memory(shm_options(link_options()));
   } catch (const CommError& error) {
     no_memory_ = base::utf8_prefix(error.why(), kMostReason);
     return;

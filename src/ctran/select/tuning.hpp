@@ -62,7 +62,7 @@ struct TuningFile {
 TuningFile tuning_file(std::string_view hint = {}, std::string_view value = {});
 
 // Its text; "" where none is in the usual place. Throws CommError: kInvalidArgument for a file that
-// was named and cannot be read, kSystem for another one, kTooLarge; all with format_status().
+// was named and cannot be read, kSystem for another one, kTooLarge; all with words().
 std::string read_tuning_file(const TuningFile& from = tuning_file());
 
 }  // namespace torch::comms::ctran

@@ -6,7 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/system_error.hpp"
-#include "transport/shm/segment.hpp"
+#include "transport/shm/shm_segment.hpp"
 
 namespace torch::comms::ctran {
 namespace {

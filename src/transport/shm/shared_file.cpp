@@ -88,7 +88,7 @@ base::FileDescriptor open_again(const MappedFile& wanted) {
 
 }  // namespace
 
-FileLocation file_behind(Bytes bytes) noexcept {
+FileLocation find_shared_file(Bytes bytes) noexcept {
   if (bytes.empty()) return {};
   const auto mapped = find_mapping(reinterpret_cast<uint64_t>(bytes.data()), bytes.size());
   if (!mapped) return {};

@@ -8,6 +8,6 @@ namespace torch::comms::transport::shm {
 // peers can map it: memory of allocate(), or what other libraries share between processes. Nothing
 // where the memory is this process's alone, or its file is not to be found: nobody here holds it
 // open, and it has lost its name.
-FileLocation file_behind(Bytes bytes) noexcept;
+FileLocation find_shared_file(Bytes bytes) noexcept;
 
 }  // namespace torch::comms::transport::shm

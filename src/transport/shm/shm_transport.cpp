@@ -21,13 +21,13 @@
 #include "transport/framed_transport.hpp"
 #include "transport/handshake_queue.hpp"
 #include "transport/protocol_thresholds.hpp"
-#include "transport/shm/arena.hpp"
-#include "transport/shm/call.hpp"
-#include "transport/shm/channel.hpp"
-#include "transport/shm/direct.hpp"
+#include "transport/shm/cma.hpp"
 #include "transport/shm/fence.hpp"
-#include "transport/shm/handshake.hpp"
+#include "transport/shm/shared_arena.hpp"
 #include "transport/shm/shared_file.hpp"
+#include "transport/shm/shm_connection.hpp"
+#include "transport/shm/shm_connector.hpp"
+#include "transport/shm/shm_handshake.hpp"
 #include "transport/timer.hpp"
 
 namespace torch::comms::transport::shm {
@@ -37,7 +37,7 @@ constexpr const char* kProcessEnded = "its process has ended";
 constexpr const char* kNoMemory = "it has no memory for the link: ";
 constexpr const char* kNone = "no memory for the link to it: ";
 constexpr const char* kWayOut = "; hint ctran::transport=tcp needs none";
-constexpr int kLookEvery = 256;  // polls of the rings between two looks at the sockets
+constexpr int kPollsPerSocketCheck = 256;  // polls of the rings between two looks at the sockets
 constexpr int kEventsAtOnce = 16;
 
 ShmOptions with_defaults(ShmOptions options) {
@@ -76,7 +76,7 @@ Endpoint endpoint_of(const ShmOptions& options) {
 }
 
 // One that has not said who it is.
-struct Guest {
+struct PendingShmConnection {
   base::FileDescriptor descriptor;
   int socket() const noexcept { return descriptor.get(); }
 };
@@ -86,15 +86,15 @@ class ShmTransport final : public FramedTransport {
   explicit ShmTransport(const ShmOptions& options)
       : FramedTransport(options, endpoint_of(options)),
         ring_(options.ring),
-        single_copy_(options.single_copy && can_copy()),
+        single_copy_(options.single_copy && is_cma_available()),
         single_copy_wanted_(options.single_copy),
         listener_(listen_at(endpoint_.addresses.front())),
         epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) throw base::system_error("epoll");
     watch(listener_.get());
-    if (const auto* arena = Arena::find()) {
+    if (const auto* arena = SharedArena::find()) {
       arena_ = std::make_unique<RegisteredMemory>(regions_, options_.rank, arena->bytes(),
-                                                  base::Mapping{}, arena->place());
+                                                  base::Mapping{}, arena->file_location());
       endpoint_.addresses.push_back(serialize(arena_->handle()));
     }
   }
@@ -102,10 +102,10 @@ class ShmTransport final : public FramedTransport {
 
   std::string_view name() const noexcept override { return "shm"; }
   TransportCapabilities capabilities() const override {
-    const auto forbidden = std::find_if(wires_.begin(), wires_.end(), [](const auto& wire) {
-      return wire.second.pid != 0 && !wire.second.copies;
+    const auto forbidden = std::find_if(shm_peers_.begin(), shm_peers_.end(), [](const auto& wire) {
+      return wire.second.pid != 0 && !wire.second.can_copy;
     });
-    const bool copies = single_copy_ && forbidden == wires_.end();
+    const bool copies = single_copy_ && forbidden == shm_peers_.end();
     return {.maps_memory = true,
             .has_passive_target = copies,
             .has_single_copy = copies,
@@ -118,7 +118,7 @@ class ShmTransport final : public FramedTransport {
                                             : "single_copy is switched off"};
   }
   int event_fd() const noexcept override { return epoll_.get(); }
-  void poll_all_next() noexcept override { look_in_ = 0; }
+  void poll_all_next() noexcept override { polls_until_check_ = 0; }
 
   std::unique_ptr<MemoryRegion> register_memory(Bytes bytes) override;
   std::unique_ptr<MemoryRegion> allocate(uint64_t size) override;
@@ -143,21 +143,21 @@ class ShmTransport final : public FramedTransport {
   void watch_peer(int peer, int process);
   template <class Step>
   void step_or_fail(int peer, const Step& step);
-  void dial(int peer, Call& call);
-  bool dial_again();
-  void go_on(const Call& call);
+  void connect_peer(int peer, ShmConnector& call);
+  bool retry_connects();
+  void check_connector(const ShmConnector& call);
   void set_timer();
-  void forget_calls();
-  void attach(int peer, base::FileDescriptor socket, const Segment& segment, int side);
-  static Segment adopt(int socket, base::FileDescriptor file, const RingShape& shape);
+  void drop_connectors();
+  void attach(int peer, base::FileDescriptor socket, const ShmSegment& segment, int side);
+  static ShmSegment adopt(int socket, base::FileDescriptor file, const RingShape& shape);
   base::FileDescriptor open_file(const MemoryHandle& handle) const;
   bool map(const MemoryHandle& handle, RemoteMemory& memory);
-  bool accept_guests();
-  bool greet(Guest& guest);
-  bool look_at(int descriptor);
+  bool accept_pending();
+  bool read_handshake(PendingShmConnection& guest);
+  bool handle_event(int descriptor);
   void process_ended(int peer);
   void socket_ended(int peer);
-  DirectResult copied(const RemoteMemory& memory, Copied result) noexcept;
+  DirectResult direct_result(const RemoteMemory& memory, CmaResult result) noexcept;
   int process_of(int peer) const noexcept;
   std::string path_of(const MemoryHandle& handle) const;
   bool copies_with(int peer) const noexcept;
@@ -167,14 +167,15 @@ class ShmTransport final : public FramedTransport {
   const bool single_copy_, single_copy_wanted_;  // the system has it at all; the user wants it
   base::Listener listener_;
   base::FileDescriptor epoll_;
-  std::unique_ptr<RegisteredMemory> arena_;      // this process's, if it has one
-  std::unordered_map<int, Wire> wires_;          // by peer
-  std::unordered_map<int, int> peer_of_socket_;  // and of process descriptors
-  std::unordered_map<int, Call> calls_;          // by peer, until they are taken
-  std::optional<Timer> timer_;                   // for calls that are to be made again
-  HandshakeQueue<Guest> guests_{[this](Guest& guest) { return greet(guest); }};
+  std::unique_ptr<RegisteredMemory> arena_;           // this process's, if it has one
+  std::unordered_map<int, ShmPeer> shm_peers_;        // by peer
+  std::unordered_map<int, int> peer_of_socket_;       // and of process descriptors
+  std::unordered_map<int, ShmConnector> connectors_;  // by peer, until they are taken
+  std::optional<Timer> timer_;                        // for calls that are to be made again
+  HandshakeQueue<PendingShmConnection> handshakes_{
+      [this](PendingShmConnection& guest) { return read_handshake(guest); }};
   uint64_t rejected_ = 0;
-  int look_in_ = 0;
+  int polls_until_check_ = 0;
 };
 
 void ShmTransport::watch(int descriptor) {
@@ -198,43 +199,43 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
     throw CommError(Errc::kInvalidArgument, "a rank reaches itself over the self link",
                     {.rank = options_.rank, .peer = peer});
   watch_peer(peer, process);
-  if (!wires_[peer].ended.empty()) return process_ended(peer);
+  if (!shm_peers_[peer].end_reason.empty()) return process_ended(peer);
   // The smaller rank connects, so that both never do.
-  if (peer < options_.rank || calls_.contains(peer)) return;
-  Hello hello;
+  if (peer < options_.rank || connectors_.contains(peer)) return;
+  ShmHello hello;
   hello.from = options_.rank;
   hello.to = peer;
   hello.instance = endpoint.instance;
   hello.job = options_.job;
   hello.shape = ring_;
-  std::optional<Segment> segment;
+  std::optional<ShmSegment> segment;
   try {
-    segment.emplace(Segment::create(ring_));
+    segment.emplace(ShmSegment::create(ring_));
   } catch (const CommError& error) {
-    hello.refusal = refusal_of(error.why());
+    hello.refusal = make_refusal(error.why());
     peer_of(peer).fail(error.code(), kNone + error.why() + kWayOut);
   }
-  Call call(endpoint.addresses.front(), hello, std::move(segment));
-  dial(peer, calls_.emplace(peer, std::move(call)).first->second);
+  ShmConnector call(endpoint.addresses.front(), hello, std::move(segment));
+  connect_peer(peer, connectors_.emplace(peer, std::move(call)).first->second);
 }
 
 // So that its end is seen even before it has connected.
 void ShmTransport::watch_peer(int peer, int process) {
-  Wire& wire = wires_[peer];
+  ShmPeer& wire = shm_peers_[peer];
   if (wire.pid != 0) return;
   wire.pid = process;
   errno = 0;
-  wire.process = watch_process(process);
-  if (!wire.process && errno == ESRCH) {
-    wire.ended = kProcessEnded;
+  wire.pidfd = open_pidfd(process);
+  if (!wire.pidfd && errno == ESRCH) {
+    wire.end_reason = kProcessEnded;
     return;
   }
-  if (wire.process) {
-    peer_of_socket_[wire.process.get()] = peer;
-    watch(wire.process.get());
+  if (wire.pidfd) {
+    peer_of_socket_[wire.pidfd.get()] = peer;
+    watch(wire.pidfd.get());
   }
-  wire.copies = single_copy_ && may_copy(process);
-  if (single_copy_ && !wire.copies) forbid_copies(peer);
+  wire.can_copy = single_copy_ && is_cma_allowed(process);
+  if (single_copy_ && !wire.can_copy) forbid_copies(peer);
 }
 
 // What the system refuses is the end of the connection.
@@ -247,24 +248,24 @@ void ShmTransport::step_or_fail(int peer, const Step& step) {
   }
 }
 
-void ShmTransport::dial(int peer, Call& call) {
+void ShmTransport::connect_peer(int peer, ShmConnector& call) {
   step_or_fail(peer, [&] {
-    if (auto socket = call.dial(std::chrono::steady_clock::now()))
+    if (auto socket = call.connect(std::chrono::steady_clock::now()))
       attach(peer, std::move(socket), call.segment(), 0);
-    go_on(call);
+    check_connector(call);
   });
 }
 
-void ShmTransport::go_on(const Call& call) {
-  if (!call.failed().empty()) throw CommError(call.code(), call.failed());
+void ShmTransport::check_connector(const ShmConnector& call) {
+  if (!call.error_text().empty()) throw CommError(call.error_code(), call.error_text());
   set_timer();
 }
 
 // For the next call that is to be made again.
 void ShmTransport::set_timer() {
-  auto next = Call::Time::max();
-  for (const auto& [peer, call] : calls_) next = std::min(next, call.again());
-  if (next == Call::Time::max()) return;
+  auto next = ShmConnector::Time::max();
+  for (const auto& [peer, call] : connectors_) next = std::min(next, call.retry_at());
+  if (next == ShmConnector::Time::max()) return;
   if (!timer_) {
     Timer timer;
     watch(timer.get());
@@ -274,37 +275,38 @@ void ShmTransport::set_timer() {
   timer_->after(std::max<std::chrono::nanoseconds>(left, std::chrono::nanoseconds(1)));
 }
 
-bool ShmTransport::dial_again() {
+bool ShmTransport::retry_connects() {
   timer_->clear_expiration();
-  forget_calls();
+  drop_connectors();
   const auto now = std::chrono::steady_clock::now();
-  for (auto& [peer, call] : calls_)
-    if (call.again() <= now) dial(peer, call);
+  for (auto& [peer, call] : connectors_)
+    if (call.retry_at() <= now) connect_peer(peer, call);
   set_timer();
   return true;
 }
 
-void ShmTransport::forget_calls() {
-  std::erase_if(calls_, [this](const auto& one) {
+void ShmTransport::drop_connectors() {
+  std::erase_if(connectors_, [this](const auto& one) {
     const auto& [peer, call] = one;
     const bool in_vain =
-        call.has_segment() ? state(peer) == PeerState::kFailed : !call.failed().empty();
-    return call.is_taken() || in_vain || !wires_[peer].ended.empty();
+        call.has_segment() ? state(peer) == PeerState::kFailed : !call.error_text().empty();
+    return call.is_accepted() || in_vain || !shm_peers_[peer].end_reason.empty();
   });
 }
 
 // The channel goes over this socket, in place of one over which the peer was not reached.
-void ShmTransport::attach(int peer, base::FileDescriptor socket, const Segment& segment, int side) {
+void ShmTransport::attach(int peer, base::FileDescriptor socket, const ShmSegment& segment,
+                          int side) {
   if (side == 0) watch(socket.get());  // the other side did so when it was a guest
-  Wire& wire = wires_[peer];
+  ShmPeer& wire = shm_peers_[peer];
   wire.socket = std::move(socket);
   peer_of_socket_[wire.socket.get()] = peer;
   if (connection(peer) != nullptr) return;
-  open(peer, std::make_unique<ShmChannel>(segment.share(), side, wire, peer,
-                                          wait_policy().core_balancer));
+  open(peer, std::make_unique<ShmConnection>(segment.share(), side, wire, peer,
+                                             wait_policy().core_balancer));
 }
 
-bool ShmTransport::accept_guests() {
+bool ShmTransport::accept_pending() {
   bool moved = false;
   while (auto guest = listener_.accept()) {
     moved = true;
@@ -315,14 +317,14 @@ bool ShmTransport::accept_guests() {
       continue;
     }
     watch(guest.get());
-    if (guests_.add({std::move(guest)})) ++rejected_;
+    if (handshakes_.add({std::move(guest)})) ++rejected_;
   }
   return moved;
 }
 
 // False: it has said nothing yet. Else it is a peer now, or to be dropped.
-bool ShmTransport::greet(Guest& guest) {
-  Hello hello;
+bool ShmTransport::read_handshake(PendingShmConnection& guest) {
+  ShmHello hello;
   base::FileDescriptor file;
   const auto greeting = read_hello(guest.socket(), hello, file);
   if (greeting == PacketStatus::kIncomplete) return false;
@@ -333,19 +335,21 @@ bool ShmTransport::greet(Guest& guest) {
                     constant_time_equal(hello.job, options_.job) &&
                     hello.instance == endpoint_.instance && hello.to == options_.rank &&
                     hello.from >= 0 && hello.from < options_.rank && hello.shape == ring_ &&
-                    !wires_[hello.from].socket;
+                    !shm_peers_[hello.from].socket;
   if (!ours) {
     ++rejected_;
     return true;
   }
   if (refuses) {
-    peer_of(hello.from).fail(Errc::kResourceExhausted, kNoMemory + why_of(hello.refusal) + kWayOut);
+    peer_of(hello.from)
+        .fail(Errc::kResourceExhausted, kNoMemory + refusal_text(hello.refusal) + kWayOut);
     return true;
   }
   step_or_fail(hello.from, [&] {
     const auto segment = adopt(taken.get(), std::move(file), hello.shape);
     if (peer_of(hello.from).state() != PeerState::kConnecting) {
-      segment.rest(1).fetch_or(Rest::kHere, std::memory_order_release);  // it is not to call again
+      segment.sleep_flags(1).fetch_or(SleepFlags::kAttached,
+                                      std::memory_order_release);  // it is not to call again
       return;
     }
     int process = 0;
@@ -358,32 +362,32 @@ bool ShmTransport::greet(Guest& guest) {
 }
 
 // Takes the peer's segment. Where this rank cannot map it, the peer hears why over `socket`.
-Segment ShmTransport::adopt(int socket, base::FileDescriptor file, const RingShape& shape) {
+ShmSegment ShmTransport::adopt(int socket, base::FileDescriptor file, const RingShape& shape) {
   try {
-    return Segment::adopt(std::move(file), shape);
+    return ShmSegment::adopt(std::move(file), shape);
   } catch (const CommError& error) {
     if (error.code() != Errc::kResourceExhausted) throw;
-    const auto refusal = refusal_of(error.why());
+    const auto refusal = make_refusal(error.why());
     ::send(socket, refusal.data(), refusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     throw CommError(error.code(), kNone + error.why() + kWayOut);
   }
 }
 
 // Something came over a socket, or it ended.
-bool ShmTransport::look_at(int descriptor) {
-  if (descriptor == listener_.get()) return accept_guests();
-  if (timer_ && descriptor == timer_->get()) return dial_again();
+bool ShmTransport::handle_event(int descriptor) {
+  if (descriptor == listener_.get()) return accept_pending();
+  if (timer_ && descriptor == timer_->get()) return retry_connects();
   const auto found = peer_of_socket_.find(descriptor);
-  if (found == peer_of_socket_.end()) return guests_.poll_socket(descriptor);
+  if (found == peer_of_socket_.end()) return handshakes_.poll_socket(descriptor);
   const int peer = found->second;
-  const Wire& wire = wires_[peer];
-  const bool process = wire.process && descriptor == wire.process.get();
+  const ShmPeer& wire = shm_peers_[peer];
+  const bool process = wire.pidfd && descriptor == wire.pidfd.get();
   bool ended = process, rung = false;
   while (!ended) {
-    Refusal said{};  // or a bell, of one byte
+    ShmRefusal said{};  // or a bell, of one byte
     const auto got = ::recv(descriptor, said.data(), said.size(), MSG_DONTWAIT);
     if (got == ssize_t{sizeof said})
-      fail(peer, Errc::kResourceExhausted, kNoMemory + why_of(said) + kWayOut);
+      fail(peer, Errc::kResourceExhausted, kNoMemory + refusal_text(said) + kWayOut);
     if (got > 0) {
       rung = true;
       continue;
@@ -404,48 +408,48 @@ bool ShmTransport::look_at(int descriptor) {
 
 // It may have connected, and sent messages, before.
 void ShmTransport::process_ended(int peer) {
-  auto& ended = wires_[peer].ended;
+  auto& ended = shm_peers_[peer].end_reason;
   if (ended.empty()) ended = kProcessEnded;
   if (connection(peer) == nullptr) {
-    accept_guests();
-    guests_.poll_all();
+    accept_pending();
+    handshakes_.poll_all();
   }
   if (connection(peer) == nullptr) fail(peer, Errc::kPeerFailed, kProcessEnded);
 }
 
 void ShmTransport::socket_ended(int peer) {
-  Wire& wire = wires_[peer];
-  const auto found = calls_.find(peer);
-  const bool again = found != calls_.end() && connection(peer) != nullptr &&
-                     found->second.ended(std::chrono::steady_clock::now());
+  ShmPeer& wire = shm_peers_[peer];
+  const auto found = connectors_.find(peer);
+  const bool again = found != connectors_.end() && connection(peer) != nullptr &&
+                     found->second.on_socket_ended(std::chrono::steady_clock::now());
   if (!again) {
-    if (wire.ended.empty()) wire.ended = "it closed its link, or died";
+    if (wire.end_reason.empty()) wire.end_reason = "it closed its link, or died";
     return;
   }
   wire.socket = base::FileDescriptor();
-  step_or_fail(peer, [&] { go_on(found->second); });
+  step_or_fail(peer, [&] { check_connector(found->second); });
 }
 
 bool ShmTransport::progress_connections() noexcept {
-  if (--look_in_ > 0) return false;
-  look_in_ = kLookEvery;
+  if (--polls_until_check_ > 0) return false;
+  polls_until_check_ = kPollsPerSocketCheck;
   bool moved = false;
   try {
-    if (!calls_.empty()) forget_calls();
+    if (!connectors_.empty()) drop_connectors();
     // One at a time: what one leads to may close the descriptor of the next, and open another.
     epoll_event event;
     for (int i = 0; i < kEventsAtOnce && ::epoll_wait(epoll_.get(), &event, 1, 0) == 1; ++i)
-      moved |= look_at(event.data.fd);
+      moved |= handle_event(event.data.fd);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning, std::string("shm link: ") + error.what());
   }
-  if (moved) look_in_ = 0;
+  if (moved) polls_until_check_ = 0;
   return moved;
 }
 
 std::unique_ptr<MemoryRegion> ShmTransport::register_memory(Bytes bytes) {
   return std::make_unique<RegisteredMemory>(regions_, options_.rank, bytes, base::Mapping{},
-                                            file_behind(bytes));
+                                            find_shared_file(bytes));
 }
 
 std::unique_ptr<MemoryRegion> ShmTransport::allocate(uint64_t size) {
@@ -461,17 +465,17 @@ std::unique_ptr<MemoryRegion> ShmTransport::allocate(uint64_t size) {
 }
 
 int ShmTransport::process_of(int peer) const noexcept {
-  const auto found = wires_.find(peer);
-  return found == wires_.end() ? 0 : found->second.pid;
+  const auto found = shm_peers_.find(peer);
+  return found == shm_peers_.end() ? 0 : found->second.pid;
 }
 
 bool ShmTransport::copies_with(int peer) const noexcept {
-  const auto found = wires_.find(peer);
-  return found != wires_.end() && found->second.copies;
+  const auto found = shm_peers_.find(peer);
+  return found != shm_peers_.end() && found->second.can_copy;
 }
 
 void ShmTransport::forbid_copies(int peer) noexcept {
-  wires_[peer].copies = false;
+  shm_peers_[peer].can_copy = false;
   base::log(base::LogLevel::kInfo,
             "shm link: the system forbids copies from and to the process of rank " +
                 std::to_string(peer) + ": messages go through shared memory, owners copy");
@@ -482,7 +486,7 @@ std::unique_ptr<RemoteMemory> ShmTransport::import(const MemoryHandle& handle) {
   if (handle.size == 0) return memory;
   if (handle.descriptor < 0) {
     if (copies_with(handle.rank))
-      copied(*memory, probe(process_of(handle.rank), handle.key_address, handle.key));
+      direct_result(*memory, cma_probe(process_of(handle.rank), handle.key_address, handle.key));
     return memory;
   }
   if (!map(handle, *memory))
@@ -518,7 +522,7 @@ bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
   } catch (const CommError&) {
     return false;
   }
-  auto& known = wires_[handle.rank].mapped;
+  auto& known = shm_peers_[handle.rank].mapped;
   std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
   known.push_back({handle, memory.mapping_offset, memory.mapping});
   return true;
@@ -527,8 +531,8 @@ bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
 // Messages out of an arena that is not mapped are copied by the system.
 void ShmTransport::on_endpoint(int peer, const Endpoint& endpoint) noexcept {
   try {
-    auto& wire = wires_[peer];
-    if (endpoint.addresses.size() != 3 || !wire.copies || wire.arena) return;
+    auto& wire = shm_peers_[peer];
+    if (endpoint.addresses.size() != 3 || !wire.can_copy || wire.arena) return;
     std::string why = "its file is not to be opened";
     try {
       auto handle = parse_memory_handle(endpoint.addresses[2]);
@@ -547,11 +551,11 @@ void ShmTransport::on_endpoint(int peer, const Endpoint& endpoint) noexcept {
   }
 }
 
-FramedTransport::DirectResult ShmTransport::copied(const RemoteMemory& memory,
-                                                   Copied result) noexcept {
-  if (result == Copied::kDone) return DirectResult::kDone;
-  if (result == Copied::kEnded) fail(memory.handle.rank, Errc::kPeerFailed, kProcessEnded);
-  if (result != Copied::kForbidden) return DirectResult::kFailed;
+FramedTransport::DirectResult ShmTransport::direct_result(const RemoteMemory& memory,
+                                                          CmaResult result) noexcept {
+  if (result == CmaResult::kDone) return DirectResult::kDone;
+  if (result == CmaResult::kPeerExited) fail(memory.handle.rank, Errc::kPeerFailed, kProcessEnded);
+  if (result != CmaResult::kForbidden) return DirectResult::kFailed;
   forbid_copies(memory.handle.rank);
   return DirectResult::kNo;
 }
@@ -565,8 +569,8 @@ FramedTransport::DirectResult ShmTransport::put_directly(const RemoteMemory& to,
   if (!copies_with(to.handle.rank) || connection(to.handle.rank) == nullptr)
     return DirectResult::kNo;
   const auto& handle = to.handle;
-  return copied(to, copy_to(process_of(handle.rank), handle.address + offset, from,
-                            handle.key_address, handle.key));
+  return direct_result(to, cma_write(process_of(handle.rank), handle.address + offset, from,
+                                     handle.key_address, handle.key));
 }
 
 FramedTransport::DirectResult ShmTransport::get_directly(const RemoteMemory& from, uint64_t offset,
@@ -578,8 +582,8 @@ FramedTransport::DirectResult ShmTransport::get_directly(const RemoteMemory& fro
   if (!copies_with(from.handle.rank) || connection(from.handle.rank) == nullptr)
     return DirectResult::kNo;
   const auto& handle = from.handle;
-  return copied(from, copy_from(process_of(handle.rank), handle.address + offset, into,
-                                handle.key_address, handle.key));
+  return direct_result(from, cma_read(process_of(handle.rank), handle.address + offset, into,
+                                      handle.key_address, handle.key));
 }
 
 FramedTransport::DirectResult ShmTransport::signal_directly(const RemoteMemory& to, uint64_t offset,
@@ -598,7 +602,9 @@ std::unique_ptr<Transport> make_shm_transport(ShmOptions options) {
   return std::make_unique<ShmTransport>(with_defaults(std::move(options)));
 }
 
-void require_memory(ShmOptions options) { Segment::create(with_defaults(std::move(options)).ring); }
+void require_segment_memory(ShmOptions options) {
+  ShmSegment::create(with_defaults(std::move(options)).ring);
+}
 
 uint64_t rejected_connections(const Transport& shm) {
   return dynamic_cast<const ShmTransport&>(shm).rejected();

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "transport/shm/ring.hpp"
+#include "transport/shm/frame_ring.hpp"
 #include "transport/transport.hpp"
 
 namespace torch::comms::transport::shm {
@@ -24,7 +24,7 @@ struct ShmOptions : TransportOptions {
 // away, as it does without a descriptor, for a second: then it counts as failed. What was sent
 // meanwhile is kept.
 //
-// A process with an Arena before its link is made has the memory in it mapped by its peers.
+// A process with an SharedArena before its link is made has the memory in it mapped by its peers.
 //
 // A sleeper waits on the sockets and not on a futex: waking costs the same, and one poll() also
 // sees deaths, aborts and other links.
@@ -37,7 +37,7 @@ TC_API std::unique_ptr<Transport> make_shm_transport(ShmOptions options);
 
 // Throws CommError(kResourceExhausted) where this process cannot make what a pair of ranks shares,
 // so that a rank can tell the others before they choose this link.
-TC_API void require_memory(ShmOptions options);
+TC_API void require_segment_memory(ShmOptions options);
 
 // Connections that were no rank of this job, so far.
 TC_API uint64_t rejected_connections(const Transport& shm);

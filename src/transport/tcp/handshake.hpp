@@ -49,7 +49,7 @@ struct Door {
 // nullptr if `hello` may come in, else why not. Looks at nothing but what it is given.
 TC_API const char* why_not(const Hello& hello, const Door& door) noexcept;
 
-// A connection of a stranger: at most one Hello is read from it.
+// A connection of a stranger: at most one ShmHello is read from it.
 class Guest {
  public:
   explicit Guest(base::FileDescriptor socket) noexcept : socket_(std::move(socket)) {}

@@ -8,8 +8,8 @@
 #include "transport/conformance_windows.hpp"
 #include "transport/core_balancer.hpp"
 #include "transport/protocol_thresholds.hpp"
-#include "transport/shm/segment.hpp"
 #include "transport/shm/shared_file.hpp"
+#include "transport/shm/shm_segment.hpp"
 #include "transport/shm/shm_transport.hpp"
 
 namespace torch::comms::transport::test {
@@ -155,7 +155,7 @@ TEST(ShmTransport, WhatIsAboutToBeTakenAtOnceStaysWhereItIs) {
 TEST(SharedFile, IsFoundBehindMemoryThatOthersCanMapAndNothingElse) {
   auto file = shm::create_memory("test", 100'000);
   const auto mapping = shm::map_memory(file, 100'000);
-  const auto place = shm::file_behind(mapping.bytes().subspan(5001, 77));
+  const auto place = shm::find_shared_file(mapping.bytes().subspan(5001, 77));
   ASSERT_TRUE(place.file);
   EXPECT_NE(place.file.get(), file.get());
   EXPECT_EQ(place.offset, 5001);
@@ -164,11 +164,12 @@ TEST(SharedFile, IsFoundBehindMemoryThatOthersCanMapAndNothingElse) {
   EXPECT_EQ(place.inode, found.st_ino);
 
   std::vector<std::byte> own(100'000);
-  EXPECT_FALSE(shm::file_behind(own).file);
-  EXPECT_FALSE(shm::file_behind({}).file);
-  EXPECT_FALSE(shm::file_behind({mapping.bytes().data(), 200'000}).file) << "it is not in one file";
+  EXPECT_FALSE(shm::find_shared_file(own).file);
+  EXPECT_FALSE(shm::find_shared_file({}).file);
+  EXPECT_FALSE(shm::find_shared_file({mapping.bytes().data(), 200'000}).file)
+      << "it is not in one file";
   file = {};
-  const auto again = shm::file_behind(mapping.bytes());
+  const auto again = shm::find_shared_file(mapping.bytes());
   EXPECT_TRUE(again.file) << "the descriptor of `place` is still open";
 }
 
@@ -182,16 +183,16 @@ TEST(SharedFile, IsFoundByItsNameWhereNobodyHasItOpen) {
   ASSERT_EQ(::fstat(file.get(), &made), 0);
   const auto mapping = shm::map_memory(file, 100'000);
   file = {};
-  auto place = shm::file_behind(mapping.bytes().subspan(5001, 77));
+  auto place = shm::find_shared_file(mapping.bytes().subspan(5001, 77));
   ASSERT_EQ(::fstat(place.file.get(), &found), 0);
   EXPECT_EQ(found.st_ino, made.st_ino);
   EXPECT_EQ(place.offset, 5001);
 
   place = {};
   ASSERT_EQ(::shm_unlink(name.c_str()), 0);
-  EXPECT_FALSE(shm::file_behind(mapping.bytes()).file);
+  EXPECT_FALSE(shm::find_shared_file(mapping.bytes()).file);
   file = base::FileDescriptor(::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
-  EXPECT_FALSE(shm::file_behind(mapping.bytes()).file) << "another file has its name";
+  EXPECT_FALSE(shm::find_shared_file(mapping.bytes()).file) << "another file has its name";
   ::shm_unlink(name.c_str());
 }
 

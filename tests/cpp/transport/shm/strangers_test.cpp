@@ -2,8 +2,8 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "transport/shm/handshake.hpp"
-#include "transport/shm/segment.hpp"
+#include "transport/shm/shm_handshake.hpp"
+#include "transport/shm/shm_segment.hpp"
 #include "transport/shm/shm_transport.hpp"
 #include "transport/world.hpp"
 
@@ -30,7 +30,7 @@ TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
   };
   const shm::RingShape shape{256, 512 * 1024, 128 * 1024};
   const auto good = [&] {
-    shm::Hello hello;
+    shm::ShmHello hello;
     hello.from = 0;
     hello.to = 1;
     hello.instance = endpoint.instance;
@@ -40,7 +40,7 @@ TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
   };
   const base::FileDescriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   uint64_t strangers = 0;
-  const auto knock = [&](const shm::Hello& hello, int descriptor) {
+  const auto knock = [&](const shm::ShmHello& hello, int descriptor) {
     EXPECT_TRUE(shm::send_hello(visit(), hello, descriptor));
     ++strangers;
   };
@@ -80,8 +80,8 @@ TEST(ShmStrangers, AMemoryThatCouldShrinkIsNotAdopted) {
   const shm::RingShape shape{8, 1024, 512};
   base::FileDescriptor unsealed(::memfd_create("test", MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(unsealed.get(), 1 << 20), 0);
-  EXPECT_THROW(shm::Segment::adopt(std::move(unsealed), shape), CommError);
-  EXPECT_THROW(shm::Segment::adopt(shm::create_memory("test", 100), shape), CommError);
+  EXPECT_THROW(shm::ShmSegment::adopt(std::move(unsealed), shape), CommError);
+  EXPECT_THROW(shm::ShmSegment::adopt(shm::create_memory("test", 100), shape), CommError);
 }
 
 }  // namespace

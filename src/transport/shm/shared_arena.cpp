@@ -1,4 +1,4 @@
-#include "transport/shm/arena.hpp"
+#include "transport/shm/shared_arena.hpp"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,44 +17,46 @@
 
 #include "base/fork.hpp"
 #include "base/system_error.hpp"
-#include "transport/shm/segment.hpp"
+#include "transport/shm/shm_segment.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {
 
-std::atomic<Arena*> the_arena{nullptr};
+std::atomic<SharedArena*> the_arena{nullptr};
 bool is_private = false;  // in a forked child, and its children
 
 // As large as the machine's memory, but not larger than a file of this process may be.
 uint64_t capacity() noexcept {
   constexpr uint64_t kLeast = 1u << 30;
   const auto pages = std::max(0L, ::sysconf(_SC_PHYS_PAGES));
-  const auto wanted =
-      std::clamp(static_cast<uint64_t>(pages) * PageBlocks::kPage, kLeast, Arena::kMost);
+  const auto wanted = std::clamp(static_cast<uint64_t>(pages) * PageAllocator::kPageBytes, kLeast,
+                                 SharedArena::kMaxBytes);
   rlimit file{};
-  const bool limited = ::getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur >= PageBlocks::kPage;
-  return limited ? std::min<uint64_t>(wanted, file.rlim_cur / PageBlocks::kPage * PageBlocks::kPage)
+  const bool limited =
+      ::getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur >= PageAllocator::kPageBytes;
+  return limited ? std::min<uint64_t>(wanted, file.rlim_cur / PageAllocator::kPageBytes *
+                                                  PageAllocator::kPageBytes)
                  : wanted;
 }
 
 }  // namespace
 
-Arena& Arena::open() {
-  static Arena* const arena = [] {
-    auto* made = new Arena;  // never destroyed
+SharedArena& SharedArena::open() {
+  static SharedArena* const arena = [] {
+    auto* made = new SharedArena;  // never destroyed
     the_arena.store(made, std::memory_order_release);
-    ::pthread_atfork(nullptr, nullptr, &Arena::become_private);
+    ::pthread_atfork(nullptr, nullptr, &SharedArena::become_private);
     return made;
   }();
   return *arena;
 }
 
-Arena* Arena::find() noexcept {
+SharedArena* SharedArena::find() noexcept {
   auto* const arena = the_arena.load(std::memory_order_acquire);
   return arena != nullptr && !arena->is_of_parent() ? arena : nullptr;
 }
 
-Arena::Arena()
+SharedArena::SharedArena()
     : file_(create_memory("torchcomms-tensors", capacity())),
       mapping_(map_memory(file_, capacity())),
       fork_generation_(base::fork_generation()),
@@ -67,7 +69,7 @@ Arena::Arena()
 
 // Nothing else runs in the child yet, and mmap() may be called there. What was never in use is only
 // kept free of other memory: the system need not promise pages for it.
-void Arena::become_private() noexcept {
+void SharedArena::become_private() noexcept {
   if (std::exchange(is_private, true)) return;  // its pages are its parent's copies
   const auto& arena = *the_arena.load(std::memory_order_relaxed);
   const auto bytes = arena.mapping_.bytes();
@@ -90,17 +92,19 @@ void Arena::become_private() noexcept {
   ::_exit(127);
 }
 
-bool Arena::is_of_parent() const noexcept { return fork_generation_ != base::fork_generation(); }
+bool SharedArena::is_of_parent() const noexcept {
+  return fork_generation_ != base::fork_generation();
+}
 
-void* Arena::allocate(size_t bytes) noexcept {
+void* SharedArena::allocate(size_t bytes) noexcept {
   if (is_of_parent()) return nullptr;
   try {
     const std::lock_guard lock(mutex_);
     const auto top = blocks_.top();
-    const auto begin = blocks_.take(bytes);
+    const auto begin = blocks_.allocate(bytes);
     if (!begin || !reserve(*begin)) return nullptr;
     top_.store(blocks_.top(), std::memory_order_relaxed);
-    if (top == blocks_.top()) freed_ -= std::min(freed_, blocks_.size_of(*begin));
+    if (top == blocks_.top()) free_bytes_ -= std::min(free_bytes_, blocks_.size_of(*begin));
     return mapping_.bytes().data() + *begin;
   } catch (const std::bad_alloc&) {
     return nullptr;
@@ -108,46 +112,46 @@ void* Arena::allocate(size_t bytes) noexcept {
 }
 
 // False where the system has no pages for the block: it is free again then.
-bool Arena::reserve(uint64_t begin) {
+bool SharedArena::reserve(uint64_t begin) {
   try {
     reserve_memory(file_, blocks_.size_of(begin), begin);
     return true;
   } catch (const CommError&) {
-    blocks_.give(begin);
+    blocks_.release(begin);
     return false;
   }
 }
 
-void Arena::release(void* at) noexcept {
+void SharedArena::release(void* at) noexcept {
   if (is_of_parent()) return;
   const auto begin = static_cast<uint64_t>(static_cast<std::byte*>(at) - mapping_.bytes().data());
   const std::lock_guard lock(mutex_);
   try {
-    freed_ += blocks_.size_of(begin);
-    blocks_.give(begin);
+    free_bytes_ += blocks_.size_of(begin);
+    blocks_.release(begin);
   } catch (const std::bad_alloc&) {
     return;  // it is lost
   }
-  if (freed_ <= kKept) return;
+  if (free_bytes_ <= kMaxFreeBytes) return;
   // Pages that the system does not take stay with the file, and are used again.
-  blocks_.each_free([this](uint64_t first, uint64_t bytes) {
+  blocks_.for_each_free([this](uint64_t first, uint64_t bytes) {
     ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first),
                 static_cast<off_t>(bytes));
   });
-  freed_ = 0;
+  free_bytes_ = 0;
 }
 
-bool Arena::has(const void* at) const noexcept {
+bool SharedArena::contains(const void* at) const noexcept {
   const auto bytes = mapping_.bytes();
   return at >= bytes.data() && at < bytes.data() + bytes.size();
 }
 
-uint64_t Arena::in_use() const {
+uint64_t SharedArena::in_use() const {
   const std::lock_guard lock(mutex_);
   return blocks_.in_use();
 }
 
-FileLocation Arena::place() const {
+FileLocation SharedArena::file_location() const {
   base::FileDescriptor own(::fcntl(file_.get(), F_DUPFD_CLOEXEC, 0));
   if (!own) throw base::system_error("dup");
   return {std::move(own), inode_, 0};
@@ -155,13 +159,13 @@ FileLocation Arena::place() const {
 
 std::shared_ptr<const base::Mapping> map_arena(int process, const MemoryHandle& handle,
                                                const base::FileDescriptor& file) {
-  struct Known {
+  struct MappedArena {
     int process;
     uint64_t file, address;
     std::weak_ptr<const base::Mapping> mapping;
   };
-  static std::mutex mutex;                       // guards known
-  static auto& known = *new std::vector<Known>;  // never destroyed: links may live longer
+  static std::mutex mutex;                             // guards known
+  static auto& known = *new std::vector<MappedArena>;  // never destroyed: links may live longer
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
   for (const auto& one : known)

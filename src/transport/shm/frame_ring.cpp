@@ -1,4 +1,4 @@
-#include "transport/shm/ring.hpp"
+#include "transport/shm/frame_ring.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -51,20 +51,20 @@ void RingShape::require_valid() const {
 }
 
 size_t RingShape::bytes() const noexcept {
-  return sizeof(Consumed) + cells * sizeof(Cell) + bulk_bytes;
+  return sizeof(ConsumerPosition) + cells * sizeof(RingCell) + bulk_bytes;
 }
 
-RingMemory RingMemory::over(std::byte* at, const RingShape& shape) noexcept {
+RingMemory RingMemory::at_address(std::byte* at, const RingShape& shape) noexcept {
   RingMemory memory;
-  memory.consumed = reinterpret_cast<Consumed*>(at);
-  memory.cells = reinterpret_cast<Cell*>(at + sizeof(Consumed));
-  memory.bulk = at + sizeof(Consumed) + shape.cells * sizeof(Cell);
+  memory.consumed = reinterpret_cast<ConsumerPosition*>(at);
+  memory.cells = reinterpret_cast<RingCell*>(at + sizeof(ConsumerPosition));
+  memory.bulk = at + sizeof(ConsumerPosition) + shape.cells * sizeof(RingCell);
   memory.shape = shape;
   return memory;
 }
 
-// At both, so that room_changed() means since now.
-void RingProducer::look_for_room() noexcept {
+// At both, so that has_room_changed() means since now.
+void RingProducer::update_free_space() noexcept {
   cells_freed_ = ring_.consumed->cells.load(std::memory_order_acquire);
   bulk_freed_ = ring_.consumed->bulk.load(std::memory_order_acquire);
 }
@@ -72,7 +72,7 @@ void RingProducer::look_for_room() noexcept {
 // Nothing is in use, and it is far enough from the beginning.
 bool RingProducer::may_rewind() noexcept {
   if (bulk_next_ % ring_.shape.bulk_bytes < kWarm) return false;
-  if (bulk_freed_ != bulk_next_) look_for_room();
+  if (bulk_freed_ != bulk_next_) update_free_space();
   return bulk_freed_ == bulk_next_;
 }
 
@@ -83,7 +83,7 @@ std::byte* RingProducer::reserve(uint32_t bytes, bool& rewinds) noexcept {
   const auto used = [&](uint64_t end) { return end - std::max(bulk_freed_, rewound_); };
   const uint64_t begin = place(bulk_next_, taken, size);
   if (used(begin + taken) > size) {
-    look_for_room();
+    update_free_space();
     if (used(begin + taken) > size) return nullptr;
   }
   bulk_next_ = begin + taken;
@@ -93,7 +93,7 @@ std::byte* RingProducer::reserve(uint32_t bytes, bool& rewinds) noexcept {
 bool RingProducer::push(const Frame& frame, std::span<const ConstBytes> pieces,
                         bool fences) noexcept {
   if (next_ - cells_freed_ >= ring_.shape.cells) {
-    look_for_room();
+    update_free_space();
     if (next_ - cells_freed_ >= ring_.shape.cells) return false;
   }
   auto& cell = ring_.cells[next_ % ring_.shape.cells];
@@ -105,7 +105,7 @@ bool RingProducer::push(const Frame& frame, std::span<const ConstBytes> pieces,
     into += piece.size();
   }
   cell.frame = frame;
-  cell.stamp.store(++next_ | (rewinds ? Cell::kRewinds : 0), std::memory_order_release);
+  cell.stamp.store(++next_ | (rewinds ? RingCell::kRewinds : 0), std::memory_order_release);
   // Afterwards we look whether the consumer sleeps, and it looks at the stamp after saying so: one
   // of us must see the other.
   std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -113,34 +113,34 @@ bool RingProducer::push(const Frame& frame, std::span<const ConstBytes> pieces,
   return true;
 }
 
-bool RingProducer::room_changed() const noexcept {
+bool RingProducer::has_room_changed() const noexcept {
   return ring_.consumed->cells.load(std::memory_order_seq_cst) != cells_freed_ ||
          ring_.consumed->bulk.load(std::memory_order_seq_cst) != bulk_freed_;
 }
 
-bool RingConsumer::ready() const noexcept {
+bool RingConsumer::is_ready() const noexcept {
   const auto& cell = ring_.cells[next_ % ring_.shape.cells];
-  return (cell.stamp.load(std::memory_order_seq_cst) & ~Cell::kRewinds) == next_ + 1;
+  return (cell.stamp.load(std::memory_order_seq_cst) & ~RingCell::kRewinds) == next_ + 1;
 }
 
-RingConsumer::Front RingConsumer::front(Frame& frame, ConstBytes& payload) noexcept {
+RingConsumer::RingFront RingConsumer::front(Frame& frame, ConstBytes& payload) noexcept {
   const auto& cell = ring_.cells[next_ % ring_.shape.cells];
   const uint64_t stamp = cell.stamp.load(std::memory_order_acquire);
-  if ((stamp & ~Cell::kRewinds) != next_ + 1) return Front::kEmpty;
+  if ((stamp & ~RingCell::kRewinds) != next_ + 1) return RingFront::kEmpty;
   frame = cell.frame;
   bulk_after_ = bulk_next_;
   if (frame.bytes <= kInlineBytes) {
     payload = {cell.payload, frame.bytes};
-    return Front::kFrame;
+    return RingFront::kFrame;
   }
-  if (frame.bytes > ring_.shape.chunk_bytes) return Front::kDamaged;
+  if (frame.bytes > ring_.shape.chunk_bytes) return RingFront::kCorrupted;
   const uint64_t size = ring_.shape.bulk_bytes, taken = rounded(frame.bytes);
-  const bool rewinds = (stamp & Cell::kRewinds) != 0;
+  const bool rewinds = (stamp & RingCell::kRewinds) != 0;
   const uint64_t from = rewinds ? beginning(bulk_next_, size) : bulk_next_,
                  begin = place(from, taken, size);
   bulk_after_ = begin + taken;
   payload = {ring_.bulk + begin % size, frame.bytes};
-  return Front::kFrame;
+  return RingFront::kFrame;
 }
 
 void RingConsumer::pop() noexcept {

@@ -17,7 +17,7 @@
 #include "transport/peer_connection.hpp"
 #include "transport/processes.hpp"
 #include "transport/protocol_thresholds.hpp"
-#include "transport/shm/direct.hpp"
+#include "transport/shm/cma.hpp"
 #include "transport/shm/shm_transport.hpp"
 
 // Messages that their receiver copies out of the sender's memory.
@@ -133,24 +133,24 @@ TEST(Offer, OfAParentIsNotWithdrawnByItsChild) {
 }
 
 TEST(Offer, IsCopiedFromWhereItSaysAsFarAsThatCanBeRead) {
-  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  if (!shm::is_cma_available()) GTEST_SKIP() << "copies between processes are not allowed here";
   auto bytes = pattern(0, 0, 1, 10'000);
   RemoteReadDescriptor offer{.count = 2};
   offer.segments[0] = {reinterpret_cast<uint64_t>(bytes.data()), 3000};
   offer.segments[1] = {reinterpret_cast<uint64_t>(bytes.data() + 3000), 7000};
   std::vector<std::byte> into(5000);
   const Bytes halves[] = {Bytes(into).first(1234), Bytes(into).subspan(1234)};
-  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kDone);
+  EXPECT_EQ(shm::cma_read_message(::getpid(), offer, 1000, halves), shm::CmaResult::kDone);
   EXPECT_TRUE(std::equal(into.begin(), into.end(), bytes.begin() + 1000));
   auto* hole = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(hole, MAP_FAILED);
   const base::Mapping mapping(hole, 4096);
   offer.segments[1].address = reinterpret_cast<uint64_t>(hole);
-  EXPECT_EQ(shm::copy_offered(::getpid(), offer, 1000, halves), shm::Copied::kUnreadable);
+  EXPECT_EQ(shm::cma_read_message(::getpid(), offer, 1000, halves), shm::CmaResult::kUnreadable);
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);
-  EXPECT_EQ(shm::copy_offered(child, offer, 0, halves), shm::Copied::kEnded);
+  EXPECT_EQ(shm::cma_read_message(child, offer, 0, halves), shm::CmaResult::kPeerExited);
 }
 
 // As many as there can be, and those that are sent because there are more.
@@ -281,7 +281,7 @@ void run_counted(Copies& copies, const std::function<void(Rank&)>& body) {
 }
 
 TEST(Offer, WhatCannotBeCopiedAnyMoreIsSent) {
-  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  if (!shm::is_cma_available()) GTEST_SKIP() << "copies between processes are not allowed here";
   for (const int allowed : {0, 1, 3, 5}) {  // of three that a message takes
     Copies copies{.allowed = allowed};
     run_counted(copies, [](Rank& self) {
@@ -382,7 +382,7 @@ class Exchanges {
 
 // Whoever leads says how, tries the other way, and is followed.
 TEST(Offer, MovesAsTheOneThatIsExchangedForIt) {
-  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  if (!shm::is_cma_available()) GTEST_SKIP() << "copies between processes are not allowed here";
   const Exchanges exchanges({400'000, 400'000});
   EXPECT_EQ(exchanges.by(0), exchanges.by(1));
   EXPECT_GT(exchanges.changes(0), 0);
@@ -390,14 +390,14 @@ TEST(Offer, MovesAsTheOneThatIsExchangedForIt) {
 
 // The leader knows nothing of messages like those that it sends.
 TEST(Offer, IsChosenByItsReceiverWhereWhatComesBackIsAnother) {
-  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  if (!shm::is_cma_available()) GTEST_SKIP() << "copies between processes are not allowed here";
   const Exchanges exchanges({1'000'000, 300'000});
   EXPECT_GT(exchanges.changes(0), 0);
   EXPECT_GT(exchanges.changes(1), 0);
 }
 
 TEST(Offer, IsNotTakenForAConsumerWhichReadsTheChannelsMemory) {
-  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  if (!shm::is_cma_available()) GTEST_SKIP() << "copies between processes are not allowed here";
   for (const bool late : {false, true})
     for (const size_t size : {size_t{100'000}, size_t{3'000'001}}) {
       Copies consumed, copied;
@@ -421,7 +421,7 @@ void send_one_way(Rank& self, size_t size) {
 }
 
 TEST(Offer, OfAVeryLargeMessageIsTakenWhereBothSidesCopy) {
-  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  if (!shm::is_cma_available()) GTEST_SKIP() << "copies between processes are not allowed here";
   for (const bool late : {false, true}) {
     Copies both;
     run_counted(both, [&](Rank& self) { exchange(self, kMaxInitialRemoteReadBytes, false, late); });
@@ -553,7 +553,7 @@ void exchange_mapped(Rank& self, size_t size, bool consumed, bool late) {
 }
 
 TEST(Offer, OfMappedMemoryIsReadWhereItLies) {
-  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  if (!shm::is_cma_available()) GTEST_SKIP() << "copies between processes are not allowed here";
   for (const bool late : {false, true})
     for (const bool consumed : {false, true})
       for (const size_t size : {size_t{100'000}, size_t{3'000'001}, size_t{5} << 20}) {
@@ -607,7 +607,7 @@ void forbid_copies_from_others() {
       ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
     throw std::runtime_error("no filter of system calls");
 }
-bool has_filters() { return shm::can_copy() && ::prctl(PR_GET_SECCOMP) >= 0; }
+bool has_filters() { return shm::is_cma_available() && ::prctl(PR_GET_SECCOMP) >= 0; }
 
 // Large messages with rank 0 or 1, in both directions; throws where they do not arrive.
 void exchange_large(Rank& self) {

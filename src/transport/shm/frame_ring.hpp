@@ -30,7 +30,7 @@ struct RingShape {
 
 inline constexpr size_t kInlineBytes = 24;
 
-struct alignas(64) Cell {
+struct alignas(64) RingCell {
   // 1 + the frame's number, once it is whole; and whether its payload is at the beginning, though
   // there would be room behind the last one.
   std::atomic<uint64_t> stamp;
@@ -38,22 +38,22 @@ struct alignas(64) Cell {
   Frame frame;
   std::byte payload[kInlineBytes];
 };
-static_assert(sizeof(Cell) == 64);
+static_assert(sizeof(RingCell) == 64);
 
 // Written by the consumer; on a line pair of its own, away from the adjacent line prefetcher.
-struct alignas(128) Consumed {
+struct alignas(128) ConsumerPosition {
   std::atomic<uint64_t> cells;
   std::atomic<uint64_t> bulk;
 };
 
 // Where both ends find the ring; the memory starts out as zeroes.
 struct RingMemory {
-  Consumed* consumed = nullptr;
-  Cell* cells = nullptr;
+  ConsumerPosition* consumed = nullptr;
+  RingCell* cells = nullptr;
   std::byte* bulk = nullptr;
   RingShape shape = {};
   // `at` holds shape.bytes(), aligned to 128.
-  static RingMemory over(std::byte* at, const RingShape& shape) noexcept;
+  static RingMemory at_address(std::byte* at, const RingShape& shape) noexcept;
 };
 
 class RingProducer {
@@ -63,10 +63,10 @@ class RingProducer {
   // that follows is read before the frame can be seen.
   bool push(const Frame& frame, std::span<const ConstBytes> pieces, bool fences = true) noexcept;
   // Since the last refused push the consumer has made room.
-  bool room_changed() const noexcept;
+  bool has_room_changed() const noexcept;
 
  private:
-  void look_for_room() noexcept;
+  void update_free_space() noexcept;
   bool may_rewind() noexcept;
   std::byte* reserve(uint32_t bytes, bool& rewinds) noexcept;
   RingMemory ring_;
@@ -79,12 +79,12 @@ class RingConsumer {
  public:
   explicit RingConsumer(const RingMemory& memory) noexcept : ring_(memory) {}
   // Something can be taken.
-  bool ready() const noexcept;
+  bool is_ready() const noexcept;
 
-  enum class Front : uint8_t { kEmpty, kFrame, kDamaged };
+  enum class RingFront : uint8_t { kEmpty, kFrame, kCorrupted };
   // The oldest frame and its payload, valid until pop(). The frame is a copy: the producer cannot
   // change it after the check that its payload lies in the ring.
-  Front front(Frame& frame, ConstBytes& payload) noexcept;
+  RingFront front(Frame& frame, ConstBytes& payload) noexcept;
   void pop() noexcept;
   // Tells the producer about the room there is, if it is worth it; true if it was told.
   bool publish() noexcept;

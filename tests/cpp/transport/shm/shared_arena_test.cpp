@@ -1,4 +1,4 @@
-#include "transport/shm/arena.hpp"
+#include "transport/shm/shared_arena.hpp"
 
 #include <sys/stat.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 
 #include "transport/processes.hpp"
-#include "transport/shm/direct.hpp"
+#include "transport/shm/cma.hpp"
 #include "transport/shm/shm_transport.hpp"
 
 // Memory of a process that its peers map as a whole. A process has it for good, so each test does
@@ -16,10 +16,10 @@
 namespace torch::comms::transport::test {
 namespace {
 
-using shm::Arena;
-using shm::PageBlocks;
+using shm::PageAllocator;
+using shm::SharedArena;
 
-constexpr uint64_t kPage = PageBlocks::kPage;
+constexpr uint64_t kPage = PageAllocator::kPageBytes;
 
 // Throws in the child what is wrong there.
 void expect_in_child(const std::function<void()>& body) {
@@ -44,19 +44,19 @@ void require(bool right, const char* what) {
 
 TEST(PageBlocks, AreApartAndFreeOnesAreUsedAgain) {
   constexpr uint64_t kCapacity = 1000 * kPage;
-  PageBlocks blocks(kCapacity + 1);
+  PageAllocator blocks(kCapacity + 1);
   std::map<uint64_t, uint64_t> used;  // bytes by beginning
   std::mt19937_64 random(7);
   for (int i = 0; i < 20'000; ++i) {
     if (random() % 2 == 0 && !used.empty()) {
       auto one = used.begin();
       std::advance(one, static_cast<int64_t>(random() % used.size()));
-      blocks.give(one->first);
+      blocks.release(one->first);
       used.erase(one);
       continue;
     }
     const uint64_t bytes = random() % (40 * kPage);
-    const auto begin = blocks.take(bytes);
+    const auto begin = blocks.allocate(bytes);
     if (!begin) continue;
     ASSERT_EQ(*begin % kPage, 0u);
     const auto size = blocks.size_of(*begin);
@@ -71,52 +71,52 @@ TEST(PageBlocks, AreApartAndFreeOnesAreUsedAgain) {
   uint64_t in_use = 0;
   for (const auto& [begin, bytes] : used) in_use += bytes;
   EXPECT_EQ(blocks.in_use(), in_use);
-  for (const auto& [begin, bytes] : used) blocks.give(begin);
+  for (const auto& [begin, bytes] : used) blocks.release(begin);
   int free = 0;
-  blocks.each_free([&](uint64_t begin, uint64_t bytes) {
+  blocks.for_each_free([&](uint64_t begin, uint64_t bytes) {
     ++free;
     EXPECT_EQ(begin, 0u);
     EXPECT_EQ(bytes, blocks.top());
   });
   EXPECT_EQ(free, 1);  // all neighbours are one
-  EXPECT_EQ(blocks.take(blocks.top()), 0u);
+  EXPECT_EQ(blocks.allocate(blocks.top()), 0u);
 }
 
 TEST(PageBlocks, WithoutRoomThereIsNone) {
-  PageBlocks blocks(10 * kPage);
-  EXPECT_EQ(blocks.take(6 * kPage), 0u);
-  EXPECT_EQ(blocks.take(5 * kPage), std::nullopt);
-  EXPECT_EQ(blocks.take(uint64_t{1} << 60), std::nullopt);
-  EXPECT_EQ(blocks.take(4 * kPage), 6 * kPage);
-  EXPECT_EQ(blocks.take(0), std::nullopt);
-  blocks.give(0);
-  EXPECT_EQ(blocks.take(0), 0u);
+  PageAllocator blocks(10 * kPage);
+  EXPECT_EQ(blocks.allocate(6 * kPage), 0u);
+  EXPECT_EQ(blocks.allocate(5 * kPage), std::nullopt);
+  EXPECT_EQ(blocks.allocate(uint64_t{1} << 60), std::nullopt);
+  EXPECT_EQ(blocks.allocate(4 * kPage), 6 * kPage);
+  EXPECT_EQ(blocks.allocate(0), std::nullopt);
+  blocks.release(0);
+  EXPECT_EQ(blocks.allocate(0), 0u);
 }
 
 TEST(PageBlocks, AFreeOneAtTheEndGoesOnInWhatWasNeverInUse) {
-  PageBlocks blocks(10 * kPage);
-  EXPECT_EQ(blocks.take(4 * kPage), 0u);
-  EXPECT_EQ(blocks.take(4 * kPage), 4 * kPage);
-  blocks.give(4 * kPage);
-  EXPECT_EQ(blocks.take(6 * kPage), 4 * kPage);
+  PageAllocator blocks(10 * kPage);
+  EXPECT_EQ(blocks.allocate(4 * kPage), 0u);
+  EXPECT_EQ(blocks.allocate(4 * kPage), 4 * kPage);
+  blocks.release(4 * kPage);
+  EXPECT_EQ(blocks.allocate(6 * kPage), 4 * kPage);
   EXPECT_EQ(blocks.top(), 10 * kPage);
 }
 
 TEST(Arena, GivesBackToTheSystemWhatIsFreeAndTooMuch) {
   expect_in_child([] {
-    require(Arena::find() == nullptr, "there is one before open()");
-    auto& arena = Arena::open();
-    require(Arena::find() == &arena, "it is not found");
+    require(SharedArena::find() == nullptr, "there is one before open()");
+    auto& arena = SharedArena::open();
+    require(SharedArena::find() == &arena, "it is not found");
     constexpr size_t kSize = 140u << 20;
     const auto on_system = [&] {
       struct stat found{};
-      ::fstat(arena.place().file.get(), &found);
+      ::fstat(arena.file_location().file.get(), &found);
       return static_cast<uint64_t>(found.st_blocks) * 512;
     };
     std::vector<void*> both;
     for (int i = 0; i < 2; ++i) {
       both.push_back(arena.allocate(kSize));
-      require(both.back() != nullptr && arena.has(both.back()), "there is no memory");
+      require(both.back() != nullptr && arena.contains(both.back()), "there is no memory");
       std::memset(both.back(), 1, kSize);
     }
     require(on_system() >= 2 * kSize, "it is not in the file");
@@ -133,7 +133,7 @@ TEST(Arena, GivesBackToTheSystemWhatIsFreeAndTooMuch) {
 
 TEST(Arena, IsAForkedChildsOwn) {
   expect_in_child([] {
-    auto& arena = Arena::open();
+    auto& arena = SharedArena::open();
     auto* const at = static_cast<char*>(arena.allocate(2 * kPage));
     at[0] = at[kPage] = 'p';
     expect_in_child([&] {
@@ -145,7 +145,7 @@ TEST(Arena, IsAForkedChildsOwn) {
         at[0] = 'g';
       });
       require(at[0] == 'c', "its child's write is seen");
-      require(Arena::find() == nullptr && arena.allocate(1) == nullptr, "the child has some");
+      require(SharedArena::find() == nullptr && arena.allocate(1) == nullptr, "the child has some");
       arena.release(at);
     });
     require(at[0] == 'p', "the child's write is seen");
@@ -166,7 +166,7 @@ struct Watcher final : ReceiveSink {
 // `shares`: which ranks send out of an arena.
 void exchange(Rank& self, const std::function<bool(int rank)>& shares) {
   constexpr size_t kSize = 3'000'001;
-  auto* const arena = Arena::find();
+  auto* const arena = SharedArena::find();
   const bool from_arena = shares(self.rank);
   for (const int peer : self.peers())
     for (const bool consumed : {false, true}) {
@@ -195,9 +195,9 @@ void exchange(Rank& self, const std::function<bool(int rank)>& shares) {
 }
 
 TEST(Arena, MessagesOutOfItAreReadWhereTheyLie) {
-  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  if (!shm::is_cma_available()) GTEST_SKIP() << "copies between processes are not allowed here";
   const Link link{"shm", 3, [](const TransportOptions& options) {
-                    Arena::open();
+                    SharedArena::open();
                     return shm::make_shm_transport({options});
                   }};
   const auto body = [](Rank& self) {
@@ -209,9 +209,9 @@ TEST(Arena, MessagesOutOfItAreReadWhereTheyLie) {
 }
 
 TEST(Arena, ARankWithoutOneMeetsOneWithIt) {
-  if (!shm::can_copy()) GTEST_SKIP() << "copies between processes are not allowed here";
+  if (!shm::is_cma_available()) GTEST_SKIP() << "copies between processes are not allowed here";
   const Link link{"shm", 2, [](const TransportOptions& options) {
-                    if (options.rank == 0) Arena::open();
+                    if (options.rank == 0) SharedArena::open();
                     return shm::make_shm_transport({options});
                   }};
   const auto body = [](Rank& self) { exchange(self, [](int rank) { return rank == 0; }); };

@@ -8,44 +8,44 @@
 #include "base/handles.hpp"
 #include "transport/core_balancer.hpp"
 #include "transport/read_validity_words.hpp"
-#include "transport/shm/ring.hpp"
+#include "transport/shm/frame_ring.hpp"
 
 namespace torch::comms::transport::shm {
 
 // kAsleep: the side sleeps and wants to be woken. kFences: between saying so and its last look at
-// the rings it makes everybody pass a fence, so that whoever writes needs none of its own. kHere:
-// it has taken the segment, so that the end of its socket is its own end.
-struct Rest {
-  static constexpr uint32_t kAsleep = 1, kFences = 2, kHere = 4;
+// the rings it makes everybody pass a fence, so that whoever writes needs none of its own.
+// kAttached: it has taken the segment, so that the end of its socket is its own end.
+struct SleepFlags {
+  static constexpr uint32_t kAsleep = 1, kFences = 2, kAttached = 4;
 };
 
 // The memory that two ranks share, with a ring in each direction. It has no name: it goes when both
 // have let go of it, whatever becomes of them. Pages are only taken when they are used.
-class Segment {
+class ShmSegment {
  public:
   // Throws CommError(kResourceExhausted).
-  static Segment create(const RingShape& shape);
+  static ShmSegment create(const RingShape& shape);
   // Over a descriptor that a peer sent. Throws CommError(kMismatch) where it is not what create()
   // makes: it could shrink under us, or is smaller than it says.
-  static Segment adopt(base::FileDescriptor file, const RingShape& shape);
+  static ShmSegment adopt(base::FileDescriptor file, const RingShape& shape);
 
   const base::FileDescriptor& file() const noexcept { return file_; }
   // The same memory, without the file.
-  Segment share() const { return {mapping_, shape_}; }
+  ShmSegment share() const { return {mapping_, shape_}; }
   // The ring that side 0 or 1 writes to.
   RingMemory ring(int writer) const noexcept;
-  // What a side says of its sleep: bits of Rest.
-  std::atomic<uint32_t>& rest(int side) const noexcept;
+  // What a side says of its sleep: bits of SleepFlags.
+  std::atomic<uint32_t>& sleep_flags(int side) const noexcept;
   // Where a side waits: Seating.
-  CoreBalancer::CoreSlot& seat(int side) const noexcept;
+  CoreBalancer::CoreSlot& core_slot(int side) const noexcept;
   // Of the offers of a side.
-  ReadValidityWords::Words& words(int side) const noexcept;
+  ReadValidityWords::Words& read_validity_words(int side) const noexcept;
   // All of the above lies in it.
   std::shared_ptr<const base::Mapping> memory() const noexcept { return mapping_; }
 
  private:
-  Segment(base::FileDescriptor file, const RingShape& shape);
-  Segment(std::shared_ptr<const base::Mapping> mapping, const RingShape& shape)
+  ShmSegment(base::FileDescriptor file, const RingShape& shape);
+  ShmSegment(std::shared_ptr<const base::Mapping> mapping, const RingShape& shape)
       : mapping_(std::move(mapping)), shape_(shape) {}
 
   base::FileDescriptor file_;

@@ -1,12 +1,12 @@
-#include "transport/shm/page_blocks.hpp"
+#include "transport/shm/page_allocator.hpp"
 
 #include <algorithm>
 
 namespace torch::comms::transport::shm {
 
-std::optional<uint64_t> PageBlocks::take(uint64_t bytes) {
+std::optional<uint64_t> PageAllocator::allocate(uint64_t bytes) {
   if (bytes > capacity_) return std::nullopt;
-  const uint64_t whole = std::max<uint64_t>(1, (bytes + kPage - 1) / kPage) * kPage;
+  const uint64_t whole = std::max<uint64_t>(1, (bytes + kPageBytes - 1) / kPageBytes) * kPageBytes;
   const auto fit = by_size_.lower_bound({whole, 0});
   if (fit == by_size_.end()) {
     // A free block at the end goes on in what never was in use.
@@ -28,7 +28,7 @@ std::optional<uint64_t> PageBlocks::take(uint64_t bytes) {
   return begin;
 }
 
-void PageBlocks::give(uint64_t begin) {
+void PageAllocator::release(uint64_t begin) {
   const auto found = used_.find(begin);
   if (found == used_.end()) return;
   uint64_t first = begin, bytes = found->second;
@@ -51,12 +51,12 @@ void PageBlocks::give(uint64_t begin) {
   add_free(first, bytes);
 }
 
-void PageBlocks::add_free(uint64_t begin, uint64_t bytes) {
+void PageAllocator::add_free(uint64_t begin, uint64_t bytes) {
   free_.emplace(begin, bytes);
   by_size_.emplace(bytes, begin);
 }
 
-void PageBlocks::remove_free(std::map<uint64_t, uint64_t>::iterator block) noexcept {
+void PageAllocator::remove_free(std::map<uint64_t, uint64_t>::iterator block) noexcept {
   by_size_.erase({block->second, block->first});
   free_.erase(block);
 }

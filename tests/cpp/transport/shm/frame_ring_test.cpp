@@ -1,4 +1,4 @@
-#include "transport/shm/ring.hpp"
+#include "transport/shm/frame_ring.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 struct Ring {
   explicit Ring(const RingShape& shape)
       : bytes(shape.bytes() + 128),
-        memory(RingMemory::over(aligned(), shape)),
+        memory(RingMemory::at_address(aligned(), shape)),
         producer(memory),
         consumer(memory) {}
   std::byte* aligned() {
@@ -55,7 +55,7 @@ void hands_over_every_frame(const RingShape& shape, uint32_t frames) {
   Frame frame;
   ConstBytes payload;
   for (uint32_t i = 0; i < frames;) {
-    if (ring.consumer.front(frame, payload) == RingConsumer::Front::kEmpty) {
+    if (ring.consumer.front(frame, payload) == RingConsumer::RingFront::kEmpty) {
       std::this_thread::yield();
       continue;
     }
@@ -84,7 +84,7 @@ constexpr RingShape kLarge{.cells = 64, .bulk_bytes = 128 << 10, .chunk_bytes = 
 ptrdiff_t pop(Ring& ring) {
   Frame frame;
   ConstBytes payload;
-  EXPECT_EQ(ring.consumer.front(frame, payload), RingConsumer::Front::kFrame);
+  EXPECT_EQ(ring.consumer.front(frame, payload), RingConsumer::RingFront::kFrame);
   const auto at = payload.data() - ring.memory.bulk;
   ring.consumer.pop();
   ring.consumer.publish();
@@ -118,13 +118,13 @@ TEST(Ring, RefusesWhatHasNoRoomAndTakesItOnceThereIs) {
   EXPECT_FALSE(push(ring.producer, 2, 64));  // no bytes left, but cells
   for (uint32_t i = 2; i < 8; ++i) EXPECT_TRUE(push(ring.producer, i, 8));
   EXPECT_FALSE(push(ring.producer, 8, 8));
-  EXPECT_FALSE(ring.producer.room_changed());
+  EXPECT_FALSE(ring.producer.has_room_changed());
   Frame frame;
   ConstBytes payload;
-  ASSERT_EQ(ring.consumer.front(frame, payload), RingConsumer::Front::kFrame);
+  ASSERT_EQ(ring.consumer.front(frame, payload), RingConsumer::RingFront::kFrame);
   ring.consumer.pop();
   EXPECT_TRUE(ring.consumer.publish());
-  EXPECT_TRUE(ring.producer.room_changed());
+  EXPECT_TRUE(ring.producer.has_room_changed());
   EXPECT_TRUE(push(ring.producer, 8, 512));
 }
 
@@ -135,13 +135,13 @@ TEST(Ring, RoomThatWasKnownAtTheRefusalIsNoNews) {
   ConstBytes payload;
   for (uint32_t i = 0; i < 3; ++i) {
     ASSERT_TRUE(push(ring.producer, i, 8));
-    ASSERT_EQ(ring.consumer.front(frame, payload), RingConsumer::Front::kFrame);
+    ASSERT_EQ(ring.consumer.front(frame, payload), RingConsumer::RingFront::kFrame);
     ring.consumer.pop();
   }
   ASSERT_TRUE(ring.consumer.publish());
   while (push(ring.producer, 9, 512)) {
   }
-  EXPECT_FALSE(ring.producer.room_changed());
+  EXPECT_FALSE(ring.producer.has_room_changed());
 }
 
 TEST(Ring, ADamagedSizeIsSeen) {
@@ -150,7 +150,7 @@ TEST(Ring, ADamagedSizeIsSeen) {
   ring.memory.cells[0].frame.bytes = 1 << 30;
   Frame frame;
   ConstBytes payload;
-  EXPECT_EQ(ring.consumer.front(frame, payload), RingConsumer::Front::kDamaged);
+  EXPECT_EQ(ring.consumer.front(frame, payload), RingConsumer::RingFront::kCorrupted);
 }
 
 TEST(Ring, AnImpossibleShapeIsRefused) {

@@ -12,17 +12,18 @@ namespace torch::comms::transport::shm {
 
 // Which blocks of a range of pages are in use: best fit among those that were in use before, then
 // what never was. Neighbours that are free are one block. Numbers alone, no memory.
-class PageBlocks {
+class PageAllocator {
  public:
-  static constexpr uint64_t kPage = 4096;
+  static constexpr uint64_t kPageBytes = 4096;
 
-  explicit PageBlocks(uint64_t capacity_bytes) : capacity_(capacity_bytes / kPage * kPage) {}
+  explicit PageAllocator(uint64_t capacity_bytes)
+      : capacity_(capacity_bytes / kPageBytes * kPageBytes) {}
 
   // Where a block of at least `bytes` begins, which is a multiple of the page; nothing where there
   // is no room.
-  std::optional<uint64_t> take(uint64_t bytes);
-  // A block of take(), by its beginning. Throws std::bad_alloc: the block is in use for ever.
-  void give(uint64_t begin);
+  std::optional<uint64_t> allocate(uint64_t bytes);
+  // A block of allocate(), by its beginning. Throws std::bad_alloc: the block is in use for ever.
+  void release(uint64_t begin);
   // Bytes of a block in use.
   uint64_t size_of(uint64_t begin) const { return used_.at(begin); }
   uint64_t in_use() const noexcept { return in_use_; }
@@ -31,7 +32,7 @@ class PageBlocks {
 
   // Free blocks that were in use before: calls `visit(begin, bytes)`.
   template <class Visit>
-  void each_free(const Visit& visit) const {
+  void for_each_free(const Visit& visit) const {
     for (const auto& [begin, bytes] : free_) visit(begin, bytes);
   }
 

@@ -1,4 +1,4 @@
-#include "transport/shm/segment.hpp"
+#include "transport/shm/shm_segment.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,27 +17,27 @@
 namespace torch::comms::transport::shm {
 namespace {
 
-struct alignas(128) RestWord {
+struct alignas(128) SleepFlagsWord {
   std::atomic<uint32_t> bits;
-  CoreBalancer::CoreSlot seat;
+  CoreBalancer::CoreSlot core_slot;
 };
 
-struct alignas(128) SideWords {
+struct alignas(128) SideValidityWords {
   ReadValidityWords::Words words;
 };
 
 // Before the rings.
-struct Head {
-  std::array<RestWord, 2> rest;
-  std::array<SideWords, 2> offers;
+struct SegmentHeader {
+  std::array<SleepFlagsWord, 2> sleep_flags;
+  std::array<SideValidityWords, 2> read_validity;
 };
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-size_t segment_bytes(const RingShape& shape) { return sizeof(Head) + 2 * shape.bytes(); }
+size_t segment_bytes(const RingShape& shape) { return sizeof(SegmentHeader) + 2 * shape.bytes(); }
 
-Head& head_of(const base::Mapping& mapping) noexcept {
-  return *reinterpret_cast<Head*>(mapping.bytes().data());
+SegmentHeader& header_of(const base::Mapping& mapping) noexcept {
+  return *reinterpret_cast<SegmentHeader*>(mapping.bytes().data());
 }
 
 std::string words_of(const char* step, uint64_t size) {
@@ -91,43 +91,43 @@ base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size, uint64
   return base::Mapping(at, size);
 }
 
-Segment::Segment(base::FileDescriptor file, const RingShape& shape)
+ShmSegment::ShmSegment(base::FileDescriptor file, const RingShape& shape)
     : file_(std::move(file)),
       mapping_(std::make_shared<const base::Mapping>(map_memory(file_, segment_bytes(shape)))),
       shape_(shape) {}
 
-Segment Segment::create(const RingShape& shape) {
+ShmSegment ShmSegment::create(const RingShape& shape) {
   shape.require_valid();
   auto file = create_memory("torchcomms-pair", segment_bytes(shape));
   reserve_memory(file, segment_bytes(shape));
-  return Segment(std::move(file), shape);
+  return ShmSegment(std::move(file), shape);
 }
 
-Segment Segment::adopt(base::FileDescriptor file, const RingShape& shape) {
+ShmSegment ShmSegment::adopt(base::FileDescriptor file, const RingShape& shape) {
   shape.require_valid();
   struct stat found{};
   const bool sealed = (::fcntl(file.get(), F_GET_SEALS) & kSeals) == kSeals;
   if (!sealed || ::fstat(file.get(), &found) != 0 ||
       static_cast<size_t>(found.st_size) != segment_bytes(shape))
     throw CommError(Errc::kMismatch, "a peer's segment is not what it says");
-  return Segment(std::move(file), shape);
+  return ShmSegment(std::move(file), shape);
 }
 
-RingMemory Segment::ring(int writer) const noexcept {
-  auto* at = mapping_->bytes().data() + sizeof(Head);
-  return RingMemory::over(at + static_cast<size_t>(writer) * shape_.bytes(), shape_);
+RingMemory ShmSegment::ring(int writer) const noexcept {
+  auto* at = mapping_->bytes().data() + sizeof(SegmentHeader);
+  return RingMemory::at_address(at + static_cast<size_t>(writer) * shape_.bytes(), shape_);
 }
 
-std::atomic<uint32_t>& Segment::rest(int side) const noexcept {
-  return head_of(*mapping_).rest[static_cast<size_t>(side)].bits;
+std::atomic<uint32_t>& ShmSegment::sleep_flags(int side) const noexcept {
+  return header_of(*mapping_).sleep_flags[static_cast<size_t>(side)].bits;
 }
 
-CoreBalancer::CoreSlot& Segment::seat(int side) const noexcept {
-  return head_of(*mapping_).rest[static_cast<size_t>(side)].seat;
+CoreBalancer::CoreSlot& ShmSegment::core_slot(int side) const noexcept {
+  return header_of(*mapping_).sleep_flags[static_cast<size_t>(side)].core_slot;
 }
 
-ReadValidityWords::Words& Segment::words(int side) const noexcept {
-  return head_of(*mapping_).offers[static_cast<size_t>(side)].words;
+ReadValidityWords::Words& ShmSegment::read_validity_words(int side) const noexcept {
+  return header_of(*mapping_).read_validity[static_cast<size_t>(side)].words;
 }
 
 }  // namespace torch::comms::transport::shm
