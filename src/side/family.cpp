@@ -24,7 +24,7 @@ namespace torch::comms::side {
 namespace {
 
 using std::chrono::milliseconds;
-using transport::tcp::Hello;
+using transport::tcp::TcpHello;
 
 constexpr milliseconds kSilence{10'000};  // of a connection whose host has vanished
 constexpr milliseconds kPatience{5'000};  // with a connection that does not say who it is
@@ -200,7 +200,7 @@ Link& Family::link_to(int rank, Moment at) {
   auto& link = links_[rank];
   if (link) return *link;
   const auto& place = places_[static_cast<size_t>(rank)];
-  Hello hello;
+  TcpHello hello;
   hello.from = rank_;
   hello.to = rank;
   hello.instance = place.instance;
@@ -212,18 +212,19 @@ Link& Family::link_to(int rank, Moment at) {
 void Family::accept_all(Moment at) {
   while (auto socket = listener_->accept()) {
     base::set_keepalive_and_user_timeout(socket.get(), kSilence);
-    static_cast<void>(guests_.add({transport::tcp::Guest(std::move(socket)), at}));
+    static_cast<void>(guests_.add({transport::tcp::PendingTcpConnection(std::move(socket)), at}));
   }
 }
 
 bool Family::welcome(Guest& guest, Moment at) {
-  using State = transport::tcp::Guest::State;
-  const transport::tcp::Door door{rank_, places_[static_cast<size_t>(rank_)].instance, secret_};
+  using State = transport::tcp::PendingTcpConnection::State;
+  const transport::tcp::TcpEndpointId door{rank_, places_[static_cast<size_t>(rank_)].instance,
+                                           secret_};
   const auto state = guest.caller.read();
-  if (state == State::kNotYet) return at - guest.since >= kPatience;
+  if (state == State::kIncomplete) return at - guest.since >= kPatience;
   const auto& hello = guest.caller.hello();
-  if (state == State::kWhole && why_not(hello, door) == nullptr)
-    link_to(hello.from, at).take(guest.caller.take());
+  if (state == State::kComplete && why_not(hello, door) == nullptr)
+    link_to(hello.from, at).take(guest.caller.release_socket());
   return true;
 }
 

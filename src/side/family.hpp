@@ -140,7 +140,7 @@ class TC_API Family : public std::enable_shared_from_this<Family> {
     std::string who, contact;
   };
   struct Guest {
-    transport::tcp::Guest caller;
+    transport::tcp::PendingTcpConnection caller;
     Moment since;
     int socket() const noexcept { return caller.socket(); }
   };

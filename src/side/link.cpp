@@ -18,8 +18,8 @@ namespace {
 
 using std::chrono::milliseconds;
 using transport::kRetryDelays;
-using transport::tcp::Hello;
-using transport::tcp::Welcome;
+using transport::tcp::TcpHello;
+using transport::tcp::TcpWelcome;
 
 // A rank listens as long as it lives: refused so often, it does not.
 constexpr int kRefusals = 3;
@@ -34,7 +34,7 @@ constexpr size_t kMostUnsent = size_t{16} << 20;
 
 }  // namespace
 
-Link::Link(std::string contact, const Hello& hello, bool dials, Moment now)
+Link::Link(std::string contact, const TcpHello& hello, bool dials, Moment now)
     : contact_(std::move(contact)), hello_(hello), dials_(dials) {
   timer_ = now + kBetweenProbes;
   if (!dials) return;
@@ -50,7 +50,7 @@ void Link::call(Moment now) {
 
 void Link::take(base::FileDescriptor socket) {
   if (dials_ || state_ == State::kUp || state_ == State::kLost) return;
-  const Welcome welcome;
+  const TcpWelcome welcome;
   socket_ = std::move(socket);
   in_.clear();
   dial_.reset();
@@ -143,11 +143,11 @@ void Link::on_ready(short events, Moment now) {
   if (dial_) return on_dialing(now);
   if ((events & ~POLLOUT) != 0) read();
   if (state_ == State::kGreeting) {
-    Welcome welcome;
+    TcpWelcome welcome;
     if (!socket_) return turned_away(now);
     if (in_.size() < sizeof welcome) return;
     std::memcpy(&welcome, in_.data(), sizeof welcome);
-    if (const auto why = why_not(welcome); !why.empty()) {
+    if (const auto why = handshake_error(welcome); !why.empty()) {
       warn(why);
       return turned_away(now);
     }

@@ -7,7 +7,7 @@
 #include "base/handles.hpp"
 #include "bootstrap/exchange/connector.hpp"
 #include "side/member.hpp"
-#include "transport/tcp/handshake.hpp"
+#include "transport/tcp/tcp_handshake.hpp"
 
 namespace torch::comms::side {
 
@@ -19,7 +19,7 @@ class Link {
  public:
   // `contact` is where the other one listens, `hello` what it is told there; `dials`: this side
   // does.
-  Link(std::string contact, const transport::tcp::Hello& hello, bool dials, Moment now);
+  Link(std::string contact, const transport::tcp::TcpHello& hello, bool dials, Moment now);
 
   enum class State : uint8_t { kAwaited, kDialing, kResting, kGreeting, kUp, kLost };
   State state() const noexcept { return state_; }
@@ -50,7 +50,7 @@ class Link {
   void lose() noexcept;
 
   const std::string contact_;
-  const transport::tcp::Hello hello_;
+  const transport::tcp::TcpHello hello_;
   const bool dials_;
   State state_ = State::kAwaited;
   std::unique_ptr<bootstrap::Connector>

@@ -13,8 +13,7 @@ namespace torch::comms::transport {
 // else for ever. Each is heard as it comes, and most ranks have said it by then: so of many that
 // come at once none makes room for the others. Among those that say nothing the oldest does.
 //
-// A `Guest` is movable and has socket(). Threads: one at a time. Failure: what publish_failure()
-// throws.
+// A `Guest` is movable and has socket(). Threads: one at a time. Failure: what settle() throws.
 template <class Guest>
 class HandshakeQueue {
  public:

@@ -3,7 +3,7 @@
 
 #include "fuzz.hpp"
 #include "transport/memory.hpp"
-#include "transport/tcp/handshake.hpp"
+#include "transport/tcp/tcp_handshake.hpp"
 
 namespace tct = torch::comms::transport;
 using torch::comms::CommError;
@@ -25,9 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const CommError&) {
   }
   torch::comms::fuzz::Input input(data, size);
-  const auto hello = input.take<tct::tcp::Hello>();
-  const tct::tcp::Door door{.rank = 3, .instance = 1, .job = job};
+  const auto hello = input.take<tct::tcp::TcpHello>();
+  const tct::tcp::TcpEndpointId door{.rank = 3, .instance = 1, .job = job};
   if (tct::tcp::why_not(hello, door) == nullptr)
-    require(hello.lane < hello.lanes && hello.lanes <= tct::tcp::kMaxLanes && hello.to == 3);
+    require(hello.channel < hello.channels && hello.channels <= tct::tcp::kMaxChannels &&
+            hello.to == 3);
   return 0;
 }

@@ -72,7 +72,7 @@ class Reduction {
   void scale(void* into, const void* from, size_t count, const Factor& factor) const;
 
   // By way of the accumulator: a chain that rounds once --------------------------------------
-  // widen() each input, combine_wide() along the way, publish_failure() the result.
+  // widen() each input, combine_wide() along the way, settle() the result.
 
   // `into` has the accumulator's elements, `from` the dtype's; the second multiplies, and is for
   // PREMUL_SUM. `into` may be `from` only if accumulator() == dtype().

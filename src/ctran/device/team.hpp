@@ -47,7 +47,7 @@ class Team {
     std::string why_not;  // the same on all ranks
   };
   // How much of a workspace it has at once. On all ranks the first part, if one asks for that.
-  // kUsual: kWhole of the first team that this process has on the device, kFirstPart of others.
+  // kUsual: kComplete of the first team that this process has on the device, kFirstPart of others.
   enum class Room : uint8_t { kWhole, kFirstPart, kUsual };
   // Collective; see nvl::SymmetricMemory. `unwilling`: why this rank wants none; "" where it does.
   // The device is current. Throws what `exchange` does.

@@ -27,7 +27,7 @@ struct Choice {
 
 // Called once for every plan that is not cached, on the thread of the call: pure and quick, and
 // may be called by several at once.
-// Its algorithm can do the problem (unsupported_reason() is empty). Equal on all ranks.
+// Its algorithm can do the problem (why_not() is empty). Equal on all ranks.
 using Choose = std::function<Choice(const Question&)>;
 
 // By operation and bytes alone: direct algorithms on one host, one-shot while it is cheap; log-step

@@ -39,7 +39,7 @@ void Poller::change(int socket, uint32_t events) noexcept {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, socket, &event);
 }
 
-void Poller::hand_over(int socket, uint32_t events, Client& client) noexcept {
+void Poller::replace_client(int socket, uint32_t events, Client& client) noexcept {
   change(socket, events);
   clients_.at(socket).client = &client;
 }

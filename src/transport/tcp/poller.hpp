@@ -22,7 +22,7 @@ class Poller {
   void add(int socket, uint32_t events, Client& client);
   void change(int socket, uint32_t events) noexcept;
   // The same socket is another client's from now on.
-  void hand_over(int socket, uint32_t events, Client& client) noexcept;
+  void replace_client(int socket, uint32_t events, Client& client) noexcept;
   void remove(int socket) noexcept;
 
   // Tells clients what is ready now; true if anything was. Clients may add and remove in there.
@@ -31,12 +31,12 @@ class Poller {
 
  private:
   // What was added is told by its number from a later socket of the same descriptor.
-  struct Added {
+  struct PolledSocket {
     Client* client;
     uint32_t number;
   };
   base::FileDescriptor epoll_;
-  std::unordered_map<int, Added> clients_;
+  std::unordered_map<int, PolledSocket> clients_;
   uint32_t added_ = 0;
 };
 

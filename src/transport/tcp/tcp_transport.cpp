@@ -12,15 +12,15 @@
 #include "base/log.hpp"
 #include "transport/framed_transport.hpp"
 #include "transport/handshake_queue.hpp"
-#include "transport/tcp/channel.hpp"
-#include "transport/tcp/connecting.hpp"
-#include "transport/tcp/handshake.hpp"
+#include "transport/tcp/tcp_connection.hpp"
+#include "transport/tcp/tcp_connector.hpp"
+#include "transport/tcp/tcp_handshake.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {
 
 TcpOptions with_defaults(TcpOptions options) {
-  if (options.sockets < 1 || options.sockets > kMaxLanes || options.chunk_bytes < 256 ||
+  if (options.sockets < 1 || options.sockets > kMaxChannels || options.chunk_bytes < 256 ||
       options.chunk_bytes % 64 != 0 || options.chunk_bytes > kMaxPayload)
     throw CommError(Errc::kInvalidArgument,
                     "1 to 8 sockets, and chunks of 256 bytes to 1 MiB, a multiple of 64; asked: " +
@@ -32,7 +32,7 @@ TcpOptions with_defaults(TcpOptions options) {
 }
 
 // Sockets of one connection, until all are here.
-struct Arriving {
+struct PartialConnection {
   uint64_t attempt = 0;
   std::vector<base::FileDescriptor> sockets;
 };
@@ -43,7 +43,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
       : FramedTransport(options, {"tcp", options.rank, random_number(), host_identity(), {}}),
         tcp_(options),
         reason_(std::move(choice.reason)),
-        silence_(poller_, tcp_.silence),
+        keepalive_(poller_, tcp_.keepalive_timeout),
         listener_(base::listen_on_all_interfaces(tcp_.port)) {
     poller_.add(listener_.get(), EPOLLIN, *this);
     for (const auto& address : choice.addresses)
@@ -63,20 +63,21 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   void start_connection(int peer, const Endpoint& endpoint) override;
   bool progress_connections() noexcept override;
   void on_ready(int socket, uint32_t events) override;
-  void accept_guests();
-  void turn_away(const Guest& guest) noexcept;
-  bool settle(Guest& guest);
-  void admit(Guest guest);
+  void accept_pending();
+  void reject(const PendingTcpConnection& guest) noexcept;
+  bool handle_handshake(PendingTcpConnection& guest);
+  void admit(PendingTcpConnection guest);
   void open_channel(int peer, std::vector<base::FileDescriptor> sockets);
 
   TcpOptions tcp_;
   std::string reason_;
   Poller poller_;
-  SilenceWatch silence_;
+  KeepaliveWatch keepalive_;
   base::Listener listener_;
-  HandshakeQueue<Guest> guests_{[this](Guest& guest) { return settle(guest); }};
-  std::unordered_map<int, Arriving> arriving_;                       // by peer
-  std::unordered_map<int, std::unique_ptr<Connecting>> connecting_;  // by peer
+  HandshakeQueue<PendingTcpConnection> handshakes_{
+      [this](PendingTcpConnection& guest) { return handle_handshake(guest); }};
+  std::unordered_map<int, PartialConnection> partial_connections_;     // by peer
+  std::unordered_map<int, std::unique_ptr<TcpConnector>> connectors_;  // by peer
   uint64_t rejected_ = 0;
 };
 
@@ -84,26 +85,27 @@ void TcpTransport::start_connection(int peer, const Endpoint& endpoint) {
   if (peer == options_.rank)
     throw CommError(Errc::kInvalidArgument, "a rank reaches itself over the self link",
                     {.rank = options_.rank, .peer = peer});
-  if (peer < options_.rank || connecting_.contains(peer)) return;  // the smaller rank connects
-  Hello hello;
-  hello.lanes = static_cast<uint8_t>(tcp_.sockets);
+  if (peer < options_.rank || connectors_.contains(peer)) return;  // the smaller rank connects
+  TcpHello hello;
+  hello.channels = static_cast<uint8_t>(tcp_.sockets);
   hello.from = options_.rank;
   hello.to = peer;
   hello.instance = endpoint.instance;
   hello.job = options_.job;
-  connecting_[peer] = std::make_unique<Connecting>(endpoint, hello, poller_, tcp_.silence);
+  connectors_[peer] =
+      std::make_unique<TcpConnector>(endpoint, hello, poller_, tcp_.keepalive_timeout);
 }
 
 bool TcpTransport::progress_connections() noexcept {
   bool moved = false;
   try {
     moved = poller_.poll();
-    for (auto next = connecting_.begin(); next != connecting_.end();) {
+    for (auto next = connectors_.begin(); next != connectors_.end();) {
       auto& [peer, attempt] = *next;
-      const bool failed = !attempt->failed().empty();
-      if (failed) fail(peer, attempt->code(), attempt->failed());
-      if (attempt->done()) open_channel(peer, attempt->take());
-      next = failed || state(peer) != PeerState::kConnecting ? connecting_.erase(next)
+      const bool failed = !attempt->error_text().empty();
+      if (failed) fail(peer, attempt->error_code(), attempt->error_text());
+      if (attempt->is_done()) open_channel(peer, attempt->release_sockets());
+      next = failed || state(peer) != PeerState::kConnecting ? connectors_.erase(next)
                                                              : std::next(next);
     }
   } catch (const std::exception& error) {
@@ -113,62 +115,64 @@ bool TcpTransport::progress_connections() noexcept {
 }
 
 void TcpTransport::open_channel(int peer, std::vector<base::FileDescriptor> sockets) {
-  open(peer, std::make_unique<TcpChannel>(std::move(sockets), tcp_.chunk_bytes, poller_, silence_));
+  open(peer,
+       std::make_unique<TcpConnection>(std::move(sockets), tcp_.chunk_bytes, poller_, keepalive_));
 }
 
-void TcpTransport::accept_guests() {
+void TcpTransport::accept_pending() {
   while (auto socket = listener_.accept()) {
     poller_.add(socket.get(), EPOLLIN, *this);
-    if (const auto oldest = guests_.add(Guest(std::move(socket)))) turn_away(*oldest);
+    if (const auto oldest = handshakes_.add(PendingTcpConnection(std::move(socket))))
+      reject(*oldest);
   }
 }
 
-void TcpTransport::turn_away(const Guest& guest) noexcept {
+void TcpTransport::reject(const PendingTcpConnection& guest) noexcept {
   ++rejected_;
   poller_.remove(guest.socket());
 }
 
 // Lets it in or turns it away; false while it has not said all.
-bool TcpTransport::settle(Guest& guest) {
+bool TcpTransport::handle_handshake(PendingTcpConnection& guest) {
   const auto read = guest.read();
-  if (read == Guest::State::kNotYet) return false;
-  const Door door{options_.rank, endpoint_.instance, options_.job};
-  if (read == Guest::State::kWhole && why_not(guest.hello(), door) == nullptr)
+  if (read == PendingTcpConnection::State::kIncomplete) return false;
+  const TcpEndpointId door{options_.rank, endpoint_.instance, options_.job};
+  if (read == PendingTcpConnection::State::kComplete && why_not(guest.hello(), door) == nullptr)
     admit(std::move(guest));
   else
-    turn_away(guest);
+    reject(guest);
   return true;
 }
 
 void TcpTransport::on_ready(int socket, uint32_t) {
-  if (socket == listener_.get()) return accept_guests();
-  guests_.poll_socket(socket);
+  if (socket == listener_.get()) return accept_pending();
+  handshakes_.poll_socket(socket);
 }
 
-void TcpTransport::admit(Guest guest) {
+void TcpTransport::admit(PendingTcpConnection guest) {
   const auto& hello = guest.hello();
   const int peer = hello.from;
-  auto& arriving = arriving_[peer];
-  if (arriving.attempt != hello.attempt || arriving.sockets.size() != hello.lanes) {
+  auto& arriving = partial_connections_[peer];
+  if (arriving.attempt != hello.attempt || arriving.sockets.size() != hello.channels) {
     for (const auto& socket : arriving.sockets)
       if (socket) poller_.remove(socket.get());
     arriving = {hello.attempt, {}};
-    arriving.sockets.resize(hello.lanes);
+    arriving.sockets.resize(hello.channels);
   }
-  auto& place = arriving.sockets[hello.lane];
+  auto& place = arriving.sockets[hello.channel];
   if (place || peer_of(peer).state() != PeerState::kConnecting) {
-    turn_away(guest);
-    if (!place) arriving_.erase(peer);
+    reject(guest);
+    if (!place) partial_connections_.erase(peer);
     return;
   }
-  place = guest.take();
+  place = guest.release_socket();
   // Nothing more is expected before the welcome; an end is seen by whoever reads then.
   poller_.change(place.get(), 0);
   for (const auto& socket : arriving.sockets)
     if (!socket) return;
   auto sockets = std::move(arriving.sockets);
-  arriving_.erase(peer);
-  const Welcome welcome;
+  partial_connections_.erase(peer);
+  const TcpWelcome welcome;
   for (const auto& socket : sockets)  // an empty socket buffer takes it; a broken one is seen later
     static_cast<void>(::send(socket.get(), &welcome, sizeof welcome, MSG_NOSIGNAL));
   open_channel(peer, std::move(sockets));

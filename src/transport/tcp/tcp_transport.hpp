@@ -16,7 +16,7 @@ struct TcpOptions : TransportOptions {
   // A peer's machine that says nothing for so long, once it is connected, has failed; 0: never. A
   // peer's process that ends is seen at once; one that stands still may do so for as long as calls
   // may take. Of the peer's addresses each is tried for 3.5 s, four times.
-  std::chrono::milliseconds silence{30'000};
+  std::chrono::milliseconds keepalive_timeout{30'000};
 };
 
 // The link between hosts, over IPv4 or IPv6. The smaller rank of a pair connects to the one port

@@ -278,7 +278,7 @@ TEST(Family, StrangersAreTurnedAway) {
     for (int i = 0; i < 100; ++i) {
       auto socket = base::FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       ASSERT_EQ(::connect(socket.get(), address->get(), address->size), 0);
-      transport::tcp::Hello hello;
+      transport::tcp::TcpHello hello;
       hello.from = 0;
       hello.to = self.rank;
       hello.instance = instance;  // but not the job's secret

@@ -54,7 +54,7 @@ TEST(SideLink, IsNotLostToOneThatTurnsCallersAwayForAMoment) {
     ASSERT_EQ(place.link.state(), State::kDialing);
   }
   const auto there = place.accept();
-  const transport::tcp::Welcome welcome;
+  const transport::tcp::TcpWelcome welcome;
   ASSERT_EQ(::send(there.get(), &welcome, sizeof welcome, 0), ssize_t{sizeof welcome});
   place.turn(POLLIN);
   EXPECT_EQ(place.link.state(), State::kUp);
@@ -83,7 +83,7 @@ void expect_next_address_after(const std::function<void(int socket)>& answer) {
   place.link.on_time(place.now);
   ASSERT_EQ(place.link.state(), State::kDialing);
   const auto rank = place.accept();
-  const transport::tcp::Welcome welcome;
+  const transport::tcp::TcpWelcome welcome;
   ASSERT_EQ(::send(rank.get(), &welcome, sizeof welcome, 0), ssize_t{sizeof welcome});
   place.turn(POLLIN);
   EXPECT_EQ(place.link.state(), State::kUp);
@@ -99,7 +99,7 @@ TEST(SideLink, GoesOnWithTheNextAddressWhereAStrangerAnswers) {
 
 TEST(SideLink, GoesOnWithTheNextAddressWhereAnotherVersionAnswers) {
   expect_next_address_after([](int socket) {
-    transport::tcp::Welcome welcome;
+    transport::tcp::TcpWelcome welcome;
     ++welcome.version;
     ::send(socket, &welcome, sizeof welcome, 0);
   });

@@ -2,8 +2,8 @@
 
 #include "ctran/arithmetic/reference.hpp"
 
-// The small formats of floating point, through widen() and publish_failure(): each value, and each
-// place where rounding turns.
+// The small formats of floating point, through widen() and settle(): each value, and each place
+// where rounding turns.
 namespace torch::comms::ctran_test {
 namespace {
 

@@ -5,9 +5,9 @@
 #include <random>
 
 #include "base/socket.hpp"
-#include "transport/tcp/connecting.hpp"
-#include "transport/tcp/handshake.hpp"
-#include "transport/tcp/lane.hpp"
+#include "transport/tcp/stream_socket.hpp"
+#include "transport/tcp/tcp_connector.hpp"
+#include "transport/tcp/tcp_handshake.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 #include "transport/world.hpp"
 
@@ -86,7 +86,7 @@ TEST(TcpStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
     for (auto& word : noise) word = static_cast<uint32_t>(random());
     knock(noise.data(), noise.size() * 4);
   }
-  tcp::Hello hello;
+  tcp::TcpHello hello;
   hello.from = 0;
   hello.to = 1;
   hello.instance = endpoint.instance;
@@ -96,9 +96,9 @@ TEST(TcpStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
   hello.from = 1;
   knock(&hello, sizeof hello);  // a rank that does not connect
   hello.from = 0;
-  hello.lanes = 200;
+  hello.channels = 200;
   knock(&hello, sizeof hello);
-  hello.lanes = 1;
+  hello.channels = 1;
   hello.instance ^= 1;
   knock(&hello, sizeof hello);  // another life of this rank
   for (int i = 0; i < 20; ++i) {
@@ -142,11 +142,11 @@ TEST(TcpConnecting, FramesThatComeBeforeTheLastWelcomeWait) {
   tcp::Poller poller;
   uint16_t port = 0;
   const auto listener = base::listen_on_all_interfaces(port);
-  tcp::Hello hello;
-  hello.lanes = 2;
-  tcp::Connecting connecting({"tcp", 1, 0, "", {"127.0.0.1:" + std::to_string(port)}}, hello,
-                             poller, std::chrono::milliseconds(30'000));
-  std::vector<tcp::Guest> guests;
+  tcp::TcpHello hello;
+  hello.channels = 2;
+  tcp::TcpConnector connecting({"tcp", 1, 0, "", {"127.0.0.1:" + std::to_string(port)}}, hello,
+                               poller, std::chrono::milliseconds(30'000));
+  std::vector<tcp::PendingTcpConnection> guests;
   const auto deadline = in(kLong);
   const auto step = [&](const auto& until) {
     while (!until() && std::chrono::steady_clock::now() < deadline) {
@@ -157,21 +157,21 @@ TEST(TcpConnecting, FramesThatComeBeforeTheLastWelcomeWait) {
   };
   step([&] { return guests.size() == 2; });
   ASSERT_EQ(guests.size(), 2u);
-  const tcp::Welcome welcome;
+  const tcp::TcpWelcome welcome;
   const std::string frames(100, 'x');
-  const auto send = [](const tcp::Guest& guest, const void* bytes, size_t size) {
+  const auto send = [](const tcp::PendingTcpConnection& guest, const void* bytes, size_t size) {
     EXPECT_EQ(::send(guest.socket(), bytes, size, MSG_NOSIGNAL), static_cast<ssize_t>(size));
   };
   int polls = 0;
-  step([&] { return guests[0].read() == tcp::Guest::State::kWhole; });
+  step([&] { return guests[0].read() == tcp::PendingTcpConnection::State::kComplete; });
   send(guests[0], &welcome, sizeof welcome);
   send(guests[0], frames.data(), frames.size());
   step([&] { return ++polls > 100; });
   EXPECT_EQ(guests.size(), 2u);  // it has not tried again
   send(guests[1], &welcome, sizeof welcome);
-  step([&] { return connecting.done(); });
-  EXPECT_TRUE(connecting.done());
-  for (const auto& socket : connecting.take()) poller.remove(socket.get());
+  step([&] { return connecting.is_done(); });
+  EXPECT_TRUE(connecting.is_done());
+  for (const auto& socket : connecting.release_sockets()) poller.remove(socket.get());
 }
 
 // Frames as they come, and whether the lane may place them.
@@ -192,10 +192,10 @@ struct LanePair {
     int pair[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
     writer = base::FileDescriptor(pair[0]);
-    lane = std::make_unique<tcp::Lane>(base::FileDescriptor(pair[1]), 100'000, 1);
+    lane = std::make_unique<tcp::StreamSocket>(base::FileDescriptor(pair[1]), 100'000, 1);
   }
   base::FileDescriptor writer;
-  std::unique_ptr<tcp::Lane> lane;
+  std::unique_ptr<tcp::StreamSocket> lane;
 };
 
 TEST(TcpLane, CutsFramesWhereverTheBytesAreCut) {
@@ -226,7 +226,7 @@ TEST(TcpLane, CutsFramesWhereverTheBytesAreCut) {
     }
     ASSERT_EQ(kept.frames.size(), want.size()) << part;
     for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(kept.frames[i].second == want[i]);
-    EXPECT_EQ(pair.lane->broken(), "");
+    EXPECT_EQ(pair.lane->error_text(), "");
   }
 }
 
@@ -242,7 +242,7 @@ TEST(TcpLane, RandomBytesBreakItAndAllocateNothingLarge) {
     ASSERT_EQ(::send(pair.writer.get(), noise.data(), noise.size(), 0),
               static_cast<ssize_t>(noise.size()));
     pair.lane->receive(kept);
-    broken += !pair.lane->broken().empty();
+    broken += !pair.lane->error_text().empty();
   }
   EXPECT_GT(broken, 1900);
 }
@@ -263,15 +263,15 @@ TEST(TcpLane, WhatTheSocketDoesNotTakeIsLentAndGivenBack) {
   ASSERT_EQ(borrowed, 1u);
   EXPECT_FALSE(sending.lane->try_send(frame, {&payload, 1}, &borrowed));
   // Its owner takes the memory back in the middle: the frame still arrives whole.
-  sending.lane->withdraw(large);
+  sending.lane->cancel_writes(large);
   EXPECT_EQ(borrowed, 0u);
   const auto want = large;
   std::fill(large.begin(), large.end(), std::byte{0});
-  tcp::Lane reader(std::move(sending.writer), 100'000, 1);
+  tcp::StreamSocket reader(std::move(sending.writer), 100'000, 1);
   Kept kept;
   for (int i = 0; i < 1000 && static_cast<int>(kept.frames.size()) < accepted; ++i) {
     reader.receive(kept);
-    sending.lane->push();
+    sending.lane->flush();
   }
   ASSERT_EQ(static_cast<int>(kept.frames.size()), accepted);
   for (const auto& [header, bytes] : kept.frames) EXPECT_TRUE(bytes == want);

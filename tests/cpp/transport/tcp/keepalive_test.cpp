@@ -1,4 +1,4 @@
-#include "transport/tcp/silence.hpp"
+#include "transport/tcp/keepalive.hpp"
 
 #include <gtest/gtest.h>
 #include <net/if.h>
@@ -10,7 +10,7 @@
 #include <cstring>
 #include <thread>
 
-#include "transport/tcp/channel.hpp"
+#include "transport/tcp/tcp_connection.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {
@@ -31,8 +31,8 @@ struct Counting final : FrameSink {
 // Two ends of a connection, in one thread.
 struct Pair {
   Poller here, there;
-  SilenceWatch watch{here, kLimit}, other{there, milliseconds(0)};
-  std::unique_ptr<TcpChannel> from, to;
+  KeepaliveWatch watch{here, kLimit}, other{there, milliseconds(0)};
+  std::unique_ptr<TcpConnection> from, to;
 
   Pair() {
     uint16_t port = 0;
@@ -69,20 +69,21 @@ struct Pair {
   struct Nobody final : Poller::Client {
     void on_ready(int, uint32_t) override {}
   } nobody_;
-  std::unique_ptr<TcpChannel> channel(base::FileDescriptor socket, Poller& poller,
-                                      SilenceWatch& silence) {
+  std::unique_ptr<TcpConnection> channel(base::FileDescriptor socket, Poller& poller,
+                                         KeepaliveWatch& silence) {
     poller.add(socket.get(), 0, nobody_);
     std::vector<base::FileDescriptor> sockets;
     sockets.push_back(std::move(socket));
-    return std::make_unique<TcpChannel>(std::move(sockets), 1u << 20, poller, silence);
+    return std::make_unique<TcpConnection>(std::move(sockets), 1u << 20, poller, silence);
   }
 };
 
 TEST(Silence, LastsSinceAnAnswerIsOwedAndBeginsAgainWithEachAnswer) {
-  Silence silence;
-  const Silence::Time start{std::chrono::hours(1)};
+  Keepalive silence;
+  const Keepalive::Time start{std::chrono::hours(1)};
   const auto after = [&](int ms, bool owed, int last_ms) {
-    return silence.after({owed, milliseconds(last_ms)}, start + milliseconds(ms)).count() / 1000000;
+    return silence.unanswered_for({owed, milliseconds(last_ms)}, start + milliseconds(ms)).count() /
+           1000000;
   };
   EXPECT_EQ(after(0, false, 5000), 0);
   EXPECT_EQ(after(10, true, 5010), 0);  // owed now: the answer before does not count
@@ -122,9 +123,9 @@ TEST(SilenceWatch, LooksNoMoreWhenAllIsAnswered) {
     pair.to->receive(sink);
     pair.here.poll();
   }
-  EXPECT_TRUE(pair.watch.ticks());
+  EXPECT_TRUE(pair.watch.is_ticking());
   pair.tick();
-  EXPECT_FALSE(pair.watch.ticks());
+  EXPECT_FALSE(pair.watch.is_ticking());
 }
 
 void set_loopback(bool up) {

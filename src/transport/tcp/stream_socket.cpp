@@ -1,4 +1,4 @@
-#include "transport/tcp/lane.hpp"
+#include "transport/tcp/stream_socket.hpp"
 
 #include <linux/sockios.h>
 #include <poll.h>
@@ -40,40 +40,40 @@ ssize_t send_pieces(int socket, std::span<const ConstBytes> pieces) noexcept {
 
 }  // namespace
 
-bool is_own(int error) noexcept {
+bool is_local_error(int error) noexcept {
   constexpr std::array kWrongCalls{EFAULT, EMSGSIZE, EINVAL, EBADF, ENOTSOCK, EOPNOTSUPP};
   return base::is_resource_exhausted(error) || std::ranges::count(kWrongCalls, error) > 0;
 }
 
-Lane::Lane(base::FileDescriptor socket, uint32_t max_payload, unsigned lanes)
-    : socket_(std::move(socket)), max_payload_(max_payload), lanes_(lanes), buffer_(kBuffer) {}
+StreamSocket::StreamSocket(base::FileDescriptor socket, uint32_t max_payload, unsigned lanes)
+    : socket_(std::move(socket)), max_payload_(max_payload), channels_(lanes), buffer_(kBuffer) {}
 
-void Lane::fail(int error) noexcept {
-  if (!broken_.empty()) return;
+void StreamSocket::fail(int error) noexcept {
+  if (!error_text_.empty()) return;
   // The system tells an error once, to whoever sends or receives next.
   if (error == 0 && send_error_ != EPIPE) error = send_error_;
   has_ended_ = error == 0;
-  broken_ = error == 0 ? "it closed the connection, or died"
-                       : std::string("connection: ") + std::strerror(error);
+  error_text_ = error == 0 ? "it closed the connection, or died"
+                           : std::string("connection: ") + std::strerror(error);
 }
 
 // A socket that takes nothing any more, as its connection has ended, is still read to its end. Of
 // anything else nobody would hear.
-void Lane::fail_to_send(int error) noexcept {
+void StreamSocket::fail_to_send(int error) noexcept {
   if (again(error)) return;
   send_error_ = error;
-  if (!broken_.empty()) return;
-  if (!is_own(error)) {
+  if (!error_text_.empty()) return;
+  if (!is_local_error(error)) {
     if (goes_on(socket_.get())) fail(error);
     return;
   }
-  code_ = base::is_resource_exhausted(error) ? Errc::kResourceExhausted : Errc::kSystem;
-  broken_ = std::string("sending to it failed: ") + std::strerror(error);
+  error_code_ = base::is_resource_exhausted(error) ? Errc::kResourceExhausted : Errc::kSystem;
+  error_text_ = std::string("sending to it failed: ") + std::strerror(error);
 }
 
-bool Lane::try_send(const Frame& frame, std::span<const ConstBytes> payload,
-                    uint32_t* borrowed) noexcept {
-  if (blocked() || !broken_.empty() || send_error_ != 0) return false;
+bool StreamSocket::try_send(const Frame& frame, std::span<const ConstBytes> payload,
+                            uint32_t* borrowed) noexcept {
+  if (is_blocked() || !error_text_.empty() || send_error_ != 0) return false;
   std::array<ConstBytes, PeerConnection::kMaxPieces + 1> pieces;
   pieces[0] = std::as_bytes(std::span(&frame, 1));
   std::copy(payload.begin(), payload.end(), pieces.begin() + 1);
@@ -85,11 +85,12 @@ bool Lane::try_send(const Frame& frame, std::span<const ConstBytes> payload,
     sent = 0;  // kept, so that it goes on when the socket is writable
   }
   if (static_cast<size_t>(sent) < sizeof frame + frame.bytes)
-    keep_rest(all, static_cast<size_t>(sent), borrowed);
+    queue_unsent(all, static_cast<size_t>(sent), borrowed);
   return true;
 }
 
-void Lane::keep_rest(std::span<const ConstBytes> pieces, size_t sent, uint32_t* borrowed) {
+void StreamSocket::queue_unsent(std::span<const ConstBytes> pieces, size_t sent,
+                                uint32_t* borrowed) {
   size_t left = 0;
   for (const auto& piece : pieces) left += piece.size();
   left -= sent;
@@ -102,38 +103,38 @@ void Lane::keep_rest(std::span<const ConstBytes> pieces, size_t sent, uint32_t* 
     if (left <= kCopied || i == 0)
       copy_.insert(copy_.end(), piece.begin(), piece.end());
     else if (!piece.empty())
-      rest_.push_back(piece);
+      unsent_.push_back(piece);
   }
-  if (left <= kCopied || in_header) rest_.insert(rest_.begin(), copy_);
+  if (left <= kCopied || in_header) unsent_.insert(unsent_.begin(), copy_);
   if (left <= kCopied) return;
-  borrowed_ = borrowed;
-  ++*borrowed_;
+  frames_in_use_ = borrowed;
+  ++*frames_in_use_;
 }
 
-void Lane::finish_rest() noexcept {
-  rest_.clear();
-  if (borrowed_ != nullptr) --*borrowed_;
-  borrowed_ = nullptr;
+void StreamSocket::finish_unsent() noexcept {
+  unsent_.clear();
+  if (frames_in_use_ != nullptr) --*frames_in_use_;
+  frames_in_use_ = nullptr;
 }
 
-bool Lane::push() noexcept {
-  if (!blocked() || send_error_ != 0 || !broken_.empty()) return false;
-  auto sent = send_pieces(socket_.get(), rest_);
+bool StreamSocket::flush() noexcept {
+  if (!is_blocked() || send_error_ != 0 || !error_text_.empty()) return false;
+  auto sent = send_pieces(socket_.get(), unsent_);
   if (sent < 0) {
     fail_to_send(errno);
     return false;
   }
-  for (auto& piece : rest_) {
+  for (auto& piece : unsent_) {
     const auto part = std::min<size_t>(static_cast<size_t>(sent), piece.size());
     piece = piece.subspan(part);
     sent -= static_cast<ssize_t>(part);
   }
-  std::erase_if(rest_, [](const auto& piece) { return piece.empty(); });
-  if (rest_.empty()) finish_rest();
+  std::erase_if(unsent_, [](const auto& piece) { return piece.empty(); });
+  if (unsent_.empty()) finish_unsent();
   return true;
 }
 
-void Lane::withdraw(ConstBytes range) noexcept {
+void StreamSocket::cancel_writes(ConstBytes range) noexcept {
   const auto inside = [&](const std::byte* at) {
     return at >= range.data() && at < range.data() + range.size();
   };
@@ -141,20 +142,20 @@ void Lane::withdraw(ConstBytes range) noexcept {
     staged_.resize(target_.size());
     target_ = staged_;
   }
-  if (borrowed_ == nullptr ||
-      std::none_of(rest_.begin(), rest_.end(), [&](auto piece) { return inside(piece.data()); }))
+  if (frames_in_use_ == nullptr || std::none_of(unsent_.begin(), unsent_.end(),
+                                                [&](auto piece) { return inside(piece.data()); }))
     return;
   std::vector<std::byte> all;
-  for (const auto& piece : rest_) all.insert(all.end(), piece.begin(), piece.end());
+  for (const auto& piece : unsent_) all.insert(all.end(), piece.begin(), piece.end());
   copy_ = std::move(all);
-  finish_rest();
-  rest_.push_back(copy_);
+  finish_unsent();
+  unsent_.push_back(copy_);
 }
 
 // Where the payload of the frame at hand goes. False: no frame of ours.
-bool Lane::begin_payload(FrameSink& sink) {
-  if (const char* wrong = frame_error(frame_, max_payload_, lanes_)) {
-    broken_ = std::string("broke the protocol: ") + wrong;
+bool StreamSocket::begin_payload(FrameSink& sink) {
+  if (const char* wrong = frame_error(frame_, max_payload_, channels_)) {
+    error_text_ = std::string("broke the protocol: ") + wrong;
     return false;
   }
   in_payload_ = true;
@@ -168,15 +169,15 @@ bool Lane::begin_payload(FrameSink& sink) {
 }
 
 // Cuts what is in the buffer. False: nothing more can be read.
-bool Lane::cut_frames(FrameSink& sink) noexcept {
+bool StreamSocket::cut_frames(FrameSink& sink) noexcept {
   while (true) {
     if (!in_payload_) {
       if (end_ - begin_ < sizeof(Frame)) return true;
       std::memcpy(&frame_, buffer_.data() + begin_, sizeof(Frame));
       begin_ += sizeof(Frame);
       if (frame_.bytes <= end_ - begin_) {  // all of it is here: handed over where it lies
-        if (const char* wrong = frame_error(frame_, max_payload_, lanes_)) {
-          broken_ = std::string("broke the protocol: ") + wrong;
+        if (const char* wrong = frame_error(frame_, max_payload_, channels_)) {
+          error_text_ = std::string("broke the protocol: ") + wrong;
           return false;
         }
         const ConstBytes payload(buffer_.data() + begin_, frame_.bytes);
@@ -196,7 +197,7 @@ bool Lane::cut_frames(FrameSink& sink) noexcept {
   }
 }
 
-bool Lane::read_into_payload(FrameSink& sink) noexcept {
+bool StreamSocket::read_into_payload(FrameSink& sink) noexcept {
   const auto room = target_.subspan(filled_);
   const auto got = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
   if (got <= 0) {
@@ -209,9 +210,9 @@ bool Lane::read_into_payload(FrameSink& sink) noexcept {
   return sink.deliver(frame_, target_);
 }
 
-bool Lane::receive(FrameSink& sink) noexcept {
+bool StreamSocket::receive(FrameSink& sink) noexcept {
   bool moved = false;
-  for (size_t bytes = 0; bytes < kBytesAtOnce && broken_.empty();) {
+  for (size_t bytes = 0; bytes < kBytesAtOnce && error_text_.empty();) {
     if (in_payload_ && begin_ == end_) {
       const size_t before = filled_;
       const bool more = read_into_payload(sink);
@@ -238,19 +239,19 @@ bool Lane::receive(FrameSink& sink) noexcept {
   return moved;
 }
 
-bool Lane::has_arrived() const noexcept {
+bool StreamSocket::is_delivered() const noexcept {
   int left = 0;
   const bool known = ::ioctl(socket_.get(), SIOCOUTQ, &left) == 0;
-  return send_error_ != 0 || (!blocked() && (!known || left == 0));
+  return send_error_ != 0 || (!is_blocked() && (!known || left == 0));
 }
 
-void Lane::give_up(std::chrono::milliseconds silence) noexcept {
-  if (!broken_.empty()) return;
+void StreamSocket::fail_keepalive(std::chrono::milliseconds silence) noexcept {
+  if (!error_text_.empty()) return;
   send_error_ = ETIMEDOUT;
-  broken_ = "its machine has not answered for " + std::to_string(silence.count()) + " ms";
+  error_text_ = "its machine has not answered for " + std::to_string(silence.count()) + " ms";
 }
 
-void Lane::say_goodbye() noexcept {
+void StreamSocket::close_gracefully() noexcept {
   ::shutdown(socket_.get(), SHUT_WR);
   for (int i = 0; i < 16; ++i)
     if (::recv(socket_.get(), buffer_.data(), buffer_.size(), MSG_DONTWAIT) <= 0) return;

@@ -1,4 +1,4 @@
-#include "transport/tcp/lane.hpp"
+#include "transport/tcp/stream_socket.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -40,16 +40,16 @@ Frame frame_of(ConstBytes payload) {
 
 TEST(Lane, SaysWhatThisRankCouldNotSend) {
   Connection connection;
-  Lane lane(std::move(connection.here), 1u << 20, 1);
+  StreamSocket lane(std::move(connection.here), 1u << 20, 1);
   base::Mapping unreadable(::mmap(nullptr, 1u << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
                            1u << 16);
   const ConstBytes payload(unreadable.bytes());
   uint32_t borrowed = 0;
   // Some systems take the header first.
   lane.try_send(frame_of(payload), std::span(&payload, 1), &borrowed);
-  lane.push();
-  EXPECT_EQ(lane.broken(), "sending to it failed: Bad address");
-  EXPECT_EQ(lane.code(), Errc::kSystem);
+  lane.flush();
+  EXPECT_EQ(lane.error_text(), "sending to it failed: Bad address");
+  EXPECT_EQ(lane.error_code(), Errc::kSystem);
 }
 
 TEST(Lane, SaysHowItsConnectionEndedThoughItWasTheSenderWhoHeard) {
@@ -61,23 +61,23 @@ TEST(Lane, SaysHowItsConnectionEndedThoughItWasTheSenderWhoHeard) {
   connection.there = {};  // with something unread: a reset
   polled = {connection.here.get(), 0, 0};
   ASSERT_EQ(::poll(&polled, 1, -1), 1);
-  Lane lane(std::move(connection.here), 1u << 20, 1);
+  StreamSocket lane(std::move(connection.here), 1u << 20, 1);
   uint32_t borrowed = 0;
   const ConstBytes payload;
   EXPECT_FALSE(lane.try_send(frame_of(payload), {}, &borrowed));
-  EXPECT_EQ(lane.broken(), "");
+  EXPECT_EQ(lane.error_text(), "");
   Nobody nobody;
   lane.receive(nobody);
-  EXPECT_EQ(lane.broken(), "connection: Connection reset by peer");
-  EXPECT_EQ(lane.code(), Errc::kPeerFailed);
+  EXPECT_EQ(lane.error_text(), "connection: Connection reset by peer");
+  EXPECT_EQ(lane.error_code(), Errc::kPeerFailed);
 }
 
 TEST(Lane, TellsItsOwnErrorsFromThoseOfTheConnection) {
   for (const int own : {EFAULT, EMSGSIZE, EINVAL, EBADF, ENOTSOCK, ENOMEM, ENOBUFS})
-    EXPECT_TRUE(is_own(own)) << std::strerror(own);
+    EXPECT_TRUE(is_local_error(own)) << std::strerror(own);
   for (const int other : {EPIPE, ECONNRESET, ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH,
                           EACCES, EPERM, ENOTCONN, EPROTO, ENOPROTOOPT})
-    EXPECT_FALSE(is_own(other)) << std::strerror(other);
+    EXPECT_FALSE(is_local_error(other)) << std::strerror(other);
 }
 
 // As a firewall does that has begun to reject what is sent: the socket itself goes on, and nothing
@@ -87,12 +87,12 @@ TEST(Lane, ARejectedSenderBlamesTheConnectionAtOnce) {
   const auto address = base::parse_address("127.0.0.1:1");  // nobody is there
   ASSERT_EQ(::connect(socket.get(), address->get(), address->size), 0);
   ASSERT_EQ(::send(socket.get(), "", 1, 0), 1);
-  Lane lane(std::move(socket), 1u << 20, 1);
+  StreamSocket lane(std::move(socket), 1u << 20, 1);
   uint32_t borrowed = 0;
   const ConstBytes payload;
   EXPECT_FALSE(lane.try_send(frame_of(payload), {}, &borrowed));
-  EXPECT_EQ(lane.broken(), "connection: Connection refused");
-  EXPECT_EQ(lane.code(), Errc::kPeerFailed);
+  EXPECT_EQ(lane.error_text(), "connection: Connection refused");
+  EXPECT_EQ(lane.error_code(), Errc::kPeerFailed);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "transport/tcp/connecting.hpp"
+#include "transport/tcp/tcp_connector.hpp"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -32,9 +32,9 @@ struct Place {
 };
 
 // Until the end of an attempt; `keeper` is told of each caller.
-void drive(Poller& poller, Connecting& connecting, const Place& place,
+void drive(Poller& poller, TcpConnector& connecting, const Place& place,
            const std::function<void(base::FileDescriptor caller)>& keeper) {
-  while (!connecting.done() && connecting.failed().empty()) {
+  while (!connecting.is_done() && connecting.error_text().empty()) {
     std::array<pollfd, 2> polled{
         {{poller.event_fd(), POLLIN, 0}, {place.listener.get(), POLLIN, 0}}};
     ASSERT_GT(::poll(polled.data(), polled.size(), 20'000), 0);
@@ -46,19 +46,19 @@ void drive(Poller& poller, Connecting& connecting, const Place& place,
 TEST(Connecting, ComesBackWhereItWasTurnedAwayForAMoment) {
   Poller poller;
   const Place place;
-  Connecting connecting(place.endpoint(), {}, poller, kSilence);
+  TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
   const auto begin = std::chrono::steady_clock::now();
   size_t calls = 0;
   base::FileDescriptor kept;
   drive(poller, connecting, place, [&](base::FileDescriptor caller) {
     if (calls++ % 2 == 0) poller.poll();  // its hello is here
     if (calls <= kRetryDelays.size()) return;
-    const Welcome welcome;
+    const TcpWelcome welcome;
     EXPECT_EQ(::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL),
               static_cast<ssize_t>(sizeof welcome));
     kept = std::move(caller);
   });
-  EXPECT_TRUE(connecting.done()) << connecting.failed();
+  EXPECT_TRUE(connecting.is_done()) << connecting.error_text();
   EXPECT_GE(std::chrono::steady_clock::now() - begin,
             kRetryDelays[0] + kRetryDelays[1] + kRetryDelays[2]);
 }
@@ -67,14 +67,14 @@ TEST(Connecting, FailsWithinTwoSecondsWhereItIsTurnedAwayForGood) {
   Poller poller;
   const Place place;
   const auto begin = std::chrono::steady_clock::now();
-  Connecting connecting(place.endpoint(), {}, poller, kSilence);
+  TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
   size_t calls = 0;
   drive(poller, connecting, place, [&](base::FileDescriptor) { ++calls; });
-  EXPECT_NE(connecting.failed().find("it closed the connection instead of a welcome"),
+  EXPECT_NE(connecting.error_text().find("it closed the connection instead of a welcome"),
             std::string::npos)
-      << connecting.failed();
+      << connecting.error_text();
   EXPECT_EQ(calls, kRetryDelays.size() + 1);
-  EXPECT_EQ(connecting.code(), Errc::kPeerFailed);
+  EXPECT_EQ(connecting.error_code(), Errc::kPeerFailed);
   const auto took = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(took, kRetryDelays[0] + kRetryDelays[1] + kRetryDelays[2]);
   EXPECT_LT(took, std::chrono::seconds(2));
@@ -85,8 +85,8 @@ TEST(Connecting, WastesNoTimeWhereNobodyListens) {
   Place place;
   place.listener = {};
   const auto begin = std::chrono::steady_clock::now();
-  Connecting connecting(place.endpoint(), {}, poller, kSilence);
-  while (connecting.failed().empty()) {
+  TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
+  while (connecting.error_text().empty()) {
     pollfd polled{poller.event_fd(), POLLIN, 0};
     ASSERT_GT(::poll(&polled, 1, 20'000), 0);
     poller.poll();
@@ -105,32 +105,32 @@ int silence_of(int socket) {
 TEST(Connecting, OnceConnectedThePeersMachineHasTheWholeLimitForItsWelcome) {
   Poller poller;
   const Place place;
-  Connecting connecting(place.endpoint(), {}, poller, kSilence);
+  TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
   base::FileDescriptor kept;
   drive(poller, connecting, place, [&](base::FileDescriptor caller) {
-    const Welcome welcome;
+    const TcpWelcome welcome;
     ::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
     kept = std::move(caller);
   });
-  ASSERT_TRUE(connecting.done()) << connecting.failed();
-  EXPECT_EQ(silence_of(connecting.take().front().get()), kSilence.count());
+  ASSERT_TRUE(connecting.is_done()) << connecting.error_text();
+  EXPECT_EQ(silence_of(connecting.release_sockets().front().get()), kSilence.count());
 }
 
 TEST(Connecting, AWelcomeOfAnotherVersionIsRefusedNamingBoth) {
   Poller poller;
   const Place place;
-  Connecting connecting(place.endpoint(), {}, poller, kSilence);
+  TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
   std::vector<base::FileDescriptor> kept;
   drive(poller, connecting, place, [&](base::FileDescriptor caller) {
-    Welcome welcome;
-    welcome.version = Hello::kVersion + 1;
+    TcpWelcome welcome;
+    welcome.version = TcpHello::kVersion + 1;
     ::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
     kept.push_back(std::move(caller));
   });
-  const auto text = "version " + std::to_string(Hello::kVersion + 1) +
-                    " of the tcp link is there, version " + std::to_string(Hello::kVersion) +
+  const auto text = "version " + std::to_string(TcpHello::kVersion + 1) +
+                    " of the tcp link is there, version " + std::to_string(TcpHello::kVersion) +
                     " here";
-  EXPECT_NE(connecting.failed().find(text), std::string::npos) << connecting.failed();
+  EXPECT_NE(connecting.error_text().find(text), std::string::npos) << connecting.error_text();
 }
 
 }  // namespace

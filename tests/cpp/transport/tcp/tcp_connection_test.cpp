@@ -1,4 +1,4 @@
-#include "transport/tcp/channel.hpp"
+#include "transport/tcp/tcp_connection.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -26,11 +26,11 @@ struct Nobody final : Poller::Client {
 // A channel of three lanes, and the other ends as they are.
 struct ChannelTest : ::testing::Test {
   Poller poller;
-  SilenceWatch watch{poller, std::chrono::milliseconds(0)};
+  KeepaliveWatch watch{poller, std::chrono::milliseconds(0)};
   Nobody nobody;
   Counting sink;
   std::array<base::FileDescriptor, 3> peers;
-  std::unique_ptr<TcpChannel> channel;
+  std::unique_ptr<TcpConnection> channel;
 
   ChannelTest() {
     std::vector<base::FileDescriptor> sockets;
@@ -41,7 +41,7 @@ struct ChannelTest : ::testing::Test {
       peer = base::FileDescriptor(ends[1]);
       poller.add(ends[0], EPOLLIN, nobody);
     }
-    channel = std::make_unique<TcpChannel>(std::move(sockets), 4096, poller, watch);
+    channel = std::make_unique<TcpConnection>(std::move(sockets), 4096, poller, watch);
   }
 
   // What has come by now.

@@ -9,58 +9,58 @@
 
 #include "base/socket.hpp"
 #include "transport/endpoint.hpp"
-#include "transport/tcp/handshake.hpp"
 #include "transport/tcp/poller.hpp"
+#include "transport/tcp/tcp_handshake.hpp"
 #include "transport/timer.hpp"
 
 namespace torch::comms::transport::tcp {
 
 // One rank's way to a connection with another: tries its addresses one after the other, each with
 // all sockets at once, a few times. Where it is turned away it waits before the next time.
-class Connecting final : public Poller::Client {
+class TcpConnector final : public Poller::Client {
  public:
   // `silence`: of the peer's machine once it is connected; 0: any.
-  Connecting(const Endpoint& peer, const Hello& hello, Poller& poller,
-             std::chrono::milliseconds silence);
-  ~Connecting() override;
+  TcpConnector(const Endpoint& peer, const TcpHello& hello, Poller& poller,
+               std::chrono::milliseconds silence);
+  ~TcpConnector() override;
 
   void on_ready(int socket, uint32_t events) override;
 
   // All sockets are welcome.
-  bool done() const noexcept;
+  bool is_done() const noexcept;
   // They stay in the poller.
-  std::vector<base::FileDescriptor> take() noexcept;
+  std::vector<base::FileDescriptor> release_sockets() noexcept;
   // No address is left: why not, by the last one. Empty while there is hope.
-  const std::string& failed() const noexcept { return failed_; }
+  const std::string& error_text() const noexcept { return error_text_; }
   // kResourceExhausted where it is this process that has run out of something.
-  Errc code() const noexcept { return code_; }
+  Errc error_code() const noexcept { return error_code_; }
 
  private:
-  struct Socket {
+  struct ConnectingSocket {
     base::FileDescriptor socket;
-    bool greeted = false;
-    Welcome welcome = {};
-    size_t have = 0;  // bytes of it
-    bool is_welcome() const noexcept { return have == sizeof welcome; }
+    bool has_sent_hello = false;
+    TcpWelcome welcome = {};
+    size_t bytes_read = 0;  // bytes of it
+    bool is_welcome() const noexcept { return bytes_read == sizeof welcome; }
   };
   void try_next(std::string why, bool turned_away = false);
-  bool rests(size_t round);
-  void ended(int error);
+  bool starts_backoff(size_t round);
+  void on_socket_ended(int error);
   bool open_all(const base::SocketAddress& address);
   void close() noexcept;
-  bool greet(Socket& socket, unsigned lane);
+  bool send_hello(ConnectingSocket& socket, unsigned lane);
 
   Endpoint peer_;
-  Hello hello_;
+  TcpHello hello_;
   Poller& poller_;
-  const std::chrono::milliseconds silence_;
-  std::vector<Socket> sockets_;
-  std::optional<Timer> pause_;
-  bool turned_away_ = false;  // by an address of this round
+  const std::chrono::milliseconds keepalive_timeout_;
+  std::vector<ConnectingSocket> sockets_;
+  std::optional<Timer> retry_timer_;
+  bool was_rejected_ = false;  // by an address of this round
   size_t tries_ = 0;
   std::string address_;  // that is tried
-  std::string failed_;
-  Errc code_ = Errc::kPeerFailed;
+  std::string error_text_;
+  Errc error_code_ = Errc::kPeerFailed;
 };
 
 }  // namespace torch::comms::transport::tcp

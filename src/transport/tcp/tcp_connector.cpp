@@ -1,4 +1,4 @@
-#include "transport/tcp/connecting.hpp"
+#include "transport/tcp/tcp_connector.hpp"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -19,28 +19,29 @@ constexpr size_t kRounds = kRetryDelays.size() + 1;   // through all addresses
 
 }  // namespace
 
-Connecting::Connecting(const Endpoint& peer, const Hello& hello, Poller& poller,
-                       std::chrono::milliseconds silence)
-    : peer_(peer), hello_(hello), poller_(poller), silence_(silence) {
+TcpConnector::TcpConnector(const Endpoint& peer, const TcpHello& hello, Poller& poller,
+                           std::chrono::milliseconds silence)
+    : peer_(peer), hello_(hello), poller_(poller), keepalive_timeout_(silence) {
   try_next("it has no address");
 }
 
-Connecting::~Connecting() { close(); }
+TcpConnector::~TcpConnector() { close(); }
 
-void Connecting::close() noexcept {
+void TcpConnector::close() noexcept {
   for (auto& socket : sockets_)
     if (socket.socket) poller_.remove(socket.socket.get());
   sockets_.clear();
-  if (pause_) poller_.remove(pause_->get());
-  pause_.reset();
+  if (retry_timer_) poller_.remove(retry_timer_->get());
+  retry_timer_.reset();
 }
 
-void Connecting::try_next(std::string why, bool turned_away) {
+void TcpConnector::try_next(std::string why, bool turned_away) {
   close();
-  code_ = Errc::kPeerFailed;
-  turned_away_ |= turned_away;
+  error_code_ = Errc::kPeerFailed;
+  was_rejected_ |= turned_away;
   while (tries_ < kRounds * peer_.addresses.size()) {
-    if (tries_ % peer_.addresses.size() == 0 && rests(tries_ / peer_.addresses.size())) return;
+    if (tries_ % peer_.addresses.size() == 0 && starts_backoff(tries_ / peer_.addresses.size()))
+      return;
     address_ = peer_.addresses[tries_ % peer_.addresses.size()];
     ++tries_;
     const auto address = base::parse_address(address_);
@@ -52,26 +53,26 @@ void Connecting::try_next(std::string why, bool turned_away) {
     if (open_all(*address)) return;
     const int error = errno;
     why = address_ + ": " + std::strerror(error);
-    code_ = base::is_resource_exhausted(error) ? Errc::kResourceExhausted : Errc::kPeerFailed;
+    error_code_ = base::is_resource_exhausted(error) ? Errc::kResourceExhausted : Errc::kPeerFailed;
     close();
   }
-  failed_ = "no connection to it: " + why;
+  error_text_ = "no connection to it: " + why;
 }
 
 // Before a round, if the one before it was in vain because somebody had no room.
-bool Connecting::rests(size_t round) {
-  if (!std::exchange(turned_away_, false)) return false;
+bool TcpConnector::starts_backoff(size_t round) {
+  if (!std::exchange(was_rejected_, false)) return false;
   try {
-    poller_.add(pause_.emplace().get(), EPOLLIN, *this);
+    poller_.add(retry_timer_.emplace().get(), EPOLLIN, *this);
   } catch (const CommError&) {
-    pause_.reset();
+    retry_timer_.reset();
     return false;  // no descriptor left here either
   }
-  pause_->after(kRetryDelays[round - 1]);
+  retry_timer_->after(kRetryDelays[round - 1]);
   return true;
 }
 
-void Connecting::ended(int error) {
+void TcpConnector::on_socket_ended(int error) {
   const bool turned_away = is_closed_by_peer(error);
   const char* why =
       turned_away ? "it closed the connection instead of a welcome" : std::strerror(error);
@@ -79,8 +80,8 @@ void Connecting::ended(int error) {
 }
 
 // False, and errno.
-bool Connecting::open_all(const base::SocketAddress& address) {
-  for (unsigned lane = 0; lane < hello_.lanes; ++lane) {
+bool TcpConnector::open_all(const base::SocketAddress& address) {
+  for (unsigned lane = 0; lane < hello_.channels; ++lane) {
     auto socket = base::begin_connect(address);
     if (!socket) return false;
     base::set_keepalive_and_user_timeout(socket.get(), kPatience);
@@ -94,47 +95,48 @@ bool Connecting::open_all(const base::SocketAddress& address) {
   return true;
 }
 
-bool Connecting::greet(Socket& socket, unsigned lane) {
-  Hello hello = hello_;
-  hello.lane = static_cast<uint8_t>(lane);
-  socket.greeted = true;
-  base::set_keepalive_and_user_timeout(socket.socket.get(), silence_);
+bool TcpConnector::send_hello(ConnectingSocket& socket, unsigned lane) {
+  TcpHello hello = hello_;
+  hello.channel = static_cast<uint8_t>(lane);
+  socket.has_sent_hello = true;
+  base::set_keepalive_and_user_timeout(socket.socket.get(), keepalive_timeout_);
   poller_.change(socket.socket.get(), EPOLLIN);
   // An empty socket buffer takes 48 bytes.
   return ::send(socket.socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
 }
 
-void Connecting::on_ready(int descriptor, uint32_t) {
-  if (pause_ && pause_->get() == descriptor) return try_next("");
+void TcpConnector::on_ready(int descriptor, uint32_t) {
+  if (retry_timer_ && retry_timer_->get() == descriptor) return try_next("");
   const auto found = std::find_if(sockets_.begin(), sockets_.end(),
                                   [&](const auto& s) { return s.socket.get() == descriptor; });
   if (found == sockets_.end()) return;
-  if (const int error = base::connect_result(descriptor); error != 0) return ended(error);
-  if (!found->greeted) {
-    if (!greet(*found, static_cast<unsigned>(found - sockets_.begin()))) ended(errno);
+  if (const int error = base::connect_result(descriptor); error != 0) return on_socket_ended(error);
+  if (!found->has_sent_hello) {
+    if (!send_hello(*found, static_cast<unsigned>(found - sockets_.begin())))
+      on_socket_ended(errno);
     return;
   }
   if (found->is_welcome()) return;
   // Not one byte more: what follows is the channel's.
   auto* at = reinterpret_cast<std::byte*>(&found->welcome);
-  const auto got =
-      ::recv(descriptor, at + found->have, sizeof(Welcome) - found->have, MSG_DONTWAIT);
+  const auto got = ::recv(descriptor, at + found->bytes_read,
+                          sizeof(TcpWelcome) - found->bytes_read, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return ended(got == 0 ? ECONNRESET : errno);
-  found->have += static_cast<size_t>(got);
+  if (got <= 0) return on_socket_ended(got == 0 ? ECONNRESET : errno);
+  found->bytes_read += static_cast<size_t>(got);
   // What has not come yet is as it should be.
-  if (const auto why = why_not(found->welcome); !why.empty())
+  if (const auto why = handshake_error(found->welcome); !why.empty())
     return try_next(address_ + ": " + why);
   // Frames may follow before the other sockets are welcome.
   if (found->is_welcome()) poller_.change(descriptor, 0);
 }
 
-bool Connecting::done() const noexcept {
+bool TcpConnector::is_done() const noexcept {
   return !sockets_.empty() && std::all_of(sockets_.begin(), sockets_.end(),
                                           [](const auto& s) { return s.is_welcome(); });
 }
 
-std::vector<base::FileDescriptor> Connecting::take() noexcept {
+std::vector<base::FileDescriptor> TcpConnector::release_sockets() noexcept {
   std::vector<base::FileDescriptor> taken;
   taken.reserve(sockets_.size());
   for (auto& socket : sockets_) taken.push_back(std::move(socket.socket));
