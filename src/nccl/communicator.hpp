@@ -140,7 +140,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void close_window(abi::Window window, const Wait& wait);
 
   // `other`, of the same ranks, works for this one: what goes wrong there has gone wrong here, it
-  // is aborted with this one, and closed with it. publish_failure() ends that.
+  // is aborted with this one, and closed with it. leave() ends that.
   void take_along(std::shared_ptr<Communicator> other);
   void leave(const Communicator& other);
 

@@ -47,9 +47,9 @@ struct BootstrapResult {
   int64_t table_bytes = 0;    // the blobs, which all ranks share here and each has in truth
 };
 
-// Runs the ExchangeProtocol of every rank, the very state machine that real ranks run, on the
-// network under a virtual clock. What a rank knows is what its state machine has been told; the
-// blobs themselves exist once. The same run has the same result.
+// Runs the Exchange of every rank, the very state machine that real ranks run, on the network under
+// a virtual clock. What a rank knows is what its state machine has been told; the blobs themselves
+// exist once. The same run has the same result.
 //
 // Connections take a message there and one back, as TCP's do; a rank whose process has ended
 // refuses them and resets those it had. Throws std::invalid_argument.

@@ -7,7 +7,7 @@
 #include "backends/nccl/run.hpp"
 #include "ctran/gpe/across_hosts.hpp"
 #include "ctran/library/team_library.hpp"
-#include "transport/nvl/card.hpp"
+#include "transport/nvl/peer_descriptor.hpp"
 
 namespace torch::comms {
 namespace ctran {
@@ -85,7 +85,7 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
         const auto& at = opened.torch_device();
         ctran::KernelLibrary library{};
         why_not =
-            transport::nvl::reason_of([&] { library = ctran::KernelLibrary::load(*runtime); });
+            transport::nvl::error_text_of([&] { library = ctran::KernelLibrary::load(*runtime); });
         ctran::Team::Outcome team;
         if (local)
           team = ctran::Team::make(
@@ -94,7 +94,7 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
         if (why_not.empty()) why_not = team.why_not;
         std::unique_ptr<ctran::AcrossHosts> across;
         if (why_not.empty())
-          why_not = transport::nvl::reason_of([&] {
+          why_not = transport::nvl::error_text_of([&] {
             across = std::make_unique<ctran::AcrossHosts>(
                 ctran::AcrossHosts::Options{.rank = rank,
                                             .hosts = std::move(hosts),
@@ -103,7 +103,7 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
                                             .team = std::move(team.team),
                                             .rail = std::move(rail)});
           });
-        why_not = transport::nvl::first_reason(links.gather(links.group, why_not));
+        why_not = transport::nvl::first_error(links.gather(links.group, why_not));
         if (!why_not.empty()) return nullptr;
         made->kernels_ = std::make_shared<ctran::HostsKernels>(std::move(across), made->lost_);
         return ctran::open_team(nullptr, runtime);

@@ -14,7 +14,7 @@
 #include "core/bounded.hpp"
 #include "core/hint.hpp"
 #include "core/reconfiguration.hpp"
-#include "transport/nvl/words.hpp"
+#include "transport/nvl/packed_text.hpp"
 
 // The kernels of a communicator: with its members, and as long as they.
 namespace torch::comms {
@@ -24,28 +24,29 @@ namespace {
 // where an interrupt ends the wait.
 std::vector<std::string> gather_words(ctran::Session& session, ctran::Group& group,
                                       const std::string& words, const ctran::Occasion& occasion) {
-  using transport::nvl::kPackedBytes;
+  using transport::nvl::kPackedTextBytes;
   const auto size = static_cast<size_t>(group.size());
   const auto storage = [](size_t size_bytes) {
     return c10::Storage(c10::Storage::use_byte_size_t(), size_bytes, c10::GetCPUAllocator(), false);
   };
-  const auto own = storage(kPackedBytes), all = storage(kPackedBytes * size);
-  const auto packed = transport::nvl::packed(words);
+  const auto own = storage(kPackedTextBytes), all = storage(kPackedTextBytes * size);
+  const auto packed = transport::nvl::pack_text(words);
   std::memcpy(own.mutable_data(), packed.data(), packed.size());
   const ctran::ConstBytes input(static_cast<const std::byte*>(own.data()), own.nbytes());
   const ctran::Bytes output(static_cast<std::byte*>(all.mutable_data()), all.nbytes());
   try {
-    group.run({.name = occasion.name,
-               .operation = schedule::Operation::kAllGather,
-               .blocks = schedule::Blocks::equal(static_cast<int64_t>(kPackedBytes), group.size()),
-               .input = {&input, 1},
-               .output = {&output, 1},
-               .limit = occasion.limit});
+    group.run(
+        {.name = occasion.name,
+         .operation = schedule::Operation::kAllGather,
+         .blocks = schedule::Blocks::equal(static_cast<int64_t>(kPackedTextBytes), group.size()),
+         .input = {&input, 1},
+         .output = {&output, 1},
+         .limit = occasion.limit});
   } catch (const Interrupted&) {
     session.leave({own, all});
     throw;
   }
-  return transport::nvl::unpacked(all.data(), size);
+  return transport::nvl::unpack_texts(all.data(), size);
 }
 
 bool are_hosts_named(const std::vector<std::string>& names) {

@@ -38,7 +38,8 @@ void TeamWindow::open(std::string_view method, const at::Tensor& tensor, bool ow
     unwilling = "its tensor is on " + tensor.device().str() +
                 ", windows of this communicator are on " + device_.str() +
                 (tensor.is_cpu() ? "; window_allocate(cpu_buf=True) is for host memory" : "");
-  if (unwilling.empty()) unwilling = transport::nvl::reason_of([&] { own.note = note_of(tensor); });
+  if (unwilling.empty())
+    unwilling = transport::nvl::error_text_of([&] { own.note = note_of(tensor); });
   if (unwilling.empty()) {
     own.at = static_cast<std::byte*>(tensor.mutable_data_ptr());
     own.size_bytes = tensor.nbytes();
@@ -58,7 +59,7 @@ void TeamWindow::allocate(size_t size_bytes) {
   with_context([&] { return comm->window_context(kMethod); },
                [&] { require_possible(size_bytes, slots_); });
   at::Tensor memory;
-  auto unwilling = transport::nvl::reason_of(
+  auto unwilling = transport::nvl::error_text_of(
       [&] { memory = comm->mappable_tensor({static_cast<int64_t>(size_bytes)}, at::kByte); });
   open(kMethod, memory, /*owning=*/memory.defined(), std::move(unwilling));
 }
@@ -93,7 +94,7 @@ std::shared_ptr<TorchCommWindow> TeamWindow::clone() {
   const PlainOperators plain;
   const auto source = view(comm->getRank(), 0, shape_, dtype_);
   at::Tensor target;
-  auto unwilling = transport::nvl::reason_of([&] {
+  auto unwilling = transport::nvl::error_text_of([&] {
     target = comm->mappable_tensor(source.sizes(), dtype_);
     target.copy_(source);
     comm->synchronize_current_stream();  // peers may write as soon as all have it

@@ -16,7 +16,7 @@
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
 #include "ctran/device/selection.hpp"
-#include "transport/nvl/words.hpp"
+#include "transport/nvl/packed_text.hpp"
 
 namespace torch::comms {
 
@@ -122,7 +122,7 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) 
 }
 
 void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
-                          const transport::nvl::Exchange& exchange) {
+                          const transport::nvl::AllGatherStrings& exchange) {
   has_met_ = true;  // also where this ends in an error, which ends the communicator
   const nccl::Device::Scope scope(device);
   const bool all_by_library =
@@ -155,11 +155,11 @@ std::string TorchCommNCCLX::meet_alone() {
 
 std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words, const nccl::Call& now) {
   using namespace transport::nvl;
-  const auto own = packed(words);
+  const auto own = pack_text(words);
   OperationOptions options;
   if (now.limit_is_own) options.timeout = now.limit;
   const auto all = gather_bytes(std::as_bytes(std::span(own)), options);
-  return unpacked(all.const_data_ptr(), static_cast<size_t>(getSize()));
+  return unpack_texts(all.const_data_ptr(), static_cast<size_t>(getSize()));
 }
 
 // Here and not where memory comes and goes: that is under torch's lock of its allocator, which a

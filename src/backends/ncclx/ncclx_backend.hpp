@@ -93,7 +93,7 @@ class TC_API TorchCommNCCLX final
                              const OperationOptions& options) const;
   // All ranks meet for their kernels, once a connection. Collective.
   void meet(int rank, int size, const nccl::Device& device,
-            const transport::nvl::Exchange& exchange);
+            const transport::nvl::AllGatherStrings& exchange);
   void meet_by_gathering();
   void before_operation(const nccl::Call& call) override;
   // False: one rank alone. Throws kUnsupported.

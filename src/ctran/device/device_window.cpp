@@ -21,7 +21,7 @@ using kernels::OneSided;
 using kernels::WindowWords;
 
 // The process and device whose queue this rank's copies are in; "" where that is the stream's own.
-std::string queue_of(const transport::nvl::Seat& seat) {
+std::string queue_of(const transport::nvl::RankContext& seat) {
   if (seat.driver->name() == "cpu") return {};
   std::string words = std::to_string(::getpid());
   for (const auto byte : seat.driver->uuid_of(seat.device).bytes)
@@ -65,7 +65,7 @@ uintptr_t address_in(const std::string& words, int rank) {
 
 DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, const Part& own,
                                          std::string unwilling,
-                                         const transport::nvl::Exchange& exchange) {
+                                         const transport::nvl::AllGatherStrings& exchange) {
   const auto& seat = team->seat();
   std::unique_ptr<DeviceWindow> made(new DeviceWindow(team));
   uint64_t most_slots = 0;
@@ -78,7 +78,7 @@ DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, cons
   }
   auto memory = transport::nvl::PeerMemory::open(seat, {own.at, own.size_bytes},
                                                  std::move(unwilling), exchange);
-  if (!memory.memory) return {nullptr, std::move(memory.why_not)};
+  if (!memory.memory) return {nullptr, std::move(memory.error)};
   made->memory_ = std::move(memory.memory);
   for (int rank = 0; rank < seat.size; ++rank) {
     auto& part = made->parts_[static_cast<size_t>(rank)];
@@ -90,7 +90,7 @@ DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, cons
   auto words = transport::nvl::SymmetricMemory::make(
       seat, {sizeof(MemoryForKernels) + WindowWords::bytes(most_slots), "words of a window", ""},
       exchange);
-  if (!words.memory) return {nullptr, std::move(words.why_not)};
+  if (!words.memory) return {nullptr, std::move(words.error)};
   made->words_ = std::move(words.memory);
   return {std::move(made), {}};
 }

@@ -43,7 +43,7 @@ class DeviceWindow {
   // Collective. `own.at` is memory of the team's device, which is current, and outlives the window.
   // `unwilling`: why this rank can have none; "" where it can. Throws what `exchange` does.
   static Outcome open(const std::shared_ptr<Team>& team, const Part& own, std::string unwilling,
-                      const transport::nvl::Exchange& exchange);
+                      const transport::nvl::AllGatherStrings& exchange);
 
   const Part& part(int rank) const noexcept { return parts_[static_cast<size_t>(rank)]; }
   // This rank's memory `at`, which is in it, as `rank` maps it.

@@ -11,7 +11,7 @@
 
 namespace torch::comms::ctran {
 
-Growth::Growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory)
+Growth::Growth(const transport::nvl::RankContext& seat, transport::nvl::SymmetricMemory& memory)
     : seat_(seat), memory_(memory), circle_(seat.rank, seat.size) {
   try {
     thread_ = std::thread([this] { run(); });
@@ -35,7 +35,7 @@ void Growth::stop() noexcept {
 }
 
 void Growth::begin(const std::vector<std::string>& addresses) {
-  circle_.know(addresses);
+  circle_.set_addresses(addresses);
   const std::scoped_lock lock(mutex_);
   has_begun_ = true;
   changed_.notify_all();
@@ -45,7 +45,7 @@ std::string Growth::bring(const std::function<void()>& look) {
   constexpr std::chrono::milliseconds kLook{20};
   std::unique_lock lock(mutex_);
   const size_t number = wanted_++;
-  circle_.ring();
+  circle_.wake();
   const auto has_failed = [this] { return !outcomes_.empty() && outcomes_.back().failure; };
   while (outcomes_.size() <= number && !has_failed()) {
     changed_.wait_for(lock, kLook);
@@ -79,16 +79,16 @@ void Growth::run() {
 
 Growth::Outcome Growth::attempt() {
   const auto failed = [this](const CommError& e) -> Outcome {
-    circle_.leave(e.context().peer);
+    circle_.announce_leave(e.context().peer);
     return {{}, e};
   };
   try {
-    while (!circle_.is_stopped() && !circle_.is_begun() && !is_wanted()) circle_.await();
+    while (!circle_.is_stopped() && !circle_.is_round_started() && !is_wanted()) circle_.wait();
     if (circle_.is_stopped()) return failed({Errc::kAborted, "the communicator has ended here"});
     const gpu::CaptureModeGuard mode(*seat_.runtime);
     seat_.runtime->set_device(seat_.device);
-    const auto tell = [this](const std::string& words) { return circle_.tell(words); };
-    return {memory_.complete(seat_, kernels::kLateFill, tell), std::nullopt};
+    const auto tell = [this](const std::string& words) { return circle_.all_gather(words); };
+    return {memory_.allocate_rest(seat_, kernels::kLateFill, tell), std::nullopt};
   } catch (const CommError& e) {
     return failed(e);
   } catch (const std::exception& e) {

@@ -10,8 +10,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "transport/nvl/circle.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
+#include "transport/nvl/unix_allgather.hpp"
 
 namespace torch::comms::ctran {
 
@@ -23,7 +23,7 @@ class Growth {
  public:
   // Outlived by `memory`, which it alone changes from begin() on. Throws
   // CommError(kResourceExhausted, kSystem).
-  Growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory);
+  Growth(const transport::nvl::RankContext& seat, transport::nvl::SymmetricMemory& memory);
   ~Growth();  // waits for what it does at the moment
   Growth(const Growth&) = delete;
   Growth& operator=(const Growth&) = delete;
@@ -49,9 +49,9 @@ class Growth {
   Outcome attempt();
   bool is_wanted();
 
-  const transport::nvl::Seat seat_;
+  const transport::nvl::RankContext seat_;
   transport::nvl::SymmetricMemory& memory_;
-  transport::nvl::Circle circle_;
+  transport::nvl::UnixAllGather circle_;
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
   bool has_begun_ = false;

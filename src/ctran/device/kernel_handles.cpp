@@ -124,12 +124,12 @@ bool WindowHandle::remove_buffer(const void* handle) {
 }
 
 DeviceTransport::Outcome DeviceTransport::open(const std::shared_ptr<Team>& team, uint64_t limit_ns,
-                                               const transport::nvl::Exchange& exchange) {
+                                               const transport::nvl::AllGatherStrings& exchange) {
   const auto& seat = team->seat();
   const auto bytes = device::TransportArea::bytes(seat.size) + sizeof(device::TransportState);
   auto made =
       transport::nvl::SymmetricMemory::make(seat, {bytes, "transport of kernels", ""}, exchange);
-  if (!made.memory) return {nullptr, std::move(made.why_not)};
+  if (!made.memory) return {nullptr, std::move(made.error)};
   device::TransportState handle{};
   handle.team = team_of(*team, kernels::Collective::kExchange, limit_ns);
   for (int rank = 0; rank < seat.size; ++rank)

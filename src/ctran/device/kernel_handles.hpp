@@ -48,7 +48,7 @@ class DeviceTransport {
   };
   // Collective. The device is current. Throws what `exchange` does; kVendor.
   static Outcome open(const std::shared_ptr<Team>& team, uint64_t limit_ns,
-                      const transport::nvl::Exchange& exchange);
+                      const transport::nvl::AllGatherStrings& exchange);
 
   const void* address() const noexcept;
   size_t size_bytes() const noexcept { return memory_->size_bytes(); }

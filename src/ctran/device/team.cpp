@@ -12,7 +12,7 @@
 #include "ctran/kernels/messages.hpp"
 #include "ctran/kernels/region_copies.hpp"
 #include "ctran/kernels/region_plan.hpp"
-#include "transport/nvl/card.hpp"
+#include "transport/nvl/peer_descriptor.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -31,11 +31,12 @@ Team::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>& runt
 
 // Collective, in one exchange. Why there is none, the same on all ranks; "": there is, to begin
 // with `addresses`.
-std::string make_growth(const transport::nvl::Seat& seat, transport::nvl::SymmetricMemory& memory,
-                        const transport::nvl::Exchange& exchange, std::unique_ptr<Growth>& growth,
-                        std::vector<std::string>& addresses) {
+std::string make_growth(const transport::nvl::RankContext& seat,
+                        transport::nvl::SymmetricMemory& memory,
+                        const transport::nvl::AllGatherStrings& exchange,
+                        std::unique_ptr<Growth>& growth, std::vector<std::string>& addresses) {
   const auto why =
-      transport::nvl::reason_of([&] { growth = std::make_unique<Growth>(seat, memory); });
+      transport::nvl::error_text_of([&] { growth = std::make_unique<Growth>(seat, memory); });
   constexpr char kAddress = '+', kReason = '-';  // what the words behind it are
   addresses = exchange(why.empty() ? kAddress + growth->address() : kReason + why);
   std::vector<std::string> reasons(addresses.size());
@@ -45,7 +46,7 @@ std::string make_growth(const transport::nvl::Seat& seat, transport::nvl::Symmet
     if (!words.empty()) words.erase(0, 1);
     if (is_reason) reasons[rank] = words;
   }
-  return transport::nvl::first_reason(reasons);
+  return transport::nvl::first_error(reasons);
 }
 
 [[noreturn]] void refuse(const kernels::Message& message, const kernels::Team& team) {
@@ -103,12 +104,12 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
 
 Team::Outcome Team::make(int rank, int size, int device,
                          const std::shared_ptr<const gpu::Runtime>& runtime, std::string unwilling,
-                         const transport::nvl::Exchange& exchange, Room room) {
+                         const transport::nvl::AllGatherStrings& exchange, Room room) {
   if (size > kernels::kMaxRanks)
     return {nullptr, std::to_string(size) + " ranks; kernels take up to " +
                          std::to_string(kernels::kMaxRanks)};
-  transport::nvl::Seat seat{rank, size, device, runtime, nullptr};
-  transport::nvl::Wanted wanted{0, "", std::move(unwilling)};
+  transport::nvl::RankContext seat{rank, size, device, runtime, nullptr};
+  transport::nvl::MemoryRequest wanted{0, "", std::move(unwilling)};
   KernelLibrary library{};
   PinnedControl control;
   const auto look = [&] {
@@ -117,18 +118,19 @@ Team::Outcome Team::make(int rank, int size, int device,
     wanted.size_bytes = library.functions->workspace_bytes(size);
     const bool is_first_part =
         room == Room::kFirstPart || (room == Room::kUsual && OneOfDevice::has_any(device));
-    if (is_first_part) wanted.first_bytes = library.functions->rest_offset(size);
+    if (is_first_part) wanted.initial_bytes = library.functions->rest_offset(size);
     wanted.purpose = "kernels of interface " + std::to_string(library.functions->abi);
     if (library.regions != nullptr)
       wanted.purpose += " with regions " + std::to_string(library.regions->version);
     control = make_control(runtime);
   };
-  if (wanted.unwilling.empty()) wanted.unwilling = transport::nvl::reason_of(look);
+  if (wanted.unavailable_reason.empty())
+    wanted.unavailable_reason = transport::nvl::error_text_of(look);
   auto made = transport::nvl::SymmetricMemory::make(seat, wanted, exchange);
-  if (!made.memory) return {nullptr, std::move(made.why_not)};
+  if (!made.memory) return {nullptr, std::move(made.error)};
   std::unique_ptr<Growth> growth;
   std::vector<std::string> addresses;
-  if (!made.memory->is_whole())
+  if (!made.memory->is_complete())
     if (auto why = make_growth(seat, *made.memory, exchange, growth, addresses); !why.empty())
       return {nullptr, std::move(why)};
   std::unique_ptr<Team> team(new Team(std::move(library), std::move(seat), std::move(made.memory),
@@ -137,7 +139,7 @@ Team::Outcome Team::make(int rank, int size, int device,
   return {std::move(team), {}};
 }
 
-Team::Team(KernelLibrary library, transport::nvl::Seat seat,
+Team::Team(KernelLibrary library, transport::nvl::RankContext seat,
            std::unique_ptr<transport::nvl::SymmetricMemory> memory, std::unique_ptr<Growth> growth,
            PinnedControl control)
     : library_(std::move(library)),

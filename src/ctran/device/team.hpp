@@ -53,14 +53,14 @@ class Team {
   // The device is current. Throws what `exchange` does.
   static Outcome make(int rank, int size, int device,
                       const std::shared_ptr<const gpu::Runtime>& runtime, std::string unwilling,
-                      const transport::nvl::Exchange& exchange, Room room = Room::kWhole);
+                      const transport::nvl::AllGatherStrings& exchange, Room room = Room::kWhole);
   // Nothing that was launched may run any more.
   ~Team();
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
   // This rank's device, and how it is reached.
-  const transport::nvl::Seat& seat() const noexcept { return seat_; }
+  const transport::nvl::RankContext& seat() const noexcept { return seat_; }
   int rank() const noexcept { return team_.rank; }
   int size() const noexcept { return team_.size; }
   // Bytes on this rank's device, that there are now. Any thread.
@@ -146,12 +146,12 @@ class Team {
   void make_side();
   // With what write_straight() asks for.
   std::vector<kernels::Message> marked(std::span<const kernels::Message> messages) const;
-  Team(KernelLibrary library, transport::nvl::Seat seat,
+  Team(KernelLibrary library, transport::nvl::RankContext seat,
        std::unique_ptr<transport::nvl::SymmetricMemory> memory, std::unique_ptr<Growth> growth,
        PinnedControl control);
 
   const KernelLibrary library_;
-  const transport::nvl::Seat seat_;
+  const transport::nvl::RankContext seat_;
   OneOfDevice one_of_device_;
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
   const std::unique_ptr<Growth> growth_;  // null where the workspace was whole at once

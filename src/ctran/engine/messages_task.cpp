@@ -135,7 +135,7 @@ bool MessagesTask::is_draining() const noexcept {
 }
 
 // The peer has closed the group before it came to this message. Of any: all others have, and
-// take_one() has just found nothing of theirs.
+// receive_one() has just found nothing of theirs.
 bool MessagesTask::is_hopeless(const Item& item) const {
   if (item.peer == kAnybody) return group->departed.size() + 1 >= group->ranks.size();
   const auto* departure = group->departure(item.peer);

@@ -53,7 +53,7 @@ class Progress {
   ~Progress();
 
   // Returns when `done`, which a turn or another thread sets, or at `limit`. `entered`: after
-  // try_enter(), instead of publish_failure().
+  // try_enter(), instead of leave().
   void wait(const std::atomic<bool>& done, Deadline limit, bool entered = false);
   // One turn, unless another thread is at it, which then learns of it if `news`.
   void glance(bool news);

@@ -92,7 +92,7 @@ class AcrossHosts {
   void launch(kernels::Collective collective, const Elements& of, const void* input, void* output,
               const How& how, int root = 0);
   // A step between hosts, of a chunk in its slot: by the engine, when the stream has come so far.
-  // The stream goes on, until wait_for_result().
+  // The stream goes on, until await().
   void post(Command::Kind kind, size_t chunk, const Elements& of, const How& how, int root = 0);
   void await(const How& how);
   // `down(i)` of each chunk, and so much later that its links had time, `up(i)`.

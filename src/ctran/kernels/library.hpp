@@ -198,7 +198,7 @@ struct CountedExchange {
   size_t element_bytes;                    // at least 1
   const int64_t* input_counts;             // of elements, by rank; device memory
   const int64_t* output_counts;
-  int32_t blocks;     // as ExchangeProtocol's
+  int32_t blocks;     // as Exchange's
   uint64_t limit_ns;  // as Call's
   // As of messages, of each part to and from another rank.
   void* places[kMaxRanks] = {};  // by rank: the output as that maps it, or null

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gpu/imported_memory.hpp"
-#include "transport/nvl/meeting.hpp"
+#include "transport/nvl/handle_exchange.hpp"
 
 namespace torch::comms::transport::nvl {
 
@@ -14,28 +14,28 @@ namespace torch::comms::transport::nvl {
 class PeerMemory {
  public:
   // This rank's part, which outlives it.
-  struct Own {
+  struct OwnBuffer {
     void* at;
     size_t size_bytes;  // 0 is legal
   };
   // Either all ranks have it, or none.
-  struct Outcome {
+  struct PeerMemoryResult {
     std::unique_ptr<PeerMemory> memory;
-    std::string why_not;  // the same text on all ranks, naming the first rank that cannot
+    std::string error;  // the same text on all ranks, naming the first rank that cannot
   };
-  // Collective; see ExchangeSession. The seat's device is current. `unwilling`: see Wanted.
-  static Outcome open(const Seat& seat, const Own& own, std::string unwilling,
-                      const Exchange& exchange);
+  // Collective; see HandleExchange. The seat's device is current. `unwilling`: see MemoryRequest.
+  static PeerMemoryResult open(const RankContext& seat, const OwnBuffer& own, std::string unwilling,
+                               const AllGatherStrings& exchange);
 
   // What `rank` has, as this process maps it; null where that is nothing.
   void* at(int rank) const noexcept;
   size_t size_bytes(int rank) const noexcept;
 
  private:
-  PeerMemory(int rank, const Own& own) : rank_(rank), own_(own) {}
+  PeerMemory(int rank, const OwnBuffer& own) : rank_(rank), own_(own) {}
   const int rank_;
-  const Own own_;
-  std::vector<std::unique_ptr<gpu::ImportedMemory>> theirs_;  // by rank; null at this one's
+  const OwnBuffer own_;
+  std::vector<std::unique_ptr<gpu::ImportedMemory>> imported_;  // by rank; null at this one's
 };
 
 }  // namespace torch::comms::transport::nvl

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gpu/driver.hpp"
-#include "transport/nvl/meeting.hpp"
+#include "transport/nvl/handle_exchange.hpp"
 
 namespace torch::comms::transport::nvl {
 
@@ -18,21 +18,23 @@ namespace torch::comms::transport::nvl {
 class SymmetricMemory {
  public:
   // Either all ranks have it, or none.
-  struct Outcome {
+  struct SymmetricMemoryResult {
     std::unique_ptr<SymmetricMemory> memory;
-    std::string why_not;  // the same text on all ranks, naming the first rank that cannot
+    std::string error;  // the same text on all ranks, naming the first rank that cannot
   };
   // Collective; waits for others only in `exchange`. Where a rank wants no more at once than
   // Wanted::first_bytes, a multiple of 2 MB, all have that, if whole pages of the device's memory
   // end there.
-  static Outcome make(const Seat& seat, const Wanted& wanted, const Exchange& exchange);
+  static SymmetricMemoryResult make(const RankContext& seat, const MemoryRequest& wanted,
+                                    const AllGatherStrings& exchange);
 
   // Whether all of it is there. Alike on all ranks.
-  bool is_whole() const noexcept { return size_bytes_ >= wanted_bytes_; }
+  bool is_complete() const noexcept { return size_bytes_ >= requested_bytes_; }
   // What it lacks comes, each byte of it `value`. Collective, as make(), with the same seat; "", or
   // why it does not come, and then nothing has changed. Whoever uses the memory meanwhile is not
   // disturbed.
-  std::string complete(const Seat& seat, unsigned char value, const Exchange& exchange);
+  std::string allocate_rest(const RankContext& seat, unsigned char value,
+                            const AllGatherStrings& exchange);
 
   // That there are on each rank.
   size_t size_bytes() const noexcept { return size_bytes_; }
@@ -43,12 +45,12 @@ class SymmetricMemory {
   }
 
  private:
-  explicit SymmetricMemory(size_t wanted_bytes) : wanted_bytes_(wanted_bytes) {}
+  explicit SymmetricMemory(size_t wanted_bytes) : requested_bytes_(wanted_bytes) {}
   // Brings `wanted` behind what there is, as far as is left to the ranks' choice.
-  std::string add(const Seat& seat, const Wanted& wanted, unsigned char value,
-                  const Exchange& exchange);
+  std::string extend(const RankContext& seat, const MemoryRequest& wanted, unsigned char value,
+                     const AllGatherStrings& exchange);
 
-  const size_t wanted_bytes_;
+  const size_t requested_bytes_;
   size_t size_bytes_ = 0;
   std::vector<gpu::AddressRange> ranges_;  // by rank
   std::vector<gpu::ShareableMemory> parts_;

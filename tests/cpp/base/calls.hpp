@@ -29,7 +29,7 @@ inline FileDescriptor call_at(uint16_t port) {
   return socket;
 }
 
-// Another process, which has such a connection until publish_failure().
+// Another process, which has such a connection until leave().
 class Caller {
  public:
   explicit Caller(uint16_t port) {

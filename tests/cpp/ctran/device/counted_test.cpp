@@ -15,7 +15,7 @@ namespace {
 
 using kernels::Collective;
 using kernels::Stop;
-using transport::nvl::Exchange;
+using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
 using transport::nvl::test::require;
@@ -40,7 +40,7 @@ class Member : public test::Seated {
   static constexpr size_t kElements = 500'000;
   static constexpr int32_t kUntouched = -1;
 
-  Member(int rank, int size, const Exchange& exchange)
+  Member(int rank, int size, const AllGatherStrings& exchange)
       : Seated(rank, size, exchange),
         input_(kElements),
         output_(kElements, kUntouched),
@@ -90,7 +90,7 @@ class CountedTest : public test::KernelsTest {};
 TEST_F(CountedTest, PartsGoByTheCountsOfTheMoment) {
   for (const int size : {2, 3, 4})
     EXPECT_EQ(on_processes(size,
-                           [size](int rank, const Exchange& exchange) {
+                           [size](int rank, const AllGatherStrings& exchange) {
                              Member member(rank, size, exchange);
                              for (int round = 0; round < 12; ++round) {
                                member.fill(round);
@@ -104,7 +104,7 @@ TEST_F(CountedTest, PartsGoByTheCountsOfTheMoment) {
 }
 
 TEST_F(CountedTest, TakeTurnsWithMessagesAndCollectives) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 3, exchange);
     for (int round = 0; round < 5; ++round) {
       member.fill(round);
@@ -129,7 +129,7 @@ TEST_F(CountedTest, TakeTurnsWithMessagesAndCollectives) {
 }
 
 TEST_F(CountedTest, TwoRanksThatSayDifferentSizesStop) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     // More than a send may be ahead of its receive: else it can be over, and right.
     member.sent() = member.received() = {100'000, 100'000};
@@ -147,7 +147,7 @@ TEST_F(CountedTest, TwoRanksThatSayDifferentSizesStop) {
 }
 
 void expect_refused(const std::function<void(Member&)>& spoil) {
-  on_threads(3, [&](int rank, const Exchange& exchange) {
+  on_threads(3, [&](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 3, exchange);
     member.fill(2);
     if (rank == 1) spoil(member);
@@ -173,7 +173,7 @@ TEST_F(CountedTest, CountsThatAreImpossibleStopAllAndTouchNothing) {
 }
 
 TEST_F(CountedTest, EndAtTheirLimit) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     if (rank == 0) {
       member.fill(0);
@@ -205,7 +205,7 @@ std::vector<float> reduced(const test::Seated& self, size_t count, uint64_t seed
 }
 
 TEST_F(CountedTest, QuantizedPartsAreRoundedByTheSeedAndAddedInTheOrderOfRanks) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     const test::Seated self(rank, 3, exchange);
     for (const size_t count : {size_t{0}, size_t{1}, size_t{13}, size_t{1000}, size_t{200'001}}) {
       const auto seed_of = [](int r) { return uint64_t{1} << (40 + r); };
@@ -230,7 +230,7 @@ TEST_F(CountedTest, QuantizedPartsAreRoundedByTheSeedAndAddedInTheOrderOfRanks) 
 }
 
 TEST_F(CountedTest, QuantizedSumsAreNanAfterAStop) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const test::Seated self(rank, 2, exchange);
     if (rank == 0) {
       std::vector<float> input(200, 1), output(100);

@@ -17,7 +17,7 @@ using kernels::Comparison;
 using kernels::OneSided;
 using kernels::Stop;
 using test::cpu;
-using transport::nvl::Exchange;
+using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
 using transport::nvl::test::require;
@@ -29,7 +29,7 @@ constexpr uint64_t kSlots = 5;
 
 // A rank with a window of pages, one more than its rank.
 struct Member : test::Seated {
-  Member(int rank, int size, const Exchange& exchange)
+  Member(int rank, int size, const AllGatherStrings& exchange)
       : Seated(rank, size, exchange),
         memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0,
                                             kPage * static_cast<size_t>(rank + 1))) {
@@ -56,7 +56,7 @@ std::vector<std::byte> sample(int from, int to, int round) {
   return data;
 }
 
-void put_around(const Member& member, const Exchange& exchange) {
+void put_around(const Member& member, const AllGatherStrings& exchange) {
   require(member.window->part(1).size_bytes == 2 * kPage, "sizes are told");
   require(member.window->part(1).slots == kSlots + 1, "slots are told");
   require(member.window->part(1).note == "note 1", "notes are told");
@@ -76,18 +76,18 @@ void put_around(const Member& member, const Exchange& exchange) {
 }
 
 TEST_F(DeviceWindowTest, WhatWasPutIsThereWithItsSignal) {
-  on_threads(4, [](int rank, const Exchange& exchange) {
+  on_threads(4, [](int rank, const AllGatherStrings& exchange) {
     put_around(Member(rank, 4, exchange), exchange);
   });
   EXPECT_EQ(on_processes(3,
-                         [](int rank, const Exchange& exchange) {
+                         [](int rank, const AllGatherStrings& exchange) {
                            put_around(Member(rank, 3, exchange), exchange);
                          }),
             0);
 }
 
 TEST_F(DeviceWindowTest, SignalsAreCountedAndEachIsConsumedOnce) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     if (rank == 0)
       for (int i = 0; i < 3; ++i) member.window->signal(1, member.stream);
@@ -110,7 +110,7 @@ TEST_F(DeviceWindowTest, SignalsAreCountedAndEachIsConsumedOnce) {
 
 // As of a replay and a call.
 TEST_F(DeviceWindowTest, WaitsOnTwoStreamsHaveASignalEach) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     if (rank == 1) {
       auto* const other = cpu.create_stream(false);
@@ -132,7 +132,7 @@ TEST_F(DeviceWindowTest, WaitsOnTwoStreamsHaveASignalEach) {
 }
 
 TEST_F(DeviceWindowTest, ARankSignalsItself) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     member.window->put(rank, 8, "self", 5, member.stream);
     member.window->signal(rank, member.stream);
@@ -144,7 +144,7 @@ TEST_F(DeviceWindowTest, ARankSignalsItself) {
 }
 
 TEST_F(DeviceWindowTest, SlotsHoldTheUsersValues) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     const auto wait = [&](uint64_t slot, uint64_t value, Comparison comparison) {
       member.window->wait_slot(slot, value, comparison, 0, member.stream);
@@ -166,7 +166,7 @@ TEST_F(DeviceWindowTest, SlotsHoldTheUsersValues) {
 }
 
 TEST_F(DeviceWindowTest, RepeatsWhatWasCaptured) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     uint64_t value = 0;
     gpu::cpu_begin_capture(member.stream);
@@ -187,7 +187,7 @@ TEST_F(DeviceWindowTest, RepeatsWhatWasCaptured) {
 }
 
 TEST_F(DeviceWindowTest, AbortEndsAWait) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     if (rank == 0) {
       member.window->wait_signal(1, 0, member.stream);
@@ -201,7 +201,7 @@ TEST_F(DeviceWindowTest, AbortEndsAWait) {
 }
 
 TEST_F(DeviceWindowTest, MemoryThatCannotBeMappedIsRefusedOnAllRanks) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     test::Seated member(rank, 2, exchange);
     std::vector<std::byte> plain(100);
     const auto made = DeviceWindow::open(
@@ -217,7 +217,7 @@ TEST_F(DeviceWindowTest, MemoryThatCannotBeMappedIsRefusedOnAllRanks) {
 }
 
 TEST_F(DeviceWindowTest, AStepThatMakesNoSenseIsNotLaunched) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     OneSided step{};
     EXPECT_THROW(member.team->step(step, member.stream), CommError);  // without words

@@ -23,7 +23,7 @@ using device::CoopScope;
 using device::SignalOp;
 using kernels::Stop;
 using test::cpu;
-using transport::nvl::Exchange;
+using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
 using transport::nvl::test::require;
@@ -36,7 +36,7 @@ class KernelHandles : public test::KernelsTest {};
 
 // A rank with a window of two pages and its handle.
 struct Member : test::Seated {
-  Member(int rank, int size, const Exchange& exchange, WindowHandle::Counts counts = {},
+  Member(int rank, int size, const AllGatherStrings& exchange, WindowHandle::Counts counts = {},
          uint64_t limit_ns = 60 * kSecond_ns)
       : Seated(rank, size, exchange),
         memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kPage)) {
@@ -157,11 +157,13 @@ void put_around(const Member& member) {
 }
 
 TEST_F(KernelHandles, WhatIsPutIsThereWithItsSignal) {
-  on_threads(4, [](int rank, const Exchange& exchange) { put_around(Member(rank, 4, exchange)); });
-  EXPECT_EQ(
-      on_processes(
-          3, [](int rank, const Exchange& exchange) { put_around(Member(rank, 3, exchange)); }),
-      0);
+  on_threads(
+      4, [](int rank, const AllGatherStrings& exchange) { put_around(Member(rank, 4, exchange)); });
+  EXPECT_EQ(on_processes(3,
+                         [](int rank, const AllGatherStrings& exchange) {
+                           put_around(Member(rank, 3, exchange));
+                         }),
+            0);
 }
 
 TEST_F(KernelHandles, ARankAloneHasAWindow) {
@@ -169,7 +171,7 @@ TEST_F(KernelHandles, ARankAloneHasAWindow) {
 }
 
 TEST_F(KernelHandles, SignalsAreSetAndAddedByEachRankAndReset) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 3, exchange);
     const auto& window = member.window();
     for (int i = 0; i <= rank; ++i)
@@ -199,7 +201,7 @@ TEST_F(KernelHandles, SignalsAreSetAndAddedByEachRankAndReset) {
 }
 
 TEST_F(KernelHandles, WhatDoesNotFitIsRefusedAndWritesNothing) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange, {.signals = 4, .counters = 2, .barriers = 1});
     const auto& window = member.window();
     const auto data = sample(64, rank);
@@ -242,7 +244,7 @@ TEST_F(KernelHandles, WhatDoesNotFitIsRefusedAndWritesNothing) {
 }
 
 TEST_F(KernelHandles, CountsThatCannotBeAreRefused) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     const auto code_of = [&](WindowHandle::Counts counts) {
       try {
@@ -260,7 +262,7 @@ TEST_F(KernelHandles, CountsThatCannotBeAreRefused) {
 }
 
 TEST_F(KernelHandles, AbortEndsAWaitForOneRankAlone) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     if (rank == 0) {
       std::thread kernel([&] {
@@ -279,7 +281,7 @@ TEST_F(KernelHandles, AbortEndsAWaitForOneRankAlone) {
 }
 
 TEST_F(KernelHandles, AWaitHasTheLimitOfItsHandleAndTellsTheHost) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange, {}, 20'000'000);
     if (rank == 0) {
       EXPECT_EQ(member.window().wait_signal_from(1, 0, CmpOp::GE, 1), device::kTimedOut);
@@ -294,7 +296,7 @@ TEST_F(KernelHandles, AWaitHasTheLimitOfItsHandleAndTellsTheHost) {
 }
 
 TEST_F(KernelHandles, KernelsOfTheTeamStopWithThem) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange, {}, 20'000'000);
     if (rank == 0) {
       EXPECT_EQ(member.window().wait_signal(0, CmpOp::GE, 1), device::kTimedOut);
@@ -308,7 +310,7 @@ TEST_F(KernelHandles, KernelsOfTheTeamStopWithThem) {
 }
 
 TEST_F(KernelHandles, BuffersAreSourcesUntilTheyAreTakenBack) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     auto data = sample(100, rank);
     auto* const buffer = const_cast<void*>(member.handle->add_buffer(data.data(), data.size()));
@@ -332,7 +334,7 @@ TEST_F(KernelHandles, BuffersAreSourcesUntilTheyAreTakenBack) {
 }
 
 TEST_F(KernelHandles, TheCFunctionsAreTheSame) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     void* const window = member.address();
     auto data = sample(1000, rank);
@@ -380,7 +382,7 @@ TEST_F(KernelHandles, TheCFunctionsAreTheSame) {
 // Transports.
 
 struct Carrier : test::Seated {
-  Carrier(int rank, int size, const Exchange& exchange, uint64_t limit_ns = 60 * kSecond_ns)
+  Carrier(int rank, int size, const AllGatherStrings& exchange, uint64_t limit_ns = 60 * kSecond_ns)
       : Seated(rank, size, exchange) {
     auto made = DeviceTransport::open(team, limit_ns, exchange);
     require(made.transport != nullptr, made.why_not.c_str());
@@ -415,12 +417,14 @@ void pass_around(const Carrier& self) {
 }
 
 TEST_F(KernelHandles, MessagesOfAnySizeGoThroughRings) {
-  on_threads(3,
-             [](int rank, const Exchange& exchange) { pass_around(Carrier(rank, 3, exchange)); });
-  EXPECT_EQ(
-      on_processes(
-          2, [](int rank, const Exchange& exchange) { pass_around(Carrier(rank, 2, exchange)); }),
-      0);
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
+    pass_around(Carrier(rank, 3, exchange));
+  });
+  EXPECT_EQ(on_processes(2,
+                         [](int rank, const AllGatherStrings& exchange) {
+                           pass_around(Carrier(rank, 2, exchange));
+                         }),
+            0);
 }
 
 TEST_F(KernelHandles, ARankAloneHasATransport) {
@@ -430,7 +434,7 @@ TEST_F(KernelHandles, ARankAloneHasATransport) {
 }
 
 TEST_F(KernelHandles, PairsHaveSignalsAndBarriersOfTheirOwn) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     const Carrier self(rank, 3, exchange);
     void* const transport = const_cast<void*>(self.owner->address());
     EXPECT_EQ(torchcomms_transport_my_rank(transport), rank);
@@ -460,7 +464,7 @@ TEST_F(KernelHandles, PairsHaveSignalsAndBarriersOfTheirOwn) {
 }
 
 TEST_F(KernelHandles, SidesOfAMessageWithOtherSizesBothStop) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Carrier self(rank, 2, exchange);
     std::vector<std::byte> data(100);
     if (rank == 0) {

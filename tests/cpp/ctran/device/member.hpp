@@ -26,7 +26,7 @@ class KernelsTest : public testing::Test {
 
 // A rank's team and a stream of its own.
 struct Seated {
-  Seated(int rank, int size, const transport::nvl::Exchange& exchange,
+  Seated(int rank, int size, const transport::nvl::AllGatherStrings& exchange,
          const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::shared_cpu(),
          Team::Room room = Team::Room::kWhole)
       : rank(rank), size(size), stream(cpu.create_stream(false)) {

@@ -17,7 +17,7 @@ namespace {
 using kernels::Collective;
 using kernels::Message;
 using kernels::Stop;
-using transport::nvl::Exchange;
+using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
 using transport::nvl::test::require;
@@ -86,7 +86,7 @@ class Member : public test::Seated {
 constexpr size_t kSizes[] = {0, 1, 7, 1000, 262144, 262145, 1000000};
 
 TEST_F(MessagesTest, PairsTalkWhileOthersDoNot) {
-  on_threads(4, [](int rank, const Exchange& exchange) {
+  on_threads(4, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 4, exchange);
     size_t serial = 0;
     for (const size_t bytes : kSizes) {
@@ -107,7 +107,7 @@ TEST_F(MessagesTest, PairsTalkWhileOthersDoNot) {
 
 TEST_F(MessagesTest, GoRoundARing) {
   EXPECT_EQ(on_processes(5,
-                         [](int rank, const Exchange& exchange) {
+                         [](int rank, const AllGatherStrings& exchange) {
                            Member member(rank, 5, exchange);
                            for (size_t serial = 0; serial < 20; ++serial) {
                              const size_t bytes = kSizes[serial % std::size(kSizes)];
@@ -122,7 +122,7 @@ TEST_F(MessagesTest, GoRoundARing) {
 
 TEST_F(MessagesTest, OfAllToAllHaveAnySize) {
   EXPECT_EQ(on_processes(4,
-                         [](int rank, const Exchange& exchange) {
+                         [](int rank, const AllGatherStrings& exchange) {
                            Member member(rank, 4, exchange);
                            std::mt19937_64 random(3);  // alike on all
                            for (size_t serial = 0; serial < 5; ++serial) {
@@ -141,7 +141,7 @@ TEST_F(MessagesTest, OfAllToAllHaveAnySize) {
 }
 
 TEST_F(MessagesTest, MayBeMoreThanALaunchHolds) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     for (size_t serial = 0; serial < 1000; ++serial) member.send(1 - rank, serial, serial % 300);
     for (size_t serial = 0; serial < 1000; ++serial) member.receive(1 - rank, serial, serial % 300);
@@ -152,7 +152,7 @@ TEST_F(MessagesTest, MayBeMoreThanALaunchHolds) {
 
 // One side's list is the other's single calls.
 TEST_F(MessagesTest, MatchInTheOrderOfTheLaunches) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     for (size_t serial = 0; serial < 6; ++serial) {
       const size_t bytes = 100 + serial;
@@ -169,7 +169,7 @@ TEST_F(MessagesTest, MatchInTheOrderOfTheLaunches) {
 
 // Collectives count their launches; messages of some ranks do not bring them out of step.
 TEST_F(MessagesTest, LeaveCollectivesAlone) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 3, exchange);
     for (size_t serial = 0; serial < 10; ++serial) {
       if (rank == 0) member.send(2, serial, 5000);
@@ -191,7 +191,7 @@ TEST_F(MessagesTest, LeaveCollectivesAlone) {
 }
 
 TEST_F(MessagesTest, OfACaptureAreRepeated) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     member.send(1 - rank, 0, 300000);
     member.receive(1 - rank, 0, 300000);
@@ -208,7 +208,7 @@ TEST_F(MessagesTest, OfACaptureAreRepeated) {
 }
 
 TEST_F(MessagesTest, EndAtTheirLimitAndTellWhomTheyWaitedFor) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 3, exchange);
     if (rank != 2) {
       for (const int peer : {1 - rank, 2}) {
@@ -232,7 +232,7 @@ TEST_F(MessagesTest, EndAtTheirLimitAndTellWhomTheyWaitedFor) {
 }
 
 void expect_mismatch(size_t sent, size_t received) {
-  on_threads(3, [&](int rank, const Exchange& exchange) {
+  on_threads(3, [&](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 3, exchange);
     // The other rank and the other direction would wait for ever.
     member.receive((rank + 1) % 3, 7, 10);
@@ -261,7 +261,7 @@ TEST_F(MessagesTest, OfTheWrongSizeStopBothSides) {
 
 // A send that is over when its receive finds the wrong size: the next launch stops.
 TEST_F(MessagesTest, OfTheWrongSizeStopWhatTheSenderDoesNext) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     if (rank == 0) {
       member.send(1, 0, 100);
@@ -290,7 +290,7 @@ TEST_F(MessagesTest, OfTheWrongSizeStopWhatTheSenderDoesNext) {
 }
 
 TEST_F(MessagesTest, AreAborted) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     if (rank == 0) {
       member.receive(1, 0, 10);
@@ -307,7 +307,7 @@ TEST_F(MessagesTest, AreAborted) {
 }
 
 TEST_F(MessagesTest, ThatMakeNoSenseAreRefusedBeforeAnyIsLaunched) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     std::byte one{};
     const auto why = [&](const Message& message) -> std::string {

@@ -20,7 +20,7 @@ using kernels::Carrier;
 using kernels::Collective;
 using kernels::Stop;
 using test::cpu;
-using transport::nvl::Exchange;
+using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
 using transport::nvl::test::require;
@@ -33,7 +33,7 @@ constexpr size_t kLongBytes = 2 * kernels::kLeastBeside + 4096;
 
 // A rank with two windows of the same size.
 struct Member : test::Seated {
-  Member(int rank, int size, const Exchange& exchange, size_t bytes = kBytes,
+  Member(int rank, int size, const AllGatherStrings& exchange, size_t bytes = kBytes,
          const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::shared_cpu())
       : Seated(rank, size, exchange, runtime), bytes(bytes) {
     for (int i = 0; i < 2; ++i) {
@@ -126,7 +126,7 @@ void check_every_collective(Member& member, size_t count, Carrier carrier) {
 
 TEST_F(RegionsTest, PeersWriteEachOthersOutputs) {
   EXPECT_EQ(on_processes(3,
-                         [](int rank, const Exchange& exchange) {
+                         [](int rank, const AllGatherStrings& exchange) {
                            Member member(rank, 3, exchange);
                            for (const size_t count : {size_t{0}, size_t{1}, size_t{100},
                                                       kernels::kRegionTile + 1, size_t{1000003}})
@@ -135,7 +135,7 @@ TEST_F(RegionsTest, PeersWriteEachOthersOutputs) {
                            exchange("");
                          }),
             0);
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     check_every_collective(member, 1000003, Carrier::kAutomatic);
     check_every_collective(member, 1000003, Carrier::kCopies);
@@ -174,7 +174,7 @@ std::shared_ptr<const gpu::Runtime> counting_runtime() {
 }
 
 TEST_F(RegionsTest, LongCopiesOfARanksOwnRunOnOneStreamOfTheTeam) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange, kLongBytes, counting_runtime());
     const auto expect_held = [](int streams, int events) {
       EXPECT_EQ(held.streams, streams);
@@ -197,7 +197,7 @@ TEST_F(RegionsTest, LongCopiesOfARanksOwnRunOnOneStreamOfTheTeam) {
 
 TEST_F(RegionsTest, WithoutAStreamForItALongCopyIsOnTheCallsStream) {
   for (const int left : {0, 1, 2})  // a stream, and two events
-    on_threads(2, [&](int rank, const Exchange& exchange) {
+    on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
       Member member(rank, 2, exchange, kLongBytes, counting_runtime());
       held.left = rank == 0 ? left : 3;
       check_every_collective(member, kernels::kLeastBeside, Carrier::kCopies);
@@ -210,7 +210,7 @@ TEST_F(RegionsTest, WithoutAStreamForItALongCopyIsOnTheCallsStream) {
 }
 
 TEST_F(RegionsTest, ALongCopyOfARanksOwnIsInTheCaptureOfItsCallAlone) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange, kLongBytes);
     constexpr size_t kCount = kernels::kLeastBeside;
     const auto mine = sample(rank, kCount);
@@ -250,7 +250,7 @@ TEST_F(RegionsTest, ALongCopyOfARanksOwnIsInTheCaptureOfItsCallAlone) {
 }
 
 TEST_F(RegionsTest, ManyInARowAndInGraphsKeepTheirOrder) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 3, exchange);
     constexpr size_t kCount = 30000;
     uint64_t round = 0;
@@ -280,7 +280,7 @@ TEST_F(RegionsTest, ManyInARowAndInGraphsKeepTheirOrder) {
 
 // All reductions of whole numbers.
 TEST_F(RegionsTest, CopyEnginesTakeOnWhatIsReduced) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 3, exchange);
     constexpr size_t kCount = 30001;
     auto* const numbers = reinterpret_cast<int32_t*>(member.own(0)) + 5;
@@ -313,7 +313,7 @@ TEST_F(RegionsTest, CopyEnginesTakeOnWhatIsReduced) {
 
 TEST_F(RegionsTest, OtherSizesOrRegionsStopBothRanks) {
   for (const bool other_region : {false, true})
-    on_threads(2, [&](int rank, const Exchange& exchange) {
+    on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
       Member member(rank, 2, exchange);
       const auto data = sample(rank, 1000);
       const int window = other_region && rank == 1 ? 1 : 0;
@@ -332,7 +332,7 @@ TEST_F(RegionsTest, OtherSizesOrRegionsStopBothRanks) {
 
 TEST_F(RegionsTest, CopiesAreForOutputsAtOnePlaceOfAllRanksThatAskForThem) {
   for (const bool other_place : {true, false})
-    on_threads(2, [&](int rank, const Exchange& exchange) {
+    on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
       Member member(rank, 2, exchange);
       const auto data = sample(rank, 1000);
       const bool is_other = rank == 1;
@@ -350,7 +350,7 @@ TEST_F(RegionsTest, CopiesAreForOutputsAtOnePlaceOfAllRanksThatAskForThem) {
 }
 
 TEST_F(RegionsTest, ALimitEndsALaunchThatOneRankLacks) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     if (rank == 0) {
       const auto data = sample(rank, 1000);
@@ -367,7 +367,7 @@ TEST_F(RegionsTest, ALimitEndsALaunchThatOneRankLacks) {
 }
 
 TEST_F(RegionsTest, AbortEndsAWait) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     if (rank == 0) {
       member.launch(member.call(Collective::kBroadcast, 500, nullptr, member.own(0)));
@@ -381,7 +381,7 @@ TEST_F(RegionsTest, AbortEndsAWait) {
 }
 
 TEST_F(RegionsTest, AWindowSaysWhatIsInIt) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     const auto& window = *member.windows[0];
     EXPECT_TRUE(window.has(member.own(0), kBytes));

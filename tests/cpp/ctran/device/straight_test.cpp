@@ -19,7 +19,7 @@ namespace {
 using kernels::Message;
 using kernels::Stop;
 using test::cpu;
-using transport::nvl::Exchange;
+using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
 using transport::nvl::test::require;
@@ -43,7 +43,7 @@ std::byte sample(int from, size_t serial, size_t i) {
 
 // A rank with a window, of which one half is sent and the other received.
 struct Member : test::Seated {
-  Member(int rank, int size, const Exchange& exchange)
+  Member(int rank, int size, const AllGatherStrings& exchange)
       : Seated(rank, size, exchange),
         memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kHalf)) {
     auto made = DeviceWindow::open(team, {at(0), 2 * kHalf, 0, ""}, "", exchange);
@@ -110,7 +110,7 @@ int64_t exchange_all(Member& member) {
 
 TEST_F(StraightTest, EitherSideMayLikeItOrNot) {
   EXPECT_EQ(on_processes(3,
-                         [](int rank, const Exchange& exchange) {
+                         [](int rank, const AllGatherStrings& exchange) {
                            Member member(rank, 3, exchange);
                            const auto before = written();
                            const auto straight = exchange_all(member);
@@ -119,7 +119,7 @@ TEST_F(StraightTest, EitherSideMayLikeItOrNot) {
                          }),
             0);
   const auto before = written();
-  on_threads(2, [&](int rank, const Exchange& exchange) {
+  on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     const auto straight = exchange_all(member);
     exchange("");
@@ -129,7 +129,7 @@ TEST_F(StraightTest, EitherSideMayLikeItOrNot) {
 }
 
 TEST_F(StraightTest, ATeamAsksForLongMessagesWhereItIsTold) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     const auto exchanged = [&](size_t bytes, bool sends, bool receives) {
       exchange("");
@@ -158,7 +158,7 @@ TEST_F(StraightTest, ATeamAsksForLongMessagesWhereItIsTold) {
 }
 
 TEST_F(StraightTest, OfACaptureAreRepeated) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     member.clear();
     for (const bool likes : {true, false, true}) {
@@ -177,7 +177,7 @@ TEST_F(StraightTest, OfACaptureAreRepeated) {
 TEST_F(StraightTest, OfTheWrongSizeStopBothSides) {
   for (const size_t received : {size_t{10}, kLong - 1})
     for (const bool asks : {false, true})
-      on_threads(2, [&](int rank, const Exchange& exchange) {
+      on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
         Member member(rank, 2, exchange);
         member.clear();
         if (rank == 0) member.send(1, 0, kLong, asks);
@@ -193,7 +193,7 @@ TEST_F(StraightTest, OfTheWrongSizeStopBothSides) {
 }
 
 TEST_F(StraightTest, ASendThatNobodyAnswersEndsAtItsLimit) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     member.clear();
     if (rank == 0) {
@@ -251,7 +251,7 @@ void exchange_by_counts(Member& member, bool asks) {
 TEST_F(StraightTest, PartsByCountsAreWrittenThere) {
   for (const bool asks : {true, false})
     EXPECT_EQ(on_processes(3,
-                           [asks](int rank, const Exchange& exchange) {
+                           [asks](int rank, const AllGatherStrings& exchange) {
                              Member member(rank, 3, exchange);
                              exchange_by_counts(member, asks);
                              exchange("");

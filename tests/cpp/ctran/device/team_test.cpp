@@ -22,7 +22,7 @@ using kernels::Algorithm;
 using kernels::Call;
 using kernels::Collective;
 using kernels::Stop;
-using transport::nvl::Exchange;
+using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
 using transport::nvl::test::require;
@@ -106,7 +106,7 @@ void check_every_collective(Member& member, size_t count) {
 
 TEST_F(TeamTest, RunsEveryCollectiveBetweenProcesses) {
   EXPECT_EQ(on_processes(3,
-                         [](int rank, const Exchange& exchange) {
+                         [](int rank, const AllGatherStrings& exchange) {
                            Member member(rank, 3, exchange);
                            for (const size_t count : {0, 1, 1000, 40000})
                              check_every_collective(member, count);
@@ -115,14 +115,14 @@ TEST_F(TeamTest, RunsEveryCollectiveBetweenProcesses) {
 }
 
 TEST_F(TeamTest, RunsEveryCollectiveBetweenThreads) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     check_every_collective(member, 20000);
   });
 }
 
 TEST_F(TeamTest, RepeatsWhatWasCaptured) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     auto values = sample(rank, 10);
     gpu::cpu_begin_capture(member.stream);
@@ -138,7 +138,7 @@ TEST_F(TeamTest, RepeatsWhatWasCaptured) {
 }
 
 TEST_F(TeamTest, ALimitEndsALaunchAndAllLaterOnesAndTellsWhomItWaitedFor) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     if (rank == 1) {
       exchange("");
@@ -164,7 +164,7 @@ TEST_F(TeamTest, ALimitEndsALaunchAndAllLaterOnesAndTellsWhomItWaitedFor) {
 }
 
 TEST_F(TeamTest, AbortEndsWhatRunsOnThisRank) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     if (rank == 0) {
       auto values = sample(rank, 10);
@@ -183,7 +183,7 @@ TEST_F(TeamTest, AbortEndsWhatRunsOnThisRank) {
 
 // All ranks of a team call, the last one something else; then a barrier.
 void check_disagreement(int ranks, const std::string& what, Call many, Call one) {
-  on_threads(ranks, [&](int rank, const Exchange& exchange) {
+  on_threads(ranks, [&](int rank, const AllGatherStrings& exchange) {
     Member member(rank, ranks, exchange);
     auto values = sample(rank, 4096);
     std::vector<float> output(static_cast<size_t>(ranks) * 4096);
@@ -236,7 +236,7 @@ TEST_F(TeamTest, RanksThatCallDifferentThingsStop) {
 }
 
 TEST_F(TeamTest, ALaunchThatOneRankLeavesOutStopsAllAtTheNextThatDiffers) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 3, exchange);
     auto values = sample(rank, 10);
     std::vector<float> output(30);
@@ -254,7 +254,7 @@ TEST_F(TeamTest, ALaunchThatOneRankLeavesOutStopsAllAtTheNextThatDiffers) {
 }
 
 TEST_F(TeamTest, SaysWhatItTakes) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     std::vector<float> values(1);
     auto call = call_of(Collective::kAllReduce, values, values, 1);
@@ -272,14 +272,14 @@ TEST_F(TeamTest, SaysWhatItTakes) {
 
 // The ranks of a team whose workspaces grow; rank 0 alone has asked for that.
 struct Growing : Member {
-  Growing(int rank, int size, const Exchange& exchange)
+  Growing(int rank, int size, const AllGatherStrings& exchange)
       : Member(rank, size, exchange, gpu::Runtime::shared_cpu(),
                rank == 0 ? Team::Room::kFirstPart : Team::Room::kWhole) {}
 };
 
 const auto nothing = [] {};
 
-void check_growth(int rank, const Exchange& exchange) {
+void check_growth(int rank, const AllGatherStrings& exchange) {
   Growing member(rank, 3, exchange);
   auto& team = *member.team;
   const auto bytes = team.workspace_bytes();
@@ -298,7 +298,7 @@ void check_growth(int rank, const Exchange& exchange) {
 }
 
 // Rank 0 grows while the others are elsewhere, and then they do.
-void check_growth_alone(int rank, const Exchange& exchange) {
+void check_growth_alone(int rank, const AllGatherStrings& exchange) {
   Growing member(rank, 3, exchange);
   if (rank == 0) require(member.team->make_room(nothing).empty(), "it gets the rest");
   exchange("");
@@ -311,7 +311,7 @@ TEST_F(TeamTest, GrowsWhateverTheOtherRanksDo) {
 }
 
 // Rank 1 has ended its team, or aborted it.
-void check_growth_without_a_rank(int rank, const Exchange& exchange, bool aborts) {
+void check_growth_without_a_rank(int rank, const AllGatherStrings& exchange, bool aborts) {
   auto member = std::make_unique<Growing>(rank, 3, exchange);
   if (rank == 1 && aborts) member->team->abort();
   if (rank == 1 && !aborts) member.reset();
@@ -328,7 +328,7 @@ void check_growth_without_a_rank(int rank, const Exchange& exchange, bool aborts
 }
 
 // Rank 1 has no memory for it at the first attempt, which it comes to when rank 0 is through both.
-void check_growth_tried_again(int rank, const Exchange& exchange) {
+void check_growth_tried_again(int rank, const AllGatherStrings& exchange) {
   Growing member(rank, 3, exchange);
   rlimit most{};
   ::getrlimit(RLIMIT_FSIZE, &most);  // memory of the stand-in's devices is in files
@@ -359,7 +359,7 @@ TEST_F(TeamTest, AttemptsToGrowAreTheSameOnAllRanks) {
 TEST_F(TeamTest, GrowthNeedsAllRanks) {
   for (const bool aborts : {false, true})
     EXPECT_EQ(on_processes(3,
-                           [aborts](int rank, const Exchange& exchange) {
+                           [aborts](int rank, const AllGatherStrings& exchange) {
                              check_growth_without_a_rank(rank, exchange, aborts);
                            }),
               0);
@@ -367,13 +367,13 @@ TEST_F(TeamTest, GrowthNeedsAllRanks) {
 
 // Rank 1 does not run, so its threads do not: a wait ends by what is looked at.
 TEST_F(TeamTest, GrowthEndsByWhatIsLookedAtAndByAnAbort) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     auto words = exchange("");  // of this call alone
-    transport::nvl::Seat seat{rank, 2, 0, gpu::Runtime::shared_cpu(), nullptr};
+    transport::nvl::RankContext seat{rank, 2, 0, gpu::Runtime::shared_cpu(), nullptr};
     seat.driver = gpu::Driver::of(*seat.runtime);
     auto made = transport::nvl::SymmetricMemory::make(
         seat, {size_t{4} << 20, "a test", "", size_t{2} << 20}, exchange);
-    require(made.memory != nullptr && !made.memory->is_whole(), made.why_not.c_str());
+    require(made.memory != nullptr && !made.memory->is_complete(), made.error.c_str());
     Growth growth(seat, *made.memory);
     const auto addresses = exchange(growth.address());
     if (rank == 0) {
@@ -394,7 +394,7 @@ TEST_F(TeamTest, GrowthEndsByWhatIsLookedAtAndByAnAbort) {
 TEST_F(TeamTest, GrowsForTheCallsThatNeedIt) { EXPECT_EQ(on_processes(3, check_growth), 0); }
 
 TEST_F(TeamTest, IsWholeAtOnceUnlessSomebodyAsksForLess) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     std::vector<float> values(40000);
     EXPECT_FALSE(
@@ -405,7 +405,7 @@ TEST_F(TeamTest, IsWholeAtOnceUnlessSomebodyAsksForLess) {
 }
 
 // Teams of two ranks, a process each, as most are made: one after the other, and some at once.
-void check_usual_room(int rank, const Exchange& exchange) {
+void check_usual_room(int rank, const AllGatherStrings& exchange) {
   const auto host = gpu::Runtime::shared_cpu();
   const auto make = [&](Team::Room room = Team::Room::kUsual) {
     return std::make_unique<Member>(rank, 2, exchange, host, room);
@@ -438,7 +438,7 @@ TEST_F(TeamTest, TheFirstOfADeviceIsWholeAndFurtherOnesGrow) {
 
 // What all ranks are told where rank 1 has `file` for its library.
 void expect_why(const std::string& why) {
-  on_threads(2, [&](int rank, const Exchange& exchange) {
+  on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
     const auto made = Team::make(rank, 2, 0, gpu::Runtime::shared_cpu(), "", exchange);
     EXPECT_FALSE(made.team);
     EXPECT_NE(made.why_not.find(why), std::string::npos) << made.why_not;
@@ -458,7 +458,7 @@ TEST_F(TeamTest, IsNoneWithoutALibraryOfThisBuild) {
 }
 
 TEST_F(TeamTest, IsNoneForTooManyRanks) {
-  const Exchange nobody = [](const std::string&) -> std::vector<std::string> {
+  const AllGatherStrings nobody = [](const std::string&) -> std::vector<std::string> {
     throw std::logic_error("nobody was to be asked");
   };
   const auto made =

@@ -35,7 +35,7 @@ class Board {
   Board& operator=(const Board&) = delete;
 
   // For one rank, which calls it once a round.
-  Exchange of(int rank) {
+  AllGatherStrings of(int rank) {
     return [this, rank, round = 0](const std::string& words) mutable {
       auto& now = shared_->rounds[round++];
       auto& own = now.words[rank];
@@ -53,7 +53,7 @@ class Board {
  private:
   struct Entry {
     size_t size;
-    char text[kMaxWords];
+    char text[kMaxTextBytes];
   };
   struct Round {
     std::atomic<int> arrived;
@@ -66,7 +66,7 @@ class Board {
   Shared* shared_;
 };
 
-using Rank = std::function<void(int rank, const Exchange& exchange)>;
+using Rank = std::function<void(int rank, const AllGatherStrings& exchange)>;
 
 inline void on_threads(int size, const Rank& body) {
   Board board(size);
@@ -108,8 +108,9 @@ inline void require(bool condition, const char* what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-inline Seat seat(int rank, int size,
-                 std::shared_ptr<const gpu::Driver> driver = gpu::Driver::of(gpu::Runtime::cpu())) {
+inline RankContext seat(
+    int rank, int size,
+    std::shared_ptr<const gpu::Driver> driver = gpu::Driver::of(gpu::Runtime::cpu())) {
   return {rank, size, 0, gpu::Runtime::shared_cpu(), std::move(driver)};
 }
 

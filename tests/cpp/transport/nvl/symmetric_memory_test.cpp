@@ -8,22 +8,23 @@
 
 #include "base/no_descriptors.hpp"
 #include "gpu/cpu_driver.hpp"
-#include "transport/nvl/card.hpp"
 #include "transport/nvl/group.hpp"
+#include "transport/nvl/peer_descriptor.hpp"
 
 namespace torch::comms::transport::nvl::test {
 namespace {
 
 constexpr size_t kBytes = 100000;
 
-Wanted wanted() { return {kBytes, "a test", ""}; }
+MemoryRequest wanted() { return {kBytes, "a test", ""}; }
 
 uint32_t* words_of(const SymmetricMemory& memory, int rank) {
   return static_cast<uint32_t*>(memory.at(rank));
 }
 
 // Each rank writes its number into every rank's memory, and finds those of all in its own.
-void write_to_all(int rank, int size, const SymmetricMemory& memory, const Exchange& exchange) {
+void write_to_all(int rank, int size, const SymmetricMemory& memory,
+                  const AllGatherStrings& exchange) {
   require(memory.size_bytes() >= kBytes, "size");
   for (size_t i = 0; i < kBytes / sizeof(uint32_t); ++i)
     require(words_of(memory, rank)[i] == 0, "zeroed");
@@ -37,27 +38,27 @@ void write_to_all(int rank, int size, const SymmetricMemory& memory, const Excha
 TEST(SymmetricMemory, IsMappedByAllProcessesOfAGroup) {
   for (const int size : {2, 4})
     EXPECT_EQ(on_processes(size,
-                           [&](int rank, const Exchange& exchange) {
+                           [&](int rank, const AllGatherStrings& exchange) {
                              const auto made =
                                  SymmetricMemory::make(seat(rank, size), wanted(), exchange);
-                             require(made.memory != nullptr, made.why_not.c_str());
+                             require(made.memory != nullptr, made.error.c_str());
                              write_to_all(rank, size, *made.memory, exchange);
                            }),
               0);
 }
 
 TEST(SymmetricMemory, IsMappedByAllThreadsOfAGroup) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     const auto made = SymmetricMemory::make(seat(rank, 3), wanted(), exchange);
-    ASSERT_TRUE(made.memory) << made.why_not;
+    ASSERT_TRUE(made.memory) << made.error;
     write_to_all(rank, 3, *made.memory, exchange);
   });
 }
 
 TEST(SymmetricMemory, OutlivesTheRankThatHasItInThoseThatMapIt) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     auto made = SymmetricMemory::make(seat(rank, 2), wanted(), exchange);
-    ASSERT_TRUE(made.memory) << made.why_not;
+    ASSERT_TRUE(made.memory) << made.error;
     words_of(*made.memory, rank)[7] = 7;
     exchange("");
     if (rank == 0) made.memory.reset();
@@ -71,21 +72,22 @@ TEST(SymmetricMemory, OutlivesTheRankThatHasItInThoseThatMapIt) {
 // A part of it, to which the rest is added later.
 constexpr size_t kFirstBytes = 8192;
 
-Wanted part_wanted() {
+MemoryRequest part_wanted() {
   auto part = wanted();
-  part.first_bytes = kFirstBytes;
+  part.initial_bytes = kFirstBytes;
   return part;
 }
 
-void check_growth(int rank, int size, const Wanted& its, const Exchange& exchange) {
+void check_growth(int rank, int size, const MemoryRequest& its, const AllGatherStrings& exchange) {
   const auto made = SymmetricMemory::make(seat(rank, size), its, exchange);
-  require(made.memory != nullptr, made.why_not.c_str());
-  require(!made.memory->is_whole() && made.memory->size_bytes() == kFirstBytes, "a part");
+  require(made.memory != nullptr, made.error.c_str());
+  require(!made.memory->is_complete() && made.memory->size_bytes() == kFirstBytes, "a part");
   for (int peer = 0; peer < size; ++peer) words_of(*made.memory, peer)[rank] = 7;
   std::vector<void*> before;
   for (int peer = 0; peer < size; ++peer) before.push_back(made.memory->at(peer));
-  require(made.memory->complete(seat(rank, size), 0x55, exchange).empty(), "the rest has come");
-  require(made.memory->is_whole(), "all of it");
+  require(made.memory->allocate_rest(seat(rank, size), 0x55, exchange).empty(),
+          "the rest has come");
+  require(made.memory->is_complete(), "all of it");
   for (int peer = 0; peer < size; ++peer) {
     require(made.memory->at(peer) == before[static_cast<size_t>(peer)], "it stays where it is");
     require(words_of(*made.memory, rank)[peer] == 7, "what was there is there");
@@ -99,30 +101,31 @@ void check_growth(int rank, int size, const Wanted& its, const Exchange& exchang
   exchange("");
   for (int peer = 0; peer < size; ++peer)
     require(words_of(*made.memory, rank)[kLast - static_cast<size_t>(peer)] == 8, "written by all");
-  require(made.memory->complete(seat(rank, size), 0, exchange).empty(), "nothing is left to do");
+  require(made.memory->allocate_rest(seat(rank, size), 0, exchange).empty(),
+          "nothing is left to do");
 }
 
 TEST(SymmetricMemory, GrowsAtItsPlace) {
   EXPECT_EQ(on_processes(3,
-                         [&](int rank, const Exchange& exchange) {
+                         [&](int rank, const AllGatherStrings& exchange) {
                            check_growth(rank, 3, part_wanted(), exchange);
                          }),
             0);
 }
 
 TEST(SymmetricMemory, IsAPartOnAllRanksWhereOneWantsNoMore) {
-  on_threads(3, [](int rank, const Exchange& exchange) {
+  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
     check_growth(rank, 3, rank == 1 ? part_wanted() : wanted(), exchange);
   });
 }
 
 TEST(SymmetricMemory, IsWholeAtOnceWhereNoPageEndsBehindThePart) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     auto its = part_wanted();
-    its.first_bytes += 8;
+    its.initial_bytes += 8;
     const auto made = SymmetricMemory::make(seat(rank, 2), its, exchange);
-    ASSERT_TRUE(made.memory) << made.why_not;
-    EXPECT_TRUE(made.memory->is_whole());
+    ASSERT_TRUE(made.memory) << made.error;
+    EXPECT_TRUE(made.memory->is_complete());
   });
 }
 
@@ -138,37 +141,37 @@ TEST(SymmetricMemory, StaysAsItIsWhereOneRankCannotGrow) {
                : gpu::cpu_driver_table().MemCreate(handle, size_bytes, wanted, flags);
   };
   const auto full = std::make_shared<const gpu::Driver>("full", table);
-  on_threads(2, [&](int rank, const Exchange& exchange) {
+  on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
     const auto its = rank == 1 ? seat(rank, 2, full) : seat(rank, 2);
     const auto made = SymmetricMemory::make(its, part_wanted(), exchange);
-    ASSERT_TRUE(made.memory) << made.why_not;
-    EXPECT_EQ(made.memory->complete(its, 0, exchange),
+    ASSERT_TRUE(made.memory) << made.error;
+    EXPECT_EQ(made.memory->allocate_rest(its, 0, exchange),
               "rank 1: full driver, MemCreate: out of memory (2)");
-    EXPECT_FALSE(made.memory->is_whole());
+    EXPECT_FALSE(made.memory->is_complete());
     words_of(*made.memory, 1 - rank)[rank] = 9;
     exchange("");
     EXPECT_EQ(words_of(*made.memory, rank)[1 - rank], 9u);
-    EXPECT_EQ(made.memory->complete(its, 0, exchange), "");
-    EXPECT_TRUE(made.memory->is_whole());
+    EXPECT_EQ(made.memory->allocate_rest(its, 0, exchange), "");
+    EXPECT_TRUE(made.memory->is_complete());
     words_of(*made.memory, 1 - rank)[kBytes / sizeof(uint32_t) - 1] = 1;
   });
 }
 
 // All ranks give the same reason, and have nothing.
 void expect_why(int size, const std::string& why,
-                const std::function<std::pair<Seat, Wanted>(int rank)>& of) {
-  on_threads(size, [&](int rank, const Exchange& exchange) {
+                const std::function<std::pair<RankContext, MemoryRequest>(int rank)>& of) {
+  on_threads(size, [&](int rank, const AllGatherStrings& exchange) {
     const auto [seat, wanted] = of(rank);
     const auto made = SymmetricMemory::make(seat, wanted, exchange);
     EXPECT_FALSE(made.memory);
-    EXPECT_NE(made.why_not.find(why), std::string::npos) << made.why_not;
+    EXPECT_NE(made.error.find(why), std::string::npos) << made.error;
   });
 }
 
 TEST(SymmetricMemory, IsNobodysWhereOneRankWantsNone) {
   expect_why(3, "rank 1: no library", [](int rank) {
     auto what = wanted();
-    if (rank == 1) what.unwilling = "no library";
+    if (rank == 1) what.unavailable_reason = "no library";
     return std::pair{seat(rank, 3, rank == 1 ? nullptr : gpu::Driver::of(gpu::Runtime::cpu())),
                      what};
   });
@@ -225,7 +228,7 @@ TEST(SymmetricMemory, IsNobodysWhereDevicesDoNotReachEachOther) {
 
 // Of a process that sees one of two devices alone, as number 0.
 template <unsigned char kNumber>
-Seat seat_of_one(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
+RankContext seat_of_one(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
   auto table = gpu::cpu_driver_table();
   table.DeviceGetUuid_v2 = [](gpu::DriverUuid* uuid, int) {
     *uuid = {{kNumber}};
@@ -234,7 +237,7 @@ Seat seat_of_one(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
   return seat(rank, 2, std::make_shared<const gpu::Driver>("one", table, joined));
 }
 
-Seat seat_of_one_of_two(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
+RankContext seat_of_one_of_two(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
   return rank == 0 ? seat_of_one<1>(rank, joined) : seat_of_one<2>(rank, joined);
 }
 
@@ -256,13 +259,13 @@ TEST(SymmetricMemory, IsNobodysWhereNobodyKnowsWhetherDevicesAreJoined) {
 }
 
 TEST(SymmetricMemory, IsMappedWhereDevicesThatAProcessDoesNotSeeAreJoined) {
-  on_threads(2, [](int rank, const Exchange& exchange) {
+  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const auto its =
         seat_of_one_of_two(rank, [](const gpu::DriverUuid& one, const gpu::DriverUuid& other) {
           return std::optional(one.bytes[0] + other.bytes[0] == 3);
         });
     const auto made = SymmetricMemory::make(its, wanted(), exchange);
-    EXPECT_TRUE(made.memory) << made.why_not;
+    EXPECT_TRUE(made.memory) << made.error;
   });
 }
 
@@ -289,47 +292,48 @@ TEST(SymmetricMemory, IsNobodysWhereOneRankCannotMapAnothers) {
 // From when all have sent theirs on: none for the other one's socket, or none for its memory.
 TEST(SymmetricMemory, IsNobodysWhereOneRankHasNoDescriptorForAnothers) {
   for (const int left : {0, 1})
-    EXPECT_EQ(on_processes(
-                  2,
-                  [&](int rank, const Exchange& exchange) {
-                    std::optional<base::NoDescriptors> none;
-                    const Exchange scarce = [&, round = 0](const std::string& words) mutable {
-                      none.reset();
-                      const auto all = exchange(words);
-                      if (rank == 1 && ++round == 2) {
-                        const base::FileDescriptor last(left > 0 ? ::dup(0) : -1);
-                        none.emplace();
-                      }
-                      return all;
-                    };
-                    const auto made = SymmetricMemory::make(seat(rank, 2), wanted(), scarce);
-                    require(made.memory == nullptr, "there is memory");
-                    require(made.why_not.find("rank 1: the memory of a rank cannot be taken: ") !=
-                                    std::string::npos &&
-                                made.why_not.find("no descriptor left") != std::string::npos,
-                            made.why_not.c_str());
-                  }),
-              0);
+    EXPECT_EQ(
+        on_processes(2,
+                     [&](int rank, const AllGatherStrings& exchange) {
+                       std::optional<base::NoDescriptors> none;
+                       const AllGatherStrings scarce =
+                           [&, round = 0](const std::string& words) mutable {
+                             none.reset();
+                             const auto all = exchange(words);
+                             if (rank == 1 && ++round == 2) {
+                               const base::FileDescriptor last(left > 0 ? ::dup(0) : -1);
+                               none.emplace();
+                             }
+                             return all;
+                           };
+                       const auto made = SymmetricMemory::make(seat(rank, 2), wanted(), scarce);
+                       require(made.memory == nullptr, "there is memory");
+                       require(made.error.find("rank 1: the memory of a rank cannot be taken: ") !=
+                                       std::string::npos &&
+                                   made.error.find("no descriptor left") != std::string::npos,
+                               made.error.c_str());
+                     }),
+        0);
 }
 
 TEST(Card, OfAnotherHostIsAnObjection) {
-  Card here, there;
-  here.host = Words<128>("one");
-  there.host = Words<128>("two");
-  EXPECT_EQ(objection({here, here}), "");
-  EXPECT_EQ(objection({here, here, there}),
+  PeerDescriptor here, there;
+  here.host = FixedString<128>("one");
+  there.host = FixedString<128>("two");
+  EXPECT_EQ(find_incompatibility({here, here}), "");
+  EXPECT_EQ(find_incompatibility({here, here, there}),
             "ranks 0 and 2 are on different hosts, or in containers that do not share a network "
             "namespace");
 }
 
 TEST(Card, GoesThroughWordsAndWordsThatAreNoneSaySo) {
-  Card card;
+  PeerDescriptor card;
   card.size_bytes = 5;
-  card.purpose = Words<64>("a purpose");
-  EXPECT_EQ(card_of(to_words(card)).size_bytes, 5u);
-  EXPECT_EQ(card_of(to_words(card)).purpose.text(), "a purpose");
-  EXPECT_EQ(card_of("").unwilling.text(), "another version of this library");
-  EXPECT_EQ(card_of(std::string(kMaxWords, 'x')).unwilling.text(),
+  card.purpose = FixedString<64>("a purpose");
+  EXPECT_EQ(parse_descriptor(serialize_descriptor(card)).size_bytes, 5u);
+  EXPECT_EQ(parse_descriptor(serialize_descriptor(card)).purpose.text(), "a purpose");
+  EXPECT_EQ(parse_descriptor("").unavailable_reason.text(), "another version of this library");
+  EXPECT_EQ(parse_descriptor(std::string(kMaxTextBytes, 'x')).unavailable_reason.text(),
             "another version of this library");
 }
 

@@ -1,4 +1,4 @@
-#include "transport/nvl/meeting.hpp"
+#include "transport/nvl/handle_exchange.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 
 #include "base/host.hpp"
 #include "base/system_error.hpp"
-#include "transport/nvl/card.hpp"
+#include "transport/nvl/peer_descriptor.hpp"
 #include "transport/unix_socket.hpp"
 
 namespace torch::comms::transport::nvl {
@@ -25,70 +25,73 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // For what has been sent already to be there.
-constexpr std::chrono::seconds kArrivalLimit{10};
+constexpr std::chrono::seconds kArrivalTimeout{10};
 constexpr const char* kUntaken = "the memory of a rank cannot be taken";
 
 // The one packet from each rank to each other, with the descriptor of its memory, or of nothing.
-struct Offer {
+struct MemoryExportPacket {
   int32_t from = -1;
   uint32_t spare = 0;
   base::Secret secret = {};  // of the rank that it is for
-  gpu::MemoryExportInfo note;
+  gpu::MemoryExportInfo info;
 };
 
 [[noreturn]] void refuse(const std::string& why) { throw CommError(Errc::kSystem, why); }
 
-class Making {
+class HandleExchangeRun {
  public:
-  Making(const Meeting& meeting, const Seat& seat, const Wanted& wanted, const Exchange& exchange)
-      : meeting_(meeting), seat_(seat), wanted_(wanted), exchange_(exchange) {}
+  HandleExchangeRun(const HandleExchange& meeting, const RankContext& seat,
+                    const MemoryRequest& wanted, const AllGatherStrings& exchange)
+      : exchange_calls_(meeting), context_(seat), request_(wanted), all_gather_(exchange) {}
 
   std::string run() {
-    if (auto why = introduce(); !why.empty()) return why;
-    if (auto why = agree([this] { offer(); }); !why.empty()) return why;
-    return agree([this] { collect(); });
+    if (auto why = gather_descriptors(); !why.empty()) return why;
+    if (auto why = agree([this] { send_export(); }); !why.empty()) return why;
+    return agree([this] { receive_exports(); });
   }
 
  private:
-  std::string introduce() {
-    Card card;
-    card.size_bytes = wanted_.size_bytes;
-    card.first_bytes = wanted_.first_bytes == 0 ? wanted_.size_bytes : wanted_.first_bytes;
-    card.purpose = Words<64>(wanted_.purpose);
-    card.host = Words<128>(base::loopback_identity());
-    auto unwilling = wanted_.unwilling;
+  std::string gather_descriptors() {
+    PeerDescriptor card;
+    card.size_bytes = request_.size_bytes;
+    card.initial_bytes = request_.initial_bytes == 0 ? request_.size_bytes : request_.initial_bytes;
+    card.purpose = FixedString<64>(request_.purpose);
+    card.host = FixedString<128>(base::loopback_identity());
+    auto unwilling = request_.unavailable_reason;
     if (unwilling.empty())
-      unwilling = reason_of([&] {
-        if (auto why = seat_.driver->unmappable_reason(seat_.device); !why.empty()) refuse(why);
-        card.device = seat_.driver->uuid_of(seat_.device);
+      unwilling = error_text_of([&] {
+        if (auto why = context_.driver->unmappable_reason(context_.device); !why.empty())
+          refuse(why);
+        card.device = context_.driver->uuid_of(context_.device);
         secret_ = card.secret = base::random_secret();
         const auto name = "torchcomms-nvl-" + std::to_string(base::random_number());
-        card.socket = Words<48>(name);
+        card.socket = FixedString<48>(name);
         listener_ = listen_at(name);
       });
-    card.unwilling = Words<200>(unwilling);
-    for (const auto& words : exchange_(to_words(card))) cards_.push_back(card_of(words));
-    return objection(cards_);
+    card.unavailable_reason = FixedString<200>(unwilling);
+    for (const auto& words : all_gather_(serialize_descriptor(card)))
+      descriptors_.push_back(parse_descriptor(words));
+    return find_incompatibility(descriptors_);
   }
 
   // The first rank's reason against it, once all have done `body`.
   template <class Body>
   std::string agree(const Body& body) {
-    return first_reason(exchange_(reason_of(body)));
+    return first_error(all_gather_(error_text_of(body)));
   }
 
   // Sends this rank's memory to all others. Waits for nobody: what is sent lies in their queues.
-  void offer() {
-    for (int peer = 0; peer < seat_.size; ++peer) require_reach(peer);
-    const auto least = std::ranges::min_element(cards_, {}, &Card::first_bytes);
-    const auto own = meeting_.bring(least->first_bytes);
+  void send_export() {
+    for (int peer = 0; peer < context_.size; ++peer) require_reach(peer);
+    const auto least = std::ranges::min_element(descriptors_, {}, &PeerDescriptor::initial_bytes);
+    const auto own = exchange_calls_.export_memory(least->initial_bytes);
     const base::FileDescriptor nothing(own.descriptor ? -1 : ::open("/dev/null", O_CLOEXEC));
     const auto& descriptor = own.descriptor ? own.descriptor : nothing;
-    for (int peer = 0; peer < seat_.size; ++peer) {
-      if (peer == seat_.rank) continue;
+    for (int peer = 0; peer < context_.size; ++peer) {
+      if (peer == context_.rank) continue;
       const auto& card = card_of_rank(peer);
       auto socket = connect_to(card.socket.text());
-      const Offer offer{seat_.rank, 0, card.secret, own.info};
+      const MemoryExportPacket offer{context_.rank, 0, card.secret, own.info};
       if (!socket ||
           !send_packet(socket.get(), std::as_bytes(std::span(&offer, 1)), descriptor.get()))
         refuse("rank " + std::to_string(peer) +
@@ -98,19 +101,19 @@ class Making {
   }
 
   void require_reach(int peer) const {
-    const auto& driver = *seat_.driver;
+    const auto& driver = *context_.driver;
     const auto& uuid = card_of_rank(peer).device;
     const auto device = driver.device_of(uuid);
-    const auto own = "device " + std::to_string(seat_.device);
+    const auto own = "device " + std::to_string(context_.device);
     const auto its = device ? "device " + std::to_string(*device) + ", which rank " +
                                   std::to_string(peer) + " has"
                             : "the device of rank " + std::to_string(peer);
     // Of one that this process does not see mapping its memory tells.
-    if (device && !driver.can_access_peer(seat_.device, *device))
+    if (device && !driver.can_access_peer(context_.device, *device))
       refuse(own + " does not reach the memory of " + its);
     // Over PCIe, where memory may be mapped as well, a line of 128 bytes may come in parts.
-    const std::optional<bool> joined = device ? driver.has_native_atomics(seat_.device, *device)
-                                              : driver.is_joined(seat_.device, uuid);
+    const std::optional<bool> joined = device ? driver.has_native_atomics(context_.device, *device)
+                                              : driver.is_joined(context_.device, uuid);
     if (!joined)
       refuse("it cannot be told whether NVLink joins " + own + " to " + its +
              ", which this process does not see: libnvidia-ml.so.1 does not know; let "
@@ -119,14 +122,14 @@ class Making {
   }
 
   // Maps what the others have sent.
-  void collect() {
-    has_come_.resize(static_cast<size_t>(seat_.size));
-    const auto deadline = Clock::now() + kArrivalLimit;
-    for (int missing = seat_.size - 1; missing > 0;) missing -= take_one(deadline) ? 1 : 0;
+  void receive_exports() {
+    has_come_.resize(static_cast<size_t>(context_.size));
+    const auto deadline = Clock::now() + kArrivalTimeout;
+    for (int missing = context_.size - 1; missing > 0;) missing -= receive_one(deadline) ? 1 : 0;
   }
 
   // False for a stranger. Without a descriptor for what has come nothing more is waited for.
-  bool take_one(Clock::time_point deadline) {
+  bool receive_one(Clock::time_point deadline) {
     await(listener_.get(), deadline);
     const base::FileDescriptor guest(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -137,18 +140,18 @@ class Making {
         (user != ::geteuid() && user != 0))
       return false;
     await(guest.get(), deadline);
-    Offer offer;
+    MemoryExportPacket offer;
     base::FileDescriptor memory;
     const auto arrival =
         read_packet(guest.get(), std::as_writable_bytes(std::span(&offer, 1)), memory);
     if (arrival == PacketStatus::kDescriptorsExhausted) throw base::system_error(EMFILE, kUntaken);
     const bool ours = arrival == PacketStatus::kPacket &&
                       base::constant_time_equal(offer.secret, secret_) && offer.from >= 0 &&
-                      offer.from < seat_.size && offer.from != seat_.rank &&
+                      offer.from < context_.size && offer.from != context_.rank &&
                       !has_come_[static_cast<size_t>(offer.from)];
     if (!ours) return false;
     has_come_[static_cast<size_t>(offer.from)] = true;
-    meeting_.take(offer.from, {std::move(memory), offer.note});
+    exchange_calls_.import_memory(offer.from, {std::move(memory), offer.info});
     return true;
   }
 
@@ -160,24 +163,27 @@ class Making {
       refuse("the memory of a rank did not arrive");
   }
 
-  const Card& card_of_rank(int rank) const { return cards_[static_cast<size_t>(rank)]; }
+  const PeerDescriptor& card_of_rank(int rank) const {
+    return descriptors_[static_cast<size_t>(rank)];
+  }
 
-  const Meeting& meeting_;
-  const Seat& seat_;
-  const Wanted& wanted_;
-  const Exchange& exchange_;
+  const HandleExchange& exchange_calls_;
+  const RankContext& context_;
+  const MemoryRequest& request_;
+  const AllGatherStrings& all_gather_;
   base::Secret secret_ = {};
   base::FileDescriptor listener_;
-  std::vector<Card> cards_;
+  std::vector<PeerDescriptor> descriptors_;
   std::vector<base::FileDescriptor> sent_;  // open until all have read what lies in them
   std::vector<bool> has_come_;
 };
 
 }  // namespace
 
-std::string Meeting::run(const Seat& seat, const Wanted& wanted, const Exchange& exchange) const {
-  TC_CHECK(seat.driver || !wanted.unwilling.empty());
-  return Making(*this, seat, wanted, exchange).run();
+std::string HandleExchange::run(const RankContext& seat, const MemoryRequest& wanted,
+                                const AllGatherStrings& exchange) const {
+  TC_CHECK(seat.driver || !wanted.unavailable_reason.empty());
+  return HandleExchangeRun(*this, seat, wanted, exchange).run();
 }
 
 }  // namespace torch::comms::transport::nvl

@@ -1,4 +1,4 @@
-#include "transport/nvl/circle.hpp"
+#include "transport/nvl/unix_allgather.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,10 +19,10 @@ class CircleTest : public testing::Test {
   void make(int size) {
     std::vector<std::string> addresses;
     for (int rank = 0; rank < size; ++rank) {
-      circles_.push_back(std::make_unique<Circle>(rank, size));
+      circles_.push_back(std::make_unique<UnixAllGather>(rank, size));
       addresses.push_back(circles_.back()->address());
     }
-    for (const auto& circle : circles_) circle->know(addresses);
+    for (const auto& circle : circles_) circle->set_addresses(addresses);
   }
   // Runs body(circle, rank) on a thread each.
   template <class Body>
@@ -33,7 +33,7 @@ class CircleTest : public testing::Test {
     for (auto& thread : threads) thread.join();
   }
 
-  std::vector<std::unique_ptr<Circle>> circles_;
+  std::vector<std::unique_ptr<UnixAllGather>> circles_;
 };
 
 Errc code_of(const std::function<void()>& body) {
@@ -48,9 +48,9 @@ Errc code_of(const std::function<void()>& body) {
 
 TEST_F(CircleTest, EachRoundBringsTheWordsOfAllToAll) {
   make(4);
-  on_threads([](Circle& circle, int rank) {
+  on_threads([](UnixAllGather& circle, int rank) {
     for (int round = 0; round < 50; ++round) {
-      const auto all = circle.tell(std::string(static_cast<size_t>(rank * round), 'x') + "!");
+      const auto all = circle.all_gather(std::string(static_cast<size_t>(rank * round), 'x') + "!");
       ASSERT_EQ(all.size(), 4u);
       for (size_t peer = 0; peer < all.size(); ++peer)
         EXPECT_EQ(all[peer].size(), peer * static_cast<size_t>(round) + 1);
@@ -60,12 +60,12 @@ TEST_F(CircleTest, EachRoundBringsTheWordsOfAllToAll) {
 
 TEST_F(CircleTest, ARoundThatAnotherRankBeginsWakesThoseThatWait) {
   make(3);
-  on_threads([](Circle& circle, int rank) {
+  on_threads([](UnixAllGather& circle, int rank) {
     for (int round = 0; round < 3; ++round) {
       if (rank != round)
-        while (!circle.is_begun()) circle.await();
-      EXPECT_EQ(circle.tell(std::to_string(rank)), (std::vector<std::string>{"0", "1", "2"}));
-      EXPECT_FALSE(circle.is_begun() && round == 2);
+        while (!circle.is_round_started()) circle.wait();
+      EXPECT_EQ(circle.all_gather(std::to_string(rank)), (std::vector<std::string>{"0", "1", "2"}));
+      EXPECT_FALSE(circle.is_round_started() && round == 2);
     }
   });
 }
@@ -73,20 +73,20 @@ TEST_F(CircleTest, ARoundThatAnotherRankBeginsWakesThoseThatWait) {
 TEST_F(CircleTest, ARankThatHasEndedIsNamed) {
   make(3);
   std::barrier together(2);
-  on_threads([&](Circle& circle, int rank) {
+  on_threads([&](UnixAllGather& circle, int rank) {
     if (rank == 1) {  // after a round of its own
-      circle.tell("");
+      circle.all_gather("");
       circles_[1].reset();
       return;
     }
-    circle.tell("");
+    circle.all_gather("");
     try {
-      circle.tell("");
+      circle.all_gather("");
       ADD_FAILURE() << "rank 1 has ended";
     } catch (const CommError& e) {
       EXPECT_EQ(e.code(), Errc::kPeerFailed);
       EXPECT_EQ(e.context().peer, 1) << e.what();
-      circle.leave(e.context().peer);
+      circle.announce_leave(e.context().peer);
     }
     together.arrive_and_wait();
   });
@@ -95,37 +95,39 @@ TEST_F(CircleTest, ARankThatHasEndedIsNamed) {
 TEST_F(CircleTest, ARankThatHasEndedBeforeAnyRoundIsNamed) {
   make(2);
   circles_[1].reset();
-  EXPECT_EQ(code_of([&] { circles_[0]->tell(""); }), Errc::kPeerFailed);
+  EXPECT_EQ(code_of([&] { circles_[0]->all_gather(""); }), Errc::kPeerFailed);
 }
 
 TEST_F(CircleTest, StopEndsARound) {
   make(2);
   std::thread stops([&] { circles_[0]->stop(); });
-  EXPECT_EQ(code_of([&] { circles_[0]->tell(""); }), Errc::kAborted);
+  EXPECT_EQ(code_of([&] { circles_[0]->all_gather(""); }), Errc::kAborted);
   stops.join();
 }
 
 TEST_F(CircleTest, StrangersAreNotHeard) {
   make(2);
-  Circle stranger(1, 2);  // says that it is rank 1, and knows nobody's secret
-  Circle other(0, 2);
+  UnixAllGather stranger(1, 2);  // says that it is rank 1, and knows nobody's secret
+  UnixAllGather other(0, 2);
   // The place of rank 0 of this circle, with the secret of another one.
   auto forged = circles_[0]->address();
   const auto secret = other.address();
   forged.replace(8, sizeof(base::Secret), secret, 8, sizeof(base::Secret));
-  stranger.know({forged, stranger.address()});
-  std::thread calls([&] { EXPECT_NE(code_of([&] { stranger.tell("wrong"); }), Errc::kInternal); });
-  std::thread peer([&] { EXPECT_EQ(circles_[1]->tell("right").front(), "right, too"); });
-  EXPECT_EQ(circles_[0]->tell("right, too").back(), "right");
+  stranger.set_addresses({forged, stranger.address()});
+  std::thread calls(
+      [&] { EXPECT_NE(code_of([&] { stranger.all_gather("wrong"); }), Errc::kInternal); });
+  std::thread peer([&] { EXPECT_EQ(circles_[1]->all_gather("right").front(), "right, too"); });
+  EXPECT_EQ(circles_[0]->all_gather("right, too").back(), "right");
   peer.join();
   stranger.stop();
   calls.join();
 }
 
 TEST_F(CircleTest, WordsThatAreNoAddressAreRefused) {
-  Circle circle(0, 2);
-  EXPECT_EQ(code_of([&] { circle.know({circle.address(), "nonsense"}); }), Errc::kSystem);
-  EXPECT_EQ(code_of([&] { circle.know({circle.address(), circle.address()}); }), Errc::kSystem);
+  UnixAllGather circle(0, 2);
+  EXPECT_EQ(code_of([&] { circle.set_addresses({circle.address(), "nonsense"}); }), Errc::kSystem);
+  EXPECT_EQ(code_of([&] { circle.set_addresses({circle.address(), circle.address()}); }),
+            Errc::kSystem);
 }
 
 }  // namespace

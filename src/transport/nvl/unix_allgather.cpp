@@ -1,4 +1,4 @@
-#include "transport/nvl/circle.hpp"
+#include "transport/nvl/unix_allgather.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -16,33 +16,33 @@
 
 #include "base/fork_descriptors.hpp"
 #include "base/system_error.hpp"
-#include "transport/nvl/card.hpp"
+#include "transport/nvl/peer_descriptor.hpp"
 #include "transport/unix_socket.hpp"
 
 namespace torch::comms::transport::nvl {
 
-struct Circle::Address {
+struct UnixAllGather::AllGatherAddress {
   uint32_t magic = kMagic;
   uint32_t rank = 0;
   base::Secret secret = {};
-  Words<64> name;
+  FixedString<64> name;
 
   static constexpr uint32_t kMagic = 0x43564e54;  // "TNVC"
 };
 
 // A rank's words of one round, to another one; or its last packet, since `missed` has ended.
-struct Circle::Packet {
+struct UnixAllGather::AllGatherPacket {
   int32_t from = -1;
-  int32_t missed = -1;
+  int32_t failed_rank = -1;
   uint32_t length = 0;
   uint64_t round = 0;
   base::Secret secret = {};  // of the rank that it is for
-  std::array<char, kMaxWords> words = {};
+  std::array<char, kMaxTextBytes> text = {};
 };
 
 namespace {
 
-base::FileDescriptor make_bell() {
+base::FileDescriptor make_wakeup_event() {
   base::FileDescriptor made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!made) throw base::system_error("a thread that may be woken");
   return made;
@@ -54,29 +54,29 @@ base::FileDescriptor make_bell() {
 
 }  // namespace
 
-Circle::Circle(int rank, int size)
+UnixAllGather::UnixAllGather(int rank, int size)
     : rank_(rank),
       size_(size),
       name_("torchcomms-circle-" + std::to_string(base::random_number())),
       secret_(base::random_secret()),
       listener_(listen_at(name_)),
-      bell_(make_bell()),
+      wakeup_event_(make_wakeup_event()),
       peers_(static_cast<size_t>(size)) {
   base::set_close_on_fork(listener_.get());
 }
 
-std::string Circle::address() const {
-  const Address own{
-      .rank = static_cast<uint32_t>(rank_), .secret = secret_, .name = Words<64>(name_)};
+std::string UnixAllGather::address() const {
+  const AllGatherAddress own{
+      .rank = static_cast<uint32_t>(rank_), .secret = secret_, .name = FixedString<64>(name_)};
   return {reinterpret_cast<const char*>(&own), sizeof own};
 }
 
-void Circle::know(const std::vector<std::string>& addresses) {
+void UnixAllGather::set_addresses(const std::vector<std::string>& addresses) {
   for (int rank = 0; rank < size_; ++rank) {
     const auto& words = addresses.at(static_cast<size_t>(rank));
-    Address told;
+    AllGatherAddress told;
     if (words.size() == sizeof told) std::memcpy(&told, words.data(), sizeof told);
-    if (words.size() != sizeof told || told.magic != Address::kMagic ||
+    if (words.size() != sizeof told || told.magic != AllGatherAddress::kMagic ||
         told.rank != static_cast<uint32_t>(rank))
       throw CommError(Errc::kSystem, "rank " + std::to_string(rank) +
                                          " has not said how it is reached, but something else");
@@ -85,37 +85,37 @@ void Circle::know(const std::vector<std::string>& addresses) {
   }
 }
 
-void Circle::close() noexcept {
-  guests_.clear();
+void UnixAllGather::close() noexcept {
+  accepted_.clear();
   for (auto& each : peers_) each.socket = {};
   listener_ = {};
 }
 
-void Circle::ring() noexcept {
+void UnixAllGather::wake() noexcept {
   const uint64_t one = 1;
-  (void)!::write(bell_.get(), &one, sizeof one);
+  (void)!::write(wakeup_event_.get(), &one, sizeof one);
 }
 
-void Circle::stop() noexcept {
+void UnixAllGather::stop() noexcept {
   is_stopped_.store(true, std::memory_order_release);
-  ring();
+  wake();
 }
 
-bool Circle::is_begun() const noexcept {
-  return std::ranges::any_of(peers_, [](const Peer& peer) { return !peer.words.empty(); });
+bool UnixAllGather::is_round_started() const noexcept {
+  return std::ranges::any_of(peers_, [](const AllGatherPeer& peer) { return !peer.texts.empty(); });
 }
 
-std::vector<std::string> Circle::tell(const std::string& words) {
+std::vector<std::string> UnixAllGather::all_gather(const std::string& words) {
   const auto look = [this] {
     if (is_stopped()) throw CommError(Errc::kAborted, "the communicator has ended here");
   };
   look();
   for_peers([&](int rank) { send(rank, {.round = round_}, words); });
-  for (; lacks_words(); look()) await();
+  for (; is_round_incomplete(); look()) wait();
   ++round_;
   std::vector<std::string> all(static_cast<size_t>(size_), words);
   for_peers([&](int rank) {
-    auto& come = peer(rank).words;
+    auto& come = peer(rank).texts;
     all[static_cast<size_t>(rank)] = std::move(come.front());
     come.pop_front();
   });
@@ -123,28 +123,28 @@ std::vector<std::string> Circle::tell(const std::string& words) {
 }
 
 // Of the ranks that are waited for in vain one is named: that of which another rank says so.
-bool Circle::lacks_words() const {
+bool UnixAllGather::is_round_incomplete() const {
   int missed = -1;
   bool lacks = false;
   for_peers([&](int rank) {
-    if (!peer(rank).words.empty()) return;
+    if (!peer(rank).texts.empty()) return;
     lacks = true;
-    if (peer(rank).has_ended && (missed < 0 || rank == missed_)) missed = rank;
+    if (peer(rank).has_left && (missed < 0 || rank == failed_rank_)) missed = rank;
   });
   if (missed >= 0) refuse_peer(missed, "has ended, or closed the communicator");
   return lacks;
 }
 
-void Circle::leave(int missed) noexcept {
+void UnixAllGather::announce_leave(int missed) noexcept {
   for_peers([&](int rank) {
     try {
-      if (!peer(rank).has_ended) send(rank, {.missed = missed < 0 ? rank_ : missed}, "");
+      if (!peer(rank).has_left) send(rank, {.failed_rank = missed < 0 ? rank_ : missed}, "");
     } catch (const CommError&) {  // it has ended as well
     }
   });
 }
 
-void Circle::send(int rank, Packet packet, const std::string& words) {
+void UnixAllGather::send(int rank, AllGatherPacket packet, const std::string& words) {
   auto& to = peer(rank);
   if (!to.socket) {
     to.socket = connect_to(to.name);
@@ -154,46 +154,46 @@ void Circle::send(int rank, Packet packet, const std::string& words) {
   }
   packet.from = rank_;
   packet.secret = to.secret;
-  packet.length = static_cast<uint32_t>(words.copy(packet.words.data(), packet.words.size()));
+  packet.length = static_cast<uint32_t>(words.copy(packet.text.data(), packet.text.size()));
   if (!to.socket || ::send(to.socket.get(), &packet, sizeof packet, MSG_NOSIGNAL) !=
                         static_cast<ssize_t>(sizeof packet))
     refuse_peer(rank, std::string("is not reached by Unix socket: ") + std::strerror(errno));
 }
 
-void Circle::await() {
-  std::vector<pollfd> wanted{{bell_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+void UnixAllGather::wait() {
+  std::vector<pollfd> wanted{{wakeup_event_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
   for (const auto& peer : peers_)  // whether its side has ended; none: never
-    wanted.push_back({peer.has_ended ? -1 : peer.socket.get(), 0, 0});
-  for (const auto& guest : guests_) wanted.push_back({guest.socket.get(), POLLIN, 0});
+    wanted.push_back({peer.has_left ? -1 : peer.socket.get(), 0, 0});
+  for (const auto& guest : accepted_) wanted.push_back({guest.socket.get(), POLLIN, 0});
   if (::poll(wanted.data(), wanted.size(), -1) < 0) {
     if (errno != EINTR) throw base::system_error("the ranks of this host are not heard");
     return;
   }
   if (wanted[0].revents != 0) {
     uint64_t rings = 0;
-    (void)!::read(bell_.get(), &rings, sizeof rings);
+    (void)!::read(wakeup_event_.get(), &rings, sizeof rings);
   }
   // Until there is nothing: who tells that a rank has ended has sent that after its last words.
-  while (hear()) {
+  while (receive_all()) {
   }
   for (size_t rank = 0; rank < peers_.size(); ++rank)
-    if (wanted[2 + rank].revents != 0) peers_[rank].has_ended = true;
+    if (wanted[2 + rank].revents != 0) peers_[rank].has_left = true;
 }
 
 // False: there was nothing.
-bool Circle::hear() {
+bool UnixAllGather::receive_all() {
   bool has_heard = false;
-  while (let_in()) has_heard = true;
-  std::erase_if(guests_, [&](Guest& guest) {
+  while (accept_one()) has_heard = true;
+  std::erase_if(accepted_, [&](AcceptedSocket& guest) {
     const auto heard = read(guest);
-    has_heard |= heard != Heard::kNothing;
-    return heard == Heard::kEnd;
+    has_heard |= heard != PacketOutcome::kNothing;
+    return heard == PacketOutcome::kEnd;
   });
   return has_heard;
 }
 
 // False: nobody is there.
-bool Circle::let_in() {
+bool UnixAllGather::accept_one() {
   pollfd calls{listener_.get(), POLLIN, 0};  // accept4() takes a descriptor before it looks
   if (::poll(&calls, 1, 0) <= 0) return false;
   base::FileDescriptor guest(
@@ -208,34 +208,34 @@ bool Circle::let_in() {
   if (!read_peer_credentials(guest.get(), process, user) || (user != ::geteuid() && user != 0))
     return true;
   base::set_close_on_fork(guest.get());
-  guests_.push_back({std::move(guest)});
+  accepted_.push_back({std::move(guest)});
   return true;
 }
 
 // kEnd also of a stranger.
-Circle::Heard Circle::read(Guest& guest) {
-  Packet packet;
+UnixAllGather::PacketOutcome UnixAllGather::read(AcceptedSocket& guest) {
+  AllGatherPacket packet;
   const auto size = ::recv(guest.socket.get(), &packet, sizeof packet, MSG_DONTWAIT);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return Heard::kNothing;
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return PacketOutcome::kNothing;
   const auto is_rank = [this](int rank) { return rank >= 0 && rank < size_; };
   const bool is_ours = size == static_cast<ssize_t>(sizeof packet) && is_rank(packet.from) &&
-                       packet.from != rank_ && packet.length <= kMaxWords &&
+                       packet.from != rank_ && packet.length <= kMaxTextBytes &&
                        base::constant_time_equal(packet.secret, secret_) &&
                        (guest.rank < 0 || guest.rank == packet.from);
   if (is_ours) guest.rank = packet.from;
-  if (guest.rank < 0) return Heard::kEnd;
+  if (guest.rank < 0) return PacketOutcome::kEnd;
   auto& from = peer(guest.rank);
-  if (is_ours && !is_rank(packet.missed) && packet.round == from.rounds) {
+  if (is_ours && !is_rank(packet.failed_rank) && packet.round == from.rounds) {
     ++from.rounds;
-    from.words.emplace_back(packet.words.data(), packet.length);
-    return Heard::kWords;
+    from.texts.emplace_back(packet.text.data(), packet.length);
+    return PacketOutcome::kText;
   }
-  from.has_ended = true;
-  if (is_ours && is_rank(packet.missed) && packet.missed != rank_) {
-    missed_ = packet.missed;
-    peer(missed_).has_ended = true;
+  from.has_left = true;
+  if (is_ours && is_rank(packet.failed_rank) && packet.failed_rank != rank_) {
+    failed_rank_ = packet.failed_rank;
+    peer(failed_rank_).has_left = true;
   }
-  return Heard::kEnd;
+  return PacketOutcome::kEnd;
 }
 
 }  // namespace torch::comms::transport::nvl

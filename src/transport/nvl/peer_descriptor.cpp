@@ -1,4 +1,4 @@
-#include "transport/nvl/card.hpp"
+#include "transport/nvl/peer_descriptor.hpp"
 
 #include <cstring>
 
@@ -11,24 +11,26 @@ std::string of_rank(size_t rank, const std::string& what) {
 
 }  // namespace
 
-std::string to_words(const Card& card) {
+std::string serialize_descriptor(const PeerDescriptor& card) {
   return std::string(reinterpret_cast<const char*>(&card), sizeof card);
 }
 
-Card card_of(const std::string& words) {
-  Card card;
+PeerDescriptor parse_descriptor(const std::string& words) {
+  PeerDescriptor card;
   if (words.size() >= sizeof card) std::memcpy(&card, words.data(), sizeof card);
-  if (words.size() < sizeof card || card.magic != Card::kMagic || card.version != Card::kVersion) {
-    card = Card();
-    card.unwilling = Words<200>("another version of this library");
+  if (words.size() < sizeof card || card.magic != PeerDescriptor::kMagic ||
+      card.version != PeerDescriptor::kVersion) {
+    card = PeerDescriptor();
+    card.unavailable_reason = FixedString<200>("another version of this library");
   }
   return card;
 }
 
-std::string objection(const std::vector<Card>& cards) {
+std::string find_incompatibility(const std::vector<PeerDescriptor>& cards) {
   const auto& first = cards.front();
   for (size_t rank = 0; rank < cards.size(); ++rank)
-    if (const auto why = cards[rank].unwilling.text(); !why.empty()) return of_rank(rank, why);
+    if (const auto why = cards[rank].unavailable_reason.text(); !why.empty())
+      return of_rank(rank, why);
   for (size_t rank = 1; rank < cards.size(); ++rank) {
     const auto& card = cards[rank];
     if (card.host.text() != first.host.text())
@@ -42,7 +44,7 @@ std::string objection(const std::vector<Card>& cards) {
   return {};
 }
 
-std::string first_reason(const std::vector<std::string>& verdicts) {
+std::string first_error(const std::vector<std::string>& verdicts) {
   for (size_t rank = 0; rank < verdicts.size(); ++rank)
     if (!verdicts[rank].empty()) return of_rank(rank, verdicts[rank]);
   return {};

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "transport/nvl/symmetric_memory.hpp"
+
+// Words of an AllGatherStrings as memory of one size, for those who gather equal parts.
+namespace torch::comms::transport::nvl {
+
+inline constexpr size_t kPackedTextBytes = sizeof(uint64_t) + kMaxTextBytes;
+using PackedText = std::array<std::byte, kPackedTextBytes>;
+
+// What is over kMaxTextBytes is cut off.
+inline PackedText pack_text(const std::string& words) {
+  PackedText made{};
+  const uint64_t length = std::min(words.size(), kMaxTextBytes);
+  std::memcpy(made.data(), &length, sizeof length);
+  std::memcpy(made.data() + sizeof length, words.data(), length);
+  return made;
+}
+
+// `count` packed ones behind each other.
+inline std::vector<std::string> unpack_texts(const void* at, size_t count) {
+  std::vector<std::string> all;
+  const auto* part = static_cast<const char*>(at);
+  for (size_t i = 0; i < count; ++i, part += kPackedTextBytes) {
+    uint64_t length = 0;
+    std::memcpy(&length, part, sizeof length);
+    all.emplace_back(part + sizeof length, std::min<size_t>(length, kMaxTextBytes));
+  }
+  return all;
+}
+
+}  // namespace torch::comms::transport::nvl
