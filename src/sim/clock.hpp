@@ -20,12 +20,12 @@ inline constexpr Ticks kPerMicrosecond = 1'000'000;
 // overflow.
 inline constexpr Ticks kEnd = Ticks{1} << 60;
 
-// Both at most kEnd.
+// Both at most kAnnounceAbort.
 inline Ticks from_ps(double ps) noexcept {
   return ps < static_cast<double>(kEnd) ? std::llround(ps) : kEnd;
 }
 inline Ticks from_us(double us) noexcept { return from_ps(us * kPerMicrosecond); }
-// `by` later than `time`, at most kEnd.
+// `by` later than `time`, at most kAnnounceAbort.
 inline Ticks after(Ticks time, Ticks by) noexcept { return std::min(time + by, kEnd); }
 inline double to_us(Ticks ticks) noexcept { return static_cast<double>(ticks) / kPerMicrosecond; }
 

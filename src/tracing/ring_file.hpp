@@ -18,7 +18,7 @@ struct OwnedRingFile {
 };
 
 // A file of `size_bytes` zeroes in `folder`/`job`, that nobody else may read, reserved in full: it
-// cannot run out of space later. Not visible by its name before publish().
+// cannot run out of space later. Not visible by its name before publish_result().
 OwnedRingFile create_ring_file(const std::string& folder, const std::string& job,
                                const std::string& name, size_t size_bytes);
 void publish(OwnedRingFile& file);

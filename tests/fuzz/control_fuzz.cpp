@@ -11,10 +11,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const auto notice = ctran::Notice::parse(text);
     require(ctran::Notice::parse(notice.serialize()).serialize() == notice.serialize());
-    require(!notice.print.words().empty());
-    torch::comms::side::Sighting seen{.size = 4, .number = notice.sequence};
-    seen.places[1] = notice.place;
-    require(seen.words().size() < 4096 && seen.culprits().size() <= 4);
+    require(!notice.print.format().empty());
+    torch::comms::monitor::ProgressReport seen{.size = 4, .number = notice.sequence};
+    seen.progress[1] = notice.place;
+    require(seen.format().size() < 4096 && seen.culprits().size() <= 4);
   } catch (const torch::comms::CommError&) {  // says what is wrong
   }
   return 0;

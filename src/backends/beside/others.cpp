@@ -35,15 +35,15 @@ constexpr std::chrono::milliseconds kAgain{1000};
 // How often whoever waits for the others' words looks for something else.
 constexpr std::chrono::milliseconds kTick{20};
 
-bool is_long_ago(side::Moment moment) {
+bool is_long_ago(monitor::Moment moment) {
   return Clock::now().time_since_epoch() - moment > kStillDone;
 }
 
 // The failure, where another rank has ended the communicator.
-std::optional<side::Circle::Failure> end_in(const side::Circle* circle) {
+std::optional<monitor::GroupMonitor::GroupFailure> end_in(const monitor::GroupMonitor* circle) {
   if (circle == nullptr) return std::nullopt;
   auto failure = circle->failure();
-  return failure && failure->ends != side::kNever ? failure : std::nullopt;
+  return failure && failure->abort_known_since != monitor::kNever ? failure : std::nullopt;
 }
 
 bootstrap::BlobExchangeParams participant(const Rendezvous& met, const std::string& name) {
@@ -80,10 +80,10 @@ std::optional<CommError> Others::left_before(const Context& context, uint64_t nu
   return std::nullopt;
 }
 
-CommError error_of(const side::Circle::Failure& failure, const Context& context) {
+CommError error_of(const monitor::GroupMonitor::GroupFailure& failure, const Context& context) {
   auto where = context;
   where.culprits = failure.culprits;
-  return CommError(failure.code, failure.why, where);
+  return CommError(failure.code, failure.reason, where);
 }
 
 Wishes wishes_of(const CommOptions& options) {
@@ -107,8 +107,8 @@ std::optional<CommError> Others::failure(const Context& context,
   if (!is_alarmed()) return std::nullopt;
   const auto failure = circle_->failure();
   if (!failure) return std::nullopt;
-  if (patience.count() > 0 && failure->ends != side::kNever) {
-    if (!is_long_ago(failure->ends)) return std::nullopt;
+  if (patience.count() > 0 && failure->abort_known_since != monitor::kNever) {
+    if (!is_long_ago(failure->abort_known_since)) return std::nullopt;
   } else if (patience.count() > 0 && failure->code == Errc::kPeerFailed) {
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
@@ -121,7 +121,7 @@ std::optional<CommError> Others::failure(const Context& context,
 bool Others::read_all(bool overslept) noexcept {
   try {
     const bool knew = is_ended();
-    circle_->catch_up();
+    circle_->drain_incoming();
     if (is_ended() && (overslept || !knew)) overslept_ = true;
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError, std::string("side channel: ") + e.what());
@@ -131,7 +131,7 @@ bool Others::read_all(bool overslept) noexcept {
 
 std::optional<CommError> Others::ended(const Context& context) const {
   const auto end = end_in(circle_.get());
-  const bool counts = end && (overslept_ || is_long_ago(end->ends));
+  const bool counts = end && (overslept_ || is_long_ago(end->abort_known_since));
   return counts ? std::optional(error_of(*end, context)) : std::nullopt;
 }
 
@@ -140,16 +140,16 @@ bool Others::is_ended() const { return end_in(circle_.get()).has_value(); }
 bool Others::tell_end(const CommError& why) {
   const bool is_everybodys = why.code() == Errc::kPeerFailed || why.code() == Errc::kTimeout;
   if (!circle_) return neighbours_ && is_everybodys;
-  side::Ending ending{why.code(), why.why(), why.context().culprits};
+  monitor::AbortReason ending{why.code(), why.why(), why.context().culprits};
   // What passed its limit here need not be what they wait in. Unless others have told of it here.
   if (const auto& op = why.context().op;
-      why.code() == Errc::kTimeout && !op.empty() && !ending.why.starts_with("rank "))
-    ending.why = op + ": " + ending.why;
-  return circle_->tell_end(ending);
+      why.code() == Errc::kTimeout && !op.empty() && !ending.reason.starts_with("rank "))
+    ending.reason = op + ": " + ending.reason;
+  return circle_->announce_abort(ending);
 }
 
 void Others::await_told() {
-  if (circle_) circle_->await_told(kToldAll);
+  if (circle_) circle_->wait_abort_acknowledged(kToldAll);
   std::this_thread::sleep_for(circle_ ? 2 * kStillDone : kSeenByAll);
 }
 
@@ -160,7 +160,7 @@ std::optional<CommError> Others::await_failure(const Context& context,
     const std::lock_guard lock(mutex_);
     if (Clock::now() - awaited_ < kAgain) limit = {};
   }
-  if (circle_->await_alarm(limit)) return failure(context);
+  if (circle_->wait_for_failure(limit)) return failure(context);
   const std::lock_guard lock(mutex_);
   awaited_ = Clock::now();
   return std::nullopt;
@@ -181,20 +181,20 @@ std::optional<CommError> Others::lost_rank(const Context& context) {
 }
 
 void Others::compare(Clock::time_point began) {
-  if (circle_) circle_->compare(began.time_since_epoch());
+  if (circle_) circle_->check_mismatch_later(began.time_since_epoch());
 }
 
 std::optional<CommError> Others::disagreement(const Context& context) {
   if (!circle_) return std::nullopt;
-  const auto failure = circle_->disagreement(kSkew, kHearing);
+  const auto failure = circle_->find_mismatch(kSkew, kHearing);
   return failure ? std::optional(error_of(*failure, context)) : std::nullopt;
 }
 
 std::optional<Others::Where> Others::whereabouts() {
   if (circle_) {
-    const auto report = circle_->ask();
+    const auto report = circle_->query_progress();
     if (!report) return std::nullopt;
-    return Where{report->where.empty() ? "" : "; " + report->where, report->culprits};
+    return Where{report->text.empty() ? "" : "; " + report->text, report->culprits};
   }
   const std::lock_guard lock(mutex_);
   const auto text = neighbours_ ? neighbours_->format_status() : "";
@@ -213,8 +213,8 @@ Others::Where Others::await_whereabouts() {
 std::optional<Others::Where> Others::await_all(uint64_t number, Clock::time_point until,
                                                const std::function<void()>& look) {
   if (!circle_) return std::nullopt;
-  circle_->check(number);
-  while (!circle_->checked(number, kTick)) {
+  circle_->start_consistency_check(number);
+  while (!circle_->wait_consistent(number, kTick)) {
     look();
     if (Clock::now() < until) continue;
     if (auto where = whereabouts()) return where;
@@ -222,9 +222,10 @@ std::optional<Others::Where> Others::await_all(uint64_t number, Clock::time_poin
   return std::nullopt;
 }
 
-std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std::string& name,
-                                                const std::string& interface,
-                                                std::shared_ptr<const Record> record) {
+std::shared_ptr<monitor::GroupMonitor> open_side_channel(const Rendezvous& met,
+                                                         const std::string& name,
+                                                         const std::string& interface,
+                                                         std::shared_ptr<const Record> record) {
   bool exchanges = false;
   const auto tell_all = [&](std::string mine) {
     exchanges = true;
@@ -233,11 +234,11 @@ std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std
     self.interface = interface;
     StoreKeyValue store(met.store, met.deadline, {}, met.address);
     auto told = bootstrap::exchange_blobs(store, self);
-    return side::Family::Told{std::move(told.blobs), told.secret};
+    return monitor::MonitorNetwork::MonitorExchangeResult{std::move(told.blobs), told.secret};
   };
   try {
-    return side::Family::make(met.rank, met.size, interface, tell_all)
-        ->everybody(std::move(record));
+    return monitor::MonitorNetwork::make(met.rank, met.size, interface, tell_all)
+        ->world_group(std::move(record));
   } catch (const CommError& e) {
     if (!exchanges) decline_side_channel(met, name, e);
     throw;

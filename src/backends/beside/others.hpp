@@ -13,7 +13,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/options.hpp>
 
-#include "side/family.hpp"
+#include "side/monitor_network.hpp"
 #include "tracing/local_peers.hpp"
 
 namespace torch::comms {
@@ -49,13 +49,14 @@ std::string note_of(const Wishes& wishes);
 // Threads: any.
 class Others {
  public:
-  Others(std::shared_ptr<side::Circle> circle, std::unique_ptr<tracing::LocalPeerReader> neighbours)
+  Others(std::shared_ptr<monitor::GroupMonitor> circle,
+         std::unique_ptr<tracing::LocalPeerReader> neighbours)
       : circle_(std::move(circle)), neighbours_(std::move(neighbours)) {}
 
   // There is a side channel.
   bool is_watching() const noexcept { return circle_ != nullptr; }
   // Something is wrong for good; one load.
-  bool is_alarmed() const noexcept { return circle_ && circle_->is_alarmed(); }
+  bool is_alarmed() const noexcept { return circle_ && circle_->has_failure(); }
   // Why the communicator cannot go on: ranks that have failed, or that disagree, or have ended it.
   // A rank that has failed may have done before what is under way: it counts after `patience`.
   std::optional<CommError> failure(const Context& context, std::chrono::milliseconds patience = {});
@@ -66,14 +67,15 @@ class Others {
     if (const auto why = failure(context())) throw CommError(*why);
   }
   // Another rank has ended the communicator: why, as an error, once what ends here may have been
-  // let go by that, see tell_end().
+  // let go by that, see announce_abort().
   std::optional<CommError> ended(const Context& context) const;
   // The same, whatever ends here.
   bool is_ended() const;
   // Other ranks have closed the communicator, each by rank; one load where none has.
-  std::map<int, side::Member::Departure> departures() const {
-    return circle_ && circle_->has_departures() ? circle_->departures()
-                                                : std::map<int, side::Member::Departure>();
+  std::map<int, monitor::MonitorProtocol::PeerClose> departures() const {
+    return circle_ && circle_->has_peer_closes()
+               ? circle_->peer_closes()
+               : std::map<int, monitor::MonitorProtocol::PeerClose>();
   }
   // Tells that one of them has done so before this collective, which it will never call. A known
   // disagreement of the ranks counts more. Returns: nothing where no rank has left before it, or
@@ -122,7 +124,7 @@ class Others {
  private:
   bool read_all(bool overslept) noexcept;
 
-  const std::shared_ptr<side::Circle> circle_;
+  const std::shared_ptr<monitor::GroupMonitor> circle_;
   std::mutex mutex_;  // guards all below, and what neighbours_ has
   const std::unique_ptr<tracing::LocalPeerReader> neighbours_;
   std::atomic<bool> overslept_{false};  // an end was told that may have taken effect unheard
@@ -134,13 +136,14 @@ class Others {
 CommError has_left(int rank, const std::string& why, const Context& context);
 
 // What the side channel has found, as an operation's error.
-CommError error_of(const side::Circle::Failure& failure, const Context& context);
+CommError error_of(const monitor::GroupMonitor::GroupFailure& failure, const Context& context);
 
 // The side channel of all ranks that met. Collective. Throws CommError, without context;
 // Interrupted.
-std::shared_ptr<side::Circle> open_side_channel(const Rendezvous& met, const std::string& name,
-                                                const std::string& interface,
-                                                std::shared_ptr<const Record> record);
+std::shared_ptr<monitor::GroupMonitor> open_side_channel(const Rendezvous& met,
+                                                         const std::string& name,
+                                                         const std::string& interface,
+                                                         std::shared_ptr<const Record> record);
 // In place of that, where `error` keeps this rank from it: the others raise it, too.
 void decline_side_channel(const Rendezvous& met, const std::string& name,
                           const CommError& error) noexcept;

@@ -11,7 +11,7 @@ namespace torch::comms::beside {
 namespace {
 
 using base::OpRecord;
-using side::Fingerprint;
+using monitor::Fingerprint;
 
 // Elements that all ranks must agree on; -1: each has its own.
 int64_t count_of(const OpRecord& op, int size) noexcept {
@@ -48,7 +48,7 @@ Fingerprint fingerprint_of(const OpRecord& op, int size) {
   print.count = count_of(op, size);
   opToString(op_name).copy(print.name, sizeof print.name - 1);
   print.operation = op.kind;
-  print.dtype = op_name == OpName::barrier ? side::kNoData : op.dtype;
+  print.dtype = op_name == OpName::barrier ? monitor::kNoData : op.dtype;
   print.reduce_op = op.reduce_op;
   print.root = op.root_or_peer;
   if (const auto most = std::max(op.elements_in, op.elements_out); most > 0)
@@ -56,9 +56,9 @@ Fingerprint fingerprint_of(const OpRecord& op, int size) {
   return print;
 }
 
-side::Aside aside_of(const OpRecord& op) {
+monitor::NonCollectiveCall aside_of(const OpRecord& op) {
   const auto op_name = static_cast<OpName>(op.kind);
-  side::Aside aside;
+  monitor::NonCollectiveCall aside;
   opToString(op_name).copy(aside.name, sizeof aside.name - 1);
   aside.bytes = op.bytes;
   aside.messages = 1;
@@ -109,13 +109,13 @@ void Record::skip_ended() noexcept {
   while (first_open_ <= called_ && !is_open(first_open_)) ++first_open_;
 }
 
-void Record::begin(Asides& asides, const side::Aside& aside) noexcept {
+void Record::begin(Asides& asides, const monitor::NonCollectiveCall& aside) noexcept {
   asides.last = aside;
   ++asides.begun;
   asides.turn = ++turn_;
 }
 
-void Record::begins_on_window(const side::Aside& aside) noexcept {
+void Record::begins_on_window(const monitor::NonCollectiveCall& aside) noexcept {
   const std::lock_guard lock(mutex_);
   begin(on_windows_, aside);
 }
@@ -125,7 +125,7 @@ void Record::ends_on_window() noexcept {
   ++on_windows_.ended;
 }
 
-uint64_t Record::open() const {
+uint64_t Record::first_incomplete() const {
   const std::lock_guard lock(mutex_);
   return first_open_ <= called_ ? first_open_ : 0;
 }
@@ -136,24 +136,24 @@ Fingerprint Record::print(uint64_t number) const {
                                                             : Fingerprint{};
 }
 
-side::Answer Record::about(uint64_t number) const {
-  side::Answer answer;
+monitor::RankStatus Record::status_of(uint64_t number) const {
+  monitor::RankStatus answer;
   const std::lock_guard lock(mutex_);
-  auto& place = answer.place;
+  auto& place = answer.progress;
   place.called = called_;
   place.finished = first_open_ - 1;
-  place.print = print(std::min(first_open_, called_));
-  place.asides_called = operations_.begun + on_windows_.begun;
-  place.asides_finished = operations_.ended + on_windows_.ended;
+  place.fingerprint = print(std::min(first_open_, called_));
+  place.p2p_started = operations_.begun + on_windows_.begun;
+  place.p2p_finished = operations_.ended + on_windows_.ended;
   // One that is under way, else the last one.
   const auto weight = [](const Asides& asides) {
     return std::pair(asides.begun > asides.ended, asides.turn);
   };
-  place.aside = std::max(operations_, on_windows_, [&](const Asides& a, const Asides& b) {
-                  return weight(a) < weight(b);
-                }).last;
-  for (size_t i = 0; i < answer.prints.size() && i < number; ++i)
-    answer.prints.at(i) = print(number - i);
+  place.last_p2p = std::max(operations_, on_windows_, [&](const Asides& a, const Asides& b) {
+                     return weight(a) < weight(b);
+                   }).last;
+  for (size_t i = 0; i < answer.fingerprints.size() && i < number; ++i)
+    answer.fingerprints.at(i) = print(number - i);
   return answer;
 }
 

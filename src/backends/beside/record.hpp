@@ -8,14 +8,14 @@
 
 #include "base/op_record.hpp"
 #include "core/witness.hpp"
-#include "side/member.hpp"
+#include "side/monitor_protocol.hpp"
 
 namespace torch::comms::beside {
 
 // What this rank has called in one communicator, for the other ranks to compare: all that is under
 // way, and the last few that ended. Its own, since the event ring is shared by all communicators of
 // the process and forgets those that it has no room for.
-class Record final : public side::Diary, public Witness {
+class Record final : public monitor::CollectiveLogReader, public Witness {
  public:
   // Of a communicator of `size` ranks.
   explicit Record(int size);
@@ -23,11 +23,11 @@ class Record final : public side::Diary, public Witness {
   void begins(const base::OpRecord& op) noexcept override;
   void ends(const base::OpRecord& op) noexcept override;
   // The same of calls on windows, which are no operations of the communicator. Any thread.
-  void begins_on_window(const side::Aside& aside) noexcept;
+  void begins_on_window(const monitor::NonCollectiveCall& aside) noexcept;
   void ends_on_window() noexcept;
 
-  uint64_t open() const override;
-  side::Answer about(uint64_t number) const override;
+  uint64_t first_incomplete() const override;
+  monitor::RankStatus status_of(uint64_t number) const override;
 
  private:
   // Collectives that are known; of those under way up to kMost.
@@ -39,7 +39,7 @@ class Record final : public side::Diary, public Witness {
   };
   // What runs beside the collectives.
   struct Asides {
-    side::Aside last = {};
+    monitor::NonCollectiveCall last = {};
     uint64_t begun = 0, ended = 0;
     uint64_t turn = 0;  // of the last one among all
   };
@@ -51,8 +51,8 @@ class Record final : public side::Diary, public Witness {
   }
   void make_room(uint64_t number) noexcept;
   void skip_ended() noexcept;
-  void begin(Asides& asides, const side::Aside& aside) noexcept;
-  side::Fingerprint print(uint64_t number) const;
+  void begin(Asides& asides, const monitor::NonCollectiveCall& aside) noexcept;
+  monitor::Fingerprint print(uint64_t number) const;
 
   const int size_;
   mutable std::mutex mutex_;  // guards all below

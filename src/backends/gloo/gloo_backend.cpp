@@ -268,11 +268,11 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   if (group_->circle)
     doubt = [&, waited = milliseconds(1), left = -1]() mutable -> std::optional<std::string> {
       check_interrupt();
-      group_->circle->await_alarm(waited);
+      group_->circle->wait_for_failure(waited);
       group_->others->raise_failure([&now] { return context(now); });
       // Of one that has left after it had come, this rank hears that first.
       if (left >= 0) throw beside::has_left(left, base::peer_closed_text(left), context(now));
-      for (const auto& [rank, departure] : group_->circle->departures())
+      for (const auto& [rank, departure] : group_->circle->peer_closes())
         if (std::ranges::count(ranks, rank) > 0) left = rank;
       waited = std::min(2 * waited, kLongestLook);
       return std::nullopt;

@@ -39,8 +39,8 @@ struct Origin;
 // value, every reduction that is defined for it. CPU tensors; those of a GPU are staged by the
 // communicator (core/staging.hpp), and getDevice() says where.
 //
-// Ranks have connections beside Gloo's (side/family.hpp), unless hint side_channel=false: over
-// these they learn whose process has ended, where everybody is when a limit passes, and, of
+// Ranks have connections beside Gloo's (side/monitor_network.hpp), unless hint side_channel=false:
+// over these they learn whose process has ended, where everybody is when a limit passes, and, of
 // collectives that are late or with hint check_calls before they begin, whether all call the same.
 // A rank that has failed, or called something else, fails every operation of the communicator from
 // then on.

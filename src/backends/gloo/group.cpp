@@ -48,7 +48,7 @@ uint64_t number_of_split(const Rendezvous& met, const Group& parent) {
   }
   for (milliseconds pause{1}; !store.has({kKey}); pause = std::min(2 * pause, kLongestPause)) {
     check_interrupt();
-    parent.circle->await_alarm(pause);
+    parent.circle->wait_for_failure(pause);
     parent.others->raise_failure([] { return Context{}; });
     if (met.deadline.has_passed())
       throw CommError(Errc::kTimeout, "rank 0 of the split has not said that it is here");
@@ -136,11 +136,11 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
 void depart(Group& group, int size) {
   if (!group.circle) return;
   group.has_departed = true;
-  std::vector<side::Posted> posted;
+  std::vector<monitor::PostedCounts> posted;
   posted.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) posted.push_back(group.tally->posted(rank));
   // With nothing in flight Gloo's connections close now, which ends what waits for this rank.
-  group.circle->depart(posted, /*tells_all=*/!group.flight->idle());
+  group.circle->announce_close(posted, /*tells_all=*/!group.flight->idle());
 }
 
 void retire(std::unique_ptr<Group> group, bool may_block) {

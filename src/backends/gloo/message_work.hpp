@@ -46,7 +46,7 @@ class MessageWork final : public TorchWork, public Interruptible {
   bool attend(Alarm& alarm, Clock::time_point until) noexcept;
   void interrupt() noexcept override;
 
-  // attend() to the end on this thread, for a synchronous call. Throws the operation's error.
+  // service() to the end on this thread, for a synchronous call. Throws the operation's error.
   void complete_here(Services& services);
 
  protected:

@@ -34,22 +34,22 @@ void Tally::end(bool sends, int peer, bool from_any) {
   ++(sends ? row.sends : row.receives).ended;
 }
 
-side::Posted Tally::posted(int peer) const {
+monitor::PostedCounts Tally::posted(int peer) const {
   const std::lock_guard lock(mutex_);
   const auto row = this->row(peer);
   return {.sends = row.sends.posted,
           .receives = row.receives.posted + row.matched,
-          .from_any = from_any_.posted > from_any_.ended ? uint64_t{1} : 0};
+          .has_open_any_source = from_any_.posted > from_any_.ended ? uint64_t{1} : 0};
 }
 
-bool Tally::has_all_of(int peer, const side::Posted& theirs) const {
+bool Tally::has_all_of(int peer, const monitor::PostedCounts& theirs) const {
   const std::lock_guard lock(mutex_);
   return row(peer).receives.ended >= theirs.sends;
 }
 
-bool Tally::is_full(int peer, const side::Posted& theirs) const {
+bool Tally::is_full(int peer, const monitor::PostedCounts& theirs) const {
   const std::lock_guard lock(mutex_);
-  return theirs.from_any == 0 && row(peer).sends.ended >= theirs.receives;
+  return theirs.has_open_any_source == 0 && row(peer).sends.ended >= theirs.receives;
 }
 
 }  // namespace torch::comms::gloo

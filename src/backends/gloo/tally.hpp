@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include "side/note.hpp"
+#include "side/monitor_message.hpp"
 
 namespace torch::comms::gloo {
 
@@ -21,12 +21,12 @@ class Tally {
   void end(bool sends, int peer, bool from_any);
 
   // What a peer is told when this rank closes the communicator.
-  side::Posted posted(int peer) const;
+  monitor::PostedCounts posted(int peer) const;
   // `theirs`: what the peer has told. All that the peer has sent has been received here, so that no
   // receive from it will end any more.
-  bool has_all_of(int peer, const side::Posted& theirs) const;
+  bool has_all_of(int peer, const monitor::PostedCounts& theirs) const;
   // Every receive of the peer has its message from here, so that no further send to it will end.
-  bool is_full(int peer, const side::Posted& theirs) const;
+  bool is_full(int peer, const monitor::PostedCounts& theirs) const;
 
  private:
   struct Count {

@@ -22,7 +22,8 @@ class TeamKernels final : public nccl::OwnKernels {
   // What the members hear of each other beside the kernels; empty where they do not.
   struct Heard {
     std::function<std::optional<CommError>(const Context&)> lost;  // see OwnKernels
-    std::function<uint32_t()> at_rest;  // ranks, a bit each, as Team::note_gone() has them
+    std::function<uint32_t()>
+        at_rest;  // ranks, a bit each, as Team::mark_closed_or_failed() has them
   };
   explicit TeamKernels(std::shared_ptr<Team> team, Heard heard = {})
       : team_(std::move(team)), heard_(std::move(heard)) {}

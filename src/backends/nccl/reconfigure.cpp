@@ -18,7 +18,7 @@
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
-#include "side/family.hpp"
+#include "side/monitor_network.hpp"
 
 // Members that come and go.
 namespace torch::comms {

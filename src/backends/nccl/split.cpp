@@ -16,7 +16,7 @@
 #include "core/cpu_backend.hpp"
 #include "core/hint.hpp"
 #include "side/fingerprint.hpp"
-#include "side/whereabouts.hpp"
+#include "side/rank_progress.hpp"
 #include "tracing/recorder.hpp"
 
 // A communicator of some ranks of another one, which the library puts together without knowing
@@ -32,7 +32,7 @@ constexpr std::chrono::seconds kNaming{2};
 // alone, have another hash, but for one of a million.
 int color_of(const std::vector<int>& ranks, int size) {
   const auto hashes = static_cast<uint64_t>(std::numeric_limits<int>::max() / size);
-  const auto hash = side::hash(ranks.data(), ranks.size() * sizeof(int)) % hashes;
+  const auto hash = monitor::hash_bytes(ranks.data(), ranks.size() * sizeof(int)) % hashes;
   return *std::min_element(ranks.begin(), ranks.end()) * static_cast<int>(hashes) +
          static_cast<int>(hash);
 }
@@ -104,7 +104,7 @@ CommError TorchCommVendor::other_members(const std::vector<int>& ranks, int coun
     std::vector<int> missing;
     for (const int rank : std::set(ranks.begin(), ranks.end()))
       if (std::ranges::find(here, rank) == here.end()) missing.push_back(rank);
-    return error(side::ranks_text(missing) + (missing.size() == 1 ? " is" : " are") +
+    return error(monitor::format_rank_list(missing) + (missing.size() == 1 ? " is" : " are") +
                      " in the list of " + listed + " ranks, and gave [] or another one",
                  missing);
   } catch (const CommError& e) {

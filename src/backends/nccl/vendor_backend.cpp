@@ -150,7 +150,7 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
     throw CommError(Errc::kFinalized, "the communicator is not initialized", call.context());
   if (reconfiguration_ && reconfiguration_->is_left_out())
     throw CommError(*reconfiguration_->left_out(call.context()));
-  if (circle_ && circle_->is_alarmed()) lane_->end_if_told([&call] { return call.context(); });
+  if (circle_ && circle_->has_failure()) lane_->end_if_told([&call] { return call.context(); });
   raise_failure(*lane_);
   if (wishes_->beside.check_calls && circle_) check(call);
   try {

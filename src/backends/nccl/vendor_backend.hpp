@@ -33,8 +33,8 @@ struct Rendezvous;
 namespace bootstrap {
 struct LaunchInfo;
 }
-namespace side {
-class Circle;
+namespace monitor {
+class GroupMonitor;
 }
 namespace beside {
 class Record;
@@ -384,7 +384,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   c10::intrusive_ptr<c10d::Store> pair_store_;        // null where none was given
   at::Tensor token_;                                  // what barrier() reduces
   std::shared_ptr<beside::Record> record_;            // of these members
-  std::shared_ptr<side::Circle> circle_;              // null: no side channel
+  std::shared_ptr<monitor::GroupMonitor> circle_;     // null: no side channel
   std::string made_how_;                              // by reconfigure(); "": as ever
   uint64_t connecting_since_ns_ = 0;                  // no rank was connected before
   uint64_t splits_ = 0;                               // of these members, so far

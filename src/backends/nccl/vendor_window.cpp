@@ -419,7 +419,7 @@ at::Tensor TorchCommVendor::gather_bytes(std::span<const std::byte> own,
 
 WorkPtr TorchCommVendor::told(const OnWindow& what, const std::function<WorkPtr()>& body) {
   if (!record_) return body();
-  side::Aside aside;
+  monitor::NonCollectiveCall aside;
   what.name.copy(aside.name, sizeof aside.name - 1);
   aside.peer = what.peer;
   aside.sends = what.gives ? 1 : 0;

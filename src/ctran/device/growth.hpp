@@ -21,7 +21,7 @@ namespace torch::comms::ctran {
 // Threads: one, but for stop().
 class Growth {
  public:
-  // Outlived by `memory`, which it alone changes from begin() on. Throws
+  // Outlived by `memory`, which it alone changes from start_query() on. Throws
   // CommError(kResourceExhausted, kSystem).
   Growth(const transport::nvl::RankContext& seat, transport::nvl::SymmetricMemory& memory);
   ~Growth();  // waits for what it does at the moment

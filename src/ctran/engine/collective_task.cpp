@@ -60,14 +60,14 @@ void CollectiveTask::prepare(const Call& call, std::shared_ptr<const Plan> plan)
 Task::Outcome CollectiveTask::begin() {
   print_ = plan_->fingerprint();
   print_.sequence = sequence;
-  const uint64_t scope = members_.empty()
-                             ? group->base
-                             : hash(members_.data(), members_.size() * sizeof(int), group->base);
+  const uint64_t scope =
+      members_.empty() ? group->base
+                       : hash_bytes(members_.data(), members_.size() * sizeof(int), group->base);
   tag_ = tag_of(plan_->what(), sequence, scope);
   if (queued) {
     group->remember(plan_, sequence);
   } else {
-    Aside aside;
+    NonCollectiveCall aside;
     name.copy(aside.name, sizeof aside.name - 1);
     group->note_begun(aside);
   }
@@ -393,7 +393,7 @@ std::string CollectiveTask::words() const {
   if (!queued) return std::string(name);
   Fingerprint print = plan_->fingerprint();
   print.sequence = sequence;
-  return print.words();
+  return print.format();
 }
 
 }  // namespace torch::comms::ctran

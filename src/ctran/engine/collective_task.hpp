@@ -27,7 +27,7 @@ class CollectiveTask final : public Task {
   void prepare(const Call& call, std::shared_ptr<const Plan> plan, std::vector<int> members,
                uint32_t stream);
 
-  // Between prepare() and begin(), which is at once: some of it has been done there.
+  // Between prepare() and start_query(), which is at once: some of it has been done there.
   void go_on(const Express& begun) noexcept { begun_ = &begun; }
 
   // The plan of the last call, if that was in the group with this base.
@@ -41,7 +41,7 @@ class CollectiveTask final : public Task {
   std::string waits_for() const override;
   std::string words() const override;
   const Fingerprint& print() const noexcept { return print_; }
-  const Plan& plan() const noexcept { return *plan_; }  // between begin() and its end
+  const Plan& plan() const noexcept { return *plan_; }  // between start_query() and its end
 
  private:
   // Reduces a message where it arrives.

@@ -41,11 +41,11 @@ Notice Notice::parse(std::string_view text) {
   }
   if (notice.kind == Kind::kHere) {
     notice.who = reader.number<int32_t>();
-    notice.place = reader.number<Whereabouts>();
+    notice.place = reader.number<RankProgress>();
   }
   if (notice.kind == Kind::kDeparts) notice.receives = reader.number<uint8_t>() != 0;
   if (notice.kind == Kind::kFailed) {
-    notice.place = reader.number<Whereabouts>();
+    notice.place = reader.number<RankProgress>();
     notice.reported = reader.number<uint8_t>() != 0;
     notice.culprits = reader.list<int32_t>();
   }

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "ctran/engine/fingerprint.hpp"
-#include "side/whereabouts.hpp"
+#include "side/rank_progress.hpp"
 #include "transport/transport.hpp"
 
 namespace torch::comms::ctran {
 
-using side::Whereabouts;
+using monitor::RankProgress;
 
 // What ranks tell each other beside their operations, about a group.
 struct Notice {
@@ -31,8 +31,8 @@ struct Notice {
   Kind kind = Kind::kFailed;
   Errc code = Errc::kInternal;  // kFailed: what the group's error is to be
   uint32_t base = 0;            // the group's streams
-  // A rank of the family. kWhere, kAttached: who wants to know. kRests: who does. kTagged: a tag,
-  // whose messages from the sender come on stream `sequence`.
+  // A rank of the family. kWhere, kHere: who wants to know. kRests: who does. kTagged: a tag, whose
+  // messages from the sender come on stream `sequence`.
   int32_t about = -1;
   uint64_t sequence = 0;   // kAsks, kDisagrees: where; kDeparts: of the last collective
   Fingerprint print = {};  // kAsks, kDisagrees: what the sender called
@@ -41,11 +41,11 @@ struct Notice {
   int64_t sent = -1, awaited = -1;
   // kFailed. kDisagrees: what the sender met that no fingerprint shows, or "".
   std::string why = {};
-  int32_t who = -1;        // kAttached: the rank of the family that is there
-  Whereabouts place = {};  // kAttached, kFailed: where that rank, or the sender, is
-  bool reported = false;   // kFailed: `why` says where the ranks were
-  bool receives = false;   // kDeparts: receives or collectives of the sender are still open
-  std::vector<int32_t> culprits = {};  // kFailed: ranks of the family, kMostCulprits at most
+  int32_t who = -1;         // kHere: the rank of the family that is there
+  RankProgress place = {};  // kHere, kFailed: where that rank, or the sender, is
+  bool reported = false;    // kFailed: `why` says where the ranks were
+  bool receives = false;    // kDeparts: receives or collectives of the sender are still open
+  std::vector<int32_t> culprits = {};  // kFailed: ranks of the family, kMaxCulprits at most
 
   bool has_text() const noexcept { return kind == Kind::kFailed || kind == Kind::kDisagrees; }
   static constexpr size_t kMostCulprits = 32;

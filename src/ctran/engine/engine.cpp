@@ -100,7 +100,7 @@ transport::Transport& Engine::reach(int family_rank) {
 
 uint32_t Engine::propose_streams(int failed, uint32_t parent) noexcept {
   constexpr int kMostDoublings = 8;
-  const uint64_t steps = hash(&parent, sizeof parent, static_cast<uint64_t>(failed));
+  const uint64_t steps = hash_bytes(&parent, sizeof parent, static_cast<uint64_t>(failed));
   const auto ahead = static_cast<uint32_t>(steps) & ((1u << std::min(failed, kMostDoublings)) - 1u);
   const std::lock_guard lock(streams_mutex_);
   return std::exchange(next_proposed_, next_proposed_ + Membership::kStreams) +

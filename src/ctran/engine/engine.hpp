@@ -169,9 +169,9 @@ class Engine final : public Progress::Job, public std::enable_shared_from_this<E
   void inquire(Membership& group, Errc code, std::string why, std::vector<int> culprits,
                uint64_t number) noexcept;
   void note_gone(Membership& group, int rank, const char* why) noexcept;
-  void note_place(Membership& group, int rank, const Whereabouts& place) noexcept;
+  void note_place(Membership& group, int rank, const RankProgress& place) noexcept;
   void conclude_if_complete(Membership& group) noexcept;
-  static void add_ended(const side::Sighting& seen, std::vector<int>& culprits);
+  static void add_ended(const monitor::ProgressReport& seen, std::vector<int>& culprits);
   void conclude(Membership& group) noexcept;
   void ask_all(Membership& group) noexcept;
   void end_hearing(Membership& group) noexcept;

@@ -7,8 +7,8 @@
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/membership.hpp"
-#include "side/disagreement.hpp"
-#include "side/ending.hpp"
+#include "side/abort_reason.hpp"
+#include "side/mismatch_report.hpp"
 
 // How groups of an engine end that cannot go on, and how their members learn of it.
 namespace torch::comms::ctran {
@@ -60,13 +60,13 @@ void Engine::fail(Membership& group, Errc code, const std::string& why,
                   std::vector<int> culprits) noexcept {
   if (!group.set_failure(code, why, culprits)) return;
   dying_.push_back(&group);
-  auto seen = side::seen_by_others({code, why, std::move(culprits)}, group.place.rank);
+  auto seen = monitor::as_seen_by_peers({code, why, std::move(culprits)}, group.place.rank);
   // All members raise ResourceExhausted where one rank ran out of something.
   if (code == Errc::kResourceExhausted) seen.code = code;
   Notice notice{.kind = Notice::Kind::kFailed,
                 .code = seen.code,
                 .base = group.base,
-                .why = seen.why,
+                .why = seen.reason,
                 .place = group.whereabouts(),
                 .reported = group.inquiry != nullptr};
   for (const int rank : seen.culprits)
@@ -345,11 +345,11 @@ void Engine::settle_disagreement(Membership& group) noexcept {
   for (int rank = 0; rank < group.size(); ++rank)
     if (!group.disagreement->prints.contains(rank)) silent.push_back(rank);
   const auto found =
-      side::disagreement(group.disagreement->prints, silent, group.disagreement->met);
-  if (silent.empty()) return fail(group, Errc::kMismatch, found.why, found.ranks);
+      monitor::make_mismatch_report(group.disagreement->prints, silent, group.disagreement->met);
+  if (silent.empty()) return fail(group, Errc::kMismatch, found.reason, found.ranks);
   const uint64_t number = group.disagreement->sequence;
   group.disagreement.reset();
-  inquire(group, Errc::kMismatch, found.why, found.ranks, number);
+  inquire(group, Errc::kMismatch, found.reason, found.ranks, number);
 }
 
 }  // namespace torch::comms::ctran

@@ -25,7 +25,7 @@ uint64_t hash_of_blocks(const schedule::Blocks& blocks) noexcept {
   uint64_t value = 0;
   for (int i = 1; i <= blocks.parts(); ++i) {
     const int64_t offset = blocks.begin(i);
-    value = hash(&offset, sizeof offset, value);
+    value = hash_bytes(&offset, sizeof offset, value);
   }
   return value;
 }
@@ -35,10 +35,10 @@ uint64_t hash_of_blocks(const schedule::Blocks& blocks) noexcept {
 Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept {
   Fingerprint print;
   print.sequence = sequence;
-  print.compared = call.only_compares ? 1 : 0;
+  print.is_presence_only = call.only_compares ? 1 : 0;
   call.name.copy(print.name, sizeof print.name - 1);
   print.operation = static_cast<uint8_t>(call.operation);
-  print.dtype = call.operation == Operation::kBarrier ? side::kNoData : call.dtype;
+  print.dtype = call.operation == Operation::kBarrier ? monitor::kNoData : call.dtype;
   print.element_bytes = call.element_bytes;
   if (adds(print.operation)) print.reduce_op = static_cast<uint8_t>(call.op);
   if (has_root(call.operation)) print.root = call.root;
@@ -46,19 +46,19 @@ Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept {
   if (call.operation != Operation::kAllToAll || call.blocks.equal()) {
     print.count = call.blocks.total();
     if (has_blocks(call.operation) && !call.blocks.equal())
-      print.counts = hash_of_blocks(call.blocks);
+      print.counts_hash = hash_of_blocks(call.blocks);
   }
   if (call.algorithm != nullptr || call.chunk >= 0) {
     const auto* name = call.algorithm == nullptr ? "" : call.algorithm->name.data();
     const size_t length = call.algorithm == nullptr ? 0 : call.algorithm->name.size();
-    print.choice = hash(name, length, static_cast<uint64_t>(call.chunk));
+    print.algorithm_hash = hash_bytes(name, length, static_cast<uint64_t>(call.chunk));
   }
   return print;
 }
 
 uint32_t tag_of(uint64_t what, uint64_t sequence, uint64_t scope) noexcept {
-  const auto value = static_cast<uint32_t>(
-      side::finish(what ^ side::finish(scope) ^ (sequence * 0x9e3779b97f4a7c15u)));
+  const auto value = static_cast<uint32_t>(monitor::splitmix64_finish(
+      what ^ monitor::splitmix64_finish(scope) ^ (sequence * 0x9e3779b97f4a7c15u)));
   return value == 0 ? 1 : value;
 }
 

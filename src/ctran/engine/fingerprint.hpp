@@ -7,13 +7,13 @@
 
 namespace torch::comms::ctran {
 
-using side::Fingerprint;
-using side::hash;
+using monitor::Fingerprint;
+using monitor::hash_bytes;
 
 // Of a collective of `size` ranks.
 Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept;
 
-// Of messages of what() as number `sequence`; never 0. `scope` keeps groups apart.
+// Of messages of hash_without_sequence() as number `sequence`; never 0. `scope` keeps groups apart.
 uint32_t tag_of(uint64_t what, uint64_t sequence, uint64_t scope) noexcept;
 
 }  // namespace torch::comms::ctran

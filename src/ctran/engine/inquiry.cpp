@@ -48,25 +48,26 @@ void Engine::end_hearing(Membership& group) noexcept {
 }
 
 void Engine::note_gone(Membership& group, int rank, const char* why) noexcept {
-  group.inquiry->seen.gone[rank] = why;
+  group.inquiry->seen.unreachable[rank] = why;
   conclude_if_complete(group);
 }
 
-void Engine::note_place(Membership& group, int rank, const Whereabouts& place) noexcept {
-  if (!group.inquiry || rank < 0 || group.inquiry->seen.gone.contains(rank)) return;
-  group.inquiry->seen.places[rank] = place;
+void Engine::note_place(Membership& group, int rank, const RankProgress& place) noexcept {
+  if (!group.inquiry || rank < 0 || group.inquiry->seen.unreachable.contains(rank)) return;
+  group.inquiry->seen.progress[rank] = place;
   conclude_if_complete(group);
 }
 
 void Engine::conclude_if_complete(Membership& group) noexcept {
   const auto& seen = group.inquiry->seen;
-  if (seen.places.size() + seen.gone.size() == group.ranks.size()) conclude(group);
+  if (seen.progress.size() + seen.unreachable.size() == group.ranks.size()) conclude(group);
 }
 
 // Others may have ended since the first one did.
-void Engine::add_ended(const Sighting& seen, std::vector<int>& culprits) {
+void Engine::add_ended(const ProgressReport& seen, std::vector<int>& culprits) {
   for (int rank = 0; rank < seen.size; ++rank)
-    if (const auto gone = seen.gone.find(rank); gone != seen.gone.end() && gone->second == kEnded)
+    if (const auto gone = seen.unreachable.find(rank);
+        gone != seen.unreachable.end() && gone->second == kEnded)
       if (!std::ranges::count(culprits, rank)) culprits.push_back(rank);
 }
 
@@ -75,7 +76,7 @@ void Engine::conclude(Membership& group) noexcept {
   const auto& inquiry = *group.inquiry;
   auto culprits = inquiry.culprits.empty() ? inquiry.seen.culprits() : inquiry.culprits;
   if (inquiry.code == Errc::kPeerFailed) add_ended(inquiry.seen, culprits);
-  fail(group, inquiry.code, inquiry.why + "; " + inquiry.seen.words(), std::move(culprits));
+  fail(group, inquiry.code, inquiry.why + "; " + inquiry.seen.format(), std::move(culprits));
   base::log(base::LogLevel::kWarning, "communicator '" + group.name + "', rank " +
                                           std::to_string(group.place.rank) +
                                           ", has ended: " + group.failure()->why());

@@ -142,26 +142,28 @@ std::string Membership::left_over(uint32_t tag) const {
   for (const auto& print : prints_) {
     if (print.sequence == 0) continue;
     auto theirs = print;
-    const auto fits = [&] { return tag_of(theirs.what(), print.sequence, base) == tag; };
-    if (fits()) return self + " met a message of " + theirs.words() + ", which had ended there";
+    const auto fits = [&] {
+      return tag_of(theirs.hash_without_sequence(), print.sequence, base) == tag;
+    };
+    if (fits()) return self + " met a message of " + theirs.format() + ", which had ended there";
     for (int root = 0; print.root >= 0 && root < size(); ++root) {
       theirs.root = root;
       if (fits())
-        return self + " met a message of " + theirs.words() + ", which it called with root " +
+        return self + " met a message of " + theirs.format() + ", which it called with root " +
                std::to_string(print.root);
     }
   }
   return {};
 }
 
-Whereabouts Membership::whereabouts() const noexcept {
+RankProgress Membership::whereabouts() const noexcept {
   const uint64_t called = sequence.load(std::memory_order_relaxed);
   return {.called = called,
           .finished = finished,
-          .print = fingerprint(called > finished ? finished + 1 : finished),
-          .asides_called = asides_called_,
-          .asides_finished = asides_finished_,
-          .aside = last_aside_};
+          .fingerprint = fingerprint(called > finished ? finished + 1 : finished),
+          .p2p_started = asides_called_,
+          .p2p_finished = asides_finished_,
+          .last_p2p = last_aside_};
 }
 
 }  // namespace torch::comms::ctran

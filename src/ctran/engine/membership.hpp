@@ -17,12 +17,12 @@
 #include "ctran/engine/fingerprint.hpp"
 #include "ctran/engine/plan.hpp"
 #include "ctran/engine/task.hpp"
-#include "side/whereabouts.hpp"
+#include "side/rank_progress.hpp"
 
 namespace torch::comms::ctran {
 
-using side::Aside;
-using side::Sighting;
+using monitor::NonCollectiveCall;
+using monitor::ProgressReport;
 
 // What is known of a group on this rank.
 //
@@ -94,9 +94,11 @@ class Membership {
   }
 
   // How far this rank is, for others that ask.
-  Whereabouts whereabouts() const noexcept;
+  RankProgress whereabouts() const noexcept;
   // Something beside the collectives has begun, and has ended well.
-  void note_begun(const Aside& aside) noexcept { last_aside_ = aside, ++asides_called_; }
+  void note_begun(const NonCollectiveCall& aside) noexcept {
+    last_aside_ = aside, ++asides_called_;
+  }
   void note_ended() noexcept { ++asides_finished_; }
   uint64_t finished = 0;  // number of the last collective that ended well
 
@@ -150,7 +152,7 @@ class Membership {
     Deadline until;
     bool asked = false;  // not while somebody else's question may bring the end
     int closed_by = -1;  // see Task::Failure
-    Sighting seen;
+    ProgressReport seen;
     // Where that rank says meanwhile why it has ended, this is the reason.
     void explain(int rank, Errc of, const std::string& its_why, const std::vector<int>& whose) {
       if (rank != closed_by) return;
@@ -181,7 +183,7 @@ class Membership {
   };
   std::vector<Known> express_;
   size_t last_express_ = 0;
-  Aside last_aside_;
+  NonCollectiveCall last_aside_;
   uint64_t asides_called_ = 0, asides_finished_ = 0;
   std::mutex mutex_;  // guards the cache and abort_
   PlanCache plans_;

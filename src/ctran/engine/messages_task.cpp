@@ -38,7 +38,7 @@ void MessagesTask::prepare(std::span<const Call> calls, int rank, int size) {
       throw wrong(call, "a buffer of " + std::to_string(item.memory.bytes()) + " bytes, but " +
                             std::to_string(bytes) + " are needed");
     const uint64_t meaning = (uint64_t{call.dtype} << 32) + call.element_bytes;
-    item.meaning = static_cast<uint32_t>(hash(&meaning, sizeof meaning));
+    item.meaning = static_cast<uint32_t>(hash_bytes(&meaning, sizeof meaning));
     item.tag = call.tag;
     item.posted = false;
     ++count_;
@@ -231,8 +231,8 @@ std::vector<int> MessagesTask::awaited() const {
   return {peers.begin(), peers.end()};
 }
 
-side::Aside MessagesTask::aside() const noexcept {
-  side::Aside aside{.messages = count_};
+monitor::NonCollectiveCall MessagesTask::aside() const noexcept {
+  monitor::NonCollectiveCall aside{.messages = count_};
   name.copy(aside.name, sizeof aside.name - 1);
   for (size_t i = 0; i < count_; ++i) {
     aside.bytes += items_[i].memory.bytes();
@@ -242,6 +242,6 @@ side::Aside MessagesTask::aside() const noexcept {
   return aside;
 }
 
-std::string MessagesTask::words() const { return aside().words(); }
+std::string MessagesTask::words() const { return aside().format(); }
 
 }  // namespace torch::comms::ctran

@@ -8,7 +8,7 @@
 
 #include "ctran/engine/pieces.hpp"
 #include "ctran/engine/task.hpp"
-#include "side/whereabouts.hpp"
+#include "side/rank_progress.hpp"
 
 namespace torch::comms::ctran {
 
@@ -45,7 +45,7 @@ class MessagesTask final : public Task {
     transport::Request request;
     bool done() const noexcept { return posted && request.is_done(); }
   };
-  side::Aside aside() const noexcept;
+  monitor::NonCollectiveCall aside() const noexcept;
   void post(Item& item);
   // A receive from anybody: posts it to one whose message is there, if any is.
   void take_one(Item& item);

@@ -132,7 +132,7 @@ Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_
       problem_.receive_blocks.total() > kMostBytes / call.element_bytes)
     throw CommError(Errc::kTooLarge, "more than 2^56 bytes", {.op = std::string(call.name)});
   fingerprint_ = fingerprint_of(key_, 0);
-  what_ = fingerprint_.what();
+  what_ = fingerprint_.hash_without_sequence();
   choose(call, place, choose_by);
   decide_addition();
   steps_ = algorithm_->steps(problem_);

@@ -93,7 +93,7 @@ class Plan {
   uint64_t output_bytes() const noexcept { return output_bytes_; }
   uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }
   const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
-  uint64_t what() const noexcept { return what_; }  // Fingerprint::what()
+  uint64_t what() const noexcept { return what_; }  // Fingerprint::hash_without_sequence()
   // Each rank knows its own counts alone, which the fingerprint says nothing of.
   bool has_own_counts() const noexcept {
     return problem_.operation == schedule::Operation::kAllToAll && fingerprint_.count < 0;

@@ -38,7 +38,7 @@ class Progress {
    public:
     virtual ~Job() = default;
     virtual bool turn() noexcept = 0;      // true if anything moved
-    virtual bool has_news() noexcept = 0;  // from other threads: turn() would move something
+    virtual bool has_news() noexcept = 0;  // from other threads: poll_once() would move something
     virtual Deadline next_deadline() const noexcept = 0;
     virtual std::span<transport::Transport* const> links() const noexcept = 0;
     // Something needs turns though nobody waits for it. Looked at after every turn.

@@ -12,7 +12,7 @@
 #include "ctran/engine/group.hpp"
 #include "ctran/engine/membership.hpp"
 #include "side/fingerprint.hpp"
-#include "side/whereabouts.hpp"
+#include "side/rank_progress.hpp"
 
 // A group made of another one's members, who agree about its streams among themselves.
 namespace torch::comms::ctran {
@@ -121,7 +121,7 @@ CommError other_names(const std::shared_ptr<Membership>& parent, std::span<const
   for (auto& [each, ranks] : by_name) {
     std::sort(ranks.begin(), ranks.end());
     why += (&each == &by_name.begin()->first ? ": '" : ", '") + each + "' by " +
-           side::ranks_text(ranks);
+           monitor::format_rank_list(ranks);
   }
   return {Errc::kMismatch, why, {.op = "split", .comm = parent->name, .rank = parent->place.rank}};
 }
@@ -134,8 +134,9 @@ std::unique_ptr<Group> Group::split(std::span<const int> ranks, std::string name
   engine->require_own_process("split");
   if (ranks.empty()) return nullptr;
   require_members(ranks, *membership_);
-  const auto print =
-      names == Names::kOwn ? 0 : static_cast<int64_t>(side::hash(name.data(), name.size()));
+  const auto print = names == Names::kOwn
+                         ? 0
+                         : static_cast<int64_t>(monitor::hash_bytes(name.data(), name.size()));
   for (int round = 0; round < kMostRounds; ++round) {
     const int64_t proposal = engine->propose_streams(round, membership_->base);
     const auto found = largest(membership_, ranks, {proposal, print, opposite(print)}, limit);

@@ -28,7 +28,7 @@ class Task {
   enum class Outcome : uint8_t { kMore, kDone, kFailed };
   // The first transfers. Throws CommError, std::bad_alloc.
   virtual Outcome begin() = 0;
-  // What can be done now. kFailed: `failed` tells how. Throws as begin().
+  // What can be done now. kFailed: `failed` tells how. Throws as start_query().
   virtual Outcome advance() = 0;
   // A sender has told the stream of one of its tags.
   virtual void on_stream_known() {}

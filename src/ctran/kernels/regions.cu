@@ -14,7 +14,7 @@ class Pushes {
   __device__ Pushes(const RegionParams& p, Common& common, Runs& runs)
       : p_(p), c_(common), runs_(runs), meeting_(p, common), carrier_(p, common.s) {}
 
-  // After begin().
+  // After start_query().
   __device__ __forceinline__ bool run() {
     const bool done = block() < p_.blocks ? exchange() : copy();
     carrier_.finish();

@@ -191,7 +191,8 @@ static __device__ __forceinline__ void clear_next_generation(const Params& p, ui
 inline constexpr int kLaunches = offsetof(Header, launches) / 8, kStop = offsetof(Header, stop) / 8,
                      kReported = offsetof(Header, reported) / 8;
 
-// The thread's word of the header, for begin(). Read as early as can be: all else waits for it.
+// The thread's word of the header, for start_query(). Read as early as can be: all else waits for
+// it.
 __device__ __forceinline__ uint64_t look_at_header(const Params& p) {
   return threadIdx.x <= kReported ? load_relaxed(header_of(p, p.rank).begun + threadIdx.x) : 0;
 }

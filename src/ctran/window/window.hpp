@@ -28,7 +28,8 @@ class Opening;
 //
 // Failure: as for the calls of the group, which an operation that fails ends.
 //
-// Threads: all methods but open() and close(), any thread. Forked children: as for groups.
+// Threads: all methods but first_incomplete() and close(), any thread. Forked children: as for
+// groups.
 class TC_API Window {
  public:
   static constexpr size_t kMostNoteBytes = 192;

@@ -13,9 +13,9 @@ using transport::CounterOp;
 namespace {
 
 // As the other ranks are told of it.
-Aside aside_of(const OneSided& operation) noexcept {
+NonCollectiveCall aside_of(const OneSided& operation) noexcept {
   using Kind = OneSided::Kind;
-  Aside aside;
+  NonCollectiveCall aside;
   operation.name.copy(aside.name, sizeof aside.name - 1);
   if (operation.kind == Kind::kSettle || operation.kind == Kind::kWaitSlot) return aside;
   aside.peer = operation.rank;

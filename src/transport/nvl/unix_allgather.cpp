@@ -212,7 +212,7 @@ bool UnixAllGather::accept_one() {
   return true;
 }
 
-// kEnd also of a stranger.
+// kAnnounceAbort also of a stranger.
 UnixAllGather::PacketOutcome UnixAllGather::read(AcceptedSocket& guest) {
   AllGatherPacket packet;
   const auto size = ::recv(guest.socket.get(), &packet, sizeof packet, MSG_DONTWAIT);

@@ -10,7 +10,7 @@
 
 namespace torch::comms::schedule {
 
-// What ends a run: becomes Report::failure.
+// What ends a run: becomes HangReport::failure.
 struct BrokenRule : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -12,7 +12,7 @@
 #include "transport/world.hpp"
 
 // What every link does, written once. A room instantiates it:
-//     INSTANTIATE_TEST_SUITE_P(Shm, Conformance, testing::Values(SourceLink{...}));
+//     INSTANTIATE_TEST_SUITE_P(Shm, Conformance, testing::Values(Link{...}));
 namespace torch::comms::transport::test {
 
 class Conformance : public testing::TestWithParam<Link> {};

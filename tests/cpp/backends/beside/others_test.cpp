@@ -15,15 +15,15 @@ namespace {
 using std::chrono::milliseconds;
 
 // One collective is open, of as many elements as the test says.
-struct OneCall final : side::Diary {
+struct OneCall final : monitor::CollectiveLogReader {
   explicit OneCall(int64_t elements) : count(elements) {}
-  uint64_t open() const override { return 1; }
-  side::Answer about(uint64_t number) const override {
-    side::Answer answer;
-    answer.place.called = 1;
+  uint64_t first_incomplete() const override { return 1; }
+  monitor::RankStatus status_of(uint64_t number) const override {
+    monitor::RankStatus answer;
+    answer.progress.called = 1;
     if (number != 1) return answer;
-    answer.prints[0].sequence = number;
-    answer.prints[0].count = count;
+    answer.fingerprints[0].sequence = number;
+    answer.fingerprints[0].count = count;
     return answer;
   }
   const int64_t count;
@@ -40,10 +40,10 @@ void run(const std::vector<int64_t>& counts, const Body& body) {
     const auto tell_all = [&](std::string mine) {
       blobs[static_cast<size_t>(rank)] = std::move(mine);
       all.arrive_and_wait();
-      return side::Family::Told{blobs, secret};
+      return monitor::MonitorNetwork::MonitorExchangeResult{blobs, secret};
     };
-    const auto family = side::Family::make(rank, 2, "127.0.0.1", tell_all);
-    body(rank, family->everybody(std::make_shared<OneCall>(counts[static_cast<size_t>(rank)])));
+    const auto family = monitor::MonitorNetwork::make(rank, 2, "127.0.0.1", tell_all);
+    body(rank, family->world_group(std::make_shared<OneCall>(counts[static_cast<size_t>(rank)])));
     all.arrive_and_wait();
   };
   std::thread other(rank_main, 1);
@@ -52,15 +52,15 @@ void run(const std::vector<int64_t>& counts, const Body& body) {
 }
 
 // Waits until rank 0 has closed the communicator, then asks about this rank's second collective.
-std::optional<CommError> after_departure(const std::shared_ptr<side::Circle>& circle) {
-  while (!circle->has_departures()) circle->checked(UINT64_MAX, milliseconds(5));
+std::optional<CommError> after_departure(const std::shared_ptr<monitor::GroupMonitor>& circle) {
+  while (!circle->has_peer_closes()) circle->wait_consistent(UINT64_MAX, milliseconds(5));
   Others others(circle, nullptr);
   EXPECT_FALSE(others.left_before({}, 1));
   return others.left_before({}, 2);
 }
 
 TEST(Others, ARankThatClosedBeforeACollectiveIsNamed) {
-  run({8, 8}, [](int rank, const std::shared_ptr<side::Circle>& circle) {
+  run({8, 8}, [](int rank, const std::shared_ptr<monitor::GroupMonitor>& circle) {
     if (rank == 0) return circle->close();
     const auto why = after_departure(circle);
     ASSERT_TRUE(why);
@@ -70,9 +70,9 @@ TEST(Others, ARankThatClosedBeforeACollectiveIsNamed) {
 }
 
 TEST(Others, ADisagreementCountsMoreThanTheDepartureOfARankThatWasToldOfIt) {
-  run({8, 9}, [](int rank, const std::shared_ptr<side::Circle>& circle) {
+  run({8, 9}, [](int rank, const std::shared_ptr<monitor::GroupMonitor>& circle) {
     if (rank == 0) {
-      EXPECT_TRUE(circle->disagreement(milliseconds(0), milliseconds(10'000)));
+      EXPECT_TRUE(circle->find_mismatch(milliseconds(0), milliseconds(10'000)));
       return circle->close();
     }
     const auto why = after_departure(circle);

@@ -27,36 +27,37 @@ base::OpRecord message_to(int peer) {
           .bytes = 12,
           .matching_sequence = base::kFirstMessageSequence};
 }
-side::Aside on_window(const std::string& name) {
-  side::Aside aside;
+monitor::NonCollectiveCall on_window(const std::string& name) {
+  monitor::NonCollectiveCall aside;
   name.copy(aside.name, sizeof aside.name - 1);
   return aside;
 }
 
 TEST(Record, KnowsNothingBeforeTheFirstCall) {
   const Record record(2);
-  const auto answer = record.about(1);
-  EXPECT_EQ(record.open(), 0u);
-  EXPECT_EQ(answer.place.called, 0u);
-  EXPECT_EQ(answer.place.finished, 0u);
-  EXPECT_EQ(answer.place.print.sequence, 0u);
-  EXPECT_EQ(answer.prints[0].sequence, 0u);
+  const auto answer = record.status_of(1);
+  EXPECT_EQ(record.first_incomplete(), 0u);
+  EXPECT_EQ(answer.progress.called, 0u);
+  EXPECT_EQ(answer.progress.finished, 0u);
+  EXPECT_EQ(answer.progress.fingerprint.sequence, 0u);
+  EXPECT_EQ(answer.fingerprints[0].sequence, 0u);
 }
 
 TEST(Record, TellsWhatRunsAndWhatWasCalledBefore) {
   Record record(2);
   for (uint64_t number = 1; number <= 3; ++number) record.begins(collective(number, number));
   record.ends(collective(1, 1));
-  const auto answer = record.about(3);
-  EXPECT_EQ(record.open(), 2u);
-  EXPECT_EQ(answer.place.called, 3u);
-  EXPECT_EQ(answer.place.finished, 1u);
-  EXPECT_EQ(answer.place.print.words(), "all_reduce(float32, 2 elements, SUM) as number 2");
+  const auto answer = record.status_of(3);
+  EXPECT_EQ(record.first_incomplete(), 2u);
+  EXPECT_EQ(answer.progress.called, 3u);
+  EXPECT_EQ(answer.progress.finished, 1u);
+  EXPECT_EQ(answer.progress.fingerprint.format(),
+            "all_reduce(float32, 2 elements, SUM) as number 2");
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(answer.prints.at(i).sequence, 3 - i);
-    EXPECT_EQ(answer.prints.at(i).count, static_cast<int64_t>(3 - i));
+    EXPECT_EQ(answer.fingerprints.at(i).sequence, 3 - i);
+    EXPECT_EQ(answer.fingerprints.at(i).count, static_cast<int64_t>(3 - i));
   }
-  EXPECT_EQ(answer.prints.at(3).sequence, 0u);
+  EXPECT_EQ(answer.fingerprints.at(3).sequence, 0u);
 }
 
 TEST(Record, ACollectiveThatEndsBeforeAnEarlierOneChangesNotWhatIsWaitedFor) {
@@ -64,25 +65,25 @@ TEST(Record, ACollectiveThatEndsBeforeAnEarlierOneChangesNotWhatIsWaitedFor) {
   record.begins(collective(1));
   record.begins(collective(2));
   record.ends(collective(2));
-  EXPECT_EQ(record.open(), 1u);
-  EXPECT_EQ(record.about(1).place.finished, 0u);
+  EXPECT_EQ(record.first_incomplete(), 1u);
+  EXPECT_EQ(record.status_of(1).progress.finished, 0u);
   record.ends(collective(1));
-  EXPECT_EQ(record.open(), 0u);
-  EXPECT_EQ(record.about(1).place.finished, 2u);
-  EXPECT_EQ(record.about(1).place.print.sequence, 2u);
+  EXPECT_EQ(record.first_incomplete(), 0u);
+  EXPECT_EQ(record.status_of(1).progress.finished, 2u);
+  EXPECT_EQ(record.status_of(1).progress.fingerprint.sequence, 2u);
 }
 
 TEST(Record, KeepsAllThatAreUnderWay) {
   Record record(2);
   constexpr uint64_t kCalls = 5000;
   for (uint64_t number = 1; number <= kCalls; ++number) record.begins(collective(number, number));
-  EXPECT_EQ(record.open(), 1u);
-  EXPECT_EQ(record.about(kCalls).prints[0].count, static_cast<int64_t>(kCalls));
-  EXPECT_EQ(record.about(1).prints[0].count, 1);
-  EXPECT_EQ(record.about(0).place.print.count, 1);
+  EXPECT_EQ(record.first_incomplete(), 1u);
+  EXPECT_EQ(record.status_of(kCalls).fingerprints[0].count, static_cast<int64_t>(kCalls));
+  EXPECT_EQ(record.status_of(1).fingerprints[0].count, 1);
+  EXPECT_EQ(record.status_of(0).progress.fingerprint.count, 1);
   for (uint64_t number = 1; number <= kCalls; ++number) record.ends(collective(number, number));
-  EXPECT_EQ(record.open(), 0u);
-  EXPECT_EQ(record.about(0).place.finished, kCalls);
+  EXPECT_EQ(record.first_incomplete(), 0u);
+  EXPECT_EQ(record.status_of(0).progress.finished, kCalls);
 }
 
 TEST(Record, ForgetsWhatEndedLongAgo) {
@@ -92,8 +93,8 @@ TEST(Record, ForgetsWhatEndedLongAgo) {
     record.begins(collective(number));
     record.ends(collective(number));
   }
-  EXPECT_EQ(record.about(1).prints[0].sequence, 0u);
-  EXPECT_EQ(record.about(kCalls - 100).prints[0].sequence, kCalls - 100);
+  EXPECT_EQ(record.status_of(1).fingerprints[0].sequence, 0u);
+  EXPECT_EQ(record.status_of(kCalls - 100).fingerprints[0].sequence, kCalls - 100);
 }
 
 // So that a program that never waits for anything does not take all memory.
@@ -101,8 +102,8 @@ TEST(Record, ForgetsWhatIsUnderWayWhereThereIsTooMuchOfIt) {
   Record record(2);
   constexpr uint64_t kCalls = 70'000;
   for (uint64_t number = 1; number <= kCalls; ++number) record.begins(collective(number));
-  EXPECT_EQ(record.open(), kCalls - 65'536 + 1);
-  EXPECT_EQ(record.about(1).prints[0].sequence, 0u);
+  EXPECT_EQ(record.first_incomplete(), kCalls - 65'536 + 1);
+  EXPECT_EQ(record.status_of(1).fingerprints[0].sequence, 0u);
 }
 
 TEST(Record, OfMessagesAndCallsOnWindowsTheOneUnderWayCounts) {
@@ -110,14 +111,14 @@ TEST(Record, OfMessagesAndCallsOnWindowsTheOneUnderWayCounts) {
   record.begins(message_to(1));
   record.begins_on_window(on_window("signal"));
   record.ends_on_window();
-  auto place = record.about(0).place;
-  EXPECT_EQ(place.asides_called, 2u);
-  EXPECT_EQ(place.asides_finished, 1u);
-  EXPECT_EQ(place.aside.words(), "send of 12 bytes to rank 1");
+  auto place = record.status_of(0).progress;
+  EXPECT_EQ(place.p2p_started, 2u);
+  EXPECT_EQ(place.p2p_finished, 1u);
+  EXPECT_EQ(place.last_p2p.format(), "send of 12 bytes to rank 1");
   record.ends(message_to(1));
-  place = record.about(0).place;
-  EXPECT_EQ(place.asides_finished, 2u);
-  EXPECT_EQ(place.aside.words(), "signal");
+  place = record.status_of(0).progress;
+  EXPECT_EQ(place.p2p_finished, 2u);
+  EXPECT_EQ(place.last_p2p.format(), "signal");
   EXPECT_EQ(place.called, 0u);
 }
 

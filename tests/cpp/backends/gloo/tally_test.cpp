@@ -14,14 +14,14 @@ TEST(Tally, TellsEachPeerWhatItMayExpect) {
   Tally tally;
   for (int i = 0; i < 3; ++i) tally.post(kSend, 1);
   tally.post(kReceive, 2);
-  EXPECT_EQ(tally.posted(1), (side::Posted{.sends = 3}));
-  EXPECT_EQ(tally.posted(2), (side::Posted{.receives = 1}));
-  EXPECT_EQ(tally.posted(7), side::Posted());
+  EXPECT_EQ(tally.posted(1), (monitor::PostedCounts{.sends = 3}));
+  EXPECT_EQ(tally.posted(2), (monitor::PostedCounts{.receives = 1}));
+  EXPECT_EQ(tally.posted(7), monitor::PostedCounts());
 }
 
 TEST(Tally, AReceiveIsInVainWhenAllThatWasSentHasCome) {
   Tally tally;
-  const side::Posted theirs{.sends = 2};
+  const monitor::PostedCounts theirs{.sends = 2};
   tally.post(kReceive, 1);
   tally.end(kReceive, 1, /*from_any=*/false);
   EXPECT_FALSE(tally.has_all_of(1, theirs));
@@ -33,7 +33,7 @@ TEST(Tally, AReceiveIsInVainWhenAllThatWasSentHasCome) {
 TEST(Tally, ASendIsInVainWhenAllReceivesHaveTheirMessage) {
   Tally tally;
   EXPECT_FALSE(tally.is_full(1, {.receives = 1}));
-  EXPECT_FALSE(tally.is_full(1, {.from_any = 1}));
+  EXPECT_FALSE(tally.is_full(1, {.has_open_any_source = 1}));
   tally.end(kSend, 1, /*from_any=*/false);
   EXPECT_TRUE(tally.is_full(1, {.receives = 1}));
 }
@@ -41,10 +41,10 @@ TEST(Tally, ASendIsInVainWhenAllReceivesHaveTheirMessage) {
 TEST(Tally, AReceiveFromAnyRankCountsForTheOneThatItTook) {
   Tally tally;
   tally.post(kReceive, kAnySource);
-  EXPECT_EQ(tally.posted(1), (side::Posted{.from_any = 1}));
+  EXPECT_EQ(tally.posted(1), (monitor::PostedCounts{.has_open_any_source = 1}));
   tally.end(kReceive, 1, /*from_any=*/true);
-  EXPECT_EQ(tally.posted(1), (side::Posted{.receives = 1}));
-  EXPECT_EQ(tally.posted(0), side::Posted());
+  EXPECT_EQ(tally.posted(1), (monitor::PostedCounts{.receives = 1}));
+  EXPECT_EQ(tally.posted(0), monitor::PostedCounts());
 }
 
 }  // namespace

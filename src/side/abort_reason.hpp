@@ -6,17 +6,17 @@
 
 #include <torchcomms/base/error.hpp>
 
-namespace torch::comms::side {
+namespace torch::comms::monitor {
 
 // Why a rank ends its communicator.
-struct Ending {
+struct AbortReason {
   Errc code = Errc::kAborted;
-  std::string why = {};
+  std::string reason = {};
   std::vector<int32_t> culprits = {};  // the ranks at fault
 };
 
 // The same as an error of the others, who hear it of `rank`: what befell that rank itself is, for
 // them, that it has failed, and what it should not have called, that it disagrees.
-Ending seen_by_others(Ending why, int rank);
+AbortReason as_seen_by_peers(AbortReason why, int rank);
 
-}  // namespace torch::comms::side
+}  // namespace torch::comms::monitor

@@ -1,4 +1,4 @@
-#include "side/disagreement.hpp"
+#include "side/mismatch_report.hpp"
 
 #include <algorithm>
 #include <map>
@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "side/whereabouts.hpp"
+#include "side/rank_progress.hpp"
 
-namespace torch::comms::side {
+namespace torch::comms::monitor {
 namespace {
 
 constexpr size_t kMostCalls = 4;  // told apart
@@ -36,44 +36,45 @@ std::string meant(const std::unordered_map<int, Fingerprint>& prints) {
     return seen.size() > 1;
   };
   std::string text;
-  if (differs(&Fingerprint::choice))
+  if (differs(&Fingerprint::algorithm_hash))
     text +=
         "; the hints that choose how it is run, such as ctran::algorithm and ctran::chunk_bytes, "
         "are not the same on all ranks";
-  if (differs(&Fingerprint::counts))
+  if (differs(&Fingerprint::counts_hash))
     text += "; the sizes of the blocks are not the same on all ranks";
   return text;
 }
 
 }  // namespace
 
-Disagreement disagreement(const std::unordered_map<int, Fingerprint>& prints,
-                          std::span<const int> silent, const std::string& met) {
-  Disagreement found;
+MismatchReport make_mismatch_report(const std::unordered_map<int, Fingerprint>& prints,
+                                    std::span<const int> silent, const std::string& met) {
+  MismatchReport found;
   std::map<std::string, std::vector<int>> callers;
   // Only where it tells ranks apart.
-  const auto is_compared = [](const auto& one) { return one.second.compared != 0; };
+  const auto is_compared = [](const auto& one) { return one.second.is_presence_only != 0; };
   const bool mixed =
       std::ranges::any_of(prints, is_compared) && !std::ranges::all_of(prints, is_compared);
   for (auto [rank, print] : prints) {
-    if (!mixed) print.compared = 0;
-    callers[print.words()].push_back(rank);
+    if (!mixed) print.is_presence_only = 0;
+    callers[print.format()].push_back(rank);
   }
   for (auto& [call, ranks] : callers) std::ranges::sort(ranks);
   Callers sorted(callers.begin(), callers.end());
   std::sort(sorted.begin(), sorted.end(),
             [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
-  found.why = "ranks disagree";
+  found.reason = "ranks disagree";
   for (size_t i = 0; i < sorted.size() && i < kMostCalls; ++i)
-    found.why += (i == 0 ? ": " : "; ") + ranks_text(sorted[i].second) +
-                 (sorted[i].second.size() == 1 ? " calls " : " call ") + sorted[i].first;
+    found.reason += (i == 0 ? ": " : "; ") + format_rank_list(sorted[i].second) +
+                    (sorted[i].second.size() == 1 ? " calls " : " call ") + sorted[i].first;
   if (sorted.size() == 1)
-    found.why += "; " + (met.empty() ? "a message of an earlier collective was still there" : met);
-  found.why += meant(prints);
-  if (mixed) found.why += "; check_calls is not the same on all ranks";
-  if (!silent.empty()) found.why += "; " + ranks_text(silent) + " did not answer";
+    found.reason +=
+        "; " + (met.empty() ? "a message of an earlier collective was still there" : met);
+  found.reason += meant(prints);
+  if (mixed) found.reason += "; check_calls is not the same on all ranks";
+  if (!silent.empty()) found.reason += "; " + format_rank_list(silent) + " did not answer";
   found.ranks = minority(sorted);
   return found;
 }
 
-}  // namespace torch::comms::side
+}  // namespace torch::comms::monitor

@@ -1,4 +1,4 @@
-#include "side/link.hpp"
+#include "side/monitor_connection.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -10,11 +10,11 @@
 #include "bootstrap/silent_place.hpp"
 #include "transport/connect_retry.hpp"
 
-namespace torch::comms::side {
+namespace torch::comms::monitor {
 namespace {
 
 using transport::kRetryDelays;
-using State = Link::State;
+using State = MonitorConnection::State;
 
 // Another rank's place, at which the test answers; time is the test's, too.
 struct Place {
@@ -23,7 +23,7 @@ struct Place {
   base::FileDescriptor listener = base::listen_on_all_interfaces(port);
   Moment now{};
   std::string address = base::format_address("127.0.0.1", port);
-  Link link{before + address, {}, /*dials=*/true, now};
+  MonitorConnection link{before + address, {}, /*dials=*/true, now};
 
   void turn(short events) {
     pollfd polled{link.socket(), events, 0};
@@ -33,7 +33,7 @@ struct Place {
   // Somebody has called; not welcome yet.
   base::FileDescriptor accept() {
     turn(POLLOUT);
-    EXPECT_EQ(link.state(), State::kGreeting);
+    EXPECT_EQ(link.state(), State::kHandshaking);
     pollfd polled{listener.get(), POLLIN, 0};
     EXPECT_GT(::poll(&polled, 1, 20'000), 0);
     return base::FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -48,16 +48,16 @@ TEST(SideLink, IsNotLostToOneThatTurnsCallersAwayForAMoment) {
   Place place;
   for (const auto pause : kRetryDelays) {
     place.turn_away();
-    ASSERT_EQ(place.link.state(), State::kResting);
+    ASSERT_EQ(place.link.state(), State::kBackoff);
     place.now += pause;
     place.link.on_time(place.now);
-    ASSERT_EQ(place.link.state(), State::kDialing);
+    ASSERT_EQ(place.link.state(), State::kConnecting);
   }
   const auto there = place.accept();
   const transport::tcp::TcpWelcome welcome;
   ASSERT_EQ(::send(there.get(), &welcome, sizeof welcome, 0), ssize_t{sizeof welcome});
   place.turn(POLLIN);
-  EXPECT_EQ(place.link.state(), State::kUp);
+  EXPECT_EQ(place.link.state(), State::kConnected);
 }
 
 TEST(SideLink, GoesOnWithTheNextAddressWhereOneIsSilent) {
@@ -81,12 +81,12 @@ void expect_next_address_after(const std::function<void(int socket)>& answer) {
   answer(there.get());
   place.turn(POLLIN);
   place.link.on_time(place.now);
-  ASSERT_EQ(place.link.state(), State::kDialing);
+  ASSERT_EQ(place.link.state(), State::kConnecting);
   const auto rank = place.accept();
   const transport::tcp::TcpWelcome welcome;
   ASSERT_EQ(::send(rank.get(), &welcome, sizeof welcome, 0), ssize_t{sizeof welcome});
   place.turn(POLLIN);
-  EXPECT_EQ(place.link.state(), State::kUp);
+  EXPECT_EQ(place.link.state(), State::kConnected);
 }
 
 TEST(SideLink, GoesOnWithTheNextAddressWhereAStrangerCloses) {
@@ -113,8 +113,8 @@ TEST(SideLink, IsLostToOneThatTurnsCallersAwayForGood) {
     place.link.on_time(place.now);
   }
   place.turn_away();
-  EXPECT_EQ(place.link.state(), State::kLost);
+  EXPECT_EQ(place.link.state(), State::kFailed);
 }
 
 }  // namespace
-}  // namespace torch::comms::side
+}  // namespace torch::comms::monitor

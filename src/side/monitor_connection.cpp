@@ -1,4 +1,4 @@
-#include "side/link.hpp"
+#include "side/monitor_connection.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -10,10 +10,10 @@
 
 #include "base/log.hpp"
 #include "base/socket.hpp"
-#include "side/note.hpp"
+#include "side/monitor_message.hpp"
 #include "transport/connect_retry.hpp"
 
-namespace torch::comms::side {
+namespace torch::comms::monitor {
 namespace {
 
 using std::chrono::milliseconds;
@@ -34,134 +34,138 @@ constexpr size_t kMostUnsent = size_t{16} << 20;
 
 }  // namespace
 
-Link::Link(std::string contact, const TcpHello& hello, bool dials, Moment now)
-    : contact_(std::move(contact)), hello_(hello), dials_(dials) {
+MonitorConnection::MonitorConnection(std::string contact, const TcpHello& hello, bool dials,
+                                     Moment now)
+    : contact_(std::move(contact)), hello_(hello), is_initiator_(dials) {
   timer_ = now + kBetweenProbes;
   if (!dials) return;
-  state_ = State::kDialing;
-  dial(now);
+  state_ = State::kConnecting;
+  start_connect(now);
 }
 
-void Link::call(Moment now) {
-  if (state_ != State::kAwaited) return;
-  state_ = State::kDialing;
-  dial(now);
+void MonitorConnection::connect_now(Moment now) {
+  if (state_ != State::kExpectingPeer) return;
+  state_ = State::kConnecting;
+  start_connect(now);
 }
 
-void Link::take(base::FileDescriptor socket) {
-  if (dials_ || state_ == State::kUp || state_ == State::kLost) return;
+void MonitorConnection::adopt(base::FileDescriptor socket) {
+  if (is_initiator_ || state_ == State::kConnected || state_ == State::kFailed) return;
   const TcpWelcome welcome;
   socket_ = std::move(socket);
   in_.clear();
-  dial_.reset();
+  connector_.reset();
   timer_ = kNever;
-  state_ = State::kUp;
+  state_ = State::kConnected;
   out_.insert(0, reinterpret_cast<const char*>(&welcome), sizeof welcome);
   flush();
 }
 
-void Link::say(std::string_view text) {
-  if (state_ == State::kLost || out_.size() > kMostUnsent) return;
+void MonitorConnection::send(std::string_view text) {
+  if (state_ == State::kFailed || out_.size() > kMostUnsent) return;
   const auto size = static_cast<uint32_t>(text.size());
   out_.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
-  if (state_ == State::kUp) flush();
+  if (state_ == State::kConnected) flush();
 }
 
-int Link::socket() const noexcept { return dial_ ? dial_->socket() : socket_.get(); }
-
-short Link::events() const noexcept {
-  if (dial_) return POLLOUT;
-  return static_cast<short>(POLLIN | (state_ == State::kUp && !out_.empty() ? POLLOUT : 0));
+int MonitorConnection::socket() const noexcept {
+  return connector_ ? connector_->socket() : socket_.get();
 }
 
-void Link::dial(Moment now) {
+short MonitorConnection::events() const noexcept {
+  if (connector_) return POLLOUT;
+  return static_cast<short>(POLLIN | (state_ == State::kConnected && !out_.empty() ? POLLOUT : 0));
+}
+
+void MonitorConnection::start_connect(Moment now) {
   timer_ = now + kPatience;
-  dial_ = std::make_unique<bootstrap::Connector>(contact_, address_);
-  addresses_ = dial_->address_count();
-  if (dial_->state() == bootstrap::Connector::State::kFailed) not_reached(dial_->is_refused(), now);
+  connector_ = std::make_unique<bootstrap::Connector>(contact_, address_);
+  addresses_ = connector_->address_count();
+  if (connector_->state() == bootstrap::Connector::State::kFailed)
+    on_connect_failed(connector_->is_refused(), now);
 }
 
-void Link::warn(const std::string& why) {
-  if (std::exchange(warned_, true)) return;
+void MonitorConnection::warn(const std::string& why) {
+  if (std::exchange(has_warned_, true)) return;
   base::log(base::LogLevel::kWarning, "side channel: rank " + std::to_string(hello_.to) +
                                           " cannot be reached at " + contact_ +
                                           (why.empty() ? "" : ": " + why) + ", and is tried again");
 }
 
-void Link::not_reached(bool refused, Moment now) {
-  const int error = dial_ ? dial_->error() : 0;
-  if (dial_) address_ = dial_->address_index() + 1;
-  dial_.reset();
+void MonitorConnection::on_connect_failed(bool refused, Moment now) {
+  const int error = connector_ ? connector_->error() : 0;
+  if (connector_) address_ = connector_->address_index() + 1;
+  connector_.reset();
   socket_ = {};
-  const bool awaited = state_ == State::kAwaited;
-  if (refused && ++refusals_ >= kRefusals) return lose();
+  const bool awaited = state_ == State::kExpectingPeer;
+  if (refused && ++refusals_ >= kRefusals) return fail();
   if (!refused && !awaited) warn(error == 0 ? "" : std::strerror(error));
-  if (!awaited) state_ = State::kResting;
+  if (!awaited) state_ = State::kBackoff;
   timer_ = now + (refused ? kRest : awaited ? kBetweenProbes : kLongRest);
 }
 
 // By one that is on its way out, which soon refuses, or has no descriptor for now; or by something
 // else that has this address where the dialing side is.
-void Link::turned_away(Moment now) {
+void MonitorConnection::on_rejected(Moment now) {
   socket_ = {};
   in_.clear();
   ++address_;
-  const size_t rounds = ++turns_away_ / addresses_;
-  if (rounds > kRetryDelays.size()) return lose();
-  state_ = State::kResting;
-  timer_ = turns_away_ % addresses_ == 0 ? now + kRetryDelays[rounds - 1] : now;
+  const size_t rounds = ++rejections_ / addresses_;
+  if (rounds > kRetryDelays.size()) return fail();
+  state_ = State::kBackoff;
+  timer_ = rejections_ % addresses_ == 0 ? now + kRetryDelays[rounds - 1] : now;
 }
 
-void Link::on_dialing(Moment now) {
-  switch (dial_->on_ready()) {
+void MonitorConnection::on_connecting(Moment now) {
+  switch (connector_->on_ready()) {
     case bootstrap::Connector::State::kConnecting:
       return;
     case bootstrap::Connector::State::kFailed:
-      return not_reached(dial_->is_refused(), now);
+      return on_connect_failed(connector_->is_refused(), now);
     case bootstrap::Connector::State::kConnected:
       break;
   }
-  if (state_ == State::kAwaited) {  // it lives, and will dial
-    dial_.reset();
+  if (state_ == State::kExpectingPeer) {  // it lives, and will dial
+    connector_.reset();
     refusals_ = 0;
     timer_ = now + kBetweenProbes;
     return;
   }
-  socket_ = dial_->release_socket();
-  address_ = dial_->address_index();
+  socket_ = connector_->release_socket();
+  address_ = connector_->address_index();
   timer_ = kNever;
-  dial_.reset();
-  state_ = State::kGreeting;
+  connector_.reset();
+  state_ = State::kHandshaking;
   // A new socket's buffer has room for these few bytes.
   if (::send(socket_.get(), &hello_, sizeof hello_, MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(sizeof hello_))
-    return transport::is_closed_by_peer(errno) ? turned_away(now) : not_reached(false, now);
+    return transport::is_closed_by_peer(errno) ? on_rejected(now) : on_connect_failed(false, now);
 }
 
-void Link::on_ready(short events, Moment now) {
-  if (state_ == State::kLost || events == 0) return;
-  if (dial_) return on_dialing(now);
+void MonitorConnection::on_ready(short events, Moment now) {
+  if (state_ == State::kFailed || events == 0) return;
+  if (connector_) return on_connecting(now);
   if ((events & ~POLLOUT) != 0) read();
-  if (state_ == State::kGreeting) {
+  if (state_ == State::kHandshaking) {
     TcpWelcome welcome;
-    if (!socket_) return turned_away(now);
+    if (!socket_) return on_rejected(now);
     if (in_.size() < sizeof welcome) return;
     std::memcpy(&welcome, in_.data(), sizeof welcome);
     if (const auto why = handshake_error(welcome); !why.empty()) {
       warn(why);
-      return turned_away(now);
+      return on_rejected(now);
     }
     in_.erase(0, sizeof welcome);
     refusals_ = 0;
-    turns_away_ = 0;
-    state_ = State::kUp;
+    rejections_ = 0;
+    state_ = State::kConnected;
   }
-  if (state_ != State::kUp) return;
-  if (!socket_) return lose();
+  if (state_ != State::kConnected) return;
+  if (!socket_) return fail();
   flush();
 }
 
-void Link::read() {
+void MonitorConnection::read() {
   std::array<char, kPiece> bytes;
   while (socket_) {
     const auto got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -176,7 +180,7 @@ void Link::read() {
   }
 }
 
-void Link::flush() {
+void MonitorConnection::flush() {
   while (socket_ && !out_.empty()) {
     const auto sent = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
@@ -189,13 +193,14 @@ void Link::flush() {
   }
 }
 
-bool Link::next(std::string& text) {
+bool MonitorConnection::receive(std::string& text) {
   uint32_t size = 0;
-  if (in_.size() < sizeof size || (state_ != State::kUp && state_ != State::kLost)) return false;
+  if (in_.size() < sizeof size || (state_ != State::kConnected && state_ != State::kFailed))
+    return false;
   std::memcpy(&size, in_.data(), sizeof size);
-  if (size > Note::kMostBytes) {
+  if (size > MonitorMessage::kMaxBytes) {
     in_.clear();
-    lose();
+    fail();
     return false;
   }
   if (in_.size() < sizeof size + size) return false;
@@ -204,18 +209,18 @@ bool Link::next(std::string& text) {
   return true;
 }
 
-void Link::on_time(Moment now) {
-  if (now < timer_ || state_ == State::kLost) return;
-  if (dial_) return not_reached(false, now);
-  if (state_ == State::kResting) state_ = State::kDialing;
-  dial(now);
+void MonitorConnection::on_time(Moment now) {
+  if (now < timer_ || state_ == State::kFailed) return;
+  if (connector_) return on_connect_failed(false, now);
+  if (state_ == State::kBackoff) state_ = State::kConnecting;
+  start_connect(now);
 }
 
-void Link::lose() noexcept {
-  state_ = State::kLost;
-  dial_.reset();
+void MonitorConnection::fail() noexcept {
+  state_ = State::kFailed;
+  connector_.reset();
   socket_ = {};
   out_.clear();
 }
 
-}  // namespace torch::comms::side
+}  // namespace torch::comms::monitor

@@ -1,4 +1,4 @@
-#include "side/member.hpp"
+#include "side/monitor_protocol.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include <set>
 #include <tuple>
 
-#include "side/graph.hpp"
+#include "side/overlay_topology.hpp"
 
 // What the ranks of a group tell each other, under a virtual clock: up to 100,000 of them.
-namespace torch::comms::side {
+namespace torch::comms::monitor {
 namespace {
 
 using std::chrono::microseconds;
@@ -31,16 +31,16 @@ Fingerprint print(uint64_t number, int64_t count = 10) {
 }
 
 // A rank that is in collective `called`, of `count` elements, or was.
-struct Page final : Diary {
+struct Page final : CollectiveLogReader {
   uint64_t called = 1, finished = 0;
   int64_t count = 10;
 
-  uint64_t open() const override { return called > finished ? called : 0; }
-  Answer about(uint64_t number) const override {
-    Answer answer;
-    answer.place = {.called = called, .finished = finished, .print = print(called, count)};
+  uint64_t first_incomplete() const override { return called > finished ? called : 0; }
+  RankStatus status_of(uint64_t number) const override {
+    RankStatus answer;
+    answer.progress = {.called = called, .finished = finished, .fingerprint = print(called, count)};
     if (number != 0 && number <= called)
-      answer.prints[0] = print(number, number == called ? count : 10);
+      answer.fingerprints[0] = print(number, number == called ? count : 10);
     return answer;
   }
 };
@@ -51,21 +51,21 @@ class World {
   explicit World(int size, uint32_t seed = 1) : random_(seed) {
     for (int rank = 0; rank < size; ++rank) pages_.emplace_back();
     for (int rank = 0; rank < size; ++rank)
-      members_.push_back(
-          std::make_unique<Member>(1, rank, size, pages_[static_cast<size_t>(rank)], pace_));
+      members_.push_back(std::make_unique<MonitorProtocol>(
+          1, rank, size, pages_[static_cast<size_t>(rank)], pace_));
     connections_.resize(static_cast<size_t>(size));
   }
 
   Page& page(int rank) { return pages_.at(static_cast<size_t>(rank)); }
-  Member& member(int rank) { return *members_.at(static_cast<size_t>(rank)); }
+  MonitorProtocol& member(int rank) { return *members_.at(static_cast<size_t>(rank)); }
   int size() const { return static_cast<int>(members_.size()); }
   Moment now() const { return now_; }
   size_t notes() const { return notes_; }
-  const Member::Pace& pace() const { return pace_; }
+  const MonitorProtocol::MonitorRetryPolicy& pace() const { return pace_; }
 
   template <class Body>
   void act(int rank, const Body& body) {
-    Member::Post out;
+    MonitorProtocol::OutgoingMessages out;
     body(member(rank), out);
     send(rank, out);
   }
@@ -74,9 +74,11 @@ class World {
   // Its neighbours see its connections end.
   void kill(int rank) {
     member_is(rank, Is::kDead);
-    for (const int near : neighbours_of(rank, size()))
+    for (const int near : overlay_neighbors(rank, size()))
       if (is(near) == Is::kAlive)
-        act(near, [&](Member& m, Member::Post& out) { m.on_lost(rank, now_, out); });
+        act(near, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+          m.on_peer_failed(rank, now_, out);
+        });
   }
   // Until nothing more is to be delivered, and nothing waits for its time before `until`.
   void run(Moment until) {
@@ -89,14 +91,17 @@ class World {
       if (next > until) break;
       now_ = std::max(now_, next);
       if (timer >= 0) {
-        act(timer, [&](Member& m, Member::Post& out) { m.on_time(now_, out); });
+        act(timer, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+          m.on_time(now_, out);
+        });
         continue;
       }
       const auto letter = on_the_way_.top();
       on_the_way_.pop();
       if (is(letter.to) == Is::kAlive)
-        act(letter.to,
-            [&](Member& m, Member::Post& out) { m.on_note(letter.from, *letter.note, now_, out); });
+        act(letter.to, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+          m.on_message(letter.from, *letter.note, now_, out);
+        });
     }
     now_ = until;
   }
@@ -107,7 +112,7 @@ class World {
     Moment at;
     size_t number;
     int from, to;
-    std::shared_ptr<const Note> note;
+    std::shared_ptr<const MonitorMessage> note;
     bool operator<(const Letter& other) const {  // the first one is the top
       return std::tie(at, number) > std::tie(other.at, other.number);
     }
@@ -117,22 +122,23 @@ class World {
     return found == is_.end() ? Is::kAlive : found->second;
   }
   void member_is(int rank, Is what) { is_[rank] = what; }
-  void send(int from, const Member::Post& out) {
+  void send(int from, const MonitorProtocol::OutgoingMessages& out) {
     if (members_.size() < 1000 || touched_.size() < 64) touched_.insert(from);
     for (const auto& [to, note] : out) {
-      const auto near = neighbours_of(from, size());
+      const auto near = overlay_neighbors(from, size());
       ASSERT_TRUE(std::ranges::binary_search(near, to)) << from << " has no connection to " << to;
       auto& last = connections_[static_cast<size_t>(from)][to];
       last = std::max(last, now_ + delay_ + microseconds(20 + random_() % 200));
       // As it travels.
-      auto copy = std::make_shared<const Note>(Note::parse(note.serialize(), size()));
+      auto copy =
+          std::make_shared<const MonitorMessage>(MonitorMessage::parse(note.serialize(), size()));
       on_the_way_.push({last, notes_++, from, to, std::move(copy)});
     }
   }
 
-  Member::Pace pace_;
+  MonitorProtocol::MonitorRetryPolicy pace_;
   std::deque<Page> pages_;
-  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<MonitorProtocol>> members_;
   std::vector<std::map<int, Moment>> connections_;
   std::map<int, Is> is_;
   std::set<int> touched_;  // whose time is looked at; of many ranks some
@@ -143,16 +149,24 @@ class World {
 };
 
 void ask(World& world, int rank) {
-  world.act(rank, [&](Member& m, Member::Post& out) { m.ask(world.now(), out); });
+  world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+    m.query_progress(world.now(), out);
+  });
 }
 void compare(World& world, int rank, Moment began = Moment(0)) {
-  world.act(rank, [&](Member& m, Member::Post& out) { m.compare(began, world.now(), out); });
+  world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+    m.check_mismatch_later(began, world.now(), out);
+  });
 }
 void suspect(World& world, int rank) {
-  world.act(rank, [&](Member& m, Member::Post& out) { m.suspect(world.now(), out); });
+  world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+    m.check_mismatch_now(world.now(), out);
+  });
 }
 void check(World& world, int rank, uint64_t number) {
-  world.act(rank, [&](Member& m, Member::Post& out) { m.check(number, world.now(), out); });
+  world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+    m.start_consistency_check(number, world.now(), out);
+  });
 }
 
 TEST(Graph, HasFewConnectionsAndStaysWholeWithoutAnyOneRank) {
@@ -163,10 +177,10 @@ TEST(Graph, HasFewConnectionsAndStaysWholeWithoutAnyOneRank) {
       while (!todo.empty()) {
         const int rank = todo.back();
         todo.pop_back();
-        const auto near = neighbours_of(rank, size);
+        const auto near = overlay_neighbors(rank, size);
         EXPECT_LE(near.size(), 5u);
         for (const int other : near) {
-          const auto back = neighbours_of(other, size);
+          const auto back = overlay_neighbors(other, size);
           EXPECT_TRUE(std::ranges::binary_search(back, rank));
           if (other != lost && seen.insert(other).second) todo.push_back(other);
         }
@@ -183,44 +197,46 @@ TEST(Member, EverybodyHearsWhoIsLost) {
       world.run(milliseconds(10));
       for (int rank = 0; rank < size; ++rank) {
         if (rank == lost) continue;
-        EXPECT_EQ(world.member(rank).lost(), lost) << "rank " << rank << " of " << size;
+        EXPECT_EQ(world.member(rank).failed_rank(), lost) << "rank " << rank << " of " << size;
       }
     }
 }
 
 TEST(Member, WhoClosesInGoodOrderIsNotLost) {
   World world(5);
-  world.act(1, [](Member& m, Member::Post& out) { m.close(out); });
+  world.act(1, [](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) { m.close(out); });
   world.run(milliseconds(10));
   world.kill(1);
   world.run(milliseconds(20));
-  for (const int rank : {0, 2, 3, 4}) EXPECT_EQ(world.member(rank).lost(), -1);
+  for (const int rank : {0, 2, 3, 4}) EXPECT_EQ(world.member(rank).failed_rank(), -1);
   ask(world, 4);
   world.run(seconds(1));
   const auto& report = world.member(4).report();
-  EXPECT_NE(report->where.find("rank 1: it has closed the communicator"), std::string::npos)
-      << report->where;
+  EXPECT_NE(report->text.find("rank 1: it has closed the communicator"), std::string::npos)
+      << report->text;
   EXPECT_EQ(report->culprits, std::vector{1});
 }
 
 // Both have closed it, and each hears of the other one's.
 TEST(Member, WhoClosesTellsWhatItHasPostedAndHearsOfTheOthers) {
   World world(3);
-  std::vector<Posted> posted(3);
+  std::vector<PostedCounts> posted(3);
   for (uint64_t rank = 0; rank < 3; ++rank) posted[rank] = {.sends = rank, .receives = 10 + rank};
   world.page(2).called = 7;
   for (const int rank : {2, 0})
-    world.act(rank, [&](Member& m, Member::Post& out) { m.close(out, posted); });
+    world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+      m.close(out, posted);
+    });
   world.run(milliseconds(10));
   for (const int rank : {0, 1}) {
-    const auto& heard = world.member(rank).departures();
+    const auto& heard = world.member(rank).peer_closes();
     EXPECT_EQ(heard.size(), rank == 0 ? 1u : 2u);
     ASSERT_TRUE(heard.contains(2)) << rank;
     EXPECT_EQ(heard.at(2).last, 7u);
     EXPECT_EQ(heard.at(2).posted, posted[static_cast<size_t>(rank)]);
   }
-  EXPECT_TRUE(world.member(2).departures().contains(0));
-  EXPECT_EQ(world.member(2).lost(), -1);
+  EXPECT_TRUE(world.member(2).peer_closes().contains(0));
+  EXPECT_EQ(world.member(2).failed_rank(), -1);
 }
 
 TEST(Member, AQuestionFindsWhoIsBehind) {
@@ -237,8 +253,8 @@ TEST(Member, AQuestionFindsWhoIsBehind) {
       ASSERT_TRUE(world.member(rank).report()) << rank << " of " << size;
       EXPECT_EQ(world.member(rank).report()->culprits, std::vector{late});
       const auto text = "rank " + std::to_string(late) + " is 1 collective behind, since number 2";
-      EXPECT_TRUE(world.member(rank).report()->where.starts_with(text))
-          << world.member(rank).report()->where;
+      EXPECT_TRUE(world.member(rank).report()->text.starts_with(text))
+          << world.member(rank).report()->text;
     }
   }
 }
@@ -260,13 +276,13 @@ TEST(Member, WhoDoesNotAnswerIsNamedAndTheOthersCount) {
     ask(world, asker);
     world.run(milliseconds(20));
     EXPECT_FALSE(world.member(asker).report());
-    world.run(world.pace().hearing + milliseconds(50));
+    world.run(world.pace().reply_timeout + milliseconds(50));
     ASSERT_TRUE(world.member(asker).report());
     const auto& report = *world.member(asker).report();
-    EXPECT_EQ(report.culprits, std::vector{silent}) << report.where;
-    EXPECT_TRUE(report.where.starts_with("rank " + std::to_string(silent) +
-                                         " did not answer within 500 ms"))
-        << report.where;
+    EXPECT_EQ(report.culprits, std::vector{silent}) << report.text;
+    EXPECT_TRUE(
+        report.text.starts_with("rank " + std::to_string(silent) + " did not answer within 500 ms"))
+        << report.text;
   }
 }
 
@@ -359,26 +375,26 @@ TEST(Member, ACheckLetsAllGoOrNobody) {
     World world(size);
     for (int rank = 1; rank < size; ++rank) check(world, rank, 1);
     world.run(milliseconds(10));
-    for (int rank = 0; rank < size; ++rank) EXPECT_EQ(world.member(rank).checked(), 0u);
+    for (int rank = 0; rank < size; ++rank) EXPECT_EQ(world.member(rank).last_consistent(), 0u);
     check(world, 0, 1);
     world.run(milliseconds(20));
     for (int rank = 0; rank < size; ++rank) {
-      EXPECT_EQ(world.member(rank).checked(), 1u);
+      EXPECT_EQ(world.member(rank).last_consistent(), 1u);
       world.page(rank).called = 2;
     }
     world.page(size - 1).count = 5;
     for (int rank = 0; rank < size; ++rank) check(world, rank, 2);
     world.run(milliseconds(30));
     for (int rank = 0; rank < size; ++rank) {
-      EXPECT_EQ(world.member(rank).checked(), 1u);
+      EXPECT_EQ(world.member(rank).last_consistent(), 1u);
       EXPECT_TRUE(world.member(rank).mismatch()) << rank << " of " << size;
     }
   }
 }
 
 void end(World& world, int rank, Errc code = Errc::kTimeout) {
-  world.act(rank, [&](Member& m, Member::Post& out) {
-    m.end({.code = code, .why = "too late", .culprits = {0}}, world.now(), out);
+  world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+    m.announce_abort({.code = code, .reason = "too late", .culprits = {0}}, world.now(), out);
   });
 }
 
@@ -387,18 +403,18 @@ TEST(Member, WhoEndsLearnsOfItWhenAllOthersKnow) {
     for (const int ends : {0, size / 2, size - 1}) {
       World world(size);
       end(world, ends);
-      while (!world.member(ends).is_end_heard()) {
+      while (!world.member(ends).is_abort_acknowledged()) {
         ASSERT_LT(world.now(), milliseconds(20));
         world.run(world.now() + microseconds(20));
       }
       for (int rank = 0; rank < size; ++rank) {
-        const auto& heard = world.member(rank).ended();
+        const auto& heard = world.member(rank).peer_abort();
         ASSERT_EQ(heard.has_value(), rank != ends) << "rank " << rank << " of " << size;
         if (rank == ends) continue;
         EXPECT_EQ(heard->rank, ends);
-        EXPECT_EQ(heard->why.code, Errc::kTimeout);
-        EXPECT_EQ(heard->why.why, "too late");
-        EXPECT_EQ(heard->why.culprits, std::vector{0});
+        EXPECT_EQ(heard->reason.code, Errc::kTimeout);
+        EXPECT_EQ(heard->reason.reason, "too late");
+        EXPECT_EQ(heard->reason.culprits, std::vector{0});
         EXPECT_LE(heard->since, world.now());
       }
     }
@@ -411,7 +427,8 @@ TEST(Member, WhereSeveralEndAllLearnOfItWhenAllKnow) {
     World world(static_cast<int>(2 + random() % 60), seed);
     const auto all_know = [&] {
       for (int rank = 0; rank < world.size(); ++rank)
-        if (!world.member(rank).ended() && !world.member(rank).is_end_heard()) return false;
+        if (!world.member(rank).peer_abort() && !world.member(rank).is_abort_acknowledged())
+          return false;
       return true;
     };
     std::set<int> ending;
@@ -427,7 +444,7 @@ TEST(Member, WhereSeveralEndAllLearnOfItWhenAllKnow) {
       ASSERT_LT(world.now(), seconds(1)) << "seed " << seed;
       world.run(world.now() + microseconds(20));
       for (const int rank : ending)
-        if (world.member(rank).is_end_heard() && waiting.erase(rank) > 0) {
+        if (world.member(rank).is_abort_acknowledged() && waiting.erase(rank) > 0) {
           EXPECT_TRUE(all_know()) << "rank " << rank << ", seed " << seed;
         }
     }
@@ -442,10 +459,10 @@ TEST(Member, WhoEndsFindsADifferentCallButWhereItIsInterrupted) {
       world.page(0).count = 11;
       end(world, 0, code);
       world.run(milliseconds(20));
-      EXPECT_TRUE(world.member(0).is_end_heard());
+      EXPECT_TRUE(world.member(0).is_abort_acknowledged());
       for (int rank = 0; rank < size; ++rank) {
         EXPECT_EQ(world.member(rank).mismatch().has_value(), is_found) << rank << " of " << size;
-        EXPECT_EQ(world.member(rank).ended().has_value(), rank != 0);
+        EXPECT_EQ(world.member(rank).peer_abort().has_value(), rank != 0);
       }
     }
 }
@@ -455,9 +472,9 @@ TEST(Member, AnEndIsNotHeldUpByWhoDoesNotAnswer) {
   world.stop(6);
   world.kill(7);
   end(world, 5);
-  world.run(world.pace().hearing + milliseconds(50));
-  EXPECT_TRUE(world.member(5).is_end_heard());
-  for (const int rank : {0, 4, 8, 12}) EXPECT_TRUE(world.member(rank).ended()) << rank;
+  world.run(world.pace().reply_timeout + milliseconds(50));
+  EXPECT_TRUE(world.member(5).is_abort_acknowledged());
+  for (const int rank : {0, 4, 8, 12}) EXPECT_TRUE(world.member(rank).peer_abort()) << rank;
 }
 
 TEST(Member, RandomFaultsLeaveNobodyWithoutAReport) {
@@ -477,7 +494,7 @@ TEST(Member, RandomFaultsLeaveNobodyWithoutAReport) {
     for (int rank = 0; rank < world.size(); ++rank)
       if (!gone.contains(rank) && random() % 3 == 0) askers.insert(rank);
     for (const int rank : askers) ask(world, rank);
-    world.run(world.now() + world.pace().hearing + milliseconds(10));
+    world.run(world.now() + world.pace().reply_timeout + milliseconds(10));
     for (const int rank : askers)
       EXPECT_TRUE(world.member(rank).report()) << "rank " << rank << ", seed " << seed;
   }
@@ -501,9 +518,9 @@ TEST(Member, AHundredThousandRanksAreAskedAndHearOfADeath) {
   world.kill(5);
   world.run(milliseconds(200));
   for (const int rank : {0, 1, 4, 6, 49'999, 50'000, 99'999})
-    EXPECT_EQ(world.member(rank).lost(), 5) << "rank " << rank;
+    EXPECT_EQ(world.member(rank).failed_rank(), 5) << "rank " << rank;
   EXPECT_LT(world.notes() - before, size_t{kSize} * 5);
 }
 
 }  // namespace
-}  // namespace torch::comms::side
+}  // namespace torch::comms::monitor

@@ -1,13 +1,13 @@
-#include "side/whereabouts.hpp"
+#include "side/rank_progress.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <type_traits>
 
-namespace torch::comms::side {
+namespace torch::comms::monitor {
 
-static_assert(std::has_unique_object_representations_v<Whereabouts>);
+static_assert(std::has_unique_object_representations_v<RankProgress>);
 
 namespace {
 
@@ -22,7 +22,7 @@ std::string counted(uint64_t number, const char* one) {
 std::string collective(const Fingerprint& print) {
   const bool sized = print.sequence != 0 && print.count >= 0 && print.element_bytes > 0;
   const auto bytes = static_cast<uint64_t>(std::max<int64_t>(print.count, 0)) * print.element_bytes;
-  return print.words() + (sized && bytes > 0 ? " (" + counted(bytes, "byte") + ")" : "");
+  return print.format() + (sized && bytes > 0 ? " (" + counted(bytes, "byte") + ")" : "");
 }
 
 // "; "-separated, the smallest groups first: most likely theirs is the mistake.
@@ -43,7 +43,7 @@ std::string by_few(const std::map<Key, std::vector<int>>& groups, size_t most, c
 
 }  // namespace
 
-std::string ranks_text(std::span<const int> ranks) {
+std::string format_rank_list(std::span<const int> ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   size_t at = 0;
   for (int range = 0; at < ranks.size() && range < kRanges; ++range) {
@@ -57,7 +57,7 @@ std::string ranks_text(std::span<const int> ranks) {
   return at == ranks.size() ? text : text + " and " + std::to_string(ranks.size() - at) + " more";
 }
 
-std::string Aside::words() const {
+std::string NonCollectiveCall::format() const {
   std::string text(name, ::strnlen(name, sizeof name));
   if (messages == 0 && peer < 0) return text;
   if (messages == 1) text += " of " + counted(bytes, "byte");
@@ -67,67 +67,69 @@ std::string Aside::words() const {
   return text + " of " + counted(messages, "message") + ", " + counted(bytes, "byte");
 }
 
-std::string Whereabouts::words(bool asides) const {
+std::string RankProgress::format(bool asides) const {
   if (is_member == 0) return "not in this communicator";
   std::string text;
   if (called > finished) {
-    text = print.sequence == finished + 1 ? "in " + collective(print)
-                                          : "about to begin number " + std::to_string(finished + 1);
+    text = fingerprint.sequence == finished + 1
+               ? "in " + collective(fingerprint)
+               : "about to begin number " + std::to_string(finished + 1);
     if (called > finished + 1)
       text += ", with " + std::to_string(called - finished - 1) + " more called";
     if (finished > 0) text += ", after number " + std::to_string(finished);
   } else {
     text = finished == 0 ? "before the first collective"
-                         : "in no collective, after " + collective(print);
+                         : "in no collective, after " + collective(fingerprint);
   }
-  if (asides_called > asides_finished)
-    text += "; in " + aside.words();
-  else if (asides && asides_called > 0)
-    text += "; after " + aside.words();
+  if (p2p_started > p2p_finished)
+    text += "; in " + last_p2p.format();
+  else if (asides && p2p_started > 0)
+    text += "; after " + last_p2p.format();
   return text;
 }
 
-std::vector<int> Sighting::silent() const {
+std::vector<int> ProgressReport::silent() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < size; ++rank)
-    if (!places.contains(rank) && !gone.contains(rank)) ranks.push_back(rank);
+    if (!progress.contains(rank) && !unreachable.contains(rank)) ranks.push_back(rank);
   return ranks;
 }
 
-std::string Sighting::words() const {
+std::string ProgressReport::format() const {
   std::map<uint64_t, std::vector<int>> lags;  // by what they have called
   std::map<std::string, std::vector<int>> where;
   for (int rank = 0; rank < size; ++rank) {
-    if (const auto place = places.find(rank); place != places.end()) {
+    if (const auto place = progress.find(rank); place != progress.end()) {
       if (place->second.is_member != 0 && place->second.called < number)
         lags[place->second.called].push_back(rank);
-      where[place->second.words(number == 0)].push_back(rank);
-    } else if (const auto why = gone.find(rank); why != gone.end()) {
+      where[place->second.format(number == 0)].push_back(rank);
+    } else if (const auto why = unreachable.find(rank); why != unreachable.end()) {
       where[why->second].push_back(rank);
     }
   }
   std::string text = by_few(lags, kLags, [&](const auto& ranks, uint64_t called) {
-    return ranks_text(ranks) + (ranks.size() == 1 ? " is " : " are ") +
+    return format_rank_list(ranks) + (ranks.size() == 1 ? " is " : " are ") +
            counted(number - called, "collective") + " behind, since number " +
            std::to_string(called + 1);
   });
   const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
   if (const auto ranks = silent(); !ranks.empty())
-    add(ranks_text(ranks) + " did not answer within " + std::to_string(waited.count()) + " ms");
+    add(format_rank_list(ranks) + " did not answer within " + std::to_string(waited.count()) +
+        " ms");
   const auto places_text = by_few(where, kPlaces, [](const auto& ranks, const std::string& place) {
-    return ranks_text(ranks) + ": " + place;
+    return format_rank_list(ranks) + ": " + place;
   });
   add("where the ranks were: " + places_text);
   return text;
 }
 
-std::vector<int> Sighting::culprits() const {
+std::vector<int> ProgressReport::culprits() const {
   auto found = silent();
   found.insert(found.end(), closed.begin(), closed.end());
-  for (const auto& [rank, place] : places)
+  for (const auto& [rank, place] : progress)
     if (place.is_member == 0 || place.called < number) found.push_back(rank);
   std::ranges::sort(found);
   return found;
 }
 
-}  // namespace torch::comms::side
+}  // namespace torch::comms::monitor

@@ -1,4 +1,4 @@
-#include "side/family.hpp"
+#include "side/monitor_network.hpp"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -15,7 +15,7 @@
 #include "transport/byte_stream.hpp"
 
 // The side channel over sockets: ranks are threads, each with a family of its own.
-namespace torch::comms::side {
+namespace torch::comms::monitor {
 namespace {
 
 using std::chrono::milliseconds;
@@ -51,7 +51,7 @@ class HeldThread {
   static inline std::array<int, 2> ends{};
 };
 
-struct Page final : Diary {
+struct Page final : CollectiveLogReader {
   std::atomic<uint64_t> called{1};
   std::atomic<int64_t> count{10};
   mutable std::atomic<pid_t> looker{0};  // who has looked last
@@ -64,17 +64,17 @@ struct Page final : Diary {
     if (auto* const with = held.load(); with != nullptr && to_hold != looker)
       if (const pid_t thread = to_hold.exchange(0); thread != 0) with->hold(thread);
   }
-  uint64_t open() const override {
+  uint64_t first_incomplete() const override {
     look();
     return called;
   }
-  Answer about(uint64_t number) const override {
+  RankStatus status_of(uint64_t number) const override {
     look();
-    Answer answer;
-    answer.place.called = called;
+    RankStatus answer;
+    answer.progress.called = called;
     if (number == 0 || number > called) return answer;
-    answer.prints[0].sequence = number;
-    answer.prints[0].count = count;
+    answer.fingerprints[0].sequence = number;
+    answer.fingerprints[0].count = count;
     return answer;
   }
 };
@@ -84,12 +84,12 @@ struct Rank {
   std::barrier<>& all;
   std::vector<std::string>& blobs;
   std::shared_ptr<Page> page = std::make_shared<Page>();
-  std::shared_ptr<Circle> circle = {};
+  std::shared_ptr<GroupMonitor> circle = {};
 
   void meet() const { all.arrive_and_wait(); }
   // The first failure, when it comes.
-  Circle::Failure failure() const {
-    while (!circle->is_alarmed()) circle->checked(UINT64_MAX, milliseconds(20));
+  GroupMonitor::GroupFailure failure() const {
+    while (!circle->has_failure()) circle->wait_consistent(UINT64_MAX, milliseconds(20));
     return *circle->failure();
   }
 };
@@ -107,9 +107,9 @@ void run(int size, const std::function<void(Rank&)>& body) {
         self.meet();
         auto told = blobs;
         self.meet();
-        return Family::Told{std::move(told), secret};
+        return MonitorNetwork::MonitorExchangeResult{std::move(told), secret};
       };
-      self.circle = Family::make(rank, size, "127.0.0.1", tell_all)->everybody(self.page);
+      self.circle = MonitorNetwork::make(rank, size, "127.0.0.1", tell_all)->world_group(self.page);
       body(self);
     });
   for (auto& thread : threads) thread.join();
@@ -120,9 +120,11 @@ TEST(Family, WhoLeavesInGoodOrderIsMissedByNobody) {
     if (self.rank == 2) self.circle->close(), self.circle.reset();
     self.meet();
     if (self.circle) {
-      while (!self.circle->ask()) self.circle->checked(UINT64_MAX, milliseconds(5));
-      EXPECT_NE(self.circle->ask()->where.find("rank 2: it has closed"), std::string::npos)
-          << self.circle->ask()->where;
+      while (!self.circle->query_progress())
+        self.circle->wait_consistent(UINT64_MAX, milliseconds(5));
+      EXPECT_NE(self.circle->query_progress()->text.find("rank 2: it has closed"),
+                std::string::npos)
+          << self.circle->query_progress()->text;
       EXPECT_FALSE(self.circle->failure());
     }
     self.meet();
@@ -134,14 +136,14 @@ TEST(Family, WhoLeavesInGoodOrderIsMissedByNobody) {
 TEST(Family, WhoDepartsTellsAllAndHearsOfAllOthers) {
   for (const bool one_by_one : {true, false})
     run(5, [&](Rank& self) {
-      const std::vector<Posted> posted(5, {.sends = static_cast<uint64_t>(self.rank) + 1});
+      const std::vector<PostedCounts> posted(5, {.sends = static_cast<uint64_t>(self.rank) + 1});
       for (int rank = 0; rank < 5; ++rank) {
-        if (rank == self.rank) self.circle->depart(posted, /*tells_all=*/true);
+        if (rank == self.rank) self.circle->announce_close(posted, /*tells_all=*/true);
         if (one_by_one) self.meet();
       }
-      while (self.circle->departures().size() < 4) self.circle->await_alarm(milliseconds(1));
-      EXPECT_TRUE(self.circle->has_departures());
-      for (const auto& [rank, departure] : self.circle->departures()) {
+      while (self.circle->peer_closes().size() < 4) self.circle->wait_for_failure(milliseconds(1));
+      EXPECT_TRUE(self.circle->has_peer_closes());
+      for (const auto& [rank, departure] : self.circle->peer_closes()) {
         ASSERT_TRUE(departure.posted);
         EXPECT_EQ(departure.posted->sends, static_cast<uint64_t>(rank) + 1);
       }
@@ -163,9 +165,10 @@ TEST(Family, AnEndIsToldToAllAtOnce) {
       const auto failure = self.failure();
       EXPECT_EQ(failure.code, Errc::kPeerFailed);
       EXPECT_EQ(failure.culprits, std::vector{4});
-      EXPECT_NE(failure.why.find("rank 4 has failed: its process (" + std::to_string(::getpid())),
-                std::string::npos)
-          << failure.why;
+      EXPECT_NE(
+          failure.reason.find("rank 4 has failed: its process (" + std::to_string(::getpid())),
+          std::string::npos)
+          << failure.reason;
       EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(5));  // some milliseconds
     }
     self.meet();
@@ -178,24 +181,26 @@ TEST(Family, WhatAStoppedRankHasNotHeardItHearsBeforeItGoesOn) {
   run(2, [&](Rank& self) {
     self.meet();
     if (self.rank == 0)
-      while (!self.circle->ask()) self.circle->checked(UINT64_MAX, milliseconds(5));
+      while (!self.circle->query_progress())
+        self.circle->wait_consistent(UINT64_MAX, milliseconds(5));
     self.meet();
     if (self.rank == 1) {
       self.page->to_hold = self.page->looker.load();  // the thread that has answered
       self.page->held = &held;
-      self.circle->check(1);  // looks with the lock, which that thread cannot have then
+      self.circle->start_consistency_check(
+          1);  // looks with the lock, which that thread cannot have then
     }
     self.meet();
     if (self.rank == 0) {
-      EXPECT_TRUE(self.circle->tell_end({Errc::kTimeout, "too late", {1}}));
-      self.circle->await_told(milliseconds(0));
+      EXPECT_TRUE(self.circle->announce_abort({Errc::kTimeout, "too late", {1}}));
+      self.circle->wait_abort_acknowledged(milliseconds(0));
     }
     self.meet();
     if (self.rank == 1) {
-      EXPECT_FALSE(self.circle->is_alarmed());
-      while (!self.circle->is_alarmed()) self.circle->catch_up();
+      EXPECT_FALSE(self.circle->has_failure());
+      while (!self.circle->has_failure()) self.circle->drain_incoming();
       EXPECT_EQ(self.circle->failure()->code, Errc::kTimeout);
-      EXPECT_NE(self.circle->failure()->ends, kNever);
+      EXPECT_NE(self.circle->failure()->abort_known_since, kNever);
       held.let_go();
     }
     self.meet();
@@ -211,12 +216,12 @@ TEST(Family, GroupsOfAFamilyFailApart) {
     self.meet();
     if (self.rank == 3) half.reset();
     if (self.rank == 1) {
-      while (!half->is_alarmed()) half->checked(UINT64_MAX, milliseconds(5));
+      while (!half->has_failure()) half->wait_consistent(UINT64_MAX, milliseconds(5));
       EXPECT_EQ(half->failure()->culprits, std::vector{0});  // by rank of the group
     }
     self.meet();
     if (half) {
-      EXPECT_EQ(half->is_alarmed(), self.rank == 1);
+      EXPECT_EQ(half->has_failure(), self.rank == 1);
     }
     EXPECT_FALSE(self.circle->failure());
     self.meet();
@@ -227,16 +232,16 @@ TEST(Family, GroupsOfAFamilyFailApart) {
 
 TEST(Family, ACheckWaitsForAllAndFindsADifference) {
   run(3, [](Rank& self) {
-    self.circle->check(1);
-    while (!self.circle->checked(1, milliseconds(50))) ASSERT_FALSE(self.circle->failure());
+    self.circle->start_consistency_check(1);
+    while (!self.circle->wait_consistent(1, milliseconds(50))) ASSERT_FALSE(self.circle->failure());
     self.page->called = 2;
     if (self.rank == 1) self.page->count = 11;
     self.meet();
-    self.circle->check(2);
+    self.circle->start_consistency_check(2);
     const auto failure = self.failure();
     EXPECT_EQ(failure.code, Errc::kMismatch);
     EXPECT_EQ(failure.culprits, std::vector{1});
-    EXPECT_FALSE(self.circle->checked(2, milliseconds(0)));
+    EXPECT_FALSE(self.circle->wait_consistent(2, milliseconds(0)));
     self.meet();
     self.circle->close();
   });
@@ -247,7 +252,7 @@ TEST(Family, WhoeverKnowsOfADisagreementLearnsWhoseItIsAndAllAreTold) {
   run(4, [](Rank& self) {
     self.meet();
     if (self.rank == 1) {
-      EXPECT_FALSE(self.circle->disagreement(milliseconds(0), milliseconds(1)))
+      EXPECT_FALSE(self.circle->find_mismatch(milliseconds(0), milliseconds(1)))
           << "all call the same";
     }
     self.meet();
@@ -255,8 +260,8 @@ TEST(Family, WhoeverKnowsOfADisagreementLearnsWhoseItIsAndAllAreTold) {
     self.meet();
     if (self.rank == 0) {
       // The question before may be under way still.
-      std::optional<Circle::Failure> found;
-      while (!found) found = self.circle->disagreement(milliseconds(0), milliseconds(100));
+      std::optional<GroupMonitor::GroupFailure> found;
+      while (!found) found = self.circle->find_mismatch(milliseconds(0), milliseconds(100));
       EXPECT_EQ(found->culprits, std::vector{2});
     }
     const auto failure = self.failure();
@@ -285,12 +290,12 @@ TEST(Family, StrangersAreTurnedAway) {
       if (i % 3 != 0) static_cast<void>(::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL));
       if (i % 3 != 1) strangers.push_back(std::move(socket));
     }
-    self.circle->check(1);
-    while (!self.circle->checked(1, milliseconds(50))) ASSERT_FALSE(self.circle->failure());
+    self.circle->start_consistency_check(1);
+    while (!self.circle->wait_consistent(1, milliseconds(50))) ASSERT_FALSE(self.circle->failure());
     self.meet();
     self.circle->close();
   });
 }
 
 }  // namespace
-}  // namespace torch::comms::side
+}  // namespace torch::comms::monitor

@@ -6,11 +6,11 @@
 // Who has a connection to whom: parent and children in a binary tree of all ranks, and those before
 // and after in their ring, five at most. The tree makes every way a logarithm of the size long; the
 // ring joins what a lost rank leaves of it, because what hangs below one is beside what does not.
-namespace torch::comms::side {
+namespace torch::comms::monitor {
 
-inline int parent_of(int rank) noexcept { return rank == 0 ? -1 : (rank - 1) / 2; }
+inline int overlay_parent(int rank) noexcept { return rank == 0 ? -1 : (rank - 1) / 2; }
 
-inline std::vector<int> children_of(int rank, int size) {
+inline std::vector<int> overlay_children(int rank, int size) {
   std::vector<int> children;
   for (const int child : {2 * rank + 1, 2 * rank + 2})
     if (child < size) children.push_back(child);
@@ -18,9 +18,9 @@ inline std::vector<int> children_of(int rank, int size) {
 }
 
 // Ascending, without the rank itself.
-inline std::vector<int> neighbours_of(int rank, int size) {
-  auto all = children_of(rank, size);
-  if (rank > 0) all.push_back(parent_of(rank));
+inline std::vector<int> overlay_neighbors(int rank, int size) {
+  auto all = overlay_children(rank, size);
+  if (rank > 0) all.push_back(overlay_parent(rank));
   all.push_back((rank + 1) % size);
   all.push_back((rank + size - 1) % size);
   std::sort(all.begin(), all.end());
@@ -29,4 +29,4 @@ inline std::vector<int> neighbours_of(int rank, int size) {
   return all;
 }
 
-}  // namespace torch::comms::side
+}  // namespace torch::comms::monitor

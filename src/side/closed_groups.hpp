@@ -5,16 +5,16 @@
 #include <cstdint>
 #include <deque>
 
-namespace torch::comms::side {
+namespace torch::comms::monitor {
 
 // The groups that ended last, for whose late notes nobody waits: those of older ones have come.
-class EndedGroups {
+class ClosedGroups {
  public:
-  static constexpr size_t kMost = 1024;
+  static constexpr size_t kMaxGroups = 1024;
 
   void add(uint64_t group) {
     groups_.push_back(group);
-    if (groups_.size() > kMost) groups_.pop_front();
+    if (groups_.size() > kMaxGroups) groups_.pop_front();
   }
   // Looked for among all: only notes for groups that are not here are.
   bool contains(uint64_t group) const {
@@ -25,4 +25,4 @@ class EndedGroups {
   std::deque<uint64_t> groups_;
 };
 
-}  // namespace torch::comms::side
+}  // namespace torch::comms::monitor

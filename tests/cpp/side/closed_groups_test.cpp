@@ -1,14 +1,14 @@
-#include "side/ended_groups.hpp"
+#include "side/closed_groups.hpp"
 
 #include <gtest/gtest.h>
 
-namespace torch::comms::side {
+namespace torch::comms::monitor {
 namespace {
 
 TEST(EndedGroups, AreKnownForAWhileAndNotForEver) {
-  EndedGroups ended;
+  ClosedGroups ended;
   EXPECT_FALSE(ended.contains(0));
-  for (uint64_t group = 0; group <= EndedGroups::kMost; ++group) {
+  for (uint64_t group = 0; group <= ClosedGroups::kMaxGroups; ++group) {
     ended.add(group);
     EXPECT_TRUE(ended.contains(group));
   }
@@ -17,4 +17,4 @@ TEST(EndedGroups, AreKnownForAWhileAndNotForEver) {
 }
 
 }  // namespace
-}  // namespace torch::comms::side
+}  // namespace torch::comms::monitor
