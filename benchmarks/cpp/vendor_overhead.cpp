@@ -97,7 +97,7 @@ double percentile(std::vector<double>& values, size_t percent) {
 }  // namespace
 
 int main() {
-  ::setenv(nccl::kNccl.variable, TC_STAND_IN_DIR "/libstand_in_nccl.so", 0);
+  ::setenv(nccl::kNccl.library_variable, TC_STAND_IN_DIR "/libstand_in_nccl.so", 0);
   CommOptions options;
   options.hints["persistent_store"] = "true";
   bootstrap::LaunchInfo launch;
@@ -112,7 +112,7 @@ int main() {
   auto* const stream = runtime.create_stream(false);
   const gpu::CpuStreamGuard current(stream);
   auto tensor = at::ones({2});
-  const auto table = nccl::Table::load(nccl::kNccl);
+  const auto table = nccl::VendorLibrary::load(nccl::kNccl);
   auto* const raw = reinterpret_cast<nccl::abi::Comm>(backend->communicator_address());
   const auto event = runtime.create_event();
   Way ways[] = {

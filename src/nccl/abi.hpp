@@ -46,7 +46,7 @@ using Window = struct OpaqueWindow*;
 inline constexpr int kSymmetric = 1;  // a window of the same size on every rank
 inline constexpr size_t kWindowAlignment = 4096;
 // What a rank waits for: that many more signals of `peer`.
-struct AwaitedSignals {
+struct WaitSignalDesc {
   int count;
   int peer;
   int index;    // 0 is the only one there is
@@ -140,7 +140,7 @@ using Recv = Result(void*, size_t, DataType, int peer, Comm, Stream);
 using PutSignal = Result(const void*, size_t, DataType, int peer, Window, size_t offset_bytes,
                          int index, int context, unsigned flags, Comm, Stream);
 using Signal = Result(int peer, int index, int context, unsigned flags, Comm, Stream);
-using WaitSignal = Result(int count, AwaitedSignals*, Comm, Stream);
+using WaitSignal = Result(int count, WaitSignalDesc*, Comm, Stream);
 
 // Ours: what a library that works on host memory exports, beside the vendor's names, to say so.
 // Its streams are those of gpu/cpu_runtime.hpp.

@@ -30,9 +30,9 @@ constexpr int kSplitSince = 21800;
 constexpr int kRegisterSince = 21900;
 constexpr int kShrinkSince = 22700;
 
-Context context_of(const Wait& wait) { return wait.context ? wait.context() : Context{}; }
-CommError too_late(const Wait& wait) {
-  return {Errc::kTimeout, wait.limit_text(), context_of(wait)};
+Context context_of(const WaitOptions& wait) { return wait.context ? wait.context() : Context{}; }
+CommError too_late(const WaitOptions& wait) {
+  return {Errc::kTimeout, wait.timeout_text(), context_of(wait)};
 }
 
 // Programs make communicators by the dozen, and then none for hours.
@@ -64,15 +64,15 @@ std::future<abi::Result> call_apart(Communicator::Prepare prepare,
 
 }  // namespace
 
-Communicator::Communicator(std::shared_ptr<const Table> library, int size, int rank, bool blocks,
-                           Prepare prepare)
+Communicator::Communicator(std::shared_ptr<const VendorLibrary> library, int size, int rank,
+                           bool blocks, Prepare prepare)
     : library_(std::move(library)),
       size_(size),
       rank_(rank),
-      blocks_(blocks),
+      is_blocking_(blocks),
       prepare_(std::move(prepare)) {}
 
-std::string Communicator::make_id(const Table& library, const Context& context) {
+std::string Communicator::make_id(const VendorLibrary& library, const Context& context) {
   std::string id(library.vendor().unique_id_bytes, '\0');
   const auto result = library.get_unique_id(id);
   if (result != abi::kSuccess)
@@ -83,24 +83,23 @@ std::string Communicator::make_id(const Table& library, const Context& context) 
   return id;
 }
 
-std::shared_ptr<Communicator> Communicator::connect(std::shared_ptr<const Table> library, int size,
-                                                    int rank, const std::string& id,
+std::shared_ptr<Communicator> Communicator::connect(std::shared_ptr<const VendorLibrary> library,
+                                                    int size, int rank, const std::string& id,
                                                     abi::Config config, Prepare prepare,
-                                                    const Wait& wait) {
+                                                    const WaitOptions& wait) {
   return begin_connect(std::move(library), size, rank, id, config, std::move(prepare),
                        context_of(wait))
-      .await(wait);
+      .wait(wait);
 }
 
-Communicator::Connecting Communicator::begin_connect(std::shared_ptr<const Table> library, int size,
-                                                     int rank, const std::string& id,
-                                                     abi::Config config, Prepare prepare,
-                                                     const Context& context) {
+Communicator::PendingCommInit Communicator::begin_connect(
+    std::shared_ptr<const VendorLibrary> library, int size, int rank, const std::string& id,
+    abi::Config config, Prepare prepare, const Context& context) {
   const bool blocks = config.blocking != 0 || !library->can_be_nonblocking();
-  Connecting begun;
-  auto& made = begun.made_;
+  PendingCommInit begun;
+  auto& made = begun.communicator_;
   made.reset(new Communicator(std::move(library), size, rank, blocks, std::move(prepare)));
-  made->own(config);
+  made->copy_strings(config);
   begun.result_ = made->begin(
       [made = made.get(), id, config]() mutable {
         return made->library_->init_rank(&made->comm_, made->size_, id, made->rank_, &config);
@@ -110,18 +109,18 @@ Communicator::Connecting Communicator::begin_connect(std::shared_ptr<const Table
 }
 
 // Or a program that ends with the error of its start-up may end beside the library's thread.
-Communicator::Connecting::~Connecting() {
+Communicator::PendingCommInit::~PendingCommInit() {
   if (result_.valid()) result_.wait_for(kPatience);
 }
 
-std::shared_ptr<Communicator> Communicator::Connecting::await(const Wait& wait) {
+std::shared_ptr<Communicator> Communicator::PendingCommInit::wait(const WaitOptions& wait) {
   auto result = std::move(result_);
-  Lock lock(made_->mutex_);
-  made_->finish(lock, result, wait);
-  return made_;
+  Lock lock(communicator_->mutex_);
+  communicator_->finish(lock, result, wait);
+  return communicator_;
 }
 
-std::shared_ptr<Communicator> Communicator::adopt(std::shared_ptr<const Table> library,
+std::shared_ptr<Communicator> Communicator::adopt(std::shared_ptr<const VendorLibrary> library,
                                                   abi::Comm comm, int size, int rank,
                                                   Prepare prepare) {
   std::shared_ptr<Communicator> made(
@@ -134,30 +133,31 @@ Communicator::~Communicator() {
   // Nobody else is here any more. What has gone wrong is known, or nobody wants to know.
   // Graphs may have operations of code of ours, which go on, as after close(): an abort would end
   // them without a word.
-  const bool is_ours = library_->vendor().find != nullptr;
-  const End end = library_->CommAbort != nullptr && (failure_ || !is_ours) ? library_->CommAbort
-                  : failure_                                               ? nullptr
-                                                                           : library_->CommDestroy;
-  auto* const comm = take();
+  const bool is_ours = library_->vendor().lookup != nullptr;
+  const DestroyFunction end = library_->CommAbort != nullptr && (failure_ || !is_ours)
+                                  ? library_->CommAbort
+                              : failure_ ? nullptr
+                                         : library_->CommDestroy;
+  auto* const comm = release_handle();
   if (comm == nullptr || end == nullptr) return;
   try {
-    auto result = end_apart(end, comm);
-    await(result, Clock::now() + kPatience);
+    auto result = destroy_async(end, comm);
+    wait_until(result, Clock::now() + kPatience);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kWarning, std::string("ending a communicator: ") + e.what());
   }
 }
 
 std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, int size,
-                                                  abi::Config config, const Wait& wait) {
+                                                  abi::Config config, const WaitOptions& wait) {
   auto* const ask = library_->require(library_->CommSplit, "split()", kSplitSince);
   const bool blocks = config.blocking != 0 || !library_->can_be_nonblocking();
   std::shared_ptr<Communicator> made;
   if (color != abi::kNoColor) {
     made.reset(new Communicator(library_, size, rank, blocks, prepare_));
-    made->own(config);
+    made->copy_strings(config);
   }
-  derive(
+  create_child(
       made,
       [this, ask, color, key, made, config]() mutable {
         abi::Comm nobody = nullptr;
@@ -169,16 +169,16 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
 }
 
 std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& gone, abi::Config config,
-                                                   Prepare prepare, const Wait& wait) {
+                                                   Prepare prepare, const WaitOptions& wait) {
   auto* const ask = library_->require(library_->CommShrink, "shrinking", kShrinkSince);
   const auto before = std::ranges::count_if(gone, [this](int rank) { return rank < rank_; });
   const bool blocks = config.blocking != 0 || !library_->can_be_nonblocking();
   const std::shared_ptr<Communicator> made(
       new Communicator(library_, size_ - static_cast<int>(gone.size()),
                        rank_ - static_cast<int>(before), blocks, std::move(prepare)));
-  made->own(config);
+  made->copy_strings(config);
   try {
-    derive(
+    create_child(
         made,
         [this, ask, list = std::vector(gone), made, config]() mutable {
           return ask(handle(), list.data(), static_cast<int>(list.size()), &made->comm_,
@@ -198,43 +198,46 @@ std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& gone,
 int Communicator::count() {
   int count = size_;
   if (library_->CommCount != nullptr)
-    call([&count](const Table& table, abi::Comm comm) { return table.CommCount(comm, &count); },
-         [] { return Wait{}; });
+    call([&count](const VendorLibrary& table,
+                  abi::Comm comm) { return table.CommCount(comm, &count); },
+         [] { return WaitOptions{}; });
   return count;
 }
 
-void Communicator::derive(const std::shared_ptr<Communicator>& made, Body body, const Wait& wait) {
+void Communicator::create_child(const std::shared_ptr<Communicator>& made, Body body,
+                                const WaitOptions& wait) {
   auto lock = enter();
   run(lock, std::move(body), wait);
   lock.unlock();
   if (!made) return;
   Lock own(made->mutex_);
   // The child goes on by itself.
-  if (!made->blocks_) made->settle_slowly(own, library_->vendor().in_progress, wait);
+  if (!made->is_blocking_) made->wait_while_in_progress(own, library_->vendor().in_progress, wait);
 }
 
-void Communicator::own(abi::Config& config) {
+void Communicator::copy_strings(abi::Config& config) {
   const char** const texts[] = {&config.net_name, &config.comm_name};
   for (size_t i = 0; i < std::size(texts); ++i)
     if (*texts[i] != nullptr) *texts[i] = ((*names_)[i] = *texts[i]).c_str();
 }
 
-void* Communicator::register_memory(void* data, size_t size_bytes, const Wait& wait) {
+void* Communicator::register_memory(void* data, size_t size_bytes, const WaitOptions& wait) {
   auto* const ask = library_->require(library_->CommRegister, "tensor_register()", kRegisterSince);
   library_->require(library_->CommDeregister, "tensor_register()", kRegisterSince);
   void* registration = nullptr;
-  call([&](const Table&, abi::Comm comm) { return ask(comm, data, size_bytes, &registration); },
-       [&wait]() -> const Wait& { return wait; });
+  call([&](const VendorLibrary&,
+           abi::Comm comm) { return ask(comm, data, size_bytes, &registration); },
+       [&wait]() -> const WaitOptions& { return wait; });
   return registration;
 }
 
-void Communicator::deregister_memory(void* registration, const Wait& wait) {
-  call([&](const Table& library,
+void Communicator::deregister_memory(void* registration, const WaitOptions& wait) {
+  call([&](const VendorLibrary& library,
            abi::Comm comm) { return library.CommDeregister(comm, registration); },
-       [&wait]() -> const Wait& { return wait; });
+       [&wait]() -> const WaitOptions& { return wait; });
 }
 
-abi::Window Communicator::open_window(void* data, size_t size_bytes, const Wait& wait) {
+abi::Window Communicator::open_window(void* data, size_t size_bytes, const WaitOptions& wait) {
   const auto opened = std::make_shared<abi::Window>(nullptr);
   auto lock = enter();
   run(
@@ -251,24 +254,24 @@ abi::Window Communicator::open_window(void* data, size_t size_bytes, const Wait&
   return *opened;
 }
 
-void Communicator::close_window(abi::Window window, const Wait& wait) {
+void Communicator::close_window(abi::Window window, const WaitOptions& wait) {
   auto lock = enter();
   run(lock, [this, window] { return library_->CommWindowDeregister(handle(), window); }, wait);
 }
 
-void Communicator::take_along(std::shared_ptr<Communicator> other) {
-  const std::lock_guard lock(along_mutex_);
-  along_.push_back(std::move(other));
+void Communicator::attach_child(std::shared_ptr<Communicator> other) {
+  const std::lock_guard lock(children_mutex_);
+  children_.push_back(std::move(other));
 }
 
-void Communicator::leave(const Communicator& other) {
-  const std::lock_guard lock(along_mutex_);
-  std::erase_if(along_, [&other](const auto& each) { return each.get() == &other; });
+void Communicator::detach_child(const Communicator& other) {
+  const std::lock_guard lock(children_mutex_);
+  std::erase_if(children_, [&other](const auto& each) { return each.get() == &other; });
 }
 
-std::vector<std::shared_ptr<Communicator>> Communicator::taken_along() const {
-  const std::lock_guard lock(along_mutex_);
-  return along_;
+std::vector<std::shared_ptr<Communicator>> Communicator::children() const {
+  const std::lock_guard lock(children_mutex_);
+  return children_;
 }
 
 Communicator::Lock Communicator::enter() {
@@ -278,13 +281,13 @@ Communicator::Lock Communicator::enter() {
   return lock;
 }
 
-void Communicator::run(Lock& lock, Body body, const Wait& wait) {
+void Communicator::run(Lock& lock, Body body, const WaitOptions& wait) {
   auto result = begin(std::move(body), context_of(wait));
   finish(lock, result, wait);
 }
 
 std::future<abi::Result> Communicator::begin(Body body, const Context& context) {
-  if (!blocks_) {
+  if (!is_blocking_) {
     std::promise<abi::Result> done;
     done.set_value(body());
     return done.get_future();
@@ -298,17 +301,17 @@ std::future<abi::Result> Communicator::begin(Body body, const Context& context) 
   }
 }
 
-void Communicator::finish(Lock& lock, std::future<abi::Result>& result, const Wait& wait) {
+void Communicator::finish(Lock& lock, std::future<abi::Result>& result, const WaitOptions& wait) {
   while (result.wait_until(std::min(wait.deadline, Clock::now() + kTick)) !=
          std::future_status::ready) {
     failure_.check();
-    if (wait.check) wait.check();
+    if (wait.interrupt_check) wait.interrupt_check();
     if (Clock::now() >= wait.deadline) throw too_late(wait);
   }
-  settle(lock, result.get(), [&wait]() -> const Wait& { return wait; });
+  complete_call(lock, result.get(), [&wait]() -> const WaitOptions& { return wait; });
 }
 
-void Communicator::settle_slowly(Lock& lock, abi::Result result, const Wait& wait) {
+void Communicator::wait_while_in_progress(Lock& lock, abi::Result result, const WaitOptions& wait) {
   auto nap = kFirstNap;
   while (result == library_->vendor().in_progress) {
     abi::Result state = abi::kSuccess;
@@ -318,7 +321,7 @@ void Communicator::settle_slowly(Lock& lock, abi::Result result, const Wait& wai
     if (Clock::now() >= wait.deadline) throw too_late(wait);
     aborted_.wait_for(lock, nap);
     failure_.check();
-    if (wait.check) wait.check();
+    if (wait.interrupt_check) wait.interrupt_check();
     nap = std::min(nap * 2, kLongestNap);
   }
   if (result != abi::kSuccess) throw error_of(result, context_of(wait));
@@ -327,7 +330,7 @@ void Communicator::settle_slowly(Lock& lock, abi::Result result, const Wait& wai
 CommError Communicator::error_of(abi::Result result, const Context& context) const {
   const auto& vendor = library_->vendor();
   // Code of ours says so before it has done anything.
-  if (vendor.find != nullptr && result == abi::kInvalidUsage)
+  if (vendor.lookup != nullptr && result == abi::kInvalidUsage)
     return {Errc::kInvalidArgument, library_->GetLastError(handle()), context};
   std::string why = std::string(vendor.library) + " " + library_->version_text() + ": " +
                     library_->GetErrorString(result);
@@ -340,7 +343,7 @@ CommError Communicator::error_of(abi::Result result, const Context& context) con
 
 std::exception_ptr Communicator::check_async(const std::function<Context()>& context) noexcept {
   if (library_->CommGetAsyncError == nullptr) return nullptr;
-  for (const auto& other : taken_along())
+  for (const auto& other : children())
     if (auto error = other->check_async(context)) return error;
   const Lock lock(mutex_, std::try_to_lock);  // whoever is inside will find it himself
   if (!lock || handle() == nullptr || failure_) return nullptr;
@@ -352,50 +355,53 @@ std::exception_ptr Communicator::check_async(const std::function<Context()>& con
 }
 
 // Also without the lock: the library's communicator ends once.
-abi::Comm Communicator::take() noexcept { return std::atomic_ref(comm_).exchange(nullptr); }
+abi::Comm Communicator::release_handle() noexcept {
+  return std::atomic_ref(comm_).exchange(nullptr);
+}
 
-bool Communicator::give_up(const CommError& why) noexcept {
+bool Communicator::cancel(const CommError& why) noexcept {
   const bool first = failure_.set(why);
   aborted_.notify_all();
   return first;
 }
 
 bool Communicator::abort(const CommError& why) noexcept {
-  const bool first = give_up(why);
-  const auto along = taken_along();
-  for (const auto& other : along) other->give_up(why);
+  const bool first = cancel(why);
+  const auto along = children();
+  for (const auto& other : along) other->cancel(why);
   const auto until = Clock::now() + kPatience;
   try {
-    std::vector<Ending> endings;
+    std::vector<PendingAbort> endings;
     begin_abort(until, endings);
-    for (auto& ending : endings) await(ending.result, until);
+    for (auto& ending : endings) wait_until(ending.result, until);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kWarning, std::string("aborting a communicator: ") + e.what());
   }
   return first;
 }
 
-void Communicator::begin_abort(Clock::time_point until, std::vector<Ending>& endings) {
-  for (const auto& other : taken_along()) other->begin_abort(until, endings);
+void Communicator::begin_abort(Clock::time_point until, std::vector<PendingAbort>& endings) {
+  for (const auto& other : children()) other->begin_abort(until, endings);
   Lock lock(mutex_, std::defer_lock);
   // By turns: GCC's thread checker does not see the timed lock of a mutex.
   for (auto nap = kFirstNap; !lock.try_lock() && Clock::now() < until;
        nap = std::min(nap * 2, kLongestNap))
     std::this_thread::sleep_for(nap);
-  auto* const comm = library_->CommAbort != nullptr ? take() : nullptr;
+  auto* const comm = library_->CommAbort != nullptr ? release_handle() : nullptr;
   if (comm == nullptr) return;
   if (!lock)
     base::log(base::LogLevel::kWarning,
               "aborting a communicator while a call of the library does not return");
-  endings.push_back({std::move(lock), end_apart(library_->CommAbort, comm)});
+  endings.push_back({std::move(lock), destroy_async(library_->CommAbort, comm)});
 }
 
-std::future<abi::Result> Communicator::end_apart(End end, abi::Comm comm) const {
+std::future<abi::Result> Communicator::destroy_async(DestroyFunction end, abi::Comm comm) const {
   return call_apart(prepare_,
                     [library = library_, names = names_, end, comm] { return end(comm); });
 }
 
-void Communicator::await(std::future<abi::Result>& result, Clock::time_point until) const noexcept {
+void Communicator::wait_until(std::future<abi::Result>& result,
+                              Clock::time_point until) const noexcept {
   try {
     if (result.wait_until(until) != std::future_status::ready)
       base::log(base::LogLevel::kWarning,
@@ -410,16 +416,16 @@ void Communicator::await(std::future<abi::Result>& result, Clock::time_point unt
   }
 }
 
-void Communicator::close(const Wait& wait) {
-  for (const auto& other : taken_along()) {
+void Communicator::close(const WaitOptions& wait) {
+  for (const auto& other : children()) {
     other->close(wait);
-    leave(*other);
+    detach_child(*other);
   }
   auto lock = enter();
   if (library_->CommFinalize != nullptr && library_->version() >= kFinalizeSince)
     run(lock, [this] { return library_->CommFinalize(handle()); }, wait);
   const auto destroy = [this] {
-    auto* const comm = take();
+    auto* const comm = release_handle();
     return comm != nullptr ? library_->CommDestroy(comm) : abi::kSuccess;
   };
   run(lock, destroy, wait);

@@ -567,11 +567,11 @@ EXPORT abi::Result API(Signal)(int peer, int index, int context, unsigned flags,
   }));
 }
 
-EXPORT abi::Result API(WaitSignal)(int count, abi::AwaitedSignals* awaited, abi::Comm comm,
+EXPORT abi::Result API(WaitSignal)(int count, abi::WaitSignalDesc* awaited, abi::Comm comm,
                                    abi::Stream stream) {
   const auto found = find(comm);
   if (!found || count < 1) return kInvalidArgument;
-  const std::vector<abi::AwaitedSignals> all(awaited, awaited + count);
+  const std::vector<abi::WaitSignalDesc> all(awaited, awaited + count);
   for (const auto& each : all)
     if (each.count < 1 || each.index != 0 || each.context != 0 || each.peer < 0 ||
         each.peer >= found->size())

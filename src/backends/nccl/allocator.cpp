@@ -43,15 +43,15 @@ Ledger& ledger() {
 // Memory of one library. Any thread.
 class Memory {
  public:
-  explicit Memory(const Vendor& vendor) : library_(Table::load(vendor)) {
-    if (library_.calls_block())
+  explicit Memory(const Vendor& vendor) : library_(VendorLibrary::load(vendor)) {
+    if (library_.is_blocking())
       throw CommError(Errc::kUnsupported, "backend '" + std::string(vendor.backend) +
                                               "' has no memory of its own on the CPU");
     library_.require(library_.MemAlloc, kFeature, kMemorySince);
     library_.require(library_.MemFree, kFeature, kMemorySince);
   }
 
-  const Table& library() const noexcept { return library_; }
+  const VendorLibrary& library() const noexcept { return library_; }
 
   // Null where there is none left, after a line in the log.
   void* take(size_t size_bytes) const {
@@ -80,7 +80,7 @@ class Memory {
   }
 
  private:
-  const Table library_;
+  const VendorLibrary library_;
 };
 
 // The same on a device that is meant, whichever is current.
@@ -165,7 +165,8 @@ std::shared_ptr<c10::Allocator> device_allocator(std::shared_ptr<const Memory> m
 
 std::shared_ptr<c10::Allocator> make_allocator(const Vendor& vendor) {
   auto memory = std::make_shared<const Memory>(vendor);
-  if (memory->library().on_host_memory()) return std::make_shared<HostAllocator>(std::move(memory));
+  if (memory->library().is_on_host_memory())
+    return std::make_shared<HostAllocator>(std::move(memory));
   return device_allocator(std::move(memory));
 }
 

@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 
-#include "nccl/table.hpp"
+#include "nccl/vendor_library.hpp"
 
 namespace torch::comms::nccl {
 

@@ -14,7 +14,7 @@ std::string limit_text(const Call& call, const char* while_doing) {
          ". Not every rank took part in time, or one is too slow";
 }
 
-Wait launch_wait(const Call& call) {
+WaitOptions launch_wait(const Call& call) {
   return {Clock::now() + call.limit, [&call] { return limit_text(call, "not launched"); },
           [&call] { return call.context(); }, [] { check_interrupt(); }};
 }

@@ -48,7 +48,7 @@ struct Call {
 std::string limit_text(const Call& call, const char* while_doing);
 
 // For the calls of the library that launch it; ends with Ctrl-C. `call` outlives it.
-Wait launch_wait(const Call& call);
+WaitOptions launch_wait(const Call& call);
 
 // The same error, with the call's context where it has none.
 CommError with_context(const CommError& error, const Call& call);

@@ -19,16 +19,16 @@ at::DeviceType device_type_of(const Vendor& vendor) {
   return vendor.runtime != nullptr ? at::DeviceType::CUDA : at::DeviceType::XPU;
 }
 
-std::shared_ptr<Device> Device::open(const Table& library, at::Device wanted,
+std::shared_ptr<Device> Device::open(const VendorLibrary& library, at::Device wanted,
                                      std::optional<int> rank, bool high_priority_stream,
                                      size_t most_events) {
   const auto& vendor = library.vendor();
-  const auto type = library.on_host_memory() ? at::DeviceType::CPU : device_type_of(vendor);
+  const auto type = library.is_on_host_memory() ? at::DeviceType::CPU : device_type_of(vendor);
   if (wanted.type() != type) {
     auto why = "backend '" + std::string(vendor.backend) + "' works on device " +
                c10::DeviceTypeName(type, /*lower_case=*/true) + " with " + library.path() +
                ", not on " + wanted.str();
-    if (vendor.host_variable != nullptr && !library.on_host_memory())
+    if (vendor.host_variable != nullptr && !library.is_on_host_memory())
       why += std::string(", where it does with ") + vendor.host_variable + "=" + vendor.host_value;
     throw CommError(Errc::kUnsupported, why);
   }

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "core/device.hpp"
-#include "nccl/table.hpp"
+#include "nccl/vendor_library.hpp"
 
 namespace torch::comms::nccl {
 
@@ -24,7 +24,7 @@ class Device final : public comms::Device {
   // Resolves a device without an index by `rank`, without one to the current device, and makes it
   // current. Throws CommError without context: kUnsupported for a device that the library does not
   // work on, kBackendUnavailable for one that is not there.
-  static std::shared_ptr<Device> open(const Table& library, at::Device wanted,
+  static std::shared_ptr<Device> open(const VendorLibrary& library, at::Device wanted,
                                       std::optional<int> rank, bool high_priority_stream,
                                       size_t most_events);
 

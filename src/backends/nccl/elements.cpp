@@ -182,7 +182,7 @@ Reduction::Reduction(Communicator& communicator, const ReduceOp& op, at::ScalarT
 }
 
 void Reduction::scale_by(const PreMulSumFactorT& factor, at::ScalarType dtype,
-                         const at::Device& device, const Wait& wait) {
+                         const at::Device& device, const WaitOptions& wait) {
   Scalar value;
   void* at = value.bytes;
   auto where = abi::ScalarResidence::kHostImmediate;
@@ -202,8 +202,8 @@ void Reduction::scale_by(const PreMulSumFactorT& factor, at::ScalarType dtype,
   const auto& library = communicator_.library();
   auto* const create = library.require(library.RedOpCreatePreMulSum, "PREMUL_SUM", kPremulSumSince);
   communicator_.call(
-      [&](const Table&, abi::Comm comm) { return create(&op_, at, dtype_, where, comm); },
-      [&wait]() -> const Wait& { return wait; });
+      [&](const VendorLibrary&, abi::Comm comm) { return create(&op_, at, dtype_, where, comm); },
+      [&wait]() -> const WaitOptions& { return wait; });
   made_ = true;
 }
 
@@ -211,9 +211,11 @@ Reduction::~Reduction() {
   if (!made_) return;
   try {
     communicator_.call(
-        [&](const Table& library, abi::Comm comm) { return library.RedOpDestroy(op_, comm); },
+        [&](const VendorLibrary& library, abi::Comm comm) {
+          return library.RedOpDestroy(op_, comm);
+        },
         [] {
-          return Wait{
+          return WaitOptions{
               Clock::now(), [] { return std::string("a reduction was not given back"); }, {}, {}};
         });
   } catch (const std::exception& e) {

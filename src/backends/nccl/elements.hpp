@@ -45,7 +45,7 @@ class Reduction {
 
   // Makes the operation PREMUL_SUM. kInvalidArgument: a factor that cannot be.
   void scale_by(const PreMulSumFactorT& factor, at::ScalarType dtype, const at::Device& device,
-                const Wait& wait);
+                const WaitOptions& wait);
 
   abi::DataType dtype() const noexcept { return dtype_; }
   abi::RedOp op() const noexcept { return op_; }

@@ -114,9 +114,9 @@ abi::Config config_of(const Hints& hints, const std::string& name) {
   return config;
 }
 
-void require_known(const Table& library, const Hints& hints) {
+void require_known(const VendorLibrary& library, const Hints& hints) {
   // Our own code has them all, and reads none.
-  if (!library.vendor().has_config || library.vendor().find != nullptr) return;
+  if (!library.vendor().has_config || library.vendor().lookup != nullptr) return;
   const auto require = [&](const hint::Hint& names, int since) {
     library.require_version((std::string("hint ") + names.name).c_str(), since);
   };

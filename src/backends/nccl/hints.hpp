@@ -7,7 +7,7 @@
 #include <torchcomms/options.hpp>
 
 #include "backends/beside/others.hpp"
-#include "nccl/table.hpp"
+#include "nccl/vendor_library.hpp"
 
 // The hints that the backends over vendors' libraries read. Throws CommError(kInvalidArgument),
 // without context, naming hint, value and what is allowed.
@@ -32,6 +32,6 @@ std::optional<bool> wants_high_priority(const Hints& hints, bool knows_older);
 abi::Config config_of(const Hints& hints, const std::string& name = {});
 // Throws CommError(kUnsupported), without context, where hints are for fields that came with later
 // versions than this library's, which would leave them unread.
-void require_known(const Table& library, const Hints& hints);
+void require_known(const VendorLibrary& library, const Hints& hints);
 
 }  // namespace torch::comms::nccl

@@ -33,7 +33,7 @@ using nccl::Communicator;
 
 constexpr const char* kIdKey = "unique_id";
 
-std::string checked_id(std::string id, const nccl::Table& library, const Context& context) {
+std::string checked_id(std::string id, const nccl::VendorLibrary& library, const Context& context) {
   if (id.size() == library.vendor().unique_id_bytes) return id;
   throw CommError(Errc::kMismatch,
                   "rank 0 published a unique id of " + std::to_string(id.size()) +
@@ -44,8 +44,8 @@ std::string checked_id(std::string id, const nccl::Table& library, const Context
 }
 
 // The id that rank 0 makes, by way of the store. `look`: see StoreKeyValue::get().
-std::string exchange_id(const nccl::Table& library, const Rendezvous& met, const Context& context,
-                        const std::function<void()>& look) {
+std::string exchange_id(const nccl::VendorLibrary& library, const Rendezvous& met,
+                        const Context& context, const std::function<void()>& look) {
   if (met.rank == 0) {
     auto id = Communicator::make_id(library, context);
     if (met.store) StoreKeyValue(met.store, met.deadline, context, met.address).set(kIdKey, id);
@@ -73,7 +73,7 @@ struct TorchCommVendor::Begun {
   std::shared_ptr<nccl::Device> device = nullptr;
   size_t free_bytes = 0;  // of the device, before
   uint64_t since_ns = 0;  // no rank was connected before
-  std::optional<Communicator::Connecting> connecting = {};
+  std::optional<Communicator::PendingCommInit> connecting = {};
   std::exception_ptr failure = nullptr;  // why it has not begun
 };
 
@@ -95,7 +95,7 @@ void TorchCommVendor::init(at::Device device, const bootstrap::LaunchInfo& launc
   join(device, met, {}, &begun);
 }
 
-nccl::Table TorchCommVendor::load() const { return nccl::Table::load(vendor_); }
+nccl::VendorLibrary TorchCommVendor::load() const { return nccl::VendorLibrary::load(vendor_); }
 
 void TorchCommVendor::start(const std::string& name, const CommOptions& options,
                             const Context& context) {
@@ -105,11 +105,11 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options,
   options_.timeout = usable_timeout(options.timeout);
   tell_of_unknown(options.hints);
   with_context(context, [&] {
-    if (vendor_.find == nullptr) check_exchange_method(vendor_, context);
+    if (vendor_.lookup == nullptr) check_exchange_method(vendor_, context);
     read(options_);
     *wishes_ = nccl::wishes_of(options_);
     nccl::config_of(options_.hints);
-    if (!library_) library_ = std::make_shared<const nccl::Table>(load());
+    if (!library_) library_ = std::make_shared<const nccl::VendorLibrary>(load());
     version_ = library_->version_text();
     nccl::require_known(*library_, options_.hints);
   });
@@ -209,12 +209,12 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
              met.limit.setting;
     };
     const auto look = [&] { raise_failure_beside(context); };
-    const nccl::Wait wait{Clock::now() + met.deadline.remaining(), limit_text,
-                          [&context]() -> const Context& { return context; },
-                          [&] {
-                            check_interrupt();
-                            look();
-                          }};
+    const nccl::WaitOptions wait{Clock::now() + met.deadline.remaining(), limit_text,
+                                 [&context]() -> const Context& { return context; },
+                                 [&] {
+                                   check_interrupt();
+                                   look();
+                                 }};
     std::shared_ptr<Communicator> communicator;
     const auto& runtime = opened->runtime();
     const size_t had_bytes = has_begun ? 0 : runtime.free_bytes();
@@ -231,7 +231,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
     const size_t free_bytes = has_begun ? begun->free_bytes : runtime.free_bytes() + taken_bytes;
     phase("connect", [&] {
       if (communicator) return false;
-      communicator = has_begun ? begun->connecting->await(wait)
+      communicator = has_begun ? begun->connecting->wait(wait)
                                : Communicator::connect(library_, met.size, met.rank,
                                                        exchange_id(*library_, met, context, look),
                                                        nccl::config_of(options_.hints, name_),

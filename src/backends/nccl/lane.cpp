@@ -176,7 +176,7 @@ bool Lane::has_ended(const Work& work) noexcept {
     return device_->runtime().is_done(work.end_.get());
   } catch (const CommError& e) {
     base::log(base::LogLevel::kError, "communicator '" + name_ + "': " + e.what());
-    communicator_->give_up({e.code(), e.why(), work.call().context()});
+    communicator_->cancel({e.code(), e.why(), work.call().context()});
     return true;
   }
 }
@@ -421,13 +421,14 @@ bool Lane::end_all(const CommError& why, const Work* timed_out) {
   {
     const std::lock_guard lock(ending_);
     if (handed_over_ || std::exchange(ended_, true)) return false;
-    first = communicator_->give_up(why);
+    first = communicator_->cancel(why);
     library_ended_ = library_ended->get_future();
   }
   const auto reason = first ? why : communicator_->failure().reason().value_or(why);
   if (auto* const kernels = kernels_.load()) kernels->abort(reason);
   // Before anybody here can leave. Where code of ours is the library, nobody is let go.
-  const bool tells = communicator_->library().vendor().find == nullptr && others_->tell_end(reason);
+  const bool tells =
+      communicator_->library().vendor().lookup == nullptr && others_->tell_end(reason);
   // Before anything of the program's runs, which may wait for it. The library may take its time,
   // and the watchdog has others to look after.
   base::run_apart([communicator = communicator_, others = others_, reason, tells, library_ended] {

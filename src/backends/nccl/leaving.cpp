@@ -128,10 +128,10 @@ void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
 // The library keeps a communicator for as long as graphs have its operations.
 void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   auto wait = nccl::launch_wait(call);
-  wait.limit_text = [&call] { return nccl::limit_text(call, "not finished"); };
+  wait.timeout_text = [&call] { return nccl::limit_text(call, "not finished"); };
   // The library would wait for ranks that have ended it. Who has nothing under way and leaves is
   // not told.
-  wait.check = [this, &lane, &call] {
+  wait.interrupt_check = [this, &lane, &call] {
     check_interrupt();
     if (!lane.others().is_ended()) return;
     hooks_->skip();
@@ -139,7 +139,7 @@ void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   };
   if (lane.is_in_graphs()) wait.deadline = std::min(wait.deadline, Clock::now() + kGraphsMayGo);
   try {
-    wait.check();
+    wait.interrupt_check();
     lane.communicator().failure().check();
     lane.registrations().clear(lane.communicator(), wait);
     lane.windows().clear(lane.communicator(), wait);

@@ -33,13 +33,13 @@ void TorchCommVendor::with_memory(const char* op, const at::Tensor& tensor, cons
 
 void TorchCommVendor::tensor_register(const at::Tensor& tensor) {
   with_memory("tensor_register", tensor,
-              [&](nccl::Registrations& all, nccl::Communicator& its, const nccl::Wait& wait,
+              [&](nccl::Registrations& all, nccl::Communicator& its, const nccl::WaitOptions& wait,
                   const Context& context) { all.add(its, tensor, wait, context); });
 }
 
 void TorchCommVendor::tensor_deregister(const at::Tensor& tensor) {
   with_memory("tensor_deregister", tensor,
-              [&](nccl::Registrations& all, nccl::Communicator& its, const nccl::Wait& wait,
+              [&](nccl::Registrations& all, nccl::Communicator& its, const nccl::WaitOptions& wait,
                   const Context& context) { all.remove(its, tensor, wait, context); });
 }
 

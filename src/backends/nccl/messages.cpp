@@ -68,7 +68,7 @@ nccl::Lane& TorchCommVendor::lane_to(int peer, const nccl::Call& now) {
 
 std::shared_ptr<nccl::Lane> TorchCommVendor::connect_pair(int peer, const nccl::Call& now) {
   auto wait = nccl::launch_wait(now);
-  wait.limit_text = [&] {
+  wait.timeout_text = [&] {
     const auto peer_text = "not connected with rank " + std::to_string(peer);
     return nccl::limit_text(now, (peer_text + " for the first message between the two").c_str());
   };
@@ -77,7 +77,7 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::connect_pair(int peer, const nccl::
     lane_->end_if_told([&] { return now.context(); });
     raise_failure(*lane_);
   };
-  wait.check = [&] {
+  wait.interrupt_check = [&] {
     check_interrupt();
     look();
   };
@@ -93,7 +93,7 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::connect_pair(int peer, const nccl::
       id = store.get(key, now.limit, look);
     } catch (const CommError& e) {
       if (e.code() != Errc::kTimeout || nccl::Clock::now() < wait.deadline) throw;
-      throw CommError(Errc::kTimeout, wait.limit_text(), wait.context());
+      throw CommError(Errc::kTimeout, wait.timeout_text(), wait.context());
     }
   }
   const nccl::Device::Scope as_before(lane_->device());

@@ -10,16 +10,16 @@ bool OpenWindows::know(const char* data, size_t bytes) const noexcept {
 }
 
 void OpenWindows::close(Communicator& communicator, const std::shared_ptr<OpenWindow>& window,
-                        const Wait& wait) {
+                        const WaitOptions& wait) {
   std::erase(all, window);
   for (const auto& way : window->ways) {
-    communicator.leave(*way);
+    communicator.detach_child(*way);
     way->close(wait);
   }
   communicator.close_window(window->handle, wait);
 }
 
-void OpenWindows::clear(Communicator& communicator, const Wait& wait) {
+void OpenWindows::clear(Communicator& communicator, const WaitOptions& wait) {
   for (; !all.empty(); all.pop_back()) communicator.close_window(all.back()->handle, wait);
   staging.reset();
 }

@@ -41,9 +41,9 @@ struct OpenWindows {
   bool know(const char* data, size_t bytes) const noexcept;
   // Collective: all ranks have done with it.
   void close(Communicator& communicator, const std::shared_ptr<OpenWindow>& window,
-             const Wait& wait);
+             const WaitOptions& wait);
   // The same of all, where the communicator is about to be closed, and takes their ways along.
-  void clear(Communicator& communicator, const Wait& wait);
+  void clear(Communicator& communicator, const WaitOptions& wait);
 };
 
 }  // namespace torch::comms::nccl

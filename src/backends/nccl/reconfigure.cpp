@@ -153,7 +153,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
       // All that come have left their last operation, and need no more of this one's memory when
       // they have connected anew.
       give_all_time(kReconfigureGrace);
-      join(device_, met, [&](const nccl::Wait& wait, const auto& device) {
+      join(device_, met, [&](const nccl::WaitOptions& wait, const auto& device) {
         auto made = shrink(parent, members, met, wait, device);
         stop_all();
         return made;
@@ -184,7 +184,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
 }
 
 std::shared_ptr<nccl::Communicator> TorchCommVendor::shrink(
-    Lane* before, const Members& members, const Rendezvous& met, const nccl::Wait& wait,
+    Lane* before, const Members& members, const Rendezvous& met, const nccl::WaitOptions& wait,
     const std::shared_ptr<nccl::Device>& device) {
   made_how_.clear();
   if (met.size < 2) return nullptr;
@@ -196,7 +196,8 @@ std::shared_ptr<nccl::Communicator> TorchCommVendor::shrink(
     if (library_->CommShrink == nullptr)
       return library_->path() + ", version " + library_->version_text() + ", cannot shrink one";
     // What they wait for may end with an error where operations are ended.
-    if (!before->communicator().blocks()) return "its calls do not block, as hint blocking asks";
+    if (!before->communicator().is_blocking())
+      return "its calls do not block, as hint blocking asks";
     if (!before->hand_over(called(context))) return "its communicator has failed";
     return {};
   }();

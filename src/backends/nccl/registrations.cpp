@@ -17,17 +17,17 @@ Registrations::Range range_of(const at::Tensor& tensor, const Context& context) 
 
 }  // namespace
 
-void Registrations::add(Communicator& communicator, const at::Tensor& tensor, const Wait& wait,
-                        const Context& context) {
+void Registrations::add(Communicator& communicator, const at::Tensor& tensor,
+                        const WaitOptions& wait, const Context& context) {
   add(communicator, range_of(tensor, context), tensor.storage(), wait);
 }
 
-void Registrations::add(Communicator& communicator, const Range& range, const Wait& wait) {
+void Registrations::add(Communicator& communicator, const Range& range, const WaitOptions& wait) {
   add(communicator, range, c10::Storage(), wait);
 }
 
 void Registrations::add(Communicator& communicator, const Range& range, c10::Storage memory,
-                        const Wait& wait) {
+                        const WaitOptions& wait) {
   if (const auto found = entries_.find(range); found != entries_.end()) {
     ++found->second.count;
     if (!found->second.memory) found->second.memory = std::move(memory);
@@ -40,8 +40,8 @@ void Registrations::add(Communicator& communicator, const Range& range, c10::Sto
   entries_[range] = {std::move(memory), registration, 1};
 }
 
-void Registrations::remove(Communicator& communicator, const at::Tensor& tensor, const Wait& wait,
-                           const Context& context) {
+void Registrations::remove(Communicator& communicator, const at::Tensor& tensor,
+                           const WaitOptions& wait, const Context& context) {
   const auto range = range_of(tensor, context);
   if (!entries_.contains(range))
     throw CommError(Errc::kInvalidArgument,
@@ -51,7 +51,8 @@ void Registrations::remove(Communicator& communicator, const at::Tensor& tensor,
   remove(communicator, range, wait);
 }
 
-void Registrations::remove(Communicator& communicator, const Range& range, const Wait& wait) {
+void Registrations::remove(Communicator& communicator, const Range& range,
+                           const WaitOptions& wait) {
   const auto found = entries_.find(range);
   if (found == entries_.end() || --found->second.count > 0) return;
   const auto entry = entries_.extract(found).mapped();
@@ -64,7 +65,7 @@ size_t Registrations::size_bytes() const noexcept {
   return sum;
 }
 
-void Registrations::clear(Communicator& communicator, const Wait& wait) {
+void Registrations::clear(Communicator& communicator, const WaitOptions& wait) {
   while (!entries_.empty()) {
     const auto entry = entries_.extract(entries_.begin()).mapped();
     if (entry.registration != nullptr) communicator.deregister_memory(entry.registration, wait);

@@ -15,9 +15,9 @@ namespace torch::comms::nccl {
 class Registrations {
  public:
   // Throw CommError; kInvalidArgument for a tensor that is not in one piece, or not registered.
-  void add(Communicator& communicator, const at::Tensor& tensor, const Wait& wait,
+  void add(Communicator& communicator, const at::Tensor& tensor, const WaitOptions& wait,
            const Context& context);
-  void remove(Communicator& communicator, const at::Tensor& tensor, const Wait& wait,
+  void remove(Communicator& communicator, const at::Tensor& tensor, const WaitOptions& wait,
               const Context& context);
   // The same of memory that somebody else keeps, and says when it goes. kInvalidArgument never.
   struct Range {
@@ -25,12 +25,12 @@ class Registrations {
     size_t size_bytes;
     auto operator<=>(const Range&) const = default;
   };
-  void add(Communicator& communicator, const Range& range, const Wait& wait);
-  void remove(Communicator& communicator, const Range& range, const Wait& wait);
+  void add(Communicator& communicator, const Range& range, const WaitOptions& wait);
+  void remove(Communicator& communicator, const Range& range, const WaitOptions& wait);
   // Of what is registered now.
   size_t size_bytes() const noexcept;
   // Takes all of it back.
-  void clear(Communicator& communicator, const Wait& wait);
+  void clear(Communicator& communicator, const WaitOptions& wait);
 
  private:
   struct Entry {
@@ -38,7 +38,8 @@ class Registrations {
     void* registration;
     int count;
   };
-  void add(Communicator& communicator, const Range& range, c10::Storage memory, const Wait& wait);
+  void add(Communicator& communicator, const Range& range, c10::Storage memory,
+           const WaitOptions& wait);
 
   std::map<Range, Entry> entries_;
 };

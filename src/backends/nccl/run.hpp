@@ -33,7 +33,7 @@ class Results {
 
 // What a body gets to call the library with.
 struct Launch {
-  const Table& library;
+  const VendorLibrary& library;
   abi::Comm comm;
   abi::Stream stream;
   Results results() const { return Results(library.vendor().in_progress); }
@@ -58,7 +58,7 @@ WorkPtr TorchCommVendor::launch(nccl::Lane& lane, const nccl::Call& call,
         nccl::wants_high_priority(options.hints, knows_older_hints())};
     about_to_launch(options);
     nccl::Lane::Slot slot(lane, call, where);
-    const auto calls = [&](const nccl::Table& library, nccl::abi::Comm comm) {
+    const auto calls = [&](const nccl::VendorLibrary& library, nccl::abi::Comm comm) {
       return nccl::abi::Result(body(nccl::Launch{library, comm, slot.stream()}));
     };
     const auto wait = [&call] { return nccl::launch_wait(call); };

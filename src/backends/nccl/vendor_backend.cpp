@@ -130,7 +130,7 @@ Capabilities TorchCommVendor::capabilities() const {
     can.reduce_ops.reset(static_cast<size_t>(op));
   can.any_source = false;
   can.self_messages = true;
-  can.windows = library_ && library_->is_one_sided();
+  can.windows = library_ && library_->has_one_sided();
   can.graph_capture = true;
   can.ends_process = true;
   can.place_before_members = false;
@@ -190,10 +190,10 @@ void TorchCommVendor::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 // While the library waits for other ranks outside of an operation, where no watchdog looks.
-nccl::Wait TorchCommVendor::wait_of(const Call& now) const {
+nccl::WaitOptions TorchCommVendor::wait_of(const Call& now) const {
   auto wait = nccl::launch_wait(now);
-  wait.limit_text = [&now] { return nccl::limit_text(now, "not finished"); };
-  wait.check = [this, &now] {
+  wait.timeout_text = [&now] { return nccl::limit_text(now, "not finished"); };
+  wait.interrupt_check = [this, &now] {
     check_interrupt();
     lane_->end_if_told([&now] { return now.context(); });
   };

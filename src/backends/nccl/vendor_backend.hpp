@@ -41,11 +41,11 @@ class Record;
 }
 
 namespace nccl {
-struct Wait;
+struct WaitOptions;
 class Communicator;
 class Device;
 class Lane;
-class Table;
+class VendorLibrary;
 struct Call;
 struct Persistent;
 struct Vendor;
@@ -204,7 +204,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Of the same vendor, not connected; with the name a split's has.
   virtual std::shared_ptr<TorchCommVendor> child() const = 0;
   // The library, bound. Throws CommError without context.
-  virtual nccl::Table load() const;
+  virtual nccl::VendorLibrary load() const;
   // What else it reads of the hints, which it may translate, before anybody is met. Throws
   // CommError without context.
   virtual void read(CommOptions&) {}
@@ -232,7 +232,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   virtual CommError explained(const CommError& error);
   const nccl::Vendor& vendor() const noexcept { return vendor_; }
   // Null before init().
-  const nccl::Table* library() const noexcept { return library_.get(); }
+  const nccl::VendorLibrary* library() const noexcept { return library_.get(); }
   // Null before init() and after finalize().
   nccl::Lane* lane() const noexcept { return lane_.get(); }
   // Of what waits for other ranks beside the operations, which do not wait for it: with the same
@@ -318,14 +318,14 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   void check(const nccl::Call& call);
   // Throws CommError where the side channel knows that another rank has failed.
   void raise_failure_beside(const Context& context) const;
-  nccl::Wait wait_of(const nccl::Call& now) const;
+  nccl::WaitOptions wait_of(const nccl::Call& now) const;
   // kMismatch: the library has put `count` ranks together, in `made`, of whom `ranks` names another
   // number.
   CommError other_members(const std::vector<int>& ranks, int count, const nccl::Call& now,
                           TorchCommVendor& made) const;
   // The communicator of these members, made of the one before; null: there is none to be had so.
   using Shrink = std::function<std::shared_ptr<nccl::Communicator>(
-      const nccl::Wait&, const std::shared_ptr<nccl::Device>&)>;
+      const nccl::WaitOptions&, const std::shared_ptr<nccl::Device>&)>;
   // What there is of a start-up when the ranks have met: the device, and a connection of the
   // library that has begun as soon as all were there, since it takes nearly all of the time.
   struct Begun;
@@ -337,7 +337,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // The same of members that have met: where all of them can make it of `before`, and are some of
   // its ranks. Collective.
   std::shared_ptr<nccl::Communicator> shrink(nccl::Lane* before, const Members& members,
-                                             const Rendezvous& met, const nccl::Wait& wait,
+                                             const Rendezvous& met, const nccl::WaitOptions& wait,
                                              const std::shared_ptr<nccl::Device>& device);
   // `free_bytes`: what the device had before any rank connected.
   void enter(std::shared_ptr<nccl::Communicator> communicator, std::shared_ptr<nccl::Device> device,
@@ -375,7 +375,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::vector<InitPhase> phases_;
   uint64_t library_bytes_ = 0;  // of device memory, that making the communicator took
   std::string version_;
-  std::shared_ptr<const nccl::Table> library_;
+  std::shared_ptr<const nccl::VendorLibrary> library_;
   mutable std::mutex mutex_;  // guards failure_, and lane_ and pairs_ where other threads look
   std::shared_ptr<nccl::Lane> lane_;                  // null before init() and after finalize()
   static constexpr int kWaits = -1;                   // instead of a peer: lane_of_waits()

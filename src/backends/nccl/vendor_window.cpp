@@ -173,7 +173,7 @@ void VendorWindow::add_ways(OpenWindow& window, const Call& now) {
   for (int left = count_signal_ways(communicator.size()); left > 0; --left) {
     auto way = communicator.split(0, communicator.rank(), communicator.rank(), communicator.size(),
                                   config, launch_wait(now));
-    communicator.take_along(way);
+    communicator.attach_child(way);
     window.ways.push_back(std::move(way));
   }
 }
@@ -304,7 +304,7 @@ WorkPtr VendorWindow::signal(int peer_rank, bool async_op, const SignalOptions& 
     auto& way =
         *window_->ways[static_cast<size_t>(signal_way(comm_->rank_, peer_rank, comm_->size_))];
     return give(now, options, nullptr, [&](const Launch& go) {
-      way.call([&](const Table& library,
+      way.call([&](const VendorLibrary& library,
                    abi::Comm comm) { return library.Signal(peer_rank, 0, 0, 0, comm, go.stream); },
                [&now] { return launch_wait(now); });
       return abi::Result(abi::kSuccess);
@@ -329,8 +329,8 @@ WorkPtr VendorWindow::wait_signal(int peer_rank, bool async_op, const WaitSignal
     auto& way =
         *window_->ways[static_cast<size_t>(signal_way(peer_rank, comm_->rank_, comm_->size_))];
     return comm_->launch(comm_->lane_of_waits(), now, options, {}, [&](const Launch& go) {
-      abi::AwaitedSignals one{.count = 1, .peer = peer_rank, .index = 0, .context = 0};
-      way.call([&](const Table& library,
+      abi::WaitSignalDesc one{.count = 1, .peer = peer_rank, .index = 0, .context = 0};
+      way.call([&](const VendorLibrary& library,
                    abi::Comm comm) { return library.WaitSignal(1, &one, comm, go.stream); },
                [&now] { return launch_wait(now); });
       return abi::Result(abi::kSuccess);

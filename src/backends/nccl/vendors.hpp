@@ -7,7 +7,7 @@
 #include <torchcomms/factory.hpp>
 
 #include "backends/nccl/vendor_backend.hpp"
-#include "nccl/table.hpp"
+#include "nccl/vendor_library.hpp"
 
 // The backends, by vendor: what is theirs alone.
 namespace torch::comms {

@@ -187,7 +187,7 @@ void TorchCommNCCLX::before_operation(const nccl::Call& now) {
     }
   };
   using Change = void (nccl::Registrations::*)(
-      nccl::Communicator&, const nccl::Registrations::Range&, const nccl::Wait&);
+      nccl::Communicator&, const nccl::Registrations::Range&, const nccl::WaitOptions&);
   segments_.follow(
       all, getDevice().has_index() ? getDevice().index() : 0,
       [&](const auto& one) { return tell(Change{&nccl::Registrations::add}, one, true); },

@@ -14,9 +14,9 @@ constexpr const char* kWorkers = "CCL_WORKER_OFFLOAD";
 
 }  // namespace
 
-nccl::Table TorchCommXCCL::load() const {
-  auto library = nccl::Table::load(vendor());
-  if (!library.calls_block()) return library;
+nccl::VendorLibrary TorchCommXCCL::load() const {
+  auto library = nccl::VendorLibrary::load(vendor());
+  if (!library.is_blocking()) return library;
   if (base::env_text(kWorkers) == "0")
     throw CommError(Errc::kBackendUnavailable,
                     "backend '" + std::string(getBackendName()) + "' cannot work with " + kWorkers +
@@ -26,7 +26,7 @@ nccl::Table TorchCommXCCL::load() const {
 }
 
 bool TorchCommXCCL::is_on_host() const {
-  return library() != nullptr ? library()->calls_block() : nccl::is_on_host(vendor());
+  return library() != nullptr ? library()->is_blocking() : nccl::selects_host_memory(vendor());
 }
 
 Capabilities TorchCommXCCL::capabilities() const {

@@ -19,7 +19,7 @@ class TC_API TorchCommXCCL final : public OfVendor<TorchCommXCCL, nccl::kOneCcl>
   std::map<std::string, std::string> notes() const override;
 
  private:
-  nccl::Table load() const override;
+  nccl::VendorLibrary load() const override;
   bool is_on_host() const;
 };
 

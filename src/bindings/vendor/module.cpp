@@ -8,14 +8,14 @@ namespace torch::comms::bindings {
 namespace {
 
 namespace py = pybind11;
-using Library = std::shared_ptr<nccl::Table>;
+using Library = std::shared_ptr<nccl::VendorLibrary>;
 
 Library load(const std::string& backend) {
   std::string names;
   for (const auto* vendor :
        {&nccl::kNccl, &nccl::kNcclx, &nccl::kRccl, &nccl::kRcclx, &nccl::kOneCcl}) {
     if (vendor->backend == backend)
-      return std::make_shared<nccl::Table>(nccl::Table::load(*vendor));
+      return std::make_shared<nccl::VendorLibrary>(nccl::VendorLibrary::load(*vendor));
     names += (names.empty() ? "" : ", ") + std::string(vendor->backend);
   }
   throw CommError(Errc::kInvalidArgument,
@@ -23,18 +23,18 @@ Library load(const std::string& backend) {
 }
 
 void bind_library(py::module_& module) {
-  py::class_<nccl::Table, Library>(module, "Library", "A vendor's communication library.")
+  py::class_<nccl::VendorLibrary, Library>(module, "Library", "A vendor's communication library.")
       .def(py::init(&load), py::arg("backend"), py::call_guard<py::gil_scoped_release>(),
            "Loads the one that this backend takes. Raises BackendUnavailable saying what was "
            "looked for.")
-      .def_property_readonly("path", &nccl::Table::path)
-      .def_property_readonly("how", &nccl::Table::how, "Why it is this file.")
-      .def_property_readonly("version", &nccl::Table::version_text)
-      .def_property_readonly("on_host_memory", &nccl::Table::on_host_memory,
+      .def_property_readonly("path", &nccl::VendorLibrary::path)
+      .def_property_readonly("how", &nccl::VendorLibrary::selection_reason, "Why it is this file.")
+      .def_property_readonly("version", &nccl::VendorLibrary::version_text)
+      .def_property_readonly("on_host_memory", &nccl::VendorLibrary::is_on_host_memory,
                              "Whether it works on CPU tensors, as stand-ins for tests do.")
       .def(
           "make_id",
-          [](const nccl::Table& library) {
+          [](const nccl::VendorLibrary& library) {
             return py::bytes(nccl::Communicator::make_id(library, {.op = "raw make_id"}));
           },
           "What all ranks need to connect with the one that called this.");

@@ -43,7 +43,7 @@ nccl::abi::Config blocking() {
   return config;
 }
 
-nccl::Wait limited(const char* op) {
+nccl::WaitOptions limited(const char* op) {
   return {nccl::Clock::now() + kLimit,
           [] { return std::string("the library was not done within 60 s"); },
           [op] { return Context{.op = op}; },
@@ -51,9 +51,9 @@ nccl::Wait limited(const char* op) {
 }
 
 // What makes the calling thread's device current in another one.
-nccl::Communicator::Prepare same_device(const nccl::Table& library) {
+nccl::Communicator::Prepare same_device(const nccl::VendorLibrary& library) {
   const auto* row = library.vendor().runtime;
-  if (library.on_host_memory() || row == nullptr) return {};
+  if (library.is_on_host_memory() || row == nullptr) return {};
   const auto runtime = std::make_shared<const gpu::Runtime>(gpu::Runtime::load(*row));
   return [runtime, device = runtime->device()] { runtime->set_device(device); };
 }
@@ -70,8 +70,8 @@ DataType dtype_of(const std::string& name) {
                   "the element type is '" + name + "', allowed are " + names);
 }
 
-RawCommunicator::RawCommunicator(const std::shared_ptr<const nccl::Table>& library, int size,
-                                 int rank, const std::string& id)
+RawCommunicator::RawCommunicator(const std::shared_ptr<const nccl::VendorLibrary>& library,
+                                 int size, int rank, const std::string& id)
     : communicator_(nccl::Communicator::connect(library, size, rank, id, blocking(),
                                                 same_device(*library), limited("raw connect"))),
       library_(communicator_->library()),

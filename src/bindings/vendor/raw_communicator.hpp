@@ -30,7 +30,7 @@ class RawCommunicator {
   };
 
   // Collective over the `size` ranks with the same id. Blocks up to a minute.
-  RawCommunicator(const std::shared_ptr<const nccl::Table>& library, int size, int rank,
+  RawCommunicator(const std::shared_ptr<const nccl::VendorLibrary>& library, int size, int rank,
                   const std::string& id);
 
   // Reductions are sums.
@@ -46,7 +46,7 @@ class RawCommunicator {
   nccl::abi::Result all_to_all(const Arguments& with) const;
 
   const std::shared_ptr<nccl::Communicator> communicator_;
-  const nccl::Table& library_;
+  const nccl::VendorLibrary& library_;
   const int size_;
 };
 

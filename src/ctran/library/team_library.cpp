@@ -193,13 +193,13 @@ const nccl::Vendor kTeamLibrary{.backend = "ctran",
                                 .prefix = "",
                                 .stem = "",
                                 .soname = "",
-                                .variable = "",
+                                .library_variable = "",
                                 .unique_id_bytes = 0,
                                 .runtime = &gpu::kCuda,
                                 .in_progress = abi::kInProgress,
                                 .has_config = true,
-                                .unusable = kAllUsable,
-                                .find = find};
+                                .unusable_symbols = kAllUsable,
+                                .lookup = find};
 
 abi::Comm open_team(std::shared_ptr<Team> team, std::shared_ptr<const gpu::Runtime> runtime) {
   return new abi::OpaqueComm{std::move(team), std::move(runtime), {}};

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "ctran/device/team.hpp"
-#include "nccl/table.hpp"
+#include "nccl/vendor_library.hpp"
 
 // A team as a communication library: what a backend over such libraries needs of one, with NCCL's
 // interface. Messages in groups, and the life of a communicator; collectives are Team::launch()'s.

@@ -8,7 +8,7 @@
 
 namespace torch::comms::nccl::host {
 
-Member::Member(const Table& library, abi::Comm communicator, int rank, int size)
+Member::Member(const VendorLibrary& library, abi::Comm communicator, int rank, int size)
     : library_(library), communicator_(communicator), rank_(rank), size_(size) {}
 
 void Member::launch(abi::Stream stream, Body body) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "nccl/table.hpp"
+#include "nccl/vendor_library.hpp"
 
 namespace torch::comms::nccl::host {
 
@@ -20,9 +20,9 @@ inline constexpr abi::Result kInternalError = 3;
 class Member : public std::enable_shared_from_this<Member> {
  public:
   // `library` lives forever.
-  Member(const Table& library, abi::Comm communicator, int rank, int size);
+  Member(const VendorLibrary& library, abi::Comm communicator, int rank, int size);
 
-  const Table& library() const noexcept { return library_; }
+  const VendorLibrary& library() const noexcept { return library_; }
   abi::Comm communicator() const noexcept { return communicator_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
@@ -49,7 +49,7 @@ class Member : public std::enable_shared_from_this<Member> {
  private:
   void run(const Body& body);
 
-  const Table& library_;
+  const VendorLibrary& library_;
   const abi::Comm communicator_;
   const int rank_, size_;
   mutable std::mutex mutex_;  // guards all below; partner of idle_

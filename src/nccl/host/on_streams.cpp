@@ -29,7 +29,7 @@ constexpr size_t kIdBytes = 4096;
 using Id = abi::UniqueId<kIdBytes>;
 
 // What functions without a communicator call: the library that was put on streams last.
-std::atomic<const Table*> library{nullptr};
+std::atomic<const VendorLibrary*> library{nullptr};
 
 // A handle owns its member.
 using Handle = std::shared_ptr<Member>;
@@ -174,7 +174,7 @@ Result get_async_error(abi::Comm comm, Result* state) {
 
 Result get_unique_id(Id* id) { return library.load()->get_unique_id(id->internal); }
 
-Result connect(const Table& library, abi::Comm* comm, size_t size, const Id& id, int rank) {
+Result connect(const VendorLibrary& library, abi::Comm* comm, size_t size, const Id& id, int rank) {
   abi::Comm made = nullptr;
   const auto result =
       library.init_rank(&made, static_cast<int>(size), id.internal, rank, /*config=*/nullptr);
@@ -280,7 +280,7 @@ void* find(std::string_view name) {
 
 }  // namespace
 
-Table on_streams(const Table& blocking) {
+VendorLibrary on_streams(const VendorLibrary& blocking) {
   TC_CHECK(blocking.vendor().unique_id_bytes == kIdBytes);
   if (blocking.AllToAll == nullptr)
     throw CommError(Errc::kBackendUnavailable,
@@ -289,8 +289,8 @@ Table on_streams(const Table& blocking) {
                         std::string(blocking.vendor().prefix) +
                         "AllToAll, which is needed on the CPU");
   // Its communicators may live as long as the process.
-  library = new Table(blocking);
-  return blocking.behind(find);
+  library = new VendorLibrary(blocking);
+  return blocking.with_functions(find);
 }
 
 }  // namespace torch::comms::nccl

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "gpu/cuda_driver.hpp"
-#include "nccl/table.hpp"
+#include "nccl/vendor_library.hpp"
 
 // The header keeps the name to itself.
 extern "C" CUresult cuStreamGetCaptureInfo_v2(CUstream, CUstreamCaptureStatus*, cuuint64_t*,

@@ -25,7 +25,7 @@ class LibraryCommunicator : public StandInTest, public testing::WithParamInterfa
   }
   static int sum_of_ones(Rank& self) {
     int32_t value = 1;
-    self.run([&](const Table& t, abi::Comm c) {
+    self.run([&](const VendorLibrary& t, abi::Comm c) {
       return t.AllReduce(&value, &value, 1, DataType::kInt32, RedOp::kSum, c, self.stream);
     });
     return value;
@@ -55,7 +55,7 @@ TEST_P(LibraryCommunicator, SplitsByColorInTheOrderOfKeys) {
     }
     Rank member{child, self.stream};
     int32_t value = 100 + self.rank();
-    member.run([&](const Table& t, abi::Comm c) {
+    member.run([&](const VendorLibrary& t, abi::Comm c) {
       return t.Broadcast(&value, &value, 1, DataType::kInt32, 0, c, self.stream);
     });
     EXPECT_EQ(value, 102);
@@ -93,7 +93,7 @@ TEST_P(LibraryCommunicator, AbortEndsAnOperationThatHangs) {
   plan("hang=AllReduce:1");
   ranks(1, [](Rank& self) {
     int32_t value = 1;
-    self.launch([&](const Table& t, abi::Comm c) {
+    self.launch([&](const VendorLibrary& t, abi::Comm c) {
       return t.AllReduce(&value, &value, 1, DataType::kInt32, RedOp::kSum, c, self.stream);
     });
     EXPECT_EQ(self.comm->check_async([] { return Context{}; }), nullptr);
@@ -113,7 +113,7 @@ TEST_P(LibraryCommunicator, ALostPeerShowsAsAnAsynchronousError) {
   plan("lose=AllReduce:1");
   ranks(1, [](Rank& self) {
     int32_t value = 1;
-    self.launch([&](const Table& t, abi::Comm c) {
+    self.launch([&](const VendorLibrary& t, abi::Comm c) {
       return t.AllReduce(&value, &value, 1, DataType::kInt32, RedOp::kSum, c, self.stream);
     });
     std::exception_ptr error;
@@ -131,7 +131,7 @@ TEST_P(LibraryCommunicator, AGroupThatIsCutShortIsClosed) {
   ranks(1, [](Rank& self) {
     const auto error = [&] {
       try {
-        self.launch([](const Table&, abi::Comm) -> abi::Result {
+        self.launch([](const VendorLibrary&, abi::Comm) -> abi::Result {
           throw CommError(Errc::kInvalidArgument, "no tensor");
         });
       } catch (const CommError& e) {
@@ -154,8 +154,8 @@ TEST_P(LibraryCommunicator, NobodyWaitsForAnAbortThatDoesNotReturn) {
     const auto way = self.comm->split(0, 0, 0, 1, config(), within());
     const auto other = self.comm->split(0, 0, 0, 1, config(), within());
     auto dropped = self.comm->split(0, 0, 0, 1, config(), within());
-    self.comm->take_along(way);
-    self.comm->take_along(other);
+    self.comm->attach_child(way);
+    self.comm->attach_child(other);
     self.comm->abort({Errc::kAborted, "the test wants it"});
     EXPECT_TRUE(way->failure());
     const auto aborted = Clock::now();
@@ -169,8 +169,8 @@ TEST_P(LibraryCommunicator, NobodyWaitsForAnAbortThatDoesNotReturn) {
 
 class Nonblocking : public StandInTest {
  protected:
-  std::shared_ptr<const Table> table() {
-    return std::make_shared<const Table>(load(kNccl, "libstand_in_nccl.so"));
+  std::shared_ptr<const VendorLibrary> table() {
+    return std::make_shared<const VendorLibrary>(load(kNccl, "libstand_in_nccl.so"));
   }
   static abi::Config config() {
     abi::Config config;
@@ -198,7 +198,7 @@ TEST_F(Nonblocking, WhoeverWaitsMayBeCalledAway) {
   const auto id = Communicator::make_id(*library, {});
   struct CalledAway {};
   auto wait = within();
-  wait.check = [] { throw CalledAway{}; };
+  wait.interrupt_check = [] { throw CalledAway{}; };
   EXPECT_THROW(Communicator::connect(library, 2, 0, id, config(), {}, wait), CalledAway);
 }
 
@@ -209,7 +209,7 @@ TEST_F(Nonblocking, AbortEndsACallThatIsUnderWay) {
       [&](Rank& self) {
         plan("progress=1000000000");
         auto wait = within();
-        wait.check = [&] { waits = true; };
+        wait.interrupt_check = [&] { waits = true; };
         std::thread other([&] {
           while (!waits) std::this_thread::yield();
           self.comm->abort({Errc::kAborted, "from another thread"});
@@ -217,7 +217,7 @@ TEST_F(Nonblocking, AbortEndsACallThatIsUnderWay) {
         int32_t value = 1;
         try {
           self.comm->group(
-              [&](const Table& t, abi::Comm c) {
+              [&](const VendorLibrary& t, abi::Comm c) {
                 return t.AllReduce(&value, &value, 1, DataType::kInt32, RedOp::kSum, c,
                                    self.stream);
               },

@@ -15,7 +15,7 @@
 
 namespace torch::comms::nccl {
 
-inline Wait within(std::chrono::milliseconds limit = std::chrono::seconds(30)) {
+inline WaitOptions within(std::chrono::milliseconds limit = std::chrono::seconds(30)) {
   return {Clock::now() + limit,
           [] { return std::string("not done within the limit of the test"); },
           {},
@@ -30,7 +30,7 @@ struct Rank {
   int rank() const { return comm->rank(); }
   int size() const { return comm->size(); }
   // Launches `body` as one group, without waiting for it.
-  using Body = std::function<abi::Result(const Table&, abi::Comm)>;
+  using Body = std::function<abi::Result(const VendorLibrary&, abi::Comm)>;
   void launch(const Body& body) const {
     comm->group(body, [] { return within(); });
   }
@@ -41,9 +41,9 @@ struct Rank {
 };
 
 // Runs `body` on `size` threads, each a rank. Throws what the first of them threw.
-inline void with_ranks(const Table& table, int size, const std::function<void(Rank&)>& body,
+inline void with_ranks(const VendorLibrary& table, int size, const std::function<void(Rank&)>& body,
                        bool nonblocking = false) {
-  const auto library = std::make_shared<const Table>(table);
+  const auto library = std::make_shared<const VendorLibrary>(table);
   const auto id = Communicator::make_id(table, {});
   abi::Config config;
   if (nonblocking) config.blocking = 0;

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "nccl/table.hpp"
+#include "nccl/vendor_library.hpp"
 
 namespace torch::comms::nccl {
 
@@ -20,12 +20,12 @@ class StandInTest : public testing::Test {
   void TearDown() override {
     plan("");
     for (const auto* vendor : {&kNccl, &kNcclx, &kRccl, &kRcclx, &kOneCcl})
-      ::unsetenv(vendor->variable);
+      ::unsetenv(vendor->library_variable);
   }
 
-  static Table load(const Vendor& vendor, const std::string& file = "libstand_in_nccl.so") {
-    ::setenv(vendor.variable, stand_in(file).c_str(), 1);
-    return Table::load(vendor);
+  static VendorLibrary load(const Vendor& vendor, const std::string& file = "libstand_in_nccl.so") {
+    ::setenv(vendor.library_variable, stand_in(file).c_str(), 1);
+    return VendorLibrary::load(vendor);
   }
 
   // See tests/standin/plan.hpp.

@@ -66,7 +66,7 @@ TYPED_TEST(StandInReduces, EveryOperationInEveryCollective) {
       for (size_t i = 0; i < data.size(); ++i)
         data[i] = static_cast<T>(number(self.rank(), static_cast<int>(i)));
       std::vector<T> all = data;
-      self.run([&](const Table& t, abi::Comm c) {
+      self.run([&](const VendorLibrary& t, abi::Comm c) {
         const auto type = TypeOf<T>::value;
         t.Reduce(data.data(), reduce_out.data(), kCount, type, op, 1, c, self.stream);
         t.ReduceScatter(data.data(), scatter_out.data(), kCount, type, op, c, self.stream);
@@ -93,7 +93,7 @@ TYPED_TEST(StandInReduces, PremulSumWithEachRanksOwnFactor) {
       auto op = RedOp::kSum;
       self.comm->library().RedOpCreatePreMulSum(&op, &factor, TypeOf<T>::value, where,
                                                 self.comm->handle());
-      self.launch([&](const Table& t, abi::Comm c) {
+      self.launch([&](const VendorLibrary& t, abi::Comm c) {
         return t.AllReduce(data.data(), data.data(), data.size(), TypeOf<T>::value, op, c,
                            self.stream);
       });
@@ -107,13 +107,13 @@ TYPED_TEST(StandInReduces, PremulSumWithEachRanksOwnFactor) {
 
 class StandIn : public StandInTest {
  protected:
-  Table table() { return load(kNccl, "libstand_in_nccl.so"); }
+  VendorLibrary table() { return load(kNccl, "libstand_in_nccl.so"); }
 };
 
 TEST_F(StandIn, AnAverageOfIntegersIsCutTowardZero) {
   with_ranks(table(), 2, [](Rank& self) {
     int32_t data[2] = {self.rank() == 0 ? -3 : 0, self.rank() == 0 ? 3 : 0};
-    self.run([&](const Table& t, abi::Comm c) {
+    self.run([&](const VendorLibrary& t, abi::Comm c) {
       return t.AllReduce(data, data, 2, DataType::kInt32, RedOp::kAvg, c, self.stream);
     });
     EXPECT_EQ(data[0], -1);
@@ -125,7 +125,7 @@ TEST_F(StandIn, BroadcastAndAllGatherMoveBytes) {
   with_ranks(table(), 3, [](Rank& self) {
     const char own = static_cast<char>('a' + self.rank());
     char all[3] = {}, from_two = own;
-    self.run([&](const Table& t, abi::Comm c) {
+    self.run([&](const VendorLibrary& t, abi::Comm c) {
       t.Broadcast(&own, &from_two, 1, DataType::kInt8, 2, c, self.stream);
       return t.AllGather(&own, all, 1, DataType::kInt8, c, self.stream);
     });
@@ -139,7 +139,7 @@ TEST_F(StandIn, MessagesOfAGroupGoAtOnce) {
   constexpr size_t kCount = 300000;
   with_ranks(table(), 3, [](Rank& self) {
     std::vector<std::vector<int32_t>> in(3), out(3);
-    self.run([&](const Table& t, abi::Comm c) {
+    self.run([&](const VendorLibrary& t, abi::Comm c) {
       for (int peer = 0; peer < 3; ++peer) {
         const auto at = static_cast<size_t>(peer);
         out[at].assign(kCount, 10 * self.rank() + peer);
@@ -163,7 +163,7 @@ TEST_F(StandIn, MessagesToOnePeerArriveInTheirOrder) {
   with_ranks(table(), 2, [](Rank& self) {
     int32_t data[3] = {1, 2, 3};
     if (self.rank() == 1) data[0] = data[1] = data[2] = 0;
-    self.run([&](const Table& t, abi::Comm c) {
+    self.run([&](const VendorLibrary& t, abi::Comm c) {
       for (auto& value : data)
         self.rank() == 0 ? t.Send(&value, 1, DataType::kInt32, 1, c, self.stream)
                          : t.Recv(&value, 1, DataType::kInt32, 0, c, self.stream);
@@ -179,7 +179,7 @@ TEST_F(StandIn, CallsReturnBeforeTheOperationBegins) {
     std::promise<void> open;
     gpu::cpu_launch(self.stream, [gate = open.get_future().share()] { gate.wait(); });
     int32_t value = 1;
-    self.launch([&](const Table& t, abi::Comm c) {
+    self.launch([&](const VendorLibrary& t, abi::Comm c) {
       return t.AllReduce(&value, &value, 1, DataType::kInt32, RedOp::kSum, c, self.stream);
     });
     EXPECT_EQ(value, 1);
@@ -192,7 +192,7 @@ TEST_F(StandIn, CallsReturnBeforeTheOperationBegins) {
 TEST_F(StandIn, RanksThatDisagreeSeeAnAsynchronousError) {
   with_ranks(table(), 2, [](Rank& self) {
     int32_t values[2] = {1, 1};
-    self.run([&](const Table& t, abi::Comm c) {
+    self.run([&](const VendorLibrary& t, abi::Comm c) {
       return t.AllReduce(values, values, self.rank() + 1, DataType::kInt32, RedOp::kSum, c,
                          self.stream);
     });

@@ -54,7 +54,7 @@ TEST_P(Float8, IsAddedUpByLibrariesThatHaveIt) {
 }
 
 TEST_P(Float8, IsRefusedByOlderOnes) {
-  ::setenv(kNccl.variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
+  ::setenv(kNccl.library_variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
   on_ranks(1, [](Program& self) {
     auto tensor = at::ones({5}).to(GetParam());
     const auto error = error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, false); });

@@ -253,7 +253,7 @@ TEST_F(VendorFailures, WhatTheLibraryLacksIsRefusedAndTheCommunicatorGoesOn) {
 }
 
 TEST_F(VendorFailures, AnOldLibraryNamesTheVersionThatASplitNeeds) {
-  ::setenv(kNccl.variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
+  ::setenv(kNccl.library_variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
   on_ranks(1, [&](Program& self) {
     const auto error = error_of([&] { self.comm->split({0}, "child", CommOptions()); });
     EXPECT_EQ(error.code(), Errc::kUnsupported);
@@ -267,7 +267,7 @@ TEST_F(VendorFailures, AnOldLibraryNamesTheVersionThatASplitNeeds) {
 TEST_F(VendorFailures, AnAllToAllIsOneCallOfALibraryThatHasIt) {
   for (const bool is_old : {false, true}) {
     const char* library = is_old ? "libstand_in_nccl_old.so" : "libstand_in_nccl.so";
-    ::setenv(kNccl.variable, stand_in(library).c_str(), 1);
+    ::setenv(kNccl.library_variable, stand_in(library).c_str(), 1);
     plan("fail=AllToAll:1");
     on_ranks(1, [&](Program& self) {
       const auto input = at::arange(4);

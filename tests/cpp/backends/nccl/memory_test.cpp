@@ -73,7 +73,7 @@ TEST_F(VendorMemory, AFailureOfTheLibraryIsItsOwnErrorAndTheCommunicatorGoesOn) 
 }
 
 TEST_F(VendorMemory, AnOldLibraryNamesTheVersionsFoundAndNeeded) {
-  ::setenv(kNccl.variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
+  ::setenv(kNccl.library_variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
   on_ranks(1, [&](Program& self) {
     const auto error = error_of([&] { self.comm->tensor_register(at::zeros({4})); });
     EXPECT_EQ(error.code(), Errc::kUnsupported);
@@ -130,7 +130,7 @@ TEST_F(VendorMemory, FieldsThatAnOldLibraryWouldNotReadAreRefused) {
   const Hints unset{{"minCTAs", "-2147483648"}, {"netName", "None"}, {"trafficClass", ""}};
   make({{"cga_cluster_size", "2"}, {"nvlinkCentricSched", "1"}, {"commName", "mine"}});
   make(unset);
-  ::setenv(kNccl.variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
+  ::setenv(kNccl.library_variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
   make(unset);
   const std::pair<const char*, const char*> rows[] = {
       {"blocking", "2.14.0"},     {"minCTAs", "2.17.0"},  {"netName", "2.17.0"},

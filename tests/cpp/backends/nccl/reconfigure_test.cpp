@@ -221,7 +221,7 @@ TEST_F(VendorSurvivors, WhatIsUnderWayIsAbortedByIt) {
 }
 
 TEST_F(VendorSurvivors, AnOlderLibraryConnectsThemAnew) {
-  ::setenv(kNccl.variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
+  ::setenv(kNccl.library_variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
   without_one({0, 2}, false, "anew: rank");
 }
 
@@ -267,7 +267,7 @@ class WithoutAbort final : public OfVendor<WithoutAbort, kOneCcl> {
 };
 
 TEST_F(VendorMembers, ALibraryThatCannotAbortCannotChangeItsMembers) {
-  ::setenv(kOneCcl.variable, stand_in("libstand_in_oneccl.so").c_str(), 1);
+  ::setenv(kOneCcl.library_variable, stand_in("libstand_in_oneccl.so").c_str(), 1);
   auto options = options_with(store_);
   options.enable_reconfigure = true;
   const auto made = std::make_shared<WithoutAbort>("xccl");

@@ -97,7 +97,9 @@ TEST(ShardedRelay, EveryElementArrivesOnceByWayOfAllRanks) {
 
 class Relays : public VendorTest {
  protected:
-  void SetUp() override { ::setenv(kRcclx.variable, stand_in("libstand_in_nccl.so").c_str(), 1); }
+  void SetUp() override {
+    ::setenv(kRcclx.library_variable, stand_in("libstand_in_nccl.so").c_str(), 1);
+  }
   // Runs `body` on ranks with a backend rcclx each.
   static void on_relays(int size, const std::function<void(Program&, TorchCommRCCLX&)>& body) {
     const auto store = c10::make_intrusive<c10d::HashStore>();

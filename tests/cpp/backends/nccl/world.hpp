@@ -87,7 +87,9 @@ class VendorTest : public StandInTest {
   static inline Backend (*make_backend)(const std::string& name) =
       [](const std::string& name) -> Backend { return std::make_shared<TorchCommNCCL>(name); };
 
-  void SetUp() override { ::setenv(kNccl.variable, stand_in("libstand_in_nccl.so").c_str(), 1); }
+  void SetUp() override {
+    ::setenv(kNccl.library_variable, stand_in("libstand_in_nccl.so").c_str(), 1);
+  }
 
   // Runs `body` on `size` connected ranks, which work on streams. What one throws fails the test.
   void on_ranks(int size, const std::function<void(Program&)>& body,

@@ -28,13 +28,13 @@ class NcclxTest : public nccl::VendorTest {
     before_ = std::exchange(make_backend, [](const std::string& name) -> Backend {
       return std::make_shared<TorchCommNCCLX>(name);
     });
-    ::setenv(nccl::kNcclx.variable, nccl::stand_in("libstand_in_nccl.so").c_str(), 1);
+    ::setenv(nccl::kNcclx.library_variable, nccl::stand_in("libstand_in_nccl.so").c_str(), 1);
     ::setenv(kKernels, nccl::stand_in("libstand_in_kernels.so").c_str(), 1);
   }
   void TearDown() override {
     make_backend = before_;
     kernels_plan("");
-    ::unsetenv(nccl::kNcclx.variable);
+    ::unsetenv(nccl::kNcclx.library_variable);
     ::unsetenv(kKernels);
     VendorTest::TearDown();
   }

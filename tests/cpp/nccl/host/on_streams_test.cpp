@@ -22,7 +22,7 @@ using abi::RedOp;
 class OnStreams : public StandInTest {
  protected:
   struct Rank {
-    const Table& library;
+    const VendorLibrary& library;
     abi::Comm comm;
     int rank;
     gpu::NativeStream stream;
@@ -32,7 +32,7 @@ class OnStreams : public StandInTest {
   void SetUp() override {
     ::setenv(kOneCcl.host_variable, kOneCcl.host_value, 1);
     const auto blocking = load(kOneCcl, "libstand_in_oneccl.so");
-    ASSERT_TRUE(blocking.calls_block());
+    ASSERT_TRUE(blocking.is_blocking());
     library_ = on_streams(blocking);
   }
   void TearDown() override {
@@ -59,7 +59,7 @@ class OnStreams : public StandInTest {
     for (auto& thread : threads) thread.join();
   }
 
-  Table library_;
+  VendorLibrary library_;
 };
 
 TEST_F(OnStreams, AnOperationRunsOnItsStreamBehindWhatThatHas) {

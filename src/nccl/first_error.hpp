@@ -10,7 +10,7 @@
 namespace torch::comms::nccl {
 
 // Why a communicator cannot go on; the first reason stays. Any thread.
-class Failure {
+class FirstError {
  public:
   // True for the one whose reason it became.
   bool set(const CommError& error) {

@@ -1,4 +1,4 @@
-#include "nccl/table.hpp"
+#include "nccl/vendor_library.hpp"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -32,9 +32,9 @@ class LibraryTable : public StandInTest {};
 TEST_F(LibraryTable, TheVariableNamesTheLibrary) {
   const auto table = load(kNccl, "libstand_in_nccl.so");
   EXPECT_NE(table.path().find("libstand_in_nccl.so"), std::string::npos);
-  EXPECT_NE(table.how().find("TORCHCOMM_NCCL_LIBRARY"), std::string::npos);
+  EXPECT_NE(table.selection_reason().find("TORCHCOMM_NCCL_LIBRARY"), std::string::npos);
   EXPECT_EQ(table.version_text(), "2.30.7");
-  EXPECT_TRUE(table.on_host_memory());
+  EXPECT_TRUE(table.is_on_host_memory());
   EXPECT_TRUE(table.can_be_nonblocking());
   EXPECT_NE(table.CommSplit, nullptr);
 }
@@ -49,7 +49,7 @@ TEST_F(LibraryTable, WithoutALibraryTheErrorSaysWhatWasLookedFor) {
   Vendor nowhere = kRccl;
   nowhere.stem = "libtc-not-there.so";
   nowhere.soname = "libtc-not-there.so.1";
-  const auto error = refusal([&] { Table::load(nowhere); });
+  const auto error = refusal([&] { VendorLibrary::load(nowhere); });
   EXPECT_EQ(error.code(), Errc::kBackendUnavailable);
   expect_words(error, {"rccl", "RCCL", "TORCHCOMM_RCCL_LIBRARY", "libtc-not-there.so",
                        "libtc-not-there.so.1"});
@@ -60,9 +60,9 @@ TEST_F(LibraryTable, ALibraryThatIsLoadedAlreadyIsTaken) {
   Vendor vendor = kNccl;
   vendor.stem = "libstand_in_nccl_old.so";
   vendor.soname = "libtc-not-there.so.1";
-  const auto table = Table::load(vendor);
+  const auto table = VendorLibrary::load(vendor);
   EXPECT_EQ(table.path(), stand_in("libstand_in_nccl_old.so"));
-  EXPECT_NE(table.how().find("loaded already"), std::string::npos);
+  EXPECT_NE(table.selection_reason().find("loaded already"), std::string::npos);
 }
 
 TEST_F(LibraryTable, ALibraryWithoutANeededFunctionIsRefusedNamingBothAndTheVersion) {

@@ -1,4 +1,4 @@
-#include "nccl/table.hpp"
+#include "nccl/vendor_library.hpp"
 
 #include <dlfcn.h>
 
@@ -21,26 +21,26 @@ constexpr const char* kOneCclUnusable[] = {"CommAbort", "CommGetAsyncError", "Co
 constexpr int kNonblockingSince = 21400;
 constexpr int kOneSidedSince = 22900;
 
-struct Opened {
+struct OpenedVendorLibrary {
   void* handle = nullptr;
   std::string path, how;
 };
 
-Opened open(const Vendor& vendor) {
-  if (vendor.find != nullptr)
-    return {nullptr, base::path_of_library(reinterpret_cast<const void*>(vendor.find)),
+OpenedVendorLibrary open(const Vendor& vendor) {
+  if (vendor.lookup != nullptr)
+    return {nullptr, base::path_of_library(reinterpret_cast<const void*>(vendor.lookup)),
             "part of this build"};
   const auto refuse = [&](const std::string& why) {
     throw CommError(Errc::kBackendUnavailable,
                     "backend '" + std::string(vendor.backend) + "' " + why);
   };
   std::string why;
-  if (const auto file = base::env_text(vendor.variable)) {
+  if (const auto file = base::env_text(vendor.library_variable)) {
     void* handle = base::open_library(*file, why);
     if (handle == nullptr)
-      refuse("has no " + std::string(vendor.library) + " library: " + vendor.variable + " names " +
-             *file + ", which does not load (" + why + ")");
-    return {handle, *file, std::string("named by ") + vendor.variable};
+      refuse("has no " + std::string(vendor.library) + " library: " + vendor.library_variable +
+             " names " + *file + ", which does not load (" + why + ")");
+    return {handle, *file, std::string("named by ") + vendor.library_variable};
   }
   for (auto& path : base::loaded_libraries(vendor.stem))
     if (void* handle = base::open_library(path, why); handle != nullptr)
@@ -48,14 +48,14 @@ Opened open(const Vendor& vendor) {
   void* handle = base::open_library(vendor.soname, why);
   if (handle == nullptr)
     refuse("has no " + std::string(vendor.library) + " library: looked for the file in " +
-           vendor.variable + " (unset), for " + std::string(vendor.stem) +
+           vendor.library_variable + " (unset), for " + std::string(vendor.stem) +
            "* among the loaded libraries, and for " + vendor.soname + " where the loader looks (" +
-           why + "). Install it, or set " + vendor.variable);
+           why + "). Install it, or set " + vendor.library_variable);
   return {handle, vendor.soname, "found by the loader"};
 }
 
 bool is_unusable(const Vendor& vendor, std::string_view name) {
-  for (const auto* const* row = vendor.unusable; *row != nullptr; ++row)
+  for (const auto* const* row = vendor.unusable_symbols; *row != nullptr; ++row)
     if (name == *row) return true;
   return false;
 }
@@ -87,60 +87,60 @@ const Vendor kNccl{.backend = "nccl",
                    .prefix = "nccl",
                    .stem = "libnccl.so",
                    .soname = "libnccl.so.2",
-                   .variable = "TORCHCOMM_NCCL_LIBRARY",
+                   .library_variable = "TORCHCOMM_NCCL_LIBRARY",
                    .unique_id_bytes = kNcclId,
                    .runtime = &gpu::kCuda,
                    .in_progress = abi::kInProgress,
                    .has_config = true,
-                   .unusable = kAllUsable};
+                   .unusable_symbols = kAllUsable};
 
 const Vendor kNcclx{.backend = "ncclx",
                     .library = "NCCL",
                     .prefix = "nccl",
                     .stem = "libnccl.so",
                     .soname = "libnccl.so.2",
-                    .variable = "TORCHCOMM_NCCLX_LIBRARY",
+                    .library_variable = "TORCHCOMM_NCCLX_LIBRARY",
                     .unique_id_bytes = kNcclId,
                     .runtime = &gpu::kCuda,
                     .in_progress = abi::kInProgress,
                     .has_config = true,
-                    .unusable = kAllUsable};
+                    .unusable_symbols = kAllUsable};
 
 const Vendor kRccl{.backend = "rccl",
                    .library = "RCCL",
                    .prefix = "nccl",
                    .stem = "librccl.so",
                    .soname = "librccl.so.1",
-                   .variable = "TORCHCOMM_RCCL_LIBRARY",
+                   .library_variable = "TORCHCOMM_RCCL_LIBRARY",
                    .unique_id_bytes = kNcclId,
                    .runtime = &gpu::kHip,
                    .in_progress = abi::kInProgress,
                    .has_config = true,
-                   .unusable = kAllUsable};
+                   .unusable_symbols = kAllUsable};
 
 const Vendor kRcclx{.backend = "rcclx",
                     .library = "RCCLX",
                     .prefix = "nccl",
                     .stem = "librcclx.so",
                     .soname = "librcclx.so.1",
-                    .variable = "TORCHCOMM_RCCLX_LIBRARY",
+                    .library_variable = "TORCHCOMM_RCCLX_LIBRARY",
                     .unique_id_bytes = kNcclId,
                     .runtime = &gpu::kHip,
                     .in_progress = abi::kInProgress,
                     .has_config = true,
-                    .unusable = kAllUsable};
+                    .unusable_symbols = kAllUsable};
 
 const Vendor kOneCcl{.backend = "xccl",
                      .library = "oneCCL",
                      .prefix = "oneccl",
                      .stem = "libccl.so.2",
                      .soname = "libccl.so.2",
-                     .variable = "TORCHCOMM_XCCL_LIBRARY",
+                     .library_variable = "TORCHCOMM_XCCL_LIBRARY",
                      .unique_id_bytes = kOneCclId,
                      .runtime = nullptr,
                      .in_progress = 6,
                      .has_config = false,
-                     .unusable = kOneCclUnusable,
+                     .unusable_symbols = kOneCclUnusable,
                      .host_variable = "CCL_PLUGIN",
                      .host_value = "ONECCL_LEGACY_CPU"};
 
@@ -151,20 +151,20 @@ std::string version_text(int version) {
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(version % 100);
 }
 
-bool is_on_host(const Vendor& vendor) {
+bool selects_host_memory(const Vendor& vendor) {
   return vendor.host_variable != nullptr &&
          base::env_text(vendor.host_variable) == vendor.host_value;
 }
 
-void* Table::symbol(std::string_view name) const {
-  if (vendor_->find != nullptr) return vendor_->find(name);
+void* VendorLibrary::symbol(std::string_view name) const {
+  if (vendor_->lookup != nullptr) return vendor_->lookup(name);
   if (is_unusable(*vendor_, name)) return nullptr;
   return ::dlsym(handle_, (std::string(vendor_->prefix) + std::string(name)).c_str());
 }
 
 // `get(name, is_needed)`: its address.
 template <class Get>
-void Table::bind(const Get& get) {
+void VendorLibrary::bind(const Get& get) {
 #define TC_NCCL_REQUIRED(name) this->name = reinterpret_cast<abi::name*>(get(#name, true));
 #define TC_NCCL_OPTIONAL(name, since) this->name = reinterpret_cast<abi::name*>(get(#name, false));
   TC_NCCL_SYMBOLS(TC_NCCL_REQUIRED, TC_NCCL_OPTIONAL)
@@ -176,18 +176,18 @@ void Table::bind(const Get& get) {
   if (vendor_->has_config) init_rank_config_ = get("CommInitRankConfig", false);
 }
 
-Table Table::behind(Find* find) const {
-  Table table = *this;
+VendorLibrary VendorLibrary::with_functions(SymbolLookup* find) const {
+  VendorLibrary table = *this;
   table.bind([find](std::string_view name, bool) { return find(name); });
   return table;
 }
 
-Table Table::load(const Vendor& vendor) {
+VendorLibrary VendorLibrary::load(const Vendor& vendor) {
   auto opened = open(vendor);
-  Table table;
+  VendorLibrary table;
   table.vendor_ = &vendor;
   table.handle_ = opened.handle;
-  table.how_ = std::move(opened.how);
+  table.selection_reason_ = std::move(opened.how);
   table.GetVersion = reinterpret_cast<abi::GetVersion*>(table.symbol("GetVersion"));
   if (table.GetVersion != nullptr) {
     table.GetVersion(&table.version_);
@@ -196,34 +196,34 @@ Table Table::load(const Vendor& vendor) {
   }
   if (table.path_.empty()) table.path_ = opened.path;
   const auto require = [&](void* address, std::string_view name) {
-    if (address != nullptr || vendor.find != nullptr) return address;
+    if (address != nullptr || vendor.lookup != nullptr) return address;
     throw CommError(Errc::kBackendUnavailable,
                     "backend '" + std::string(vendor.backend) + "': " + table.path_ + " (" +
-                        table.how_ + "), version " + table.version_text() + ", has no function " +
-                        std::string(vendor.prefix) + std::string(name) +
-                        ". Another library can be named with " + vendor.variable);
+                        table.selection_reason_ + "), version " + table.version_text() +
+                        ", has no function " + std::string(vendor.prefix) + std::string(name) +
+                        ". Another library can be named with " + vendor.library_variable);
   };
   table.bind([&](std::string_view name, bool is_needed) {
     return is_needed ? require(table.symbol(name), name) : table.symbol(name);
   });
-  table.calls_block_ = is_on_host(vendor);
-  table.on_host_memory_ =
-      table.calls_block_ ||
-      (vendor.find != nullptr ? vendor.find(abi::kHostMemorySymbol)
-                              : ::dlsym(table.handle_, abi::kHostMemorySymbol)) != nullptr;
+  table.is_blocking_ = selects_host_memory(vendor);
+  table.is_on_host_memory_ =
+      table.is_blocking_ ||
+      (vendor.lookup != nullptr ? vendor.lookup(abi::kHostMemorySymbol)
+                                : ::dlsym(table.handle_, abi::kHostMemorySymbol)) != nullptr;
   return table;
 }
 
-std::string Table::version_text() const {
+std::string VendorLibrary::version_text() const {
   return vendor_->has_config ? nccl::version_text(version_) : std::to_string(version_);
 }
 
-bool Table::can_be_nonblocking() const noexcept {
+bool VendorLibrary::can_be_nonblocking() const noexcept {
   return init_rank_config_ != nullptr && CommGetAsyncError != nullptr &&
          version_ >= kNonblockingSince;
 }
 
-bool Table::is_one_sided() const noexcept {
+bool VendorLibrary::has_one_sided() const noexcept {
 #define TC_NCCL_HAS(name, since) \
   if ((name) == nullptr) return false;
   TC_NCCL_ONE_SIDED_SYMBOLS(TC_NCCL_HAS)
@@ -231,11 +231,11 @@ bool Table::is_one_sided() const noexcept {
   return true;
 }
 
-void Table::require_one_sided(const char* feature) const {
-  if (!is_one_sided()) lacks(feature, kOneSidedSince);
+void VendorLibrary::require_one_sided(const char* feature) const {
+  if (!has_one_sided()) throw_missing(feature, kOneSidedSince);
 }
 
-void Table::lacks(const char* feature, int since) const {
+void VendorLibrary::throw_missing(const char* feature, int since) const {
   // Only NCCL's own versions say since when.
   const auto needs = vendor_->has_config ? " needs " + std::string(vendor_->library) + " " +
                                                nccl::version_text(since) + "; " + path_ + " is "
@@ -244,7 +244,7 @@ void Table::lacks(const char* feature, int since) const {
                                           (vendor_->has_config ? " and does not have it" : ""));
 }
 
-abi::Result Table::get_unique_id(std::span<char> id) const {
+abi::Result VendorLibrary::get_unique_id(std::span<char> id) const {
   TC_CHECK(id.size() == vendor_->unique_id_bytes);
   const auto get = [&]<size_t kBytes>(std::integral_constant<size_t, kBytes>) {
     abi::UniqueId<kBytes> made{};
@@ -256,8 +256,8 @@ abi::Result Table::get_unique_id(std::span<char> id) const {
                               : get(std::integral_constant<size_t, kOneCclId>{});
 }
 
-abi::Result Table::init_rank(abi::Comm* comm, int size, std::span<const char> id, int rank,
-                             abi::Config* config) const {
+abi::Result VendorLibrary::init_rank(abi::Comm* comm, int size, std::span<const char> id, int rank,
+                                     abi::Config* config) const {
   const auto with = vendor_->unique_id_bytes == kNcclId ? init<kNcclId> : init<kOneCclId>;
   return with(init_rank_, init_rank_config_, comm, size, id, rank, config);
 }

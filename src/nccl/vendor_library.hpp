@@ -53,7 +53,7 @@ namespace torch::comms::nccl {
   OPTIONAL(WaitSignal, 22900)
 
 // Functions by their names without the prefix; null for one that is not there.
-using Find = void*(std::string_view name);
+using SymbolLookup = void*(std::string_view name);
 
 // A vendor is a row.
 struct Vendor {
@@ -62,54 +62,56 @@ struct Vendor {
   std::string_view prefix;   // of its functions
   std::string_view stem;     // what its file names begin with
   const char* soname;
-  const char* variable;  // names the library's file, and is looked at first
+  const char* library_variable;  // names the library's file, and is looked at first
   size_t unique_id_bytes;
   const gpu::RuntimeRow* runtime;  // of its devices; nullptr: none is known here
   abi::Result in_progress;         // the number of "in progress"; -1: there is none
   bool has_config;                 // its configuration is abi::Config
   // Functions it exports without their working, or with another signature; ends with null.
-  const char* const* unusable;
+  const char* const* unusable_symbols;
   // In the place of a file: our own code, by function's name; null for those it has not.
-  Find* find = nullptr;
+  SymbolLookup* lookup = nullptr;
   // The variable, and its value, that have the library work on host memory instead, where each call
   // returns when its operation is done; nullptr: it has no such part.
   const char *host_variable = nullptr, *host_value = nullptr;
 };
 // Whether the environment has its library work on host memory.
-bool is_on_host(const Vendor& vendor);
+bool selects_host_memory(const Vendor& vendor);
 extern const Vendor kNccl, kNcclx, kRccl, kRcclx, kOneCcl;
 
 // A library's functions. Optional ones may be null, and of our own code all may.
-class Table {
+class VendorLibrary {
  public:
   // The library that the variable names, else the one that is loaded already (torch's), else the
   // one that the loader finds. Throws CommError(kBackendUnavailable) saying what was looked for, or
   // which function is missing, in which version, from which file.
-  static Table load(const Vendor& vendor);
+  static VendorLibrary load(const Vendor& vendor);
 
   const Vendor& vendor() const noexcept { return *vendor_; }
   const std::string& path() const noexcept { return path_; }
-  const std::string& how() const noexcept { return how_; }  // why this file
+  const std::string& selection_reason() const noexcept {
+    return selection_reason_;
+  }  // why this file
   int version() const noexcept { return version_; }
   std::string version_text() const;
-  bool on_host_memory() const noexcept { return on_host_memory_; }
+  bool is_on_host_memory() const noexcept { return is_on_host_memory_; }
   // It is on host memory as the vendor's own variable says: no streams, calls return when the
   // operation is done. See nccl/host/on_streams.hpp.
-  bool calls_block() const noexcept { return calls_block_; }
+  bool is_blocking() const noexcept { return is_blocking_; }
 
   // The same library behind functions that `find` has; those it has not, this one has not, either.
-  Table behind(Find* find) const;
+  VendorLibrary with_functions(SymbolLookup* find) const;
 
   // Throws CommError(kUnsupported) without context: "<feature> needs NCCL 2.18.0, ...".
   template <class Function>
   Function* require(Function* function, const char* feature, int since) const {
-    if (function == nullptr) lacks(feature, since);
+    if (function == nullptr) throw_missing(feature, since);
     return function;
   }
 
   // The same for what is no function.
   void require_version(const char* feature, int since) const {
-    if (version_ < since) lacks(feature, since);
+    if (version_ < since) throw_missing(feature, since);
   }
 
   // `id` has vendor().unique_id_bytes bytes.
@@ -120,7 +122,7 @@ class Table {
   // Whether calls may return before they are done, so that an abort can end them.
   bool can_be_nonblocking() const noexcept;
   // Windows, puts, and signals that are waited for: all of it, or none.
-  bool is_one_sided() const noexcept;
+  bool has_one_sided() const noexcept;
   // Throws as require() where it is not.
   void require_one_sided(const char* feature) const;
 
@@ -132,16 +134,16 @@ class Table {
 #undef TC_NCCL_OPTIONAL
 
  private:
-  [[noreturn]] void lacks(const char* feature, int since) const;
+  [[noreturn]] void throw_missing(const char* feature, int since) const;
   void* symbol(std::string_view name) const;
   template <class Get>
   void bind(const Get& get);
 
   const Vendor* vendor_ = nullptr;
   void* handle_ = nullptr;
-  std::string path_, how_;
+  std::string path_, selection_reason_;
   int version_ = 0;
-  bool on_host_memory_ = false, calls_block_ = false;
+  bool is_on_host_memory_ = false, is_blocking_ = false;
   void *get_unique_id_ = nullptr, *init_rank_ = nullptr, *init_rank_config_ = nullptr;
 };
 
