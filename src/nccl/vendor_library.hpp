@@ -96,7 +96,7 @@ class VendorLibrary {
   std::string version_text() const;
   bool is_on_host_memory() const noexcept { return is_on_host_memory_; }
   // It is on host memory as the vendor's own variable says: no streams, calls return when the
-  // operation is done. See nccl/host/on_streams.hpp.
+  // operation is done. See nccl/host/async_facade.hpp.
   bool is_blocking() const noexcept { return is_blocking_; }
 
   // The same library behind functions that `find` has; those it has not, this one has not, either.

@@ -16,7 +16,7 @@ namespace torch::comms::sim {
 using Ticks = int64_t;
 inline constexpr Ticks kPerMicrosecond = 1'000'000;
 
-// 13 days: nothing happens from then on, see EventQueue::extend(). Sums of a few times do not
+// 13 days: nothing happens from then on, see EventQueue::add(). Sums of a few times do not
 // overflow.
 inline constexpr Ticks kEnd = Ticks{1} << 60;
 

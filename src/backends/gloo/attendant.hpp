@@ -23,7 +23,7 @@ class Attendant {
 
   // Keeps the work; begins to wait for it if it is still here after kPatience.
   void add(MessageWorkPtr work);
-  // Lets the calling thread wait for the work instead, until it ends or is given back by extend().
+  // Lets the calling thread wait for the work instead, until it ends or is given back by add().
   // False if the work has ended, or another thread waits for it so.
   bool claim(MessageWork& work);
   // Looks at the work soon.

@@ -123,15 +123,15 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   // others are told as there, with `why`.
   void tell_of_end(const CommError& why);
   // The library is about to make another communicator of this one, which ends its operations:
-  // `why` is their error, and nobody else but fail() ends this one any more. The others are told as
-  // by end(). False: it has failed.
+  // `why` is their error, and nobody else but set_error() ends this one any more. The others are
+  // told as by end(). False: it has failed.
   bool hand_over(const CommError& why);
   // Ends it where the other ranks are known to have failed, or to disagree. One load else.
   void end_if_told(const std::function<Context()>& context);
   Others& others() const noexcept { return *others_; }
   // Why it has ended, or its kernels have, which is looked at. `context`: of an error of theirs.
   std::optional<CommError> failure(const Context& context);
-  // Some call is about to raise the failure, and may when this returns: as fail().
+  // Some call is about to raise the failure, and may when this returns: as set_error().
   void meet_failure() noexcept;
   bool is_failure_met() const noexcept { return met_.load(); }
 

@@ -3,7 +3,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/env.hpp"
-#include "nccl/host/on_streams.hpp"
+#include "nccl/host/async_facade.hpp"
 
 namespace torch::comms {
 namespace {
@@ -22,7 +22,7 @@ nccl::VendorLibrary TorchCommXCCL::load() const {
                     "backend '" + std::string(getBackendName()) + "' cannot work with " + kWorkers +
                         "=0: oneCCL on the CPU is not safe in several threads without "
                         "its workers. Unset it");
-  return nccl::on_streams(library);
+  return nccl::make_async_facade(library);
 }
 
 bool TorchCommXCCL::is_on_host() const {

@@ -10,7 +10,7 @@ namespace torch::comms {
 // Intel's library. It cannot abort its communicators.
 //
 // With CCL_PLUGIN=ONECCL_LEGACY_CPU it works on CPU tensors, by its part for the CPU: without
-// messages between two ranks, which that part crashes in. See nccl/host/on_streams.hpp.
+// messages between two ranks, which that part crashes in. See nccl/host/async_facade.hpp.
 class TC_API TorchCommXCCL final : public OfVendor<TorchCommXCCL, nccl::kOneCcl> {
  public:
   using OfVendor::OfVendor;

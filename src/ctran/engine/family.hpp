@@ -49,9 +49,9 @@ struct FamilyOptions {
   // and before a group fails, where all of them are. Those that have not answered by then are named
   // as silent.
   std::chrono::milliseconds hearing{500};
-  // Called about 20 times a second on a thread that waits in Group::run(), Group::next_split() or
-  // Work::poll_once(), without a lock. What it throws leaves the wait: a call goes on by itself,
-  // and uses its memory; an interrupted split ends the group. For Ctrl-C.
+  // Called about 20 times a second on a thread that waits in CallGroup::run(),
+  // CallGroup::next_split() or Work::poll_once(), without a lock. What it throws leaves the wait: a
+  // call goes on by itself, and uses its memory; an interrupted split ends the group. For Ctrl-C.
   std::function<void()> interrupt = nullptr;
   // Around every channel, for tests: transport::inject_faults.
   std::function<std::unique_ptr<transport::PeerConnection>(

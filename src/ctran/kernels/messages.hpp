@@ -63,7 +63,7 @@ constexpr uint64_t pieces_of(uint64_t pieces, int workers, int worker) {
 // that work for it.
 struct Parcel {
   char* data;
-  char* place;  // as Message has it; null for lines
+  char* place;  // as PointToPointMessage has it; null for lines
   size_t bytes;
   uint32_t piece;
   uint16_t channels;

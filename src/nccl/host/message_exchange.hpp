@@ -2,13 +2,13 @@
 
 #include <span>
 
-#include "nccl/host/member.hpp"
+#include "nccl/host/blocking_communicator.hpp"
 
 namespace torch::comms::nccl::host {
 
-struct Message {
+struct PointToPointMessage {
   int peer;
-  bool sends;
+  bool is_send;
   void* data;  // only read where it sends
   size_t size_bytes;
 };
@@ -17,6 +17,7 @@ struct Message {
 // parts that are as large as the largest. Messages between two ranks are in the order of their
 // calls. kInvalidUsage, with the ranks and sizes in the member's text: what one sends is not what
 // the other receives; the others have theirs.
-abi::Result exchange(Member& member, std::span<const Message> messages);
+abi::Result exchange_messages(BlockingCommunicator& member,
+                              std::span<const PointToPointMessage> messages);
 
 }  // namespace torch::comms::nccl::host

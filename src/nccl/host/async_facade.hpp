@@ -2,9 +2,9 @@
 
 #include "nccl/vendor_library.hpp"
 
-// A library whose calls return when the operation is done (VendorLibrary::is_blocking()), made into
-// one whose calls return at once: its operations run on streams of the CPU (gpu/cpu_runtime.hpp).
-// Of oneCCL, as far as its part for the CPU goes; what that lacks and collectives can do is done by
+// A library whose calls return when the operation is done (Table::is_blocking()), made into one
+// whose calls return at once: its operations run on streams of the CPU (gpu/cpu_runtime.hpp). Of
+// oneCCL, as far as its part for the CPU goes; what that lacks and collectives can do is done by
 // those.
 namespace torch::comms::nccl {
 
@@ -18,6 +18,6 @@ namespace torch::comms::nccl {
 // - MessageProtocol take room: twice the largest one of any two ranks, for each rank.
 // - AVG and PREMUL_SUM are by way of the sum, in the elements' dtype.
 // - There is no CommAbort, and an operation whose peer never comes never ends.
-VendorLibrary on_streams(const VendorLibrary& library);
+VendorLibrary make_async_facade(const VendorLibrary& library);
 
 }  // namespace torch::comms::nccl

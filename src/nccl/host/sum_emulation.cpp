@@ -1,4 +1,4 @@
-#include "nccl/host/reducing.hpp"
+#include "nccl/host/sum_emulation.hpp"
 
 #include <cstring>
 #include <vector>
@@ -52,7 +52,7 @@ T read(const void* at) {
   return value;
 }
 
-Factor factor_of(const Reduction& premul, const Member::Element& element) {
+Factor factor_of(const Reduction& premul, const BlockingCommunicator::Element& element) {
   Factor factor;
   switch (premul.dtype()) {
     case Dtype::kFloat64:
@@ -80,11 +80,12 @@ Factor factor_of(const Reduction& premul, const Member::Element& element) {
 
 size_t size_of(abi::DataType dtype) { return ctran::size_of(dtype_of(dtype)); }
 
-Reducing::Reducing(const Member& member, abi::DataType dtype, abi::RedOp op)
+EmulatedReduction::EmulatedReduction(const BlockingCommunicator& member, abi::DataType dtype,
+                                     abi::RedOp op)
     : dtype_(dtype), op_(op), ranks_(member.size()), factor_(member.factor_of(op)) {}
 
-abi::Result Reducing::run(const void* input, size_t inputs, void* output, size_t outputs,
-                          const Call& call) const {
+abi::Result EmulatedReduction::run(const void* input, size_t inputs, void* output, size_t outputs,
+                                   const LibraryCall& call) const {
   if (factor_ != nullptr) {
     const Reduction premul(dtype_of(dtype_), ReduceOp::kPremulSum);
     std::vector<char> scaled(inputs * size_of(dtype_));
@@ -97,7 +98,7 @@ abi::Result Reducing::run(const void* input, size_t inputs, void* output, size_t
   return result;
 }
 
-void Reducing::average(void* output, size_t count) const {
+void EmulatedReduction::average(void* output, size_t count) const {
   const Reduction average(dtype_of(dtype_), ReduceOp::kAverage);
   const auto ranks = static_cast<uint32_t>(ranks_);
   const auto settle = [&](const void* sum) {

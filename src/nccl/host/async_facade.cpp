@@ -1,4 +1,4 @@
-#include "nccl/host/on_streams.hpp"
+#include "nccl/host/async_facade.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -11,9 +11,9 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "nccl/host/exchange.hpp"
-#include "nccl/host/member.hpp"
-#include "nccl/host/reducing.hpp"
+#include "nccl/host/blocking_communicator.hpp"
+#include "nccl/host/message_exchange.hpp"
+#include "nccl/host/sum_emulation.hpp"
 
 namespace torch::comms::nccl {
 namespace {
@@ -21,9 +21,9 @@ namespace {
 using abi::DataType;
 using abi::RedOp;
 using abi::Result;
-using host::Member;
-using host::Message;
-using host::Reducing;
+using host::BlockingCommunicator;
+using host::EmulatedReduction;
+using host::PointToPointMessage;
 
 constexpr size_t kIdBytes = 4096;
 using Id = abi::UniqueId<kIdBytes>;
@@ -32,24 +32,24 @@ using Id = abi::UniqueId<kIdBytes>;
 std::atomic<const VendorLibrary*> library{nullptr};
 
 // A handle owns its member.
-using Handle = std::shared_ptr<Member>;
+using Handle = std::shared_ptr<BlockingCommunicator>;
 abi::Comm hand_out(Handle member) {
   return reinterpret_cast<abi::Comm>(new Handle(std::move(member)));
 }
 const Handle& member_of(abi::Comm comm) { return *reinterpret_cast<Handle*>(comm); }
 
 // Of this thread: what waits for the end of its group.
-struct Group {
-  struct Job {
+struct CallGroup {
+  struct GroupedCall {
     Handle member;
     abi::Stream stream;
-    Member::Body collective;  // or:
-    std::optional<Message> message;
+    BlockingCommunicator::Body collective;  // or:
+    std::optional<PointToPointMessage> message;
   };
   int depth = 0;
-  std::vector<Job> jobs;
+  std::vector<GroupedCall> calls;
 };
-thread_local Group group;
+thread_local CallGroup group;
 
 Result start_group() {
   ++group.depth;
@@ -59,11 +59,11 @@ Result start_group() {
 Result end_group() {
   if (group.depth == 0) return abi::kInvalidUsage;
   if (--group.depth > 0) return abi::kSuccess;
-  const auto jobs = std::exchange(group.jobs, {});
+  const auto jobs = std::exchange(group.calls, {});
   if (jobs.empty()) return abi::kSuccess;
   const auto& first = jobs.front();
-  std::vector<Member::Body> collectives;
-  std::vector<Message> messages;
+  std::vector<BlockingCommunicator::Body> collectives;
+  std::vector<PointToPointMessage> messages;
   for (const auto& job : jobs) {
     if (job.member != first.member || job.stream != first.stream) return abi::kInvalidUsage;
     if (job.message)
@@ -73,35 +73,35 @@ Result end_group() {
   }
   first.member->launch(first.stream,
                        [collectives = std::move(collectives),
-                        messages = std::move(messages)](Member& member) -> Result {
+                        messages = std::move(messages)](BlockingCommunicator& member) -> Result {
                          for (const auto& collective : collectives)
                            if (const auto result = collective(member); result != abi::kSuccess)
                              return result;
                          return messages.empty() ? abi::Result{abi::kSuccess}
-                                                 : host::exchange(member, messages);
+                                                 : host::exchange_messages(member, messages);
                        });
   return abi::kSuccess;
 }
 
-Result collective(abi::Comm comm, abi::Stream stream, Member::Body body) {
+Result collective(abi::Comm comm, abi::Stream stream, BlockingCommunicator::Body body) {
   const auto& member = member_of(comm);
   if (group.depth > 0)
-    group.jobs.push_back({member, stream, std::move(body), std::nullopt});
+    group.calls.push_back({member, stream, std::move(body), std::nullopt});
   else
     member->launch(stream, std::move(body));
   return abi::kSuccess;
 }
 
-Result message(abi::Comm comm, abi::Stream stream, Message message) {
+Result message(abi::Comm comm, abi::Stream stream, PointToPointMessage message) {
   if (group.depth == 0) return abi::kInvalidUsage;
-  group.jobs.push_back({member_of(comm), stream, nullptr, message});
+  group.calls.push_back({member_of(comm), stream, nullptr, message});
   return abi::kSuccess;
 }
 
 Result all_reduce(const void* input, void* output, size_t count, DataType dtype, RedOp op,
                   abi::Comm comm, abi::Stream stream) {
-  const Reducing reducing(*member_of(comm), dtype, op);
-  return collective(comm, stream, [=](Member& m) {
+  const EmulatedReduction reducing(*member_of(comm), dtype, op);
+  return collective(comm, stream, [=](BlockingCommunicator& m) {
     return reducing.run(input, count, output, count, [&](const void* from, RedOp with) {
       return m.library().AllReduce(from, output, count, dtype, with, m.communicator(), nullptr);
     });
@@ -110,8 +110,8 @@ Result all_reduce(const void* input, void* output, size_t count, DataType dtype,
 
 Result reduce(const void* input, void* output, size_t count, DataType dtype, RedOp op, int root,
               abi::Comm comm, abi::Stream stream) {
-  const Reducing reducing(*member_of(comm), dtype, op);
-  return collective(comm, stream, [=](Member& m) {
+  const EmulatedReduction reducing(*member_of(comm), dtype, op);
+  return collective(comm, stream, [=](BlockingCommunicator& m) {
     const size_t outputs = m.rank() == root ? count : 0;
     return reducing.run(input, count, output, outputs, [&](const void* from, RedOp with) {
       return m.library().Reduce(from, output, count, dtype, with, root, m.communicator(), nullptr);
@@ -121,8 +121,8 @@ Result reduce(const void* input, void* output, size_t count, DataType dtype, Red
 
 Result reduce_scatter(const void* input, void* output, size_t count, DataType dtype, RedOp op,
                       abi::Comm comm, abi::Stream stream) {
-  const Reducing reducing(*member_of(comm), dtype, op);
-  return collective(comm, stream, [=](Member& m) {
+  const EmulatedReduction reducing(*member_of(comm), dtype, op);
+  return collective(comm, stream, [=](BlockingCommunicator& m) {
     const size_t inputs = count * static_cast<size_t>(m.size());
     return reducing.run(input, inputs, output, count, [&](const void* from, RedOp with) {
       return m.library().ReduceScatter(from, output, count, dtype, with, m.communicator(), nullptr);
@@ -132,21 +132,21 @@ Result reduce_scatter(const void* input, void* output, size_t count, DataType dt
 
 Result broadcast(const void* input, void* output, size_t count, DataType dtype, int root,
                  abi::Comm comm, abi::Stream stream) {
-  return collective(comm, stream, [=](Member& m) {
+  return collective(comm, stream, [=](BlockingCommunicator& m) {
     return m.library().Broadcast(input, output, count, dtype, root, m.communicator(), nullptr);
   });
 }
 
 Result all_gather(const void* input, void* output, size_t count, DataType dtype, abi::Comm comm,
                   abi::Stream stream) {
-  return collective(comm, stream, [=](Member& m) {
+  return collective(comm, stream, [=](BlockingCommunicator& m) {
     return m.library().AllGather(input, output, count, dtype, m.communicator(), nullptr);
   });
 }
 
 Result all_to_all(const void* input, void* output, size_t count, DataType dtype, abi::Comm comm,
                   abi::Stream stream) {
-  return collective(comm, stream, [=](Member& m) {
+  return collective(comm, stream, [=](BlockingCommunicator& m) {
     return m.library().AllToAll(input, output, count, dtype, m.communicator(), nullptr);
   });
 }
@@ -179,7 +179,8 @@ Result connect(const VendorLibrary& library, abi::Comm* comm, size_t size, const
   const auto result =
       library.init_rank(&made, static_cast<int>(size), id.internal, rank, /*config=*/nullptr);
   if (result != abi::kSuccess) return result;
-  *comm = hand_out(std::make_shared<Member>(library, made, rank, static_cast<int>(size)));
+  *comm =
+      hand_out(std::make_shared<BlockingCommunicator>(library, made, rank, static_cast<int>(size)));
   return result;
 }
 
@@ -208,8 +209,8 @@ Result split(abi::Comm comm, int color, int key, abi::Comm* into, abi::Config*) 
   *into = nullptr;
   member.drain();
   const auto gather = [&](const auto& own, auto& all) {
-    return member.fail(with.AllGather(own.data(), all.data(), own.size() * sizeof own[0],
-                                      DataType::kUint8, member.communicator(), nullptr));
+    return member.set_error(with.AllGather(own.data(), all.data(), own.size() * sizeof own[0],
+                                           DataType::kUint8, member.communicator(), nullptr));
   };
   const auto ranks = static_cast<size_t>(member.size());
   const std::vector<int> own{color, key};
@@ -228,22 +229,22 @@ Result split(abi::Comm comm, int color, int key, abi::Comm* into, abi::Config*) 
   // A rank that fails goes on, for the others wait for it.
   const auto made = has_group && place == 0 ? with.get_unique_id(id) : abi::kSuccess;
   if (const auto result = gather(id, ids); result != abi::kSuccess) return result;
-  if (made != abi::kSuccess) return member.fail(made);
+  if (made != abi::kSuccess) return member.set_error(made);
   if (!has_group) return abi::kSuccess;
   Id theirs;
   std::memcpy(theirs.internal, ids.data() + order.front().second * kIdBytes, kIdBytes);
-  return member.fail(connect(with, into, order.size(), theirs, static_cast<int>(place)));
+  return member.set_error(connect(with, into, order.size(), theirs, static_cast<int>(place)));
 }
 
 // The factor is copied, as it is a number or in host memory.
 Result create_premul_sum(RedOp* op, void* factor, DataType dtype, abi::ScalarResidence,
                          abi::Comm comm) {
   const auto* const bytes = static_cast<const char*>(factor);
-  *op = member_of(comm)->add({bytes, bytes + host::size_of(dtype)});
+  *op = member_of(comm)->add_premul_factor({bytes, bytes + host::size_of(dtype)});
   return abi::kSuccess;
 }
 Result destroy_op(RedOp op, abi::Comm comm) {
-  member_of(comm)->remove(op);
+  member_of(comm)->remove_premul_factor(op);
   return abi::kSuccess;
 }
 
@@ -280,7 +281,7 @@ void* find(std::string_view name) {
 
 }  // namespace
 
-VendorLibrary on_streams(const VendorLibrary& blocking) {
+VendorLibrary make_async_facade(const VendorLibrary& blocking) {
   TC_CHECK(blocking.vendor().unique_id_bytes == kIdBytes);
   if (blocking.AllToAll == nullptr)
     throw CommError(Errc::kBackendUnavailable,

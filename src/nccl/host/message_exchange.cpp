@@ -1,4 +1,4 @@
-#include "nccl/host/exchange.hpp"
+#include "nccl/host/message_exchange.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,20 +12,21 @@ namespace {
 using DataType = abi::DataType;
 
 // One direction: how much goes with each rank.
-std::vector<uint64_t> sizes_of(std::span<const Message> messages, bool sends, size_t ranks) {
+std::vector<uint64_t> sizes_of(std::span<const PointToPointMessage> messages, bool sends,
+                               size_t ranks) {
   std::vector<uint64_t> sizes(ranks);
   for (const auto& message : messages)
-    if (message.sends == sends) sizes[static_cast<size_t>(message.peer)] += message.size_bytes;
+    if (message.is_send == sends) sizes[static_cast<size_t>(message.peer)] += message.size_bytes;
   return sizes;
 }
 
 // Walks the messages of one direction, each with its place among `parts` of equal size.
 template <class Copy>
-void walk(std::span<const Message> messages, bool sends, std::vector<char>& parts,
+void walk(std::span<const PointToPointMessage> messages, bool sends, std::vector<char>& parts,
           size_t part_bytes, size_t ranks, const Copy& copy) {
   std::vector<size_t> done(ranks);
   for (const auto& message : messages) {
-    if (message.sends != sends || message.size_bytes == 0) continue;
+    if (message.is_send != sends || message.size_bytes == 0) continue;
     const auto peer = static_cast<size_t>(message.peer);
     copy(parts.data() + peer * part_bytes + done[peer], message);
     done[peer] += message.size_bytes;
@@ -34,7 +35,8 @@ void walk(std::span<const Message> messages, bool sends, std::vector<char>& part
 
 }  // namespace
 
-abi::Result exchange(Member& member, std::span<const Message> messages) {
+abi::Result exchange_messages(BlockingCommunicator& member,
+                              std::span<const PointToPointMessage> messages) {
   const auto& library = member.library();
   const auto ranks = static_cast<size_t>(member.size()), own = static_cast<size_t>(member.rank());
   const auto sent = sizes_of(messages, true, ranks), expected = sizes_of(messages, false, ranks);
@@ -46,7 +48,7 @@ abi::Result exchange(Member& member, std::span<const Message> messages) {
   const size_t most = *std::max_element(all.begin(), all.end());
   std::vector<char> out(ranks * most), in(ranks * most);
   if (most > 0) {
-    walk(messages, true, out, most, ranks, [](char* part, const Message& message) {
+    walk(messages, true, out, most, ranks, [](char* part, const PointToPointMessage& message) {
       std::memcpy(part, message.data, message.size_bytes);
     });
     if (const auto result = library.AllToAll(out.data(), in.data(), most, DataType::kUint8,
@@ -56,11 +58,11 @@ abi::Result exchange(Member& member, std::span<const Message> messages) {
   }
   for (size_t peer = 0; peer < ranks; ++peer)
     if (const auto theirs = all[peer * ranks + own]; theirs != expected[peer])
-      return member.fail(abi::kInvalidUsage, "rank " + std::to_string(peer) + " sends " +
-                                                 std::to_string(theirs) + " bytes to rank " +
-                                                 std::to_string(own) + ", which receives " +
-                                                 std::to_string(expected[peer]));
-  walk(messages, false, in, most, ranks, [](const char* part, const Message& message) {
+      return member.set_error(abi::kInvalidUsage, "rank " + std::to_string(peer) + " sends " +
+                                                      std::to_string(theirs) + " bytes to rank " +
+                                                      std::to_string(own) + ", which receives " +
+                                                      std::to_string(expected[peer]));
+  walk(messages, false, in, most, ranks, [](const char* part, const PointToPointMessage& message) {
     std::memcpy(message.data, part, message.size_bytes);
   });
   return abi::kSuccess;

@@ -1,4 +1,4 @@
-#include "nccl/host/on_streams.hpp"
+#include "nccl/host/async_facade.hpp"
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ class OnStreams : public StandInTest {
     ::setenv(kOneCcl.host_variable, kOneCcl.host_value, 1);
     const auto blocking = load(kOneCcl, "libstand_in_oneccl.so");
     ASSERT_TRUE(blocking.is_blocking());
-    library_ = on_streams(blocking);
+    library_ = make_async_facade(blocking);
   }
   void TearDown() override {
     ::unsetenv(kOneCcl.host_variable);

@@ -17,32 +17,32 @@ inline constexpr abi::Result kInternalError = 3;
 
 // A rank's communicator of a library whose calls block: what is under way on streams, and what went
 // wrong there. Any thread, but for one at a time in communicator_name().
-class Member : public std::enable_shared_from_this<Member> {
+class BlockingCommunicator : public std::enable_shared_from_this<BlockingCommunicator> {
  public:
   // `library` lives forever.
-  Member(const VendorLibrary& library, abi::Comm communicator, int rank, int size);
+  BlockingCommunicator(const VendorLibrary& library, abi::Comm communicator, int rank, int size);
 
   const VendorLibrary& library() const noexcept { return library_; }
   abi::Comm communicator() const noexcept { return communicator_; }
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  using Body = std::function<abi::Result(Member&)>;
+  using Body = std::function<abi::Result(BlockingCommunicator&)>;
   // Runs `body` on `stream`, unless something went wrong before. What is captured runs in replays.
   void launch(abi::Stream stream, Body body);
   // Returns when all that was launched has run.
   void drain();
 
   // The first result that was no success. `text`: of ours, else the library's.
-  abi::Result fail(abi::Result result, const std::string& text = {});
+  abi::Result set_error(abi::Result result, const std::string& text = {});
   abi::Result state() const;
   // Empty while all is well.
   const char* last_error() const;
 
   // What PREMUL_SUM multiplies by: bytes of an element.
   using Element = std::vector<char>;
-  abi::RedOp add(Element factor);
-  void remove(abi::RedOp op);
+  abi::RedOp add_premul_factor(Element factor);
+  void remove_premul_factor(abi::RedOp op);
   // Null for an operation of the library's.
   std::shared_ptr<const Element> factor_of(abi::RedOp op) const;
 
@@ -54,7 +54,7 @@ class Member : public std::enable_shared_from_this<Member> {
   const int rank_, size_;
   mutable std::mutex mutex_;  // guards all below; partner of idle_
   std::condition_variable idle_;
-  int under_way_ = 0;
+  int in_flight_ = 0;
   abi::Result state_ = abi::kSuccess;
   std::string text_;
   int next_op_ = 100;  // above all of the library's
