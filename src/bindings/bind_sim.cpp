@@ -31,8 +31,9 @@ void set(const py::dict& given, const Fields& fields) {
 }
 
 void add_network(sim::Network& network, Fields& fields) {
-  for (auto& [prefix, wire] : {std::pair<std::string, sim::Wire*>{"", &network.between},
-                               std::pair<std::string, sim::Wire*>{"local_", &network.inside}}) {
+  for (auto& [prefix, wire] :
+       {std::pair<std::string, sim::LogGPParameters*>{"", &network.between},
+        std::pair<std::string, sim::LogGPParameters*>{"local_", &network.inside}}) {
     fields[prefix + "latency_us"] = into(wire->latency_us);
     fields[prefix + "overhead_us"] = into(wire->overhead_us);
     fields[prefix + "gap_us"] = into(wire->gap_us);
@@ -46,7 +47,7 @@ void add_network(sim::Network& network, Fields& fields) {
   fields["compute_ns"] = into(network.compute_ns);
 }
 
-void add_faults(sim::Faults& faults, Fields& fields) {
+void add_faults(sim::NetworkFaults& faults, Fields& fields) {
   fields["seed"] = into(faults.seed);
   fields["drop"] = into(faults.drop);
   fields["retry_us"] = into(faults.retry_us);
@@ -60,7 +61,7 @@ void look_for_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-py::dict to_dict(const sim::Spread& spread) {
+py::dict to_dict(const sim::RankStatistics& spread) {
   py::dict row;
   row["max"] = spread.max;
   row["mean"] = spread.mean;

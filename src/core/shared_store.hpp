@@ -94,7 +94,7 @@ class TC_API SharedStore {
 };
 
 // Asks once for the value of `key`, without a wait. A TCPStore is asked by one request: its own
-// get() takes two, and a start_consistency_check() before it one more.
+// get() takes two, and a check() before it one more.
 // Returns: nothing if the key is not there.
 // Throws: what the store throws.
 TC_API std::optional<std::vector<uint8_t>> try_get(c10d::Store& store, const std::string& key);

@@ -47,8 +47,7 @@ struct Action {
 //
 // - A transfer is done when its memory may be used again: a send need not have arrived.
 // - No transfer of a step touches what another one of the step writes.
-// - MessageProtocol meet in the same step: what rank a sends rank b in step t, b receives in its
-// step t.
+// - Messages meet in the same step: what rank a sends rank b in step t, b receives in its step t.
 // - All that one rank sends another in one step is one message: the elements of its sends to it, in
 //   the order of the list. The receiving actions take it apart in the order of their list, with
 //   cuts of their own; only the totals agree. So data in pieces is one message, not many.

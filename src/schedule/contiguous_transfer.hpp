@@ -12,7 +12,7 @@ struct ContiguousTransfer {
   Range into;                              // of the receiver
   ActionKind kind = ActionKind::kReceive;  // or kReceiveReduce: what becomes of it there, with
   LeftOperand left_operand = LeftOperand::kOwn;  // and
-  Range own = {};                                // of the receiver, as in ExchangeAction
+  Range own = {};                                // of the receiver, as in Action
 };
 
 // Appends what rank `from` sends rank `to` in a step, in order: `sent` is that step of `from`,

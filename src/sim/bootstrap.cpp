@@ -4,7 +4,7 @@
 #include <string>
 
 #include "bootstrap/ranks.hpp"
-#include "sim/bootstrap_world.hpp"
+#include "sim/bootstrap_simulation.hpp"
 
 namespace torch::comms::sim {
 namespace {
@@ -25,10 +25,10 @@ void check(const BootstrapRun& run) {
 
 }  // namespace
 
-BootstrapResult simulate(const BootstrapRun& run, const Pulse& pulse) {
-  check(run.network);
+BootstrapResult simulate(const BootstrapRun& run, const SimInterruptCheck& pulse) {
+  validate(run.network);
   check(run);
-  return BootstrapWorld(run, pulse).result();
+  return BootstrapSimulation(run, pulse).result();
 }
 
 }  // namespace torch::comms::sim

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "bootstrap/exchange/exchange_protocol.hpp"
-#include "sim/clock.hpp"
 #include "sim/collective.hpp"
+#include "sim/event_queue.hpp"
 #include "sim/network.hpp"
 
 namespace torch::comms::sim {
@@ -22,7 +22,7 @@ struct BootstrapRun {
   Network network = {.between = {25, 5, 1, 1}, .inside = {10, 5, 1, 0.2}};  // TCP
   StoreServer store = {};
   double stagger_us = 0;  // the ranks start at random within this time
-  Faults faults = {};
+  NetworkFaults faults = {};
   double syn_retry_us = 1'000'000;  // of a connection, instead of faults.retry_us
   int kill = -1;                    // the rank whose process ends, or -1
   double kill_at_us = 0;
@@ -33,8 +33,8 @@ struct BootstrapResult {
   double time_us = 0;   // until the last rank has ended, well or not
   double store_us = 0;  // until the store had nothing to do any more
   int rounds = 0;
-  Spread messages = {}, bytes_sent = {};  // between ranks
-  Spread store_requests = {};
+  RankStatistics messages = {}, bytes_sent = {};  // between ranks
+  RankStatistics store_requests = {};
   int64_t store_total = 0;
   int done = 0, failed = 0, killed = 0;  // ranks, by how they ended
   // Of those that failed: how many name the rank that was killed; how long after its end the last
@@ -47,12 +47,12 @@ struct BootstrapResult {
   int64_t table_bytes = 0;    // the blobs, which all ranks share here and each has in truth
 };
 
-// Runs the Exchange of every rank, the very state machine that real ranks run, on the network under
-// a virtual clock. What a rank knows is what its state machine has been told; the blobs themselves
-// exist once. The same run has the same result.
+// Runs the ExchangeProtocol of every rank, the very state machine that real ranks run, on the
+// network under a virtual clock. What a rank knows is what its state machine has been told; the
+// blobs themselves exist once. The same run has the same result.
 //
 // Connections take a message there and one back, as TCP's do; a rank whose process has ended
 // refuses them and resets those it had. Throws std::invalid_argument.
-BootstrapResult simulate(const BootstrapRun& run, const Pulse& pulse = {});
+BootstrapResult simulate(const BootstrapRun& run, const SimInterruptCheck& pulse = {});
 
 }  // namespace torch::comms::sim

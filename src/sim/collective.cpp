@@ -45,11 +45,11 @@ Problem problem_of(const CollectiveRun& run, int rank) {
 }
 
 // The messages of one step of one rank: all that goes to one peer is one.
-class Messages {
+class StepMessages {
  public:
-  explicit Messages(int ranks) : at_(static_cast<size_t>(ranks)), seen_(at_.size()) {}
+  explicit StepMessages(int ranks) : at_(static_cast<size_t>(ranks)), seen_(at_.size()) {}
 
-  struct Sent {
+  struct SentMessage {
     int to;
     int64_t count;
   };
@@ -74,18 +74,18 @@ class Messages {
     }
     for (const Action& action : step.local()) computed_ += action.into.count;
   }
-  const std::vector<Sent>& sent() const { return sent_; }
+  const std::vector<SentMessage>& sent() const { return sent_; }
   int sources() const { return sources_; }
   int64_t computed() const { return computed_; }  // elements added or copied
 
  private:
-  struct Place {
+  struct MessageIndex {
     uint64_t stamp = 0;
     size_t index = 0;
   };
-  std::vector<Place> at_;
+  std::vector<MessageIndex> at_;
   std::vector<uint64_t> seen_;
-  std::vector<Sent> sent_;
+  std::vector<SentMessage> sent_;
   uint64_t stamp_ = 0;
   int sources_ = 0;
   int64_t computed_ = 0;
@@ -93,7 +93,7 @@ class Messages {
 
 // Whether the ranks of a period do what rank 0 does, further around, and so stand for all: steps of
 // ranks drawn at random. How many were compared; 0 where they differ, as blocks by an element.
-int stands_for_all(const CollectiveRun& run, int64_t steps, Messages& messages) {
+int stands_for_all(const CollectiveRun& run, int64_t steps, StepMessages& messages) {
   std::mt19937 random(12345);  // the same each time  NOLINT(bugprone-random-generator-seed)
   const auto read = [&](int rank, int64_t t) {
     Step step;
@@ -115,26 +115,26 @@ int stands_for_all(const CollectiveRun& run, int64_t steps, Messages& messages) 
   return compared;
 }
 
-struct Arrival {
+struct CollectiveEvent {
   int rank;  // where it arrives, or whose step begins
   int from;  // -1: a step begins
   int64_t step;
   int64_t bytes;
-  Fabric::Way way;
+  Fabric::NetworkPath path;
 };
 
-class Run {
+class CollectiveSimulation {
  public:
-  Run(const CollectiveRun& run, const Pulse& pulse);
+  CollectiveSimulation(const CollectiveRun& run, const SimInterruptCheck& pulse);
   CollectiveResult result();
 
  private:
-  struct Early {
+  struct EarlyArrival {
     int64_t step;
     Ticks there;
-    Fabric::Way way;
+    Fabric::NetworkPath path;
   };
-  struct Rank {
+  struct CollectiveRank {
     int64_t step = 0;
     Ticks processor = 0;  // busy until then
     Ticks moved = 0;      // the transfers of the step are done so far
@@ -142,34 +142,34 @@ class Run {
     int awaited = 0;
     bool in_step = false;
     int64_t messages = 0, bytes = 0;
-    std::vector<Early> early = {};
+    std::vector<EarlyArrival> early = {};
   };
   int choose_enumerated();
   void begin(int rank, Ticks at);
-  void send(int rank, const Messages::Sent& sent);
-  void receive(const Arrival& message);
-  void take(Rank& self, Ticks there, Ticks overhead);
+  void send(int rank, const StepMessages::SentMessage& sent);
+  void receive(const CollectiveEvent& message);
+  void take(CollectiveRank& self, Ticks there, Ticks overhead);
   void end(int rank);
-  void beat() {
+  void check_interrupt() {
     if (pulse_ && ++beats_ % kPulse == 0) pulse_();
   }
 
   const CollectiveRun& run_;
-  const Pulse& pulse_;
+  const SimInterruptCheck& pulse_;
   Problem problem_;
   int64_t steps_;
-  Messages messages_;
+  StepMessages messages_;
   int sampled_ = 0;
   int enumerated_;
   Fabric fabric_;
-  std::vector<Rank> ranks_;
-  EventQueue<Arrival> queue_;
+  std::vector<CollectiveRank> ranks_;
+  EventQueue<CollectiveEvent> queue_;
   Step step_;
   Ticks last_ = 0, first_ = -1;
   int64_t beats_ = 0, drops_ = 0;
 };
 
-Run::Run(const CollectiveRun& run, const Pulse& pulse)
+CollectiveSimulation::CollectiveSimulation(const CollectiveRun& run, const SimInterruptCheck& pulse)
     : run_(run),
       pulse_(pulse),
       problem_(problem_of(run, 0)),
@@ -179,23 +179,23 @@ Run::Run(const CollectiveRun& run, const Pulse& pulse)
       fabric_(run.network, enumerated_),
       ranks_(static_cast<size_t>(enumerated_)) {}
 
-int Run::choose_enumerated() {
+int CollectiveSimulation::choose_enumerated() {
   const int period = run_.network.period();
-  const bool repeats = run_.algorithm->is_rotation_invariant && !run_.faults.any() &&
+  const bool repeats = run_.algorithm->is_rotation_invariant && !run_.faults.has_any() &&
                        run_.ranks > period && run_.ranks % period == 0;
   int enumerated = run_.ranks;
   if (repeats) sampled_ = stands_for_all(run_, steps_, messages_);
   if (sampled_ > 0) enumerated = period;
-  if (steps_ > 0 && enumerated > run_.most_steps / steps_)
+  if (steps_ > 0 && enumerated > run_.max_steps / steps_)
     throw std::invalid_argument(
         std::string(run_.algorithm->name) + ": " + std::to_string(run_.ranks) + " ranks take " +
         std::to_string(steps_) + " steps each, and all " + std::to_string(enumerated) +
-        " that differ must run: over the " + std::to_string(run_.most_steps) +
+        " that differ must run: over the " + std::to_string(run_.max_steps) +
         " steps of a run; take fewer ranks");
   return enumerated;
 }
 
-void Run::begin(int rank, Ticks at) {
+void CollectiveSimulation::begin(int rank, Ticks at) {
   auto& self = ranks_[static_cast<size_t>(rank)];
   Problem problem = problem_of(run_, rank);
   for (;; ++self.step) {
@@ -204,7 +204,7 @@ void Run::begin(int rank, Ticks at) {
       if (first_ < 0 || at < first_) first_ = at;
       return;
     }
-    beat();
+    check_interrupt();
     run_.algorithm->step(problem, self.step, step_);
     if (!step_.transfers().empty() || !step_.local().empty()) break;
   }
@@ -215,23 +215,23 @@ void Run::begin(int rank, Ticks at) {
   self.awaited = messages_.sources();
   self.computed = messages_.computed();
   for (const auto& sent : messages_.sent()) send(rank, sent);
-  std::erase_if(self.early, [&](const Early& early) {
+  std::erase_if(self.early, [&](const EarlyArrival& early) {
     if (early.step != self.step) return false;
-    take(self, early.there, fabric_.overhead(early.way));
+    take(self, early.there, fabric_.overhead(early.path));
     return true;
   });
   if (self.awaited == 0) end(rank);
 }
 
-void Run::send(int rank, const Messages::Sent& sent) {
+void CollectiveSimulation::send(int rank, const StepMessages::SentMessage& sent) {
   auto& self = ranks_[static_cast<size_t>(rank)];
-  const auto way = fabric_.way(rank, sent.to);
+  const auto way = fabric_.path(rank, sent.to);
   const int64_t bytes = sent.count * run_.element_bytes;
   self.processor = after(self.processor, fabric_.overhead(way));
-  const auto departure = fabric_.depart(rank, way, bytes, self.processor);
+  const auto departure = fabric_.send(rank, way, bytes, self.processor);
   self.moved = std::max({self.moved, departure.released, self.processor});
   Ticks late = 0;
-  if (run_.faults.any()) {
+  if (run_.faults.has_any()) {
     late = run_.faults.lateness(rank, sent.to, static_cast<uint64_t>(self.step));
     if (late > 0) ++drops_;
   }
@@ -240,24 +240,24 @@ void Run::send(int rank, const Messages::Sent& sent) {
   queue_.add(departure.at_peer + late, {sent.to % enumerated_, rank, self.step, bytes, way});
 }
 
-void Run::receive(const Arrival& message) {
+void CollectiveSimulation::receive(const CollectiveEvent& message) {
   auto& self = ranks_[static_cast<size_t>(message.rank)];
-  const Ticks there = fabric_.arrive(message.rank, message.way, message.bytes, queue_.now());
+  const Ticks there = fabric_.receive(message.rank, message.path, message.bytes, queue_.now());
   if (!self.in_step || self.step != message.step) {
-    self.early.push_back({message.step, there, message.way});
+    self.early.push_back({message.step, there, message.path});
     return;
   }
-  take(self, there, fabric_.overhead(message.way));
+  take(self, there, fabric_.overhead(message.path));
   if (self.awaited == 0) end(message.rank);
 }
 
-void Run::take(Rank& self, Ticks there, Ticks overhead) {
+void CollectiveSimulation::take(CollectiveRank& self, Ticks there, Ticks overhead) {
   self.processor = after(std::max(self.processor, there), overhead);
   self.moved = std::max(self.moved, self.processor);
   --self.awaited;
 }
 
-void Run::end(int rank) {
+void CollectiveSimulation::end(int rank) {
   auto& self = ranks_[static_cast<size_t>(rank)];
   self.in_step = false;
   ++self.step;
@@ -267,24 +267,24 @@ void Run::end(int rank) {
   queue_.add(at, {rank, -1, self.step, 0, {}});
 }
 
-CollectiveResult Run::result() {
+CollectiveResult CollectiveSimulation::result() {
   for (int rank = 0; rank < enumerated_; ++rank) queue_.add(0, {rank, -1, 0, 0, {}});
   while (!queue_.empty()) {
-    const Arrival next = queue_.take();
+    const CollectiveEvent next = queue_.pop();
     if (next.from < 0)
       begin(next.rank, queue_.now());
     else
       receive(next);
   }
   CollectiveResult result;
-  size_t bytes = fabric_.bytes() + queue_.peak_bytes() + sizeof(Rank) * ranks_.capacity();
+  size_t bytes = fabric_.bytes() + queue_.peak_bytes() + sizeof(CollectiveRank) * ranks_.capacity();
   for (const auto& rank : ranks_) {
     TC_CHECK(rank.step == steps_);  // else the schedule waits for what nobody sends
     result.messages.max = std::max(result.messages.max, rank.messages);
     result.bytes_sent.max = std::max(result.bytes_sent.max, rank.bytes);
     result.messages.mean += static_cast<double>(rank.messages) / enumerated_;
     result.bytes_sent.mean += static_cast<double>(rank.bytes) / enumerated_;
-    bytes += rank.early.capacity() * sizeof(Early);
+    bytes += rank.early.capacity() * sizeof(EarlyArrival);
   }
   result.time_us = to_us(last_);
   result.first_us = to_us(std::max<Ticks>(first_, 0));
@@ -292,7 +292,7 @@ CollectiveResult Run::result() {
   if (run_.ranks > 1) result.cost = run_.algorithm->cost(problem_);
   result.enumerated = enumerated_;
   result.sampled = sampled_;
-  result.events = queue_.taken();
+  result.events = queue_.popped();
   result.drops = drops_;
   result.bytes_per_rank = static_cast<double>(bytes) / enumerated_;
   return result;
@@ -300,15 +300,15 @@ CollectiveResult Run::result() {
 
 }  // namespace
 
-CollectiveResult simulate(const CollectiveRun& run, const Pulse& pulse) {
-  check(run.network);
+CollectiveResult simulate(const CollectiveRun& run, const SimInterruptCheck& pulse) {
+  validate(run.network);
   if (run.algorithm == nullptr) throw std::invalid_argument("no algorithm");
   if (run.element_bytes < 1 || run.bytes < 0)
     throw std::invalid_argument("a size in bytes is not negative");
   const auto why_not = run.algorithm->unsupported_reason(problem_of(run, 0));
   if (!why_not.empty())
     throw std::invalid_argument(std::string(run.algorithm->name) + ": " + std::string(why_not));
-  return Run(run, pulse).result();
+  return CollectiveSimulation(run, pulse).result();
 }
 
 }  // namespace torch::comms::sim

@@ -3,13 +3,13 @@
 #include <cstdint>
 
 #include "schedule/algorithm.hpp"
-#include "sim/clock.hpp"
+#include "sim/event_queue.hpp"
 #include "sim/network.hpp"
 
 namespace torch::comms::sim {
 
 // A number of every rank, over the ranks.
-struct Spread {
+struct RankStatistics {
   int64_t max = 0;
   double mean = 0;
 };
@@ -24,15 +24,15 @@ struct CollectiveRun {
   int root = 0;
   schedule::AlgorithmOptions options = {};  // its local_size is the network's
   Network network = {};
-  Faults faults = {};
-  int64_t most_steps = 400'000'000;  // that a run may take, over all ranks, before it is refused
+  NetworkFaults faults = {};
+  int64_t max_steps = 400'000'000;  // that a run may take, over all ranks, before it is refused
 };
 
 struct CollectiveResult {
   double time_us = 0;   // until the last rank is done
   double first_us = 0;  // until the first is
   int64_t steps = 0;    // of the schedule
-  Spread messages = {}, bytes_sent = {};
+  RankStatistics messages = {}, bytes_sent = {};
   schedule::Cost cost = {};  // what the algorithm's formula says, in elements
   // How it was found: ranks that ran, each standing for ranks / enumerated; and steps of other
   // ranks that were drawn to see that they do the same.
@@ -47,6 +47,6 @@ struct CollectiveResult {
 //
 // Throws std::invalid_argument for a problem that the algorithm cannot do, and for a run of more
 // than most_steps.
-CollectiveResult simulate(const CollectiveRun& run, const Pulse& pulse = {});
+CollectiveResult simulate(const CollectiveRun& run, const SimInterruptCheck& pulse = {});
 
 }  // namespace torch::comms::sim

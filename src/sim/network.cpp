@@ -27,7 +27,7 @@ constexpr int kMaxRetries = 15;  // Linux' tcp_retries2
 
 }  // namespace
 
-void check(const Network& network) {
+void validate(const Network& network) {
   const auto require = [](bool right, const std::string& what) {
     if (!right) throw std::invalid_argument(what);
   };
@@ -37,14 +37,15 @@ void check(const Network& network) {
   require(int64_t{network.local_size} * network.hosts_per_leaf <= std::numeric_limits<int>::max(),
           "a leaf has " + std::to_string(std::numeric_limits<int>::max()) + " ranks at most");
   require(network.oversubscription >= 1, "an oversubscription is at least 1");
-  for (const Wire* wire : {&network.between, &network.inside})
+  for (const LogGPParameters* wire : {&network.between, &network.inside})
     require(
         wire->latency_us >= 0 && wire->overhead_us >= 0 && wire->gap_us >= 0 && wire->byte_ns >= 0,
         "no cost of a message is negative");
   require(network.spine_us >= 0 && network.compute_ns >= 0, "no cost is negative");
 }
 
-Ticks Faults::lateness(int from, int to, uint64_t number, double first_retry_us) const noexcept {
+Ticks NetworkFaults::delay_of(int from, int to, uint64_t number,
+                              double first_retry_us) const noexcept {
   Ticks late = 0;
   double wait_us = first_retry_us;
   for (int i = 0; i < kMaxRetries && drop > 0; ++i, wait_us *= 2) {
@@ -55,13 +56,13 @@ Ticks Faults::lateness(int from, int to, uint64_t number, double first_retry_us)
   return late;
 }
 
-Fabric::Costs::Costs(const Wire& wire)
+Fabric::LogGPTicks::LogGPTicks(const LogGPParameters& wire)
     : latency(from_us(wire.latency_us)),
       overhead(from_us(wire.overhead_us)),
       gap(from_us(wire.gap_us)),
       byte(wire.byte_ns * 1e3) {}
 
-Ticks Fabric::Costs::serial(int64_t bytes) const noexcept {
+Ticks Fabric::LogGPTicks::serial(int64_t bytes) const noexcept {
   return bytes > 1 ? from_ps(static_cast<double>(bytes - 1) * byte) : 0;
 }
 
@@ -88,11 +89,12 @@ Fabric::Fabric(const Network& network, int tracked)
   }
 }
 
-Fabric::Way Fabric::way(int from, int to) const noexcept {
+Fabric::NetworkPath Fabric::path(int from, int to) const noexcept {
   const int a = from / network_.local_size, b = to / network_.local_size;
-  if (a == b) return Way::kHost;
-  if (network_.hosts_per_leaf == 0) return Way::kLeaf;
-  return a / network_.hosts_per_leaf == b / network_.hosts_per_leaf ? Way::kLeaf : Way::kSpine;
+  if (a == b) return NetworkPath::kHost;
+  if (network_.hosts_per_leaf == 0) return NetworkPath::kLeaf;
+  return a / network_.hosts_per_leaf == b / network_.hosts_per_leaf ? NetworkPath::kLeaf
+                                                                    : NetworkPath::kSpine;
 }
 
 size_t Fabric::host(int rank) const noexcept {
@@ -114,23 +116,24 @@ Ticks Fabric::shared(Ticks& free, Ticks from, Ticks serial) const noexcept {
   return start;
 }
 
-Fabric::Departure Fabric::depart(int from, Way way, int64_t bytes, Ticks ready) {
-  const Costs& cost = costs(way);
-  Ticks& free =
-      way == Way::kHost ? giving_[static_cast<size_t>(from % tracked_)] : sending_[nic(from)];
+Fabric::SendTimes Fabric::send(int from, NetworkPath way, int64_t bytes, Ticks ready) {
+  const LogGPTicks& cost = costs(way);
+  Ticks& free = way == NetworkPath::kHost ? giving_[static_cast<size_t>(from % tracked_)]
+                                          : sending_[nic(from)];
   const Ticks start = std::max(ready, free), serial = cost.serial(bytes);
   free = after(start + serial, cost.gap);
   Ticks at_peer = start + cost.latency;
-  if (way == Way::kSpine) at_peer = shared(up_[leaf(from)], start, serial) + cost.latency + spine_;
+  if (way == NetworkPath::kSpine)
+    at_peer = shared(up_[leaf(from)], start, serial) + cost.latency + spine_;
   return {start + serial, at_peer};
 }
 
-Ticks Fabric::arrive(int to, Way way, int64_t bytes, Ticks at_peer) {
-  const Costs& cost = costs(way);
+Ticks Fabric::receive(int to, NetworkPath way, int64_t bytes, Ticks at_peer) {
+  const LogGPTicks& cost = costs(way);
   Ticks& free =
-      way == Way::kHost ? taking_[static_cast<size_t>(to % tracked_)] : receiving_[nic(to)];
+      way == NetworkPath::kHost ? taking_[static_cast<size_t>(to % tracked_)] : receiving_[nic(to)];
   const Ticks serial = cost.serial(bytes);
-  if (way == Way::kSpine) at_peer = shared(down_[leaf(to)], at_peer, serial);
+  if (way == NetworkPath::kSpine) at_peer = shared(down_[leaf(to)], at_peer, serial);
   const Ticks end = std::max(at_peer, free) + serial;
   free = after(end, cost.gap);
   return end;

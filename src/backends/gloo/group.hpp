@@ -36,7 +36,7 @@ struct Group {
   // Beside Gloo's connections. No circle and no record: one rank, or hint side_channel=false.
   std::shared_ptr<beside::Record> record;
   std::shared_ptr<monitor::GroupMonitor> circle;
-  bool has_departed = false;  // see announce_close()
+  bool has_departed = false;  // see depart()
   std::shared_ptr<beside::Others> others = std::make_shared<beside::Others>(nullptr, nullptr);
 
   // Joins Gloo's threads. With operations in flight it blocks until they end: see retire().

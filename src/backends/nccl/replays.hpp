@@ -49,7 +49,7 @@ class Replays {
   struct Seen {
     bool running = false;  // something was running at two looks
     std::optional<Late> late;
-    bool has_events = false;  // for all_gather()
+    bool has_events = false;  // for tell()
   };
   // An operation has begun, or ended, in a replay, as far as looks can tell: of replays between two
   // of them there is one. See GraphReplayHook.
@@ -60,8 +60,8 @@ class Replays {
     uint64_t index;
     bool begins;
   };
-  // From now on looks find events, and all_gather() takes them to `told` in their order: nothing
-  // where another thread does so just now.
+  // From now on looks find events, and tell() takes them to `told` in their order: nothing where
+  // another thread does so just now.
   void collect_events() noexcept { collects_.store(true); }
   void tell(const std::function<void(const Event&)>& told);
 

@@ -52,8 +52,7 @@ __device__ __forceinline__ uint64_t load_acquire(const uint64_t* from) {
 }
 // What has been done before is seen by whoever acquires what is stored after this.
 __device__ __forceinline__ void fence_release() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-// The same among the threads of a block, who all_gather() each other words of shared memory and
-// look().
+// The same among the threads of a block, who tell() each other words of shared memory and look().
 __device__ __forceinline__ void fence_block() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 __device__ __forceinline__ uint32_t look(const uint32_t& at) {
   return *const_cast<const volatile uint32_t*>(&at);

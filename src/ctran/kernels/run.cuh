@@ -38,7 +38,7 @@ __device__ __forceinline__ void run(const P& p) {
     run<TwoShot<Wire, F, N>, false>(p);                                                       \
   }
 
-// The kernel of Of<ShmPeer, F, N> for so many ranks; what is compiled for size has one for all.
+// The kernel of Of<Wire, F, N> for so many ranks; what is compiled for size has one for all.
 template <template <class, class, int> class Of, class Wire, class F>
 const void* for_ranks(int ranks) {
   if constexpr (F::kHot) {

@@ -15,7 +15,7 @@ namespace torch::comms::nccl {
 // - Operations of a group run when it ends, messages last. Those are a collective of their own: all
 //   ranks of the communicator have a group with messages, if they have none but of no bytes.
 //   Outside of a group a message is refused (kInvalidUsage), as what only two ranks call.
-// - MessageProtocol take room: twice the largest one of any two ranks, for each rank.
+// - Messages take room: twice the largest one of any two ranks, for each rank.
 // - AVG and PREMUL_SUM are by way of the sum, in the elements' dtype.
 // - There is no CommAbort, and an operation whose peer never comes never ends.
 VendorLibrary make_async_facade(const VendorLibrary& library);

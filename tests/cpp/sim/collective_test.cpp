@@ -14,7 +14,8 @@ namespace {
 
 using schedule::Operation;
 
-constexpr Wire kWire{.latency_us = 2, .overhead_us = 0.5, .gap_us = 0.25, .byte_ns = 0.125};
+constexpr LogGPParameters kWire{
+    .latency_us = 2, .overhead_us = 0.5, .gap_us = 0.25, .byte_ns = 0.125};
 
 CollectiveRun run_of(Operation operation, std::string_view name, int ranks, int64_t bytes) {
   CollectiveRun run;
@@ -51,8 +52,9 @@ TEST(Collective, ARingTakesTwoTimesItsHops) {
 }
 
 TEST(Collective, WhatTakesLongerThanThereIsTimeIsRefused) {
-  for (double Wire::* const cost :
-       {&Wire::latency_us, &Wire::overhead_us, &Wire::gap_us, &Wire::byte_ns})
+  for (double LogGPParameters::* const cost :
+       {&LogGPParameters::latency_us, &LogGPParameters::overhead_us, &LogGPParameters::gap_us,
+        &LogGPParameters::byte_ns})
     for (const auto& [name, value] : {std::pair("ring", 1e300),
                                       {"ring", 1e11},
                                       {"ring", 1.1e12},

@@ -53,7 +53,7 @@ class Launch {
 
   // Sends to `peer` once it has taken what was sent before.
   void send(int peer, const void* data, size_t size_bytes);
-  // What `peer` sent next; null after a stop. It is there until taken().
+  // What `peer` sent next; null after a stop. It is there until popped().
   const std::byte* receive(int peer);
   void taken(int peer);
   // Waits for nobody in particular until the launch is stopped.

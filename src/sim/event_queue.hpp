@@ -44,36 +44,36 @@ class EventQueue {
   }
   bool empty() const noexcept { return heap_.empty(); }
   // Removes what is next, and makes its time the present.
-  Event take() {
+  Event pop() {
     std::pop_heap(heap_.begin(), heap_.end(), later);
     now_ = heap_.back().at;
     Event event = std::move(heap_.back().event);
     heap_.pop_back();
-    ++taken_;
+    ++popped_;
     return event;
   }
   Ticks now() const noexcept { return now_; }
-  int64_t taken() const noexcept { return taken_; }
+  int64_t popped() const noexcept { return popped_; }
   // The most that was ever waiting, in bytes.
-  size_t peak_bytes() const noexcept { return peak_ * sizeof(Entry); }
+  size_t peak_bytes() const noexcept { return peak_ * sizeof(ScheduledEvent); }
 
  private:
-  struct Entry {
+  struct ScheduledEvent {
     Ticks at;
     uint64_t number;
     Event event;
   };
-  static bool later(const Entry& a, const Entry& b) noexcept {
+  static bool later(const ScheduledEvent& a, const ScheduledEvent& b) noexcept {
     return a.at != b.at ? a.at > b.at : a.number > b.number;
   }
-  std::vector<Entry> heap_;
+  std::vector<ScheduledEvent> heap_;
   uint64_t next_ = 0;
-  int64_t taken_ = 0;
+  int64_t popped_ = 0;
   size_t peak_ = 0;
   Ticks now_ = 0;
 };
 
 // Called now and then in long runs; may throw to end them.
-using Pulse = std::function<void()>;
+using SimInterruptCheck = std::function<void()>;
 
 }  // namespace torch::comms::sim

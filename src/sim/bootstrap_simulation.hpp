@@ -9,17 +9,17 @@
 namespace torch::comms::sim {
 
 // All ranks of a BootstrapRun, the store and the network between them, as events.
-class BootstrapWorld {
+class BootstrapSimulation {
  public:
   // `run` and `pulse` outlive it.
-  BootstrapWorld(const BootstrapRun& run, const Pulse& pulse);
+  BootstrapSimulation(const BootstrapRun& run, const SimInterruptCheck& pulse);
   BootstrapResult result();
 
  private:
-  using Action = bootstrap::ExchangeAction;
-  using Exchange = bootstrap::ExchangeProtocol;
+  using ExchangeAction = bootstrap::ExchangeAction;
+  using ExchangeProtocol = bootstrap::ExchangeProtocol;
 
-  enum class What : uint8_t {
+  enum class BootstrapEventKind : uint8_t {
     kStart,
     kReady,           // connected to the store
     kStoreConnected,  // at the store
@@ -29,71 +29,71 @@ class BootstrapWorld {
     kSyn,             // at the source: a client wants to connect
     kConnected,       // at the client
     kRefused,         // at the client
-    kQuestion,        // at the source
-    kAnswer,          // at the client
+    kRequest,         // at the source
+    kResponse,        // at the client
     kServed,          // at the source: the answer has left
-    kNotice,          // at either side
+    kFailure,         // at either side
     kReset,           // at the client: its source has ended
-    kGone,            // at the source: its client has hung up or ended
+    kClientLost,      // at the source: its client has hung up or ended
     kProbed,          // at the source: its client listens
     kProbeRefused,    // or not
     kTimer,
     kKill,
   };
 
-  struct Event {
-    What what;
-    Fabric::Way way;
+  struct BootstrapEvent {
+    BootstrapEventKind kind;
+    Fabric::NetworkPath path;
     uint8_t round;
     int rank;       // where it happens
-    int other;      // the other one
+    int peer;       // the other one
     uint32_t link;  // number of the client's connection
     int64_t bytes;  // on the wire; -1: none
   };
 
-  struct Rank {
-    Exchange machine;
+  struct BootstrapRank {
+    ExchangeProtocol protocol;
     Ticks processor = 0;
     Ticks timer = INT64_MAX;  // earliest in the queue
-    Ticks ended = -1;
+    Ticks ended_at = -1;
     uint32_t link = 0;   // its connection to its source; 0: none
     uint32_t links = 0;  // so many has it made
     uint32_t sent = 0;   // messages
     int64_t bytes = 0;
-    uint16_t requests = 0;   // at the store
-    Ticks looks_since = -1;  // when it began to look up its source; -1: not yet
-    int16_t asked = -1;      // the last round it asked in
-    bool dead = false, published = false;
+    uint16_t requests = 0;      // at the store
+    Ticks lookup_since = -1;    // when it began to look up its source; -1: not yet
+    int16_t last_request = -1;  // the last round it asked in
+    bool is_dead = false, has_published = false;
   };
-  Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
+  BootstrapRank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   Ticks now() const { return queue_.now(); }
   // Its process has ended.
-  bool gone(const Rank& rank) const;
+  bool has_ended(const BootstrapRank& rank) const;
 
-  void happen(const Event& event);
-  void happen_at_store(const Event& event);
-  void happen_to_connection(const Event& event);
+  void handle_event(const BootstrapEvent& event);
+  void handle_store_event(const BootstrapEvent& event);
+  void handle_connection_event(const BootstrapEvent& event);
   template <class Call>
-  void tell(int rank, const Call& call);
-  void act(int rank, const Action& action);
-  void ask(int rank, const Action& action);
-  void answer(int rank, const Action& action);
-  void notice(int from, int to, int round, uint32_t link);
+  void notify(int rank, const Call& call);
+  void run_action(int rank, const ExchangeAction& action);
+  void send_request(int rank, const ExchangeAction& action);
+  void send_response(int rank, const ExchangeAction& action);
+  void send_failure(int from, int to, int round, uint32_t link);
   void kill(int rank);
 
   // Puts `bytes` on the wire from one rank to another; retried as `retry_us` says when it is lost.
-  Ticks send(Event event, int from, int64_t bytes, double retry_us);
-  void to_store(What what, int rank, Ticks ready);
+  Ticks send(BootstrapEvent event, int from, int64_t bytes, double retry_us);
+  void to_store(BootstrapEventKind what, int rank, Ticks ready);
   Ticks serve(double cost_us);
   // `rank` asks the store at `when` where its source is.
   void look_up(int rank, Ticks when);
   void set_timer(int rank);
 
   const BootstrapRun& run_;
-  const Pulse& pulse_;
+  const SimInterruptCheck& interrupt_check_;
   Fabric fabric_;
-  EventQueue<Event> queue_;
-  std::vector<Rank> ranks_;
+  EventQueue<BootstrapEvent> queue_;
+  std::vector<BootstrapRank> ranks_;
   bootstrap::ExchangeActions actions_, running_;
   Ticks store_free_ = 0, store_latency_, store_overhead_;
   BootstrapResult result_;
