@@ -66,8 +66,8 @@ void add_copies(std::vector<Case>& cases, size_t bytes, const std::vector<std::b
 }
 
 void add_reductions(std::vector<Case>& cases, size_t bytes, const std::vector<std::byte*>& memory,
-                    Dtype dtype, ReduceOp op) {
-  for (const auto level : levels()) {
+                    Dtype dtype, ReduceOpCode op) {
+  for (const auto level : simd_levels()) {
     const Reduction reduction(dtype, op, level);
     const size_t count = bytes / size_of(dtype);
     const std::string name = std::string(name_of(dtype)) + " " + std::string(name_of(op)) + " " +
@@ -75,7 +75,7 @@ void add_reductions(std::vector<Case>& cases, size_t bytes, const std::vector<st
     const std::vector<const void*> all(memory.begin() + 1, memory.end());
     cases.push_back({name + " 2", 3 * bytes,
                      [=] { reduction.combine(memory[0], memory[1], memory[2], count); }});
-    if (op != ReduceOp::kProduct)  // which would end in denormals
+    if (op != ReduceOpCode::kProduct)  // which would end in denormals
       cases.push_back({name + " 2 in place", 3 * bytes,
                        [=] { reduction.combine(memory[0], memory[0], memory[2], count); }});
     cases.push_back(
@@ -83,16 +83,16 @@ void add_reductions(std::vector<Case>& cases, size_t bytes, const std::vector<st
   }
 }
 
-const std::pair<Dtype, ReduceOp> kMeasured[] = {
-    {Dtype::kFloat32, ReduceOp::kSum},      {Dtype::kFloat32, ReduceOp::kMax},
-    {Dtype::kFloat32, ReduceOp::kAverage},  {Dtype::kFloat64, ReduceOp::kSum},
-    {Dtype::kFloat16, ReduceOp::kSum},      {Dtype::kBFloat16, ReduceOp::kSum},
-    {Dtype::kBFloat16, ReduceOp::kMax},     {Dtype::kFloat8E4m3fn, ReduceOp::kSum},
-    {Dtype::kFloat8E5m2, ReduceOp::kSum},   {Dtype::kInt8, ReduceOp::kSum},
-    {Dtype::kInt8, ReduceOp::kAverage},     {Dtype::kInt32, ReduceOp::kAverage},
-    {Dtype::kInt64, ReduceOp::kSum},        {Dtype::kInt64, ReduceOp::kProduct},
-    {Dtype::kInt64, ReduceOp::kAverage},    {Dtype::kUInt8, ReduceOp::kProduct},
-    {Dtype::kComplex64, ReduceOp::kProduct}};
+const std::pair<Dtype, ReduceOpCode> kMeasured[] = {
+    {Dtype::kFloat32, ReduceOpCode::kSum},      {Dtype::kFloat32, ReduceOpCode::kMax},
+    {Dtype::kFloat32, ReduceOpCode::kAverage},  {Dtype::kFloat64, ReduceOpCode::kSum},
+    {Dtype::kFloat16, ReduceOpCode::kSum},      {Dtype::kBFloat16, ReduceOpCode::kSum},
+    {Dtype::kBFloat16, ReduceOpCode::kMax},     {Dtype::kFloat8E4m3fn, ReduceOpCode::kSum},
+    {Dtype::kFloat8E5m2, ReduceOpCode::kSum},   {Dtype::kInt8, ReduceOpCode::kSum},
+    {Dtype::kInt8, ReduceOpCode::kAverage},     {Dtype::kInt32, ReduceOpCode::kAverage},
+    {Dtype::kInt64, ReduceOpCode::kSum},        {Dtype::kInt64, ReduceOpCode::kProduct},
+    {Dtype::kInt64, ReduceOpCode::kAverage},    {Dtype::kUInt8, ReduceOpCode::kProduct},
+    {Dtype::kComplex64, ReduceOpCode::kProduct}};
 
 }  // namespace
 

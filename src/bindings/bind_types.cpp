@@ -35,7 +35,7 @@ void bind_enums(py::module_& module) {
       .value("RECV", P2POpType::RECV);
 }
 
-// What a pickle holds of a ReduceOp: the name of its type, and the factor of PREMUL_SUM.
+// What a pickle holds of a ReduceOpCode: the name of its type, and the factor of PREMUL_SUM.
 using ReduceOpState = std::pair<std::string, std::optional<PreMulSumFactorT>>;
 
 ReduceOpState state_of(const ReduceOp& op) {
@@ -44,7 +44,7 @@ ReduceOpState state_of(const ReduceOp& op) {
   return state;
 }
 
-// Throws: CommError(kInvalidArgument) for a state that no ReduceOp has.
+// Throws: CommError(kInvalidArgument) for a state that no ReduceOpCode has.
 ReduceOp reduce_op_of(ReduceOpState state) {
   auto& [name, factor] = state;
   for (int i = 0; i <= static_cast<int>(RedOpType::AVG); ++i) {

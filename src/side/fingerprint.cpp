@@ -39,7 +39,7 @@ std::string Fingerprint::format() const {
     if (counts_hash != 0)
       text += " in blocks whose sizes hash to " + std::to_string(counts_hash % 100'000);
     if (reduce_op != 0xff)
-      text += ", " + std::string(name_of(static_cast<ctran::ReduceOp>(reduce_op)));
+      text += ", " + std::string(name_of(static_cast<ctran::ReduceOpCode>(reduce_op)));
     if (root >= 0) text += ", root " + std::to_string(root);
     if (algorithm_hash != 0) text += ", with hints " + std::to_string(algorithm_hash % 100'000);
   }

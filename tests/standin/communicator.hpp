@@ -66,7 +66,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Of an operation that is called now; null for those without.
   std::shared_ptr<const Factor> factor_of(abi::RedOp op);
 
-  // The parts of an operation, inside of launch().
+  // The parts of an operation, inside of run_loop().
   abi::Result exchange(std::vector<Transfer> transfers);
   // What every rank has in `input`, by rank; each scales its own by its factor.
   abi::Result gather_all(const void* input, size_t count, abi::DataType dtype,
@@ -94,7 +94,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool is_in_windows(const void* data, size_t size_bytes);
   size_t windows();
 
-  // Inside of launch(), too: signals are counted by the rank that sends them, and taken in turn.
+  // Inside of run_loop(), too: signals are counted by the rank that sends them, and taken in turn.
   void signal(int peer) { mailboxes_->signal(peer); }
   abi::Result take_signals(int peer, int count);
 

@@ -54,7 +54,7 @@ std::string text_of(const Hosts& hosts) {
 }
 
 Dtype dtype_of(at::ScalarType type) { return static_cast<Dtype>(type); }
-ReduceOp op_of(const comms::ReduceOp& op) { return static_cast<ReduceOp>(op.type()); }
+ReduceOpCode op_of(const comms::ReduceOp& op) { return static_cast<ReduceOpCode>(op.type()); }
 void* memory_of(const at::Tensor& tensor) { return nccl::Bytes(tensor).data; }
 
 }  // namespace

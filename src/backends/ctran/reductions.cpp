@@ -18,7 +18,7 @@ namespace {
 constexpr bool same(at::ScalarType a, ctran::Dtype b) {
   return static_cast<int>(a) == static_cast<int>(b);
 }
-constexpr bool same(RedOpType a, ctran::ReduceOp b) {
+constexpr bool same(RedOpType a, ctran::ReduceOpCode b) {
   return static_cast<int>(a) == static_cast<int>(b);
 }
 static_assert(same(at::kByte, ctran::Dtype::kUInt8) && same(at::kChar, ctran::Dtype::kInt8) &&
@@ -36,18 +36,18 @@ static_assert(same(at::kFloat8_e5m2, ctran::Dtype::kFloat8E5m2) &&
               same(at::kFloat8_e5m2fnuz, ctran::Dtype::kFloat8E5m2fnuz) &&
               same(at::kFloat8_e4m3fnuz, ctran::Dtype::kFloat8E4m3fnuz) &&
               same(at::kFloat8_e8m0fnu, ctran::Dtype::kFloat8E8m0fnu));
-static_assert(same(RedOpType::SUM, ctran::ReduceOp::kSum) &&
-              same(RedOpType::PRODUCT, ctran::ReduceOp::kProduct) &&
-              same(RedOpType::MIN, ctran::ReduceOp::kMin) &&
-              same(RedOpType::MAX, ctran::ReduceOp::kMax) &&
-              same(RedOpType::BAND, ctran::ReduceOp::kBitAnd) &&
-              same(RedOpType::BOR, ctran::ReduceOp::kBitOr) &&
-              same(RedOpType::BXOR, ctran::ReduceOp::kBitXor) &&
-              same(RedOpType::PREMUL_SUM, ctran::ReduceOp::kPremulSum) &&
-              same(RedOpType::AVG, ctran::ReduceOp::kAverage));
+static_assert(same(RedOpType::SUM, ctran::ReduceOpCode::kSum) &&
+              same(RedOpType::PRODUCT, ctran::ReduceOpCode::kProduct) &&
+              same(RedOpType::MIN, ctran::ReduceOpCode::kMin) &&
+              same(RedOpType::MAX, ctran::ReduceOpCode::kMax) &&
+              same(RedOpType::BAND, ctran::ReduceOpCode::kBitAnd) &&
+              same(RedOpType::BOR, ctran::ReduceOpCode::kBitOr) &&
+              same(RedOpType::BXOR, ctran::ReduceOpCode::kBitXor) &&
+              same(RedOpType::PREMUL_SUM, ctran::ReduceOpCode::kPremulSum) &&
+              same(RedOpType::AVG, ctran::ReduceOpCode::kAverage));
 
 // The factor of PREMUL_SUM as one number.
-ctran::Factor number_of(const PreMulSumFactorT& factor, at::ScalarType dtype) {
+ctran::PremulFactor number_of(const PreMulSumFactorT& factor, at::ScalarType dtype) {
   if (const auto* number = std::get_if<double>(&factor)) return {.real = *number};
   const PlainOperators plain;
   const auto& tensor = std::get<at::Tensor>(factor);
@@ -66,7 +66,7 @@ bool is_number(const PreMulSumFactorT& factor) {
 void multiply(Operands& operands, const at::Tensor& factors, at::ScalarType dtype) {
   const PlainOperators plain;
   const auto converted = factors.to(dtype).resolve_conj().resolve_neg().contiguous();
-  const ctran::Reduction product(static_cast<ctran::Dtype>(dtype), ctran::ReduceOp::kProduct);
+  const ctran::Reduction product(static_cast<ctran::Dtype>(dtype), ctran::ReduceOpCode::kProduct);
   const size_t element = c10::elementSize(dtype);
   at::Tensor scaled(at::detail::empty_cpu({converted.numel()}, dtype));
   auto* into = static_cast<std::byte*>(scaled.mutable_data_ptr());
@@ -87,7 +87,7 @@ WorkPtr TorchCommCtran::run_reduction(const ctran::Issue& now, const OperationOp
   const auto dtype = like.scalar_type();
   call.dtype = static_cast<uint8_t>(dtype);
   call.element_bytes = static_cast<uint32_t>(like.element_size());
-  call.op = static_cast<ctran::ReduceOp>(op.type());
+  call.op = static_cast<ctran::ReduceOpCode>(op.type());
   const auto known = static_cast<ctran::Dtype>(dtype);
   if (ctran::size_of(known) == 0 || !ctran::Reduction::is_defined(known, call.op))
     throw CommError(Errc::kInvalidArgument, "reduction " + std::string(toString(op.type())) +

@@ -46,7 +46,7 @@ kernels::Call reduce_call(kernels::Collective collective, const comms::ReduceOp&
                           const at::Tensor& output) {
   auto call = call_between(collective, count, input, output);
   call.dtype = static_cast<Dtype>(input.scalar_type());
-  call.op = static_cast<ReduceOp>(op.type());
+  call.op = static_cast<ReduceOpCode>(op.type());
   call.factor_value = factor.value;
   if (factor.element.defined()) call.factor = nccl::Bytes(factor.element).data;
   return call;

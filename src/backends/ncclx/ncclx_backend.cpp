@@ -39,7 +39,7 @@ int index_of(const nccl::Device& device) {
 // Whether it is a MIN or MAX of floating point. Kernels propagate a NaN, and NCCL drops it.
 bool orders_floats(const Call& call) {
   return ctran::kernels::kind_of(call) == ctran::kernels::Kind::kFloat &&
-         (call.op == ctran::ReduceOp::kMin || call.op == ctran::ReduceOp::kMax);
+         (call.op == ctran::ReduceOpCode::kMin || call.op == ctran::ReduceOpCode::kMax);
 }
 
 // What `rank` has put under `key`.

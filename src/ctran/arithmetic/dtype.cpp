@@ -3,13 +3,13 @@
 namespace torch::comms::ctran {
 namespace {
 
-struct Row {
+struct ArithmeticDtype {
   Dtype dtype;
   uint8_t bytes;
   std::string_view name;
 };
 
-constexpr Row kRows[] = {
+constexpr ArithmeticDtype kRows[] = {
     {Dtype::kUInt8, 1, "uint8"},
     {Dtype::kInt8, 1, "int8"},
     {Dtype::kInt16, 2, "int16"},
@@ -36,7 +36,7 @@ constexpr Row kRows[] = {
 constexpr std::string_view kOps[] = {"SUM", "PRODUCT", "MIN",        "MAX", "BAND",
                                      "BOR", "BXOR",    "PREMUL_SUM", "AVG"};
 
-const Row* find(Dtype dtype) {
+const ArithmeticDtype* find(Dtype dtype) {
   for (const auto& row : kRows)
     if (row.dtype == dtype) return &row;
   return nullptr;
@@ -45,18 +45,18 @@ const Row* find(Dtype dtype) {
 }  // namespace
 
 size_t size_of(Dtype dtype) noexcept {
-  const Row* row = find(dtype);
+  const ArithmeticDtype* row = find(dtype);
   return row == nullptr ? 0 : row->bytes;
 }
 
 std::string_view name_of(Dtype dtype) noexcept {
-  const Row* row = find(dtype);
+  const ArithmeticDtype* row = find(dtype);
   return row == nullptr ? "unknown" : row->name;
 }
 
-std::string_view name_of(ReduceOp op) noexcept {
+std::string_view name_of(ReduceOpCode op) noexcept {
   const auto number = static_cast<size_t>(op);
-  return number < kReduceOpNumbers ? kOps[number] : "unknown";
+  return number < kReduceOpCodes ? kOps[number] : "unknown";
 }
 
 }  // namespace torch::comms::ctran

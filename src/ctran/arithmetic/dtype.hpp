@@ -34,7 +34,7 @@ enum class Dtype : uint8_t {
 inline constexpr size_t kDtypeNumbers = 45;
 
 // The numbers of RedOpType.
-enum class ReduceOp : uint8_t {
+enum class ReduceOpCode : uint8_t {
   kSum = 0,
   kProduct = 1,
   kMin = 2,
@@ -45,13 +45,13 @@ enum class ReduceOp : uint8_t {
   kPremulSum = 7,
   kAverage = 8,
 };
-inline constexpr size_t kReduceOpNumbers = 9;
+inline constexpr size_t kReduceOpCodes = 9;
 
 // Bytes of an element; 0 for a number that is no dtype with arithmetic.
 size_t size_of(Dtype dtype) noexcept;
 
 // torch's word for it ("bfloat16"), or "unknown".
 std::string_view name_of(Dtype dtype) noexcept;
-std::string_view name_of(ReduceOp op) noexcept;
+std::string_view name_of(ReduceOpCode op) noexcept;
 
 }  // namespace torch::comms::ctran

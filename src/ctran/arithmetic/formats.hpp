@@ -17,7 +17,7 @@ using Register = Vector<T, kLanesFor<T>>;
 
 // Computed as they are. Sums and products of integers wrap: take the unsigned type.
 template <class T>
-struct Plain {
+struct PlainFormat {
   using Lane = T;
   using Stored = Register<T>;
   TC_INLINE static Register<T> decode(Stored v) { return v; }
@@ -25,7 +25,7 @@ struct Plain {
 };
 
 template <class T, class Wide>
-struct WideInteger {
+struct WideIntegerFormat {
   using Lane = Wide;
   using Stored = Vector<T, kLanesFor<Wide>>;
   TC_INLINE static Register<Wide> decode(Stored v) { return converted<Register<Wide>>(v); }
@@ -43,21 +43,21 @@ TC_INLINE auto less(Bits v, uint32_t limit) {
 inline constexpr uint32_t kInfinity = 0x7f800000, kSign = 0x80000000, kQuiet = 0x00400000;
 
 // What is known of floats that become bfloat16.
-enum class Known : uint8_t {
-  kNothing,
+enum class BFloat16Source : uint8_t {
+  kAny,
   kNoLowNan,  // a NaN has no bits set in the lower half: so are those of computing with bfloat16
   kExact,     // neither has any number
 };
-template <Known kKnown>
-struct BFloat16 {
+template <BFloat16Source kKnown>
+struct BFloat16Format {
   using Lane = float;
   using Stored = Vector<uint16_t, kLanesFor<float>>;
   TC_INLINE static Floats decode(Stored v) { return as<Floats>(converted<Bits>(v) << 16); }
   TC_INLINE static Stored encode(Floats value) {
     const Bits v = as<Bits>(value), even = v + 0x7fff + ((v >> 16) & 1);
-    if constexpr (kKnown == Known::kExact)
+    if constexpr (kKnown == BFloat16Source::kExact)
       return converted<Stored>(v >> 16);
-    else if constexpr (kKnown == Known::kNoLowNan)
+    else if constexpr (kKnown == BFloat16Source::kNoLowNan)
       return converted<Stored>(even >> 16);  // which cannot carry into the upper half of a NaN
     else
       return converted<Stored>((value != value ? v | kQuiet : even) >> 16);
@@ -65,15 +65,15 @@ struct BFloat16 {
 };
 
 // What the largest exponent means, and what becomes of a float that is too large.
-enum class Top : uint8_t {
+enum class LargestExponent : uint8_t {
   kIeee,      // infinity and NaN; infinity
   kNanOnly,   // numbers, and NaN where all bits are set; the largest number, of infinity as well
   kUnsigned,  // numbers; NaN, which has the bits of -0 (there is no -0)
 };
 
 // Floating point with a sign, kExponent and kMantissa bits. Rounds to nearest, ties to even.
-template <class T, int kExponent, int kMantissa, int kBias, Top kTop>
-struct SmallFloat {
+template <class T, int kExponent, int kMantissa, int kBias, LargestExponent kTop>
+struct SmallFloatFormat {
   using Lane = float;
   using Stored = Vector<T, kLanesFor<float>>;
   static constexpr int kMagnitude = kExponent + kMantissa, kShift = 23 - kMantissa;
@@ -89,11 +89,11 @@ struct SmallFloat {
     const Bits denormal =
         as<Bits>(__builtin_convertvector(as<Register<int32_t>>(magnitude), Floats) * kUnit);
     Bits result = less(magnitude, 1u << kMantissa) ? denormal : (magnitude << kShift) + kRebias;
-    if constexpr (kTop == Top::kIeee) {
+    if constexpr (kTop == LargestExponent::kIeee) {
       const Bits special = (magnitude << kShift) | kInfinity;
       result = less(magnitude, kLargestExponent) ? result : special;
       result = less(magnitude, kLargestExponent + 1) ? result : special | kQuiet;
-    } else if constexpr (kTop == Top::kNanOnly) {
+    } else if constexpr (kTop == LargestExponent::kNanOnly) {
       result = magnitude == kMask ? Bits{} + (kInfinity | kQuiet) : result;
     } else {
       return as<Floats>(v == kTopSign ? Bits{} + (kInfinity | kQuiet)
@@ -112,7 +112,7 @@ struct SmallFloat {
     result = less(magnitude, kSmallestNormal) ? denormal : result;
     result = overflow(magnitude, result);
     const Bits sign = (v & kSign) >> (31 - kMagnitude);
-    if constexpr (kTop == Top::kUnsigned)
+    if constexpr (kTop == LargestExponent::kUnsigned)
       return converted<Stored>(result == 0 ? Bits{} : (result | sign));
     else
       return converted<Stored>(result | sign);
@@ -122,7 +122,7 @@ struct SmallFloat {
   static constexpr float as_float(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
   TC_INLINE static Bits overflow(Bits magnitude, Bits result) {
-    if constexpr (kTop == Top::kIeee) {
+    if constexpr (kTop == LargestExponent::kIeee) {
       constexpr uint32_t kLimit = kRebias + (kLargestExponent << kShift);
       result = less(magnitude, kLimit) ? result : Bits{} + kLargestExponent;
       // Half keeps the upper bits of a NaN, as the machines do; torch has one NaN in fp8.
@@ -130,7 +130,7 @@ struct SmallFloat {
                                       : ((magnitude & (kQuiet - 1)) >> kShift) | kLargestExponent |
                                             (1u << (kMantissa - 1));
       return less(magnitude, kInfinity + 1) ? result : nan;
-    } else if constexpr (kTop == Top::kNanOnly) {
+    } else if constexpr (kTop == LargestExponent::kNanOnly) {
       constexpr uint32_t kLimit = kRebias + (kMask << kShift);
       result = (result == kMask) | ~less(magnitude, kLimit) ? Bits{} + (kMask - 1) : result;
       return less(magnitude, kInfinity + 1) ? result : Bits{} + kMask;
@@ -141,13 +141,13 @@ struct SmallFloat {
   }
 };
 
-using Float8E5m2 = SmallFloat<uint8_t, 5, 2, 15, Top::kIeee>;
-using Float8E4m3fn = SmallFloat<uint8_t, 4, 3, 7, Top::kNanOnly>;
-using Float8E5m2fnuz = SmallFloat<uint8_t, 5, 2, 16, Top::kUnsigned>;
-using Float8E4m3fnuz = SmallFloat<uint8_t, 4, 3, 8, Top::kUnsigned>;
+using Float8E5m2Format = SmallFloatFormat<uint8_t, 5, 2, 15, LargestExponent::kIeee>;
+using Float8E4m3fnFormat = SmallFloatFormat<uint8_t, 4, 3, 7, LargestExponent::kNanOnly>;
+using Float8E5m2fnuzFormat = SmallFloatFormat<uint8_t, 5, 2, 16, LargestExponent::kUnsigned>;
+using Float8E4m3fnuzFormat = SmallFloatFormat<uint8_t, 4, 3, 8, LargestExponent::kUnsigned>;
 
 // Powers of two, by exponent: no sign, no zero; 255 is NaN. Signs are dropped, as torch does.
-struct Float8E8m0fnu {
+struct Float8E8m0fnuFormat {
   using Lane = float;
   using Stored = Vector<uint8_t, kLanesFor<float>>;
   TC_INLINE static Floats decode(Stored stored) {
@@ -165,7 +165,7 @@ struct Float8E8m0fnu {
 };
 
 #if defined(__x86_64__) && TC_VECTOR_BYTES > 16
-struct Float16 {
+struct Float16Format {
   using Lane = float;
   using Stored = Vector<uint16_t, kLanesFor<float>>;
 #if TC_VECTOR_BYTES == 64
@@ -184,14 +184,14 @@ struct Float16 {
 #endif
 };
 #elif defined(__aarch64__)
-struct Float16 {
+struct Float16Format {
   using Lane = float;
   using Stored = Vector<uint16_t, kLanesFor<float>>;
   TC_INLINE static Floats decode(Stored v) { return as<Floats>(vcvt_f32_f16(as<float16x4_t>(v))); }
   TC_INLINE static Stored encode(Floats v) { return as<Stored>(vcvt_f16_f32(as<float32x4_t>(v))); }
 };
 #else
-using Float16 = SmallFloat<uint16_t, 5, 10, 15, Top::kIeee>;
+using Float16Format = SmallFloatFormat<uint16_t, 5, 10, 15, LargestExponent::kIeee>;
 #endif
 
 }  // namespace

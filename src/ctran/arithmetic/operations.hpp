@@ -3,13 +3,13 @@
 #include <limits>
 
 #include "ctran/arithmetic/formats.hpp"
-#include "ctran/arithmetic/kernel.hpp"
+#include "ctran/arithmetic/loop_table.hpp"
 
 // What is done to vectors: combining two, and finishing the result.
 namespace torch::comms::ctran {
 namespace {
 
-struct Sum {
+struct VectorSum {
   template <class V>
   TC_INLINE static V combine(V left, V right) {
     using T = ElementOf<V>;
@@ -22,26 +22,26 @@ struct Sum {
   }
 };
 
-struct Product {
+struct VectorProduct {
   template <class V>
   TC_INLINE static V combine(V left, V right) {
     return left * right;
   }
 };
 
-struct BitAnd {
+struct VectorBitAnd {
   template <class V>
   TC_INLINE static V combine(V left, V right) {
     return left & right;
   }
 };
-struct BitOr {
+struct VectorBitOr {
   template <class V>
   TC_INLINE static V combine(V left, V right) {
     return left | right;
   }
 };
-struct BitXor {
+struct VectorBitXor {
   template <class V>
   TC_INLINE static V combine(V left, V right) {
     return left ^ right;
@@ -53,7 +53,7 @@ template <class V>
 TC_INLINE auto right_is_nan(V right) {
   return right != right;
 }
-struct Min {
+struct VectorMin {
   template <class V>
   TC_INLINE static V combine(V left, V right) {
     if constexpr (std::is_floating_point_v<ElementOf<V>>)
@@ -62,7 +62,7 @@ struct Min {
       return right < left ? right : left;
   }
 };
-struct Max {
+struct VectorMax {
   template <class V>
   TC_INLINE static V combine(V left, V right) {
     if constexpr (std::is_floating_point_v<ElementOf<V>>)
@@ -73,7 +73,7 @@ struct Max {
 };
 
 // (a + bi)(c + di) = (ac - bd) + (ad + bc)i, every product rounded; parts lie side by side.
-struct ComplexProduct {
+struct VectorComplexProduct {
   template <class V>
   TC_INLINE static V combine(V left, V right) {
     constexpr auto kLanes = std::make_index_sequence<kLanesOf<V>>{};
@@ -91,7 +91,7 @@ struct ComplexProduct {
   }
 };
 
-struct AsIs {
+struct VectorIdentity {
   template <class V>
   TC_INLINE static V finish(V v, const LoopWork&) {
     return v;
@@ -110,7 +110,7 @@ TC_INLINE V truncated_quotients(V v, uint32_t divisor) {
 
 // Sums of F: integers toward zero. kSmall: the sums of up to 64 numbers of up to 16 bits.
 template <class F, bool kSmall = false>
-struct Divide {
+struct VectorDivide {
   template <class V>
   TC_INLINE static V finish(V v, const LoopWork& work) {
     using T = ElementOf<V>;
@@ -136,7 +136,7 @@ struct Divide {
   }
 };
 
-struct Scale {
+struct VectorScale {
   template <class V>
   TC_INLINE static V finish(V v, const LoopWork& work) {
     using T = ElementOf<V>;
@@ -147,10 +147,11 @@ struct Scale {
   }
 };
 
-struct ComplexScale {
+struct VectorComplexScale {
   template <class V>
   TC_INLINE static V finish(V v, const LoopWork& work) {
-    return ComplexProduct::combine(v, factor<V>(work, std::make_index_sequence<kLanesOf<V>>{}));
+    return VectorComplexProduct::combine(v,
+                                         factor<V>(work, std::make_index_sequence<kLanesOf<V>>{}));
   }
 
  private:

@@ -5,16 +5,16 @@
 #include <span>
 
 #include "ctran/arithmetic/dtype.hpp"
-#include "ctran/arithmetic/level.hpp"
+#include "ctran/arithmetic/simd_level.hpp"
 
 namespace torch::comms::ctran {
 
-struct Kernels;
+struct LoopTable;
 struct LoopWork;
 
 // What PREMUL_SUM multiplies by: a value of the accumulator. Real numbers take `real`, complex ones
 // both parts, integers `integer` (of signed ones the two's complement).
-struct Factor {
+struct PremulFactor {
   double real = 1, imaginary = 0;
   uint64_t integer = 1;
 };
@@ -46,11 +46,11 @@ class Reduction {
 
   // Whether torch defines it: no bits of floating point, no order of complex numbers, no factor for
   // bool.
-  static bool is_defined(Dtype dtype, ReduceOp op) noexcept;
+  static bool is_defined(Dtype dtype, ReduceOpCode op) noexcept;
 
   // Throws CommError(kInvalidArgument), without context, where it is not defined, and
   // CommError(kUnsupported) for a level that this machine lacks.
-  Reduction(Dtype dtype, ReduceOp op, Level level = best_level());
+  Reduction(Dtype dtype, ReduceOpCode op, SimdLevel level = best_simd_level());
 
   Dtype dtype() const noexcept { return dtype_; }
   // What partial results are exact enough in: float for 8 and 16 bits of floating point (complex64
@@ -69,22 +69,22 @@ class Reduction {
                    uint32_t ranks) const;
 
   // into = from * factor, rounded. For PREMUL_SUM.
-  void scale(void* into, const void* from, size_t count, const Factor& factor) const;
+  void scale(void* into, const void* from, size_t count, const PremulFactor& factor) const;
 
   // By way of the accumulator: a chain that rounds once --------------------------------------
-  // widen() each input, combine_wide() along the way, settle() the result.
+  // widen() each input, combine_wide() along the way, finish() the result.
 
   // `into` has the accumulator's elements, `from` the dtype's; the second multiplies, and is for
   // PREMUL_SUM. `into` may be `from` only if accumulator() == dtype().
   void widen(void* into, const void* from, size_t count) const;
-  void widen_scaled(void* into, const void* from, size_t count, const Factor& factor) const;
+  void widen_scaled(void* into, const void* from, size_t count, const PremulFactor& factor) const;
 
   // All of the accumulator's elements.
   void combine_wide(void* into, const void* left, const void* right, size_t count) const noexcept;
 
   // As combine_all(), but `operands` have the accumulator's elements. One operand is allowed: then
   // this only divides and rounds. `into` may be an operand only if accumulator() == dtype().
-  void settle(void* into, std::span<const void* const> operands, size_t count,
+  void finish(void* into, std::span<const void* const> operands, size_t count,
               uint32_t ranks) const;
 
  private:
@@ -93,15 +93,15 @@ class Reduction {
   void reduce(Loop loop, void* into, std::span<const void* const> operands, size_t count,
               uint32_t ranks) const;
   void convert(Loop loop, void* into, const void* from, size_t count, size_t written_bytes,
-               const Factor& factor) const;
+               const PremulFactor& factor) const;
 
   Dtype dtype_, accumulator_;
-  bool divides_ = false;
+  bool has_divisor_ = false;
   // Of an element, as the loops count them: 2 of complex numbers, the bytes where bits are
   // combined.
   uint8_t parts_ = 1;
   uint8_t part_bytes_ = 0, wide_part_bytes_ = 0;
-  Loop combine_ = nullptr, combine_all_ = nullptr, combine_wide_ = nullptr, settle_ = nullptr;
+  Loop combine_ = nullptr, combine_all_ = nullptr, combine_wide_ = nullptr, finish_ = nullptr;
   Loop widen_ = nullptr, widen_scaled_ = nullptr, scale_ = nullptr;
 };
 

@@ -96,7 +96,7 @@ TC_INLINE void store_some(std::byte* into, V v, size_t bytes) {
 
 // Past the caches, where the machine has such a store for this size. `into` is aligned to the size.
 template <class V>
-TC_INLINE void stream(std::byte* into, V v) {
+TC_INLINE void store_non_temporal(std::byte* into, V v) {
 #if defined(__x86_64__)
   if constexpr (sizeof(V) == 8)
     _mm_stream_si64(reinterpret_cast<long long*>(into), as<Vector<long long, 1>>(v)[0]);
@@ -118,7 +118,7 @@ TC_INLINE void stream(std::byte* into, V v) {
 }
 
 // Orders the stores past the caches before what follows.
-TC_INLINE void fence_stream() {
+TC_INLINE void fence_non_temporal() {
 #if defined(__x86_64__)
   _mm_sfence();
 #endif

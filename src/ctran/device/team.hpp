@@ -37,7 +37,7 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
 // The ranks of one communicator whose devices run collectives and messages by kernels of ours, over
 // memory that all of them map. A rank alone has one for what is beside collectives and messages.
 //
-// Threads: launch(), exchange() one at a time; abort(), set_limit(), stopped(): any.
+// Threads: run_loop(), exchange() one at a time; abort(), set_limit(), stopped(): any.
 class Team {
  public:
   using PinnedControl = std::unique_ptr<kernels::Control, std::function<void(kernels::Control*)>>;
@@ -97,7 +97,7 @@ class Team {
   // CommError(kVendor).
   void launch(const kernels::Call& call, gpu::NativeStream stream);
 
-  // Whether launch() of it on a region does what launch() of it alone does. Alike on all ranks.
+  // Whether run_loop() of it on a region does what run_loop() of it alone does. Alike on all ranks.
   bool takes_on_region(const kernels::Call& call) const noexcept;
   // The same by kernels that write the peers' outputs themselves. What it has as side is the
   // team's.
@@ -123,7 +123,7 @@ class Team {
 
   // Enqueues one step beside a window, also into a capture. Throws CommError(kVendor).
   void step(const kernels::OneSided& step, gpu::NativeStream stream);
-  // Enqueue them, also into a capture, as launch() does. Throw CommError(kVendor).
+  // Enqueue them, also into a capture, as run_loop() does. Throw CommError(kVendor).
   void exchange(const kernels::CountedExchange& exchange, gpu::NativeStream stream);
   void reduce_scatter(const kernels::QuantizedReduceScatter& call, gpu::NativeStream stream);
 

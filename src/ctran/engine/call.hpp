@@ -49,8 +49,8 @@ struct Call {
   schedule::Operation operation = schedule::Operation::kBarrier;
   uint8_t dtype = 0;           // number of c10::ScalarType; with arithmetic where it adds
   uint32_t element_bytes = 1;  // of the dtype, or of any unit to be moved where nothing is added
-  ReduceOp op = ReduceOp::kSum;
-  Factor factor = {};              // of PREMUL_SUM: this rank's own
+  ReduceOpCode op = ReduceOpCode::kSum;
+  PremulFactor factor = {};        // of PREMUL_SUM: this rank's own
   int root = 0;                    // send, receive: the peer, which may be this rank; or kAnybody
   int tag = 0;                     // send, receive: they match by (peer, tag)
   schedule::Blocks blocks = {};    // one a rank; Blocks::even(count, size) for whole vectors

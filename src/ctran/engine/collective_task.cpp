@@ -364,7 +364,7 @@ void CollectiveTask::settle() const {
   for (const auto& piece : into.pieces()) {
     const auto count = piece.size() / plan_->element_bytes();
     const void* from = addition.wide ? wide : piece.data();
-    reduction.settle(piece.data(), {&from, 1}, count, ranks);
+    reduction.finish(piece.data(), {&from, 1}, count, ranks);
     wide += count * plan_->travelling_bytes();
   }
 }

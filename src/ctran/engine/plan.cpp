@@ -72,7 +72,7 @@ bool is_send(const Action& action) {
 }
 
 // Zeros differ by their signs, and a NaN is itself.
-bool same_bits(const Factor& a, const Factor& b) noexcept {
+bool same_bits(const PremulFactor& a, const PremulFactor& b) noexcept {
   const auto bits = [](double number) { return std::bit_cast<uint64_t>(number); };
   return bits(a.real) == bits(b.real) && bits(a.imaginary) == bits(b.imaginary) &&
          a.integer == b.integer;
@@ -217,7 +217,7 @@ void Plan::decide_addition() {
   if (!addition_.reduction) return;
   const auto& reduction = *addition_.reduction;
   const auto size = static_cast<size_t>(problem_.size);
-  addition_.scales = key_.op == ReduceOp::kPremulSum;
+  addition_.scales = key_.op == ReduceOpCode::kPremulSum;
   if (size == 1) return;
   addition_.at_once = adds_at_once(*algorithm_) && size <= Reduction::kMostOperands;
   const bool rounds = reduction.accumulator() != reduction.dtype();
@@ -226,7 +226,8 @@ void Plan::decide_addition() {
     addition_.at_once = false;
     travelling_bytes_ = static_cast<uint32_t>(size_of(reduction.accumulator()));
   }
-  addition_.divides_last = key_.op == ReduceOp::kAverage && !addition_.at_once && !addition_.wide;
+  addition_.divides_last =
+      key_.op == ReduceOpCode::kAverage && !addition_.at_once && !addition_.wide;
 }
 
 bool Plan::fits(const Call& call) const noexcept {
@@ -236,7 +237,7 @@ bool Plan::fits(const Call& call) const noexcept {
          call.only_compares == key_.only_compares &&
          (call.name.data() == key_.name.data() || call.name == key_.name) &&
          call.blocks == key_.blocks && call.arriving == key_.arriving &&
-         (call.op != ReduceOp::kPremulSum || same_bits(call.factor, key_.factor));
+         (call.op != ReduceOpCode::kPremulSum || same_bits(call.factor, key_.factor));
 }
 
 Part Plan::part(const schedule::Range& range) const noexcept {

@@ -84,7 +84,7 @@ class Plan {
   const schedule::Problem& problem() const noexcept { return problem_; }
   const schedule::Algorithm& algorithm() const noexcept { return *algorithm_; }
   const Addition& addition() const noexcept { return addition_; }
-  const Factor& factor() const noexcept { return key_.factor; }
+  const PremulFactor& factor() const noexcept { return key_.factor; }
   int64_t steps() const noexcept { return steps_; }
   // Of an element as the caller has it, and as it travels.
   uint32_t element_bytes() const noexcept { return key_.element_bytes; }

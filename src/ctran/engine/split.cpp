@@ -55,7 +55,7 @@ Numbers largest(const std::shared_ptr<Membership>& parent, std::span<const int> 
                   .operation = Operation::kAllReduce,
                   .dtype = static_cast<uint8_t>(Dtype::kInt64),
                   .element_bytes = sizeof values[0],
-                  .op = ReduceOp::kMax,
+                  .op = ReduceOpCode::kMax,
                   .blocks = schedule::Blocks::even(static_cast<int64_t>(values.size()), place.size),
                   .input = {&own, 1},
                   .output = {&into, 1},

@@ -52,9 +52,9 @@ AcrossHosts::AcrossHosts(Options options)
   gpe_ = std::make_unique<Gpe>(std::move(gpe));
 }
 
-bool AcrossHosts::takes(Dtype dtype, ReduceOp op) const {
-  if (!Reduction::is_defined(dtype, op) || op == ReduceOp::kPremulSum) return false;
-  return op != ReduceOp::kAverage || (hosts_.are_equal() && has_fractions(dtype));
+bool AcrossHosts::takes(Dtype dtype, ReduceOpCode op) const {
+  if (!Reduction::is_defined(dtype, op) || op == ReduceOpCode::kPremulSum) return false;
+  return op != ReduceOpCode::kAverage || (hosts_.are_equal() && has_fractions(dtype));
 }
 
 size_t AcrossHosts::slot_begin(size_t chunk) const noexcept {
@@ -112,7 +112,8 @@ void AcrossHosts::spread(std::byte* data, const Chunk& chunk, size_t element_byt
     launch(Collective::kBroadcast, {bytes}, place(rail), place(rail), how, rail);
 }
 
-void AcrossHosts::all_reduce(void* data, size_t count, Dtype dtype, ReduceOp op, const How& how) {
+void AcrossHosts::all_reduce(void* data, size_t count, Dtype dtype, ReduceOpCode op,
+                             const How& how) {
   auto* const bytes = static_cast<std::byte*>(data);
   const size_t element = size_of(dtype);
   const auto chunks = chunks_of(count, element, hosts_.rails, cuts_);
@@ -234,7 +235,7 @@ void AcrossHosts::all_gather(void* output, const void* input, size_t size_bytes,
 }
 
 void AcrossHosts::reduce_scatter(void* output, const void* input, size_t count, Dtype dtype,
-                                 ReduceOp op, const How& how) {
+                                 ReduceOpCode op, const How& how) {
   auto* const out = static_cast<std::byte*>(output);
   const auto* const in = static_cast<const std::byte*>(input);
   const size_t element = size_of(dtype);

@@ -44,7 +44,7 @@ class AcrossHosts {
 
   // Whether the arithmetic is for it, the same on all ranks: defined, and without what two levels
   // would change: factors, averages of integers, and averages over hosts of different sizes.
-  bool takes(Dtype dtype, ReduceOp op) const;
+  bool takes(Dtype dtype, ReduceOpCode op) const;
   // Whether it has all_gather() and reduce_scatter(): for hosts of one size alone.
   bool has_parts() const noexcept { return hosts_.are_equal(); }
 
@@ -54,12 +54,12 @@ class AcrossHosts {
     gpu::NativeStream stream;
   };
   // Enqueue. Throw CommError(kVendor).
-  void all_reduce(void* data, size_t count, Dtype dtype, ReduceOp op, const How& how);
+  void all_reduce(void* data, size_t count, Dtype dtype, ReduceOpCode op, const How& how);
   void broadcast(void* data, size_t size_bytes, int root, const How& how);
   void barrier(const How& how);
   // `size_bytes`, `count`: of one rank's part.
   void all_gather(void* output, const void* input, size_t size_bytes, const How& how);
-  void reduce_scatter(void* output, const void* input, size_t count, Dtype dtype, ReduceOp op,
+  void reduce_scatter(void* output, const void* input, size_t count, Dtype dtype, ReduceOpCode op,
                       const How& how);
 
   // Why kernels or the host have stopped, with the culprit's rank; nothing while all is well.
@@ -86,7 +86,7 @@ class AcrossHosts {
   struct Elements {
     size_t count;
     Dtype dtype = Dtype::kUInt8;
-    ReduceOp op{};
+    ReduceOpCode op{};
   };
   // A step inside the host, by kernels: see kernels::Call.
   void launch(kernels::Collective collective, const Elements& of, const void* input, void* output,

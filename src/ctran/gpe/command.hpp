@@ -14,7 +14,7 @@ struct Command {
   enum class Kind : uint8_t { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kBarrier };
   Kind kind;
   Dtype dtype;
-  ReduceOp op;
+  ReduceOpCode op;
   uint8_t reserved;
   int32_t root;    // of the rail
   uint64_t begin;  // bytes, in the staging memory, where the operation is in place

@@ -60,23 +60,23 @@ Row row_of(Dtype dtype) {
   return {Kind::kNone, kU8, kU8};
 }
 
-bool is_bitwise(ReduceOp op) {
-  return op == ReduceOp::kBitAnd || op == ReduceOp::kBitOr || op == ReduceOp::kBitXor;
+bool is_bitwise(ReduceOpCode op) {
+  return op == ReduceOpCode::kBitAnd || op == ReduceOpCode::kBitOr || op == ReduceOpCode::kBitXor;
 }
 
-Verb verb_of(ReduceOp op) {
+Verb verb_of(ReduceOpCode op) {
   switch (op) {
-    case ReduceOp::kProduct:
+    case ReduceOpCode::kProduct:
       return Verb::kProduct;
-    case ReduceOp::kMin:
+    case ReduceOpCode::kMin:
       return Verb::kMin;
-    case ReduceOp::kMax:
+    case ReduceOpCode::kMax:
       return Verb::kMax;
-    case ReduceOp::kBitAnd:
+    case ReduceOpCode::kBitAnd:
       return Verb::kAnd;
-    case ReduceOp::kBitOr:
+    case ReduceOpCode::kBitOr:
       return Verb::kOr;
-    case ReduceOp::kBitXor:
+    case ReduceOpCode::kBitXor:
       return Verb::kXor;
     default:
       return Verb::kSum;
@@ -84,35 +84,38 @@ Verb verb_of(ReduceOp op) {
 }
 
 // "any" and "all" of truth values, which are bytes of 0 and 1.
-Verb verb_of_bool(ReduceOp op) {
-  if (op == ReduceOp::kBitXor) return Verb::kXor;
-  const bool any = op == ReduceOp::kSum || op == ReduceOp::kMax || op == ReduceOp::kBitOr;
+Verb verb_of_bool(ReduceOpCode op) {
+  if (op == ReduceOpCode::kBitXor) return Verb::kXor;
+  const bool any =
+      op == ReduceOpCode::kSum || op == ReduceOpCode::kMax || op == ReduceOpCode::kBitOr;
   return any ? Verb::kMax : Verb::kMin;
 }
 
 }  // namespace
 
-bool is_defined(Dtype dtype, ReduceOp op) noexcept {
+bool is_defined(Dtype dtype, ReduceOpCode op) noexcept {
   const Kind kind = row_of(dtype).kind;
-  if (kind == Kind::kNone || static_cast<size_t>(op) >= kReduceOpNumbers) return false;
+  if (kind == Kind::kNone || static_cast<size_t>(op) >= kReduceOpCodes) return false;
   if (is_bitwise(op)) return kind == Kind::kInteger || kind == Kind::kBool;
-  if (op == ReduceOp::kMin || op == ReduceOp::kMax) return kind != Kind::kComplex;
-  return op != ReduceOp::kPremulSum || kind != Kind::kBool;
+  if (op == ReduceOpCode::kMin || op == ReduceOpCode::kMax) return kind != Kind::kComplex;
+  return op != ReduceOpCode::kPremulSum || kind != Kind::kBool;
 }
 
-Cell cell_of(Dtype dtype, ReduceOp op) noexcept {
+Cell cell_of(Dtype dtype, ReduceOpCode op) noexcept {
   const Row row = row_of(dtype);
   const Verb verb = row.kind == Kind::kBool ? verb_of_bool(op) : verb_of(op);
   if (verb == Verb::kAnd || verb == Verb::kOr || verb == Verb::kXor) return {Number::kU32, verb};
   if (verb == Verb::kMin || verb == Verb::kMax) return {row.number, verb};
-  if (row.kind == Kind::kInteger && op == ReduceOp::kAverage) return {row.number, Verb::kAverage};
+  if (row.kind == Kind::kInteger && op == ReduceOpCode::kAverage)
+    return {row.number, Verb::kAverage};
   if (row.kind == Kind::kComplex && verb == Verb::kProduct)
     return {row.number, Verb::kComplexProduct};
   return {row.unsigned_, verb};
 }
 
-bool needs_wide_lines(Dtype dtype, ReduceOp op) noexcept {
-  return dtype == Dtype::kComplex128 && (op == ReduceOp::kProduct || op == ReduceOp::kPremulSum);
+bool needs_wide_lines(Dtype dtype, ReduceOpCode op) noexcept {
+  return dtype == Dtype::kComplex128 &&
+         (op == ReduceOpCode::kProduct || op == ReduceOpCode::kPremulSum);
 }
 
 bool has_long_lines(Cell cell) noexcept {

@@ -55,14 +55,14 @@ constexpr bool is_rooted(Collective collective) {
 
 // Whether the arithmetic is defined: no bits of floating point, no order of complex numbers, no
 // factor for bool.
-bool is_defined(Dtype dtype, ReduceOp op) noexcept;
+bool is_defined(Dtype dtype, ReduceOpCode op) noexcept;
 
 // Of what is defined.
-Cell cell_of(Dtype dtype, ReduceOp op) noexcept;
+Cell cell_of(Dtype dtype, ReduceOpCode op) noexcept;
 
 // Whether 8 bytes of its elements cannot be computed without the others: products of complex
 // numbers of 16 bytes, and their multiples.
-bool needs_wide_lines(Dtype dtype, ReduceOp op) noexcept;
+bool needs_wide_lines(Dtype dtype, ReduceOpCode op) noexcept;
 
 // Whether there are kernels of long lines for it: for what programs use most.
 bool has_long_lines(Cell cell) noexcept;

@@ -100,10 +100,10 @@ struct Team {
 struct Call {
   Collective collective;
   Algorithm algorithm;
-  Dtype dtype;     // bytes that are only moved may be called kUInt8
-  ReduceOp op;     // of reductions
-  int32_t root;    // of rooted collectives
-  int32_t blocks;  // thread blocks, that is at most so many SMs; 0: as the library thinks best
+  Dtype dtype;      // bytes that are only moved may be called kUInt8
+  ReduceOpCode op;  // of reductions
+  int32_t root;     // of rooted collectives
+  int32_t blocks;   // thread blocks, that is at most so many SMs; 0: as the library thinks best
   // All-reduce, reduce, broadcast: elements of the tensor. Others: of one rank's part.
   size_t count;
   const void* input;
@@ -224,7 +224,7 @@ struct Library {
   const char* (*architectures)();  // "sm_90"
   // Of all of a workspace.
   size_t (*workspace_bytes)(int32_t ranks);
-  // Whether launch() takes it; what it says depends only on what is alike on all ranks.
+  // Whether run_loop() takes it; what it says depends only on what is alike on all ranks.
   bool (*takes)(int32_t ranks, const Call& call);
   // What kAutomatic is for it, and how many thread blocks.
   Algorithm (*choice)(int32_t ranks, const Call& call, int32_t* blocks);
@@ -235,18 +235,18 @@ struct Library {
   const char* (*error_text)(int error);
   // As exchange().
   int (*one_sided)(const Team& team, const OneSided& step, void* stream);
-  // As launch().
+  // As run_loop().
   int (*exchange_counted)(const Team& team, const CountedExchange& exchange, void* stream);
   int (*reduce_scatter_quantized)(const Team& team, const QuantizedReduceScatter& call,
                                   void* stream);
-  // Of a ring of commands, as launch(): gives the host one, once there is room for it; waits until
-  // the oldest that was not awaited yet is done; seals an output.
+  // Of a ring of commands, as run_loop(): gives the host one, once there is room for it; waits
+  // until the oldest that was not awaited yet is done; seals an output.
   int (*post)(const HostCall& call, void* stream);
   int (*await)(const HostCall& call, void* stream);
   int (*seal)(const HostCall& call, void* stream);
   // Where the rest of a workspace begins: at a multiple of 2 MB; 0: all of it is the first part.
   size_t (*rest_offset)(int32_t ranks);
-  // Whether launch() of it needs the rest. Of a call that it takes; depends only on what is alike
+  // Whether run_loop() of it needs the rest. Of a call that it takes; depends only on what is alike
   // on all ranks. reduce_scatter_quantized() always does, and launches on regions that push their
   // operands; nothing else.
   bool (*needs_rest)(int32_t ranks, const Call& call);

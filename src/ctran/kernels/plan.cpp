@@ -192,9 +192,9 @@ Params params_of(const Team& team, const Call& call, const Plan& plan) {
   p.unit = unit_of(places | p.bytes);
   p.nan = nan_of(call.dtype);
   if (is_reduction(call.collective)) {
-    const bool divides = call.op == ReduceOp::kAverage && call.dtype != Dtype::kBool;
+    const bool divides = call.op == ReduceOpCode::kAverage && call.dtype != Dtype::kBool;
     p.divisor = divides ? static_cast<uint32_t>(team.size) : 1;
-    p.scales = call.op == ReduceOp::kPremulSum;
+    p.scales = call.op == ReduceOpCode::kPremulSum;
     p.factor = call.factor;
     p.factor_value = call.factor_value;
   }

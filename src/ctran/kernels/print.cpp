@@ -21,7 +21,7 @@ uint64_t mixed(std::initializer_list<uint64_t> parts) {
 
 // What parts the data take, in one word. Collectives of regions are apart from all others.
 enum class Family : uint8_t { kTeam, kRegion, kCopies };
-uint64_t kind_of(Family family, Collective collective, Dtype dtype, ReduceOp op, int32_t root) {
+uint64_t kind_of(Family family, Collective collective, Dtype dtype, ReduceOpCode op, int32_t root) {
   const auto at = [](auto value, int shift) { return static_cast<uint64_t>(value) << shift; };
   const bool reduces = is_reduction(collective);
   return at(family, 0) | at(collective, 8) | (reduces ? at(dtype, 16) | at(op, 24) : 0) |
@@ -37,7 +37,7 @@ uint64_t print_of(const Call& call, uint64_t how) noexcept {
 }
 
 uint64_t print_of(const QuantizedReduceScatter& call, uint64_t how) noexcept {
-  const auto op = call.averages ? ReduceOp::kAverage : ReduceOp::kSum;
+  const auto op = call.averages ? ReduceOpCode::kAverage : ReduceOpCode::kSum;
   const uint64_t kind = static_cast<uint64_t>(Collective::kQuantizedReduceScatter) << 8 |
                         static_cast<uint64_t>(op) << 24;
   return mixed({kind, call.count, how});

@@ -11,7 +11,7 @@ QuantizedPlan plan_of(const Team& team, const QuantizedReduceScatter& call) {
   moved.collective = Collective::kReduceScatter;
   moved.algorithm = call.algorithm;
   moved.dtype = Dtype::kBFloat16;
-  moved.op = call.averages ? ReduceOp::kAverage : ReduceOp::kSum;
+  moved.op = call.averages ? ReduceOpCode::kAverage : ReduceOpCode::kSum;
   moved.blocks = call.blocks;
   moved.count = call.count;
   moved.input = call.input;

@@ -8,7 +8,7 @@
 // name; what is compiled for size has one for all of them.
 namespace torch::comms::ctran::kernels {
 
-// <Name>Kernels: OneShot and TwoShot of a wire, a reducer and a number of ranks have the kernel's
+// <Name>LoopTable: OneShot and TwoShot of a wire, a reducer and a number of ranks have the kernel's
 // address.
 #define TC_REDUCING_KERNELS(Name, has_two_hops)       \
   TC_ONE_SHOT(Name##OneShot)                          \

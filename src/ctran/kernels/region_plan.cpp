@@ -32,7 +32,7 @@ bool is_for_regions(int ranks, const Call& call) {
   const bool is_one = call.collective == Collective::kAllGather ||
                       call.collective == Collective::kAllToAll ||
                       call.collective == Collective::kBroadcast ||
-                      (is_reduction(call.collective) && call.op != ReduceOp::kPremulSum);
+                      (is_reduction(call.collective) && call.op != ReduceOpCode::kPremulSum);
   return is_one && is_sound(ranks, call) && call.algorithm == Algorithm::kAutomatic;
 }
 

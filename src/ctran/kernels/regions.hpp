@@ -81,7 +81,7 @@ inline constexpr Stop kOtherRegion = static_cast<Stop>(static_cast<uint32_t>(Sto
 
 struct RegionLibrary {
   uint32_t version;  // kRegionVersion
-  // As Library's: whether launch() takes it; depends on what is alike on all ranks.
+  // As Library's: whether run_loop() takes it; depends on what is alike on all ranks.
   bool (*takes)(int32_t ranks, const Call& call);
   // Enqueues it, as Library::launch.
   int (*launch)(const Team& team, const RegionCall& call, void* stream);

@@ -11,8 +11,8 @@ namespace torch::comms::nccl::host {
 namespace {
 
 using ctran::Dtype;
-using ctran::Factor;
-using ctran::ReduceOp;
+using ctran::PremulFactor;
+using ctran::ReduceOpCode;
 using ctran::Reduction;
 
 Dtype dtype_of(abi::DataType dtype) {
@@ -52,8 +52,8 @@ T read(const void* at) {
   return value;
 }
 
-Factor factor_of(const Reduction& premul, const BlockingCommunicator::Element& element) {
-  Factor factor;
+PremulFactor factor_of(const Reduction& premul, const BlockingCommunicator::Element& element) {
+  PremulFactor factor;
   switch (premul.dtype()) {
     case Dtype::kFloat64:
       factor.real = read<double>(element.data());
@@ -87,7 +87,7 @@ EmulatedReduction::EmulatedReduction(const BlockingCommunicator& member, abi::Da
 abi::Result EmulatedReduction::run(const void* input, size_t inputs, void* output, size_t outputs,
                                    const LibraryCall& call) const {
   if (factor_ != nullptr) {
-    const Reduction premul(dtype_of(dtype_), ReduceOp::kPremulSum);
+    const Reduction premul(dtype_of(dtype_), ReduceOpCode::kPremulSum);
     std::vector<char> scaled(inputs * size_of(dtype_));
     premul.scale(scaled.data(), input, inputs, factor_of(premul, *factor_));
     return call(scaled.data(), abi::RedOp::kSum);
@@ -99,10 +99,10 @@ abi::Result EmulatedReduction::run(const void* input, size_t inputs, void* outpu
 }
 
 void EmulatedReduction::average(void* output, size_t count) const {
-  const Reduction average(dtype_of(dtype_), ReduceOp::kAverage);
+  const Reduction average(dtype_of(dtype_), ReduceOpCode::kAverage);
   const auto ranks = static_cast<uint32_t>(ranks_);
   const auto settle = [&](const void* sum) {
-    average.settle(output, std::span(&sum, 1), count, ranks);
+    average.finish(output, std::span(&sum, 1), count, ranks);
   };
   if (average.accumulator() == average.dtype()) return settle(output);
   std::vector<char> wide(count * ctran::size_of(average.accumulator()));

@@ -10,7 +10,7 @@
 namespace native {
 
 using ctran::Dtype;
-using ctran::ReduceOp;
+using ctran::ReduceOpCode;
 using ctran::Reduction;
 using kernels::Collective;
 
@@ -31,7 +31,7 @@ Bytes part(const Bytes& of, size_t bytes, int index) {
 Bytes reduced(const Case& c, std::span<const Bytes> inputs, std::span<const Bytes> factors) {
   const Reduction reduction(c.dtype, c.op);
   std::vector<Bytes> scaled(inputs.begin(), inputs.end());
-  if (c.op == ReduceOp::kPremulSum)
+  if (c.op == ReduceOpCode::kPremulSum)
     for (size_t r = 0; r < scaled.size(); ++r) {
       const auto factor = c.factor_in_memory ? kernels::factor_at(c.dtype, factors[r].data())
                                              : kernels::factor_from(kFactorValue);
@@ -41,7 +41,7 @@ Bytes reduced(const Case& c, std::span<const Bytes> inputs, std::span<const Byte
   std::vector<const void*> operands;
   for (const auto& input : scaled) operands.push_back(input.data());
   Bytes result(inputs[0].size());
-  const ReduceOp op = c.op == ReduceOp::kPremulSum ? ReduceOp::kSum : c.op;
+  const ReduceOpCode op = c.op == ReduceOpCode::kPremulSum ? ReduceOpCode::kSum : c.op;
   Reduction(c.dtype, op)
       .combine_all(result.data(), operands, c.count, static_cast<uint32_t>(inputs.size()));
   return result;

@@ -22,7 +22,7 @@ struct Case {
   kernels::Collective collective{};
   kernels::Algorithm algorithm{};
   ctran::Dtype dtype = ctran::Dtype::kFloat32;
-  ctran::ReduceOp op = ctran::ReduceOp::kSum;
+  ctran::ReduceOpCode op = ctran::ReduceOpCode::kSum;
   int root = 0;
   int blocks = 0;
   size_t count = 0;

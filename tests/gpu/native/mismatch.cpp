@@ -11,7 +11,7 @@ namespace native {
 namespace {
 
 using ctran::Dtype;
-using ctran::ReduceOp;
+using ctran::ReduceOpCode;
 using kernels::Call;
 using kernels::Collective;
 using Clock = std::chrono::steady_clock;
@@ -50,7 +50,7 @@ std::vector<Disagreement> disagreements(size_t count) {
       {"count", sum, but(sum, [](Call& c) { c.count -= 32; })},
       {"wider dtype", sum, but(sum, [](Call& c) { c.dtype = Dtype::kFloat64; })},
       {"dtype", sum, but(sum, [](Call& c) { c.dtype = Dtype::kInt32; })},
-      {"reduce operation", sum, but(sum, [](Call& c) { c.op = ReduceOp::kMax; })},
+      {"reduce operation", sum, but(sum, [](Call& c) { c.op = ReduceOpCode::kMax; })},
       {"barrier", sum, call_of(Collective::kBarrier, 0)},
       {"collective", sum, call_of(Collective::kAllGather, count)},
       {"nothing to reduce", sum, but(sum, [](Call& c) { c.count = 0; })},

@@ -53,8 +53,8 @@ Case random_case(Runner& runner, size_t count) {
     one.dtype =
         random() % 2 == 0 ? Dtype::kBFloat16 : static_cast<Dtype>(random() % ctran::kDtypeNumbers);
     one.op =
-        static_cast<ctran::ReduceOp>(random() % 2 == 0 ? 0 : random() % ctran::kReduceOpNumbers);
-  } while (ctran::size_of(one.dtype) == 0 || one.op == ctran::ReduceOp::kPremulSum ||
+        static_cast<ctran::ReduceOpCode>(random() % 2 == 0 ? 0 : random() % ctran::kReduceOpCodes);
+  } while (ctran::size_of(one.dtype) == 0 || one.op == ctran::ReduceOpCode::kPremulSum ||
            !kernels::is_defined(one.dtype, one.op));
   one.count = count;
   one.root = static_cast<int>(random() % static_cast<uint64_t>(runner.world().size()));
@@ -104,7 +104,7 @@ void check_large_values(const kernels::Library& library, const Settings& setting
         one.in_place = false;
         one.shift = shift;
         one.dtype = Dtype::kBFloat16;
-        one.op = ctran::ReduceOp::kSum;
+        one.op = ctran::ReduceOpCode::kSum;
         settle(one);
         one.blocks = runner.world().shares_gpus() ? 4 : 0;
         const bool pushes = collective == Collective::kAllReduce && carrier == Carrier::kAutomatic;
@@ -125,7 +125,7 @@ void check_replays(const kernels::Library& library, const Settings& settings, in
     // In place a replay finds what the one before has made, which is to be the same.
     if (kernels::is_reduction(cases.back().collective)) {
       cases.back().dtype = Dtype::kBFloat16;
-      cases.back().op = ctran::ReduceOp::kMax;
+      cases.back().op = ctran::ReduceOpCode::kMax;
     }
     if (world.shares_gpus()) cases.back().blocks = 4;
   }

@@ -12,7 +12,7 @@ namespace {
 namespace ctran_test = torch::comms::ctran_test;
 
 using ctran::Dtype;
-using ctran::ReduceOp;
+using ctran::ReduceOpCode;
 using kernels::Algorithm;
 using kernels::Collective;
 
@@ -55,7 +55,7 @@ void check_arithmetic(const kernels::Library& library, const Settings& settings)
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     Runner runner(library, settings, n);
     for (const Dtype dtype : ctran_test::kDtypes)
-      for (size_t op = 0; op < ctran::kReduceOpNumbers; ++op)
+      for (size_t op = 0; op < ctran::kReduceOpCodes; ++op)
         for (const Collective collective :
              {Collective::kAllReduce, Collective::kReduceScatter, Collective::kReduce})
           for (const Algorithm algorithm : kAll) {
@@ -64,11 +64,11 @@ void check_arithmetic(const kernels::Library& library, const Settings& settings)
             one.collective = collective;
             one.algorithm = algorithm;
             one.dtype = dtype;
-            one.op = static_cast<ReduceOp>(op);
+            one.op = static_cast<ReduceOpCode>(op);
             one.count = 200 + runner.random()() % 2000;
             one.blocks = runner.blocks();
             one.root = static_cast<int>(runner.random()() % static_cast<uint64_t>(n));
-            one.factor_in_memory = one.op == ReduceOp::kPremulSum && runner.random()() % 2 == 0;
+            one.factor_in_memory = one.op == ReduceOpCode::kPremulSum && runner.random()() % 2 == 0;
             runner.add(one);
           }
     runner.flush();
@@ -87,7 +87,7 @@ void check_sequences(const kernels::Library& library, const Settings& settings) 
       one.collective = static_cast<Collective>(random() % 9);
       one.algorithm = kAll[random() % std::size(kAll)];
       one.dtype = ctran_test::kDtypes[random() % std::size(ctran_test::kDtypes)];
-      one.op = static_cast<ReduceOp>(random() % ctran::kReduceOpNumbers);
+      one.op = static_cast<ReduceOpCode>(random() % ctran::kReduceOpCodes);
       one.root = static_cast<int>(random() % static_cast<uint64_t>(n));
       one.blocks = runner.blocks();
       one.count = random() % (random() % 16 == 0 ? 40000 : 600);

@@ -12,7 +12,7 @@ namespace torch::comms::standin {
 namespace {
 
 using ctran::Dtype;
-using ctran::ReduceOp;
+using ctran::ReduceOpCode;
 using kernels::Collective;
 
 // Which bytes go from this rank to each other, and where those of the others go.
@@ -106,8 +106,8 @@ void poison(const kernels::Call& call, int size, size_t part) {
     std::memset(call.output, 0xff, part * output_parts(call.collective, size));
 }
 
-ctran::Factor factor_of(const kernels::Call& call, const ctran::Reduction& reduction) {
-  ctran::Factor factor;
+ctran::PremulFactor factor_of(const kernels::Call& call, const ctran::Reduction& reduction) {
+  ctran::PremulFactor factor;
   factor.real = call.factor_value;
   factor.integer = static_cast<uint64_t>(static_cast<int64_t>(call.factor_value));
   if (call.factor == nullptr) return factor;
@@ -132,13 +132,13 @@ void run(Launch& launch, const kernels::Call& call) {
   const auto own = static_cast<size_t>(rank);
   const bool reduces = is_reduction(call.collective);
   const ctran::Reduction reduction(reduces ? call.dtype : Dtype::kUInt8,
-                                   reduces ? call.op : ReduceOp::kSum);
+                                   reduces ? call.op : ReduceOpCode::kSum);
   std::vector<std::byte> scaled(kChunkBytes);
   for (size_t at = 0; at == 0 || at < part; at += kChunkBytes) {
     const size_t now = std::min(kChunkBytes, part - at);
     const auto outgoing = [&](int peer) -> const std::byte* {
       const auto* from = route.from[peer] + at;
-      if (!reduces || call.op != ReduceOp::kPremulSum) return from;
+      if (!reduces || call.op != ReduceOpCode::kPremulSum) return from;
       reduction.scale(scaled.data(), from, now / element, factor_of(call, reduction));
       return scaled.data();
     };

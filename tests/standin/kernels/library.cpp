@@ -221,7 +221,7 @@ torchcomms_kernels_regions() {
   return &kLibrary;
 }
 
-// See tests/standin/plan.hpp; the call is "Kernel".
+// See tests/standin/plan.hpp; the call is "ReductionLoop".
 __attribute__((visibility("default"))) int torchcomms_standin_kernels_plan(const char* text) {
   return torch::comms::standin::set_plan(text) ? 0 : 1;
 }

@@ -135,7 +135,7 @@ class Pushes {
 };
 
 // A part of the result, of the inputs where they lie.
-bool reduce(Launch& launch, const RegionParams& p, ctran::ReduceOp op) {
+bool reduce(Launch& launch, const RegionParams& p, ctran::ReduceOpCode op) {
   Meeting meeting(launch, p);
   if (!meeting.meet()) return false;
   const auto part = p.made;

@@ -8,7 +8,7 @@ namespace torch::comms::standin {
 // One launch of a region's kernels.
 struct RegionLaunch {
   kernels::RegionParams params;
-  ctran::ReduceOp op;
+  ctran::ReduceOpCode op;
   bool reduces;  // else it pushes, or only meets
   uint64_t limit_ns;
 };

@@ -44,7 +44,7 @@ class NcclxTest : public nccl::VendorTest {
     VendorTest::on_ranks(size, body, timeout, "ncclx", hints);
   }
 
-  // See tests/standin/plan.hpp; the call is "Kernel".
+  // See tests/standin/plan.hpp; the call is "ReductionLoop".
   static void kernels_plan(const std::string& text) {
     if (ask<int(const char*)>("plan")(text.c_str()) != 0)
       throw std::runtime_error("no plan: " + text);

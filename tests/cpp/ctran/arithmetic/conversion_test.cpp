@@ -2,7 +2,7 @@
 
 #include "ctran/arithmetic/reference.hpp"
 
-// The small formats of floating point, through widen() and settle(): each value, and each place
+// The small formats of floating point, through widen() and finish(): each value, and each place
 // where rounding turns.
 namespace torch::comms::ctran_test {
 namespace {
@@ -13,22 +13,22 @@ const std::vector<Dtype> kSmall{
 
 uint32_t codes_of(Dtype dtype) { return 1u << (8 * size_of(dtype)); }
 
-std::vector<float> widened(Dtype dtype, Level level, const Memory& from, size_t count) {
+std::vector<float> widened(Dtype dtype, SimdLevel level, const Memory& from, size_t count) {
   std::vector<float> into(count);
-  Reduction(dtype, ReduceOp::kSum, level).widen(into.data(), from.data(), count);
+  Reduction(dtype, ReduceOpCode::kSum, level).widen(into.data(), from.data(), count);
   return into;
 }
 
-Memory settled(Dtype dtype, Level level, const std::vector<float>& from) {
+Memory settled(Dtype dtype, SimdLevel level, const std::vector<float>& from) {
   Memory into(from.size() * size_of(dtype));
   const void* const operand = from.data();
-  Reduction(dtype, ReduceOp::kSum, level).settle(into.data(), {&operand, 1}, from.size(), 1);
+  Reduction(dtype, ReduceOpCode::kSum, level).finish(into.data(), {&operand, 1}, from.size(), 1);
   return into;
 }
 
 TEST(Conversion, WidensEveryValue) {
   for (const auto dtype : kSmall)
-    for (const auto level : ctran::levels()) {
+    for (const auto level : ctran::simd_levels()) {
       Memory all(codes_of(dtype) * size_of(dtype));
       for (uint32_t code = 0; code < codes_of(dtype); ++code)
         set_raw(all, size_of(dtype), code, code);
@@ -38,7 +38,7 @@ TEST(Conversion, WidensEveryValue) {
         ASSERT_TRUE(std::isnan(want)
                         ? std::isnan(got[code])
                         : std::bit_cast<uint32_t>(want) == std::bit_cast<uint32_t>(got[code]))
-            << label(dtype, ReduceOp::kSum, level) << " code " << code << ": " << got[code]
+            << label(dtype, ReduceOpCode::kSum, level) << " code " << code << ": " << got[code]
             << ", not " << want;
       }
     }
@@ -82,14 +82,15 @@ TEST(Conversion, RoundsToNearestEvenWhereverItTurns) {
     const auto points = turning_points(dtype);
     std::vector<uint32_t> want;
     for (const float point : points) want.push_back(encode(dtype, point));
-    for (const auto level : ctran::levels()) {
+    for (const auto level : ctran::simd_levels()) {
       const auto got = settled(dtype, level, points);
       for (size_t i = 0; i < points.size(); ++i) {
         const auto code = static_cast<uint32_t>(raw(got, size_of(dtype), i));
         if (std::isnan(points[i]))
           ASSERT_TRUE(std::isnan(decode(dtype, code))) << code;
         else
-          ASSERT_EQ(code, want[i]) << label(dtype, ReduceOp::kSum, level) << " of " << points[i];
+          ASSERT_EQ(code, want[i])
+              << label(dtype, ReduceOpCode::kSum, level) << " of " << points[i];
       }
     }
   }
@@ -101,9 +102,9 @@ TEST(Conversion, GivesTheSameBitsAtEveryLevel) {
   std::vector<float> drawn(200'000);
   for (auto& x : drawn) x = std::bit_cast<float>(static_cast<uint32_t>(random()));
   for (const auto dtype : kSmall)
-    for (const auto level : ctran::levels())
-      EXPECT_EQ(settled(dtype, level, drawn), settled(dtype, Level::kPortable, drawn))
-          << label(dtype, ReduceOp::kSum, level);
+    for (const auto level : ctran::simd_levels())
+      EXPECT_EQ(settled(dtype, level, drawn), settled(dtype, SimdLevel::kPortable, drawn))
+          << label(dtype, ReduceOpCode::kSum, level);
 }
 
 }  // namespace

@@ -16,10 +16,10 @@ constexpr size_t kCounts[] = {0, 1, 2, 3, 5, 8, 13, 16, 17, 31, 32, 33, 63, 64, 
 constexpr size_t kMost = 257;
 
 // Every defined reduction at every level of this machine.
-void for_each_reduction(const std::function<void(const Reduction&, Dtype, ReduceOp)>& check) {
+void for_each_reduction(const std::function<void(const Reduction&, Dtype, ReduceOpCode)>& check) {
   for (const auto dtype : kDtypes)
     for (const auto op : kOps)
-      for (const auto level : ctran::levels()) {
+      for (const auto level : ctran::simd_levels()) {
         if (!Reduction::is_defined(dtype, op)) continue;
         SCOPED_TRACE(label(dtype, op, level));
         check(Reduction(dtype, op, level), dtype, op);
@@ -58,9 +58,10 @@ class Shifted {
 };
 
 TEST(Reduction, CombinesTwoOperandsForEveryCountAndAlignment) {
-  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOp op) {
+  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOpCode op) {
     const auto operands = samples(dtype, 2);
-    const ReduceOp plain = op == ReduceOp::kAverage && dtype != Dtype::kBool ? ReduceOp::kSum : op;
+    const ReduceOpCode plain =
+        op == ReduceOpCode::kAverage && dtype != Dtype::kBool ? ReduceOpCode::kSum : op;
     const auto want = reference(dtype, plain, operands, 1);
     size_t offset = 0;
     for (const size_t count : kCounts) {
@@ -75,9 +76,10 @@ TEST(Reduction, CombinesTwoOperandsForEveryCountAndAlignment) {
 }
 
 TEST(Reduction, MayWriteOverEitherOperand) {
-  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOp op) {
+  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOpCode op) {
     const auto operands = samples(dtype, 2);
-    const ReduceOp plain = op == ReduceOp::kAverage && dtype != Dtype::kBool ? ReduceOp::kSum : op;
+    const ReduceOpCode plain =
+        op == ReduceOpCode::kAverage && dtype != Dtype::kBool ? ReduceOpCode::kSum : op;
     const auto want = reference(dtype, plain, operands, 1);
     auto left = operands[0], right = operands[1];
     reduction.combine(left.data(), left.data(), operands[1].data(), kMost);
@@ -93,7 +95,7 @@ TEST(Reduction, MayWriteOverEitherOperand) {
 }
 
 TEST(Reduction, CombinesManyOperandsInOrderAndRoundsOnce) {
-  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOp op) {
+  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOpCode op) {
     for (const size_t many : {size_t{1}, size_t{3}, size_t{8}, Reduction::kMostOperands}) {
       const auto operands = samples(dtype, many, 70);
       const auto ranks = static_cast<uint32_t>(many);
@@ -117,7 +119,7 @@ TEST(Reduction, CombinesManyOperandsInOrderAndRoundsOnce) {
 
 // widen, combine_wide, settle: the same numbers as all at once.
 TEST(Reduction, RoundsOnceByWayOfTheAccumulator) {
-  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOp op) {
+  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOpCode op) {
     const size_t wide_bytes = kMost * size_of(reduction.accumulator());
     const auto operands = samples(dtype, 5);
     const auto want = reference(dtype, op, operands, 5);
@@ -128,20 +130,20 @@ TEST(Reduction, RoundsOnceByWayOfTheAccumulator) {
       pointers.push_back(wide[i].data());
     }
     Memory into(want.size());
-    reduction.settle(into.data(), pointers, kMost, 5);
+    reduction.finish(into.data(), pointers, kMost, 5);
     EXPECT_EQ(first_difference(dtype, into.data(), want, kMost), -1) << "all at once";
 
     for (size_t i = 1; i < 5; ++i)
       reduction.combine_wide(wide[0].data(), wide[0].data(), wide[i].data(), kMost);
-    reduction.settle(into.data(), std::span(pointers).first(1), kMost, 5);
+    reduction.finish(into.data(), std::span(pointers).first(1), kMost, 5);
     EXPECT_EQ(first_difference(dtype, into.data(), want, kMost), -1) << "one by one";
   });
 }
 
 TEST(Reduction, ScalesByAFactor) {
-  const Factor factor{.real = 1.3, .imaginary = -0.7, .integer = 0xfffffffffffffff9};
-  for_each_reduction([&](const Reduction& reduction, Dtype dtype, ReduceOp op) {
-    if (op != ReduceOp::kPremulSum) return;
+  const PremulFactor factor{.real = 1.3, .imaginary = -0.7, .integer = 0xfffffffffffffff9};
+  for_each_reduction([&](const Reduction& reduction, Dtype dtype, ReduceOpCode op) {
+    if (op != ReduceOpCode::kPremulSum) return;
     const auto from = sample(dtype, kMost, 1);
     const auto want = reference_scaled(dtype, dtype, from, factor);
     for (const size_t count : kCounts) {
@@ -171,8 +173,8 @@ TEST(Reduction, GivesTheSameBitsForLargeCounts) {
     operands.back() = right.data();
     ASSERT_TRUE(base::exceeds_last_level_cache(count * bytes * (operands.size() + 1)));
     ASSERT_FALSE(base::exceeds_last_level_cache(piece * bytes * (operands.size() + 1)));
-    for (const auto level : ctran::levels()) {
-      const Reduction reduction(dtype, ReduceOp::kProduct, level);
+    for (const auto level : ctran::simd_levels()) {
+      const Reduction reduction(dtype, ReduceOpCode::kProduct, level);
       Memory want(left.size());
       for (size_t at = 0; at < count; at += piece) {
         auto from = operands;
@@ -183,21 +185,21 @@ TEST(Reduction, GivesTheSameBitsForLargeCounts) {
         Shifted into(left.size(), offset);
         reduction.combine_all(into.data(), operands, count, 1);
         EXPECT_EQ(first_difference(dtype, into.data(), want, count), -1)
-            << label(dtype, ReduceOp::kProduct, level) << " at " << offset;
+            << label(dtype, ReduceOpCode::kProduct, level) << " at " << offset;
         EXPECT_TRUE(into.is_intact(left.size()));
       }
     }
   }
 }
 
-float combined(ReduceOp op, float left, float right) {
+float combined(ReduceOpCode op, float left, float right) {
   float result = 0;
   Reduction(Dtype::kFloat32, op).combine(&result, &left, &right, 1);
   return result;
 }
 
 TEST(Reduction, TakesTheLeftOfTwoZeros) {
-  for (const auto op : {ReduceOp::kMin, ReduceOp::kMax}) {
+  for (const auto op : {ReduceOpCode::kMin, ReduceOpCode::kMax}) {
     EXPECT_TRUE(std::signbit(combined(op, -0.0f, 0.0f)));
     EXPECT_FALSE(std::signbit(combined(op, 0.0f, -0.0f)));
   }
@@ -205,8 +207,8 @@ TEST(Reduction, TakesTheLeftOfTwoZeros) {
 
 // NaN is in one element of one operand, at each place of the loops: several vectors, one, the rest.
 TEST(Reduction, MinAndMaxPropagateEveryNanOfEitherOperandInEachLane) {
-  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOp op) {
-    if (!is_float(dtype) || (op != ReduceOp::kMin && op != ReduceOp::kMax)) return;
+  for_each_reduction([](const Reduction& reduction, Dtype dtype, ReduceOpCode op) {
+    if (!is_float(dtype) || (op != ReduceOpCode::kMin && op != ReduceOpCode::kMax)) return;
     constexpr size_t kCount = 64 + 16 + 7;
     const size_t bytes = ctran::size_of(dtype);
     Memory numbers[2] = {Memory(kCount * bytes), Memory(kCount * bytes)};
@@ -241,7 +243,7 @@ TEST(Reduction, AveragesNarrowIntegersWithoutOverflow) {
   const int8_t a[] = {100, -3, -128}, b[] = {120, -4, -128};
   const void* const operands[] = {a, b};
   int8_t result[3];
-  Reduction(Dtype::kInt8, ReduceOp::kAverage).combine_all(result, operands, 3, 2);
+  Reduction(Dtype::kInt8, ReduceOpCode::kAverage).combine_all(result, operands, 3, 2);
   EXPECT_EQ(result[0], 110);
   EXPECT_EQ(result[1], -3) << "toward zero";
   EXPECT_EQ(result[2], -128);
@@ -251,23 +253,23 @@ TEST(Reduction, AddsHalfNumbersInFloat) {
   const uint16_t large = 0x4380, one = 0x3f80;  // 256 and 1 in bfloat16
   const void* const operands[] = {&large, &one, &one};
   uint16_t result = 0;
-  Reduction(Dtype::kBFloat16, ReduceOp::kSum).combine_all(&result, operands, 1, 3);
+  Reduction(Dtype::kBFloat16, ReduceOpCode::kSum).combine_all(&result, operands, 1, 3);
   EXPECT_EQ(result, 0x4381) << "258: 256 + 1 alone would round to 256";
 }
 
 TEST(Reduction, IsDefinedWhereTorchDefinesIt) {
-  for (const auto op : {ReduceOp::kBitAnd, ReduceOp::kBitOr, ReduceOp::kBitXor}) {
+  for (const auto op : {ReduceOpCode::kBitAnd, ReduceOpCode::kBitOr, ReduceOpCode::kBitXor}) {
     EXPECT_FALSE(Reduction::is_defined(Dtype::kFloat32, op));
     EXPECT_FALSE(Reduction::is_defined(Dtype::kComplex64, op));
     EXPECT_TRUE(Reduction::is_defined(Dtype::kBool, op));
   }
-  EXPECT_FALSE(Reduction::is_defined(Dtype::kComplex128, ReduceOp::kMax));
-  EXPECT_FALSE(Reduction::is_defined(Dtype::kBool, ReduceOp::kPremulSum));
-  EXPECT_FALSE(Reduction::is_defined(static_cast<Dtype>(12), ReduceOp::kSum)) << "qint8";
-  EXPECT_FALSE(Reduction::is_defined(static_cast<Dtype>(255), ReduceOp::kSum)) << "no dtype";
-  EXPECT_FALSE(Reduction::is_defined(Dtype::kFloat32, static_cast<ReduceOp>(255)));
+  EXPECT_FALSE(Reduction::is_defined(Dtype::kComplex128, ReduceOpCode::kMax));
+  EXPECT_FALSE(Reduction::is_defined(Dtype::kBool, ReduceOpCode::kPremulSum));
+  EXPECT_FALSE(Reduction::is_defined(static_cast<Dtype>(12), ReduceOpCode::kSum)) << "qint8";
+  EXPECT_FALSE(Reduction::is_defined(static_cast<Dtype>(255), ReduceOpCode::kSum)) << "no dtype";
+  EXPECT_FALSE(Reduction::is_defined(Dtype::kFloat32, static_cast<ReduceOpCode>(255)));
   try {
-    Reduction(Dtype::kFloat16, ReduceOp::kBitXor);
+    Reduction(Dtype::kFloat16, ReduceOpCode::kBitXor);
     ADD_FAILURE();
   } catch (const CommError& e) {
     EXPECT_EQ(e.code(), Errc::kInvalidArgument);
@@ -279,13 +281,15 @@ TEST(Reduction, RefusesWhatItCannotDo) {
   const float one = 1;
   float result = 0;
   const std::vector<const void*> many(Reduction::kMostOperands + 1, &one);
-  const Reduction sum(Dtype::kFloat32, ReduceOp::kSum), average(Dtype::kInt32, ReduceOp::kAverage);
+  const Reduction sum(Dtype::kFloat32, ReduceOpCode::kSum),
+      average(Dtype::kInt32, ReduceOpCode::kAverage);
   EXPECT_THROW(sum.combine_all(&result, many, 1, 1), CommError);
   EXPECT_THROW(sum.combine_all(&result, {}, 1, 1), CommError);
   EXPECT_THROW(average.combine_all(&result, std::span(many).first(2), 1, 0), CommError);
   EXPECT_THROW(sum.scale(&result, &one, 1, {.real = 2}), CommError);
   EXPECT_EQ(result, 0);
-  EXPECT_THROW(Reduction(Dtype::kFloat32, ReduceOp::kSum, static_cast<Level>(9)), CommError);
+  EXPECT_THROW(Reduction(Dtype::kFloat32, ReduceOpCode::kSum, static_cast<SimdLevel>(9)),
+               CommError);
 }
 
 }  // namespace

@@ -12,16 +12,16 @@
 // Inputs, and what their reductions must be: one element at a time, without a vector in sight.
 namespace torch::comms::ctran_test {
 
-using ctran::Factor;
-using ctran::Level;
-using ctran::ReduceOp;
+using ctran::PremulFactor;
+using ctran::ReduceOpCode;
 using ctran::Reduction;
+using ctran::SimdLevel;
 using Memory = std::vector<std::byte>;
 
-inline const std::vector<ReduceOp> kOps{
-    ReduceOp::kSum,    ReduceOp::kProduct,   ReduceOp::kMin,
-    ReduceOp::kMax,    ReduceOp::kBitAnd,    ReduceOp::kBitOr,
-    ReduceOp::kBitXor, ReduceOp::kPremulSum, ReduceOp::kAverage};
+inline const std::vector<ReduceOpCode> kOps{
+    ReduceOpCode::kSum,    ReduceOpCode::kProduct,   ReduceOpCode::kMin,
+    ReduceOpCode::kMax,    ReduceOpCode::kBitAnd,    ReduceOpCode::kBitOr,
+    ReduceOpCode::kBitXor, ReduceOpCode::kPremulSum, ReduceOpCode::kAverage};
 
 inline uint64_t raw(const Memory& memory, size_t bytes, size_t index) {
   return raw(memory.data(), bytes, index);
@@ -72,12 +72,13 @@ inline Memory sample(Dtype dtype, size_t count, uint32_t seed) {
 }
 
 template <class T>
-T combine_numbers(ReduceOp op, T left, T right) {
-  if (op == ReduceOp::kProduct) return left * right;
-  if (op == ReduceOp::kMin || op == ReduceOp::kMax) {
+T combine_numbers(ReduceOpCode op, T left, T right) {
+  if (op == ReduceOpCode::kProduct) return left * right;
+  if (op == ReduceOpCode::kMin || op == ReduceOpCode::kMax) {
     if (std::isnan(left)) return left;
     if (std::isnan(right)) return right;
-    return op == ReduceOp::kMin ? std::min(left, right) : std::max(left, right);  // left if equal
+    return op == ReduceOpCode::kMin ? std::min(left, right)
+                                    : std::max(left, right);  // left if equal
   }
   return left + right;
 }
@@ -96,7 +97,7 @@ Pair<T> multiply(Pair<T> a, Pair<T> b) {
 
 // T: double or float, what is computed in.
 template <class T>
-Memory reference_numbers(Dtype dtype, ReduceOp op, const std::vector<Memory>& operands,
+Memory reference_numbers(Dtype dtype, ReduceOpCode op, const std::vector<Memory>& operands,
                          uint32_t ranks) {
   const Dtype part = part_of(dtype);
   const size_t step = is_complex(dtype) ? 2 : 1;
@@ -109,12 +110,12 @@ Memory reference_numbers(Dtype dtype, ReduceOp op, const std::vector<Memory>& op
     Pair<T> total = at(operands[0]);
     for (size_t k = 1; k < operands.size(); ++k) {
       const Pair<T> next = at(operands[k]);
-      total = step == 2 && op == ReduceOp::kProduct
+      total = step == 2 && op == ReduceOpCode::kProduct
                   ? multiply(total, next)
                   : Pair<T>{combine_numbers(op, total.real, next.real),
                             combine_numbers(op, total.imaginary, next.imaginary)};
     }
-    if (op == ReduceOp::kAverage)
+    if (op == ReduceOpCode::kAverage)
       total = {total.real / static_cast<T>(ranks), total.imaginary / static_cast<T>(ranks)};
     set_number(part, result, i, total.real);
     if (step == 2) set_number(part, result, i + 1, total.imaginary);
@@ -131,31 +132,31 @@ inline uint64_t whole(Dtype dtype, const Memory& memory, size_t index) {
                           : bits;
 }
 
-inline uint64_t combine_whole(Dtype dtype, ReduceOp op, uint64_t left, uint64_t right) {
+inline uint64_t combine_whole(Dtype dtype, ReduceOpCode op, uint64_t left, uint64_t right) {
   const bool less =
       is_signed(dtype) ? static_cast<int64_t>(left) < static_cast<int64_t>(right) : left < right;
   const bool truth = dtype == Dtype::kBool;
   switch (op) {
-    case ReduceOp::kProduct:
+    case ReduceOpCode::kProduct:
       return left * right;
-    case ReduceOp::kMin:
+    case ReduceOpCode::kMin:
       return less ? left : right;
-    case ReduceOp::kMax:
+    case ReduceOpCode::kMax:
       return less ? right : left;
-    case ReduceOp::kBitAnd:
+    case ReduceOpCode::kBitAnd:
       return left & right;
-    case ReduceOp::kBitOr:
+    case ReduceOpCode::kBitOr:
       return left | right;
-    case ReduceOp::kBitXor:
+    case ReduceOpCode::kBitXor:
       return left ^ right;
-    case ReduceOp::kAverage:
+    case ReduceOpCode::kAverage:
       return truth ? left & right : left + right;
     default:
       return truth ? left | right : left + right;
   }
 }
 
-inline Memory reference_whole(Dtype dtype, ReduceOp op, const std::vector<Memory>& operands,
+inline Memory reference_whole(Dtype dtype, ReduceOpCode op, const std::vector<Memory>& operands,
                               uint32_t ranks) {
   const size_t bytes = ctran::size_of(dtype);
   Memory result(operands[0].size());
@@ -163,7 +164,7 @@ inline Memory reference_whole(Dtype dtype, ReduceOp op, const std::vector<Memory
     uint64_t total = whole(dtype, operands[0], i);
     for (size_t k = 1; k < operands.size(); ++k)
       total = combine_whole(dtype, op, total, whole(dtype, operands[k], i));
-    if (op == ReduceOp::kAverage && dtype != Dtype::kBool)
+    if (op == ReduceOpCode::kAverage && dtype != Dtype::kBool)
       total = is_signed(dtype) ? static_cast<uint64_t>(static_cast<int64_t>(total) / ranks)
                                : total / ranks;
     set_raw(result, bytes, i, total);
@@ -172,7 +173,7 @@ inline Memory reference_whole(Dtype dtype, ReduceOp op, const std::vector<Memory
 }
 
 // What combine_all() gives; with two operands and ranks == 1, what combine() gives.
-inline Memory reference(Dtype dtype, ReduceOp op, const std::vector<Memory>& operands,
+inline Memory reference(Dtype dtype, ReduceOpCode op, const std::vector<Memory>& operands,
                         uint32_t ranks) {
   if (!is_float(dtype)) return reference_whole(dtype, op, operands, ranks);
   return part_of(dtype) == Dtype::kFloat64 ? reference_numbers<double>(dtype, op, operands, ranks)
@@ -180,7 +181,8 @@ inline Memory reference(Dtype dtype, ReduceOp op, const std::vector<Memory>& ope
 }
 
 // x * factor, as if it were a product of two operands.
-inline Memory reference_scaled(Dtype dtype, Dtype into, const Memory& from, const Factor& factor) {
+inline Memory reference_scaled(Dtype dtype, Dtype into, const Memory& from,
+                               const PremulFactor& factor) {
   Memory result(from.size() / ctran::size_of(dtype) * ctran::size_of(into));
   const Dtype part = part_of(dtype), target = part_of(into);
   const auto scale = [&]<class T>(T) {
@@ -218,7 +220,7 @@ inline ptrdiff_t first_difference(Dtype dtype, const std::byte* got, const Memor
   return -1;
 }
 
-inline std::string label(Dtype dtype, ReduceOp op, Level level) {
+inline std::string label(Dtype dtype, ReduceOpCode op, SimdLevel level) {
   return std::string(name_of(op)) + " of " + std::string(name_of(dtype)) + ", " +
          std::string(name_of(level));
 }

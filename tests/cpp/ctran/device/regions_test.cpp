@@ -293,7 +293,7 @@ TEST_F(RegionsTest, CopyEnginesTakeOnWhatIsReduced) {
       auto* const into = reinterpret_cast<std::byte*>(has_parts ? output.data() : numbers);
       auto call = member.call(collective, kCount, numbers, into);
       call.dtype = Dtype::kInt32;
-      call.op = ReduceOp::kSum;
+      call.op = ReduceOpCode::kSum;
       const bool is_root = rank == call.root;
       if (collective == Collective::kReduce && !is_root) call.output = nullptr;
       member.launch(call, 0, Carrier::kCopies);

@@ -47,7 +47,7 @@ Call call_of(Collective collective, const std::vector<float>& input, std::vector
   Call call{};
   call.collective = collective;
   call.dtype = Dtype::kFloat32;
-  call.op = ReduceOp::kSum;
+  call.op = ReduceOpCode::kSum;
   call.count = count;
   call.input = input.data();
   call.output = output.data();
@@ -228,7 +228,7 @@ TEST_F(TeamTest, RanksThatCallDifferentThingsStop) {
     };
     check("count", sum, [](Call& c) { c.count = 64; });
     check("dtype", sum, [](Call& c) { c.dtype = Dtype::kInt32; });
-    check("reduce operation", sum, [](Call& c) { c.op = ReduceOp::kMax; });
+    check("reduce operation", sum, [](Call& c) { c.op = ReduceOpCode::kMax; });
     check("collective", sum, [](Call& c) { c.collective = Collective::kAllGather; });
     check("barrier", sum, [](Call& c) { c.collective = Collective::kBarrier; });
     check("root", from_first, [](Call& c) { c.root = 1; });
@@ -262,7 +262,7 @@ TEST_F(TeamTest, SaysWhatItTakes) {
     int32_t blocks = 0;
     EXPECT_EQ(member.team->choice(call, blocks), Algorithm::kOneShotLL);
     EXPECT_EQ(blocks, 1);
-    call.op = ReduceOp::kBitAnd;
+    call.op = ReduceOpCode::kBitAnd;
     EXPECT_FALSE(member.team->takes(call));
     EXPECT_THROW(member.team->launch(call, member.stream), CommError);
     EXPECT_EQ(member.team->architectures(), "host");

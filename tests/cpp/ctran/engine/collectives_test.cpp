@@ -6,7 +6,7 @@ namespace {
 
 struct Format {
   Dtype dtype;
-  ReduceOp op;
+  ReduceOpCode op;
 };
 
 bool adds(Operation operation) {
@@ -39,7 +39,7 @@ std::vector<std::byte> encode(Dtype dtype, const std::vector<double>& values) {
     default: {  // narrower floating point: rounded once
       const std::vector<float> wide(values.begin(), values.end());
       const void* from = wide.data();
-      Reduction(dtype, ReduceOp::kSum).settle(bytes.data(), {&from, 1}, wide.size(), 1);
+      Reduction(dtype, ReduceOpCode::kSum).finish(bytes.data(), {&from, 1}, wide.size(), 1);
     }
   }
   return bytes;
@@ -114,7 +114,7 @@ std::vector<int64_t> counts_of(Operation operation, int size, int64_t each, bool
 void check_algorithms(Rank& self, Operation operation, const schedule::Algorithm* algorithm,
                       int64_t each, bool uneven) {
   const int size = self.size();
-  const Case c{operation, size - 1, counts_of(operation, size, each, uneven), ReduceOp::kSum};
+  const Case c{operation, size - 1, counts_of(operation, size, each, uneven), ReduceOpCode::kSum};
   if (algorithm != nullptr) {
     const auto offsets = offsets_of(c.counts);
     const std::vector<int64_t> nothing(static_cast<size_t>(size) + 1);
@@ -128,7 +128,7 @@ void check_algorithms(Rank& self, Operation operation, const schedule::Algorithm
                                  : schedule::vector_problem(operation, 0, size, total(c), c.root);
     if (!algorithm->unsupported_reason(problem).empty()) return;
   }
-  const Format format{Dtype::kFloat32, ReduceOp::kSum};
+  const Format format{Dtype::kFloat32, ReduceOpCode::kSum};
   check(self, c, format, algorithm, -1, false);
   check(self, c, format, algorithm, 100, true);
 }
@@ -150,12 +150,12 @@ TEST_P(Collectives, EveryAlgorithmGivesWhatOneLoopGives) {
 
 TEST_P(Collectives, EveryDtypeAndReduceOpIsRoundedOnce) {
   const Format formats[] = {
-      {Dtype::kFloat32, ReduceOp::kAverage},  {Dtype::kFloat32, ReduceOp::kPremulSum},
-      {Dtype::kFloat64, ReduceOp::kMax},      {Dtype::kBFloat16, ReduceOp::kSum},
-      {Dtype::kBFloat16, ReduceOp::kAverage}, {Dtype::kBFloat16, ReduceOp::kPremulSum},
-      {Dtype::kFloat16, ReduceOp::kAverage},  {Dtype::kFloat8E4m3fn, ReduceOp::kSum},
-      {Dtype::kFloat8E5m2, ReduceOp::kMax},   {Dtype::kInt8, ReduceOp::kProduct},
-      {Dtype::kInt8, ReduceOp::kAverage},     {Dtype::kInt64, ReduceOp::kSum}};
+      {Dtype::kFloat32, ReduceOpCode::kAverage},  {Dtype::kFloat32, ReduceOpCode::kPremulSum},
+      {Dtype::kFloat64, ReduceOpCode::kMax},      {Dtype::kBFloat16, ReduceOpCode::kSum},
+      {Dtype::kBFloat16, ReduceOpCode::kAverage}, {Dtype::kBFloat16, ReduceOpCode::kPremulSum},
+      {Dtype::kFloat16, ReduceOpCode::kAverage},  {Dtype::kFloat8E4m3fn, ReduceOpCode::kSum},
+      {Dtype::kFloat8E5m2, ReduceOpCode::kMax},   {Dtype::kInt8, ReduceOpCode::kProduct},
+      {Dtype::kInt8, ReduceOpCode::kAverage},     {Dtype::kInt64, ReduceOpCode::kSum}};
   run(GetParam(), [&](Rank& self) {
     for (const auto& format : formats)
       for (const auto* algorithm : schedule::algorithms()) {

@@ -182,7 +182,7 @@ TEST_P(Death, InsideEachCollectiveIsToldToAllWithinASecond) {
       // The others need it: of one root it is the root, of many senders a sender.
       const bool from_root = operation == Operation::kBroadcast || operation == Operation::kScatter;
       const Case c{operation, from_root ? kVictim : 0, equal_counts(operation, kRanks, each),
-                   ReduceOp::kSum};
+                   ReduceOpCode::kSum};
       kill_inside(GetParam(), c, each == 10 ? 0 : 3);
     }
 }

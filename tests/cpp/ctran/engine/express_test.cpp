@@ -34,7 +34,7 @@ TEST_P(Express, CallsAreRightWheneverTheirPeersCome) {
   run({.size = size}, [&](Rank& self) {
     for (const auto operation : kCollectives)
       for (const int64_t each : {1, 100, 3000})
-        repeat(self, {operation, size - 1, equal_counts(operation, size, each), ReduceOp::kSum},
+        repeat(self, {operation, size - 1, equal_counts(operation, size, each), ReduceOpCode::kSum},
                nullptr, 40);
   });
 }
@@ -45,7 +45,7 @@ TEST_P(Express, AlgorithmsOfManyStepsGoOnInTheMiddle) {
     for (const auto* algorithm : schedule::algorithms()) {
       const auto operation = algorithm->operation;
       if (std::ranges::find(kCollectives, operation) == std::end(kCollectives)) continue;
-      const Case c{operation, 0, equal_counts(operation, size, 3), ReduceOp::kSum};
+      const Case c{operation, 0, equal_counts(operation, size, 3), ReduceOpCode::kSum};
       try {
         repeat(self, c, algorithm, 12);
       } catch (const CommError& error) {  // on all ranks, before anything was sent
@@ -68,7 +68,7 @@ TEST_P(Express, GroupsOfTheSameRanksInAnotherOrderKeepTheirPlans) {
     for (const auto operation : kCollectives)
       for (int i = 0; i < 40; ++i)
         for (auto* group : {forth.get(), back.get()}) {
-          const Case c{operation, 1, equal_counts(operation, size, 3), ReduceOp::kSum};
+          const Case c{operation, 1, equal_counts(operation, size, 3), ReduceOpCode::kSum};
           Checked checked(c, group->rank());
           pass_by(dice() % 4 == 0 ? static_cast<int>(dice() % 40) : 0);
           // One at once, one with a task.

@@ -72,7 +72,7 @@ TEST_P(Failures, EveryKindOfMismatchIsOne) {
   };
   const Kind kinds[] = {
       {"int32", [](Call& call) { call.dtype = static_cast<uint8_t>(Dtype::kInt32); }},
-      {"MAX", [](Call& call) { call.op = ReduceOp::kMax; }},
+      {"MAX", [](Call& call) { call.op = ReduceOpCode::kMax; }},
       {"reduce(", [](Call& call) { call.name = "reduce", call.operation = Operation::kReduce; }},
       {"with hints", [](Call& call) {
          call.algorithm = schedule::find_algorithm(Operation::kAllReduce, "ring");

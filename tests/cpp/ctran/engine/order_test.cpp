@@ -375,7 +375,7 @@ TEST(Calls, ThatCannotBeAreRefusedBeforeAnythingIsSent) {
     EXPECT_EQ(code([](Call& c) { c.blocks = Blocks::even(5, 2); }), Errc::kInvalidArgument);
     EXPECT_EQ(code([](Call& c) { c.blocks = Blocks::even(4, 3); }), Errc::kInvalidArgument);
     EXPECT_EQ(code([](Call& c) { c.dtype = 99; }), Errc::kInvalidArgument);
-    EXPECT_EQ(code([](Call& c) { c.op = ReduceOp::kBitAnd; }), Errc::kInvalidArgument);
+    EXPECT_EQ(code([](Call& c) { c.op = ReduceOpCode::kBitAnd; }), Errc::kInvalidArgument);
     EXPECT_EQ(code([](Call& c) {
                 c.algorithm = schedule::find_algorithm(Operation::kBroadcast, "direct");
               }),

@@ -19,7 +19,7 @@ struct Recipe {
   std::string_view algorithm;
   int64_t bytes;
   int rank = 1;
-  ReduceOp op = ReduceOp::kSum;
+  ReduceOpCode op = ReduceOpCode::kSum;
 };
 
 // Of float32.
@@ -65,7 +65,7 @@ TEST(Plan, FitsCallsWithTheSameFactorBitByBit) {
   const double factors[] = {2.0, 0.0, -0.0, std::nan("")};
   for (const auto& of_plan : factors)
     for (const auto& of_call : factors) {
-      auto call = call_of({Operation::kAllReduce, "ring", kSmall, 1, ReduceOp::kPremulSum});
+      auto call = call_of({Operation::kAllReduce, "ring", kSmall, 1, ReduceOpCode::kPremulSum});
       call.factor.real = of_plan;
       const Plan plan(call, {.rank = 1, .size = kRanks}, choose_by_size);
       call.factor.real = of_call;
@@ -84,9 +84,9 @@ TEST(Plan, KeepsInTheCachesWhatItReadsAgain) {
 }
 
 TEST(Plan, KeepsInTheCachesWhatIsDividedAtTheEnd) {
-  EXPECT_EQ(
-      passing_of(plan_of({Operation::kAllReduce, "ring", kLarge, 1, ReduceOp::kAverage})).received,
-      0);
+  EXPECT_EQ(passing_of(plan_of({Operation::kAllReduce, "ring", kLarge, 1, ReduceOpCode::kAverage}))
+                .received,
+            0);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ struct Case {
   Operation operation;
   int root;
   std::vector<int64_t> counts;  // by rank: blocks, or of all_to_all [source * size + target]
-  ReduceOp op;
+  ReduceOpCode op;
 };
 
 inline int size_of(const Case& c) {
@@ -81,15 +81,15 @@ inline double reduced(const Case& c, int64_t i) {
   double result = value(0, i);
   for (int rank = 1; rank < size; ++rank) {
     const double next = value(rank, i);
-    if (c.op == ReduceOp::kMax)
+    if (c.op == ReduceOpCode::kMax)
       result = std::max(result, next);
-    else if (c.op == ReduceOp::kProduct)
+    else if (c.op == ReduceOpCode::kProduct)
       result *= next;
     else
       result += next;
   }
-  if (c.op == ReduceOp::kAverage) result /= size;
-  if (c.op == ReduceOp::kPremulSum) result *= 2;
+  if (c.op == ReduceOpCode::kAverage) result /= size;
+  if (c.op == ReduceOpCode::kPremulSum) result *= 2;
   return result;
 }
 

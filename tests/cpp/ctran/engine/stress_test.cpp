@@ -70,7 +70,7 @@ class Player {
     const int64_t sizes[] = {0, 1, 33, 3000, 40'000};
     return {operation, roll(group.size()),
             equal_counts(operation, group.size(), sizes[roll(std::size(sizes))]),
-            roll(2) == 0 ? ReduceOp::kSum : ReduceOp::kMax};
+            roll(2) == 0 ? ReduceOpCode::kSum : ReduceOpCode::kMax};
   }
 
   void run_one(Group& group) {

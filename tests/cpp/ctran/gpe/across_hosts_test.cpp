@@ -88,7 +88,7 @@ TEST_F(GpeTest, SumsAreThoseOfAllRanksForAllSizes) {
       for (const size_t count : {0, 1, 5, 16, 17, 1000, 1024, 1025, 4096, 20'003}) {
         std::vector<int> data(count);
         std::iota(data.begin(), data.end(), self.rank.rank());
-        self.across->all_reduce(data.data(), count, Dtype::kInt32, ReduceOp::kSum, self.how());
+        self.across->all_reduce(data.data(), count, Dtype::kInt32, ReduceOpCode::kSum, self.how());
         self.synchronize();
         for (size_t i = 0; i < count; ++i)
           ASSERT_EQ(data[i], static_cast<int>(i) * size + size * (size - 1) / 2) << i;
@@ -103,7 +103,7 @@ TEST_F(GpeTest, ManyOperationsFollowEachOther) {
     std::vector<uint32_t> data(kCount, 1);
     uint32_t wanted = 1;
     for (int time = 0; time < kTimes; ++time, wanted *= 3)
-      self.across->all_reduce(data.data(), kCount, Dtype::kUInt32, ReduceOp::kSum, self.how());
+      self.across->all_reduce(data.data(), kCount, Dtype::kUInt32, ReduceOpCode::kSum, self.how());
     self.across->barrier(self.how());
     self.synchronize();
     EXPECT_EQ(data.front(), wanted);
@@ -117,7 +117,8 @@ TEST_F(GpeTest, ReplaysAskTheHostAnew) {
     on_hosts(map, [](Member& self) {
       std::vector<uint64_t> data(5000, 1);
       gpu::cpu_begin_capture(self.stream);
-      self.across->all_reduce(data.data(), data.size(), Dtype::kUInt64, ReduceOp::kSum, self.how());
+      self.across->all_reduce(data.data(), data.size(), Dtype::kUInt64, ReduceOpCode::kSum,
+                              self.how());
       const auto graph = gpu::cpu_end_capture(self.stream);
       for (int replay = 0; replay < 5; ++replay) gpu::cpu_launch_graph(graph, self.stream);
       self.synchronize();
@@ -130,7 +131,8 @@ TEST_F(GpeTest, APeerThatDiesBetweenHostsIsNamedAndNothingHangs) {
   on_hosts({"a", "b"}, [](Member& self) {
     std::vector<float> data(5000, 1);
     if (self.rank.rank() == 1) return self.rank.group->family()->break_off();
-    self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOp::kSum, self.how());
+    self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOpCode::kSum,
+                            self.how());
     self.synchronize();
     const auto error = self.stopped();
     ASSERT_TRUE(error);
@@ -144,7 +146,7 @@ TEST_F(GpeTest, TheLimitOfTheHostEndsTheDeviceWithItsError) {
   on_hosts({"a", "b"}, [](Member& self) {
     std::vector<float> data(5000, 1);
     if (self.rank.rank() == 0) {
-      self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOp::kSum,
+      self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOpCode::kSum,
                               self.how(milliseconds(100)));
       self.synchronize();
       const auto error = self.stopped();
@@ -173,14 +175,14 @@ TEST_F(GpeTest, AnAbortEndsBothAndWhatIsLaunchedLater) {
   on_hosts({"a", "b"}, [](Member& self) {
     std::vector<float> data(5000, 1);
     if (self.rank.rank() == 0) {
-      self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOp::kSum,
+      self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOpCode::kSum,
                               self.how());
       self.across->abort(CommError(Errc::kAborted, "abort() was called"));
       self.synchronize();
       EXPECT_TRUE(self.stopped());
       EXPECT_TRUE(std::isnan(data.back()));
       std::vector<float> later(3, 1);
-      self.across->all_reduce(later.data(), later.size(), Dtype::kFloat32, ReduceOp::kSum,
+      self.across->all_reduce(later.data(), later.size(), Dtype::kFloat32, ReduceOpCode::kSum,
                               self.how());
       self.synchronize();
       EXPECT_TRUE(std::isnan(later.back()));
@@ -195,7 +197,7 @@ TEST_F(GpeTest, OthersHearOfAnAbortWhyItWas) {
     if (self.rank.rank() == 2)
       self.across->abort(CommError(Errc::kPeerFailed, "rank 1 has died", {.culprits = {1}}));
     if (self.rank.rank() == 0) {
-      self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOp::kSum,
+      self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOpCode::kSum,
                               self.how());
       self.synchronize();
       const auto error = self.stopped();
@@ -212,7 +214,8 @@ TEST_F(GpeTest, AfterItsEndReplaysLeaveAtOnce) {
   on_hosts({"a", "b"}, [](Member& self) {
     std::vector<float> data(100, 1);
     gpu::cpu_begin_capture(self.stream);
-    self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOp::kSum, self.how());
+    self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOpCode::kSum,
+                            self.how());
     const auto graph = gpu::cpu_end_capture(self.stream);
     self.across->close();
     gpu::cpu_launch_graph(graph, self.stream);

@@ -52,8 +52,8 @@ struct ReduceAll {
   }
 };
 
-bool reduce(Dtype dtype, ReduceOp op, const std::vector<Vectors>& inputs, Vectors& result) {
-  const bool divides = op == ReduceOp::kAverage && dtype != Dtype::kBool;
+bool reduce(Dtype dtype, ReduceOpCode op, const std::vector<Vectors>& inputs, Vectors& result) {
+  const bool divides = op == ReduceOpCode::kAverage && dtype != Dtype::kBool;
   const ReduceAll all{inputs, divides ? static_cast<uint32_t>(inputs.size()) : 1, result};
   const Cell cell = cell_of(dtype, op);
   const int found = int{visit_floats<bool>(cell, all)} + int{visit_small_floats<bool>(cell, all)} +
@@ -63,18 +63,18 @@ bool reduce(Dtype dtype, ReduceOp op, const std::vector<Vectors>& inputs, Vector
 
 TEST(KernelArithmeticTest, IsDefinedWhereTheHostsIs) {
   for (int dtype = 0; dtype < 64; ++dtype)
-    for (size_t op = 0; op < kReduceOpNumbers + 2; ++op)
-      EXPECT_EQ(is_defined(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op)),
-                Reduction::is_defined(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op)))
+    for (size_t op = 0; op < kReduceOpCodes + 2; ++op)
+      EXPECT_EQ(is_defined(static_cast<Dtype>(dtype), static_cast<ReduceOpCode>(op)),
+                Reduction::is_defined(static_cast<Dtype>(dtype), static_cast<ReduceOpCode>(op)))
           << dtype << " " << op;
 }
 
 TEST(KernelArithmeticTest, ReducesAsTheHostDoes) {
   std::mt19937_64 random(5);
   for (const Dtype dtype : ctran_test::kDtypes)
-    for (size_t o = 0; o < kReduceOpNumbers; ++o) {
-      const auto op = static_cast<ReduceOp>(o);
-      if (!is_defined(dtype, op) || op == ReduceOp::kPremulSum) continue;
+    for (size_t o = 0; o < kReduceOpCodes; ++o) {
+      const auto op = static_cast<ReduceOpCode>(o);
+      if (!is_defined(dtype, op) || op == ReduceOpCode::kPremulSum) continue;
       for (size_t ranks = 2; ranks <= 8; ranks += 3) {
         std::vector<Vectors> inputs;
         for (size_t r = 0; r < ranks; ++r) inputs.push_back(random_vectors(random, dtype));
@@ -94,7 +94,7 @@ TEST(KernelArithmeticTest, ReducesAsTheHostDoes) {
 TEST(KernelArithmeticTest, MinAndMaxPropagateTheNanOfAnyRank) {
   constexpr size_t kRanks = 3;
   for (const Dtype dtype : ctran_test::kDtypes)
-    for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    for (const ReduceOpCode op : {ReduceOpCode::kMin, ReduceOpCode::kMax}) {
       if (!is_defined(dtype, op) || !ctran_test::is_float(dtype)) continue;
       const size_t bytes = size_of(dtype), count = kVectors * 16 / bytes;
       const auto nans = ctran_test::nans_of(dtype);
@@ -118,13 +118,13 @@ TEST(KernelArithmeticTest, MinAndMaxPropagateTheNanOfAnyRank) {
 TEST(KernelArithmeticTest, ScalesAsTheHostDoes) {
   std::mt19937_64 random(6);
   for (const Dtype dtype : ctran_test::kDtypes) {
-    if (!is_defined(dtype, ReduceOp::kPremulSum)) continue;
+    if (!is_defined(dtype, ReduceOpCode::kPremulSum)) continue;
     for (const double value : {1.0, -2.0, 0.5, 3.0}) {
       const Factor factor = factor_from(value);
       const Vectors from = random_vectors(random, dtype);
       Vectors got(kVectors), want(kVectors);
       for (size_t i = 0; i < kVectors; ++i) got[i] = scaled(dtype, factor, from[i]);
-      Reduction(dtype, ReduceOp::kPremulSum)
+      Reduction(dtype, ReduceOpCode::kPremulSum)
           .scale(want.data(), from.data(), kVectors * 16 / size_of(dtype),
                  {factor.real, factor.imaginary, factor.integer});
       SCOPED_TRACE(value);
@@ -154,7 +154,8 @@ TEST(KernelArithmeticTest, ThePatternOfNanIsNan) {
     std::byte bytes[16];
     std::memcpy(bytes, &nan, 8);
     std::memcpy(bytes + 8, &nan, 8);
-    const bool floats = is_defined(dtype, ReduceOp::kSum) && !is_defined(dtype, ReduceOp::kBitAnd);
+    const bool floats =
+        is_defined(dtype, ReduceOpCode::kSum) && !is_defined(dtype, ReduceOpCode::kBitAnd);
     EXPECT_EQ(nan != 0, floats) << name_of(dtype);
     if (!floats) continue;
     for (size_t at = 0; at < 16; at += size_of(dtype))

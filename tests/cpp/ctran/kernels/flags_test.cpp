@@ -122,7 +122,7 @@ Call call_of(Collective collective) {
   Call call{};
   call.collective = collective;
   call.dtype = Dtype::kFloat32;
-  call.op = ReduceOp::kSum;
+  call.op = ReduceOpCode::kSum;
   call.count = 96;
   return call;
 }
@@ -140,7 +140,7 @@ TEST(PrintTest, EveryPartThatRanksHaveToSayAlikeCounts) {
   add(call);
   call.dtype = Dtype::kInt32;
   add(call);
-  call.op = ReduceOp::kMax;
+  call.op = ReduceOpCode::kMax;
   add(call);
   call = call_of(Collective::kBroadcast);
   call.root = 1;

@@ -46,11 +46,11 @@ TEST(PlanTest, WhatIsSoundHasAnAlgorithm) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
     for (int c = 0; c <= static_cast<int>(Collective::kBarrier); ++c)
       for (int dtype = 0; dtype < static_cast<int>(kDtypeNumbers); ++dtype)
-        for (size_t op = 0; op < kReduceOpNumbers; ++op)
+        for (size_t op = 0; op < kReduceOpCodes; ++op)
           for (const size_t count : {size_t{0}, size_t{1}, size_t{5000}, size_t{100000000}})
             for (const int blocks : {0, 1, 5}) {
               Call call = call_of(static_cast<Collective>(c), count, static_cast<Dtype>(dtype));
-              call.op = static_cast<ReduceOp>(op);
+              call.op = static_cast<ReduceOpCode>(op);
               call.blocks = blocks;
               if (!is_sound(ranks, call)) continue;
               const Choice choice = choose(ranks, call);
@@ -88,7 +88,7 @@ TEST(PlanTest, WhatMakesNoSenseIsNotTaken) {
   call.root = 2;
   EXPECT_FALSE(is_sound(2, call));
   EXPECT_TRUE(is_sound(3, call));
-  call.op = ReduceOp::kBitAnd;
+  call.op = ReduceOpCode::kBitAnd;
   EXPECT_FALSE(is_sound(3, call));
 }
 
@@ -103,9 +103,9 @@ struct AsCompiled {
 
 TEST(PlanTest, WhatIsDefinedHasOneReducer) {
   for (int dtype = 0; dtype < static_cast<int>(kDtypeNumbers); ++dtype)
-    for (size_t op = 0; op < kReduceOpNumbers; ++op) {
-      if (!is_defined(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op))) continue;
-      const Cell cell = cell_of(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op));
+    for (size_t op = 0; op < kReduceOpCodes; ++op) {
+      if (!is_defined(static_cast<Dtype>(dtype), static_cast<ReduceOpCode>(op))) continue;
+      const Cell cell = cell_of(static_cast<Dtype>(dtype), static_cast<ReduceOpCode>(op));
       const AsCompiled check{cell};
       EXPECT_EQ(int{visit_floats<bool>(cell, check)} + int{visit_small_floats<bool>(cell, check)} +
                     int{visit_integers<bool>(cell, check)},
@@ -172,9 +172,9 @@ TEST(PlanTest, LeanKernelsAreForWholeVectorsThatAreAdded) {
   EXPECT_TRUE(is_lean_of(call));
   EXPECT_FALSE(is_lean_of(call, 8));
   EXPECT_FALSE(is_lean_of(call_of(Collective::kAllReduce, 63)));
-  call.op = ReduceOp::kAverage;
+  call.op = ReduceOpCode::kAverage;
   EXPECT_FALSE(is_lean_of(call));
-  call.op = ReduceOp::kPremulSum;
+  call.op = ReduceOpCode::kPremulSum;
   EXPECT_FALSE(is_lean_of(call));
   EXPECT_TRUE(is_lean_of(call_of(Collective::kAllGather, 8)));
   EXPECT_FALSE(is_lean_of(call_of(Collective::kAllGather, 9)));

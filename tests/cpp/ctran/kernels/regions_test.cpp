@@ -298,8 +298,8 @@ TEST(RegionPlanTest, ReductionsThatCannotReadWhereOperandsLieAreRefused) {
     return !is_sound(team, other);
   };
   EXPECT_FALSE(refuses([](auto& c) { c.carrier = Carrier::kCopies; }));
-  EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOp::kPremulSum; })) << "whose factor?";
-  EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOp::kBitAnd; })) << "of floats";
+  EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOpCode::kPremulSum; })) << "whose factor?";
+  EXPECT_TRUE(refuses([](auto& c) { c.call.op = ReduceOpCode::kBitAnd; })) << "of floats";
   EXPECT_TRUE(refuses([&](auto& c) { c.call.output = memory + 16; })) << "not in place";
   call.call.collective = Collective::kReduce;
   call.call.root = 1;
@@ -567,7 +567,7 @@ TEST(RegionPlanTest, OperandsOfLargeAllReducesArePushedWhereProcessorsMayBeTaken
   EXPECT_FALSE(params(4, 256 * kMB, nothing).pushes_operands);
   for (const auto& change : std::vector<std::function<void(RegionCall&)>>{
            [](auto& c) { c.call.blocks = 16; }, [](auto& c) { c.carrier = Carrier::kCopies; },
-           [](auto& c) { c.call.op = ReduceOp::kMax; },
+           [](auto& c) { c.call.op = ReduceOpCode::kMax; },
            [](auto& c) { c.call.collective = Collective::kReduce; }})
     EXPECT_FALSE(params(4, 64 * kMB, change).pushes_operands);
 }

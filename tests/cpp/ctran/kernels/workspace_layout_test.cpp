@@ -120,7 +120,7 @@ TEST(WorkspaceLayoutTest, OnlyLinesNeedTheRest) {
           call.collective = static_cast<Collective>(c);
           call.algorithm = algorithm;
           call.dtype = Dtype::kFloat32;
-          call.op = ReduceOp::kSum;
+          call.op = ReduceOpCode::kSum;
           call.count = count;
           const Choice how = chosen(ranks, call);
           const bool is_one_hop_of_ll = how.algorithm == Algorithm::kOneShotLL;

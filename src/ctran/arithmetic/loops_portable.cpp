@@ -6,6 +6,6 @@
 
 namespace torch::comms::ctran {
 
-constexpr Kernels kPortableKernels = all_kernels();
+constexpr LoopTable kPortableLoops = make_loop_table();
 
 }  // namespace torch::comms::ctran

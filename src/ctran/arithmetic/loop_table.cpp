@@ -1,4 +1,4 @@
-#include "ctran/arithmetic/kernel.hpp"
+#include "ctran/arithmetic/loop_table.hpp"
 
 #include <algorithm>
 
@@ -6,16 +6,17 @@
 
 namespace torch::comms::ctran {
 
-const Kernels& kernels_of(Level level) noexcept {
+const LoopTable& loops_of(SimdLevel level) noexcept {
 #if defined(__x86_64__)
-  if (level == Level::kAvx512) return kAvx512Kernels;
-  if (level == Level::kAvx2) return kAvx2Kernels;
+  if (level == SimdLevel::kAvx512) return kAvx512Loops;
+  if (level == SimdLevel::kAvx2) return kAvx2Loops;
 #endif
   (void)level;
-  return kPortableKernels;
+  return kPortableLoops;
 }
 
-void launch(Kernel loop, LoopWork& work, size_t count, size_t parts, size_t part_bytes) noexcept {
+void run_loop(ReductionLoop loop, LoopWork& work, size_t count, size_t parts,
+              size_t part_bytes) noexcept {
   const size_t element = parts * part_bytes, end = count * parts;
   work.end = end;
   if (base::exceeds_last_level_cache(count * element * (work.operands + 1))) {
@@ -27,7 +28,7 @@ void launch(Kernel loop, LoopWork& work, size_t count, size_t parts, size_t part
       if (work.end != 0) loop(work);
       work.begin = work.end;
       work.end = end;
-      work.stream = true;
+      work.is_non_temporal = true;
     }
   }
   if (work.begin != work.end) loop(work);

@@ -1,4 +1,4 @@
-#include "ctran/arithmetic/level.hpp"
+#include "ctran/arithmetic/simd_level.hpp"
 
 #include <array>
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace torch::comms::ctran {
 namespace {
 
-constexpr std::array kAll = {Level::kPortable, Level::kAvx2, Level::kAvx512};
+constexpr std::array kAll = {SimdLevel::kPortable, SimdLevel::kAvx2, SimdLevel::kAvx512};
 
 #if defined(__x86_64__)
 // __builtin_cpu_supports() knows the name "f16c" in some compilers only.
@@ -32,16 +32,16 @@ size_t count_levels() { return 1; }
 
 }  // namespace
 
-std::span<const Level> levels() noexcept {
+std::span<const SimdLevel> simd_levels() noexcept {
   static const size_t count = count_levels();
   return std::span(kAll).first(count);
 }
 
-std::string_view name_of(Level level) noexcept {
+std::string_view name_of(SimdLevel level) noexcept {
   switch (level) {
-    case Level::kAvx2:
+    case SimdLevel::kAvx2:
       return "avx2";
-    case Level::kAvx512:
+    case SimdLevel::kAvx512:
       return "avx512";
     default:
       return "portable";

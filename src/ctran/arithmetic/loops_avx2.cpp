@@ -6,7 +6,7 @@
 
 namespace torch::comms::ctran {
 
-constexpr Kernels kAvx2Kernels = all_kernels();
+constexpr LoopTable kAvx2Loops = make_loop_table();
 
 }  // namespace torch::comms::ctran
 

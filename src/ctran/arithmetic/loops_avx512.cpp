@@ -6,7 +6,7 @@
 
 namespace torch::comms::ctran {
 
-constexpr Kernels kAvx512Kernels = all_kernels();
+constexpr LoopTable kAvx512Loops = make_loop_table();
 
 }  // namespace torch::comms::ctran
 
