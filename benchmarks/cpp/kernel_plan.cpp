@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "ctran/kernels/choice.hpp"
-#include "ctran/kernels/plan.hpp"
-#include "ctran/kernels/remembered.hpp"
+#include "ctran/kernels/algorithm_table.hpp"
+#include "ctran/kernels/launch_plan.hpp"
+#include "ctran/kernels/launch_plan_cache.hpp"
 
 namespace {
 
@@ -20,12 +20,12 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRanks = 2, kCalls = 20'000, kRounds = 25;
 
 struct Planned {
-  Choice choice{};
-  Plan plan{};
+  KernelAlgorithmChoice choice{};
+  LaunchPlan plan{};
 };
 
-Planned planned(const Call& call) {
-  const Choice choice = choose(kRanks, call);
+Planned planned(const KernelCall& call) {
+  const KernelAlgorithmChoice choice = choose_algorithm(kRanks, call);
   return {choice, plan_of(kRanks, call, choice.algorithm, choice.blocks)};
 }
 
@@ -46,40 +46,40 @@ double median_ns(const Body& body) {
 }  // namespace
 
 int main() {
-  Team team{};
+  TeamDescriptor team{};
   team.size = kRanks;
   // A few operations that take turns, as in a training step.
   for (const size_t bytes : {size_t{1} << 10, size_t{1} << 16, size_t{1} << 24}) {
-    std::vector<Call> calls;
+    std::vector<KernelCall> calls;
     for (const auto collective :
          {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
-      Call call{};
+      KernelCall call{};
       call.collective = collective;
       call.dtype = Dtype::kBFloat16;
       call.count = bytes / size_of(call.dtype);
       calls.push_back(call);
     }
-    const auto call_of = [&](int i) -> Call& {
+    const auto call_of = [&](int i) -> KernelCall& {
       return calls[static_cast<size_t>(i) % calls.size()];
     };
     volatile size_t kept = 0;
     const double anew = median_ns([&](int i) {
       // Whether the library takes it, and again what it chooses when it launches it.
       const auto& call = call_of(i);
-      const bool takes =
-          is_sound(kRanks, call) && choose(kRanks, call).algorithm != Algorithm::kAutomatic;
+      const bool takes = is_valid(kRanks, call) &&
+                         choose_algorithm(kRanks, call).algorithm != KernelAlgorithm::kAutomatic;
       const auto made = planned(call);
       kept = params_of(team, call, made.plan).steps + static_cast<size_t>(takes);
     });
-    Remembered<bool> taken;
-    Remembered<Planned> plans;
+    LaunchPlanCache<bool> taken;
+    LaunchPlanCache<Planned> plans;
     const double remembered = median_ns([&](int i) {
       const auto& call = call_of(i);
       const auto key = key_of(call, kRanks);
       const bool* takes = taken.find(key);
-      if (takes == nullptr) takes = &taken.keep(key, is_sound(kRanks, call));
+      if (takes == nullptr) takes = &taken.store(key, is_valid(kRanks, call));
       const Planned* made = plans.find(key);
-      if (made == nullptr) made = &plans.keep(key, planned(call));
+      if (made == nullptr) made = &plans.store(key, planned(call));
       kept = params_of(team, call, made->plan).steps + static_cast<size_t>(*takes);
     });
     const double least = median_ns([&](int i) {

@@ -125,7 +125,7 @@ ctran::Tuning tuning_of(const std::string& text, const std::string& source) {
   return text.empty() ? ctran::Tuning() : ctran::parse_tuning(text, source);
 }
 
-py::dict dict_of(const std::string& gpu, const ctran::kernels::Row& measured) {
+py::dict dict_of(const std::string& gpu, const ctran::kernels::SelectionRow& measured) {
   py::dict row;
   row["operation"] = std::string(name_of(measured.collective));
   row["gpu"] = gpu;
@@ -133,7 +133,7 @@ py::dict dict_of(const std::string& gpu, const ctran::kernels::Row& measured) {
   row["bytes"] = py::make_tuple(measured.bytes.first, measured.bytes.last);
   row["kind"] = std::string(name_of(measured.kind));
   row["tensors"] = std::string(name_of(measured.memory));
-  row["within"] = measured.within;
+  row["within"] = measured.block_limit;
   row["mode"] = std::string(name_of(measured.mode));
   row["algorithm"] = std::string(ctran::algorithm_word(measured));
   row["blocks"] = measured.blocks;

@@ -9,7 +9,7 @@ namespace torch::comms::bindings {
 namespace py = pybind11;
 
 // Of one class of an object: it is noted as made, or has its owner, as a work that an operation has
-// returned. (MemoryRegion alone it may have before.)
+// returned. (Memory alone it may have before.)
 inline bool is_made(const py::detail::value_and_holder& part) {
   return part.instance_registered() || part.holder_constructed();
 }

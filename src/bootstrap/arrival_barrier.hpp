@@ -53,7 +53,8 @@ struct ArrivalBarrierResult {
 //
 // Throws CommError, on every rank that takes part:
 // - kTimeout: some rank's limit passed; names the missing ranks, whose limit it was, what to raise;
-// - kMismatch: two sizes, or one rank twice, naming both; or a rank has doubts; or all are here and
+// - kSizeMismatch: two sizes, or one rank twice, naming both; or a rank has doubts; or all are here
+// and
 //   ask for different backends, naming who asks for which;
 // - kPeerFailed: a rank left early, or the store is gone.
 // Rank 0, whose process often serves the store, raises them up to a second later: when the others

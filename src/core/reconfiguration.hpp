@@ -32,8 +32,8 @@ namespace torch::comms {
 //
 // Agreement: a member says at the store what it calls, and looks, while it waits, what those it
 // waits for have called. The newest call counts: a member that waits for one which has since called
-// something else raises kMismatch, as do all that wait with it. So do members that use one uuid for
-// different lists.
+// something else raises kSizeMismatch, as do all that wait with it. So do members that use one uuid
+// for different lists.
 //
 // Threads: one at a time, but abort(): any.
 class TC_API Reconfiguration {
@@ -65,8 +65,8 @@ class TC_API Reconfiguration {
 
   // Meets them all, and has them connected by `connect`; then this handle says so, and those that
   // are no members any more are told. Uses the uuid up. The work is a failed one for a CommError of
-  // either, on all that take part: kTimeout naming the absent ones, kMismatch, kPeerFailed. Throws
-  // what ends a wait.
+  // either, on all that take part: kTimeout naming the absent ones, kSizeMismatch, kPeerFailed.
+  // Throws what ends a wait.
   WorkPtr run(const Members& members, const std::function<void(const Rendezvous& met)>& connect);
 
   // The run() of members that were asked for before gives a work that has failed with kAborted,

@@ -65,7 +65,7 @@ struct Early {
 // TORCHCOMM_INIT_TIMEOUT_SECONDS for the rest, options.timeout for both together where they are
 // unset.
 //
-// `backend`: which one this rank asks for. Where it is not the same on all, kMismatch names who
+// `backend`: which one this rank asks for. Where it is not the same on all, kSizeMismatch names who
 // asks for which; empty: none.
 TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
                              std::string_view backend = {}, const Early& early = {});

@@ -16,7 +16,7 @@
 namespace torch::comms {
 
 // Dtype and shape as the text that a window's members tell each other, and back. The first throws
-// CommError(kInvalidArgument) for more than 16 dimensions, the second CommError(kMismatch).
+// CommError(kInvalidArgument) for more than 16 dimensions, the second CommError(kSizeMismatch).
 TC_API std::string note_of(const at::Tensor& tensor);
 TC_API std::pair<at::ScalarType, std::vector<int64_t>> read_note(std::string_view note);
 

@@ -72,7 +72,7 @@ struct MonitorMessage {
   static constexpr size_t kMaxCulprits = 256;
   static constexpr size_t kMaxBytes = size_t{4} << 20;
   std::string serialize() const;
-  // For a reader of groups of `size` ranks at most. Throws CommError(kMismatch).
+  // For a reader of groups of `size` ranks at most. Throws CommError(kSizeMismatch).
   static MonitorMessage parse(std::string_view text, int size);
 };
 

@@ -65,8 +65,8 @@ class TC_API GroupMonitor {
   // Reads what others have said and nobody has read, as after this process has been stopped, over
   // the connections that stand: whoever goes on first then knows what they know.
   void drain_incoming();
-  // kPeerFailed: a rank has failed; kMismatch: ranks called different things; or why another rank
-  // has ended the communicator. Without context.
+  // kPeerFailed: a rank has failed; kSizeMismatch: ranks called different things; or why another
+  // rank has ended the communicator. Without context.
   struct GroupFailure {
     Errc code;
     std::string reason;
@@ -124,7 +124,7 @@ class TC_API MonitorNetwork : public std::enable_shared_from_this<MonitorNetwork
   // Takes this rank's blob to all others.
   using AddressExchange = std::function<MonitorExchangeResult(std::string mine)>;
   // Collective. `interface`: to be reached at, see base::choose_addresses(). Throws CommError:
-  // kResourceExhausted, kSystem, kMismatch, kInvalidArgument, and what `exchange` throws.
+  // kResourceExhausted, kSystem, kSizeMismatch, kInvalidArgument, and what `exchange` throws.
   static std::shared_ptr<MonitorNetwork> make(int rank, int size, const std::string& interface,
                                               const AddressExchange& exchange,
                                               MonitorProtocol::MonitorRetryPolicy pace = {});

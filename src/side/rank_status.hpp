@@ -43,7 +43,7 @@ class RankStatusSet {
   std::unordered_map<int, Fingerprint> fingerprints(uint64_t number) const;
 
   void write(transport::ByteWriter& writer) const;
-  // Throws CommError(kMismatch) for what no rank of such a group wrote.
+  // Throws CommError(kSizeMismatch) for what no rank of such a group wrote.
   static RankStatusSet read(transport::ByteReader& reader, int size);
 
  private:

@@ -47,7 +47,7 @@ class ByteWriter {
   std::string bytes_;
 };
 
-// Throws CommError(kMismatch) naming `what` where the bytes end too early.
+// Throws CommError(kSizeMismatch) naming `what` where the bytes end too early.
 class ByteReader {
  public:
   ByteReader(std::string_view bytes, std::string_view what) : bytes_(bytes), what_(what) {}

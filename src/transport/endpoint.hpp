@@ -32,8 +32,8 @@ inline constexpr size_t kMaxEndpointBytes = 2048;
 
 // Binary, at most kMaxEndpointBytes, marked with the job. Throws CommError(kTooLarge).
 TC_API std::string serialize(const Endpoint& endpoint, const Secret& job);
-// Any text: throws CommError(kMismatch) naming what is wrong (no endpoint at all, another version,
-// another job, cut short), kTooLarge over the cap. Allocates nothing above the cap.
+// Any text: throws CommError(kSizeMismatch) naming what is wrong (no endpoint at all, another
+// version, another job, cut short), kTooLarge over the cap. Allocates nothing above the cap.
 TC_API Endpoint parse_endpoint(std::string_view text, const Secret& job);
 
 // Kernel boot, network and process namespace of this process.

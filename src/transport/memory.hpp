@@ -30,7 +30,7 @@ struct MemoryHandle {
 
 inline constexpr size_t kMemoryHandleBytes = 64;
 TC_API std::string serialize(const MemoryHandle& handle);
-// Any text. Throws CommError(kMismatch).
+// Any text. Throws CommError(kSizeMismatch).
 TC_API MemoryHandle parse_memory_handle(std::string_view text);
 
 // Memory that peers may put to and get from while this object lives. It must end before its

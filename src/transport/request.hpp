@@ -69,7 +69,7 @@ class Request {
   }
   // Of a send: the peer learns of it before it hears what is sent from now on.
   bool is_announced() const noexcept { return is_done() || is_announced_ || moved_ > 0; }
-  // The tag it was given; of a receive that failed with kMismatch, that of the message it met.
+  // The tag it was given; of a receive that failed with kSizeMismatch, that of the message it met.
   uint32_t tag() const noexcept { return key_; }
 
  private:

@@ -46,7 +46,7 @@ struct PeerFailure {
 //
 // Threads: one at a time, which also makes all the progress; abort_signal().raise() from anywhere.
 // Failure: wrong calls throw CommError(kInvalidArgument, kOutOfRange) before anything happens. What
-// the world does ends in requests: each is done exactly once, with kPeerFailed, kMismatch,
+// the world does ends in requests: each is done exactly once, with kPeerFailed, kSizeMismatch,
 // kAborted, kForked, or, where it is this rank that cannot reach the peer, kResourceExhausted and
 // kSystem; peers that are fine go on. Small messages of a peer that came before it ended can still
 // be received. After an abort everything is done with kAborted.
@@ -73,11 +73,11 @@ class TC_API Transport {
   // A send is done when its memory may be used again: it need not have arrived. But whoever gets a
   // small message that its peer sent after that has the earlier one, or its receive has begun; and
   // of what the peer had received by then the sends are done. A receive that is too small for its
-  // message fails on both sides (kMismatch; small messages: on its own).
+  // message fails on both sides (kSizeMismatch; small messages: on its own).
   // Pieces must outlive the request: a message is all of them, one after the other; its cuts into
   // pieces need not agree.
   // `tag` says what the message is meant to be: a receive that meets another tag fails on both
-  // sides with kMismatch, and writes nothing (small messages: on its own).
+  // sides with kSizeMismatch, and writes nothing (small messages: on its own).
   virtual void send(Request& request, int peer, uint32_t stream, std::span<const ConstBytes> pieces,
                     uint32_t tag = 0) = 0;
   virtual void send(Request& request, int peer, uint32_t stream, ConstBytes bytes,
@@ -129,8 +129,8 @@ class TC_API Transport {
   virtual std::unique_ptr<RemoteMemory> import(const MemoryHandle& handle) = 0;
 
   // Done when `from` may be used again. Out of bounds: throws kOutOfRange. Memory that its owner
-  // has closed since: this or the next flush fails with kMismatch; what is mapped here lives on as
-  // long as it is, seen by nobody else.
+  // has closed since: this or the next flush fails with kSizeMismatch; what is mapped here lives on
+  // as long as it is, seen by nobody else.
   virtual void put(Request& request, const RemoteMemory& to, uint64_t offset, ConstBytes from) = 0;
   // Done when `into` holds the data.
   virtual void get(Request& request, const RemoteMemory& from, uint64_t offset, Bytes into) = 0;

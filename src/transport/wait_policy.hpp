@@ -19,7 +19,7 @@ class Transport;
 
 using Deadline = std::chrono::steady_clock::time_point;
 
-// "Stop", from any thread: every wait that watches it ends. One may serve several transports.
+// "StopReason", from any thread: every wait that watches it ends. One may serve several transports.
 class TC_API AbortSignal {
  public:
   // Throws CommError(kResourceExhausted) without a descriptor left.

@@ -50,7 +50,7 @@ class TC_API TorchCommCtranAlone final : public TorchCommKernels {
   explicit TorchCommCtranAlone(Explain explain);
   std::shared_ptr<TorchCommVendor> child() const override { return nullptr; }
   CommError explained(const CommError& error) override { return explain_(error); }
-  Choice choose(ctran::kernels::Call&, const Asked&) const override {
+  Choice choose(ctran::kernels::KernelCall&, const Asked&) const override {
     return {.by_kernels = false};
   }
   Else otherwise(ctran::kernels::Collective) const override { return {"copy", "the only rank"}; }

@@ -21,10 +21,10 @@ struct Connected {
 };
 
 // Connects the ranks that met: rank 0 puts the job's secret, its tuning file and its GPU, `gpu`
-// (see MonitorExchangeResult), into the store, and they tell each other where they are: three store
-// operations a rank, O(log size) messages between them. Returns before all have read: a barrier of
-// the first group must follow before the store goes. Collective. Adds its phases. Throws CommError,
-// without context, at most half a second after what is left of the start-up's limit; Interrupted.
+// (see Told), into the store, and they tell each other where they are: three store operations a
+// rank, O(log size) messages between them. Returns before all have read: a barrier of the first
+// group must follow before the store goes. Collective. Adds its phases. Throws CommError, without
+// context, at most half a second after what is left of the start-up's limit; Interrupted.
 Connected connect(const Rendezvous& met, const CommOptions& options, const std::string& gpu,
                   std::vector<TorchCommBackend::InitPhase>& phases);
 

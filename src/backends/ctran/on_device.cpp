@@ -107,7 +107,7 @@ Capabilities TorchCommCtranOnDevice::capabilities() const {
   return can;
 }
 
-TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::Call& call,
+TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::KernelCall& call,
                                                         const Asked& asked) const {
   const auto wish = wish_for(asked.options);
   const auto& team = kernels()->team();
@@ -115,7 +115,7 @@ TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::Call& ca
   if (wish.who == ctran::KernelWish::Who::kKernels) {
     call.algorithm = wish.algorithm;
     if (team.takes(call)) return {true};
-    call.algorithm = ctran::kernels::Algorithm::kAutomatic;
+    call.algorithm = ctran::kernels::KernelAlgorithm::kAutomatic;
     call.blocks = 0;
   } else if (const auto measured = choose_as_measured(call, asked, /*library_may=*/false)) {
     return *measured;

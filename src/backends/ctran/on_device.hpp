@@ -69,7 +69,7 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
  private:
   TorchCommCtranOnDevice(const Links& links, const CommOptions& options);
   std::shared_ptr<TorchCommVendor> child() const override;
-  Choice choose(ctran::kernels::Call& call, const Asked& asked) const override;
+  Choice choose(ctran::kernels::KernelCall& call, const Asked& asked) const override;
   int most_blocks(ctran::kernels::Collective collective,
                   const OperationOptions& options) const override;
   // There is none.

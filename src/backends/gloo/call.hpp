@@ -51,7 +51,7 @@ std::vector<int> ranks_of(int peer);
 CommError timeout_error(const Call& call, std::vector<int> culprits, const std::string& detail,
                         const std::string& where = "");
 
-// What Gloo, c10d or the system threw, as the one error type: kTimeout, kPeerFailed, kMismatch,
+// What Gloo, c10d or the system threw, as the one error type: kTimeout, kPeerFailed, kSizeMismatch,
 // kResourceExhausted, else kVendor; the original text comes last. A CommError without a context
 // gets the call's.
 CommError translate(const std::exception_ptr& error, const Call& call, int peer = -1);

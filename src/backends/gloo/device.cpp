@@ -136,7 +136,7 @@ std::string verdict_of(StoreKeyValue& store, int size) {
   return "lazy " + ranks;
 }
 
-// This rank does not connect: the others, which wait for it in agree(), learn why.
+// This rank does not connect: the others, which wait for it in negotiate_zero_copy(), learn why.
 void tell_failure(const Rendezvous& met, const CommError& error) {
   if (met.size == 1) return;
   try {

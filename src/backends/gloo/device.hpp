@@ -27,8 +27,8 @@ using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 // where all ranks share one host's loopback, else the address that routes to where the ranks met.
 // Needs no name resolution. Collective: the ranks tell each other over the store. Throws CommError:
 // kInvalidArgument, without context, naming the value and the interfaces there are, and
-// kResourceExhausted, which are kPeerFailed on the others; kMismatch where some ranks alone connect
-// lazily.
+// kResourceExhausted, which are kPeerFailed on the others; kSizeMismatch where some ranks alone
+// connect lazily.
 Devices find_devices(const CommOptions& options, const Rendezvous& met, const Devices& of_parent,
                      const Call& call);
 

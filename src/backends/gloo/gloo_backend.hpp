@@ -134,7 +134,8 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
   // collective.
   void raise_failure(const gloo::Call& call) const;
   // One operation of this communicator. Throws CommError: kFinalized after finalize(), kPeerFailed
-  // when a rank has failed or a timeout has closed the connections, kMismatch, kStaleGeneration.
+  // when a rank has failed or a timeout has closed the connections, kSizeMismatch,
+  // kStaleGeneration.
   gloo::Call call(OpName op, bool async_op, const OperationOptions& options);
   // With hint check_calls: returns when all ranks have called the same. Throws CommError.
   void check(const gloo::Call& call);

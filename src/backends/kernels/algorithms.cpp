@@ -7,8 +7,8 @@
 // What kernels run, for describe().
 namespace torch::comms {
 
-using ctran::kernels::Call;
 using ctran::kernels::Collective;
+using ctran::kernels::KernelCall;
 
 namespace {
 
@@ -36,7 +36,7 @@ OpName operation_of(Collective collective) {
     case Collective::kExchange:
     case Collective::kSignal:
     case Collective::kWaitSignal:
-    case Collective::kCountedExchange:
+    case Collective::kAllToAllVDynamic:
     case Collective::kQuantizedReduceScatter:
       break;
   }
@@ -46,25 +46,26 @@ OpName operation_of(Collective collective) {
 }  // namespace
 
 std::vector<TorchCommBackend::AlgorithmRange> TorchCommKernels::algorithms() const {
-  using ctran::kernels::Mode;
+  using ctran::kernels::LaunchMode;
   std::vector<AlgorithmRange> ranges;
   if (!isInitialized()) return ranges;
   for (auto collective = Collective::kAllReduce; collective <= Collective::kBarrier;
        collective = static_cast<Collective>(static_cast<int>(collective) + 1)) {
     if (collective == Collective::kScatter) continue;  // its tensors are in a list
     if (!measured_.has_modes(collective)) {
-      add_ranges(ranges, collective, Mode::kAny);
+      add_ranges(ranges, collective, LaunchMode::kAny);
       continue;
     }
-    for (const auto mode : {Mode::kEager, Mode::kGraph}) add_ranges(ranges, collective, mode);
+    for (const auto mode : {LaunchMode::kEager, LaunchMode::kGraph})
+      add_ranges(ranges, collective, mode);
   }
   return ranges;
 }
 
 void TorchCommKernels::add_ranges(std::vector<AlgorithmRange>& ranges, Collective collective,
-                                  ctran::kernels::Mode mode) const {
-  using ctran::kernels::Algorithm;
-  Call call{};
+                                  ctran::kernels::LaunchMode mode) const {
+  using ctran::kernels::KernelAlgorithm;
+  KernelCall call{};
   call.collective = collective;
   call.dtype = ctran::Dtype::kFloat32;
   const auto op = operation_of(collective);
@@ -77,12 +78,12 @@ void TorchCommKernels::add_ranges(std::vector<AlgorithmRange>& ranges, Collectiv
     if (kernels_) {
       const auto choice = choose(asked, {op, static_cast<size_t>(bytes), mode, {}});
       if (choice.by_kernels)
-        who = name_of(asked.algorithm == Algorithm::kAutomatic
+        who = name_of(asked.algorithm == KernelAlgorithm::kAutomatic
                           ? kernels_->team().choice(asked, asked.blocks)
                           : asked.algorithm);
       if (choice.is_measured) why = "tuning file";
     }
-    if (mode != ctran::kernels::Mode::kAny) why += ", " + std::string(name_of(mode));
+    if (mode != ctran::kernels::LaunchMode::kAny) why += ", " + std::string(name_of(mode));
     if (std::exchange(before, who + why) == who + why) continue;
     ranges.push_back({op, bytes, std::move(who), 0, std::move(why)});
     if (collective == Collective::kBarrier) break;

@@ -16,8 +16,8 @@ namespace torch::comms {
 
 using ctran::move_call;
 using ctran::reduce_call;
-using ctran::kernels::Call;
 using ctran::kernels::Collective;
+using ctran::kernels::KernelCall;
 
 namespace {
 
@@ -32,7 +32,7 @@ uint64_t kernel_limit_ns(std::chrono::milliseconds limit) {
 }  // namespace
 
 uint64_t TorchCommKernels::limit_ns_of(const nccl::Call& call) {
-  return call.limit_is_own ? kernel_limit_ns(call.limit) : ctran::kernels::kControlLimit;
+  return call.limit_is_own ? kernel_limit_ns(call.limit) : ctran::kernels::kControlTimeout;
 }
 
 void TorchCommKernels::tell_limit() noexcept {
@@ -66,7 +66,7 @@ void TorchCommKernels::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
   forget_choices();
 }
 
-bool TorchCommKernels::is_for_kernels(Call& call, const Asked& asked) {
+bool TorchCommKernels::is_for_kernels(KernelCall& call, const Asked& asked) {
   const bool is_list = asked.op == OpName::reduce_scatter || asked.op == OpName::reduce_scatter_v;
   if (is_list || !asked.options.hints.empty()) return choose(call, asked).by_kernels;
   const auto key =
@@ -75,11 +75,11 @@ bool TorchCommKernels::is_for_kernels(Call& call, const Asked& asked) {
   const auto* known = chosen_.find(key);
   if (known == nullptr) {
     Chosen made{.by_kernels = choose(call, asked).by_kernels};
-    if (made.by_kernels && call.algorithm == ctran::kernels::Algorithm::kAutomatic)
+    if (made.by_kernels && call.algorithm == ctran::kernels::KernelAlgorithm::kAutomatic)
       call.algorithm = kernels_->team().choice(call, call.blocks);
     made.algorithm = call.algorithm;
     made.blocks = call.blocks;
-    known = &chosen_.keep(key, made);
+    known = &chosen_.store(key, made);
   }
   call.algorithm = known->algorithm;
   call.blocks = known->blocks;
@@ -92,17 +92,17 @@ bool TorchCommKernels::is_capturing() const {
 }
 
 // The runtime is asked only where it matters.
-ctran::kernels::Mode TorchCommKernels::mode_of(const Call& call) const {
-  using ctran::kernels::Mode;
-  if (!measured_.has_modes(call.collective)) return Mode::kAny;
-  return is_capturing() ? Mode::kGraph : Mode::kEager;
+ctran::kernels::LaunchMode TorchCommKernels::mode_of(const KernelCall& call) const {
+  using ctran::kernels::LaunchMode;
+  if (!measured_.has_modes(call.collective)) return LaunchMode::kAny;
+  return is_capturing() ? LaunchMode::kGraph : LaunchMode::kEager;
 }
 
 std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
-    Call& call, const Asked& asked, bool library_may) const {
+    KernelCall& call, const Asked& asked, bool library_may) const {
   if (measured_.empty()) return std::nullopt;
   const int within = call.blocks;
-  const auto as = [&call, within](const ctran::kernels::Row& row) {
+  const auto as = [&call, within](const ctran::kernels::SelectionRow& row) {
     auto made = call;
     made.algorithm = row.algorithm;
     made.blocks = ctran::kernels::blocks_within(row.blocks, within);
@@ -110,13 +110,14 @@ std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
   };
   const auto& team = kernels_->team();
   const auto* const row = measured_.find(
-      {call.collective, team.size(), asked.bytes, kind_of(call), asked.mode, asked.memory, within},
+      {call.collective, team.size(), asked.bytes, element_kind_of(call), asked.mode, asked.memory,
+       within},
       [&](const auto& each) {
         return each.by_library ? library_may : !each.on_region && team.takes(as(each));
       });
   if (row == nullptr) return std::nullopt;
-  if (!row->by_library) call = as(*row);
-  return Choice{.by_kernels = !row->by_library, .is_measured = true};
+  if (!row->uses_vendor_library) call = as(*row);
+  return Choice{.by_kernels = !row->uses_vendor_library, .is_measured = true};
 }
 
 std::map<std::string, uint64_t> TorchCommKernels::memory_usage() const {
@@ -154,21 +155,22 @@ const ctran::DeviceWindow* TorchCommKernels::window_of(const Offer& offer,
   return kernels_->region_of(shared.at, shared.bytes);
 }
 
-std::optional<ctran::kernels::RegionCall> TorchCommKernels::on_region(
+std::optional<ctran::kernels::WindowCollectiveCall> TorchCommKernels::on_region(
     const Offer& offer, const ctran::DeviceWindow& window, const OperationOptions& options) {
-  using ctran::kernels::Memory;
+  using ctran::kernels::TensorMemory;
   auto call = offer.calls.front();
   const int within = most_blocks(call.collective, options);
   call.blocks = within;
   const auto* const row =
-      measured_.find({call.collective, getSize(), offer.bytes, kind_of(call), mode_of(call),
-                      Memory::kRegistered, within},
-                     [](const auto& each) { return each.memory == Memory::kRegistered; });
-  if (row == nullptr ? offer.bytes < ctran::kLeastRegistered : !row->on_region) return std::nullopt;
+      measured_.find({call.collective, getSize(), offer.bytes, element_kind_of(call), mode_of(call),
+                      TensorMemory::kRegistered, within},
+                     [](const auto& each) { return each.memory == TensorMemory::kRegistered; });
+  if (row == nullptr ? offer.bytes < ctran::kLeastRegistered : !row->uses_window_collective)
+    return std::nullopt;
   if (row != nullptr) call.blocks = ctran::kernels::blocks_within(row->blocks, within);
   auto there = window.on_region(call, ctran::carrier_of(registered_of(options)));
-  if (is_by_copies(there) && !window.has_queues_apart()) {
-    there.carrier = ctran::kernels::Carrier::kAutomatic;
+  if (uses_copy_engines(there) && !window.has_queues_apart()) {
+    there.copy_method = ctran::kernels::CopyMethod::kAutomatic;
     say_not_copied();
   }
   return there;
@@ -183,10 +185,11 @@ void TorchCommKernels::say_not_copied() {
 }
 
 WorkPtr TorchCommKernels::run_on_region(const nccl::Call& now, const OperationOptions& options,
-                                        const Offer& offer, ctran::kernels::RegionCall there) {
+                                        const Offer& offer,
+                                        ctran::kernels::WindowCollectiveCall there) {
   return run_kernels(now, options, {offer.tensors, offer.lists},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
-                       there.call.limit_ns = limit_ns;
+                       there.call.timeout_ns = limit_ns;
                        kernels.launch(there, stream);
                        copy_behind(offer, stream);
                      });
@@ -225,8 +228,9 @@ bool TorchCommKernels::has_room(const nccl::Call& now) {
   return why_no_room_.empty();
 }
 
-bool TorchCommKernels::has_room_for(const nccl::Call& now, const Offer& offer,
-                                    const std::optional<ctran::kernels::RegionCall>& there) {
+bool TorchCommKernels::has_room_for(
+    const nccl::Call& now, const Offer& offer,
+    const std::optional<ctran::kernels::WindowCollectiveCall>& there) {
   const auto& team = kernels_->team();
   const auto lacks = [&team](const auto& call) { return team.lacks_room(call); };
   const bool lack = there ? lacks(*there) : std::ranges::any_of(offer.calls, lacks);
@@ -237,21 +241,21 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                                 const OperationOptions& options) {
   const auto now = call(offer.op, async_op, options);
   before_collective();
-  using ctran::kernels::Memory;
-  std::optional<ctran::kernels::RegionCall> there;
-  const bool are_taken =
-      with_context([&] { return now.context(); },
-                   [&] {
-                     const auto* const window = window_of(offer, options);
-                     if (window != nullptr) there = on_region(offer, *window, options);
-                     if (there) return true;
-                     const Asked asked{offer.op, offer.bytes, mode_of(offer.calls.front()), options,
-                                       window == nullptr ? Memory::kPlain : Memory::kRegistered};
-                     const auto takes = [&](auto& one) { return is_for_kernels(one, asked); };
-                     if (kernels_ && std::ranges::all_of(offer.calls, takes)) return true;
-                     allow_library(offer.calls.front().collective, options);
-                     return false;
-                   });
+  using ctran::kernels::TensorMemory;
+  std::optional<ctran::kernels::WindowCollectiveCall> there;
+  const bool are_taken = with_context(
+      [&] { return now.context(); },
+      [&] {
+        const auto* const window = window_of(offer, options);
+        if (window != nullptr) there = on_region(offer, *window, options);
+        if (there) return true;
+        const Asked asked{offer.op, offer.bytes, mode_of(offer.calls.front()), options,
+                          window == nullptr ? TensorMemory::kPlain : TensorMemory::kRegistered};
+        const auto takes = [&](auto& one) { return is_for_kernels(one, asked); };
+        if (kernels_ && std::ranges::all_of(offer.calls, takes)) return true;
+        allow_library(offer.calls.front().collective, options);
+        return false;
+      });
   if (!are_taken) return nullptr;
   if (!has_room_for(now, offer, there)) {
     with_context([&] { return now.context(); },
@@ -262,7 +266,7 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
   return run_kernels(now, options, {offer.tensors, offer.lists},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
                        for (auto& one : offer.calls) {
-                         one.limit_ns = limit_ns;
+                         one.timeout_ns = limit_ns;
                          kernels.launch(one, stream);
                        }
                        copy_behind(offer, stream);
@@ -346,7 +350,7 @@ WorkPtr TorchCommKernels::offer_slots(OpName op, const at::Tensor& output, const
   const auto factor = factor_for(op, reduction, output);
   if (!factor) return nullptr;
   const auto slots = nccl::own_or_apart(input, output, getRank());
-  std::vector<Call> calls;
+  std::vector<KernelCall> calls;
   size_t most_bytes = 0;
   for (int root = 0; root < getSize(); ++root) {
     const auto& slot = slots[static_cast<size_t>(root)];

@@ -17,8 +17,8 @@
 #include "backends/nccl/vendor_backend.hpp"
 #include "ctran/device/device_window.hpp"
 #include "ctran/device/selection.hpp"
+#include "ctran/kernels/launch_plan_cache.hpp"
 #include "ctran/kernels/library.hpp"
-#include "ctran/kernels/remembered.hpp"
 #include "gpu/runtime.hpp"
 
 namespace torch::comms {
@@ -125,9 +125,9 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   struct Asked {
     OpName op;
     size_t bytes;  // of the largest buffer of a rank
-    ctran::kernels::Mode mode;
+    ctran::kernels::LaunchMode mode;
     const OperationOptions& options;
-    ctran::kernels::Memory memory = ctran::kernels::Memory::kPlain;
+    ctran::kernels::TensorMemory memory = ctran::kernels::TensorMemory::kPlain;
   };
   // Who runs `call`, which is what was asked or a part of it. Of kernels it sets algorithm and
   // blocks, or leaves them to the library of kernels. Throws CommError without context. Of equal
@@ -136,15 +136,15 @@ class TC_API TorchCommKernels : public TorchCommVendor {
     bool by_kernels;
     bool is_measured = false;  // on such a GPU: by a row of the tuning file
   };
-  virtual Choice choose(ctran::kernels::Call& call, const Asked& asked) const = 0;
+  virtual Choice choose(ctran::kernels::KernelCall& call, const Asked& asked) const = 0;
   // The blocks that a collective may have while its algorithm is left open; 0: any number. Throws
   // CommError without context.
   virtual int most_blocks(ctran::kernels::Collective, const OperationOptions&) const { return 0; }
   // What calls without hints ask for has changed.
-  void forget_choices() noexcept { chosen_.forget(); }
+  void forget_choices() noexcept { chosen_.clear(); }
   // What was measured of `call`: sets what it says. `library_may`: rows that prefer the library
   // count. Nothing where no row says anything.
-  std::optional<Choice> choose_as_measured(ctran::kernels::Call& call, const Asked& asked,
+  std::optional<Choice> choose_as_measured(ctran::kernels::KernelCall& call, const Asked& asked,
                                            bool library_may) const;
   // The library is about to run it in the place of kernels. May throw CommError without context.
   virtual void allow_library(ctran::kernels::Collective, const OperationOptions&) const {}
@@ -190,7 +190,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // tensors that it keeps.
   struct Offer {
     OpName op;
-    std::span<ctran::kernels::Call> calls;
+    std::span<ctran::kernels::KernelCall> calls;
     size_t bytes;
     std::initializer_list<const at::Tensor*> tensors;
     std::initializer_list<const Tensors*> lists = {};
@@ -205,25 +205,25 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   void copy_behind(const Offer& offer, gpu::NativeStream stream) const;
   // What runs which sizes, for algorithms().
   void add_ranges(std::vector<AlgorithmRange>& ranges, ctran::kernels::Collective collective,
-                  ctran::kernels::Mode mode) const;
-  // choose_path(), of a call that was chosen for before without asking.
-  bool is_for_kernels(ctran::kernels::Call& call, const Asked& asked);
+                  ctran::kernels::LaunchMode mode) const;
+  // choose(), of a call that was chosen for before without asking.
+  bool is_for_kernels(ctran::kernels::KernelCall& call, const Asked& asked);
   // What matters of it to the measured rows.
-  ctran::kernels::Mode mode_of(const ctran::kernels::Call& call) const;
+  ctran::kernels::LaunchMode mode_of(const ctran::kernels::KernelCall& call) const;
   // The window that has the tensor of it which has to be in one, as hint `registered` says that it
   // is on all ranks; else null.
   const ctran::DeviceWindow* window_of(const Offer& offer, const OperationOptions& options) const;
   // What is offered, where the peers are to write its output in `window` themselves.
-  std::optional<ctran::kernels::RegionCall> on_region(const Offer& offer,
-                                                      const ctran::DeviceWindow& window,
-                                                      const OperationOptions& options);
+  std::optional<ctran::kernels::WindowCollectiveCall> on_region(const Offer& offer,
+                                                                const ctran::DeviceWindow& window,
+                                                                const OperationOptions& options);
   // Kernels move what copy engines were asked for; said once.
   void say_not_copied();
   bool has_room_for(const nccl::Call& now, const Offer& offer,
-                    const std::optional<ctran::kernels::RegionCall>& there);
+                    const std::optional<ctran::kernels::WindowCollectiveCall>& there);
   // Launches it there.
   WorkPtr run_on_region(const nccl::Call& now, const OperationOptions& options, const Offer& offer,
-                        ctran::kernels::RegionCall there);
+                        ctran::kernels::WindowCollectiveCall there);
   // Launches it by kernels; null where the library is to run it.
   WorkPtr offer(const Offer& offer, bool async_op, const OperationOptions& options);
   // Throws kInvalidArgument.
@@ -238,10 +238,10 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   ctran::MeasuredRows measured_;
   struct Chosen {
     bool by_kernels = false;
-    ctran::kernels::Algorithm algorithm{};
+    ctran::kernels::KernelAlgorithm algorithm{};
     int32_t blocks = 0;
   };
-  ctran::kernels::Remembered<Chosen> chosen_;
+  ctran::kernels::LaunchPlanCache<Chosen> chosen_;
   ctran::Registered registered_{};
   std::shared_ptr<const ctran::DeviceTransport> transport_;  // of kernels_
   std::atomic<bool> has_users_kernels_{false};

@@ -7,9 +7,9 @@
 namespace torch::comms::ctran {
 namespace {
 
-kernels::Call call_between(kernels::Collective collective, size_t count, const at::Tensor& input,
-                           const at::Tensor& output) {
-  kernels::Call call{};
+kernels::KernelCall call_between(kernels::Collective collective, size_t count,
+                                 const at::Tensor& input, const at::Tensor& output) {
+  kernels::KernelCall call{};
   call.collective = collective;
   call.count = count;
   call.dtype = Dtype::kUInt8;
@@ -20,8 +20,8 @@ kernels::Call call_between(kernels::Collective collective, size_t count, const a
 
 }  // namespace
 
-kernels::Call move_call(kernels::Collective collective, size_t count, const at::Tensor& input,
-                        const at::Tensor& output) {
+kernels::KernelCall move_call(kernels::Collective collective, size_t count, const at::Tensor& input,
+                              const at::Tensor& output) {
   return call_between(collective, count, input, output);
 }
 
@@ -41,9 +41,9 @@ std::optional<OfferedFactor> factor_of(const comms::ReduceOp& op, const at::Tens
   return OfferedFactor{1, element.to(tensor.device())};
 }
 
-kernels::Call reduce_call(kernels::Collective collective, const comms::ReduceOp& op,
-                          const OfferedFactor& factor, size_t count, const at::Tensor& input,
-                          const at::Tensor& output) {
+kernels::KernelCall reduce_call(kernels::Collective collective, const comms::ReduceOp& op,
+                                const OfferedFactor& factor, size_t count, const at::Tensor& input,
+                                const at::Tensor& output) {
   auto call = call_between(collective, count, input, output);
   call.dtype = static_cast<Dtype>(input.scalar_type());
   call.op = static_cast<ReduceOpCode>(op.type());

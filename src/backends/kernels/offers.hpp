@@ -11,8 +11,8 @@
 namespace torch::comms::ctran {
 
 // `count` bytes, or nothing, to be moved as they are.
-kernels::Call move_call(kernels::Collective collective, size_t count, const at::Tensor& input,
-                        const at::Tensor& output);
+kernels::KernelCall move_call(kernels::Collective collective, size_t count, const at::Tensor& input,
+                              const at::Tensor& output);
 
 // What scales the operands of PREMUL_SUM: a number, or else one element in device memory.
 struct OfferedFactor {
@@ -23,8 +23,8 @@ struct OfferedFactor {
 std::optional<OfferedFactor> factor_of(const comms::ReduceOp& op, const at::Tensor& tensor);
 
 // A reduction of `count` elements. `factor` must live until it is launched.
-kernels::Call reduce_call(kernels::Collective collective, const comms::ReduceOp& op,
-                          const OfferedFactor& factor, size_t count, const at::Tensor& input,
-                          const at::Tensor& output);
+kernels::KernelCall reduce_call(kernels::Collective collective, const comms::ReduceOp& op,
+                                const OfferedFactor& factor, size_t count, const at::Tensor& input,
+                                const at::Tensor& output);
 
 }  // namespace torch::comms::ctran

@@ -4,8 +4,8 @@
 #include <torchcomms/base/error.hpp>
 
 #include "core/hint_table.hpp"
-#include "ctran/kernels/cells.hpp"
-#include "ctran/kernels/rows.hpp"
+#include "ctran/kernels/reducer_dispatch.hpp"
+#include "ctran/kernels/selection_rows.hpp"
 
 namespace torch::comms::ctran {
 
@@ -24,11 +24,12 @@ Registered registered_wish(const Hints& hints, Registered otherwise) {
   return otherwise;
 }
 
-kernels::Carrier carrier_of(Registered wish) {
-  return wish == Registered::kCopies ? kernels::Carrier::kCopies : kernels::Carrier::kAutomatic;
+kernels::CopyMethod carrier_of(Registered wish) {
+  return wish == Registered::kCopies ? kernels::CopyMethod::kCopyEngine
+                                     : kernels::CopyMethod::kAutomatic;
 }
 
-SharedTensor shared_tensor(const kernels::Call& call, int ranks) {
+SharedTensor shared_tensor(const kernels::KernelCall& call, int ranks) {
   const size_t bytes = call.count * size_of(call.dtype);
   if (!kernels::is_reduction(call.collective))
     return {call.output, bytes * kernels::parts_of(call.collective, ranks)};

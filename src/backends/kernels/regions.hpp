@@ -6,7 +6,7 @@
 #include <torchcomms/options.hpp>
 
 #include "ctran/kernels/library.hpp"
-#include "ctran/kernels/regions.hpp"
+#include "ctran/kernels/window_collectives.hpp"
 
 // When the ranks write each other's outputs themselves, or read each other's operands where these
 // lie, because they are in memory that all of them have registered: in windows. Nobody is asked;
@@ -26,7 +26,7 @@ enum class Registered : uint8_t {
 // is so on all, in the same one, wherever; with copies that outputs, and tensors of all-reduces,
 // are at the same place of it. Throws CommError(kInvalidArgument) without context.
 Registered registered_wish(const Hints& hints, Registered otherwise = Registered::kNo);
-kernels::Carrier carrier_of(Registered wish);
+kernels::CopyMethod carrier_of(Registered wish);
 
 // Bytes of a call's largest buffer from which the hint holds: below, the ranks would wait longer
 // for each other's places than it takes to copy. Measured with two H100 at 16 MB, as shares of the
@@ -40,6 +40,6 @@ struct SharedTensor {
   const void* at;
   size_t bytes;
 };
-SharedTensor shared_tensor(const kernels::Call& call, int ranks);
+SharedTensor shared_tensor(const kernels::KernelCall& call, int ranks);
 
 }  // namespace torch::comms::ctran

@@ -28,7 +28,7 @@ void TeamKernels::write_straight(bool wished) {
 std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   const auto stopped = team_->stopped();
   if (!stopped) return std::nullopt;
-  if (stopped->reason == kernels::Stop::kGone && !is_at_rest(stopped->waited_for)) {
+  if (stopped->reason == kernels::StopReason::kPeerLeft && !is_at_rest(stopped->waited_for)) {
     const std::lock_guard lock(mutex_);
     if (warned_)
       return CommError(warned_->code(), warned_->why(), context.blaming(warned_->context()));
@@ -65,7 +65,7 @@ void TeamKernels::warn(const CommError& why) {
 
 bool TeamKernels::disagree() const noexcept {
   const auto stopped = team_->stopped();
-  return stopped && stopped->reason == kernels::Stop::kOtherCall;
+  return stopped && stopped->reason == kernels::StopReason::kCallMismatch;
 }
 
 }  // namespace torch::comms::ctran

@@ -23,14 +23,14 @@ class TeamKernels final : public nccl::OwnKernels {
   struct Heard {
     std::function<std::optional<CommError>(const Context&)> lost;  // see OwnKernels
     std::function<uint32_t()>
-        at_rest;  // ranks, a bit each, as Team::mark_closed_or_failed() has them
+        at_rest;  // ranks, a bit each, as TeamDescriptor::mark_closed_or_failed() has them
   };
   explicit TeamKernels(std::shared_ptr<Team> team, Heard heard = {})
       : team_(std::move(team)), heard_(std::move(heard)) {}
   ~TeamKernels() override { team_->write_straight({}); }
 
   const Team& team() const noexcept { return *team_; }
-  // See Team.
+  // See TeamDescriptor.
   std::string make_room(const std::function<void()>& look) { return team_->make_room(look); }
   const std::shared_ptr<Team>& shared_team() const noexcept { return team_; }
   // Whatever launches may use until the communicator has ended; windows for a shorter time. Of the
@@ -51,15 +51,15 @@ class TeamKernels final : public nccl::OwnKernels {
   // Of the team's messages from now on: whether they are written to windows straight.
   void write_straight(bool wished);
   // Of the thread that calls operations.
-  void launch(const kernels::Call& call, gpu::NativeStream stream) {
+  void launch(const kernels::KernelCall& call, gpu::NativeStream stream) {
     team_->launch(call, stream);
     count();
   }
-  void launch(const kernels::RegionCall& call, gpu::NativeStream stream) {
+  void launch(const kernels::WindowCollectiveCall& call, gpu::NativeStream stream) {
     team_->launch(call, stream);
     count();
   }
-  void launch(const kernels::CountedExchange& exchange, gpu::NativeStream stream) {
+  void launch(const kernels::AllToAllVDynamic& exchange, gpu::NativeStream stream) {
     team_->exchange(exchange, stream);
     count();
   }

@@ -148,15 +148,17 @@ WorkPtr TeamWindow::signal_slot(size_t slot, uint64_t value, int dst_rank, bool 
 
 WorkPtr TeamWindow::wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, bool async_op,
                               const WaitSignalOptions& options) {
-  static_assert(
-      static_cast<int>(SignalCmpOp::GE) == static_cast<int>(kernels::Comparison::kAtLeast) &&
-      static_cast<int>(SignalCmpOp::LE) == static_cast<int>(kernels::Comparison::kAtMost));
+  static_assert(static_cast<int>(SignalCmpOp::GE) ==
+                    static_cast<int>(kernels::KernelSlotComparison::kAtLeast) &&
+                static_cast<int>(SignalCmpOp::LE) ==
+                    static_cast<int>(kernels::KernelSlotComparison::kAtMost));
   const auto comm = now("wait_signal");
   with_context([&] { return comm->window_context("wait_signal"); },
                [&] { require_slot(slot, comm->getRank(), part(comm->getRank()).slots); });
   return comm->run_step({"wait_signal", false, -1}, async_op, options,
                         [&](gpu::NativeStream stream, uint64_t limit_ns) {
-                          window_->wait_slot(slot, value, static_cast<kernels::Comparison>(compare),
+                          window_->wait_slot(slot, value,
+                                             static_cast<kernels::KernelSlotComparison>(compare),
                                              limit_ns, stream);
                         });
 }

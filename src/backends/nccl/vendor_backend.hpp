@@ -319,8 +319,8 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   // Throws CommError where the side channel knows that another rank has failed.
   void raise_failure_beside(const Context& context) const;
   nccl::WaitOptions wait_of(const nccl::Call& now) const;
-  // kMismatch: the library has put `count` ranks together, in `made`, of whom `ranks` names another
-  // number.
+  // kSizeMismatch: the library has put `count` ranks together, in `made`, of whom `ranks` names
+  // another number.
   CommError other_members(const std::vector<int>& ranks, int count, const nccl::Call& now,
                           TorchCommVendor& made) const;
   // The communicator of these members, made of the one before; null: there is none to be had so.

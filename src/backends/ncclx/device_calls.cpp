@@ -106,7 +106,7 @@ WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Te
     copy_to_itself(output, source, output_counts, input_counts);
     return already_there(now, output);
   }
-  ctran::kernels::CountedExchange exchange{};
+  ctran::kernels::AllToAllVDynamic exchange{};
   exchange.input = nccl::Bytes(source).data;
   exchange.output = nccl::Bytes(output).data;
   exchange.input_elements = static_cast<size_t>(source.numel());
@@ -115,13 +115,14 @@ WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Te
   exchange.input_counts = input_counts.const_data_ptr<int64_t>();
   exchange.output_counts = output_counts.const_data_ptr<int64_t>();
   if (registered_of({}) == ctran::Registered::kYes) {
-    exchange.asks = true;
+    exchange.requests_zero_copy = true;
     for (int peer = 0; peer < getSize(); ++peer)
-      exchange.places[peer] = kernels()->place_of(peer, exchange.output, output.nbytes());
+      exchange.zero_copy_targets[peer] =
+          kernels()->place_of(peer, exchange.output, output.nbytes());
   }
   return run_kernels(now, {}, {{&output, &source, &output_counts, &input_counts}, {}},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
-                       exchange.limit_ns = limit_ns;
+                       exchange.timeout_ns = limit_ns;
                        kernels.launch(exchange, stream);
                      });
 }
@@ -153,7 +154,7 @@ WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::T
   quantized.input = reinterpret_cast<const float*>(nccl::Bytes(source).data);
   quantized.output = reinterpret_cast<float*>(nccl::Bytes(output).data);
   quantized.seed = reinterpret_cast<const uint64_t*>(seed.const_data_ptr<int64_t>());
-  quantized.averages = op.type() == RedOpType::AVG;
+  quantized.is_average = op.type() == RedOpType::AVG;
   if (kernels()->team().lacks_room(quantized) && !has_room(now))
     throw CommError(Errc::kResourceExhausted,
                     "kernels need the rest of their workspace for it" +
@@ -162,7 +163,7 @@ WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::T
                     context);
   return run_kernels(now, {}, {{&output, &source, &seed}, {}},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
-                       quantized.limit_ns = limit_ns;
+                       quantized.timeout_ns = limit_ns;
                        kernels.launch(quantized, stream);
                      });
 }

@@ -21,9 +21,9 @@
 namespace torch::comms {
 
 using ctran::KernelWish;
-using ctran::kernels::Algorithm;
-using ctran::kernels::Call;
 using ctran::kernels::Collective;
+using ctran::kernels::KernelAlgorithm;
+using ctran::kernels::KernelCall;
 
 namespace {
 
@@ -37,8 +37,8 @@ int index_of(const nccl::Device& device) {
 }
 
 // Whether it is a MIN or MAX of floating point. Kernels propagate a NaN, and NCCL drops it.
-bool orders_floats(const Call& call) {
-  return ctran::kernels::kind_of(call) == ctran::kernels::Kind::kFloat &&
+bool orders_floats(const KernelCall& call) {
+  return ctran::kernels::element_kind_of(call) == ctran::kernels::ElementKind::kFloat &&
          (call.op == ctran::ReduceOpCode::kMin || call.op == ctran::ReduceOpCode::kMax);
 }
 
@@ -204,13 +204,13 @@ KernelWish TorchCommNCCLX::wish_for(Collective collective, const OperationOption
   return wish;
 }
 
-TorchCommNCCLX::Choice TorchCommNCCLX::choose(Call& call, const Asked& asked) const {
+TorchCommNCCLX::Choice TorchCommNCCLX::choose(KernelCall& call, const Asked& asked) const {
   const auto wish = wish_for(call.collective, asked.options);
   if (wish.who == KernelWish::Who::kVendor) return {false};
   const auto& team = kernels()->team();
   call.algorithm = wish.algorithm;
   call.blocks = wish.blocks;
-  if (wish.algorithm != Algorithm::kAutomatic) return {team.takes(call)};
+  if (wish.algorithm != KernelAlgorithm::kAutomatic) return {team.takes(call)};
   // What the library cannot do at all, and what it computes otherwise, is theirs at any size.
   const bool only_here =
       !nccl::is_reducible(static_cast<at::ScalarType>(call.dtype)) || orders_floats(call);
@@ -225,7 +225,7 @@ TorchCommNCCLX::Choice TorchCommNCCLX::choose(Call& call, const Asked& asked) co
 
 int TorchCommNCCLX::most_blocks(Collective collective, const OperationOptions& options) const {
   const auto wish = wish_for(collective, options);
-  return wish.algorithm == Algorithm::kAutomatic ? wish.blocks : 0;
+  return wish.algorithm == KernelAlgorithm::kAutomatic ? wish.blocks : 0;
 }
 
 void TorchCommNCCLX::allow_library(Collective collective, const OperationOptions& options) const {

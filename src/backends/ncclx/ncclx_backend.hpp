@@ -45,9 +45,9 @@ class TC_API TorchCommNCCLX final
   // Parts of `input` to all ranks and of all ranks into `output`, whose sizes are `input_counts`
   // and `output_counts`: of elements, by rank, int64 on the device. The host does not look at them:
   // each replay of a graph has what is there then. Counts that do not fit a tensor move nothing,
-  // and are an error: of kind kInvalidArgument here, kMismatch on the others, as is a part of which
-  // two ranks say different sizes. One rank alone copies as much as both counts and both tensors
-  // have.
+  // and are an error: of kind kInvalidArgument here, kSizeMismatch on the others, as is a part of
+  // which two ranks say different sizes. One rank alone copies as much as both counts and both
+  // tensors have.
   WorkPtr device_alltoallv_single(at::Tensor& output, const at::Tensor& input,
                                   const at::Tensor& output_counts, const at::Tensor& input_counts,
                                   bool async_op);
@@ -80,7 +80,7 @@ class TC_API TorchCommNCCLX final
   void connected() override;
   // Whether comm_dump_all() of any thread tells of it: while nothing of what that reads changes.
   void be_known(bool known) const;
-  Choice choose(ctran::kernels::Call& call, const Asked& asked) const override;
+  Choice choose(ctran::kernels::KernelCall& call, const Asked& asked) const override;
   int most_blocks(ctran::kernels::Collective collective,
                   const OperationOptions& options) const override;
   void allow_library(ctran::kernels::Collective collective,

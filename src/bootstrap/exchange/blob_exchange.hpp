@@ -54,7 +54,7 @@ struct BlobExchangeResult {
 // - kTimeout: the limit passed;
 // - kPeerFailed: a rank ended, failed or declined while others needed it: all that still need it,
 //   directly or not, raise this and name it; or the store is gone;
-// - kMismatch: a rank is here twice;
+// - kSizeMismatch: a rank is here twice;
 // - kResourceExhausted, kSystem: no port, no descriptors for a second. The others hear it as those
 //   of a rank that declines.
 // Rank 0, whose process often serves the store, raises them up to a second later: when the others

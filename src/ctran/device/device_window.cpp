@@ -17,8 +17,8 @@ namespace {
 // A put of more is the copy engine's, which needs no processors, but some 10 us to begin.
 constexpr size_t kMostByKernel = size_t{4} << 20;
 
-using kernels::OneSided;
-using kernels::WindowWords;
+using kernels::KernelRmaOperation;
+using kernels::WindowSignalWords;
 
 // The process and device whose queue this rank's copies are in; "" where that is the stream's own.
 std::string queue_of(const transport::nvl::RankContext& seat) {
@@ -88,7 +88,8 @@ DeviceWindow::Outcome DeviceWindow::open(const std::shared_ptr<Team>& team, cons
   for (const auto& words : exchange(addresses_of(made->parts_)))
     made->views_.push_back(address_in(words, seat.rank));
   auto words = transport::nvl::SymmetricMemory::make(
-      seat, {sizeof(MemoryForKernels) + WindowWords::bytes(most_slots), "words of a window", ""},
+      seat,
+      {sizeof(MemoryForKernels) + WindowSignalWords::bytes(most_slots), "words of a window", ""},
       exchange);
   if (!words.memory) return {nullptr, std::move(words.error)};
   made->words_ = std::move(words.memory);
@@ -108,9 +109,9 @@ bool DeviceWindow::has(const void* at, size_t size_bytes) const noexcept {
          size_bytes <= own.size_bytes - (first - begin);
 }
 
-kernels::RegionCall DeviceWindow::on_region(const kernels::Call& call,
-                                            kernels::Carrier carrier) const noexcept {
-  kernels::RegionCall made{call, carrier, region_, {}, {}, {}};
+kernels::WindowCollectiveCall DeviceWindow::on_region(const kernels::KernelCall& call,
+                                                      kernels::CopyMethod carrier) const noexcept {
+  kernels::WindowCollectiveCall made{call, carrier, region_, {}, {}, {}};
   for (int rank = 0; rank < team_->size(); ++rank) {
     made.memory[rank] = part(rank).at;
     made.bytes[rank] = part(rank).size_bytes;
@@ -124,15 +125,15 @@ void DeviceWindow::put(int rank, size_t offset_bytes, const void* from, size_t s
   if (size_bytes == 0 || into == from) return;
   if (size_bytes > kMostByKernel || rank == team_->rank())
     return team_->seat().runtime->copy_on_device(into, from, size_bytes, stream);
-  auto now = step(OneSided::Kind::kPut, rank);
+  auto now = step(KernelRmaOperation::Kind::kPut, rank);
   now.from = static_cast<const char*>(from);
   now.into = reinterpret_cast<char*>(into);
   now.size_bytes = size_bytes;
   team_->step(now, stream);
 }
 
-OneSided DeviceWindow::step(OneSided::Kind kind, int rank) const {
-  OneSided step{};
+KernelRmaOperation DeviceWindow::step(KernelRmaOperation::Kind kind, int rank) const {
+  KernelRmaOperation step{};
   step.kind = kind;
   step.peer = rank;
   step.own = words(team_->rank());
@@ -141,29 +142,30 @@ OneSided DeviceWindow::step(OneSided::Kind kind, int rank) const {
 }
 
 void DeviceWindow::signal(int rank, gpu::NativeStream stream) const {
-  team_->step(step(OneSided::Kind::kSignal, rank), stream);
+  team_->step(step(KernelRmaOperation::Kind::kSignal, rank), stream);
 }
 
 void DeviceWindow::store(int rank, uint64_t slot, uint64_t value, gpu::NativeStream stream) const {
-  auto now = step(OneSided::Kind::kStore, rank);
+  auto now = step(KernelRmaOperation::Kind::kStore, rank);
   now.slot = slot;
   now.value = value;
   team_->step(now, stream);
 }
 
 void DeviceWindow::wait_signal(int rank, uint64_t limit_ns, gpu::NativeStream stream) const {
-  auto now = step(OneSided::Kind::kWaitSignal, rank);
-  now.limit_ns = limit_ns;
+  auto now = step(KernelRmaOperation::Kind::kWaitSignal, rank);
+  now.timeout_ns = limit_ns;
   team_->step(now, stream);
 }
 
-void DeviceWindow::wait_slot(uint64_t slot, uint64_t value, kernels::Comparison comparison,
-                             uint64_t limit_ns, gpu::NativeStream stream) const {
-  auto now = step(OneSided::Kind::kWaitSlot, team_->rank());
+void DeviceWindow::wait_slot(uint64_t slot, uint64_t value,
+                             kernels::KernelSlotComparison comparison, uint64_t limit_ns,
+                             gpu::NativeStream stream) const {
+  auto now = step(KernelRmaOperation::Kind::kWaitSlot, team_->rank());
   now.slot = slot;
   now.value = value;
   now.comparison = comparison;
-  now.limit_ns = limit_ns;
+  now.timeout_ns = limit_ns;
   team_->step(now, stream);
 }
 

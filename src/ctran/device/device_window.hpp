@@ -53,10 +53,10 @@ class DeviceWindow {
   // Whether no two ranks of one process have the same device. What those copy may be in one queue,
   // and wait there for what waits for it. Alike on all ranks.
   bool has_queues_apart() const noexcept { return has_queues_apart_; }
-  // It as a region, for `call`, whose output or input is in it; see kernels::RegionCall.
-  kernels::RegionCall on_region(
-      const kernels::Call& call,
-      kernels::Carrier carrier = kernels::Carrier::kAutomatic) const noexcept;
+  // It as a region, for `call`, whose output or input is in it; see kernels::WindowCollectiveCall.
+  kernels::WindowCollectiveCall on_region(
+      const kernels::KernelCall& call,
+      kernels::CopyMethod carrier = kernels::CopyMethod::kAutomatic) const noexcept;
   const Team& team() const noexcept { return *team_; }
   // For kernels of users: what `rank` has for all, and its handle; zero at first, and as this
   // process maps it.
@@ -76,16 +76,16 @@ class DeviceWindow {
   void signal(int rank, gpu::NativeStream stream) const;
   void store(int rank, uint64_t slot, uint64_t value, gpu::NativeStream stream) const;
   void wait_signal(int rank, uint64_t limit_ns, gpu::NativeStream stream) const;
-  void wait_slot(uint64_t slot, uint64_t value, kernels::Comparison comparison, uint64_t limit_ns,
-                 gpu::NativeStream stream) const;
+  void wait_slot(uint64_t slot, uint64_t value, kernels::KernelSlotComparison comparison,
+                 uint64_t limit_ns, gpu::NativeStream stream) const;
 
  private:
   explicit DeviceWindow(std::shared_ptr<Team> team)
       : team_(std::move(team)), region_(team_->next_region()) {}
-  kernels::OneSided step(kernels::OneSided::Kind kind, int rank) const;
+  kernels::KernelRmaOperation step(kernels::KernelRmaOperation::Kind kind, int rank) const;
   // Behind what is for kernels of users.
-  kernels::WindowWords* words(int rank) const noexcept {
-    return reinterpret_cast<kernels::WindowWords*>(memory_for_kernels(rank) + 1);
+  kernels::WindowSignalWords* words(int rank) const noexcept {
+    return reinterpret_cast<kernels::WindowSignalWords*>(memory_for_kernels(rank) + 1);
   }
 
   const std::shared_ptr<Team> team_;

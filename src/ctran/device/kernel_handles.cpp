@@ -16,15 +16,16 @@ namespace device = torchcomms::device;
 
 // Device code has its own names for what the kernels' library and the host know.
 static_assert(device::kMostRanks == kernels::kMaxRanks);
-static_assert(offsetof(device::ControlWords, abort) == offsetof(kernels::Control, abort) &&
-              offsetof(device::ControlWords, stop) == offsetof(kernels::Control, stop) &&
+static_assert(offsetof(device::ControlWords, abort) == offsetof(kernels::KernelControl, abort) &&
+              offsetof(device::ControlWords, stop) == offsetof(kernels::KernelControl, stop) &&
               offsetof(device::ControlWords, waited_for) ==
-                  offsetof(kernels::Control, waited_for) &&
-              offsetof(device::ControlWords, what) == offsetof(kernels::Control, collective) &&
-              offsetof(device::ControlWords, launch) == offsetof(kernels::Control, launch));
-static_assert(device::kStopAborted == static_cast<uint32_t>(kernels::Stop::kAborted) &&
-              device::kStopLimit == static_cast<uint32_t>(kernels::Stop::kLimit) &&
-              device::kStopMismatch == static_cast<uint32_t>(kernels::Stop::kMismatch));
+                  offsetof(kernels::KernelControl, waited_for) &&
+              offsetof(device::ControlWords, what) ==
+                  offsetof(kernels::KernelControl, collective) &&
+              offsetof(device::ControlWords, launch) == offsetof(kernels::KernelControl, launch));
+static_assert(device::kStopAborted == static_cast<uint32_t>(kernels::StopReason::kAborted) &&
+              device::kStopLimit == static_cast<uint32_t>(kernels::StopReason::kTimeout) &&
+              device::kStopMismatch == static_cast<uint32_t>(kernels::StopReason::kSizeMismatch));
 static_assert(std::is_trivially_copyable_v<device::WindowState> &&
               std::is_trivially_copyable_v<device::TransportState> &&
               std::is_trivially_copyable_v<device::RegisteredBuffer>);
@@ -36,7 +37,7 @@ device::TeamState team_of(const Team& team, kernels::Collective what, uint64_t l
   made.limit_ns = limit_ns;
   auto& own = team.header(team.rank());
   made.stop = reinterpret_cast<device::uint64_t*>(&own.stop);
-  made.looked_ns = reinterpret_cast<device::uint64_t*>(&own.looked_ns);
+  made.looked_ns = reinterpret_cast<device::uint64_t*>(&own.last_check_ns);
   for (int rank = 0; rank < team.size(); ++rank)
     made.reported[rank] = reinterpret_cast<device::uint64_t*>(&team.header(rank).reported);
   made.control = const_cast<device::ControlWords*>(

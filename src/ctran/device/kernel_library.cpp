@@ -44,7 +44,8 @@ KernelLibrary KernelLibrary::load(const gpu::Runtime& runtime) {
   void* const library = base::open_library(path, why);
   if (library == nullptr)
     refuse("no library of kernels" + std::string(named ? ": " : " is part of this build: ") + why);
-  auto* const entry = reinterpret_cast<kernels::Entry>(::dlsym(library, kernels::kSymbol));
+  auto* const entry =
+      reinterpret_cast<kernels::KernelLibraryEntry>(::dlsym(library, kernels::kSymbol));
   if (entry == nullptr) refuse(path + " is no library of kernels: it has no " + kernels::kSymbol);
   const auto* functions = entry();
   if (functions == nullptr) refuse(path + " has no kernels that run on this device");
@@ -55,10 +56,10 @@ KernelLibrary KernelLibrary::load(const gpu::Runtime& runtime) {
   if ((architectures == kHostArchitecture) != (runtime.name() == "cpu"))
     refuse(path + " has kernels for " + std::string(architectures) + ", not for " +
            std::string(runtime.name()));
-  const auto regions =
-      reinterpret_cast<kernels::RegionEntry>(::dlsym(library, kernels::kRegionSymbol));
+  const auto regions = reinterpret_cast<kernels::WindowCollectiveEntry>(
+      ::dlsym(library, kernels::kWindowCollectivesSymbol));
   const auto* found = regions != nullptr ? regions() : nullptr;
-  if (found != nullptr && found->version != kernels::kRegionVersion) found = nullptr;
+  if (found != nullptr && found->version != kernels::kWindowCollectivesVersion) found = nullptr;
   return {functions, path, found};
 }
 

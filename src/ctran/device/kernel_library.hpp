@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ctran/kernels/library.hpp"
-#include "ctran/kernels/regions.hpp"
+#include "ctran/kernels/window_collectives.hpp"
 #include "gpu/runtime.hpp"
 
 namespace torch::comms::ctran {
@@ -11,9 +11,10 @@ namespace torch::comms::ctran {
 // The library of device kernels: the file that TORCHCOMM_KERNELS_LIBRARY names, else the one beside
 // this code, loaded at first use and kept.
 struct KernelLibrary {
-  const kernels::Library* functions;
+  const kernels::KernelFunctionTable* functions;
   std::string path;
-  const kernels::RegionLibrary* regions = nullptr;  // null where it has none that are known here
+  const kernels::WindowCollectiveTable* regions =
+      nullptr;  // null where it has none that are known here
 
   // For the device that is current, which is `runtime`'s. Throws CommError(kBackendUnavailable)
   // saying what was looked for, or why it is not usable. Any thread.

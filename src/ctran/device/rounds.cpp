@@ -8,8 +8,8 @@ namespace {
 // Counts the messages of each rank and direction, and says which one of them the next is.
 class Places {
  public:
-  size_t next(const kernels::Message& message) {
-    return seen_[static_cast<size_t>(message.peer)][message.receives != 0 ? 1 : 0]++;
+  size_t next(const kernels::KernelMessage& message) {
+    return seen_[static_cast<size_t>(message.peer)][message.is_receive != 0 ? 1 : 0]++;
   }
 
  private:
@@ -18,7 +18,7 @@ class Places {
 
 }  // namespace
 
-bool is_one_round(int ranks, std::span<const kernels::Message> messages) noexcept {
+bool is_one_round(int ranks, std::span<const kernels::KernelMessage> messages) noexcept {
   const size_t most = messages_of_round(ranks);
   Places places;
   return messages.size() <= most || std::ranges::all_of(messages, [&](const auto& message) {
@@ -26,7 +26,7 @@ bool is_one_round(int ranks, std::span<const kernels::Message> messages) noexcep
          });
 }
 
-Rounds rounds_of(int ranks, std::span<const kernels::Message> messages) {
+Rounds rounds_of(int ranks, std::span<const kernels::KernelMessage> messages) {
   const size_t most = messages_of_round(ranks);
   std::vector<size_t> round(messages.size()), next;
   Places places;

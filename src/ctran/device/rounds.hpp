@@ -25,13 +25,13 @@ constexpr size_t messages_of_round(int ranks) {
 // Messages by round, in the order of the list within each. Rounds of this rank without messages are
 // left out.
 struct Rounds {
-  std::vector<kernels::Message> messages;
+  std::vector<kernels::KernelMessage> messages;
   std::vector<size_t> ends;  // of each round, in messages
 };
 // `messages` are with ranks from 0 to ranks - 1.
-Rounds rounds_of(int ranks, std::span<const kernels::Message> messages);
+Rounds rounds_of(int ranks, std::span<const kernels::KernelMessage> messages);
 
 // Whether all of them are in one round.
-bool is_one_round(int ranks, std::span<const kernels::Message> messages) noexcept;
+bool is_one_round(int ranks, std::span<const kernels::KernelMessage> messages) noexcept;
 
 }  // namespace torch::comms::ctran

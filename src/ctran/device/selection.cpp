@@ -11,20 +11,20 @@
 namespace torch::comms::ctran {
 namespace {
 
-using kernels::Algorithm;
 using kernels::Collective;
-using kernels::Row;
+using kernels::KernelAlgorithm;
+using kernels::SelectionRow;
 
 constexpr size_t kMega = size_t{1} << 20;
 constexpr size_t kAnySize = ~size_t{0};
 
-constexpr Row kernels_up_to(Collective collective, int ranks, size_t bytes) {
-  return {collective, {2, ranks}, {0, bytes}, Algorithm::kAutomatic, 0};
+constexpr SelectionRow kernels_up_to(Collective collective, int ranks, size_t bytes) {
+  return {collective, {2, ranks}, {0, bytes}, KernelAlgorithm::kAutomatic, 0};
 }
 // For 2, 3 and 4 ranks as far as the kernels were measured ahead of NCCL, in graphs on two and on
 // four H200 with NVLink; for more ranks where the model of hops and bytes says so. Scatter has
 // none: its root has a list of tensors, and the others do not know how they lie.
-constexpr Row kUsualRows[] = {
+constexpr SelectionRow kUsualRows[] = {
     kernels_up_to(Collective::kAllReduce, 2, 256 * kMega),
     kernels_up_to(Collective::kAllReduce, 8, 16 * kMega),
     kernels_up_to(Collective::kAllGather, 2, 256 * kMega),
@@ -65,22 +65,23 @@ std::string_view nearest(std::string_view name, bool has_library) noexcept {
 
 }  // namespace
 
-std::span<const Row> usual_rows() noexcept { return kUsualRows; }
+std::span<const SelectionRow> usual_rows() noexcept { return kUsualRows; }
 
 bool prefers(Collective collective, int32_t ranks, size_t bytes) noexcept {
-  const kernels::Question question{collective, ranks, bytes, kernels::Kind::kAny,
-                                   kernels::Mode::kAny};
-  return kernels::find(kUsualRows, question, [](const Row&) { return true; }) != nullptr;
+  const kernels::SelectionKey question{collective, ranks, bytes, kernels::ElementKind::kAny,
+                                       kernels::LaunchMode::kAny};
+  return kernels::find(kUsualRows, question, [](const SelectionRow&) { return true; }) != nullptr;
 }
 
-MeasuredRows::MeasuredRows(std::vector<Row> rows)
-    : rows_(std::move(rows)), has_registered_(std::ranges::any_of(rows_, [](const Row& row) {
-        return row.memory == kernels::Memory::kRegistered;
+MeasuredRows::MeasuredRows(std::vector<SelectionRow> rows)
+    : rows_(std::move(rows)),
+      has_registered_(std::ranges::any_of(rows_, [](const SelectionRow& row) {
+        return row.memory == kernels::TensorMemory::kRegistered;
       })) {}
 
 bool MeasuredRows::has_modes(Collective collective) const noexcept {
-  return std::ranges::any_of(rows_, [&](const Row& row) {
-    return row.collective == collective && row.mode != kernels::Mode::kAny;
+  return std::ranges::any_of(rows_, [&](const SelectionRow& row) {
+    return row.collective == collective && row.mode != kernels::LaunchMode::kAny;
   });
 }
 
@@ -98,8 +99,8 @@ KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_lib
       return KernelWish{Who::kVendor};
     if (has_library && name == "kernels") return KernelWish{Who::kKernels};
     for (int i = 1; i < kernels::kAlgorithms; ++i)
-      if (name == name_of(static_cast<Algorithm>(i)))
-        return KernelWish{Who::kKernels, static_cast<Algorithm>(i)};
+      if (name == name_of(static_cast<KernelAlgorithm>(i)))
+        return KernelWish{Who::kKernels, static_cast<KernelAlgorithm>(i)};
     return std::nullopt;
   };
   std::string allowed;
@@ -116,7 +117,7 @@ KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_lib
     allowed = has_library ? "auto, nccl, kernels" : "auto";
     for (int i = 1; i < kernels::kAlgorithms; ++i)
       allowed += (i + 1 < kernels::kAlgorithms ? ", " : " or ") +
-                 std::string(name_of(static_cast<Algorithm>(i)));
+                 std::string(name_of(static_cast<KernelAlgorithm>(i)));
   }
   throw CommError(Errc::kInvalidArgument, std::string(knob) + "='" + std::string(text) +
                                               "' is not allowed: expected " + allowed);

@@ -6,14 +6,14 @@
 #include <string_view>
 #include <vector>
 
-#include "ctran/kernels/rows.hpp"
+#include "ctran/kernels/selection_rows.hpp"
 
 // When kernels of ours run a collective in the place of a vendor's library, and by which algorithm.
 namespace torch::comms::ctran {
 
 // Where nothing was measured: the sizes up to which kernels are faster. What no row fits is for the
 // library.
-std::span<const kernels::Row> usual_rows() noexcept;
+std::span<const kernels::SelectionRow> usual_rows() noexcept;
 bool prefers(kernels::Collective collective, int32_t ranks, size_t bytes) noexcept;
 
 // What was measured for a team: rows of a tuning file that are about its GPU and its number of
@@ -21,7 +21,7 @@ bool prefers(kernels::Collective collective, int32_t ranks, size_t bytes) noexce
 class MeasuredRows {
  public:
   MeasuredRows() = default;
-  explicit MeasuredRows(std::vector<kernels::Row> rows);
+  explicit MeasuredRows(std::vector<kernels::SelectionRow> rows);
 
   // Whether it matters to some row of the collective that an operation is captured.
   bool has_modes(kernels::Collective collective) const noexcept;
@@ -29,13 +29,14 @@ class MeasuredRows {
   bool has_registered() const noexcept { return has_registered_; }
   // See kernels::find().
   template <class Accepts>
-  const kernels::Row* find(const kernels::Question& question, const Accepts& accepts) const {
-    return kernels::find(std::span<const kernels::Row>(rows_), question, accepts);
+  const kernels::SelectionRow* find(const kernels::SelectionKey& question,
+                                    const Accepts& accepts) const {
+    return kernels::find(std::span<const kernels::SelectionRow>(rows_), question, accepts);
   }
   bool empty() const noexcept { return rows_.empty(); }
 
  private:
-  std::vector<kernels::Row> rows_;
+  std::vector<kernels::SelectionRow> rows_;
   bool has_registered_ = false;
 };
 
@@ -47,7 +48,7 @@ struct KernelWish {
     kKernels,    // kernels, wherever they take it
   };
   Who who = Who::kAutomatic;
-  kernels::Algorithm algorithm = kernels::Algorithm::kAutomatic;  // of kKernels
+  kernels::KernelAlgorithm algorithm = kernels::KernelAlgorithm::kAutomatic;  // of kKernels
   int blocks = 0;  // at most; 0: as the library of kernels thinks best
 
   bool operator==(const KernelWish&) const = default;

@@ -3,7 +3,7 @@
 #include <functional>
 #include <memory>
 
-#include "ctran/kernels/regions.hpp"
+#include "ctran/kernels/window_collectives.hpp"
 #include "gpu/runtime.hpp"
 
 namespace torch::comms::ctran {
@@ -17,7 +17,7 @@ class SideStream {
   // CommError(kVendor).
   SideStream(const std::shared_ptr<const gpu::Runtime>& runtime, int device);
 
-  kernels::RegionCall::Side get() const noexcept {
+  kernels::WindowCollectiveCall::SideStreamHandles get() const noexcept {
     return {stream_.get(), forked_.get(), joined_.get()};
   }
 

@@ -10,8 +10,8 @@
 #include "ctran/device/rounds.hpp"
 #include "ctran/kernels/flags.hpp"
 #include "ctran/kernels/messages.hpp"
-#include "ctran/kernels/region_copies.hpp"
-#include "ctran/kernels/region_plan.hpp"
+#include "ctran/kernels/window_copies.hpp"
+#include "ctran/kernels/window_plan.hpp"
 #include "transport/nvl/peer_descriptor.hpp"
 
 namespace torch::comms::ctran {
@@ -21,9 +21,9 @@ std::atomic_ref<uint32_t> word(uint32_t& at) { return std::atomic_ref<uint32_t>(
 
 // Pinned, so that the device has it at the same address.
 Team::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>& runtime) {
-  void* const at = runtime->allocate_pinned(sizeof(kernels::Control));
-  std::memset(at, 0, sizeof(kernels::Control));
-  return {static_cast<kernels::Control*>(at), [runtime](kernels::Control* control) {
+  void* const at = runtime->allocate_pinned(sizeof(kernels::KernelControl));
+  std::memset(at, 0, sizeof(kernels::KernelControl));
+  return {static_cast<kernels::KernelControl*>(at), [runtime](kernels::KernelControl* control) {
             const gpu::CaptureModeGuard mode(*runtime);
             runtime->free_pinned(control);
           }};
@@ -49,8 +49,9 @@ std::string make_growth(const transport::nvl::RankContext& seat,
   return transport::nvl::first_error(reasons);
 }
 
-[[noreturn]] void refuse(const kernels::Message& message, const kernels::Team& team) {
-  const auto which = std::string(message.receives != 0 ? "a receive from" : "a send to") +
+[[noreturn]] void refuse(const kernels::KernelMessage& message,
+                         const kernels::TeamDescriptor& team) {
+  const auto which = std::string(message.is_receive != 0 ? "a receive from" : "a send to") +
                      " rank " + std::to_string(message.peer);
   if (message.data == nullptr && message.bytes > 0)
     throw CommError(Errc::kInvalidArgument,
@@ -69,7 +70,7 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
   const auto error = [&](Errc code, const std::string& why) {
     return CommError(code, why + launch, where);
   };
-  if (stopped.reason == kernels::kOtherRegion) {
+  if (stopped.reason == kernels::kWindowMismatch) {
     const bool has_copies = stopped.collective != kernels::Collective::kReduce &&
                             stopped.collective != kernels::Collective::kReduceScatter;
     return error(
@@ -80,22 +81,22 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
             (has_copies ? ", and registered=copies that they are at the same place of it" : ""));
   }
   switch (stopped.reason) {
-    case kernels::Stop::kLimit:
+    case kernels::StopReason::kTimeout:
       return error(Errc::kTimeout, kernels + " passed its limit" + whom);
-    case kernels::Stop::kOtherCall:
+    case kernels::StopReason::kCallMismatch:
       return error(Errc::kMismatch,
                    peer +
                        " has called something else: another operation, count, dtype, reduce "
                        "operation or root, now or before");
-    case kernels::Stop::kMismatch:
+    case kernels::StopReason::kSizeMismatch:
       return error(Errc::kMismatch,
                    "the two sides of a message with " + peer + " have different sizes");
-    case kernels::Stop::kCounts:
+    case kernels::StopReason::kInvalidCounts:
       return error(where.peer == where.rank ? Errc::kInvalidArgument : Errc::kMismatch,
                    "the counts of " + peer +
                        " are impossible: negative, beyond its tensor, or not one for what it has "
                        "for itself");
-    case kernels::Stop::kGone:
+    case kernels::StopReason::kPeerLeft:
       return error(Errc::kPeerFailed, base::peer_closed_text(where.peer));
     default:
       return error(Errc::kAborted, kernels + " was aborted" + whom);
@@ -157,15 +158,16 @@ Team::Team(KernelLibrary library, transport::nvl::RankContext seat,
 
 Team::~Team() = default;
 
-bool Team::takes(const kernels::Call& call) const noexcept {
-  return library_.functions->takes(team_.size, call);
+bool Team::takes(const kernels::KernelCall& call) const noexcept {
+  return library_.functions->can_launch(team_.size, call);
 }
 
-kernels::Algorithm Team::choice(const kernels::Call& call, int32_t& blocks) const noexcept {
-  return library_.functions->choice(team_.size, call, &blocks);
+kernels::KernelAlgorithm Team::choice(const kernels::KernelCall& call,
+                                      int32_t& blocks) const noexcept {
+  return library_.functions->choose_algorithm(team_.size, call, &blocks);
 }
 
-bool Team::lacks_room(const kernels::RegionCall& call) const noexcept {
+bool Team::lacks_room(const kernels::WindowCollectiveCall& call) const noexcept {
   return !has_room() && kernels::pushes_operands(team_.size, call);
 }
 
@@ -181,23 +183,23 @@ std::string Team::make_room(const std::function<void()>& look) {
 }
 
 void Team::have_room(bool has) noexcept {
-  team_.lacks_rest = has ? 0 : 1;
+  team_.is_partial = has ? 0 : 1;
   workspace_bytes_.store(memory_->size_bytes(), std::memory_order_relaxed);
-  word(control_->lacks_rest).store(has ? 0 : 1, std::memory_order_release);
+  word(control_->is_partial).store(has ? 0 : 1, std::memory_order_release);
 }
 
-void Team::launch(const kernels::Call& call, gpu::NativeStream stream) {
+void Team::launch(const kernels::KernelCall& call, gpu::NativeStream stream) {
   TC_CHECK(!lacks_room(call));
   check(library_.functions->launch(team_, call, stream));
 }
 
-bool Team::takes_on_region(const kernels::Call& call) const noexcept {
-  return library_.regions != nullptr && library_.regions->takes(team_.size, call);
+bool Team::takes_on_region(const kernels::KernelCall& call) const noexcept {
+  return library_.regions != nullptr && library_.regions->can_launch(team_.size, call);
 }
 
-void Team::launch(kernels::RegionCall call, gpu::NativeStream stream) {
-  if (!side_ && !has_no_side_ && kernels::wants_side(team_, call)) make_side();
-  if (side_) call.side = side_->get();
+void Team::launch(kernels::WindowCollectiveCall call, gpu::NativeStream stream) {
+  if (!side_ && !has_no_side_ && kernels::needs_side_stream(team_, call)) make_side();
+  if (side_) call.side_stream = side_->get();
   TC_CHECK(!lacks_room(call));
   check(library_.regions->launch(team_, call, stream));
 }
@@ -212,16 +214,16 @@ void Team::make_side() {
   }
 }
 
-void Team::exchange(std::span<const kernels::Message> messages, uint64_t limit_ns,
+void Team::exchange(std::span<const kernels::KernelMessage> messages, uint64_t limit_ns,
                     gpu::NativeStream stream) {
   for (const auto& message : messages)
-    if (!kernels::is_sound(team_, message)) refuse(message, team_);
-  const auto launch = [&](std::span<const kernels::Message> some) {
+    if (!kernels::is_valid(team_, message)) refuse(message, team_);
+  const auto launch = [&](std::span<const kernels::KernelMessage> some) {
     check(library_.functions->exchange(
         team_, {some.data(), static_cast<int32_t>(some.size()), 0, limit_ns}, stream));
   };
   if (messages.empty()) return;
-  std::vector<kernels::Message> all;
+  std::vector<kernels::KernelMessage> all;
   if (place_) messages = all = marked(messages);
   if (is_one_round(team_.size, messages)) return launch(messages);
   const auto rounds = rounds_of(team_.size, messages);
@@ -232,24 +234,25 @@ void Team::exchange(std::span<const kernels::Message> messages, uint64_t limit_n
   }
 }
 
-std::vector<kernels::Message> Team::marked(std::span<const kernels::Message> messages) const {
-  std::vector<kernels::Message> all(messages.begin(), messages.end());
+std::vector<kernels::KernelMessage> Team::marked(
+    std::span<const kernels::KernelMessage> messages) const {
+  std::vector<kernels::KernelMessage> all(messages.begin(), messages.end());
   for (auto& message : all) {
     if (message.bytes < kLeastStraight) continue;
-    if (message.receives != 0)
-      message.place = place_(message.peer, message.data, message.bytes);
+    if (message.is_receive != 0)
+      message.zero_copy_target = place_(message.peer, message.data, message.bytes);
     else
-      message.asks = true;
+      message.requests_zero_copy = true;
   }
   return all;
 }
 
-void Team::step(const kernels::OneSided& step, gpu::NativeStream stream) {
-  check(library_.functions->one_sided(team_, step, stream));
+void Team::step(const kernels::KernelRmaOperation& step, gpu::NativeStream stream) {
+  check(library_.functions->rma(team_, step, stream));
 }
 
-void Team::exchange(const kernels::CountedExchange& exchange, gpu::NativeStream stream) {
-  check(library_.functions->exchange_counted(team_, exchange, stream));
+void Team::exchange(const kernels::AllToAllVDynamic& exchange, gpu::NativeStream stream) {
+  check(library_.functions->all_to_all_v_dynamic(team_, exchange, stream));
 }
 
 void Team::reduce_scatter(const kernels::QuantizedReduceScatter& call, gpu::NativeStream stream) {
@@ -267,13 +270,13 @@ void Team::check(int code) const {
 std::optional<Stopped> Team::stopped() const noexcept {
   const auto stop = word(control_->stop).load(std::memory_order_acquire);
   if (stop == 0) return std::nullopt;
-  return Stopped{static_cast<kernels::Stop>(stop),
+  return Stopped{static_cast<kernels::StopReason>(stop),
                  static_cast<kernels::Collective>(control_->collective), control_->waited_for,
                  control_->launch};
 }
 
 void Team::set_limit(uint64_t limit_ns) noexcept {
-  std::atomic_ref(control_->limit_ns).store(limit_ns, std::memory_order_relaxed);
+  std::atomic_ref(control_->timeout_ns).store(limit_ns, std::memory_order_relaxed);
 }
 
 void Team::abort() noexcept {
@@ -282,7 +285,7 @@ void Team::abort() noexcept {
 }
 
 void Team::note_gone(uint32_t ranks) noexcept {
-  if (ranks != 0) word(control_->gone).fetch_or(ranks, std::memory_order_release);
+  if (ranks != 0) word(control_->quiesced).fetch_or(ranks, std::memory_order_release);
 }
 
 }  // namespace torch::comms::ctran

@@ -22,7 +22,7 @@ namespace torch::comms::ctran {
 
 // Why the kernels of a team have stopped.
 struct Stopped {
-  kernels::Stop reason;
+  kernels::StopReason reason;
   kernels::Collective collective;
   int waited_for;   // a rank; -1: nobody
   uint64_t launch;  // of how many
@@ -40,14 +40,16 @@ CommError error_of(const Stopped& stopped, const Context& where, const std::stri
 // Threads: run_loop(), exchange() one at a time; abort(), set_limit(), stopped(): any.
 class Team {
  public:
-  using PinnedControl = std::unique_ptr<kernels::Control, std::function<void(kernels::Control*)>>;
+  using PinnedControl =
+      std::unique_ptr<kernels::KernelControl, std::function<void(kernels::KernelControl*)>>;
   // Either all ranks have one, or none.
   struct Outcome {
     std::unique_ptr<Team> team;
     std::string why_not;  // the same on all ranks
   };
   // How much of a workspace it has at once. On all ranks the first part, if one asks for that.
-  // kUsual: kComplete of the first team that this process has on the device, kFirstPart of others.
+  // kDefault: kComplete of the first team that this process has on the device, kFirstPart of
+  // others.
   enum class Room : uint8_t { kWhole, kFirstPart, kUsual };
   // Collective; see nvl::SymmetricMemory. `unwilling`: why this rank wants none; "" where it does.
   // The device is current. Throws what `exchange` does.
@@ -70,10 +72,10 @@ class Team {
 
   // Whether a launch needs the rest of the workspace, and that is not there: then make_space()
   // comes before it. Of a launch that the team takes; alike on all ranks.
-  bool lacks_room(const kernels::Call& call) const noexcept {
-    return !has_room() && library_.functions->needs_rest(team_.size, call);
+  bool lacks_room(const kernels::KernelCall& call) const noexcept {
+    return !has_room() && library_.functions->needs_full_workspace(team_.size, call);
   }
-  bool lacks_room(const kernels::RegionCall& call) const noexcept;
+  bool lacks_room(const kernels::WindowCollectiveCall& call) const noexcept;
   bool lacks_room(const kernels::QuantizedReduceScatter&) const noexcept { return !has_room(); }
   // Of a thread that launches, on each rank before the same launch, at any time: the rest of the
   // workspace comes. "", or why it does not, the same on all ranks. Waits for no launch of another
@@ -82,26 +84,26 @@ class Team {
   std::string architectures() const { return library_.functions->architectures(); }
   const std::string& library_path() const noexcept { return library_.path; }
   // For kernels that run beside the team's: whether those have stopped.
-  const kernels::Control* control() const noexcept { return control_.get(); }
+  const kernels::KernelControl* control() const noexcept { return control_.get(); }
   // The same on the device: what every workspace begins with.
-  kernels::Header& header(int rank) const noexcept {
-    return *static_cast<kernels::Header*>(memory_->at(rank));
+  kernels::WorkspaceHeader& header(int rank) const noexcept {
+    return *static_cast<kernels::WorkspaceHeader*>(memory_->at(rank));
   }
 
   // Alike on all ranks.
-  bool takes(const kernels::Call& call) const noexcept;
+  bool takes(const kernels::KernelCall& call) const noexcept;
   // What kAutomatic is for it, and `blocks` then.
-  kernels::Algorithm choice(const kernels::Call& call, int32_t& blocks) const noexcept;
+  kernels::KernelAlgorithm choice(const kernels::KernelCall& call, int32_t& blocks) const noexcept;
 
   // Enqueues it, also into a capture. All ranks launch the same calls in the same order. Throws
   // CommError(kVendor).
-  void launch(const kernels::Call& call, gpu::NativeStream stream);
+  void launch(const kernels::KernelCall& call, gpu::NativeStream stream);
 
   // Whether run_loop() of it on a region does what run_loop() of it alone does. Alike on all ranks.
-  bool takes_on_region(const kernels::Call& call) const noexcept;
+  bool takes_on_region(const kernels::KernelCall& call) const noexcept;
   // The same by kernels that write the peers' outputs themselves. What it has as side is the
   // team's.
-  void launch(kernels::RegionCall call, gpu::NativeStream stream);
+  void launch(kernels::WindowCollectiveCall call, gpu::NativeStream stream);
   // What all ranks call the next one of their regions; to be asked for by all, in the same order.
   uint32_t next_region() noexcept { return regions_++; }
 
@@ -111,7 +113,7 @@ class Team {
   // shorter lists may be divided into calls as each likes. Throws CommError(kInvalidArgument) for a
   // message with no rank of the team or with this one, or without memory, before anything is
   // launched; else CommError(kVendor).
-  void exchange(std::span<const kernels::Message> messages, uint64_t limit_ns,
+  void exchange(std::span<const kernels::KernelMessage> messages, uint64_t limit_ns,
                 gpu::NativeStream stream);
 
   // From now on messages of so many bytes are written straight to where they are wanted, if the
@@ -122,12 +124,12 @@ class Team {
   void write_straight(Place place) noexcept { place_ = std::move(place); }
 
   // Enqueues one step beside a window, also into a capture. Throws CommError(kVendor).
-  void step(const kernels::OneSided& step, gpu::NativeStream stream);
+  void step(const kernels::KernelRmaOperation& step, gpu::NativeStream stream);
   // Enqueue them, also into a capture, as run_loop() does. Throw CommError(kVendor).
-  void exchange(const kernels::CountedExchange& exchange, gpu::NativeStream stream);
+  void exchange(const kernels::AllToAllVDynamic& exchange, gpu::NativeStream stream);
   void reduce_scatter(const kernels::QuantizedReduceScatter& call, gpu::NativeStream stream);
 
-  // What kControlLimit stands for from now on, in what runs and in replays, too. 0: no limit.
+  // What kControlTimeout stands for from now on, in what runs and in replays, too. 0: no limit.
   void set_limit(uint64_t limit_ns) noexcept;
   // Nothing while all is well. Looks at host memory alone.
   std::optional<Stopped> stopped() const noexcept;
@@ -141,11 +143,12 @@ class Team {
 
  private:
   void check(int code) const;
-  bool has_room() const noexcept { return team_.lacks_rest == 0; }  // the whole workspace is there
+  bool has_room() const noexcept { return team_.is_partial == 0; }  // the whole workspace is there
   void have_room(bool has) noexcept;
   void make_side();
   // With what write_straight() asks for.
-  std::vector<kernels::Message> marked(std::span<const kernels::Message> messages) const;
+  std::vector<kernels::KernelMessage> marked(
+      std::span<const kernels::KernelMessage> messages) const;
   Team(KernelLibrary library, transport::nvl::RankContext seat,
        std::unique_ptr<transport::nvl::SymmetricMemory> memory, std::unique_ptr<Growth> growth,
        PinnedControl control);
@@ -156,7 +159,7 @@ class Team {
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
   const std::unique_ptr<Growth> growth_;  // null where the workspace was whole at once
   const PinnedControl control_;
-  kernels::Team team_{};
+  kernels::TeamDescriptor team_{};
   std::optional<SideStream> side_;  // from the first launch on that has a use for it
   bool has_no_side_ = false;        // it could not be made: launches do without
   std::atomic<size_t> workspace_bytes_ = 0;

@@ -34,10 +34,10 @@ struct Notice {
   // A rank of the family. kWhere, kHere: who wants to know. kRests: who does. kTagged: a tag, whose
   // messages from the sender come on stream `sequence`.
   int32_t about = -1;
-  uint64_t sequence = 0;   // kAsks, kDisagrees: where; kDeparts: of the last collective
-  Fingerprint print = {};  // kAsks, kDisagrees: what the sender called
-  // kAsks, of an exchange whose counts each rank has of its own: elements that the sender sends to,
-  // and awaits of, the one that it asks.
+  uint64_t sequence = 0;   // kZeroCopyRequest, kDisagrees: where; kDeparts: of the last collective
+  Fingerprint print = {};  // kZeroCopyRequest, kDisagrees: what the sender called
+  // kZeroCopyRequest, of an exchange whose counts each rank has of its own: elements that the
+  // sender sends to, and awaits of, the one that it asks.
   int64_t sent = -1, awaited = -1;
   // kFailed. kDisagrees: what the sender met that no fingerprint shows, or "".
   std::string why = {};
@@ -50,7 +50,7 @@ struct Notice {
   bool has_text() const noexcept { return kind == Kind::kFailed || kind == Kind::kDisagrees; }
   static constexpr size_t kMostCulprits = 32;
   std::string serialize() const;
-  // Throws CommError(kMismatch).
+  // Throws CommError(kSizeMismatch).
   static Notice parse(std::string_view text);
 };
 

@@ -16,8 +16,7 @@ class Membership;
 
 // A collective of small messages without a task and without requests: a plan whose steps, links
 // and scratch memory have been looked up before, for calls one after the other that look alike.
-// What it has begun a task can go on with: CollectiveTask::check_connector(). With the engine's
-// lock.
+// What it has begun a task can go on with: CollectiveTask::go_on(). With the engine's lock.
 class Express {
  public:
   static constexpr size_t kMostTransfers = 64;  // of a step: bits of reset()

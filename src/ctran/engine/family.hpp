@@ -72,7 +72,7 @@ using Exchange = std::function<std::vector<std::string>(std::string mine)>;
 class TC_API Family {
  public:
   // Collective over all ranks, as `exchange` is. Returns before peers have answered. Throws
-  // CommError: kInvalidArgument (rank, size, interface), kMismatch (a blob of another job or
+  // CommError: kInvalidArgument (rank, size, interface), kSizeMismatch (a blob of another job or
   // version), kUnsupported (ConnectionIds::kShm across hosts or users), kResourceExhausted (with
   // Links::kShm on all ranks where one has no shared memory); and what `exchange` throws.
   static std::shared_ptr<Family> make(int rank, int size, const transport::Secret& job,

@@ -75,7 +75,7 @@ Group::Group(std::shared_ptr<Family> family, std::shared_ptr<Membership> members
 
 Group::~Group() {
   auto& engine = *membership_->engine;
-  if (engine.forked())  // never destroyed, as in ~MonitorNetwork
+  if (engine.forked())  // never destroyed, as in ~Family
     static_cast<void>(new std::shared_ptr<Membership>(std::move(membership_)));
   else
     engine.remove(membership_);

@@ -31,7 +31,7 @@ class Window;
 // Failure: a wrong call throws kInvalidArgument, kUnsupported or kTooLarge before anything is sent,
 // and changes nothing. What the world does ends the group, here and soon on all members: the calls
 // in flight and all later ones raise the first error, which is kPeerFailed (naming the rank),
-// kTimeout (naming who has not delivered), kMismatch (with what each rank called); or kAborted,
+// kTimeout (naming who has not delivered), kSizeMismatch (with what each rank called); or kAborted,
 // kResourceExhausted or kSystem (this rank cannot send, or has no descriptor left for a
 // connection), which other members see as kPeerFailed that names this one. Other groups go on.
 // kFinalized: the group was destroyed while the call was in flight. An ended call touches its
@@ -70,9 +70,9 @@ class TC_API Group {
   enum class Names : uint8_t { kAlike, kOwn };
   // A group of these members of this one, in this order; all of them call it with the same list,
   // others need not. nullptr for an empty list, at once. Uses the links that there are: no store.
-  // Throws CommError: kInvalidArgument for a list that cannot be, or without this rank; kMismatch
-  // where the names have to be alike and differ, with nothing changed, or the lists; otherwise as
-  // an operation. A failed split fails this group, too.
+  // Throws CommError: kInvalidArgument for a list that cannot be, or without this rank;
+  // kSizeMismatch where the names have to be alike and differ, with nothing changed, or the lists;
+  // otherwise as an operation. A failed split fails this group, too.
   std::unique_ptr<Group> split(std::span<const int> ranks, std::string name,
                                const Limit& limit = kNoLimit, Names names = Names::kAlike);
 
@@ -87,7 +87,7 @@ class TC_API Group {
   // the text. Any thread, at any time; the first failure counts.
   void abort(const std::string& why = {}) noexcept;
   // The same with the error of something beside the group that its members share. They get it as
-  // that of an operation: kAborted as kPeerFailed that names this rank, kMismatch as it is.
+  // that of an operation: kAborted as kPeerFailed that names this rank, kSizeMismatch as it is.
   void abort(const CommError& why) noexcept;
   // The error that ended the group. Cheap while there is none.
   std::optional<CommError> failure() const;

@@ -16,7 +16,7 @@ namespace torch::comms::ctran {
 // Which link reaches which rank, and the links. Threads: one at a time, as transports.
 class LinkTable {
  public:
-  // Opens the links that may be needed. Throws as MonitorNetwork::make().
+  // Opens the links that may be needed. Throws as Family::make().
   LinkTable(int rank, int size, const transport::Secret& job, const FamilyOptions& options);
 
   // What peers must know of this rank, and what they told, by rank. Drops the links that nobody is
@@ -28,7 +28,7 @@ class LinkTable {
   int size() const noexcept { return size_; }
   bool same_host(int a, int b) const noexcept;
   std::string_view name(int peer) const noexcept;
-  // As MonitorNetwork::carriers().
+  // As Family::carriers().
   std::string carriers() const;
   // The host with the most ranks to a core: the same on all ranks.
   const transport::CoreSharing& densest() const noexcept { return densest_; }

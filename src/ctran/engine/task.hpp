@@ -79,8 +79,8 @@ class Task {
   struct Failure {
     int peer = -1;
     Errc code = Errc::kInternal;
-    std::string why = {};  // of kMismatch between two members, and of one that fails alone
-    // Of kMismatch: the member has closed what the call needs of it, as it does when it ends.
+    std::string why = {};  // of kSizeMismatch between two members, and of one that fails alone
+    // Of kSizeMismatch: the member has closed what the call needs of it, as it does when it ends.
     bool closed = false;
   } failed;
 

@@ -63,7 +63,7 @@ size_t AcrossHosts::slot_begin(size_t chunk) const noexcept {
 
 void AcrossHosts::launch(Collective collective, const Elements& of, const void* input, void* output,
                          const How& how, int root) {
-  kernels::Call call{};
+  kernels::KernelCall call{};
   call.collective = collective;
   call.dtype = of.dtype;
   call.op = of.op;
@@ -71,7 +71,7 @@ void AcrossHosts::launch(Collective collective, const Elements& of, const void* 
   call.count = of.count;
   call.input = input;
   call.output = output;
-  call.limit_ns = device_limit_ns(how.limit);
+  call.timeout_ns = device_limit_ns(how.limit);
   team_->launch(call, how.stream);
 }
 
@@ -204,7 +204,7 @@ void AcrossHosts::all_gather(void* output, const void* input, size_t size_bytes,
     return out + static_cast<size_t>(rank) * size_bytes + piece.begin;
   };
   // What this rank's rail has brought goes to the others of the host, and theirs comes here.
-  std::vector<kernels::Message> messages;
+  std::vector<kernels::KernelMessage> messages;
   const auto swap_here = [&](const Piece& piece) {
     messages.clear();
     for (int peer = 0; peer < local_size(); ++peer) {
@@ -293,7 +293,7 @@ std::optional<CommError> AcrossHosts::stopped(const Context& context) const {
   if (const auto failure = gpe_->failure()) return within(*failure);
   uint64_t number = 0;
   const auto stop = gpe_->stopped(number);
-  if (stop == kernels::Stop::kLimit)
+  if (stop == kernels::StopReason::kTimeout)
     return CommError(Errc::kTimeout,
                      "the device passed the limit while it waited for its host (command " +
                          std::to_string(number) + ")",

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "ctran/kernels/cells.hpp"
+#include "ctran/kernels/reducer_dispatch.hpp"
 #include "transport/wait_policy.hpp"
 
 namespace torch::comms::ctran {
@@ -65,7 +65,7 @@ std::string text_of(const std::vector<int>& ranks) {
 Gpe::Gpe(Options options) : options_(std::move(options)) {
   const auto& runtime = *options_.runtime;
   ring_ = make_pinned<kernels::HostRing>(runtime, sizeof(kernels::HostRing));
-  control_ = make_pinned<kernels::Control>(runtime, sizeof(kernels::Control));
+  control_ = make_pinned<kernels::KernelControl>(runtime, sizeof(kernels::KernelControl));
   if (options_.staging_bytes > 0)
     staging_ = make_pinned<std::byte>(runtime, options_.staging_bytes);
   if (!options_.rail) return;
@@ -84,11 +84,11 @@ Gpe::~Gpe() {
   if (staging_ != nullptr) options_.runtime->free_pinned(staging_);
 }
 
-kernels::HostCall Gpe::call() const {
-  kernels::HostCall call{};
+kernels::HostRingCall Gpe::call() const {
+  kernels::HostRingCall call{};
   call.ring = ring_;
   call.control = control_;
-  call.team = options_.team;
+  call.team_control = options_.team;
   return call;
 }
 
@@ -101,7 +101,7 @@ void Gpe::check(int code) const {
 
 void Gpe::post(const Command& command, gpu::NativeStream stream) {
   auto call = this->call();
-  call.limit_ns = command.limit_ms * 1'000'000;
+  call.timeout_ns = command.limit_ms * 1'000'000;
   std::ranges::copy(words_of(command), call.words);
   check(options_.library.functions->post(call, stream));
   if (options_.runtime->capture_of(stream) != 0)
@@ -115,8 +115,8 @@ void Gpe::post(const Command& command, gpu::NativeStream stream) {
 
 void Gpe::await(uint64_t limit_ns, gpu::NativeStream stream) {
   auto call = this->call();
-  call.limit_ns = limit_ns;
-  check(options_.library.functions->await(call, stream));
+  call.timeout_ns = limit_ns;
+  check(options_.library.functions->wait_for_command(call, stream));
 }
 
 void Gpe::seal(void* output, size_t size_bytes, Dtype dtype, gpu::NativeStream stream) {
@@ -124,7 +124,7 @@ void Gpe::seal(void* output, size_t size_bytes, Dtype dtype, gpu::NativeStream s
   call.output = output;
   call.output_bytes = size_bytes;
   call.nan = kernels::nan_of(dtype);
-  check(options_.library.functions->seal(call, stream));
+  check(options_.library.functions->poison_output(call, stream));
 }
 
 void Gpe::run() noexcept {
@@ -138,7 +138,7 @@ void Gpe::carry_out_all() noexcept {
   transport::Backoff pace(policy);
   uint64_t next = 1;
   while (!stopping_.load()) {
-    auto& slot = ring_->commands[next % kernels::kHostRing];
+    auto& slot = ring_->commands[next % kernels::kHostRingSlots];
     if (word(slot.number).load(std::memory_order_acquire) != next) {
       if (pace.step()) sleep(next);
       continue;
@@ -240,11 +240,11 @@ std::optional<CommError> Gpe::failure() const {
   return failure_;
 }
 
-std::optional<kernels::Stop> Gpe::stopped(uint64_t& command) const noexcept {
+std::optional<kernels::StopReason> Gpe::stopped(uint64_t& command) const noexcept {
   const auto stop = word(control_->stop).load(std::memory_order_acquire);
   if (stop == 0) return std::nullopt;
   command = control_->launch;
-  return static_cast<kernels::Stop>(stop);
+  return static_cast<kernels::StopReason>(stop);
 }
 
 CommError Gpe::on_rail(const CommError& error) const {

@@ -32,18 +32,18 @@ namespace torch::comms::ctran {
 // Failure: a command that fails ends the ring here, with its error: kernels leave, what they are to
 // write is sealed, later commands are not begun.
 //
-// Threads: send_messages(), await(), seal() one at a time; the others: any.
+// Threads: send_messages(), await(), poison_output() one at a time; the others: any.
 class Gpe {
  public:
   struct Options {
     KernelLibrary library;
     std::shared_ptr<const gpu::Runtime> runtime;
-    std::unique_ptr<Group> rail;       // null: this rank is on none, and posts nothing
-    std::vector<int> ranks;            // of the rail, as the communicator counts them
-    const kernels::Control* team;      // see kernels::HostCall; null: none
-    size_t staging_bytes;              // of pinned memory
-    int polling_ranks;                 // of this host, that may wait beside each other
-    std::function<void()> on_failure;  // once, on the thread, after failure() is set
+    std::unique_ptr<Group> rail;         // null: this rank is on none, and posts nothing
+    std::vector<int> ranks;              // of the rail, as the communicator counts them
+    const kernels::KernelControl* team;  // see kernels::HostRingCall; null: none
+    size_t staging_bytes;                // of pinned memory
+    int polling_ranks;                   // of this host, that may wait beside each other
+    std::function<void()> on_failure;    // once, on the thread, after failure() is set
   };
   // The device is current. Throws CommError: kResourceExhausted, kVendor.
   explicit Gpe(Options options);
@@ -65,7 +65,7 @@ class Gpe {
   // Why the host's part has ended, with the culprit's rank; nothing while all is well.
   std::optional<CommError> failure() const;
   // Whether the device's part has stopped, and at which command.
-  std::optional<kernels::Stop> stopped(uint64_t& command) const noexcept;
+  std::optional<kernels::StopReason> stopped(uint64_t& command) const noexcept;
   // Ends what runs, and what is launched later, and tells the rail why: its ranks get that as
   // Group::abort() says. `why` counts ranks as the communicator does. Never waits.
   void abort(const CommError& why) noexcept;
@@ -83,12 +83,12 @@ class Gpe {
   int above(int rank) const { return options_.ranks[static_cast<size_t>(rank)]; }
   CommError on_rail(const CommError& error) const;
   void sleep(uint64_t next);
-  kernels::HostCall call() const;
+  kernels::HostRingCall call() const;
   void check(int code) const;
 
   Options options_;
   kernels::HostRing* ring_ = nullptr;
-  kernels::Control* control_ = nullptr;
+  kernels::KernelControl* control_ = nullptr;
   std::byte* staging_ = nullptr;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> captured_{false};

@@ -71,7 +71,7 @@ __device__ __forceinline__ void store_bytes(char* to, const Vector16& v, int cou
 // Threads 0 to kThreads - 1 move a chunk between a slot, which is aligned, and memory that need not
 // be. What is to be sent is loaded before its slot is known to be free.
 template <int kThreads, size_t kMost>
-class ChunkMover {
+class ChunkCopier {
  public:
   static constexpr int kVectors = static_cast<int>(kMost / 16 / kThreads);
   static_assert(kVectors * 16 * kThreads == kMost);
@@ -103,7 +103,8 @@ class ChunkMover {
     if (threadIdx.x < bytes_ % 16) slot[bytes_ / 16 * 16 + threadIdx.x] = last_;
   }
 
-  __device__ __forceinline__ static void take(char* to, const char* slot, uint32_t bytes) {
+  __device__ __forceinline__ static void copy_from_slot(char* to, const char* slot,
+                                                        uint32_t bytes) {
     if (misaligned(to) != 0) return take_shifted(to, slot, bytes);
     Vector16 v[kVectors];
 #pragma unroll

@@ -54,10 +54,10 @@ __device__ __forceinline__ uint64_t load_acquire(const uint64_t* from) {
 __device__ __forceinline__ void fence_release() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 // The same among the threads of a block, who tell() each other words of shared memory and look().
 __device__ __forceinline__ void fence_block() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
-__device__ __forceinline__ uint32_t look(const uint32_t& at) {
+__device__ __forceinline__ uint32_t load_shared(const uint32_t& at) {
   return *const_cast<const volatile uint32_t*>(&at);
 }
-__device__ __forceinline__ void tell(uint32_t& at, uint32_t v) {
+__device__ __forceinline__ void store_shared(uint32_t& at, uint32_t v) {
   *const_cast<volatile uint32_t*>(&at) = v;
 }
 __device__ __forceinline__ void store_relaxed(uint64_t* to, uint64_t v) {

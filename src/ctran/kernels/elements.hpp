@@ -34,7 +34,7 @@ inline constexpr uint32_t kFloatInfinity = 0x7f800000, kFloatSign = 0x80000000,
                           kFloatQuiet = 0x00400000;
 
 // What the largest exponent means, and what becomes of a float that is too large.
-enum class Top : uint8_t {
+enum class TopExponent : uint8_t {
   kIeee,      // infinity and NaN; infinity
   kNanOnly,   // numbers, and NaN where all bits are set; the largest number, of
               // infinity as well
@@ -42,7 +42,7 @@ enum class Top : uint8_t {
 };
 
 // Floating point with a sign, kExponent and kMantissa bits. Rounds to nearest, ties to even.
-template <class T, int kExponent, int kMantissa, int kBias, Top kTop>
+template <class T, int kExponent, int kMantissa, int kBias, TopExponent kTop>
 struct SmallFloat {
   using Stored = T;
   using Lane = float;
@@ -58,10 +58,10 @@ struct SmallFloat {
     uint32_t result = magnitude < (1u << kMantissa)
                           ? bits_as<uint32_t>(static_cast<float>(magnitude) * kUnit)
                           : (magnitude << kShift) + kRebias;
-    if constexpr (kTop == Top::kIeee) {
+    if constexpr (kTop == TopExponent::kIeee) {
       if (magnitude >= kLargestExponent) result = magnitude << kShift | kFloatInfinity;
       if (magnitude > kLargestExponent) result |= kFloatQuiet;
-    } else if constexpr (kTop == Top::kNanOnly) {
+    } else if constexpr (kTop == TopExponent::kNanOnly) {
       if (magnitude == kMask) result = kFloatInfinity | kFloatQuiet;
     } else if (v == kTopSign) {
       return bits_as<float>(kFloatInfinity | kFloatQuiet);
@@ -79,10 +79,10 @@ struct SmallFloat {
             ? bits_as<uint32_t>(bits_as<float>(magnitude) + bits_as<float>(kMagic)) - kMagic
             : (magnitude - kRebias + ((1u << (kShift - 1)) - 1) + (magnitude >> kShift & 1)) >>
                   kShift;
-    if constexpr (kTop == Top::kIeee) {
+    if constexpr (kTop == TopExponent::kIeee) {
       if (magnitude >= kRebias + (kLargestExponent << kShift)) result = kLargestExponent;
       if (magnitude > kFloatInfinity) result = kMask;
-    } else if constexpr (kTop == Top::kNanOnly) {
+    } else if constexpr (kTop == TopExponent::kNanOnly) {
       if (magnitude >= kRebias + (kMask << kShift) || result == kMask) result = kMask - 1;
       if (magnitude > kFloatInfinity) result = kMask;
     } else {
@@ -92,10 +92,10 @@ struct SmallFloat {
     return static_cast<T>(result | sign);
   }
 };
-using Float8E5m2 = SmallFloat<uint8_t, 5, 2, 15, Top::kIeee>;
-using Float8E4m3fn = SmallFloat<uint8_t, 4, 3, 7, Top::kNanOnly>;
-using Float8E5m2fnuz = SmallFloat<uint8_t, 5, 2, 16, Top::kUnsigned>;
-using Float8E4m3fnuz = SmallFloat<uint8_t, 4, 3, 8, Top::kUnsigned>;
+using Float8E5m2 = SmallFloat<uint8_t, 5, 2, 15, TopExponent::kIeee>;
+using Float8E4m3fn = SmallFloat<uint8_t, 4, 3, 7, TopExponent::kNanOnly>;
+using Float8E5m2fnuz = SmallFloat<uint8_t, 5, 2, 16, TopExponent::kUnsigned>;
+using Float8E4m3fnuz = SmallFloat<uint8_t, 4, 3, 8, TopExponent::kUnsigned>;
 
 // Powers of two, by exponent: no sign, no zero; 255 is NaN. Signs are dropped.
 struct Float8E8m0fnu {
@@ -136,7 +136,7 @@ struct BFloat16 {
   }
 };
 #else
-using Float16 = SmallFloat<uint16_t, 5, 10, 15, Top::kIeee>;
+using Float16 = SmallFloat<uint16_t, 5, 10, 15, TopExponent::kIeee>;
 struct BFloat16 {
   using Stored = uint16_t;
   using Lane = float;

@@ -14,31 +14,31 @@
 // cleared before.
 namespace torch::comms::ctran::kernels {
 
-inline constexpr int kPrintBits = 48;
+inline constexpr int kFingerprintBits = 48;
 
 // The print of all that was called so far, when a call follows what was `before`. See print.hpp
 // for that of the call.
-constexpr uint64_t followed(uint64_t before, uint64_t call) {
-  return (before ^ call) * 0x9e3779b97f4a7c15 >> (64 - kPrintBits);
+constexpr uint64_t chain_fingerprint(uint64_t before, uint64_t call) {
+  return (before ^ call) * 0x9e3779b97f4a7c15 >> (64 - kFingerprintBits);
 }
 
 // Whether a counter that only grows has come to `wanted`, also across its end.
-constexpr bool has_come(uint64_t counter, uint64_t wanted) {
+constexpr bool has_reached(uint64_t counter, uint64_t wanted) {
   return static_cast<int64_t>(counter - wanted) >= 0;
 }
 
 // That a rank has begun a launch. Ranks are never further apart than two of them.
-inline constexpr int kBegunBits = 64 - kPrintBits;
-constexpr uint64_t begun_word(uint64_t launch, uint64_t print) {
-  return print << kBegunBits | (launch & ((uint64_t{1} << kBegunBits) - 1));
+inline constexpr int kArrivalBits = 64 - kFingerprintBits;
+constexpr uint64_t arrival_word(uint64_t launch, uint64_t print) {
+  return print << kArrivalBits | (launch & ((uint64_t{1} << kArrivalBits) - 1));
 }
-constexpr uint64_t print_in(uint64_t begun) { return begun >> kBegunBits; }
+constexpr uint64_t fingerprint_in(uint64_t begun) { return begun >> kArrivalBits; }
 // Whether its rank has begun `launch`, or one after it.
-constexpr bool has_begun(uint64_t begun, uint64_t launch) {
+constexpr bool has_arrived(uint64_t begun, uint64_t launch) {
   return static_cast<int16_t>(static_cast<uint16_t>(begun - launch)) >= 0;
 }
 // Whether two ranks have called something else as the same launch.
-constexpr bool disagree(uint64_t begun, uint64_t other) {
+constexpr bool has_call_mismatch(uint64_t begun, uint64_t other) {
   return begun != other && static_cast<uint16_t>(begun) == static_cast<uint16_t>(other);
 }
 
@@ -50,14 +50,14 @@ constexpr uint64_t tag_of(uint64_t launch, uint64_t step) { return launch << kSt
 
 // A flag of lines: 20 bits of the step, 28 of the launch, 16 of the print, which has three such
 // parts. `part`: the line, of those that a warp moves at once.
-inline constexpr int kLineLaunchBits = 28, kLineParts = 3;
-constexpr uint64_t line_flag(uint64_t launch, uint64_t print, int part) {
-  constexpr uint64_t kLaunches = (uint64_t{1} << kLineLaunchBits) - 1;
-  return print >> part % kLineParts * 16 << (kStepBits + kLineLaunchBits) | (launch & kLaunches)
-                                                                                << kStepBits;
+inline constexpr int kLL128LaunchBits = 28, kLL128Parts = 3;
+constexpr uint64_t ll128_flag(uint64_t launch, uint64_t print, int part) {
+  constexpr uint64_t kLaunches = (uint64_t{1} << kLL128LaunchBits) - 1;
+  return print >> part % kLL128Parts * 16 << (kStepBits + kLL128LaunchBits) | (launch & kLaunches)
+                                                                                  << kStepBits;
 }
 constexpr uint64_t launch_in(uint64_t line_flag) {
-  return line_flag >> kStepBits & ((uint64_t{1} << kLineLaunchBits) - 1);
+  return line_flag >> kStepBits & ((uint64_t{1} << kLL128LaunchBits) - 1);
 }
 
 // A flag of LL: 20 bits of the launch, 12 of the print, of which a vector's four have all.

@@ -13,10 +13,10 @@
 // that nothing is written by the host for a launch.
 namespace torch::comms::ctran::kernels {
 
-struct Control;
+struct KernelControl;
 
 // More commands than may be under way at once.
-inline constexpr uint64_t kHostRing = 32;
+inline constexpr uint64_t kHostRingSlots = 32;
 inline constexpr size_t kCommandWords = 7;
 
 struct HostCommand {
@@ -32,18 +32,18 @@ struct HostRing {
   // The host's: the number of the newest command that is done, as are all before it.
   uint64_t done;
   uint64_t unused_either[15];
-  HostCommand commands[kHostRing];
+  HostCommand commands[kHostRingSlots];
 };
 static_assert(offsetof(HostRing, done) == 128 && offsetof(HostRing, commands) == 256);
 
-// What its kernels need to know. After a stop (ControlBuffer, library.hpp) of the ring or of the
+// What its kernels need to know. After a stop (KernelControl, library.hpp) of the ring or of the
 // team beside it they leave at once; Control::launch is the number of the command then.
-struct HostCall {
+struct HostRingCall {
   HostRing* ring;
-  Control* control;
-  const Control* team;            // of the team whose data go through the ring; null: none
-  uint64_t limit_ns;              // from when the kernel begins; 0: none
-  uint64_t words[kCommandWords];  // of a post; the same in each replay
+  KernelControl* control;
+  const KernelControl* team_control;  // of the team whose data go through the ring; null: none
+  uint64_t timeout_ns;                // from when the kernel begins; 0: none
+  uint64_t words[kCommandWords];      // of a post; the same in each replay
   // Of a seal: memory that after a stop is filled with the 8 bytes of `nan`, unless that is 0.
   void* output;
   size_t output_bytes;

@@ -9,23 +9,23 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-Device devices[kMostDevices + 1];
+LaunchDevice devices[kMostDevices + 1];
 
 // The driver's own functions, which the runtime's come to: it takes 0.1 to 0.3 us of each launch to
 // find out for which device it is, and the kernel there. Null: the runtime has to.
-struct Driver {
+struct CudaDriverApi {
   decltype(&cuCtxGetCurrent) context = nullptr;
   decltype(&cuLaunchKernelEx) launch = nullptr;
 
-  Driver() {
+  CudaDriverApi() {
     void* const library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
     if (library == nullptr) return;
     context = reinterpret_cast<decltype(context)>(::dlsym(library, "cuCtxGetCurrent"));
     launch = reinterpret_cast<decltype(launch)>(::dlsym(library, "cuLaunchKernelEx"));
   }
 };
-const Driver& driver() {
-  static const Driver found;
+const CudaDriverApi& driver() {
+  static const CudaDriverApi found;
   return found;
 }
 
@@ -38,16 +38,16 @@ CUcontext this_context() {
 
 // The kernel on the current device, as the driver knows it. Null: the runtime has to launch it.
 CUfunction function_of(const void* kernel) {
-  struct Known {
+  struct CachedFunction {
     CUcontext context = nullptr;
     const void* kernel = nullptr;
     CUfunction function = nullptr;
   };
   constexpr size_t kKnown = 64;
-  thread_local Known all[kKnown];
+  thread_local CachedFunction all[kKnown];
   const CUcontext context = this_context();
   if (context == nullptr || driver().launch == nullptr) return nullptr;
-  Known& known = all[(reinterpret_cast<uintptr_t>(kernel) >> 4) % kKnown];
+  CachedFunction& known = all[(reinterpret_cast<uintptr_t>(kernel) >> 4) % kKnown];
   if (known.kernel == kernel && known.context == context) return known.function;
   cudaFunction_t function = nullptr;
   if (cudaGetFuncBySymbol(&function, kernel) != cudaSuccess) {
@@ -60,13 +60,13 @@ CUfunction function_of(const void* kernel) {
 
 }  // namespace
 
-Device& device_of(int index) {
+LaunchDevice& device_of(int index) {
   return devices[index >= 0 && index < kMostDevices ? index : kMostDevices];
 }
 
-const Device& this_device() {
+const LaunchDevice& this_device() {
   thread_local CUcontext seen = nullptr;
-  thread_local const Device* device = nullptr;
+  thread_local const LaunchDevice* device = nullptr;
   const CUcontext context = this_context();
   if (context != nullptr && context == seen) return *device;
   int index = 0;

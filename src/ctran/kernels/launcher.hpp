@@ -8,16 +8,16 @@ namespace torch::comms::ctran::kernels {
 
 inline constexpr int kMostDevices = 64;
 
-struct Device {
+struct LaunchDevice {
   // Whether a kernel may be set up before the one before it is over, and processors have a copy
   // unit: since Hopper.
   std::atomic<bool> is_hopper{false};
-  std::atomic<bool> refuses{false};  // it is of another architecture
-  std::atomic<int> processors{1};
+  std::atomic<bool> is_unsupported{false};  // it is of another architecture
+  std::atomic<int> multiprocessors{1};
 };
 // By number; all from kMostDevices on are one.
-Device& device_of(int index);
-const Device& this_device();  // the one that is current
+LaunchDevice& device_of(int index);
+const LaunchDevice& this_device();  // the one that is current
 
 int enqueue(const void* kernel, void* params, int blocks, int threads, void* stream,
             size_t shared_bytes = 0);

@@ -6,8 +6,8 @@ namespace torch::comms::ctran::kernels {
 
 // What the messages of a launch are, and what its kernel so has code for.
 enum class MessageKind : uint8_t {
-  kUsual,
-  kStraight,  // some have a place, or ask
+  kDefault,
+  kZeroCopy,  // some have a place, or ask
   kLean,      // lines of whole vectors; to the peer it makes no difference
 };
 

@@ -34,9 +34,9 @@ inline constexpr int kTileRing = 4;       // tiles of a warp
 // Heads of a pair and direction that may be on their way. A block may be at the first message of a
 // launch when another one of its rank has taken the last: the slots are as many more. Answers are
 // looked at within the sender's launch, and given to what that has sent.
-inline constexpr int kHeadRing = 128, kHeadSlots = 256;
-static_assert(kMaxMessages <= kHeadRing && kHeadSlots >= kHeadRing + kMaxMessages);
-inline constexpr size_t kTileSlot = size_t{kLineVectors} * 512;
+inline constexpr int kHeaderRing = 128, kHeaderSlots = 256;
+static_assert(kMaxMessages <= kHeaderRing && kHeaderSlots >= kHeaderRing + kMaxMessages);
+inline constexpr size_t kTileSlot = size_t{kLL128Vectors} * 512;
 inline constexpr uint32_t kChunk = uint32_t{32} << 10;
 // Chunks of a channel, and how many of them are in the first part of a workspace, which alone make
 // a ring, too: powers of two. Of four ranks the part is 14 MB so, and not 20, and until the rest is
@@ -47,7 +47,7 @@ constexpr int first_chunks(int ranks) { return ranks == 4 ? 4 : chunk_ring(ranks
 constexpr bool has_late_chunks(int ranks) { return first_chunks(ranks) < chunk_ring(ranks); }
 
 // Whether a sender that has put `sent` of them into a ring may put one more.
-constexpr bool has_room(uint64_t sent, uint64_t taken, uint64_t ring) {
+constexpr bool has_space(uint64_t sent, uint64_t taken, uint64_t ring) {
   return sent - taken < ring;
 }
 
@@ -60,13 +60,13 @@ constexpr uint64_t ring_in(uint64_t counter) { return counter & kWholeRing; }
 // Up to which number a sender may put chunks of a message before which there were `before`, where
 // the peer has taken so many; less than `before`: none. `changes`: the ring is another one than it
 // was for those before.
-constexpr uint64_t end_of_room(uint64_t before, uint64_t taken, uint64_t slots, bool changes) {
-  return changes && !has_come(taken, before) ? taken : taken + slots;
+constexpr uint64_t end_of_space(uint64_t before, uint64_t taken, uint64_t slots, bool changes) {
+  return changes && !has_reached(taken, before) ? taken : taken + slots;
 }
 
 // How far the messages of a pair and direction have come. Every channel has counters of both kinds,
 // which a block brings and keeps together, whichever it uses.
-struct Progress {
+struct MessageCounters {
   uint64_t messages;
   uint64_t chunks[kMostChannels];
   uint64_t tiles[kMostChannels][kChannelWarps];
@@ -75,28 +75,30 @@ struct Progress {
 // What one side tells the other of a message, in two words of 8 bytes that are whole each: half of
 // the value beside the number of the message, from 1. Of a head the value is the size, and whether
 // it asks; of an answer the place, or 0.
-struct alignas(16) Head {
+struct alignas(16) MailboxEntry {
   uint32_t low, number, high, number_again;
 };
-constexpr uint32_t head_number(uint64_t messages_before) {
+constexpr uint32_t header_number(uint64_t messages_before) {
   return static_cast<uint32_t>(messages_before + 1);
 }
-inline constexpr uint64_t kAsks = uint64_t{1} << 63;
-constexpr uint64_t head_value(size_t bytes, bool asks) { return bytes | (asks ? kAsks : 0); }
+inline constexpr uint64_t kZeroCopyRequest = uint64_t{1} << 63;
+constexpr uint64_t header_value(size_t bytes, bool asks) {
+  return bytes | (asks ? kZeroCopyRequest : 0);
+}
 
 // What a rank keeps for a peer.
 struct alignas(128) Mailbox {
-  struct alignas(128) Counter {
+  struct alignas(128) MailboxCounter {
     uint64_t value;
   };
   // Written by the peer: what it sends, where it wants what this rank sends, how many chunks of the
   // former are there, and how much of the latter it has taken.
-  Head heads[kHeadSlots];
-  Head answers[kHeadRing];
-  Counter chunks[kChunkChannels];
-  alignas(128) Progress taken_by_peer;
+  MailboxEntry headers[kHeaderSlots];
+  MailboxEntry replies[kHeaderRing];
+  MailboxCounter chunks[kChunkChannels];
+  alignas(128) MessageCounters taken_by_peer;
   // This rank's own, from launch to launch.
-  alignas(128) Progress sent, taken;
+  alignas(128) MessageCounters sent, taken;
 };
 
 // The rings of a team's chunks in a workspace: the first slots of all lie together, and so do those
@@ -104,7 +106,7 @@ struct alignas(128) Mailbox {
 struct ChunkRings {
   size_t first, more;                // where these begin
   uint32_t first_bytes, more_bytes;  // of each ring
-  uint64_t known;                    // to this rank, the longest one
+  uint64_t known_ring;               // to this rank, the longest one
 
   constexpr uint32_t slots(uint64_t ring) const {
     return (ring == 0 ? first_bytes : first_bytes + more_bytes) / kChunk;
@@ -123,15 +125,15 @@ constexpr size_t chunks_bytes(int slots) {
 // keeps what is for `peer`, or from it.
 // `number`: of the tile or chunk, from the first that there ever was. `slots`: of the ring.
 constexpr size_t mailbox_offset(int owner, int peer) {
-  return static_cast<size_t>(place_of(owner, peer)) * sizeof(Mailbox);
+  return static_cast<size_t>(peer_index(owner, peer)) * sizeof(Mailbox);
 }
 constexpr size_t tile_offset(int owner, int peer, int channel, int warp, uint64_t number) {
-  const int ring = (place_of(owner, peer) * kLineChannels + channel) * kChannelWarps + warp;
+  const int ring = (peer_index(owner, peer) * kLineChannels + channel) * kChannelWarps + warp;
   return (static_cast<size_t>(ring) * kTileRing + number % kTileRing) * kTileSlot;
 }
 constexpr size_t chunk_offset(const ChunkRings& rings, uint32_t slots, int owner, int peer,
                               int channel, uint64_t number) {
-  const auto ring = static_cast<size_t>(place_of(owner, peer) * kChunkChannels + channel);
+  const auto ring = static_cast<size_t>(peer_index(owner, peer) * kChunkChannels + channel);
   const uint32_t at = static_cast<uint32_t>(number & (slots - 1)) * kChunk;
   return at < rings.first_bytes ? rings.first + ring * rings.first_bytes + at
                                 : rings.more + ring * rings.more_bytes + at - rings.first_bytes;

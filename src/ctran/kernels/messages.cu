@@ -1,5 +1,5 @@
 #include "ctran/kernels/exchange.cuh"
-#include "ctran/kernels/find.hpp"
+#include "ctran/kernels/kernel_table.hpp"
 
 // One kernel for all messages that the host knows.
 namespace torch::comms::ctran::kernels {
@@ -9,22 +9,22 @@ template <MessageKind kKind>
 __global__ void __launch_bounds__(kExchangeThreads, 1)
     ExchangeMessages(const __grid_constant__ ExchangeParams p) {
   follow_previous();
-  __shared__ Session s;
-  __shared__ Standing known;
-  const Route route = route_of(p);
-  const Connection connection(p, s, route, known);
-  auto ahead = Ahead<kKind>::look_ahead(p.parcels[route.first], route, connection.block);
-  connection.recall();
+  __shared__ LaunchContext s;
+  __shared__ BlockState state;
+  const MessageRoute route = route_of(p);
+  const Connection connection(p, s, route, state);
+  auto ahead = PrefetchSource<kKind>::prefetch(p.transfers[route.first], route, connection.block);
+  connection.load_counters();
   if (threadIdx.x == blockDim.x - 1) begin_exchange(p, s);
   __syncthreads();
   const uint32_t ticket = threadIdx.x == 0 ? take_ticket(p) : 0;
 
   bool done = !s.stopped;
   for (int i = route.first; done && i < route.end; ++i)
-    done = carry<kKind>(connection, p.parcels[i], i - route.first, ahead);
+    done = transfer<kKind>(connection, p.transfers[i], i - route.first, ahead);
 
   __syncthreads();
-  if (done) connection.note(route.end - route.first);
+  if (done) connection.store_counters(route.end - route.first);
   if (threadIdx.x == 0) end_exchange(p, s, ticket);
 }
 
@@ -34,10 +34,10 @@ const void* find_exchange(MessageKind kind) {
   switch (kind) {
     case MessageKind::kLean:
       return reinterpret_cast<const void*>(&ExchangeMessages<MessageKind::kLean>);
-    case MessageKind::kUsual:
-      return reinterpret_cast<const void*>(&ExchangeMessages<MessageKind::kUsual>);
-    case MessageKind::kStraight:
-      return reinterpret_cast<const void*>(&ExchangeMessages<MessageKind::kStraight>);
+    case MessageKind::kDefault:
+      return reinterpret_cast<const void*>(&ExchangeMessages<MessageKind::kDefault>);
+    case MessageKind::kZeroCopy:
+      return reinterpret_cast<const void*>(&ExchangeMessages<MessageKind::kZeroCopy>);
   }
   return nullptr;
 }

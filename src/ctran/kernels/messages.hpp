@@ -9,30 +9,30 @@
 namespace torch::comms::ctran::kernels {
 
 // Whether the message makes sense on this rank.
-constexpr bool is_sound(const Team& team, const Message& message) {
+constexpr bool is_valid(const TeamDescriptor& team, const KernelMessage& message) {
   return message.peer >= 0 && message.peer < team.size && message.peer != team.rank &&
          (message.data != nullptr || message.bytes == 0);
 }
-constexpr bool is_sound(const Team& team, const Exchange& exchange) {
+constexpr bool is_sound(const TeamDescriptor& team, const MessageExchange& exchange) {
   if (exchange.count < 1 || exchange.count > kMaxMessages || exchange.blocks < 0) return false;
   for (int32_t i = 0; i < exchange.count; ++i)
-    if (!is_sound(team, exchange.messages[i])) return false;
+    if (!is_valid(team, exchange.messages[i])) return false;
   return true;
 }
 
 // Messages of more bytes go by chunks: lines need no fence, but not all of what they move is data.
 // One of 4 MB takes 18.2 us by lines, and about 20.5 by chunks (four H100).
-inline constexpr size_t kMostOfLines = size_t{4} << 20;
+inline constexpr size_t kLL128MaxBytes = size_t{4} << 20;
 
 // How a message travels. Both sides know it from the size alone.
-struct Manner {
-  bool lines;      // else chunks
+struct KernelMessageProtocol {
+  bool is_ll128;   // else chunks
   int channels;    // its pieces go to them in turn: tiles to their warps, chunks
   uint32_t piece;  // bytes of a tile or chunk
 
-  constexpr int workers() const { return lines ? channels * kChannelWarps : channels; }
+  constexpr int workers() const { return is_ll128 ? channels * kChannelWarps : channels; }
 };
-constexpr Manner manner_of(size_t bytes) {
+constexpr KernelMessageProtocol protocol_of(size_t bytes) {
   // Few tiles a channel while there are channels, so that many processors have a little to do: with
   // four channels instead of 16 a message of 64 KB took 5.0 us instead of 3.4 (four H200). The most
   // only where each warp of 16 would have several: with 16 instead of 32 one of 256 KB takes 4.6 us
@@ -41,12 +41,12 @@ constexpr Manner manner_of(size_t bytes) {
   // 18.6, but of 16 MB, parts to all ranks, 43.3 instead of 41.8 (four H200).
   constexpr size_t kFewTiles = 4, kChunksEach = 4, kKB = 1024;
   constexpr int kMany = 16;
-  if (bytes <= kMostOfLines) {
+  if (bytes <= kLL128MaxBytes) {
     int channels = 1;
-    while (channels < kMany && bytes > static_cast<size_t>(channels) * kFewTiles * kLineTile)
+    while (channels < kMany && bytes > static_cast<size_t>(channels) * kFewTiles * kLL128Tile)
       channels *= 2;
-    if (bytes > size_t{kMany} * kChannelWarps * kLineTile) channels = kLineChannels;
-    return {true, channels, static_cast<uint32_t>(kLineTile)};
+    if (bytes > size_t{kMany} * kChannelWarps * kLL128Tile) channels = kLineChannels;
+    return {true, channels, static_cast<uint32_t>(kLL128Tile)};
   }
   const size_t even = quotient_up(bytes, size_t{kChunkChannels} * kChunksEach),
                chunk = quotient_up(even, kKB) * kKB;
@@ -61,27 +61,27 @@ constexpr uint64_t pieces_of(uint64_t pieces, int workers, int worker) {
 
 // A side of a message, and a pair and direction: all of its messages, and the blocks of the launch
 // that work for it.
-struct Parcel {
+struct MessageTransfer {
   char* data;
-  char* place;  // as PointToPointMessage has it; null for lines
+  char* zero_copy_target;  // as KernelMessage has it; null for lines
   size_t bytes;
   uint32_t piece;
   uint16_t channels;
-  bool lines, asks;
+  bool is_ll128, requests_zero_copy;
 };
-constexpr Parcel parcel_of(char* data, size_t bytes, char* place, bool asks) {
-  const Manner manner = manner_of(bytes);
+constexpr MessageTransfer transfer_of(char* data, size_t bytes, char* place, bool asks) {
+  const KernelMessageProtocol manner = protocol_of(bytes);
   return {data,
-          manner.lines ? nullptr : place,
+          manner.is_ll128 ? nullptr : place,
           bytes,
           manner.piece,
           static_cast<uint16_t>(manner.channels),
-          manner.lines,
-          asks && !manner.lines};
+          manner.is_ll128,
+          asks && !manner.is_ll128};
 }
-struct Route {
+struct MessageRoute {
   int16_t peer;
-  bool receives;
+  bool is_receive;
   uint8_t first, end;  // parcels
   uint8_t channels;    // of its messages, at most
   uint8_t blocks;
@@ -92,37 +92,40 @@ inline constexpr int kMaxRoutes = 2 * (kMaxRanks - 1);
 inline constexpr int kMostExchangeBlocks = 112;
 inline constexpr int kExchangeThreads = (kChannelWarps + 1) * kWarp;  // at most
 
-inline bool is_lean(const Parcel& parcel) {
+inline bool is_lean(const MessageTransfer& parcel) {
   const auto at = reinterpret_cast<uintptr_t>(parcel.data);
-  return parcel.lines && (at | parcel.bytes) % 16 == 0;
+  return parcel.is_ll128 && (at | parcel.bytes) % 16 == 0;
 }
 
 // Where messages are in the workspaces, and which blocks work for which route.
-struct Postal : Membership {
+struct MessageParams : TeamView {
   size_t mailboxes, tiles;
   ChunkRings chunks;
   int32_t routes_count, blocks;
   MessageKind kind;
-  int32_t movers;  // warps of a block that move data: fewer than all if no message has more tiles
-  Route routes[kMaxRoutes];
+  int32_t
+      copy_warps;  // warps of a block that move data: fewer than all if no message has more tiles
+  MessageRoute routes[kMaxRoutes];
 
-  int threads() const { return (movers + 1) * kWarp; }
+  int threads() const { return (copy_warps + 1) * kWarp; }
 };
 
 // What the kernel is given.
-struct ExchangeParams : Postal {
-  Parcel parcels[kMaxMessages];
+struct ExchangeParams : MessageParams {
+  MessageTransfer transfers[kMaxMessages];
 };
 static_assert(sizeof(ExchangeParams) <= 4096, "a kernel's parameters");
 
 // The beginning of what kernels of messages are given; its routes are still to be added.
-Postal postal_of(const Team& team, Collective collective, uint64_t limit_ns);
+MessageParams message_params_of(const TeamDescriptor& team, Collective collective,
+                                uint64_t limit_ns);
 // Gives every route its blocks, no more than it has channels. `wanted`: for each; 0: as many as
 // there are. `most_blocks`: that are on the GPU at once, at least one for each route.
-void share_blocks(Postal& p, int wanted, int most_blocks);
+void assign_blocks(MessageParams& p, int wanted, int most_blocks);
 
 // Of an exchange that is sound. `most_blocks`: that are on the GPU at once, at least 2 * (size -
 // 1).
-ExchangeParams params_of(const Team& team, const Exchange& exchange, int most_blocks);
+ExchangeParams params_of(const TeamDescriptor& team, const MessageExchange& exchange,
+                         int most_blocks);
 
 }  // namespace torch::comms::ctran::kernels

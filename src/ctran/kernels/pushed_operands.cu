@@ -1,19 +1,20 @@
-#include "ctran/kernels/region_reduce.cuh"
+#include "ctran/kernels/window_reduce.cuh"
 
 // All-reduces whose operands are pushed to who reduces them, as region_layout.hpp has it.
 namespace torch::comms::ctran::kernels {
 namespace {
 
-using Threads = Crew<kRegionThreads>;
+using Threads = ThreadGroup<kWindowThreads>;
 constexpr int kMakers = 0, kPushers = 1;
-static_assert(kPushingThreads == 2 * kRegionThreads);
+static_assert(kPushingThreads == 2 * kWindowThreads);
 
 // Methods are for all threads of a crew; what returns false has found that the launch has to stop.
 template <class F, int N>
 class PushedOperands {
  public:
-  __device__ PushedOperands(const RegionParams& p, const Common& common, const Meeting& meeting)
-      : p_(p), c_(common), meeting_(meeting) {}
+  __device__ PushedOperands(const WindowCollectiveParams& p, const WindowBlockState& common,
+                            const WindowSync& window_sync)
+      : p_(p), c_(common), window_sync_(window_sync) {}
 
   __device__ __forceinline__ bool push_all() const {
     const Threads pushers(kPushers);
@@ -22,10 +23,10 @@ class PushedOperands {
 #pragma unroll 1
     for (uint64_t step = 0; step < p_.rounds.count; ++step) {
       if (const uint64_t made = made_before_push(step); made != 0)
-        if (!meeting_.hear(p_.pushed_from, made, &RegionWords::made, pushers)) return false;
+        if (!window_sync_.wait(p_.pushed_from, made, &WindowSyncWords::made, pushers)) return false;
       push(operands, step);
       load(operands, step + 1);  // nobody writes there before it has been pushed
-      meeting_.tell(step + 1, &RegionWords::pushed, pushers);
+      window_sync_.signal(step + 1, &WindowSyncWords::pushed, pushers);
     }
     return true;
   }
@@ -33,29 +34,30 @@ class PushedOperands {
     const Threads makers(kMakers);
 #pragma unroll 1
     for (uint64_t step = 0; step < p_.rounds.count; ++step) {
-      if (!meeting_.hear(p_.pushed_from, step + 1, &RegionWords::pushed, makers)) return false;
+      if (!window_sync_.wait(p_.pushed_from, step + 1, &WindowSyncWords::pushed, makers))
+        return false;
       make(step);
-      meeting_.tell(step + 1, &RegionWords::made, makers);
+      window_sync_.signal(step + 1, &WindowSyncWords::made, makers);
     }
-    return meeting_.hear(p_.pushed_from, p_.rounds.count, &RegionWords::made, makers);
+    return window_sync_.wait(p_.pushed_from, p_.rounds.count, &WindowSyncWords::made, makers);
   }
 
  private:
-  static constexpr int kVectors = static_cast<int>(kRegionTile / 16) / kRegionThreads;
+  static constexpr int kVectors = static_cast<int>(kWindowTile / 16) / kWindowThreads;
   using Loaded = Vector16[N - 1][kVectors];  // of a step
 
   // This thread's vector k of a step: in a slot, and in a rank's part.
   __device__ __forceinline__ static size_t in_slot(int k) {
-    return static_cast<size_t>(k) * kRegionThreads + static_cast<size_t>(Threads::thread());
+    return static_cast<size_t>(k) * kWindowThreads + static_cast<size_t>(Threads::thread());
   }
   __device__ __forceinline__ size_t in_part(uint64_t step, int k) const {
-    return (step * static_cast<uint64_t>(p_.blocks) + blockIdx.x) * (kRegionTile / 16) + in_slot(k);
+    return (step * static_cast<uint64_t>(p_.blocks) + blockIdx.x) * (kWindowTile / 16) + in_slot(k);
   }
   __device__ __forceinline__ char* slot(int owner, int source, uint64_t step) const {
     return p_.workspace[owner] + p_.operands +
            operand_offset(owner, source, static_cast<int>(blockIdx.x), step);
   }
-  __device__ __forceinline__ static size_t vectors_in(const Range& part) {
+  __device__ __forceinline__ static size_t vectors_in(const TensorRange& part) {
     return (part.end - part.begin) / 16;
   }
   __device__ __forceinline__ int next(int i) const { return rank_after(p_.rank, i, p_.size); }
@@ -64,7 +66,7 @@ class PushedOperands {
 #pragma unroll
     for (int i = 1; i < N; ++i) {
       if (i >= p_.size) continue;
-      const Range part = part_of(p_.bytes, p_.part, next(i));
+      const TensorRange part = part_of(p_.bytes, p_.part, next(i));
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
         if (const size_t at = in_part(step, k); at < vectors_in(part))
@@ -75,7 +77,7 @@ class PushedOperands {
 #pragma unroll
     for (int i = 1; i < N; ++i) {
       if (i >= p_.size) continue;
-      const Range part = part_of(p_.bytes, p_.part, next(i));
+      const TensorRange part = part_of(p_.bytes, p_.part, next(i));
       char* const to = slot(next(i), p_.rank, step);
 #pragma unroll
       for (int k = 0; k < kVectors; ++k)
@@ -112,33 +114,33 @@ class PushedOperands {
     }
   }
 
-  const RegionParams& p_;
-  const Common& c_;
-  const Meeting& meeting_;
+  const WindowCollectiveParams& p_;
+  const WindowBlockState& c_;
+  const WindowSync& window_sync_;
 };
 
 template <class F>
 __global__ void __launch_bounds__(kPushingThreads, 1)
-    AllReducePushed(const __grid_constant__ RegionParams p) {
+    AllReducePushed(const __grid_constant__ WindowCollectiveParams p) {
   constexpr int kRanks = 4;
   follow_previous();
-  __shared__ Common common;
+  __shared__ WindowBlockState common;
   uint32_t ticket = 0;
-  const Meeting meeting(p, common);
+  const WindowSync window_sync(p, common);
   const auto run = [&] {
     if (threadIdx.x == 0) common.tensors[p.rank] = const_cast<char*>(p.input);
-    meeting.tell_place(true);
-    if (!meeting.find_places(true)) return false;
-    const Operands operands(p, common);
+    window_sync.publish_location(true);
+    if (!window_sync.wait_for_locations(true)) return false;
+    const WindowOperands operands(p, common);
     if (!reduce_rest<F>(p, common.s, operands)) return false;
     if (operands.are_aligned()) {
-      const PushedOperands<F, kRanks> pushed(p, common, meeting);
+      const PushedOperands<F, kRanks> pushed(p, common, window_sync);
       return Threads::number_of_this() == kPushers ? pushed.push_all() : pushed.make_all();
     }
-    meeting.tell(1);
-    return meeting.hear(p.pushed_from, 1);
+    window_sync.signal(1);
+    return window_sync.wait(p.pushed_from, 1);
   };
-  bool done = begin(p, common.s, look_at_header(p), false, ticket);
+  bool done = begin(p, common.s, load_header(p), false, ticket);
   if (done) done = run();
   end(p, common.s, done, ticket);
 }
@@ -155,7 +157,7 @@ struct FindPushed {
 
 }  // namespace
 
-const void* find_pushed_reduction(Cell cell) {
+const void* find_pushed_reduction(ReducerId cell) {
   return visit_floats<const void*>(cell, FindPushed{});
 }
 

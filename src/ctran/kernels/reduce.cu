@@ -1,10 +1,10 @@
-#include "ctran/kernels/reducing.cuh"
+#include "ctran/kernels/reduction.cuh"
 
 namespace torch::comms::ctran::kernels {
 
 TC_REDUCING_KERNELS(Reduce, true)
 
-const void* find_reduce(Cell cell, Shape shape, int ranks) {
+const void* find_reduce(ReducerId cell, KernelShape shape, int ranks) {
   return find_hot<ReduceKernels>(cell, shape, ranks);
 }
 

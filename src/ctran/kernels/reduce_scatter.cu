@@ -1,10 +1,10 @@
-#include "ctran/kernels/reducing.cuh"
+#include "ctran/kernels/reduction.cuh"
 
 namespace torch::comms::ctran::kernels {
 
 TC_REDUCING_KERNELS(ReduceScatter, false)
 
-const void* find_reduce_scatter(Cell cell, Shape shape, int ranks) {
+const void* find_reduce_scatter(ReducerId cell, KernelShape shape, int ranks) {
   return find_hot<ReduceScatterKernels>(cell, shape, ranks);
 }
 

@@ -6,7 +6,7 @@
 // PREMUL_SUM: each rank multiplies what is its own, and rounds it to the dtype; then it is a sum.
 namespace torch::comms::ctran::kernels {
 
-struct Factor {
+struct KernelPremulFactor {
   double real, imaginary;
   uint64_t integer;
 };
@@ -53,8 +53,8 @@ TC_BOTH void visit_scaled(Dtype dtype, Visitor&& visit) {
 }
 
 // The factor from an element of the dtype, which may be anywhere.
-TC_BOTH Factor factor_at(Dtype dtype, const void* element) {
-  Factor factor{1, 0, 1};
+TC_BOTH KernelPremulFactor factor_at(Dtype dtype, const void* element) {
+  KernelPremulFactor factor{1, 0, 1};
   visit_scaled(dtype, [&](auto format, bool complex) {
     using F = decltype(format);
     typename F::Stored parts[2] = {};
@@ -68,13 +68,13 @@ TC_BOTH Factor factor_at(Dtype dtype, const void* element) {
 }
 
 // The factor from a number: of integers cut off, and with the sign of the number.
-TC_BOTH Factor factor_from(double value) {
+TC_BOTH KernelPremulFactor factor_from(double value) {
   const auto integer =
       value < 0 ? static_cast<uint64_t>(static_cast<int64_t>(value)) : static_cast<uint64_t>(value);
   return {value, 0, integer};
 }
 
-TC_BOTH Vector16 scaled(Dtype dtype, const Factor& factor, Vector16 v) {
+TC_BOTH Vector16 scaled(Dtype dtype, const KernelPremulFactor& factor, Vector16 v) {
   visit_scaled(dtype, [&](auto format, bool complex) {
     using F = decltype(format);
     using Lane = typename F::Lane;

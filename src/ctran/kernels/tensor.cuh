@@ -39,17 +39,17 @@ static __device__ __noinline__ void store_some(char* to, size_t bytes, uint32_t 
 // `width` (8 or 16) bytes at `from + at`, of which those before `end` exist. kComplete: all or
 // none.
 template <bool kWhole = false>
-__device__ __forceinline__ Vector16 load(const Params& p, const char* from, size_t at, size_t end,
-                                         uint32_t width) {
-  if (kWhole ? at < end : p.aligned && at + width <= end) return load_whole(from + at, width);
+__device__ __forceinline__ Vector16 load(const CollectiveParams& p, const char* from, size_t at,
+                                         size_t end, uint32_t width) {
+  if (kWhole ? at < end : p.is_aligned && at + width <= end) return load_whole(from + at, width);
   if (kWhole || at >= end) return {0, 0, 0, 0};
   return load_some(from + at, end - at < width ? end - at : width, p.unit);
 }
 
 template <bool kWhole = false>
-__device__ __forceinline__ void store(const Params& p, char* to, size_t at, size_t end,
+__device__ __forceinline__ void store(const CollectiveParams& p, char* to, size_t at, size_t end,
                                       uint32_t width, const Vector16& v) {
-  if (kWhole ? at < end : p.aligned && at + width <= end) {
+  if (kWhole ? at < end : p.is_aligned && at + width <= end) {
     store_whole(to + at, v, width);
   } else if (!kWhole && at < end) {
     store_some(to + at, end - at < width ? end - at : width, p.unit, v);

@@ -24,27 +24,27 @@ constexpr uint32_t unit_of(uint64_t bits) {
 constexpr size_t part_bytes(size_t bytes, int ranks) {
   return quotient_up(quotient_up(bytes, static_cast<size_t>(ranks)), 128) * 128;
 }
-struct Range {
+struct TensorRange {
   size_t begin, end;
 };
 // `part`: part_bytes(), known beforehand, for divisions are slow on a GPU.
-constexpr Range part_of(size_t bytes, size_t part, int rank) {
+constexpr TensorRange part_of(size_t bytes, size_t part, int rank) {
   const size_t begin = part * static_cast<size_t>(rank);
   if (begin >= bytes) return {bytes, bytes};
   return {begin, bytes - begin < part ? bytes : begin + part};
 }
 // The same where one rank has none (kMaxRanks: all have one), and `part` is for one rank less.
-constexpr Range part_of(size_t bytes, size_t part, int rank, int without_part) {
+constexpr TensorRange part_of(size_t bytes, size_t part, int rank, int without_part) {
   if (rank == without_part) return {bytes, bytes};
   return part_of(bytes, part, rank < without_part ? rank : rank - 1);
 }
 
-constexpr size_t tile_bytes(WireKind wire) {
-  constexpr size_t kBytes[] = {kLLTile, kLineTile, kLongLineTile, kWideLineTile};
+constexpr size_t tile_bytes(PacketProtocol wire) {
+  constexpr size_t kBytes[] = {kLLTile, kLL128Tile, kLongLL128Tile, kWideLL128Tile};
   return kBytes[static_cast<int>(wire)];
 }
 // Steps of `workers`, a tile each, through `bytes`.
-constexpr size_t steps_of(WireKind wire, size_t bytes, int workers) {
+constexpr size_t steps_of(PacketProtocol wire, size_t bytes, int workers) {
   return quotient_up(quotient_up(bytes, tile_bytes(wire)), static_cast<size_t>(workers));
 }
 
@@ -53,10 +53,10 @@ constexpr size_t steps_of(WireKind wire, size_t bytes, int workers) {
 // then the 4 halves; or 448.
 constexpr bool holds_flag(uint32_t lane) { return lane % 8 == 7; }
 constexpr size_t kNowhere = SIZE_MAX / 4;  // beyond all tensors
-constexpr size_t line_offset(uint32_t lane, bool wide) {
+constexpr size_t ll128_offset(uint32_t lane, bool wide) {
   if (!holds_flag(lane)) return static_cast<size_t>(lane / 8 * 7 + lane % 8) * 16;
   return wide ? kNowhere : 448 + lane / 8 * 8;
 }
-constexpr size_t line_width(uint32_t lane) { return holds_flag(lane) ? 8 : 16; }
+constexpr size_t ll128_width(uint32_t lane) { return holds_flag(lane) ? 8 : 16; }
 
 }  // namespace torch::comms::ctran::kernels

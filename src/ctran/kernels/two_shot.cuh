@@ -7,12 +7,13 @@
 // that both hops are under way at once; two slots are enough for either.
 namespace torch::comms::ctran::kernels {
 
-template <class Wire, class F, int N>
+template <class Protocol, class F, int N>
 class TwoShot {
-  static_assert(Wire::kKind != WireKind::kLL);
+  static_assert(Protocol::kKind != PacketProtocol::kLL);
 
  public:
-  __device__ TwoShot(const Params& p, const Session& s) : p_(p), s_(s), wire_(p, s) {}
+  __device__ TwoShot(const CollectiveParams& p, const LaunchContext& s)
+      : p_(p), s_(s), protocol_(p, s) {}
 
   __device__ __forceinline__ bool run() {
     if (p_.steps == 0 || !scatter(0)) return p_.steps == 0;
@@ -20,7 +21,7 @@ class TwoShot {
     for (uint64_t step = 0; step < p_.steps; ++step) {
       if (step + 1 < p_.steps && !scatter(step + 1)) return false;
       if (!combine(step) || !collect(step)) return false;
-      if (p_.acknowledges) wire_.acknowledge(peers(), step + 1);
+      if (p_.has_acks) protocol_.acknowledge(peers(), step + 1);
     }
     return true;
   }
@@ -31,30 +32,30 @@ class TwoShot {
   __device__ __forceinline__ uint32_t peers() const {
     return ((1u << p_.size) - 1) & ~(1u << p_.rank);
   }
-  __device__ __forceinline__ Range part_of_rank(int rank) const {
+  __device__ __forceinline__ TensorRange part_of_rank(int rank) const {
     return part_of(p_.bytes, p_.part, rank, p_.without_part);
   }
   // Where a part's tile begins; at or after the part's end where it has none.
-  __device__ __forceinline__ size_t tile_at(const Range& part, uint64_t step) const {
-    return part.begin + (step * Wire::workers() + wire_.worker()) * Wire::kTile;
+  __device__ __forceinline__ size_t tile_at(const TensorRange& part, uint64_t step) const {
+    return part.begin + (step * Protocol::workers() + protocol_.worker()) * Protocol::kTile;
   }
   // Of `ranks`, those whose parts have a tile in this step.
   __device__ __forceinline__ uint32_t with_tile(uint32_t ranks, uint64_t step) const {
     for (int r = 0; r < p_.size; ++r) {
-      const Range part = part_of_rank(r);
+      const TensorRange part = part_of_rank(r);
       if (tile_at(part, step) >= part.end) ranks &= ~(1u << r);
     }
     return ranks;
   }
 
   __device__ __forceinline__ bool scatter(uint64_t step) const {
-    if (p_.acknowledges && step >= kPlaces && !wire_.acknowledged(peers(), step - kPlaces + 1))
+    if (p_.has_acks && step >= kPlaces && !protocol_.acknowledged(peers(), step - kPlaces + 1))
       return false;
     const int ring = static_cast<int>(step % kPlaces);
     const uint32_t ranks = with_tile(p_.send_to, step);
     if (ranks == 0) return true;
     if constexpr (kPartsTogether<N>) {
-      Vector16 v[N - 1][Wire::kVectors];
+      Vector16 v[N - 1][Protocol::kVectors];
 #pragma unroll
       for (int i = 1; i < N; ++i)
         if (i < p_.size && (ranks >> next(i) & 1) != 0) load_part(next(i), step, v[i - 1]);
@@ -65,7 +66,7 @@ class TwoShot {
 #pragma unroll 1
       for (int i = 1; i < p_.size; ++i) {
         if ((ranks >> next(i) & 1) == 0) continue;
-        Vector16 v[Wire::kVectors];
+        Vector16 v[Protocol::kVectors];
         load_part(next(i), step, v);
         send_part(next(i), ring, step, v);
       }
@@ -74,52 +75,54 @@ class TwoShot {
   }
   __device__ __forceinline__ int next(int i) const { return rank_after(p_.rank, i, p_.size); }
   __device__ __forceinline__ void load_part(int peer, uint64_t step,
-                                            Vector16 (&v)[Wire::kVectors]) const {
-    const Range part = part_of_rank(peer);
+                                            Vector16 (&v)[Protocol::kVectors]) const {
+    const TensorRange part = part_of_rank(peer);
 #pragma unroll
-    for (int k = 0; k < Wire::kVectors; ++k)
-      v[k] = load_own<Wire, F>(p_, s_, wire_, p_.input, tile_at(part, step), part.end, k);
+    for (int k = 0; k < Protocol::kVectors; ++k)
+      v[k] = load_own<Protocol, F>(p_, s_, protocol_, p_.input, tile_at(part, step), part.end, k);
   }
   __device__ __forceinline__ void send_part(int peer, int ring, uint64_t step,
-                                            const Vector16 (&v)[Wire::kVectors]) const {
-    const Range part = part_of_rank(peer);
+                                            const Vector16 (&v)[Protocol::kVectors]) const {
+    const TensorRange part = part_of_rank(peer);
     const size_t at = tile_at(part, step);
 #pragma unroll
-    for (int k = 0; k < Wire::kVectors; ++k) {
-      if (is_there(wire_, at, part.end, k)) wire_.put(peer, ring, step, k, v[k]);
+    for (int k = 0; k < Protocol::kVectors; ++k) {
+      if (is_there(protocol_, at, part.end, k)) protocol_.put(peer, ring, step, k, v[k]);
       if (p_.own_to != nullptr)
-        store<Wire::kLean>(p_, p_.own_to, at + wire_.offset(k), part.end, wire_.width(), v[k]);
+        store<Protocol::kLean>(p_, p_.own_to, at + protocol_.offset(k), part.end, protocol_.width(),
+                               v[k]);
     }
   }
 
   // A vector of this rank's part is made.
   __device__ __forceinline__ void made(size_t at, size_t end, uint64_t step, int k,
                                        const Vector16& v, bool stores) const {
-    if (stores) store<Wire::kLean>(p_, p_.output, at + wire_.offset(k), end, wire_.width(), v);
-    if (!is_there(wire_, at, end, k)) return;
+    if (stores)
+      store<Protocol::kLean>(p_, p_.output, at + protocol_.offset(k), end, protocol_.width(), v);
+    if (!is_there(protocol_, at, end, k)) return;
 #pragma unroll 1
     for (int i = 1; i < p_.size; ++i) {
       const int peer = next(i);
       if ((p_.gather_to >> peer & 1) != 0)
-        wire_.put(peer, kPlaces + static_cast<int>(step % kPlaces), step, k, v);
+        protocol_.put(peer, kPlaces + static_cast<int>(step % kPlaces), step, k, v);
     }
   }
 
   __device__ __forceinline__ bool combine(uint64_t step) const {
     const int ring = static_cast<int>(step % kPlaces);
-    const Range part = part_of_rank(p_.rank);
+    const TensorRange part = part_of_rank(p_.rank);
     const size_t at = tile_at(part, step);
     if (at >= part.end) return true;
     const auto own = [&](int k) {
-      return load_own<Wire, F>(p_, s_, wire_, p_.input, at, part.end, k);
+      return load_own<Protocol, F>(p_, s_, protocol_, p_.input, at, part.end, k);
     };
     if constexpr (F::kMoves)
-      return take_tile<Wire, N>(
-          p_, s_, wire_, p_.receive_from, ring, step, at, part.end,
+      return receive_tile<Protocol, N>(
+          p_, s_, protocol_, p_.receive_from, ring, step, at, part.end,
           [&](int, int k, const Vector16& v) { made(at, part.end, step, k, v, true); });
     else
-      return reduce_tile<Wire, F, N>(
-          p_, s_, wire_, p_.receive_from, ring, step, at, part.end, own,
+      return reduce_tile<Protocol, F, N>(
+          p_, s_, protocol_, p_.receive_from, ring, step, at, part.end, own,
           [&](int k, const Vector16& v) { made(at, part.end, step, k, v, p_.output != nullptr); });
   }
 
@@ -128,16 +131,17 @@ class TwoShot {
     const uint32_t ranks = with_tile(p_.gather_from, step);
     if (ranks == 0) return true;
     const auto into = [&](int source, int k, const Vector16& v) {
-      const Range part = part_of_rank(source);
-      store<Wire::kLean>(p_, p_.output, tile_at(part, step) + wire_.offset(k), part.end,
-                         wire_.width(), v);
+      const TensorRange part = part_of_rank(source);
+      store<Protocol::kLean>(p_, p_.output, tile_at(part, step) + protocol_.offset(k), part.end,
+                             protocol_.width(), v);
     };
-    return take_tile<Wire, N>(p_, s_, wire_, ranks, ring, step, 0, Wire::kTile, into);
+    return receive_tile<Protocol, N>(p_, s_, protocol_, ranks, ring, step, 0, Protocol::kTile,
+                                     into);
   }
 
-  const Params& p_;
-  const Session& s_;
-  Wire wire_;
+  const CollectiveParams& p_;
+  const LaunchContext& s_;
+  Protocol protocol_;
 };
 
 }  // namespace torch::comms::ctran::kernels

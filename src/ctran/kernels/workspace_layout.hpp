@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ctran/kernels/region_layout.hpp"
+#include "ctran/kernels/window_layout.hpp"
 
 // What lies where in a workspace, as pure functions of the number of ranks: of the kinds of things
 // that layout.hpp, message_layout.hpp and region_layout.hpp describe.
@@ -13,9 +13,9 @@ namespace torch::comms::ctran::kernels {
 
 struct WorkspaceLayout {
   // Offsets.
-  size_t acks, ll, mailboxes, tiles, chunks, region_words;
+  size_t acks, ll, mailboxes, tiles, chunks, window_sync_words;
   size_t rest;  // where the first page begins that has nothing of the first part
-  size_t line, operands, more_chunks;
+  size_t ll128, operands, more_chunks;
   size_t bytes;  // of the whole
 
   // A multiple of any page of a device's memory.
@@ -24,13 +24,13 @@ struct WorkspaceLayout {
   constexpr explicit WorkspaceLayout(int ranks) {
     const auto peers = static_cast<size_t>(ranks - 1);
     acks = kPage;
-    ll = after(acks, sizeof(uint64_t) * kMaxRanks * static_cast<size_t>(line_workers(ranks)));
-    mailboxes = after(ll, 2 * peers * generation_bytes(WireKind::kLL, ranks));
+    ll = after(acks, sizeof(uint64_t) * kMaxRanks * static_cast<size_t>(ll128_workers(ranks)));
+    mailboxes = after(ll, 2 * peers * generation_bytes(PacketProtocol::kLL, ranks));
     tiles = after(mailboxes, peers * sizeof(Mailbox));
     chunks = after(tiles, peers * tiles_bytes());
-    region_words = after(chunks, peers * chunks_bytes(first_chunks(ranks)));
-    rest = line = whole(region_words + sizeof(RegionWords), kDevicePage);
-    operands = after(line, 2 * peers * generation_bytes(WireKind::kLine, ranks));
+    window_sync_words = after(chunks, peers * chunks_bytes(first_chunks(ranks)));
+    rest = ll128 = whole(window_sync_words + sizeof(WindowSyncWords), kDevicePage);
+    operands = after(ll128, 2 * peers * generation_bytes(PacketProtocol::kLL128, ranks));
     more_chunks = operands + (has_operand_slots(ranks) ? peers * operands_bytes() : 0);
     bytes = more_chunks + peers * chunks_bytes(chunk_ring(ranks) - first_chunks(ranks));
   }
@@ -42,11 +42,13 @@ struct WorkspaceLayout {
             lacks_rest || !has_late_chunks(ranks) ? 0 : kWholeRing};
   }
 
-  constexpr size_t region(WireKind wire) const { return wire == WireKind::kLL ? ll : line; }
+  constexpr size_t slots_offset(PacketProtocol wire) const {
+    return wire == PacketProtocol::kLL ? ll : ll128;
+  }
 
  private:
   static constexpr size_t kPage = 4096;
-  static_assert(sizeof(Header) <= kPage);
+  static_assert(sizeof(WorkspaceHeader) <= kPage);
   static constexpr size_t whole(size_t bytes, size_t page) {
     return (bytes + page - 1) / page * page;
   }

@@ -2,14 +2,14 @@
 
 namespace torch::comms::ctran {
 
-Sorted sorted(int rank, std::span<const kernels::Message> messages) {
+Sorted sorted(int rank, std::span<const kernels::KernelMessage> messages) {
   Sorted sorted;
-  std::vector<const kernels::Message*> sends, receives;
+  std::vector<const kernels::KernelMessage*> sends, receives;
   for (const auto& message : messages) {
     if (message.peer != rank)
       sorted.to_others.push_back(message);
     else
-      (message.receives != 0 ? receives : sends).push_back(&message);
+      (message.is_receive != 0 ? receives : sends).push_back(&message);
   }
   if (sends.size() != receives.size()) {
     sorted.refused = "messages of rank " + std::to_string(rank) +

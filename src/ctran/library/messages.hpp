@@ -17,10 +17,10 @@ struct Copy {
 };
 
 struct Sorted {
-  std::vector<kernels::Message> to_others;  // in their order
-  std::vector<Copy> to_itself;              // sends and receives in their order, by turns
-  std::string refused;                      // why the group cannot be; "" where it can
+  std::vector<kernels::KernelMessage> to_others;  // in their order
+  std::vector<Copy> to_itself;                    // sends and receives in their order, by turns
+  std::string refused;                            // why the group cannot be; "" where it can
 };
-Sorted sorted(int rank, std::span<const kernels::Message> messages);
+Sorted sorted(int rank, std::span<const kernels::KernelMessage> messages);
 
 }  // namespace torch::comms::ctran

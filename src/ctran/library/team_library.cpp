@@ -44,7 +44,7 @@ struct Group {
   };
   int depth = 0;
   Post post{};  // of all its messages
-  std::vector<kernels::Message> messages;
+  std::vector<kernels::KernelMessage> messages;
 };
 thread_local Group group;
 
@@ -53,7 +53,7 @@ Result refuse(abi::Comm comm, std::string why) {
   return kInvalidUsage;
 }
 
-Result launch(const Group::Post& post, std::span<const kernels::Message> messages) {
+Result launch(const Group::Post& post, std::span<const kernels::KernelMessage> messages) {
   auto& comm = *post.comm;
   try {
     auto parts = sorted(comm.team ? comm.team->rank() : 0, messages);
@@ -83,7 +83,7 @@ Result end_group() {
   return messages.empty() ? kSuccess : launch(group.post, messages);
 }
 
-Result post(const kernels::Message& message, abi::Comm comm, abi::Stream stream) {
+Result post(const kernels::KernelMessage& message, abi::Comm comm, abi::Stream stream) {
   const Group::Post post{comm, stream};
   if (group.depth == 0) return launch(post, {&message, 1});
   if (!group.messages.empty() && (group.post.comm != comm || group.post.stream != stream))

@@ -7,7 +7,7 @@
 
 // A team as a communication library: what a backend over such libraries needs of one, with NCCL's
 // interface. Messages in groups, and the life of a communicator; collectives are
-// Team::run_loop()'s.
+// TeamDescriptor::run_loop()'s.
 namespace torch::comms::ctran {
 
 // Its row, of code instead of a file. It works on host memory where the kernels do

@@ -3,13 +3,13 @@
 #include <cctype>
 #include <cstdint>
 
-#include "ctran/kernels/cells.hpp"
+#include "ctran/kernels/reducer_dispatch.hpp"
 
 namespace torch::comms::ctran {
 namespace {
 
-using kernels::Algorithm;
 using kernels::Collective;
+using kernels::KernelAlgorithm;
 
 constexpr size_t kMostOfWord = 64;
 constexpr int64_t kMostBytes = int64_t{1} << 62;
@@ -28,23 +28,24 @@ T named(Fields& fields, std::string_view field, T first, int end) {
   fields.refuse(field, word, allowed);
 }
 
-void read_algorithm(Fields& fields, kernels::Row& row) {
+void read_algorithm(Fields& fields, kernels::SelectionRow& row) {
   std::string allowed =
       std::string(kByLibrary) + ", " + std::string(kByKernels) + ", " + std::string(kOnRegion);
   for (int i = 1; i < kernels::kAlgorithms; ++i)
-    allowed += ", " + std::string(name_of(static_cast<Algorithm>(i)));
+    allowed += ", " + std::string(name_of(static_cast<KernelAlgorithm>(i)));
   const auto word = fields.word("algorithm", allowed);
-  row.algorithm = Algorithm::kAutomatic;
-  row.by_library = word == kByLibrary;
-  row.on_region = word == kOnRegion;
-  if (row.by_library || row.on_region || word == kByKernels) return;
+  row.algorithm = KernelAlgorithm::kAutomatic;
+  row.uses_vendor_library = word == kByLibrary;
+  row.uses_window_collective = word == kOnRegion;
+  if (row.uses_vendor_library || row.uses_window_collective || word == kByKernels) return;
   for (int i = 1; i < kernels::kAlgorithms; ++i)
-    if (word == name_of(static_cast<Algorithm>(i))) row.algorithm = static_cast<Algorithm>(i);
-  if (row.algorithm == Algorithm::kAutomatic) fields.refuse("algorithm", word, allowed);
+    if (word == name_of(static_cast<KernelAlgorithm>(i)))
+      row.algorithm = static_cast<KernelAlgorithm>(i);
+  if (row.algorithm == KernelAlgorithm::kAutomatic) fields.refuse("algorithm", word, allowed);
 }
 
 template <class T>
-std::string text_of(const kernels::Range<T>& range) {
+std::string text_of(const kernels::InclusiveRange<T>& range) {
   return std::to_string(range.first) + ".." + std::to_string(range.last);
 }
 
@@ -81,27 +82,29 @@ KernelRow read_kernel_line(Fields& fields) {
   const auto bytes = fields.span("bytes", 0, kMostBytes);
   row.bytes = {static_cast<size_t>(bytes.first), static_cast<size_t>(bytes.last)};
   fields.literal("kind");
-  row.kind = named(fields, "kind", kernels::Kind::kAny,
+  row.kind = named(fields, "kind", kernels::ElementKind::kAny,
                    is_reduction(row.collective) ? kernels::kKinds : 1);
   fields.literal("mode");
-  row.mode = named(fields, "mode", kernels::Mode::kAny, kernels::kModes);
+  row.mode = named(fields, "mode", kernels::LaunchMode::kAny, kernels::kModes);
   fields.literal("algorithm");
   read_algorithm(fields, row);
   fields.literal("blocks");
-  const bool has_blocks = row.algorithm != Algorithm::kAutomatic || row.on_region;
+  const bool has_blocks =
+      row.algorithm != KernelAlgorithm::kAutomatic || row.uses_window_collective;
   row.blocks = static_cast<int>(fields.integer("blocks", has_blocks ? kMostBlocks : 0));
   if (fields.skip("tensors"))
-    row.memory = named(fields, "tensors", kernels::Memory::kAny, kernels::kMemories);
-  if (row.on_region && row.memory != kernels::Memory::kRegistered)
+    row.memory = named(fields, "tensors", kernels::TensorMemory::kAny, kernels::kMemories);
+  if (row.uses_window_collective && row.memory != kernels::TensorMemory::kRegistered)
     fields.refuse("tensors", name_of(row.memory), "registered, where algorithm is region");
-  if (fields.skip("within")) row.within = static_cast<int>(fields.integer("within", kMostBlocks));
+  if (fields.skip("within"))
+    row.block_limit = static_cast<int>(fields.integer("within", kMostBlocks));
   return made;
 }
 
-std::string_view algorithm_word(const kernels::Row& row) noexcept {
-  if (row.by_library) return kByLibrary;
-  if (row.on_region) return kOnRegion;
-  return row.algorithm == Algorithm::kAutomatic ? kByKernels : name_of(row.algorithm);
+std::string_view algorithm_word(const kernels::SelectionRow& row) noexcept {
+  if (row.uses_vendor_library) return kByLibrary;
+  if (row.uses_window_collective) return kOnRegion;
+  return row.algorithm == KernelAlgorithm::kAutomatic ? kByKernels : name_of(row.algorithm);
 }
 
 std::string to_text(const KernelRow& made) {
@@ -111,16 +114,17 @@ std::string to_text(const KernelRow& made) {
          std::string(name_of(row.kind)) + " mode " + std::string(name_of(row.mode)) +
          " algorithm " + std::string(algorithm_word(row)) + " blocks " +
          std::to_string(row.blocks) +
-         (row.memory == kernels::Memory::kAny ? ""
-                                              : " tensors " + std::string(name_of(row.memory))) +
-         (row.within == 0 ? "" : " within " + std::to_string(row.within));
+         (row.memory == kernels::TensorMemory::kAny
+              ? ""
+              : " tensors " + std::string(name_of(row.memory))) +
+         (row.block_limit == 0 ? "" : " within " + std::to_string(row.block_limit));
 }
 
-std::vector<kernels::Row> rows_for(const std::vector<KernelRow>& rows, std::string_view gpu,
-                                   int ranks) {
-  std::vector<kernels::Row> found;
+std::vector<kernels::SelectionRow> rows_for(const std::vector<KernelRow>& rows,
+                                            std::string_view gpu, int ranks) {
+  std::vector<kernels::SelectionRow> found;
   for (const auto& each : rows)
-    if (each.gpu == gpu && each.row.ranks.has(ranks)) found.push_back(each.row);
+    if (each.gpu == gpu && each.row.ranks.contains(ranks)) found.push_back(each.row);
   return found;
 }
 

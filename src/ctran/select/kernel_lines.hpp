@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ctran/kernels/rows.hpp"
+#include "ctran/kernels/selection_rows.hpp"
 #include "ctran/select/fields.hpp"
 
 // What was measured of kernels on a model of GPU, as lines of a tuning's text:
@@ -21,13 +21,13 @@ namespace torch::comms::ctran {
 
 struct KernelRow {
   std::string gpu;  // a word_of() its model
-  kernels::Row row;
+  kernels::SelectionRow row;
 };
 
 // The rest of such a line. Throws CommError as Fields.
 KernelRow read_kernel_line(Fields& fields);
 // What it says of the algorithm: "one_shot_ll", "kernels", "nccl".
-std::string_view algorithm_word(const kernels::Row& row) noexcept;
+std::string_view algorithm_word(const kernels::SelectionRow& row) noexcept;
 // The whole line.
 std::string to_text(const KernelRow& row);
 
@@ -35,8 +35,8 @@ std::string to_text(const KernelRow& row);
 std::string word_of(std::string_view name);
 
 // The rows of this GPU that may fit so many ranks.
-std::vector<kernels::Row> rows_for(const std::vector<KernelRow>& rows, std::string_view gpu,
-                                   int ranks);
+std::vector<kernels::SelectionRow> rows_for(const std::vector<KernelRow>& rows,
+                                            std::string_view gpu, int ranks);
 // Of which GPUs and ranks there are rows: "nvidia-h200 with 2 ranks, nvidia-b200 with 2 to 8".
 std::string text_of_places(const std::vector<KernelRow>& rows);
 

@@ -19,7 +19,7 @@ struct Told {
 std::string tell_tuning(const TuningFile& file, std::string_view gpu);
 
 // What was told, on every rank, rank 0 too. Throws CommError, the same everywhere: of
-// read_tuning_file() or parse_tuning() on rank 0, kMismatch for what nobody tells.
+// read_tuning_file() or parse_tuning() on rank 0, kSizeMismatch for what nobody tells.
 Told read_told(std::string_view told);
 
 }  // namespace torch::comms::ctran

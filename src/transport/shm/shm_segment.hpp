@@ -25,8 +25,8 @@ class ShmSegment {
  public:
   // Throws CommError(kResourceExhausted).
   static ShmSegment create(const RingShape& shape);
-  // Over a descriptor that a peer sent. Throws CommError(kMismatch) where it is not what create()
-  // makes: it could shrink under us, or is smaller than it says.
+  // Over a descriptor that a peer sent. Throws CommError(kSizeMismatch) where it is not what
+  // create() makes: it could shrink under us, or is smaller than it says.
   static ShmSegment adopt(base::FileDescriptor file, const RingShape& shape);
 
   const base::FileDescriptor& file() const noexcept { return file_; }

@@ -78,12 +78,12 @@ void Batch::upload() const {
   }
 }
 
-kernels::Call Batch::call(size_t i, int rank) const {
+kernels::KernelCall Batch::call(size_t i, int rank) const {
   const Case& c = cases_[i];
   const auto& of_rank = ranks_[static_cast<size_t>(rank)];
   const Place& place = of_rank.places[i];
   char* memory = of_rank.memory.get();
-  kernels::Call call{};
+  kernels::KernelCall call{};
   call.collective = c.collective;
   call.algorithm = c.algorithm;
   call.dtype = c.dtype;
@@ -96,7 +96,7 @@ kernels::Call Batch::call(size_t i, int rank) const {
   if (has_output) call.output = memory + place.output;
   if (c.factor_in_memory) call.factor = memory + place.factor;
   call.factor_value = kFactorValue;
-  call.limit_ns = 4'000'000'000;
+  call.timeout_ns = 4'000'000'000;
   return call;
 }
 
@@ -114,15 +114,15 @@ void Batch::launch(int rank) const {
 
 bool Batch::goes_by_case() const {
   return world_.shares_gpus() && std::ranges::any_of(cases_, [](const Case& one) {
-           return one.carrier == kernels::Carrier::kCopies;
+           return one.carrier == kernels::CopyMethod::kCopyEngine;
          });
 }
 
-kernels::RegionCall Batch::region_call(size_t i, int rank) const {
-  kernels::RegionCall made{};
+kernels::WindowCollectiveCall Batch::region_call(size_t i, int rank) const {
+  kernels::WindowCollectiveCall made{};
   made.call = call(i, rank);
-  made.carrier = cases_[i].carrier.value_or(kernels::Carrier::kAutomatic);
-  made.region = static_cast<uint32_t>(i) % 3;
+  made.copy_method = cases_[i].carrier.value_or(kernels::CopyMethod::kAutomatic);
+  made.window_id = static_cast<uint32_t>(i) % 3;
   for (int r = 0; r < world_.size(); ++r) {
     const auto& rank = ranks_[static_cast<size_t>(r)];
     made.memory[r] = rank.memory.get();

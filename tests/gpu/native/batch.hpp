@@ -23,9 +23,9 @@ class Batch {
   // ranks that share a GPU in one process may be in one queue: those of a case wait for its other
   // ranks, which must not have copies of an earlier one behind them. See World::may_copy().
   bool goes_by_case() const;
-  kernels::Call call(size_t i, int rank) const;
+  kernels::KernelCall call(size_t i, int rank) const;
   // The memory of all cases is a region.
-  kernels::RegionCall region_call(size_t i, int rank) const;
+  kernels::WindowCollectiveCall region_call(size_t i, int rank) const;
   // After the ranks have finished. Throws for the first wrong element, or byte beyond a tensor;
   // a rank that has stopped says so first.
   void check() const;

@@ -175,7 +175,7 @@ Bytes expected(const Case& c, int rank, std::span<const Bytes> inputs,
     case Collective::kExchange:
     case Collective::kSignal:
     case Collective::kWaitSignal:
-    case Collective::kCountedExchange:
+    case Collective::kAllToAllVDynamic:
     case Collective::kQuantizedReduceScatter:
       return {};
   }

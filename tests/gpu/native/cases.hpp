@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "ctran/kernels/cells.hpp"
 #include "ctran/kernels/library.hpp"
-#include "ctran/kernels/regions.hpp"
+#include "ctran/kernels/reducer_dispatch.hpp"
+#include "ctran/kernels/window_collectives.hpp"
 
 // A call to be checked, the data it gets, and what it has to give: reductions by the arithmetic of
 // the host.
@@ -20,7 +20,7 @@ namespace kernels = torch::comms::ctran::kernels;
 
 struct Case {
   kernels::Collective collective{};
-  kernels::Algorithm algorithm{};
+  kernels::KernelAlgorithm algorithm{};
   ctran::Dtype dtype = ctran::Dtype::kFloat32;
   ctran::ReduceOpCode op = ctran::ReduceOpCode::kSum;
   int root = 0;
@@ -30,7 +30,7 @@ struct Case {
   size_t shift = 0;  // elements by which memory is off the alignment of 256 bytes
   bool factor_in_memory = false;
   // Then peers write the output themselves, or read the input; else they do not.
-  std::optional<kernels::Carrier> carrier = std::nullopt;
+  std::optional<kernels::CopyMethod> carrier = std::nullopt;
   // Of outputs apart from their input, and of reductions' inputs: so many more for each rank.
   size_t shift_by_rank = 0;
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ctran/kernels/rounding.hpp"
+#include "ctran/kernels/stochastic_rounding.hpp"
 #include "suites.hpp"
 
 // What reads its sizes, or its chance, in device memory: every element, in launches and in replays
@@ -15,9 +15,9 @@
 namespace native {
 namespace {
 
-using kernels::Algorithm;
 using kernels::Collective;
-using kernels::Stop;
+using kernels::KernelAlgorithm;
+using kernels::StopReason;
 
 constexpr uint64_t kLimit_ns = 4'000'000'000;
 
@@ -88,19 +88,19 @@ class Parts {
   void launch(int rank, int blocks, uint64_t limit_ns = kLimit_ns) const {
     const auto row = static_cast<size_t>(rank);
     const auto* counts = reinterpret_cast<const int64_t*>(counts_[row].get());
-    kernels::CountedExchange exchange{input_[row].get() + shift_,
-                                      output_[row].get() + shift_,
-                                      elements_,
-                                      elements_,
-                                      element_,
-                                      counts,
-                                      counts + kernels::kMaxRanks,
-                                      blocks,
-                                      limit_ns};
-    exchange.asks = likes_[row] % 2 != 0;
+    kernels::AllToAllVDynamic exchange{input_[row].get() + shift_,
+                                       output_[row].get() + shift_,
+                                       elements_,
+                                       elements_,
+                                       element_,
+                                       counts,
+                                       counts + kernels::kMaxRanks,
+                                       blocks,
+                                       limit_ns};
+    exchange.requests_zero_copy = likes_[row] % 2 != 0;
     // In one process all map it at one address.
     for (int peer = 0; peer < world_.size() && likes_[row] >= 2; ++peer)
-      exchange.places[peer] = exchange.output;
+      exchange.zero_copy_targets[peer] = exchange.output;
     world_.exchange(rank, exchange);
   }
   std::vector<uint8_t> output(int rank) const {
@@ -214,16 +214,17 @@ void check_parts(const World& world, const Settings& settings, std::mt19937_64& 
   std::fflush(stdout);
 }
 
-void expect_stop(const World& world, int rank, Stop why, int waited_for) {
+void expect_stop(const World& world, int rank, StopReason why, int waited_for) {
   const auto& control = *world[rank].control;
   require(control.stop == static_cast<uint32_t>(why), "the reason of the stop is given");
   require(control.waited_for == waited_for, "the rank is given");
-  require(control.collective == static_cast<uint32_t>(Collective::kCountedExchange),
+  require(control.collective == static_cast<uint32_t>(Collective::kAllToAllVDynamic),
           "it was an exchange by counts");
 }
 
 // Rank 1 expects one element more. More than a send may be ahead, so that both stop.
-void check_disagreement(const kernels::Library& library, int n, std::mt19937_64& random) {
+void check_disagreement(const kernels::KernelFunctionTable& library, int n,
+                        std::mt19937_64& random) {
   const World world(library, n);
   constexpr size_t kElements = 80'000'000;
   Parts parts(world, 1, kElements, 0);
@@ -233,11 +234,11 @@ void check_disagreement(const kernels::Library& library, int n, std::mt19937_64&
   received[0][1] += 1;
   parts.fill(sent, received, random);
   launch_all(world, parts, random);
-  expect_stop(world, 1, Stop::kMismatch, 0);
-  expect_stop(world, 0, Stop::kMismatch, 1);
+  expect_stop(world, 1, StopReason::kSizeMismatch, 0);
+  expect_stop(world, 0, StopReason::kSizeMismatch, 1);
 }
 
-void check_impossible(const kernels::Library& library, int n, std::mt19937_64& random) {
+void check_impossible(const kernels::KernelFunctionTable& library, int n, std::mt19937_64& random) {
   constexpr int64_t kElements = 100'000;
   const auto expect = [&](int64_t count, int peer, bool of_output) {
     const World world(library, n);
@@ -250,7 +251,7 @@ void check_impossible(const kernels::Library& library, int n, std::mt19937_64& r
       sent[1][static_cast<size_t>(peer)] = count;
     parts.fill(sent, received, random);
     launch_all(world, parts, random);
-    for (int r = 0; r < n; ++r) expect_stop(world, r, Stop::kCounts, 1);
+    for (int r = 0; r < n; ++r) expect_stop(world, r, StopReason::kInvalidCounts, 1);
     require(parts.is_untouched(1), "the rank with such counts has moved nothing");
     parts.launch(0, 1, 0);  // later ones leave at once
     must(cudaStreamSynchronize(world[0].stream), "cudaStreamSynchronize");
@@ -294,7 +295,7 @@ class Sums {
                inputs_[row].size() * sizeof(float));
     }
   }
-  void launch(int rank, Algorithm algorithm, int blocks, bool averages, bool in_place = false,
+  void launch(int rank, KernelAlgorithm algorithm, int blocks, bool averages, bool in_place = false,
               uint64_t limit_ns = kLimit_ns) const {
     const auto row = static_cast<size_t>(rank);
     world_.reduce_scatter(
@@ -323,7 +324,7 @@ class Sums {
           if (source != r) {
             const auto draws = kernels::draws_of(seeds_[source], static_cast<int>(source),
                                                  static_cast<int>(r), i / kernels::kDraws);
-            value = kernels::BFloat16::decode(kernels::rounded(
+            value = kernels::BFloat16::decode(kernels::round_stochastically(
                 value, kernels::draw_of(draws, static_cast<int>(i % kernels::kDraws))));
           }
           sum = source == 0 ? value : sum + value;
@@ -351,12 +352,13 @@ void check_sums(const World& world, const Settings& settings, std::mt19937_64& r
   size_t cases = 0;
   for (const size_t count : kCounts)
     for (const size_t shift : {0, 1})
-      for (const Algorithm algorithm :
-           {Algorithm::kAutomatic, Algorithm::kOneShotLL, Algorithm::kOneShotLine}) {
-        if (algorithm == Algorithm::kOneShotLL && count > 2000) continue;
+      for (const KernelAlgorithm algorithm :
+           {KernelAlgorithm::kAutomatic, KernelAlgorithm::kOneShotLL,
+            KernelAlgorithm::kOneShotLL128}) {
+        if (algorithm == KernelAlgorithm::kOneShotLL && count > 2000) continue;
         Sums sums(world, count, shift);
         const bool averages = random() % 2 == 0, in_place = random() % 2 == 0;
-        const int most = algorithm == Algorithm::kOneShotLL ? 0 : blocks();
+        const int most = algorithm == KernelAlgorithm::kOneShotLL ? 0 : blocks();
         sums.fill(random);
         for (int r = 0; r < world.size(); ++r) sums.launch(r, algorithm, most, averages, in_place);
         world.synchronize();
@@ -367,14 +369,14 @@ void check_sums(const World& world, const Settings& settings, std::mt19937_64& r
     Sums sums(world, size_t{24} << 20, 0);
     sums.fill(random);
     for (int r = 0; r < world.size(); ++r)
-      sums.launch(r, Algorithm::kOneShotLine, world.shares_gpus() ? 4 : 0, false);
+      sums.launch(r, KernelAlgorithm::kOneShotLL128, world.shares_gpus() ? 4 : 0, false);
     world.synchronize();
     sums.check(false);
   }
   Sums sums(world, 12345, 0);
   sums.fill(random);
-  const Captured captured(world,
-                          [&](int r) { sums.launch(r, Algorithm::kAutomatic, blocks(), true); });
+  const Captured captured(
+      world, [&](int r) { sums.launch(r, KernelAlgorithm::kAutomatic, blocks(), true); });
   for (int i = 0; i < (settings.quick ? 5 : 20); ++i) {
     captured.replay();
     const auto once = sums.output(0);
@@ -390,7 +392,7 @@ void check_sums(const World& world, const Settings& settings, std::mt19937_64& r
 
 }  // namespace
 
-void check_device_alltoallv(const kernels::Library& library, const Settings& settings) {
+void check_device_alltoallv(const kernels::KernelFunctionTable& library, const Settings& settings) {
   std::mt19937_64 random(settings.seed);
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     const World world(library, n, settings.first_launch);
@@ -400,7 +402,8 @@ void check_device_alltoallv(const kernels::Library& library, const Settings& set
   check_disagreement(library, settings.least_ranks, random);
 }
 
-void check_reduce_scatter_quantized(const kernels::Library& library, const Settings& settings) {
+void check_reduce_scatter_quantized(const kernels::KernelFunctionTable& library,
+                                    const Settings& settings) {
   std::mt19937_64 random(settings.seed);
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     const World world(library, n, settings.first_launch);

@@ -10,7 +10,7 @@ namespace native {
 namespace {
 
 using kernels::Collective;
-using kernels::Stop;
+using kernels::StopReason;
 using Clock = std::chrono::steady_clock;
 
 void require(bool holds, const std::string& what) {
@@ -158,7 +158,7 @@ void check_replays(const World& world, const Settings& settings, std::mt19937_64
   std::vector<Post::Launch> launches;
   for (int i = 0; i < 5; ++i) launches.push_back(some_letters(n, random, 1 << 20));
   const Post post(world, launches, random);
-  kernels::Call barrier{};
+  kernels::KernelCall barrier{};
   barrier.collective = Collective::kBarrier;
   std::vector<cudaGraphExec_t> executables(static_cast<size_t>(n));
   for (int r = 0; r < n; ++r) {
@@ -190,7 +190,7 @@ void check_replays(const World& world, const Settings& settings, std::mt19937_64
   std::fflush(stdout);
 }
 
-void expect_stop(const World& world, int rank, Stop why, int waited_for) {
+void expect_stop(const World& world, int rank, StopReason why, int waited_for) {
   const auto& control = *world[rank].control;
   require(control.stop == static_cast<uint32_t>(why), "the reason of the stop is given");
   require(control.waited_for == waited_for, "the rank is given");
@@ -198,8 +198,8 @@ void expect_stop(const World& world, int rank, Stop why, int waited_for) {
 }
 
 // Rank 1 never comes.
-void check_missing(const kernels::Library& library, size_t bytes, bool aborts, bool straight,
-                   std::mt19937_64& random) {
+void check_missing(const kernels::KernelFunctionTable& library, size_t bytes, bool aborts,
+                   bool straight, std::mt19937_64& random) {
   const World world(library, 2);
   const Post post(
       world,
@@ -217,7 +217,7 @@ void check_missing(const kernels::Library& library, size_t bytes, bool aborts, b
   }
   must(cudaStreamSynchronize(world[0].stream), "cudaStreamSynchronize");
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-  expect_stop(world, 0, aborts ? Stop::kAborted : Stop::kLimit, 1);
+  expect_stop(world, 0, aborts ? StopReason::kAborted : StopReason::kTimeout, 1);
   require(world[0].control->launch == 2, "the launch is given");
   post.launch(0, 1, 2, 0);  // later ones leave at once
   must(cudaStreamSynchronize(world[0].stream), "cudaStreamSynchronize");
@@ -226,17 +226,17 @@ void check_missing(const kernels::Library& library, size_t bytes, bool aborts, b
 }
 
 // Rank 1 waits for a message of another size; rank 0 also for one that never comes.
-void check_mismatch(const kernels::Library& library, size_t sent, size_t received, bool straight,
-                    std::mt19937_64& random) {
+void check_mismatch(const kernels::KernelFunctionTable& library, size_t sent, size_t received,
+                    bool straight, std::mt19937_64& random) {
   const World world(library, 2);
   const Post sends(world, {{{0, 1, sent, 0, 0, straight, straight}, {1, 0, 10}}}, random);
   const Post receives(world, {{{0, 1, received, 0, 0, straight, straight}}}, random);
   sends.launch(0, 0, 2, 0);
   receives.launch(1, 0, 2, 0);
   world.synchronize();
-  expect_stop(world, 0, Stop::kMismatch, 1);
-  expect_stop(world, 1, Stop::kMismatch, 0);
-  kernels::Call barrier{};
+  expect_stop(world, 0, StopReason::kSizeMismatch, 1);
+  expect_stop(world, 1, StopReason::kSizeMismatch, 0);
+  kernels::KernelCall barrier{};
   barrier.collective = Collective::kBarrier;
   world.select(0);
   world.launch(0, barrier);
@@ -244,7 +244,7 @@ void check_mismatch(const kernels::Library& library, size_t sent, size_t receive
 }
 
 // A send that is over when its size is found to be wrong: whatever is launched next stops.
-void check_late_mismatch(const kernels::Library& library, std::mt19937_64& random) {
+void check_late_mismatch(const kernels::KernelFunctionTable& library, std::mt19937_64& random) {
   const World world(library, 2);
   const Post sends(world, {{{0, 1, 1000}}}, random), receives(world, {{{0, 1, 1001}}}, random);
   sends.launch(0, 0, 1, 0);
@@ -252,19 +252,21 @@ void check_late_mismatch(const kernels::Library& library, std::mt19937_64& rando
   world.check_alive();
   receives.launch(1, 0, 1, 0);
   world.synchronize();
-  expect_stop(world, 1, Stop::kMismatch, 0);
-  kernels::Call barrier{};
+  expect_stop(world, 1, StopReason::kSizeMismatch, 0);
+  kernels::KernelCall barrier{};
   barrier.collective = Collective::kBarrier;
   world.select(0);
   world.launch(0, barrier);
   must(cudaStreamSynchronize(world[0].stream), "cudaStreamSynchronize");
-  require(world[0].control->stop == static_cast<uint32_t>(Stop::kMismatch), "the sender knows");
+  require(world[0].control->stop == static_cast<uint32_t>(StopReason::kSizeMismatch),
+          "the sender knows");
   require(world[0].control->waited_for == 1, "and who has said so");
 }
 
 // A message that is in its rings arrives, though its sender is gone by then; the next one never
 // comes.
-void check_gone(const kernels::Library& library, size_t bytes, std::mt19937_64& random) {
+void check_gone(const kernels::KernelFunctionTable& library, size_t bytes,
+                std::mt19937_64& random) {
   const World world(library, 2);
   const Post sent(world, {{{1, 0, bytes}}}, random), missing(world, {{{1, 0, bytes}}}, random);
   sent.launch(1, 0, 0);
@@ -278,13 +280,13 @@ void check_gone(const kernels::Library& library, size_t bytes, std::mt19937_64& 
   missing.launch(0, 0, 0, kLimit_ns);
   world.synchronize();
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-  expect_stop(world, 0, Stop::kGone, 1);
+  expect_stop(world, 0, StopReason::kPeerLeft, 1);
   std::printf("exchange: %zu bytes, the sender is gone: left after %.3f ms\n", bytes, ms);
 }
 
 }  // namespace
 
-void check_exchange(const kernels::Library& library, const Settings& settings) {
+void check_exchange(const kernels::KernelFunctionTable& library, const Settings& settings) {
   std::mt19937_64 random(settings.seed);
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     World world(library, n, settings.first_launch);

@@ -19,8 +19,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using ctran::Dtype;
 using kernels::Collective;
-using kernels::HostCall;
 using kernels::HostRing;
+using kernels::HostRingCall;
 
 void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("not so: " + what);
@@ -48,7 +48,7 @@ struct Member {
       : rank(number),
         count(elements),
         ring(pinned<HostRing>(1)),
-        control(pinned<kernels::Control>(1)),
+        control(pinned<kernels::KernelControl>(1)),
         staging(pinned<float>(elements)),
         tensor(world, number, elements * sizeof(float)) {}
   ~Member() {
@@ -59,11 +59,11 @@ struct Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  HostCall call(uint64_t limit_ns) const {
-    HostCall call{};
+  HostRingCall call(uint64_t limit_ns) const {
+    HostRingCall call{};
     call.ring = ring;
     call.control = control;
-    call.limit_ns = limit_ns;
+    call.timeout_ns = limit_ns;
     call.output = tensor.get();
     call.output_bytes = count * sizeof(float);
     call.nan = 0x7fc000007fc00000;
@@ -86,7 +86,7 @@ struct Member {
   const int rank;
   const size_t count;
   HostRing* const ring;
-  kernels::Control* const control;
+  kernels::KernelControl* const control;
   float* const staging;
   const DeviceMemory tensor;
 };
@@ -122,7 +122,7 @@ class Host {
     }
   }
   static kernels::HostCommand& command(const Member& member, uint64_t number) {
-    return member.ring->commands[number % kernels::kHostRing];
+    return member.ring->commands[number % kernels::kHostRingSlots];
   }
 
   const Members& members_;
@@ -147,12 +147,12 @@ void launch(const World& world, const Member& member, uint64_t limit_ns) {
     require(library.post(call, stream) == 0, "a command is posted");
   }
   for (size_t slot = 0; slot < kSlots; ++slot) {
-    require(library.await(call, stream) == 0, "a command is awaited");
+    require(library.wait_for_command(call, stream) == 0, "a command is awaited");
     must(cudaMemcpyAsync(data + slot * part, member.staging + slot * part, part * sizeof(float),
                          cudaMemcpyHostToDevice, stream),
          "cudaMemcpyAsync");
   }
-  require(library.seal(call, stream) == 0, "an output is sealed");
+  require(library.poison_output(call, stream) == 0, "an output is sealed");
 }
 
 Members members_of(const World& world, size_t count) {
@@ -238,7 +238,7 @@ void check_stop(const World& world, bool aborts) {
   }
   world.synchronize();
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-  const auto why = aborts ? kernels::Stop::kAborted : kernels::Stop::kLimit;
+  const auto why = aborts ? kernels::StopReason::kAborted : kernels::StopReason::kTimeout;
   for (const auto& member : members) {
     require(member->control->stop == static_cast<uint32_t>(why), "the reason of the stop is given");
     require(member->control->launch == 1, "the command is given");
@@ -267,7 +267,7 @@ void check_pinned_output(const World& world) {
   }
   for (int rank = 0; rank < world.size(); ++rank) {
     world.select(rank);
-    kernels::Call call{};
+    kernels::KernelCall call{};
     call.collective = Collective::kReduceScatter;
     call.dtype = Dtype::kFloat32;
     call.count = kCount;
@@ -289,7 +289,7 @@ void check_pinned_output(const World& world) {
 
 }  // namespace
 
-void check_gpe(const kernels::Library& library, const Settings& settings) {
+void check_gpe(const kernels::KernelFunctionTable& library, const Settings& settings) {
   for (const int ranks : {settings.least_ranks, settings.most_ranks}) {
     const World world(library, ranks);
     check_sums(world, settings);

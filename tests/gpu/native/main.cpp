@@ -38,13 +38,19 @@ namespace {
 
 using namespace native;
 
-const std::map<std::string, void (*)(const kernels::Library&, const Settings&)> kSuites = {
-    {"arithmetic", check_arithmetic}, {"device_alltoallv", check_device_alltoallv},
-    {"exchange", check_exchange},     {"gpe", check_gpe},
-    {"graphs", check_graphs},         {"large", check_large},
-    {"mismatch", check_mismatch},     {"reduce_scatter_quantized", check_reduce_scatter_quantized},
-    {"regions", check_regions},       {"sequences", check_sequences},
-    {"shapes", check_shapes},         {"stops", check_stops}};
+const std::map<std::string, void (*)(const kernels::KernelFunctionTable&, const Settings&)>
+    kSuites = {{"arithmetic", check_arithmetic},
+               {"device_alltoallv", check_device_alltoallv},
+               {"exchange", check_exchange},
+               {"gpe", check_gpe},
+               {"graphs", check_graphs},
+               {"large", check_large},
+               {"mismatch", check_mismatch},
+               {"reduce_scatter_quantized", check_reduce_scatter_quantized},
+               {"regions", check_regions},
+               {"sequences", check_sequences},
+               {"shapes", check_shapes},
+               {"stops", check_stops}};
 
 struct Arguments {
   std::string library;
@@ -137,7 +143,7 @@ int main(int argc, char** argv) {
   Arguments all = parse(argc, argv);
   int failures = 0;
   try {
-    const kernels::Library& library = open_library(all.library);
+    const kernels::KernelFunctionTable& library = open_library(all.library);
     if (all.measures) {
       all.measuring.collectives = all.words;
       if (all.words.empty()) all.measuring.collectives = {"all_reduce"};

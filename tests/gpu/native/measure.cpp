@@ -10,15 +10,15 @@
 #include <optional>
 #include <thread>
 
-#include "ctran/kernels/cells.hpp"
+#include "ctran/kernels/reducer_dispatch.hpp"
 #include "nccl.hpp"
 #include "patterns.hpp"
 
 namespace native {
 namespace {
 
-using kernels::Algorithm;
 using kernels::Collective;
+using kernels::KernelAlgorithm;
 
 constexpr size_t kPool = size_t{1} << 30;
 constexpr const char* kAlgorithmNames[] = {"ours", "ll", "line", "two_line"};
@@ -71,9 +71,9 @@ uint16_t wanted(Collective collective, int n, int rank, size_t count, size_t ind
 struct Variant {
   std::string name;
   bool is_nccl = false, symmetric = false;
-  std::optional<kernels::Carrier> carrier = std::nullopt;  // of ours whose outputs are a region
-  bool straight = false;                                   // of messages
-  Algorithm algorithm = Algorithm::kAutomatic;
+  std::optional<kernels::CopyMethod> carrier = std::nullopt;  // of ours whose outputs are a region
+  bool straight = false;                                      // of messages
+  KernelAlgorithm algorithm = KernelAlgorithm::kAutomatic;
   int blocks = 0;
   std::vector<cudaGraphExec_t> graphs;     // by rank
   std::vector<std::vector<double>> times;  // by rank and round, us
@@ -81,7 +81,7 @@ struct Variant {
 
 class Bench {
  public:
-  Bench(const kernels::Library& library, const Measuring& measuring)
+  Bench(const kernels::KernelFunctionTable& library, const Measuring& measuring)
       : measuring_(measuring), world_(library, measuring.ranks) {
     if (!measuring.nccl.empty()) nccl_ = Nccl::open(world_, measuring.nccl);
     for (int r = 0; r < world_.size(); ++r) {
@@ -122,11 +122,11 @@ class Bench {
  private:
   std::vector<Variant> variants_for() const {
     std::vector<Variant> variants;
-    const auto add = [&](Algorithm algorithm, int blocks) {
-      kernels::Call call{};
+    const auto add = [&](KernelAlgorithm algorithm, int blocks) {
+      kernels::KernelCall call{};
       call.collective = collective_, call.algorithm = algorithm, call.blocks = blocks;
       call.dtype = torch::comms::ctran::Dtype::kBFloat16, call.count = count_;
-      if (!exchanges() && !world_.library().takes(world_.size(), call)) return;
+      if (!exchanges() && !world_.library().can_launch(world_.size(), call)) return;
       Variant variant;
       variant.name = kAlgorithmNames[static_cast<size_t>(algorithm)];
       if (blocks != 0) variant.name += "/" + std::to_string(blocks);
@@ -134,9 +134,9 @@ class Bench {
       variant.blocks = blocks;
       variants.push_back(variant);
     };
-    add(Algorithm::kAutomatic, 0);
+    add(KernelAlgorithm::kAutomatic, 0);
     if (exchanges()) {
-      for (const int blocks : measuring_.blocks) add(Algorithm::kAutomatic, blocks);
+      for (const int blocks : measuring_.blocks) add(KernelAlgorithm::kAutomatic, blocks);
       for (size_t i = 0, usual = variants.size(); i < usual; ++i) {
         auto variant = variants[i];
         variant.name.replace(0, variant.name.find('/'), "straight");
@@ -144,36 +144,37 @@ class Bench {
         variants.push_back(variant);
       }
     } else if (measuring_.all_algorithms)
-      for (const Algorithm algorithm :
-           {Algorithm::kOneShotLL, Algorithm::kOneShotLine, Algorithm::kTwoShotLine}) {
+      for (const KernelAlgorithm algorithm :
+           {KernelAlgorithm::kOneShotLL, KernelAlgorithm::kOneShotLL128,
+            KernelAlgorithm::kTwoShotLL128}) {
         add(algorithm, 0);
         for (const int blocks : measuring_.blocks) add(algorithm, blocks);
       }
-    const auto add_region = [&](kernels::Carrier carrier, int blocks) {
+    const auto add_region = [&](kernels::CopyMethod carrier, int blocks) {
       Variant variant;
-      variant.name = carrier == kernels::Carrier::kStores   ? "region_stores"
-                     : carrier == kernels::Carrier::kCopies ? "region_copies"
-                                                            : "region";
+      variant.name = carrier == kernels::CopyMethod::kStores       ? "region_stores"
+                     : carrier == kernels::CopyMethod::kCopyEngine ? "region_copies"
+                                                                   : "region";
       if (blocks != 0) variant.name += "/" + std::to_string(blocks);
       variant.carrier = carrier;
       variant.blocks = blocks;
       variants.push_back(variant);
     };
     if (has_regions()) {
-      add_region(kernels::Carrier::kAutomatic, 0);
-      kernels::RegionCall copied{};
+      add_region(kernels::CopyMethod::kAutomatic, 0);
+      kernels::WindowCollectiveCall copied{};
       copied.call.collective = collective_;
-      copied.carrier = kernels::Carrier::kCopies;
+      copied.copy_method = kernels::CopyMethod::kCopyEngine;
       const bool may_copy =
-          kernels::is_by_copies(copied) && !world_.shares_gpus();  // see Batch::goes_by_case()
-      if (may_copy) add_region(kernels::Carrier::kCopies, 0);
+          kernels::uses_copy_engines(copied) && !world_.shares_gpus();  // see Batch::goes_by_case()
+      if (may_copy) add_region(kernels::CopyMethod::kCopyEngine, 0);
       const bool has_stores = measuring_.all_algorithms && !kernels::is_reduction(collective_);
-      if (has_stores) add_region(kernels::Carrier::kStores, 0);
+      if (has_stores) add_region(kernels::CopyMethod::kStores, 0);
       for (const int blocks : measuring_.blocks) {
-        add_region(kernels::Carrier::kAutomatic, blocks);
+        add_region(kernels::CopyMethod::kAutomatic, blocks);
         if (may_copy && kernels::is_reduction(collective_))
-          add_region(kernels::Carrier::kCopies, blocks);
-        if (has_stores) add_region(kernels::Carrier::kStores, blocks);
+          add_region(kernels::CopyMethod::kCopyEngine, blocks);
+        if (has_stores) add_region(kernels::CopyMethod::kStores, blocks);
       }
     }
     if (nccl_) {
@@ -236,8 +237,9 @@ class Bench {
     if (exchanges()) {
       auto messages = traffic_.messages(rank, input(v, rank, slot), output(v, rank, slot));
       for (auto& message : messages) {
-        message.asks = v.straight;
-        if (v.straight) message.place = message.data;  // of receives, which all map there
+        message.requests_zero_copy = v.straight;
+        if (v.straight)
+          message.zero_copy_target = message.data;  // of receives, which all map there
       }
       if (v.is_nccl)
         nccl_->exchange(rank, messages);
@@ -245,7 +247,7 @@ class Bench {
         world_.exchange(rank, messages, v.blocks, kLimit_ns);
       return;
     }
-    kernels::Call call{};
+    kernels::KernelCall call{};
     call.collective = collective_;
     call.algorithm = v.algorithm;
     call.blocks = v.blocks;
@@ -253,7 +255,7 @@ class Bench {
     call.count = count_;
     call.input = is_in_place(v) ? output(v, rank, slot) : input(v, rank, slot);
     call.output = output_elements(rank) != 0 || v.is_nccl ? output(v, rank, slot) : nullptr;
-    call.limit_ns = kLimit_ns;
+    call.timeout_ns = kLimit_ns;
     if (v.is_nccl)
       nccl_->enqueue(rank, call);
     else if (v.carrier)
@@ -262,10 +264,11 @@ class Bench {
       world_.launch(rank, call);
   }
 
-  kernels::RegionCall on_region(const kernels::Call& call, kernels::Carrier carrier) const {
-    kernels::RegionCall made{};
+  kernels::WindowCollectiveCall on_region(const kernels::KernelCall& call,
+                                          kernels::CopyMethod carrier) const {
+    kernels::WindowCollectiveCall made{};
     made.call = call;
-    made.carrier = carrier;
+    made.copy_method = carrier;
     const auto& memory = collective_ == Collective::kReduceScatter ? plain_in_ : plain_out_;
     for (size_t r = 0; r < memory.size(); ++r) {
       made.memory[r] = memory[r].get();
@@ -424,7 +427,7 @@ class Bench {
 
 }  // namespace
 
-void measure(const kernels::Library& library, const Measuring& measuring) {
+void measure(const kernels::KernelFunctionTable& library, const Measuring& measuring) {
   Bench bench(library, measuring);
   for (const auto& name : measuring.collectives) {
     const auto found = kCollectives.find(name);

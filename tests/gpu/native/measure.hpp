@@ -21,6 +21,6 @@ struct Measuring {
 
 // Times calls in graphs, ours beside NCCL's in turn, and prints a table. Throws if a result is
 // wrong.
-void measure(const kernels::Library& library, const Measuring& measuring);
+void measure(const kernels::KernelFunctionTable& library, const Measuring& measuring);
 
 }  // namespace native

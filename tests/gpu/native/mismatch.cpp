@@ -12,8 +12,8 @@ namespace {
 
 using ctran::Dtype;
 using ctran::ReduceOpCode;
-using kernels::Call;
 using kernels::Collective;
+using kernels::KernelCall;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kFew = 96, kMany = 300000;
@@ -23,41 +23,41 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("not so: " + what);
 }
 
-Call call_of(Collective collective, size_t count) {
-  Call call{};
+KernelCall call_of(Collective collective, size_t count) {
+  KernelCall call{};
   call.collective = collective;
   call.dtype = Dtype::kFloat32;
   call.count = count;
   call.blocks = 4;
-  call.limit_ns = kLimit_ns;
+  call.timeout_ns = kLimit_ns;
   return call;
 }
 
 // What all ranks call, but the last one.
 struct Disagreement {
   std::string what;
-  Call many, one;
+  KernelCall many, one;
 };
 
 std::vector<Disagreement> disagreements(size_t count) {
-  const Call sum = call_of(Collective::kAllReduce, count);
-  const Call from_first = call_of(Collective::kBroadcast, count);
-  const auto but = [](Call call, auto change) {
+  const KernelCall sum = call_of(Collective::kAllReduce, count);
+  const KernelCall from_first = call_of(Collective::kBroadcast, count);
+  const auto but = [](KernelCall call, auto change) {
     change(call);
     return call;
   };
   std::vector<Disagreement> all = {
-      {"count", sum, but(sum, [](Call& c) { c.count -= 32; })},
-      {"wider dtype", sum, but(sum, [](Call& c) { c.dtype = Dtype::kFloat64; })},
-      {"dtype", sum, but(sum, [](Call& c) { c.dtype = Dtype::kInt32; })},
-      {"reduce operation", sum, but(sum, [](Call& c) { c.op = ReduceOpCode::kMax; })},
+      {"count", sum, but(sum, [](KernelCall& c) { c.count -= 32; })},
+      {"wider dtype", sum, but(sum, [](KernelCall& c) { c.dtype = Dtype::kFloat64; })},
+      {"dtype", sum, but(sum, [](KernelCall& c) { c.dtype = Dtype::kInt32; })},
+      {"reduce operation", sum, but(sum, [](KernelCall& c) { c.op = ReduceOpCode::kMax; })},
       {"barrier", sum, call_of(Collective::kBarrier, 0)},
       {"collective", sum, call_of(Collective::kAllGather, count)},
-      {"nothing to reduce", sum, but(sum, [](Call& c) { c.count = 0; })},
-      {"root", from_first, but(from_first, [](Call& c) { c.root = 1; })},
+      {"nothing to reduce", sum, but(sum, [](KernelCall& c) { c.count = 0; })},
+      {"root", from_first, but(from_first, [](KernelCall& c) { c.root = 1; })},
   };
   // A few elements have one block anyway.
-  if (count > kFew) all.push_back({"blocks", sum, but(sum, [](Call& c) { c.blocks = 2; })});
+  if (count > kFew) all.push_back({"blocks", sum, but(sum, [](KernelCall& c) { c.blocks = 2; })});
   return all;
 }
 
@@ -86,7 +86,7 @@ struct Buffers {
 
 class Team {
  public:
-  Team(const kernels::Library& library, const Settings& settings, int n)
+  Team(const kernels::KernelFunctionTable& library, const Settings& settings, int n)
       : world_(library, n, settings.first_launch), first_(settings.first_launch) {
     for (int r = 0; r < n; ++r) buffers_.emplace_back(world_, r);
     all([&](int r) { launch(r, call_of(Collective::kBarrier, 0)); });
@@ -95,7 +95,7 @@ class Team {
 
   int last() const { return world_.size() - 1; }
   const Buffers& of(int rank) const { return buffers_[static_cast<size_t>(rank)]; }
-  void launch(int rank, Call call) const {
+  void launch(int rank, KernelCall call) const {
     call.input = of(rank).input.get();
     call.output = of(rank).output.get();
     world_.launch(rank, call);
@@ -107,12 +107,12 @@ class Team {
   }
   bool has_stopped(int rank) const { return world_[rank].control->stop != 0; }
   void note_gone(int rank, int whom) const { world_.note_gone(rank, whom); }
-  const kernels::Control& control(int rank) const { return *world_[rank].control; }
+  const kernels::KernelControl& control(int rank) const { return *world_[rank].control; }
   // The rank has stopped for this reason, `after` launches from the first, and names a peer.
   void expect(int rank, uint64_t after, const std::string& what) const {
     const auto& control = *world_[rank].control;
     const auto whose = what + ", rank " + std::to_string(rank) + ": ";
-    require(control.stop == static_cast<uint32_t>(kernels::Stop::kOtherCall),
+    require(control.stop == static_cast<uint32_t>(kernels::StopReason::kCallMismatch),
             whose + "the reason is another call, not " + std::to_string(control.stop));
     const bool is_peer =
         control.waited_for >= 0 && control.waited_for < world_.size() && control.waited_for != rank;
@@ -146,7 +146,7 @@ class Team {
   std::vector<Buffers> buffers_;
 };
 
-void check_one(const kernels::Library& library, const Settings& settings, int n,
+void check_one(const kernels::KernelFunctionTable& library, const Settings& settings, int n,
                const Disagreement& one) {
   const Team team(library, settings, n);
   const auto start = Clock::now();
@@ -168,7 +168,7 @@ void check_one(const kernels::Library& library, const Settings& settings, int n,
 }
 
 // The last rank leaves out one of a series.
-void check_skipped(const kernels::Library& library, const Settings& settings, int n) {
+void check_skipped(const kernels::KernelFunctionTable& library, const Settings& settings, int n) {
   const Team team(library, settings, n);
   const Collective series[] = {Collective::kBroadcast, Collective::kAllReduce,
                                Collective::kAllGather};
@@ -185,10 +185,11 @@ void check_skipped(const kernels::Library& library, const Settings& settings, in
 
 // The last rank writes nothing more, which the others hear while they wait for it, after what it
 // has written before has been used.
-void check_gone(const kernels::Library& library, const Settings& settings, int n, Call call) {
+void check_gone(const kernels::KernelFunctionTable& library, const Settings& settings, int n,
+                KernelCall call) {
   const Team team(library, settings, n);
   const auto what = "gone, " + std::to_string(call.count) + " elements";
-  call.limit_ns = 60'000'000'000;
+  call.timeout_ns = 60'000'000'000;
   team.all([&](int r) { team.launch(r, call); });
   for (int r = 0; r < n; ++r) require(!team.has_stopped(r), what + ": all of it is there");
   const auto start = Clock::now();
@@ -201,7 +202,7 @@ void check_gone(const kernels::Library& library, const Settings& settings, int n
   require(ms < 10'000, what + ": they leave long before the limit");
   for (int r = 0; r < team.last(); ++r) {
     const auto& control = team.control(r);
-    require(control.stop == static_cast<uint32_t>(kernels::Stop::kGone),
+    require(control.stop == static_cast<uint32_t>(kernels::StopReason::kPeerLeft),
             what + ": that is why, not " + std::to_string(control.stop));
     require(control.waited_for == team.last(), what + ": who it is, is said");
     require(team.of(r).has_only_nan(call.count), what + ": the output is NaN");
@@ -213,7 +214,7 @@ void check_gone(const kernels::Library& library, const Settings& settings, int n
 
 }  // namespace
 
-void check_mismatch(const kernels::Library& library, const Settings& settings) {
+void check_mismatch(const kernels::KernelFunctionTable& library, const Settings& settings) {
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     if (settings.quick && n != settings.least_ranks && n != settings.most_ranks) continue;
     for (const size_t count : {kFew, kMany})

@@ -87,13 +87,13 @@ std::vector<char*> Nccl::symmetric_memory(size_t bytes) {
   return memory;
 }
 
-void Nccl::exchange(int rank, std::span<const kernels::Message> messages) {
+void Nccl::exchange(int rank, std::span<const kernels::KernelMessage> messages) {
   const Table& t = *table_;
   void* comm = comms_[static_cast<size_t>(rank)];
   const cudaStream_t stream = world_[rank].stream;
   t.must(t.group_start(), "ncclGroupStart");
   for (const auto& m : messages) {
-    if (m.receives != 0)
+    if (m.is_receive != 0)
       t.must(t.receive(m.data, m.bytes, kUint8, m.peer, comm, stream), "ncclRecv");
     else
       t.must(t.send(m.data, m.bytes, kUint8, m.peer, comm, stream), "ncclSend");
@@ -101,7 +101,7 @@ void Nccl::exchange(int rank, std::span<const kernels::Message> messages) {
   t.must(t.group_end(), "ncclGroupEnd");
 }
 
-bool Nccl::enqueue(int rank, const kernels::Call& call) {
+bool Nccl::enqueue(int rank, const kernels::KernelCall& call) {
   const Table& t = *table_;
   void* comm = comms_[static_cast<size_t>(rank)];
   const cudaStream_t stream = world_[rank].stream;

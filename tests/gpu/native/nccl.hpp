@@ -22,9 +22,9 @@ class Nccl {
   // Memory of each rank that is a symmetric window; empty where this NCCL has none.
   std::vector<char*> symmetric_memory(size_t bytes);
   // bfloat16, sums. False for a collective that is not measured.
-  bool enqueue(int rank, const kernels::Call& call);
+  bool enqueue(int rank, const kernels::KernelCall& call);
   // A group of sends and receives.
-  void exchange(int rank, std::span<const kernels::Message> messages);
+  void exchange(int rank, std::span<const kernels::KernelMessage> messages);
 
  private:
   struct Table;

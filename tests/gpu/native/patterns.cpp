@@ -18,8 +18,8 @@ Part Traffic::part(int source, int receiver) const {
   return {0, 0, 0};
 }
 
-std::vector<kernels::Message> Traffic::messages(int rank, char* input, char* output) const {
-  std::vector<kernels::Message> all;
+std::vector<kernels::KernelMessage> Traffic::messages(int rank, char* input, char* output) const {
+  std::vector<kernels::KernelMessage> all;
   for (int step = 1; step < ranks; ++step) {
     const int to = (rank + step) % ranks, from = (rank + ranks - step) % ranks;
     const Part out = part(rank, to), in = part(from, rank);

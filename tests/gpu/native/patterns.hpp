@@ -28,7 +28,7 @@ struct Traffic {
 
   // Of nothing where count is 0.
   Part part(int source, int receiver) const;
-  std::vector<kernels::Message> messages(int rank, char* input, char* output) const;
+  std::vector<kernels::KernelMessage> messages(int rank, char* input, char* output) const;
 };
 
 }  // namespace native

@@ -76,8 +76,8 @@ void Post::upload() const {
   }
 }
 
-std::vector<kernels::Message> Post::messages(int rank, size_t i) const {
-  std::vector<kernels::Message> all;
+std::vector<kernels::KernelMessage> Post::messages(int rank, size_t i) const {
+  std::vector<kernels::KernelMessage> all;
   char* const memory = memory_[static_cast<size_t>(rank)].get();
   for (size_t l = 0; l < launches_[i].size(); ++l) {
     const auto& letter = launches_[i][l];

@@ -39,7 +39,7 @@ class Post {
   struct Place {
     size_t from, to;
   };
-  std::vector<kernels::Message> messages(int rank, size_t i) const;
+  std::vector<kernels::KernelMessage> messages(int rank, size_t i) const;
 
   const World& world_;
   std::vector<Launch> launches_;

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <string>
 
-#include "ctran/kernels/region_copies.hpp"
+#include "ctran/kernels/window_copies.hpp"
 #include "runner.hpp"
 
 // Collectives whose outputs peers write themselves, and reductions that read inputs where they lie.
@@ -10,16 +10,16 @@ namespace native {
 namespace {
 
 using ctran::Dtype;
-using kernels::Carrier;
 using kernels::Collective;
-using kernels::Stop;
+using kernels::CopyMethod;
+using kernels::StopReason;
 using Clock = std::chrono::steady_clock;
 
 constexpr Collective kCollectives[] = {Collective::kAllGather, Collective::kAllToAll,
                                        Collective::kBroadcast, Collective::kAllReduce,
                                        Collective::kReduce,    Collective::kReduceScatter};
-constexpr Carrier kCarriers[] = {Carrier::kAutomatic, Carrier::kStores, Carrier::kBulk,
-                                 Carrier::kCopies};
+constexpr CopyMethod kCarriers[] = {CopyMethod::kAutomatic, CopyMethod::kStores, CopyMethod::kTma,
+                                    CopyMethod::kCopyEngine};
 constexpr size_t kOfKernels = 3;  // the first ones
 // The most ranks: as many are on the GPUs at once, however few those are.
 constexpr int kMostRanks = 4;
@@ -29,8 +29,8 @@ void require(bool holds, const std::string& what) {
 }
 
 // Reductions are the same with those.
-bool is_of_pushes(Carrier carrier) {
-  return carrier == Carrier::kStores || carrier == Carrier::kBulk;
+bool is_of_pushes(CopyMethod carrier) {
+  return carrier == CopyMethod::kStores || carrier == CopyMethod::kTma;
 }
 
 // What reductions need, and cannot have.
@@ -61,13 +61,14 @@ Case random_case(Runner& runner, size_t count) {
   one.blocks = runner.blocks();
   one.in_place = one.collective != Collective::kAllToAll && random() % 2 == 0;
   one.shift = random() % 2 == 0 ? 0 : random() % 40;
-  one.shift_by_rank = random() % 2 == 0 || one.carrier == Carrier::kCopies ? 0 : random() % 20;
+  one.shift_by_rank =
+      random() % 2 == 0 || one.carrier == CopyMethod::kCopyEngine ? 0 : random() % 20;
   settle(one);
   return one;
 }
 
 // Odd sizes, off alignment, in place; many in a row, with others between them.
-void check_values(const kernels::Library& library, const Settings& settings, int n) {
+void check_values(const kernels::KernelFunctionTable& library, const Settings& settings, int n) {
   constexpr size_t kCounts[] = {0,     1,     15,    16,     17,     255,    1000,
                                 16383, 16384, 16385, 100003, 262144, 262151, 1000003};
   Runner runner(library, settings, n, 60);
@@ -90,24 +91,26 @@ void check_values(const kernels::Library& library, const Settings& settings, int
 
 // So many tiles for each block that all its stages come round, and broadcasts have several rounds.
 // All-reduces that push their operands come after each other, for their slots are the same.
-void check_large_values(const kernels::Library& library, const Settings& settings, int n) {
+void check_large_values(const kernels::KernelFunctionTable& library, const Settings& settings,
+                        int n) {
   Runner runner(library, settings, n, 1);
   for (const Collective collective : kCollectives)
-    for (const Carrier carrier : kCarriers)
+    for (const CopyMethod carrier : kCarriers)
       for (const size_t shift : {0, 8}) {
         if (kernels::is_reduction(collective) && is_of_pushes(carrier)) continue;
-        if (carrier == Carrier::kCopies && !runner.world().may_copy(collective)) continue;
+        if (carrier == CopyMethod::kCopyEngine && !runner.world().may_copy(collective)) continue;
         Case one = random_case(runner, (settings.quick ? 8 << 20 : 24 << 20) + 13);
         one.collective = collective;
         one.carrier = carrier;
-        if (carrier == Carrier::kCopies || shift == 0) one.shift_by_rank = 0;
+        if (carrier == CopyMethod::kCopyEngine || shift == 0) one.shift_by_rank = 0;
         one.in_place = false;
         one.shift = shift;
         one.dtype = Dtype::kBFloat16;
         one.op = ctran::ReduceOpCode::kSum;
         settle(one);
         one.blocks = runner.world().shares_gpus() ? 4 : 0;
-        const bool pushes = collective == Collective::kAllReduce && carrier == Carrier::kAutomatic;
+        const bool pushes =
+            collective == Collective::kAllReduce && carrier == CopyMethod::kAutomatic;
         for (int i = 0; i < (pushes ? 4 : 1); ++i) runner.add(one);
       }
   runner.flush();
@@ -115,7 +118,7 @@ void check_large_values(const kernels::Library& library, const Settings& setting
   std::fflush(stdout);
 }
 
-void check_replays(const kernels::Library& library, const Settings& settings, int n) {
+void check_replays(const kernels::KernelFunctionTable& library, const Settings& settings, int n) {
   const int replays = settings.quick ? 20 : 200;
   Runner runner(library, settings, n);
   const World& world = runner.world();
@@ -133,9 +136,9 @@ void check_replays(const kernels::Library& library, const Settings& settings, in
   for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll}) {
     Case& one = cases.emplace_back();
     one.collective = collective;
-    one.carrier = Carrier::kCopies;
+    one.carrier = CopyMethod::kCopyEngine;
     one.dtype = Dtype::kUInt8;
-    one.count = kernels::kLeastBeside + 5;
+    one.count = kernels::kForkMinBytes + 5;
   }
   const Batch batch(world, cases, runner.random());
   // A graph of all cases for each rank; or one of each, where all ranks have to have one case
@@ -173,9 +176,10 @@ struct Outputs {
     for (int r = 0; r < world.size(); ++r)
       memory.emplace_back(world, r, bytes * static_cast<size_t>(world.size() + 1));
   }
-  kernels::RegionCall call(Collective collective, Carrier carrier, int rank, size_t bytes) const {
+  kernels::WindowCollectiveCall call(Collective collective, CopyMethod carrier, int rank,
+                                     size_t bytes) const {
     const auto size = memory.size();
-    kernels::RegionCall made{};
+    kernels::WindowCollectiveCall made{};
     made.call.collective = collective;
     made.call.dtype = Dtype::kUInt8;
     const bool has_parts =
@@ -188,8 +192,8 @@ struct Outputs {
     made.call.output = collective == Collective::kReduceScatter ? own + bytes * size : own;
     made.call.input =
         is_in_place || collective == Collective::kReduceScatter ? own : own + bytes * size;
-    made.call.limit_ns = 0;
-    made.carrier = carrier;
+    made.call.timeout_ns = 0;
+    made.copy_method = carrier;
     for (size_t r = 0; r < size; ++r) {
       made.memory[r] = memory[r].get();
       made.bytes[r] = bytes * size;
@@ -199,21 +203,22 @@ struct Outputs {
   std::vector<DeviceMemory> memory;
 };
 
-uint64_t launches_of(const kernels::Team& team, const kernels::RegionCall& call) {
-  if (!kernels::is_by_copies(call)) return 1;
+uint64_t launches_of(const kernels::TeamDescriptor& team,
+                     const kernels::WindowCollectiveCall& call) {
+  if (!kernels::uses_copy_engines(call)) return 1;
   return static_cast<uint64_t>(kernels::stages_of(team, call)) + 1;
 }
 
 // The last rank never comes; those that wait for it stop.
-void check_stop(const kernels::Library& library, int n, Carrier carrier, Collective collective,
-                bool aborts) {
+void check_stop(const kernels::KernelFunctionTable& library, int n, CopyMethod carrier,
+                Collective collective, bool aborts) {
   constexpr size_t kBytes = 9 << 20;  // operands of an all-reduce are pushed
   const World world(library, n);
-  if (carrier == Carrier::kCopies && !world.may_copy(collective)) return;
+  if (carrier == CopyMethod::kCopyEngine && !world.may_copy(collective)) return;
   const Outputs outputs(world, kBytes);
   const auto launch = [&](int rank, uint64_t limit_ns) {
     auto call = outputs.call(collective, carrier, rank, kBytes);
-    call.call.limit_ns = limit_ns;
+    call.call.timeout_ns = limit_ns;
     world.select(rank);
     world.launch(rank, call);
   };
@@ -232,7 +237,7 @@ void check_stop(const kernels::Library& library, int n, Carrier carrier, Collect
   for (int r = 0; r + 1 < n; ++r)
     world.select(r), must(cudaStreamSynchronize(world[r].stream), "cudaStreamSynchronize");
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - aborted).count();
-  const auto why = aborts ? Stop::kAborted : Stop::kLimit;
+  const auto why = aborts ? StopReason::kAborted : StopReason::kTimeout;
   for (int r = 0; r + 1 < n; ++r) {
     const auto& control = *world[r].control;
     require(control.stop == static_cast<uint32_t>(why), "the reason of the stop is given");
@@ -254,7 +259,7 @@ void check_stop(const kernels::Library& library, int n, Carrier carrier, Collect
 }
 
 // What is in the region lies elsewhere.
-void shift(kernels::Call& call) {
+void shift(kernels::KernelCall& call) {
   const bool is_in_place = call.output == call.input;
   if (kernels::is_reduction(call.collective)) call.input = static_cast<const char*>(call.input) + 1;
   if (!kernels::is_reduction(call.collective) || is_in_place)
@@ -263,17 +268,17 @@ void shift(kernels::Call& call) {
 
 // One rank has another region, another size, or another place where all have to have the same.
 enum class Other { kRegion, kSize, kPlace };
-void check_mismatch(const kernels::Library& library, int n, Collective collective, Carrier carrier,
-                    Other other) {
+void check_mismatch(const kernels::KernelFunctionTable& library, int n, Collective collective,
+                    CopyMethod carrier, Other other) {
   constexpr size_t kBytes = 1 << 20;
   const World world(library, n);
-  if (carrier == Carrier::kCopies && !world.may_copy(collective)) return;
+  if (carrier == CopyMethod::kCopyEngine && !world.may_copy(collective)) return;
   const Outputs outputs(world, kBytes);
   for (int r = 0; r < n; ++r) {
     auto call = outputs.call(collective, carrier, r, kBytes);
     call.call.count -= 1;  // there is room for another place
-    call.call.limit_ns = 4'000'000'000;
-    if (r == n - 1 && other == Other::kRegion) call.region = 1;
+    call.call.timeout_ns = 4'000'000'000;
+    if (r == n - 1 && other == Other::kRegion) call.window_id = 1;
     if (r == n - 1 && other == Other::kSize) call.call.count -= 1;
     if (r == n - 1 && other == Other::kPlace) shift(call.call);
     world.select(r);
@@ -281,34 +286,34 @@ void check_mismatch(const kernels::Library& library, int n, Collective collectiv
   }
   world.synchronize();
   for (int r = 0; r < n; ++r)
-    require(world[r].control->stop == static_cast<uint32_t>(kernels::kOtherRegion),
+    require(world[r].control->stop == static_cast<uint32_t>(kernels::kWindowMismatch),
             "rank " + std::to_string(r) + " of " + std::to_string(n) +
                 " stops for the mismatch, not for " + std::to_string(world[r].control->stop));
 }
 
 }  // namespace
 
-void check_regions(const kernels::Library& library, const Settings& settings) {
+void check_regions(const kernels::KernelFunctionTable& library, const Settings& settings) {
   const int most = std::min(settings.most_ranks, kMostRanks);
   for (int n = std::min(settings.least_ranks, most); n <= most; ++n) {
     check_values(library, settings, n);
     check_large_values(library, settings, n);
     check_replays(library, settings, n);
   }
-  for (const Carrier carrier : {Carrier::kStores, Carrier::kBulk, Carrier::kCopies})
+  for (const CopyMethod carrier : {CopyMethod::kStores, CopyMethod::kTma, CopyMethod::kCopyEngine})
     for (const Collective collective : kCollectives)
       for (const bool aborts : {false, true}) {
-        if (kernels::is_reduction(collective) && carrier == Carrier::kBulk) continue;
+        if (kernels::is_reduction(collective) && carrier == CopyMethod::kTma) continue;
         check_stop(library, 2, carrier, collective, aborts);
         if (most > 2) check_stop(library, most, carrier, collective, aborts);
       }
   for (const Collective collective : kCollectives) {
     for (const Other other : {Other::kRegion, Other::kSize})
-      check_mismatch(library, 2, collective, Carrier::kAutomatic, other);
+      check_mismatch(library, 2, collective, CopyMethod::kAutomatic, other);
     for (const Other other : {Other::kRegion, Other::kSize})
-      check_mismatch(library, 2, collective, Carrier::kCopies, other);
+      check_mismatch(library, 2, collective, CopyMethod::kCopyEngine, other);
     if (!kernels::is_reduction(collective) || collective == Collective::kAllReduce)
-      check_mismatch(library, 2, collective, Carrier::kCopies, Other::kPlace);
+      check_mismatch(library, 2, collective, CopyMethod::kCopyEngine, Other::kPlace);
   }
   std::printf("regions: mismatches stop all\n");
   std::fflush(stdout);

@@ -11,8 +11,8 @@
 
 namespace native {
 
-inline kernels::Call plain(const Case& c) {
-  kernels::Call call{};
+inline kernels::KernelCall plain(const Case& c) {
+  kernels::KernelCall call{};
   call.collective = c.collective, call.algorithm = c.algorithm, call.dtype = c.dtype;
   call.op = c.op, call.root = c.root, call.blocks = c.blocks, call.count = c.count;
   return call;
@@ -21,7 +21,7 @@ inline kernels::Call plain(const Case& c) {
 // Collects cases, and runs them a few at a time on one world.
 class Runner {
  public:
-  Runner(const kernels::Library& library, const Settings& settings, int ranks,
+  Runner(const kernels::KernelFunctionTable& library, const Settings& settings, int ranks,
          size_t most_in_batch = 24)
       : world_(library, ranks, settings.first_launch),
         random_(settings.seed * 1000 + static_cast<uint64_t>(ranks)),
@@ -37,7 +37,7 @@ class Runner {
     return world_.shares_gpus() ? kShared[random_() % 4] : kOwn[random_() % 4];
   }
   void add(const Case& c) {
-    if (!world_.library().takes(world_.size(), plain(c))) return;
+    if (!world_.library().can_launch(world_.size(), plain(c))) return;
     cases_.push_back(c);
     if (cases_.size() == most_) flush();
   }

@@ -11,8 +11,8 @@ namespace native {
 namespace {
 
 using ctran::Dtype;
-using kernels::Algorithm;
 using kernels::Collective;
+using kernels::KernelAlgorithm;
 using Clock = std::chrono::steady_clock;
 
 void require(bool holds, const std::string& what) {
@@ -21,7 +21,7 @@ void require(bool holds, const std::string& what) {
 
 // All-reduce of ones, of which a rank's output is wanted.
 struct Ones {
-  Ones(const World& world, int rank, size_t count, Algorithm algorithm)
+  Ones(const World& world, int rank, size_t count, KernelAlgorithm algorithm)
       : input(world, rank, count * sizeof(float)), output(world, rank, count * sizeof(float)) {
     const std::vector<float> ones(count, 1.0f);
     must(cudaMemcpy(input.get(), ones.data(), count * sizeof(float), cudaMemcpyHostToDevice),
@@ -44,7 +44,7 @@ struct Ones {
   }
 
   DeviceMemory input, output;
-  kernels::Call call{};
+  kernels::KernelCall call{};
 };
 
 void check_nan(const Ones& ones, const std::string& when) {
@@ -55,12 +55,12 @@ void check_nan(const Ones& ones, const std::string& when) {
 }
 
 // The last rank never comes; the others stop.
-void check_stop(const kernels::Library& library, int n, Algorithm algorithm, size_t count,
-                bool aborts) {
+void check_stop(const kernels::KernelFunctionTable& library, int n, KernelAlgorithm algorithm,
+                size_t count, bool aborts) {
   const World world(library, n);
   std::vector<Ones> ones;
   for (int r = 0; r < n; ++r) ones.emplace_back(world, r, count, algorithm);
-  for (auto& one : ones) one.call.limit_ns = aborts ? 0 : 20'000'000;
+  for (auto& one : ones) one.call.timeout_ns = aborts ? 0 : 20'000'000;
   // One that succeeds before.
   for (int r = 0; r < n; ++r) world.select(r), world.launch(r, ones[static_cast<size_t>(r)].call);
   world.synchronize();
@@ -84,7 +84,7 @@ void check_stop(const kernels::Library& library, int n, Algorithm algorithm, siz
   for (int r = 0; r + 1 < n; ++r)
     world.select(r), must(cudaStreamSynchronize(world[r].stream), "cudaStreamSynchronize");
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - aborted).count();
-  const auto why = aborts ? kernels::Stop::kAborted : kernels::Stop::kLimit;
+  const auto why = aborts ? kernels::StopReason::kAborted : kernels::StopReason::kTimeout;
   for (int r = 0; r + 1 < n; ++r) {
     const auto& control = *world[r].control;
     require(control.stop == static_cast<uint32_t>(why), "the reason of the stop is given");
@@ -105,7 +105,7 @@ void check_stop(const kernels::Library& library, int n, Algorithm algorithm, siz
     must(cudaMemset(ones[static_cast<size_t>(r)].output.get(), 0, count * sizeof(float)),
          "cudaMemset");
     must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-    ones[static_cast<size_t>(r)].call.limit_ns = 0;
+    ones[static_cast<size_t>(r)].call.timeout_ns = 0;
     world.launch(r, ones[static_cast<size_t>(r)].call);
   }
   for (int r = 0; r + 1 < n; ++r) {
@@ -133,16 +133,17 @@ void fork_and_join(cudaStream_t stream, cudaStream_t side, char* memory) {
 
 }  // namespace
 
-void check_stops(const kernels::Library& library, const Settings& settings) {
+void check_stops(const kernels::KernelFunctionTable& library, const Settings& settings) {
   for (const int n : {settings.least_ranks, settings.most_ranks})
     for (const bool aborts : {false, true})
-      for (const Algorithm algorithm :
-           {Algorithm::kOneShotLL, Algorithm::kOneShotLine, Algorithm::kTwoShotLine})
-        check_stop(library, n, algorithm, algorithm == Algorithm::kOneShotLL ? 1000 : 300000,
+      for (const KernelAlgorithm algorithm :
+           {KernelAlgorithm::kOneShotLL, KernelAlgorithm::kOneShotLL128,
+            KernelAlgorithm::kTwoShotLL128})
+        check_stop(library, n, algorithm, algorithm == KernelAlgorithm::kOneShotLL ? 1000 : 300000,
                    aborts);
 }
 
-void check_graphs(const kernels::Library& library, const Settings& settings) {
+void check_graphs(const kernels::KernelFunctionTable& library, const Settings& settings) {
   const int replays = settings.quick ? 20 : 200;
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     const World world(library, n, settings.first_launch);
@@ -151,20 +152,20 @@ void check_graphs(const kernels::Library& library, const Settings& settings) {
     for (int i = 0; i < 24; ++i) {
       Case one;
       one.collective = static_cast<Collective>(i % 9);
-      one.algorithm = static_cast<Algorithm>(i % 4);
+      one.algorithm = static_cast<KernelAlgorithm>(i % 4);
       one.count = 1 + random() % 5000;
       one.root = i % n;
       one.blocks = world.shares_gpus() ? 4 : 16;
-      kernels::Call call{};
+      kernels::KernelCall call{};
       call.collective = one.collective, call.algorithm = one.algorithm, call.count = one.count;
       call.dtype = one.dtype, call.op = one.op, call.root = one.root, call.blocks = one.blocks;
-      if (!library.takes(n, call)) one.algorithm = Algorithm::kAutomatic;
+      if (!library.can_launch(n, call)) one.algorithm = KernelAlgorithm::kAutomatic;
       cases.push_back(one);
     }
     const Batch batch(world, cases, random);
     std::vector<DeviceMemory> scratch;
     for (int r = 0; r < n; ++r) scratch.emplace_back(world, r, 512);
-    kernels::Call barrier{};
+    kernels::KernelCall barrier{};
     barrier.collective = Collective::kBarrier;
     std::vector<cudaGraphExec_t> executables(static_cast<size_t>(n));
     for (int r = 0; r < n; ++r) {

@@ -13,21 +13,21 @@ namespace ctran_test = torch::comms::ctran_test;
 
 using ctran::Dtype;
 using ctran::ReduceOpCode;
-using kernels::Algorithm;
 using kernels::Collective;
+using kernels::KernelAlgorithm;
 
-constexpr Algorithm kAll[] = {Algorithm::kAutomatic, Algorithm::kOneShotLL, Algorithm::kOneShotLine,
-                              Algorithm::kTwoShotLine};
+constexpr KernelAlgorithm kAll[] = {KernelAlgorithm::kAutomatic, KernelAlgorithm::kOneShotLL,
+                                    KernelAlgorithm::kOneShotLL128, KernelAlgorithm::kTwoShotLL128};
 
 }  // namespace
 
-void check_shapes(const kernels::Library& library, const Settings& settings) {
+void check_shapes(const kernels::KernelFunctionTable& library, const Settings& settings) {
   constexpr size_t kCounts[] = {0,  1,  2,   3,   7,   8,    31,   33,    59,
                                 60, 61, 255, 479, 481, 1000, 4099, 30011, 100003};
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     Runner runner(library, settings, n);
     for (int c = 0; c <= static_cast<int>(Collective::kBarrier); ++c)
-      for (const Algorithm algorithm : kAll)
+      for (const KernelAlgorithm algorithm : kAll)
         for (const size_t count : kCounts)
           for (const bool in_place : {false, true})
             for (const size_t shift : {0, 1, 3}) {
@@ -51,14 +51,14 @@ void check_shapes(const kernels::Library& library, const Settings& settings) {
   }
 }
 
-void check_arithmetic(const kernels::Library& library, const Settings& settings) {
+void check_arithmetic(const kernels::KernelFunctionTable& library, const Settings& settings) {
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     Runner runner(library, settings, n);
     for (const Dtype dtype : ctran_test::kDtypes)
       for (size_t op = 0; op < ctran::kReduceOpCodes; ++op)
         for (const Collective collective :
              {Collective::kAllReduce, Collective::kReduceScatter, Collective::kReduce})
-          for (const Algorithm algorithm : kAll) {
+          for (const KernelAlgorithm algorithm : kAll) {
             if (settings.quick && runner.random()() % 2 != 0) continue;
             Case one;
             one.collective = collective;
@@ -77,7 +77,7 @@ void check_arithmetic(const kernels::Library& library, const Settings& settings)
   }
 }
 
-void check_sequences(const kernels::Library& library, const Settings& settings) {
+void check_sequences(const kernels::KernelFunctionTable& library, const Settings& settings) {
   const int rounds = settings.quick ? 4 : 20;
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     Runner runner(library, settings, n, 200);
@@ -103,12 +103,12 @@ void check_sequences(const kernels::Library& library, const Settings& settings) 
   }
 }
 
-void check_large(const kernels::Library& library, const Settings& settings) {
+void check_large(const kernels::KernelFunctionTable& library, const Settings& settings) {
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     Runner runner(library, settings, n, 1);
     const size_t total = settings.quick ? 1 << 20 : 8 << 20;
     for (int c = 0; c < static_cast<int>(Collective::kBarrier); ++c)
-      for (const Algorithm algorithm : kAll) {
+      for (const KernelAlgorithm algorithm : kAll) {
         Case one;
         one.collective = static_cast<Collective>(c);
         one.algorithm = algorithm;

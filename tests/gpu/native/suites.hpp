@@ -16,17 +16,18 @@ struct Settings {
 };
 
 // Each prints what it does and throws at the first fault.
-void check_shapes(const kernels::Library& library, const Settings& settings);
-void check_arithmetic(const kernels::Library& library, const Settings& settings);
-void check_sequences(const kernels::Library& library, const Settings& settings);
-void check_large(const kernels::Library& library, const Settings& settings);
-void check_gpe(const kernels::Library& library, const Settings& settings);
-void check_graphs(const kernels::Library& library, const Settings& settings);
-void check_exchange(const kernels::Library& library, const Settings& settings);
-void check_device_alltoallv(const kernels::Library& library, const Settings& settings);
-void check_reduce_scatter_quantized(const kernels::Library& library, const Settings& settings);
-void check_mismatch(const kernels::Library& library, const Settings& settings);
-void check_regions(const kernels::Library& library, const Settings& settings);
-void check_stops(const kernels::Library& library, const Settings& settings);
+void check_shapes(const kernels::KernelFunctionTable& library, const Settings& settings);
+void check_arithmetic(const kernels::KernelFunctionTable& library, const Settings& settings);
+void check_sequences(const kernels::KernelFunctionTable& library, const Settings& settings);
+void check_large(const kernels::KernelFunctionTable& library, const Settings& settings);
+void check_gpe(const kernels::KernelFunctionTable& library, const Settings& settings);
+void check_graphs(const kernels::KernelFunctionTable& library, const Settings& settings);
+void check_exchange(const kernels::KernelFunctionTable& library, const Settings& settings);
+void check_device_alltoallv(const kernels::KernelFunctionTable& library, const Settings& settings);
+void check_reduce_scatter_quantized(const kernels::KernelFunctionTable& library,
+                                    const Settings& settings);
+void check_mismatch(const kernels::KernelFunctionTable& library, const Settings& settings);
+void check_regions(const kernels::KernelFunctionTable& library, const Settings& settings);
+void check_stops(const kernels::KernelFunctionTable& library, const Settings& settings);
 
 }  // namespace native

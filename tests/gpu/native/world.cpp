@@ -7,30 +7,30 @@
 
 namespace native {
 
-using kernels::Header;
+using kernels::WorkspaceHeader;
 using kernels::WorkspaceLayout;
 
 namespace {
-const kernels::RegionLibrary* region_library = nullptr;  // of open_library()
+const kernels::WindowCollectiveTable* region_library = nullptr;  // of open_library()
 }
 
-const kernels::Library& open_library(const std::string& path) {
+const kernels::KernelFunctionTable& open_library(const std::string& path) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) throw std::runtime_error(std::string("dlopen: ") + dlerror());
-  const auto entry = reinterpret_cast<kernels::Entry>(dlsym(handle, kernels::kSymbol));
+  const auto entry = reinterpret_cast<kernels::KernelLibraryEntry>(dlsym(handle, kernels::kSymbol));
   if (entry == nullptr) throw std::runtime_error("no symbol torchcomms_kernels in " + path);
   int devices = 0;
   must(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-  const kernels::Library* library = nullptr;
+  const kernels::KernelFunctionTable* library = nullptr;
   for (int device = 0; device < devices; ++device) {
     must(cudaSetDevice(device), "cudaSetDevice");
     library = entry();
   }
   if (library == nullptr || library->abi != kernels::kAbi)
     throw std::runtime_error("another version of the kernels' interface");
-  const auto regions =
-      reinterpret_cast<kernels::RegionEntry>(dlsym(handle, kernels::kRegionSymbol));
-  if (regions == nullptr || regions()->version != kernels::kRegionVersion)
+  const auto regions = reinterpret_cast<kernels::WindowCollectiveEntry>(
+      dlsym(handle, kernels::kWindowCollectivesSymbol));
+  if (regions == nullptr || regions()->version != kernels::kWindowCollectivesVersion)
     throw std::runtime_error("no kernels for regions of this version");
   region_library = regions();
   return *library;
@@ -41,10 +41,10 @@ namespace {
 // As after so many messages, tiles and chunks of all ranks.
 std::vector<kernels::Mailbox> mailboxes_after(int ranks, uint64_t count) {
   kernels::Mailbox mailbox{};
-  std::memset(mailbox.heads, 0x5e, sizeof mailbox.heads);
-  std::memset(mailbox.answers, 0x5e, sizeof mailbox.answers);
+  std::memset(mailbox.headers, 0x5e, sizeof mailbox.headers);
+  std::memset(mailbox.replies, 0x5e, sizeof mailbox.replies);
   for (auto& counter : mailbox.chunks) counter.value = count;
-  kernels::Progress progress{};
+  kernels::MessageCounters progress{};
   progress.messages = count;
   std::ranges::fill(progress.chunks, count);
   for (auto& tiles : progress.tiles) std::ranges::fill(tiles, count);
@@ -54,7 +54,7 @@ std::vector<kernels::Mailbox> mailboxes_after(int ranks, uint64_t count) {
 
 }  // namespace
 
-World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
+World::World(const kernels::KernelFunctionTable& library, int ranks, uint64_t first_launch)
     : library_(library), ranks_(static_cast<size_t>(ranks)) {
   int devices = 0;
   must(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
@@ -85,9 +85,9 @@ World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
     must(cudaMemset(workspace, 0, library.workspace_bytes(ranks)), "cudaMemset");
     if (first_launch != 1) {
       // As after so many launches: their numbers known, and no flag of the next ones anywhere.
-      Header header{};
+      WorkspaceHeader header{};
       header.launches = first_launch - 1;
-      for (uint64_t& begun : header.begun) begun = kernels::begun_word(first_launch - 1, 0);
+      for (uint64_t& begun : header.arrival) begun = kernels::arrival_word(first_launch - 1, 0);
       must(cudaMemcpy(workspace, &header, sizeof header, cudaMemcpyHostToDevice), "cudaMemcpy");
       must(cudaMemset(workspace + layout.ll, 0x5e, layout.mailboxes - layout.ll), "cudaMemset");
       const auto mailboxes = mailboxes_after(ranks, first_launch - 1);
@@ -105,7 +105,7 @@ World::World(const kernels::Library& library, int ranks, uint64_t first_launch)
     must(cudaSetDevice(rank.device), "cudaSetDevice");
     rank.team.rank = r;
     rank.team.size = ranks;
-    rank.team.lacks_rest = lacks_rest ? 1 : 0;
+    rank.team.is_partial = lacks_rest ? 1 : 0;
     for (int peer = 0; peer < ranks; ++peer)
       rank.team.workspace[peer] = workspaces[static_cast<size_t>(peer)];
     must(cudaHostGetDevicePointer(&rank.team.control, rank.control, 0), "cudaHostGetDevicePointer");
@@ -138,26 +138,26 @@ int World::ranks_of_gpu() const {
   return most;
 }
 
-void World::launch(int rank, const kernels::Call& call) const {
+void World::launch(int rank, const kernels::KernelCall& call) const {
   check(rank, library_.launch((*this)[rank].team, call, (*this)[rank].stream));
 }
 
-void World::launch(int rank, kernels::RegionCall call) const {
+void World::launch(int rank, kernels::WindowCollectiveCall call) const {
   const Rank& own = (*this)[rank];
-  call.side = {own.side, own.forked, own.joined};
+  call.side_stream = {own.side, own.forked, own.joined};
   check(rank, region_library->launch(own.team, call, own.stream));
 }
 
-void World::exchange(int rank, std::span<const kernels::Message> messages, int blocks,
+void World::exchange(int rank, std::span<const kernels::KernelMessage> messages, int blocks,
                      uint64_t limit_ns) const {
   if (messages.empty()) return;
-  const kernels::Exchange exchange{messages.data(), static_cast<int32_t>(messages.size()), blocks,
-                                   limit_ns};
+  const kernels::MessageExchange exchange{messages.data(), static_cast<int32_t>(messages.size()),
+                                          blocks, limit_ns};
   check(rank, library_.exchange((*this)[rank].team, exchange, (*this)[rank].stream));
 }
 
-void World::exchange(int rank, const kernels::CountedExchange& exchange) const {
-  check(rank, library_.exchange_counted((*this)[rank].team, exchange, (*this)[rank].stream));
+void World::exchange(int rank, const kernels::AllToAllVDynamic& exchange) const {
+  check(rank, library_.all_to_all_v_dynamic((*this)[rank].team, exchange, (*this)[rank].stream));
 }
 
 void World::reduce_scatter(int rank, const kernels::QuantizedReduceScatter& call) const {

@@ -11,7 +11,7 @@
 #include <cuda_runtime.h>
 
 #include "ctran/kernels/library.hpp"
-#include "ctran/kernels/regions.hpp"
+#include "ctran/kernels/window_collectives.hpp"
 #include "ctran/kernels/workspace_layout.hpp"
 
 // The ranks of a team in one process. With fewer GPUs than ranks several of them share one; then a
@@ -26,15 +26,15 @@ inline void must(cudaError_t error, const char* what) {
 }
 
 // Loads the library of kernels for all devices.
-const kernels::Library& open_library(const std::string& path);
+const kernels::KernelFunctionTable& open_library(const std::string& path);
 
 struct Rank {
   int device = 0;
   cudaStream_t stream = nullptr;
   cudaStream_t side = nullptr;  // beside it, with events to go there and to come back
   cudaEvent_t forked = nullptr, joined = nullptr;
-  kernels::Team team{};
-  kernels::Control* control = nullptr;  // as the host sees it
+  kernels::TeamDescriptor team{};
+  kernels::KernelControl* control = nullptr;  // as the host sees it
 };
 
 class World {
@@ -43,14 +43,14 @@ class World {
   static inline bool lacks_rest = false;
 
   // `first_launch`: what the next launch is counted as; 1 for a workspace as it is made.
-  World(const kernels::Library& library, int ranks, uint64_t first_launch = 1);
+  World(const kernels::KernelFunctionTable& library, int ranks, uint64_t first_launch = 1);
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
   int size() const { return static_cast<int>(ranks_.size()); }
   const Rank& operator[](int rank) const { return ranks_[static_cast<size_t>(rank)]; }
-  const kernels::Library& library() const { return library_; }
+  const kernels::KernelFunctionTable& library() const { return library_; }
   bool shares_gpus() const { return shares_; }
   // Whether copy engines can carry it on all ranks. Where ranks share a GPU, in this one process,
   // those whose copies are in stages, with a meeting between, cannot: of the ranks of a GPU the
@@ -61,23 +61,23 @@ class World {
 
   // Of what this rank launches from then on.
   void lack_rest(int rank, bool does) {
-    ranks_[static_cast<size_t>(rank)].team.lacks_rest = does ? 1 : 0;
+    ranks_[static_cast<size_t>(rank)].team.is_partial = does ? 1 : 0;
   }
 
   // As a host does that has heard of `whom`, while kernels of `rank` may wait for it.
   void note_gone(int rank, int whom) const {
-    std::atomic_ref((*this)[rank].control->gone).fetch_or(uint32_t{1} << whom);
+    std::atomic_ref((*this)[rank].control->quiesced).fetch_or(uint32_t{1} << whom);
   }
 
   void select(int rank) const { must(cudaSetDevice((*this)[rank].device), "cudaSetDevice"); }
   // Throws with the rank's own words if the launch fails.
-  void launch(int rank, const kernels::Call& call) const;
+  void launch(int rank, const kernels::KernelCall& call) const;
   // With the rank's side stream.
-  void launch(int rank, kernels::RegionCall call) const;
+  void launch(int rank, kernels::WindowCollectiveCall call) const;
   // Nothing where there are no messages.
-  void exchange(int rank, std::span<const kernels::Message> messages, int blocks,
+  void exchange(int rank, std::span<const kernels::KernelMessage> messages, int blocks,
                 uint64_t limit_ns) const;
-  void exchange(int rank, const kernels::CountedExchange& exchange) const;
+  void exchange(int rank, const kernels::AllToAllVDynamic& exchange) const;
   void reduce_scatter(int rank, const kernels::QuantizedReduceScatter& call) const;
   void synchronize() const;
   // Throws if a rank has stopped.
@@ -86,7 +86,7 @@ class World {
  private:
   void check(int rank, int error) const;
 
-  const kernels::Library& library_;
+  const kernels::KernelFunctionTable& library_;
   std::vector<Rank> ranks_;
   bool shares_ = false;
 };

@@ -23,7 +23,7 @@ struct Route {
   std::byte* reduced = nullptr;                    // instead of `into`: all of it, combined
 };
 
-Route route_of(const kernels::Call& call, int rank, int size, size_t part) {
+Route route_of(const kernels::KernelCall& call, int rank, int size, size_t part) {
   const auto* input = static_cast<const std::byte*>(call.input);
   auto* output = static_cast<std::byte*>(call.output);
   // Barriers, and nothing at all, have no memory; they go from somewhere all the same.
@@ -38,7 +38,7 @@ Route route_of(const kernels::Call& call, int rank, int size, size_t part) {
       case Collective::kExchange:
       case Collective::kSignal:
       case Collective::kWaitSignal:
-      case Collective::kCountedExchange:
+      case Collective::kAllToAllVDynamic:
       case Collective::kQuantizedReduceScatter:
         break;
       case Collective::kBarrier:
@@ -99,14 +99,14 @@ size_t output_parts(Collective collective, int size) {
 }
 
 // All bits set is NaN in every format of floating point that has one there.
-void poison(const kernels::Call& call, int size, size_t part) {
+void poison(const kernels::KernelCall& call, int size, size_t part) {
   const auto name = ctran::name_of(call.dtype);
   const bool floats = name.find("float") != name.npos || name.find("complex") != name.npos;
   if (floats && call.output != nullptr)
     std::memset(call.output, 0xff, part * output_parts(call.collective, size));
 }
 
-ctran::PremulFactor factor_of(const kernels::Call& call, const ctran::Reduction& reduction) {
+ctran::PremulFactor factor_of(const kernels::KernelCall& call, const ctran::Reduction& reduction) {
   ctran::PremulFactor factor;
   factor.real = call.factor_value;
   factor.integer = static_cast<uint64_t>(static_cast<int64_t>(call.factor_value));
@@ -124,7 +124,7 @@ ctran::PremulFactor factor_of(const kernels::Call& call, const ctran::Reduction&
 
 }  // namespace
 
-void run(Launch& launch, const kernels::Call& call) {
+void run(Launch& launch, const kernels::KernelCall& call) {
   const int rank = launch.rank(), size = launch.size();
   const size_t element = ctran::size_of(call.dtype);
   const size_t part = call.collective == Collective::kBarrier ? 0 : call.count * element;

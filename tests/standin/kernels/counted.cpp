@@ -3,38 +3,38 @@
 #include <cstring>
 #include <vector>
 
-#include "ctran/kernels/counted.hpp"
+#include "ctran/kernels/device_counts.hpp"
 #include "standin/kernels/messages.hpp"
 
 namespace torch::comms::standin {
 
-void run(Launch& launch, const kernels::CountedExchange& exchange) {
-  using kernels::Counted;
+void run(Launch& launch, const kernels::AllToAllVDynamic& exchange) {
+  using kernels::DeviceCountedBuffer;
   if (!launch.goes_on()) return;
-  const Counted input{static_cast<char*>(const_cast<void*>(exchange.input)), exchange.input_counts,
-                      exchange.input_elements};
-  const Counted output{static_cast<char*>(exchange.output), exchange.output_counts,
-                       exchange.output_elements};
-  const auto part = [&](const Counted& tensor, int rank) {
+  const DeviceCountedBuffer input{static_cast<char*>(const_cast<void*>(exchange.input)),
+                                  exchange.input_counts, exchange.input_elements};
+  const DeviceCountedBuffer output{static_cast<char*>(exchange.output), exchange.output_counts,
+                                   exchange.output_elements};
+  const auto part = [&](const DeviceCountedBuffer& tensor, int rank) {
     return kernels::part_of(tensor, launch.size(), rank);
   };
-  const auto place = [&](const Counted& tensor, int rank) {
+  const auto place = [&](const DeviceCountedBuffer& tensor, int rank) {
     const auto found = part(tensor, rank);
     const size_t at = found.begin * exchange.element_bytes;
-    auto* const there = static_cast<char*>(exchange.places[rank]);
+    auto* const there = static_cast<char*>(exchange.zero_copy_targets[rank]);
     const bool receives = &tensor == &output;
-    return kernels::Message{found.count == 0 ? nullptr : tensor.data + at,
-                            found.count * exchange.element_bytes,
-                            rank,
-                            receives ? 1 : 0,
-                            receives && there != nullptr ? there + at : nullptr,
-                            exchange.asks};
+    return kernels::KernelMessage{found.count == 0 ? nullptr : tensor.data + at,
+                                  found.count * exchange.element_bytes,
+                                  rank,
+                                  receives ? 1 : 0,
+                                  receives && there != nullptr ? there + at : nullptr,
+                                  exchange.requests_zero_copy};
   };
   const auto from = place(input, launch.rank()), to = place(output, launch.rank());
-  if (!part(input, 0).fits || !part(output, 0).fits || from.bytes != to.bytes)
+  if (!part(input, 0).is_possible || !part(output, 0).is_possible || from.bytes != to.bytes)
     return launch.refuse_counts();
   if (from.bytes > 0) std::memcpy(to.data, from.data, from.bytes);
-  std::vector<kernels::Message> messages;
+  std::vector<kernels::KernelMessage> messages;
   for (int peer = 0; peer < launch.size(); ++peer)
     if (peer != launch.rank())
       for (const auto* tensor : {&input, &output}) messages.push_back(place(*tensor, peer));

@@ -6,9 +6,9 @@ namespace torch::comms::standin {
 
 namespace kernels = ctran::kernels;
 
-// What the kernels of a HostCall do.
-void post(const kernels::HostCall& call);
-void await(const kernels::HostCall& call);
-void seal(const kernels::HostCall& call);
+// What the kernels of a HostRingCall do.
+void post(const kernels::HostRingCall& call);
+void await(const kernels::HostRingCall& call);
+void seal(const kernels::HostRingCall& call);
 
 }  // namespace torch::comms::standin

@@ -5,12 +5,12 @@
 
 namespace torch::comms::standin {
 
-Launch::Launch(const kernels::Team& team, kernels::Collective collective, uint64_t print,
+Launch::Launch(const kernels::TeamDescriptor& team, kernels::Collective collective, uint64_t print,
                uint64_t limit_ns)
     : team_(team), collective_(collective), limit_ns_(limit_ns) {
   auto& own = workspace(team.rank);
   const bool exchanges = collective == kernels::Collective::kExchange ||
-                         collective == kernels::Collective::kCountedExchange;
+                         collective == kernels::Collective::kAllToAllVDynamic;
   if (exchanges) launch_ = ++own.exchanges;
   const bool is_collective = collective <= kernels::Collective::kBarrier ||
                              collective == kernels::Collective::kQuantizedReduceScatter;
@@ -21,26 +21,29 @@ Launch::Launch(const kernels::Team& team, kernels::Collective collective, uint64
 
 void Launch::tell(uint64_t print) {
   auto& own = workspace(team_.rank).header;
-  before_ = own.begun[team_.rank];
-  begun_ = kernels::begun_word(launch_, kernels::followed(kernels::print_in(before_), print));
-  own.begun[team_.rank] = begun_;
+  before_ = own.arrival[team_.rank];
+  begun_ = kernels::arrival_word(
+      launch_, kernels::chain_fingerprint(kernels::fingerprint_in(before_), print));
+  own.arrival[team_.rank] = begun_;
   if (std::atomic_ref(own.stop).load() != 0) return;
   for (int peer = 0; peer < team_.size; ++peer)
-    if (peer != team_.rank) std::atomic_ref(workspace(peer).header.begun[team_.rank]).store(begun_);
+    if (peer != team_.rank)
+      std::atomic_ref(workspace(peer).header.arrival[team_.rank]).store(begun_);
 }
 
 int Launch::disagreeing() const noexcept {
-  auto& begun = workspace(team_.rank).header.begun;
+  auto& begun = workspace(team_.rank).header.arrival;
   for (int peer = 0; peer < team_.size && begun_ != 0; ++peer) {
     if (peer == team_.rank) continue;
     const uint64_t word = std::atomic_ref(begun[peer]).load();
-    if (kernels::disagree(word, begun_) || kernels::disagree(word, before_)) return peer;
+    if (kernels::has_call_mismatch(word, begun_) || kernels::has_call_mismatch(word, before_))
+      return peer;
   }
   return -1;
 }
 
 bool Launch::goes_on(int waited_for) noexcept {
-  using enum kernels::Stop;
+  using enum kernels::StopReason;
   auto& own = workspace(team_.rank);
   if (std::atomic_ref(own.header.stop).load() != 0) return false;
   const uint64_t report = std::atomic_ref(own.header.reported).load();
@@ -57,19 +60,19 @@ bool Launch::goes_on(int waited_for) noexcept {
 
 bool Launch::waits(int waited_for) noexcept {
   if (!goes_on(waited_for)) return false;
-  const std::chrono::nanoseconds limit(limit_ns_ == kernels::kControlLimit
-                                           ? std::atomic_ref(team_.control->limit_ns).load()
+  const std::chrono::nanoseconds limit(limit_ns_ == kernels::kControlTimeout
+                                           ? std::atomic_ref(team_.control->timeout_ns).load()
                                            : limit_ns_);
   if (limit.count() > 0 && std::chrono::steady_clock::now() - begin_ > limit) {
-    stop(kernels::Stop::kLimit, waited_for);
+    stop(kernels::StopReason::kTimeout, waited_for);
     return false;
   }
   // What it had written has been looked for since that was known.
   if (waited_for >= 0 && (gone_ >> waited_for & 1) != 0) {
-    stop(kernels::Stop::kGone, waited_for);
+    stop(kernels::StopReason::kPeerLeft, waited_for);
     return false;
   }
-  gone_ = std::atomic_ref(team_.control->gone).load();
+  gone_ = std::atomic_ref(team_.control->quiesced).load();
   std::this_thread::yield();
   return true;
 }
@@ -80,7 +83,7 @@ bool Launch::await(const std::function<bool()>& condition, int peer) {
   return true;
 }
 
-void Launch::stop(kernels::Stop why, int waited_for) {
+void Launch::stop(kernels::StopReason why, int waited_for) {
   uint64_t none = 0;
   std::atomic_ref stopped(workspace(team_.rank).header.stop);
   if (!stopped.compare_exchange_strong(none, static_cast<uint64_t>(why))) return;
@@ -91,7 +94,7 @@ void Launch::stop(kernels::Stop why, int waited_for) {
   std::atomic_ref(control.stop).store(static_cast<uint32_t>(why), std::memory_order_release);
 }
 
-void Launch::report(kernels::Stop why, int peer) const {
+void Launch::report(kernels::StopReason why, int peer) const {
   std::atomic_ref(workspace(peer).header.reported).store(kernels::report_of(why, team_.rank));
 }
 
@@ -121,12 +124,12 @@ void Launch::hang() {
   await([] { return false; }, -1);
 }
 
-void Launch::mismatch(int peer, kernels::Stop why) {
+void Launch::mismatch(int peer, kernels::StopReason why) {
   stop(why, peer);
   report(why, peer);
 }
 
-void Launch::stop_all(kernels::Stop why, int waited_for) {
+void Launch::stop_all(kernels::StopReason why, int waited_for) {
   stop(why, waited_for);
   for (int peer = 0; peer < team_.size; ++peer)
     if (peer != team_.rank) report(why, peer);

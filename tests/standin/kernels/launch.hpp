@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "ctran/kernels/layout.hpp"
-#include "ctran/kernels/region_layout.hpp"
+#include "ctran/kernels/window_layout.hpp"
 
 // What kernels of the stand-in are made of: chunks from rank to rank, through the workspaces that
 // processes share, with counters that only grow.
@@ -27,22 +27,23 @@ struct Inbox {
   alignas(64) std::byte data[kChunkBytes];
 };
 struct Workspace {
-  kernels::Header header;  // of it what says why to stop, as users' kernels look at it, too
+  kernels::WorkspaceHeader
+      header;  // of it what says why to stop, as users' kernels look at it, too
   std::atomic<uint64_t> launches, exchanges;
   alignas(64) Inbox inboxes[kernels::kMaxRanks];
   Inbox messages[kernels::kMaxRanks];
-  kernels::RegionWords regions;
+  kernels::WindowSyncWords regions;
 };
 
 // One launch on one rank. Waits watch the abort word, the words of peers that this rank has to
 // stop, what they have begun, and the launch's limit.
 class Launch {
  public:
-  // `print`: of a collective, what was called (ctran/kernels/print.hpp).
-  Launch(const kernels::Team& team, kernels::Collective collective, uint64_t print,
+  // `print`: of a collective, what was called (ctran/kernels/call_fingerprint.hpp).
+  Launch(const kernels::TeamDescriptor& team, kernels::Collective collective, uint64_t print,
          uint64_t limit_ns);
 
-  const kernels::Team& team() const noexcept { return team_; }
+  const kernels::TeamDescriptor& team() const noexcept { return team_; }
   int rank() const noexcept { return team_.rank; }
   int size() const noexcept { return team_.size; }
   // False after a stop, of this launch or one before: nothing more is to be done. `waited_for`: the
@@ -64,29 +65,29 @@ class Launch {
   // Until `condition` holds; false after a stop.
   bool await(const std::function<bool()>& condition, int peer);
   // What `owner` keeps for regions, and the number of this launch.
-  kernels::RegionWords& regions(int owner) const { return workspace(owner).regions; }
+  kernels::WindowSyncWords& regions(int owner) const { return workspace(owner).regions; }
   uint64_t number() const noexcept { return launch_; }
   // What has been called so far, as other ranks have to have it as well.
-  uint64_t print() const noexcept { return kernels::print_in(begun_); }
+  uint64_t print() const noexcept { return kernels::fingerprint_in(begun_); }
   // A message from `peer` has the wrong size, or what else they disagree in: both stop.
-  void mismatch(int peer, kernels::Stop why = kernels::Stop::kMismatch);
+  void mismatch(int peer, kernels::StopReason why = kernels::StopReason::kSizeMismatch);
   // `peer` has called something else: all stop.
-  void other_call(int peer) { stop_all(kernels::Stop::kOtherCall, peer); }
+  void other_call(int peer) { stop_all(kernels::StopReason::kCallMismatch, peer); }
   // The counts of this rank are impossible: all stop.
-  void refuse_counts() { stop_all(kernels::Stop::kCounts, team_.rank); }
+  void refuse_counts() { stop_all(kernels::StopReason::kInvalidCounts, team_.rank); }
 
  private:
   // Tells the others what this rank has begun.
   void tell(uint64_t print);
   // The first one that is known to have called something else; -1: none.
   int disagreeing() const noexcept;
-  void stop(kernels::Stop why, int waited_for);
-  void stop_all(kernels::Stop why, int waited_for);
-  void report(kernels::Stop why, int peer) const;
+  void stop(kernels::StopReason why, int waited_for);
+  void stop_all(kernels::StopReason why, int waited_for);
+  void report(kernels::StopReason why, int peer) const;
   Workspace& workspace(int rank) const { return *static_cast<Workspace*>(team_.workspace[rank]); }
   Inbox& inbox(int owner, int source) const { return workspace(owner).inboxes[source]; }
 
-  const kernels::Team team_;
+  const kernels::TeamDescriptor team_;
   const kernels::Collective collective_;
   const uint64_t limit_ns_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

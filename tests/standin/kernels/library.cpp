@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "ctran/arithmetic/reduction.hpp"
-#include "ctran/kernels/counted.hpp"
+#include "ctran/kernels/call_fingerprint.hpp"
+#include "ctran/kernels/device_counts.hpp"
+#include "ctran/kernels/local_copy.hpp"
 #include "ctran/kernels/messages.hpp"
-#include "ctran/kernels/one_sided.hpp"
-#include "ctran/kernels/own_copy.hpp"
-#include "ctran/kernels/print.hpp"
+#include "ctran/kernels/rma.hpp"
 #include "ctran/kernels/workspace_layout.hpp"
 #include "gpu/cpu_runtime.hpp"
 #include "standin/kernels/collectives.hpp"
@@ -26,16 +26,16 @@
 namespace torch::comms::standin {
 namespace {
 
-using kernels::Algorithm;
-using kernels::Call;
 using kernels::Collective;
+using kernels::KernelAlgorithm;
+using kernels::KernelCall;
 
 constexpr int kRefused = 719;
 constexpr size_t kMostOfOneShot = size_t{64} << 10;
 
 std::atomic<int64_t> launches{0};
 
-size_t bytes_of(const Call& call) { return call.count * ctran::size_of(call.dtype); }
+size_t bytes_of(const KernelCall& call) { return call.count * ctran::size_of(call.dtype); }
 
 bool reduces(Collective collective) {
   return collective == Collective::kAllReduce || collective == Collective::kReduceScatter ||
@@ -47,7 +47,7 @@ const char* architectures() { return "host"; }
 // The rest of a workspace: a word for each rank, which that writes where it needs the rest.
 constexpr size_t kDevicePage = kernels::WorkspaceLayout::kDevicePage;
 constexpr size_t kRestOffset = (sizeof(Workspace) + kDevicePage - 1) / kDevicePage * kDevicePage;
-void use_rest(const kernels::Team& team) {
+void use_rest(const kernels::TeamDescriptor& team) {
   for (int peer = 0; peer < team.size; ++peer) {
     auto* const rest =
         reinterpret_cast<uint64_t*>(static_cast<char*>(team.workspace[peer]) + kRestOffset);
@@ -57,24 +57,28 @@ void use_rest(const kernels::Team& team) {
 size_t workspace_bytes(int32_t) { return kRestOffset + sizeof(uint64_t) * kernels::kMaxRanks; }
 size_t rest_offset(int32_t) { return kRestOffset; }
 
-bool takes(int32_t ranks, const Call& call) {
+bool takes(int32_t ranks, const KernelCall& call) {
   if (ranks < 2 || ranks > kernels::kMaxRanks || ctran::size_of(call.dtype) == 0) return false;
   if (call.collective > Collective::kBarrier) return false;
-  if (call.algorithm == Algorithm::kOneShotLL && bytes_of(call) > kMostOfOneShot) return false;
+  if (call.algorithm == KernelAlgorithm::kOneShotLL && bytes_of(call) > kMostOfOneShot)
+    return false;
   return !reduces(call.collective) || ctran::Reduction::is_defined(call.dtype, call.op);
 }
 
-Algorithm choice(int32_t, const Call& call, int32_t* blocks) {
+KernelAlgorithm choice(int32_t, const KernelCall& call, int32_t* blocks) {
   *blocks = 1;
-  return bytes_of(call) <= kMostOfOneShot ? Algorithm::kOneShotLL : Algorithm::kTwoShotLine;
+  return bytes_of(call) <= kMostOfOneShot ? KernelAlgorithm::kOneShotLL
+                                          : KernelAlgorithm::kTwoShotLL128;
 }
 
-int exchange(const kernels::Team& team, const kernels::Exchange& exchange, void* stream) {
+int exchange(const kernels::TeamDescriptor& team, const kernels::MessageExchange& exchange,
+             void* stream) {
   const auto fate = next_fate("Kernel");
   if (fate.fails || !kernels::is_sound(team, exchange)) return kRefused;
   ++launches;
-  std::vector<kernels::Message> messages(exchange.messages, exchange.messages + exchange.count);
-  gpu::cpu_launch(stream, [team, messages, limit_ns = exchange.limit_ns, fate] {
+  std::vector<kernels::KernelMessage> messages(exchange.messages,
+                                               exchange.messages + exchange.count);
+  gpu::cpu_launch(stream, [team, messages, limit_ns = exchange.timeout_ns, fate] {
     Launch launch(team, Collective::kExchange, 0, limit_ns);
     if (fate.hangs) launch.hang();
     run(launch, messages);
@@ -82,47 +86,48 @@ int exchange(const kernels::Team& team, const kernels::Exchange& exchange, void*
   return 0;
 }
 
-bool needs_rest(int32_t, const Call& call) { return bytes_of(call) > kMostOfOneShot; }
+bool needs_rest(int32_t, const KernelCall& call) { return bytes_of(call) > kMostOfOneShot; }
 
 // Runs what is all in `call` when its stream has come to it. `rest`: it uses that.
 template <class Of>
-int enqueue(const kernels::Team& team, Collective collective, bool is_sound, const Of& call,
-            void* stream, uint64_t print = 0, bool rest = false) {
+int enqueue(const kernels::TeamDescriptor& team, Collective collective, bool is_sound,
+            const Of& call, void* stream, uint64_t print = 0, bool rest = false) {
   const auto fate = next_fate("Kernel");
   if (fate.fails || !is_sound) return kRefused;
   ++launches;
   gpu::cpu_launch(stream, [team, collective, call, fate, print, rest] {
     if (rest) use_rest(team);
-    Launch launch(team, collective, print, call.limit_ns);
+    Launch launch(team, collective, print, call.timeout_ns);
     if (fate.hangs) launch.hang();
     run(launch, call);
   });
   return 0;
 }
 
-int launch(const kernels::Team& team, const Call& call, void* stream) {
+int launch(const kernels::TeamDescriptor& team, const KernelCall& call, void* stream) {
   return enqueue(team, call.collective, takes(team.size, call), call, stream,
-                 kernels::print_of(call), needs_rest(team.size, call));
+                 kernels::fingerprint_of(call), needs_rest(team.size, call));
 }
 
-int exchange_counted(const kernels::Team& team, const kernels::CountedExchange& exchange,
+int exchange_counted(const kernels::TeamDescriptor& team, const kernels::AllToAllVDynamic& exchange,
                      void* stream) {
-  return enqueue(team, Collective::kCountedExchange, kernels::is_sound(team, exchange), exchange,
+  return enqueue(team, Collective::kAllToAllVDynamic, kernels::is_valid(team, exchange), exchange,
                  stream);
 }
 
-int reduce_scatter_quantized(const kernels::Team& team, const kernels::QuantizedReduceScatter& call,
-                             void* stream) {
+int reduce_scatter_quantized(const kernels::TeamDescriptor& team,
+                             const kernels::QuantizedReduceScatter& call, void* stream) {
   return enqueue(team, Collective::kQuantizedReduceScatter, call.seed != nullptr, call, stream,
                  kernels::print_of(call), /*rest=*/true);
 }
 
-int one_sided(const kernels::Team& team, const kernels::OneSided& step, void* stream) {
-  const auto which = kernels::waits(step.kind) ? Collective::kWaitSignal : Collective::kSignal;
-  return enqueue(team, which, kernels::is_sound(team, step), step, stream);
+int one_sided(const kernels::TeamDescriptor& team, const kernels::KernelRmaOperation& step,
+              void* stream) {
+  const auto which = kernels::is_wait(step.kind) ? Collective::kWaitSignal : Collective::kSignal;
+  return enqueue(team, which, kernels::is_valid(team, step), step, stream);
 }
 
-// As kernels::OwnCopy asks.
+// As kernels::LocalCopy asks.
 struct HostStreams {
   static int record(void* event, void* stream) {
     return gpu::cpu_table().EventRecord(event, stream);
@@ -130,11 +135,13 @@ struct HostStreams {
   static int wait(void* stream, void* event) {
     return gpu::cpu_table().StreamWaitEvent(stream, event, 0);
   }
-  static int copy(const kernels::Copy& one, void* stream) {
+  static int copy(const kernels::DeviceCopy& one, void* stream) {
     return gpu::cpu_table().MemcpyAsync(one.to, one.from, one.bytes, gpu::kCopyDeviceToDevice,
                                         stream);
   }
-  static int copy_by_threads(const kernels::Copy& one, void* stream) { return copy(one, stream); }
+  static int copy_by_threads(const kernels::DeviceCopy& one, void* stream) {
+    return copy(one, stream);
+  }
   static int find_capture(void* stream, uint64_t& id) {
     int status = 0;
     gpu::CaptureId found = 0;
@@ -145,39 +152,46 @@ struct HostStreams {
   }
 };
 
-int launch_on_region(const kernels::Team& team, const kernels::RegionCall& call, void* stream) {
+int launch_on_region(const kernels::TeamDescriptor& team, const kernels::WindowCollectiveCall& call,
+                     void* stream) {
   const auto& one = call.call;
-  const bool is_sound = kernels::is_sound(team, call);
-  const auto launch = [&](const kernels::RegionParams& params, bool reduces) {
+  const bool is_sound = kernels::is_valid(team, call);
+  const auto launch = [&](const kernels::WindowCollectiveParams& params, bool reduces) {
     return enqueue(team, one.collective, is_sound,
-                   RegionLaunch{params, one.op, reduces, one.limit_ns}, stream,
+                   RegionLaunch{params, one.op, reduces, one.timeout_ns}, stream,
                    kernels::print_of(call), is_sound && kernels::pushes_operands(team.size, call));
   };
   if (!is_sound) return launch({}, false);
   const auto params = kernels::params_of(team, call);
-  if (!kernels::is_by_copies(call)) return launch(params, kernels::is_reduction(one.collective));
+  if (!kernels::uses_copy_engines(call))
+    return launch(params, kernels::is_reduction(one.collective));
   const auto meet = [&] { return launch(params, false); };
-  const auto reduce = [&] { return launch(kernels::sum_of(team, call), true); };
-  const auto copy = [stream](const kernels::Copy& each) { return HostStreams::copy(each, stream); };
-  kernels::OwnCopy own(call.side, stream, HostStreams{});
-  return kernels::launch_by_copies(team, call, meet, reduce, copy, own);
+  const auto reduce = [&] { return launch(kernels::local_reduction_params(team, call), true); };
+  const auto copy = [stream](const kernels::DeviceCopy& each) {
+    return HostStreams::copy(each, stream);
+  };
+  kernels::LocalCopy own(call.side_stream, stream, HostStreams{});
+  return kernels::launch_with_copy_engines(team, call, meet, reduce, copy, own);
 }
 
 // One of the calls of a ring of commands, when its stream gets there.
-int enqueue(void (*kernel)(const kernels::HostCall&), const kernels::HostCall& call, void* stream) {
+int enqueue(void (*kernel)(const kernels::HostRingCall&), const kernels::HostRingCall& call,
+            void* stream) {
   const auto fate = next_fate("Kernel");
   if (fate.fails) return kRefused;
   ++launches;
   gpu::cpu_launch(stream, [kernel, call] { kernel(call); });
   return 0;
 }
-int post_command(const kernels::HostCall& call, void* stream) {
+int post_command(const kernels::HostRingCall& call, void* stream) {
   return enqueue(post, call, stream);
 }
-int await_command(const kernels::HostCall& call, void* stream) {
+int await_command(const kernels::HostRingCall& call, void* stream) {
   return enqueue(await, call, stream);
 }
-int seal_output(const kernels::HostCall& call, void* stream) { return enqueue(seal, call, stream); }
+int seal_output(const kernels::HostRingCall& call, void* stream) {
+  return enqueue(seal, call, stream);
+}
 
 const char* error_text(int error) { return error == kRefused ? "launch refused" : "no error"; }
 
@@ -186,7 +200,7 @@ const char* error_text(int error) { return error == kRefused ? "launch refused" 
 
 extern "C" {
 
-__attribute__((visibility("default"))) const torch::comms::ctran::kernels::Library*
+__attribute__((visibility("default"))) const torch::comms::ctran::kernels::KernelFunctionTable*
 torchcomms_kernels() {
   using namespace torch::comms::standin;
 #ifdef TC_STANDIN_OTHER_ABI
@@ -194,30 +208,32 @@ torchcomms_kernels() {
 #else
   constexpr uint32_t kAbi = torch::comms::ctran::kernels::kAbi;
 #endif
-  static constexpr torch::comms::ctran::kernels::Library kLibrary{kAbi,
-                                                                  architectures,
-                                                                  workspace_bytes,
-                                                                  takes,
-                                                                  choice,
-                                                                  launch,
-                                                                  exchange,
-                                                                  error_text,
-                                                                  one_sided,
-                                                                  exchange_counted,
-                                                                  reduce_scatter_quantized,
-                                                                  post_command,
-                                                                  await_command,
-                                                                  seal_output,
-                                                                  rest_offset,
-                                                                  needs_rest};
+  static constexpr torch::comms::ctran::kernels::KernelFunctionTable kLibrary{
+      kAbi,
+      architectures,
+      workspace_bytes,
+      takes,
+      choice,
+      launch,
+      exchange,
+      error_text,
+      one_sided,
+      exchange_counted,
+      reduce_scatter_quantized,
+      post_command,
+      await_command,
+      seal_output,
+      rest_offset,
+      needs_rest};
   return &kLibrary;
 }
 
-__attribute__((visibility("default"))) const torch::comms::ctran::kernels::RegionLibrary*
+__attribute__((visibility("default"))) const torch::comms::ctran::kernels::WindowCollectiveTable*
 torchcomms_kernels_regions() {
   using namespace torch::comms;
-  static constexpr ctran::kernels::RegionLibrary kLibrary{
-      ctran::kernels::kRegionVersion, ctran::kernels::is_for_regions, standin::launch_on_region};
+  static constexpr ctran::kernels::WindowCollectiveTable kLibrary{
+      ctran::kernels::kWindowCollectivesVersion, ctran::kernels::can_run_on_window,
+      standin::launch_on_region};
   return &kLibrary;
 }
 

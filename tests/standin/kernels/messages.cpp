@@ -24,10 +24,10 @@ class Route {
                         : launch.message(peer, launch.rank())) {}
 
   int peer() const { return peer_; }
-  bool is_of(const kernels::Message& message) const {
-    return message.peer == peer_ && (message.receives != 0) == receives_;
+  bool is_of(const kernels::KernelMessage& message) const {
+    return message.peer == peer_ && (message.is_receive != 0) == receives_;
   }
-  void add(const kernels::Message& message) { messages_.push_back(message); }
+  void add(const kernels::KernelMessage& message) { messages_.push_back(message); }
   bool is_done() const { return next_ == messages_.size(); }
 
   // Moves one chunk, if it is there or there is room for it, or what goes before. False if nothing
@@ -35,21 +35,22 @@ class Route {
   bool move() {
     if (is_done() || inbox_.sent.load() != inbox_.taken.load() + (receives_ ? 1 : 0)) return false;
     const auto& message = messages_[next_];
-    const auto parcel = kernels::parcel_of(static_cast<char*>(message.data), message.bytes,
-                                           static_cast<char*>(message.place), message.asks);
+    const auto parcel = kernels::transfer_of(static_cast<char*>(message.data), message.bytes,
+                                             static_cast<char*>(message.zero_copy_target),
+                                             message.requests_zero_copy);
     return receives_ ? take(parcel) : give(parcel);
   }
 
  private:
-  bool give(const kernels::Parcel& parcel) {
+  bool give(const kernels::MessageTransfer& parcel) {
     inbox_.whole_bytes = parcel.bytes;
-    inbox_.asks = parcel.asks && !agreed_;
+    inbox_.asks = parcel.requests_zero_copy && !agreed_;
     if (inbox_.asks) {
       agreed_ = true;
       ++inbox_.sent;
       return true;
     }
-    const bool is_straight = parcel.asks && inbox_.place != nullptr;
+    const bool is_straight = parcel.requests_zero_copy && inbox_.place != nullptr;
     const size_t bytes = is_straight ? parcel.bytes : std::min(kChunkBytes, parcel.bytes - at_);
     if (is_straight) ++straight;
     if (bytes > 0)
@@ -59,14 +60,14 @@ class Route {
     moved(parcel, bytes);
     return true;
   }
-  bool take(const kernels::Parcel& parcel) {
+  bool take(const kernels::MessageTransfer& parcel) {
     if (inbox_.whole_bytes != parcel.bytes) {
       launch_.mismatch(peer_);
       return false;
     }
     if (inbox_.asks) {
-      inbox_.place = parcel.place;
-      agreed_ = parcel.place != nullptr;
+      inbox_.place = parcel.zero_copy_target;
+      agreed_ = parcel.zero_copy_target != nullptr;
       ++inbox_.taken;
       return true;
     }
@@ -76,7 +77,7 @@ class Route {
     moved(parcel, bytes);
     return true;
   }
-  void moved(const kernels::Parcel& parcel, size_t bytes) {
+  void moved(const kernels::MessageTransfer& parcel, size_t bytes) {
     at_ += bytes;
     if (at_ < parcel.bytes) return;
     ++next_;
@@ -88,7 +89,7 @@ class Route {
   const int peer_;
   const bool receives_;
   Inbox& inbox_;
-  std::vector<kernels::Message> messages_;
+  std::vector<kernels::KernelMessage> messages_;
   size_t next_ = 0, at_ = 0;
   bool agreed_ = false;  // a send: it has asked; a receive: its peer writes it
 };
@@ -97,12 +98,12 @@ class Route {
 
 int64_t written_straight() noexcept { return straight; }
 
-void run(Launch& launch, std::span<const kernels::Message> messages) {
+void run(Launch& launch, std::span<const kernels::KernelMessage> messages) {
   std::deque<Route> routes;
   for (const auto& message : messages) {
     auto found = std::ranges::find_if(routes, [&](const Route& r) { return r.is_of(message); });
     if (found == routes.end()) {
-      routes.emplace_back(launch, message.peer, message.receives != 0);
+      routes.emplace_back(launch, message.peer, message.is_receive != 0);
       found = routes.end() - 1;
     }
     found->add(message);

@@ -5,6 +5,6 @@
 namespace torch::comms::standin {
 
 // One step beside a window.
-void run(Launch& launch, const kernels::OneSided& step);
+void run(Launch& launch, const kernels::KernelRmaOperation& step);
 
 }  // namespace torch::comms::standin

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "ctran/kernels/rounding.hpp"
+#include "ctran/kernels/stochastic_rounding.hpp"
 
 namespace torch::comms::standin {
 namespace {
@@ -23,13 +23,13 @@ void run(Launch& launch, const kernels::QuantizedReduceScatter& call) {
     for (int step = 1; step < size; ++step) {
       const int peer = (rank + step) % size;
       const float* const part = call.input + static_cast<size_t>(peer) * count;
-      kernels::Words draws{};
+      kernels::PhiloxWords draws{};
       for (size_t i = 0; i < now; ++i) {
         const size_t element = at + i;
         const auto place = static_cast<int>(element % kernels::kDraws);
         if (place == 0)
           draws = kernels::draws_of(*call.seed, rank, peer, element / kernels::kDraws);
-        outgoing[i] = kernels::rounded(part[element], kernels::draw_of(draws, place));
+        outgoing[i] = kernels::round_stochastically(part[element], kernels::draw_of(draws, place));
       }
       launch.send(peer, outgoing.data(), now * sizeof(uint16_t));
     }
@@ -54,7 +54,7 @@ void run(Launch& launch, const kernels::QuantizedReduceScatter& call) {
                                 : kernels::BFloat16::decode(incoming[static_cast<size_t>(peer)][i]);
         sum = peer == 0 ? value : sum + value;
       }
-      call.output[at + i] = call.averages ? sum / static_cast<float>(size) : sum;
+      call.output[at + i] = call.is_average ? sum / static_cast<float>(size) : sum;
     }
     for (int peer = 0; peer < size; ++peer)
       if (peer != rank) launch.taken(peer);

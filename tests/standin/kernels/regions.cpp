@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "ctran/arithmetic/reduction.hpp"
-#include "ctran/kernels/region_plan.hpp"
+#include "ctran/kernels/window_plan.hpp"
 
 namespace torch::comms::standin {
 namespace {
 
-using kernels::RegionParams;
+using kernels::WindowCollectiveParams;
 
 // Bytes are copied while the launch goes on.
 bool carry(Launch& launch, char* to, const char* from, size_t size_bytes) {
@@ -22,7 +22,7 @@ bool carry(Launch& launch, char* to, const char* from, size_t size_bytes) {
 // How the ranks of a launch meet, as on a GPU.
 class Meeting {
  public:
-  Meeting(Launch& launch, const RegionParams& params) : launch_(launch), p_(params) {}
+  Meeting(Launch& launch, const WindowCollectiveParams& params) : launch_(launch), p_(params) {}
 
   // Tells where this rank's tensor is, and finds those of all that it is to tell.
   bool meet() {
@@ -42,7 +42,8 @@ class Meeting {
   bool hear(int block, int source, uint64_t rounds) {
     std::atomic_ref told(launch_.regions(p_.rank).pushed[block][source]);
     return launch_.await(
-        [&] { return kernels::has_come(told.load(), kernels::tag_of(number(), rounds)); }, source);
+        [&] { return kernels::has_reached(told.load(), kernels::tag_of(number(), rounds)); },
+        source);
   }
   bool hear_all(uint64_t rounds) {
     for (int source = 0; source < p_.size; ++source)
@@ -58,19 +59,19 @@ class Meeting {
   void tell_place() {
     for (int peer = 0; peer < p_.size; ++peer) {
       if (peer == p_.rank) continue;
-      auto& words = launch_.regions(peer).places[number() & 1][p_.rank].words;
-      for (int i = 0; i < kernels::kPlaceWords; ++i)
+      auto& words = launch_.regions(peer).locations[number() & 1][p_.rank].words;
+      for (int i = 0; i < kernels::kLocationWords; ++i)
         std::atomic_ref(words[i]).store(
-            kernels::place_word(p_.place, number(), launch_.print(), i));
+            kernels::location_word(p_.location, number(), launch_.print(), i));
     }
   }
 
   bool find(int peer) {
-    auto& told = launch_.regions(p_.rank).places[number() & 1][peer].words;
-    uint64_t words[kernels::kPlaceWords];
+    auto& told = launch_.regions(p_.rank).locations[number() & 1][peer].words;
+    uint64_t words[kernels::kLocationWords];
     const auto have_come = [&] {
-      for (int i = 0; i < kernels::kPlaceWords; ++i) words[i] = std::atomic_ref(told[i]).load();
-      return std::all_of(words, words + kernels::kPlaceWords,
+      for (int i = 0; i < kernels::kLocationWords; ++i) words[i] = std::atomic_ref(told[i]).load();
+      return std::all_of(words, words + kernels::kLocationWords,
                          [&](uint64_t word) { return kernels::is_of_launch(word, number()); });
     };
     if (!launch_.await(have_come, peer)) return false;
@@ -78,8 +79,8 @@ class Meeting {
       launch_.other_call(peer);
       return false;
     }
-    if (!kernels::agrees(words, p_.place, p_.is_one_place)) {
-      launch_.mismatch(peer, kernels::kOtherRegion);
+    if (!kernels::matches_location(words, p_.location, p_.has_same_offset)) {
+      launch_.mismatch(peer, kernels::kWindowMismatch);
       return false;
     }
     tensors_[peer] = p_.memory[peer] + kernels::offset_in(words);
@@ -87,13 +88,13 @@ class Meeting {
   }
 
   Launch& launch_;
-  const RegionParams& p_;
+  const WindowCollectiveParams& p_;
   char* tensors_[kernels::kMaxRanks] = {};
 };
 
 class Pushes {
  public:
-  Pushes(Launch& launch, const RegionParams& params)
+  Pushes(Launch& launch, const WindowCollectiveParams& params)
       : launch_(launch), p_(params), meeting_(launch, params) {}
 
   bool run() {
@@ -115,14 +116,14 @@ class Pushes {
       if (!Meeting::has(p_.push_to, peer)) continue;
       const auto what =
           kernels::push_of(p_.collective, p_.root, p_.bytes, p_.forwarded, p_.rank, peer);
-      const char* const from = (what.forwards ? p_.output : p_.input) + what.from;
+      const char* const from = (what.is_forwarded ? p_.output : p_.input) + what.from;
       const auto tiles = kernels::tiles_of_block(what.bytes, p_.blocks, block);
       const auto end = std::min((round + 1) * p_.rounds.tiles, tiles);
       for (uint64_t i = round * p_.rounds.tiles; i < end; ++i) {
         const size_t at = (static_cast<size_t>(block) + i * static_cast<size_t>(p_.blocks)) *
-                          kernels::kRegionTile;
+                          kernels::kWindowTile;
         if (!carry(launch_, meeting_.tensor(peer) + what.into + at, from + at,
-                   std::min(kernels::kRegionTile, what.bytes - at)))
+                   std::min(kernels::kWindowTile, what.bytes - at)))
           return false;
       }
     }
@@ -130,12 +131,12 @@ class Pushes {
   }
 
   Launch& launch_;
-  const RegionParams& p_;
+  const WindowCollectiveParams& p_;
   Meeting meeting_;
 };
 
 // A part of the result, of the inputs where they lie.
-bool reduce(Launch& launch, const RegionParams& p, ctran::ReduceOpCode op) {
+bool reduce(Launch& launch, const WindowCollectiveParams& p, ctran::ReduceOpCode op) {
   Meeting meeting(launch, p);
   if (!meeting.meet()) return false;
   const auto part = p.made;

@@ -1,16 +1,16 @@
 #pragma once
 
-#include "ctran/kernels/region_plan.hpp"
+#include "ctran/kernels/window_plan.hpp"
 #include "standin/kernels/launch.hpp"
 
 namespace torch::comms::standin {
 
 // One launch of a region's kernels.
 struct RegionLaunch {
-  kernels::RegionParams params;
+  kernels::WindowCollectiveParams params;
   ctran::ReduceOpCode op;
   bool reduces;  // else it pushes, or only meets
-  uint64_t limit_ns;
+  uint64_t timeout_ns;
 };
 // What it does on one rank: its pushes, of all blocks of a GPU's kernel one after the other, or its
 // part of a reduction.

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "ctran/device/member.hpp"
-#include "ctran/kernels/rounding.hpp"
+#include "ctran/kernels/stochastic_rounding.hpp"
 
 // What reads its sizes, or its chance, where the kernel runs; over the stand-in's kernels.
 namespace torch::comms::ctran {
 namespace {
 
 using kernels::Collective;
-using kernels::Stop;
+using kernels::StopReason;
 using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
@@ -52,8 +52,8 @@ class Member : public test::Seated {
   Counts& received() { return received_; }
   void launch(uint64_t limit_ns = 0) {
     team->exchange(
-        kernels::CountedExchange{input_.data(), output_.data(), kElements, kElements,
-                                 sizeof(int32_t), sent_.data(), received_.data(), 0, limit_ns},
+        kernels::AllToAllVDynamic{input_.data(), output_.data(), kElements, kElements,
+                                  sizeof(int32_t), sent_.data(), received_.data(), 0, limit_ns},
         stream);
   }
   void finish() { cpu.synchronize(stream); }
@@ -109,13 +109,13 @@ TEST_F(CountedTest, TakeTurnsWithMessagesAndCollectives) {
     for (int round = 0; round < 5; ++round) {
       member.fill(round);
       std::vector<float> values(10, 1);
-      kernels::Call call{};
+      kernels::KernelCall call{};
       call.dtype = Dtype::kFloat32;
       call.count = values.size();
       call.input = call.output = values.data();
       int sent = round, received = -1;
-      const kernels::Message messages[] = {{&sent, sizeof sent, (rank + 1) % 3, 0},
-                                           {&received, sizeof received, (rank + 2) % 3, 1}};
+      const kernels::KernelMessage messages[] = {{&sent, sizeof sent, (rank + 1) % 3, 0},
+                                                 {&received, sizeof received, (rank + 2) % 3, 1}};
       member.team->exchange(messages, 0, member.stream);
       member.launch();
       member.team->launch(call, member.stream);
@@ -138,8 +138,8 @@ TEST_F(CountedTest, TwoRanksThatSayDifferentSizesStop) {
     member.finish();
     const auto stopped = member.team->stopped();
     ASSERT_TRUE(stopped);
-    EXPECT_EQ(stopped->reason, Stop::kMismatch);
-    EXPECT_EQ(stopped->collective, Collective::kCountedExchange);
+    EXPECT_EQ(stopped->reason, StopReason::kSizeMismatch);
+    EXPECT_EQ(stopped->collective, Collective::kAllToAllVDynamic);
     EXPECT_EQ(stopped->waited_for, 1 - rank);
     EXPECT_EQ(stopped->launch, 1u);
     exchange("");
@@ -155,8 +155,8 @@ void expect_refused(const std::function<void(Member&)>& spoil) {
     member.finish();
     const auto stopped = member.team->stopped();
     ASSERT_TRUE(stopped);
-    EXPECT_EQ(stopped->reason, Stop::kCounts);
-    EXPECT_EQ(stopped->collective, Collective::kCountedExchange);
+    EXPECT_EQ(stopped->reason, StopReason::kInvalidCounts);
+    EXPECT_EQ(stopped->collective, Collective::kAllToAllVDynamic);
     EXPECT_EQ(stopped->waited_for, 1);
     EXPECT_TRUE(rank != 1 || member.is_untouched());
     exchange("");
@@ -181,7 +181,7 @@ TEST_F(CountedTest, EndAtTheirLimit) {
       member.finish();
       const auto stopped = member.team->stopped();
       ASSERT_TRUE(stopped);
-      EXPECT_EQ(stopped->reason, Stop::kLimit);
+      EXPECT_EQ(stopped->reason, StopReason::kTimeout);
       EXPECT_EQ(stopped->waited_for, 1);
     }
     exchange("");
@@ -196,9 +196,9 @@ std::vector<float> reduced(const test::Seated& self, size_t count, uint64_t seed
   const auto ranks = static_cast<size_t>(self.size);
   std::vector<float> input(count * ranks), output(count);
   for (size_t i = 0; i < input.size(); ++i) input[i] = input_of(self.rank, i);
-  self.team->reduce_scatter(
-      {kernels::Algorithm::kAutomatic, 0, count, input.data(), output.data(), &seed, averages, 0},
-      self.stream);
+  self.team->reduce_scatter({kernels::KernelAlgorithm::kAutomatic, 0, count, input.data(),
+                             output.data(), &seed, averages, 0},
+                            self.stream);
   cpu.synchronize(self.stream);
   require(!self.team->stopped(), "nothing stopped");
   return output;
@@ -217,8 +217,8 @@ TEST_F(CountedTest, QuantizedPartsAreRoundedByTheSeedAndAddedInTheOrderOfRanks) 
           float value = input_of(source, static_cast<size_t>(rank) * count + i);
           if (source != rank) {
             const auto draws = kernels::draws_of(seed_of(source), source, rank, i / 8);
-            value = kernels::BFloat16::decode(
-                kernels::rounded(value, kernels::draw_of(draws, static_cast<int>(i % 8))));
+            value = kernels::BFloat16::decode(kernels::round_stochastically(
+                value, kernels::draw_of(draws, static_cast<int>(i % 8))));
           }
           sum = source == 0 ? value : sum + value;
         }
@@ -235,13 +235,13 @@ TEST_F(CountedTest, QuantizedSumsAreNanAfterAStop) {
     if (rank == 0) {
       std::vector<float> input(200, 1), output(100);
       const uint64_t seed = 1;
-      self.team->reduce_scatter({kernels::Algorithm::kAutomatic, 0, 100, input.data(),
+      self.team->reduce_scatter({kernels::KernelAlgorithm::kAutomatic, 0, 100, input.data(),
                                  output.data(), &seed, false, 50'000'000},
                                 self.stream);
       cpu.synchronize(self.stream);
       const auto stopped = self.team->stopped();
       ASSERT_TRUE(stopped);
-      EXPECT_EQ(stopped->reason, Stop::kLimit);
+      EXPECT_EQ(stopped->reason, StopReason::kTimeout);
       EXPECT_EQ(stopped->collective, Collective::kQuantizedReduceScatter);
       for (const float value : output) EXPECT_TRUE(std::isnan(value));
     }

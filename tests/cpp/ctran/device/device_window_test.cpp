@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "ctran/device/member.hpp"
-#include "ctran/kernels/one_sided.hpp"
+#include "ctran/kernels/rma.hpp"
 
 // Windows of a team, over the stand-in's kernels.
 namespace torch::comms::ctran {
 namespace {
 
-using kernels::Comparison;
-using kernels::OneSided;
-using kernels::Stop;
+using kernels::KernelRmaOperation;
+using kernels::KernelSlotComparison;
+using kernels::StopReason;
 using test::cpu;
 using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
@@ -100,7 +100,7 @@ TEST_F(DeviceWindowTest, SignalsAreCountedAndEachIsConsumedOnce) {
       member.window->wait_signal(0, 20'000'000, member.stream);
       member.finish();
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kLimit);
+      EXPECT_EQ(member.team->stopped()->reason, StopReason::kTimeout);
       EXPECT_EQ(member.team->stopped()->collective, kernels::Collective::kWaitSignal);
       EXPECT_EQ(member.team->stopped()->waited_for, 0);
     }
@@ -121,7 +121,7 @@ TEST_F(DeviceWindowTest, WaitsOnTwoStreamsHaveASignalEach) {
       member.finish();
       cpu.destroy_stream(other);
       ASSERT_TRUE(member.team->stopped()) << "there was one signal for two";
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kLimit);
+      EXPECT_EQ(member.team->stopped()->reason, StopReason::kTimeout);
     } else {
       exchange("");
       member.window->signal(1, member.stream);
@@ -146,18 +146,18 @@ TEST_F(DeviceWindowTest, ARankSignalsItself) {
 TEST_F(DeviceWindowTest, SlotsHoldTheUsersValues) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
-    const auto wait = [&](uint64_t slot, uint64_t value, Comparison comparison) {
+    const auto wait = [&](uint64_t slot, uint64_t value, KernelSlotComparison comparison) {
       member.window->wait_slot(slot, value, comparison, 0, member.stream);
     };
-    wait(0, 0, Comparison::kEqual);  // as they are at first
+    wait(0, 0, KernelSlotComparison::kEqual);  // as they are at first
     if (rank == 0) {
       member.window->store(1, 4, 40, member.stream);
       member.window->store(1, 3, 7, member.stream);
     } else {
-      wait(3, 7, Comparison::kEqual);
-      wait(4, 39, Comparison::kAtLeast);
-      wait(4, 40, Comparison::kAtMost);
-      wait(4, 40, Comparison::kEqual);
+      wait(3, 7, KernelSlotComparison::kEqual);
+      wait(4, 39, KernelSlotComparison::kAtLeast);
+      wait(4, 40, KernelSlotComparison::kAtMost);
+      wait(4, 40, KernelSlotComparison::kEqual);
     }
     member.finish();
     EXPECT_FALSE(member.team->stopped());
@@ -194,7 +194,7 @@ TEST_F(DeviceWindowTest, AbortEndsAWait) {
       member.team->abort();
       member.finish();
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kAborted);
+      EXPECT_EQ(member.team->stopped()->reason, StopReason::kAborted);
     }
     exchange("");
   });
@@ -219,24 +219,24 @@ TEST_F(DeviceWindowTest, MemoryThatCannotBeMappedIsRefusedOnAllRanks) {
 TEST_F(DeviceWindowTest, AStepThatMakesNoSenseIsNotLaunched) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
-    OneSided step{};
+    KernelRmaOperation step{};
     EXPECT_THROW(member.team->step(step, member.stream), CommError);  // without words
     exchange("");
   });
 }
 
 TEST(OneSidedStep, IsMetAsItsComparisonSays) {
-  OneSided step{};
-  step.kind = OneSided::Kind::kWaitSlot;
-  const auto met = [&](Comparison comparison, uint64_t seen) {
+  KernelRmaOperation step{};
+  step.kind = KernelRmaOperation::Kind::kWaitSlot;
+  const auto met = [&](KernelSlotComparison comparison, uint64_t seen) {
     step.comparison = comparison;
-    return kernels::is_met(step, seen, 5);
+    return kernels::is_satisfied(step, seen, 5);
   };
-  EXPECT_TRUE(met(Comparison::kEqual, 5) && !met(Comparison::kEqual, 6));
-  EXPECT_TRUE(met(Comparison::kAtLeast, 6) && !met(Comparison::kAtLeast, 4));
-  EXPECT_TRUE(met(Comparison::kAtMost, 4) && !met(Comparison::kAtMost, 6));
-  step.kind = OneSided::Kind::kWaitSignal;
-  EXPECT_TRUE(kernels::is_met(step, 2, ~uint64_t{0})) << "counts go round";
+  EXPECT_TRUE(met(KernelSlotComparison::kEqual, 5) && !met(KernelSlotComparison::kEqual, 6));
+  EXPECT_TRUE(met(KernelSlotComparison::kAtLeast, 6) && !met(KernelSlotComparison::kAtLeast, 4));
+  EXPECT_TRUE(met(KernelSlotComparison::kAtMost, 4) && !met(KernelSlotComparison::kAtMost, 6));
+  step.kind = KernelRmaOperation::Kind::kWaitSignal;
+  EXPECT_TRUE(kernels::is_satisfied(step, 2, ~uint64_t{0})) << "counts go round";
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace device = torchcomms::device;
 using device::CmpOp;
 using device::CoopScope;
 using device::SignalOp;
-using kernels::Stop;
+using kernels::StopReason;
 using test::cpu;
 using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
@@ -272,7 +272,7 @@ TEST_F(KernelHandles, AbortEndsAWaitForOneRankAlone) {
       member.team->abort();
       kernel.join();
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kAborted);
+      EXPECT_EQ(member.team->stopped()->reason, StopReason::kAborted);
       EXPECT_EQ(member.team->stopped()->waited_for, 1);
     }
     exchange("");
@@ -286,7 +286,7 @@ TEST_F(KernelHandles, AWaitHasTheLimitOfItsHandleAndTellsTheHost) {
     if (rank == 0) {
       EXPECT_EQ(member.window().wait_signal_from(1, 0, CmpOp::GE, 1), device::kTimedOut);
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kLimit);
+      EXPECT_EQ(member.team->stopped()->reason, StopReason::kTimeout);
       EXPECT_EQ(member.team->stopped()->collective, kernels::Collective::kWaitSignal);
       EXPECT_EQ(member.team->stopped()->waited_for, 1);
       EXPECT_EQ(member.window().signal(1, 0), device::kDone) << "what waits for nobody is done";
@@ -300,7 +300,7 @@ TEST_F(KernelHandles, KernelsOfTheTeamStopWithThem) {
     const Member member(rank, 2, exchange, {}, 20'000'000);
     if (rank == 0) {
       EXPECT_EQ(member.window().wait_signal(0, CmpOp::GE, 1), device::kTimedOut);
-      kernels::Call call{};
+      kernels::KernelCall call{};
       call.collective = kernels::Collective::kBarrier;
       member.team->launch(call, member.stream);
       cpu.synchronize(member.stream);  // returns: it does not wait for rank 1
@@ -474,7 +474,7 @@ TEST_F(KernelHandles, SidesOfAMessageWithOtherSizesBothStop) {
       EXPECT_EQ(self.transport().recv(0, data.data(), 100), device::kMismatched);
     }
     ASSERT_TRUE(self.team->stopped());
-    EXPECT_EQ(self.team->stopped()->reason, Stop::kMismatch);
+    EXPECT_EQ(self.team->stopped()->reason, StopReason::kSizeMismatch);
     EXPECT_EQ(self.team->stopped()->waited_for, 1 - rank);
     exchange("");
   });

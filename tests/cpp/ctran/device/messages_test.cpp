@@ -15,8 +15,8 @@ namespace torch::comms::ctran {
 namespace {
 
 using kernels::Collective;
-using kernels::Message;
-using kernels::Stop;
+using kernels::KernelMessage;
+using kernels::StopReason;
 using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
@@ -80,7 +80,7 @@ class Member : public test::Seated {
   }
 
   std::vector<std::unique_ptr<One>> all_;
-  std::vector<Message> messages_;
+  std::vector<KernelMessage> messages_;
 };
 
 constexpr size_t kSizes[] = {0, 1, 7, 1000, 262144, 262145, 1000000};
@@ -175,7 +175,7 @@ TEST_F(MessagesTest, LeaveCollectivesAlone) {
       if (rank == 0) member.send(2, serial, 5000);
       if (rank == 2) member.receive(0, serial, 5000);
       std::vector<float> values(100, 1);
-      kernels::Call call{};
+      kernels::KernelCall call{};
       call.dtype = Dtype::kFloat32;
       call.count = values.size();
       call.input = call.output = values.data();
@@ -219,7 +219,7 @@ TEST_F(MessagesTest, EndAtTheirLimitAndTellWhomTheyWaitedFor) {
       member.finish();
       const auto stopped = member.team->stopped();
       ASSERT_TRUE(stopped);
-      EXPECT_EQ(stopped->reason, Stop::kLimit);
+      EXPECT_EQ(stopped->reason, StopReason::kTimeout);
       EXPECT_EQ(stopped->collective, Collective::kExchange);
       EXPECT_EQ(stopped->waited_for, 2);
       EXPECT_EQ(stopped->launch, 1u);
@@ -243,7 +243,7 @@ void expect_mismatch(size_t sent, size_t received) {
       member.finish();
       const auto stopped = member.team->stopped();
       ASSERT_TRUE(stopped);
-      EXPECT_EQ(stopped->reason, Stop::kMismatch);
+      EXPECT_EQ(stopped->reason, StopReason::kSizeMismatch);
       EXPECT_EQ(stopped->collective, Collective::kExchange);
       EXPECT_EQ(stopped->waited_for, 1 - rank);
     }
@@ -269,7 +269,7 @@ TEST_F(MessagesTest, OfTheWrongSizeStopWhatTheSenderDoesNext) {
       exchange("sent");
       exchange("received");
       std::vector<float> values(10, 1);
-      kernels::Call call{};
+      kernels::KernelCall call{};
       call.dtype = Dtype::kFloat32;
       call.count = values.size();
       call.input = call.output = values.data();
@@ -283,7 +283,7 @@ TEST_F(MessagesTest, OfTheWrongSizeStopWhatTheSenderDoesNext) {
       exchange("received");
     }
     ASSERT_TRUE(member.team->stopped());
-    EXPECT_EQ(member.team->stopped()->reason, Stop::kMismatch);
+    EXPECT_EQ(member.team->stopped()->reason, StopReason::kSizeMismatch);
     EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
     exchange("");
   });
@@ -299,7 +299,7 @@ TEST_F(MessagesTest, AreAborted) {
       member.team->abort();
       member.finish();
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kAborted);
+      EXPECT_EQ(member.team->stopped()->reason, StopReason::kAborted);
       EXPECT_EQ(member.team->stopped()->collective, Collective::kExchange);
     }
     exchange("");
@@ -310,8 +310,8 @@ TEST_F(MessagesTest, ThatMakeNoSenseAreRefusedBeforeAnyIsLaunched) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     std::byte one{};
-    const auto why = [&](const Message& message) -> std::string {
-      std::vector<Message> messages(200, Message{&one, 1, 1 - rank, 0});
+    const auto why = [&](const KernelMessage& message) -> std::string {
+      std::vector<KernelMessage> messages(200, KernelMessage{&one, 1, 1 - rank, 0});
       messages.push_back(message);
       try {
         member.team->exchange(messages, 0, member.stream);
@@ -329,7 +329,7 @@ TEST_F(MessagesTest, ThatMakeNoSenseAreRefusedBeforeAnyIsLaunched) {
     EXPECT_EQ(why({nullptr, 9, 1 - rank, 1}),
               "a receive from rank " + std::to_string(1 - rank) + " has 9 bytes and no memory");
     member.run();  // nothing
-    kernels::Call call{};
+    kernels::KernelCall call{};
     call.collective = Collective::kExchange;
     call.dtype = Dtype::kUInt8;
     EXPECT_FALSE(member.team->takes(call));

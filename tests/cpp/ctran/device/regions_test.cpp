@@ -9,16 +9,16 @@
 
 #include "ctran/device/device_window.hpp"
 #include "ctran/device/member.hpp"
-#include "ctran/kernels/region_copies.hpp"
+#include "ctran/kernels/window_copies.hpp"
 
 // Collectives into windows of a team, over the stand-in's kernels.
 namespace torch::comms::ctran {
 namespace {
 
-using kernels::Call;
-using kernels::Carrier;
 using kernels::Collective;
-using kernels::Stop;
+using kernels::CopyMethod;
+using kernels::KernelCall;
+using kernels::StopReason;
 using test::cpu;
 using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
@@ -29,7 +29,7 @@ class RegionsTest : public test::KernelsTest {};
 
 constexpr size_t kBytes = size_t{4} << 20;
 // For two ranks' parts that are worth a stream beside the call's.
-constexpr size_t kLongBytes = 2 * kernels::kLeastBeside + 4096;
+constexpr size_t kLongBytes = 2 * kernels::kForkMinBytes + 4096;
 
 // A rank with two windows of the same size.
 struct Member : test::Seated {
@@ -48,8 +48,8 @@ struct Member : test::Seated {
     return static_cast<std::byte*>(memory[static_cast<size_t>(i)]->at());
   }
   // Of `count` bytes, to a place of this rank's own.
-  Call call(Collective collective, size_t count, const void* input, std::byte* output) const {
-    Call made{};
+  KernelCall call(Collective collective, size_t count, const void* input, std::byte* output) const {
+    KernelCall made{};
     made.collective = collective;
     made.dtype = Dtype::kUInt8;
     made.count = count;
@@ -58,7 +58,7 @@ struct Member : test::Seated {
     made.output = output;
     return made;
   }
-  void launch(const Call& call, int window = 0, Carrier carrier = Carrier::kAutomatic) {
+  void launch(const KernelCall& call, int window = 0, CopyMethod carrier = CopyMethod::kAutomatic) {
     team->launch(windows[static_cast<size_t>(window)]->on_region(call, carrier), stream);
   }
   void finish() const { cpu.synchronize(stream); }
@@ -77,8 +77,8 @@ std::vector<std::byte> sample(int from, size_t size_bytes) {
 }
 
 // All three, of `count` bytes a part, and what is beside the outputs.
-void check_every_collective(Member& member, size_t count, Carrier carrier) {
-  const bool is_one_place = carrier == Carrier::kCopies;
+void check_every_collective(Member& member, size_t count, CopyMethod carrier) {
+  const bool is_one_place = carrier == CopyMethod::kCopyEngine;
   const auto ranks = static_cast<size_t>(member.size), own = static_cast<size_t>(member.rank);
   const auto whole = sample(member.rank, ranks * count);
   std::byte* const output = member.own(0) + 3 + (is_one_place ? 0 : 17 * own);
@@ -125,20 +125,21 @@ void check_every_collective(Member& member, size_t count, Carrier carrier) {
 }
 
 TEST_F(RegionsTest, PeersWriteEachOthersOutputs) {
-  EXPECT_EQ(on_processes(3,
-                         [](int rank, const AllGatherStrings& exchange) {
-                           Member member(rank, 3, exchange);
-                           for (const size_t count : {size_t{0}, size_t{1}, size_t{100},
-                                                      kernels::kRegionTile + 1, size_t{1000003}})
-                             for (const auto carrier : {Carrier::kAutomatic, Carrier::kCopies})
-                               check_every_collective(member, count, carrier);
-                           exchange("");
-                         }),
-            0);
+  EXPECT_EQ(
+      on_processes(3,
+                   [](int rank, const AllGatherStrings& exchange) {
+                     Member member(rank, 3, exchange);
+                     for (const size_t count : {size_t{0}, size_t{1}, size_t{100},
+                                                kernels::kWindowTile + 1, size_t{1000003}})
+                       for (const auto carrier : {CopyMethod::kAutomatic, CopyMethod::kCopyEngine})
+                         check_every_collective(member, count, carrier);
+                     exchange("");
+                   }),
+      0);
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
-    check_every_collective(member, 1000003, Carrier::kAutomatic);
-    check_every_collective(member, 1000003, Carrier::kCopies);
+    check_every_collective(member, 1000003, CopyMethod::kAutomatic);
+    check_every_collective(member, 1000003, CopyMethod::kCopyEngine);
     exchange("");
   });
 }
@@ -180,14 +181,14 @@ TEST_F(RegionsTest, LongCopiesOfARanksOwnRunOnOneStreamOfTheTeam) {
       EXPECT_EQ(held.streams, streams);
       EXPECT_EQ(held.events, events);
     };
-    check_every_collective(member, kernels::kLeastBeside, Carrier::kAutomatic);
-    check_every_collective(member, kernels::kLeastBeside - 1, Carrier::kCopies);
+    check_every_collective(member, kernels::kForkMinBytes, CopyMethod::kAutomatic);
+    check_every_collective(member, kernels::kForkMinBytes - 1, CopyMethod::kCopyEngine);
     expect_held(0, 0);
     for (int i = 0; i < 3; ++i) {
-      check_every_collective(member, kernels::kLeastBeside, Carrier::kCopies);
+      check_every_collective(member, kernels::kForkMinBytes, CopyMethod::kCopyEngine);
       expect_held(1, 2);
     }
-    check_every_collective(member, 1000, Carrier::kCopies);
+    check_every_collective(member, 1000, CopyMethod::kCopyEngine);
     exchange("");
     member.windows.clear();
     member.team.reset();
@@ -200,11 +201,11 @@ TEST_F(RegionsTest, WithoutAStreamForItALongCopyIsOnTheCallsStream) {
     on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
       Member member(rank, 2, exchange, kLongBytes, counting_runtime());
       held.left = rank == 0 ? left : 3;
-      check_every_collective(member, kernels::kLeastBeside, Carrier::kCopies);
+      check_every_collective(member, kernels::kForkMinBytes, CopyMethod::kCopyEngine);
       EXPECT_EQ(held.streams, rank == 0 ? 0 : 1);
       EXPECT_EQ(held.events, rank == 0 ? 0 : 2);
       held.left = 3;
-      check_every_collective(member, kernels::kLeastBeside, Carrier::kCopies);
+      check_every_collective(member, kernels::kForkMinBytes, CopyMethod::kCopyEngine);
       exchange("");
     });
 }
@@ -212,13 +213,13 @@ TEST_F(RegionsTest, WithoutAStreamForItALongCopyIsOnTheCallsStream) {
 TEST_F(RegionsTest, ALongCopyOfARanksOwnIsInTheCaptureOfItsCallAlone) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange, kLongBytes);
-    constexpr size_t kCount = kernels::kLeastBeside;
+    constexpr size_t kCount = kernels::kForkMinBytes;
     const auto mine = sample(rank, kCount);
     const auto launch = [&](int window, gpu::NativeStream stream) {
       const auto call =
           member.call(Collective::kAllGather, kCount, mine.data(), member.own(window));
       const auto& there = *member.windows[static_cast<size_t>(window)];
-      member.team->launch(there.on_region(call, Carrier::kCopies), stream);
+      member.team->launch(there.on_region(call, CopyMethod::kCopyEngine), stream);
     };
     const auto check = [&](int window, const char* what) {
       for (int from = 0; from < 2; ++from)
@@ -296,7 +297,7 @@ TEST_F(RegionsTest, CopyEnginesTakeOnWhatIsReduced) {
       call.op = ReduceOpCode::kSum;
       const bool is_root = rank == call.root;
       if (collective == Collective::kReduce && !is_root) call.output = nullptr;
-      member.launch(call, 0, Carrier::kCopies);
+      member.launch(call, 0, CopyMethod::kCopyEngine);
       member.finish();
       require(!member.team->stopped(), "nothing stopped");
       const bool has_result = collective != Collective::kReduce || is_root;
@@ -319,11 +320,11 @@ TEST_F(RegionsTest, OtherSizesOrRegionsStopBothRanks) {
       const int window = other_region && rank == 1 ? 1 : 0;
       const size_t count = !other_region && rank == 1 ? 999 : 1000;
       auto call = member.call(Collective::kAllGather, count, data.data(), member.own(window));
-      call.limit_ns = 10'000'000'000;
+      call.timeout_ns = 10'000'000'000;
       member.launch(call, window);
       member.finish();
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, kernels::kOtherRegion);
+      EXPECT_EQ(member.team->stopped()->reason, kernels::kWindowMismatch);
       EXPECT_EQ(member.team->stopped()->collective, Collective::kAllGather);
       EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
       exchange("");
@@ -338,12 +339,13 @@ TEST_F(RegionsTest, CopiesAreForOutputsAtOnePlaceOfAllRanksThatAskForThem) {
       const bool is_other = rank == 1;
       auto call = member.call(Collective::kAllGather, 1000, data.data(),
                               member.own(0) + (other_place && is_other ? 1 : 0));
-      call.limit_ns = 10'000'000'000;
-      member.launch(call, 0, !other_place && is_other ? Carrier::kAutomatic : Carrier::kCopies);
+      call.timeout_ns = 10'000'000'000;
+      member.launch(call, 0,
+                    !other_place && is_other ? CopyMethod::kAutomatic : CopyMethod::kCopyEngine);
       member.finish();
       ASSERT_TRUE(member.team->stopped());
       EXPECT_EQ(member.team->stopped()->reason,
-                other_place ? kernels::kOtherRegion : Stop::kOtherCall);
+                other_place ? kernels::kWindowMismatch : StopReason::kCallMismatch);
       EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
       exchange("");
     });
@@ -355,11 +357,11 @@ TEST_F(RegionsTest, ALimitEndsALaunchThatOneRankLacks) {
     if (rank == 0) {
       const auto data = sample(rank, 1000);
       auto call = member.call(Collective::kAllToAll, 500, data.data(), member.own(0));
-      call.limit_ns = 20'000'000;
+      call.timeout_ns = 20'000'000;
       member.launch(call);
       member.finish();
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kLimit);
+      EXPECT_EQ(member.team->stopped()->reason, StopReason::kTimeout);
       EXPECT_EQ(member.team->stopped()->waited_for, 1);
     }
     exchange("");
@@ -374,7 +376,7 @@ TEST_F(RegionsTest, AbortEndsAWait) {
       member.team->abort();
       member.finish();
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kAborted);
+      EXPECT_EQ(member.team->stopped()->reason, StopReason::kAborted);
     }
     exchange("");
   });
@@ -390,7 +392,8 @@ TEST_F(RegionsTest, AWindowSaysWhatIsInIt) {
     EXPECT_FALSE(window.has(member.own(0) + 5, kBytes));
     EXPECT_FALSE(window.has(member.own(0) - 1, 1));
     EXPECT_FALSE(window.has(member.own(1), 1));
-    EXPECT_NE(member.windows[0]->on_region({}).region, member.windows[1]->on_region({}).region);
+    EXPECT_NE(member.windows[0]->on_region({}).window_id,
+              member.windows[1]->on_region({}).window_id);
     EXPECT_TRUE(member.team->takes_on_region(
         member.call(Collective::kAllGather, 5, nullptr, member.own(0))));
     EXPECT_TRUE(member.team->takes_on_region(

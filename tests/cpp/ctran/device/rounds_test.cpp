@@ -11,16 +11,16 @@
 namespace torch::comms::ctran {
 namespace {
 
+using kernels::KernelMessage;
 using kernels::kMaxMessages;
 using kernels::kMaxRanks;
-using kernels::Message;
 
-Message message_of(int peer, bool receives, size_t bytes) {
+KernelMessage message_of(int peer, bool receives, size_t bytes) {
   return {nullptr, bytes, peer, receives ? 1 : 0};
 }
 
-std::vector<std::span<const Message>> parts_of(const Rounds& rounds) {
-  std::vector<std::span<const Message>> parts;
+std::vector<std::span<const KernelMessage>> parts_of(const Rounds& rounds) {
+  std::vector<std::span<const KernelMessage>> parts;
   size_t begin = 0;
   for (const size_t end : rounds.ends) {
     parts.push_back(std::span(rounds.messages).subspan(begin, end - begin));
@@ -30,7 +30,7 @@ std::vector<std::span<const Message>> parts_of(const Rounds& rounds) {
 }
 
 TEST(RoundsTest, AShortListIsOneRound) {
-  std::vector<Message> messages;
+  std::vector<KernelMessage> messages;
   for (size_t i = 0; i < messages_of_round(4); ++i)
     for (int peer = 1; peer < 4; ++peer)
       for (const bool receives : {false, true}) messages.push_back(message_of(peer, receives, i));
@@ -49,21 +49,21 @@ TEST(RoundsTest, NothingIsNoRound) {
 
 TEST(RoundsTest, EachRankAndDirectionKeepsItsOrder) {
   std::mt19937_64 random(7);
-  std::vector<Message> messages;
+  std::vector<KernelMessage> messages;
   for (size_t i = 0; i < 2000; ++i)
     messages.push_back(message_of(1 + static_cast<int>(random() % 5), random() % 2 == 0, i));
   const auto rounds = rounds_of(6, messages);
   std::map<std::pair<int, int>, std::vector<size_t>> before, after;
-  for (const auto& m : messages) before[{m.peer, m.receives}].push_back(m.bytes);
+  for (const auto& m : messages) before[{m.peer, m.is_receive}].push_back(m.bytes);
   for (const auto& part : parts_of(rounds)) {
     EXPECT_LE(part.size(), static_cast<size_t>(kMaxMessages));
     EXPECT_FALSE(part.empty());
     std::map<std::pair<int, int>, size_t> of_round;
     for (const auto& m : part) {
-      after[{m.peer, m.receives}].push_back(m.bytes);
-      EXPECT_LE((++of_round[{m.peer, m.receives}]), messages_of_round(6));
+      after[{m.peer, m.is_receive}].push_back(m.bytes);
+      EXPECT_LE((++of_round[{m.peer, m.is_receive}]), messages_of_round(6));
     }
-    EXPECT_TRUE(std::ranges::is_sorted(part, {}, &Message::bytes));
+    EXPECT_TRUE(std::ranges::is_sorted(part, {}, &KernelMessage::bytes));
   }
   EXPECT_EQ(before, after);
 }
@@ -74,10 +74,10 @@ class World {
  public:
   explicit World(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
 
-  void launch(size_t rank, std::span<const Message> messages) {
+  void launch(size_t rank, std::span<const KernelMessage> messages) {
     ranks_[rank].emplace_back(messages.begin(), messages.end());
   }
-  void launch_rounds(size_t rank, std::span<const Message> messages) {
+  void launch_rounds(size_t rank, std::span<const KernelMessage> messages) {
     const auto rounds = rounds_of(static_cast<int>(ranks_.size()), messages);
     for (const auto& part : parts_of(rounds)) launch(rank, part);
   }
@@ -96,11 +96,11 @@ class World {
   }
 
  private:
-  using Launch = std::vector<Message>;
+  using Launch = std::vector<KernelMessage>;
 
   static Launch::iterator first(Launch& launch, size_t peer, bool receives) {
-    return std::ranges::find_if(launch, [&](const Message& m) {
-      return m.peer == static_cast<int>(peer) && (m.receives != 0) == receives;
+    return std::ranges::find_if(launch, [&](const KernelMessage& m) {
+      return m.peer == static_cast<int>(peer) && (m.is_receive != 0) == receives;
     });
   }
   bool move(size_t from, size_t to) {
@@ -123,8 +123,8 @@ TEST(RoundsTest, RandomMessagesOfAllRanksComeToAnEnd) {
     for (int trial = 0; trial < 30; ++trial) {
       const auto n = static_cast<size_t>(ranks);
       // Of each pair and direction, the same in the same order; across them, in any order.
-      std::vector<std::vector<Message>> lists(n);
-      std::vector<std::map<int, std::deque<Message>>> by_route(n);
+      std::vector<std::vector<KernelMessage>> lists(n);
+      std::vector<std::map<int, std::deque<KernelMessage>>> by_route(n);
       size_t serial = 0;
       for (int from = 0; from < ranks; ++from)
         for (int to = 0; to < ranks; ++to) {
@@ -156,7 +156,7 @@ TEST(RoundsTest, RandomMessagesOfAllRanksComeToAnEnd) {
 TEST(RoundsTest, SendsAndReceivesOfAPairAreInTheSameRounds) {
   World cut_when_full(2), by_rounds(2);
   for (size_t rank = 0; rank < 2; ++rank) {
-    std::vector<Message> messages;
+    std::vector<KernelMessage> messages;
     for (const bool receives : {false, true})
       for (size_t i = 0; i < static_cast<size_t>(kMaxMessages); ++i)
         messages.push_back(message_of(rank == 0 ? 1 : 0, receives, i));

@@ -6,8 +6,8 @@
 namespace torch::comms::ctran {
 namespace {
 
-using kernels::Algorithm;
 using kernels::Collective;
+using kernels::KernelAlgorithm;
 
 TEST(Selection, HasARowForEveryCollectiveButScatterAndEveryNumberOfRanks) {
   for (int index = 0; index <= static_cast<int>(Collective::kBarrier); ++index) {
@@ -31,19 +31,19 @@ TEST(Selection, ReadsWishesByName) {
   EXPECT_EQ(parse_wish("hint", "nccl").who, KernelWish::Who::kVendor);
   EXPECT_EQ(parse_wish("hint", "kernels").who, KernelWish::Who::kKernels);
   for (int i = 1; i < kernels::kAlgorithms; ++i) {
-    const auto wish = parse_wish("hint", name_of(static_cast<Algorithm>(i)));
+    const auto wish = parse_wish("hint", name_of(static_cast<KernelAlgorithm>(i)));
     EXPECT_EQ(wish.who, KernelWish::Who::kKernels);
-    EXPECT_EQ(wish.algorithm, static_cast<Algorithm>(i));
+    EXPECT_EQ(wish.algorithm, static_cast<KernelAlgorithm>(i));
   }
   const auto limited = parse_wish("hint", "two_shot_line/32");
-  EXPECT_EQ(limited.algorithm, Algorithm::kTwoShotLine);
+  EXPECT_EQ(limited.algorithm, KernelAlgorithm::kTwoShotLL128);
   EXPECT_EQ(limited.blocks, 32);
   const auto open = parse_wish("hint", "auto/16", /*has_library=*/false);
   EXPECT_EQ(open.who, KernelWish::Who::kAutomatic);
   EXPECT_EQ(open.blocks, 16);
   const auto kernels = parse_wish("hint", "kernels/8");
   EXPECT_EQ(kernels.who, KernelWish::Who::kKernels);
-  EXPECT_EQ(kernels.algorithm, Algorithm::kAutomatic);
+  EXPECT_EQ(kernels.algorithm, KernelAlgorithm::kAutomatic);
   EXPECT_EQ(kernels.blocks, 8);
 }
 
@@ -63,7 +63,8 @@ TEST(Selection, NamesOfCtranMeanTheNearestOfOurs) {
   EXPECT_EQ(parse_wish("hint", "ctran/8"), parse_wish("hint", "kernels/8"));
   for (const auto* name : {"ctran", "ctgraph", "ctp2p"})
     EXPECT_EQ(parse_wish("hint", name, /*has_library=*/false), KernelWish{}) << name;
-  EXPECT_EQ(parse_wish("hint", "ctrd", /*has_library=*/false).algorithm, Algorithm::kOneShotLL);
+  EXPECT_EQ(parse_wish("hint", "ctrd", /*has_library=*/false).algorithm,
+            KernelAlgorithm::kOneShotLL);
 }
 
 TEST(Selection, AWishThatCannotBeIsRefusedWithWhatCan) {
@@ -90,55 +91,57 @@ TEST(Selection, AWishThatCannotBeIsRefusedWithWhatCan) {
 }
 
 TEST(Selection, OfMeasuredRowsTheFirstThatFitsAndIsAcceptedCounts) {
-  using kernels::Kind;
-  using kernels::Mode;
-  const auto row = [](size_t last, Kind kind, Mode mode, int blocks) {
-    return kernels::Row{
-        Collective::kAllReduce, {2, 4}, {0, last}, Algorithm::kOneShotLL, blocks, kind, mode};
+  using kernels::ElementKind;
+  using kernels::LaunchMode;
+  const auto row = [](size_t last, ElementKind kind, LaunchMode mode, int blocks) {
+    return kernels::SelectionRow{
+        Collective::kAllReduce, {2, 4}, {0, last}, KernelAlgorithm::kOneShotLL, blocks, kind, mode};
   };
-  const MeasuredRows rows(
-      {row(100, Kind::kInteger, Mode::kAny, 1), row(100, Kind::kAny, Mode::kGraph, 2),
-       row(200, Kind::kAny, Mode::kAny, 3), row(200, Kind::kAny, Mode::kAny, 4)});
+  const MeasuredRows rows({row(100, ElementKind::kInteger, LaunchMode::kAny, 1),
+                           row(100, ElementKind::kAny, LaunchMode::kGraph, 2),
+                           row(200, ElementKind::kAny, LaunchMode::kAny, 3),
+                           row(200, ElementKind::kAny, LaunchMode::kAny, 4)});
   EXPECT_TRUE(rows.has_modes(Collective::kAllReduce));
   EXPECT_FALSE(rows.has_modes(Collective::kReduce));
-  const auto blocks = [&](size_t bytes, Kind kind, Mode mode, int ranks, int refused) {
+  const auto blocks = [&](size_t bytes, ElementKind kind, LaunchMode mode, int ranks, int refused) {
     const auto* const found =
         rows.find({Collective::kAllReduce, ranks, bytes, kind, mode},
-                  [&](const kernels::Row& each) { return each.blocks != refused; });
+                  [&](const kernels::SelectionRow& each) { return each.blocks != refused; });
     return found == nullptr ? 0 : found->blocks;
   };
-  EXPECT_EQ(blocks(100, Kind::kInteger, Mode::kGraph, 2, 0), 1);
-  EXPECT_EQ(blocks(100, Kind::kFloat, Mode::kGraph, 2, 0), 2);
-  EXPECT_EQ(blocks(100, Kind::kFloat, Mode::kEager, 2, 0), 3);
-  EXPECT_EQ(blocks(100, Kind::kFloat, Mode::kEager, 2, 3), 4);
-  EXPECT_EQ(blocks(201, Kind::kFloat, Mode::kEager, 2, 0), 0);
-  EXPECT_EQ(blocks(100, Kind::kFloat, Mode::kEager, 5, 0), 0);
+  EXPECT_EQ(blocks(100, ElementKind::kInteger, LaunchMode::kGraph, 2, 0), 1);
+  EXPECT_EQ(blocks(100, ElementKind::kFloat, LaunchMode::kGraph, 2, 0), 2);
+  EXPECT_EQ(blocks(100, ElementKind::kFloat, LaunchMode::kEager, 2, 0), 3);
+  EXPECT_EQ(blocks(100, ElementKind::kFloat, LaunchMode::kEager, 2, 3), 4);
+  EXPECT_EQ(blocks(201, ElementKind::kFloat, LaunchMode::kEager, 2, 0), 0);
+  EXPECT_EQ(blocks(100, ElementKind::kFloat, LaunchMode::kEager, 5, 0), 0);
   EXPECT_FALSE(rows.has_registered());
 }
 
 TEST(Selection, RowsMayBeForFewBlocksOrForRegisteredTensorsAlone) {
-  using kernels::Memory;
-  const auto row = [](Memory memory, int within, int blocks) {
-    kernels::Row made{Collective::kAllReduce, {2, 2}, {0, 9}, Algorithm::kOneShotLine, blocks};
+  using kernels::TensorMemory;
+  const auto row = [](TensorMemory memory, int within, int blocks) {
+    kernels::SelectionRow made{
+        Collective::kAllReduce, {2, 2}, {0, 9}, KernelAlgorithm::kOneShotLL128, blocks};
     made.memory = memory;
-    made.within = within;
+    made.block_limit = within;
     return made;
   };
-  const MeasuredRows rows({row(Memory::kAny, 8, 5), row(Memory::kRegistered, 16, 10),
-                           row(Memory::kPlain, 0, 48), row(Memory::kAny, 0, 64)});
+  const MeasuredRows rows({row(TensorMemory::kAny, 8, 5), row(TensorMemory::kRegistered, 16, 10),
+                           row(TensorMemory::kPlain, 0, 48), row(TensorMemory::kAny, 0, 64)});
   EXPECT_TRUE(rows.has_registered());
-  const auto blocks = [&](Memory memory, int within) {
-    const auto* const found = rows.find({Collective::kAllReduce, 2, 1, kernels::Kind::kFloat,
-                                         kernels::Mode::kEager, memory, within},
-                                        [](const kernels::Row&) { return true; });
+  const auto blocks = [&](TensorMemory memory, int within) {
+    const auto* const found = rows.find({Collective::kAllReduce, 2, 1, kernels::ElementKind::kFloat,
+                                         kernels::LaunchMode::kEager, memory, within},
+                                        [](const kernels::SelectionRow&) { return true; });
     return kernels::blocks_within(found->blocks, within);
   };
-  EXPECT_EQ(blocks(Memory::kPlain, 0), 48);
-  EXPECT_EQ(blocks(Memory::kPlain, 8), 5);
-  EXPECT_EQ(blocks(Memory::kPlain, 4), 4) << "never more than there are";
-  EXPECT_EQ(blocks(Memory::kPlain, 32), 32) << "that of eight is for no more";
-  EXPECT_EQ(blocks(Memory::kRegistered, 16), 10);
-  EXPECT_EQ(blocks(Memory::kRegistered, 0), 64);
+  EXPECT_EQ(blocks(TensorMemory::kPlain, 0), 48);
+  EXPECT_EQ(blocks(TensorMemory::kPlain, 8), 5);
+  EXPECT_EQ(blocks(TensorMemory::kPlain, 4), 4) << "never more than there are";
+  EXPECT_EQ(blocks(TensorMemory::kPlain, 32), 32) << "that of eight is for no more";
+  EXPECT_EQ(blocks(TensorMemory::kRegistered, 16), 10);
+  EXPECT_EQ(blocks(TensorMemory::kRegistered, 0), 64);
   EXPECT_EQ(kernels::blocks_within(0, 7), 7);
 }
 

@@ -16,8 +16,8 @@
 namespace torch::comms::ctran {
 namespace {
 
-using kernels::Message;
-using kernels::Stop;
+using kernels::KernelMessage;
+using kernels::StopReason;
 using test::cpu;
 using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
@@ -26,8 +26,8 @@ using transport::nvl::test::require;
 
 class StraightTest : public test::KernelsTest {};
 
-constexpr size_t kLong = kernels::kMostOfLines + 500'003;
-constexpr size_t kHalf = 16 * kernels::kMostOfLines;
+constexpr size_t kLong = kernels::kLL128MaxBytes + 500'003;
+constexpr size_t kHalf = 16 * kernels::kLL128MaxBytes;
 
 // How many messages this process has written straight to their places.
 int64_t written() {
@@ -81,12 +81,12 @@ struct Member : test::Seated {
 
   gpu::ShareableMemory memory;
   std::unique_ptr<DeviceWindow> window;
-  std::vector<Message> messages;
+  std::vector<KernelMessage> messages;
   size_t end[2] = {0, kHalf};
   std::vector<std::byte> wanted;
 };
 
-constexpr size_t kSizes[] = {0, 1000, kernels::kMostOfLines, kernels::kMostOfLines + 1, kLong};
+constexpr size_t kSizes[] = {0, 1000, kernels::kLL128MaxBytes, kernels::kLL128MaxBytes + 1, kLong};
 
 // Each of them with every wish of either side, in one launch. How many are written straight.
 int64_t exchange_all(Member& member) {
@@ -99,7 +99,7 @@ int64_t exchange_all(Member& member) {
         const bool asks = (wishes & 1) != 0, has_place = (wishes & 2) != 0;
         member.send((member.rank + 1) % member.size, serial, bytes, asks);
         member.receive((member.rank + member.size - 1) % member.size, serial, bytes, has_place);
-        straight += asks && has_place && bytes > kernels::kMostOfLines ? 1 : 0;
+        straight += asks && has_place && bytes > kernels::kLL128MaxBytes ? 1 : 0;
         ++serial;
       }
     member.launch();
@@ -186,7 +186,7 @@ TEST_F(StraightTest, OfTheWrongSizeStopBothSides) {
         member.launch();
         member.finish();
         ASSERT_TRUE(member.team->stopped());
-        EXPECT_EQ(member.team->stopped()->reason, Stop::kMismatch);
+        EXPECT_EQ(member.team->stopped()->reason, StopReason::kSizeMismatch);
         EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
         exchange("");
       });
@@ -201,7 +201,7 @@ TEST_F(StraightTest, ASendThatNobodyAnswersEndsAtItsLimit) {
       member.launch(20'000'000);
       member.finish();
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kLimit);
+      EXPECT_EQ(member.team->stopped()->reason, StopReason::kTimeout);
       EXPECT_EQ(member.team->stopped()->waited_for, 1);
     }
     exchange("");
@@ -228,11 +228,11 @@ void exchange_by_counts(Member& member, bool asks) {
     received.push_back(part(peer, rank));
     for (int64_t i = 0; i < sent.back(); ++i) input[at++] = element(rank, peer, i);
   }
-  kernels::CountedExchange call{input,       output,          kElements, kElements, sizeof(int32_t),
-                                sent.data(), received.data(), 0,         0};
-  call.asks = asks;
+  kernels::AllToAllVDynamic call{
+      input, output, kElements, kElements, sizeof(int32_t), sent.data(), received.data(), 0, 0};
+  call.requests_zero_copy = asks;
   for (int peer = 0; peer < member.size; ++peer)
-    call.places[peer] = member.window->mapped_by(peer, output);
+    call.zero_copy_targets[peer] = member.window->mapped_by(peer, output);
   member.team->exchange(call, member.stream);
   member.finish();
   require(!member.team->stopped(), "nothing stopped");
@@ -243,7 +243,7 @@ void exchange_by_counts(Member& member, bool asks) {
   int64_t long_ones = 0;
   for (int peer = 0; peer < member.size; ++peer)
     if (peer != rank &&
-        static_cast<size_t>(sent[static_cast<size_t>(peer)]) * 4 > kernels::kMostOfLines)
+        static_cast<size_t>(sent[static_cast<size_t>(peer)]) * 4 > kernels::kLL128MaxBytes)
       ++long_ones;
   require(written() - before == (asks ? long_ones : 0), "the long ones are written straight");
 }

@@ -18,10 +18,10 @@
 namespace torch::comms::ctran {
 namespace {
 
-using kernels::Algorithm;
-using kernels::Call;
 using kernels::Collective;
-using kernels::Stop;
+using kernels::KernelAlgorithm;
+using kernels::KernelCall;
+using kernels::StopReason;
 using transport::nvl::AllGatherStrings;
 using transport::nvl::test::on_processes;
 using transport::nvl::test::on_threads;
@@ -36,15 +36,15 @@ class TeamTest : public test::KernelsTest {};
 // A rank that waits for what it launches.
 struct Member : test::Seated {
   using Seated::Seated;
-  void run(const Call& call) {
+  void run(const KernelCall& call) {
     team->launch(call, stream);
     cpu.synchronize(stream);
   }
 };
 
-Call call_of(Collective collective, const std::vector<float>& input, std::vector<float>& output,
-             size_t count) {
-  Call call{};
+KernelCall call_of(Collective collective, const std::vector<float>& input,
+                   std::vector<float>& output, size_t count) {
+  KernelCall call{};
   call.collective = collective;
   call.dtype = Dtype::kFloat32;
   call.op = ReduceOpCode::kSum;
@@ -146,16 +146,16 @@ TEST_F(TeamTest, ALimitEndsALaunchAndAllLaterOnesAndTellsWhomItWaitedFor) {
     }
     auto values = sample(rank, 10);
     auto call = call_of(Collective::kAllReduce, values, values, values.size());
-    call.limit_ns = 20'000'000;
+    call.timeout_ns = 20'000'000;
     member.run(call);
     const auto stopped = member.team->stopped();
     ASSERT_TRUE(stopped);
-    EXPECT_EQ(stopped->reason, Stop::kLimit);
+    EXPECT_EQ(stopped->reason, StopReason::kTimeout);
     EXPECT_EQ(stopped->collective, Collective::kAllReduce);
     EXPECT_EQ(stopped->waited_for, 1);
     EXPECT_EQ(stopped->launch, 1u);
     EXPECT_TRUE(std::isnan(values[3]));
-    call.limit_ns = 0;
+    call.timeout_ns = 0;
     values[3] = 0;
     member.run(call);
     EXPECT_TRUE(std::isnan(values[3]));
@@ -174,7 +174,7 @@ TEST_F(TeamTest, AbortEndsWhatRunsOnThisRank) {
       member.team->abort();
       cpu.synchronize(member.stream);
       ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, Stop::kAborted);
+      EXPECT_EQ(member.team->stopped()->reason, StopReason::kAborted);
       EXPECT_TRUE(std::isnan(values[0]));
     }
     exchange("");
@@ -182,7 +182,7 @@ TEST_F(TeamTest, AbortEndsWhatRunsOnThisRank) {
 }
 
 // All ranks of a team call, the last one something else; then a barrier.
-void check_disagreement(int ranks, const std::string& what, Call many, Call one) {
+void check_disagreement(int ranks, const std::string& what, KernelCall many, KernelCall one) {
   on_threads(ranks, [&](int rank, const AllGatherStrings& exchange) {
     Member member(rank, ranks, exchange);
     auto values = sample(rank, 4096);
@@ -191,7 +191,7 @@ void check_disagreement(int ranks, const std::string& what, Call many, Call one)
     auto call = rank == ranks - 1 ? one : many;
     call.input = values.data();
     call.output = output.data();
-    call.limit_ns = 20'000'000'000;
+    call.timeout_ns = 20'000'000'000;
     member.run(call);
     // A root has nothing to wait for; all others find it in this launch.
     const bool waits = call.collective != Collective::kBroadcast;
@@ -202,7 +202,7 @@ void check_disagreement(int ranks, const std::string& what, Call many, Call one)
     member.run(call_of(Collective::kBarrier, values, output, 0));
     const auto stopped = member.team->stopped();
     ASSERT_TRUE(stopped) << what;
-    EXPECT_EQ(stopped->reason, Stop::kOtherCall) << what;
+    EXPECT_EQ(stopped->reason, StopReason::kCallMismatch) << what;
     EXPECT_NE(stopped->waited_for, rank) << what;
     EXPECT_TRUE(ranks > 2 || stopped->waited_for == 1 - rank) << what;
     EXPECT_LE(stopped->launch, 3u) << what;
@@ -221,17 +221,17 @@ TEST_F(TeamTest, RanksThatCallDifferentThingsStop) {
   };
   const auto sum = call(Collective::kAllReduce, 96), from_first = call(Collective::kBroadcast, 96);
   for (const int ranks : {2, 3}) {
-    const auto check = [&](const char* what, const Call& many, auto change) {
+    const auto check = [&](const char* what, const KernelCall& many, auto change) {
       auto one = many;
       change(one);
       check_disagreement(ranks, what, many, one);
     };
-    check("count", sum, [](Call& c) { c.count = 64; });
-    check("dtype", sum, [](Call& c) { c.dtype = Dtype::kInt32; });
-    check("reduce operation", sum, [](Call& c) { c.op = ReduceOpCode::kMax; });
-    check("collective", sum, [](Call& c) { c.collective = Collective::kAllGather; });
-    check("barrier", sum, [](Call& c) { c.collective = Collective::kBarrier; });
-    check("root", from_first, [](Call& c) { c.root = 1; });
+    check("count", sum, [](KernelCall& c) { c.count = 64; });
+    check("dtype", sum, [](KernelCall& c) { c.dtype = Dtype::kInt32; });
+    check("reduce operation", sum, [](KernelCall& c) { c.op = ReduceOpCode::kMax; });
+    check("collective", sum, [](KernelCall& c) { c.collective = Collective::kAllGather; });
+    check("barrier", sum, [](KernelCall& c) { c.collective = Collective::kBarrier; });
+    check("root", from_first, [](KernelCall& c) { c.root = 1; });
   }
 }
 
@@ -244,11 +244,11 @@ TEST_F(TeamTest, ALaunchThatOneRankLeavesOutStopsAllAtTheNextThatDiffers) {
          {Collective::kBarrier, Collective::kAllReduce, Collective::kAllGather}) {
       if (rank == 2 && collective == Collective::kAllReduce) continue;
       auto call = call_of(collective, values, output, 10);
-      call.limit_ns = 20'000'000'000;
+      call.timeout_ns = 20'000'000'000;
       member.run(call);
     }
     ASSERT_TRUE(member.team->stopped());
-    EXPECT_EQ(member.team->stopped()->reason, Stop::kOtherCall);
+    EXPECT_EQ(member.team->stopped()->reason, StopReason::kCallMismatch);
     exchange("");
   });
 }
@@ -260,7 +260,7 @@ TEST_F(TeamTest, SaysWhatItTakes) {
     auto call = call_of(Collective::kAllReduce, values, values, 1);
     EXPECT_TRUE(member.team->takes(call));
     int32_t blocks = 0;
-    EXPECT_EQ(member.team->choice(call, blocks), Algorithm::kOneShotLL);
+    EXPECT_EQ(member.team->choice(call, blocks), KernelAlgorithm::kOneShotLL);
     EXPECT_EQ(blocks, 1);
     call.op = ReduceOpCode::kBitAnd;
     EXPECT_FALSE(member.team->takes(call));
@@ -288,10 +288,10 @@ void check_growth(int rank, const AllGatherStrings& exchange) {
   std::vector<float> values(kLarge);
   const auto large = call_of(Collective::kAllReduce, values, values, kLarge);
   require(team.lacks_room(large), "large ones lack room");
-  require(team.control()->lacks_rest != 0, "kernels know");
+  require(team.control()->is_partial != 0, "kernels know");
   require(team.make_room(nothing).empty(), "they get it");
   require(!team.lacks_room(large), "they have it");
-  require(team.control()->lacks_rest == 0, "kernels know that, too");
+  require(team.control()->is_partial == 0, "kernels know that, too");
   require(team.workspace_bytes() > bytes, "which takes memory");
   check_every_collective(member, kLarge);
   require(team.make_room(nothing).empty(), "once for all");
@@ -468,7 +468,7 @@ TEST_F(TeamTest, IsNoneForTooManyRanks) {
 
 TEST_F(TeamTest, OfOneRankTakesNoCollectives) {
   const test::Seated alone(0, 1, [](const std::string& words) { return std::vector{words}; });
-  kernels::Call call{};
+  kernels::KernelCall call{};
   call.collective = kernels::Collective::kBarrier;
   EXPECT_FALSE(alone.team->takes(call));
   EXPECT_FALSE(alone.team->stopped());

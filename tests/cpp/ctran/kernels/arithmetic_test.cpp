@@ -7,8 +7,8 @@
 
 #include "ctran/arithmetic/elements.hpp"
 #include "ctran/arithmetic/reduction.hpp"
+#include "ctran/kernels/reducer_visit.hpp"
 #include "ctran/kernels/scaling.hpp"
-#include "ctran/kernels/visit.hpp"
 
 // What the kernels compute is held against the arithmetic of the host, bit for bit; NaN is NaN.
 namespace torch::comms::ctran::kernels {
@@ -55,7 +55,7 @@ struct ReduceAll {
 bool reduce(Dtype dtype, ReduceOpCode op, const std::vector<Vectors>& inputs, Vectors& result) {
   const bool divides = op == ReduceOpCode::kAverage && dtype != Dtype::kBool;
   const ReduceAll all{inputs, divides ? static_cast<uint32_t>(inputs.size()) : 1, result};
-  const Cell cell = cell_of(dtype, op);
+  const ReducerId cell = reducer_id_of(dtype, op);
   const int found = int{visit_floats<bool>(cell, all)} + int{visit_small_floats<bool>(cell, all)} +
                     int{visit_integers<bool>(cell, all)};
   return found == 1;
@@ -120,7 +120,7 @@ TEST(KernelArithmeticTest, ScalesAsTheHostDoes) {
   for (const Dtype dtype : ctran_test::kDtypes) {
     if (!is_defined(dtype, ReduceOpCode::kPremulSum)) continue;
     for (const double value : {1.0, -2.0, 0.5, 3.0}) {
-      const Factor factor = factor_from(value);
+      const KernelPremulFactor factor = factor_from(value);
       const Vectors from = random_vectors(random, dtype);
       Vectors got(kVectors), want(kVectors);
       for (size_t i = 0; i < kVectors; ++i) got[i] = scaled(dtype, factor, from[i]);
@@ -140,7 +140,7 @@ TEST(KernelArithmeticTest, AFactorIsReadFromMemoryOfAnyAlignment) {
   EXPECT_EQ(factor_at(Dtype::kFloat32, memory + 1).real, -2.5);
   const double parts[] = {0.5, 4};
   std::memcpy(memory + 1, parts, sizeof parts);
-  const Factor complex = factor_at(Dtype::kComplex128, memory + 1);
+  const KernelPremulFactor complex = factor_at(Dtype::kComplex128, memory + 1);
   EXPECT_EQ(complex.real, 0.5);
   EXPECT_EQ(complex.imaginary, 4);
   const int16_t integer = -3;

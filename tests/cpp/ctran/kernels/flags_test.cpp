@@ -5,8 +5,8 @@
 #include <cstring>
 #include <set>
 
+#include "ctran/kernels/call_fingerprint.hpp"
 #include "ctran/kernels/layout.hpp"
-#include "ctran/kernels/print.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -14,54 +14,54 @@ namespace {
 constexpr uint64_t kPrint = 0x8123456789ab;
 
 TEST(FlagsTest, CountersAreComparedAcrossTheirEnd) {
-  EXPECT_TRUE(has_come(5, 5));
-  EXPECT_TRUE(has_come(6, 5));
-  EXPECT_FALSE(has_come(4, 5));
-  EXPECT_TRUE(has_come(2, ~uint64_t{0}));
-  EXPECT_FALSE(has_come(~uint64_t{0}, 2));
+  EXPECT_TRUE(has_reached(5, 5));
+  EXPECT_TRUE(has_reached(6, 5));
+  EXPECT_FALSE(has_reached(4, 5));
+  EXPECT_TRUE(has_reached(2, ~uint64_t{0}));
+  EXPECT_FALSE(has_reached(~uint64_t{0}, 2));
   const uint64_t last = (uint64_t{1} << 44) - 1;
-  EXPECT_TRUE(has_come(tag_of(last + 1, 0), tag_of(last, 7)));
-  EXPECT_FALSE(has_come(tag_of(last, 7), tag_of(last + 1, 0)));
+  EXPECT_TRUE(has_reached(tag_of(last + 1, 0), tag_of(last, 7)));
+  EXPECT_FALSE(has_reached(tag_of(last, 7), tag_of(last + 1, 0)));
 }
 
 TEST(FlagsTest, WhatHasBegunIsKnownAcrossTheEndOfItsNumber) {
   for (const uint64_t launch : {uint64_t{3}, uint64_t{0xffff}, uint64_t{0x10000}, uint64_t{0x18000},
                                 uint64_t{0x2ffff}, ~uint64_t{0}}) {
-    const uint64_t word = begun_word(launch, kPrint);
-    EXPECT_EQ(print_in(word), kPrint);
+    const uint64_t word = arrival_word(launch, kPrint);
+    EXPECT_EQ(fingerprint_in(word), kPrint);
     for (int ahead = -2; ahead <= 2; ++ahead)
-      EXPECT_EQ(has_begun(word, launch + static_cast<uint64_t>(ahead)), ahead <= 0) << ahead;
-    EXPECT_FALSE(disagree(word, begun_word(launch, kPrint)));
-    for (int bit = 0; bit < kPrintBits; ++bit) {
+      EXPECT_EQ(has_arrived(word, launch + static_cast<uint64_t>(ahead)), ahead <= 0) << ahead;
+    EXPECT_FALSE(has_call_mismatch(word, arrival_word(launch, kPrint)));
+    for (int bit = 0; bit < kFingerprintBits; ++bit) {
       const uint64_t other = kPrint ^ uint64_t{1} << bit;
-      EXPECT_TRUE(disagree(word, begun_word(launch, other))) << bit;
-      EXPECT_FALSE(disagree(word, begun_word(launch + 1, other))) << "of another launch";
+      EXPECT_TRUE(has_call_mismatch(word, arrival_word(launch, other))) << bit;
+      EXPECT_FALSE(has_call_mismatch(word, arrival_word(launch + 1, other))) << "of another launch";
     }
   }
-  EXPECT_TRUE(has_begun(0, 0)) << "a new workspace";
-  EXPECT_FALSE(has_begun(0, 1));
+  EXPECT_TRUE(has_arrived(0, 0)) << "a new workspace";
+  EXPECT_FALSE(has_arrived(0, 1));
 }
 
 // A rank that has skipped a launch, or called two in another order, never agrees again.
 TEST(FlagsTest, OneOtherCallChangesAllPrintsAfterIt) {
   uint64_t one = 0, other = 0;
-  one = followed(followed(one, 0xa1), 0xb2);
-  other = followed(followed(other, 0xb2), 0xa1);
+  one = chain_fingerprint(chain_fingerprint(one, 0xa1), 0xb2);
+  other = chain_fingerprint(chain_fingerprint(other, 0xb2), 0xa1);
   for (uint64_t call = 1; call < 100000; ++call) {
     ASSERT_NE(one, other) << call;
-    ASSERT_EQ(one >> kPrintBits, 0u);
-    one = followed(one, call % 3), other = followed(other, call % 3);
+    ASSERT_EQ(one >> kFingerprintBits, 0u);
+    one = chain_fingerprint(one, call % 3), other = chain_fingerprint(other, call % 3);
   }
 }
 
 // Among the lines that a warp moves at once, and the words of a vector of LL, is all of the print.
 TEST(FlagsTest, EveryBitOfThePrintIsInSomeFlag) {
   const uint64_t launch = 77;
-  for (int bit = 0; bit < kPrintBits; ++bit) {
+  for (int bit = 0; bit < kFingerprintBits; ++bit) {
     const uint64_t other = kPrint ^ uint64_t{1} << bit;
     int lines = 0, words = 0;
-    for (int part = 0; part < kLineParts; ++part)
-      lines += line_flag(launch, kPrint, part) != line_flag(launch, other, part) ? 1 : 0;
+    for (int part = 0; part < kLL128Parts; ++part)
+      lines += ll128_flag(launch, kPrint, part) != ll128_flag(launch, other, part) ? 1 : 0;
     for (int part = 0; part < kLLParts; ++part)
       words += ll_flag(launch, kPrint, part) != ll_flag(launch, other, part) ? 1 : 0;
     EXPECT_EQ(lines, 1) << bit;
@@ -70,30 +70,30 @@ TEST(FlagsTest, EveryBitOfThePrintIsInSomeFlag) {
 }
 
 TEST(FlagsTest, StepsLaunchesAndPrintsOfALineHaveBitsOfTheirOwn) {
-  const uint64_t most = kMostSteps - 1, last = (uint64_t{1} << kLineLaunchBits) - 1;
-  const uint64_t flag = line_flag(last, kPrint, 0) | most;
+  const uint64_t most = kMostSteps - 1, last = (uint64_t{1} << kLL128LaunchBits) - 1;
+  const uint64_t flag = ll128_flag(last, kPrint, 0) | most;
   EXPECT_EQ(flag & most, most);
   EXPECT_EQ(launch_in(flag), last);
-  EXPECT_EQ(flag >> (kStepBits + kLineLaunchBits), kPrint & 0xffff);
-  EXPECT_EQ(line_flag(last + 1, 0, 0), 0u) << "it comes round";
-  EXPECT_EQ(line_flag(5, kPrint, 3), line_flag(5, kPrint, 0)) << "a warp has four lines";
+  EXPECT_EQ(flag >> (kStepBits + kLL128LaunchBits), kPrint & 0xffff);
+  EXPECT_EQ(ll128_flag(last + 1, 0, 0), 0u) << "it comes round";
+  EXPECT_EQ(ll128_flag(5, kPrint, 3), ll128_flag(5, kPrint, 0)) << "a warp has four lines";
 }
 
 TEST(FlagsTest, MemoryThatComesLateHasTheFlagOfNoStepThatIsTheFirstInItsSlot) {
   uint64_t filled = 0;
   std::memset(&filled, kLateFill, sizeof filled);
-  constexpr uint64_t kLast = (uint64_t{1} << kLineLaunchBits) - 1,
-                     kAll = (uint64_t{1} << kPrintBits) - 1;
+  constexpr uint64_t kLast = (uint64_t{1} << kLL128LaunchBits) - 1,
+                     kAll = (uint64_t{1} << kFingerprintBits) - 1;
   for (const uint64_t launch : {uint64_t{0}, uint64_t{1}, kLast / 2, kLast, kLast + 1})
     for (const uint64_t print : {uint64_t{0}, kPrint, kAll})
       for (uint64_t step = 0; step < kRing; ++step)
-        EXPECT_NE(line_flag(launch, print, 0) | step, filled) << launch << ", step " << step;
+        EXPECT_NE(ll128_flag(launch, print, 0) | step, filled) << launch << ", step " << step;
 }
 
 // What any launch leaves is cleared before a launch of the same number could take it for its own,
 // and what is cleared is no flag of a launch before the next time.
 TEST(FlagsTest, FlagsAreClearedBeforeTheyComeRound) {
-  for (const int bits : {kLLLaunchBits, kLineLaunchBits}) {
+  for (const int bits : {kLLLaunchBits, kLL128LaunchBits}) {
     const uint64_t round = uint64_t{1} << bits;
     for (const uint64_t launch : {uint64_t{1}, uint64_t{2}, round / 2 - 1, round / 2, round / 2 + 1,
                                   round - 1, round, round + 1, 3 * round - 2}) {
@@ -118,8 +118,8 @@ TEST(FlagsTest, FlagsAreClearedBeforeTheyComeRound) {
   EXPECT_NE(ll_flag(past_launch(1), 0, 0), ll_flag(2, 0, 0));
 }
 
-Call call_of(Collective collective) {
-  Call call{};
+KernelCall call_of(Collective collective) {
+  KernelCall call{};
   call.collective = collective;
   call.dtype = Dtype::kFloat32;
   call.op = ReduceOpCode::kSum;
@@ -129,8 +129,8 @@ Call call_of(Collective collective) {
 
 TEST(PrintTest, EveryPartThatRanksHaveToSayAlikeCounts) {
   std::set<uint64_t> prints;
-  const auto add = [&](const Call& call, uint64_t how = 0) {
-    EXPECT_TRUE(prints.insert(print_of(call, how)).second) << prints.size();
+  const auto add = [&](const KernelCall& call, uint64_t how = 0) {
+    EXPECT_TRUE(prints.insert(fingerprint_of(call, how)).second) << prints.size();
   };
   for (int c = 0; c <= static_cast<int>(Collective::kBarrier); ++c)
     add(call_of(static_cast<Collective>(c)));
@@ -145,12 +145,12 @@ TEST(PrintTest, EveryPartThatRanksHaveToSayAlikeCounts) {
   call = call_of(Collective::kBroadcast);
   call.root = 1;
   add(call);
-  RegionCall region{};
+  WindowCollectiveCall region{};
   region.call = call;
   EXPECT_TRUE(prints.insert(print_of(region)).second);
   QuantizedReduceScatter quantized{};
   EXPECT_TRUE(prints.insert(print_of(quantized)).second);
-  quantized.averages = true;
+  quantized.is_average = true;
   EXPECT_TRUE(prints.insert(print_of(quantized)).second);
 }
 
@@ -160,12 +160,12 @@ TEST(PrintTest, WhatARankHasToItselfDoesNotCount) {
   other.output = &other;
   other.factor = &call;
   other.factor_value = 3;
-  other.limit_ns = 5;
+  other.timeout_ns = 5;
   other.root = 1;  // of a collective without one
-  EXPECT_EQ(print_of(call), print_of(other));
+  EXPECT_EQ(fingerprint_of(call), fingerprint_of(other));
   call = other = call_of(Collective::kAllGather);
   other.dtype = Dtype::kUInt8, other.count = call.count * 4;
-  EXPECT_EQ(print_of(call), print_of(other)) << "bytes that are only moved";
+  EXPECT_EQ(fingerprint_of(call), fingerprint_of(other)) << "bytes that are only moved";
 }
 
 }  // namespace

@@ -14,15 +14,16 @@ namespace {
 // What clears a generation, and what keeps launches of lines of two kinds apart.
 TEST(LayoutTest, AGenerationsSlotsLieTogether) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
-    for (const WireKind wire : {WireKind::kLL, WireKind::kLine, WireKind::kLongLine}) {
-      if (wire == WireKind::kLongLine && !has_long_lines(ranks)) continue;
+    for (const PacketProtocol wire :
+         {PacketProtocol::kLL, PacketProtocol::kLL128, PacketProtocol::kLongLL128}) {
+      if (wire == PacketProtocol::kLongLL128 && !has_long_ll128(ranks)) continue;
       const size_t run = generation_bytes(wire, ranks);
       for (int source = 1; source < ranks; ++source)
         for (const int generation : {0, 1})
           for (const int worker : {0, 1, most_workers(wire, ranks) - 1})
-            for (int index = 0; index < ring_of(wire); ++index) {
+            for (int index = 0; index < slots_per_generation(wire); ++index) {
               const size_t at = slot_offset(wire, ranks, worker, generation, index, 0, source);
-              const auto number = static_cast<size_t>(place_of(0, source) * 2 + generation);
+              const auto number = static_cast<size_t>(peer_index(0, source) * 2 + generation);
               EXPECT_GE(at, number * run);
               EXPECT_LE(at + slot_bytes(wire), (number + 1) * run);
             }
@@ -35,7 +36,7 @@ TEST(TilingTest, PartsCoverATensor) {
     for (int ranks = 2; ranks <= kMaxRanks; ++ranks) {
       size_t at = 0;
       for (int rank = 0; rank < ranks; ++rank) {
-        const Range part = part_of(bytes, part_bytes(bytes, ranks), rank);
+        const TensorRange part = part_of(bytes, part_bytes(bytes, ranks), rank);
         EXPECT_EQ(part.begin, at);
         EXPECT_LE(part.begin, part.end);
         EXPECT_LE(part.end - part.begin, part_bytes(bytes, ranks));
@@ -53,8 +54,8 @@ TEST(TilingTest, PartsOfAllRanksButOneCoverATensor) {
         const int owners = without == ranks ? ranks : ranks - 1;
         size_t at = 0;
         for (int rank = 0; rank < ranks; ++rank) {
-          const Range part = part_of(bytes, part_bytes(bytes, owners), rank,
-                                     without == ranks ? kMaxRanks : without);
+          const TensorRange part = part_of(bytes, part_bytes(bytes, owners), rank,
+                                           without == ranks ? kMaxRanks : without);
           if (rank == without) {
             EXPECT_EQ(part.begin, part.end);
             continue;
@@ -70,12 +71,12 @@ TEST(TilingTest, LinesHoldATileOnce) {
   for (const bool wide : {false, true}) {
     std::set<size_t> seen;
     for (uint32_t lane = 0; lane < kWarp; ++lane) {
-      const size_t offset = line_offset(lane, wide);
+      const size_t offset = ll128_offset(lane, wide);
       if (offset == kNowhere) continue;
-      EXPECT_EQ(offset % line_width(lane), 0u);
-      for (size_t i = 0; i < line_width(lane); ++i) EXPECT_TRUE(seen.insert(offset + i).second);
+      EXPECT_EQ(offset % ll128_width(lane), 0u);
+      for (size_t i = 0; i < ll128_width(lane); ++i) EXPECT_TRUE(seen.insert(offset + i).second);
     }
-    const size_t bytes = (wide ? kWideLineTile : kLineTile) / kLineVectors;
+    const size_t bytes = (wide ? kWideLL128Tile : kLL128Tile) / kLL128Vectors;
     EXPECT_EQ(seen.size(), bytes);
     EXPECT_EQ(*seen.rbegin(), bytes - 1);
   }
@@ -90,11 +91,11 @@ TEST(TilingTest, UnitsDivideAllAddresses) {
 }
 
 TEST(TilingTest, StepsCountTheLastTile) {
-  EXPECT_EQ(steps_of(WireKind::kLine, 0, 4), 0u);
-  EXPECT_EQ(steps_of(WireKind::kLine, 1, 4), 1u);
-  EXPECT_EQ(steps_of(WireKind::kLine, 4 * kLineTile, 4), 1u);
-  EXPECT_EQ(steps_of(WireKind::kLine, 4 * kLineTile + 1, 4), 2u);
-  EXPECT_EQ(steps_of(WireKind::kWideLine, 10 * kWideLineTile, 3), 4u);
+  EXPECT_EQ(steps_of(PacketProtocol::kLL128, 0, 4), 0u);
+  EXPECT_EQ(steps_of(PacketProtocol::kLL128, 1, 4), 1u);
+  EXPECT_EQ(steps_of(PacketProtocol::kLL128, 4 * kLL128Tile, 4), 1u);
+  EXPECT_EQ(steps_of(PacketProtocol::kLL128, 4 * kLL128Tile + 1, 4), 2u);
+  EXPECT_EQ(steps_of(PacketProtocol::kWideLL128, 10 * kWideLL128Tile, 3), 4u);
 }
 
 }  // namespace

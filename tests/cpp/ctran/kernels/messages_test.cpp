@@ -9,8 +9,8 @@
 #include <set>
 #include <vector>
 
-#include "ctran/kernels/region_layout.hpp"
 #include "ctran/kernels/vector.hpp"
+#include "ctran/kernels/window_layout.hpp"
 #include "ctran/kernels/workspace_layout.hpp"
 
 namespace torch::comms::ctran::kernels {
@@ -29,7 +29,7 @@ TEST(MessageLayoutTest, RingsComeRound) {
     const WorkspaceLayout layout(ranks);
     for (const bool is_first_alone : {false, true}) {
       const auto rings = layout.rings(ranks, is_first_alone);
-      const uint32_t length = rings.slots(rings.known);
+      const uint32_t length = rings.slots(rings.known_ring);
       const auto offset = [&](uint64_t number) {
         return chunk_offset(rings, length, 0, 1, 15, number);
       };
@@ -39,7 +39,8 @@ TEST(MessageLayoutTest, RingsComeRound) {
       for (uint64_t number = far; number < far + length; ++number) {
         EXPECT_EQ(offset(number), offset(number + length));
         slots.insert(offset(number));
-        EXPECT_LE(offset(number) + kChunk, is_first_alone ? layout.region_words : layout.bytes);
+        EXPECT_LE(offset(number) + kChunk,
+                  is_first_alone ? layout.window_sync_words : layout.bytes);
       }
       EXPECT_EQ(slots.size(), length);
     }
@@ -54,11 +55,11 @@ TEST(MessageLayoutTest, CountersKeepASlotUntilItIsTaken) {
     uint64_t sent = first, taken = first, told = first;
     std::map<uint64_t, uint64_t> slots;
     while (taken != first + 200) {
-      if (random() % 2 == 0 && sent != first + 200 && has_room(sent, told, kRing)) {
+      if (random() % 2 == 0 && sent != first + 200 && has_space(sent, told, kRing)) {
         ASSERT_TRUE(slots.emplace(sent % kRing, sent).second);
         ++sent;
       }
-      if (random() % 3 == 0 && has_come(sent, taken + 1)) {
+      if (random() % 3 == 0 && has_reached(sent, taken + 1)) {
         const auto slot = slots.find(taken % kRing);
         ASSERT_EQ(slot->second, taken);
         slots.erase(slot);
@@ -66,14 +67,14 @@ TEST(MessageLayoutTest, CountersKeepASlotUntilItIsTaken) {
       }
       if (random() % 2 == 0) told = taken;
     }
-    EXPECT_FALSE(has_room(first + kRing, first, kRing));
+    EXPECT_FALSE(has_space(first + kRing, first, kRing));
   }
 }
 
 // The same, where each message goes through the first part of a ring or through all of it.
 TEST(MessageLayoutTest, RingsOfBothLengthsKeepASlotUntilItIsTaken) {
   const auto rings = WorkspaceLayout(4).rings(4, false);
-  ASSERT_EQ(rings.known, kWholeRing);
+  ASSERT_EQ(rings.known_ring, kWholeRing);
   struct Sent {
     uint64_t ring, before, end;
     bool changes;
@@ -97,7 +98,7 @@ TEST(MessageLayoutTest, RingsOfBothLengthsKeepASlotUntilItIsTaken) {
     if (random() % 2 == 0 && sending != messages.end()) {
       const uint64_t sent = number_of(counter);
       const auto& [ring, before, end, changes] = *sending;
-      if (has_come(sent, end_of_room(before, told, rings.slots(ring), changes))) continue;
+      if (has_reached(sent, end_of_space(before, told, rings.slots(ring), changes))) continue;
       ASSERT_TRUE(slots.emplace(slot_of(ring, sent), sent).second) << sent;
       counter = ring | (sent + 1);
       if (sent + 1 == end) ++sending;
@@ -117,15 +118,15 @@ TEST(MessageLayoutTest, RingsOfBothLengthsKeepASlotUntilItIsTaken) {
 }
 
 TEST(MessageLayoutTest, HeadsOfTheSamePlaceHaveOtherNumbers) {
-  EXPECT_EQ(head_number(0), 1u);  // nothing is there yet
-  EXPECT_NE(head_number(uint64_t{1} << 32), head_number((uint64_t{1} << 32) + kHeadRing));
+  EXPECT_EQ(header_number(0), 1u);  // nothing is there yet
+  EXPECT_NE(header_number(uint64_t{1} << 32), header_number((uint64_t{1} << 32) + kHeaderRing));
 }
 
 TEST(MessageLayoutTest, AHeadHasASizeAndWhetherItAsks) {
   for (const size_t bytes : kSizes)
     for (const bool asks : {false, true}) {
-      EXPECT_EQ(head_value(bytes, asks) & ~kAsks, bytes);
-      EXPECT_EQ((head_value(bytes, asks) & kAsks) != 0, asks);
+      EXPECT_EQ(header_value(bytes, asks) & ~kZeroCopyRequest, bytes);
+      EXPECT_EQ((header_value(bytes, asks) & kZeroCopyRequest) != 0, asks);
     }
 }
 
@@ -133,8 +134,8 @@ TEST(MessageLayoutTest, AHeadHasASizeAndWhetherItAsks) {
 // alignment, and counted as if there were none of those: so it never has more chunks than that.
 TEST(MannerTest, GivesEveryChannelOfChunksSomething) {
   for (const size_t bytes : kSizes) {
-    const Manner manner = manner_of(bytes);
-    if (manner.lines) continue;
+    const KernelMessageProtocol manner = protocol_of(bytes);
+    if (manner.is_ll128) continue;
     for (const int channel : {0, manner.channels - 1}) {
       EXPECT_GT(pieces_of(quotient_up(bytes, manner.piece), manner.channels, channel), 0u) << bytes;
       for (size_t head = 0; head < 16; ++head)
@@ -147,35 +148,35 @@ TEST(MannerTest, GivesEveryChannelOfChunksSomething) {
 TEST(MannerTest, SmallMessagesHaveNoPlaceAndDoNotAsk) {
   char memory = 0;
   for (const size_t bytes : kSizes) {
-    const Parcel parcel = parcel_of(&memory, bytes, &memory, true);
-    EXPECT_EQ(parcel.asks, !parcel.lines) << bytes;
-    EXPECT_EQ(parcel.place != nullptr, !parcel.lines) << bytes;
-    const Parcel usual = parcel_of(&memory, bytes, nullptr, false);
-    EXPECT_FALSE(usual.asks);
-    EXPECT_EQ(usual.place, nullptr);
+    const MessageTransfer parcel = transfer_of(&memory, bytes, &memory, true);
+    EXPECT_EQ(parcel.requests_zero_copy, !parcel.is_ll128) << bytes;
+    EXPECT_EQ(parcel.zero_copy_target != nullptr, !parcel.is_ll128) << bytes;
+    const MessageTransfer usual = transfer_of(&memory, bytes, nullptr, false);
+    EXPECT_FALSE(usual.requests_zero_copy);
+    EXPECT_EQ(usual.zero_copy_target, nullptr);
   }
 }
 
 TEST(MannerTest, FitsItsChannels) {
   for (const size_t bytes : kSizes) {
-    const Manner manner = manner_of(bytes);
-    EXPECT_LE(manner.channels, manner.lines ? kLineChannels : kChunkChannels) << bytes;
-    EXPECT_LE(manner.piece, manner.lines ? kLineTile : kChunk) << bytes;
-    EXPECT_TRUE(manner.lines || manner.piece % 16 == 0) << bytes;
+    const KernelMessageProtocol manner = protocol_of(bytes);
+    EXPECT_LE(manner.channels, manner.is_ll128 ? kLineChannels : kChunkChannels) << bytes;
+    EXPECT_LE(manner.piece, manner.is_ll128 ? kLL128Tile : kChunk) << bytes;
+    EXPECT_TRUE(manner.is_ll128 || manner.piece % 16 == 0) << bytes;
     EXPECT_EQ(manner.channels & (manner.channels - 1), 0) << bytes;
   }
 }
 
 TEST(MannerTest, GrowsWithTheMessage) {
-  EXPECT_EQ(manner_of(0).channels, 1);
-  EXPECT_TRUE(manner_of(kMostOfLines).lines);
-  EXPECT_FALSE(manner_of(kMostOfLines + 1).lines);
+  EXPECT_EQ(protocol_of(0).channels, 1);
+  EXPECT_TRUE(protocol_of(kLL128MaxBytes).is_ll128);
+  EXPECT_FALSE(protocol_of(kLL128MaxBytes + 1).is_ll128);
   for (size_t i = 1; i < std::size(kSizes); ++i)
-    if (manner_of(kSizes[i - 1]).lines == manner_of(kSizes[i]).lines) {
-      EXPECT_LE(manner_of(kSizes[i - 1]).channels, manner_of(kSizes[i]).channels) << kSizes[i];
+    if (protocol_of(kSizes[i - 1]).is_ll128 == protocol_of(kSizes[i]).is_ll128) {
+      EXPECT_LE(protocol_of(kSizes[i - 1]).channels, protocol_of(kSizes[i]).channels) << kSizes[i];
     }
-  EXPECT_EQ(manner_of(kMostOfLines).channels, kLineChannels);
-  EXPECT_EQ(manner_of(1 << 30).channels, kChunkChannels);
+  EXPECT_EQ(protocol_of(kLL128MaxBytes).channels, kLineChannels);
+  EXPECT_EQ(protocol_of(1 << 30).channels, kChunkChannels);
 }
 
 TEST(MannerTest, WorkersHaveAllPiecesOnce) {
@@ -196,8 +197,8 @@ TEST(MannerTest, WorkersHaveAllPiecesOnce) {
 }
 
 struct Given {
-  std::vector<Message> messages;
-  Team team{};
+  std::vector<KernelMessage> messages;
+  TeamDescriptor team{};
 
   explicit Given(int ranks) {
     team.rank = 1;
@@ -207,7 +208,7 @@ struct Given {
     messages.push_back({this, bytes, peer, receives ? 1 : 0});
     return *this;
   }
-  Exchange exchange(int blocks = 0) const {
+  MessageExchange exchange(int blocks = 0) const {
     return {messages.data(), static_cast<int32_t>(messages.size()), blocks, 7};
   }
   ExchangeParams params(int blocks = 0, int most_blocks = 128) const {
@@ -220,16 +221,16 @@ TEST(ExchangeTest, RoutesKeepTheOrderOfTheirMessages) {
   given.add(3, true, 10).add(0, false, 20).add(3, true, 30).add(3, false, 40).add(0, false, 50);
   const auto p = given.params();
   EXPECT_EQ(p.collective, Collective::kExchange);
-  EXPECT_EQ(p.limit_ns, 7u);
+  EXPECT_EQ(p.timeout_ns, 7u);
   ASSERT_EQ(p.routes_count, 3);
   std::vector<std::vector<size_t>> all;
   for (int r = 0; r < p.routes_count; ++r) {
     auto& sizes = all.emplace_back();
-    for (int i = p.routes[r].first; i < p.routes[r].end; ++i) sizes.push_back(p.parcels[i].bytes);
+    for (int i = p.routes[r].first; i < p.routes[r].end; ++i) sizes.push_back(p.transfers[i].bytes);
   }
   EXPECT_EQ(all, (std::vector<std::vector<size_t>>{{20, 50}, {40}, {10, 30}}));
   EXPECT_EQ(p.routes[0].peer, 0);
-  EXPECT_TRUE(p.routes[2].receives);
+  EXPECT_TRUE(p.routes[2].is_receive);
   EXPECT_EQ(p.routes[2].peer, 3);
 }
 
@@ -248,7 +249,7 @@ TEST(ExchangeTest, BlocksAreOfOneRouteEach) {
     EXPECT_EQ(p.blocks, next);
   }
   EXPECT_EQ(given.params().routes[0].blocks, 1);
-  EXPECT_EQ(given.params().routes[1].blocks, manner_of(kMB).channels);
+  EXPECT_EQ(given.params().routes[1].blocks, protocol_of(kMB).channels);
   EXPECT_EQ(given.params().routes[2].blocks, kChunkChannels);
 }
 
@@ -269,14 +270,14 @@ TEST(ExchangeTest, LinesOfWholeVectorsAreLean) {
   const auto kind_of = [](std::vector<std::pair<char*, size_t>> all, bool asks = false) {
     Given given(2);
     for (const auto& [data, bytes] : all) given.messages.push_back({data, bytes, 0, 0});
-    given.messages.back().asks = asks;
+    given.messages.back().requests_zero_copy = asks;
     return given.params().kind;
   };
   EXPECT_EQ(kind_of({{memory, 16}, {memory, kMB}, {memory, 0}}), MessageKind::kLean);
-  EXPECT_EQ(kind_of({{memory, 16}, {memory + 8, 16}}), MessageKind::kUsual);
-  EXPECT_EQ(kind_of({{memory, 17}}), MessageKind::kUsual);
-  EXPECT_EQ(kind_of({{memory, 2 * kMostOfLines}, {memory, 16}}), MessageKind::kUsual);
-  EXPECT_EQ(kind_of({{memory, 2 * kMostOfLines}}, true), MessageKind::kStraight);
+  EXPECT_EQ(kind_of({{memory, 16}, {memory + 8, 16}}), MessageKind::kDefault);
+  EXPECT_EQ(kind_of({{memory, 17}}), MessageKind::kDefault);
+  EXPECT_EQ(kind_of({{memory, 2 * kLL128MaxBytes}, {memory, 16}}), MessageKind::kDefault);
+  EXPECT_EQ(kind_of({{memory, 2 * kLL128MaxBytes}}, true), MessageKind::kZeroCopy);
   EXPECT_EQ(kind_of({{memory, 16}}, true), MessageKind::kLean);  // which nobody asks for
 }
 
@@ -285,11 +286,11 @@ TEST(ExchangeTest, LeanLaunchesHaveAWarpForEachTileOfAChannel) {
   const auto movers = [](size_t bytes) {
     Given given(2);
     given.messages.push_back({memory, bytes, 0, 0});
-    return given.params().movers;
+    return given.params().copy_warps;
   };
   EXPECT_EQ(movers(0), 1);
   EXPECT_EQ(movers(16), 1);
-  EXPECT_EQ(movers(4 * kLineTile), 4);
+  EXPECT_EQ(movers(4 * kLL128Tile), 4);
   EXPECT_EQ(movers(64 * kKB), 5);  // 69 tiles of 16 channels
   EXPECT_EQ(movers(kMB), kChannelWarps);
   EXPECT_EQ(movers(kMB + 16), kChannelWarps);
@@ -302,7 +303,7 @@ TEST(ExchangeTest, RoutesHaveTheChannelsOfTheirLargestMessage) {
   for (const int blocks : {0, 2}) {
     const auto p = given.params(blocks);
     EXPECT_EQ(p.routes[0].channels, 1);
-    EXPECT_EQ(p.routes[1].channels, manner_of(16 * kKB).channels);
+    EXPECT_EQ(p.routes[1].channels, protocol_of(16 * kKB).channels);
     EXPECT_EQ(p.routes[2].channels, kChunkChannels);
   }
 }
@@ -313,8 +314,9 @@ TEST(ExchangeTest, IsSound) {
   given.add(0, false, 1);
   EXPECT_TRUE(is_sound(given.team, given.exchange()));
   EXPECT_FALSE(is_sound(given.team, given.exchange(-1)));
-  for (const Message& wrong : {Message{&given, 1, 1, 0}, Message{&given, 1, 2, 0},
-                               Message{&given, 1, -1, 0}, Message{nullptr, 1, 0, 0}}) {
+  for (const KernelMessage& wrong :
+       {KernelMessage{&given, 1, 1, 0}, KernelMessage{&given, 1, 2, 0},
+        KernelMessage{&given, 1, -1, 0}, KernelMessage{nullptr, 1, 0, 0}}) {
     Given one(2);
     one.messages.push_back(wrong);
     EXPECT_FALSE(is_sound(one.team, one.exchange()));

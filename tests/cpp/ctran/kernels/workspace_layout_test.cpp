@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ctran/kernels/choice.hpp"
+#include "ctran/kernels/algorithm_table.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {
@@ -20,13 +20,14 @@ struct Piece {
 // Everything that is written in the workspace of `owner`, with lines of one kind.
 class Pieces {
  public:
-  Pieces(int ranks, WireKind lines, int owner) : ranks_(ranks), owner_(owner), layout_(ranks) {
-    add(0, sizeof(Header), true);
-    add(layout_.region_words, sizeof(RegionWords), true);
+  Pieces(int ranks, PacketProtocol lines, int owner)
+      : ranks_(ranks), owner_(owner), layout_(ranks) {
+    add(0, sizeof(WorkspaceHeader), true);
+    add(layout_.window_sync_words, sizeof(WindowSyncWords), true);
     add_acks();
     for (int peer = 0; peer < ranks; ++peer) {
       if (peer == owner) continue;
-      add_slots(WireKind::kLL, peer, true);
+      add_slots(PacketProtocol::kLL, peer, true);
       add_slots(lines, peer, false);
       add_messages(peer);
       if (has_operand_slots(ranks)) add_operands(peer);
@@ -40,14 +41,14 @@ class Pieces {
   void add(size_t at, size_t bytes, bool is_first) { all.push_back({at, at + bytes, is_first}); }
 
   void add_acks() {
-    for (int worker = 0; worker < line_workers(ranks_); ++worker)
+    for (int worker = 0; worker < ll128_workers(ranks_); ++worker)
       add(layout_.acks + ack_offset(worker, 0), sizeof(uint64_t) * kMaxRanks, true);
   }
-  void add_slots(WireKind wire, int source, bool is_first) {
+  void add_slots(PacketProtocol wire, int source, bool is_first) {
     for (int worker = 0; worker < most_workers(wire, ranks_); ++worker)
       for (const int generation : {0, 1})
-        for (int index = 0; index < ring_of(wire); ++index)
-          add(layout_.region(wire) +
+        for (int index = 0; index < slots_per_generation(wire); ++index)
+          add(layout_.slots_offset(wire) +
                   slot_offset(wire, ranks_, worker, generation, index, owner_, source),
               slot_bytes(wire), is_first);
   }
@@ -60,14 +61,14 @@ class Pieces {
     const auto rings = layout_.rings(ranks_, false);
     for (int channel = 0; channel < kChunkChannels; ++channel)
       for (int number = 0; number < chunk_ring(ranks_); ++number)
-        add(chunk_offset(rings, rings.slots(rings.known), owner_, peer, channel,
+        add(chunk_offset(rings, rings.slots(rings.known_ring), owner_, peer, channel,
                          static_cast<uint64_t>(number)),
             kChunk, number < first_chunks(ranks_));
   }
   void add_operands(int source) {
-    for (int block = 0; block < kMostRegionBlocks; ++block)
+    for (int block = 0; block < kMaxWindowBlocks; ++block)
       for (uint64_t step = 0; step < kOperandRing; ++step)
-        add(layout_.operands + operand_offset(owner_, source, block, step), kRegionTile, false);
+        add(layout_.operands + operand_offset(owner_, source, block, step), kWindowTile, false);
   }
 
   const int ranks_, owner_;
@@ -76,9 +77,10 @@ class Pieces {
 
 TEST(WorkspaceLayoutTest, NothingOverlapsAndAllIsInItsPart) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
-    for (const WireKind lines : {WireKind::kLine, WireKind::kLongLine, WireKind::kWideLine})
+    for (const PacketProtocol lines :
+         {PacketProtocol::kLL128, PacketProtocol::kLongLL128, PacketProtocol::kWideLL128})
       for (const int owner : {0, ranks - 1}) {
-        if (lines == WireKind::kLongLine && !has_long_lines(ranks)) continue;
+        if (lines == PacketProtocol::kLongLL128 && !has_long_ll128(ranks)) continue;
         const auto pieces = Pieces(ranks, lines, owner).all;
         const WorkspaceLayout layout(ranks);
         for (size_t i = 1; i < pieces.size(); ++i)
@@ -95,7 +97,7 @@ TEST(WorkspaceLayoutTest, WhatHasAnAlignmentHasIt) {
     const WorkspaceLayout layout(ranks);
     for (const size_t offset :
          {layout.acks, layout.ll, layout.mailboxes, layout.tiles, layout.chunks,
-          layout.region_words, layout.line, layout.operands, layout.more_chunks})
+          layout.window_sync_words, layout.ll128, layout.operands, layout.more_chunks})
       EXPECT_EQ(offset % 4096, 0u);
     EXPECT_EQ(layout.rest % WorkspaceLayout::kDevicePage, 0u);
   }
@@ -113,22 +115,23 @@ TEST(WorkspaceLayoutTest, MemoryIsBounded) {
 TEST(WorkspaceLayoutTest, OnlyLinesNeedTheRest) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
     for (int c = 0; c <= static_cast<int>(Collective::kBarrier); ++c)
-      for (const auto algorithm : {Algorithm::kAutomatic, Algorithm::kOneShotLL,
-                                   Algorithm::kOneShotLine, Algorithm::kTwoShotLine})
+      for (const auto algorithm : {KernelAlgorithm::kAutomatic, KernelAlgorithm::kOneShotLL,
+                                   KernelAlgorithm::kOneShotLL128, KernelAlgorithm::kTwoShotLL128})
         for (const size_t count : {size_t{0}, size_t{100}, size_t{16} << 20}) {
-          Call call{};
+          KernelCall call{};
           call.collective = static_cast<Collective>(c);
           call.algorithm = algorithm;
           call.dtype = Dtype::kFloat32;
           call.op = ReduceOpCode::kSum;
           call.count = count;
-          const Choice how = chosen(ranks, call);
-          const bool is_one_hop_of_ll = how.algorithm == Algorithm::kOneShotLL;
-          if (how.algorithm == Algorithm::kAutomatic) continue;
-          EXPECT_EQ(needs_rest(ranks, call), !is_one_hop_of_ll) << ranks << " ranks, " << c;
+          const KernelAlgorithmChoice how = resolve_algorithm(ranks, call);
+          const bool is_one_hop_of_ll = how.algorithm == KernelAlgorithm::kOneShotLL;
+          if (how.algorithm == KernelAlgorithm::kAutomatic) continue;
+          EXPECT_EQ(needs_full_workspace(ranks, call), !is_one_hop_of_ll)
+              << ranks << " ranks, " << c;
           const bool is_large = count > 100 && call.collective != Collective::kBarrier;
-          if (algorithm == Algorithm::kAutomatic) {
-            EXPECT_EQ(needs_rest(ranks, call), is_large) << ranks << " ranks, " << c;
+          if (algorithm == KernelAlgorithm::kAutomatic) {
+            EXPECT_EQ(needs_full_workspace(ranks, call), is_large) << ranks << " ranks, " << c;
           }
         }
 }

@@ -64,14 +64,14 @@ TEST(Tuning, ReadsWhatIsWrittenAndKeepsTheRest) {
   EXPECT_EQ(tuning.overrides[0].chunk_bytes, 65536);
   ASSERT_EQ(tuning.kernels.size(), 2u);
   EXPECT_EQ(tuning.kernels[0].gpu, "nvidia-h200");
-  EXPECT_EQ(tuning.kernels[0].row, (kernels::Row{kernels::Collective::kAllReduce,
-                                                 {2, 4},
-                                                 {0, 131072},
-                                                 kernels::Algorithm::kOneShotLL,
-                                                 64,
-                                                 kernels::Kind::kFloat,
-                                                 kernels::Mode::kEager}));
-  EXPECT_TRUE(tuning.kernels[1].row.by_library);
+  EXPECT_EQ(tuning.kernels[0].row, (kernels::SelectionRow{kernels::Collective::kAllReduce,
+                                                          {2, 4},
+                                                          {0, 131072},
+                                                          kernels::KernelAlgorithm::kOneShotLL,
+                                                          64,
+                                                          kernels::ElementKind::kFloat,
+                                                          kernels::LaunchMode::kEager}));
+  EXPECT_TRUE(tuning.kernels[1].row.uses_vendor_library);
 }
 
 TEST(Tuning, RowsOfKernelsAreForOneGpuAndSomeRanks) {
@@ -89,14 +89,14 @@ TEST(Tuning, LinesOfKernelsMaySayOfWhichTensorsTheyAreAndWithinHowManyBlocks) {
       "kernel all_gather_single gpu h200 ranks 2..2 bytes 0..9 kind any mode any ";
   const auto line = begin + "algorithm region blocks 16 tensors registered within 24";
   const auto made = parse_tuning(kHeader + line, "here").kernels.at(0);
-  EXPECT_TRUE(made.row.on_region);
+  EXPECT_TRUE(made.row.uses_window_collective);
   EXPECT_EQ(made.row.blocks, 16);
-  EXPECT_EQ(made.row.memory, kernels::Memory::kRegistered);
-  EXPECT_EQ(made.row.within, 24);
+  EXPECT_EQ(made.row.memory, kernels::TensorMemory::kRegistered);
+  EXPECT_EQ(made.row.block_limit, 24);
   EXPECT_EQ(to_text(made), line);
   const auto few = parse_tuning(kHeader + begin + "algorithm kernels blocks 0 within 8", "here");
-  EXPECT_EQ(few.kernels.at(0).row.memory, kernels::Memory::kAny);
-  EXPECT_EQ(few.kernels.at(0).row.within, 8);
+  EXPECT_EQ(few.kernels.at(0).row.memory, kernels::TensorMemory::kAny);
+  EXPECT_EQ(few.kernels.at(0).row.block_limit, 8);
   EXPECT_EQ(error_of(kHeader + begin + "algorithm region blocks 0"),
             "here, line 2, tensors: 'any'; allowed: registered, where algorithm is region");
   EXPECT_EQ(error_of(kHeader + begin + "algorithm kernels blocks 0 tensors mine"),

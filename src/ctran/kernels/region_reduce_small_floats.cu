@@ -1,9 +1,0 @@
-#include "ctran/kernels/region_reduce.cuh"
-
-namespace torch::comms::ctran::kernels {
-
-const void* find_region_reduction_of_small_floats(Cell cell, int ranks) {
-  return visit_small_floats<const void*>(cell, FindRegionReduction{ranks});
-}
-
-}  // namespace torch::comms::ctran::kernels
