@@ -49,7 +49,7 @@
 #include <vector>
 
 #include "ctran/engine/group.hpp"
-#include "ctran/select/select.hpp"
+#include "ctran/select/algorithm_selection.hpp"
 #include "ctran/window/window.hpp"
 #include "transport/shm/shared_arena.hpp"
 
@@ -478,14 +478,14 @@ void run(const Settings& settings) {
   options.links = settings.links;
   if (settings.memory == "shared") transport::shm::SharedArena::open();  // before there are links
   // As backend `ctran` chooses without a tuning file.
-  const auto facts = std::make_shared<Facts>();
-  facts->wire = settings.links == Links::kTcp ? Wire::kTcp : Wire::kShm;
+  const auto facts = std::make_shared<TopologyFacts>();
+  facts->link = settings.links == Links::kTcp ? LinkType::kTcp : LinkType::kShm;
   options.choose = [facts, settings](const Question& question) {
-    const auto element = Element::of(question.element_bytes, question.rounds);
-    Wish wish;
+    const auto element = ElementSizes::of(question.element_bytes, question.rounds);
+    AlgorithmRequest wish;
     if (schedule::find_algorithm(question.problem.operation, settings.algorithm) != nullptr)
       wish = {settings.algorithm, settings.chunk_bytes};
-    const auto selected = select(question.problem, element, *facts, Tuning{}, wish);
+    const auto selected = select_algorithm(question.problem, element, *facts, Tuning{}, wish);
     return Choice{selected.algorithm, selected.chunk};
   };
   const auto family = Family::make(

@@ -7,12 +7,12 @@
 
 #include "base/utf8.hpp"
 #include "bindings/bindings.hpp"
-#include "ctran/select/select.hpp"
+#include "ctran/select/algorithm_selection.hpp"
 
 namespace torch::comms::bindings {
 namespace {
 
-using ctran::Selection;
+using ctran::AlgorithmSelection;
 using schedule::Algorithm;
 using schedule::Operation;
 using schedule::Problem;
@@ -39,9 +39,9 @@ Operation operation_of(const std::string& text) {
   throw CommError(Errc::kInvalidArgument, "there is no operation '" + text + "'");
 }
 
-ctran::Wire wire_of(const std::string& text) {
-  for (size_t i = 0; i < ctran::kWires; ++i)
-    if (name(static_cast<ctran::Wire>(i)) == text) return static_cast<ctran::Wire>(i);
+ctran::LinkType wire_of(const std::string& text) {
+  for (size_t i = 0; i < ctran::kLinkTypes; ++i)
+    if (name(static_cast<ctran::LinkType>(i)) == text) return static_cast<ctran::LinkType>(i);
   throw CommError(Errc::kInvalidArgument, "wire is '" + text + "', allowed are self, shm and tcp");
 }
 
@@ -78,9 +78,9 @@ struct Case {
   Operation operation;
   int ranks;
   int64_t bytes;
-  ctran::Element element;
+  ctran::ElementSizes element;
   int local_size;
-  ctran::Facts facts;
+  ctran::TopologyFacts facts;
 
   Case(const std::string& operation_name, int ranks, int64_t bytes, int64_t element_bytes,
        int local_size, const std::string& wire, int cores)
@@ -106,8 +106,9 @@ py::object cost_of(const Algorithm& algorithm, const Case& about, const ctran::T
   row["name"] = std::string(algorithm.name);
   row["why_not"] = std::string(algorithm.unsupported_reason(plain));
   if (!algorithm.unsupported_reason(plain).empty()) return row;
-  const auto best = ctran::select(plain, about.element, about.facts, tuning,
-                                  {.algorithm = algorithm.name, .chunk_bytes = chunk_bytes});
+  const auto best =
+      ctran::select_algorithm(plain, about.element, about.facts, tuning,
+                              {.algorithm = algorithm.name, .chunk_bytes = chunk_bytes});
   const auto bytes = static_cast<int64_t>(about.element.bytes);
   const auto cost = algorithm.cost(about.problem(best.chunk));
   row["chunk_bytes"] = best.chunk * bytes;
@@ -135,7 +136,7 @@ py::dict dict_of(const std::string& gpu, const ctran::kernels::SelectionRow& mea
   row["tensors"] = std::string(name_of(measured.memory));
   row["within"] = measured.block_limit;
   row["mode"] = std::string(name_of(measured.mode));
-  row["algorithm"] = std::string(ctran::algorithm_word(measured));
+  row["algorithm"] = std::string(ctran::format_algorithm(measured));
   row["blocks"] = measured.blocks;
   return row;
 }
@@ -168,12 +169,12 @@ void bind_ctran(py::module_& module) {
       [](const std::string& operation, int ranks, int64_t bytes, int64_t element_bytes,
          int local_size, const std::string& wire, int cores, const std::string& tuning) {
         const Case about(operation, ranks, bytes, element_bytes, local_size, wire, cores);
-        const auto chosen = ctran::select(about.problem(0), about.element, about.facts,
-                                          tuning_of(tuning, "tuning"));
+        const auto chosen = ctran::select_algorithm(about.problem(0), about.element, about.facts,
+                                                    tuning_of(tuning, "tuning"));
         py::dict row;
         row["algorithm"] = std::string(chosen.algorithm->name);
         row["chunk_bytes"] = chosen.chunk * static_cast<int64_t>(about.element.bytes);
-        row["why"] = std::string(text(chosen.why));
+        row["why"] = std::string(format_reason(chosen.reason));
         row["estimate_us"] = chosen.estimate_ns / 1000;
         return row;
       },
@@ -181,12 +182,12 @@ void bind_ctran(py::module_& module) {
       py::arg("local_size"), py::arg("wire"), py::arg("cores"), py::arg("tuning"),
       "dict: algorithm, chunk_bytes, why, estimate_us: what backend 'ctran' takes.");
   module.def(
-      "_tuning_path", [] { return ctran::tuning_file().path; },
+      "_tuning_path", [] { return ctran::find_tuning_file().path; },
       "Where this machine's tuning lies; '' without a home folder.");
   module.def(
       "_tuning_text", [] { return base::replace_invalid_utf8(ctran::read_tuning_file()); },
       "The text of that file; '' where there is none.");
-  module.def("_tuning_word", &ctran::word_of, py::arg("name"),
+  module.def("_tuning_word", &ctran::to_word, py::arg("name"),
              "A GPU's model as tuning files have it: 'nvidia-h200'.");
   module.def(
       "_kernel_rows",

@@ -31,7 +31,7 @@ class TeamWindow;
 struct Call;
 struct Issue;
 struct Session;
-struct Wish;
+struct AlgorithmRequest;
 struct Wishes;
 }  // namespace ctran
 

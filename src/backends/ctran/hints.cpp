@@ -152,7 +152,7 @@ std::string host_wished(const Hints& hints) {
 }
 
 TuningFile tuning_file_wished(const Hints& hints) {
-  return tuning_file(kTuningFile, given(hints, kTuningFile).value_or(""));
+  return find_tuning_file(kTuningFile, given(hints, kTuningFile).value_or(""));
 }
 
 KernelWish kernel_wish_of_call(const Hints& hints, const KernelWish& otherwise) {

@@ -34,25 +34,25 @@ Problem problem_of(Operation operation, int size, int64_t bytes,
 
 }  // namespace
 
-Wish Wishes::of(Operation operation) const noexcept {
-  Wish wish{.chunk_bytes = chunk_bytes};
+AlgorithmRequest Wishes::of(Operation operation) const noexcept {
+  AlgorithmRequest wish{.chunk_bytes = chunk_bytes};
   for (const auto* algorithm : algorithms)
     if (algorithm->operation == operation) wish.algorithm = algorithm->name;
   return wish;
 }
 
-Facts facts_of(const Known& known, bool one_host, int size) noexcept {
-  Facts facts = known.machine;
-  facts.wire = size == 1                                ? Wire::kSelf
-               : one_host && known.links != Links::kTcp ? Wire::kShm
-                                                        : Wire::kTcp;
+TopologyFacts facts_of(const Known& known, bool one_host, int size) noexcept {
+  TopologyFacts facts = known.machine;
+  facts.link = size == 1                                ? LinkType::kSelf
+               : one_host && known.links != Links::kTcp ? LinkType::kShm
+                                                        : LinkType::kTcp;
   return facts;
 }
 
 Choice answer(const Known& known, const Question& question) {
-  const auto selected =
-      select(question.problem, Element::of(question.element_bytes, question.rounds),
-             facts_of(known, question.one_host, question.problem.size), known.told.tuning);
+  const auto selected = select_algorithm(
+      question.problem, ElementSizes::of(question.element_bytes, question.rounds),
+      facts_of(known, question.one_host, question.problem.size), known.told.tuning);
   return {.algorithm = selected.algorithm, .chunk = selected.chunk};
 }
 
@@ -79,7 +79,7 @@ std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& know
                                                                const Group& group,
                                                                const Wishes& wishes) {
   const Placement placement = placement_of(group);
-  const Facts facts = facts_of(known, placement.one_host, group.size());
+  const TopologyFacts facts = facts_of(known, placement.one_host, group.size());
   std::vector<TorchCommBackend::AlgorithmRange> ranges;
   for (int i = 0; i < kOpNameCount; ++i) {
     const auto op = static_cast<OpName>(i);
@@ -90,14 +90,14 @@ std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& know
       const Problem problem =
           problem_of(*operation, group.size(), bytes,
                      {.local_size = placement.local_size, .rank_order = wishes.batch_invariant});
-      const Wish wish = wishes.of(*operation);
+      const AlgorithmRequest wish = wishes.of(*operation);
       if (const auto* wished = schedule::find_algorithm(*operation, wish.algorithm);
           wished != nullptr && !wished->unsupported_reason(problem).empty()) {
         ranges.push_back({op, bytes, std::string(wish.algorithm), 0,
                           "wished, but it " + std::string(wished->unsupported_reason(problem))});
         break;
       }
-      const auto chosen = select(problem, {}, facts, known.told.tuning, wish);
+      const auto chosen = select_algorithm(problem, {}, facts, known.told.tuning, wish);
       if (ranges.size() > first && ranges.back().algorithm == chosen.algorithm->name &&
           ranges.back().chunk_bytes == chosen.chunk)
         continue;
@@ -105,7 +105,7 @@ std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& know
                         .bytes_from = bytes,
                         .algorithm = std::string(chosen.algorithm->name),
                         .chunk_bytes = chosen.chunk,
-                        .why = std::string(text(chosen.why))});
+                        .why = std::string(format_reason(chosen.reason))});
       if (*operation == Operation::kBarrier) break;
     }
   }

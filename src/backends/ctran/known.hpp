@@ -7,8 +7,8 @@
 
 #include "ctran/engine/family.hpp"
 #include "ctran/engine/group.hpp"
-#include "ctran/select/select.hpp"
-#include "ctran/select/told.hpp"
+#include "ctran/select/algorithm_selection.hpp"
+#include "ctran/select/shared_tuning.hpp"
 
 namespace torch::comms::ctran {
 
@@ -16,9 +16,9 @@ namespace torch::comms::ctran {
 // constant from its first operation on.
 struct Known {
   Links links = Links::kAuto;
-  std::string host;  // what this rank alone calls its host; see FamilyOptions
-  Facts machine;     // local_ranks and cores of the host where the cores are scarcest
-  Told told;         // rank 0's tuning and GPU
+  std::string host;       // what this rank alone calls its host; see FamilyOptions
+  TopologyFacts machine;  // local_ranks and cores of the host where the cores are scarcest
+  SharedTuning told;      // rank 0's tuning and GPU
 };
 
 // Which algorithms a communicator asks for.
@@ -28,11 +28,11 @@ struct Wishes {
   bool batch_invariant = false;  // the bits of a sum do not depend on what is beside it
 
   bool any() const noexcept { return !algorithms.empty() || chunk_bytes >= 0 || batch_invariant; }
-  Wish of(schedule::Operation operation) const noexcept;
+  AlgorithmRequest of(schedule::Operation operation) const noexcept;
 };
 
 // The facts of one group. `one_host`: its members share a host.
-Facts facts_of(const Known& known, bool one_host, int size) noexcept;
+TopologyFacts facts_of(const Known& known, bool one_host, int size) noexcept;
 
 // The engine's question, answered by the model, the tuning file and `known`.
 Choice answer(const Known& known, const Question& question);

@@ -30,7 +30,7 @@ std::string own_job(const TuningFile& tuning_file, const std::string& gpu) {
   const auto secret = transport::random_secret();
   std::string text(secret.size(), '\0');
   std::memcpy(text.data(), secret.data(), secret.size());
-  return text + tell_tuning(tuning_file, gpu);
+  return text + serialize_tuning(tuning_file, gpu);
 }
 
 Job agree_on_job(StoreKeyValue& store, const bootstrap::BlobExchangeParams& self,
@@ -47,7 +47,7 @@ Job agree_on_job(StoreKeyValue& store, const bootstrap::BlobExchangeParams& self
 }
 
 // Where every rank has a core, it does not matter how many there are.
-Facts facts_of(const transport::CoreSharing& densest) {
+TopologyFacts facts_of(const transport::CoreSharing& densest) {
   const int cores = densest.cores.count();
   if (densest.ranks <= cores) return {};
   return {.local_ranks = densest.ranks, .cores = cores};
@@ -102,7 +102,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
       self.secret = job.secret;
       auto told = bootstrap::exchange_blobs(store, self);
       try {
-        known->told = read_told(job.tuning);
+        known->told = parse_shared_tuning(job.tuning);
       } catch (const CommError&) {
         leave_together(store, met);
         throw;

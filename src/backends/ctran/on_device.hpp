@@ -10,7 +10,7 @@
 
 #include "backends/kernels/kernels_backend.hpp"
 #include "ctran/device/selection.hpp"
-#include "ctran/select/told.hpp"
+#include "ctran/select/shared_tuning.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 namespace torch::comms::ctran {
@@ -45,7 +45,7 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
     std::function<uint32_t()> at_rest;
     // What an error of an operation comes from, if that is known by now.
     std::function<CommError(const CommError&)> explain;
-    const ctran::Told& told;  // of tuning; not kept
+    const ctran::SharedTuning& told;  // of tuning; not kept
   };
   // Collective. `device` is of the kind that is_for() says yes to. Throws CommError, and what the
   // telling does.

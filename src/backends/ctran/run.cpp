@@ -55,8 +55,9 @@ void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
       .blocks = call.blocks,
       .receive_blocks = call.arriving,
       .options = {.local_size = placement.local_size, .rank_order = wishes.batch_invariant}};
-  const auto chosen = select(problem, {.bytes = call.element_bytes},
-                             facts_of(known, placement.one_host, size_), known.told.tuning, wish);
+  const auto chosen =
+      select_algorithm(problem, {.bytes = call.element_bytes},
+                       facts_of(known, placement.one_host, size_), known.told.tuning, wish);
   call.algorithm = chosen.algorithm;
   call.chunk = chosen.chunk;
 }

@@ -113,7 +113,8 @@ std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
       {call.collective, team.size(), asked.bytes, element_kind_of(call), asked.mode, asked.memory,
        within},
       [&](const auto& each) {
-        return each.by_library ? library_may : !each.on_region && team.takes(as(each));
+        return each.uses_vendor_library ? library_may
+                                        : !each.uses_window_collective && team.takes(as(each));
       });
   if (row == nullptr) return std::nullopt;
   if (!row->uses_vendor_library) call = as(*row);

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ctran/device/selection.hpp"
-#include "ctran/select/told.hpp"
+#include "ctran/select/shared_tuning.hpp"
 #include "gpu/runtime.hpp"
 
 // What a tuning file says of a communicator's kernels.
@@ -14,6 +14,6 @@ std::string gpu_word(const gpu::Runtime& runtime, int device);
 
 // The rows for that many ranks of rank 0's GPU. Where the file has rows of kernels and none of them
 // is for these, `warns` says so, once in the process.
-MeasuredRows measured_rows(const Told& told, int ranks, bool warns);
+MeasuredRows measured_rows(const SharedTuning& told, int ranks, bool warns);
 
 }  // namespace torch::comms::ctran

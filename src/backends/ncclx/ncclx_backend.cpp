@@ -99,11 +99,11 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) 
   const Context context{.op = met.op, .comm = std::string(getCommName()), .rank = met.rank};
   StoreKeyValue store(met.store, met.deadline, context, met.address);
   if (met.rank == 0)
-    store.set(kTuning, ctran::tell_tuning(tuning_file_,
-                                          ctran::gpu_word(device.runtime(), index_of(device))));
+    store.set(kTuning, ctran::serialize_tuning(
+                           tuning_file_, ctran::gpu_word(device.runtime(), index_of(device))));
   const auto told = told_by(0, store, kTuning, met, context);
   try {
-    told_ = std::make_shared<const ctran::Told>(ctran::read_told(told));
+    told_ = std::make_shared<const ctran::SharedTuning>(ctran::parse_shared_tuning(told));
   } catch (const CommError& e) {
     leave_together(store, met);
     throw CommError(e.code(), e.why(), context);

@@ -10,7 +10,7 @@
 #include "backends/nccl/vendors.hpp"
 #include "backends/ncclx/segments.hpp"
 #include "backends/ncclx/wishes.hpp"
-#include "ctran/select/told.hpp"
+#include "ctran/select/shared_tuning.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 namespace torch::comms {
@@ -103,7 +103,8 @@ class TC_API TorchCommNCCLX final
 
   ncclx::Wishes wishes_{};
   ctran::TuningFile tuning_file_;
-  std::shared_ptr<const ctran::Told> told_;  // of this connection, or the one it is a split of
+  std::shared_ptr<const ctran::SharedTuning>
+      told_;  // of this connection, or the one it is a split of
   bool batch_invariant_ = false;
   ctran::Team::Room room_ = ctran::Team::Room::kWhole;
   bool has_met_ = false;

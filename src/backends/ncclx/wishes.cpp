@@ -63,7 +63,7 @@ bool adds(Collective collective) noexcept {
 
 ctran::TuningFile tuning_file_of(const Hints& hints) {
   const auto found = hints.find(kTuningFile);
-  return ctran::tuning_file(kTuningFile, found == hints.end() ? "" : found->second);
+  return ctran::find_tuning_file(kTuningFile, found == hints.end() ? "" : found->second);
 }
 
 void keep_to_kernels(Wishes& wishes) {

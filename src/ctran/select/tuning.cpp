@@ -6,7 +6,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "ctran/select/fields.hpp"
+#include "ctran/select/field_parser.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -41,31 +41,31 @@ std::string algorithm_words(Operation operation) {
   return words;
 }
 
-const schedule::Algorithm& algorithm_of(Fields& fields, Operation operation) {
+const schedule::Algorithm& algorithm_of(FieldParser& fields, Operation operation) {
   const std::string allowed = algorithm_words(operation);
   const auto text = fields.word("algorithm", allowed);
   const auto* algorithm = schedule::find_algorithm(operation, text);
-  if (algorithm == nullptr) fields.refuse("algorithm", text, allowed);
+  if (algorithm == nullptr) fields.fail("algorithm", text, allowed);
   return *algorithm;
 }
 
-Operation operation_of(Fields& fields) {
+Operation operation_of(FieldParser& fields) {
   const std::string allowed = operation_words();
   const auto text = fields.word("operation", allowed);
   for (const auto* algorithm : schedule::algorithms())
     if (operation_name(algorithm->operation) == text) return algorithm->operation;
-  fields.refuse("operation", text, allowed);
+  fields.fail("operation", text, allowed);
 }
 
 // Reads lines into a tuning.
-class Reader {
+class TuningParser {
  public:
-  explicit Reader(const std::string& source) { tuning_.source = source; }
+  explicit TuningParser(const std::string& source) { tuning_.source = source; }
 
   void line(size_t number, std::string_view text) {
     text = text.substr(0, text.find('#'));
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) return;
-    Fields fields(tuning_.source, number, text);
+    FieldParser fields(tuning_.source, number, text);
     if (!header_) return header(fields);
     constexpr std::string_view kKinds = "cache, wire, use, kernel";
     const auto kind = fields.word("kind of line", kKinds);
@@ -78,54 +78,54 @@ class Reader {
     else if (kind == "kernel")
       kernel(fields);
     else
-      fields.refuse("kind of line", kind, kKinds);
-    fields.end();
+      fields.fail("kind of line", kind, kKinds);
+    fields.require_end();
   }
 
   Tuning result(size_t last_line) && {
     if (!header_)
-      Fields(tuning_.source, last_line, {}).refuse("version", {}, "torchcomms tuning 1");
+      FieldParser(tuning_.source, last_line, {}).fail("version", {}, "torchcomms tuning 1");
     return std::move(tuning_);
   }
 
  private:
-  void header(Fields& fields) {
+  void header(FieldParser& fields) {
     fields.literal("torchcomms");
     fields.literal("tuning");
     const auto version = fields.word("version", "1");
-    if (version != "1") fields.refuse("version", version, "1");
-    fields.end();
+    if (version != "1") fields.fail("version", version, "1");
+    fields.require_end();
     header_ = true;
   }
 
-  void once(Fields& fields, std::string_view field, bool& seen) {
-    if (seen) fields.refuse(field, "a second line for it", "one");
+  void once(FieldParser& fields, std::string_view field, bool& seen) {
+    if (seen) fields.fail(field, "a second line for it", "one");
     seen = true;
   }
 
-  void cache(Fields& fields) {
+  void cache(FieldParser& fields) {
     once(fields, "cache", cache_);
     fields.literal("near_bytes");
-    tuning_.constants.near_bytes = fields.number("near_bytes", 1e15);
+    tuning_.constants.cache_bytes = fields.number("near_bytes", 1e15);
     fields.literal("far");
-    tuning_.constants.far = fields.number("far", 1000);
+    tuning_.constants.uncached_factor = fields.number("far", 1000);
   }
 
-  static size_t wire_number(Fields& fields) {
+  static size_t link_number(FieldParser& fields) {
     const auto text = fields.word("wire", kWireWords);
-    for (size_t i = 0; i < kWires; ++i)
-      if (name(static_cast<Wire>(i)) == text) return i;
-    fields.refuse("wire", text, kWireWords);
+    for (size_t i = 0; i < kLinkTypes; ++i)
+      if (name(static_cast<LinkType>(i)) == text) return i;
+    fields.fail("wire", text, kWireWords);
   }
 
-  void wire(Fields& fields) {
-    const size_t index = wire_number(fields);
+  void wire(FieldParser& fields) {
+    const size_t index = link_number(fields);
     constexpr std::string_view kHow = "apart, crowded";
     const auto how = fields.word("how ranks share cores", kHow);
-    if (how != "apart" && how != "crowded") fields.refuse("how ranks share cores", how, kHow);
+    if (how != "apart" && how != "crowded") fields.fail("how ranks share cores", how, kHow);
     const bool crowded = how == "crowded";
     once(fields, "wire", wires_[index * 2 + (crowded ? 1 : 0)]);
-    auto& row = (crowded ? tuning_.constants.crowded : tuning_.constants.apart)[index];
+    auto& row = (crowded ? tuning_.constants.oversubscribed : tuning_.constants.uncontended)[index];
     fields.literal("step_ns");
     row.step_ns = fields.number("step_ns", kMostNs);
     fields.literal("message_ns");
@@ -136,29 +136,29 @@ class Reader {
     row.reduce_ps = fields.number("reduce_ps", kMostNs);
   }
 
-  void require_room(size_t lines, const char* kind) const {
+  void require_space(size_t lines, const char* kind) const {
     if (lines == kMaxOverrides)
       throw CommError(Errc::kTooLarge, tuning_.source + ": more than " +
                                            std::to_string(kMaxOverrides) + " lines '" + kind + "'");
   }
 
-  void kernel(Fields& fields) {
-    require_room(tuning_.kernels.size(), "kernel");
-    tuning_.kernels.push_back(read_kernel_line(fields));
+  void kernel(FieldParser& fields) {
+    require_space(tuning_.kernels.size(), "kernel");
+    tuning_.kernels.push_back(parse_kernel_line(fields));
   }
 
-  void use(Fields& fields) {
-    require_room(tuning_.overrides.size(), "use");
-    Override row;
+  void use(FieldParser& fields) {
+    require_space(tuning_.overrides.size(), "use");
+    TuningOverride row;
     row.operation = operation_of(fields);
     fields.literal("wire");
-    row.wire = static_cast<Wire>(wire_number(fields));
+    row.link = static_cast<LinkType>(link_number(fields));
     fields.literal("ranks");
-    const auto ranks = fields.span("ranks", 1, kMostRanks);
+    const auto ranks = fields.integer_range("ranks", 1, kMostRanks);
     row.ranks_min = static_cast<int>(ranks.first);
     row.ranks_max = static_cast<int>(ranks.last);
     fields.literal("bytes");
-    const auto bytes = fields.span("bytes", 0, kMostBytes);
+    const auto bytes = fields.integer_range("bytes", 0, kMostBytes);
     row.bytes_min = bytes.first;
     row.bytes_max = bytes.last;
     fields.literal("algorithm");
@@ -170,7 +170,7 @@ class Reader {
 
   Tuning tuning_;
   bool header_ = false, cache_ = false;
-  std::array<bool, kWires * 2> wires_ = {};
+  std::array<bool, kLinkTypes * 2> wires_ = {};
 };
 
 // The shortest text that reads back as the same number, whatever the locale.
@@ -180,7 +180,7 @@ std::string text_of(double value) {
   return {buffer.data(), end};
 }
 
-std::string wire_line(Wire wire, const char* how, const WireCost& row) {
+std::string wire_line(LinkType wire, const char* how, const LinkCost& row) {
   return "wire " + std::string(name(wire)) + " " + how + " step_ns " + text_of(row.step_ns) +
          " message_ns " + text_of(row.message_ns) + " byte_ps " + text_of(row.byte_ps) +
          " reduce_ps " + text_of(row.reduce_ps) + "\n";
@@ -193,7 +193,7 @@ Tuning parse_tuning(std::string_view text, const std::string& source) {
     throw CommError(Errc::kTooLarge, source + ": " + std::to_string(text.size()) +
                                          " bytes, at most " + std::to_string(kMaxTuningBytes) +
                                          " are read");
-  Reader reader(source);
+  TuningParser reader(source);
   size_t number = 0;
   while (!text.empty()) {
     const auto end = text.find('\n');
@@ -205,15 +205,15 @@ Tuning parse_tuning(std::string_view text, const std::string& source) {
 
 std::string to_text(const Tuning& tuning) {
   const auto& constants = tuning.constants;
-  std::string text = "torchcomms tuning 1\ncache near_bytes " + text_of(constants.near_bytes) +
-                     " far " + text_of(constants.far) + "\n";
-  for (size_t i = 0; i < kWires; ++i) {
-    text += wire_line(static_cast<Wire>(i), "apart", constants.apart[i]);
-    text += wire_line(static_cast<Wire>(i), "crowded", constants.crowded[i]);
+  std::string text = "torchcomms tuning 1\ncache near_bytes " + text_of(constants.cache_bytes) +
+                     " far " + text_of(constants.uncached_factor) + "\n";
+  for (size_t i = 0; i < kLinkTypes; ++i) {
+    text += wire_line(static_cast<LinkType>(i), "apart", constants.uncontended[i]);
+    text += wire_line(static_cast<LinkType>(i), "crowded", constants.oversubscribed[i]);
   }
   for (const auto& row : tuning.overrides)
     text += "use " + std::string(operation_name(row.operation)) + " wire " +
-            std::string(name(row.wire)) + " ranks " + std::to_string(row.ranks_min) + ".." +
+            std::string(name(row.link)) + " ranks " + std::to_string(row.ranks_min) + ".." +
             std::to_string(row.ranks_max) + " bytes " + std::to_string(row.bytes_min) + ".." +
             std::to_string(row.bytes_max) + " algorithm " + std::string(row.algorithm->name) +
             " chunk_bytes " + std::to_string(row.chunk_bytes) + "\n";

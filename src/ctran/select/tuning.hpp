@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ctran/select/kernel_lines.hpp"
-#include "ctran/select/model.hpp"
+#include "ctran/select/cost_model.hpp"
+#include "ctran/select/kernel_tuning_rows.hpp"
 
 // What is known of a machine's speed, and its text: version 1 of a format of lines.
 //
@@ -23,9 +23,9 @@
 // which is the largest buffer of a rank.
 namespace torch::comms::ctran {
 
-struct Override {
+struct TuningOverride {
   schedule::Operation operation = schedule::Operation::kBarrier;
-  Wire wire = Wire::kSelf;
+  LinkType link = LinkType::kSelf;
   int ranks_min = 1, ranks_max = 1;  // inclusive
   int64_t bytes_min = 0, bytes_max = 0;
   const schedule::Algorithm* algorithm = nullptr;
@@ -33,9 +33,9 @@ struct Override {
 };
 
 struct Tuning {
-  Constants constants = kUsualConstants;
-  std::vector<Override> overrides;
-  std::vector<KernelRow> kernels;
+  CostConstants constants = kDefaultConstants;
+  std::vector<TuningOverride> overrides;
+  std::vector<KernelTuningRow> kernels;
   std::string source = "built-in constants";  // for people
 };
 
@@ -50,19 +50,19 @@ Tuning parse_tuning(std::string_view text, const std::string& source);
 std::string to_text(const Tuning& tuning);
 
 struct TuningFile {
-  std::string path;      // "": none
-  std::string named_by;  // "hint ctran::tuning_file"; "" for the usual place, where none need be
+  std::string path;     // "": none
+  std::string setting;  // "hint ctran::tuning_file"; "" for the usual place, where none need be
 
   // "hint ctran::tuning_file: the tuning file /a/b", for errors.
-  std::string words() const;
+  std::string format_name() const;
 };
 
 // The file that `hint` names with `value`; where that is empty TORCHCOMM_CTRAN_TUNING_FILE, else
 // ~/.cache/torchcomms/tuning-<processor>.txt, or none without a home.
-TuningFile tuning_file(std::string_view hint = {}, std::string_view value = {});
+TuningFile find_tuning_file(std::string_view hint = {}, std::string_view value = {});
 
 // Its text; "" where none is in the usual place. Throws CommError: kInvalidArgument for a file that
-// was named and cannot be read, kSystem for another one, kTooLarge; all with words().
-std::string read_tuning_file(const TuningFile& from = tuning_file());
+// was named and cannot be read, kSystem for another one, kTooLarge; all with format_name().
+std::string read_tuning_file(const TuningFile& from = find_tuning_file());
 
 }  // namespace torch::comms::ctran

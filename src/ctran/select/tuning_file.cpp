@@ -26,13 +26,13 @@ std::string processor() {
     model = line.substr(std::min(line.size(), line.find(':') + 1));
     break;
   }
-  return word_of(model) + "-" + std::to_string(std::thread::hardware_concurrency());
+  return to_word(model) + "-" + std::to_string(std::thread::hardware_concurrency());
 }
 
 [[noreturn]] void refuse(const TuningFile& from, const std::string& reason) {
-  auto why = from.words() + " cannot be read";
+  auto why = from.format_name() + " cannot be read";
   if (!reason.empty()) why += ": " + reason;
-  if (from.named_by.empty()) throw CommError(Errc::kSystem, why);
+  if (from.setting.empty()) throw CommError(Errc::kSystem, why);
   throw CommError(Errc::kInvalidArgument, why + "; `torchcomms tune --output " + from.path +
                                               "` writes one, and /dev/null is none");
 }
@@ -48,11 +48,11 @@ bool may_block(const std::string& path) {
 
 }  // namespace
 
-std::string TuningFile::words() const {
-  return (named_by.empty() ? "" : named_by + ": ") + "the tuning file " + path;
+std::string TuningFile::format_name() const {
+  return (setting.empty() ? "" : setting + ": ") + "the tuning file " + path;
 }
 
-TuningFile tuning_file(std::string_view hint, std::string_view value) {
+TuningFile find_tuning_file(std::string_view hint, std::string_view value) {
   if (!value.empty()) return {std::string(value), "hint " + std::string(hint)};
   if (const auto path = base::env_text(kVariable)) return {*path, kVariable};
   const auto home = base::env_text("HOME");
@@ -63,7 +63,7 @@ TuningFile tuning_file(std::string_view hint, std::string_view value) {
 std::string read_tuning_file(const TuningFile& from) {
   const auto& path = from.path;
   if (path.empty()) return {};
-  if (from.named_by.empty() && ::access(path.c_str(), F_OK) != 0) return {};
+  if (from.setting.empty() && ::access(path.c_str(), F_OK) != 0) return {};
   if (may_block(path)) refuse(from, "it is no regular file");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -73,7 +73,7 @@ std::string read_tuning_file(const TuningFile& from) {
     refuse(from, errno != 0 ? std::generic_category().message(errno) : "");
   text.resize(static_cast<size_t>(file.gcount()));
   if (text.size() > kMaxTuningBytes)
-    throw CommError(Errc::kTooLarge, from.words() + " has more than " +
+    throw CommError(Errc::kTooLarge, from.format_name() + " has more than " +
                                          std::to_string(kMaxTuningBytes) +
                                          " bytes, which is the most that are read");
   return text;

@@ -13,8 +13,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "ctran/select/select.hpp"
-#include "ctran/select/told.hpp"
+#include "ctran/select/algorithm_selection.hpp"
+#include "ctran/select/shared_tuning.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -48,15 +48,15 @@ std::string error_of(const std::string& text, Errc code = Errc::kInvalidArgument
 TEST(Tuning, ReadsWhatIsWrittenAndKeepsTheRest) {
   const Tuning tuning = parse_tuning(kWhole, "here");
   EXPECT_EQ(tuning.source, "here");
-  EXPECT_EQ(tuning.constants.near_bytes, 2097152);
-  EXPECT_EQ(tuning.constants.far, 1.5);
-  const auto& shm = tuning.constants.apart[static_cast<size_t>(Wire::kShm)];
+  EXPECT_EQ(tuning.constants.cache_bytes, 2097152);
+  EXPECT_EQ(tuning.constants.uncached_factor, 1.5);
+  const auto& shm = tuning.constants.uncontended[static_cast<size_t>(LinkType::kShm)];
   EXPECT_EQ(shm.step_ns, 100);
   EXPECT_EQ(shm.message_ns, 7.25);
   EXPECT_EQ(shm.reduce_ps, 0);
-  EXPECT_EQ(tuning.constants.crowded[static_cast<size_t>(Wire::kTcp)].reduce_ps, 4);
-  EXPECT_EQ(tuning.constants.crowded[static_cast<size_t>(Wire::kShm)].step_ns,
-            kUsualConstants.crowded[static_cast<size_t>(Wire::kShm)].step_ns);
+  EXPECT_EQ(tuning.constants.oversubscribed[static_cast<size_t>(LinkType::kTcp)].reduce_ps, 4);
+  EXPECT_EQ(tuning.constants.oversubscribed[static_cast<size_t>(LinkType::kShm)].step_ns,
+            kDefaultConstants.oversubscribed[static_cast<size_t>(LinkType::kShm)].step_ns);
   ASSERT_EQ(tuning.overrides.size(), 2u);
   EXPECT_EQ(tuning.overrides[0].algorithm->name, "chain");
   EXPECT_EQ(tuning.overrides[0].ranks_max, 1 << 20);
@@ -79,9 +79,10 @@ TEST(Tuning, RowsOfKernelsAreForOneGpuAndSomeRanks) {
   EXPECT_EQ(rows_for(rows, "nvidia-h200", 2).size(), 2u);
   EXPECT_EQ(rows_for(rows, "nvidia-h200", 8).size(), 1u);
   EXPECT_TRUE(rows_for(rows, "nvidia-h100", 2).empty());
-  EXPECT_EQ(text_of_places(rows), "nvidia-h200 with 2 to 4 ranks, nvidia-h200 with 2 to 8 ranks");
-  EXPECT_EQ(word_of("NVIDIA H200 (141 GB)"), "nvidia-h200-141-gb");
-  EXPECT_EQ(word_of(" -?"), "");
+  EXPECT_EQ(format_measured_gpus(rows),
+            "nvidia-h200 with 2 to 4 ranks, nvidia-h200 with 2 to 8 ranks");
+  EXPECT_EQ(to_word("NVIDIA H200 (141 GB)"), "nvidia-h200-141-gb");
+  EXPECT_EQ(to_word(" -?"), "");
 }
 
 TEST(Tuning, LinesOfKernelsMaySayOfWhichTensorsTheyAreAndWithinHowManyBlocks) {
@@ -106,19 +107,19 @@ TEST(Tuning, LinesOfKernelsMaySayOfWhichTensorsTheyAreAndWithinHowManyBlocks) {
 }
 
 TEST(Tuning, WhatRankZeroTellsIsReadAlike) {
-  const auto told = read_told(tell_tuning({}, "some-gpu"));
+  const auto told = parse_shared_tuning(serialize_tuning({}, "some-gpu"));
   EXPECT_EQ(told.gpu, "some-gpu");
   EXPECT_TRUE(told.tuning.kernels.empty());
   const auto code_of = [](const std::string& text) -> std::optional<Errc> {
     try {
-      read_told(text);
+      parse_shared_tuning(text);
     } catch (const CommError& e) {
       return e.code();
     }
     return std::nullopt;
   };
-  const TuningFile folder{.path = "/proc", .named_by = "h"};
-  EXPECT_EQ(code_of(tell_tuning(folder, "gpu")), Errc::kInvalidArgument);
+  const TuningFile folder{.path = "/proc", .setting = "h"};
+  EXPECT_EQ(code_of(serialize_tuning(folder, "gpu")), Errc::kInvalidArgument);
   EXPECT_EQ(code_of("gpu\n-"), Errc::kMismatch);
   EXPECT_EQ(code_of("gpu\n-4711 why"), Errc::kMismatch);
   EXPECT_EQ(code_of("gpu\n+torchcomms tuning 9"), Errc::kInvalidArgument);
@@ -253,8 +254,8 @@ TEST(TuningFile, IsTheOneThatTheVariableNames) {
   const auto path =
       std::filesystem::temp_directory_path() / ("tuning-test-" + std::to_string(::getpid()));
   const Named named(path);
-  EXPECT_EQ(tuning_file().path, path);
-  const auto error = error_of(tuning_file());
+  EXPECT_EQ(find_tuning_file().path, path);
+  const auto error = error_of(find_tuning_file());
   EXPECT_EQ(error.code(), Errc::kInvalidArgument) << "named, so it must be there";
   EXPECT_TRUE(error.why().starts_with("TORCHCOMM_CTRAN_TUNING_FILE: ")) << error.why();
   EXPECT_NE(error.why().find(path.string() + " cannot be read: No such file"), std::string::npos)
@@ -268,7 +269,7 @@ TEST(TuningFile, IsTheOneThatTheVariableNames) {
 
 TEST(TuningFile, ADirectoryIsNoFile) {
   const Named named(std::filesystem::temp_directory_path());
-  EXPECT_EQ(error_of(tuning_file()).code(), Errc::kInvalidArgument);
+  EXPECT_EQ(error_of(find_tuning_file()).code(), Errc::kInvalidArgument);
 }
 
 TEST(TuningFile, WhoseOpeningWouldWaitIsNoFile) {
@@ -277,24 +278,24 @@ TEST(TuningFile, WhoseOpeningWouldWaitIsNoFile) {
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   {
     const Named named(path);
-    const auto error = error_of(tuning_file());
+    const auto error = error_of(find_tuning_file());
     EXPECT_EQ(error.code(), Errc::kInvalidArgument);
     EXPECT_NE(error.why().find("is no regular file"), std::string::npos) << error.why();
   }
   std::filesystem::remove(path);
-  EXPECT_EQ(read_tuning_file({.path = "/dev/null", .named_by = "a test"}), "");
+  EXPECT_EQ(read_tuning_file({.path = "/dev/null", .setting = "a test"}), "");
 }
 
 TEST(TuningFile, OfAHintGoesFirst) {
   const Named named("/nowhere/by/variable");
-  const auto file = tuning_file("ctran::tuning_file", "/nowhere/by/hint");
+  const auto file = find_tuning_file("ctran::tuning_file", "/nowhere/by/hint");
   EXPECT_EQ(file.path, "/nowhere/by/hint");
   EXPECT_TRUE(error_of(file).why().starts_with("hint ctran::tuning_file: "));
-  EXPECT_EQ(tuning_file("ctran::tuning_file", "").path, "/nowhere/by/variable");
+  EXPECT_EQ(find_tuning_file("ctran::tuning_file", "").path, "/nowhere/by/variable");
 }
 
 TEST(TuningFile, InTheUsualPlaceNeedNotBe) {
-  EXPECT_EQ(read_tuning_file({.path = "/nowhere/usual", .named_by = ""}), "");
+  EXPECT_EQ(read_tuning_file({.path = "/nowhere/usual", .setting = ""}), "");
 }
 
 // A damaged one, one of another version, or what is no file at all.
@@ -302,11 +303,11 @@ TEST(TuningFile, ThatCannotBeUsedIsNoneInTheUsualPlace) {
   const auto path =
       std::filesystem::temp_directory_path() / ("tuning-bad-" + std::to_string(::getpid()));
   const auto tell = [&](const std::string& named_by) {
-    return tell_tuning({.path = path, .named_by = named_by}, "gpu");
+    return serialize_tuning({.path = path, .setting = named_by}, "gpu");
   };
   const auto why_of = [](const std::string& told) -> std::string {
     try {
-      read_told(told);
+      parse_shared_tuning(told);
     } catch (const CommError& e) {
       return e.why();
     }
@@ -315,7 +316,7 @@ TEST(TuningFile, ThatCannotBeUsedIsNoneInTheUsualPlace) {
   for (const std::string text :
        {"torchcomms tuning 2\n", "torchcomms tuning 1\nuse all_reduce w"}) {
     std::ofstream(path) << text;
-    EXPECT_EQ(read_told(tell("")).tuning.source, Tuning().source);
+    EXPECT_EQ(parse_shared_tuning(tell("")).tuning.source, Tuning().source);
     const auto why = why_of(tell("hint x"));
     EXPECT_TRUE(why.starts_with("on rank 0: hint x: the tuning file " + path.string() + ", line "))
         << why;
@@ -328,10 +329,10 @@ TEST(TuningFile, ThatCannotBeUsedIsNoneInTheUsualPlace) {
 }
 
 TEST(TuningFile, ThatCannotBeUsedIsWarnedOfOnceByItsName) {
-  const TuningFile folder{.path = "/dev", .named_by = ""};
+  const TuningFile folder{.path = "/dev", .setting = ""};
   const auto warnings = [&] {
     testing::internal::CaptureStderr();
-    static_cast<void>(tell_tuning(folder, "gpu"));
+    static_cast<void>(serialize_tuning(folder, "gpu"));
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_NE(warnings().find("the tuning file /dev cannot be read"), std::string::npos);
@@ -339,7 +340,7 @@ TEST(TuningFile, ThatCannotBeUsedIsWarnedOfOnceByItsName) {
 }
 
 TEST(TuningFile, TheUsualPathNamesTheProcessor) {
-  const std::string path = tuning_file().path;
+  const std::string path = find_tuning_file().path;
   if (std::getenv("HOME") == nullptr) GTEST_SKIP() << "no HOME";
   EXPECT_NE(path.find("/.cache/torchcomms/tuning-"), std::string::npos) << path;
   EXPECT_TRUE(path.ends_with(".txt"));

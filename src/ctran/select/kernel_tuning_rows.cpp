@@ -1,4 +1,4 @@
-#include "ctran/select/kernel_lines.hpp"
+#include "ctran/select/kernel_tuning_rows.hpp"
 
 #include <cctype>
 #include <cstdint>
@@ -18,17 +18,17 @@ constexpr std::string_view kByLibrary = "nccl", kByKernels = "kernels", kOnRegio
 
 // The value from `first` on, below `end`, that is called so.
 template <class T>
-T named(Fields& fields, std::string_view field, T first, int end) {
+T named(FieldParser& fields, std::string_view field, T first, int end) {
   std::string allowed;
   for (int i = static_cast<int>(first); i < end; ++i)
     allowed += (allowed.empty() ? "" : ", ") + std::string(name_of(static_cast<T>(i)));
   const auto word = fields.word(field, allowed);
   for (int i = static_cast<int>(first); i < end; ++i)
     if (name_of(static_cast<T>(i)) == word) return static_cast<T>(i);
-  fields.refuse(field, word, allowed);
+  fields.fail(field, word, allowed);
 }
 
-void read_algorithm(Fields& fields, kernels::SelectionRow& row) {
+void read_algorithm(FieldParser& fields, kernels::SelectionRow& row) {
   std::string allowed =
       std::string(kByLibrary) + ", " + std::string(kByKernels) + ", " + std::string(kOnRegion);
   for (int i = 1; i < kernels::kAlgorithms; ++i)
@@ -41,17 +41,17 @@ void read_algorithm(Fields& fields, kernels::SelectionRow& row) {
   for (int i = 1; i < kernels::kAlgorithms; ++i)
     if (word == name_of(static_cast<KernelAlgorithm>(i)))
       row.algorithm = static_cast<KernelAlgorithm>(i);
-  if (row.algorithm == KernelAlgorithm::kAutomatic) fields.refuse("algorithm", word, allowed);
+  if (row.algorithm == KernelAlgorithm::kAutomatic) fields.fail("algorithm", word, allowed);
 }
 
 template <class T>
-std::string text_of(const kernels::InclusiveRange<T>& range) {
+std::string format_range(const kernels::InclusiveRange<T>& range) {
   return std::to_string(range.first) + ".." + std::to_string(range.last);
 }
 
 }  // namespace
 
-std::string word_of(std::string_view name) {
+std::string to_word(std::string_view name) {
   std::string word;
   for (const char c : name) {
     const auto byte = static_cast<unsigned char>(c);
@@ -65,21 +65,21 @@ std::string word_of(std::string_view name) {
   return word;
 }
 
-KernelRow read_kernel_line(Fields& fields) {
-  KernelRow made;
+KernelTuningRow parse_kernel_line(FieldParser& fields) {
+  KernelTuningRow made;
   auto& row = made.row;
   row.collective = named(fields, "operation", Collective::kAllReduce,
                          static_cast<int>(Collective::kBarrier) + 1);
   fields.literal("gpu");
   constexpr std::string_view kModel = "a model in lower case, such as nvidia-h200";
   const auto model = fields.word("gpu", kModel);
-  if (model != word_of(model)) fields.refuse("gpu", model, kModel);
+  if (model != to_word(model)) fields.fail("gpu", model, kModel);
   made.gpu = model;
   fields.literal("ranks");
-  const auto ranks = fields.span("ranks", 2, kernels::kMaxRanks);
+  const auto ranks = fields.integer_range("ranks", 2, kernels::kMaxRanks);
   row.ranks = {static_cast<int>(ranks.first), static_cast<int>(ranks.last)};
   fields.literal("bytes");
-  const auto bytes = fields.span("bytes", 0, kMostBytes);
+  const auto bytes = fields.integer_range("bytes", 0, kMostBytes);
   row.bytes = {static_cast<size_t>(bytes.first), static_cast<size_t>(bytes.last)};
   fields.literal("kind");
   row.kind = named(fields, "kind", kernels::ElementKind::kAny,
@@ -92,27 +92,27 @@ KernelRow read_kernel_line(Fields& fields) {
   const bool has_blocks =
       row.algorithm != KernelAlgorithm::kAutomatic || row.uses_window_collective;
   row.blocks = static_cast<int>(fields.integer("blocks", has_blocks ? kMostBlocks : 0));
-  if (fields.skip("tensors"))
+  if (fields.try_literal("tensors"))
     row.memory = named(fields, "tensors", kernels::TensorMemory::kAny, kernels::kMemories);
   if (row.uses_window_collective && row.memory != kernels::TensorMemory::kRegistered)
-    fields.refuse("tensors", name_of(row.memory), "registered, where algorithm is region");
-  if (fields.skip("within"))
+    fields.fail("tensors", name_of(row.memory), "registered, where algorithm is region");
+  if (fields.try_literal("within"))
     row.block_limit = static_cast<int>(fields.integer("within", kMostBlocks));
   return made;
 }
 
-std::string_view algorithm_word(const kernels::SelectionRow& row) noexcept {
+std::string_view format_algorithm(const kernels::SelectionRow& row) noexcept {
   if (row.uses_vendor_library) return kByLibrary;
   if (row.uses_window_collective) return kOnRegion;
   return row.algorithm == KernelAlgorithm::kAutomatic ? kByKernels : name_of(row.algorithm);
 }
 
-std::string to_text(const KernelRow& made) {
+std::string to_text(const KernelTuningRow& made) {
   const auto& row = made.row;
   return "kernel " + std::string(name_of(row.collective)) + " gpu " + made.gpu + " ranks " +
-         text_of(row.ranks) + " bytes " + text_of(row.bytes) + " kind " +
+         format_range(row.ranks) + " bytes " + format_range(row.bytes) + " kind " +
          std::string(name_of(row.kind)) + " mode " + std::string(name_of(row.mode)) +
-         " algorithm " + std::string(algorithm_word(row)) + " blocks " +
+         " algorithm " + std::string(format_algorithm(row)) + " blocks " +
          std::to_string(row.blocks) +
          (row.memory == kernels::TensorMemory::kAny
               ? ""
@@ -120,7 +120,7 @@ std::string to_text(const KernelRow& made) {
          (row.block_limit == 0 ? "" : " within " + std::to_string(row.block_limit));
 }
 
-std::vector<kernels::SelectionRow> rows_for(const std::vector<KernelRow>& rows,
+std::vector<kernels::SelectionRow> rows_for(const std::vector<KernelTuningRow>& rows,
                                             std::string_view gpu, int ranks) {
   std::vector<kernels::SelectionRow> found;
   for (const auto& each : rows)
@@ -128,7 +128,7 @@ std::vector<kernels::SelectionRow> rows_for(const std::vector<KernelRow>& rows,
   return found;
 }
 
-std::string text_of_places(const std::vector<KernelRow>& rows) {
+std::string format_measured_gpus(const std::vector<KernelTuningRow>& rows) {
   std::string text;
   for (const auto& each : rows) {
     const auto [first, last] = each.row.ranks;

@@ -1,4 +1,4 @@
-#include "ctran/select/model.hpp"
+#include "ctran/select/cost_model.hpp"
 
 #include <algorithm>
 
@@ -13,13 +13,13 @@ using schedule::Operation;
 using schedule::Problem;
 
 // What leaves a rank, by where it goes.
-struct Traffic {
+struct HostTraffic {
   double near_messages = 0, near_elements = 0;  // to ranks of this host
   double far_messages = 0, far_elements = 0;    // to other hosts
 };
 
 // Whoever hands a vector on in chunks waits for as many of them as the way is long.
-bool hands_on(const Algorithm& algorithm) {
+bool forwards_chunks(const Algorithm& algorithm) {
   const bool whole = algorithm.operation == Operation::kBroadcast ||
                      algorithm.operation == Operation::kReduce ||
                      algorithm.operation == Operation::kAllReduce;
@@ -46,7 +46,7 @@ double elements_on_the_way(const Algorithm& algorithm, const Problem& problem, c
   const bool by_both = goes_one_way(algorithm.operation) && message > kCopiedByBoth;
   if (one_host && message > kCopiedByReceiver && !by_both)
     most = static_cast<double>(cost.received);
-  if (!hands_on(algorithm)) return most;
+  if (!forwards_chunks(algorithm)) return most;
   const int64_t chunk = problem.options.chunk > 0 ? problem.options.chunk : problem.count();
   return std::max(most, static_cast<double>(cost.steps) *
                             static_cast<double>(std::min(chunk, problem.count())));
@@ -54,13 +54,13 @@ double elements_on_the_way(const Algorithm& algorithm, const Problem& problem, c
 
 // The share of a schedule's messages and elements that goes to other hosts, of the rank of the
 // first host that sends most of it. In one piece: chunks do not change where data goes.
-Traffic share_between_hosts(const Algorithm& algorithm, Problem problem) {
+HostTraffic share_between_hosts(const Algorithm& algorithm, Problem problem) {
   problem.options.chunk = 0;
-  Traffic most;
+  HostTraffic most;
   schedule::Step step;
   for (int rank = 0; rank < problem.options.local_size; ++rank) {
     const Problem seen = problem.for_rank(rank);
-    Traffic traffic;
+    HostTraffic traffic;
     for (int64_t t = 0; t < algorithm.steps(seen); ++t) {
       algorithm.step(seen, t, step);
       for (const auto& action : step.transfers()) {
@@ -79,11 +79,12 @@ Traffic share_between_hosts(const Algorithm& algorithm, Problem problem) {
 }
 
 // What an element of this algorithm's messages has.
-double bytes_of(const Algorithm& algorithm, const Element& element) {
+double bytes_of(const Algorithm& algorithm, const ElementSizes& element) {
   const bool at_once = algorithm.reduction_order == schedule::ReductionOrder::kNone ||
                        (algorithm.reduction_order == schedule::ReductionOrder::kRankOrder &&
                         algorithm.functions.scratch != nullptr);
-  return static_cast<double>(at_once ? element.bytes : std::max(element.bytes, element.sum_bytes));
+  return static_cast<double>(at_once ? element.bytes
+                                     : std::max(element.bytes, element.accumulator_bytes));
 }
 
 double part(double one, double other) { return one + other > 0 ? one / (one + other) : 1.0; }
@@ -91,46 +92,47 @@ double part(double one, double other) { return one + other > 0 ? one / (one + ot
 }  // namespace
 
 // clang-format off
-constinit const Constants kUsualConstants{
-    .apart = {{{.step_ns = 100, .message_ns = 0, .byte_ps = 20, .reduce_ps = 15},
+constinit const CostConstants kDefaultConstants{
+    .uncontended = {{{.step_ns = 100, .message_ns = 0, .byte_ps = 20, .reduce_ps = 15},
                {.step_ns = 350, .message_ns = 150, .byte_ps = 45, .reduce_ps = 30},
                {.step_ns = 25'000, .message_ns = 5'000, .byte_ps = 250, .reduce_ps = 15}}},
-    .crowded = {{{.step_ns = 100, .message_ns = 0, .byte_ps = 20, .reduce_ps = 15},
+    .oversubscribed = {{{.step_ns = 100, .message_ns = 0, .byte_ps = 20, .reduce_ps = 15},
                  {.step_ns = 1'500, .message_ns = 250, .byte_ps = 45, .reduce_ps = 30},
                  {.step_ns = 30'000, .message_ns = 8'000, .byte_ps = 250, .reduce_ps = 15}}},
-    .near_bytes = 1 << 20,
-    .far = 2};
+    .cache_bytes = 1 << 20,
+    .uncached_factor = 2};
 // clang-format on
 
-std::string_view name(Wire wire) noexcept {
-  constexpr std::string_view kNames[kWires] = {"self", "shm", "tcp"};
+std::string_view name(LinkType wire) noexcept {
+  constexpr std::string_view kNames[kLinkTypes] = {"self", "shm", "tcp"};
   return kNames[static_cast<size_t>(wire)];
 }
 
-double estimate_ns(const Algorithm& algorithm, const Problem& problem, const Element& element,
-                   const Facts& facts, const Constants& constants) {
+double estimate_ns(const Algorithm& algorithm, const Problem& problem, const ElementSizes& element,
+                   const TopologyFacts& facts, const CostConstants& constants) {
   const Cost cost = algorithm.cost(problem);
   const double bytes = bytes_of(algorithm, element);
   const double crowd =
       std::max(1.0, static_cast<double>(facts.local_ranks) / std::max(1, facts.cores));
-  const auto& rows = crowd > 1 ? constants.crowded : constants.apart;
-  const WireCost& wire = rows[static_cast<size_t>(facts.wire)];
-  const WireCost& local = rows[static_cast<size_t>(std::min(facts.wire, Wire::kShm))];
+  const auto& rows = crowd > 1 ? constants.oversubscribed : constants.uncontended;
+  const LinkCost& wire = rows[static_cast<size_t>(facts.link)];
+  const LinkCost& local = rows[static_cast<size_t>(std::min(facts.link, LinkType::kShm))];
 
   double far_bytes = 1, far_messages = 1;
   const int local_size = problem.options.local_size;
-  if (facts.wire == Wire::kTcp && local_size > 1 && local_size < problem.size &&
+  if (facts.link == LinkType::kTcp && local_size > 1 && local_size < problem.size &&
       problem.operation != Operation::kAllToAll) {
-    const Traffic traffic = share_between_hosts(algorithm, problem);
+    const HostTraffic traffic = share_between_hosts(algorithm, problem);
     far_bytes = part(traffic.far_elements, traffic.near_elements);
     far_messages = part(traffic.far_messages, traffic.near_messages);
   }
   const double message_ns = far_messages * wire.message_ns + (1 - far_messages) * local.message_ns;
   double byte_ps = far_bytes * wire.byte_ps + (1 - far_bytes) * local.byte_ps;
-  if (static_cast<double>(cost.scratch) * bytes > constants.near_bytes) byte_ps *= constants.far;
+  if (static_cast<double>(cost.scratch) * bytes > constants.cache_bytes)
+    byte_ps *= constants.uncached_factor;
 
   const double moved =
-      elements_on_the_way(algorithm, problem, cost, facts.wire != Wire::kTcp, bytes) * bytes;
+      elements_on_the_way(algorithm, problem, cost, facts.link != LinkType::kTcp, bytes) * bytes;
   const double reduced = static_cast<double>(cost.reduced) * bytes;
   const double worked = static_cast<double>(cost.messages) * message_ns +
                         (moved * byte_ps + reduced * wire.reduce_ps) / 1000;

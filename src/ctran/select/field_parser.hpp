@@ -9,9 +9,9 @@
 // line and field.
 namespace torch::comms::ctran {
 
-class Fields {
+class FieldParser {
  public:
-  Fields(const std::string& source, size_t line, std::string_view text)
+  FieldParser(const std::string& source, size_t line, std::string_view text)
       : source_(source), line_(line), rest_(text) {}
 
   // The next word; there must be one. `field` is its name in errors.
@@ -19,20 +19,20 @@ class Fields {
   // The next word is `expected`.
   void literal(std::string_view expected);
   // Whether the next word is `wanted`, which is read then.
-  bool skip(std::string_view wanted) noexcept;
+  bool try_literal(std::string_view wanted) noexcept;
   // A number in [0, most].
   double number(std::string_view field, double most);
   int64_t integer(std::string_view field, int64_t most);
-  struct Span {
+  struct IntegerRange {
     int64_t first = 0, last = 0;
   };
   // "2..4", inclusive, in [least, most], not falling.
-  Span span(std::string_view field, int64_t least, int64_t most);
+  IntegerRange integer_range(std::string_view field, int64_t least, int64_t most);
   // Nothing is left.
-  void end();
+  void require_end();
 
-  [[noreturn]] void refuse(std::string_view field, std::string_view found,
-                           std::string_view allowed) const;
+  [[noreturn]] void fail(std::string_view field, std::string_view found,
+                         std::string_view allowed) const;
 
  private:
   const std::string& source_;

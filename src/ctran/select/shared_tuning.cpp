@@ -1,4 +1,4 @@
-#include "ctran/select/told.hpp"
+#include "ctran/select/shared_tuning.hpp"
 
 #include <charconv>
 #include <mutex>
@@ -25,7 +25,7 @@ constexpr char kText = '+', kWhyNot = '-';
 }
 
 // Every communicator of the process meets the same file.
-bool is_news(const std::string& path) {
+bool is_first_warning(const std::string& path) {
   static std::mutex mutex;  // guards told
   static std::set<std::string> told;
   const std::lock_guard lock(mutex);
@@ -34,15 +34,15 @@ bool is_news(const std::string& path) {
 
 }  // namespace
 
-std::string tell_tuning(const TuningFile& file, std::string_view gpu) {
+std::string serialize_tuning(const TuningFile& file, std::string_view gpu) {
   const auto head = std::string(gpu) + '\n';
   try {
     const auto text = read_tuning_file(file);
-    if (!text.empty()) static_cast<void>(parse_tuning(text, file.words()));
+    if (!text.empty()) static_cast<void>(parse_tuning(text, file.format_name()));
     return head + kText + text;
   } catch (const CommError& e) {
-    if (file.named_by.empty()) {
-      if (is_news(file.path))
+    if (file.setting.empty()) {
+      if (is_first_warning(file.path))
         base::log(base::LogLevel::kWarning,
                   e.why() +
                       "; without it, the built-in constants choose. `torchcomms tune` writes "
@@ -53,11 +53,11 @@ std::string tell_tuning(const TuningFile& file, std::string_view gpu) {
   }
 }
 
-Told read_told(std::string_view told) {
+SharedTuning parse_shared_tuning(std::string_view told) {
   const auto end = told.find('\n');
   if (end == std::string_view::npos || end + 1 == told.size())
     throw CommError(Errc::kMismatch, "what rank 0 told of its tuning is too short");
-  Told made{.tuning = {}, .gpu = std::string(told.substr(0, end))};
+  SharedTuning made{.tuning = {}, .gpu = std::string(told.substr(0, end))};
   const auto rest = told.substr(end + 2);
   if (told[end + 1] != kText) rethrow(rest);
   if (!rest.empty()) made.tuning = parse_tuning(rest, "rank 0's tuning file");

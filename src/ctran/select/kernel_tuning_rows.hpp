@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ctran/kernels/selection_rows.hpp"
-#include "ctran/select/fields.hpp"
+#include "ctran/select/field_parser.hpp"
 
 // What was measured of kernels on a model of GPU, as lines of a tuning's text:
 //
@@ -19,25 +19,25 @@
 // have algorithm `region`; and `within <blocks>`, of operations that may have so many at most.
 namespace torch::comms::ctran {
 
-struct KernelRow {
-  std::string gpu;  // a word_of() its model
+struct KernelTuningRow {
+  std::string gpu;  // a to_word() its model
   kernels::SelectionRow row;
 };
 
-// The rest of such a line. Throws CommError as Fields.
-KernelRow read_kernel_line(Fields& fields);
+// The rest of such a line. Throws CommError as FieldParser.
+KernelTuningRow parse_kernel_line(FieldParser& fields);
 // What it says of the algorithm: "one_shot_ll", "kernels", "nccl".
-std::string_view algorithm_word(const kernels::SelectionRow& row) noexcept;
+std::string_view format_algorithm(const kernels::SelectionRow& row) noexcept;
 // The whole line.
-std::string to_text(const KernelRow& row);
+std::string to_text(const KernelTuningRow& row);
 
 // A name as one word of lower case: "NVIDIA H200" is "nvidia-h200".
-std::string word_of(std::string_view name);
+std::string to_word(std::string_view name);
 
 // The rows of this GPU that may fit so many ranks.
-std::vector<kernels::SelectionRow> rows_for(const std::vector<KernelRow>& rows,
+std::vector<kernels::SelectionRow> rows_for(const std::vector<KernelTuningRow>& rows,
                                             std::string_view gpu, int ranks);
 // Of which GPUs and ranks there are rows: "nvidia-h200 with 2 ranks, nvidia-b200 with 2 to 8".
-std::string text_of_places(const std::vector<KernelRow>& rows);
+std::string format_measured_gpus(const std::vector<KernelTuningRow>& rows);
 
 }  // namespace torch::comms::ctran

@@ -1,4 +1,4 @@
-#include "ctran/select/select.hpp"
+#include "ctran/select/algorithm_selection.hpp"
 
 #include <algorithm>
 #include <array>
@@ -41,9 +41,10 @@ bool knows_only_own_counts(const Problem& problem) {
          !(problem.blocks.equal() && problem.receive_blocks.equal());
 }
 
-class Search {
+class AlgorithmSearch {
  public:
-  Search(const Problem& problem, const Element& element, const Facts& facts, const Tuning& tuning)
+  AlgorithmSearch(const Problem& problem, const ElementSizes& element, const TopologyFacts& facts,
+                  const Tuning& tuning)
       : problem_(problem), element_(element), facts_(facts), tuning_(tuning) {}
 
   // Adds an algorithm, at the best chunk where none is given.
@@ -52,10 +53,10 @@ class Search {
     for (const int64_t bytes : kChunkBytes) consider_at(algorithm, bytes);
   }
 
-  bool found() const { return best_.algorithm != nullptr; }
-  Selection best(Selection::Why why) const {
-    Selection choice = best_;
-    choice.why = why;
+  bool has_found() const { return best_.algorithm != nullptr; }
+  AlgorithmSelection best(AlgorithmSelection::SelectionReason why) const {
+    AlgorithmSelection choice = best_;
+    choice.reason = why;
     return choice;
   }
 
@@ -63,7 +64,7 @@ class Search {
   void consider_at(const Algorithm& algorithm, int64_t chunk_bytes) {
     Problem problem = problem_;
     problem.options.chunk = elements(chunk_bytes, element_.bytes);
-    Selection choice{.algorithm = &algorithm, .chunk = problem.options.chunk};
+    AlgorithmSelection choice{.algorithm = &algorithm, .chunk = problem.options.chunk};
     bool fits = true;
     if (!knows_only_own_counts(problem)) {
       choice.estimate_ns =
@@ -71,7 +72,7 @@ class Search {
       fits = algorithm.cost(problem).scratch * static_cast<int64_t>(element_.bytes) <=
              kMostScratchBytes;
     }
-    const bool better = !found() || (fits && !best_fits_) ||
+    const bool better = !has_found() || (fits && !best_fits_) ||
                         (fits == best_fits_ && choice.estimate_ns < kClearly * best_.estimate_ns);
     if (!better) return;
     best_ = choice;
@@ -79,20 +80,20 @@ class Search {
   }
 
   const Problem& problem_;
-  const Element& element_;
-  const Facts& facts_;
+  const ElementSizes& element_;
+  const TopologyFacts& facts_;
   const Tuning& tuning_;
-  Selection best_;
+  AlgorithmSelection best_;
   bool best_fits_ = false;
 };
 
-bool fits(const Override& row, const Problem& problem, Wire wire, int64_t bytes) {
-  return row.operation == problem.operation && row.wire == wire && row.ranks_min <= problem.size &&
+bool fits(const TuningOverride& row, const Problem& problem, LinkType wire, int64_t bytes) {
+  return row.operation == problem.operation && row.link == wire && row.ranks_min <= problem.size &&
          problem.size <= row.ranks_max && row.bytes_min <= bytes && bytes <= row.bytes_max &&
          row.algorithm->unsupported_reason(problem).empty();
 }
 
-const Algorithm& wished(const Problem& problem, std::string_view name) {
+const Algorithm& requested_algorithm(const Problem& problem, std::string_view name) {
   require_algorithm(problem.operation, name);
   const auto& algorithm = *schedule::find_algorithm(problem.operation, name);
   const auto why = algorithm.unsupported_reason(problem);
@@ -105,7 +106,7 @@ const Algorithm& wished(const Problem& problem, std::string_view name) {
 
 }  // namespace
 
-std::string_view text(Selection::Why why) noexcept {
+std::string_view format_reason(AlgorithmSelection::SelectionReason why) noexcept {
   constexpr std::string_view kTexts[] = {"wished", "tuning file", "cost model", "the only one"};
   return kTexts[static_cast<size_t>(why)];
 }
@@ -118,26 +119,27 @@ void require_algorithm(Operation operation, std::string_view algorithm) {
                       "; those are: " + names(operation, nullptr));
 }
 
-Selection select(const Problem& problem, const Element& element, const Facts& facts,
-                 const Tuning& tuning, const Wish& wish) {
-  Search search(problem, element, facts, tuning);
+AlgorithmSelection select_algorithm(const Problem& problem, const ElementSizes& element,
+                                    const TopologyFacts& facts, const Tuning& tuning,
+                                    const AlgorithmRequest& wish) {
+  AlgorithmSearch search(problem, element, facts, tuning);
   if (!wish.algorithm.empty()) {
-    search.consider(wished(problem, wish.algorithm), wish.chunk_bytes);
-    return search.best(Selection::Why::kWished);
+    search.consider(requested_algorithm(problem, wish.algorithm), wish.chunk_bytes);
+    return search.best(AlgorithmSelection::SelectionReason::kRequested);
   }
   const bool counts_differ = knows_only_own_counts(problem);
   const int64_t bytes = problem.count() * static_cast<int64_t>(element.bytes);
   if (!counts_differ)
     for (const auto& row : tuning.overrides) {
-      if (!fits(row, problem, facts.wire, bytes)) continue;
+      if (!fits(row, problem, facts.link, bytes)) continue;
       search.consider(*row.algorithm, wish.chunk_bytes >= 0 ? wish.chunk_bytes : row.chunk_bytes);
-      return search.best(Selection::Why::kTuned);
+      return search.best(AlgorithmSelection::SelectionReason::kTuned);
     }
   if (counts_differ) {
     search.consider(*schedule::find_algorithm(problem.operation,
                                               problem.size <= kMostAtOnce ? "direct" : "pairwise"),
                     wish.chunk_bytes);
-    return search.best(Selection::Why::kEstimated);
+    return search.best(AlgorithmSelection::SelectionReason::kEstimated);
   }
   int able = 0;
   for (const auto* algorithm : schedule::algorithms()) {
@@ -147,11 +149,12 @@ Selection select(const Problem& problem, const Element& element, const Facts& fa
     ++able;
     search.consider(*algorithm, wish.chunk_bytes);
   }
-  if (!search.found())
+  if (!search.has_found())
     throw CommError(
         Errc::kUnsupported,
         "no algorithm of " + std::string(operation_name(problem.operation)) + " can do this");
-  return search.best(able == 1 ? Selection::Why::kOnlyOne : Selection::Why::kEstimated);
+  return search.best(able == 1 ? AlgorithmSelection::SelectionReason::kOnlyOne
+                               : AlgorithmSelection::SelectionReason::kEstimated);
 }
 
 }  // namespace torch::comms::ctran
