@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "ctran/engine/group.hpp"
+#include "ctran/engine/engine_group.hpp"
 
 namespace {
 
@@ -30,7 +30,7 @@ constexpr size_t kSizes[] = {8,         64,         1024,    8 * 1024, 32 * 1024
 
 struct Setting {
   int ranks = 2;
-  Links links = Links::kShm;
+  LinkPolicy links = LinkPolicy::kShm;
   const char* algorithm = nullptr;
   int64_t chunk_kib = -1;
 };
@@ -41,7 +41,7 @@ struct Setting {
 }
 
 // The parent hands each child's blob to all.
-Exchange exchange_over(int socket, int ranks) {
+AllGatherBlobs exchange_over(int socket, int ranks) {
   return [=](std::string mine) {
     if (::send(socket, mine.data(), mine.size(), 0) < 0) stop("the parent has gone");
     std::vector<std::string> all;
@@ -60,20 +60,20 @@ int calls_of(size_t bytes) {
   return static_cast<int>(std::clamp<size_t>((size_t{256} << 20) / (bytes + 64), 60, 20'000));
 }
 
-void measure(Group& group, const Setting& setting, size_t bytes) {
+void measure(EngineGroup& group, const Setting& setting, size_t bytes) {
   const auto count = std::max<size_t>(1, bytes / sizeof(float));
   std::vector<float> input(count), output(count);
   const ConstBytes from = std::as_bytes(std::span(input));
   const Bytes into = std::as_writable_bytes(std::span(output));
   for (size_t i = 0; i < count; ++i)
     input[i] = static_cast<float>(i % 97 + static_cast<size_t>(group.rank()));
-  Call call{.name = "all_reduce",
-            .operation = schedule::Operation::kAllReduce,
-            .dtype = static_cast<uint8_t>(Dtype::kFloat32),
-            .element_bytes = sizeof(float),
-            .blocks = schedule::Blocks::even(static_cast<int64_t>(count), group.size()),
-            .input = {&from, 1},
-            .output = {&into, 1}};
+  EngineCall call{.name = "all_reduce",
+                  .operation = schedule::Operation::kAllReduce,
+                  .dtype = static_cast<uint8_t>(Dtype::kFloat32),
+                  .element_bytes = sizeof(float),
+                  .blocks = schedule::Blocks::even(static_cast<int64_t>(count), group.size()),
+                  .input = {&from, 1},
+                  .output = {&into, 1}};
   if (setting.algorithm != nullptr)
     call.algorithm = schedule::find_algorithm(call.operation, setting.algorithm);
   if (setting.chunk_kib >= 0) call.chunk = setting.chunk_kib * 1024 / 4;
@@ -98,11 +98,11 @@ void measure(Group& group, const Setting& setting, size_t bytes) {
 }
 
 void be_rank(const Setting& setting, int rank, int socket, const transport::Secret& job) {
-  FamilyOptions options;
+  LinkContextOptions options;
   options.links = setting.links;
   options.interface = "127.0.0.1";
-  const auto group = Group::world(
-      Family::make(rank, setting.ranks, job, exchange_over(socket, setting.ranks), options),
+  const auto group = EngineGroup::world(
+      LinkContext::create(rank, setting.ranks, job, exchange_over(socket, setting.ranks), options),
       "bench");
   for (const size_t bytes : kSizes) measure(*group, setting, bytes);
 }
@@ -112,7 +112,7 @@ void be_rank(const Setting& setting, int rank, int socket, const transport::Secr
 int main(int argc, char** argv) {
   Setting setting;
   if (argc > 1) setting.ranks = std::atoi(argv[1]);
-  if (argc > 2 && std::string(argv[2]) == "tcp") setting.links = Links::kTcp;
+  if (argc > 2 && std::string(argv[2]) == "tcp") setting.links = LinkPolicy::kTcp;
   if (argc > 3 && *argv[3] != '\0') setting.algorithm = argv[3];
   if (argc > 4) setting.chunk_kib = std::atoi(argv[4]);
   const auto job = transport::random_secret();

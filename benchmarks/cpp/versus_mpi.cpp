@@ -48,7 +48,7 @@
 #include <string>
 #include <vector>
 
-#include "ctran/engine/group.hpp"
+#include "ctran/engine/engine_group.hpp"
 #include "ctran/select/algorithm_selection.hpp"
 #include "ctran/window/window.hpp"
 #include "transport/shm/shared_arena.hpp"
@@ -65,7 +65,7 @@ struct Settings {
   std::string op;                                                          // empty: all
   std::vector<size_t> sizes{8, 1u << 10, 64u << 10, 1u << 20, 16u << 20};  // bytes
   double seconds = 0.3;                                                    // a point and side
-  Links links = Links::kAuto;
+  LinkPolicy links = LinkPolicy::kAuto;
   std::string memory = "own";
   bool threads = false;   // MPI_THREAD_MULTIPLE: calls from any thread, as the engine always allows
   std::string algorithm;  // of the operations that have it; empty: the chooser's
@@ -80,7 +80,7 @@ struct Memory {
 
 struct World {
   int rank, size;
-  Group& group;
+  EngineGroup& group;
   Bytes memory;  // of the inputs, then of the outputs
   std::span<float> input, output;
   std::vector<float> expected;
@@ -129,7 +129,7 @@ struct Operation {
   // Elements of input and output of one rank, for `count` elements of the larger side.
   std::function<std::array<size_t, 2>(const World&, size_t count)> shape;
   std::function<void(World&, size_t count)> mpi;
-  std::function<Call(World&, size_t count)> call;
+  std::function<EngineCall(World&, size_t count)> call;
   std::function<void(World&, size_t count)> copies = nullptr;  // where it only copies
 };
 
@@ -160,8 +160,8 @@ void copy_parts(const World& w, size_t mine, size_t each) {
 
 int as_int(size_t value) { return static_cast<int>(value); }
 
-Call base_call(const char* name, schedule::Operation operation) {
-  Call call;
+EngineCall base_call(const char* name, schedule::Operation operation) {
+  EngineCall call;
   call.name = name;
   call.operation = operation;
   call.dtype = static_cast<uint8_t>(Dtype::kFloat32);
@@ -352,8 +352,8 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
 
   const std::array input{ConstBytes(std::as_bytes(std::span(w.input.data(), in)))};
   const std::array output{Bytes(std::as_writable_bytes(std::span(w.output)))};
-  Call call = operation.call(w, count);
-  call.limit = std::chrono::seconds(60);
+  EngineCall call = operation.call(w, count);
+  call.timeout = std::chrono::seconds(60);
   call.input = input;
   call.output = output;
   struct Side {
@@ -440,9 +440,9 @@ Settings settings_of(int argc, char** argv) {
     else if (name == "--json")
       settings.json = value;
     else if (name == "--links" && value == "shm")
-      settings.links = Links::kShm;
+      settings.links = LinkPolicy::kShm;
     else if (name == "--links" && value == "tcp")
-      settings.links = Links::kTcp;
+      settings.links = LinkPolicy::kTcp;
     else if (name != "--links" || value != "auto")
       fail("unknown option " + name + " " + value);
   }
@@ -474,29 +474,29 @@ void run(const Settings& settings) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   transport::Secret job = transport::random_secret();
   MPI_Bcast(job.data(), as_int(job.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
-  FamilyOptions options;
+  LinkContextOptions options;
   options.links = settings.links;
   if (settings.memory == "shared") transport::shm::SharedArena::open();  // before there are links
   // As backend `ctran` chooses without a tuning file.
   const auto facts = std::make_shared<TopologyFacts>();
-  facts->link = settings.links == Links::kTcp ? LinkType::kTcp : LinkType::kShm;
-  options.choose = [facts, settings](const Question& question) {
-    const auto element = ElementSizes::of(question.element_bytes, question.rounds);
+  facts->link = settings.links == LinkPolicy::kTcp ? LinkType::kTcp : LinkType::kShm;
+  options.chooser = [facts, settings](const ProblemInfo& question) {
+    const auto element = ElementSizes::of(question.element_bytes, question.has_wide_accumulator);
     AlgorithmRequest wish;
     if (schedule::find_algorithm(question.problem.operation, settings.algorithm) != nullptr)
       wish = {settings.algorithm, settings.chunk_bytes};
     const auto selected = select_algorithm(question.problem, element, *facts, Tuning{}, wish);
-    return Choice{selected.algorithm, selected.chunk};
+    return AlgorithmChoice{selected.algorithm, selected.chunk};
   };
-  const auto family = Family::make(
+  const auto family = LinkContext::create(
       rank, size, job, [&](const std::string& mine) { return exchange_by_mpi(mine, size); },
       options);
-  const auto densest = family->densest();
+  const auto densest = family->most_oversubscribed_host();
   if (densest.ranks > densest.cores.count()) {
     facts->local_ranks = densest.ranks;
     facts->cores = densest.cores.count();
   }
-  const auto group = Group::world(family, "benchmark");
+  const auto group = EngineGroup::world(family, "benchmark");
   const size_t bytes = 2 * std::max<size_t>(std::ranges::max(settings.sizes), 4096);
   const bool in_window = settings.memory == "window";
   std::vector<std::byte> own(settings.memory == "own" ? bytes : 0);

@@ -30,7 +30,8 @@ struct Watchdog {
       lock.unlock();
       for (const auto& one : now) one->look(std::chrono::steady_clock::now());
       lock.lock();
-      // Under the lock: whoever calls watch() after this answer finds it gone, and adds it.
+      // Under the lock: whoever calls track_deadline() after this answer finds it gone, and adds
+      // it.
       std::erase_if(watched, [](const auto& one) { return !one->is_watched(); });
       // Not under it: what ends here may have something else watched.
       lock.unlock();

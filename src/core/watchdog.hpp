@@ -13,7 +13,8 @@ class TC_API Watched {
   virtual ~Watched() = default;
   // Called by the watchdog every few milliseconds. Must not block.
   virtual void look(std::chrono::steady_clock::time_point now) noexcept = 0;
-  // False: not needed any more, until the next watch(). Must take no lock that is held around it.
+  // False: not needed any more, until the next track_deadline(). Must take no lock that is held
+  // around it.
   virtual bool is_watched() noexcept = 0;
 };
 

@@ -22,7 +22,7 @@ namespace torch::comms {
 
 // The sends and receives of a region, until and after their batch has gone out.
 //
-// Threads: awaited() and timeout() from any; the others are the region's.
+// Threads: awaited_ranks() and timeout() from any; the others are the region's.
 class CoalescedMessages {
  public:
   explicit CoalescedMessages(std::string comm_name);

@@ -58,7 +58,7 @@ struct Action {
 // exchange of offsets: see schedule/contiguous_transfer.hpp.
 class Step {
  public:
-  // Keeps its memory: one CpuGraphNode object serves a whole schedule without allocating.
+  // Keeps its memory: one Step object serves a whole schedule without allocating.
   void clear() noexcept;
 
   std::span<const Action> transfers() const noexcept { return transfers_; }

@@ -57,7 +57,7 @@ struct MonitorMessage {
   };
   Kind kind = Kind::kFailed;
   uint64_t group = 0;
-  uint64_t number = 0;            // kClosed, kResult, kCheck, kProceed
+  uint64_t number = 0;            // kLeftText, kResult, kCheck, kProceed
   int32_t failed_rank = -1;       // kFailed
   MonitorQuery query = {};        // kQuery, kReply, kResult
   uint32_t reply_timeout_ms = 0;  // kQuery: how long the sender waits for the answer
@@ -67,7 +67,7 @@ struct MonitorMessage {
   std::vector<int32_t> culprits = {};       // kResult: the ranks at fault, kMaxCulprits at most
   RankStatusSet statuses = {};              // kReply, kCheck
   AbortReason abort_reason = {};            // kQuery of an end; kMaxCulprits at most
-  std::optional<PostedCounts> posted = {};  // kClosed: between the sender and the reader
+  std::optional<PostedCounts> posted = {};  // kLeftText: between the sender and the reader
 
   static constexpr size_t kMaxCulprits = 256;
   static constexpr size_t kMaxBytes = size_t{4} << 20;

@@ -12,8 +12,8 @@
 namespace torch::comms::transport {
 
 // What is to go wrong with the frames that a rank sends; of 1,000 frames each. Delays are counted
-// in the rank's own progress() calls and never sleep; each peer has its own, so frames to different
-// peers overtake each other.
+// in the rank's own progress_engine() calls and never sleep; each peer has its own, so frames to
+// different peers overtake each other.
 struct FaultPlan {
   uint64_t seed = 1;
   int drop = 0;

@@ -11,7 +11,7 @@
 namespace torch::comms::transport {
 
 // Puts, gets, signals and flushes as frames, for memory that cannot be reached directly: its owner
-// does the copying in its progress().
+// does the copying in its progress_engine().
 //
 // Lanes are not ordered among each other, so puts carry the number of the signal or flush that
 // comes after them, which says how many bytes they are, and is held back until those have arrived:

@@ -23,7 +23,8 @@ class ReceiveSink {
   virtual ~ReceiveSink() = default;
   // Every byte of the message is handed over once, in chunks of any order. A chunk begins and ends
   // at a multiple of 64 bytes, at an end of one of the sender's pieces, or at the message's end: it
-  // cuts no element. `chunk` is valid during the call. Called inside the transport's progress().
+  // cuts no element. `chunk` is valid during the call. Called inside the transport's
+  // progress_engine().
   virtual void consume(uint64_t offset, ConstBytes chunk) noexcept = 0;
 };
 

@@ -22,7 +22,7 @@ class PeerConnection;
 // What works on a link, known before the first call: no method answers "not implemented".
 struct TransportCapabilities {
   bool maps_memory = false;         // memory from allocate() can be loaded and stored by peers
-  bool has_passive_target = false;  // put and get need no progress() of the other side
+  bool has_passive_target = false;  // put and get need no progress_engine() of the other side
   bool has_single_copy = false;  // put and get of registered memory copy once, and large messages
                                  // where that takes less
   uint64_t eager_bytes = 0;      // up to this size a message leaves before its receive is there
@@ -98,7 +98,8 @@ class TC_API Transport {
   }
   // Only where inline_eager_bytes() was not 0; the link may have failed since. False: nothing has
   // happened, send() and receive() are to be used, or it is asked again. The receive takes a
-  // message of just this size and tag, and sees what lies behind others only after progress().
+  // message of just this size and tag, and sees what lies behind others only after
+  // progress_engine().
   virtual bool try_send(int peer, uint32_t stream, ConstBytes bytes, uint32_t tag) {
     static_cast<void>(peer), static_cast<void>(stream), static_cast<void>(bytes);
     static_cast<void>(tag);
@@ -153,7 +154,7 @@ class TC_API Transport {
     return progress();
   }
   // Something is still here that peers may be waiting for, though no request may say so: whoever
-  // stops to call progress() goes on until this is false.
+  // stops to call progress_engine() goes on until this is false.
   virtual bool has_unsent() const noexcept = 0;
 
   // For Waiter: after prepare_sleep() returned true, event_fd() becomes readable when there is
@@ -161,8 +162,8 @@ class TC_API Transport {
   virtual bool prepare_sleep() noexcept = 0;
   virtual void finish_sleep() noexcept = 0;
   virtual int event_fd() const noexcept = 0;
-  // The next progress() looks at everything, also at what it looks at now and then alone, such as
-  // whether a peer is still there.
+  // The next progress_engine() looks at everything, also at what it looks at now and then alone,
+  // such as whether a peer is still there.
   virtual void poll_all_next() noexcept {}
   virtual AbortSignal& abort_signal() noexcept = 0;
   virtual const WaitPolicy& wait_policy() const noexcept = 0;

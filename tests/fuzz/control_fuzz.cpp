@@ -1,6 +1,6 @@
 // What ranks of a group tell each other beside their operations, and the words made of it.
 
-#include "ctran/engine/control.hpp"
+#include "ctran/engine/control_channel.hpp"
 #include "fuzz.hpp"
 
 namespace ctran = torch::comms::ctran;
@@ -9,11 +9,11 @@ using torch::comms::fuzz::require;
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto text = torch::comms::fuzz::text_of(data, size);
   try {
-    const auto notice = ctran::Notice::parse(text);
-    require(ctran::Notice::parse(notice.serialize()).serialize() == notice.serialize());
-    require(!notice.print.format().empty());
+    const auto notice = ctran::ControlMessage::parse(text);
+    require(ctran::ControlMessage::parse(notice.serialize()).serialize() == notice.serialize());
+    require(!notice.fingerprint.format().empty());
     torch::comms::monitor::ProgressReport seen{.size = 4, .number = notice.sequence};
-    seen.progress[1] = notice.place;
+    seen.progress[1] = notice.progress;
     require(seen.format().size() < 4096 && seen.culprits().size() <= 4);
   } catch (const torch::comms::CommError&) {  // says what is wrong
   }

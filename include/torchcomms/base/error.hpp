@@ -52,9 +52,8 @@ struct Context {
   TC_API Context blaming(const Context& there) const;
 };
 
-// The one C++ exception of the library. `hash_without_sequence()` is "<op> on '<comm>' (rank R,
-// peer P, operation S): <why>"; `why()` is the reason alone. Internal errors also carry the source
-// line.
+// The one C++ exception of the library. `what()` is "<op> on '<comm>' (rank R, peer P, operation
+// S): <why>"; `why()` is the reason alone. Internal errors also carry the source line.
 class TC_API CommError : public std::runtime_error {
  public:
   CommError(Errc code, std::string why, Context context = {},

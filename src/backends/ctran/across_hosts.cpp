@@ -34,12 +34,12 @@ class HostsKernels final : public nccl::OwnKernels {
 
 namespace {
 
-Hosts hosts_of_members(const Group& group) {
-  const auto& family = *group.family();
+Hosts hosts_of_members(const EngineGroup& group) {
+  const auto& family = *group.link_context();
   std::vector<int> host_of;
   for (int rank = 0; rank < group.size(); ++rank) {
     int first = 0;
-    while (!family.same_host(group.family_rank(first), group.family_rank(rank))) ++first;
+    while (!family.is_same_host(group.context_rank(first), group.context_rank(rank))) ++first;
     host_of.push_back(first);
   }
   return hosts_of(host_of);
@@ -70,9 +70,9 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
   const auto place = hosts.places[static_cast<size_t>(rank)];
   const auto& here = hosts.ranks[static_cast<size_t>(place.host)];
   const auto limit = options.timeout;
-  std::unique_ptr<ctran::Group> local, rail;
+  std::unique_ptr<ctran::EngineGroup> local, rail;
   // Members may call the communicator differently.
-  constexpr auto kOwn = ctran::Group::Names::kOwn;
+  constexpr auto kOwn = ctran::EngineGroup::SplitNames::kMayDiffer;
   if (here.size() > 1) local = links.group.split(here, name + "_host", limit, kOwn);
   if (place.local < hosts.rails)
     rail = links.group.split(hosts.rail(place.local), name + "_rail", limit, kOwn);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backends/nccl/vendor_backend.hpp"
-#include "ctran/engine/group.hpp"
+#include "ctran/engine/engine_group.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 namespace torch::comms {
@@ -30,9 +30,10 @@ class TC_API TorchCommCtranAcrossHosts final : public TorchCommVendor {
   };
   // What the members have beside the device.
   struct Links {
-    ctran::Group& group;  // of the communicator; not kept
+    ctran::EngineGroup& group;  // of the communicator; not kept
     // All members' words, and those of a group's.
-    std::function<std::vector<std::string>(ctran::Group& group, const std::string& words)> gather;
+    std::function<std::vector<std::string>(ctran::EngineGroup& group, const std::string& words)>
+        gather;
     // Why operations under way wait in vain, see nccl::OwnKernels. Any thread.
     std::function<std::optional<CommError>(const Context&)> lost;
     // What an error of an operation comes from, if that is known by now.

@@ -5,14 +5,14 @@
 // The operations that move data. Elements are those of the dtype, so that no cut splits one.
 namespace torch::comms {
 
-using ctran::Call;
+using ctran::EngineCall;
 using ctran::Operands;
 using schedule::Blocks;
 using Kind = schedule::Operation;
 
 namespace {
 
-Call call_of(Kind operation, const at::Tensor& like, const Blocks& blocks, int root = 0) {
+EngineCall call_of(Kind operation, const at::Tensor& like, const Blocks& blocks, int root = 0) {
   return {.name = {},
           .operation = operation,
           .dtype = static_cast<uint8_t>(like.scalar_type()),
@@ -60,7 +60,7 @@ WorkPtr TorchCommCtran::broadcast(at::Tensor& tensor, int root, bool async_op,
   return within(now, [&] {
     Operands operands;
     operands.write(tensor);
-    Call call = call_of(Kind::kBroadcast, tensor, Blocks::even(tensor.numel(), size_), root);
+    EngineCall call = call_of(Kind::kBroadcast, tensor, Blocks::even(tensor.numel(), size_), root);
     return run(now, options, async_op, call, operands);
   });
 }
@@ -73,7 +73,7 @@ WorkPtr TorchCommCtran::all_gather(const Tensors& output, const at::Tensor& inpu
     operands.read(input);
     operands.write_all(output);
     operands.separate_but_slots(0, static_cast<size_t>(rank_));
-    Call call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
+    EngineCall call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
     return run(now, options, async_op, call, operands);
   });
 }
@@ -87,7 +87,7 @@ WorkPtr TorchCommCtran::all_gather_v(const Tensors& output, const at::Tensor& in
     operands.write_all(output);
     operands.separate_but_slots(0, static_cast<size_t>(rank_));
     const auto offsets = offsets_of(output);
-    Call call = call_of(Kind::kAllGather, input, blocks_at(offsets));
+    EngineCall call = call_of(Kind::kAllGather, input, blocks_at(offsets));
     return run(now, options, async_op, call, operands);
   });
 }
@@ -101,7 +101,7 @@ WorkPtr TorchCommCtran::all_gather_single(at::Tensor& output, const at::Tensor& 
     operands.write(output);
     operands.separate_but_parts(operands.input()[0],
                                 ctran::part_of(operands.output()[0], rank_, size_));
-    Call call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
+    EngineCall call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
     return run(now, options, async_op, call, operands);
   });
 }
@@ -114,7 +114,7 @@ WorkPtr TorchCommCtran::all_to_all_single(at::Tensor& output, const at::Tensor& 
     operands.read(input);
     operands.write(output);
     operands.separate_all();
-    Call call = call_of(Kind::kAllToAll, input, Blocks::equal(input.numel() / size_, size_));
+    EngineCall call = call_of(Kind::kAllToAll, input, Blocks::equal(input.numel() / size_, size_));
     call.arriving = call.blocks;
     return run(now, options, async_op, call, operands);
   });
@@ -134,7 +134,7 @@ WorkPtr TorchCommCtran::all_to_all_v_single(at::Tensor& output, const at::Tensor
     operands.read(from);
     operands.write(into);
     operands.separate_all();
-    Call call = call_of(Kind::kAllToAll, input, blocks_at(sent));
+    EngineCall call = call_of(Kind::kAllToAll, input, blocks_at(sent));
     call.arriving = blocks_at(received);
     return run(now, options, async_op, call, operands);
   });
@@ -149,7 +149,7 @@ WorkPtr TorchCommCtran::all_to_all(const Tensors& output, const Tensors& input, 
     operands.write_all(output);
     operands.separate_all();
     const auto sent = offsets_of(input), received = offsets_of(output);
-    Call call = call_of(Kind::kAllToAll, input[0], blocks_at(sent));
+    EngineCall call = call_of(Kind::kAllToAll, input[0], blocks_at(sent));
     call.arriving = blocks_at(received);
     return run(now, options, async_op, call, operands);
   });
@@ -158,7 +158,7 @@ WorkPtr TorchCommCtran::all_to_all(const Tensors& output, const Tensors& input, 
 WorkPtr TorchCommCtran::barrier(bool async_op, const BarrierOptions& options) {
   const auto now = issue(OpName::barrier, options);
   return within(now, [&] {
-    Call call{.name = {}, .operation = Kind::kBarrier, .blocks = Blocks::even(0, size_)};
+    EngineCall call{.name = {}, .operation = Kind::kBarrier, .blocks = Blocks::even(0, size_)};
     return run(now, options, async_op, call, {});
   });
 }
@@ -173,7 +173,7 @@ WorkPtr TorchCommCtran::scatter(at::Tensor& output, const Tensors& input, int ro
       operands.read_all(input);
       operands.separate_but_slots(static_cast<size_t>(rank_), 0);
     }
-    Call call = call_of(Kind::kScatter, output, Blocks::equal(output.numel(), size_), root);
+    EngineCall call = call_of(Kind::kScatter, output, Blocks::equal(output.numel(), size_), root);
     return run(now, options, async_op, call, operands);
   });
 }
@@ -210,7 +210,7 @@ WorkPtr TorchCommCtran::gather_single(at::Tensor& output, const at::Tensor& inpu
 WorkPtr TorchCommCtran::run_gather(const ctran::Issue& now, const OperationOptions& options,
                                    bool async_op, int root, const at::Tensor& input,
                                    ctran::Operands& operands) {
-  Call call = call_of(Kind::kGather, input, Blocks::equal(input.numel(), size_), root);
+  EngineCall call = call_of(Kind::kGather, input, Blocks::equal(input.numel(), size_), root);
   return run(now, options, async_op, call, operands);
 }
 

@@ -36,9 +36,9 @@ struct Registration : BackendRegistration {
 const Registration registration;
 
 // No rank may leave before all have read what it wrote to the store.
-void meet_once_more(ctran::Group& group, std::chrono::milliseconds limit) {
+void meet_once_more(ctran::EngineGroup& group, std::chrono::milliseconds limit) {
   auto barrier = group.start(
-      {.name = "barrier", .blocks = schedule::Blocks::even(0, group.size()), .limit = limit});
+      {.name = "barrier", .blocks = schedule::Blocks::even(0, group.size()), .timeout = limit});
   while (!barrier.wait_for(std::chrono::milliseconds(50))) check_interrupt();
   barrier.wait();
 }
@@ -109,7 +109,7 @@ void TorchCommCtran::join(const Rendezvous& met) {
   try {
     session->connected =
         ctran::connect(met, options_, TorchCommCtranOnDevice::model_of(device_), phases_);
-    session->group = ctran::Group::world(session->connected.family, name_);
+    session->group = ctran::EngineGroup::world(session->connected.family, name_);
     const auto begin = std::chrono::steady_clock::now();
     meet_once_more(*session->group,
                    std::max(met.deadline.remaining(), std::chrono::milliseconds(1)));
@@ -150,7 +150,7 @@ void TorchCommCtran::finalize() {
   const bool may_go_on = session && session->on_device && session->on_device->may_go_on();
   const auto end = [&] {
     if (session) ctran::end_with_device(*session);  // why comes first
-    if (session) session->group->depart();
+    if (session) session->group->announce_leave();
     ctran::end(std::move(session), /*may_block=*/true);
     if (reconfiguration_) reconfiguration_->close();
   };
@@ -161,7 +161,7 @@ void TorchCommCtran::finalize() {
     throw;
   }
   // What is under way there has ended.
-  if (session && session->on_device && !may_go_on) session->group->rest();
+  if (session && session->on_device && !may_go_on) session->group->announce_quiesced();
   end();
 }
 
@@ -191,12 +191,12 @@ std::vector<std::string> TorchCommCtran::links() const {
   if (!session_) return links;
   const auto& group = *session_->group;
   for (int rank = 0; rank < size_; ++rank)
-    links.emplace_back(
-        std::string(group.family()->link_to(group.family_rank(rank))) +
-        (session_->on_device && rank != rank_ &&
-                 group.family()->same_host(group.family_rank(rank), group.family_rank(rank_))
-             ? ", kernels over mapped memory"
-             : ""));
+    links.emplace_back(std::string(group.link_context()->link_name(group.context_rank(rank))) +
+                       (session_->on_device && rank != rank_ &&
+                                group.link_context()->is_same_host(group.context_rank(rank),
+                                                                   group.context_rank(rank_))
+                            ? ", kernels over mapped memory"
+                            : ""));
   return links;
 }
 
@@ -295,7 +295,7 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
   std::vector<int> global_ranks;
   global_ranks.reserve(ranks.size());
   for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
-  child->identity_ = identity_of_split(identity_, ranks, session->group->number());
+  child->identity_ = identity_of_split(identity_, ranks, session->group->id());
   child->enter(std::move(session), std::move(global_ranks));
   return child;
 }

@@ -28,7 +28,7 @@ namespace ctran {
 class CtranWindow;
 class Operands;
 class TeamWindow;
-struct Call;
+struct EngineCall;
 struct Issue;
 struct Session;
 struct AlgorithmRequest;
@@ -183,20 +183,20 @@ class TC_API TorchCommCtran : public TorchCommBackend,
 
   // Runs or starts a collective whose operation, dtype, root and blocks are set.
   WorkPtr run(const ctran::Issue& issue, const OperationOptions& options, bool async_op,
-              ctran::Call& call, const ctran::Operands& operands);
+              ctran::EngineCall& call, const ctran::Operands& operands);
   WorkPtr run_gather(const ctran::Issue& issue, const OperationOptions& options, bool async_op,
                      int root, const at::Tensor& input, ctran::Operands& operands);
   WorkPtr run_reduction(const ctran::Issue& issue, const OperationOptions& options, bool async_op,
-                        ctran::Call& call, const at::Tensor& like, int64_t count,
+                        ctran::EngineCall& call, const at::Tensor& like, int64_t count,
                         const ReduceOp& op, ctran::Operands& operands);
   WorkPtr post(const ctran::Issue& issue, bool async_op, const std::vector<P2POp>& ops);
   // What a synchronous operation threw, to be thrown on; runs the abort hooks for a failure that
   // ends the communicator.
   CommError failed(const CommError& error);
-  void choose(ctran::Call& call, const Hints& hints) const;
+  void choose(ctran::EngineCall& call, const Hints& hints) const;
   // Whether all ranks are about to make this call: returns when they are, or at once for an
   // asynchronous one, which then waits for that. What it took is taken off the call's limit.
-  void compare(ctran::Call& call, bool async_op);
+  void compare(ctran::EngineCall& call, bool async_op);
 
   // Takes the options over, before anything is connected. `context` is for errors.
   void start(const std::string& name, const CommOptions& options, const Context& context);

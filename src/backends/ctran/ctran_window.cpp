@@ -177,7 +177,7 @@ WorkPtr CtranWindow::run(const Issue& now, OneSided operation, bool async_op,
   operation.limit = now.limit;
   auto& session = *comm_->session_;
   if (async_op)
-    return CtranWork::start(now, session, std::move(memory), [&](Listener* listener) {
+    return CtranWork::start(now, session, std::move(memory), [&](CompletionListener* listener) {
       return window_->start(operation, listener);
     });
   try {
@@ -263,7 +263,7 @@ std::shared_ptr<TorchCommWindowAttr> CtranWindow::get_attr(int peer_rank) {
 at::Tensor CtranWindow::view(std::string_view method, int rank, uint64_t offset_bytes,
                              at::IntArrayRef sizes, at::ScalarType dtype) const {
   const auto& group = *comm_->session_->group;
-  const auto link = group.family()->link_to(group.family_rank(rank));
+  const auto link = group.link_context()->link_name(group.context_rank(rank));
   if (!member(rank).is_mapped())
     throw CommError(Errc::kUnsupported,
                     "the window of rank " + std::to_string(rank) +

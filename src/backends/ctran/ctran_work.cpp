@@ -19,7 +19,7 @@ CtranWork::CtranWork(const Issue& issue, const Session& session, std::vector<c10
       memory_(std::move(memory)),
       ticket_(session.flight) {}
 
-void CtranWork::on_end(const CommError* error) noexcept {
+void CtranWork::on_complete(const CommError* error) noexcept {
   const auto self = std::exchange(self_, nullptr);
   auto status = WorkStatus::COMPLETED;
   std::exception_ptr kept;

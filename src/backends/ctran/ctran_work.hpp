@@ -10,7 +10,7 @@ namespace torch::comms::ctran {
 
 // An asynchronous operation. The engine completes it; it keeps itself and its memory alive until
 // then, and never the communicator.
-class CtranWork final : public TorchWork, private Listener {
+class CtranWork final : public TorchWork, private CompletionListener {
  public:
   using Ptr = c10::intrusive_ptr<CtranWork>;
 
@@ -22,7 +22,7 @@ class CtranWork final : public TorchWork, private Listener {
     work->setStatus(WorkStatus::INPROGRESS);
     work->self_ = work;
     try {
-      work->native_ = begin(static_cast<Listener*>(work.get()));
+      work->native_ = begin(static_cast<CompletionListener*>(work.get()));
     } catch (...) {
       work->self_.reset();
       throw;
@@ -42,12 +42,12 @@ class CtranWork final : public TorchWork, private Listener {
   void poll() noexcept override;
 
  private:
-  void on_end(const CommError* error) noexcept override;
+  void on_complete(const CommError* error) noexcept override;
 
   const Issue issue_;
   const Context context_;
   const uint64_t fork_generation_;
-  Work native_;
+  EngineWork native_;
   Ptr self_;  // until the end
   std::vector<c10::Storage> memory_;
   Flight::Ticket ticket_;

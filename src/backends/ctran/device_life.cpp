@@ -22,7 +22,7 @@ namespace {
 
 // Every member's words to all of them, by rank. The session keeps what the group may still use
 // where an interrupt ends the wait.
-std::vector<std::string> gather_words(ctran::Session& session, ctran::Group& group,
+std::vector<std::string> gather_words(ctran::Session& session, ctran::EngineGroup& group,
                                       const std::string& words, const ctran::Occasion& occasion) {
   using transport::nvl::kPackedTextBytes;
   const auto size = static_cast<size_t>(group.size());
@@ -41,7 +41,7 @@ std::vector<std::string> gather_words(ctran::Session& session, ctran::Group& gro
          .blocks = schedule::Blocks::equal(static_cast<int64_t>(kPackedTextBytes), group.size()),
          .input = {&input, 1},
          .output = {&output, 1},
-         .limit = occasion.limit});
+         .timeout = occasion.limit});
   } catch (const Interrupted&) {
     session.leave({own, all});
     throw;
@@ -65,13 +65,13 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
   auto options = options_;
   options.enable_reconfigure = false;  // what comes and goes is this communicator
   const auto gather = [weak = std::weak_ptr(session), limit = options_.timeout](
-                          ctran::Group& group, const std::string& words) {
+                          ctran::EngineGroup& group, const std::string& words) {
     const auto session = weak.lock();
     TC_CHECK(session != nullptr);  // which has the group
     return gather_words(*session, group, words, {"new_comm", limit});
   };
   // Peers that give up, or end, say so over the links.
-  const auto hearing = session->group->hearing();
+  const auto hearing = session->group->observer();
   const auto lost = [hearing](const Context& context) -> std::optional<CommError> {
     const auto failure = hearing.failure();
     if (!failure) return std::nullopt;
@@ -99,7 +99,8 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
              throw CommError(Errc::kFinalized, "the communicator has no members any more");
            return gather_words(*session, *session->group, words, occasion);
          },
-         lost, [hearing] { return hearing.at_rest(); }, explain, session->connected.known->told});
+         lost, [hearing] { return hearing.quiesced_ranks(); }, explain,
+         session->connected.known->told});
     session->why_not_on_device = std::move(met.why_not);
     session->on_device = std::move(met.made);
   }
@@ -145,7 +146,7 @@ TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDev
       keeps_order(asked, wishes_->batch_invariant))
     return nullptr;
   if (session_->connected.superseded->load(std::memory_order_relaxed)) return nullptr;
-  if (reconfiguration_ && session_->group->failure_heard()) return nullptr;
+  if (reconfiguration_ && session_->group->poll_failure()) return nullptr;
   // What failed there first is why the links have ended.
   return !session_->group->failure() || there.failure() ? &there : nullptr;
 }
@@ -198,8 +199,9 @@ void TorchCommCtran::all_gather_p_free(AllGatherPHandle handle) {
 std::map<std::string, std::string> TorchCommCtran::notes() const {
   if (!session_) return {};
   if (session_->on_device) return session_->on_device->notes();
-  const auto& family = *session_->group->family();
-  std::map<std::string, std::string> notes{{"links", family.carriers()}, {"waits", family.waits()}};
+  const auto& family = *session_->group->link_context();
+  std::map<std::string, std::string> notes{{"links", family.describe_links()},
+                                           {"waits", family.describe_waiting()}};
   if (checks_calls_) notes["calls"] = "compared before they begin";
   if (!session_->why_not_on_device.empty())
     notes["kernels"] =

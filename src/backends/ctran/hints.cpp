@@ -127,11 +127,11 @@ Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation>
 
 }  // namespace
 
-Links links_wished(const Hints& hints) {
+LinkPolicy links_wished(const Hints& hints) {
   const auto text = given(hints, kTransport);
-  if (!text || *text == "auto") return Links::kAuto;
-  if (*text == "shm") return Links::kShm;
-  if (*text == "tcp") return Links::kTcp;
+  if (!text || *text == "auto") return LinkPolicy::kAuto;
+  if (*text == "shm") return LinkPolicy::kShm;
+  if (*text == "tcp") return LinkPolicy::kTcp;
   refuse(kTransport, *text, "auto, shm or tcp");
 }
 

@@ -15,7 +15,7 @@ namespace torch::comms::ctran {
 Wishes require_right(const Hints& hints);
 
 // `ctran::transport`: auto, shm or tcp.
-Links links_wished(const Hints& hints);
+LinkPolicy links_wished(const Hints& hints);
 
 // `ctran::interface`: name or address for TCP; "" where unset.
 std::string interface_wished(const Hints& hints);

@@ -43,24 +43,24 @@ AlgorithmRequest Wishes::of(Operation operation) const noexcept {
 
 TopologyFacts facts_of(const Known& known, bool one_host, int size) noexcept {
   TopologyFacts facts = known.machine;
-  facts.link = size == 1                                ? LinkType::kSelf
-               : one_host && known.links != Links::kTcp ? LinkType::kShm
-                                                        : LinkType::kTcp;
+  facts.link = size == 1                                     ? LinkType::kSelf
+               : one_host && known.links != LinkPolicy::kTcp ? LinkType::kShm
+                                                             : LinkType::kTcp;
   return facts;
 }
 
-Choice answer(const Known& known, const Question& question) {
+AlgorithmChoice answer(const Known& known, const ProblemInfo& question) {
   const auto selected = select_algorithm(
-      question.problem, ElementSizes::of(question.element_bytes, question.rounds),
+      question.problem, ElementSizes::of(question.element_bytes, question.has_wide_accumulator),
       facts_of(known, question.one_host, question.problem.size), known.told.tuning);
   return {.algorithm = selected.algorithm, .chunk = selected.chunk};
 }
 
-Placement placement_of(const Group& group) {
+Placement placement_of(const EngineGroup& group) {
   Placement placement;
-  const auto& family = *group.family();
+  const auto& family = *group.link_context();
   const auto together = [&](int a, int b) {
-    return family.same_host(group.family_rank(a), group.family_rank(b));
+    return family.is_same_host(group.context_rank(a), group.context_rank(b));
   };
   const int size = group.size();
   int first = 1;
@@ -76,7 +76,7 @@ Placement placement_of(const Group& group) {
 }
 
 std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& known,
-                                                               const Group& group,
+                                                               const EngineGroup& group,
                                                                const Wishes& wishes) {
   const Placement placement = placement_of(group);
   const TopologyFacts facts = facts_of(known, placement.one_host, group.size());

@@ -5,8 +5,8 @@
 
 #include <torchcomms/backend.hpp>
 
-#include "ctran/engine/family.hpp"
-#include "ctran/engine/group.hpp"
+#include "ctran/engine/engine_group.hpp"
+#include "ctran/engine/link_context.hpp"
 #include "ctran/select/algorithm_selection.hpp"
 #include "ctran/select/shared_tuning.hpp"
 
@@ -15,8 +15,8 @@ namespace torch::comms::ctran {
 // What all ranks of a family know alike, and choose algorithms by. Set while the family is made,
 // constant from its first operation on.
 struct Known {
-  Links links = Links::kAuto;
-  std::string host;       // what this rank alone calls its host; see FamilyOptions
+  LinkPolicy links = LinkPolicy::kAuto;
+  std::string host;       // what this rank alone calls its host; see LinkContextOptions
   TopologyFacts machine;  // local_ranks and cores of the host where the cores are scarcest
   SharedTuning told;      // rank 0's tuning and GPU
 };
@@ -35,7 +35,7 @@ struct Wishes {
 TopologyFacts facts_of(const Known& known, bool one_host, int size) noexcept;
 
 // The engine's question, answered by the model, the tuning file and `known`.
-Choice answer(const Known& known, const Question& question);
+AlgorithmChoice answer(const Known& known, const ProblemInfo& question);
 
 // Whether the members of a group share a host, and how many follow each other on each: 1 unless
 // they are placed host by host, equally many on each.
@@ -43,11 +43,11 @@ struct Placement {
   bool one_host = true;
   int local_size = 1;
 };
-Placement placement_of(const Group& group);
+Placement placement_of(const EngineGroup& group);
 
 // What runs each operation at each size, for describe().
 std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& known,
-                                                               const Group& group,
+                                                               const EngineGroup& group,
                                                                const Wishes& wishes);
 
 }  // namespace torch::comms::ctran

@@ -88,13 +88,14 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
     known->links = links_wished(options.hints);
     known->host = host_wished(options.hints);
     self.interface = interface_wished(options.hints);
-    const FamilyOptions family{.links = known->links,
-                               .interface = self.interface,
-                               .host = known->host,
-                               .single_copy = single_copy_wished(options.hints),
-                               .move_threads = env_to_value("TORCHCOMM_CTRAN_MOVE_THREADS", true),
-                               .choose = [known](const Question& q) { return answer(*known, q); },
-                               .interrupt = check_interrupt};
+    const LinkContextOptions family{
+        .links = known->links,
+        .interface = self.interface,
+        .host = known->host,
+        .single_copy = single_copy_wished(options.hints),
+        .move_threads = env_to_value("TORCHCOMM_CTRAN_MOVE_THREADS", true),
+        .chooser = [known](const ProblemInfo& q) { return answer(*known, q); },
+        .interrupt_check = check_interrupt};
     const Job job = agree_on_job(store, self, tuning_file_wished(options.hints), gpu);
     const auto tell_all = [&](std::string mine) {
       exchanges = true;
@@ -110,9 +111,10 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
       clock.done("exchange");
       return std::move(told.blobs);
     };
-    Connected connected{.family = Family::make(met.rank, met.size, job.secret, tell_all, family),
-                        .known = known};
-    known->machine = facts_of(connected.family->densest());
+    Connected connected{
+        .family = LinkContext::create(met.rank, met.size, job.secret, tell_all, family),
+        .known = known};
+    known->machine = facts_of(connected.family->most_oversubscribed_host());
     clock.done("open links");
     return connected;
   } catch (const CommError& e) {

@@ -14,7 +14,7 @@ namespace torch::comms::ctran {
 
 // What a start-up connects, and every split of it shares.
 struct Connected {
-  std::shared_ptr<Family> family;
+  std::shared_ptr<LinkContext> family;
   std::shared_ptr<const Known> known;
   // Set when reconfigure() ends the links, under all splits.
   std::shared_ptr<std::atomic<bool>> superseded = std::make_shared<std::atomic<bool>>(false);

@@ -8,7 +8,7 @@
 // Messages between two ranks, each of one tensor.
 namespace torch::comms {
 
-using ctran::Call;
+using ctran::EngineCall;
 using ctran::Operands;
 using schedule::Blocks;
 using Kind = schedule::Operation;
@@ -30,10 +30,10 @@ struct Message {
             .root = op.peer,
             .tag = op.tag,
             .blocks = Blocks::even(op.tensor.numel(), size),
-            .limit = now.limit};
+            .timeout = now.limit};
   }
   Operands operands;
-  Call call;
+  EngineCall call;
 };
 
 }  // namespace
@@ -42,7 +42,7 @@ WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op,
                              const std::vector<P2POp>& ops) {
   return within(now, [&] {
     c10::SmallVector<Message, 2> messages;
-    c10::SmallVector<Call, 2> calls;
+    c10::SmallVector<EngineCall, 2> calls;
     for (const auto& op : ops) {
       if (op.tag < 0)
         throw CommError(Errc::kInvalidArgument, "tag is " + std::to_string(op.tag) +
@@ -62,11 +62,11 @@ WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op,
       return all;
     };
     auto& group = *session_->group;
-    const std::span<const Call> batch{calls.data(), calls.size()};
+    const std::span<const EngineCall> batch{calls.data(), calls.size()};
     if (async_op)
       return WorkPtr(ctran::CtranWork::start(
           now, *session_, keep(),
-          [&](ctran::Listener* listener) { return group.start(batch, listener); }));
+          [&](ctran::CompletionListener* listener) { return group.start(batch, listener); }));
     try {
       group.run(batch);
     } catch (const Interrupted& e) {

@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
-#include "ctran/engine/call.hpp"
+#include "ctran/engine/engine_call.hpp"
 
 namespace torch::comms::ctran {
 

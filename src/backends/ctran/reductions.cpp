@@ -7,7 +7,7 @@
 // The operations that combine numbers. ctran/arithmetic says how.
 namespace torch::comms {
 
-using ctran::Call;
+using ctran::EngineCall;
 using ctran::Operands;
 using schedule::Blocks;
 using Kind = schedule::Operation;
@@ -82,7 +82,7 @@ void multiply(Operands& operands, const at::Tensor& factors, at::ScalarType dtyp
 }  // namespace
 
 WorkPtr TorchCommCtran::run_reduction(const ctran::Issue& now, const OperationOptions& options,
-                                      bool async_op, Call& call, const at::Tensor& like,
+                                      bool async_op, EngineCall& call, const at::Tensor& like,
                                       int64_t count, const ReduceOp& op, Operands& operands) {
   const auto dtype = like.scalar_type();
   call.dtype = static_cast<uint8_t>(dtype);
@@ -110,7 +110,7 @@ WorkPtr TorchCommCtran::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool 
     Operands operands;
     operands.read(tensor);
     operands.write(tensor);
-    Call call{
+    EngineCall call{
         .name = {}, .operation = Kind::kAllReduce, .blocks = Blocks::even(tensor.numel(), size_)};
     return run_reduction(now, options, async_op, call, tensor, tensor.numel(), op, operands);
   });
@@ -123,10 +123,10 @@ WorkPtr TorchCommCtran::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
     Operands operands;
     operands.read(tensor);
     if (rank_ == root) operands.write(tensor);
-    Call call{.name = {},
-              .operation = Kind::kReduce,
-              .root = root,
-              .blocks = Blocks::even(tensor.numel(), size_)};
+    EngineCall call{.name = {},
+                    .operation = Kind::kReduce,
+                    .root = root,
+                    .blocks = Blocks::even(tensor.numel(), size_)};
     return run_reduction(now, options, async_op, call, tensor, tensor.numel(), op, operands);
   });
 }
@@ -139,9 +139,9 @@ WorkPtr TorchCommCtran::reduce_scatter(at::Tensor& output, const Tensors& input,
     operands.read_all(input);
     operands.write(output);
     operands.separate_but_slots(static_cast<size_t>(rank_), 0);
-    Call call{.name = {},
-              .operation = Kind::kReduceScatter,
-              .blocks = Blocks::equal(output.numel(), size_)};
+    EngineCall call{.name = {},
+                    .operation = Kind::kReduceScatter,
+                    .blocks = Blocks::equal(output.numel(), size_)};
     return run_reduction(now, options, async_op, call, output, output.numel() * size_, op,
                          operands);
   });
@@ -158,9 +158,9 @@ WorkPtr TorchCommCtran::reduce_scatter_v(at::Tensor& output, const Tensors& inpu
     operands.separate_but_slots(static_cast<size_t>(rank_), 0);
     c10::SmallVector<int64_t, 17> offsets{0};
     for (const auto& tensor : input) offsets.push_back(offsets.back() + tensor.numel());
-    Call call{.name = {},
-              .operation = Kind::kReduceScatter,
-              .blocks = Blocks::from_offsets({offsets.data(), offsets.size()})};
+    EngineCall call{.name = {},
+                    .operation = Kind::kReduceScatter,
+                    .blocks = Blocks::from_offsets({offsets.data(), offsets.size()})};
     return run_reduction(now, options, async_op, call, output, offsets.back(), op, operands);
   });
 }
@@ -175,9 +175,9 @@ WorkPtr TorchCommCtran::reduce_scatter_single(at::Tensor& output, const at::Tens
     operands.write(output);
     operands.separate_but_parts(ctran::part_of(operands.input()[0], rank_, size_),
                                 operands.output()[0]);
-    Call call{.name = {},
-              .operation = Kind::kReduceScatter,
-              .blocks = Blocks::equal(output.numel(), size_)};
+    EngineCall call{.name = {},
+                    .operation = Kind::kReduceScatter,
+                    .blocks = Blocks::equal(output.numel(), size_)};
     return run_reduction(now, options, async_op, call, output, input.numel(), op, operands);
   });
 }

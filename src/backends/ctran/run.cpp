@@ -20,7 +20,7 @@ ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& 
     throw CommError(Errc::kFinalized, "the communicator is not initialized", context());
   if (session_->connected.superseded->load(std::memory_order_relaxed))
     throw ctran::parent_reconfigured(context());
-  if (reconfiguration_ && session_->group->failure_heard())
+  if (reconfiguration_ && session_->group->poll_failure())
     if (const auto stale = reconfiguration_->left_out(context())) {
       announceAbort();
       throw CommError(*stale);
@@ -40,7 +40,7 @@ CommError TorchCommCtran::failed(const CommError& error) {
   return error;
 }
 
-void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
+void TorchCommCtran::choose(ctran::EngineCall& call, const Hints& hints) const {
   if (hints.empty() && !wishes_->any()) return;
   const auto wishes = ctran::wishes_of_call(hints, call.operation, *wishes_);
   const auto wish = wishes.of(call.operation);
@@ -62,9 +62,9 @@ void TorchCommCtran::choose(ctran::Call& call, const Hints& hints) const {
   call.chunk = chosen.chunk;
 }
 
-void TorchCommCtran::compare(ctran::Call& call, bool async_op) {
+void TorchCommCtran::compare(ctran::EngineCall& call, bool async_op) {
   auto about = call;
-  about.only_compares = true;
+  about.is_consistency_check = true;
   auto& group = *session_->group;
   if (async_op) {
     group.start(about);  // the call is behind it, and shares its fate
@@ -80,20 +80,21 @@ void TorchCommCtran::compare(ctran::Call& call, bool async_op) {
   }
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - begin);
-  call.limit.spent = std::min(took, call.limit.duration - std::chrono::milliseconds(1));
+  call.timeout.elapsed = std::min(took, call.timeout.duration - std::chrono::milliseconds(1));
 }
 
 WorkPtr TorchCommCtran::run(const ctran::Issue& issue, const OperationOptions& options,
-                            bool async_op, ctran::Call& call, const ctran::Operands& operands) {
+                            bool async_op, ctran::EngineCall& call,
+                            const ctran::Operands& operands) {
   call.name = issue.op;
   call.input = operands.input();
   call.output = operands.output();
-  call.limit = issue.limit;
+  call.timeout = issue.limit;
   choose(call, options.hints);
   auto& group = *session_->group;
   if (async_op)
     return ctran::CtranWork::start(issue, *session_, operands.keep(),
-                                   [&](ctran::Listener* listener) {
+                                   [&](ctran::CompletionListener* listener) {
                                      if (checks_calls_) compare(call, /*async_op=*/true);
                                      return group.start(call, listener);
                                    });

@@ -18,17 +18,17 @@ void end(std::shared_ptr<Session> session, bool may_block) {
   auto flight = session->flight;
   // Before it waits for calls in flight, which may wait for such calls of other members.
   auto begin = [session = session.get()] {
-    if (!session->on_device) session->group->depart();
+    if (!session->on_device) session->group->announce_leave();
   };
   auto leave = [session = std::move(session), may_block]() mutable {
     // Whoever found that may not have told the others yet.
     end_with_device(*session);
     // What is under way there hears by the links of ranks that end.
     if (session->on_device && !may_block) {
-      session->group->depart();
+      session->group->announce_leave();
       session->on_device->await_idle();
       end_with_device(*session);
-      if (!session->on_device->may_go_on()) session->group->rest();
+      if (!session->on_device->may_go_on()) session->group->announce_quiesced();
     }
     session.reset();
   };
@@ -56,7 +56,7 @@ Borrowed::~Borrowed() {
   end(std::move(session_), /*may_block=*/false);
 }
 
-Limit limit_of(std::chrono::milliseconds own, std::chrono::milliseconds otherwise) {
+CallTimeout limit_of(std::chrono::milliseconds own, std::chrono::milliseconds otherwise) {
   // Later calls raise it, too: to them it is that call.
   if (own.count() > 0) return {own, "timeout= of that call"};
   return {otherwise, kLimitOfComm};

@@ -25,7 +25,7 @@ namespace torch::comms::ctran {
 // A connected communicator, and what its operations in flight share. Works do not own it.
 struct Session {
   Connected connected;
-  std::unique_ptr<Group> group;
+  std::unique_ptr<EngineGroup> group;
   Placement placement;
   std::shared_ptr<TorchCommVendor> on_device;  // null where there is none
   std::string why_not_on_device;               // then
@@ -80,10 +80,10 @@ CommError parent_reconfigured(const Context& context = {});
 // One operation as it was called.
 struct Issue {
   std::string_view op;  // the public name; lives forever
-  Limit limit = kNoLimit;
+  CallTimeout limit = kNoTimeout;
 };
 
 // `own`, if it is one, else the communicator's.
-Limit limit_of(std::chrono::milliseconds own, std::chrono::milliseconds otherwise);
+CallTimeout limit_of(std::chrono::milliseconds own, std::chrono::milliseconds otherwise);
 
 }  // namespace torch::comms::ctran

@@ -16,7 +16,7 @@ namespace torch::comms::ctran {
 class TensorRegistrations {
  public:
   // Both throw CommError(kInvalidArgument) with `context`: for a tensor that is not one piece of
-  // memory, remove_premul_factor() also for one that is not registered.
+  // memory, remove() also for one that is not registered.
   void add(const at::Tensor& tensor, const Context& context);
   void remove(const at::Tensor& tensor, const Context& context);
   size_t size_bytes() const;

@@ -23,7 +23,7 @@ class TeamKernels final : public nccl::OwnKernels {
   struct Heard {
     std::function<std::optional<CommError>(const Context&)> lost;  // see OwnKernels
     std::function<uint32_t()>
-        at_rest;  // ranks, a bit each, as TeamDescriptor::mark_closed_or_failed() has them
+        at_rest;  // ranks, a bit each, as TeamDescriptor::note_gone() has them
   };
   explicit TeamKernels(std::shared_ptr<Team> team, Heard heard = {})
       : team_(std::move(team)), heard_(std::move(heard)) {}

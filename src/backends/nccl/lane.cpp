@@ -405,7 +405,7 @@ bool Lane::is_owed() {
 }
 
 bool Lane::is_watched() noexcept {
-  // First: a launch that begins after this sees it, and calls watch().
+  // First: a launch that begins after this sees it, and calls track_deadline().
   watched_ = false;
   if (launching_.until.load() == Clock::time_point{}) {
     const std::lock_guard lock(mutex_);

@@ -178,7 +178,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   bool watches_kernels() const noexcept;
   // Asks the library whether something went wrong behind its calls.
   void end_if_wrong(const std::function<Context()>& context);
-  // This process may have been stopped until `now`: see Others::drain_incoming(), as that says.
+  // This process may have been stopped until `now`: see Others::catch_up(), as that says.
   bool catch_up(Clock::time_point now) noexcept;
   // What has failed without end_all() ends as if by it.
   void end_if_failed();

@@ -5,39 +5,39 @@
 
 #include "base/fork.hpp"
 #include "base/log.hpp"
+#include "ctran/engine/collective_fingerprint.hpp"
 #include "ctran/engine/collective_task.hpp"
-#include "ctran/engine/fingerprint.hpp"
-#include "ctran/engine/membership.hpp"
+#include "ctran/engine/group_state.hpp"
 
 namespace torch::comms::ctran {
 namespace {
 
 constexpr uint32_t kFirstStream = 16;  // those before are the family's own
-constexpr unsigned kTurnsPerClock = 16;
+constexpr unsigned kProgressPerClockRead = 16;
 constexpr size_t kMostClaimed = 1024;  // streams of groups that are remembered one by one
-constexpr std::chrono::milliseconds kAskAfter{200};
+constexpr std::chrono::milliseconds kQueryAfter{200};
 
 std::unique_ptr<CommError> error_of(const Task& task) {
   const auto& group = *task.group;
-  return std::make_unique<CommError>(task.failed.code, task.failed.why,
+  return std::make_unique<CommError>(task.failure.code, task.failure.reason,
                                      Context{.op = std::string(task.name),
                                              .comm = group.name,
-                                             .rank = group.place.rank,
-                                             .peer = task.failed.peer,
-                                             .seq = task.number,
-                                             .limit = task.limit.duration});
+                                             .rank = group.layout.rank,
+                                             .peer = task.failure.peer,
+                                             .seq = task.call_number,
+                                             .limit = task.timeout.duration});
 }
 
 }  // namespace
 
-Engine::Engine(LinkTable links, const FamilyOptions& options)
+Engine::Engine(LinkTable links, const LinkContextOptions& options)
     : links_(std::move(links)),
-      choose_(options.choose),
-      eager_ranks_(options.eager_ranks),
-      hearing_(options.hearing),
-      interrupt_(options.interrupt),
-      progress_(*this, links_.policy()),
-      control_(links_.size()),
+      chooser_(options.chooser),
+      eager_connect_ranks_(options.eager_connect_ranks),
+      query_timeout_(options.query_timeout),
+      interrupt_check_(options.interrupt_check),
+      progress_engine_(*this, links_.wait_policy()),
+      control_channel_(links_.size()),
       fork_generation_(base::fork_generation()),
       next_proposed_(kFirstStream),
       next_stream_(kFirstStream) {
@@ -45,56 +45,57 @@ Engine::Engine(LinkTable links, const FamilyOptions& options)
 }
 
 Engine::~Engine() {
-  if (forked()) progress_.abandon();
+  if (is_forked()) progress_engine_.abandon_thread();
 }
 
 void Engine::wait(const Task& task, bool entered) {
-  if (!interrupt_) return progress_.wait(task.done, Deadline::max(), entered);
+  if (!interrupt_check_) return progress_engine_.wait(task.is_done, Deadline::max(), entered);
   constexpr std::chrono::milliseconds kTick{50};
   while (true) {
-    progress_.wait(task.done, std::chrono::steady_clock::now() + kTick,
-                   std::exchange(entered, false));
-    if (task.done.load(std::memory_order_acquire)) return;
+    progress_engine_.wait(task.is_done, std::chrono::steady_clock::now() + kTick,
+                          std::exchange(entered, false));
+    if (task.is_done.load(std::memory_order_acquire)) return;
     try {
-      interrupt_();
+      interrupt_check_();
     } catch (...) {
-      progress_.need_thread();
-      progress_.glance(false);
+      progress_engine_.ensure_thread();
+      progress_engine_.poll_once(false);
       throw;
     }
   }
 }
 
-bool Engine::forked() const noexcept { return base::fork_generation() != fork_generation_; }
+bool Engine::is_forked() const noexcept { return base::fork_generation() != fork_generation_; }
 
 void Engine::require_own_process(std::string_view op) const {
-  if (forked())
+  if (is_forked())
     throw CommError(Errc::kForked, "this communicator belongs to the parent process",
                     {.op = std::string(op)});
 }
 
 void Engine::open() {
   // Also for what peers ask while this rank is in no call.
-  if (links_.size() > 1) progress_.need_thread();
-  progress_.enter();
+  if (links_.size() > 1) progress_engine_.ensure_thread();
+  progress_engine_.enter();
   try {
-    for (int peer = 0; links_.size() <= eager_ranks_ && peer < links_.size(); ++peer)
-      if (peer != links_.rank()) reach(peer);
+    for (int peer = 0; links_.size() <= eager_connect_ranks_ && peer < links_.size(); ++peer)
+      if (peer != links_.rank()) link_to(peer);
   } catch (...) {
-    progress_.leave();
+    progress_engine_.leave();
     throw;
   }
-  progress_.leave();
+  progress_engine_.leave();
 }
 
-transport::Transport& Engine::reach(int family_rank) {
+transport::Transport& Engine::link_to(int family_rank) {
   bool fresh = false;
-  auto& link = links_.to(family_rank, &fresh);
+  auto& link = links_.link_to(family_rank, &fresh);
   if (!fresh || family_rank == links_.rank()) return link;
-  control_.listen(family_rank, link);
+  control_channel_.post_receive(family_rank, link);
   for (const auto& [base, group] : groups_)
-    if (group->left && group->failure() == nullptr && group->rank_of(family_rank) >= 0)
-      send_notice(family_rank, notice_of_departure(*group));
+    if (group->has_announced_leave && group->failure() == nullptr &&
+        group->rank_of(family_rank) >= 0)
+      send_control(family_rank, leave_message(*group));
   return link;
 }
 
@@ -103,8 +104,8 @@ uint32_t Engine::propose_streams(int failed, uint32_t parent) noexcept {
   const uint64_t steps = hash_bytes(&parent, sizeof parent, static_cast<uint64_t>(failed));
   const auto ahead = static_cast<uint32_t>(steps) & ((1u << std::min(failed, kMostDoublings)) - 1u);
   const std::lock_guard lock(streams_mutex_);
-  return std::exchange(next_proposed_, next_proposed_ + Membership::kStreams) +
-         ahead * Membership::kStreams;
+  return std::exchange(next_proposed_, next_proposed_ + GroupState::kStreams) +
+         ahead * GroupState::kStreams;
 }
 
 bool Engine::claim_streams(uint32_t base) noexcept {
@@ -113,15 +114,15 @@ bool Engine::claim_streams(uint32_t base) noexcept {
   if (base < next_stream_ || (place != claimed_.end() && *place == base)) return false;
   claimed_.insert(place, base);  // its memory is there
   if (claimed_.size() == kMostClaimed) {
-    next_stream_ = claimed_.front() + Membership::kStreams;
+    next_stream_ = claimed_.front() + GroupState::kStreams;
     claimed_.erase(claimed_.begin());
   }
-  next_proposed_ = std::max(next_proposed_, base + Membership::kStreams);
+  next_proposed_ = std::max(next_proposed_, base + GroupState::kStreams);
   return true;
 }
 
 void Engine::submit(Task* task) noexcept {
-  progress_.add_call();
+  progress_engine_.add_call();
   auto* head = inbox_.load(std::memory_order_relaxed);
   do task->next = head;
   while (!inbox_.compare_exchange_weak(head, task, std::memory_order_seq_cst));
@@ -129,15 +130,15 @@ void Engine::submit(Task* task) noexcept {
 
 void Engine::start(Task* task) noexcept {
   submit(task);
-  progress_.glance(true);
-  if (!closed_.load(std::memory_order_seq_cst)) return;
+  progress_engine_.poll_once(true);
+  if (!is_closed_.load(std::memory_order_seq_cst)) return;
   // There is no thread any more that would come to it.
-  progress_.enter();
-  take_inbox();
-  progress_.leave();
+  progress_engine_.enter();
+  drain_inbox();
+  progress_engine_.leave();
 }
 
-bool Engine::take_inbox() noexcept {
+bool Engine::drain_inbox() noexcept {
   if (inbox_.load(std::memory_order_seq_cst) == nullptr) return false;
   auto* newest = inbox_.exchange(nullptr, std::memory_order_seq_cst);
   Task* oldest = nullptr;
@@ -145,48 +146,48 @@ bool Engine::take_inbox() noexcept {
     auto* older = std::exchange(newest->next, oldest);
     oldest = std::exchange(newest, older);
   }
-  while (oldest != nullptr) accept(std::exchange(oldest, oldest->next));
+  while (oldest != nullptr) admit(std::exchange(oldest, oldest->next));
   return true;
 }
 
-void Engine::accept(Task* task) noexcept {
+void Engine::admit(Task* task) noexcept {
   auto& group = *task->group;
-  if (task->queued) task->sequence = group.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (group.failure() != nullptr) return end(task, group.error_for(*task));
-  watch(task->deadline);
-  if (!task->queued) {
+  if (task->is_queued) task->sequence = group.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (group.failure() != nullptr) return complete(task, group.error_for(*task));
+  track_deadline(task->deadline);
+  if (!task->is_queued) {
     active_.push_back(task);
-    if (has_ended(task, Step::kBegin)) std::erase(active_, task), end(task, nullptr);
+    if (run_step(task, TaskAction::kBegin)) std::erase(active_, task), complete(task, nullptr);
     return;
   }
   group.queue.push_back(task);
-  if (!group.departed.empty()) fail_for_departed(group);
-  if (group.queue.size() == 1) start_next(group);
+  if (!group.left_members.empty()) fail_for_left_members(group);
+  if (group.queue.size() == 1) start_next_collective(group);
 }
 
 // The group's next collectives, up to one that has to wait.
-void Engine::start_next(Membership& group) noexcept {
+void Engine::start_next_collective(GroupState& group) noexcept {
   while (!group.queue.empty() && group.failure() == nullptr) {
     auto* task = group.queue.front();
-    const bool ended = has_ended(task, Step::kBegin);
-    if (group.disagreement) answer(group);
-    if (!group.questions.empty()) compare_with_questions(group);
+    const bool ended = run_step(task, TaskAction::kBegin);
+    if (group.mismatch) send_own_fingerprint(group);
+    if (!group.deferred_queries.empty()) answer_deferred_queries(group);
     if (group.failure() != nullptr) return;  // which is the task's, too
     if (!ended) return active_.push_back(task);
     group.queue.pop_front();
-    end(task, nullptr);
+    complete(task, nullptr);
   }
 }
 
 // True: well, or alone. Any other failure ends its group, and the task with it.
-bool Engine::has_ended(Task* task, Step step) noexcept {
+bool Engine::run_step(Task* task, TaskAction step) noexcept {
   auto& group = *task->group;
-  const int self = group.place.rank;
+  const int self = group.layout.rank;
   try {
-    const auto outcome = step == Step::kBegin ? task->begin() : task->advance();
-    if (outcome == Task::Outcome::kFailed && task->fails_alone) return true;
-    if (outcome == Task::Outcome::kFailed) on_failure(task);
-    return outcome == Task::Outcome::kDone;
+    const auto outcome = step == TaskAction::kBegin ? task->begin() : task->advance();
+    if (outcome == Task::TaskStatus::kFailed && task->is_local_failure) return true;
+    if (outcome == Task::TaskStatus::kFailed) on_task_failed(task);
+    return outcome == Task::TaskStatus::kDone;
   } catch (const CommError& error) {
     fail(group, error.code(), error.why(), {self});
   } catch (const std::bad_alloc&) {
@@ -200,99 +201,101 @@ bool Engine::advance_all() noexcept {
   for (size_t i = 0; i < active_.size();) {
     auto* task = active_[i];
     auto& group = *task->group;
-    closing |= group.leaving || !group.departed.empty();
-    if (group.failure() != nullptr || group.holds(*task) || !has_ended(task, Step::kAdvance)) {
+    closing |= group.is_leaving || !group.left_members.empty();
+    if (group.failure() != nullptr || group.is_held(*task) ||
+        !run_step(task, TaskAction::kAdvance)) {
       ++i;
       continue;
     }
     moved = true;
     active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
-    const bool queued = task->queued;
+    const bool queued = task->is_queued;
     if (queued) group.queue.pop_front();
     const auto keep = task->group;  // ending the task may let it go
-    end(task, nullptr);
-    if (queued) start_next(group);
+    complete(task, nullptr);
+    if (queued) start_next_collective(group);
   }
   for (const auto& [base, group] : groups_) {
     if (!closing) break;
-    announce_departure(*group);
-    fail_for_departed(*group);
+    send_leave_if_ready(*group);
+    fail_for_left_members(*group);
   }
   return moved;
 }
 
-void Engine::end(Task* task, std::unique_ptr<CommError> error) noexcept {
-  if (!error && !task->queued) task->group->note_ended();  // also alone
-  if (!error && task->fails_alone) error = error_of(*task);
-  if (!error && task->queued) task->group->finished = task->sequence;
+void Engine::complete(Task* task, std::unique_ptr<CommError> error) noexcept {
+  if (!error && !task->is_queued) task->group->record_p2p_finished();  // also alone
+  if (!error && task->is_local_failure) error = error_of(*task);
+  if (!error && task->is_queued) task->group->last_finished = task->sequence;
   task->close();
-  const auto group = task->group->leaving ? task->group : nullptr;
+  const auto group = task->group->is_leaving ? task->group : nullptr;
   const bool told = task->listener == nullptr;
   task->finish(std::move(error));  // before others can tell how it ended
   if (!told) {
-    const std::lock_guard lock(endings_mutex_);
-    endings_.push_back(task);
-    untold_.store(true, std::memory_order_release);
+    const std::lock_guard lock(completions_mutex_);
+    completions_.push_back(task);
+    has_completions_.store(true, std::memory_order_release);
   }
-  progress_.remove_call();
-  progress_.ended();
+  progress_engine_.remove_call();
+  progress_engine_.notify_completed();
   if (told) task->release();
-  if (group) announce_departure(*group);
+  if (group) send_leave_if_ready(*group);
 }
 
-void Engine::tell_endings() noexcept {
+void Engine::deliver_completions() noexcept {
   std::vector<Task*> endings;
   {
-    const std::lock_guard lock(endings_mutex_);
-    endings.swap(endings_);
-    untold_.store(false, std::memory_order_release);
+    const std::lock_guard lock(completions_mutex_);
+    endings.swap(completions_);
+    has_completions_.store(false, std::memory_order_release);
   }
   for (auto* task : endings) {
-    task->listener->on_end(task->error.get());
+    task->listener->on_complete(task->error.get());
     task->release();
   }
 }
 
-bool Engine::turn(std::optional<uint32_t> but) noexcept {
-  bool moved = take_inbox();
-  if (why_closed_) return moved;  // what was submitted has ended
-  if (aborts_.load(std::memory_order_relaxed)) moved |= check_aborts();
-  moved |= move_links(but);
+bool Engine::progress(std::optional<uint32_t> but) noexcept {
+  bool moved = drain_inbox();
+  if (close_reason_) return moved;  // what was submitted has ended
+  if (has_abort_requests_.load(std::memory_order_relaxed)) moved |= check_aborts();
+  moved |= progress_links(but);
   if (!active_.empty()) moved |= advance_all();
-  const bool look = ++turns_ % kTurnsPerClock == 0;
-  if (unheard_ && (look || !moved)) moved |= listen();
-  if (overdue_ || (look && next_deadline_ != Deadline::max())) moved |= check_deadlines();
-  if (!dying_.empty()) bury(), moved = true;
+  const bool look = ++progress_calls_ % kProgressPerClockRead == 0;
+  if (has_unread_control_ && (look || !moved)) moved |= poll_control();
+  if (is_deadline_passed_ || (look && next_deadline_ != Deadline::max()))
+    moved |= check_deadlines();
+  if (!failed_groups_.empty()) complete_failed(), moved = true;
   return moved;
 }
 
 // Asked before a sleep.
-bool Engine::has_news() noexcept {
+bool Engine::has_work() noexcept {
   if (inbox_.load(std::memory_order_seq_cst) != nullptr ||
-      aborts_.load(std::memory_order_seq_cst) || unheard_)
+      has_abort_requests_.load(std::memory_order_seq_cst) || has_unread_control_)
     return true;
   if (active_.empty()) return false;
   const auto now = std::chrono::steady_clock::now();
   for (auto* task : active_) {
-    if (!task->queued || task->asked || task->idle_since != Deadline::max()) continue;
+    if (!task->is_queued || task->has_queried || task->idle_since != Deadline::max()) continue;
     task->idle_since = now;
-    watch(now + kAskAfter);
+    track_deadline(now + kQueryAfter);
   }
-  overdue_ = now >= next_deadline_;
-  return overdue_;
+  is_deadline_passed_ = now >= next_deadline_;
+  return is_deadline_passed_;
 }
 
-bool Engine::needs_turns() const noexcept {
-  return !why_closed_ && std::any_of(links_.active().begin(), links_.active().end(),
-                                     [](const auto* link) { return link->has_unsent(); });
+bool Engine::needs_background_progress() const noexcept {
+  return !close_reason_ && std::any_of(links_.active().begin(), links_.active().end(),
+                                       [](const auto* link) { return link->has_unsent(); });
 }
 
 // Ranks that have connected here before this one needed them: they may have something to say.
-bool Engine::welcome_guests() noexcept {
+bool Engine::accept_incoming_peers() noexcept {
   bool any = false;
   try {
-    for (int peer = links_.next_guest(); peer >= 0; peer = links_.next_guest())
-      reach(peer), any = true;
+    for (int peer = links_.next_incoming_peer(); peer >= 0; peer = links_.next_incoming_peer())
+      link_to(peer), any = true;
   } catch (const CommError& error) {
     base::log(base::LogLevel::kWarning,
               std::string("a rank has connected in vain: ") + error.what());
@@ -301,18 +304,19 @@ bool Engine::welcome_guests() noexcept {
 }
 
 // What peers say of groups, and whether they are still there.
-bool Engine::listen() noexcept {
-  unheard_ = false;
-  bool heard_any = welcome_guests();
+bool Engine::poll_control() noexcept {
+  has_unread_control_ = false;
+  bool heard_any = accept_incoming_peers();
   for (size_t i = 0; i < links_.connected().size(); ++i) {
     const int peer = links_.connected()[i];
-    auto& link = links_.to(peer);
-    Notice notice;
-    for (auto heard = control_.hear(peer, link, notice); heard != Control::Heard::kNothing;
-         heard = control_.hear(peer, link, notice)) {
+    auto& link = links_.link_to(peer);
+    ControlMessage notice;
+    for (auto heard = control_channel_.poll(peer, link, notice);
+         heard != ControlChannel::ControlPollResult::kNothing;
+         heard = control_channel_.poll(peer, link, notice)) {
       heard_any = true;
-      if (heard == Control::Heard::kNotice) {
-        on_notice(peer, notice);
+      if (heard == ControlChannel::ControlPollResult::kMessage) {
+        on_control_message(peer, notice);
         continue;
       }
       const auto* failure = links_.failure(peer);
@@ -322,177 +326,183 @@ bool Engine::listen() noexcept {
         on_peer_failed(peer, Errc::kPeerFailed, "it broke the protocol");
     }
   }
-  control_.tidy();
+  control_channel_.release_sent();
   return heard_any;
 }
 
 bool Engine::check_deadlines() noexcept {
   const auto now = std::chrono::steady_clock::now();
-  overdue_ = false;
+  is_deadline_passed_ = false;
   if (now < next_deadline_) return false;
   next_deadline_ = Deadline::max();
   const auto check = [&](Task* task) {
-    if (task->group->failure() != nullptr || task->group->inquiry) return;
-    if (now < task->deadline) return watch(task->deadline);
-    const std::string knob(task->limit.knob);
-    inquire(*task->group, Errc::kTimeout,
-            task->words() + " was not done within its limit of " +
-                std::to_string(task->limit.duration.count()) + " ms" +
-                (knob.empty() ? "" : ", " + knob) + "; " + task->waits_for(),
-            task->awaited(), task->sequence);
+    if (task->group->failure() != nullptr || task->group->hang_query) return;
+    if (now < task->deadline) return track_deadline(task->deadline);
+    const std::string knob(task->timeout.setting);
+    start_hang_query(*task->group, Errc::kTimeout,
+                     task->format_call() + " was not done within its limit of " +
+                         std::to_string(task->timeout.duration.count()) + " ms" +
+                         (knob.empty() ? "" : ", " + knob) + "; " + task->format_pending(),
+                     task->awaited_ranks(), task->sequence);
   };
   for (auto* task : active_) {
     check(task);
     auto& group = *task->group;
-    if (!task->queued || group.failure() != nullptr || group.inquiry) continue;
+    if (!task->is_queued || group.failure() != nullptr || group.hang_query) continue;
     for (size_t i = 1; i < group.queue.size(); ++i) check(group.queue[i]);
-    if (task->asked || task->idle_since == Deadline::max() || group.stands_still()) continue;
-    task->asked = now - task->idle_since >= kAskAfter;
-    if (task->asked)
-      ask(group, *static_cast<CollectiveTask*>(task));
+    if (task->has_queried || task->idle_since == Deadline::max() || group.is_failing()) continue;
+    task->has_queried = now - task->idle_since >= kQueryAfter;
+    if (task->has_queried)
+      query_fingerprints(group, *static_cast<CollectiveTask*>(task));
     else
-      watch(task->idle_since + kAskAfter);
+      track_deadline(task->idle_since + kQueryAfter);
   }
   for (auto& [base, group] : groups_) {
-    if (group->failure() != nullptr || !group->stands_still()) continue;
-    const auto until = group->inquiry ? group->inquiry->until : group->disagreement->until;
+    if (group->failure() != nullptr || !group->is_failing()) continue;
+    const auto until = group->hang_query ? group->hang_query->deadline : group->mismatch->deadline;
     if (now < until)
-      watch(until);
-    else if (group->inquiry)
-      end_hearing(*group);
+      track_deadline(until);
+    else if (group->hang_query)
+      on_hang_query_timeout(*group);
     else
-      settle_disagreement(*group);
+      finish_mismatch(*group);
   }
   return true;
 }
 
-void Engine::attend_to_aborts() noexcept {
-  aborts_.store(true, std::memory_order_seq_cst);
-  progress_.glance(true);
+void Engine::notify_abort_request() noexcept {
+  has_abort_requests_.store(true, std::memory_order_seq_cst);
+  progress_engine_.poll_once(true);
 }
 
 bool Engine::check_aborts() noexcept {
-  if (!aborts_.exchange(false, std::memory_order_seq_cst)) return false;
+  if (!has_abort_requests_.exchange(false, std::memory_order_seq_cst)) return false;
   for (auto& [base, group] : groups_)
     if (const auto why = group->requested_abort())
       fail(*group, why->code(), why->why(), why->context().culprits);
   return true;
 }
 
-void Engine::add(const std::shared_ptr<Membership>& group) {
-  progress_.enter();
+void Engine::add_group(const std::shared_ptr<GroupState>& group) {
+  progress_engine_.enter();
   groups_[group->base] = group;
-  if (why_closed_) group->set_failure(why_closed_->code(), why_closed_->why(), {});
+  if (close_reason_) group->set_failure(close_reason_->code(), close_reason_->why(), {});
   for (const int member : group->ranks)
     if (const auto* failure = links_.failure(member))
       on_peer_failed(member, failure->code, failure->reason);
-  for (auto next = early_.begin(); next != early_.end();) {
+  for (auto next = early_messages_.begin(); next != early_messages_.end();) {
     const auto early = next++;
-    if (early->notice.base != group->base) continue;
-    on_notice(early->from, early->notice);
-    early_.erase(early);
+    if (early->message.base != group->base) continue;
+    on_control_message(early->from, early->message);
+    early_messages_.erase(early);
   }
-  if (!dying_.empty()) bury();
-  progress_.leave();
+  if (!failed_groups_.empty()) complete_failed();
+  progress_engine_.leave();
 }
 
-void Engine::depart(Membership& group) noexcept {
-  progress_.enter();
-  take_inbox();
-  group.leaving = true;
-  announce_departure(group);
-  progress_.leave();
-  progress_.glance(true);
+void Engine::announce_leave(GroupState& group) noexcept {
+  progress_engine_.enter();
+  drain_inbox();
+  group.is_leaving = true;
+  send_leave_if_ready(group);
+  progress_engine_.leave();
+  progress_engine_.poll_once(true);
 }
 
-void Engine::rest(Membership& group) noexcept {
-  progress_.enter();
-  take_inbox();
+void Engine::announce_quiesced(GroupState& group) noexcept {
+  progress_engine_.enter();
+  drain_inbox();
   if (group.failure() == nullptr)
-    tell(group, {.kind = Notice::Kind::kRests, .base = group.base, .about = links_.rank()});
-  progress_.leave();
-  progress_.glance(true);
+    broadcast(
+        group,
+        {.kind = ControlMessage::Kind::kQuiesced, .base = group.base, .subject = links_.rank()});
+  progress_engine_.leave();
+  progress_engine_.poll_once(true);
 }
 
 // Once the others know of all that this rank has sent, and again when it takes nothing more. Not
 // only when nothing is open: calls of two ranks that leave may wait for each other.
-void Engine::announce_departure(Membership& group) noexcept {
-  if (!group.leaving || group.failure() != nullptr || (group.left && !group.told.receives)) return;
+void Engine::send_leave_if_ready(GroupState& group) noexcept {
+  if (!group.is_leaving || group.failure() != nullptr ||
+      (group.has_announced_leave && !group.announced_leave.has_open_receives))
+    return;
   bool receives = !group.queue.empty();
   for (const auto* task : active_) {
     if (task->group.get() != &group) continue;
-    if (!group.left && task->may_send()) return;
-    receives = receives || task->may_receive();
+    if (!group.has_announced_leave && task->can_still_send()) return;
+    receives = receives || task->can_still_receive();
   }
-  if (group.left && receives) return;
+  if (group.has_announced_leave && receives) return;
   // Other members may wait for this rank as it does, or did, for a member that closed the group.
-  if (receives || group.met_departure) reach_all(group);
-  group.left = true;
-  group.told = {group.sequence.load(std::memory_order_relaxed), receives};
-  tell(group, notice_of_departure(group));
+  if (receives || group.has_failed_for_leave) connect_all(group);
+  group.has_announced_leave = true;
+  group.announced_leave = {group.sequence.load(std::memory_order_relaxed), receives};
+  broadcast(group, leave_message(group));
 }
 
 // Members without a connection may wait for this rank, as it does for others.
-void Engine::reach_all(const Membership& group) noexcept {
+void Engine::connect_all(const GroupState& group) noexcept {
   for (const int member : group.ranks) try {
-      reach(member);
+      link_to(member);
     } catch (const std::exception& error) {
       base::log(base::LogLevel::kWarning,
                 "rank " + std::to_string(member) + " could not be told: " + error.what());
     }
 }
 
-Notice Engine::notice_of_departure(const Membership& group) {
-  return {.kind = Notice::Kind::kDeparts,
+ControlMessage Engine::leave_message(const GroupState& group) {
+  return {.kind = ControlMessage::Kind::kLeaving,
           .base = group.base,
-          .sequence = group.told.last,
-          .receives = group.told.receives};
+          .sequence = group.announced_leave.last_collective,
+          .has_open_receives = group.announced_leave.has_open_receives};
 }
 
-void Engine::remove(const std::shared_ptr<Membership>& group) noexcept {
-  progress_.enter();
-  take_inbox();
+void Engine::remove_group(const std::shared_ptr<GroupState>& group) noexcept {
+  progress_engine_.enter();
+  drain_inbox();
   check_aborts();  // their reason comes first
-  if (group->failure() == nullptr && (!group->left || group->told.receives)) {
-    group->told = {group->sequence.load(std::memory_order_relaxed), false};
-    tell(*group, notice_of_departure(*group));
+  if (group->failure() == nullptr &&
+      (!group->has_announced_leave || group->announced_leave.has_open_receives)) {
+    group->announced_leave = {group->sequence.load(std::memory_order_relaxed), false};
+    broadcast(*group, leave_message(*group));
   }
   if (group->set_failure(Errc::kFinalized, "the communicator was closed", {}))
-    dying_.push_back(group.get());
-  bury();
+    failed_groups_.push_back(group.get());
+  complete_failed();
   groups_.erase(group->base);
-  removed_.add(group->base, group->base + Membership::kStreams - 1);
-  progress_.leave();
+  removed_streams_.add(group->base, group->base + GroupState::kStreams - 1);
+  progress_engine_.leave();
 }
 
-std::string Engine::carriers() {
-  if (forked()) return "";
-  progress_.enter();
+std::string Engine::describe_links() {
+  if (is_forked()) return "";
+  progress_engine_.enter();
   std::string text;
   try {
-    text = links_.carriers();
+    text = links_.describe_links();
   } catch (...) {
-    progress_.leave();
+    progress_engine_.leave();
     throw;
   }
-  progress_.leave();
+  progress_engine_.leave();
   return text;
 }
 
 void Engine::shut_down(const CommError& why) noexcept {
-  progress_.stop();
-  progress_.enter();
-  closed_.store(true, std::memory_order_seq_cst);  // whoever does not see it has submitted before
-  take_inbox();
+  progress_engine_.stop();
+  progress_engine_.enter();
+  is_closed_.store(true,
+                   std::memory_order_seq_cst);  // whoever does not see it has submitted before
+  drain_inbox();
   check_aborts();  // their reason comes first
-  if (!why_closed_) why_closed_ = why;
+  if (!close_reason_) close_reason_ = why;
   for (auto& [base, group] : groups_)
-    if (group->set_failure(why_closed_->code(), why_closed_->why(), {}))
-      dying_.push_back(group.get());
-  bury();
+    if (group->set_failure(close_reason_->code(), close_reason_->why(), {}))
+      failed_groups_.push_back(group.get());
+  complete_failed();
   links_.close();
   groups_.clear();
-  progress_.leave();
+  progress_engine_.leave();
 }
 
 }  // namespace torch::comms::ctran

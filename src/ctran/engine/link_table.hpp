@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ctran/engine/family.hpp"
+#include "ctran/engine/link_context.hpp"
 #include "transport/core_balancer.hpp"
 #include "transport/transport.hpp"
 
@@ -16,66 +16,69 @@ namespace torch::comms::ctran {
 // Which link reaches which rank, and the links. Threads: one at a time, as transports.
 class LinkTable {
  public:
-  // Opens the links that may be needed. Throws as Family::make().
-  LinkTable(int rank, int size, const transport::Secret& job, const FamilyOptions& options);
+  // Opens the links that may be needed. Throws as LinkContext::create().
+  LinkTable(int rank, int size, const transport::Secret& job, const LinkContextOptions& options);
 
   // What peers must know of this rank, and what they told, by rank. Drops the links that nobody is
   // reached over.
-  std::string blob() const;
-  void learn(const std::vector<std::string>& blobs);
+  std::string serialize_address() const;
+  void set_addresses(const std::vector<std::string>& blobs);
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
-  bool same_host(int a, int b) const noexcept;
-  std::string_view name(int peer) const noexcept;
-  // As Family::carriers().
-  std::string carriers() const;
+  bool is_same_host(int a, int b) const noexcept;
+  std::string_view link_name(int peer) const noexcept;
+  // As LinkContext::describe_links().
+  std::string describe_links() const;
   // The host with the most ranks to a core: the same on all ranks.
-  const transport::CoreSharing& densest() const noexcept { return densest_; }
+  const transport::CoreSharing& most_oversubscribed_host() const noexcept {
+    return most_oversubscribed_host_;
+  }
   // How a wait passes its time, by how many ranks share the cores that this one may run on.
-  const transport::WaitPolicy& policy() const noexcept { return policy_; }
-  std::string waits() const;
+  const transport::WaitPolicy& wait_policy() const noexcept { return wait_policy_; }
+  std::string describe_waiting() const;
 
   // Closes the links; nothing is connected any more.
   void close() noexcept;
   // The link to a rank, connected on first use; true in `fresh` then. Throws CommError where the
   // peer cannot be reached for want of descriptors and the like.
-  transport::Transport& to(int peer, bool* fresh = nullptr);
-  bool is_connected(int peer) const noexcept { return used_[static_cast<size_t>(peer)]; }
+  transport::Transport& link_to(int peer, bool* fresh = nullptr);
+  bool is_connected(int peer) const noexcept { return is_connected_[static_cast<size_t>(peer)]; }
   // Why a connected one is not to be reached any more, else nullptr.
   const transport::PeerFailure* failure(int peer) const noexcept;
   // The next rank that has connected by itself, and is not connected from here; -1: none.
-  int next_guest() noexcept;
+  int next_incoming_peer() noexcept;
   // Ranks that are connected, but for this one.
   std::span<const int> connected() const noexcept { return connected_; }
   // Those that need progress.
   std::span<transport::Transport* const> active() const noexcept { return active_; }
 
  private:
-  enum Which : uint8_t { kSelf, kShm, kTcp };
+  enum LinkKind : uint8_t { kSelf, kShm, kTcp };
   transport::TransportOptions link_options() const;
-  std::unique_ptr<transport::Transport> make(Which which) const;
+  std::unique_ptr<transport::Transport> make(LinkKind which) const;
   void open_shared_memory();
   // `machines`: by rank, the first rank whose cores are of the same machine.
-  void learn_cores(const std::vector<transport::CpuSet>& cores, const std::vector<int>& machines);
+  void set_cores(const std::vector<transport::CpuSet>& cores, const std::vector<int>& machines);
 
   int rank_, size_;
   transport::Secret job_;
-  FamilyOptions options_;
-  std::string no_memory_;  // why this rank has no shared memory; "": it has, or wants none
-  std::string why_tcp_;    // why ranks of this host are reached over TCP, of the first one
+  LinkContextOptions options_;
+  std::string
+      shared_memory_error_;  // why this rank has no shared memory; "": it has, or wants none
+  std::string tcp_reason_;   // why ranks of this host are reached over TCP, of the first one
   std::unique_ptr<transport::CoreBalancer> seating_;  // outlives the links
   std::array<std::unique_ptr<transport::Transport>, 3> links_;
   std::vector<transport::Endpoint> endpoints_;  // by rank, of the link that reaches it
-  std::vector<Which> which_;                    // by rank
+  std::vector<LinkKind> link_kinds_;            // by rank
   std::vector<int> host_;                       // by rank: the first rank that it may share with
-  std::vector<bool> used_;                      // by rank
+  std::vector<bool> is_connected_;              // by rank
   std::vector<int> connected_;
-  std::array<size_t, 3> looked_at_{};  // of connected_peers(), by link
+  std::array<size_t, 3> polled_opened_{};  // of connected_peers(), by link
   std::vector<transport::Transport*> active_;
-  transport::CoreSharing densest_,
-      sharing_;  // of all hosts; this rank and who shares a core with it
-  transport::WaitPolicy policy_;
+  transport::CoreSharing most_oversubscribed_host_,
+      core_sharers_;  // of all hosts; this rank and who shares a core with it
+  transport::WaitPolicy wait_policy_;
 };
 
 }  // namespace torch::comms::ctran

@@ -14,7 +14,7 @@ namespace torch::comms::ctran {
 // Memory for sums on their way, kept for the next call. Threads: one at a time.
 class ScratchPool {
  public:
-  struct Block {
+  struct ScratchBlock {
     struct Free {
       void operator()(std::byte* at) const noexcept { std::free(at); }
     };
@@ -22,40 +22,42 @@ class ScratchPool {
     size_t size = 0;
   };
 
-  ScratchPool() { kept_.reserve(kMostKept); }
+  ScratchPool() { free_blocks_.reserve(kMaxFreeBlocks); }
 
   // At least `bytes`, aligned to a cache line; nothing for 0. Throws std::bad_alloc.
-  Block take(size_t bytes) {
+  ScratchBlock acquire(size_t bytes) {
     if (bytes == 0) return {};
-    size_t best = kept_.size();
-    for (size_t i = 0; i < kept_.size(); ++i)
-      if (kept_[i].size >= bytes && (best == kept_.size() || kept_[i].size < kept_[best].size))
+    size_t best = free_blocks_.size();
+    for (size_t i = 0; i < free_blocks_.size(); ++i)
+      if (free_blocks_[i].size >= bytes &&
+          (best == free_blocks_.size() || free_blocks_[i].size < free_blocks_[best].size))
         best = i;
-    if (best == kept_.size()) return allocate((bytes + kUnit - 1) / kUnit * kUnit);
-    std::swap(kept_[best], kept_.back());
-    Block block = std::move(kept_.back());
-    kept_.pop_back();
-    kept_bytes_ -= block.size;
+    if (best == free_blocks_.size()) return allocate((bytes + kUnit - 1) / kUnit * kUnit);
+    std::swap(free_blocks_[best], free_blocks_.back());
+    ScratchBlock block = std::move(free_blocks_.back());
+    free_blocks_.pop_back();
+    free_bytes_ -= block.size;
     return block;
   }
-  void give(Block block) noexcept {
-    if (block.at == nullptr || kept_.size() == kMostKept || kept_bytes_ + block.size > kMostBytes)
+  void release(ScratchBlock block) noexcept {
+    if (block.at == nullptr || free_blocks_.size() == kMaxFreeBlocks ||
+        free_bytes_ + block.size > kMostBytes)
       return;
-    kept_bytes_ += block.size;
-    kept_.push_back(std::move(block));
+    free_bytes_ += block.size;
+    free_blocks_.push_back(std::move(block));
   }
 
  private:
-  static constexpr size_t kUnit = 4096, kMostKept = 16, kMostBytes = 64u << 20;
+  static constexpr size_t kUnit = 4096, kMaxFreeBlocks = 16, kMostBytes = 64u << 20;
 
-  static Block allocate(size_t size) {
-    Block block{{static_cast<std::byte*>(std::aligned_alloc(64, size)), {}}, size};
+  static ScratchBlock allocate(size_t size) {
+    ScratchBlock block{{static_cast<std::byte*>(std::aligned_alloc(64, size)), {}}, size};
     if (block.at == nullptr) throw std::bad_alloc();
     return block;
   }
 
-  std::vector<Block> kept_;
-  size_t kept_bytes_ = 0;
+  std::vector<ScratchBlock> free_blocks_;
+  size_t free_bytes_ = 0;
 };
 
 }  // namespace torch::comms::ctran

@@ -9,8 +9,8 @@
 #include "base/utf8.hpp"
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
-#include "ctran/engine/group.hpp"
-#include "ctran/engine/membership.hpp"
+#include "ctran/engine/engine_group.hpp"
+#include "ctran/engine/group_state.hpp"
 #include "side/fingerprint.hpp"
 #include "side/rank_progress.hpp"
 
@@ -18,13 +18,13 @@
 namespace torch::comms::ctran {
 namespace {
 
-constexpr int kDirectly = 16;    // members, whose numbers all go to all
-constexpr int kMostRounds = 64;  // with other splits of the same ranks in between
+constexpr int kMaxOneShotMembers = 16;  // members, whose numbers all go to all
+constexpr int kMostRounds = 64;         // with other splits of the same ranks in between
 
-void require_members(std::span<const int> ranks, const Membership& parent) {
+void require_members(std::span<const int> ranks, const GroupState& parent) {
   const auto wrong = [&](const std::string& why) {
     return CommError(Errc::kInvalidArgument, why,
-                     {.op = "split", .comm = parent.name, .rank = parent.place.rank});
+                     {.op = "split", .comm = parent.name, .rank = parent.layout.rank});
   };
   for (const int rank : ranks)
     if (rank < 0 || rank >= parent.size())
@@ -34,7 +34,7 @@ void require_members(std::span<const int> ranks, const Membership& parent) {
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
     throw wrong("rank " + std::to_string(*twice) + " is there twice");
-  if (!std::binary_search(sorted.begin(), sorted.end(), parent.place.rank))
+  if (!std::binary_search(sorted.begin(), sorted.end(), parent.layout.rank))
     throw wrong("this rank is not among those that it is to be split with");
 }
 
@@ -42,42 +42,43 @@ using Numbers = std::vector<int64_t>;
 
 // The largest of the members' values, each place alone. All call this with the same list and as
 // many values.
-Numbers largest(const std::shared_ptr<Membership>& parent, std::span<const int> members,
-                const Numbers& values, const Limit& limit) {
+Numbers all_reduce_max(const std::shared_ptr<GroupState>& parent, std::span<const int> members,
+                       const Numbers& values, const CallTimeout& limit) {
   using schedule::Operation;
-  const auto self = std::find(members.begin(), members.end(), parent->place.rank);
-  const Plan::Place place{.rank = static_cast<int>(self - members.begin()),
-                          .size = static_cast<int>(members.size())};
+  const auto self = std::find(members.begin(), members.end(), parent->layout.rank);
+  const CollectivePlan::GroupLayout place{.rank = static_cast<int>(self - members.begin()),
+                                          .size = static_cast<int>(members.size())};
   Numbers result(values.size());
   const ConstBytes own = std::as_bytes(std::span(values));
   const Bytes into = std::as_writable_bytes(std::span(result));
-  const Call call{.name = "split",
-                  .operation = Operation::kAllReduce,
-                  .dtype = static_cast<uint8_t>(Dtype::kInt64),
-                  .element_bytes = sizeof values[0],
-                  .op = ReduceOpCode::kMax,
-                  .blocks = schedule::Blocks::even(static_cast<int64_t>(values.size()), place.size),
-                  .input = {&own, 1},
-                  .output = {&into, 1},
-                  .algorithm = schedule::find_algorithm(
-                      Operation::kAllReduce, place.size <= kDirectly ? "one_shot" : "doubling"),
-                  .chunk = 0};
-  auto plan = std::make_shared<const Plan>(call, place, parent->engine->choose());
+  const EngineCall call{
+      .name = "split",
+      .operation = Operation::kAllReduce,
+      .dtype = static_cast<uint8_t>(Dtype::kInt64),
+      .element_bytes = sizeof values[0],
+      .op = ReduceOpCode::kMax,
+      .blocks = schedule::Blocks::even(static_cast<int64_t>(values.size()), place.size),
+      .input = {&own, 1},
+      .output = {&into, 1},
+      .algorithm = schedule::find_algorithm(
+          Operation::kAllReduce, place.size <= kMaxOneShotMembers ? "one_shot" : "doubling"),
+      .chunk = 0};
+  auto plan = std::make_shared<const CollectivePlan>(call, place, parent->engine->chooser());
   auto& engine = *parent->engine;
-  auto* task = engine.tasks().take_collective();
+  auto* task = engine.task_pool().acquire_collective();
   task->group = parent;
   task->name = call.name;
-  task->limit = limit;
+  task->timeout = limit;
   task->deadline = deadline_after(limit.duration);
-  task->prepare(call, std::move(plan), {members.begin(), members.end()}, Membership::kSplits);
+  task->prepare(call, std::move(plan), {members.begin(), members.end()}, GroupState::kSplits);
   engine.submit(task);
   try {
     engine.wait(*task);
   } catch (...) {
     // It uses memory of this function: it must end first.
     parent->request_abort(CommError(Errc::kAborted, "a split was interrupted"));
-    engine.attend_to_aborts();
-    engine.progress().wait(task->done, Deadline::max());
+    engine.notify_abort_request();
+    engine.progress_engine().wait(task->is_done, Deadline::max());
     task->release();
     throw;
   }
@@ -102,16 +103,16 @@ std::string shortened(const std::string& name) {
 }
 
 // Every member has found that the names differ: who has which.
-CommError other_names(const std::shared_ptr<Membership>& parent, std::span<const int> members,
-                      const std::string& whole_name, const Limit& limit) {
+CommError name_mismatch(const std::shared_ptr<GroupState>& parent, std::span<const int> members,
+                        const std::string& whole_name, const CallTimeout& limit) {
   const auto name = shortened(whole_name);
   Numbers told(members.size() * kNameWords, std::numeric_limits<int64_t>::min());
   std::array<int64_t, kNameWords> words{};
   std::memcpy(words.data(), name.data(), name.size());
-  const auto self = std::find(members.begin(), members.end(), parent->place.rank);
+  const auto self = std::find(members.begin(), members.end(), parent->layout.rank);
   std::copy(words.begin(), words.end(),
             told.begin() + (self - members.begin()) * static_cast<ptrdiff_t>(kNameWords));
-  told = largest(parent, members, told, limit);
+  told = all_reduce_max(parent, members, told, limit);
   std::map<std::string, std::vector<int>> by_name;
   for (size_t i = 0; i < members.size(); ++i) {
     const auto* text = reinterpret_cast<const char*>(&told[i * kNameWords]);
@@ -123,37 +124,38 @@ CommError other_names(const std::shared_ptr<Membership>& parent, std::span<const
     why += (&each == &by_name.begin()->first ? ": '" : ", '") + each + "' by " +
            monitor::format_rank_list(ranks);
   }
-  return {Errc::kMismatch, why, {.op = "split", .comm = parent->name, .rank = parent->place.rank}};
+  return {Errc::kMismatch, why, {.op = "split", .comm = parent->name, .rank = parent->layout.rank}};
 }
 
 }  // namespace
 
-std::unique_ptr<Group> Group::split(std::span<const int> ranks, std::string name,
-                                    const Limit& limit, Names names) {
-  auto& engine = membership_->engine;
+std::unique_ptr<EngineGroup> EngineGroup::split(std::span<const int> ranks, std::string name,
+                                                const CallTimeout& limit, SplitNames names) {
+  auto& engine = state_->engine;
   engine->require_own_process("split");
   if (ranks.empty()) return nullptr;
-  require_members(ranks, *membership_);
-  const auto print = names == Names::kOwn
+  require_members(ranks, *state_);
+  const auto print = names == SplitNames::kMayDiffer
                          ? 0
                          : static_cast<int64_t>(monitor::hash_bytes(name.data(), name.size()));
   for (int round = 0; round < kMostRounds; ++round) {
-    const int64_t proposal = engine->propose_streams(round, membership_->base);
-    const auto found = largest(membership_, ranks, {proposal, print, opposite(print)}, limit);
-    if (found[1] != opposite(found[2])) throw other_names(membership_, ranks, name, limit);
+    const int64_t proposal = engine->propose_streams(round, state_->base);
+    const auto found = all_reduce_max(state_, ranks, {proposal, print, opposite(print)}, limit);
+    if (found[1] != opposite(found[2])) throw name_mismatch(state_, ranks, name, limit);
     const auto base = static_cast<uint32_t>(found[0]);
-    if (largest(membership_, ranks, {engine->claim_streams(base) ? 0 : 1}, limit)[0] != 0) continue;
+    if (all_reduce_max(state_, ranks, {engine->claim_streams(base) ? 0 : 1}, limit)[0] != 0)
+      continue;
     std::vector<int> members;
-    for (const int rank : ranks) members.push_back(family_rank(rank));
+    for (const int rank : ranks) members.push_back(context_rank(rank));
     auto membership =
-        std::make_shared<Membership>(engine, std::move(name), std::move(members), base);
-    engine->add(membership);
-    return std::unique_ptr<Group>(new Group(family_, std::move(membership)));
+        std::make_shared<GroupState>(engine, std::move(name), std::move(members), base);
+    engine->add_group(membership);
+    return std::unique_ptr<EngineGroup>(new EngineGroup(link_context_, std::move(membership)));
   }
   throw CommError(
       Errc::kResourceExhausted,
       "other splits of the same ranks came in between, " + std::to_string(kMostRounds) + " times",
-      {.op = "split", .comm = membership_->name, .rank = membership_->place.rank});
+      {.op = "split", .comm = state_->name, .rank = state_->layout.rank});
 }
 
 }  // namespace torch::comms::ctran

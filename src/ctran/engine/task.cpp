@@ -1,7 +1,7 @@
 #include "ctran/engine/task.hpp"
 
 #include "ctran/engine/engine.hpp"
-#include "ctran/engine/membership.hpp"
+#include "ctran/engine/group_state.hpp"
 
 namespace torch::comms::ctran {
 
@@ -9,33 +9,33 @@ void Task::release() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   // The group keeps the engine, which keeps the pool.
   const auto last = std::move(group);
-  last->engine->tasks().give(this);
+  last->engine->task_pool().release(this);
 }
 
 void Task::finish(std::unique_ptr<CommError> with) noexcept {
   error = std::move(with);
-  done.store(true, std::memory_order_seq_cst);
+  is_done.store(true, std::memory_order_seq_cst);
 }
 
-Work::Work(const Work& other) noexcept : task_(other.task_) {
+EngineWork::EngineWork(const EngineWork& other) noexcept : task_(other.task_) {
   if (task_ != nullptr) task_->retain();
 }
 
-Work::~Work() {
-  if (task_ != nullptr && !task_->group->engine->forked()) task_->release();
+EngineWork::~EngineWork() {
+  if (task_ != nullptr && !task_->group->engine->is_forked()) task_->release();
 }
 
-bool Work::done() const noexcept {
-  return task_ == nullptr || task_->done.load(std::memory_order_acquire);
+bool EngineWork::done() const noexcept {
+  return task_ == nullptr || task_->is_done.load(std::memory_order_acquire);
 }
 
-bool Work::poll() noexcept {
-  if (done() || task_->group->engine->forked()) return done();
-  task_->group->engine->progress().glance(false);
+bool EngineWork::poll() noexcept {
+  if (done() || task_->group->engine->is_forked()) return done();
+  task_->group->engine->progress_engine().poll_once(false);
   return done();
 }
 
-void Work::wait() {
+void EngineWork::wait() {
   if (!done()) {
     auto& engine = *task_->group->engine;
     engine.require_own_process(task_->name);
@@ -44,19 +44,19 @@ void Work::wait() {
   if (const auto* error = this->error()) throw CommError(*error);
 }
 
-bool Work::wait_for(std::chrono::milliseconds limit) {
+bool EngineWork::wait_for(std::chrono::milliseconds limit) {
   if (done()) return true;
   auto& engine = *task_->group->engine;
   engine.require_own_process(task_->name);
-  engine.progress().wait(task_->done, deadline_after(limit));
+  engine.progress_engine().wait(task_->is_done, deadline_after(limit));
   return done();
 }
 
-int Work::source() const noexcept {
-  return task_ != nullptr && done() && task_->error == nullptr ? task_->source : kAnybody;
+int EngineWork::source() const noexcept {
+  return task_ != nullptr && done() && task_->error == nullptr ? task_->source : kAnySource;
 }
 
-const CommError* Work::error() const noexcept {
+const CommError* EngineWork::error() const noexcept {
   return task_ != nullptr && done() ? task_->error.get() : nullptr;
 }
 

@@ -2,7 +2,7 @@
 
 #include "base/current_sequence.hpp"
 #include "ctran/engine/collective_task.hpp"
-#include "ctran/engine/membership.hpp"
+#include "ctran/engine/group_state.hpp"
 #include "ctran/engine/messages_task.hpp"
 
 namespace torch::comms::ctran {
@@ -14,11 +14,11 @@ TaskPool::~TaskPool() {
 }
 
 template <class Kind>
-Kind* TaskPool::take(Kept<Kind>& kept) {
+Kind* TaskPool::acquire(FreeTasks<Kind>& kept) {
   auto* task = kept.last.exchange(nullptr, std::memory_order_acquire);
   if (task == nullptr) {
     const std::lock_guard lock(mutex_);
-    kept.more.reserve(kMostKept);  // so that giving one back cannot fail
+    kept.more.reserve(kMaxFreeTasks);  // so that giving one back cannot fail
     if (!kept.more.empty()) {
       task = kept.more.back().release();
       kept.more.pop_back();
@@ -26,23 +26,23 @@ Kind* TaskPool::take(Kept<Kind>& kept) {
   }
   if (task == nullptr) task = new Kind;
   task->references_.store(2, std::memory_order_relaxed);
-  task->done.store(false, std::memory_order_relaxed);
+  task->is_done.store(false, std::memory_order_relaxed);
   task->error.reset();
   task->listener = nullptr;
   task->deadline = task->idle_since = Deadline::max();
-  task->limit = kNoLimit;
-  task->asked = task->fails_alone = false;
+  task->timeout = kNoTimeout;
+  task->has_queried = task->is_local_failure = false;
   task->sequence = 0;
-  task->number = base::current_sequence();
-  task->queued = task->collective;
+  task->call_number = base::current_sequence();
+  task->is_queued = task->is_collective;
   return task;
 }
 
-CollectiveTask* TaskPool::take_collective() { return take(collectives_); }
-MessagesTask* TaskPool::take_messages() { return take(messages_); }
+CollectiveTask* TaskPool::acquire_collective() { return acquire(collectives_); }
+MessagesTask* TaskPool::acquire_messages() { return acquire(messages_); }
 
 template <class Kind>
-void TaskPool::keep(Kind* task, Kept<Kind>& kept) noexcept {
+void TaskPool::put_back(Kind* task, FreeTasks<Kind>& kept) noexcept {
   Kind* none = nullptr;
   if (kept.last.compare_exchange_strong(none, task, std::memory_order_release)) return;
   std::unique_ptr<Kind> owned(task);
@@ -50,13 +50,13 @@ void TaskPool::keep(Kind* task, Kept<Kind>& kept) noexcept {
   if (kept.more.size() < kept.more.capacity()) kept.more.push_back(std::move(owned));
 }
 
-void TaskPool::give(Task* task) noexcept {
-  if (!task->pooled)
+void TaskPool::release(Task* task) noexcept {
+  if (!task->is_pooled)
     delete task;
-  else if (task->collective)
-    keep(static_cast<CollectiveTask*>(task), collectives_);
+  else if (task->is_collective)
+    put_back(static_cast<CollectiveTask*>(task), collectives_);
   else
-    keep(static_cast<MessagesTask*>(task), messages_);
+    put_back(static_cast<MessagesTask*>(task), messages_);
 }
 
 }  // namespace torch::comms::ctran

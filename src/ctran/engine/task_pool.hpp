@@ -18,25 +18,25 @@ class TaskPool {
   ~TaskPool();
 
   // With two references: the caller's and the engine's.
-  CollectiveTask* take_collective();
-  MessagesTask* take_messages();
-  void give(Task* task) noexcept;
+  CollectiveTask* acquire_collective();
+  MessagesTask* acquire_messages();
+  void release(Task* task) noexcept;
 
  private:
-  static constexpr size_t kMostKept = 256;
+  static constexpr size_t kMaxFreeTasks = 256;
   template <class Kind>
-  struct Kept {
+  struct FreeTasks {
     std::atomic<Kind*> last{nullptr};  // without the lock: one call after another needs no more
     std::vector<std::unique_ptr<Kind>> more;
   };
   template <class Kind>
-  Kind* take(Kept<Kind>& kept);
+  Kind* acquire(FreeTasks<Kind>& kept);
   template <class Kind>
-  void keep(Kind* task, Kept<Kind>& kept) noexcept;
+  void put_back(Kind* task, FreeTasks<Kind>& kept) noexcept;
 
   std::mutex mutex_;  // guards what is more than one
-  Kept<CollectiveTask> collectives_;
-  Kept<MessagesTask> messages_;
+  FreeTasks<CollectiveTask> collectives_;
+  FreeTasks<MessagesTask> messages_;
 };
 
 }  // namespace torch::comms::ctran

@@ -35,8 +35,8 @@ class AcrossHosts {
     Hosts hosts;
     KernelLibrary library;
     std::shared_ptr<const gpu::Runtime> runtime;
-    std::unique_ptr<Team> team;   // of the host's ranks; null where it has one
-    std::unique_ptr<Group> rail;  // null where this rank is on none
+    std::unique_ptr<Team> team;         // of the host's ranks; null where it has one
+    std::unique_ptr<EngineGroup> rail;  // null where this rank is on none
     Cuts cuts{.part_bytes = size_t{1} << 20, .small_bytes = size_t{32} << 10};
   };
   // The device is current. Throws as Gpe.

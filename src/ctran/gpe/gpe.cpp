@@ -192,16 +192,16 @@ void Gpe::carry_out(const Command& command) {
   }
   if (input.size() != output.size())
     blocks = schedule::Blocks::equal(static_cast<int64_t>(command.count), options_.rail->size());
-  const Call call{.name = name,
-                  .operation = operation,
-                  .dtype = static_cast<uint8_t>(command.dtype),
-                  .element_bytes = static_cast<uint32_t>(size_of(command.dtype)),
-                  .op = command.op,
-                  .root = command.root,
-                  .blocks = blocks,
-                  .input = {&input, 1},
-                  .output = {&output, 1},
-                  .limit = milliseconds(command.limit_ms)};
+  const EngineCall call{.name = name,
+                        .operation = operation,
+                        .dtype = static_cast<uint8_t>(command.dtype),
+                        .element_bytes = static_cast<uint32_t>(size_of(command.dtype)),
+                        .op = command.op,
+                        .root = command.root,
+                        .blocks = blocks,
+                        .input = {&input, 1},
+                        .output = {&output, 1},
+                        .timeout = milliseconds(command.limit_ms)};
   const auto between_hosts = [&](const CommError& error) {
     auto where = error.context();
     if (where.peer >= 0 && static_cast<size_t>(where.peer) < ranks) where.peer = above(where.peer);
@@ -281,7 +281,7 @@ void Gpe::close() noexcept {
     if (is_busy_.load() && options_.rail) options_.rail->abort("the communicator was closed");
   }
   if (thread_.joinable()) thread_.join();
-  std::unique_ptr<Group> rail;
+  std::unique_ptr<EngineGroup> rail;
   {
     const std::lock_guard lock(mutex_);
     rail = std::move(options_.rail);

@@ -14,7 +14,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "ctran/device/kernel_library.hpp"
-#include "ctran/engine/group.hpp"
+#include "ctran/engine/engine_group.hpp"
 #include "ctran/gpe/command.hpp"
 #include "gpu/runtime.hpp"
 
@@ -38,7 +38,7 @@ class Gpe {
   struct Options {
     KernelLibrary library;
     std::shared_ptr<const gpu::Runtime> runtime;
-    std::unique_ptr<Group> rail;         // null: this rank is on none, and posts nothing
+    std::unique_ptr<EngineGroup> rail;   // null: this rank is on none, and posts nothing
     std::vector<int> ranks;              // of the rail, as the communicator counts them
     const kernels::KernelControl* team;  // see kernels::HostRingCall; null: none
     size_t staging_bytes;                // of pinned memory

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "ctran/engine/call.hpp"
+#include "ctran/engine/engine_call.hpp"
 
 namespace torch::comms::ctran {
 
@@ -33,7 +33,7 @@ struct OneSided {
   ConstBytes from = {};
   uint64_t slot = 0, value = 0;
   Comparison comparison = Comparison::kEqual;
-  Limit limit = kNoLimit;
+  CallTimeout limit = kNoTimeout;
 };
 
 }  // namespace torch::comms::ctran

@@ -5,7 +5,7 @@
 
 #include "base/utf8.hpp"
 #include "ctran/engine/engine.hpp"
-#include "ctran/engine/membership.hpp"
+#include "ctran/engine/group_state.hpp"
 #include "ctran/window/window.hpp"
 #include "transport/byte_stream.hpp"
 
@@ -24,7 +24,7 @@ enum class Verdict : uint8_t { kReachesAlone, kNeedsTurns, kCannotMap };
 
 }  // namespace
 
-void run_collective(Group& group, const Call& call) {
+void run_collective(EngineGroup& group, const EngineCall& call) {
   auto work = group.start(call);
   try {
     work.wait();
@@ -33,24 +33,24 @@ void run_collective(Group& group, const Call& call) {
   } catch (...) {
     // It uses the caller's memory: it must end first.
     group.abort(std::string(call.name) + " was interrupted");
-    work.wait_for(kNoLimit);
+    work.wait_for(kNoTimeout);
     throw;
   }
 }
 
-Opening::Opening(Group& group, const Membership& membership, std::string_view name,
-                 const Limit& limit)
+Opening::Opening(EngineGroup& group, const GroupState& membership, std::string_view name,
+                 const CallTimeout& limit)
     : group_(group),
       membership_(membership),
       engine_(*membership.engine),
       name_(name),
       deadline_(deadline_after(limit.duration)),
-      knob_(limit.knob),
+      knob_(limit.setting),
       registrations_(membership.engine) {
   reach_->rank = group.rank();
   reach_->members.resize(static_cast<size_t>(group.size()));
   for (int rank = 0; rank < group.size(); ++rank)
-    reach_->members[static_cast<size_t>(rank)].family_rank = group.family_rank(rank);
+    reach_->members[static_cast<size_t>(rank)].family_rank = group.context_rank(rank);
 }
 
 CommError Opening::error(Errc code, const std::string& why, int peer) const {
@@ -60,8 +60,8 @@ CommError Opening::error(Errc code, const std::string& why, int peer) const {
           {.op = std::string(name_), .comm = group_.name(), .rank = group_.rank(), .peer = peer}};
 }
 
-Limit Opening::left() const {
-  if (deadline_ == Deadline::max()) return {kNoLimit, knob_};
+CallTimeout Opening::left() const {
+  if (deadline_ == Deadline::max()) return {kNoTimeout, knob_};
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
   return {std::max(left, std::chrono::milliseconds(1)), knob_};
@@ -99,7 +99,7 @@ std::string Opening::tell(uint64_t slots, const std::string& note) {
     membership_.require_usable(name_);
     for (auto& member : reach_->members) {
       if (&member == &reach_->members[static_cast<size_t>(reach_->rank)]) continue;
-      member.link = &engine_.reach(member.family_rank);
+      member.link = &engine_.link_to(member.family_rank);
       const auto same = [&](const auto& entry) { return entry.first == member.link; };
       if (std::any_of(links.begin(), links.end(), same)) continue;
       links.push_back({member.link,
@@ -127,7 +127,7 @@ void Opening::gather(std::string_view mine, std::string& all) {
                .blocks = schedule::Blocks::equal(static_cast<int64_t>(mine.size()), group_.size()),
                .input = {&input, 1},
                .output = {&output, 1},
-               .limit = left()});
+               .timeout = left()});
 }
 
 void Opening::learn(std::string_view blobs) {
@@ -187,7 +187,7 @@ void Opening::exchange(ConstBytes mine, Bytes theirs) {
                           .arriving = blocks,
                           .input = {&mine, 1},
                           .output = {&theirs, 1},
-                          .limit = left()});
+                          .timeout = left()});
 }
 
 }  // namespace torch::comms::ctran

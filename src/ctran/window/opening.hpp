@@ -5,19 +5,20 @@
 #include <string>
 #include <string_view>
 
-#include "ctran/engine/group.hpp"
+#include "ctran/engine/engine_group.hpp"
 #include "ctran/window/reach.hpp"
 #include "ctran/window/registrations.hpp"
 
 namespace torch::comms::ctran {
 
-class Membership;
+class GroupState;
 
 // How the members of a group open memory to each other: each tells all where its own is, maps what
 // it can of theirs, and tells whom it needs to take its part.
 class Opening {
  public:
-  Opening(Group& group, const Membership& membership, std::string_view name, const Limit& limit);
+  Opening(EngineGroup& group, const GroupState& membership, std::string_view name,
+          const CallTimeout& limit);
 
   // Collective. Throws CommError, on all members where one could not.
   void meet(Bytes own, uint64_t slots, const std::string& note);
@@ -33,11 +34,11 @@ class Opening {
   void map();
   void gather(std::string_view mine, std::string& all);
   void exchange(ConstBytes mine, Bytes theirs);
-  Limit left() const;
+  CallTimeout left() const;
   CommError error(Errc code, const std::string& why, int peer) const;
 
-  Group& group_;
-  const Membership& membership_;
+  EngineGroup& group_;
+  const GroupState& membership_;
   Engine& engine_;
   std::string_view name_;
   transport::Deadline deadline_;
@@ -52,6 +53,6 @@ class Opening {
 };
 
 // Runs a collective to its end. What interrupts the wait ends the group.
-void run_collective(Group& group, const Call& call);
+void run_collective(EngineGroup& group, const EngineCall& call);
 
 }  // namespace torch::comms::ctran

@@ -4,8 +4,10 @@
 
 namespace torch::comms::ctran {
 
-EngineLock::EngineLock(Engine& engine) noexcept : engine_(engine) { engine_.progress().enter(); }
-EngineLock::~EngineLock() { engine_.progress().leave(); }
+EngineLock::EngineLock(Engine& engine) noexcept : engine_(engine) {
+  engine_.progress_engine().enter();
+}
+EngineLock::~EngineLock() { engine_.progress_engine().leave(); }
 
 const transport::MemoryHandle& Registrations::add(transport::Transport& link,
                                                   transport::Bytes bytes) {
@@ -14,7 +16,7 @@ const transport::MemoryHandle& Registrations::add(transport::Transport& link,
 
 void Registrations::clear() noexcept {
   if (memories_.empty()) return;
-  if (engine_->forked()) {  // the tables are the parent's, in whatever state the fork met them
+  if (engine_->is_forked()) {  // the tables are the parent's, in whatever state the fork met them
     for (auto& memory : memories_) static_cast<void>(memory.release());
     memories_.clear();
     return;

@@ -1,15 +1,15 @@
 #include "ctran/window/window.hpp"
 
 #include "ctran/engine/engine.hpp"
-#include "ctran/engine/membership.hpp"
+#include "ctran/engine/group_state.hpp"
 #include "ctran/window/opening.hpp"
 #include "ctran/window/window_task.hpp"
 
 namespace torch::comms::ctran {
 
-std::unique_ptr<Window> Window::open(Group& group, const Offer& offer, std::string_view name,
-                                     const Limit& limit) {
-  const auto& membership = group.membership_;
+std::unique_ptr<Window> Window::open(EngineGroup& group, const Offer& offer, std::string_view name,
+                                     const CallTimeout& limit) {
+  const auto& membership = group.state_;
   membership->engine->require_own_process(name);
   TC_CHECK(offer.note.size() <= kMostNoteBytes);
   Opening opening(group, *membership, name, limit);
@@ -17,16 +17,16 @@ std::unique_ptr<Window> Window::open(Group& group, const Offer& offer, std::stri
   return std::unique_ptr<Window>(new Window(membership, opening));
 }
 
-Window::Window(std::shared_ptr<Membership> group, Opening& opening)
+Window::Window(std::shared_ptr<GroupState> group, Opening& opening)
     : group_(std::move(group)),
       reach_(opening.take_reach()),
       registrations_(opening.take_registrations()),
       awaited_(reach_->members.size()),
       is_served_(opening.is_served()) {
   if (!is_served_) return;
-  auto& progress = group_->engine->progress();
+  auto& progress = group_->engine->progress_engine();
   progress.add_call();
-  progress.glance(false);
+  progress.poll_once(false);
 }
 
 Window::~Window() { release(); }
@@ -35,23 +35,23 @@ void Window::release() noexcept {
   if (!open_.exchange(false)) return;
   registrations_.clear();
   auto& engine = *group_->engine;
-  if (!is_served_ || engine.forked()) return;
-  engine.progress().remove_call();
-  engine.progress().glance(false);
+  if (!is_served_ || engine.is_forked()) return;
+  engine.progress_engine().remove_call();
+  engine.progress_engine().poll_once(false);
 }
 
-void Window::close(Group& group, std::string_view name, const Limit& limit) {
-  TC_CHECK(group.membership_ == group_);
+void Window::close(EngineGroup& group, std::string_view name, const CallTimeout& limit) {
+  TC_CHECK(group.state_ == group_);
   try {
     run({.kind = OneSided::Kind::kSettle, .name = name, .limit = limit});
     run_collective(
-        group, {.name = name, .blocks = schedule::Blocks::even(0, group.size()), .limit = limit});
+        group, {.name = name, .blocks = schedule::Blocks::even(0, group.size()), .timeout = limit});
   } catch (...) {
     release();
     throw;
   }
   reach_->closed.store(true);
-  group_->engine->progress().glance(true);
+  group_->engine->progress_engine().poll_once(true);
   release();
 }
 
@@ -71,16 +71,16 @@ Task* Window::make_task(const OneSided& operation) {
 
 void Window::run(const OneSided& operation) {
   auto& engine = *group_->engine;
-  Work work(make_task(operation));
+  EngineWork work(make_task(operation));
   engine.submit(work.task_);
   engine.wait(*work.task_);
   if (const auto* error = work.error()) throw CommError(*error);
 }
 
-Work Window::start(const OneSided& operation, Listener* listener) {
+EngineWork Window::start(const OneSided& operation, CompletionListener* listener) {
   auto& engine = *group_->engine;
-  engine.progress().need_thread();
-  Work work(make_task(operation));
+  engine.progress_engine().ensure_thread();
+  EngineWork work(make_task(operation));
   work.task_->listener = listener;
   engine.start(work.task_);
   return work;

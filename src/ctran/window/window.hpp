@@ -9,7 +9,7 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "ctran/engine/group.hpp"
+#include "ctran/engine/engine_group.hpp"
 #include "ctran/window/one_sided.hpp"
 #include "ctran/window/reach.hpp"
 #include "ctran/window/registrations.hpp"
@@ -42,13 +42,13 @@ class TC_API Window {
   };
   // Collective. `name` is for errors and lives forever. Throws CommError: what an operation throws;
   // kResourceExhausted, kSystem on all members where one has not the means.
-  static std::unique_ptr<Window> open(Group& group, const Offer& offer, std::string_view name,
-                                      const Limit& limit = kNoLimit);
+  static std::unique_ptr<Window> open(EngineGroup& group, const Offer& offer, std::string_view name,
+                                      const CallTimeout& limit = kNoTimeout);
   // Collective: returns when nobody writes to this member's memory any more. `group` is the one
   // that opened it. Throws as an operation; the window is then closed all the same, and a member on
   // this host that copies to the memory at that moment ends with the MiB that it is at. Waits that
   // are still in flight, and will be in vain, end with kInvalidArgument, and the group goes on.
-  void close(Group& group, std::string_view name, const Limit& limit = kNoLimit);
+  void close(EngineGroup& group, std::string_view name, const CallTimeout& limit = kNoTimeout);
   // Local: what others still write fails there, as after a close() that throws, or goes into memory
   // that they have mapped.
   ~Window();
@@ -58,7 +58,7 @@ class TC_API Window {
   // Runs to its end. Throws its error.
   void run(const OneSided& operation);
   // Returns at once; the world's errors are in the work. `listener` outlives the operation.
-  Work start(const OneSided& operation, Listener* listener = nullptr);
+  EngineWork start(const OneSided& operation, CompletionListener* listener = nullptr);
 
   const Reach& reach() const noexcept { return *reach_; }
   // The memory of a member where loads and stores reach it, else nothing. Of others it lives as
@@ -66,11 +66,11 @@ class TC_API Window {
   Bytes mapped(int rank, std::shared_ptr<const void>& keeper) const;
 
  private:
-  Window(std::shared_ptr<Membership> group, Opening& opening);
+  Window(std::shared_ptr<GroupState> group, Opening& opening);
   Task* make_task(const OneSided& operation);
   void release() noexcept;
 
-  std::shared_ptr<Membership> group_;
+  std::shared_ptr<GroupState> group_;
   std::shared_ptr<Reach> reach_;
   Registrations registrations_;
   std::vector<std::atomic<uint64_t>> awaited_;  // signals, by rank

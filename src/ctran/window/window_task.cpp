@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/peer_error_text.hpp"
-#include "ctran/engine/membership.hpp"
+#include "ctran/engine/group_state.hpp"
 
 namespace torch::comms::ctran {
 
@@ -30,9 +30,9 @@ NonCollectiveCall aside_of(const OneSided& operation) noexcept {
 WindowTask::WindowTask(std::shared_ptr<const Reach> reach, const OneSided& operation,
                        uint64_t count)
     : reach_(std::move(reach)), operation_(operation), count_(count) {
-  collective = queued = pooled = false;
+  is_collective = is_queued = is_pooled = false;
   name = operation.name;
-  limit = operation.limit;
+  timeout = operation.limit;
   deadline = deadline_after(operation.limit.duration);
   references_.store(2, std::memory_order_relaxed);
 }
@@ -43,8 +43,8 @@ transport::Request& WindowTask::transfer(int rank) {
   return made.request;
 }
 
-Task::Outcome WindowTask::begin() {
-  group->note_begun(aside_of(operation_));
+Task::TaskStatus WindowTask::begin() {
+  group->record_p2p_started(aside_of(operation_));
   switch (operation_.kind) {
     case Kind::kPut: {
       const auto& to = member();
@@ -87,52 +87,53 @@ void WindowTask::flush(int rank) {
   if (to.link != nullptr) to.link->flush(transfer(rank), to.family_rank);
 }
 
-Task::Outcome WindowTask::advance() {
+Task::TaskStatus WindowTask::advance() {
   if (waits()) return look();
-  auto outcome = Outcome::kDone;
+  auto outcome = TaskStatus::kDone;
   for (const auto& [rank, request] : transfers_) {
     if (!request.is_done()) {
-      outcome = Outcome::kMore;
+      outcome = TaskStatus::kInProgress;
     } else if (!request.is_ok()) {
-      failed = {rank, request.error()};
-      failed.closed = failed.code == Errc::kMismatch;
-      if (failed.closed)
-        failed.why = "rank " + std::to_string(rank) + " has closed its part of the window";
-      return Outcome::kFailed;
+      failure = {rank, request.error()};
+      failure.is_closed_by_peer = failure.code == Errc::kMismatch;
+      if (failure.is_closed_by_peer)
+        failure.reason = "rank " + std::to_string(rank) + " has closed its part of the window";
+      return TaskStatus::kFailed;
     }
   }
   return outcome;
 }
 
-Task::Outcome WindowTask::look() {
+Task::TaskStatus WindowTask::look() {
   const bool slot = operation_.kind == Kind::kWaitSlot;
   const bool closed = reach_->closed.load();  // what came before that counts
   const uint64_t seen =
       reach_->read(slot ? reach_->slot_at(operation_.slot) : Reach::counter_at(operation_.rank));
   if (slot ? holds(operation_.comparison, seen, operation_.value) : seen >= count_)
-    return Outcome::kDone;
+    return TaskStatus::kDone;
   if (closed)
     return give_up(Errc::kInvalidArgument, operation_.rank,
-                   "the window was closed while this waited; " + waits_for());
-  const auto& departed = group->departed;
-  if (departed.empty() && !group->left) return Outcome::kMore;
+                   "the window was closed while this waited; " + format_pending());
+  const auto& departed = group->left_members;
+  if (departed.empty() && !group->has_announced_leave) return TaskStatus::kInProgress;
   // Nobody is left who could.
   const bool alone = static_cast<int>(departed.size()) == group->size() - 1;
   const bool is_own = slot ? departed.empty() : operation_.rank == reach_->rank;
-  if (is_own && group->left && (alone || !slot))
+  if (is_own && group->has_announced_leave && (alone || !slot))
     return give_up(Errc::kFinalized, reach_->rank, "the communicator was closed while this waited");
-  if (slot ? !alone : !departed.contains(operation_.rank)) return Outcome::kMore;
+  if (slot ? !alone : !departed.contains(operation_.rank)) return TaskStatus::kInProgress;
   const int peer = slot ? departed.begin()->first : operation_.rank;
-  if (group->left) return give_up(Errc::kPeerFailed, peer, base::peer_closed_text(peer));
-  if (group->engine->is_draining(*group)) return Outcome::kMore;
-  failed = {peer, Errc::kPeerFailed};
-  return Outcome::kFailed;
+  if (group->has_announced_leave)
+    return give_up(Errc::kPeerFailed, peer, base::peer_closed_text(peer));
+  if (group->engine->is_draining(*group)) return TaskStatus::kInProgress;
+  failure = {peer, Errc::kPeerFailed};
+  return TaskStatus::kFailed;
 }
 
-Task::Outcome WindowTask::give_up(Errc code, int peer, std::string why) {
-  fails_alone = true;
-  failed = {peer, code, std::move(why)};
-  return Outcome::kFailed;
+Task::TaskStatus WindowTask::give_up(Errc code, int peer, std::string why) {
+  is_local_failure = true;
+  failure = {peer, code, std::move(why)};
+  return TaskStatus::kFailed;
 }
 
 void WindowTask::close() noexcept {
@@ -142,7 +143,7 @@ void WindowTask::close() noexcept {
   operation_.from = {};
 }
 
-std::string WindowTask::waits_for() const {
+std::string WindowTask::format_pending() const {
   if (operation_.kind == Kind::kWaitSignal)
     return "rank " + std::to_string(operation_.rank) + " has signalled " +
            std::to_string(reach_->read(Reach::counter_at(operation_.rank))) +
@@ -157,7 +158,7 @@ std::string WindowTask::waits_for() const {
   return "still without an answer: rank " + text;
 }
 
-std::vector<int> WindowTask::awaited() const {
+std::vector<int> WindowTask::awaited_ranks() const {
   if (operation_.kind == Kind::kWaitSignal) return {operation_.rank};
   std::set<int> ranks;  // of a slot anyone may write: none
   for (const auto& [rank, request] : transfers_)
@@ -165,7 +166,7 @@ std::vector<int> WindowTask::awaited() const {
   return {ranks.begin(), ranks.end()};
 }
 
-std::string WindowTask::words() const {
+std::string WindowTask::format_call() const {
   std::string text(name);
   if (operation_.kind == Kind::kSettle) return text;
   if (operation_.kind != Kind::kWaitSlot)

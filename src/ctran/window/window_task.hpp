@@ -17,14 +17,14 @@ class WindowTask final : public Task {
   // the engine's.
   WindowTask(std::shared_ptr<const Reach> reach, const OneSided& operation, uint64_t count);
 
-  Outcome begin() override;
-  Outcome advance() override;
+  TaskStatus begin() override;
+  TaskStatus advance() override;
   void close() noexcept override;
-  bool may_send() const noexcept override { return !waits(); }
-  bool may_receive() const noexcept override { return !waits(); }
-  std::string waits_for() const override;
-  std::vector<int> awaited() const override;
-  std::string words() const override;
+  bool can_still_send() const noexcept override { return !waits(); }
+  bool can_still_receive() const noexcept override { return !waits(); }
+  std::string format_pending() const override;
+  std::vector<int> awaited_ranks() const override;
+  std::string format_call() const override;
 
  private:
   using Kind = OneSided::Kind;
@@ -36,8 +36,8 @@ class WindowTask final : public Task {
   }
   void change(uint64_t offset, uint64_t amount, transport::CounterOp op);
   void flush(int rank);
-  Outcome look();
-  Outcome give_up(Errc code, int peer, std::string why);
+  TaskStatus look();
+  TaskStatus give_up(Errc code, int peer, std::string why);
 
   // A transfer to a member, until it is where it was to go.
   struct Transfer {

@@ -124,8 +124,7 @@ TEST(StoreKeyValue, AServerThatIsGoneIsAFailedPeer) {
     FAIL();
   } catch (const CommError& e) {
     EXPECT_EQ(e.code(), Errc::kPeerFailed);
-    EXPECT_NE(e.why().find("lost the store tcp://127.0.0.1:"), std::string::npos)
-        << e.hash_without_sequence();
+    EXPECT_NE(e.why().find("lost the store tcp://127.0.0.1:"), std::string::npos) << e.what();
   }
 }
 

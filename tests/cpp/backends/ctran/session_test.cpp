@@ -16,14 +16,14 @@ namespace {
 using test::Rank;
 
 // Uses the session on the thread of its own engine, while the communicator lets go of it.
-struct Asking final : Listener {
+struct Asking final : CompletionListener {
   std::mutex& mutex;
   std::shared_ptr<Session>& home;
   std::latch has_it{1}, let_go{1}, done{1};
   std::thread::id thread;
 
   Asking(std::mutex& guard, std::shared_ptr<Session>& session) : mutex(guard), home(session) {}
-  void on_end(const CommError*) noexcept override {
+  void on_complete(const CommError*) noexcept override {
     thread = std::this_thread::get_id();
     {
       const Borrowed borrowed(mutex, home);
@@ -38,7 +38,7 @@ struct Asking final : Listener {
 void ask_and_let_go(Rank& self) {
   std::mutex mutex;
   auto home = std::make_shared<Session>();
-  home->connected.family = self.group->family();
+  home->connected.family = self.group->link_context();
   home->group = std::move(self.group);
   const std::weak_ptr<Session> ended = home;
   Asking asking(mutex, home);

@@ -25,7 +25,7 @@ namespace {
 
 TEST(Allocations, OfARepeatedSmallCollectiveAreRare) {
   if (kSanitized) GTEST_SKIP() << "sanitizers bring their own operator new";
-  for (const auto links : {Links::kShm, Links::kTcp})
+  for (const auto links : {LinkPolicy::kShm, LinkPolicy::kTcp})
     run({.size = 2, .links = links}, [](Rank& self) {
       std::vector<float> values(100, 0);
       AllReduce reduce(values, 2);

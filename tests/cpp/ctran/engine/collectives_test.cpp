@@ -81,7 +81,7 @@ void check(Rank& self, const Case& c, const Format& format, const schedule::Algo
     }
     blocks = Blocks::from_offsets(offsets);
   }
-  Call call{
+  EngineCall call{
       .name = schedule::operation_name(c.operation),
       .operation = c.operation,
       .dtype = static_cast<uint8_t>(format.dtype),
@@ -93,7 +93,7 @@ void check(Rank& self, const Case& c, const Format& format, const schedule::Algo
       .arriving = c.operation == Operation::kAllToAll ? Blocks::from_offsets(arriving) : Blocks(),
       .input = input.const_pieces,
       .output = output.pieces,
-      .limit = kLong,
+      .timeout = kLong,
       .algorithm = algorithm,
       .chunk = chunk};
   self.group->run(call);
@@ -244,13 +244,14 @@ TEST_P(Collectives, SumsHaveTheSameBitsOnAllRanksAndInAllRuns) {
 }
 
 std::vector<World> worlds() {
-  if (kSanitized) return {{3, Links::kShm}, {2, Links::kTcp}};
-  return {{1, Links::kShm}, {2, Links::kShm}, {3, Links::kShm}, {4, Links::kShm},
-          {5, Links::kShm}, {2, Links::kTcp}, {3, Links::kTcp}, {3, Links::kShm, 0}};
+  if (kSanitized) return {{3, LinkPolicy::kShm}, {2, LinkPolicy::kTcp}};
+  return {{1, LinkPolicy::kShm}, {2, LinkPolicy::kShm},   {3, LinkPolicy::kShm},
+          {4, LinkPolicy::kShm}, {5, LinkPolicy::kShm},   {2, LinkPolicy::kTcp},
+          {3, LinkPolicy::kTcp}, {3, LinkPolicy::kShm, 0}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Collectives, testing::ValuesIn(worlds()), [](const auto& info) {
-  return std::string(info.param.links == Links::kShm ? "shm" : "tcp") +
+  return std::string(info.param.links == LinkPolicy::kShm ? "shm" : "tcp") +
          std::to_string(info.param.size) + (info.param.eager_ranks == 0 ? "lazy" : "");
 });
 

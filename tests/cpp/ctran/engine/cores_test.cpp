@@ -30,12 +30,12 @@ void bind_to(int core) {
 std::string waits_of(const std::vector<int>& cores, std::vector<std::string> hosts = {}) {
   std::string last;
   run({.size = static_cast<int>(cores.size()),
-       .links = Links::kAuto,
+       .links = LinkPolicy::kAuto,
        .hosts = std::move(hosts),
        .before = [&](int rank) { bind_to(cores[static_cast<size_t>(rank)]); }},
       [&](Rank& self) {
         self.group->run(barrier(self.size()));
-        if (self.rank() + 1 == self.size()) last = self.group->family()->waits();
+        if (self.rank() + 1 == self.size()) last = self.group->link_context()->describe_waiting();
       });
   return last;
 }
@@ -62,7 +62,7 @@ std::string waits_of_three(bool move_threads) {
   std::string first;
   run({.size = 3, .move_threads = move_threads}, [&](Rank& self) {
     for (int i = 0; i < 100; ++i) self.group->run(barrier(self.size()));
-    if (self.rank() == 0) first = self.group->family()->waits();
+    if (self.rank() == 0) first = self.group->link_context()->describe_waiting();
   });
   return first;
 }

@@ -68,7 +68,7 @@ struct Board {
 int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 // The operation again and again, until the victim's end, which is named.
-void outlive(Group& group, const Case& c, Fate& fate, int frames, Board& board) {
+void outlive(EngineGroup& group, const Case& c, Fate& fate, int frames, Board& board) {
   const bool victim = group.rank() == kVictim;
   Checked first(c, group.rank());
   group.run(first.call);
@@ -98,12 +98,12 @@ void outlive(Group& group, const Case& c, Fate& fate, int frames, Board& board) 
   throw std::runtime_error("the victim lives for ever");
 }
 
-[[noreturn]] void be_rank(int rank, int socket, Links links, const transport::Secret& job,
+[[noreturn]] void be_rank(int rank, int socket, LinkPolicy links, const transport::Secret& job,
                           const Case& c, int frames, Board& board) {
   int status = 1;
   try {
     Fate fate;
-    FamilyOptions options;
+    LinkContextOptions options;
     options.links = links;
     options.interface = "127.0.0.1";
     options.wrap = [&](int, std::unique_ptr<PeerConnection> channel) {
@@ -115,7 +115,8 @@ void outlive(Group& group, const Case& c, Fate& fate, int frames, Board& board) 
       for (int peer = 0; peer < kRanks; ++peer) blobs.push_back(transport::test::read_text(socket));
       return blobs;
     };
-    auto group = Group::world(Family::make(rank, kRanks, job, exchange, options), "mortal");
+    auto group =
+        EngineGroup::world(LinkContext::create(rank, kRanks, job, exchange, options), "mortal");
     outlive(*group, c, fate, frames, board);
     status = 0;
   } catch (const std::exception& error) {
@@ -124,7 +125,7 @@ void outlive(Group& group, const Case& c, Fate& fate, int frames, Board& board) 
   ::_exit(status);
 }
 
-void kill_inside(Links links, const Case& c, int frames) {
+void kill_inside(LinkPolicy links, const Case& c, int frames) {
   const auto job = transport::random_secret();
   auto* shared =
       ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -171,7 +172,7 @@ void kill_inside(Links links, const Case& c, int frames) {
   for (const int socket : sockets) ::close(socket);
 }
 
-class Death : public testing::TestWithParam<Links> {};
+class Death : public testing::TestWithParam<LinkPolicy> {};
 
 TEST_P(Death, InsideEachCollectiveIsToldToAllWithinASecond) {
 #if defined(__SANITIZE_THREAD__)
@@ -187,9 +188,9 @@ TEST_P(Death, InsideEachCollectiveIsToldToAllWithinASecond) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, Death, testing::Values(Links::kShm, Links::kTcp),
+INSTANTIATE_TEST_SUITE_P(Links, Death, testing::Values(LinkPolicy::kShm, LinkPolicy::kTcp),
                          [](const auto& info) {
-                           return info.param == Links::kShm ? "shm" : "tcp";
+                           return info.param == LinkPolicy::kShm ? "shm" : "tcp";
                          });
 
 }  // namespace

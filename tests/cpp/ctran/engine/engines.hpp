@@ -5,7 +5,7 @@
 
 #include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
-#include "ctran/engine/membership.hpp"
+#include "ctran/engine/group_state.hpp"
 #include "ctran/engine/messages_task.hpp"
 #include "ctran/engine/world.hpp"
 
@@ -18,11 +18,11 @@ inline std::vector<std::shared_ptr<Engine>> engines_of(int size) {
   std::vector<LinkTable> tables;
   std::vector<std::string> blobs;
   for (int rank = 0; rank < size; ++rank)
-    blobs.push_back(tables.emplace_back(rank, size, job, FamilyOptions{}).blob());
+    blobs.push_back(tables.emplace_back(rank, size, job, LinkContextOptions{}).serialize_address());
   std::vector<std::shared_ptr<Engine>> engines;
   for (auto& table : tables) {
-    table.learn(blobs);
-    engines.push_back(std::make_shared<Engine>(std::move(table), FamilyOptions{}));
+    table.set_addresses(blobs);
+    engines.push_back(std::make_shared<Engine>(std::move(table), LinkContextOptions{}));
   }
   for (auto& engine : engines) engine->open();
   return engines;
@@ -34,29 +34,29 @@ inline void shut_down(const std::vector<std::shared_ptr<Engine>>& engines) {
 }
 
 // A message in flight; the caller has a reference.
-inline Task* start_message(const std::shared_ptr<Membership>& group, const Call& call,
-                           Listener* listener = nullptr) {
+inline Task* start_message(const std::shared_ptr<GroupState>& group, const EngineCall& call,
+                           CompletionListener* listener = nullptr) {
   auto& engine = *group->engine;
-  auto* task = engine.tasks().take_messages();
+  auto* task = engine.task_pool().acquire_messages();
   task->group = group;
-  task->prepare({&call, 1}, group->place.rank, group->size());
+  task->prepare({&call, 1}, group->layout.rank, group->size());
   task->name = call.name;
   task->listener = listener;
-  task->limit = call.limit;
-  task->deadline = deadline_after(call.limit.duration);
+  task->timeout = call.timeout;
+  task->deadline = deadline_after(call.timeout.duration);
   engine.start(task);
   return task;
 }
 
 // The same of a collective.
-inline Task* start_collective(const std::shared_ptr<Membership>& group, const Call& call) {
+inline Task* start_collective(const std::shared_ptr<GroupState>& group, const EngineCall& call) {
   auto& engine = *group->engine;
-  auto* task = engine.tasks().take_collective();
+  auto* task = engine.task_pool().acquire_collective();
   task->group = group;
   task->prepare(call, group->plan(call));
   task->name = call.name;
-  task->limit = call.limit;
-  task->deadline = deadline_after(call.limit.duration);
+  task->timeout = call.timeout;
+  task->deadline = deadline_after(call.timeout.duration);
   engine.start(task);
   return task;
 }

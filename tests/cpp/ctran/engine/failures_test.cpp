@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr seconds kSoon{5};  // not by a limit: those are far longer, or said
 
-class Failures : public testing::TestWithParam<Links> {
+class Failures : public testing::TestWithParam<LinkPolicy> {
  protected:
   void run(int size, const std::function<void(Rank&)>& body) {
     test::run({.size = size, .links = GetParam()}, body);
@@ -27,7 +27,7 @@ void expect_text(const CommError& error, const std::vector<std::string>& parts) 
 }
 
 // Every later call raises the same.
-void expect_sticky(Group& group, Errc code) {
+void expect_sticky(EngineGroup& group, Errc code) {
   EXPECT_EQ(error_of([&] { group.run(barrier(group.size())); }).code(), code);
   EXPECT_EQ(error_of([&] { group.start(barrier(group.size())); }).code(), code);
   ASSERT_TRUE(group.failure().has_value());
@@ -68,13 +68,14 @@ TEST_P(Failures, ARankThatIsBehindStillSaysWhatItCalls) {
 TEST_P(Failures, EveryKindOfMismatchIsOne) {
   struct Kind {
     const char* word;
-    std::function<void(Call&)> change;
+    std::function<void(EngineCall&)> change;
   };
   const Kind kinds[] = {
-      {"int32", [](Call& call) { call.dtype = static_cast<uint8_t>(Dtype::kInt32); }},
-      {"MAX", [](Call& call) { call.op = ReduceOpCode::kMax; }},
-      {"reduce(", [](Call& call) { call.name = "reduce", call.operation = Operation::kReduce; }},
-      {"with hints", [](Call& call) {
+      {"int32", [](EngineCall& call) { call.dtype = static_cast<uint8_t>(Dtype::kInt32); }},
+      {"MAX", [](EngineCall& call) { call.op = ReduceOpCode::kMax; }},
+      {"reduce(",
+       [](EngineCall& call) { call.name = "reduce", call.operation = Operation::kReduce; }},
+      {"with hints", [](EngineCall& call) {
          call.algorithm = schedule::find_algorithm(Operation::kAllReduce, "ring");
        }}};
   for (const auto& kind : kinds)
@@ -153,14 +154,14 @@ void exchange_other_counts(Rank& self, int64_t each, int64_t more) {
   std::vector<float> output(static_cast<size_t>(arriving.back()));
   const ConstBytes from[] = {bytes_of(input)};
   const Bytes into[] = {bytes_of(output)};
-  const Call call{.name = "all_to_all_v_single",
-                  .operation = Operation::kAllToAll,
-                  .dtype = static_cast<uint8_t>(Dtype::kFloat32),
-                  .element_bytes = sizeof(float),
-                  .blocks = Blocks::from_offsets(offsets),
-                  .arriving = Blocks::from_offsets(arriving),
-                  .input = from,
-                  .output = into};
+  const EngineCall call{.name = "all_to_all_v_single",
+                        .operation = Operation::kAllToAll,
+                        .dtype = static_cast<uint8_t>(Dtype::kFloat32),
+                        .element_bytes = sizeof(float),
+                        .blocks = Blocks::from_offsets(offsets),
+                        .arriving = Blocks::from_offsets(arriving),
+                        .input = from,
+                        .output = into};
   const auto error = error_of([&] {
     self.group->run(call);  // whose own part fits may be done with it
     self.group->run(barrier(3));
@@ -187,15 +188,15 @@ struct Exchange {
   std::vector<float> input, output;
   ConstBytes from = bytes_of(std::as_const(input));
   Bytes into = bytes_of(output);
-  Call call{.name = "all_to_all_v_single",
-            .operation = Operation::kAllToAll,
-            .dtype = static_cast<uint8_t>(Dtype::kFloat32),
-            .element_bytes = sizeof(float),
-            .blocks = Blocks::from_offsets(offsets),
-            .arriving = Blocks::from_offsets(arriving),
-            .input = {&from, 1},
-            .output = {&into, 1},
-            .limit = kLong};
+  EngineCall call{.name = "all_to_all_v_single",
+                  .operation = Operation::kAllToAll,
+                  .dtype = static_cast<uint8_t>(Dtype::kFloat32),
+                  .element_bytes = sizeof(float),
+                  .blocks = Blocks::from_offsets(offsets),
+                  .arriving = Blocks::from_offsets(arriving),
+                  .input = {&from, 1},
+                  .output = {&into, 1},
+                  .timeout = kLong};
   Exchange(int64_t to_0, int64_t to_1, int64_t of_0, int64_t of_1)
       : offsets{0, to_0, to_0 + to_1},
         arriving{0, of_0, of_0 + of_1},
@@ -253,7 +254,7 @@ TEST_P(Failures, APeersEndIsNamedByAllWithinASecondAlsoByThoseThatWaitForAnother
     reduce.call.algorithm = schedule::find_algorithm(Operation::kAllReduce, "ring");
     self.group->run(reduce.call);
     self.meet();
-    if (self.rank() == 3) return self.group->family()->break_off();
+    if (self.rank() == 3) return self.group->link_context()->shut_down();
     const auto begin = Clock::now();
     const auto error = error_of([&] {
       self.group->run(reduce.call);
@@ -273,7 +274,7 @@ TEST_P(Failures, APeersEndLeavesGroupsWithoutItAlone) {
     const auto pair = self.rank() < 2 ? self.group->split(two, "pair") : nullptr;
     self.group->run(barrier(3));
     self.meet();
-    if (self.rank() == 2) return self.group->family()->break_off();
+    if (self.rank() == 2) return self.group->link_context()->shut_down();
     EXPECT_EQ(error_of([&] { self.group->run(barrier(3)); }).code(), Errc::kPeerFailed);
     for (int i = 0; i < 10; ++i) pair->run(barrier(2));
   });
@@ -284,9 +285,9 @@ TEST_P(Failures, ACallPastItsLimitSaysWhoHasNotDelivered) {
     if (self.rank() == 1) return self.meet();
     std::vector<float> values(10, 1);
     AllReduce reduce(values, 3);
-    reduce.call.limit = {milliseconds(100), "timeout= of that call"};
+    reduce.call.timeout = {milliseconds(100), "timeout= of that call"};
     auto behind = barrier(3);
-    behind.limit = {kLong, "the default"};
+    behind.timeout = {kLong, "the default"};
     auto work = self.group->start(reduce.call);
     auto queued = self.group->start(behind);
     const auto begin = Clock::now();
@@ -311,8 +312,8 @@ TEST_P(Failures, ALimitThatIsSpentInPartIsSaidWhole) {
   run(2, [](Rank& self) {
     if (self.rank() == 1) return self.meet();
     auto vain = barrier(2);
-    vain.limit = {kLong, "the default"};
-    vain.limit.spent = kLong - milliseconds(100);
+    vain.timeout = {kLong, "the default"};
+    vain.timeout.elapsed = kLong - milliseconds(100);
     const auto begin = Clock::now();
     const auto error = error_of([&] { self.group->run(vain); });
     EXPECT_LT(Clock::now() - begin, kSoon);
@@ -383,22 +384,22 @@ TEST_P(Failures, WhatAMemberThatLeftWillNeverDoFails) {
 }
 
 // Until this member knows of these that they rest.
-void await_rest(Group& group, uint32_t ranks) {
-  const auto hearing = group.hearing();
+void await_rest(EngineGroup& group, uint32_t ranks) {
+  const auto hearing = group.observer();
   const auto until = Clock::now() + kLong;
-  while (hearing.at_rest() != ranks && Clock::now() < until) {
-    EXPECT_FALSE(group.failure_heard());
+  while (hearing.quiesced_ranks() != ranks && Clock::now() < until) {
+    EXPECT_FALSE(group.poll_failure());
     std::this_thread::yield();
   }
-  EXPECT_EQ(hearing.at_rest(), ranks);
+  EXPECT_EQ(hearing.quiesced_ranks(), ranks);
 }
 
 TEST_P(Failures, WhoRestsIsKnownToThoseWhoLiveOnAndHarmsNobody) {
   run(3, [](Rank& self) {
     self.group->run(barrier(3));
     if (self.rank() == 2) {
-      self.group->rest();
-      self.group->rest();
+      self.group->announce_quiesced();
+      self.group->announce_quiesced();
     } else {
       await_rest(*self.group, 1u << 2);
     }
@@ -412,7 +413,7 @@ TEST_P(Failures, ASplitWithAMemberThatHasLeftFails) {
       const int all[] = {0, 1, 2}, two[] = {2, 0};
       // Who leaves at once has done its part of it.
       const auto child = self.group->split(all, "child", kLong);
-      if (self.rank() == 2) self.group->depart();
+      if (self.rank() == 2) self.group->announce_leave();
       if (self.rank() == 0) {
         const auto begin = Clock::now();
         const auto error =
@@ -457,7 +458,7 @@ TEST_P(Failures, MessagesOfOtherTagsKeepNoneFromFailingWhenTheirPeerLeaves) {
       if (self.rank() == 1) {
         if (receives) self.group->run(message(Operation::kSend, mail, 7)->call);
         if (!receives) self.group->run(message(Operation::kReceive, mail, 7)->call);
-        self.group->depart();
+        self.group->announce_leave();
         return self.meet();
       }
       const auto begin = Clock::now();
@@ -482,13 +483,13 @@ TEST_P(Failures, AReceiveFromAnybodyFailsWhenEverybodyHasLeft) {
       self.group->run(send.call);
     }
     if (self.rank() == 0) {
-      Message receive(Operation::kReceive, kAnybody, values, 3);
+      Message receive(Operation::kReceive, kAnySource, values, 3);
       auto from_two = self.group->start(receive.call), from_none = self.group->start(receive.call);
       from_two.wait();
       EXPECT_EQ(from_two.source(), 2);
       const auto error = error_of([&] { from_none.wait(); });
       EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
-      EXPECT_EQ(from_none.source(), kAnybody);
+      EXPECT_EQ(from_none.source(), kAnySource);
     }
     self.group.reset();
   });
@@ -512,7 +513,7 @@ struct Mail {
 
   std::vector<float> values;
   Message message;
-  Work work;
+  EngineWork work;
 };
 
 constexpr size_t kLarge = 2'000'000;  // elements: not sent before its receive is there
@@ -525,7 +526,7 @@ TEST_P(Failures, ReceivesThatWaitForEachOtherEndWhenAllLeave) {
         Mail vain(self, Operation::kReceive, (self.rank() + 1) % self.size(), 4);
         Mail large(self, Operation::kReceive, (self.rank() + 1) % self.size(), kLarge, 3);
         self.meet();
-        self.group->depart();
+        self.group->announce_leave();
         vain.expect_closed();
         large.expect_closed();
         EXPECT_FALSE(self.group->failure());
@@ -541,7 +542,7 @@ TEST_P(Failures, SendsAndReceivesWithoutAPartnerEndWhenAllLeave) {
       if (receives) receive.emplace(self, Operation::kReceive, next, 4, 10);
       Mail send(self, Operation::kSend, next, kLarge, self.rank());
       self.meet();
-      self.group->depart();
+      self.group->announce_leave();
       if (receive) receive->expect_closed();
       send.expect_closed();
       EXPECT_FALSE(self.group->failure());
@@ -554,7 +555,7 @@ TEST_P(Failures, MessagesThatWereSentBeforeTheirSenderLeftArriveAfterOneThatWasN
     run(2, [&](Rank& self) {
       if (self.rank() == 1) {
         Mail sent(self, Operation::kSend, 0, count), vain(self, Operation::kReceive, 0, 4);
-        self.group->depart();
+        self.group->announce_leave();
         self.meet();
         EXPECT_NO_THROW(sent.work.wait());
         EXPECT_FALSE(vain.work.done());
@@ -581,7 +582,7 @@ TEST_P(Failures, ACollectiveAndASplitEndWhereAMemberLeavesWithAReceiveOpen) {
     run(3, [&](Rank& self) {
       if (self.rank() == 1) {
         Mail vain(self, Operation::kReceive, 0, 4);
-        self.group->depart();
+        self.group->announce_leave();
         self.meet();
         const auto error = error_of([&] { vain.work.wait(); });
         EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
@@ -608,7 +609,7 @@ TEST_P(Failures, ALargeMessageOnItsWayArrivesBeforeACollectiveFails) {
       const bool sends = self.rank() == round % 2;
       Mail mail(self, sends ? Operation::kSend : Operation::kReceive, 1 - self.rank(), kLarge);
       if (self.rank() == 1) {
-        self.group->depart();
+        self.group->announce_leave();
         EXPECT_NO_THROW(mail.work.wait());
         return self.meet();
       }
@@ -622,9 +623,9 @@ TEST_P(Failures, ALargeMessageOnItsWayArrivesBeforeACollectiveFails) {
 
 TEST_P(Failures, ReceivesFromAnybodyEndWhenAllLeave) {
   run(3, [](Rank& self) {
-    Mail vain(self, Operation::kReceive, kAnybody, 4);
+    Mail vain(self, Operation::kReceive, kAnySource, 4);
     self.meet();
-    self.group->depart();
+    self.group->announce_leave();
     vain.expect_closed();
     self.meet();
   });
@@ -650,7 +651,7 @@ TEST_P(Failures, DestroyingAGroupEndsItsWorks) {
 }
 
 TEST_P(Failures, AWorkMayOutliveItsFamily) {
-  Work kept[2];
+  EngineWork kept[2];
   run(2, [&](Rank& self) {
     std::vector<float> values(100, 1);
     AllReduce reduce(values, 2);
@@ -661,9 +662,9 @@ TEST_P(Failures, AWorkMayOutliveItsFamily) {
   for (auto& work : kept) EXPECT_NO_THROW(work.wait());
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, Failures, testing::Values(Links::kShm, Links::kTcp),
+INSTANTIATE_TEST_SUITE_P(Links, Failures, testing::Values(LinkPolicy::kShm, LinkPolicy::kTcp),
                          [](const auto& info) {
-                           return info.param == Links::kShm ? "shm" : "tcp";
+                           return info.param == LinkPolicy::kShm ? "shm" : "tcp";
                          });
 
 TEST(Forked, ChildrenRaiseAndTouchNothing) {

@@ -9,7 +9,7 @@
 namespace torch::comms::ctran::test {
 namespace {
 
-class Order : public testing::TestWithParam<Links> {
+class Order : public testing::TestWithParam<LinkPolicy> {
  protected:
   void run(int size, const std::function<void(Rank&)>& body) {
     test::run({.size = size, .links = GetParam()}, body);
@@ -21,7 +21,7 @@ TEST_P(Order, CollectivesOfAGroupRunInTheOrderOfTheirCallsSyncAndAsyncAlike) {
   run(3, [](Rank& self) {
     std::vector<float> values(3000, 1);
     AllReduce reduce(values, 3);
-    std::vector<Work> works;
+    std::vector<EngineWork> works;
     for (int i = 0; i < 6; ++i) {
       if (i % 3 == 2)
         self.group->run(reduce.call);
@@ -35,9 +35,9 @@ TEST_P(Order, CollectivesOfAGroupRunInTheOrderOfTheirCallsSyncAndAsyncAlike) {
   });
 }
 
-struct Count final : Listener {
+struct Count final : CompletionListener {
   std::atomic<int> ended{0}, failed{0};
-  void on_end(const CommError* error) noexcept override {
+  void on_complete(const CommError* error) noexcept override {
     failed += error != nullptr;
     ++ended;
   }
@@ -109,7 +109,7 @@ TEST_P(Order, ABatchStartsAllOfItsMessagesAndMatchesInOrder) {
       messages.push_back(std::make_unique<Message>(Operation::kSend, peer, out[i], 3));
       messages.push_back(std::make_unique<Message>(Operation::kReceive, peer, back[i], 3));
     }
-    std::vector<Call> batch;
+    std::vector<EngineCall> batch;
     for (const auto& message : messages) batch.push_back(message->call);
     self.group->run(batch);
     for (size_t i = 0; i < back.size(); ++i) {
@@ -133,7 +133,7 @@ TEST_P(Order, AReceiveFromAnybodyTakesWhatComesAndSaysFromWhom) {
         } else {
           std::vector<int> sources;
           for (int i = 1; i < 4; ++i) {
-            Message receive(Operation::kReceive, kAnybody, values, 4);
+            Message receive(Operation::kReceive, kAnySource, values, 4);
             receive.call.tag = tag;
             auto work = self.group->start(receive.call);
             work.wait();
@@ -153,14 +153,14 @@ TEST_P(Order, AReceiveFromAnybodyTakesNothingThatAnotherWaitsFor) {
     std::vector<float> first(4, 1), second(4, 2);
     if (self.rank() == 0) {
       Message named(Operation::kReceive, 1, first, 2),
-          any(Operation::kReceive, kAnybody, second, 2);
+          any(Operation::kReceive, kAnySource, second, 2);
       auto from_one = self.group->start(named.call), from_any = self.group->start(any.call);
       self.group->run(barrier(2));
       from_one.wait();
       from_any.wait();
       EXPECT_EQ(first, std::vector<float>(4, 1));
       EXPECT_EQ(second, std::vector<float>(4, 2));
-      EXPECT_EQ(from_one.source(), kAnybody);
+      EXPECT_EQ(from_one.source(), kAnySource);
       EXPECT_EQ(from_any.source(), 1);
     } else {
       self.group->run(barrier(2));
@@ -178,7 +178,7 @@ TEST_P(Order, TwoGroupsInOppositeOrdersBothFinish) {
   run(2, [](Rank& self) {
     const int all[] = {0, 1};
     const auto left = self.group->split(all, "left"), right = self.group->split(all, "right");
-    const auto work = [&](Group& group, size_t count, int times) {
+    const auto work = [&](EngineGroup& group, size_t count, int times) {
       for (int i = 0; i < times; ++i) {
         std::vector<float> values(count, 1);
         AllReduce reduce(values, 2);
@@ -203,7 +203,7 @@ TEST_P(Order, TwoGroupsInOppositeOrdersBothFinish) {
 TEST_P(Order, ThreadsThatWaitForTheirOwnWorksAllReturn) {
   run(2, [](Rank& self) {
     constexpr int kThreads = 4;
-    std::vector<std::unique_ptr<Group>> groups;
+    std::vector<std::unique_ptr<EngineGroup>> groups;
     const int all[] = {0, 1};
     for (int i = 0; i < kThreads; ++i) groups.push_back(self.group->split(all, "one"));
     std::vector<std::thread> threads;
@@ -230,7 +230,7 @@ TEST_P(Order, MessagesMatchByPeerAndTag) {
     for (const size_t count : {3u, 200'000u}) {
       std::vector<std::vector<float>> out, in;
       std::deque<Message> sends, receives;
-      std::vector<Work> works;
+      std::vector<EngineWork> works;
       for (int i = 0; i < 2 * kTags; ++i) {
         out.emplace_back(count, static_cast<float>(100 * self.rank() + i));
         in.emplace_back(count, -1);
@@ -267,7 +267,7 @@ TEST_P(Order, AnyNumberOfMessagesMayBeInFlight) {
     std::vector<std::vector<float>> out(kMany, {0}), in(kMany, {-1});
     for (size_t i = 0; i < kMany; ++i) out[i][0] = static_cast<float>(i);
     std::deque<Message> calls;
-    std::vector<Work> works;
+    std::vector<EngineWork> works;
     const bool sends = self.rank() == 0;
     const auto start_all = [&] {
       for (size_t i = 0; i < kMany; ++i) {
@@ -334,9 +334,9 @@ TEST_P(Order, AReceiveWhoseTagIsNeverSentFailsWhenItsPeerLeaves) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, Order, testing::Values(Links::kShm, Links::kTcp),
+INSTANTIATE_TEST_SUITE_P(Links, Order, testing::Values(LinkPolicy::kShm, LinkPolicy::kTcp),
                          [](const auto& info) {
-                           return info.param == Links::kShm ? "shm" : "tcp";
+                           return info.param == LinkPolicy::kShm ? "shm" : "tcp";
                          });
 
 // A copy that nothing waits for is made before the peers come, not after.
@@ -367,16 +367,16 @@ TEST(Calls, PutTheirOwnBlockInPlaceWhileTheOthersAreUnderWay) {
 TEST(Calls, ThatCannotBeAreRefusedBeforeAnythingIsSent) {
   run({.size = 2}, [](Rank& self) {
     std::vector<float> values(4, 1);
-    const auto code = [&](const std::function<void(Call&)>& change) {
+    const auto code = [&](const std::function<void(EngineCall&)>& change) {
       AllReduce reduce(values, 2);
       change(reduce.call);
       return error_of([&] { self.group->run(reduce.call); }).code();
     };
-    EXPECT_EQ(code([](Call& c) { c.blocks = Blocks::even(5, 2); }), Errc::kInvalidArgument);
-    EXPECT_EQ(code([](Call& c) { c.blocks = Blocks::even(4, 3); }), Errc::kInvalidArgument);
-    EXPECT_EQ(code([](Call& c) { c.dtype = 99; }), Errc::kInvalidArgument);
-    EXPECT_EQ(code([](Call& c) { c.op = ReduceOpCode::kBitAnd; }), Errc::kInvalidArgument);
-    EXPECT_EQ(code([](Call& c) {
+    EXPECT_EQ(code([](EngineCall& c) { c.blocks = Blocks::even(5, 2); }), Errc::kInvalidArgument);
+    EXPECT_EQ(code([](EngineCall& c) { c.blocks = Blocks::even(4, 3); }), Errc::kInvalidArgument);
+    EXPECT_EQ(code([](EngineCall& c) { c.dtype = 99; }), Errc::kInvalidArgument);
+    EXPECT_EQ(code([](EngineCall& c) { c.op = ReduceOpCode::kBitAnd; }), Errc::kInvalidArgument);
+    EXPECT_EQ(code([](EngineCall& c) {
                 c.algorithm = schedule::find_algorithm(Operation::kBroadcast, "direct");
               }),
               Errc::kUnsupported);

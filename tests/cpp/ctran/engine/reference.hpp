@@ -165,11 +165,11 @@ struct Checked {
     call.blocks = Blocks::from_offsets(offsets_);
     call.input = {&input_, 1};
     call.output = {&output_, 1};
-    call.limit = kLong;
+    call.timeout = kLong;
   }
   Checked(const Checked&) = delete;
   bool right() const { return std::equal(out_.begin(), out_.end(), want_.begin(), want_.end()); }
-  Call call;
+  EngineCall call;
 
  private:
   std::vector<double> want_;

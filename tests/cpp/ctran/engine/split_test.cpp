@@ -5,7 +5,7 @@
 namespace torch::comms::ctran::test {
 namespace {
 
-float sum_of_ranks(Group& group, int value) {
+float sum_of_ranks(EngineGroup& group, int value) {
   std::vector<float> values(3, static_cast<float>(value));
   AllReduce reduce(values, group.size());
   group.run(reduce.call);
@@ -36,7 +36,7 @@ TEST(Split, AnyPartitionInAnyOrder) {
 
 TEST(Split, OfSplitsOfSplitsDoNotMeetEachOthersMessages) {
   run({.size = 4}, [](Rank& self) {
-    std::vector<std::unique_ptr<Group>> line;
+    std::vector<std::unique_ptr<EngineGroup>> line;
     auto* parent = self.group.get();
     for (int depth = 0; depth < 8; ++depth) {
       std::vector<int> all;
@@ -46,7 +46,7 @@ TEST(Split, OfSplitsOfSplitsDoNotMeetEachOthersMessages) {
     }
     std::vector<std::vector<float>> values;
     for (size_t i = 0; i < line.size(); ++i) values.emplace_back(50, static_cast<float>(i + 1));
-    std::vector<Work> works;
+    std::vector<EngineWork> works;
     // Started in another order on each rank: nothing but the groups keeps them apart.
     for (size_t i = 0; i < line.size(); ++i) {
       const size_t at = (i + 2 * static_cast<size_t>(self.rank())) % line.size();
@@ -65,7 +65,7 @@ TEST(Split, OfTwoParentsAtOnceGetStreamsOfTheirOwn) {
   run({.size = 2}, [](Rank& self) {
     const int all[] = {0, 1};
     const auto left = self.group->split(all, "left"), right = self.group->split(all, "right");
-    const auto work = [&](Group& parent) {
+    const auto work = [&](EngineGroup& parent) {
       for (int i = 0; i < 300; ++i) {
         const auto child = parent.split(all, "child");
         EXPECT_EQ(sum_of_ranks(*child, i), 2.0f * static_cast<float>(i));
@@ -147,7 +147,7 @@ TEST(Split, AThousandAliveCostLessThanAHundredKilobytesEach) {
     self.meet();
     const size_t before = used();
     self.meet();
-    std::vector<std::unique_ptr<Group>> groups;
+    std::vector<std::unique_ptr<EngineGroup>> groups;
     for (int i = 0; i < 300; ++i) {
       groups.push_back(self.group->split(all, "one of many"));
       if (i % 10 == 0) {

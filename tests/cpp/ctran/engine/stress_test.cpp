@@ -49,12 +49,12 @@ class Player {
  private:
   int roll(int sides) { return static_cast<int>(dice_() % static_cast<uint64_t>(sides)); }
 
-  Group& any_group() {
+  EngineGroup& any_group() {
     const int which = roll(static_cast<int>(groups_.size()) + 1);
     return which == 0 ? *self_.group : *groups_[static_cast<size_t>(which) - 1];
   }
 
-  std::unique_ptr<Group> all_of(const char* name) {
+  std::unique_ptr<EngineGroup> all_of(const char* name) {
     std::vector<int> ranks;
     for (int rank = 0; rank < self_.size(); ++rank) ranks.push_back(rank);
     std::shuffle(ranks.begin(), ranks.end(), dice_);
@@ -65,7 +65,7 @@ class Player {
     if (groups_.size() < 6) groups_.push_back(all_of("one of many"));
   }
 
-  Case any_case(const Group& group) {
+  Case any_case(const EngineGroup& group) {
     const auto operation = kCollectives[roll(std::size(kCollectives))];
     const int64_t sizes[] = {0, 1, 33, 3000, 40'000};
     return {operation, roll(group.size()),
@@ -73,16 +73,16 @@ class Player {
             roll(2) == 0 ? ReduceOpCode::kSum : ReduceOpCode::kMax};
   }
 
-  void run_one(Group& group) {
+  void run_one(EngineGroup& group) {
     const auto c = any_case(group);
     Checked call(c, group.rank());
     group.run(call.call);
     EXPECT_TRUE(call.right()) << schedule::operation_name(c.operation);
   }
 
-  void run_many(Group& group) {
+  void run_many(EngineGroup& group) {
     std::vector<std::unique_ptr<Checked>> calls;
-    std::vector<Work> works;
+    std::vector<EngineWork> works;
     for (int i = roll(6) + 1; i > 0; --i) {
       calls.push_back(std::make_unique<Checked>(any_case(group), group.rank()));
       works.push_back(group.start(calls.back()->call));
@@ -95,14 +95,14 @@ class Player {
     for (const auto& call : calls) EXPECT_TRUE(call->right());
   }
 
-  void pass_round(Group& group) {
+  void pass_round(EngineGroup& group) {
     const int size = group.size(), tag = roll(3);
     const int next = (group.rank() + 1) % size, before = (group.rank() + size - 1) % size;
     const auto count = static_cast<size_t>(roll(20'000) + 1);
     std::vector<float> out(count, static_cast<float>(group.rank())), in(count);
     Message send(Operation::kSend, next, out, size), receive(Operation::kReceive, before, in, size);
     send.call.tag = receive.call.tag = tag;
-    const Call batch[] = {send.call, receive.call};
+    const EngineCall batch[] = {send.call, receive.call};
     if (tag == 1) {
       auto work = group.start(receive.call);
       group.run(send.call);
@@ -114,7 +114,7 @@ class Player {
   }
 
   // What the doomed group's ranks see is one of these, whoever is first.
-  void expect_end(Group& group, const std::function<void()>& body) {
+  void expect_end(EngineGroup& group, const std::function<void()>& body) {
     const auto error = error_of(body);
     const bool known = error.code() == Errc::kAborted || error.code() == Errc::kPeerFailed ||
                        error.code() == Errc::kTimeout;
@@ -134,7 +134,7 @@ class Player {
   }
 
   // Values of a group that ends at any moment are not looked at: the dice must not be, either.
-  static void run_one_quietly(Group& group) {
+  static void run_one_quietly(EngineGroup& group) {
     std::vector<float> values(500, 1);
     AllReduce reduce(values, group.size());
     group.run(reduce.call);
@@ -146,7 +146,7 @@ class Player {
     if (doomed->rank() != who) {
       std::vector<float> values(5000, 1);
       AllReduce reduce(values, doomed->size());
-      reduce.call.limit = milliseconds(20);
+      reduce.call.timeout = milliseconds(20);
       expect_end(*doomed, [&] { doomed->run(reduce.call); });
     } else {
       while (!doomed->failure()) std::this_thread::yield();  // by the others' limit
@@ -156,7 +156,7 @@ class Player {
   Rank& self_;
   std::mt19937_64 dice_;
   std::mt19937_64 own_{static_cast<uint64_t>(self_.rank())};
-  std::vector<std::unique_ptr<Group>> groups_;
+  std::vector<std::unique_ptr<EngineGroup>> groups_;
 };
 
 TEST(Stress, OperationsSplitsDropsAbortsAndTimeoutsOfSeveralFamilies) {
@@ -165,7 +165,7 @@ TEST(Stress, OperationsSplitsDropsAbortsAndTimeoutsOfSeveralFamilies) {
   std::printf("TC_TEST_SEED=%llu TC_TEST_ROUNDS=%llu\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(rounds));
   std::fflush(stdout);
-  const World worlds[] = {{.size = 4}, {.size = 3, .links = Links::kTcp}, {.size = 2}};
+  const World worlds[] = {{.size = 4}, {.size = 3, .links = LinkPolicy::kTcp}, {.size = 2}};
   std::vector<std::thread> families;
   for (size_t i = 0; i < std::size(worlds); ++i)
     families.emplace_back(

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "ctran/engine/group.hpp"
+#include "ctran/engine/engine_group.hpp"
 #include "transport/fault.hpp"
 
 // Ranks of a test, as threads of this process: each with a family of its own.
@@ -35,7 +35,7 @@ constexpr milliseconds kLong{20'000};  // for what takes milliseconds
 class Meeting {
  public:
   explicit Meeting(int size) : blobs_(static_cast<size_t>(size)), all_(size) {}
-  Exchange exchange(int rank) {
+  AllGatherBlobs exchange(int rank) {
     return [this, rank](std::string mine) {
       blobs_[static_cast<size_t>(rank)] = std::move(mine);
       all_.arrive_and_wait();
@@ -49,7 +49,7 @@ class Meeting {
 };
 
 struct Rank {
-  std::unique_ptr<Group> group;
+  std::unique_ptr<EngineGroup> group;
   std::barrier<>& all;  // of threads, not of the links
   int rank() const { return group->rank(); }
   int size() const { return group->size(); }
@@ -58,12 +58,12 @@ struct Rank {
 
 struct World {
   int size = 2;
-  Links links = Links::kShm;
+  LinkPolicy links = LinkPolicy::kShm;
   int eager_ranks = 16;
   milliseconds hearing = kLong;  // a loaded machine must not end it
   std::optional<transport::FaultPlan> faults = std::nullopt;
-  std::vector<std::string> hosts = {};             // by rank; see FamilyOptions
-  bool move_threads = true;                        // see FamilyOptions
+  std::vector<std::string> hosts = {};             // by rank; see LinkContextOptions
+  bool move_threads = true;                        // see LinkContextOptions
   std::function<void(int rank)> before = nullptr;  // on a rank's thread, first of all
 };
 
@@ -77,18 +77,18 @@ inline void run(const World& world, const std::function<void(Rank&)>& body) {
   for (int rank = 0; rank < world.size; ++rank)
     threads.emplace_back([&, rank] {
       if (world.before) world.before(rank);
-      FamilyOptions options;
+      LinkContextOptions options;
       options.links = world.links;
       options.interface = "127.0.0.1";
-      options.eager_ranks = world.eager_ranks;
-      options.hearing = world.hearing;
+      options.eager_connect_ranks = world.eager_ranks;
+      options.query_timeout = world.hearing;
       options.move_threads = world.move_threads;
       if (!world.hosts.empty()) options.host = world.hosts[static_cast<size_t>(rank)];
       if (world.faults) options.wrap = transport::inject_faults(*world.faults, rank);
       Rank self{nullptr, all};
       try {
-        self.group = Group::world(
-            Family::make(rank, world.size, job, meeting.exchange(rank), options), "test");
+        self.group = EngineGroup::world(
+            LinkContext::create(rank, world.size, job, meeting.exchange(rank), options), "test");
         body(self);
       } catch (const std::exception& error) {
         errors[static_cast<size_t>(rank)] = error.what();
@@ -113,7 +113,7 @@ Bytes bytes_of(std::vector<T>& values) {
 struct Simple {
   ConstBytes input;
   Bytes output;
-  Call call;
+  EngineCall call;
   Simple(Operation operation, Blocks blocks, ConstBytes from, Bytes into, uint32_t element_bytes)
       : input(from), output(into) {
     call.name = schedule::operation_name(operation);
@@ -122,16 +122,16 @@ struct Simple {
     call.element_bytes = element_bytes;
     call.input = {&input, 1};
     call.output = {&output, 1};
-    call.limit = kLong;
+    call.timeout = kLong;
   }
   Simple(const Simple&) = delete;
 };
 
-inline Call barrier(int size) {
+inline EngineCall barrier(int size) {
   return {.name = "barrier",
           .operation = Operation::kBarrier,
           .blocks = Blocks::even(0, size),
-          .limit = kLong};
+          .timeout = kLong};
 }
 
 // float32 in place.

@@ -46,7 +46,7 @@ class GpeTest : public testing::Test {
     const auto hosts = hosts_of(host_of);
     std::deque<transport::nvl::test::Board> boards;
     for (const auto& one : hosts.ranks) boards.emplace_back(static_cast<int>(one.size()));
-    World world{.size = static_cast<int>(names.size()), .links = Links::kAuto, .hosts = names};
+    World world{.size = static_cast<int>(names.size()), .links = LinkPolicy::kAuto, .hosts = names};
     run(world, [&](Rank& self) {
       const auto place = hosts.places[static_cast<size_t>(self.rank())];
       const auto& here = hosts.ranks[static_cast<size_t>(place.host)];
@@ -130,7 +130,7 @@ TEST_F(GpeTest, ReplaysAskTheHostAnew) {
 TEST_F(GpeTest, APeerThatDiesBetweenHostsIsNamedAndNothingHangs) {
   on_hosts({"a", "b"}, [](Member& self) {
     std::vector<float> data(5000, 1);
-    if (self.rank.rank() == 1) return self.rank.group->family()->break_off();
+    if (self.rank.rank() == 1) return self.rank.group->link_context()->shut_down();
     self.across->all_reduce(data.data(), data.size(), Dtype::kFloat32, ReduceOpCode::kSum,
                             self.how());
     self.synchronize();

@@ -10,10 +10,11 @@ namespace torch::comms::ctran::test {
 namespace {
 
 struct Setting {
-  Links links;
+  LinkPolicy links;
   bool shared;
   friend void PrintTo(const Setting& setting, std::ostream* out) {
-    *out << (setting.links == Links::kShm ? "shm" : "tcp") << (setting.shared ? "_shared" : "");
+    *out << (setting.links == LinkPolicy::kShm ? "shm" : "tcp")
+         << (setting.shared ? "_shared" : "");
   }
 };
 
@@ -116,8 +117,8 @@ TEST_P(Windows, EveryMemberKnowsSizesAndNotesOfAll) {
       const auto& member = opened.window->reach().members[static_cast<size_t>(rank)];
       EXPECT_EQ(member.bytes, static_cast<uint64_t>(rank) * 1000);
       EXPECT_EQ(member.note, "note " + std::to_string(rank));
-      const bool mapped = rank == self.rank() ||
-                          (GetParam().links == Links::kShm && (GetParam().shared || rank == 0));
+      const bool mapped = rank == self.rank() || (GetParam().links == LinkPolicy::kShm &&
+                                                  (GetParam().shared || rank == 0));
       EXPECT_EQ(member.is_mapped(), mapped) << rank;
     }
     opened.close(self);
@@ -180,7 +181,7 @@ TEST_P(Windows, AFailureFreesTheMemoryOfPutsInFlight) {
     Opened opened(self, 8 << 20, GetParam().shared);
     self.group->run(barrier(2));
     if (self.rank() == 0) {
-      std::vector<Work> works;
+      std::vector<EngineWork> works;
       auto data = std::make_unique<std::vector<std::byte>>(pattern(0, 0, 8 << 20));
       for (int i = 0; i < 4; ++i) works.push_back(opened.window->start(put(1, 0, *data)));
       self.group->abort("enough");
@@ -297,7 +298,7 @@ TEST_P(Windows, ClosingOneEndsWaitsThatAreInVainAndTheGroupGoesOn) {
         EXPECT_NE(error.why().find("the window was closed while this waited"), std::string::npos);
       }
       EXPECT_FALSE(self.group->failure());
-      self.group->run({.name = "barrier", .blocks = Blocks::even(0, size), .limit = kLong});
+      self.group->run({.name = "barrier", .blocks = Blocks::even(0, size), .timeout = kLong});
       self.meet();
     });
 }
@@ -312,7 +313,7 @@ TEST_P(Windows, MembersThatAllLeaveEndTheirWaitsForEachOther) {
       auto slot = opened.window->start(wait_slot());
       opened.window->run(signal(other));
       self.meet();  // who leaves before that ends what others still call
-      self.group->depart();
+      self.group->announce_leave();
       met.wait();
       for (auto* work : {&vain, &slot}) {
         const auto error = error_of([&] { work->wait(); });
@@ -327,7 +328,7 @@ TEST_P(Windows, MembersThatAllLeaveEndTheirWaitsForEachOther) {
 TEST_P(Windows, CallsAreToldWhereALimitPasses) {
   run(3, [&](Rank& self) {
     Opened opened(self, 100, GetParam().shared);
-    Work waiting;
+    EngineWork waiting;
     if (self.rank() == 1) waiting = opened.window->start(wait_signal(2));
     if (self.rank() == 2) {
       opened.window->run(put(0, 0, pattern(0, 0, 12)));
@@ -376,8 +377,10 @@ TEST_P(Windows, AWindowThatIsDroppedIsWrittenToNoMore) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Windows,
-                         testing::Values(Setting{Links::kShm, false}, Setting{Links::kShm, true},
-                                         Setting{Links::kTcp, false}, Setting{Links::kTcp, true}),
+                         testing::Values(Setting{LinkPolicy::kShm, false},
+                                         Setting{LinkPolicy::kShm, true},
+                                         Setting{LinkPolicy::kTcp, false},
+                                         Setting{LinkPolicy::kTcp, true}),
                          testing::PrintToStringParamName());
 
 }  // namespace

@@ -31,34 +31,34 @@ inline Deadline deadline_after(std::chrono::milliseconds limit) {
 // Where nobody came by for a while, that thread sleeps on the links, too: what peers ask of a rank
 // that is in no call is answered all the same. Where somebody comes by, but each time for less than
 // it takes to look at everything, he is told to.
-class Progress {
+class ProgressEngine {
  public:
   // What is moved. All with the lock held, but for after_turn().
-  class Job {
+  class ProgressClient {
    public:
-    virtual ~Job() = default;
-    virtual bool turn() noexcept = 0;      // true if anything moved
-    virtual bool has_news() noexcept = 0;  // from other threads: poll_once() would move something
+    virtual ~ProgressClient() = default;
+    virtual bool progress() noexcept = 0;  // true if anything moved
+    virtual bool has_work() noexcept = 0;  // from other threads: progress() would move something
     virtual Deadline next_deadline() const noexcept = 0;
     virtual std::span<transport::Transport* const> links() const noexcept = 0;
     // Something needs turns though nobody waits for it. Looked at after every turn.
-    virtual bool needs_turns() const noexcept = 0;
+    virtual bool needs_background_progress() const noexcept = 0;
     // True if a turn left something that is to be told without the lock.
-    virtual bool has_endings() const noexcept = 0;
-    virtual void tell_endings() noexcept = 0;  // without the lock
+    virtual bool has_completions() const noexcept = 0;
+    virtual void deliver_completions() noexcept = 0;  // without the lock
   };
 
   // Throws CommError(kResourceExhausted) without a descriptor left.
-  Progress(Job& job, const transport::WaitPolicy& policy);
-  ~Progress();
+  ProgressEngine(ProgressClient& job, const transport::WaitPolicy& policy);
+  ~ProgressEngine();
 
   // Returns when `done`, which a turn or another thread sets, or at `limit`. `entered`: after
   // try_enter(), instead of leave().
   void wait(const std::atomic<bool>& done, Deadline limit, bool entered = false);
   // One turn, unless another thread is at it, which then learns of it if `news`.
-  void glance(bool news);
+  void poll_once(bool news);
   // Turns until nothing moves, 16 at most; waits for the lock.
-  void catch_up() noexcept;
+  void drain_incoming() noexcept;
   // Takes the lock from whoever has it, for what is no call.
   void enter() noexcept;
   // Takes it where nobody has it, and nobody sleeps in poll(). False: without it.
@@ -66,66 +66,68 @@ class Progress {
   void leave() noexcept;
   // A call may be left without anybody who waits for it, and peers may ask: the thread is there
   // from now on. Throws CommError(kResourceExhausted).
-  void need_thread();
+  void ensure_thread();
   // Ends the thread. Not from the thread itself.
   void stop() noexcept;
   // In a forked child: the thread is the parent's.
-  void abandon() noexcept;
+  void abandon_thread() noexcept;
 
   // With the lock held: others wait for it in register_arrival().
   bool is_contended() const noexcept { return entering_.load(std::memory_order_relaxed) > 0; }
   // With the lock held: a call has ended that others may wait for.
-  void ended() noexcept;
+  void notify_completed() noexcept;
   // A call is in flight; one less is. Also something that peers may need turns for at any time.
   void add_call() noexcept { calls_.fetch_add(1, std::memory_order_seq_cst); }
   void remove_call() noexcept { calls_.fetch_sub(1, std::memory_order_seq_cst); }
 
  private:
   template <class Done>
-  void drive(const Done& done, Deadline limit, transport::Backoff& pace);
+  void run_progress(const Done& done, Deadline limit, transport::Backoff& pace);
   template <class Done>
   bool sleep(const Done& done, Deadline limit, const transport::Backoff& pace);
   template <class Done>
   void park(const Done& done, Deadline limit);
-  bool try_lock() noexcept { return !busy_.exchange(true, std::memory_order_seq_cst); }
+  bool try_lock() noexcept { return !is_locked_.exchange(true, std::memory_order_seq_cst); }
   void unlock() noexcept;
-  void hand_over() noexcept;
-  bool wants_thread() const noexcept;
+  void wake_successor() noexcept;
+  bool is_thread_needed() const noexcept;
   void arm() noexcept;
   void disarm() noexcept;
   using Events = std::array<pollfd, 4>;  // the bell, and those of all links
   Events events() const noexcept;
   void poll(Events& wanted, Deadline until) noexcept;
-  void ring() noexcept;
+  void wake_poller() noexcept;
   void run_thread();
   template <class Done>
-  void drive_until(const Done& done);
+  void run_progress_until(const Done& done);
   // Somebody came by. Two at once may count as one.
-  void note_visit() noexcept {
+  void record_visit() noexcept {
     visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   // With the lock.
-  void look_if_due() noexcept {
-    if (look_due_.load(std::memory_order_relaxed)) look();
+  void check_links_if_due() noexcept {
+    if (is_link_check_due_.load(std::memory_order_relaxed)) check_links();
   }
-  void look() noexcept;
+  void check_links() noexcept;
 
-  Job& job_;
+  ProgressClient& client_;
   transport::WaitPolicy policy_;
   // Of the own thread: callers that compute while it waits are no other program to each other.
   transport::YieldCost thread_yields_;
-  base::FileDescriptor bell_;
-  std::atomic<bool> busy_{false};        // the lock
-  std::atomic<bool> polling_{false};     // a thread sleeps on the links, or is about to
-  std::atomic<bool> unfinished_{false};  // job_.needs_turns() after the last turn
-  std::atomic<int> waiting_{0};          // threads in poll_once()
+  base::FileDescriptor wakeup_event_;
+  std::atomic<bool> is_locked_{false};   // the lock
+  std::atomic<bool> is_polling_{false};  // a thread sleeps on the links, or is about to
+  std::atomic<bool> needs_background_progress_{
+      false};                        // job_.needs_background_progress() after the last turn
+  std::atomic<int> waiting_{0};      // threads in poll_once()
   std::atomic<int> entering_{0};     // threads in register_arrival(): whoever drives lets them in
   std::atomic<int> calls_{0};        // in flight
   std::atomic<uint32_t> visits_{0};  // of threads but the own one
-  bool armed_ = false, quiet_ = false;  // with the lock: the links wake us; and had nothing to do
+  bool is_armed_ = false,
+       is_quiet_ = false;  // with the lock: the links wake us; and had nothing to do
   std::atomic<bool> thread_polls_{false};
-  Deadline polls_until_ = Deadline::max();  // of who polls, with the lock
-  std::atomic<bool> look_due_{false};       // nobody was seen to look at everything for a while
+  Deadline polls_until_ = Deadline::max();      // of who polls, with the lock
+  std::atomic<bool> is_link_check_due_{false};  // nobody was seen to look at everything for a while
 
   std::mutex mutex_;  // of the two conditions; guards nothing else
   std::condition_variable changed_, thread_needed_;

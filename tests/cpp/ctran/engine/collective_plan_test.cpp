@@ -1,4 +1,4 @@
-#include "ctran/engine/plan.hpp"
+#include "ctran/engine/collective_plan.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,19 +23,19 @@ struct Recipe {
 };
 
 // Of float32.
-Call call_of(const Recipe& recipe) {
-  Call call{.name = "the test",
-            .operation = recipe.operation,
-            .dtype = static_cast<uint8_t>(Dtype::kFloat32),
-            .element_bytes = 4,
-            .op = recipe.op,
-            .algorithm = schedule::find_algorithm(recipe.operation, recipe.algorithm),
-            .chunk = 0};
+EngineCall call_of(const Recipe& recipe) {
+  EngineCall call{.name = "the test",
+                  .operation = recipe.operation,
+                  .dtype = static_cast<uint8_t>(Dtype::kFloat32),
+                  .element_bytes = 4,
+                  .op = recipe.op,
+                  .algorithm = schedule::find_algorithm(recipe.operation, recipe.algorithm),
+                  .chunk = 0};
   call.blocks = schedule::Blocks::even(kRanks * recipe.bytes / 4, kRanks);
   return call;
 }
-Plan plan_of(const Recipe& recipe) {
-  return Plan(call_of(recipe), {.rank = recipe.rank, .size = kRanks}, choose_by_size);
+CollectivePlan plan_of(const Recipe& recipe) {
+  return CollectivePlan(call_of(recipe), {.rank = recipe.rank, .size = kRanks}, choose_by_size);
 }
 
 struct Passing {
@@ -43,14 +43,14 @@ struct Passing {
   bool operator==(const Passing&) const = default;
 };
 
-Passing passing_of(const Plan& plan) {
+Passing passing_of(const CollectivePlan& plan) {
   Passing passing;
   StepPlan own;
   schedule::Step memory;
   for (int64_t t = 0; t < plan.steps(); ++t) {
     const auto& step = plan.step(t, own, memory);
-    for (const auto& message : step.receives) passing.received += message.passes_caches ? 1 : 0;
-    for (const auto& local : step.locals) passing.copied += local.passes_caches ? 1 : 0;
+    for (const auto& message : step.receives) passing.received += message.is_non_temporal ? 1 : 0;
+    for (const auto& local : step.local_actions) passing.copied += local.is_non_temporal ? 1 : 0;
   }
   return passing;
 }
@@ -67,9 +67,9 @@ TEST(Plan, FitsCallsWithTheSameFactorBitByBit) {
     for (const auto& of_call : factors) {
       auto call = call_of({Operation::kAllReduce, "ring", kSmall, 1, ReduceOpCode::kPremulSum});
       call.factor.real = of_plan;
-      const Plan plan(call, {.rank = 1, .size = kRanks}, choose_by_size);
+      const CollectivePlan plan(call, {.rank = 1, .size = kRanks}, choose_by_size);
       call.factor.real = of_call;
-      EXPECT_EQ(plan.fits(call), &of_call == &of_plan) << of_plan << " and " << of_call;
+      EXPECT_EQ(plan.matches(call), &of_call == &of_plan) << of_plan << " and " << of_call;
     }
 }
 

@@ -1,5 +1,5 @@
 #include "ctran/engine/engine.hpp"
-#include "ctran/engine/membership.hpp"
+#include "ctran/engine/group_state.hpp"
 #include "ctran/engine/task.hpp"
 
 // Messages with tags. Each tag that a rank sends with, in a group, has a stream of its own, so that
@@ -12,8 +12,8 @@ constexpr uint32_t kFirstTagStream = uint32_t{1} << 31;
 
 }  // namespace
 
-uint32_t Engine::stream_to(Membership& group, int rank, int tag) {
-  auto& tags = group.tags;
+uint32_t Engine::stream_to(GroupState& group, int rank, int tag) {
+  auto& tags = group.tag_streams;
   auto stream = tags.to.find(tag);
   if (stream == tags.to.end()) {
     const uint32_t most = kFirstTagStream / static_cast<uint32_t>(links_.size());
@@ -23,29 +23,31 @@ uint32_t Engine::stream_to(Membership& group, int rank, int tag) {
     const uint32_t first = kFirstTagStream + static_cast<uint32_t>(links_.rank()) * most;
     stream = tags.to.emplace(tag, first + tag_streams_++).first;
   }
-  if (!tags.told.emplace(rank, tag).second) return stream->second;
+  if (!tags.announced.emplace(rank, tag).second) return stream->second;
   const int peer = group.ranks[static_cast<size_t>(rank)];
-  const Notice notice{
-      .kind = Notice::Kind::kTagged, .base = group.base, .about = tag, .sequence = stream->second};
+  const ControlMessage notice{.kind = ControlMessage::Kind::kTagStream,
+                              .base = group.base,
+                              .subject = tag,
+                              .sequence = stream->second};
   if (peer == links_.rank()) {
-    on_tagged(group, rank, notice);
+    on_tag_stream(group, rank, notice);
   } else {
-    reach(peer);
-    send_notice(peer, notice);
+    link_to(peer);
+    send_control(peer, notice);
   }
   return stream->second;
 }
 
-std::optional<uint32_t> Engine::stream_from(const Membership& group, int rank, int tag) const {
-  const auto stream = group.tags.from.find({rank, tag});
-  return stream == group.tags.from.end() ? std::nullopt : std::optional(stream->second);
+std::optional<uint32_t> Engine::stream_from(const GroupState& group, int rank, int tag) const {
+  const auto stream = group.tag_streams.from.find({rank, tag});
+  return stream == group.tag_streams.from.end() ? std::nullopt : std::optional(stream->second);
 }
 
-void Engine::on_tagged(Membership& group, int rank, const Notice& notice) {
-  group.tags.from[{rank, notice.about}] = static_cast<uint32_t>(notice.sequence);
+void Engine::on_tag_stream(GroupState& group, int rank, const ControlMessage& notice) {
+  group.tag_streams.from[{rank, notice.subject}] = static_cast<uint32_t>(notice.sequence);
   // In the order of their calls, before any that comes now.
   for (auto* task : active_)
-    if (task->group.get() == &group) task->on_stream_known();
+    if (task->group.get() == &group) task->on_tag_stream_known();
 }
 
 // What comes over it has nobody to take it.
@@ -53,10 +55,10 @@ void Engine::close_stream(uint32_t stream, Errc code) noexcept {
   for (auto* link : links_.active()) link->close_streams(stream, stream, code);
 }
 
-void Engine::close_tags(Membership& group, Errc code) noexcept {
-  for (const auto& [tag, stream] : group.tags.to) close_stream(stream, code);
-  for (const auto& [from, stream] : group.tags.from) close_stream(stream, code);
-  group.tags = {};
+void Engine::close_tag_streams(GroupState& group, Errc code) noexcept {
+  for (const auto& [tag, stream] : group.tag_streams.to) close_stream(stream, code);
+  for (const auto& [from, stream] : group.tag_streams.from) close_stream(stream, code);
+  group.tag_streams = {};
 }
 
 }  // namespace torch::comms::ctran

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ctran/engine/call.hpp"
+#include "ctran/engine/engine_call.hpp"
 #include "side/fingerprint.hpp"
 
 namespace torch::comms::ctran {
@@ -11,9 +11,9 @@ using monitor::Fingerprint;
 using monitor::hash_bytes;
 
 // Of a collective of `size` ranks.
-Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept;
+Fingerprint fingerprint_of(const EngineCall& call, uint64_t sequence) noexcept;
 
-// Of messages of hash_without_sequence() as number `sequence`; never 0. `scope` keeps groups apart.
+// Of messages of signature() as number `sequence`; never 0. `scope` keeps groups apart.
 uint32_t tag_of(uint64_t what, uint64_t sequence, uint64_t scope) noexcept;
 
 }  // namespace torch::comms::ctran

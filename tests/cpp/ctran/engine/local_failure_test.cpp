@@ -37,7 +37,7 @@ void send_unreadable(Rank& self) {
 }
 
 TEST(OwnFailure, OfARankThatCannotSendIsBlamedOnNobodyElse) {
-  run({.size = 3, .links = Links::kTcp}, send_unreadable);
+  run({.size = 3, .links = LinkPolicy::kTcp}, send_unreadable);
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST(ExpressFailures, APeerThatNeverComesEndsTheCallAtItsLimit) {
     for (int i = 0; i < 10; ++i) self.group->run(barrier(2));
     if (self.rank() == 0) {
       auto call = barrier(2);
-      call.limit = milliseconds(50);
+      call.timeout = milliseconds(50);
       const auto error = error_of([&] { self.group->run(call); });
       EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
       EXPECT_NE(std::string(error.what()).find("as number 11"), std::string::npos) << error.what();

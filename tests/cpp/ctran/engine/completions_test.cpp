@@ -6,9 +6,9 @@
 namespace torch::comms::ctran::test {
 namespace {
 
-class Counts final : public Listener {
+class Counts final : public CompletionListener {
  public:
-  void on_end(const CommError* error) noexcept override {
+  void on_complete(const CommError* error) noexcept override {
     (error == nullptr ? done : failed).fetch_add(1);
   }
   std::atomic<int> done{0}, failed{0};
@@ -23,7 +23,7 @@ TEST(Endings, ACallThatFailsIsToldWithItsErrorWhoeverTellsIt) {
   std::vector<std::thread> tellers;
   for (int i = 0; i < kTellers; ++i)
     tellers.emplace_back([&] {
-      while (!stops.load()) engine->tell_endings();
+      while (!stops.load()) engine->deliver_completions();
     });
   Counts counts;
   std::vector<float> mail(1);
@@ -31,14 +31,14 @@ TEST(Endings, ACallThatFailsIsToldWithItsErrorWhoeverTellsIt) {
   for (int round = 0; round < kRounds; ++round) {
     const auto base = engine->propose_streams(0);
     ASSERT_TRUE(engine->claim_streams(base));
-    const auto group = std::make_shared<Membership>(engine, "waits", std::vector<int>{0}, base);
-    engine->add(group);
+    const auto group = std::make_shared<GroupState>(engine, "waits", std::vector<int>{0}, base);
+    engine->add_group(group);
     for (int i = 0; i < kCalls; ++i) start_message(group, receive.call, &counts)->release();
-    engine->remove(group);
+    engine->remove_group(group);
   }
   stops.store(true);
   for (auto& teller : tellers) teller.join();
-  engine->tell_endings();
+  engine->deliver_completions();
   shut_down(engines);
   EXPECT_EQ(counts.done.load(), 0);
   EXPECT_EQ(counts.failed.load(), kRounds * kCalls);

@@ -19,7 +19,7 @@ void expect_report(const World& world, const schedule::Algorithm* algorithm) {
     std::vector<float> values(10, 1);
     AllReduce reduce(values, size);
     reduce.call.algorithm = algorithm;
-    reduce.call.limit = milliseconds(50);
+    reduce.call.timeout = milliseconds(50);
     const auto error = error_of([&] { self.group->run(reduce.call); });
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
     EXPECT_EQ(error.context().peer, 1) << error.what();
@@ -33,7 +33,7 @@ void expect_report(const World& world, const schedule::Algorithm* algorithm) {
 }
 
 TEST(Whereabouts, ARankOutsideOfCallsAnswers) {
-  for (const auto links : {Links::kShm, Links::kTcp})
+  for (const auto links : {LinkPolicy::kShm, LinkPolicy::kTcp})
     expect_report({.size = 4, .links = links}, nullptr);
 }
 
@@ -44,7 +44,7 @@ TEST(Whereabouts, SeveralAtFaultAreAllNamed) {
     self.meet();
     if (self.rank() == 1 || self.rank() == 4) return self.meet();
     auto late = barrier(5);
-    late.limit = milliseconds(50);
+    late.timeout = milliseconds(50);
     const auto error = error_of([&] { self.group->run(late); });
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
     EXPECT_EQ(error.context().culprits, (std::vector{1, 4})) << error.what();
@@ -59,12 +59,12 @@ TEST(Whereabouts, SeveralAtFaultAreAllNamed) {
 
 // Rank 2 alone has a limit that passes: the others hear from it whose fault it was.
 TEST(Whereabouts, ThoseAtFaultAreToldToWhoeverHearsOfIt) {
-  run({.size = 5, .links = Links::kTcp}, [](Rank& self) {
+  run({.size = 5, .links = LinkPolicy::kTcp}, [](Rank& self) {
     self.group->run(barrier(5));
     self.meet();
     if (self.rank() == 1 || self.rank() == 4) return self.meet();
     auto late = barrier(5);
-    if (self.rank() == 2) late.limit = milliseconds(50);
+    if (self.rank() == 2) late.timeout = milliseconds(50);
     const auto error = error_of([&] { self.group->run(late); });
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
     EXPECT_EQ(error.context().culprits, (std::vector{1, 4})) << error.what();
@@ -74,7 +74,7 @@ TEST(Whereabouts, ThoseAtFaultAreToldToWhoeverHearsOfIt) {
 
 // Connected on first use, each rank with its neighbours: the question is passed on.
 TEST(Whereabouts, RanksThatAreNotLinkedAreAskedByOthers) {
-  for (const auto links : {Links::kShm, Links::kTcp})
+  for (const auto links : {LinkPolicy::kShm, LinkPolicy::kTcp})
     expect_report({.size = 6, .links = links, .eager_ranks = 0},
                   schedule::find_algorithm(Operation::kAllReduce, "ring"));
 }
@@ -86,7 +86,7 @@ TEST(Whereabouts, AMessageThatIsLateSaysWhereItsPeerIs) {
     std::vector<float> mail(3);
     if (self.rank() == 0) {
       Message receive(Operation::kReceive, 1, mail, 3);
-      receive.call.limit = milliseconds(50);
+      receive.call.timeout = milliseconds(50);
       const auto error = error_of([&] { self.group->run(receive.call); });
       EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
       expect_text(error.what(), {"of 12 bytes from rank 1", "ranks 1, 2: in no collective, after"});
@@ -99,10 +99,10 @@ TEST(Whereabouts, AMessageThatIsLateSaysWhereItsPeerIs) {
 TEST(Whereabouts, APeersEndIsToldWithWhereTheOthersAre) {
   run({.size = 3}, [](Rank& self) {
     self.group->run(barrier(3));
-    Work work;
+    EngineWork work;
     if (self.rank() == 0) work = self.group->start(barrier(3));
     self.meet();
-    if (self.rank() == 2) self.group->family()->break_off();
+    if (self.rank() == 2) self.group->link_context()->shut_down();
     if (self.rank() == 0) {
       const auto error = error_of([&] { work.wait(); });
       EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
@@ -119,11 +119,11 @@ TEST(Whereabouts, APeersEndIsToldWithWhereTheOthersAre) {
 TEST(Whereabouts, SeveralPeersThatEndAreAllCulprits) {
   run({.size = 4}, [](Rank& self) {
     self.group->run(barrier(4));
-    Work work;
+    EngineWork work;
     if (self.rank() == 0) work = self.group->start(barrier(4));
     self.meet();
-    if (self.rank() == 2) self.group->family()->break_off();
-    if (self.rank() == 1) self.group->family()->break_off();
+    if (self.rank() == 2) self.group->link_context()->shut_down();
+    if (self.rank() == 1) self.group->link_context()->shut_down();
     if (self.rank() == 0) {
       const auto error = error_of([&] { work.wait(); });
       EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
@@ -150,7 +150,7 @@ TEST(Whereabouts, ARankThatIsBusyElsewhereAnswers) {
     }
     self.meet();
     auto late = barrier(2);
-    late.limit = milliseconds(50);
+    late.timeout = milliseconds(50);
     const auto error = error_of([&] { self.group->run(late); });
     over = true;
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
@@ -169,7 +169,7 @@ TEST(Whereabouts, CallsThatEndAtOnceAreFinished) {
     self.meet();
     if (self.rank() == 1) {
       auto late = barrier(2);
-      late.limit = milliseconds(50);
+      late.timeout = milliseconds(50);
       const auto error = error_of([&] { self.group->run(late); });
       expect_text(error.what(), {"rank 0: in no collective, after broadcast(", "as number 3"});
     }

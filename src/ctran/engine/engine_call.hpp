@@ -20,21 +20,21 @@ using transport::Bytes;
 using transport::ConstBytes;
 
 // The peer of a receive that takes the next message with its tag that no other receive waits for.
-inline constexpr int kAnybody = -1;
+inline constexpr int kAnySource = -1;
 
-inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::milliseconds::max();
+inline constexpr std::chrono::milliseconds kNoTimeout = std::chrono::milliseconds::max();
 
 // How long a call may take, from now on but for what is spent, and what its user calls that, for
 // the error of whoever meets its end: "timeout= of that call". Lives forever; "": not said.
-struct Limit {
+struct CallTimeout {
   template <class Rep, class Period>
-  constexpr Limit(std::chrono::duration<Rep, Period> how_long, std::string_view called = {})
-      : duration(how_long), knob(called) {}
-  constexpr std::chrono::milliseconds left() const { return duration - spent; }
+  constexpr CallTimeout(std::chrono::duration<Rep, Period> how_long, std::string_view called = {})
+      : duration(how_long), setting(called) {}
+  constexpr std::chrono::milliseconds remaining() const { return duration - elapsed; }
 
   std::chrono::milliseconds duration;
-  std::string_view knob;
-  std::chrono::milliseconds spent{0};  // on what belongs to it and came before
+  std::string_view setting;
+  std::chrono::milliseconds elapsed{0};  // on what belongs to it and came before
 };
 
 // One operation as plain data. Counts are elements, as the table at schedule::Problem says.
@@ -44,35 +44,35 @@ struct Limit {
 // that has no input or output they are not looked at. Lists, offsets of `blocks` and `arriving` are
 // copied; the memory itself is the caller's and is used until the call has ended. In place as
 // schedule::Problem says; any other overlap is not allowed.
-struct Call {
+struct EngineCall {
   std::string_view name;  // the public one ("all_gather_v"), for errors; lives forever
   schedule::Operation operation = schedule::Operation::kBarrier;
   uint8_t dtype = 0;           // number of c10::ScalarType; with arithmetic where it adds
   uint32_t element_bytes = 1;  // of the dtype, or of any unit to be moved where nothing is added
   ReduceOpCode op = ReduceOpCode::kSum;
   PremulFactor factor = {};        // of PREMUL_SUM: this rank's own
-  int root = 0;                    // send, receive: the peer, which may be this rank; or kAnybody
+  int root = 0;                    // send, receive: the peer, which may be this rank; or kAnySource
   int tag = 0;                     // send, receive: they match by (peer, tag)
   schedule::Blocks blocks = {};    // one a rank; Blocks::even(count, size) for whole vectors
   schedule::Blocks arriving = {};  // all_to_all
   std::span<const ConstBytes> input = {};
   std::span<const Bytes> output = {};
-  Limit limit = kNoLimit;
+  CallTimeout timeout = kNoTimeout;
   // From hints, equal on all ranks. Nothing: the family's chooser decides. A choice that cannot do
   // this problem: kUnsupported, naming what is missing.
   const schedule::Algorithm* algorithm = nullptr;
   int64_t chunk = -1;  // elements; -1: chosen
   // Instead of running it: a barrier of ranks that are about to call it, which fails where they
   // are not alike in all of the above that is compared.
-  bool only_compares = false;
+  bool is_consistency_check = false;
 };
 
 // Learns that a call has ended: exactly once, on whatever thread noticed, which holds no lock. May
 // start other calls; must not block and not wait.
-class Listener {
+class CompletionListener {
  public:
-  virtual ~Listener() = default;
-  virtual void on_end(const CommError* error) noexcept = 0;  // nullptr: it did what it should
+  virtual ~CompletionListener() = default;
+  virtual void on_complete(const CommError* error) noexcept = 0;  // nullptr: it did what it should
 };
 
 class Task;
@@ -81,16 +81,16 @@ class Window;
 // A call, or a batch, in flight. A handle: dropping it neither cancels nor waits.
 //
 // Threads: any, several at once. It may outlive its group, whose end ends it.
-class TC_API Work {
+class TC_API EngineWork {
  public:
-  Work() noexcept = default;  // done
-  Work(const Work& other) noexcept;
-  Work(Work&& other) noexcept : task_(std::exchange(other.task_, nullptr)) {}
-  Work& operator=(Work other) noexcept {
+  EngineWork() noexcept = default;  // done
+  EngineWork(const EngineWork& other) noexcept;
+  EngineWork(EngineWork&& other) noexcept : task_(std::exchange(other.task_, nullptr)) {}
+  EngineWork& operator=(EngineWork other) noexcept {
     std::swap(task_, other.task_);
     return *this;
   }
-  ~Work();
+  ~EngineWork();
 
   // Whether it has ended, well or not; its memory may be used again then.
   bool done() const noexcept;
@@ -100,15 +100,15 @@ class TC_API Work {
   void wait();
   // Does not throw its error. False: not within `limit`; it goes on.
   bool wait_for(std::chrono::milliseconds limit);
-  // Of a receive from kAnybody that has ended well: who has sent; else kAnybody.
+  // Of a receive from kAnySource that has ended well: who has sent; else kAnySource.
   int source() const noexcept;
   // Of a call that ended badly, else nullptr. Valid as long as this handle.
   const CommError* error() const noexcept;
 
  private:
-  friend class Group;
+  friend class EngineGroup;
   friend class Window;
-  explicit Work(Task* task) noexcept : task_(task) {}
+  explicit EngineWork(Task* task) noexcept : task_(task) {}
   Task* task_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-#include "ctran/engine/choose.hpp"
+#include "ctran/engine/algorithm_chooser.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,10 +10,10 @@ namespace {
 
 constexpr uint32_t kBase = 16;
 
-std::shared_ptr<Membership> make(const std::shared_ptr<Engine>& engine, uint32_t number) {
-  auto group = std::make_shared<Membership>(engine, "pair", std::vector<int>{0, 1},
-                                            kBase + number * Membership::kStreams);
-  engine->add(group);
+std::shared_ptr<GroupState> make(const std::shared_ptr<Engine>& engine, uint32_t number) {
+  auto group = std::make_shared<GroupState>(engine, "pair", std::vector<int>{0, 1},
+                                            kBase + number * GroupState::kStreams);
+  engine->add_group(group);
   return group;
 }
 
@@ -21,31 +21,31 @@ TEST(Early, NoticesOfGroupsThatWereClosedPushOutNoOthers) {
   constexpr uint32_t kClosed = 1100;  // more than are kept
   const auto engines = engines_of(2);
   const auto theirs = make(engines[1], 0);
-  engines[1]->remove(theirs);  // rank 0 is told, and has yet to make it
+  engines[1]->remove_group(theirs);  // rank 0 is told, and has yet to make it
   for (uint32_t i = 1; i <= kClosed; ++i) {
     const auto mine = make(engines[0], i), other = make(engines[1], i);
-    engines[0]->remove(mine);
-    engines[1]->remove(other);
-    for (const auto& engine : engines) engine->progress().catch_up();
+    engines[0]->remove_group(mine);
+    engines[1]->remove_group(other);
+    for (const auto& engine : engines) engine->progress_engine().drain_incoming();
   }
   const auto late = make(engines[0], 0);
   std::vector<float> mail(1);
   Message receive(Operation::kReceive, 1, mail, 2);
-  receive.call.limit = {seconds(5), "of this test"};
+  receive.call.timeout = {seconds(5), "of this test"};
   auto* task = start_message(late, receive.call);
   engines[0]->wait(*task);
   ASSERT_NE(task->error, nullptr);
   EXPECT_EQ(task->error->code(), Errc::kPeerFailed) << task->error->what();
   task->release();
-  engines[0]->remove(late);
+  engines[0]->remove_group(late);
   shut_down(engines);
 }
 
-bool is_asked(const std::shared_ptr<Membership>& group) {
-  auto& progress = group->engine->progress();
-  progress.catch_up();
+bool is_asked(const std::shared_ptr<GroupState>& group) {
+  auto& progress = group->engine->progress_engine();
+  progress.drain_incoming();
   progress.enter();
-  const bool asked = !group->questions.empty();
+  const bool asked = !group->deferred_queries.empty();
   progress.leave();
   return asked;
 }
@@ -66,7 +66,7 @@ TEST(Early, AQuestionIsComparedWhenTheRankComesToItsCollective) {
     EXPECT_EQ(task->error->code(), Errc::kMismatch) << task->error->what();
     task->release();
   }
-  EXPECT_TRUE(late->questions.empty());
+  EXPECT_TRUE(late->deferred_queries.empty());
   shut_down(engines);
 }
 

@@ -1,4 +1,4 @@
-#include "ctran/engine/fingerprint.hpp"
+#include "ctran/engine/collective_fingerprint.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -32,10 +32,10 @@ uint64_t hash_of_blocks(const schedule::Blocks& blocks) noexcept {
 
 }  // namespace
 
-Fingerprint fingerprint_of(const Call& call, uint64_t sequence) noexcept {
+Fingerprint fingerprint_of(const EngineCall& call, uint64_t sequence) noexcept {
   Fingerprint print;
   print.sequence = sequence;
-  print.is_presence_only = call.only_compares ? 1 : 0;
+  print.is_presence_only = call.is_consistency_check ? 1 : 0;
   call.name.copy(print.name, sizeof print.name - 1);
   print.operation = static_cast<uint8_t>(call.operation);
   print.dtype = call.operation == Operation::kBarrier ? monitor::kNoData : call.dtype;

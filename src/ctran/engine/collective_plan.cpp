@@ -1,4 +1,4 @@
-#include "ctran/engine/plan.hpp"
+#include "ctran/engine/collective_plan.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -42,8 +42,9 @@ schedule::Blocks kept(const schedule::Blocks& blocks, std::vector<int64_t>& offs
 }
 
 // What moves: of a call that only compares, a barrier.
-schedule::Problem problem_of(const Call& call, const Plan::Place& place) {
-  if (call.only_compares) return vector_problem(Operation::kBarrier, place.rank, place.size, 0, 0);
+schedule::Problem problem_of(const EngineCall& call, const CollectivePlan::GroupLayout& place) {
+  if (call.is_consistency_check)
+    return vector_problem(Operation::kBarrier, place.rank, place.size, 0, 0);
   switch (call.operation) {
     case Operation::kGather:
     case Operation::kScatter:
@@ -78,7 +79,7 @@ bool same_bits(const PremulFactor& a, const PremulFactor& b) noexcept {
          a.integer == b.integer;
 }
 
-bool apart(const Part& a, const Part& b) noexcept {
+bool apart(const BufferRange& a, const BufferRange& b) noexcept {
   return a.buffer != b.buffer || a.begin >= b.begin + b.bytes || b.begin >= a.begin + a.bytes;
 }
 
@@ -97,12 +98,14 @@ void StepPlan::clear() noexcept {
   receives.clear();
   sent.clear();
   operands.clear();
-  arrivals.clear();
-  locals.clear();
-  locals_first = false;
+  receive_actions.clear();
+  local_actions.clear();
+  can_run_local_first = false;
 }
 
-Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_(call) {
+CollectivePlan::CollectivePlan(const EngineCall& call, const GroupLayout& place,
+                               const AlgorithmChooser& choose_by)
+    : key_(call) {
   const auto wrong = [&](const std::string& why) {
     return CommError(Errc::kInvalidArgument, why,
                      {.op = std::string(call.name), .rank = place.rank});
@@ -115,9 +118,9 @@ Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_
   key_.output = {};
   key_.blocks = kept(call.blocks, offsets_);
   key_.arriving = kept(call.arriving, arriving_offsets_);
-  if (adds(call.operation) && !call.only_compares) {
+  if (adds(call.operation) && !call.is_consistency_check) {
     const auto dtype = static_cast<Dtype>(call.dtype);
-    addition_.reduction.emplace(dtype, call.op);
+    reduction_.reduction.emplace(dtype, call.op);
     if (size_of(dtype) != call.element_bytes)
       throw wrong("elements of " + std::to_string(call.element_bytes) + " bytes, but " +
                   std::string(name_of(dtype)) + " has " + std::to_string(size_of(dtype)));
@@ -132,69 +135,72 @@ Plan::Plan(const Call& call, const Place& place, const Choose& choose_by) : key_
       problem_.receive_blocks.total() > kMostBytes / call.element_bytes)
     throw CommError(Errc::kTooLarge, "more than 2^56 bytes", {.op = std::string(call.name)});
   fingerprint_ = fingerprint_of(key_, 0);
-  what_ = fingerprint_.hash_without_sequence();
-  choose(call, place, choose_by);
-  decide_addition();
+  signature_ = fingerprint_.hash_without_sequence();
+  choose_algorithm(call, place, choose_by);
+  plan_reduction();
   steps_ = algorithm_->steps(problem_);
   input_bytes_ = static_cast<uint64_t>(problem_.input_count()) * key_.element_bytes;
   output_bytes_ = static_cast<uint64_t>(problem_.output_count()) * key_.element_bytes;
-  scratch_bytes_ = static_cast<uint64_t>(algorithm_->scratch(problem_)) * travelling_bytes_;
+  scratch_bytes_ = static_cast<uint64_t>(algorithm_->scratch(problem_)) * wire_element_bytes_;
   if (steps_ <= kMostKeptSteps && place.size <= kMostKeptRanks) {
     schedule::Step step;
-    kept_.resize(static_cast<size_t>(steps_));
+    cached_steps_.resize(static_cast<size_t>(steps_));
     for (int64_t t = 0; t < steps_; ++t) {
       algorithm_->step(problem_, t, step);
-      write(step, kept_[static_cast<size_t>(t)]);
+      write_step(step, cached_steps_[static_cast<size_t>(t)]);
     }
-    pass_caches();
+    mark_non_temporal();
   }
 }
 
 // Results that nothing of the plan reads again are written past the caches, where those would not
 // hold them until the caller does.
-void Plan::pass_caches() {
-  if (addition_.wide || addition_.divides_last ||  // all of them are read once more
+void CollectivePlan::mark_non_temporal() {
+  if (reduction_.is_wide || reduction_.has_final_division ||  // all of them are read once more
       !base::exceeds_own_cache_share(input_bytes_ + output_bytes_))
     return;
-  for (size_t t = 0; t < kept_.size(); ++t) {
-    auto& step = kept_[t];
+  for (size_t t = 0; t < cached_steps_.size(); ++t) {
+    auto& step = cached_steps_[t];
     for (auto& message : step.receives) {
-      const auto arrivals = std::span(step.arrivals).subspan(message.first, message.count);
-      message.passes_caches =
-          !message.reduces && std::ranges::all_of(arrivals, [&](const Arrival& arrival) {
-            return is_result(arrival.into, t);
-          });
+      const auto arrivals = std::span(step.receive_actions).subspan(message.first, message.count);
+      message.is_non_temporal = !message.has_reduction &&
+                                std::ranges::all_of(arrivals, [&](const ReceiveAction& arrival) {
+                                  return is_result(arrival.into, t);
+                                });
     }
-    for (auto& local : step.locals)
-      local.passes_caches = local.count == 1 && is_result(local.into, t);
+    for (auto& local : step.local_actions)
+      local.is_non_temporal = local.count == 1 && is_result(local.into, t);
   }
 }
 
 // Whether what a step writes is a result, and not read in it or after it.
-bool Plan::is_result(const Part& written, size_t step) const noexcept {
-  const auto apart_from = [&](const Part& read) { return apart(written, read); };
+bool CollectivePlan::is_result(const BufferRange& written, size_t step) const noexcept {
+  const auto apart_from = [&](const BufferRange& read) { return apart(written, read); };
   return written.buffer == schedule::Buffer::kOutput &&
-         std::all_of(kept_.begin() + static_cast<ptrdiff_t>(step), kept_.end(),
+         std::all_of(cached_steps_.begin() + static_cast<ptrdiff_t>(step), cached_steps_.end(),
                      [&](const StepPlan& later) {
                        return std::ranges::all_of(later.sent, apart_from) &&
                               std::ranges::all_of(later.operands, apart_from) &&
-                              std::ranges::all_of(later.arrivals, [&](const Arrival& arrival) {
-                                return !arrival.reduces || apart_from(arrival.own);
-                              });
+                              std::ranges::all_of(
+                                  later.receive_actions, [&](const ReceiveAction& arrival) {
+                                    return !arrival.is_reduction || apart_from(arrival.own);
+                                  });
                      });
 }
 
-void Plan::choose(const Call& call, const Place& place, const Choose& choose_by) {
-  Question question{.problem = problem_,
-                    .element_bytes = key_.element_bytes,
-                    .adds = addition_.reduction.has_value(),
-                    .one_host = place.one_host,
-                    .local_size = place.local_size};
-  if (question.adds)
-    question.rounds = addition_.reduction->accumulator() != addition_.reduction->dtype();
-  const auto* wished = call.only_compares ? nullptr : call.algorithm;
-  const int64_t chunk = call.only_compares ? -1 : call.chunk;
-  Choice choice;
+void CollectivePlan::choose_algorithm(const EngineCall& call, const GroupLayout& place,
+                                      const AlgorithmChooser& choose_by) {
+  ProblemInfo question{.problem = problem_,
+                       .element_bytes = key_.element_bytes,
+                       .is_reduction = reduction_.reduction.has_value(),
+                       .one_host = place.is_one_host,
+                       .local_size = place.local_size};
+  if (question.is_reduction)
+    question.has_wide_accumulator =
+        reduction_.reduction->accumulator() != reduction_.reduction->dtype();
+  const auto* wished = call.is_consistency_check ? nullptr : call.algorithm;
+  const int64_t chunk = call.is_consistency_check ? -1 : call.chunk;
+  AlgorithmChoice choice;
   if (wished == nullptr || chunk < 0) choice = choose_by(question);
   if (wished != nullptr) {
     if (wished != choice.algorithm) choice.chunk = 0;
@@ -212,84 +218,86 @@ void Plan::choose(const Call& call, const Place& place, const Choose& choose_by)
   algorithm_ = choice.algorithm;
 }
 
-void Plan::decide_addition() {
-  travelling_bytes_ = key_.element_bytes;
-  if (!addition_.reduction) return;
-  const auto& reduction = *addition_.reduction;
+void CollectivePlan::plan_reduction() {
+  wire_element_bytes_ = key_.element_bytes;
+  if (!reduction_.reduction) return;
+  const auto& reduction = *reduction_.reduction;
   const auto size = static_cast<size_t>(problem_.size);
-  addition_.scales = key_.op == ReduceOpCode::kPremulSum;
+  reduction_.has_factor = key_.op == ReduceOpCode::kPremulSum;
   if (size == 1) return;
-  addition_.at_once = adds_at_once(*algorithm_) && size <= Reduction::kMostOperands;
+  reduction_.is_single_pass = adds_at_once(*algorithm_) && size <= Reduction::kMostOperands;
   const bool rounds = reduction.accumulator() != reduction.dtype();
-  addition_.wide = rounds && (!addition_.at_once || addition_.scales);
-  if (addition_.wide) {
-    addition_.at_once = false;
-    travelling_bytes_ = static_cast<uint32_t>(size_of(reduction.accumulator()));
+  reduction_.is_wide = rounds && (!reduction_.is_single_pass || reduction_.has_factor);
+  if (reduction_.is_wide) {
+    reduction_.is_single_pass = false;
+    wire_element_bytes_ = static_cast<uint32_t>(size_of(reduction.accumulator()));
   }
-  addition_.divides_last =
-      key_.op == ReduceOpCode::kAverage && !addition_.at_once && !addition_.wide;
+  reduction_.has_final_division =
+      key_.op == ReduceOpCode::kAverage && !reduction_.is_single_pass && !reduction_.is_wide;
 }
 
-bool Plan::fits(const Call& call) const noexcept {
+bool CollectivePlan::matches(const EngineCall& call) const noexcept {
   return call.operation == key_.operation && call.dtype == key_.dtype && call.op == key_.op &&
          call.root == key_.root && call.element_bytes == key_.element_bytes &&
          call.algorithm == key_.algorithm && call.chunk == key_.chunk &&
-         call.only_compares == key_.only_compares &&
+         call.is_consistency_check == key_.is_consistency_check &&
          (call.name.data() == key_.name.data() || call.name == key_.name) &&
          call.blocks == key_.blocks && call.arriving == key_.arriving &&
          (call.op != ReduceOpCode::kPremulSum || same_bits(call.factor, key_.factor));
 }
 
-Part Plan::part(const schedule::Range& range) const noexcept {
-  return {range.buffer, static_cast<uint64_t>(range.begin) * travelling_bytes_,
-          static_cast<uint64_t>(range.count) * travelling_bytes_};
+BufferRange CollectivePlan::buffer_range(const schedule::Range& range) const noexcept {
+  return {range.buffer, static_cast<uint64_t>(range.begin) * wire_element_bytes_,
+          static_cast<uint64_t>(range.count) * wire_element_bytes_};
 }
 
-const StepPlan& Plan::step(int64_t t, StepPlan& own, schedule::Step& memory) const {
-  if (!kept_.empty()) return kept_[static_cast<size_t>(t)];
+const StepPlan& CollectivePlan::step(int64_t t, StepPlan& own, schedule::Step& memory) const {
+  if (!cached_steps_.empty()) return cached_steps_[static_cast<size_t>(t)];
   algorithm_->step(problem_, t, memory);
-  write(memory, own);
+  write_step(memory, own);
   return own;
 }
 
-void Plan::add(void* into, std::span<const void* const> operands, uint64_t bytes) const noexcept {
-  const auto& reduction = *addition_.reduction;
-  const uint64_t count = bytes / travelling_bytes_;
-  if (addition_.at_once)
+void CollectivePlan::reduce(void* into, std::span<const void* const> operands,
+                            uint64_t bytes) const noexcept {
+  const auto& reduction = *reduction_.reduction;
+  const uint64_t count = bytes / wire_element_bytes_;
+  if (reduction_.is_single_pass)
     reduction.combine_all(into, operands, count, static_cast<uint32_t>(problem_.size));
-  else if (addition_.wide)
+  else if (reduction_.is_wide)
     reduction.combine_wide(into, operands[0], operands[1], count);
   else
     reduction.combine(into, operands[0], operands[1], count);
 }
 
-void Plan::write(const schedule::Step& step, StepPlan& out) const {
+void CollectivePlan::write_step(const schedule::Step& step, StepPlan& out) const {
   out.clear();
   write_transfers(step.transfers(), out);
   write_locals(step.local(), out);
-  if (addition_.at_once && problem_.size == 2) reduce_on_arrival(out);
-  out.locals_first = locals_stand_alone(out);
+  if (reduction_.is_single_pass && problem_.size == 2) reduce_on_arrival(out);
+  out.can_run_local_first = are_local_actions_independent(out);
 }
 
 // Copies of input to parts of the output that nothing else of the step writes or reads. In place,
 // they are copies onto themselves.
-bool Plan::locals_stand_alone(const StepPlan& out) noexcept {
+bool CollectivePlan::are_local_actions_independent(const StepPlan& out) noexcept {
   using schedule::Buffer;
-  return std::all_of(out.locals.begin(), out.locals.end(), [&](const LocalAction& local) {
-    return local.count == 1 && local.into.buffer == Buffer::kOutput &&
-           out.operands[local.first].buffer == Buffer::kInput &&
-           std::all_of(out.arrivals.begin(), out.arrivals.end(),
-                       [&](const Arrival& arrival) {
-                         return apart(arrival.into, local.into) &&
-                                (!arrival.reduces || apart(arrival.own, local.into));
-                       }) &&
-           std::all_of(out.sent.begin(), out.sent.end(),
-                       [&](const Part& sent) { return apart(sent, local.into); });
-  });
+  return std::all_of(
+      out.local_actions.begin(), out.local_actions.end(), [&](const LocalAction& local) {
+        return local.count == 1 && local.into.buffer == Buffer::kOutput &&
+               out.operands[local.first].buffer == Buffer::kInput &&
+               std::all_of(out.receive_actions.begin(), out.receive_actions.end(),
+                           [&](const ReceiveAction& arrival) {
+                             return apart(arrival.into, local.into) &&
+                                    (!arrival.is_reduction || apart(arrival.own, local.into));
+                           }) &&
+               std::all_of(out.sent.begin(), out.sent.end(),
+                           [&](const BufferRange& sent) { return apart(sent, local.into); });
+      });
 }
 
 // Messages first, in the order in which their peers come up; then what is in them.
-void Plan::write_transfers(std::span<const Action> transfers, StepPlan& out) const {
+void CollectivePlan::write_transfers(std::span<const Action> transfers, StepPlan& out) const {
   size_t to = 0, from = 0;
   for (const auto& action : transfers)
     ++(is_send(action) ? message_to(action.peer, out.sends, to)
@@ -298,12 +306,12 @@ void Plan::write_transfers(std::span<const Action> transfers, StepPlan& out) con
   lay_out(out.sends);
   lay_out(out.receives);
   out.sent.resize(transfers.size());
-  out.arrivals.resize(transfers.size());
+  out.receive_actions.resize(transfers.size());
   for (const auto& action : transfers) {
     if (is_send(action)) {
       auto& message = message_to(action.peer, out.sends, to);
       if (action.kind == ActionKind::kSignal) continue;
-      const Part sent = part(action.from);
+      const BufferRange sent = buffer_range(action.from);
       out.sent[message.first + message.count++] = sent;
       message.bytes += sent.bytes;
       continue;
@@ -311,51 +319,54 @@ void Plan::write_transfers(std::span<const Action> transfers, StepPlan& out) con
     auto& message = message_to(action.peer, out.receives, from);
     if (action.kind == ActionKind::kWait) continue;
     const bool reduces = action.kind == ActionKind::kReceiveReduce;
-    const Arrival arrival{part(action.into), reduces, action.left_operand, part(action.from)};
-    out.arrivals[message.first + message.count++] = arrival;
+    const ReceiveAction arrival{buffer_range(action.into), reduces, action.left_operand,
+                                buffer_range(action.from)};
+    out.receive_actions[message.first + message.count++] = arrival;
     message.bytes += arrival.into.bytes;
-    message.reduces |= reduces;
+    message.has_reduction |= reduces;
   }
 }
 
 // A chain of sums, each of the one before and one operand more, is one sum of all operands.
-void Plan::write_locals(std::span<const Action> locals, StepPlan& out) const {
+void CollectivePlan::write_locals(std::span<const Action> locals, StepPlan& out) const {
   for (size_t i = 0; i < locals.size(); ++i) {
     const auto& action = locals[i];
-    LocalAction local{part(action.into), static_cast<uint32_t>(out.operands.size()), 0};
-    out.operands.push_back(part(action.from));
-    if (action.kind == ActionKind::kReduce) out.operands.push_back(part(action.other));
-    if (action.kind == ActionKind::kReduce && addition_.at_once) {
+    LocalAction local{buffer_range(action.into), static_cast<uint32_t>(out.operands.size()), 0};
+    out.operands.push_back(buffer_range(action.from));
+    if (action.kind == ActionKind::kReduce) out.operands.push_back(buffer_range(action.other));
+    if (action.kind == ActionKind::kReduce && reduction_.is_single_pass) {
       while (i + 1 < locals.size() && locals[i + 1].kind == ActionKind::kReduce &&
              locals[i + 1].from == locals[i].into) {
-        out.operands.push_back(part(locals[++i].other));
-        local.into = part(locals[i].into);
+        out.operands.push_back(buffer_range(locals[++i].other));
+        local.into = buffer_range(locals[i].into);
       }
       TC_CHECK(out.operands.size() - local.first == static_cast<size_t>(problem_.size));
     }
     local.count = static_cast<uint32_t>(out.operands.size()) - local.first;
-    out.locals.push_back(local);
+    out.local_actions.push_back(local);
   }
 }
 
 // Of two ranks, the sum of the own operand and what arrives in scratch needs no scratch: it is made
 // of what arrives. Not where the result would overwrite what is still being sent.
-void Plan::reduce_on_arrival(StepPlan& out) const {
-  if (out.locals.size() != 1 || out.locals[0].count != 2) return;
-  const auto& local = out.locals[0];
+void CollectivePlan::reduce_on_arrival(StepPlan& out) const {
+  if (out.local_actions.size() != 1 || out.local_actions[0].count != 2) return;
+  const auto& local = out.local_actions[0];
   const bool incoming_first = out.operands[local.first].buffer == schedule::Buffer::kScratch;
-  const Part arriving = out.operands[local.first + (incoming_first ? 0 : 1)];
-  const Part own = out.operands[local.first + (incoming_first ? 1 : 0)];
+  const BufferRange arriving = out.operands[local.first + (incoming_first ? 0 : 1)];
+  const BufferRange own = out.operands[local.first + (incoming_first ? 1 : 0)];
   // Where the buffers overlap at most: in place.
   const uint64_t shift =
       problem_.operation == Operation::kReduceScatter
-          ? static_cast<uint64_t>(problem_.blocks.begin(problem_.rank)) * travelling_bytes_
+          ? static_cast<uint64_t>(problem_.blocks.begin(problem_.rank)) * wire_element_bytes_
           : 0;
-  const auto at = [&](const Part& p) {
+  const auto at = [&](const BufferRange& p) {
     return p.begin + (p.buffer == schedule::Buffer::kOutput ? shift : 0);
   };
-  const auto in_scratch = [](const Part& p) { return p.buffer == schedule::Buffer::kScratch; };
-  const auto meets = [&](const Part& sent) {
+  const auto in_scratch = [](const BufferRange& p) {
+    return p.buffer == schedule::Buffer::kScratch;
+  };
+  const auto meets = [&](const BufferRange& sent) {
     return in_scratch(sent) == in_scratch(local.into) &&
            at(sent) < at(local.into) + local.into.bytes && at(local.into) < at(sent) + sent.bytes;
   };
@@ -364,37 +375,37 @@ void Plan::reduce_on_arrival(StepPlan& out) const {
       if (meets(out.sent[message.first + i])) return;
   for (auto& message : out.receives)
     for (uint32_t i = 0; i < message.count; ++i) {
-      auto& arrival = out.arrivals[message.first + i];
+      auto& arrival = out.receive_actions[message.first + i];
       if (arrival.into.buffer != schedule::Buffer::kScratch ||
           arrival.into.begin != arriving.begin || arrival.into.bytes != arriving.bytes)
         continue;
       arrival = {local.into, true,
                  incoming_first ? schedule::LeftOperand::kIncoming : schedule::LeftOperand::kOwn,
                  own};
-      message.reduces = true;
-      out.locals.clear();
+      message.has_reduction = true;
+      out.local_actions.clear();
       out.operands.clear();
       return;
     }
 }
 
-std::shared_ptr<const Plan> PlanCache::find(const Call& call) noexcept {
+std::shared_ptr<const CollectivePlan> CollectivePlanCache::find(const EngineCall& call) noexcept {
   for (size_t looked = 0; looked < plans_.size(); ++looked) {
     const size_t i = (last_ + looked) % plans_.size();
-    if (!plans_[i]->fits(call)) continue;
+    if (!plans_[i]->matches(call)) continue;
     last_ = i;
     return plans_[i];
   }
   return nullptr;
 }
 
-void PlanCache::add(std::shared_ptr<const Plan> plan) {
-  if (plans_.size() < kMost) {
+void CollectivePlanCache::add(std::shared_ptr<const CollectivePlan> plan) {
+  if (plans_.size() < kMaxPlans) {
     plans_.push_back(std::move(plan));
     last_ = plans_.size() - 1;
     return;
   }
-  last_ = oldest_++ % kMost;
+  last_ = oldest_++ % kMaxPlans;
   plans_[last_] = std::move(plan);
 }
 

@@ -10,7 +10,7 @@
 namespace torch::comms::ctran {
 
 // A buffer that may be in several places: pieces, one after the other.
-class Pieces {
+class IoVector {
  public:
   // Keeps its memory. What is only read may be given as constant.
   template <class Piece>

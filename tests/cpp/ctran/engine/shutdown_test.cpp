@@ -8,9 +8,9 @@ namespace {
 
 const int kAlone[] = {0};
 
-class Told final : public Listener {
+class Told final : public CompletionListener {
  public:
-  void on_end(const CommError* /*error*/) noexcept override { ends_.release(); }
+  void on_complete(const CommError* /*error*/) noexcept override { ends_.release(); }
   bool is_told() { return ends_.try_acquire_for(kLong); }
 
  private:
@@ -19,7 +19,7 @@ class Told final : public Listener {
 
 TEST(Closing, ASplitOfAGroupWhoseLinksAreClosedEndsWithThat) {
   run({.size = 1}, [](Rank& self) {
-    self.group->family()->break_off();
+    self.group->link_context()->shut_down();
     const auto error = error_of([&] { self.group->split(kAlone, "late"); });
     EXPECT_EQ(error.code(), Errc::kFinalized) << error.what();
   });
@@ -30,7 +30,8 @@ TEST(Closing, TheReasonIsTheErrorOfWhatIsInFlightAndOfWhatFollows) {
     std::vector<float> mail(1);
     Message receive(Operation::kReceive, 0, mail, 1);
     auto work = self.group->start(receive.call);
-    self.group->family()->break_off(CommError(Errc::kStaleGeneration, "others are members now"));
+    self.group->link_context()->break_off(
+        CommError(Errc::kStaleGeneration, "others are members now"));
     for (const auto& call : {std::function([&] { work.wait(); }),
                              std::function([&] { self.group->run(barrier(1)); })}) {
       const auto error = error_of(call);
@@ -43,8 +44,8 @@ TEST(Closing, TheReasonIsTheErrorOfWhatIsInFlightAndOfWhatFollows) {
 // As of a split whose members have just agreed.
 TEST(Closing, AGroupThatIsMadeWhenTheLinksAreClosedHasFailed) {
   run({.size = 1}, [](Rank& self) {
-    self.group->family()->break_off();
-    const auto late = Group::world(self.group->family(), "late");
+    self.group->link_context()->shut_down();
+    const auto late = EngineGroup::world(self.group->link_context(), "late");
     for (const auto& call : {std::function([&] { late->run(barrier(1)); }),
                              std::function([&] { late->split(kAlone, "later"); })})
       EXPECT_EQ(error_of(call).code(), Errc::kFinalized);
@@ -69,7 +70,7 @@ TEST(Closing, EveryCallThatAnotherThreadMakesMeanwhileEnds) {
         EXPECT_EQ(error.code(), Errc::kFinalized) << error.what();
       });
       goes_on.acquire();
-      self.group->family()->break_off();
+      self.group->link_context()->shut_down();
       other.join();
       for (; started > 0; --started) ASSERT_TRUE(told.is_told()) << "round " << round;
     });

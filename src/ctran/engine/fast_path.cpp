@@ -1,10 +1,10 @@
-#include "ctran/engine/express.hpp"
+#include "ctran/engine/fast_path.hpp"
 
 #include <algorithm>
 #include <cstring>
 
 #include "ctran/engine/engine.hpp"
-#include "ctran/engine/membership.hpp"
+#include "ctran/engine/group_state.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -21,43 +21,44 @@ constexpr uint64_t kMostBothWays = uint64_t{8} * 1024, kMostOneWay = uint64_t{16
 }  // namespace
 
 // Adds a message to an operand of this rank where it arrives.
-class Express::Adder final : public transport::ReceiveSink {
+class FastPath::FastPathReducer final : public transport::ReceiveSink {
  public:
-  Adder(const Express& express, const Arrival& arrival) noexcept
+  FastPathReducer(const FastPath& express, const ReceiveAction& arrival) noexcept
       : express_(express), arrival_(arrival) {}
   void consume(uint64_t offset, ConstBytes chunk) noexcept override {
-    const void* operands[] = {express_.at(arrival_.own) + offset, chunk.data()};
+    const void* operands[] = {express_.address_of(arrival_.own) + offset, chunk.data()};
     if (arrival_.first == schedule::LeftOperand::kIncoming) std::swap(operands[0], operands[1]);
-    express_.plan_->add(express_.at(arrival_.into) + offset, operands, chunk.size());
+    express_.plan_->reduce(express_.address_of(arrival_.into) + offset, operands, chunk.size());
   }
 
  private:
-  const Express& express_;
-  const Arrival& arrival_;
+  const FastPath& express_;
+  const ReceiveAction& arrival_;
 };
 
-Express::Express(const Membership& group, std::shared_ptr<const Plan> plan)
-    : plan_(std::move(plan)), stream_(group.base + Membership::kCollectives) {}
-Express::~Express() = default;
+FastPath::FastPath(const GroupState& group, std::shared_ptr<const CollectivePlan> plan)
+    : plan_(std::move(plan)), stream_(group.base + GroupState::kCollectives) {}
+FastPath::~FastPath() = default;
 
-std::unique_ptr<Express> Express::make(const Membership& group, std::shared_ptr<const Plan> plan) {
-  const auto& addition = plan->addition();
-  const bool plain = !addition.wide && !addition.scales && !addition.divides_last;
-  if (!plain || !plan->keeps_steps() || plan->scratch_bytes() > kMostScratch) return nullptr;
-  std::unique_ptr<Express> made(new Express(group, std::move(plan)));
+std::unique_ptr<FastPath> FastPath::create(const GroupState& group,
+                                           std::shared_ptr<const CollectivePlan> plan) {
+  const auto& addition = plan->planned_reduction();
+  const bool plain = !addition.is_wide && !addition.has_factor && !addition.has_final_division;
+  if (!plain || !plan->has_cached_steps() || plan->scratch_bytes() > kMostScratch) return nullptr;
+  std::unique_ptr<FastPath> made(new FastPath(group, std::move(plan)));
   return made->resolve(group) ? std::move(made) : nullptr;
 }
 
 // False: a transfer is in several parts, or its link does not do it at once.
-bool Express::resolve(const Membership& group) {
-  const bool adds = plan_->addition().reduction.has_value();
+bool FastPath::resolve(const GroupState& group) {
+  const bool adds = plan_->planned_reduction().reduction.has_value();
   StepPlan unused;
   schedule::Step memory;
   bool both_ways = false;
-  const auto add = [&](const PlannedMessage& message, std::vector<Transfer>& list) {
+  const auto add = [&](const PlannedMessage& message, std::vector<FastPathTransfer>& list) {
     if (message.count > 1) return false;
     const int peer = group.ranks[static_cast<size_t>(message.peer)];
-    auto& link = group.engine->reach(peer);
+    auto& link = group.engine->link_to(peer);
     list.push_back({&link, peer, {.bytes = message.bytes}, nullptr});
     const uint64_t most = link.inline_eager_bytes(peer);
     const bool could_be_one_copy = both_ways && link.capabilities().has_single_copy;
@@ -72,7 +73,7 @@ bool Express::resolve(const Membership& group) {
     for (const auto& message : step.plan->receives) {
       if (!add(message, step.receives)) return false;
       if (message.count == 0) continue;
-      step.receives.back().arrival = &step.plan->arrivals[message.first];
+      step.receives.back().arrival = &step.plan->receive_actions[message.first];
       step.receives.back().part = step.receives.back().arrival->into;
     }
     for (const auto& message : step.plan->sends) {
@@ -81,28 +82,28 @@ bool Express::resolve(const Membership& group) {
     }
   }
   scratch_.resize(plan_->scratch_bytes());
-  places_[2].assign(Bytes(scratch_));
+  buffers_[2].assign(Bytes(scratch_));
   bases_[2] = scratch_.data();
   return true;
 }
 
-bool Express::is_whole(const Part& part) const noexcept {
+bool FastPath::is_contiguous(const BufferRange& part) const noexcept {
   return part.bytes == 0 ||
-         places_[static_cast<size_t>(part.buffer)].from(part.begin).size() >= part.bytes;
+         buffers_[static_cast<size_t>(part.buffer)].from(part.begin).size() >= part.bytes;
 }
 
-bool Express::begin(const Call& call, uint32_t tag) {
-  if (!take(call)) return false;
+bool FastPath::begin(const EngineCall& call, uint32_t tag) {
+  if (!bind_buffers(call)) return false;
   tag_ = tag;
   step_ = received_ = sent_ = 0;
-  moved_ = 0;
+  transferred_ = 0;
   return true;
 }
 
 // False: its buffers are not of the plan's size, or cut where a transfer is not.
-bool Express::take(const Call& call) {
-  one_piece_ = call.input.size() <= 1 && call.output.size() <= 1;
-  if (one_piece_) {
+bool FastPath::bind_buffers(const EngineCall& call) {
+  has_contiguous_buffers_ = call.input.size() <= 1 && call.output.size() <= 1;
+  if (has_contiguous_buffers_) {
     const ConstBytes input = call.input.empty() ? ConstBytes() : call.input[0];
     const Bytes output = call.output.empty() ? Bytes() : call.output[0];
     bases_[0] = const_cast<std::byte*>(input.data());
@@ -110,75 +111,76 @@ bool Express::take(const Call& call) {
     return (plan_->input_bytes() == 0 || plan_->input_bytes() == input.size()) &&
            (plan_->output_bytes() == 0 || plan_->output_bytes() == output.size());
   }
-  places_[0].assign(call.input);
-  places_[1].assign(call.output);
-  const auto suits = [](const Pieces& place, uint64_t bytes) {
+  buffers_[0].assign(call.input);
+  buffers_[1].assign(call.output);
+  const auto suits = [](const IoVector& place, uint64_t bytes) {
     return bytes == 0 || place.bytes() == bytes;
   };
-  if (!suits(places_[0], plan_->input_bytes()) || !suits(places_[1], plan_->output_bytes()))
+  if (!suits(buffers_[0], plan_->input_bytes()) || !suits(buffers_[1], plan_->output_bytes()))
     return false;
-  const auto whole = [&](const Part& part) { return is_whole(part); };
-  return std::ranges::all_of(steps_, [&](const Step& step) {
+  const auto whole = [&](const BufferRange& part) { return is_contiguous(part); };
+  return std::ranges::all_of(steps_, [&](const FastPathStep& step) {
     const auto& plan = *step.plan;
     return std::ranges::all_of(plan.sent, whole) && std::ranges::all_of(plan.operands, whole) &&
-           std::ranges::all_of(plan.locals, whole, &LocalAction::into) &&
-           std::ranges::all_of(plan.arrivals, [&](const Arrival& arrival) {
-             return whole(arrival.into) && (!arrival.reduces || whole(arrival.own));
+           std::ranges::all_of(plan.local_actions, whole, &LocalAction::into) &&
+           std::ranges::all_of(plan.receive_actions, [&](const ReceiveAction& arrival) {
+             return whole(arrival.into) && (!arrival.is_reduction || whole(arrival.own));
            });
   });
 }
 
-bool Express::move() {
+bool FastPath::advance() {
   while (step_ < steps_.size()) {
     const auto& step = steps_[step_];
-    const bool first_look = received_ == 0 && moved_ == 0;
+    const bool first_look = received_ == 0 && transferred_ == 0;
     if (sent_ < step.sends.size()) send(step);
-    if (first_look && step.plan->locals_first) run_locals(*step.plan);
+    if (first_look && step.plan->can_run_local_first) run_local_actions(*step.plan);
     if (!receive(step) || sent_ < step.sends.size()) return false;
-    if (!step.plan->locals_first) run_locals(*step.plan);
+    if (!step.plan->can_run_local_first) run_local_actions(*step.plan);
     ++step_;
     received_ = sent_ = 0;
-    moved_ = 0;
+    transferred_ = 0;
   }
   return true;
 }
 
 // In their order: one that finds no room now waits with those after it.
-void Express::send(const Step& step) {
+void FastPath::send(const FastPathStep& step) {
   for (; sent_ < step.sends.size(); ++sent_) {
     const auto& to = step.sends[sent_];
-    const ConstBytes bytes(at(to.part), to.part.bytes);
+    const ConstBytes bytes(address_of(to.part), to.part.bytes);
     if (!to.link->try_send(to.peer, stream_, bytes, tag_)) return;
-    moved_ |= uint64_t{1} << (step.receives.size() + sent_);
+    transferred_ |= uint64_t{1} << (step.receives.size() + sent_);
   }
 }
 
 // In their order: whoever is waited for gets the time.
-bool Express::receive(const Step& step) {
+bool FastPath::receive(const FastPathStep& step) {
   for (; received_ < step.receives.size(); ++received_) {
     const auto& from = step.receives[received_];
     bool came = false;
-    if (from.arrival != nullptr && from.arrival->reduces) {
-      Adder adder(*this, *from.arrival);
+    if (from.arrival != nullptr && from.arrival->is_reduction) {
+      FastPathReducer adder(*this, *from.arrival);
       came = from.link->try_receive(from.peer, stream_, {.sink = &adder, .bytes = from.part.bytes},
                                     tag_);
     } else {
-      const Bytes into(at(from.part), from.part.bytes);
+      const Bytes into(address_of(from.part), from.part.bytes);
       came = from.link->try_receive(from.peer, stream_, {.into = into, .bytes = into.size()}, tag_);
     }
     if (!came) return false;
-    moved_ |= uint64_t{1} << received_;
+    transferred_ |= uint64_t{1} << received_;
   }
   return true;
 }
 
-void Express::run_locals(const StepPlan& step) const {
+void FastPath::run_local_actions(const StepPlan& step) const {
   std::array<const void*, Reduction::kMostOperands> operands;
-  for (const auto& local : step.locals) {
-    for (uint32_t i = 0; i < local.count; ++i) operands[i] = at(step.operands[local.first + i]);
-    auto* into = at(local.into);
+  for (const auto& local : step.local_actions) {
+    for (uint32_t i = 0; i < local.count; ++i)
+      operands[i] = address_of(step.operands[local.first + i]);
+    auto* into = address_of(local.into);
     if (local.count > 1)
-      plan_->add(into, {operands.data(), local.count}, local.into.bytes);
+      plan_->reduce(into, {operands.data(), local.count}, local.into.bytes);
     else if (into != operands[0])
       std::memcpy(into, operands[0], local.into.bytes);
   }

@@ -9,12 +9,12 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "ctran/engine/call.hpp"
-#include "ctran/engine/family.hpp"
+#include "ctran/engine/engine_call.hpp"
+#include "ctran/engine/link_context.hpp"
 
 namespace torch::comms::ctran {
 
-class Membership;
+class GroupState;
 class Window;
 
 // A communicator: an ordered list of a family's ranks.
@@ -24,7 +24,7 @@ class Window;
 // their calls, and run beside each other and the collectives; a batch starts all of its calls at
 // once. Each tag but 0 that a rank sends with costs a few hundred bytes until the group's end.
 //
-// Progress: a synchronous call, and Work::poll_once(), move everything of the family on the
+// Progress: a synchronous call, and EngineWork::poll_once(), move everything of the family on the
 // caller's own thread; where several wait, one does it for all. Asynchronous work moves on a thread
 // of the family while nobody waits, which sleeps when there is none.
 //
@@ -39,49 +39,50 @@ class Window;
 //
 // Threads: all methods, any thread; but the destructor and next_split() not beside others of this
 // group.
-class TC_API Group {
+class TC_API EngineGroup {
  public:
   // All ranks of the family, once a family. `name` is for errors.
-  static std::unique_ptr<Group> world(std::shared_ptr<Family> family, std::string name);
+  static std::unique_ptr<EngineGroup> world(std::shared_ptr<LinkContext> family, std::string name);
   // Local, not a barrier: what others still wait for from this rank fails there.
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  ~EngineGroup();
+  EngineGroup(const EngineGroup&) = delete;
+  EngineGroup& operator=(const EngineGroup&) = delete;
 
   int rank() const noexcept;
   int size() const noexcept;
   // Equal on all members; no two groups of a rank in its family have the same.
-  uint32_t number() const noexcept;
+  uint32_t id() const noexcept;
   const std::string& name() const noexcept;
-  const std::shared_ptr<Family>& family() const noexcept;
+  const std::shared_ptr<LinkContext>& link_context() const noexcept;
   // The family's number of a member.
-  int family_rank(int rank) const noexcept;
+  int context_rank(int rank) const noexcept;
 
   // Runs to its end. Throws its error.
-  void run(const Call& call);
+  void run(const EngineCall& call);
   // Sends and receives alone, at least one. The first error.
-  void run(std::span<const Call> batch);
+  void run(std::span<const EngineCall> batch);
 
   // Returns at once; the world's errors are in the work. `listener` outlives the call.
-  Work start(const Call& call, Listener* listener = nullptr);
-  Work start(std::span<const Call> batch, Listener* listener = nullptr);
+  EngineWork start(const EngineCall& call, CompletionListener* listener = nullptr);
+  EngineWork start(std::span<const EngineCall> batch, CompletionListener* listener = nullptr);
 
   // Whether each member may call a split what it likes.
-  enum class Names : uint8_t { kAlike, kOwn };
+  enum class SplitNames : uint8_t { kMustMatch, kMayDiffer };
   // A group of these members of this one, in this order; all of them call it with the same list,
   // others need not. nullptr for an empty list, at once. Uses the links that there are: no store.
   // Throws CommError: kInvalidArgument for a list that cannot be, or without this rank;
   // kSizeMismatch where the names have to be alike and differ, with nothing changed, or the lists;
   // otherwise as an operation. A failed split fails this group, too.
-  std::unique_ptr<Group> split(std::span<const int> ranks, std::string name,
-                               const Limit& limit = kNoLimit, Names names = Names::kAlike);
+  std::unique_ptr<EngineGroup> split(std::span<const int> ranks, std::string name,
+                                     const CallTimeout& limit = kNoTimeout,
+                                     SplitNames names = SplitNames::kMustMatch);
 
   // This rank calls nothing any more. Others learn of it once what it has in flight is over, but
   // for waits of windows; one for a member that has left, too, ends with kPeerFailed. Local.
-  void depart() noexcept;
+  void announce_leave() noexcept;
   // What this rank has launched on its device for the members has ended, for good: nothing of it is
   // on its way to them. They learn of it, those who live on. Local.
-  void rest() noexcept;
+  void announce_quiesced() noexcept;
 
   // Ends all calls of this group with kAborted, within a moment, and all later ones. `why` is for
   // the text. Any thread, at any time; the first failure counts.
@@ -93,27 +94,27 @@ class TC_API Group {
   std::optional<CommError> failure() const;
   // The same after what peers have said so far was heard, as far as a few turns go: whoever slept
   // while its peers gave up learns of that before it calls anything. Costs a turn or two.
-  std::optional<CommError> failure_heard() const;
+  std::optional<CommError> poll_failure() const;
   // The same for whoever must not keep the group: nothing once it has ended. Any thread.
-  class Hearing {
+  class GroupObserver {
    public:
-    std::optional<CommError> failure() const;  // as failure_heard()
+    std::optional<CommError> failure() const;  // as poll_failure()
     // Members below 32, a bit each, that rest, as far as has been heard.
-    uint32_t at_rest() const noexcept;
+    uint32_t quiesced_ranks() const noexcept;
 
    private:
-    friend class Group;
-    std::weak_ptr<Membership> membership_;
+    friend class EngineGroup;
+    std::weak_ptr<GroupState> state_;
   };
-  Hearing hearing() const;
+  GroupObserver observer() const;
   // Collectives that were called, so far: the number of the last one in errors.
   uint64_t sequence() const noexcept;
 
  private:
   friend class Window;
-  explicit Group(std::shared_ptr<Family> family, std::shared_ptr<Membership> membership);
-  std::shared_ptr<Family> family_;
-  std::shared_ptr<Membership> membership_;
+  explicit EngineGroup(std::shared_ptr<LinkContext> family, std::shared_ptr<GroupState> membership);
+  std::shared_ptr<LinkContext> link_context_;
+  std::shared_ptr<GroupState> state_;
 };
 
 }  // namespace torch::comms::ctran

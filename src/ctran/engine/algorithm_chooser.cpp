@@ -1,4 +1,4 @@
-#include "ctran/engine/choose.hpp"
+#include "ctran/engine/algorithm_chooser.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -17,7 +17,7 @@ constexpr uint64_t kPipelineBytes = 256 * kKib;
 constexpr uint64_t kBarrierAtOnce = 8;  // ranks
 constexpr uint64_t kReaders = 8;  // ranks that may copy out of one rank's memory at the same time
 
-Choice choice(Operation operation, std::string_view name, int64_t chunk = 0) {
+AlgorithmChoice choice(Operation operation, std::string_view name, int64_t chunk = 0) {
   const auto* algorithm = schedule::find_algorithm(operation, name);
   TC_CHECK(algorithm != nullptr);
   return {algorithm, chunk};
@@ -29,7 +29,7 @@ struct Sizes {
   int64_t chunk, pipeline;  // elements
 };
 
-Choice on_one_host(Operation operation, const Sizes& s) {
+AlgorithmChoice on_one_host(Operation operation, const Sizes& s) {
   switch (operation) {
     case Operation::kAllReduce:
       if (s.bytes * (s.ranks - 1) <= 16 * kKib) return choice(operation, "one_shot");
@@ -49,7 +49,7 @@ Choice on_one_host(Operation operation, const Sizes& s) {
   }
 }
 
-Choice between_hosts(Operation operation, const Sizes& s) {
+AlgorithmChoice between_hosts(Operation operation, const Sizes& s) {
   const bool small = s.bytes <= 64 * kKib;
   switch (operation) {
     case Operation::kAllReduce:
@@ -74,7 +74,7 @@ Choice between_hosts(Operation operation, const Sizes& s) {
 
 }  // namespace
 
-Choice choose_by_size(const Question& question) {
+AlgorithmChoice choose_by_size(const ProblemInfo& question) {
   const auto& problem = question.problem;
   const auto elements = [&](uint64_t bytes) {
     return static_cast<int64_t>(std::max<uint64_t>(1, bytes / question.element_bytes));
