@@ -505,7 +505,7 @@ void run(const Settings& settings) {
                                                      : Bytes(own);
   World world{rank, size, *group, memory, {}, {}, {}};
   std::unique_ptr<Window> window;
-  if (in_window) window = Window::open(*group, {.memory = world.memory}, "benchmark");
+  if (in_window) window = Window::create(*group, {.memory = world.memory}, "benchmark");
   std::ofstream json;
   if (rank == 0 && !settings.json.empty()) json.open(settings.json, std::ios::app);
   for (const auto& operation : operations()) {

@@ -59,8 +59,7 @@ class FramedTransport : public Transport {
  protected:
   explicit FramedTransport(TransportOptions options, Endpoint endpoint);
 
-  // Begins to make a channel to `peer`, unless it has one; first_incomplete() follows when it is
-  // there.
+  // Begins to make a channel to `peer`, unless it has one; open() follows when it is there.
   virtual void start_connection(int peer, const Endpoint& endpoint) = 0;
   // After start_connection(), or where the peer was first to connect: what its endpoint says
   // beside.

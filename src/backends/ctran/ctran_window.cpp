@@ -58,7 +58,7 @@ namespace ctran {
 namespace {
 
 // By ranks of its host.
-const char* why_unmapped(const Reach::Member& member) {
+const char* why_unmapped(const PeerWindows::PeerWindow& member) {
   const bool in_file = member.memory && member.memory->handle.descriptor >= 0;
   return in_file ? "its tensor is in shared memory that could not be mapped here"
                  : "its tensor is in memory of its own, or in a shared file that nobody there has "
@@ -102,9 +102,9 @@ void CtranWindow::open(std::string_view method, const at::Tensor& tensor, bool o
       [&] { return context(method); },
       [&] {
         try {
-          window_ = Window::open(
+          window_ = Window::create(
               *comm_->session_->group,
-              {.memory = writable_bytes_of(tensor), .slots = slots_, .note = note_of(tensor)},
+              {.memory = writable_bytes_of(tensor), .slots = slots_, .metadata = note_of(tensor)},
               method, now.limit);
         } catch (const Interrupted& e) {
           e.rethrow_cause();
@@ -159,22 +159,23 @@ std::shared_ptr<TorchCommWindow> CtranWindow::clone() {
   const PlainOperators plain;
   const auto source = map_remote_tensor(comm_->rank_);
   // Memory that others could map stays such memory.
-  auto target = window_->reach().own_is_shared ? shared_tensor(source.sizes(), source.scalar_type())
-                                               : at::empty(source.sizes(), source.scalar_type());
+  auto target = window_->peer_windows().is_local_shared
+                    ? shared_tensor(source.sizes(), source.scalar_type())
+                    : at::empty(source.sizes(), source.scalar_type());
   target.copy_(source);
   copy->tensor_register(target, /*owning=*/true);
   return copy;
 }
 
-const Reach::Member& CtranWindow::member(int rank) const {
+const PeerWindows::PeerWindow& CtranWindow::member(int rank) const {
   TC_CHECK(window_ != nullptr);
-  return window_->reach().members[static_cast<size_t>(rank)];
+  return window_->peer_windows().windows[static_cast<size_t>(rank)];
 }
 
-WorkPtr CtranWindow::run(const Issue& now, OneSided operation, bool async_op,
+WorkPtr CtranWindow::run(const Issue& now, RmaOperation operation, bool async_op,
                          std::vector<c10::Storage> memory) {
   operation.name = now.op;
-  operation.limit = now.limit;
+  operation.timeout = now.limit;
   auto& session = *comm_->session_;
   if (async_op)
     return CtranWork::start(now, session, std::move(memory), [&](CompletionListener* listener) {
@@ -201,7 +202,7 @@ WorkPtr CtranWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_o
     std::vector<c10::Storage> memory{tensor.storage()};
     if (dst_rank == comm_->rank_ && tensor_) memory.push_back(tensor_->storage());
     return run(now,
-               {.kind = OneSided::Kind::kPut,
+               {.kind = RmaOperation::Kind::kPut,
                 .rank = dst_rank,
                 .offset = offset,
                 .from = bytes_of(tensor)},
@@ -212,14 +213,14 @@ WorkPtr CtranWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_o
 WorkPtr CtranWindow::signal(int peer_rank, bool async_op, const SignalOptions& options) {
   const auto now = issue("signal", options);
   return comm_->within(now, [&] {
-    return run(now, {.kind = OneSided::Kind::kSignal, .rank = peer_rank}, async_op, {});
+    return run(now, {.kind = RmaOperation::Kind::kSignal, .rank = peer_rank}, async_op, {});
   });
 }
 
 WorkPtr CtranWindow::wait_signal(int peer_rank, bool async_op, const WaitSignalOptions& options) {
   const auto now = issue("wait_signal", options);
   return comm_->within(now, [&] {
-    return run(now, {.kind = OneSided::Kind::kWaitSignal, .rank = peer_rank}, async_op, {});
+    return run(now, {.kind = RmaOperation::Kind::kWaitSignal, .rank = peer_rank}, async_op, {});
   });
 }
 
@@ -229,24 +230,24 @@ WorkPtr CtranWindow::signal_slot(size_t slot, uint64_t value, int dst_rank, bool
   return comm_->within(now, [&] {
     require_slot(slot, dst_rank, member(dst_rank).slots);
     return run(now,
-               {.kind = OneSided::Kind::kStore, .rank = dst_rank, .slot = slot, .value = value},
+               {.kind = RmaOperation::Kind::kStore, .rank = dst_rank, .slot = slot, .value = value},
                async_op, {});
   });
 }
 
 WorkPtr CtranWindow::wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, bool async_op,
                                const WaitSignalOptions& options) {
-  static_assert(static_cast<int>(SignalCmpOp::GE) == static_cast<int>(Comparison::kAtLeast) &&
-                static_cast<int>(SignalCmpOp::LE) == static_cast<int>(Comparison::kAtMost));
+  static_assert(static_cast<int>(SignalCmpOp::GE) == static_cast<int>(SlotComparison::kAtLeast) &&
+                static_cast<int>(SignalCmpOp::LE) == static_cast<int>(SlotComparison::kAtMost));
   const auto now = issue("wait_signal", options);
   return comm_->within(now, [&] {
     require_slot(slot, comm_->rank_, member(comm_->rank_).slots);
     return run(now,
-               {.kind = OneSided::Kind::kWaitSlot,
+               {.kind = RmaOperation::Kind::kWaitSlot,
                 .rank = comm_->rank_,
                 .slot = slot,
                 .value = value,
-                .comparison = static_cast<Comparison>(compare)},
+                .comparison = static_cast<SlotComparison>(compare)},
                async_op, {});
   });
 }
@@ -283,7 +284,7 @@ at::Tensor CtranWindow::map_remote_tensor(int rank) {
   constexpr std::string_view kMethod = "map_remote_tensor";
   issue(kMethod, {});
   if (rank == comm_->rank_ && tensor_) return *tensor_;
-  const auto [dtype, sizes] = read_note(member(rank).note);
+  const auto [dtype, sizes] = read_note(member(rank).metadata);
   return view(kMethod, rank, 0, sizes, dtype);
 }
 

@@ -46,9 +46,9 @@ class CtranWindow final : public TorchCommWindow {
   // Whether it has. Then nobody is left to be asked, and nobody but who has mapped it can write.
   bool is_stale() const;
   void open(std::string_view method, const at::Tensor& tensor, bool owning);
-  WorkPtr run(const Issue& now, OneSided operation, bool async_op,
+  WorkPtr run(const Issue& now, RmaOperation operation, bool async_op,
               std::vector<c10::Storage> memory);
-  const Reach::Member& member(int rank) const;
+  const PeerWindows::PeerWindow& member(int rank) const;
   // Throws CommError(kUnsupported), without context.
   void require_here(const at::Tensor& tensor) const;
   at::Tensor view(std::string_view method, int rank, uint64_t offset_bytes, at::IntArrayRef sizes,

@@ -13,7 +13,7 @@ namespace torch::comms::ctran {
 at::Tensor shared_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
   const PlainOperators plain;
   const auto elements = static_cast<uint64_t>(c10::multiply_integers(sizes));
-  auto block = std::make_shared<SharedBlock>(elements * c10::elementSize(dtype));
+  auto block = std::make_shared<SharedMemoryBlock>(elements * c10::elementSize(dtype));
   const auto options = at::TensorOptions().dtype(dtype).device(at::kCPU);
   return at::from_blob(block->bytes().data(), sizes, [block](void*) {}, options);
 }

@@ -68,7 +68,7 @@ class TC_API TorchCommNCCLX final
   // to how many bytes of the largest buffer of a rank. The first row that fits counts.
   using KernelRow = std::tuple<std::string, int, uint64_t>;
   static std::vector<KernelRow> kernel_table();
-  // See ncclx::change().
+  // See ncclx::update_word().
   void set_config(const Hints& config);
 
  private:

@@ -31,7 +31,7 @@ class DeviceWindow {
     std::byte* at = nullptr;  // as this process maps it; null where there are no bytes
     size_t size_bytes = 0;
     uint64_t slots = 0;     // 64-bit words beside it, zero at first
-    std::string note = {};  // up to kMostNoteBytes
+    std::string note = {};  // up to kMaxMetadataBytes
   };
   static constexpr size_t kMostNoteBytes = 256;
 

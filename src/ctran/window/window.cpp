@@ -2,28 +2,28 @@
 
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/group_state.hpp"
-#include "ctran/window/opening.hpp"
+#include "ctran/window/window_exchange.hpp"
 #include "ctran/window/window_task.hpp"
 
 namespace torch::comms::ctran {
 
-std::unique_ptr<Window> Window::open(EngineGroup& group, const Offer& offer, std::string_view name,
-                                     const CallTimeout& limit) {
+std::unique_ptr<Window> Window::create(EngineGroup& group, const LocalWindow& offer,
+                                       std::string_view name, const CallTimeout& limit) {
   const auto& membership = group.state_;
   membership->engine->require_own_process(name);
-  TC_CHECK(offer.note.size() <= kMostNoteBytes);
-  Opening opening(group, *membership, name, limit);
-  opening.meet(offer.memory, offer.slots, offer.note);
+  TC_CHECK(offer.metadata.size() <= kMaxMetadataBytes);
+  WindowExchange opening(group, *membership, name, limit);
+  opening.run(offer.memory, offer.slots, offer.metadata);
   return std::unique_ptr<Window>(new Window(membership, opening));
 }
 
-Window::Window(std::shared_ptr<GroupState> group, Opening& opening)
+Window::Window(std::shared_ptr<GroupState> group, WindowExchange& opening)
     : group_(std::move(group)),
-      reach_(opening.take_reach()),
-      registrations_(opening.take_registrations()),
-      awaited_(reach_->members.size()),
-      is_served_(opening.is_served()) {
-  if (!is_served_) return;
+      peer_windows_(opening.release_peer_windows()),
+      registrations_(opening.release_registrations()),
+      awaited_signals_(peer_windows_->windows.size()),
+      needs_target_progress_(opening.needs_target_progress()) {
+  if (!needs_target_progress_) return;
   auto& progress = group_->engine->progress_engine();
   progress.add_call();
   progress.poll_once(false);
@@ -32,10 +32,10 @@ Window::Window(std::shared_ptr<GroupState> group, Opening& opening)
 Window::~Window() { release(); }
 
 void Window::release() noexcept {
-  if (!open_.exchange(false)) return;
+  if (!is_open_.exchange(false)) return;
   registrations_.clear();
   auto& engine = *group_->engine;
-  if (!is_served_ || engine.is_forked()) return;
+  if (!needs_target_progress_ || engine.is_forked()) return;
   engine.progress_engine().remove_call();
   engine.progress_engine().poll_once(false);
 }
@@ -43,33 +43,33 @@ void Window::release() noexcept {
 void Window::close(EngineGroup& group, std::string_view name, const CallTimeout& limit) {
   TC_CHECK(group.state_ == group_);
   try {
-    run({.kind = OneSided::Kind::kSettle, .name = name, .limit = limit});
+    run({.kind = RmaOperation::Kind::kFlush, .name = name, .timeout = limit});
     run_collective(
         group, {.name = name, .blocks = schedule::Blocks::even(0, group.size()), .timeout = limit});
   } catch (...) {
     release();
     throw;
   }
-  reach_->closed.store(true);
+  peer_windows_->is_closed.store(true);
   group_->engine->progress_engine().poll_once(true);
   release();
 }
 
-Task* Window::make_task(const OneSided& operation) {
+Task* Window::make_task(const RmaOperation& operation) {
   group_->require_usable(operation.name);
-  if (!open_.load())
+  if (!is_open_.load())
     throw CommError(
         Errc::kInvalidArgument, "the window is closed",
-        {.op = std::string(operation.name), .comm = group_->name, .rank = reach_->rank});
+        {.op = std::string(operation.name), .comm = group_->name, .rank = peer_windows_->rank});
   uint64_t count = 0;
-  if (operation.kind == OneSided::Kind::kWaitSignal)
-    count = awaited_[static_cast<size_t>(operation.rank)].fetch_add(1) + 1;
-  auto* task = new WindowTask(reach_, operation, count);
+  if (operation.kind == RmaOperation::Kind::kWaitSignal)
+    count = awaited_signals_[static_cast<size_t>(operation.rank)].fetch_add(1) + 1;
+  auto* task = new WindowTask(peer_windows_, operation, count);
   task->group = group_;
   return task;
 }
 
-void Window::run(const OneSided& operation) {
+void Window::run(const RmaOperation& operation) {
   auto& engine = *group_->engine;
   EngineWork work(make_task(operation));
   engine.submit(work.task_);
@@ -77,7 +77,7 @@ void Window::run(const OneSided& operation) {
   if (const auto* error = work.error()) throw CommError(*error);
 }
 
-EngineWork Window::start(const OneSided& operation, CompletionListener* listener) {
+EngineWork Window::start(const RmaOperation& operation, CompletionListener* listener) {
   auto& engine = *group_->engine;
   engine.progress_engine().ensure_thread();
   EngineWork work(make_task(operation));
@@ -87,8 +87,8 @@ EngineWork Window::start(const OneSided& operation, CompletionListener* listener
 }
 
 Bytes Window::mapped(int rank, std::shared_ptr<const void>& keeper) const {
-  const auto& member = reach_->members[static_cast<size_t>(rank)];
-  if (member.link == nullptr) return reach_->own;
+  const auto& member = peer_windows_->windows[static_cast<size_t>(rank)];
+  if (member.link == nullptr) return peer_windows_->local_memory;
   keeper = member.memory;
   return member.memory->mapped();
 }

@@ -10,13 +10,13 @@
 #include <torchcomms/base/export.hpp>
 
 #include "ctran/engine/engine_group.hpp"
-#include "ctran/window/one_sided.hpp"
-#include "ctran/window/reach.hpp"
-#include "ctran/window/registrations.hpp"
+#include "ctran/window/peer_windows.hpp"
+#include "ctran/window/rma_operation.hpp"
+#include "ctran/window/window_registrations.hpp"
 
 namespace torch::comms::ctran {
 
-class Opening;
+class WindowExchange;
 
 // Memory of every member of a group, which the others write without its doing.
 //
@@ -28,22 +28,22 @@ class Opening;
 //
 // Failure: as for the calls of the group, which an operation that fails ends.
 //
-// Threads: all methods but first_incomplete() and close(), any thread. Forked children: as for
-// groups.
+// Threads: all methods but create() and close(), any thread. Forked children: as for groups.
 class TC_API Window {
  public:
-  static constexpr size_t kMostNoteBytes = 192;
+  static constexpr size_t kMaxMetadataBytes = 192;
 
   // What a member brings. `memory` must outlive the window. Members may bring different sizes.
-  struct Offer {
+  struct LocalWindow {
     Bytes memory = {};
-    uint64_t slots = 0;     // 64-bit words beside it, zero at first
-    std::string note = {};  // up to kMostNoteBytes, for the others to read
+    uint64_t slots = 0;         // 64-bit words beside it, zero at first
+    std::string metadata = {};  // up to kMaxMetadataBytes, for the others to read
   };
   // Collective. `name` is for errors and lives forever. Throws CommError: what an operation throws;
   // kResourceExhausted, kSystem on all members where one has not the means.
-  static std::unique_ptr<Window> open(EngineGroup& group, const Offer& offer, std::string_view name,
-                                      const CallTimeout& limit = kNoTimeout);
+  static std::unique_ptr<Window> create(EngineGroup& group, const LocalWindow& offer,
+                                        std::string_view name,
+                                        const CallTimeout& limit = kNoTimeout);
   // Collective: returns when nobody writes to this member's memory any more. `group` is the one
   // that opened it. Throws as an operation; the window is then closed all the same, and a member on
   // this host that copies to the memory at that moment ends with the MiB that it is at. Waits that
@@ -56,26 +56,26 @@ class TC_API Window {
   Window& operator=(const Window&) = delete;
 
   // Runs to its end. Throws its error.
-  void run(const OneSided& operation);
+  void run(const RmaOperation& operation);
   // Returns at once; the world's errors are in the work. `listener` outlives the operation.
-  EngineWork start(const OneSided& operation, CompletionListener* listener = nullptr);
+  EngineWork start(const RmaOperation& operation, CompletionListener* listener = nullptr);
 
-  const Reach& reach() const noexcept { return *reach_; }
+  const PeerWindows& peer_windows() const noexcept { return *peer_windows_; }
   // The memory of a member where loads and stores reach it, else nothing. Of others it lives as
   // long as `keeper`.
   Bytes mapped(int rank, std::shared_ptr<const void>& keeper) const;
 
  private:
-  Window(std::shared_ptr<GroupState> group, Opening& opening);
-  Task* make_task(const OneSided& operation);
+  Window(std::shared_ptr<GroupState> group, WindowExchange& opening);
+  Task* make_task(const RmaOperation& operation);
   void release() noexcept;
 
   std::shared_ptr<GroupState> group_;
-  std::shared_ptr<Reach> reach_;
-  Registrations registrations_;
-  std::vector<std::atomic<uint64_t>> awaited_;  // signals, by rank
-  bool is_served_;                              // the family's thread is there for peers
-  std::atomic<bool> open_{true};
+  std::shared_ptr<PeerWindows> peer_windows_;
+  WindowRegistrations registrations_;
+  std::vector<std::atomic<uint64_t>> awaited_signals_;  // signals, by rank
+  bool needs_target_progress_;                          // the family's thread is there for peers
+  std::atomic<bool> is_open_{true};
 };
 
 }  // namespace torch::comms::ctran

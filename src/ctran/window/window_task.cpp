@@ -13,11 +13,11 @@ using transport::CounterOp;
 namespace {
 
 // As the other ranks are told of it.
-NonCollectiveCall aside_of(const OneSided& operation) noexcept {
-  using Kind = OneSided::Kind;
+NonCollectiveCall p2p_call_of(const RmaOperation& operation) noexcept {
+  using Kind = RmaOperation::Kind;
   NonCollectiveCall aside;
   operation.name.copy(aside.name, sizeof aside.name - 1);
-  if (operation.kind == Kind::kSettle || operation.kind == Kind::kWaitSlot) return aside;
+  if (operation.kind == Kind::kFlush || operation.kind == Kind::kWaitSlot) return aside;
   aside.peer = operation.rank;
   aside.sends = operation.kind == Kind::kWaitSignal ? 0 : 1;
   aside.messages = operation.kind == Kind::kPut ? 1 : 0;
@@ -27,13 +27,13 @@ NonCollectiveCall aside_of(const OneSided& operation) noexcept {
 
 }  // namespace
 
-WindowTask::WindowTask(std::shared_ptr<const Reach> reach, const OneSided& operation,
+WindowTask::WindowTask(std::shared_ptr<const PeerWindows> reach, const RmaOperation& operation,
                        uint64_t count)
-    : reach_(std::move(reach)), operation_(operation), count_(count) {
+    : peer_windows_(std::move(reach)), operation_(operation), count_(count) {
   is_collective = is_queued = is_pooled = false;
   name = operation.name;
-  timeout = operation.limit;
-  deadline = deadline_after(operation.limit.duration);
+  timeout = operation.timeout;
+  deadline = deadline_after(operation.timeout.duration);
   references_.store(2, std::memory_order_relaxed);
 }
 
@@ -44,26 +44,28 @@ transport::Request& WindowTask::transfer(int rank) {
 }
 
 Task::TaskStatus WindowTask::begin() {
-  group->record_p2p_started(aside_of(operation_));
+  group->record_p2p_started(p2p_call_of(operation_));
   switch (operation_.kind) {
     case Kind::kPut: {
-      const auto& to = member();
+      const auto& to = target();
       const auto from = operation_.from;
       if (to.link != nullptr)
         to.link->put(transfer(operation_.rank), *to.memory, operation_.offset, from);
       else if (!from.empty())  // the two may overlap
-        std::memmove(reach_->own.data() + operation_.offset, from.data(), from.size());
+        std::memmove(peer_windows_->local_memory.data() + operation_.offset, from.data(),
+                     from.size());
       flush(operation_.rank);
       break;
     }
     case Kind::kSignal:
-      change(Reach::counter_at(reach_->rank), 1, CounterOp::kAdd);
+      update_word(PeerWindows::counter_offset(peer_windows_->rank), 1, CounterOp::kAdd);
       break;
     case Kind::kStore:
-      change(reach_->slot_at(operation_.slot), operation_.value, CounterOp::kStore);
+      update_word(peer_windows_->slot_offset(operation_.slot), operation_.value, CounterOp::kStore);
       break;
-    case Kind::kSettle:
-      for (size_t rank = 0; rank < reach_->members.size(); ++rank) flush(static_cast<int>(rank));
+    case Kind::kFlush:
+      for (size_t rank = 0; rank < peer_windows_->windows.size(); ++rank)
+        flush(static_cast<int>(rank));
       break;
     case Kind::kWaitSignal:
     case Kind::kWaitSlot:
@@ -72,23 +74,23 @@ Task::TaskStatus WindowTask::begin() {
   return advance();
 }
 
-void WindowTask::change(uint64_t offset, uint64_t amount, CounterOp op) {
-  const auto& to = member();
+void WindowTask::update_word(uint64_t offset, uint64_t amount, CounterOp op) {
+  const auto& to = target();
   if (to.link == nullptr)
-    transport::update_counter(reach_->words->bytes().data() + offset, amount, op);
+    transport::update_counter(peer_windows_->signal_words->bytes().data() + offset, amount, op);
   else
-    to.link->signal(*to.words, offset, amount, op);
+    to.link->signal(*to.signal_words, offset, amount, op);
   flush(operation_.rank);
 }
 
 // At once where nothing went as frames.
 void WindowTask::flush(int rank) {
-  const auto& to = reach_->members[static_cast<size_t>(rank)];
-  if (to.link != nullptr) to.link->flush(transfer(rank), to.family_rank);
+  const auto& to = peer_windows_->windows[static_cast<size_t>(rank)];
+  if (to.link != nullptr) to.link->flush(transfer(rank), to.context_rank);
 }
 
 Task::TaskStatus WindowTask::advance() {
-  if (waits()) return look();
+  if (is_wait()) return poll_wait();
   auto outcome = TaskStatus::kDone;
   for (const auto& [rank, request] : transfers_) {
     if (!request.is_done()) {
@@ -104,33 +106,34 @@ Task::TaskStatus WindowTask::advance() {
   return outcome;
 }
 
-Task::TaskStatus WindowTask::look() {
+Task::TaskStatus WindowTask::poll_wait() {
   const bool slot = operation_.kind == Kind::kWaitSlot;
-  const bool closed = reach_->closed.load();  // what came before that counts
-  const uint64_t seen =
-      reach_->read(slot ? reach_->slot_at(operation_.slot) : Reach::counter_at(operation_.rank));
-  if (slot ? holds(operation_.comparison, seen, operation_.value) : seen >= count_)
+  const bool closed = peer_windows_->is_closed.load();  // what came before that counts
+  const uint64_t seen = peer_windows_->read(slot ? peer_windows_->slot_offset(operation_.slot)
+                                                 : PeerWindows::counter_offset(operation_.rank));
+  if (slot ? compare_slot(operation_.comparison, seen, operation_.value) : seen >= count_)
     return TaskStatus::kDone;
   if (closed)
-    return give_up(Errc::kInvalidArgument, operation_.rank,
-                   "the window was closed while this waited; " + format_pending());
+    return fail_locally(Errc::kInvalidArgument, operation_.rank,
+                        "the window was closed while this waited; " + format_pending());
   const auto& departed = group->left_members;
   if (departed.empty() && !group->has_announced_leave) return TaskStatus::kInProgress;
   // Nobody is left who could.
   const bool alone = static_cast<int>(departed.size()) == group->size() - 1;
-  const bool is_own = slot ? departed.empty() : operation_.rank == reach_->rank;
+  const bool is_own = slot ? departed.empty() : operation_.rank == peer_windows_->rank;
   if (is_own && group->has_announced_leave && (alone || !slot))
-    return give_up(Errc::kFinalized, reach_->rank, "the communicator was closed while this waited");
+    return fail_locally(Errc::kFinalized, peer_windows_->rank,
+                        "the communicator was closed while this waited");
   if (slot ? !alone : !departed.contains(operation_.rank)) return TaskStatus::kInProgress;
   const int peer = slot ? departed.begin()->first : operation_.rank;
   if (group->has_announced_leave)
-    return give_up(Errc::kPeerFailed, peer, base::peer_closed_text(peer));
+    return fail_locally(Errc::kPeerFailed, peer, base::peer_closed_text(peer));
   if (group->engine->is_draining(*group)) return TaskStatus::kInProgress;
   failure = {peer, Errc::kPeerFailed};
   return TaskStatus::kFailed;
 }
 
-Task::TaskStatus WindowTask::give_up(Errc code, int peer, std::string why) {
+Task::TaskStatus WindowTask::fail_locally(Errc code, int peer, std::string why) {
   is_local_failure = true;
   failure = {peer, code, std::move(why)};
   return TaskStatus::kFailed;
@@ -139,18 +142,18 @@ Task::TaskStatus WindowTask::give_up(Errc code, int peer, std::string why) {
 void WindowTask::close() noexcept {
   for (auto& [rank, request] : transfers_)
     if (!request.is_done())
-      reach_->members[static_cast<size_t>(rank)].link->cancel(request, Errc::kAborted);
+      peer_windows_->windows[static_cast<size_t>(rank)].link->cancel(request, Errc::kAborted);
   operation_.from = {};
 }
 
 std::string WindowTask::format_pending() const {
   if (operation_.kind == Kind::kWaitSignal)
     return "rank " + std::to_string(operation_.rank) + " has signalled " +
-           std::to_string(reach_->read(Reach::counter_at(operation_.rank))) +
+           std::to_string(peer_windows_->read(PeerWindows::counter_offset(operation_.rank))) +
            " times, waiting for number " + std::to_string(count_);
   if (operation_.kind == Kind::kWaitSlot)
     return "slot " + std::to_string(operation_.slot) + " holds " +
-           std::to_string(reach_->read(reach_->slot_at(operation_.slot)));
+           std::to_string(peer_windows_->read(peer_windows_->slot_offset(operation_.slot)));
   std::string text;
   for (const auto& [rank, request] : transfers_)
     if (!request.is_done() && text.size() < 200)
@@ -168,7 +171,7 @@ std::vector<int> WindowTask::awaited_ranks() const {
 
 std::string WindowTask::format_call() const {
   std::string text(name);
-  if (operation_.kind == Kind::kSettle) return text;
+  if (operation_.kind == Kind::kFlush) return text;
   if (operation_.kind != Kind::kWaitSlot)
     return text + " with rank " + std::to_string(operation_.rank);
   constexpr const char* kSigns[] = {" == ", " >= ", " <= "};

@@ -27,7 +27,7 @@ class TC_API SharedArena {
 
   // Made by the first call. Throws CommError(kResourceExhausted).
   static SharedArena& open();
-  // nullptr before first_incomplete(), and in a forked child.
+  // nullptr before open(), and in a forked child.
   static SharedArena* find() noexcept;
 
   // Begins at a page, and is zeroed only where nobody had it before; nullptr where there is no

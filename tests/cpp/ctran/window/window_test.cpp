@@ -21,35 +21,39 @@ struct Setting {
 // A window with this rank's memory.
 struct Opened {
   std::vector<std::byte> plain;
-  std::unique_ptr<SharedBlock> block;
+  std::unique_ptr<SharedMemoryBlock> block;
   Bytes memory;
   std::unique_ptr<Window> window;
 
   Opened(Rank& self, size_t bytes, bool shared, std::string note = "") {
     if (shared)
-      block = std::make_unique<SharedBlock>(bytes);
+      block = std::make_unique<SharedMemoryBlock>(bytes);
     else
       plain.resize(bytes);
     memory = shared ? block->bytes() : Bytes(plain);
-    window = Window::open(*self.group, {.memory = memory, .slots = 4, .note = std::move(note)},
-                          "tensor_register", kLong);
+    window =
+        Window::create(*self.group, {.memory = memory, .slots = 4, .metadata = std::move(note)},
+                       "tensor_register", kLong);
   }
   void close(Rank& self) { window->close(*self.group, "tensor_deregister", kLong); }
 };
 
-OneSided put(int rank, uint64_t offset, ConstBytes from) {
-  return {.kind = OneSided::Kind::kPut,
+RmaOperation put(int rank, uint64_t offset, ConstBytes from) {
+  return {.kind = RmaOperation::Kind::kPut,
           .name = "put",
           .rank = rank,
           .offset = offset,
           .from = from,
-          .limit = kLong};
+          .timeout = kLong};
 }
-OneSided signal(int rank) {
-  return {.kind = OneSided::Kind::kSignal, .name = "signal", .rank = rank, .limit = kLong};
+RmaOperation signal(int rank) {
+  return {.kind = RmaOperation::Kind::kSignal, .name = "signal", .rank = rank, .timeout = kLong};
 }
-OneSided wait_signal(int rank, milliseconds limit = kLong) {
-  return {.kind = OneSided::Kind::kWaitSignal, .name = "wait_signal", .rank = rank, .limit = limit};
+RmaOperation wait_signal(int rank, milliseconds limit = kLong) {
+  return {.kind = RmaOperation::Kind::kWaitSignal,
+          .name = "wait_signal",
+          .rank = rank,
+          .timeout = limit};
 }
 
 class Windows : public testing::TestWithParam<Setting> {
@@ -92,8 +96,10 @@ TEST_P(Windows, AMessageWithATagComesWhileAWaitIsUnderWay) {
   run(2, [&](Rank& self) {
     Opened opened(self, 64, GetParam().shared);
     const int peer = 1 - self.rank();
-    OneSided slot = {
-        .kind = OneSided::Kind::kWaitSlot, .name = "wait_signal", .value = 1000, .limit = kLong};
+    RmaOperation slot = {.kind = RmaOperation::Kind::kWaitSlot,
+                         .name = "wait_signal",
+                         .value = 1000,
+                         .timeout = kLong};
     auto wait = opened.window->start(slot);
     self.group->run(barrier(2));
     std::vector<float> mail(4, static_cast<float>(self.rank()));
@@ -101,7 +107,7 @@ TEST_P(Windows, AMessageWithATagComesWhileAWaitIsUnderWay) {
     message.call.tag = 7;
     self.group->run(message.call);
     EXPECT_EQ(mail, std::vector<float>(4, 0));
-    slot.kind = OneSided::Kind::kStore;
+    slot.kind = RmaOperation::Kind::kStore;
     slot.rank = peer;
     opened.window->run(slot);
     wait.wait();
@@ -114,9 +120,9 @@ TEST_P(Windows, EveryMemberKnowsSizesAndNotesOfAll) {
     const auto own = static_cast<size_t>(self.rank()) * 1000;  // rank 0 has nothing
     Opened opened(self, own, GetParam().shared, "note " + std::to_string(self.rank()));
     for (int rank = 0; rank < 3; ++rank) {
-      const auto& member = opened.window->reach().members[static_cast<size_t>(rank)];
+      const auto& member = opened.window->peer_windows().windows[static_cast<size_t>(rank)];
       EXPECT_EQ(member.bytes, static_cast<uint64_t>(rank) * 1000);
-      EXPECT_EQ(member.note, "note " + std::to_string(rank));
+      EXPECT_EQ(member.metadata, "note " + std::to_string(rank));
       const bool mapped = rank == self.rank() || (GetParam().links == LinkPolicy::kShm &&
                                                   (GetParam().shared || rank == 0));
       EXPECT_EQ(member.is_mapped(), mapped) << rank;
@@ -149,29 +155,29 @@ TEST_P(Windows, ASlotHoldsWhatWasStoredLast) {
     Opened opened(self, 8, GetParam().shared);
     const int other = 1 - self.rank();
     const auto store = [&](uint64_t value) {
-      opened.window->run({.kind = OneSided::Kind::kStore,
+      opened.window->run({.kind = RmaOperation::Kind::kStore,
                           .name = "signal",
                           .rank = other,
                           .slot = 3,
                           .value = value,
-                          .limit = kLong});
+                          .timeout = kLong});
     };
-    const auto wait = [&](Comparison comparison, uint64_t value) {
-      opened.window->run({.kind = OneSided::Kind::kWaitSlot,
+    const auto wait = [&](SlotComparison comparison, uint64_t value) {
+      opened.window->run({.kind = RmaOperation::Kind::kWaitSlot,
                           .name = "wait_signal",
                           .slot = 3,
                           .value = value,
                           .comparison = comparison,
-                          .limit = kLong});
+                          .timeout = kLong});
     };
-    wait(Comparison::kEqual, 0);
+    wait(SlotComparison::kEqual, 0);
     self.meet();
     store(9);
-    wait(Comparison::kAtLeast, 8);
+    wait(SlotComparison::kAtLeast, 8);
     self.group->run(barrier(2));
     store(3);
-    wait(Comparison::kAtMost, 3);
-    wait(Comparison::kEqual, 3);
+    wait(SlotComparison::kAtMost, 3);
+    wait(SlotComparison::kEqual, 3);
     opened.close(self);
   });
 }
@@ -227,7 +233,7 @@ TEST_P(Windows, OtherGroupsGoOnWhereOneEndedAmidItsPuts) {
     auto child = self.group->split(members, "child");
     Opened kept(self, 4096, GetParam().shared);
     std::vector<std::byte> memory(8 << 20);
-    auto window = Window::open(*child, {.memory = memory}, "tensor_register", kLong);
+    auto window = Window::create(*child, {.memory = memory}, "tensor_register", kLong);
     if (self.rank() == 0) {
       const auto data = pattern(0, 1, 8 << 20);
       auto work = window->start(put(1, 0, data));
@@ -273,12 +279,12 @@ TEST_P(Windows, AWaitEndsWithItsLimitItsPeerOrAnAbort) {
   });
 }
 
-OneSided wait_slot() {
-  return {.kind = OneSided::Kind::kWaitSlot,
+RmaOperation wait_slot() {
+  return {.kind = RmaOperation::Kind::kWaitSlot,
           .name = "wait_signal",
           .slot = 1,
           .value = 7,
-          .limit = kLong};
+          .timeout = kLong};
 }
 
 TEST_P(Windows, ClosingOneEndsWaitsThatAreInVainAndTheGroupGoesOn) {

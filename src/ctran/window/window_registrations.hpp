@@ -10,12 +10,12 @@ namespace torch::comms::ctran {
 class Engine;
 
 // Memory that links have opened to peers, given back with the engine's lock, which its links need.
-class Registrations {
+class WindowRegistrations {
  public:
-  explicit Registrations(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
-  Registrations(Registrations&&) = default;
-  Registrations& operator=(Registrations&&) = delete;
-  ~Registrations() { clear(); }
+  explicit WindowRegistrations(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  WindowRegistrations(WindowRegistrations&&) = default;
+  WindowRegistrations& operator=(WindowRegistrations&&) = delete;
+  ~WindowRegistrations() { clear(); }
 
   // With the lock held. Throws CommError.
   const transport::MemoryHandle& add(transport::Transport& link, transport::Bytes bytes);

@@ -1,4 +1,4 @@
-#include "ctran/window/registrations.hpp"
+#include "ctran/window/window_registrations.hpp"
 
 #include "ctran/engine/engine.hpp"
 
@@ -9,12 +9,12 @@ EngineLock::EngineLock(Engine& engine) noexcept : engine_(engine) {
 }
 EngineLock::~EngineLock() { engine_.progress_engine().leave(); }
 
-const transport::MemoryHandle& Registrations::add(transport::Transport& link,
-                                                  transport::Bytes bytes) {
+const transport::MemoryHandle& WindowRegistrations::add(transport::Transport& link,
+                                                        transport::Bytes bytes) {
   return memories_.emplace_back(link.register_memory(bytes))->handle();
 }
 
-void Registrations::clear() noexcept {
+void WindowRegistrations::clear() noexcept {
   if (memories_.empty()) return;
   if (engine_->is_forked()) {  // the tables are the parent's, in whatever state the fork met them
     for (auto& memory : memories_) static_cast<void>(memory.release());

@@ -1,4 +1,4 @@
-#include "ctran/window/shared_block.hpp"
+#include "ctran/window/shared_memory_block.hpp"
 
 #include <algorithm>
 
@@ -20,7 +20,7 @@ base::Mapping private_memory(uint64_t size) {
 
 }  // namespace
 
-SharedBlock::SharedBlock(uint64_t size) : size_(size) {
+SharedMemoryBlock::SharedMemoryBlock(uint64_t size) : size_(size) {
   const auto whole = std::max<uint64_t>(size, 1);
   try {
     auto file = transport::shm::create_memory("torchcomms-window", whole);
@@ -28,11 +28,11 @@ SharedBlock::SharedBlock(uint64_t size) : size_(size) {
     mapping_ = transport::shm::map_memory(file, whole);
     file_ = std::move(file);
   } catch (const CommError& error) {
-    why_private_ = error.why();
+    private_reason_ = error.why();
     mapping_ = private_memory(whole);
     base::log(base::LogLevel::kInfo,
               "a window's memory cannot be mapped by other ranks of this host, links copy it: " +
-                  why_private_);
+                  private_reason_);
   }
 }
 

@@ -1,4 +1,4 @@
-#include "ctran/window/opening.hpp"
+#include "ctran/window/window_exchange.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -17,10 +17,10 @@ using transport::Transport;
 
 // A rank's blob: fixed, so that one all_gather does.
 constexpr size_t kBlobBytes = 512;
-constexpr uint8_t kFine = UINT8_MAX;  // where the code of an error would be
+constexpr uint8_t kNoErrorCode = UINT8_MAX;  // where the code of an error would be
 
 // What each member tells each other about the other's memory.
-enum class Verdict : uint8_t { kReachesAlone, kNeedsTurns, kCannotMap };
+enum class PeerAccess : uint8_t { kDirect, kNeedsProgress, kUnmappable };
 
 }  // namespace
 
@@ -38,51 +38,51 @@ void run_collective(EngineGroup& group, const EngineCall& call) {
   }
 }
 
-Opening::Opening(EngineGroup& group, const GroupState& membership, std::string_view name,
-                 const CallTimeout& limit)
+WindowExchange::WindowExchange(EngineGroup& group, const GroupState& membership,
+                               std::string_view name, const CallTimeout& limit)
     : group_(group),
-      membership_(membership),
+      state_(membership),
       engine_(*membership.engine),
       name_(name),
       deadline_(deadline_after(limit.duration)),
-      knob_(limit.setting),
+      timeout_setting_(limit.setting),
       registrations_(membership.engine) {
-  reach_->rank = group.rank();
-  reach_->members.resize(static_cast<size_t>(group.size()));
+  peer_windows_->rank = group.rank();
+  peer_windows_->windows.resize(static_cast<size_t>(group.size()));
   for (int rank = 0; rank < group.size(); ++rank)
-    reach_->members[static_cast<size_t>(rank)].family_rank = group.context_rank(rank);
+    peer_windows_->windows[static_cast<size_t>(rank)].context_rank = group.context_rank(rank);
 }
 
-CommError Opening::error(Errc code, const std::string& why, int peer) const {
+CommError WindowExchange::error(Errc code, const std::string& why, int peer) const {
   const std::string who = peer == group_.rank() ? "" : "rank " + std::to_string(peer) + ": ";
   return {code,
           who + why,
           {.op = std::string(name_), .comm = group_.name(), .rank = group_.rank(), .peer = peer}};
 }
 
-CallTimeout Opening::left() const {
-  if (deadline_ == Deadline::max()) return {kNoTimeout, knob_};
+CallTimeout WindowExchange::remaining() const {
+  if (deadline_ == Deadline::max()) return {kNoTimeout, timeout_setting_};
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
-  return {std::max(left, std::chrono::milliseconds(1)), knob_};
+  return {std::max(left, std::chrono::milliseconds(1)), timeout_setting_};
 }
 
-void Opening::meet(Bytes own, uint64_t slots, const std::string& note) {
-  reach_->own = own;
+void WindowExchange::run(Bytes own, uint64_t slots, const std::string& note) {
+  peer_windows_->local_memory = own;
   std::string all;
-  gather(tell(slots, note), all);
-  learn(all);
-  map();
+  all_gather(register_and_serialize(slots, note), all);
+  parse_peers(all);
+  import_peers();
 }
 
 // Opens this rank's memory on every link that a member is reached over.
-std::string Opening::tell(uint64_t slots, const std::string& note) {
+std::string WindowExchange::register_and_serialize(uint64_t slots, const std::string& note) {
   const auto write = [&](std::optional<Errc> failed, std::string_view text, uint64_t bytes,
                          uint64_t has_slots,
-                         const std::vector<std::pair<Transport*, Handles>>& links) {
+                         const std::vector<std::pair<Transport*, WindowMemoryHandles>>& links) {
     transport::ByteWriter writer;
-    writer.add(failed ? static_cast<uint8_t>(*failed) : kFine);
-    writer.text(base::utf8_prefix(text, Window::kMostNoteBytes)).add(bytes).add(has_slots);
+    writer.add(failed ? static_cast<uint8_t>(*failed) : kNoErrorCode);
+    writer.text(base::utf8_prefix(text, Window::kMaxMetadataBytes)).add(bytes).add(has_slots);
     writer.add(static_cast<uint8_t>(links.size()));
     for (const auto& [link, handles] : links)
       writer.text(link->name()).text(serialize(handles.memory)).text(serialize(handles.words));
@@ -92,24 +92,24 @@ std::string Opening::tell(uint64_t slots, const std::string& note) {
     return blob;
   };
   try {
-    reach_->words =
-        std::make_shared<SharedBlock>(Reach::words_bytes(reach_->members.size(), slots));
-    std::vector<std::pair<Transport*, Handles>> links;
+    peer_windows_->signal_words = std::make_shared<SharedMemoryBlock>(
+        PeerWindows::signal_bytes(peer_windows_->windows.size(), slots));
+    std::vector<std::pair<Transport*, WindowMemoryHandles>> links;
     const EngineLock lock(engine_);
-    membership_.require_usable(name_);
-    for (auto& member : reach_->members) {
-      if (&member == &reach_->members[static_cast<size_t>(reach_->rank)]) continue;
-      member.link = &engine_.link_to(member.family_rank);
+    state_.require_usable(name_);
+    for (auto& member : peer_windows_->windows) {
+      if (&member == &peer_windows_->windows[static_cast<size_t>(peer_windows_->rank)]) continue;
+      member.link = &engine_.link_to(member.context_rank);
       const auto same = [&](const auto& entry) { return entry.first == member.link; };
       if (std::any_of(links.begin(), links.end(), same)) continue;
       links.push_back({member.link,
-                       {registrations_.add(*member.link, reach_->own),
-                        registrations_.add(*member.link, reach_->words->bytes())}});
+                       {registrations_.add(*member.link, peer_windows_->local_memory),
+                        registrations_.add(*member.link, peer_windows_->signal_words->bytes())}});
     }
-    reach_->own_is_shared = std::any_of(links.begin(), links.end(), [](const auto& entry) {
+    peer_windows_->is_local_shared = std::any_of(links.begin(), links.end(), [](const auto& entry) {
       return entry.second.memory.descriptor >= 0;
     });
-    return write(std::nullopt, note, reach_->own.size(), slots, links);
+    return write(std::nullopt, note, peer_windows_->local_memory.size(), slots, links);
   } catch (const CommError& e) {
     return write(e.code(), e.why(), 0, 0, {});
   } catch (const std::bad_alloc&) {
@@ -117,8 +117,8 @@ std::string Opening::tell(uint64_t slots, const std::string& note) {
   }
 }
 
-void Opening::gather(std::string_view mine, std::string& all) {
-  all.resize(mine.size() * reach_->members.size());
+void WindowExchange::all_gather(std::string_view mine, std::string& all) {
+  all.resize(mine.size() * peer_windows_->windows.size());
   const auto input = std::as_bytes(std::span(mine));
   const auto output = std::as_writable_bytes(std::span(all));
   run_collective(
@@ -127,18 +127,19 @@ void Opening::gather(std::string_view mine, std::string& all) {
                .blocks = schedule::Blocks::equal(static_cast<int64_t>(mine.size()), group_.size()),
                .input = {&input, 1},
                .output = {&output, 1},
-               .timeout = left()});
+               .timeout = remaining()});
 }
 
-void Opening::learn(std::string_view blobs) {
-  handles_.resize(reach_->members.size());
-  for (size_t i = 0; i < reach_->members.size(); ++i) {
-    auto& member = reach_->members[i];
+void WindowExchange::parse_peers(std::string_view blobs) {
+  handles_.resize(peer_windows_->windows.size());
+  for (size_t i = 0; i < peer_windows_->windows.size(); ++i) {
+    auto& member = peer_windows_->windows[i];
     transport::ByteReader reader(blobs.substr(i * kBlobBytes, kBlobBytes),
                                  "what a rank tells of a window");
     const auto failed = reader.number<uint8_t>();
-    member.note = reader.text();
-    if (failed != kFine) throw error(static_cast<Errc>(failed), member.note, static_cast<int>(i));
+    member.metadata = reader.text();
+    if (failed != kNoErrorCode)
+      throw error(static_cast<Errc>(failed), member.metadata, static_cast<int>(i));
     member.bytes = reader.number<uint64_t>();
     member.slots = reader.number<uint64_t>();
     bool found = member.link == nullptr;
@@ -153,33 +154,33 @@ void Opening::learn(std::string_view blobs) {
   }
 }
 
-void Opening::map() {
-  std::vector<Verdict> mine(reach_->members.size(), Verdict::kReachesAlone), theirs = mine;
+void WindowExchange::import_peers() {
+  std::vector<PeerAccess> mine(peer_windows_->windows.size(), PeerAccess::kDirect), theirs = mine;
   std::string why;
   try {
     const EngineLock lock(engine_);
-    membership_.require_usable(name_);
+    state_.require_usable(name_);
     for (size_t i = 0; i < mine.size(); ++i) {
-      auto& member = reach_->members[i];
+      auto& member = peer_windows_->windows[i];
       if (member.link == nullptr) continue;
       member.memory = member.link->import(handles_[i].memory);
-      member.words = member.link->import(handles_[i].words);
-      if (!member.is_reached_alone()) mine[i] = Verdict::kNeedsTurns;
+      member.signal_words = member.link->import(handles_[i].words);
+      if (!member.is_passive_target()) mine[i] = PeerAccess::kNeedsProgress;
     }
   } catch (const CommError& e) {
     why = ": " + e.why();
-    std::fill(mine.begin(), mine.end(), Verdict::kCannotMap);
+    std::fill(mine.begin(), mine.end(), PeerAccess::kUnmappable);
   }
-  exchange(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(theirs)));
+  all_to_all(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(theirs)));
   for (size_t i = 0; i < theirs.size(); ++i) {
-    if (theirs[i] == Verdict::kCannotMap)
+    if (theirs[i] == PeerAccess::kUnmappable)
       throw error(Errc::kResourceExhausted, "the others' memory cannot be mapped" + why,
                   static_cast<int>(i));
-    is_served_ |= theirs[i] == Verdict::kNeedsTurns;
+    needs_target_progress_ |= theirs[i] == PeerAccess::kNeedsProgress;
   }
 }
 
-void Opening::exchange(ConstBytes mine, Bytes theirs) {
+void WindowExchange::all_to_all(ConstBytes mine, Bytes theirs) {
   const auto blocks = schedule::Blocks::equal(1, group_.size());
   run_collective(group_, {.name = name_,
                           .operation = schedule::Operation::kAllToAll,
@@ -187,7 +188,7 @@ void Opening::exchange(ConstBytes mine, Bytes theirs) {
                           .arriving = blocks,
                           .input = {&mine, 1},
                           .output = {&theirs, 1},
-                          .timeout = left()});
+                          .timeout = remaining()});
 }
 
 }  // namespace torch::comms::ctran

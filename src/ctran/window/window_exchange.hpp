@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ctran/engine/engine_group.hpp"
+#include "ctran/window/peer_windows.hpp"
+#include "ctran/window/window_registrations.hpp"
+
+namespace torch::comms::ctran {
+
+class GroupState;
+
+// How the members of a group open memory to each other: each tells all where its own is, maps what
+// it can of theirs, and tells whom it needs to take its part.
+class WindowExchange {
+ public:
+  WindowExchange(EngineGroup& group, const GroupState& membership, std::string_view name,
+                 const CallTimeout& limit);
+
+  // Collective. Throws CommError, on all members where one could not.
+  void run(Bytes own, uint64_t slots, const std::string& note);
+
+  std::shared_ptr<PeerWindows> release_peer_windows() { return std::move(peer_windows_); }
+  WindowRegistrations release_registrations() { return std::move(registrations_); }
+  // Some member cannot reach this one's memory without this one's turns.
+  bool needs_target_progress() const noexcept { return needs_target_progress_; }
+
+ private:
+  std::string register_and_serialize(uint64_t slots, const std::string& note);
+  void parse_peers(std::string_view blobs);
+  void import_peers();
+  void all_gather(std::string_view mine, std::string& all);
+  void all_to_all(ConstBytes mine, Bytes theirs);
+  CallTimeout remaining() const;
+  CommError error(Errc code, const std::string& why, int peer) const;
+
+  EngineGroup& group_;
+  const GroupState& state_;
+  Engine& engine_;
+  std::string_view name_;
+  transport::Deadline deadline_;
+  std::string_view timeout_setting_;  // of the limit
+  std::shared_ptr<PeerWindows> peer_windows_ = std::make_shared<PeerWindows>();
+  WindowRegistrations registrations_;
+  struct WindowMemoryHandles {
+    transport::MemoryHandle memory, words;
+  };
+  std::vector<WindowMemoryHandles> handles_;  // by rank
+  bool needs_target_progress_ = false;
+};
+
+// Runs a collective to its end. What interrupts the wait ends the group.
+void run_collective(EngineGroup& group, const EngineCall& call);
+
+}  // namespace torch::comms::ctran
