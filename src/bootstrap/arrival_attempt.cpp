@@ -218,7 +218,7 @@ void ArrivalAttempt::remove_previous() {
       store_.remove(previous.key(word));
 }
 
-// Ends the attempt with `create()`, unless another rank was first: then its verdict counts.
+// Ends the attempt with `make()`, unless another rank was first: then its verdict counts.
 AttemptResult ArrivalAttempt::publish_result(const std::function<AttemptResult()>& make) {
   if (store_.add(key("claim"), 1) != 1) return read_other_result();
   AttemptResult verdict = make();

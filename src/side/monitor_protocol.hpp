@@ -31,8 +31,9 @@ class CollectiveLogReader {
 // One rank's part in what the ranks of a group know of each other, without any input or output:
 // events in, notes to neighbours (see graph.hpp) out. So that 100,000 of them fit into a test.
 //
-// - Who has failed is flooded: everybody hears of it once from each neighbour.
-// - Who ends its communicator tells so in a question, so that it learns when all have heard.
+// - KernelProvider has failed is flooded: everybody hears of it once from each neighbour.
+// - KernelProvider ends its communicator tells so in a question, so that it learns when all have
+// heard.
 // - A question is an echo [Segall, IEEE Trans. Inf. Theory 29(1), 1983]: it spreads over all
 //   connections, and answers come together on the ways it came. Two messages a connection, and the
 //   depth of the graph is how long it takes. Of questions at the same time one goes on and puts out

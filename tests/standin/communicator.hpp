@@ -86,7 +86,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
     std::vector<std::unique_ptr<Mapped>> parts;
     bool has(int rank, const void* data, size_t bytes) const;
   };
-  // Collective, in start_query(): the window of this rank's part, and the others'.
+  // Collective, in begin(): the window of this rank's part, and the others'.
   abi::Result open_window(const void* data, size_t size_bytes, uint64_t kind, abi::Window* window);
   bool close_window(abi::Window window);
   std::shared_ptr<const Window> window_of(abi::Window window);
@@ -112,7 +112,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   std::mutex mutex_;  // guards all below; partner of changed_
   std::condition_variable changed_;
-  int under_way_ = 0;  // tasks on streams, and start_query()'s
+  int under_way_ = 0;  // tasks on streams, and begin()'s
   bool beginning_ = false;
   std::mutex turn_;  // held by the task that runs
   std::vector<std::shared_ptr<const Factor>> factors_;

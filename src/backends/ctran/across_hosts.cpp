@@ -86,12 +86,12 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
         ctran::KernelLibrary library{};
         why_not =
             transport::nvl::error_text_of([&] { library = ctran::KernelLibrary::load(*runtime); });
-        ctran::Team::Outcome team;
+        ctran::DeviceTeam::DeviceTeamResult team;
         if (local)
-          team = ctran::Team::make(
+          team = ctran::DeviceTeam::create(
               place.local, local->size(), at.has_index() ? at.index() : 0, runtime, why_not,
               [&](const std::string& words) { return links.gather(*local, words); });
-        if (why_not.empty()) why_not = team.why_not;
+        if (why_not.empty()) why_not = team.unavailable_reason;
         std::unique_ptr<ctran::AcrossHosts> across;
         if (why_not.empty())
           why_not = transport::nvl::error_text_of([&] {

@@ -155,18 +155,18 @@ TuningFile tuning_file_wished(const Hints& hints) {
   return find_tuning_file(kTuningFile, given(hints, kTuningFile).value_or(""));
 }
 
-KernelWish kernel_wish_of_call(const Hints& hints, const KernelWish& otherwise) {
+KernelPreference kernel_wish_of_call(const Hints& hints, const KernelPreference& otherwise) {
   const auto text = given(hints, kKernelAlgorithm);
   if (!text) return otherwise;
   std::string knob = "hint ";
   knob += kKernelAlgorithm;
-  return parse_wish(knob, *text, /*has_library=*/false);
+  return parse_kernel_preference(knob, *text, /*has_library=*/false);
 }
 
-KernelWish kernel_wish_of(const Hints& hints) {
+KernelPreference kernel_wish_of(const Hints& hints) {
   const auto text = base::env_text(kKernelVariable);
-  const auto usual =
-      text ? parse_wish(kKernelVariable, *text, /*has_library=*/false) : KernelWish{};
+  const auto usual = text ? parse_kernel_preference(kKernelVariable, *text, /*has_library=*/false)
+                          : KernelPreference{};
   return kernel_wish_of_call(hints, usual);
 }
 

@@ -5,7 +5,7 @@
 #include <torchcomms/options.hpp>
 
 #include "backends/ctran/known.hpp"
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 
 // The hints that begin with "ctran::". Throws CommError(kInvalidArgument), without context, naming
 // hint, value and what is allowed. The text "None" means unset.
@@ -30,10 +30,11 @@ bool single_copy_wished(const Hints& hints);
 TuningFile tuning_file_wished(const Hints& hints);
 
 // `ctran::kernel_algorithm`, of operations that kernels run, else
-// TORCHCOMM_CTRAN_KERNEL_ALGORITHM; see parse_wish(). Where they cannot run one so, they choose.
-KernelWish kernel_wish_of(const Hints& hints);
+// TORCHCOMM_CTRAN_KERNEL_ALGORITHM; see parse_kernel_preference(). Where they cannot run one so,
+// they choose.
+KernelPreference kernel_wish_of(const Hints& hints);
 // The same of a call; `otherwise` where it says nothing.
-KernelWish kernel_wish_of_call(const Hints& hints, const KernelWish& otherwise);
+KernelPreference kernel_wish_of_call(const Hints& hints, const KernelPreference& otherwise);
 
 // `ctran::algorithm`: "ring", or a comma list of "<operation>:<algorithm>"; `ctran::chunk_bytes`: a
 // number of bytes, 0 for everything at once; `batch_invariant`: a boolean. A plain name goes to all

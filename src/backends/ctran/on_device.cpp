@@ -13,7 +13,7 @@
 #include "backends/nccl/device.hpp"
 #include "core/explain.hpp"
 #include "ctran/device/kernel_library.hpp"
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 #include "ctran/library/team_library.hpp"
 
 namespace torch::comms {
@@ -55,16 +55,16 @@ TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
   const bool is_there = made->init_as(
       {rank, ranks}, device, name, options, [&](const nccl::Device& opened) -> nccl::abi::Comm {
         const auto& at = opened.torch_device();
-        auto team = ctran::Team::make(
+        auto team = ctran::DeviceTeam::create(
             rank, static_cast<int>(ranks.size()), at.has_index() ? at.index() : 0,
             opened.shared_runtime(), "",
             [&](const std::string& words) {
               return links.tell(words, {"new_comm", options.timeout});
             },
             ctran::room_wish(options.hints));
-        why_not = std::move(team.why_not);
+        why_not = std::move(team.unavailable_reason);
         if (!team.team) return nullptr;
-        const std::shared_ptr<ctran::Team> shared = std::move(team.team);
+        const std::shared_ptr<ctran::DeviceTeam> shared = std::move(team.team);
         made->set_kernels(std::make_shared<ctran::TeamKernels>(
                               shared, ctran::TeamKernels::Heard{links.lost, links.at_rest}),
                           ctran::measured_rows(links.told, shared->size(), rank == 0));
@@ -112,15 +112,15 @@ TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::KernelCa
   const auto wish = wish_for(asked.options);
   const auto& team = kernels()->team();
   call.blocks = wish.blocks;
-  if (wish.who == ctran::KernelWish::Who::kKernels) {
+  if (wish.provider == ctran::KernelPreference::KernelProvider::kKernels) {
     call.algorithm = wish.algorithm;
-    if (team.takes(call)) return {true};
+    if (team.can_launch(call)) return {true};
     call.algorithm = ctran::kernels::KernelAlgorithm::kAutomatic;
     call.blocks = 0;
   } else if (const auto measured = choose_as_measured(call, asked, /*library_may=*/false)) {
     return *measured;
   }
-  if (team.takes(call)) return {true};
+  if (team.can_launch(call)) return {true};
   throw CommError(Errc::kUnsupported, "kernels do not run " + std::string(opToString(asked.op)) +
                                           " of " + std::to_string(asked.bytes) + " bytes, " +
                                           std::string(name_of(call.op)) + " of " +
@@ -135,14 +135,14 @@ void TorchCommCtranOnDevice::allow_library(ctran::kernels::Collective,
                         why_no_room());
 }
 
-ctran::KernelWish TorchCommCtranOnDevice::wish_for(const OperationOptions& options) const {
+ctran::KernelPreference TorchCommCtranOnDevice::wish_for(const OperationOptions& options) const {
   return options.hints.empty() ? wish_ : ctran::kernel_wish_of_call(options.hints, wish_);
 }
 
 int TorchCommCtranOnDevice::most_blocks(ctran::kernels::Collective,
                                         const OperationOptions& options) const {
   const auto wish = wish_for(options);
-  return wish.who == ctran::KernelWish::Who::kAutomatic ? wish.blocks : 0;
+  return wish.provider == ctran::KernelPreference::KernelProvider::kAutomatic ? wish.blocks : 0;
 }
 
 TorchCommKernels::Else TorchCommCtranOnDevice::otherwise(ctran::kernels::Collective) const {

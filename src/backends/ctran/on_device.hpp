@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backends/kernels/kernels_backend.hpp"
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 #include "ctran/select/shared_tuning.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
@@ -76,7 +76,7 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   void allow_library(ctran::kernels::Collective collective,
                      const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
-  ctran::KernelWish wish_for(const OperationOptions& options) const;
+  ctran::KernelPreference wish_for(const OperationOptions& options) const;
   std::vector<std::string> tell_all(const std::string& words, const nccl::Call& now) override;
   std::string why_no_kernels() const override { return "they are gone"; }
   bool has_library() const override { return false; }
@@ -84,7 +84,7 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
 
   const decltype(Links::tell) tell_;
   const std::function<CommError(const CommError&)> explain_;
-  const ctran::KernelWish wish_;
+  const ctran::KernelPreference wish_;
 };
 
 }  // namespace torch::comms

@@ -2,7 +2,7 @@
 
 #include "backends/kernels/kernels_backend.hpp"
 #include "backends/kernels/team_kernels.hpp"
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 
 // What kernels run, for describe().
 namespace torch::comms {
@@ -79,7 +79,7 @@ void TorchCommKernels::add_ranges(std::vector<AlgorithmRange>& ranges, Collectiv
       const auto choice = choose(asked, {op, static_cast<size_t>(bytes), mode, {}});
       if (choice.by_kernels)
         who = name_of(asked.algorithm == KernelAlgorithm::kAutomatic
-                          ? kernels_->team().choice(asked, asked.blocks)
+                          ? kernels_->team().choose_algorithm(asked, asked.blocks)
                           : asked.algorithm);
       if (choice.is_measured) why = "tuning file";
     }

@@ -57,7 +57,7 @@ void TorchCommKernels::finalize() {
 
 void TorchCommKernels::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
                                    ctran::MeasuredRows measured) {
-  if (kernels_) kernels_->shared_team()->leave_device();
+  if (kernels_) kernels_->shared_team()->release_device();
   kernels_ = std::move(kernels);
   why_no_room_.clear();
   later_bytes_ = 0;
@@ -76,7 +76,7 @@ bool TorchCommKernels::is_for_kernels(KernelCall& call, const Asked& asked) {
   if (known == nullptr) {
     Chosen made{.by_kernels = choose(call, asked).by_kernels};
     if (made.by_kernels && call.algorithm == ctran::kernels::KernelAlgorithm::kAutomatic)
-      call.algorithm = kernels_->team().choice(call, call.blocks);
+      call.algorithm = kernels_->team().choose_algorithm(call, call.blocks);
     made.algorithm = call.algorithm;
     made.blocks = call.blocks;
     known = &chosen_.store(key, made);
@@ -114,7 +114,7 @@ std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
        within},
       [&](const auto& each) {
         return each.uses_vendor_library ? library_may
-                                        : !each.uses_window_collective && team.takes(as(each));
+                                        : !each.uses_window_collective && team.can_launch(as(each));
       });
   if (row == nullptr) return std::nullopt;
   if (!row->uses_vendor_library) call = as(*row);
@@ -151,7 +151,7 @@ const ctran::DeviceWindow* TorchCommKernels::window_of(const Offer& offer,
   if (registered_of(options) == ctran::Registered::kNo || !kernels_) return nullptr;
   if (offer.bytes < ctran::kLeastRegistered && !measured_.has_registered()) return nullptr;
   const auto& call = offer.calls.front();
-  if (offer.calls.size() != 1 || !kernels_->team().takes_on_region(call)) return nullptr;
+  if (offer.calls.size() != 1 || !kernels_->team().can_launch_on_window(call)) return nullptr;
   const auto shared = ctran::shared_tensor(call, getSize());
   return kernels_->region_of(shared.at, shared.bytes);
 }
@@ -169,8 +169,8 @@ std::optional<ctran::kernels::WindowCollectiveCall> TorchCommKernels::on_region(
   if (row == nullptr ? offer.bytes < ctran::kLeastRegistered : !row->uses_window_collective)
     return std::nullopt;
   if (row != nullptr) call.blocks = ctran::kernels::blocks_within(row->blocks, within);
-  auto there = window.on_region(call, ctran::carrier_of(registered_of(options)));
-  if (uses_copy_engines(there) && !window.has_queues_apart()) {
+  auto there = window.make_collective_call(call, ctran::carrier_of(registered_of(options)));
+  if (uses_copy_engines(there) && !window.has_separate_copy_queues()) {
     there.copy_method = ctran::kernels::CopyMethod::kAutomatic;
     say_not_copied();
   }
@@ -233,7 +233,7 @@ bool TorchCommKernels::has_room_for(
     const nccl::Call& now, const Offer& offer,
     const std::optional<ctran::kernels::WindowCollectiveCall>& there) {
   const auto& team = kernels_->team();
-  const auto lacks = [&team](const auto& call) { return team.lacks_room(call); };
+  const auto lacks = [&team](const auto& call) { return team.needs_full_workspace(call); };
   const bool lack = there ? lacks(*there) : std::ranges::any_of(offer.calls, lacks);
   return !lack || has_room(now);
 }

@@ -16,7 +16,7 @@
 #include "backends/kernels/team_window.hpp"
 #include "backends/nccl/vendor_backend.hpp"
 #include "ctran/device/device_window.hpp"
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 #include "ctran/kernels/launch_plan_cache.hpp"
 #include "ctran/kernels/library.hpp"
 #include "gpu/runtime.hpp"
@@ -84,7 +84,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // or has memory that peers cannot map. The window, and `memory`, are kept until it is closed, or
   // the communicator ends.
   std::shared_ptr<const ctran::DeviceWindow> open_window(std::string_view method,
-                                                         const ctran::DeviceWindow::Part& own,
+                                                         const ctran::DeviceWindow::RankMemory& own,
                                                          std::string unwilling,
                                                          const c10::Storage& memory);
   // Collective: nobody uses its memory any more then, but who has mapped it.

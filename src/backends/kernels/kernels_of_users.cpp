@@ -14,9 +14,10 @@ std::string TorchCommKernels::meet_alone() {
   const nccl::Device::Scope scope(device);
   const gpu::CaptureModeGuard mode(device.runtime());
   const auto& at = device.torch_device();
-  auto made = ctran::Team::make(0, 1, at.has_index() ? at.index() : 0, device.shared_runtime(), "",
+  auto made =
+      ctran::DeviceTeam::create(0, 1, at.has_index() ? at.index() : 0, device.shared_runtime(), "",
                                 [](const std::string& words) { return std::vector{words}; });
-  if (!made.team) return std::move(made.why_not);
+  if (!made.team) return std::move(made.unavailable_reason);
   set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)));
   connected_later();
   return {};
@@ -46,10 +47,10 @@ int64_t TorchCommKernels::get_device_transport() {
   meet_for(now, [&] {
     require_kernels();
     if (transport_) return;
-    auto made = ctran::DeviceTransport::open(
+    auto made = ctran::DeviceTransport::create(
         kernels_->shared_team(), limit_ns_of_users_kernels(),
         [&](const std::string& words) { return tell_all(words, now); });
-    if (!made.transport) throw CommError(Errc::kUnsupported, made.why_not);
+    if (!made.transport) throw CommError(Errc::kUnsupported, made.unavailable_reason);
     transport_ = std::move(made.transport);
     kernels_->keep(transport_);
     note_users_kernels();

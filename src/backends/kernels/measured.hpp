@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 #include "ctran/select/shared_tuning.hpp"
 #include "gpu/runtime.hpp"
 

@@ -12,22 +12,22 @@ namespace {
 
 constexpr const char* kVariable = "TORCHCOMM_KERNELS_WORKSPACE";
 
-Team::Room room_of(const std::string& knob, std::string_view text) {
-  if (text == "auto") return Team::Room::kUsual;
-  if (text == "whole") return Team::Room::kWhole;
-  if (text == "growing") return Team::Room::kFirstPart;
+DeviceTeam::WorkspaceExtent room_of(const std::string& knob, std::string_view text) {
+  if (text == "auto") return DeviceTeam::WorkspaceExtent::kDefault;
+  if (text == "whole") return DeviceTeam::WorkspaceExtent::kFull;
+  if (text == "growing") return DeviceTeam::WorkspaceExtent::kPartial;
   throw CommError(Errc::kInvalidArgument,
                   knob + " is '" + std::string(text) + "', allowed are auto, whole and growing");
 }
 
 }  // namespace
 
-Team::Room room_wish(const Hints& hints) {
+DeviceTeam::WorkspaceExtent room_wish(const Hints& hints) {
   for (const char* const name : {hint::kWorkspace.name, hint::kWorkspace.other})
     if (const auto found = hints.find(name); found != hints.end())
       return room_of("hint " + found->first, found->second);
   const auto text = base::env_text(kVariable);
-  return text ? room_of(kVariable, *text) : Team::Room::kUsual;
+  return text ? room_of(kVariable, *text) : DeviceTeam::WorkspaceExtent::kDefault;
 }
 
 }  // namespace torch::comms::ctran

@@ -3,30 +3,30 @@
 #include <algorithm>
 #include <string>
 
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 
 namespace torch::comms::ctran {
 
 const DeviceWindow* TeamKernels::region_of(const void* at, size_t size_bytes) const noexcept {
   const auto found = std::ranges::find_if(
-      regions_, [&](const auto& window) { return window->has(at, size_bytes); });
+      regions_, [&](const auto& window) { return window->contains(at, size_bytes); });
   return found == regions_.end() ? nullptr : found->get();
 }
 
 void* TeamKernels::place_of(int peer, const void* at, size_t size_bytes) const noexcept {
   const auto* const window = region_of(at, size_bytes);
-  return window == nullptr ? nullptr : window->mapped_by(peer, at);
+  return window == nullptr ? nullptr : window->address_on_peer(peer, at);
 }
 
 void TeamKernels::write_straight(bool wished) {
-  if (!wished) return team_->write_straight({});
-  team_->write_straight([this](int peer, const void* at, size_t size_bytes) {
+  if (!wished) return team_->enable_zero_copy_send({});
+  team_->enable_zero_copy_send([this](int peer, const void* at, size_t size_bytes) {
     return place_of(peer, at, size_bytes);
   });
 }
 
 std::optional<CommError> TeamKernels::stopped(const Context& context) const {
-  const auto stopped = team_->stopped();
+  const auto stopped = team_->failure();
   if (!stopped) return std::nullopt;
   if (stopped->reason == kernels::StopReason::kPeerLeft && !is_at_rest(stopped->waited_for)) {
     const std::lock_guard lock(mutex_);
@@ -42,7 +42,7 @@ std::optional<CommError> TeamKernels::stopped(const Context& context) const {
   const auto which = stopped->launch == 0
                          ? std::string()
                          : " (launch " + std::to_string(stopped->launch) + " of its kernels)";
-  return error_of(*stopped, where, "the kernel", which);
+  return to_error(*stopped, where, "the kernel", which);
 }
 
 bool TeamKernels::is_at_rest(int rank) const {
@@ -51,7 +51,7 @@ bool TeamKernels::is_at_rest(int rank) const {
 
 std::optional<CommError> TeamKernels::lost(const Context& context) {
   auto why = heard_.lost ? heard_.lost(context) : std::nullopt;
-  if (heard_.at_rest) team_->note_gone(heard_.at_rest());
+  if (heard_.at_rest) team_->mark_quiesced(heard_.at_rest());
   return why;
 }
 
@@ -60,11 +60,11 @@ void TeamKernels::warn(const CommError& why) {
     const std::lock_guard lock(mutex_);
     if (!warned_) warned_.emplace(why);
   }
-  team_->note_gone(~uint32_t{0});
+  team_->mark_quiesced(~uint32_t{0});
 }
 
 bool TeamKernels::disagree() const noexcept {
-  const auto stopped = team_->stopped();
+  const auto stopped = team_->failure();
   return stopped && stopped->reason == kernels::StopReason::kCallMismatch;
 }
 

@@ -11,8 +11,8 @@
 
 #include "backends/kernels/kept_windows.hpp"
 #include "backends/nccl/own_kernels.hpp"
+#include "ctran/device/device_team.hpp"
 #include "ctran/device/device_window.hpp"
-#include "ctran/device/team.hpp"
 
 namespace torch::comms::ctran {
 
@@ -22,17 +22,16 @@ class TeamKernels final : public nccl::OwnKernels {
   // What the members hear of each other beside the kernels; empty where they do not.
   struct Heard {
     std::function<std::optional<CommError>(const Context&)> lost;  // see OwnKernels
-    std::function<uint32_t()>
-        at_rest;  // ranks, a bit each, as TeamDescriptor::note_gone() has them
+    std::function<uint32_t()> at_rest;  // ranks, a bit each, as Team::note_gone() has them
   };
-  explicit TeamKernels(std::shared_ptr<Team> team, Heard heard = {})
+  explicit TeamKernels(std::shared_ptr<DeviceTeam> team, Heard heard = {})
       : team_(std::move(team)), heard_(std::move(heard)) {}
-  ~TeamKernels() override { team_->write_straight({}); }
+  ~TeamKernels() override { team_->enable_zero_copy_send({}); }
 
-  const Team& team() const noexcept { return *team_; }
-  // See TeamDescriptor.
-  std::string make_room(const std::function<void()>& look) { return team_->make_room(look); }
-  const std::shared_ptr<Team>& shared_team() const noexcept { return team_; }
+  const DeviceTeam& team() const noexcept { return *team_; }
+  // See Team.
+  std::string make_room(const std::function<void()>& look) { return team_->allocate_rest(look); }
+  const std::shared_ptr<DeviceTeam>& shared_team() const noexcept { return team_; }
   // Whatever launches may use until the communicator has ended; windows for a shorter time. Of the
   // thread that calls operations.
   void keep(std::shared_ptr<const void> it) { kept_.push_back(std::move(it)); }
@@ -68,7 +67,7 @@ class TeamKernels final : public nccl::OwnKernels {
     count();
   }
   // Of launches that have none of their own. Any thread.
-  void set_limit(uint64_t limit_ns) noexcept { team_->set_limit(limit_ns); }
+  void set_limit(uint64_t limit_ns) noexcept { team_->set_timeout(limit_ns); }
   uint64_t launches() const noexcept { return launches_.load(std::memory_order_relaxed); }
 
   std::optional<CommError> stopped(const Context& context) const override;
@@ -81,7 +80,7 @@ class TeamKernels final : public nccl::OwnKernels {
   bool is_at_rest(int rank) const;
   void count() noexcept { launches_.fetch_add(1, std::memory_order_relaxed); }
 
-  const std::shared_ptr<Team> team_;
+  const std::shared_ptr<DeviceTeam> team_;
   const Heard heard_;
   mutable std::mutex mutex_;         // guards warned_
   std::optional<CommError> warned_;  // the first warning

@@ -33,13 +33,13 @@ std::shared_ptr<TorchCommKernels> TeamWindow::now(std::string_view method) const
 void TeamWindow::open(std::string_view method, const at::Tensor& tensor, bool owning,
                       std::string unwilling) {
   const auto comm = home_(method);
-  DeviceWindow::Part own{.slots = slots_};
+  DeviceWindow::RankMemory own{.slots = slots_};
   if (unwilling.empty() && tensor.device() != device_)
     unwilling = "its tensor is on " + tensor.device().str() +
                 ", windows of this communicator are on " + device_.str() +
                 (tensor.is_cpu() ? "; window_allocate(cpu_buf=True) is for host memory" : "");
   if (unwilling.empty())
-    unwilling = transport::nvl::error_text_of([&] { own.note = note_of(tensor); });
+    unwilling = transport::nvl::error_text_of([&] { own.metadata = note_of(tensor); });
   if (unwilling.empty()) {
     own.at = static_cast<std::byte*>(tensor.mutable_data_ptr());
     own.size_bytes = tensor.nbytes();
@@ -184,7 +184,7 @@ at::Tensor TeamWindow::map_remote_tensor(int rank) {
   const auto comm = now(kMethod);
   if (rank == comm->getRank() && tensor_) return *tensor_;
   const auto [dtype, sizes] = with_context([&] { return comm->window_context(kMethod); },
-                                           [&] { return read_note(part(rank).note); });
+                                           [&] { return read_note(part(rank).metadata); });
   return view(rank, 0, sizes, dtype);
 }
 
@@ -204,7 +204,7 @@ int64_t TeamWindow::get_device_window(int signal_count, int counter_count, int b
   if (!handle_)
     comm->on_device(kMethod, [&] {
       handle_ = std::make_unique<WindowHandle>(
-          window_, WindowHandle::Counts{signal_count, counter_count, barrier_count},
+          window_, WindowHandle::WindowHandleCounts{signal_count, counter_count, barrier_count},
           comm->limit_ns_of_users_kernels());
       comm->note_users_kernels();
     });

@@ -62,7 +62,7 @@ class TeamWindow final : public TorchCommWindow {
   int64_t get_multimem_address(uint64_t offset_bytes) override;
 
  private:
-  using Part = DeviceWindow::Part;
+  using Part = DeviceWindow::RankMemory;
   // `unwilling`: why there is no tensor; else "".
   void open(std::string_view method, const at::Tensor& tensor, bool owning, std::string unwilling);
   bool is_stale(const TorchCommKernels& comm) const;
@@ -70,7 +70,7 @@ class TeamWindow final : public TorchCommWindow {
   std::shared_ptr<TorchCommKernels> now(std::string_view method) const;
   // Throws CommError(kInvalidArgument) without get_device_window() before.
   WindowHandle& handle(std::string_view method, const TorchCommKernels& comm) const;
-  const Part& part(int rank) const { return window_->part(rank); }
+  const Part& part(int rank) const { return window_->rank_memory(rank); }
   at::Tensor view(int rank, uint64_t offset_bytes, at::IntArrayRef sizes,
                   at::ScalarType dtype) const;
 

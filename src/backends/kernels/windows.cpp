@@ -82,16 +82,16 @@ void TorchCommKernels::synchronize_current_stream() const {
 }
 
 std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
-    std::string_view method, const ctran::DeviceWindow::Part& own, std::string unwilling,
+    std::string_view method, const ctran::DeviceWindow::RankMemory& own, std::string unwilling,
     const c10::Storage& memory) {
   const auto now = call(OpName::new_window, false, {}, method);
   std::shared_ptr<const ctran::DeviceWindow> window;
   meet_for(now, [&] {
     require_kernels();
     auto made =
-        ctran::DeviceWindow::open(kernels_->shared_team(), own, std::move(unwilling),
-                                  [&](const std::string& words) { return tell_all(words, now); });
-    if (!made.window) throw CommError(Errc::kUnsupported, made.why_not);
+        ctran::DeviceWindow::create(kernels_->shared_team(), own, std::move(unwilling),
+                                    [&](const std::string& words) { return tell_all(words, now); });
+    if (!made.window) throw CommError(Errc::kUnsupported, made.unavailable_reason);
     // Whatever becomes of the window, launches may use it, and its tensor's memory.
     struct Both {
       c10::Storage memory;

@@ -23,7 +23,7 @@ namespace torch::comms::nccl {
 // has the look's own value is of the same operation in the same replay. What a graph writes to
 // lives as long as the graph. So a word that has lost it tells of a replay, too, which had gone by.
 //
-// Threads: start_query() and end() of the one that calls operations; the others any.
+// Threads: begin() and end() of the one that calls operations; the others any.
 // Failure: never. A graph that cannot be watched is not, which is logged once.
 class Replays {
  public:
@@ -32,8 +32,8 @@ class Replays {
   ~Replays() { stop(); }
 
   struct Graph;
-  // An operation between start_query() and end(): null where it is not watched, and after both. One
-  // that has no end() is given up.
+  // An operation between begin() and end(): null where it is not watched, and after both. One that
+  // has no end() is given up.
   using Begun = std::shared_ptr<Graph>;
   // Before and after the launch of an operation that `stream` captures.
   Begun begin(const Call& call, gpu::NativeStream stream, gpu::CaptureId capture) noexcept;

@@ -155,7 +155,7 @@ WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::T
   quantized.output = reinterpret_cast<float*>(nccl::Bytes(output).data);
   quantized.seed = reinterpret_cast<const uint64_t*>(seed.const_data_ptr<int64_t>());
   quantized.is_average = op.type() == RedOpType::AVG;
-  if (kernels()->team().lacks_room(quantized) && !has_room(now))
+  if (kernels()->team().needs_full_workspace(quantized) && !has_room(now))
     throw CommError(Errc::kResourceExhausted,
                     "kernels need the rest of their workspace for it" +
                         (why_no_room().empty() ? ", which cannot come while a graph is captured"

@@ -15,12 +15,12 @@
 #include "core/hint.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 #include "transport/nvl/packed_text.hpp"
 
 namespace torch::comms {
 
-using ctran::KernelWish;
+using ctran::KernelPreference;
 using ctran::kernels::Collective;
 using ctran::kernels::KernelAlgorithm;
 using ctran::kernels::KernelCall;
@@ -126,11 +126,13 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
   has_met_ = true;  // also where this ends in an error, which ends the communicator
   const nccl::Device::Scope scope(device);
   const bool all_by_library =
-      std::all_of(wishes_.begin(), wishes_.end(),
-                  [](const KernelWish& wish) { return wish.who == KernelWish::Who::kVendor; });
-  auto made = ctran::Team::make(rank, size, index_of(device), device.shared_runtime(),
+      std::all_of(wishes_.begin(), wishes_.end(), [](const KernelPreference& wish) {
+        return wish.provider == KernelPreference::KernelProvider::kVendor;
+      });
+  auto made =
+      ctran::DeviceTeam::create(rank, size, index_of(device), device.shared_runtime(),
                                 all_by_library ? "the library was asked for" : "", exchange, room_);
-  why_none_ = std::move(made.why_not);
+  why_none_ = std::move(made.unavailable_reason);
   if (made.team)
     set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)),
                 told_ ? ctran::measured_rows(*told_, size, rank == 0) : ctran::MeasuredRows());
@@ -194,33 +196,36 @@ void TorchCommNCCLX::before_operation(const nccl::Call& now) {
       [&](const auto& one) { return tell(Change{&nccl::Registrations::remove}, one, false); });
 }
 
-KernelWish TorchCommNCCLX::wish_for(Collective collective, const OperationOptions& options) const {
+KernelPreference TorchCommNCCLX::wish_for(Collective collective,
+                                          const OperationOptions& options) const {
   const auto& general = wishes_[static_cast<size_t>(collective)];
   if (options.hints.empty()) return general;
   auto wish = ncclx::wish_of_call(options.hints).value_or(general);
-  if (wish.who == KernelWish::Who::kAutomatic && ncclx::adds(collective) &&
+  if (wish.provider == KernelPreference::KernelProvider::kAutomatic && ncclx::adds(collective) &&
       is_batch_invariant(options.hints))
-    wish.who = KernelWish::Who::kKernels;
+    wish.provider = KernelPreference::KernelProvider::kKernels;
   return wish;
 }
 
 TorchCommNCCLX::Choice TorchCommNCCLX::choose(KernelCall& call, const Asked& asked) const {
   const auto wish = wish_for(call.collective, asked.options);
-  if (wish.who == KernelWish::Who::kVendor) return {false};
+  if (wish.provider == KernelPreference::KernelProvider::kVendor) return {false};
   const auto& team = kernels()->team();
   call.algorithm = wish.algorithm;
   call.blocks = wish.blocks;
-  if (wish.algorithm != KernelAlgorithm::kAutomatic) return {team.takes(call)};
+  if (wish.algorithm != KernelAlgorithm::kAutomatic) return {team.can_launch(call)};
   // What the library cannot do at all, and what it computes otherwise, is theirs at any size.
   const bool only_here =
       !nccl::is_reducible(static_cast<at::ScalarType>(call.dtype)) || orders_floats(call);
-  const bool library_may = wish.who == KernelWish::Who::kAutomatic && !only_here;
+  const bool library_may =
+      wish.provider == KernelPreference::KernelProvider::kAutomatic && !only_here;
   // The library has one launch for all slots of a list, the kernels have one for each.
   const bool is_list = asked.op == OpName::reduce_scatter || asked.op == OpName::reduce_scatter_v;
   if (is_list && library_may) return {false};
   if (const auto measured = choose_as_measured(call, asked, library_may)) return *measured;
-  if (library_may && !ctran::prefers(call.collective, team.size(), asked.bytes)) return {false};
-  return {team.takes(call)};
+  if (library_may && !ctran::prefers_kernels(call.collective, team.size(), asked.bytes))
+    return {false};
+  return {team.can_launch(call)};
 }
 
 int TorchCommNCCLX::most_blocks(Collective collective, const OperationOptions& options) const {
@@ -246,7 +251,8 @@ void TorchCommNCCLX::before_collective() {
 }
 
 TorchCommKernels::Else TorchCommNCCLX::otherwise(Collective collective) const {
-  if (wishes_[static_cast<size_t>(collective)].who != KernelWish::Who::kAutomatic)
+  if (wishes_[static_cast<size_t>(collective)].provider !=
+      KernelPreference::KernelProvider::kAutomatic)
     return {"nccl", "as asked for"};
   return {"nccl", kernels() != nullptr ? "table" : why_none_};
 }
@@ -279,7 +285,7 @@ std::vector<std::string> TorchCommNCCLX::links() const {
 
 std::vector<TorchCommNCCLX::KernelRow> TorchCommNCCLX::kernel_table() {
   std::vector<KernelRow> rows;
-  for (const auto& row : ctran::usual_rows())
+  for (const auto& row : ctran::default_rows())
     rows.emplace_back(name_of(row.collective), row.ranks.last, row.bytes.last);
   return rows;
 }

@@ -89,8 +89,8 @@ class TC_API TorchCommNCCLX final
   std::vector<std::string> tell_all(const std::string& words, const nccl::Call& now) override;
   std::string why_no_kernels() const override { return why_none_; }
   std::string meet_alone() override;
-  ctran::KernelWish wish_for(ctran::kernels::Collective collective,
-                             const OperationOptions& options) const;
+  ctran::KernelPreference wish_for(ctran::kernels::Collective collective,
+                                   const OperationOptions& options) const;
   // All ranks meet for their kernels, once a connection. Collective.
   void meet(int rank, int size, const nccl::Device& device,
             const transport::nvl::AllGatherStrings& exchange);
@@ -106,7 +106,7 @@ class TC_API TorchCommNCCLX final
   std::shared_ptr<const ctran::SharedTuning>
       told_;  // of this connection, or the one it is a split of
   bool batch_invariant_ = false;
-  ctran::Team::Room room_ = ctran::Team::Room::kWhole;
+  ctran::DeviceTeam::WorkspaceExtent room_ = ctran::DeviceTeam::WorkspaceExtent::kFull;
   bool has_met_ = false;
   std::string why_none_ = "the ranks meet for kernels at the first collective";
   int splits_ = 0;

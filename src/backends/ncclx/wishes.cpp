@@ -50,10 +50,10 @@ const Key& key_of(const std::string& name) {
 
 }  // namespace
 
-ctran::KernelWish wish_of(const Hints& hints) {
+ctran::KernelPreference wish_of(const Hints& hints) {
   if (const auto wish = wish_of_call(hints)) return *wish;
   const auto text = base::env_text(kVariable);
-  return text ? ctran::parse_wish(kVariable, *text) : ctran::KernelWish{};
+  return text ? ctran::parse_kernel_preference(kVariable, *text) : ctran::KernelPreference{};
 }
 
 bool adds(Collective collective) noexcept {
@@ -70,18 +70,18 @@ void keep_to_kernels(Wishes& wishes) {
   for (const auto& key : kKeys) {
     auto& wish = wishes[static_cast<size_t>(key.collective)];
     if (!adds(key.collective)) continue;
-    if (wish.who == ctran::KernelWish::Who::kVendor)
+    if (wish.provider == ctran::KernelPreference::KernelProvider::kVendor)
       throw CommError(Errc::kInvalidArgument,
                       std::string("hint ") + hint::kBatchInvariant.name +
                           " needs kernels, and the library alone was asked for: leave out one");
-    wish.who = ctran::KernelWish::Who::kKernels;
+    wish.provider = ctran::KernelPreference::KernelProvider::kKernels;
   }
 }
 
-std::optional<ctran::KernelWish> wish_of_call(const Hints& hints) {
+std::optional<ctran::KernelPreference> wish_of_call(const Hints& hints) {
   const auto found = hints.find(kAlgorithm);
   if (found == hints.end() || found->second.empty()) return std::nullopt;
-  return ctran::parse_wish(std::string("hint ") + kAlgorithm, found->second);
+  return ctran::parse_kernel_preference(std::string("hint ") + kAlgorithm, found->second);
 }
 
 void translate(CommOptions& options) {
@@ -103,11 +103,12 @@ void change(Wishes& wishes, const Hints& config) {
   for (const auto& [name, value] : config) {
     auto* const place =
         name == kMessages ? nullptr : &changed[static_cast<size_t>(key_of(name).collective)];
-    const bool is_library = value == "orig" || (place == nullptr && ctran::is_name_of_ctran(value));
-    const auto wish = ctran::parse_wish(name, is_library ? "nccl" : value);
+    const bool is_library =
+        value == "orig" || (place == nullptr && ctran::is_ctran_algorithm(value));
+    const auto wish = ctran::parse_kernel_preference(name, is_library ? "nccl" : value);
     if (place != nullptr)
       *place = wish;
-    else if (wish.who == ctran::KernelWish::Who::kKernels)
+    else if (wish.provider == ctran::KernelPreference::KernelProvider::kKernels)
       throw CommError(Errc::kInvalidArgument, name + "='" + value +
                                                   "' is not allowed: messages have no kernels; "
                                                   "expected auto, nccl or orig");

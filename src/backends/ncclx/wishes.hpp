@@ -6,7 +6,7 @@
 
 #include <torchcomms/options.hpp>
 
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 #include "ctran/select/tuning.hpp"
 
 // What users say of backend ncclx. Throws CommError without context.
@@ -16,10 +16,10 @@ inline constexpr size_t kCollectives =
     static_cast<size_t>(ctran::kernels::Collective::kBarrier) + 1;
 
 // Who runs each collective.
-using Wishes = std::array<ctran::KernelWish, kCollectives>;
+using Wishes = std::array<ctran::KernelPreference, kCollectives>;
 
 // Of a communicator: hint ncclx::algorithm, else the environment. kInvalidArgument.
-ctran::KernelWish wish_of(const Hints& hints);
+ctran::KernelPreference wish_of(const Hints& hints);
 // The tuning file whose kernels count, where this is rank 0: hint ncclx::tuning_file, else
 // the usual one.
 ctran::TuningFile tuning_file_of(const Hints& hints);
@@ -28,7 +28,7 @@ ctran::TuningFile tuning_file_of(const Hints& hints);
 void keep_to_kernels(Wishes& wishes);
 bool adds(ctran::kernels::Collective collective) noexcept;
 // Of one call; nothing where it says nothing. kInvalidArgument.
-std::optional<ctran::KernelWish> wish_of_call(const Hints& hints);
+std::optional<ctran::KernelPreference> wish_of_call(const Hints& hints);
 
 // Puts what ncclx calls otherwise into the words that all backends of the family have:
 // `ncclx::<x>` of the library's configuration, and the older spelling of the stream's priority.

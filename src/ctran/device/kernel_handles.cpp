@@ -30,7 +30,7 @@ static_assert(std::is_trivially_copyable_v<device::WindowState> &&
               std::is_trivially_copyable_v<device::TransportState> &&
               std::is_trivially_copyable_v<device::RegisteredBuffer>);
 
-device::TeamState team_of(const Team& team, kernels::Collective what, uint64_t limit_ns) {
+device::TeamState team_of(const DeviceTeam& team, kernels::Collective what, uint64_t limit_ns) {
   device::TeamState made{};
   made.rank = team.rank();
   made.size = team.size();
@@ -78,9 +78,9 @@ device::TransportState* handle_in(const transport::nvl::SymmetricMemory& memory,
 
 }  // namespace
 
-WindowHandle::WindowHandle(std::shared_ptr<const DeviceWindow> window, const Counts& counts,
-                           uint64_t limit_ns)
-    : window_(std::move(window)), used_(device::kMostBuffers) {
+WindowHandle::WindowHandle(std::shared_ptr<const DeviceWindow> window,
+                           const WindowHandleCounts& counts, uint64_t limit_ns)
+    : window_(std::move(window)), used_buffers_(device::kMostBuffers) {
   const auto& team = window_->team();
   device::WindowState made{};
   made.team = team_of(team, kernels::Collective::kWaitSignal, limit_ns);
@@ -88,45 +88,46 @@ WindowHandle::WindowHandle(std::shared_ptr<const DeviceWindow> window, const Cou
   made.counters = count_of("counter_count", counts.counters, device::kMostCounters);
   made.barriers = count_of("barrier_count", counts.barriers, device::kMostBarriers);
   for (int rank = 0; rank < team.size(); ++rank) {
-    const auto& part = window_->part(rank);
+    const auto& part = window_->rank_memory(rank);
     made.parts[rank] = {reinterpret_cast<char*>(part.at), part.size_bytes,
-                        &window_->memory_for_kernels(rank)->area};
+                        &window_->device_api_memory(rank)->area};
   }
-  write(*team.seat().runtime, &window_->memory_for_kernels(team.rank())->handle, made);
+  write(*team.rank_context().runtime, &window_->device_api_memory(team.rank())->handle, made);
 }
 
 const void* WindowHandle::address() const noexcept {
-  return &window_->memory_for_kernels(window_->team().rank())->handle;
+  return &window_->device_api_memory(window_->team().rank())->handle;
 }
 
 const void* WindowHandle::add_buffer(void* at, size_t size_bytes) {
-  const auto free = std::ranges::find(used_, false);
-  if (free == used_.end())
+  const auto free = std::ranges::find(used_buffers_, false);
+  if (free == used_buffers_.end())
     throw CommError(Errc::kResourceExhausted, "a window has up to " +
                                                   std::to_string(device::kMostBuffers) +
                                                   " local buffers; deregister one");
   const auto& team = window_->team();
   auto* const buffer =
-      &window_->memory_for_kernels(team.rank())->area.buffers[free - used_.begin()];
-  write(*team.seat().runtime, buffer,
+      &window_->device_api_memory(team.rank())->area.buffers[free - used_buffers_.begin()];
+  write(*team.rank_context().runtime, buffer,
         device::RegisteredBuffer{at, size_bytes, const_cast<void*>(address()), {}});
   *free = true;
   return buffer;
 }
 
 bool WindowHandle::remove_buffer(const void* handle) {
-  const auto& buffers = window_->memory_for_kernels(window_->team().rank())->area.buffers;
-  for (size_t i = 0; i < used_.size(); ++i) {
-    if (&buffers[i] != handle || !used_[i]) continue;
-    used_[i] = false;
+  const auto& buffers = window_->device_api_memory(window_->team().rank())->area.buffers;
+  for (size_t i = 0; i < used_buffers_.size(); ++i) {
+    if (&buffers[i] != handle || !used_buffers_[i]) continue;
+    used_buffers_[i] = false;
     return true;
   }
   return false;
 }
 
-DeviceTransport::Outcome DeviceTransport::open(const std::shared_ptr<Team>& team, uint64_t limit_ns,
-                                               const transport::nvl::AllGatherStrings& exchange) {
-  const auto& seat = team->seat();
+DeviceTransport::DeviceTransportResult DeviceTransport::create(
+    const std::shared_ptr<DeviceTeam>& team, uint64_t limit_ns,
+    const transport::nvl::AllGatherStrings& exchange) {
+  const auto& seat = team->rank_context();
   const auto bytes = device::TransportArea::bytes(seat.size) + sizeof(device::TransportState);
   auto made =
       transport::nvl::SymmetricMemory::make(seat, {bytes, "transport of kernels", ""}, exchange);

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ctran/device/device_team.hpp"
 #include "ctran/device/device_window.hpp"
-#include "ctran/device/team.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 // What users' kernels are given of a window and of a team: addresses of include/torchcomms/device's
@@ -18,12 +18,13 @@ namespace torch::comms::ctran {
 class WindowHandle {
  public:
   // -1: as many as there can be.
-  struct Counts {
+  struct WindowHandleCounts {
     int signals = -1, counters = -1, barriers = 1;
   };
   // Local; each rank's waits are for its own. The device is current. Throws CommError without
   // context: kInvalidArgument, kOutOfRange for counts that cannot be; kVendor.
-  WindowHandle(std::shared_ptr<const DeviceWindow> window, const Counts& counts, uint64_t limit_ns);
+  WindowHandle(std::shared_ptr<const DeviceWindow> window, const WindowHandleCounts& counts,
+               uint64_t limit_ns);
 
   const void* address() const noexcept;
 
@@ -35,30 +36,30 @@ class WindowHandle {
 
  private:
   const std::shared_ptr<const DeviceWindow> window_;
-  std::vector<bool> used_;  // buffers of the area
+  std::vector<bool> used_buffers_;  // buffers of the area
 };
 
 // Messages between pairs of ranks by users' kernels, through memory of a team.
 class DeviceTransport {
  public:
   // Either all ranks have one, or none.
-  struct Outcome {
+  struct DeviceTransportResult {
     std::unique_ptr<DeviceTransport> transport;
-    std::string why_not;  // the same text on all ranks
+    std::string unavailable_reason;  // the same text on all ranks
   };
   // Collective. The device is current. Throws what `exchange` does; kVendor.
-  static Outcome open(const std::shared_ptr<Team>& team, uint64_t limit_ns,
-                      const transport::nvl::AllGatherStrings& exchange);
+  static DeviceTransportResult create(const std::shared_ptr<DeviceTeam>& team, uint64_t limit_ns,
+                                      const transport::nvl::AllGatherStrings& exchange);
 
   const void* address() const noexcept;
   size_t size_bytes() const noexcept { return memory_->size_bytes(); }
 
  private:
-  DeviceTransport(std::shared_ptr<Team> team,
+  DeviceTransport(std::shared_ptr<DeviceTeam> team,
                   std::unique_ptr<transport::nvl::SymmetricMemory> memory)
       : team_(std::move(team)), memory_(std::move(memory)) {}
 
-  const std::shared_ptr<Team> team_;  // whose words waits watch
+  const std::shared_ptr<DeviceTeam> team_;  // whose words waits watch
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
 };
 

@@ -13,7 +13,7 @@ namespace torch::comms::ctran {
 struct KernelLibrary {
   const kernels::KernelFunctionTable* functions;
   std::string path;
-  const kernels::WindowCollectiveTable* regions =
+  const kernels::WindowCollectiveTable* window_collectives =
       nullptr;  // null where it has none that are known here
 
   // For the device that is current, which is `runtime`'s. Throws CommError(kBackendUnavailable)

@@ -27,7 +27,7 @@ class CollectiveTask final : public Task {
   void prepare(const EngineCall& call, std::shared_ptr<const CollectivePlan> plan,
                std::vector<int> members, uint32_t stream);
 
-  // Between prepare() and start_query(), which is at once: some of it has been done there.
+  // Between prepare() and begin(), which is at once: some of it has been done there.
   void resume_from(const FastPath& begun) noexcept { resumed_from_ = &begun; }
 
   // The plan of the last call, if that was in the group with this base.
@@ -41,9 +41,7 @@ class CollectiveTask final : public Task {
   std::string format_pending() const override;
   std::string format_call() const override;
   const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
-  const CollectivePlan& plan() const noexcept {
-    return *plan_;
-  }  // between start_query() and its end
+  const CollectivePlan& plan() const noexcept { return *plan_; }  // between begin() and its end
 
  private:
   // Reduces a message where it arrives.

@@ -28,7 +28,7 @@ class Task {
   enum class TaskStatus : uint8_t { kInProgress, kDone, kFailed };
   // The first transfers. Throws CommError, std::bad_alloc.
   virtual TaskStatus begin() = 0;
-  // What can be done now. kFailed: `failed` tells how. Throws as start_query().
+  // What can be done now. kFailed: `failed` tells how. Throws as begin().
   virtual TaskStatus advance() = 0;
   // A sender has told the stream of one of its tags.
   virtual void on_tag_stream_known() {}

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ctran/arithmetic/reduction.hpp"
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -299,11 +299,11 @@ std::optional<CommError> AcrossHosts::stopped(const Context& context) const {
                          std::to_string(number) + ")",
                      context);
   if (team_) {
-    if (const auto team = team_->stopped()) {
+    if (const auto team = team_->failure()) {
       auto where = context;
       const auto& here = hosts_.ranks[static_cast<size_t>(place_.host)];
       if (team->waited_for >= 0) where.peer = here[static_cast<size_t>(team->waited_for)];
-      return error_of(
+      return to_error(
           *team, where,
           "the kernel of " + std::string(name_of(team->collective)) + " inside the host");
     }

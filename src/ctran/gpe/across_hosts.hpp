@@ -9,7 +9,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "ctran/device/team.hpp"
+#include "ctran/device/device_team.hpp"
 #include "ctran/gpe/chunks.hpp"
 #include "ctran/gpe/gpe.hpp"
 #include "ctran/gpe/hosts.hpp"
@@ -35,7 +35,7 @@ class AcrossHosts {
     Hosts hosts;
     KernelLibrary library;
     std::shared_ptr<const gpu::Runtime> runtime;
-    std::unique_ptr<Team> team;         // of the host's ranks; null where it has one
+    std::unique_ptr<DeviceTeam> team;   // of the host's ranks; null where it has one
     std::unique_ptr<EngineGroup> rail;  // null where this rank is on none
     Cuts cuts{.part_bytes = size_t{1} << 20, .small_bytes = size_t{32} << 10};
   };
@@ -107,7 +107,7 @@ class AcrossHosts {
   const Cuts cuts_;
   const KernelLibrary library_;
   const std::shared_ptr<const gpu::Runtime> runtime_;
-  const std::unique_ptr<Team> team_;
+  const std::unique_ptr<DeviceTeam> team_;
   std::unique_ptr<Gpe> gpe_;
   std::atomic<uint64_t> operations_{0};
 };

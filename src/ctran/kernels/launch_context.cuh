@@ -196,8 +196,7 @@ inline constexpr int kLaunches = offsetof(WorkspaceHeader, launches) / 8,
                      kStop = offsetof(WorkspaceHeader, stop) / 8,
                      kReported = offsetof(WorkspaceHeader, reported) / 8;
 
-// The thread's word of the header, for start_query(). Read as early as can be: all else waits for
-// it.
+// The thread's word of the header, for begin(). Read as early as can be: all else waits for it.
 __device__ __forceinline__ uint64_t load_header(const CollectiveParams& p) {
   return threadIdx.x <= kReported ? load_relaxed(header_of(p, p.rank).arrival + threadIdx.x) : 0;
 }

@@ -32,8 +32,8 @@ class LocalCopy {
     return runtime_.copy_by_threads(copy, side_.stream);
   }
 
-  // After start_query(), also where that or what came later has failed: a capture that ends without
-  // its side stream is lost.
+  // After begin(), also where that or what came later has failed: a capture that ends without its
+  // side stream is lost.
   int join() {
     if (!is_forked_) return 0;
     is_forked_ = false;

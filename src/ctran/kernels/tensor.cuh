@@ -36,8 +36,7 @@ static __device__ __noinline__ void store_some(char* to, size_t bytes, uint32_t 
   copy_units(to, some, bytes, unit);
 }
 
-// `width` (8 or 16) bytes at `from + at`, of which those before `end` exist. kComplete: all or
-// none.
+// `width` (8 or 16) bytes at `from + at`, of which those before `end` exist. kWhole: all or none.
 template <bool kWhole = false>
 __device__ __forceinline__ Vector16 load(const CollectiveParams& p, const char* from, size_t at,
                                          size_t end, uint32_t width) {

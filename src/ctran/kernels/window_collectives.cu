@@ -14,7 +14,7 @@ class Pushes {
   __device__ Pushes(const WindowCollectiveParams& p, WindowBlockState& common, TileRuns& runs)
       : p_(p), c_(common), runs_(runs), window_sync_(p, common), carrier_(p, common.s) {}
 
-  // After start_query().
+  // After begin().
   __device__ __forceinline__ bool run() {
     const bool done = block() < p_.blocks ? exchange() : copy();
     carrier_.finish();

@@ -19,7 +19,7 @@ namespace torch::comms::nccl::abi {
 
 // What a handle of this library points to.
 struct OpaqueComm {
-  std::shared_ptr<ctran::Team> team;
+  std::shared_ptr<ctran::DeviceTeam> team;
   std::shared_ptr<const gpu::Runtime> runtime;
   std::string last_error;
 };
@@ -201,7 +201,7 @@ const nccl::Vendor kTeamLibrary{.backend = "ctran",
                                 .unusable_symbols = kAllUsable,
                                 .lookup = find};
 
-abi::Comm open_team(std::shared_ptr<Team> team, std::shared_ptr<const gpu::Runtime> runtime) {
+abi::Comm open_team(std::shared_ptr<DeviceTeam> team, std::shared_ptr<const gpu::Runtime> runtime) {
   return new abi::OpaqueComm{std::move(team), std::move(runtime), {}};
 }
 

@@ -2,12 +2,12 @@
 
 #include <memory>
 
-#include "ctran/device/team.hpp"
+#include "ctran/device/device_team.hpp"
 #include "nccl/vendor_library.hpp"
 
 // A team as a communication library: what a backend over such libraries needs of one, with NCCL's
 // interface. Messages in groups, and the life of a communicator; collectives are
-// TeamDescriptor::run_loop()'s.
+// Team::run_loop()'s.
 namespace torch::comms::ctran {
 
 // Its row, of code instead of a file. It works on host memory where the kernels do
@@ -16,6 +16,7 @@ extern const nccl::Vendor kTeamLibrary;
 
 // A communicator of it, which shares the team. CommAbort and CommDestroy end it. Without a team it
 // has a life, and messages of a rank 0 to itself.
-nccl::abi::Comm open_team(std::shared_ptr<Team> team, std::shared_ptr<const gpu::Runtime> runtime);
+nccl::abi::Comm open_team(std::shared_ptr<DeviceTeam> team,
+                          std::shared_ptr<const gpu::Runtime> runtime);
 
 }  // namespace torch::comms::ctran

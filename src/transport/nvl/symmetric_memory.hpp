@@ -30,8 +30,8 @@ class SymmetricMemory {
 
   // Whether all of it is there. Alike on all ranks.
   bool is_complete() const noexcept { return size_bytes_ >= requested_bytes_; }
-  // What it lacks comes, each byte of it `value`. Collective, as create(), with the same seat; "",
-  // or why it does not come, and then nothing has changed. Whoever uses the memory meanwhile is not
+  // What it lacks comes, each byte of it `value`. Collective, as make(), with the same seat; "", or
+  // why it does not come, and then nothing has changed. Whoever uses the memory meanwhile is not
   // disturbed.
   std::string allocate_rest(const RankContext& seat, unsigned char value,
                             const AllGatherStrings& exchange);

@@ -37,7 +37,7 @@ struct Program {
   }
 };
 
-// Runs `body` on `size` ranks, of whom each has what `create()` gives, connected, and works on a
+// Runs `body` on `size` ranks, of whom each has what `make()` gives, connected, and works on a
 // stream. What one throws fails the test. `hints_of(rank)`: those that are a rank's own.
 template <class Make>
 void run_ranks_of(const Make& make, int size, const std::function<void(Program&)>& body,

@@ -33,10 +33,10 @@ struct Member : test::Seated {
       : Seated(rank, size, exchange),
         memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0,
                                             kPage * static_cast<size_t>(rank + 1))) {
-    auto made = DeviceWindow::open(
+    auto made = DeviceWindow::create(
         team, {own(), memory.size_bytes(), kSlots + rank, "note " + std::to_string(rank)}, "",
         exchange);
-    require(made.window != nullptr, made.why_not.c_str());
+    require(made.window != nullptr, made.unavailable_reason.c_str());
     window = std::move(made.window);
   }
   std::byte* own() const { return static_cast<std::byte*>(memory.at()); }
@@ -57,9 +57,9 @@ std::vector<std::byte> sample(int from, int to, int round) {
 }
 
 void put_around(const Member& member, const AllGatherStrings& exchange) {
-  require(member.window->part(1).size_bytes == 2 * kPage, "sizes are told");
-  require(member.window->part(1).slots == kSlots + 1, "slots are told");
-  require(member.window->part(1).note == "note 1", "notes are told");
+  require(member.window->rank_memory(1).size_bytes == 2 * kPage, "sizes are told");
+  require(member.window->rank_memory(1).slots == kSlots + 1, "slots are told");
+  require(member.window->rank_memory(1).metadata == "note 1", "notes are told");
   for (int round = 0; round < 20; ++round) {
     const auto data = sample(member.rank, member.next(), round);
     const auto wanted = sample(member.before(), member.rank, round);
@@ -72,7 +72,7 @@ void put_around(const Member& member, const AllGatherStrings& exchange) {
             "what was put is there with its signal");
     exchange("");  // before it is written again
   }
-  require(!member.team->stopped(), "nothing stopped");
+  require(!member.team->failure(), "nothing stopped");
 }
 
 TEST_F(DeviceWindowTest, WhatWasPutIsThereWithItsSignal) {
@@ -96,13 +96,13 @@ TEST_F(DeviceWindowTest, SignalsAreCountedAndEachIsConsumedOnce) {
     if (rank == 1) {
       for (int i = 0; i < 3; ++i) member.window->wait_signal(0, 0, member.stream);
       member.finish();
-      EXPECT_FALSE(member.team->stopped());
+      EXPECT_FALSE(member.team->failure());
       member.window->wait_signal(0, 20'000'000, member.stream);
       member.finish();
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, StopReason::kTimeout);
-      EXPECT_EQ(member.team->stopped()->collective, kernels::Collective::kWaitSignal);
-      EXPECT_EQ(member.team->stopped()->waited_for, 0);
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason, StopReason::kTimeout);
+      EXPECT_EQ(member.team->failure()->collective, kernels::Collective::kWaitSignal);
+      EXPECT_EQ(member.team->failure()->waited_for, 0);
     }
     exchange("");
   });
@@ -120,8 +120,8 @@ TEST_F(DeviceWindowTest, WaitsOnTwoStreamsHaveASignalEach) {
       cpu.synchronize(other);
       member.finish();
       cpu.destroy_stream(other);
-      ASSERT_TRUE(member.team->stopped()) << "there was one signal for two";
-      EXPECT_EQ(member.team->stopped()->reason, StopReason::kTimeout);
+      ASSERT_TRUE(member.team->failure()) << "there was one signal for two";
+      EXPECT_EQ(member.team->failure()->reason, StopReason::kTimeout);
     } else {
       exchange("");
       member.window->signal(1, member.stream);
@@ -160,7 +160,7 @@ TEST_F(DeviceWindowTest, SlotsHoldTheUsersValues) {
       wait(4, 40, KernelSlotComparison::kEqual);
     }
     member.finish();
-    EXPECT_FALSE(member.team->stopped());
+    EXPECT_FALSE(member.team->failure());
     exchange("");
   });
 }
@@ -193,8 +193,8 @@ TEST_F(DeviceWindowTest, AbortEndsAWait) {
       member.window->wait_signal(1, 0, member.stream);
       member.team->abort();
       member.finish();
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, StopReason::kAborted);
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason, StopReason::kAborted);
     }
     exchange("");
   });
@@ -204,15 +204,16 @@ TEST_F(DeviceWindowTest, MemoryThatCannotBeMappedIsRefusedOnAllRanks) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     test::Seated member(rank, 2, exchange);
     std::vector<std::byte> plain(100);
-    const auto made = DeviceWindow::open(
+    const auto made = DeviceWindow::create(
         member.team, {rank == 1 ? plain.data() : nullptr, rank == 1 ? plain.size() : 0, 0, ""}, "",
         exchange);
     EXPECT_EQ(made.window, nullptr);
-    EXPECT_EQ(made.why_not.find("rank 1: its memory cannot be mapped by other processes"), 0u)
-        << made.why_not;
+    EXPECT_EQ(
+        made.unavailable_reason.find("rank 1: its memory cannot be mapped by other processes"), 0u)
+        << made.unavailable_reason;
     const auto unwilling =
-        DeviceWindow::open(member.team, {}, rank == 0 ? "no wish for it" : "", exchange);
-    EXPECT_EQ(unwilling.why_not, "rank 0: no wish for it");
+        DeviceWindow::create(member.team, {}, rank == 0 ? "no wish for it" : "", exchange);
+    EXPECT_EQ(unwilling.unavailable_reason, "rank 0: no wish for it");
   });
 }
 
@@ -220,7 +221,7 @@ TEST_F(DeviceWindowTest, AStepThatMakesNoSenseIsNotLaunched) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     KernelRmaOperation step{};
-    EXPECT_THROW(member.team->step(step, member.stream), CommError);  // without words
+    EXPECT_THROW(member.team->run_rma(step, member.stream), CommError);  // without words
     exchange("");
   });
 }

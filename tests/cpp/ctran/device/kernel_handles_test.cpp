@@ -36,12 +36,12 @@ class KernelHandles : public test::KernelsTest {};
 
 // A rank with a window of two pages and its handle.
 struct Member : test::Seated {
-  Member(int rank, int size, const AllGatherStrings& exchange, WindowHandle::Counts counts = {},
-         uint64_t limit_ns = 60 * kSecond_ns)
+  Member(int rank, int size, const AllGatherStrings& exchange,
+         WindowHandle::WindowHandleCounts counts = {}, uint64_t limit_ns = 60 * kSecond_ns)
       : Seated(rank, size, exchange),
         memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kPage)) {
-    auto made = DeviceWindow::open(team, {own(), memory.size_bytes(), 3, "note"}, "", exchange);
-    require(made.window != nullptr, made.why_not.c_str());
+    auto made = DeviceWindow::create(team, {own(), memory.size_bytes(), 3, "note"}, "", exchange);
+    require(made.window != nullptr, made.unavailable_reason.c_str());
     opened = std::move(made.window);
     handle = std::make_unique<WindowHandle>(opened, counts, limit_ns);
   }
@@ -153,7 +153,7 @@ void put_around(const Member& member) {
     require(window.read_counter(7) == count && window.read_signal(5) == count, "as often");
     require(window.barrier(0, CoopScope::BLOCK) == device::kDone, "before it is written again");
   }
-  require(!member.team->stopped(), "nothing stopped");
+  require(!member.team->failure(), "nothing stopped");
 }
 
 TEST_F(KernelHandles, WhatIsPutIsThereWithItsSignal) {
@@ -246,7 +246,7 @@ TEST_F(KernelHandles, WhatDoesNotFitIsRefusedAndWritesNothing) {
 TEST_F(KernelHandles, CountsThatCannotBeAreRefused) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
-    const auto code_of = [&](WindowHandle::Counts counts) {
+    const auto code_of = [&](WindowHandle::WindowHandleCounts counts) {
       try {
         const WindowHandle handle(member.opened, counts, 0);
         return std::optional<Errc>();
@@ -271,12 +271,12 @@ TEST_F(KernelHandles, AbortEndsAWaitForOneRankAlone) {
       });
       member.team->abort();
       kernel.join();
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, StopReason::kAborted);
-      EXPECT_EQ(member.team->stopped()->waited_for, 1);
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason, StopReason::kAborted);
+      EXPECT_EQ(member.team->failure()->waited_for, 1);
     }
     exchange("");
-    EXPECT_EQ(member.team->stopped().has_value(), rank == 0);
+    EXPECT_EQ(member.team->failure().has_value(), rank == 0);
   });
 }
 
@@ -285,10 +285,10 @@ TEST_F(KernelHandles, AWaitHasTheLimitOfItsHandleAndTellsTheHost) {
     const Member member(rank, 2, exchange, {}, 20'000'000);
     if (rank == 0) {
       EXPECT_EQ(member.window().wait_signal_from(1, 0, CmpOp::GE, 1), device::kTimedOut);
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, StopReason::kTimeout);
-      EXPECT_EQ(member.team->stopped()->collective, kernels::Collective::kWaitSignal);
-      EXPECT_EQ(member.team->stopped()->waited_for, 1);
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason, StopReason::kTimeout);
+      EXPECT_EQ(member.team->failure()->collective, kernels::Collective::kWaitSignal);
+      EXPECT_EQ(member.team->failure()->waited_for, 1);
       EXPECT_EQ(member.window().signal(1, 0), device::kDone) << "what waits for nobody is done";
     }
     exchange("");
@@ -384,8 +384,8 @@ TEST_F(KernelHandles, TheCFunctionsAreTheSame) {
 struct Carrier : test::Seated {
   Carrier(int rank, int size, const AllGatherStrings& exchange, uint64_t limit_ns = 60 * kSecond_ns)
       : Seated(rank, size, exchange) {
-    auto made = DeviceTransport::open(team, limit_ns, exchange);
-    require(made.transport != nullptr, made.why_not.c_str());
+    auto made = DeviceTransport::create(team, limit_ns, exchange);
+    require(made.transport != nullptr, made.unavailable_reason.c_str());
     owner = std::move(made.transport);
   }
   const device::TorchCommDeviceTransport& transport() const {
@@ -413,7 +413,7 @@ void pass_around(const Carrier& self) {
     require(std::memcmp(got.data() + 1, wanted.data() + 3, sizes[i]) == 0, "as it was sent");
   }
   sender.join();
-  require(!self.team->stopped(), "nothing stopped");
+  require(!self.team->failure(), "nothing stopped");
 }
 
 TEST_F(KernelHandles, MessagesOfAnySizeGoThroughRings) {
@@ -473,9 +473,9 @@ TEST_F(KernelHandles, SidesOfAMessageWithOtherSizesBothStop) {
     } else {
       EXPECT_EQ(self.transport().recv(0, data.data(), 100), device::kMismatched);
     }
-    ASSERT_TRUE(self.team->stopped());
-    EXPECT_EQ(self.team->stopped()->reason, StopReason::kSizeMismatch);
-    EXPECT_EQ(self.team->stopped()->waited_for, 1 - rank);
+    ASSERT_TRUE(self.team->failure());
+    EXPECT_EQ(self.team->failure()->reason, StopReason::kSizeMismatch);
+    EXPECT_EQ(self.team->failure()->waited_for, 1 - rank);
     exchange("");
   });
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "ctran/device/team.hpp"
+#include "ctran/device/device_team.hpp"
 #include "gpu/cpu_runtime.hpp"
 #include "transport/nvl/group.hpp"
 
@@ -28,10 +28,10 @@ class KernelsTest : public testing::Test {
 struct Seated {
   Seated(int rank, int size, const transport::nvl::AllGatherStrings& exchange,
          const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::shared_cpu(),
-         Team::Room room = Team::Room::kWhole)
+         DeviceTeam::WorkspaceExtent room = DeviceTeam::WorkspaceExtent::kFull)
       : rank(rank), size(size), stream(cpu.create_stream(false)) {
-    auto made = Team::make(rank, size, 0, runtime, "", exchange, room);
-    transport::nvl::test::require(made.team != nullptr, made.why_not.c_str());
+    auto made = DeviceTeam::create(rank, size, 0, runtime, "", exchange, room);
+    transport::nvl::test::require(made.team != nullptr, made.unavailable_reason.c_str());
     team = std::move(made.team);
   }
   ~Seated() {
@@ -43,7 +43,7 @@ struct Seated {
 
   const int rank, size;
   const gpu::NativeStream stream;
-  std::shared_ptr<Team> team;
+  std::shared_ptr<DeviceTeam> team;
 };
 
 }  // namespace torch::comms::ctran::test

@@ -54,7 +54,7 @@ class Member : public test::Seated {
   void launch(uint64_t limit_ns = 0) { team->exchange(messages_, limit_ns, stream); }
   void finish() { cpu.synchronize(stream); }
   void check() const {
-    require(!team->stopped(), "nothing stopped");
+    require(!team->failure(), "nothing stopped");
     for (const auto& one : all_)
       if (one->receives) require(one->data == one->wanted, "what was sent has come");
   }
@@ -217,7 +217,7 @@ TEST_F(MessagesTest, EndAtTheirLimitAndTellWhomTheyWaitedFor) {
       }
       member.launch(200'000'000);
       member.finish();
-      const auto stopped = member.team->stopped();
+      const auto stopped = member.team->failure();
       ASSERT_TRUE(stopped);
       EXPECT_EQ(stopped->reason, StopReason::kTimeout);
       EXPECT_EQ(stopped->collective, Collective::kExchange);
@@ -241,7 +241,7 @@ void expect_mismatch(size_t sent, size_t received) {
     if (rank != 2) {
       member.launch();
       member.finish();
-      const auto stopped = member.team->stopped();
+      const auto stopped = member.team->failure();
       ASSERT_TRUE(stopped);
       EXPECT_EQ(stopped->reason, StopReason::kSizeMismatch);
       EXPECT_EQ(stopped->collective, Collective::kExchange);
@@ -282,9 +282,9 @@ TEST_F(MessagesTest, OfTheWrongSizeStopWhatTheSenderDoesNext) {
       member.finish();
       exchange("received");
     }
-    ASSERT_TRUE(member.team->stopped());
-    EXPECT_EQ(member.team->stopped()->reason, StopReason::kSizeMismatch);
-    EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
+    ASSERT_TRUE(member.team->failure());
+    EXPECT_EQ(member.team->failure()->reason, StopReason::kSizeMismatch);
+    EXPECT_EQ(member.team->failure()->waited_for, 1 - rank);
     exchange("");
   });
 }
@@ -295,12 +295,12 @@ TEST_F(MessagesTest, AreAborted) {
     if (rank == 0) {
       member.receive(1, 0, 10);
       member.launch();
-      EXPECT_FALSE(member.team->stopped());
+      EXPECT_FALSE(member.team->failure());
       member.team->abort();
       member.finish();
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, StopReason::kAborted);
-      EXPECT_EQ(member.team->stopped()->collective, Collective::kExchange);
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason, StopReason::kAborted);
+      EXPECT_EQ(member.team->failure()->collective, Collective::kExchange);
     }
     exchange("");
   });
@@ -332,7 +332,7 @@ TEST_F(MessagesTest, ThatMakeNoSenseAreRefusedBeforeAnyIsLaunched) {
     kernels::KernelCall call{};
     call.collective = Collective::kExchange;
     call.dtype = Dtype::kUInt8;
-    EXPECT_FALSE(member.team->takes(call));
+    EXPECT_FALSE(member.team->can_launch(call));
     exchange("");
   });
 }

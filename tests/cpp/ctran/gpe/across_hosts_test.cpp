@@ -59,9 +59,10 @@ class GpeTest : public testing::Test {
                                    .rail = nullptr,
                                    .cuts = {.part_bytes = 4096, .small_bytes = 64}};
       if (here.size() > 1)
-        options.team = Team::make(place.local, static_cast<int>(here.size()), 0, runtime, "",
-                                  boards[static_cast<size_t>(place.host)].of(place.local))
-                           .team;
+        options.team =
+            DeviceTeam::create(place.local, static_cast<int>(here.size()), 0, runtime, "",
+                               boards[static_cast<size_t>(place.host)].of(place.local))
+                .team;
       if (place.local < hosts.rails)
         options.rail = self.group->split(hosts.rail(place.local), "rail", kLong);
       Member member{self, hosts, std::make_unique<AcrossHosts>(std::move(options)),

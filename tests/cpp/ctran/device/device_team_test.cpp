@@ -1,4 +1,4 @@
-#include "ctran/device/team.hpp"
+#include "ctran/device/device_team.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -101,7 +101,7 @@ void check_every_collective(Member& member, size_t count) {
   for (size_t peer = 0; peer < ranks && rank == root; ++peer)
     expect("gather", peer * count, count, [&](size_t i) { return at(peer * 1000 + i); });
   member.run(call_of(Collective::kBarrier, one, into, 0));
-  require(!member.team->stopped(), "nothing stopped");
+  require(!member.team->failure(), "nothing stopped");
 }
 
 TEST_F(TeamTest, RunsEveryCollectiveBetweenProcesses) {
@@ -148,7 +148,7 @@ TEST_F(TeamTest, ALimitEndsALaunchAndAllLaterOnesAndTellsWhomItWaitedFor) {
     auto call = call_of(Collective::kAllReduce, values, values, values.size());
     call.timeout_ns = 20'000'000;
     member.run(call);
-    const auto stopped = member.team->stopped();
+    const auto stopped = member.team->failure();
     ASSERT_TRUE(stopped);
     EXPECT_EQ(stopped->reason, StopReason::kTimeout);
     EXPECT_EQ(stopped->collective, Collective::kAllReduce);
@@ -170,11 +170,11 @@ TEST_F(TeamTest, AbortEndsWhatRunsOnThisRank) {
       auto values = sample(rank, 10);
       member.team->launch(call_of(Collective::kAllReduce, values, values, values.size()),
                           member.stream);
-      EXPECT_FALSE(member.team->stopped());
+      EXPECT_FALSE(member.team->failure());
       member.team->abort();
       cpu.synchronize(member.stream);
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, StopReason::kAborted);
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason, StopReason::kAborted);
       EXPECT_TRUE(std::isnan(values[0]));
     }
     exchange("");
@@ -196,11 +196,11 @@ void check_disagreement(int ranks, const std::string& what, KernelCall many, Ker
     // A root has nothing to wait for; all others find it in this launch.
     const bool waits = call.collective != Collective::kBroadcast;
     if (rank != ranks - 1 && waits) {
-      ASSERT_TRUE(member.team->stopped()) << what;
+      ASSERT_TRUE(member.team->failure()) << what;
       EXPECT_TRUE(std::isnan(output[0])) << what << ": no result";
     }
     member.run(call_of(Collective::kBarrier, values, output, 0));
-    const auto stopped = member.team->stopped();
+    const auto stopped = member.team->failure();
     ASSERT_TRUE(stopped) << what;
     EXPECT_EQ(stopped->reason, StopReason::kCallMismatch) << what;
     EXPECT_NE(stopped->waited_for, rank) << what;
@@ -247,8 +247,8 @@ TEST_F(TeamTest, ALaunchThatOneRankLeavesOutStopsAllAtTheNextThatDiffers) {
       call.timeout_ns = 20'000'000'000;
       member.run(call);
     }
-    ASSERT_TRUE(member.team->stopped());
-    EXPECT_EQ(member.team->stopped()->reason, StopReason::kCallMismatch);
+    ASSERT_TRUE(member.team->failure());
+    EXPECT_EQ(member.team->failure()->reason, StopReason::kCallMismatch);
     exchange("");
   });
 }
@@ -258,12 +258,12 @@ TEST_F(TeamTest, SaysWhatItTakes) {
     Member member(rank, 2, exchange);
     std::vector<float> values(1);
     auto call = call_of(Collective::kAllReduce, values, values, 1);
-    EXPECT_TRUE(member.team->takes(call));
+    EXPECT_TRUE(member.team->can_launch(call));
     int32_t blocks = 0;
-    EXPECT_EQ(member.team->choice(call, blocks), KernelAlgorithm::kOneShotLL);
+    EXPECT_EQ(member.team->choose_algorithm(call, blocks), KernelAlgorithm::kOneShotLL);
     EXPECT_EQ(blocks, 1);
     call.op = ReduceOpCode::kBitAnd;
-    EXPECT_FALSE(member.team->takes(call));
+    EXPECT_FALSE(member.team->can_launch(call));
     EXPECT_THROW(member.team->launch(call, member.stream), CommError);
     EXPECT_EQ(member.team->architectures(), "host");
     EXPECT_GT(member.team->workspace_bytes(), 0u);
@@ -274,7 +274,8 @@ TEST_F(TeamTest, SaysWhatItTakes) {
 struct Growing : Member {
   Growing(int rank, int size, const AllGatherStrings& exchange)
       : Member(rank, size, exchange, gpu::Runtime::shared_cpu(),
-               rank == 0 ? Team::Room::kFirstPart : Team::Room::kWhole) {}
+               rank == 0 ? DeviceTeam::WorkspaceExtent::kPartial
+                         : DeviceTeam::WorkspaceExtent::kFull) {}
 };
 
 const auto nothing = [] {};
@@ -287,22 +288,22 @@ void check_growth(int rank, const AllGatherStrings& exchange) {
   constexpr size_t kLarge = 40000;
   std::vector<float> values(kLarge);
   const auto large = call_of(Collective::kAllReduce, values, values, kLarge);
-  require(team.lacks_room(large), "large ones lack room");
+  require(team.needs_full_workspace(large), "large ones lack room");
   require(team.control()->is_partial != 0, "kernels know");
-  require(team.make_room(nothing).empty(), "they get it");
-  require(!team.lacks_room(large), "they have it");
+  require(team.allocate_rest(nothing).empty(), "they get it");
+  require(!team.needs_full_workspace(large), "they have it");
   require(team.control()->is_partial == 0, "kernels know that, too");
   require(team.workspace_bytes() > bytes, "which takes memory");
   check_every_collective(member, kLarge);
-  require(team.make_room(nothing).empty(), "once for all");
+  require(team.allocate_rest(nothing).empty(), "once for all");
 }
 
 // Rank 0 grows while the others are elsewhere, and then they do.
 void check_growth_alone(int rank, const AllGatherStrings& exchange) {
   Growing member(rank, 3, exchange);
-  if (rank == 0) require(member.team->make_room(nothing).empty(), "it gets the rest");
+  if (rank == 0) require(member.team->allocate_rest(nothing).empty(), "it gets the rest");
   exchange("");
-  if (rank != 0) require(member.team->make_room(nothing).empty(), "so do they");
+  if (rank != 0) require(member.team->allocate_rest(nothing).empty(), "so do they");
   check_every_collective(member, 40000);
 }
 
@@ -318,7 +319,7 @@ void check_growth_without_a_rank(int rank, const AllGatherStrings& exchange, boo
   exchange("");
   if (rank != 1) {
     try {
-      (void)member->team->make_room(nothing);
+      (void)member->team->allocate_rest(nothing);
       require(false, "nothing was thrown");
     } catch (const CommError& e) {
       require(e.code() == Errc::kPeerFailed, e.what());
@@ -337,17 +338,17 @@ void check_growth_tried_again(int rank, const AllGatherStrings& exchange) {
   if (rank == 1) ::setrlimit(RLIMIT_FSIZE, &none);
   exchange("");
   if (rank == 0) {
-    const auto why = member.team->make_room(nothing);
+    const auto why = member.team->allocate_rest(nothing);
     require(why.starts_with("rank 1: "), why.c_str());
   }
   exchange("");
   if (rank == 1) ::setrlimit(RLIMIT_FSIZE, &most);
   exchange("");
-  if (rank == 0) require(member.team->make_room(nothing).empty(), "now it gets it");
+  if (rank == 0) require(member.team->allocate_rest(nothing).empty(), "now it gets it");
   exchange("");
   if (rank != 0) {
-    require(member.team->make_room(nothing).starts_with("rank 1: "), "the first attempt");
-    require(member.team->make_room(nothing).empty(), "the second one");
+    require(member.team->allocate_rest(nothing).starts_with("rank 1: "), "the first attempt");
+    require(member.team->allocate_rest(nothing).empty(), "the second one");
   }
   check_every_collective(member, 40000);
 }
@@ -374,17 +375,17 @@ TEST_F(TeamTest, GrowthEndsByWhatIsLookedAtAndByAnAbort) {
     auto made = transport::nvl::SymmetricMemory::make(
         seat, {size_t{4} << 20, "a test", "", size_t{2} << 20}, exchange);
     require(made.memory != nullptr && !made.memory->is_complete(), made.error.c_str());
-    Growth growth(seat, *made.memory);
+    DeferredWorkspace growth(seat, *made.memory);
     const auto addresses = exchange(growth.address());
     if (rank == 0) {
-      growth.begin(addresses);
+      growth.start(addresses);
       int looks = 0;
       const auto look = [&] {
         if (++looks == 3) throw CommError(Errc::kTimeout, "late");
       };
-      EXPECT_THROW(growth.bring(look), CommError);
+      EXPECT_THROW(growth.allocate_collectively(look), CommError);
       std::thread aborts([&] { growth.stop(); });
-      EXPECT_THROW(growth.bring(nothing), CommError);
+      EXPECT_THROW(growth.allocate_collectively(nothing), CommError);
       aborts.join();
     }
     exchange("");
@@ -397,34 +398,34 @@ TEST_F(TeamTest, IsWholeAtOnceUnlessSomebodyAsksForLess) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     std::vector<float> values(40000);
-    EXPECT_FALSE(
-        member.team->lacks_room(call_of(Collective::kAllReduce, values, values, values.size())));
-    EXPECT_FALSE(member.team->lacks_room(kernels::QuantizedReduceScatter{}));
-    EXPECT_EQ(member.team->make_room(nothing), "");
+    EXPECT_FALSE(member.team->needs_full_workspace(
+        call_of(Collective::kAllReduce, values, values, values.size())));
+    EXPECT_FALSE(member.team->needs_full_workspace(kernels::QuantizedReduceScatter{}));
+    EXPECT_EQ(member.team->allocate_rest(nothing), "");
   });
 }
 
 // Teams of two ranks, a process each, as most are made: one after the other, and some at once.
 void check_usual_room(int rank, const AllGatherStrings& exchange) {
   const auto host = gpu::Runtime::shared_cpu();
-  const auto make = [&](Team::Room room = Team::Room::kUsual) {
+  const auto make = [&](DeviceTeam::WorkspaceExtent room = DeviceTeam::WorkspaceExtent::kDefault) {
     return std::make_unique<Member>(rank, 2, exchange, host, room);
   };
   std::vector<float> values(40000);
   const auto large = call_of(Collective::kAllReduce, values, values, values.size());
   const auto is_whole = [&](const std::unique_ptr<Member>& member) {
-    return !member->team->lacks_room(large);
+    return !member->team->needs_full_workspace(large);
   };
-  auto alone = Team::make(0, 1, 0, host, "",
-                          [](const std::string& words) { return std::vector<std::string>{words}; });
-  require(alone.team != nullptr, alone.why_not.c_str());
+  auto alone = DeviceTeam::create(
+      0, 1, 0, host, "", [](const std::string& words) { return std::vector<std::string>{words}; });
+  require(alone.team != nullptr, alone.unavailable_reason.c_str());
   auto first = make();
   require(is_whole(first), "the first one is whole: a rank alone does not count");
   auto second = make();
   require(!is_whole(second), "a further one grows");
-  require(is_whole(make(Team::Room::kWhole)), "unless it was asked for");
+  require(is_whole(make(DeviceTeam::WorkspaceExtent::kFull)), "unless it was asked for");
   check_every_collective(*second, 1000);
-  require(second->team->make_room(nothing).empty(), "it gets the rest");
+  require(second->team->allocate_rest(nothing).empty(), "it gets the rest");
   check_every_collective(*second, 40000);
   first.reset();
   require(!is_whole(make()), "the second one is still there");
@@ -439,9 +440,9 @@ TEST_F(TeamTest, TheFirstOfADeviceIsWholeAndFurtherOnesGrow) {
 // What all ranks are told where rank 1 has `file` for its library.
 void expect_why(const std::string& why) {
   on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
-    const auto made = Team::make(rank, 2, 0, gpu::Runtime::shared_cpu(), "", exchange);
+    const auto made = DeviceTeam::create(rank, 2, 0, gpu::Runtime::shared_cpu(), "", exchange);
     EXPECT_FALSE(made.team);
-    EXPECT_NE(made.why_not.find(why), std::string::npos) << made.why_not;
+    EXPECT_NE(made.unavailable_reason.find(why), std::string::npos) << made.unavailable_reason;
   });
 }
 
@@ -462,16 +463,16 @@ TEST_F(TeamTest, IsNoneForTooManyRanks) {
     throw std::logic_error("nobody was to be asked");
   };
   const auto made =
-      Team::make(0, kernels::kMaxRanks + 1, 0, gpu::Runtime::shared_cpu(), "", nobody);
-  EXPECT_EQ(made.why_not, "9 ranks; kernels take up to 8");
+      DeviceTeam::create(0, kernels::kMaxRanks + 1, 0, gpu::Runtime::shared_cpu(), "", nobody);
+  EXPECT_EQ(made.unavailable_reason, "9 ranks; kernels take up to 8");
 }
 
 TEST_F(TeamTest, OfOneRankTakesNoCollectives) {
   const test::Seated alone(0, 1, [](const std::string& words) { return std::vector{words}; });
   kernels::KernelCall call{};
   call.collective = kernels::Collective::kBarrier;
-  EXPECT_FALSE(alone.team->takes(call));
-  EXPECT_FALSE(alone.team->stopped());
+  EXPECT_FALSE(alone.team->can_launch(call));
+  EXPECT_FALSE(alone.team->failure());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "ctran/device/teams_of_device.hpp"
+#include "ctran/device/team_count.hpp"
 
 #include <map>
 #include <mutex>
@@ -14,19 +14,19 @@ std::map<int, int>& counts() {
 
 }  // namespace
 
-OneOfDevice::OneOfDevice(int device, int ranks) : device_(device), counts_(ranks > 1) {
-  if (!counts_) return;
+DeviceTeamCount::DeviceTeamCount(int device, int ranks) : device_(device), is_counted_(ranks > 1) {
+  if (!is_counted_) return;
   const std::scoped_lock lock(mutex);
   ++counts()[device_];
 }
 
-void OneOfDevice::leave() noexcept {
-  if (!counts_.exchange(false)) return;
+void DeviceTeamCount::release() noexcept {
+  if (!is_counted_.exchange(false)) return;
   const std::scoped_lock lock(mutex);
   --counts()[device_];
 }
 
-bool OneOfDevice::has_any(int device) {
+bool DeviceTeamCount::has_any(int device) {
   const std::scoped_lock lock(mutex);
   const auto found = counts().find(device);
   return found != counts().end() && found->second > 0;

@@ -1,4 +1,4 @@
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -24,7 +24,7 @@ constexpr SelectionRow kernels_up_to(Collective collective, int ranks, size_t by
 // For 2, 3 and 4 ranks as far as the kernels were measured ahead of NCCL, in graphs on two and on
 // four H200 with NVLink; for more ranks where the model of hops and bytes says so. Scatter has
 // none: its root has a list of tensors, and the others do not know how they lie.
-constexpr SelectionRow kUsualRows[] = {
+constexpr SelectionRow kDefaultRows[] = {
     kernels_up_to(Collective::kAllReduce, 2, 256 * kMega),
     kernels_up_to(Collective::kAllReduce, 8, 16 * kMega),
     kernels_up_to(Collective::kAllGather, 2, 256 * kMega),
@@ -44,12 +44,12 @@ constexpr SelectionRow kUsualRows[] = {
     kernels_up_to(Collective::kBarrier, 8, kAnySize),
 };
 
-constexpr int kMostBlocksWished = 1024;
+constexpr int kMaxRequestedBlocks = 1024;
 
-struct OfCtran {
-  std::string_view name, ours;
+struct CtranAlgorithmName {
+  std::string_view name, local_name;
 };
-constexpr OfCtran kNamesOfCtran[] = {
+constexpr CtranAlgorithmName kCtranAlgorithmNames[] = {
     {"ctran", "kernels"},        {"ctgraph", "kernels"},          {"ctdirect", "one_shot_line"},
     {"ctring", "two_shot_line"}, {"ctpipeline", "two_shot_line"}, {"ctrd", "one_shot_ll"},
     {"ctp2p", "nccl"},
@@ -57,20 +57,21 @@ constexpr OfCtran kNamesOfCtran[] = {
 
 // What `name` is called here.
 std::string_view nearest(std::string_view name, bool has_library) noexcept {
-  const auto* const found = std::ranges::find(kNamesOfCtran, name, &OfCtran::name);
-  if (found == std::end(kNamesOfCtran)) return name;
-  const bool is_algorithm = found->ours != "kernels" && found->ours != "nccl";
-  return has_library || is_algorithm ? found->ours : "auto";
+  const auto* const found =
+      std::ranges::find(kCtranAlgorithmNames, name, &CtranAlgorithmName::name);
+  if (found == std::end(kCtranAlgorithmNames)) return name;
+  const bool is_algorithm = found->local_name != "kernels" && found->local_name != "nccl";
+  return has_library || is_algorithm ? found->local_name : "auto";
 }
 
 }  // namespace
 
-std::span<const SelectionRow> usual_rows() noexcept { return kUsualRows; }
+std::span<const SelectionRow> default_rows() noexcept { return kDefaultRows; }
 
-bool prefers(Collective collective, int32_t ranks, size_t bytes) noexcept {
+bool prefers_kernels(Collective collective, int32_t ranks, size_t bytes) noexcept {
   const kernels::SelectionKey question{collective, ranks, bytes, kernels::ElementKind::kAny,
                                        kernels::LaunchMode::kAny};
-  return kernels::find(kUsualRows, question, [](const SelectionRow&) { return true; }) != nullptr;
+  return kernels::find(kDefaultRows, question, [](const SelectionRow&) { return true; }) != nullptr;
 }
 
 MeasuredRows::MeasuredRows(std::vector<SelectionRow> rows)
@@ -85,22 +86,24 @@ bool MeasuredRows::has_modes(Collective collective) const noexcept {
   });
 }
 
-bool is_name_of_ctran(std::string_view name) noexcept {
-  return std::ranges::find(kNamesOfCtran, name, &OfCtran::name) != std::end(kNamesOfCtran);
+bool is_ctran_algorithm(std::string_view name) noexcept {
+  return std::ranges::find(kCtranAlgorithmNames, name, &CtranAlgorithmName::name) !=
+         std::end(kCtranAlgorithmNames);
 }
 
-KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_library) {
-  using Who = KernelWish::Who;
+KernelPreference parse_kernel_preference(std::string_view knob, std::string_view text,
+                                         bool has_library) {
+  using Who = KernelPreference::KernelProvider;
   const auto slash = text.find('/');
   const auto name = nearest(text.substr(0, slash), has_library);
-  const auto wish_named = [&]() -> std::optional<KernelWish> {
-    if (name == "auto") return KernelWish{};
+  const auto wish_named = [&]() -> std::optional<KernelPreference> {
+    if (name == "auto") return KernelPreference{};
     if (has_library && name == "nccl" && slash == std::string_view::npos)
-      return KernelWish{Who::kVendor};
-    if (has_library && name == "kernels") return KernelWish{Who::kKernels};
+      return KernelPreference{Who::kVendor};
+    if (has_library && name == "kernels") return KernelPreference{Who::kKernels};
     for (int i = 1; i < kernels::kAlgorithms; ++i)
       if (name == name_of(static_cast<KernelAlgorithm>(i)))
-        return KernelWish{Who::kKernels, static_cast<KernelAlgorithm>(i)};
+        return KernelPreference{Who::kKernels, static_cast<KernelAlgorithm>(i)};
     return std::nullopt;
   };
   std::string allowed;
@@ -110,9 +113,9 @@ KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_lib
     const auto* const end = number.data() + number.size();
     const auto [last, code] = std::from_chars(number.data(), end, wish->blocks);
     if (code == std::errc{} && last == end && wish->blocks >= 1 &&
-        wish->blocks <= kMostBlocksWished)
+        wish->blocks <= kMaxRequestedBlocks)
       return *wish;
-    allowed = std::string(name) + "/<blocks>, 1 to " + std::to_string(kMostBlocksWished);
+    allowed = std::string(name) + "/<blocks>, 1 to " + std::to_string(kMaxRequestedBlocks);
   } else {
     allowed = has_library ? "auto, nccl, kernels" : "auto";
     for (int i = 1; i < kernels::kAlgorithms; ++i)

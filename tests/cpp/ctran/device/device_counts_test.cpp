@@ -69,7 +69,7 @@ class Member : public test::Seated {
     output_.assign(kElements, kUntouched);
   }
   void check(int round) const {
-    require(!team->stopped(), "nothing stopped");
+    require(!team->failure(), "nothing stopped");
     size_t at = 0;
     for (int peer = 0; peer < size; ++peer)
       for (int64_t i = 0; i < received_[static_cast<size_t>(peer)]; ++i)
@@ -136,7 +136,7 @@ TEST_F(CountedTest, TwoRanksThatSayDifferentSizesStop) {
     if (rank == 1) member.received()[0] += 1;
     member.launch();
     member.finish();
-    const auto stopped = member.team->stopped();
+    const auto stopped = member.team->failure();
     ASSERT_TRUE(stopped);
     EXPECT_EQ(stopped->reason, StopReason::kSizeMismatch);
     EXPECT_EQ(stopped->collective, Collective::kAllToAllVDynamic);
@@ -153,7 +153,7 @@ void expect_refused(const std::function<void(Member&)>& spoil) {
     if (rank == 1) spoil(member);
     member.launch();
     member.finish();
-    const auto stopped = member.team->stopped();
+    const auto stopped = member.team->failure();
     ASSERT_TRUE(stopped);
     EXPECT_EQ(stopped->reason, StopReason::kInvalidCounts);
     EXPECT_EQ(stopped->collective, Collective::kAllToAllVDynamic);
@@ -179,7 +179,7 @@ TEST_F(CountedTest, EndAtTheirLimit) {
       member.fill(0);
       member.launch(50'000'000);
       member.finish();
-      const auto stopped = member.team->stopped();
+      const auto stopped = member.team->failure();
       ASSERT_TRUE(stopped);
       EXPECT_EQ(stopped->reason, StopReason::kTimeout);
       EXPECT_EQ(stopped->waited_for, 1);
@@ -200,7 +200,7 @@ std::vector<float> reduced(const test::Seated& self, size_t count, uint64_t seed
                              output.data(), &seed, averages, 0},
                             self.stream);
   cpu.synchronize(self.stream);
-  require(!self.team->stopped(), "nothing stopped");
+  require(!self.team->failure(), "nothing stopped");
   return output;
 }
 
@@ -239,7 +239,7 @@ TEST_F(CountedTest, QuantizedSumsAreNanAfterAStop) {
                                  output.data(), &seed, false, 50'000'000},
                                 self.stream);
       cpu.synchronize(self.stream);
-      const auto stopped = self.team->stopped();
+      const auto stopped = self.team->failure();
       ASSERT_TRUE(stopped);
       EXPECT_EQ(stopped->reason, StopReason::kTimeout);
       EXPECT_EQ(stopped->collective, Collective::kQuantizedReduceScatter);

@@ -1,4 +1,4 @@
-#include "ctran/device/selection.hpp"
+#include "ctran/device/kernel_selection.hpp"
 
 #include <gtest/gtest.h>
 #include <torchcomms/base/error.hpp>
@@ -13,36 +13,38 @@ TEST(Selection, HasARowForEveryCollectiveButScatterAndEveryNumberOfRanks) {
   for (int index = 0; index <= static_cast<int>(Collective::kBarrier); ++index) {
     const auto collective = static_cast<Collective>(index);
     for (int ranks = 2; ranks <= kernels::kMaxRanks; ++ranks)
-      EXPECT_EQ(prefers(collective, ranks, 1024), collective != Collective::kScatter);
+      EXPECT_EQ(prefers_kernels(collective, ranks, 1024), collective != Collective::kScatter);
   }
-  EXPECT_FALSE(prefers(Collective::kAllReduce, kernels::kMaxRanks + 1, 1024));
+  EXPECT_FALSE(prefers_kernels(Collective::kAllReduce, kernels::kMaxRanks + 1, 1024));
 }
 
 TEST(Selection, EndsAtTheSizeOfTheFirstRowThatFits) {
-  for (const auto& row : usual_rows()) {
+  for (const auto& row : default_rows()) {
     if (row.collective == Collective::kBarrier) continue;
-    EXPECT_TRUE(prefers(row.collective, row.ranks.last, row.bytes.last));
-    EXPECT_FALSE(prefers(row.collective, row.ranks.last, row.bytes.last + 1));
+    EXPECT_TRUE(prefers_kernels(row.collective, row.ranks.last, row.bytes.last));
+    EXPECT_FALSE(prefers_kernels(row.collective, row.ranks.last, row.bytes.last + 1));
   }
 }
 
 TEST(Selection, ReadsWishesByName) {
-  EXPECT_EQ(parse_wish("hint", "auto"), KernelWish{});
-  EXPECT_EQ(parse_wish("hint", "nccl").who, KernelWish::Who::kVendor);
-  EXPECT_EQ(parse_wish("hint", "kernels").who, KernelWish::Who::kKernels);
+  EXPECT_EQ(parse_kernel_preference("hint", "auto"), KernelPreference{});
+  EXPECT_EQ(parse_kernel_preference("hint", "nccl").provider,
+            KernelPreference::KernelProvider::kVendor);
+  EXPECT_EQ(parse_kernel_preference("hint", "kernels").provider,
+            KernelPreference::KernelProvider::kKernels);
   for (int i = 1; i < kernels::kAlgorithms; ++i) {
-    const auto wish = parse_wish("hint", name_of(static_cast<KernelAlgorithm>(i)));
-    EXPECT_EQ(wish.who, KernelWish::Who::kKernels);
+    const auto wish = parse_kernel_preference("hint", name_of(static_cast<KernelAlgorithm>(i)));
+    EXPECT_EQ(wish.provider, KernelPreference::KernelProvider::kKernels);
     EXPECT_EQ(wish.algorithm, static_cast<KernelAlgorithm>(i));
   }
-  const auto limited = parse_wish("hint", "two_shot_line/32");
+  const auto limited = parse_kernel_preference("hint", "two_shot_line/32");
   EXPECT_EQ(limited.algorithm, KernelAlgorithm::kTwoShotLL128);
   EXPECT_EQ(limited.blocks, 32);
-  const auto open = parse_wish("hint", "auto/16", /*has_library=*/false);
-  EXPECT_EQ(open.who, KernelWish::Who::kAutomatic);
+  const auto open = parse_kernel_preference("hint", "auto/16", /*has_library=*/false);
+  EXPECT_EQ(open.provider, KernelPreference::KernelProvider::kAutomatic);
   EXPECT_EQ(open.blocks, 16);
-  const auto kernels = parse_wish("hint", "kernels/8");
-  EXPECT_EQ(kernels.who, KernelWish::Who::kKernels);
+  const auto kernels = parse_kernel_preference("hint", "kernels/8");
+  EXPECT_EQ(kernels.provider, KernelPreference::KernelProvider::kKernels);
   EXPECT_EQ(kernels.algorithm, KernelAlgorithm::kAutomatic);
   EXPECT_EQ(kernels.blocks, 8);
 }
@@ -55,22 +57,25 @@ TEST(Selection, NamesOfCtranMeanTheNearestOfOurs) {
                                    {"ctpipeline", "two_shot_line"},
                                    {"ctrd", "one_shot_ll"},
                                    {"ctp2p", "nccl"}}) {
-    EXPECT_TRUE(is_name_of_ctran(name));
-    EXPECT_FALSE(is_name_of_ctran(ours));
-    EXPECT_EQ(parse_wish("hint", name), parse_wish("hint", ours)) << name;
+    EXPECT_TRUE(is_ctran_algorithm(name));
+    EXPECT_FALSE(is_ctran_algorithm(ours));
+    EXPECT_EQ(parse_kernel_preference("hint", name), parse_kernel_preference("hint", ours)) << name;
   }
-  EXPECT_EQ(parse_wish("hint", "ctring/32"), parse_wish("hint", "two_shot_line/32"));
-  EXPECT_EQ(parse_wish("hint", "ctran/8"), parse_wish("hint", "kernels/8"));
+  EXPECT_EQ(parse_kernel_preference("hint", "ctring/32"),
+            parse_kernel_preference("hint", "two_shot_line/32"));
+  EXPECT_EQ(parse_kernel_preference("hint", "ctran/8"),
+            parse_kernel_preference("hint", "kernels/8"));
   for (const auto* name : {"ctran", "ctgraph", "ctp2p"})
-    EXPECT_EQ(parse_wish("hint", name, /*has_library=*/false), KernelWish{}) << name;
-  EXPECT_EQ(parse_wish("hint", "ctrd", /*has_library=*/false).algorithm,
+    EXPECT_EQ(parse_kernel_preference("hint", name, /*has_library=*/false), KernelPreference{})
+        << name;
+  EXPECT_EQ(parse_kernel_preference("hint", "ctrd", /*has_library=*/false).algorithm,
             KernelAlgorithm::kOneShotLL);
 }
 
 TEST(Selection, AWishThatCannotBeIsRefusedWithWhatCan) {
   const auto why = [](std::string_view text, bool has_library) -> std::string {
     try {
-      parse_wish("knob", text, has_library);
+      parse_kernel_preference("knob", text, has_library);
       return "taken";
     } catch (const CommError& e) {
       EXPECT_EQ(e.code(), Errc::kInvalidArgument);

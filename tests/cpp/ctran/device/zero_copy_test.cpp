@@ -46,8 +46,8 @@ struct Member : test::Seated {
   Member(int rank, int size, const AllGatherStrings& exchange)
       : Seated(rank, size, exchange),
         memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kHalf)) {
-    auto made = DeviceWindow::open(team, {at(0), 2 * kHalf, 0, ""}, "", exchange);
-    require(made.window != nullptr, made.why_not.c_str());
+    auto made = DeviceWindow::create(team, {at(0), 2 * kHalf, 0, ""}, "", exchange);
+    require(made.window != nullptr, made.unavailable_reason.c_str());
     window = std::move(made.window);
   }
   std::byte* at(size_t offset) const { return static_cast<std::byte*>(memory.at()) + offset; }
@@ -67,14 +67,14 @@ struct Member : test::Seated {
     std::byte* const data = at(end[1]);
     for (size_t i = 0; i < bytes; ++i) wanted[end[1] - kHalf + i] = sample(peer, serial, i);
     messages.push_back(
-        {data, bytes, peer, 1, has_place ? window->mapped_by(peer, data) : nullptr, false});
+        {data, bytes, peer, 1, has_place ? window->address_on_peer(peer, data) : nullptr, false});
     end[1] += bytes + 5;
   }
   void launch(uint64_t limit_ns = 0) { team->exchange(messages, limit_ns, stream); }
   void finish() const { cpu.synchronize(stream); }
   void check() const {
     finish();
-    require(!team->stopped(), "nothing stopped");
+    require(!team->failure(), "nothing stopped");
     require(std::equal(wanted.begin(), wanted.end(), at(kHalf)),
             "what was sent has come, and nothing beside it");
   }
@@ -136,11 +136,14 @@ TEST_F(StraightTest, ATeamAsksForLongMessagesWhereItIsTold) {
       const auto before = written();
       exchange("");
       const bool likes = rank == 0 ? sends : receives;
-      member.team->write_straight(likes ? Team::Place([&](int peer, const void* at,
-                                                          size_t size_bytes) -> void* {
-        return member.window->has(at, size_bytes) ? member.window->mapped_by(peer, at) : nullptr;
-      })
-                                        : Team::Place());
+      member.team->enable_zero_copy_send(
+          likes
+              ? DeviceTeam::PeerAddress([&](int peer, const void* at, size_t size_bytes) -> void* {
+                  return member.window->contains(at, size_bytes)
+                             ? member.window->address_on_peer(peer, at)
+                             : nullptr;
+                })
+              : DeviceTeam::PeerAddress());
       member.clear();
       if (rank == 0) member.send(1, 0, bytes, false);
       if (rank == 1) member.receive(0, 0, bytes, false);
@@ -149,10 +152,10 @@ TEST_F(StraightTest, ATeamAsksForLongMessagesWhereItIsTold) {
       exchange("");
       return written() - before;
     };
-    EXPECT_EQ(exchanged(Team::kLeastStraight, true, true), 1);
-    EXPECT_EQ(exchanged(Team::kLeastStraight - 1, true, true), 0);
-    EXPECT_EQ(exchanged(Team::kLeastStraight, true, false), 0);
-    EXPECT_EQ(exchanged(Team::kLeastStraight, false, true), 0);
+    EXPECT_EQ(exchanged(DeviceTeam::kZeroCopyMinBytes, true, true), 1);
+    EXPECT_EQ(exchanged(DeviceTeam::kZeroCopyMinBytes - 1, true, true), 0);
+    EXPECT_EQ(exchanged(DeviceTeam::kZeroCopyMinBytes, true, false), 0);
+    EXPECT_EQ(exchanged(DeviceTeam::kZeroCopyMinBytes, false, true), 0);
     exchange("");
   });
 }
@@ -185,9 +188,9 @@ TEST_F(StraightTest, OfTheWrongSizeStopBothSides) {
         if (rank == 1) member.receive(0, 0, received, true);
         member.launch();
         member.finish();
-        ASSERT_TRUE(member.team->stopped());
-        EXPECT_EQ(member.team->stopped()->reason, StopReason::kSizeMismatch);
-        EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
+        ASSERT_TRUE(member.team->failure());
+        EXPECT_EQ(member.team->failure()->reason, StopReason::kSizeMismatch);
+        EXPECT_EQ(member.team->failure()->waited_for, 1 - rank);
         exchange("");
       });
 }
@@ -200,9 +203,9 @@ TEST_F(StraightTest, ASendThatNobodyAnswersEndsAtItsLimit) {
       member.send(1, 0, kLong, true);
       member.launch(20'000'000);
       member.finish();
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, StopReason::kTimeout);
-      EXPECT_EQ(member.team->stopped()->waited_for, 1);
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason, StopReason::kTimeout);
+      EXPECT_EQ(member.team->failure()->waited_for, 1);
     }
     exchange("");
   });
@@ -232,10 +235,10 @@ void exchange_by_counts(Member& member, bool asks) {
       input, output, kElements, kElements, sizeof(int32_t), sent.data(), received.data(), 0, 0};
   call.requests_zero_copy = asks;
   for (int peer = 0; peer < member.size; ++peer)
-    call.zero_copy_targets[peer] = member.window->mapped_by(peer, output);
+    call.zero_copy_targets[peer] = member.window->address_on_peer(peer, output);
   member.team->exchange(call, member.stream);
   member.finish();
-  require(!member.team->stopped(), "nothing stopped");
+  require(!member.team->failure(), "nothing stopped");
   at = 0;
   for (int peer = 0; peer < member.size; ++peer)
     for (int64_t i = 0; i < received[static_cast<size_t>(peer)]; ++i)

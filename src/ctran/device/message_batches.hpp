@@ -18,20 +18,20 @@ namespace torch::comms::ctran {
 // rank that has messages in it has begun it, for its earlier rounds are over; both sides of each of
 // its messages are in round r of their ranks, so are under way, and all messages of a launch go on
 // at once. A rank without messages in a round has none to wait for, and goes on to its next one.
-constexpr size_t messages_of_round(int ranks) {
+constexpr size_t messages_per_batch(int ranks) {
   return static_cast<size_t>(kernels::kMaxMessages) / (2 * static_cast<size_t>(ranks - 1));
 }
 
 // Messages by round, in the order of the list within each. Rounds of this rank without messages are
 // left out.
-struct Rounds {
+struct MessageBatches {
   std::vector<kernels::KernelMessage> messages;
   std::vector<size_t> ends;  // of each round, in messages
 };
 // `messages` are with ranks from 0 to ranks - 1.
-Rounds rounds_of(int ranks, std::span<const kernels::KernelMessage> messages);
+MessageBatches make_batches(int ranks, std::span<const kernels::KernelMessage> messages);
 
 // Whether all of them are in one round.
-bool is_one_round(int ranks, std::span<const kernels::KernelMessage> messages) noexcept;
+bool fits_one_batch(int ranks, std::span<const kernels::KernelMessage> messages) noexcept;
 
 }  // namespace torch::comms::ctran

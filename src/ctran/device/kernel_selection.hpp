@@ -13,11 +13,11 @@ namespace torch::comms::ctran {
 
 // Where nothing was measured: the sizes up to which kernels are faster. What no row fits is for the
 // library.
-std::span<const kernels::SelectionRow> usual_rows() noexcept;
-bool prefers(kernels::Collective collective, int32_t ranks, size_t bytes) noexcept;
+std::span<const kernels::SelectionRow> default_rows() noexcept;
+bool prefers_kernels(kernels::Collective collective, int32_t ranks, size_t bytes) noexcept;
 
 // What was measured for a team: rows of a tuning file that are about its GPU and its number of
-// ranks. Where none fits, usual_rows() and the library of kernels decide.
+// ranks. Where none fits, default_rows() and the library of kernels decide.
 class MeasuredRows {
  public:
   MeasuredRows() = default;
@@ -41,17 +41,17 @@ class MeasuredRows {
 };
 
 // What a user asks for.
-struct KernelWish {
-  enum class Who : uint8_t {
+struct KernelPreference {
+  enum class KernelProvider : uint8_t {
     kAutomatic,  // the table decides
     kVendor,     // the library, always
     kKernels,    // kernels, wherever they take it
   };
-  Who who = Who::kAutomatic;
+  KernelProvider provider = KernelProvider::kAutomatic;
   kernels::KernelAlgorithm algorithm = kernels::KernelAlgorithm::kAutomatic;  // of kKernels
   int blocks = 0;  // at most; 0: as the library of kernels thinks best
 
-  bool operator==(const KernelWish&) const = default;
+  bool operator==(const KernelPreference&) const = default;
 };
 // "auto", "nccl", "kernels", or an algorithm's name, all but "nccl" perhaps with the blocks that
 // kernels may have: "one_shot_ll/64", "auto/16".
@@ -59,7 +59,8 @@ struct KernelWish {
 // one_shot_line, `ctring` and `ctpipeline` two_shot_line, `ctrd` one_shot_ll, `ctp2p` nccl.
 // `has_library`: else "nccl" and "kernels" mean nothing, and CTRAN's names for them "auto". Throws
 // CommError(kInvalidArgument) naming `knob`, the text and what is allowed.
-KernelWish parse_wish(std::string_view knob, std::string_view text, bool has_library = true);
-bool is_name_of_ctran(std::string_view name) noexcept;
+KernelPreference parse_kernel_preference(std::string_view knob, std::string_view text,
+                                         bool has_library = true);
+bool is_ctran_algorithm(std::string_view name) noexcept;
 
 }  // namespace torch::comms::ctran

@@ -39,8 +39,8 @@ struct Member : test::Seated {
     for (int i = 0; i < 2; ++i) {
       memory.push_back(std::make_unique<gpu::ShareableMemory>(
           gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, bytes)));
-      auto made = DeviceWindow::open(team, {own(i), bytes, 0, ""}, "", exchange);
-      require(made.window != nullptr, made.why_not.c_str());
+      auto made = DeviceWindow::create(team, {own(i), bytes, 0, ""}, "", exchange);
+      require(made.window != nullptr, made.unavailable_reason.c_str());
       windows.push_back(std::move(made.window));
     }
   }
@@ -59,7 +59,7 @@ struct Member : test::Seated {
     return made;
   }
   void launch(const KernelCall& call, int window = 0, CopyMethod carrier = CopyMethod::kAutomatic) {
-    team->launch(windows[static_cast<size_t>(window)]->on_region(call, carrier), stream);
+    team->launch(windows[static_cast<size_t>(window)]->make_collective_call(call, carrier), stream);
   }
   void finish() const { cpu.synchronize(stream); }
 
@@ -84,7 +84,7 @@ void check_every_collective(Member& member, size_t count, CopyMethod carrier) {
   std::byte* const output = member.own(0) + 3 + (is_one_place ? 0 : 17 * own);
   const auto expect = [&](const char* what, const std::vector<std::byte>& wanted) {
     member.finish();
-    require(!member.team->stopped(), "nothing stopped");
+    require(!member.team->failure(), "nothing stopped");
     require(std::equal(wanted.begin(), wanted.end(), output), what);
     require(output[-1] == std::byte{0x5a} && output[wanted.size()] == std::byte{0x5a},
             "nothing is written beside the output");
@@ -219,7 +219,7 @@ TEST_F(RegionsTest, ALongCopyOfARanksOwnIsInTheCaptureOfItsCallAlone) {
       const auto call =
           member.call(Collective::kAllGather, kCount, mine.data(), member.own(window));
       const auto& there = *member.windows[static_cast<size_t>(window)];
-      member.team->launch(there.on_region(call, CopyMethod::kCopyEngine), stream);
+      member.team->launch(there.make_collective_call(call, CopyMethod::kCopyEngine), stream);
     };
     const auto check = [&](int window, const char* what) {
       for (int from = 0; from < 2; ++from)
@@ -299,7 +299,7 @@ TEST_F(RegionsTest, CopyEnginesTakeOnWhatIsReduced) {
       if (collective == Collective::kReduce && !is_root) call.output = nullptr;
       member.launch(call, 0, CopyMethod::kCopyEngine);
       member.finish();
-      require(!member.team->stopped(), "nothing stopped");
+      require(!member.team->failure(), "nothing stopped");
       const bool has_result = collective != Collective::kReduce || is_root;
       for (size_t i = 0; i < kCount && has_result; ++i) {
         const size_t at = has_parts ? static_cast<size_t>(rank) * kCount + i : i;
@@ -323,10 +323,10 @@ TEST_F(RegionsTest, OtherSizesOrRegionsStopBothRanks) {
       call.timeout_ns = 10'000'000'000;
       member.launch(call, window);
       member.finish();
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, kernels::kWindowMismatch);
-      EXPECT_EQ(member.team->stopped()->collective, Collective::kAllGather);
-      EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason, kernels::kWindowMismatch);
+      EXPECT_EQ(member.team->failure()->collective, Collective::kAllGather);
+      EXPECT_EQ(member.team->failure()->waited_for, 1 - rank);
       exchange("");
     });
 }
@@ -343,10 +343,10 @@ TEST_F(RegionsTest, CopiesAreForOutputsAtOnePlaceOfAllRanksThatAskForThem) {
       member.launch(call, 0,
                     !other_place && is_other ? CopyMethod::kAutomatic : CopyMethod::kCopyEngine);
       member.finish();
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason,
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason,
                 other_place ? kernels::kWindowMismatch : StopReason::kCallMismatch);
-      EXPECT_EQ(member.team->stopped()->waited_for, 1 - rank);
+      EXPECT_EQ(member.team->failure()->waited_for, 1 - rank);
       exchange("");
     });
 }
@@ -360,9 +360,9 @@ TEST_F(RegionsTest, ALimitEndsALaunchThatOneRankLacks) {
       call.timeout_ns = 20'000'000;
       member.launch(call);
       member.finish();
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, StopReason::kTimeout);
-      EXPECT_EQ(member.team->stopped()->waited_for, 1);
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason, StopReason::kTimeout);
+      EXPECT_EQ(member.team->failure()->waited_for, 1);
     }
     exchange("");
   });
@@ -375,8 +375,8 @@ TEST_F(RegionsTest, AbortEndsAWait) {
       member.launch(member.call(Collective::kBroadcast, 500, nullptr, member.own(0)));
       member.team->abort();
       member.finish();
-      ASSERT_TRUE(member.team->stopped());
-      EXPECT_EQ(member.team->stopped()->reason, StopReason::kAborted);
+      ASSERT_TRUE(member.team->failure());
+      EXPECT_EQ(member.team->failure()->reason, StopReason::kAborted);
     }
     exchange("");
   });
@@ -386,21 +386,21 @@ TEST_F(RegionsTest, AWindowSaysWhatIsInIt) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     const Member member(rank, 2, exchange);
     const auto& window = *member.windows[0];
-    EXPECT_TRUE(window.has(member.own(0), kBytes));
-    EXPECT_TRUE(window.has(member.own(0) + kBytes, 0));
-    EXPECT_TRUE(window.has(member.own(0) + 5, 10));
-    EXPECT_FALSE(window.has(member.own(0) + 5, kBytes));
-    EXPECT_FALSE(window.has(member.own(0) - 1, 1));
-    EXPECT_FALSE(window.has(member.own(1), 1));
-    EXPECT_NE(member.windows[0]->on_region({}).window_id,
-              member.windows[1]->on_region({}).window_id);
-    EXPECT_TRUE(member.team->takes_on_region(
+    EXPECT_TRUE(window.contains(member.own(0), kBytes));
+    EXPECT_TRUE(window.contains(member.own(0) + kBytes, 0));
+    EXPECT_TRUE(window.contains(member.own(0) + 5, 10));
+    EXPECT_FALSE(window.contains(member.own(0) + 5, kBytes));
+    EXPECT_FALSE(window.contains(member.own(0) - 1, 1));
+    EXPECT_FALSE(window.contains(member.own(1), 1));
+    EXPECT_NE(member.windows[0]->make_collective_call({}).window_id,
+              member.windows[1]->make_collective_call({}).window_id);
+    EXPECT_TRUE(member.team->can_launch_on_window(
         member.call(Collective::kAllGather, 5, nullptr, member.own(0))));
-    EXPECT_TRUE(member.team->takes_on_region(
+    EXPECT_TRUE(member.team->can_launch_on_window(
         member.call(Collective::kAllReduce, 5, member.own(0), member.own(0))));
     auto other = member.call(Collective::kGather, 5, nullptr, member.own(0));
-    EXPECT_FALSE(member.team->takes_on_region(other));
-    EXPECT_THROW(member.team->launch(window.on_region(other), member.stream), CommError);
+    EXPECT_FALSE(member.team->can_launch_on_window(other));
+    EXPECT_THROW(member.team->launch(window.make_collective_call(other), member.stream), CommError);
     exchange("");
   });
 }

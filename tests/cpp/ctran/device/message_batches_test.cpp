@@ -1,4 +1,4 @@
-#include "ctran/device/rounds.hpp"
+#include "ctran/device/message_batches.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ KernelMessage message_of(int peer, bool receives, size_t bytes) {
   return {nullptr, bytes, peer, receives ? 1 : 0};
 }
 
-std::vector<std::span<const KernelMessage>> parts_of(const Rounds& rounds) {
+std::vector<std::span<const KernelMessage>> parts_of(const MessageBatches& rounds) {
   std::vector<std::span<const KernelMessage>> parts;
   size_t begin = 0;
   for (const size_t end : rounds.ends) {
@@ -31,20 +31,20 @@ std::vector<std::span<const KernelMessage>> parts_of(const Rounds& rounds) {
 
 TEST(RoundsTest, AShortListIsOneRound) {
   std::vector<KernelMessage> messages;
-  for (size_t i = 0; i < messages_of_round(4); ++i)
+  for (size_t i = 0; i < messages_per_batch(4); ++i)
     for (int peer = 1; peer < 4; ++peer)
       for (const bool receives : {false, true}) messages.push_back(message_of(peer, receives, i));
   EXPECT_EQ(messages.size(), static_cast<size_t>(kMaxMessages));
-  EXPECT_TRUE(is_one_round(4, messages));
-  EXPECT_EQ(rounds_of(4, messages).ends, std::vector<size_t>{messages.size()});
+  EXPECT_TRUE(fits_one_batch(4, messages));
+  EXPECT_EQ(make_batches(4, messages).ends, std::vector<size_t>{messages.size()});
   messages.push_back(message_of(2, false, 0));
-  EXPECT_FALSE(is_one_round(4, messages));
-  EXPECT_EQ(rounds_of(4, messages).ends.size(), 2u);
+  EXPECT_FALSE(fits_one_batch(4, messages));
+  EXPECT_EQ(make_batches(4, messages).ends.size(), 2u);
 }
 
 TEST(RoundsTest, NothingIsNoRound) {
-  EXPECT_TRUE(is_one_round(2, {}));
-  EXPECT_TRUE(rounds_of(2, {}).ends.empty());
+  EXPECT_TRUE(fits_one_batch(2, {}));
+  EXPECT_TRUE(make_batches(2, {}).ends.empty());
 }
 
 TEST(RoundsTest, EachRankAndDirectionKeepsItsOrder) {
@@ -52,7 +52,7 @@ TEST(RoundsTest, EachRankAndDirectionKeepsItsOrder) {
   std::vector<KernelMessage> messages;
   for (size_t i = 0; i < 2000; ++i)
     messages.push_back(message_of(1 + static_cast<int>(random() % 5), random() % 2 == 0, i));
-  const auto rounds = rounds_of(6, messages);
+  const auto rounds = make_batches(6, messages);
   std::map<std::pair<int, int>, std::vector<size_t>> before, after;
   for (const auto& m : messages) before[{m.peer, m.is_receive}].push_back(m.bytes);
   for (const auto& part : parts_of(rounds)) {
@@ -61,7 +61,7 @@ TEST(RoundsTest, EachRankAndDirectionKeepsItsOrder) {
     std::map<std::pair<int, int>, size_t> of_round;
     for (const auto& m : part) {
       after[{m.peer, m.is_receive}].push_back(m.bytes);
-      EXPECT_LE((++of_round[{m.peer, m.is_receive}]), messages_of_round(6));
+      EXPECT_LE((++of_round[{m.peer, m.is_receive}]), messages_per_batch(6));
     }
     EXPECT_TRUE(std::ranges::is_sorted(part, {}, &KernelMessage::bytes));
   }
@@ -78,7 +78,7 @@ class World {
     ranks_[rank].emplace_back(messages.begin(), messages.end());
   }
   void launch_rounds(size_t rank, std::span<const KernelMessage> messages) {
-    const auto rounds = rounds_of(static_cast<int>(ranks_.size()), messages);
+    const auto rounds = make_batches(static_cast<int>(ranks_.size()), messages);
     for (const auto& part : parts_of(rounds)) launch(rank, part);
   }
 

@@ -19,44 +19,45 @@ namespace torch::comms::ctran {
 // others that call operations are doing: a thread of each does its part.
 //
 // Threads: one, but for stop().
-class Growth {
+class DeferredWorkspace {
  public:
-  // Outlived by `memory`, which it alone changes from start_query() on. Throws
+  // Outlived by `memory`, which it alone changes from start() on. Throws
   // CommError(kResourceExhausted, kSystem).
-  Growth(const transport::nvl::RankContext& seat, transport::nvl::SymmetricMemory& memory);
-  ~Growth();  // waits for what it does at the moment
-  Growth(const Growth&) = delete;
-  Growth& operator=(const Growth&) = delete;
+  DeferredWorkspace(const transport::nvl::RankContext& seat,
+                    transport::nvl::SymmetricMemory& memory);
+  ~DeferredWorkspace();  // waits for what it does at the moment
+  DeferredWorkspace(const DeferredWorkspace&) = delete;
+  DeferredWorkspace& operator=(const DeferredWorkspace&) = delete;
 
   // What the other ranks have to know, and what they have said, by rank. Throws CommError(kSystem).
-  std::string address() const { return circle_.address(); }
-  void begin(const std::vector<std::string>& addresses);
+  std::string address() const { return all_gather_.address(); }
+  void start(const std::vector<std::string>& addresses);
 
   // Tries it: for the nth time here is for the nth time everywhere. "", or why it does not come,
   // the same on all ranks. Throws CommError(kPeerFailed) where a rank has ended; `look` is called
   // now and then while it waits, and may end that by what it throws.
-  std::string bring(const std::function<void()>& look);
-  // This rank has no part in it any more: a prepare() that waits throws CommError(kAborted), those
-  // of other ranks kPeerFailed. Waits for nobody. Any thread.
+  std::string allocate_collectively(const std::function<void()>& look);
+  // This rank has no part in it any more: a allocate_collectively() that waits throws
+  // CommError(kAborted), those of other ranks kPeerFailed. Waits for nobody. Any thread.
   void stop() noexcept;
 
  private:
-  struct Outcome {
-    std::string why_not;
+  struct DeferredAllocation {
+    std::string unavailable_reason;
     std::optional<CommError> failure;  // there will be no other attempt
   };
   void run();
-  Outcome attempt();
-  bool is_wanted();
+  DeferredAllocation allocate();
+  bool is_requested();
 
   const transport::nvl::RankContext seat_;
   transport::nvl::SymmetricMemory& memory_;
-  transport::nvl::UnixAllGather circle_;
+  transport::nvl::UnixAllGather all_gather_;
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
-  bool has_begun_ = false;
-  size_t wanted_ = 0;              // attempts
-  std::vector<Outcome> outcomes_;  // of all attempts
+  bool has_started_ = false;
+  size_t requested_ = 0;                         // attempts
+  std::vector<DeferredAllocation> allocations_;  // of all attempts
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-#include "ctran/device/rounds.hpp"
+#include "ctran/device/message_batches.hpp"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@ namespace torch::comms::ctran {
 namespace {
 
 // Counts the messages of each rank and direction, and says which one of them the next is.
-class Places {
+class BatchPositions {
  public:
   size_t next(const kernels::KernelMessage& message) {
     return seen_[static_cast<size_t>(message.peer)][message.is_receive != 0 ? 1 : 0]++;
@@ -18,24 +18,24 @@ class Places {
 
 }  // namespace
 
-bool is_one_round(int ranks, std::span<const kernels::KernelMessage> messages) noexcept {
-  const size_t most = messages_of_round(ranks);
-  Places places;
+bool fits_one_batch(int ranks, std::span<const kernels::KernelMessage> messages) noexcept {
+  const size_t most = messages_per_batch(ranks);
+  BatchPositions places;
   return messages.size() <= most || std::ranges::all_of(messages, [&](const auto& message) {
            return places.next(message) < most;
          });
 }
 
-Rounds rounds_of(int ranks, std::span<const kernels::KernelMessage> messages) {
-  const size_t most = messages_of_round(ranks);
+MessageBatches make_batches(int ranks, std::span<const kernels::KernelMessage> messages) {
+  const size_t most = messages_per_batch(ranks);
   std::vector<size_t> round(messages.size()), next;
-  Places places;
+  BatchPositions places;
   for (size_t i = 0; i < messages.size(); ++i) {
     round[i] = places.next(messages[i]) / most;
     if (round[i] + 1 > next.size()) next.resize(round[i] + 1);
     ++next[round[i]];
   }
-  Rounds rounds;
+  MessageBatches rounds;
   rounds.messages.resize(messages.size());
   size_t at = 0;
   for (size_t& of_round : next) {
