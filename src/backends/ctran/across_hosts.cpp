@@ -5,7 +5,7 @@
 #include "backends/nccl/elements.hpp"
 #include "backends/nccl/own_kernels.hpp"
 #include "backends/nccl/run.hpp"
-#include "ctran/gpe/across_hosts.hpp"
+#include "ctran/gpe/hierarchical.hpp"
 #include "ctran/library/team_library.hpp"
 #include "transport/nvl/peer_descriptor.hpp"
 
@@ -16,25 +16,25 @@ namespace ctran {
 class HostsKernels final : public nccl::OwnKernels {
  public:
   using Lost = std::function<std::optional<CommError>(const Context&)>;
-  HostsKernels(std::unique_ptr<AcrossHosts> across, Lost lost)
+  HostsKernels(std::unique_ptr<HierarchicalCollectives> across, Lost lost)
       : across_(std::move(across)), lost_(std::move(lost)) {}
 
-  AcrossHosts& across() const noexcept { return *across_; }
+  HierarchicalCollectives& across() const noexcept { return *across_; }
   std::optional<CommError> stopped(const Context& context) const override {
-    return across_->stopped(context);
+    return across_->failure(context);
   }
   std::optional<CommError> lost(const Context& context) override { return lost_(context); }
   void abort(const CommError& why) noexcept override { across_->abort(why); }
   void leave() noexcept override { across_->close(); }
 
  private:
-  const std::unique_ptr<AcrossHosts> across_;
+  const std::unique_ptr<HierarchicalCollectives> across_;
   const Lost lost_;
 };
 
 namespace {
 
-Hosts hosts_of_members(const EngineGroup& group) {
+HostTopology hosts_of_members(const EngineGroup& group) {
   const auto& family = *group.link_context();
   std::vector<int> host_of;
   for (int rank = 0; rank < group.size(); ++rank) {
@@ -42,10 +42,10 @@ Hosts hosts_of_members(const EngineGroup& group) {
     while (!family.is_same_host(group.context_rank(first), group.context_rank(rank))) ++first;
     host_of.push_back(first);
   }
-  return hosts_of(host_of);
+  return make_host_topology(host_of);
 }
 
-std::string text_of(const Hosts& hosts) {
+std::string text_of(const HostTopology& hosts) {
   std::string sizes;
   for (const auto& one : hosts.ranks)
     sizes += (sizes.empty() ? "" : " + ") + std::to_string(one.size());
@@ -67,15 +67,15 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
     int rank, const std::vector<int>& ranks, at::Device device, const std::string& name,
     const CommOptions& options, const Links& links) {
   auto hosts = ctran::hosts_of_members(links.group);
-  const auto place = hosts.places[static_cast<size_t>(rank)];
+  const auto place = hosts.host_ranks[static_cast<size_t>(rank)];
   const auto& here = hosts.ranks[static_cast<size_t>(place.host)];
   const auto limit = options.timeout;
   std::unique_ptr<ctran::EngineGroup> local, rail;
   // Members may call the communicator differently.
   constexpr auto kOwn = ctran::EngineGroup::SplitNames::kMayDiffer;
   if (here.size() > 1) local = links.group.split(here, name + "_host", limit, kOwn);
-  if (place.local < hosts.rails)
-    rail = links.group.split(hosts.rail(place.local), name + "_rail", limit, kOwn);
+  if (place.local_rank < hosts.rails)
+    rail = links.group.split(hosts.rail(place.local_rank), name + "_rail", limit, kOwn);
 
   const std::shared_ptr<TorchCommCtranAcrossHosts> made(new TorchCommCtranAcrossHosts(links));
   std::string why_not;
@@ -89,19 +89,19 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
         ctran::DeviceTeam::DeviceTeamResult team;
         if (local)
           team = ctran::DeviceTeam::create(
-              place.local, local->size(), at.has_index() ? at.index() : 0, runtime, why_not,
+              place.local_rank, local->size(), at.has_index() ? at.index() : 0, runtime, why_not,
               [&](const std::string& words) { return links.gather(*local, words); });
         if (why_not.empty()) why_not = team.unavailable_reason;
-        std::unique_ptr<ctran::AcrossHosts> across;
+        std::unique_ptr<ctran::HierarchicalCollectives> across;
         if (why_not.empty())
           why_not = transport::nvl::error_text_of([&] {
-            across = std::make_unique<ctran::AcrossHosts>(
-                ctran::AcrossHosts::Options{.rank = rank,
-                                            .hosts = std::move(hosts),
-                                            .library = std::move(library),
-                                            .runtime = runtime,
-                                            .team = std::move(team.team),
-                                            .rail = std::move(rail)});
+            across = std::make_unique<ctran::HierarchicalCollectives>(
+                ctran::HierarchicalCollectives::Options{.rank = rank,
+                                                        .topology = std::move(hosts),
+                                                        .library = std::move(library),
+                                                        .runtime = runtime,
+                                                        .team = std::move(team.team),
+                                                        .rail = std::move(rail)});
           });
         why_not = transport::nvl::first_error(links.gather(links.group, why_not));
         if (!why_not.empty()) return nullptr;
@@ -129,18 +129,18 @@ bool TorchCommCtranAcrossHosts::takes(const OnDevice& asked) const {
   if (!kernels_) return false;
   const auto& across = kernels_->across();
   const auto reduces = [&] {
-    return across.takes(ctran::dtype_of(asked.dtype), ctran::op_of(*asked.reduction));
+    return across.can_run(ctran::dtype_of(asked.dtype), ctran::op_of(*asked.reduction));
   };
   switch (asked.op) {
     case OpName::broadcast:
     case OpName::barrier:
       return true;
     case OpName::all_gather_single:
-      return across.has_parts();
+      return across.can_run_all_gather();
     case OpName::all_reduce:
       return reduces();
     case OpName::reduce_scatter_single:
-      return across.has_parts() && reduces();
+      return across.can_run_all_gather() && reduces();
     default:
       return false;
   }
@@ -153,7 +153,8 @@ WorkPtr TorchCommCtranAcrossHosts::launched(OpName op, bool async_op,
   auto now = call(op, async_op, options);
   now.ends_itself = true;
   return run(now, options, operands, [&](const nccl::Launch& go) {
-    body(kernels_->across(), ctran::AcrossHosts::How{now.limit, go.stream});
+    body(kernels_->across(),
+         ctran::HierarchicalCollectives::HierarchicalStep{now.limit, go.stream});
     return nccl::abi::Result(nccl::abi::kSuccess);
   });
 }
@@ -219,15 +220,15 @@ std::map<std::string, std::string> TorchCommCtranAcrossHosts::notes() const {
   auto notes = TorchCommVendor::notes();
   if (!kernels_) return notes;
   const auto& across = kernels_->across();
-  notes["kernels"] = ctran::text_of(across.hosts()) + ": all_reduce, broadcast, barrier" +
-                     (across.has_parts() ? ", all_gather_single, reduce_scatter_single" : "") +
-                     " by kernels inside hosts (" + across.architectures() + ", " +
-                     across.library_path() +
-                     ") and the CPU's links between them. Other operations are copied through host "
-                     "memory, as are PREMUL_SUM and averages of integers" +
-                     (across.has_parts() ? ""
-                                         : "; and all averages, all_gather_single and "
-                                           "reduce_scatter_single, for the hosts differ in size");
+  notes["kernels"] =
+      ctran::text_of(across.topology()) + ": all_reduce, broadcast, barrier" +
+      (across.can_run_all_gather() ? ", all_gather_single, reduce_scatter_single" : "") +
+      " by kernels inside hosts (" + across.architectures() + ", " + across.library_path() +
+      ") and the CPU's links between them. Other operations are copied through host "
+      "memory, as are PREMUL_SUM and averages of integers" +
+      (across.can_run_all_gather() ? ""
+                                   : "; and all averages, all_gather_single and "
+                                     "reduce_scatter_single, for the hosts differ in size");
   notes["operations between hosts"] = std::to_string(across.operations());
   return notes;
 }

@@ -15,12 +15,12 @@ namespace torch::comms {
 
 namespace ctran {
 class HostsKernels;
-struct Hosts;
+struct HostTopology;
 }  // namespace ctran
 
 // Collectives of backend ctran on tensors of GPUs that are on several hosts: by kernels inside
 // hosts, by the CPU engine between them (ctran/gpe), in the order of the stream. TorchCommCtran
-// makes it for its own members, gives it what can_launch() says yes to, and ends it.
+// makes it for its own members, gives it what takes() says yes to, and ends it.
 class TC_API TorchCommCtranAcrossHosts final : public TorchCommVendor {
  public:
   // Either all members have one, or none.

@@ -17,9 +17,9 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 // Between two looks of a thread that does not look all the time.
-constexpr microseconds kWhileLaunched{50}, kWhileCaptured{200};
+constexpr microseconds kLaunchedPollInterval{50}, kCapturedPollInterval{200};
 // How soon the end of an engine's call is looked at again, if nothing tells of it.
-constexpr milliseconds kTurn{50};
+constexpr milliseconds kPollInterval{50};
 
 template <class Word>
 std::atomic_ref<Word> word(Word& at) {
@@ -33,28 +33,28 @@ T* make_pinned(const gpu::Runtime& runtime, size_t size_bytes) {
   return static_cast<T*>(at);
 }
 
-struct Row {
+struct CommandOperation {
   const char* name;
   schedule::Operation operation;
 };
-Row row_of(Command::Kind kind) {
+CommandOperation operation_of(GpeCommand::Kind kind) {
   using schedule::Operation;
   switch (kind) {
-    case Command::Kind::kAllReduce:
+    case GpeCommand::Kind::kAllReduce:
       return {"all_reduce", Operation::kAllReduce};
-    case Command::Kind::kBroadcast:
+    case GpeCommand::Kind::kBroadcast:
       return {"broadcast", Operation::kBroadcast};
-    case Command::Kind::kAllGather:
+    case GpeCommand::Kind::kAllGather:
       return {"all_gather_single", Operation::kAllGather};
-    case Command::Kind::kReduceScatter:
+    case GpeCommand::Kind::kReduceScatter:
       return {"reduce_scatter_single", Operation::kReduceScatter};
-    case Command::Kind::kBarrier:
+    case GpeCommand::Kind::kBarrier:
       break;
   }
   return {"barrier", Operation::kBarrier};
 }
 
-std::string text_of(const std::vector<int>& ranks) {
+std::string format_ranks(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
   return text;
@@ -84,11 +84,11 @@ Gpe::~Gpe() {
   if (staging_ != nullptr) options_.runtime->free_pinned(staging_);
 }
 
-kernels::HostRingCall Gpe::call() const {
+kernels::HostRingCall Gpe::make_call() const {
   kernels::HostRingCall call{};
   call.ring = ring_;
   call.control = control_;
-  call.team_control = options_.team;
+  call.team_control = options_.team_control;
   return call;
 }
 
@@ -99,10 +99,10 @@ void Gpe::check(int code) const {
                                        std::to_string(code) + ")");
 }
 
-void Gpe::post(const Command& command, gpu::NativeStream stream) {
-  auto call = this->call();
-  call.timeout_ns = command.limit_ms * 1'000'000;
-  std::ranges::copy(words_of(command), call.words);
+void Gpe::post(const GpeCommand& command, gpu::NativeStream stream) {
+  auto call = this->make_call();
+  call.timeout_ns = command.timeout_ms * 1'000'000;
+  std::ranges::copy(to_words(command), call.words);
   check(options_.library.functions->post(call, stream));
   if (options_.runtime->capture_of(stream) != 0)
     captured_.store(true);
@@ -113,14 +113,14 @@ void Gpe::post(const Command& command, gpu::NativeStream stream) {
   wake_.notify_all();
 }
 
-void Gpe::await(uint64_t limit_ns, gpu::NativeStream stream) {
-  auto call = this->call();
+void Gpe::wait(uint64_t limit_ns, gpu::NativeStream stream) {
+  auto call = this->make_call();
   call.timeout_ns = limit_ns;
   check(options_.library.functions->wait_for_command(call, stream));
 }
 
-void Gpe::seal(void* output, size_t size_bytes, Dtype dtype, gpu::NativeStream stream) {
-  auto call = this->call();
+void Gpe::poison_output(void* output, size_t size_bytes, Dtype dtype, gpu::NativeStream stream) {
+  auto call = this->make_call();
   call.output = output;
   call.output_bytes = size_bytes;
   call.nan = kernels::nan_of(dtype);
@@ -128,12 +128,12 @@ void Gpe::seal(void* output, size_t size_bytes, Dtype dtype, gpu::NativeStream s
 }
 
 void Gpe::run() noexcept {
-  carry_out_all();
+  execute_all();
   // Only now: kernels that have left let the stream write to what a command was sending.
   word(control_->abort).store(1, std::memory_order_release);
 }
 
-void Gpe::carry_out_all() noexcept {
+void Gpe::execute_all() noexcept {
   const auto policy = transport::WaitPolicy::for_ranks(2 * options_.polling_ranks);
   transport::Backoff pace(policy);
   uint64_t next = 1;
@@ -148,7 +148,7 @@ void Gpe::carry_out_all() noexcept {
     try {
       is_busy_.store(true);
       if (stopping_.load()) return;
-      carry_out(command_of(words));
+      execute(parse_command(words));
       is_busy_.store(false);
     } catch (const CommError& e) {
       fail(e);
@@ -166,16 +166,16 @@ void Gpe::sleep(uint64_t next) {
   std::unique_lock lock(mutex_);
   const auto is_wanted = [&] { return stopping_.load() || launched_.load() >= next; };
   if (captured_.load())
-    wake_.wait_for(lock, is_wanted() ? kWhileLaunched : kWhileCaptured,
+    wake_.wait_for(lock, is_wanted() ? kLaunchedPollInterval : kCapturedPollInterval,
                    [this] { return stopping_.load(); });
   else if (is_wanted())
-    wake_.wait_for(lock, kWhileLaunched, [this] { return stopping_.load(); });
+    wake_.wait_for(lock, kLaunchedPollInterval, [this] { return stopping_.load(); });
   else
     wake_.wait(lock, [&] { return is_wanted() || captured_.load(); });
 }
 
-void Gpe::carry_out(const Command& command) {
-  const auto [name, operation] = row_of(command.kind);
+void Gpe::execute(const GpeCommand& command) {
+  const auto [name, operation] = operation_of(command.kind);
   const auto ranks = static_cast<size_t>(options_.rail->size());
   const size_t bytes = command.count * size_of(command.dtype);
   auto* const at = staging_ + command.begin;
@@ -201,14 +201,15 @@ void Gpe::carry_out(const Command& command) {
                         .blocks = blocks,
                         .input = {&input, 1},
                         .output = {&output, 1},
-                        .timeout = milliseconds(command.limit_ms)};
+                        .timeout = milliseconds(command.timeout_ms)};
   const auto between_hosts = [&](const CommError& error) {
     auto where = error.context();
-    if (where.peer >= 0 && static_cast<size_t>(where.peer) < ranks) where.peer = above(where.peer);
-    for (int& rank : where.culprits) rank = above(rank);
-    where.rank = above(options_.rail->rank());
+    if (where.peer >= 0 && static_cast<size_t>(where.peer) < ranks)
+      where.peer = communicator_rank(where.peer);
+    for (int& rank : where.culprits) rank = communicator_rank(rank);
+    where.rank = communicator_rank(options_.rail->rank());
     return CommError(error.code(),
-                     "between hosts, among the ranks " + text_of(options_.ranks) +
+                     "between hosts, among the ranks " + format_ranks(options_.ranks) +
                          " (called 0 and so on here), in chunk " + std::to_string(command.chunk) +
                          ": " + error.why(),
                      where);
@@ -216,7 +217,7 @@ void Gpe::carry_out(const Command& command) {
   try {
     auto work = options_.rail->start(call);
     // Whoever stops this thread aborts the rail first, so it ends.
-    while (!work.wait_for(kTurn)) continue;
+    while (!work.wait_for(kPollInterval)) continue;
     if (const auto* error = work.error()) throw CommError(*error);
   } catch (const CommError& e) {  // of a rail that had ended before, too
     throw between_hosts(e);
@@ -240,14 +241,14 @@ std::optional<CommError> Gpe::failure() const {
   return failure_;
 }
 
-std::optional<kernels::StopReason> Gpe::stopped(uint64_t& command) const noexcept {
+std::optional<kernels::StopReason> Gpe::stop_reason(uint64_t& command) const noexcept {
   const auto stop = word(control_->stop).load(std::memory_order_acquire);
   if (stop == 0) return std::nullopt;
   command = control_->launch;
   return static_cast<kernels::StopReason>(stop);
 }
 
-CommError Gpe::on_rail(const CommError& error) const {
+CommError Gpe::to_rail_ranks(const CommError& error) const {
   std::vector<int> culprits;
   for (const int rank : error.context().culprits) {
     const auto at = std::ranges::find(options_.ranks, rank);
@@ -263,7 +264,7 @@ void Gpe::abort(const CommError& why) noexcept {
   const std::lock_guard lock(mutex_);
   stop();
   // The lock keeps close() from letting go of it.
-  if (options_.rail) options_.rail->abort(on_rail(why));
+  if (options_.rail) options_.rail->abort(to_rail_ranks(why));
 }
 
 void Gpe::stop() noexcept {

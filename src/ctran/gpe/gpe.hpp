@@ -15,7 +15,7 @@
 
 #include "ctran/device/kernel_library.hpp"
 #include "ctran/engine/engine_group.hpp"
-#include "ctran/gpe/command.hpp"
+#include "ctran/gpe/gpe_command.hpp"
 #include "gpu/runtime.hpp"
 
 namespace torch::comms::ctran {
@@ -32,18 +32,18 @@ namespace torch::comms::ctran {
 // Failure: a command that fails ends the ring here, with its error: kernels leave, what they are to
 // write is sealed, later commands are not begun.
 //
-// Threads: send_messages(), await(), poison_output() one at a time; the others: any.
+// Threads: send_messages(), wait(), poison_output() one at a time; the others: any.
 class Gpe {
  public:
   struct Options {
     KernelLibrary library;
     std::shared_ptr<const gpu::Runtime> runtime;
-    std::unique_ptr<EngineGroup> rail;   // null: this rank is on none, and posts nothing
-    std::vector<int> ranks;              // of the rail, as the communicator counts them
-    const kernels::KernelControl* team;  // see kernels::HostRingCall; null: none
-    size_t staging_bytes;                // of pinned memory
-    int polling_ranks;                   // of this host, that may wait beside each other
-    std::function<void()> on_failure;    // once, on the thread, after failure() is set
+    std::unique_ptr<EngineGroup> rail;           // null: this rank is on none, and posts nothing
+    std::vector<int> ranks;                      // of the rail, as the communicator counts them
+    const kernels::KernelControl* team_control;  // see kernels::HostRingCall; null: none
+    size_t staging_bytes;                        // of pinned memory
+    int polling_ranks;                           // of this host, that may wait beside each other
+    std::function<void()> on_failure;            // once, on the thread, after failure() is set
   };
   // The device is current. Throws CommError: kResourceExhausted, kVendor.
   explicit Gpe(Options options);
@@ -58,14 +58,14 @@ class Gpe {
 
   // Enqueue: the command; a wait for the oldest that was not awaited; and what a stop does to an
   // output, whose dtype is `dtype`. Throw CommError(kVendor).
-  void post(const Command& command, gpu::NativeStream stream);
-  void await(uint64_t limit_ns, gpu::NativeStream stream);
-  void seal(void* output, size_t size_bytes, Dtype dtype, gpu::NativeStream stream);
+  void post(const GpeCommand& command, gpu::NativeStream stream);
+  void wait(uint64_t limit_ns, gpu::NativeStream stream);
+  void poison_output(void* output, size_t size_bytes, Dtype dtype, gpu::NativeStream stream);
 
   // Why the host's part has ended, with the culprit's rank; nothing while all is well.
   std::optional<CommError> failure() const;
   // Whether the device's part has stopped, and at which command.
-  std::optional<kernels::StopReason> stopped(uint64_t& command) const noexcept;
+  std::optional<kernels::StopReason> stop_reason(uint64_t& command) const noexcept;
   // Ends what runs, and what is launched later, and tells the rail why: its ranks get that as
   // Group::abort() says. `why` counts ranks as the communicator does. Never waits.
   void abort(const CommError& why) noexcept;
@@ -74,16 +74,16 @@ class Gpe {
 
  private:
   void run() noexcept;
-  void carry_out_all() noexcept;
+  void execute_all() noexcept;
   // Under the lock. Kernels leave when the thread is through with their memory.
   void stop() noexcept;
-  void carry_out(const Command& command);
+  void execute(const GpeCommand& command);
   void fail(const CommError& error) noexcept;
   // The ranks of a rail as the communicator counts them, and back, without those on no rail.
-  int above(int rank) const { return options_.ranks[static_cast<size_t>(rank)]; }
-  CommError on_rail(const CommError& error) const;
+  int communicator_rank(int rank) const { return options_.ranks[static_cast<size_t>(rank)]; }
+  CommError to_rail_ranks(const CommError& error) const;
   void sleep(uint64_t next);
-  kernels::HostRingCall call() const;
+  kernels::HostRingCall make_call() const;
   void check(int code) const;
 
   Options options_;

@@ -1,4 +1,4 @@
-#include "ctran/gpe/chunks.hpp"
+#include "ctran/gpe/rail_chunks.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@ namespace torch::comms::ctran::test {
 namespace {
 
 // Sizes around everything that matters: nothing, one, odd ones, whole parts, and one more or less.
-std::vector<size_t> counts(const Cuts& cuts, size_t element) {
+std::vector<size_t> counts(const ChunkSizes& cuts, size_t element) {
   const size_t part = cuts.part_bytes / element, small = cuts.small_bytes / element;
   std::vector<size_t> all{0, 1, 2, 3, 7, 16, 17, 1000, 4099};
   for (const size_t edge : {small, part, 2 * part, 3 * part, 4 * part, 9 * part})
@@ -18,11 +18,12 @@ std::vector<size_t> counts(const Cuts& cuts, size_t element) {
 }
 
 TEST(Chunks, CoverEveryElementOnceInOrderForAllSizesRailsAndElements) {
-  for (const Cuts cuts : {Cuts{1 << 20, 32 << 10}, Cuts{4096, 0}, Cuts{16, 64}})
+  for (const ChunkSizes cuts :
+       {ChunkSizes{1 << 20, 32 << 10}, ChunkSizes{4096, 0}, ChunkSizes{16, 64}})
     for (const size_t element : {1, 2, 4, 8, 16})
       for (const int rails : {1, 2, 3, 4, 7, 8})
         for (const size_t count : counts(cuts, element)) {
-          const auto chunks = chunks_of(count, element, rails, cuts);
+          const auto chunks = split_into_chunks(count, element, rails, cuts);
           size_t next = 0;
           for (const auto& chunk : chunks) {
             ASSERT_EQ(chunk.begin, next);
@@ -37,17 +38,17 @@ TEST(Chunks, CoverEveryElementOnceInOrderForAllSizesRailsAndElements) {
 
 TEST(Chunks, AllButWhatIsLeftOverBeginsAtVectors) {
   for (const size_t element : {1, 2, 4, 8})
-    for (const auto& chunk : chunks_of(1'000'003, element, 3, {1 << 16, 0})) {
+    for (const auto& chunk : split_into_chunks(1'000'003, element, 3, {1 << 16, 0})) {
       EXPECT_EQ(chunk.begin * element % 16, 0u);
       EXPECT_TRUE(chunk.rails == 1 || chunk.part * element % 16 == 0);
     }
 }
 
 TEST(Chunks, SmallTensorsGoByOneRailAndLargeOnesFillThePipeline) {
-  const Cuts cuts{1 << 20, 32 << 10};
-  EXPECT_EQ(chunks_of(1000, 4, 2, cuts), (std::vector<Chunk>{{0, 1000, 1}}));
-  const auto large = chunks_of(1 << 20, 4, 2, cuts);
-  EXPECT_EQ(large.size(), static_cast<size_t>(kChunksAtOnce));
+  const ChunkSizes cuts{1 << 20, 32 << 10};
+  EXPECT_EQ(split_into_chunks(1000, 4, 2, cuts), (std::vector<RailChunk>{{0, 1000, 1}}));
+  const auto large = split_into_chunks(1 << 20, 4, 2, cuts);
+  EXPECT_EQ(large.size(), static_cast<size_t>(kPipelineDepth));
   for (const auto& chunk : large) EXPECT_EQ(chunk.rails, 2);
 }
 
@@ -55,7 +56,7 @@ TEST(Pieces, CoverEverythingAndAreAlike) {
   for (const size_t most : {1, 3, 64})
     for (size_t count = 0; count < 200; ++count) {
       size_t next = 0;
-      for (const auto& piece : pieces_of(count, most)) {
+      for (const auto& piece : split_evenly(count, most)) {
         EXPECT_EQ(piece.begin, next);
         EXPECT_GT(piece.count, 0u);
         EXPECT_LE(piece.count, most);

@@ -10,23 +10,23 @@ namespace torch::comms::ctran {
 //
 // Rail r is one rank of each host: its r-th. Rails carry data between hosts, side by side; there
 // are as many as the smallest host has ranks. Elsewhere the further ranks are on no rail.
-struct Hosts {
-  struct Place {
-    int host, local;
+struct HostTopology {
+  struct HostRank {
+    int host, local_rank;
   };
   std::vector<std::vector<int>> ranks;  // of each host, ascending; hosts by their first rank
-  std::vector<Place> places;            // by rank
+  std::vector<HostRank> host_ranks;     // by rank
   int rails = 0;
 
   int count() const noexcept { return static_cast<int>(ranks.size()); }
-  bool are_equal() const noexcept;  // in their numbers of ranks
+  bool has_equal_hosts() const noexcept;  // in their numbers of ranks
   // Each has ranks that follow each other, host by host.
-  bool are_in_order() const noexcept;
+  bool is_host_major() const noexcept;
   // By host.
   std::vector<int> rail(int index) const;
 };
 
 // `host_of`: by rank, any number that is equal for two ranks exactly if they share a host.
-Hosts hosts_of(std::span<const int> host_of);
+HostTopology make_host_topology(std::span<const int> host_of);
 
 }  // namespace torch::comms::ctran

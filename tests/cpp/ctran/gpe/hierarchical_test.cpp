@@ -1,6 +1,6 @@
 // Collectives across hosts without a backend around them: small chunks, so that little data goes
 // all ways; ranks are threads, hosts are names, kernels are the stand-in's.
-#include "ctran/gpe/across_hosts.hpp"
+#include "ctran/gpe/hierarchical.hpp"
 
 #include <gtest/gtest.h>
 
@@ -21,13 +21,15 @@ const gpu::Runtime& cpu = gpu::Runtime::cpu();
 // One rank with what it brings, and a stream.
 struct Member {
   Rank& rank;
-  const Hosts& hosts;
-  std::unique_ptr<AcrossHosts> across;
+  const HostTopology& hosts;
+  std::unique_ptr<HierarchicalCollectives> across;
   gpu::NativeStream stream;
 
-  AcrossHosts::How how(milliseconds limit = kLong) const { return {limit, stream}; }
+  HierarchicalCollectives::HierarchicalStep how(milliseconds limit = kLong) const {
+    return {limit, stream};
+  }
   void synchronize() const { cpu.synchronize(stream); }
-  std::optional<CommError> stopped() const { return across->stopped({.op = "test"}); }
+  std::optional<CommError> stopped() const { return across->failure({.op = "test"}); }
 };
 
 class GpeTest : public testing::Test {
@@ -43,29 +45,30 @@ class GpeTest : public testing::Test {
     std::vector<int> host_of;
     for (const auto& name : names)
       host_of.push_back(numbers.try_emplace(name, static_cast<int>(numbers.size())).first->second);
-    const auto hosts = hosts_of(host_of);
+    const auto hosts = make_host_topology(host_of);
     std::deque<transport::nvl::test::Board> boards;
     for (const auto& one : hosts.ranks) boards.emplace_back(static_cast<int>(one.size()));
     World world{.size = static_cast<int>(names.size()), .links = LinkPolicy::kAuto, .hosts = names};
     run(world, [&](Rank& self) {
-      const auto place = hosts.places[static_cast<size_t>(self.rank())];
+      const auto place = hosts.host_ranks[static_cast<size_t>(self.rank())];
       const auto& here = hosts.ranks[static_cast<size_t>(place.host)];
       const auto runtime = gpu::Runtime::shared_cpu();
-      AcrossHosts::Options options{.rank = self.rank(),
-                                   .hosts = hosts,
-                                   .library = KernelLibrary::load(cpu),
-                                   .runtime = runtime,
-                                   .team = nullptr,
-                                   .rail = nullptr,
-                                   .cuts = {.part_bytes = 4096, .small_bytes = 64}};
+      HierarchicalCollectives::Options options{
+          .rank = self.rank(),
+          .topology = hosts,
+          .library = KernelLibrary::load(cpu),
+          .runtime = runtime,
+          .team = nullptr,
+          .rail = nullptr,
+          .chunk_sizes = {.part_bytes = 4096, .small_bytes = 64}};
       if (here.size() > 1)
         options.team =
-            DeviceTeam::create(place.local, static_cast<int>(here.size()), 0, runtime, "",
-                               boards[static_cast<size_t>(place.host)].of(place.local))
+            DeviceTeam::create(place.local_rank, static_cast<int>(here.size()), 0, runtime, "",
+                               boards[static_cast<size_t>(place.host)].of(place.local_rank))
                 .team;
-      if (place.local < hosts.rails)
-        options.rail = self.group->split(hosts.rail(place.local), "rail", kLong);
-      Member member{self, hosts, std::make_unique<AcrossHosts>(std::move(options)),
+      if (place.local_rank < hosts.rails)
+        options.rail = self.group->split(hosts.rail(place.local_rank), "rail", kLong);
+      Member member{self, hosts, std::make_unique<HierarchicalCollectives>(std::move(options)),
                     cpu.create_stream(false)};
       body(member);
       member.synchronize();
