@@ -2,8 +2,8 @@
 
 namespace torch::comms::ctran {
 
-Sorted sorted(int rank, std::span<const kernels::KernelMessage> messages) {
-  Sorted sorted;
+SortedMessages sort_messages(int rank, std::span<const kernels::KernelMessage> messages) {
+  SortedMessages sorted;
   std::vector<const kernels::KernelMessage*> sends, receives;
   for (const auto& message : messages) {
     if (message.peer != rank)

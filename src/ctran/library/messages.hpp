@@ -10,17 +10,17 @@
 namespace torch::comms::ctran {
 
 // From and into memory of one rank.
-struct Copy {
+struct SelfMessage {
   const void* from;
   void* into;
   size_t bytes;
 };
 
-struct Sorted {
+struct SortedMessages {
   std::vector<kernels::KernelMessage> to_others;  // in their order
-  std::vector<Copy> to_itself;                    // sends and receives in their order, by turns
+  std::vector<SelfMessage> to_itself;             // sends and receives in their order, by turns
   std::string refused;                            // why the group cannot be; "" where it can
 };
-Sorted sorted(int rank, std::span<const kernels::KernelMessage> messages);
+SortedMessages sort_messages(int rank, std::span<const kernels::KernelMessage> messages);
 
 }  // namespace torch::comms::ctran

@@ -37,26 +37,27 @@ constexpr Result kSystemError = 2;
 constexpr int kVersion = 100;  // of this interface: 0.1.0
 
 // The messages of the group that this thread has open.
-struct Group {
-  struct Post {
+struct OpenMessageGroup {
+  struct GroupPost {
     abi::Comm comm;
     abi::Stream stream;
   };
   int depth = 0;
-  Post post{};  // of all its messages
+  GroupPost post{};  // of all its messages
   std::vector<kernels::KernelMessage> messages;
 };
-thread_local Group group;
+thread_local OpenMessageGroup group;
 
 Result refuse(abi::Comm comm, std::string why) {
   comm->last_error = std::move(why);
   return kInvalidUsage;
 }
 
-Result launch(const Group::Post& post, std::span<const kernels::KernelMessage> messages) {
+Result launch(const OpenMessageGroup::GroupPost& post,
+              std::span<const kernels::KernelMessage> messages) {
   auto& comm = *post.comm;
   try {
-    auto parts = sorted(comm.team ? comm.team->rank() : 0, messages);
+    auto parts = sort_messages(comm.team ? comm.team->rank() : 0, messages);
     if (!parts.refused.empty()) return refuse(&comm, std::move(parts.refused));
     if (!comm.team && !parts.to_others.empty())
       return refuse(&comm, "there is no team, so there are no messages to other ranks");
@@ -84,7 +85,7 @@ Result end_group() {
 }
 
 Result post(const kernels::KernelMessage& message, abi::Comm comm, abi::Stream stream) {
-  const Group::Post post{comm, stream};
+  const OpenMessageGroup::GroupPost post{comm, stream};
   if (group.depth == 0) return launch(post, {&message, 1});
   if (!group.messages.empty() && (group.post.comm != comm || group.post.stream != stream))
     return refuse(comm, "a group has messages of two communicators, or on two streams");
@@ -124,13 +125,13 @@ std::shared_ptr<const gpu::Runtime> runtime_of_memory() {
 }
 
 // Memory that the devices of other ranks can map, by its address.
-class Pieces {
+class MappableAllocations {
  public:
-  static Pieces& all() {
-    static auto* const all = new Pieces;
+  static MappableAllocations& all() {
+    static auto* const all = new MappableAllocations;
     return *all;
   }
-  void* take(size_t size_bytes) {
+  void* allocate(size_t size_bytes) {
     const auto runtime = runtime_of_memory();
     auto piece = gpu::ShareableMemory::create(gpu::Driver::of(*runtime), *runtime,
                                               runtime->device(), std::max<size_t>(size_bytes, 1));
@@ -139,7 +140,7 @@ class Pieces {
     pieces_.emplace(at, std::move(piece));
     return at;
   }
-  bool give_back(void* at) {
+  bool free(void* at) {
     std::unique_lock lock(mutex_);
     const auto piece = pieces_.extract(at);
     lock.unlock();  // before it is unmapped
@@ -153,14 +154,16 @@ class Pieces {
 
 Result allocate(void** at, size_t size_bytes) {
   try {
-    *at = Pieces::all().take(size_bytes);
+    *at = MappableAllocations::all().allocate(size_bytes);
     return kSuccess;
   } catch (const CommError& e) {
     base::log(base::LogLevel::kWarning, e.why());
     return kSystemError;
   }
 }
-Result deallocate(void* at) { return Pieces::all().give_back(at) ? kSuccess : kInvalidUsage; }
+Result deallocate(void* at) {
+  return MappableAllocations::all().free(at) ? kSuccess : kInvalidUsage;
+}
 
 template <class Function>
 void* address_of(Function* function) {
