@@ -16,10 +16,10 @@
 
 namespace torch::comms {
 
-class Presence;
+class ActiveCalls;
 class Staging;
-class Unmet;
-class Witness;
+class UnobservedFailureGuard;
+class OperationObserver;
 struct CommFacts;
 struct ProfiledOperation;
 namespace base {
@@ -170,16 +170,16 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   WorkPtr run(const Op& op);
   // Hands it to the backend, by way of host memory where a tensor is on a GPU.
   template <class Op>
-  WorkPtr hand(const Op& op);
+  WorkPtr dispatch_or_stage(const Op& op);
   // Before other calls of the backend: it has all operations that were called.
-  void settle();
+  void flush_staging();
   // Instead of an end, where threads are in calls of it that they will not come out of: nothing is
   // taken away from under them.
-  void leave();
+  void abandon_backend();
   // What is no work: `make` runs between the pre-hooks and the end event, `post` gives the
   // post-hooks' arguments for its result; a null result has none.
   template <class Op, class Make, class Post>
-  auto make(const Op& op, const Make& make, const Post& post);
+  auto run_constructing(const Op& op, const Make& make, const Post& post);
   template <class Make>
   std::shared_ptr<TorchCommWindow> makeWindow(bool registered, const Make& make);
   void requireUsable(OpName op) const { requireUsable(opToString(op)); }
@@ -192,12 +192,12 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   bool isFinalized() const { return finalized_ && capabilities_.final_finalize; }
   [[noreturn]] void refuseUnconnected(std::string_view op) const;
   // `place`: a rank or a size, negative while there are no members.
-  int known(std::string_view op, int place) const;
+  int require_connected(std::string_view op, int place) const;
   CommFacts facts() const;
   template <class Op>
-  ProfiledOperation shown(const Op& op, const base::OpRecord& record) const;
+  ProfiledOperation profiler_metadata(const Op& op, const base::OpRecord& record) const;
   // Of an operation that is about to begin: everything but what it does.
-  void number(base::OpRecord& record, size_t op_id);
+  void assign_sequence(base::OpRecord& record, size_t op_id);
   // `uuid`: of the reconfigure() that may have changed it.
   void refreshMembership(std::optional<int64_t> uuid = {});
   // Of the members; empty where they are not known.
@@ -211,18 +211,18 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::optional<int64_t> membership_;
   // Has a value where the backend's ranks are not the job's: the job's of this process, -1 where
   // that is not known.
-  std::optional<int> rank_in_job_;
-  std::string why_unconnected_;       // why the last reconfigure() failed, for error texts
-  bool recovers_ = false;             // by reconfigure(), or the one it was split from does
-  uint32_t record_id_ = 0;            // this communicator in the event ring
-  uint64_t sequence_ = 0;             // operations issued here; ours alone
-  std::shared_ptr<Witness> witness_;  // null where the backend has none
+  std::optional<int> global_rank_;
+  std::string unconnected_reason_;  // why the last reconfigure() failed, for error texts
+  bool is_reconfigurable_ = false;  // by reconfigure(), or the one it was split from does
+  uint32_t record_id_ = 0;          // this communicator in the event ring
+  uint64_t sequence_ = 0;           // operations issued here; ours alone
+  std::shared_ptr<OperationObserver> observer_;  // null where the backend has none
   std::unique_ptr<base::OpOrder> order_;
   uint64_t fork_generation_ = 0;
   std::atomic<bool> finalized_{false};
-  std::unique_ptr<Presence> presence_;
+  std::unique_ptr<ActiveCalls> active_calls_;
   std::shared_ptr<Hooks> hooks_;
-  std::shared_ptr<Unmet> unmet_;      // null where none has to be met
+  std::shared_ptr<UnobservedFailureGuard> failure_guard_;  // null where none has to be met
   std::unique_ptr<Staging> staging_;  // null before the first operation that needs it
 };
 

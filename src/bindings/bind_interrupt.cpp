@@ -4,7 +4,7 @@
 
 #include "bindings/bindings.hpp"
 #include "bindings/released.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -30,7 +30,7 @@ void bind_interrupt(py::module_&) {
   main_thread = static_cast<pthread_t>(ident.cast<unsigned long>());
   ::pthread_atfork(nullptr, nullptr, [] { main_thread = ::pthread_self(); });
   set_interrupt_check(run_signal_handlers);
-  set_host_ends(&WithoutLock::is_ending);
+  set_interpreter_exit_check(&WithoutLock::is_ending);
 }
 
 }  // namespace torch::comms::bindings

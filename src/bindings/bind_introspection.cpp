@@ -12,7 +12,7 @@
 #include "base/utf8.hpp"
 #include "bindings/bindings.hpp"
 #include "core/dtype_name.hpp"
-#include "core/record.hpp"
+#include "core/operation_record.hpp"
 #include "tracing/recorder.hpp"
 #include "tracing/recorder_space.hpp"
 

@@ -10,7 +10,7 @@
 #include "bindings/operand.hpp"
 #include "bindings/released.hpp"
 #include "bindings/repr.hpp"
-#include "core/operands.hpp"
+#include "core/operand_checks.hpp"
 
 namespace torch::comms::bindings {
 namespace {

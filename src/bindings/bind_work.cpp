@@ -6,7 +6,7 @@
 #include "bindings/refusals.hpp"
 #include "bindings/released.hpp"
 #include "bindings/repr.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 
 namespace torch::comms::bindings {
 
@@ -52,7 +52,7 @@ bool PyWork::ended_meanwhile() {
   constexpr std::chrono::milliseconds kTick{50};
   WithoutLock others_go_on;
   if (waitForTerminal(kTick)) return true;
-  raise_interrupt();
+  check_interrupt_unwrapped();
   return false;
 }
 

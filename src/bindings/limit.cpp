@@ -6,7 +6,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "core/explain.hpp"
+#include "core/error_context.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -24,7 +24,7 @@ bool is_timedelta(PyObject* object) {
 }  // namespace
 
 void Limit::load(PyObject* object) {
-  constexpr auto kMost = static_cast<double>(kLongestLimit.count());
+  constexpr auto kMost = static_cast<double>(kMaxTimeout.count());
   if (PyFloat_Check(object)) {
     is_limit_ = true;
     const double seconds = PyFloat_AS_DOUBLE(object);
@@ -36,9 +36,9 @@ void Limit::load(PyObject* object) {
     const auto whole = std::chrono::seconds(PyDateTime_DELTA_GET_SECONDS(object)) + days;
     const std::chrono::microseconds part(PyDateTime_DELTA_GET_MICROSECONDS(object));
     // Microseconds of more would not fit. The rest of a second is for whoever takes the limit.
-    if (whole >= kLongestLimit)
-      limit_ = kLongestLimit;
-    else if (whole >= -kLongestLimit)
+    if (whole >= kMaxTimeout)
+      limit_ = kMaxTimeout;
+    else if (whole >= -kMaxTimeout)
       limit_ = duration_cast<milliseconds>(whole + part);
   }
   if (limit_) return;

@@ -11,14 +11,14 @@
 namespace torch::comms::bindings {
 
 // A limit of time, as Python has it: a datetime.timedelta, or seconds as a float. What is longer
-// than kLongestLimit, infinity too, is that one. Takes whatever comes, as ElementFormat does, and
-// its user says what is wrong; but of overloads the one comes first whose limit is one.
+// than kMaxTimeout, infinity too, is that one. Takes whatever comes, as ElementFormat does, and its
+// user says what is wrong; but of overloads the one comes first whose limit is one.
 class Limit {
  public:
   // With the GIL. Throws what Python does where the object's repr() is asked for and raises.
   void load(PyObject* object);
   // Any thread. Throws py::type_error for what is no limit, CommError(kInvalidArgument) for a NaN
-  // and what is further below zero than kLongestLimit: both name `place`, the value and what is
+  // and what is further below zero than kMaxTimeout: both name `place`, the value and what is
   // allowed.
   std::chrono::milliseconds as(const Place& place) const;
   bool is_limit() const noexcept { return is_limit_; }

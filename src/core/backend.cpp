@@ -3,13 +3,13 @@
 #include <ATen/core/Tensor.h>
 #include <torchcomms/base/error.hpp>
 
-#include "core/alternatives.hpp"
-#include "core/guarded.hpp"
-#include "core/insight.hpp"
+#include "core/backend_diagnostics.hpp"
+#include "core/backend_suggestions.hpp"
+#include "core/hook_call.hpp"
 
 namespace torch::comms {
 
-Insight::~Insight() = default;
+BackendDiagnostics::~BackendDiagnostics() = default;
 
 namespace {
 
@@ -17,7 +17,8 @@ namespace {
 [[noreturn]] void lacks(const TorchCommBackend& backend, const char* method,
                         bool Capabilities::* part = nullptr) {
   std::string others;
-  if (part != nullptr) others = who_can([part](const Capabilities& can) { return can.*part; });
+  if (part != nullptr)
+    others = backends_supporting([part](const Capabilities& can) { return can.*part; });
   throw CommError(Errc::kUnsupported, std::string(method) + " not implemented by backend '" +
                                           std::string(backend.getBackendName()) + "'" + others);
 }
@@ -98,7 +99,7 @@ void TorchCommBackend::runAbortHooks() noexcept {
     std::lock_guard lock(hooks_mutex_);
     hooks = abort_hooks_;
   }
-  for (const auto& [id, hook] : hooks) run_guarded("abort", hook);
+  for (const auto& [id, hook] : hooks) call_hook_noexcept("abort", hook);
 }
 
 void TorchCommBackend::fireGraphReplayHook(uint64_t graph_id, uint64_t replay_id, uint64_t stream,
@@ -109,8 +110,8 @@ void TorchCommBackend::fireGraphReplayHook(uint64_t graph_id, uint64_t replay_id
     hooks = graph_replay_hooks_;
   }
   for (const auto& [id, hook] : hooks)
-    run_guarded("graph replay",
-                [&, &call = hook] { call(graph_id, replay_id, stream, index, event); });
+    call_hook_noexcept("graph replay",
+                       [&, &call = hook] { call(graph_id, replay_id, stream, index, event); });
 }
 
 }  // namespace torch::comms

@@ -6,8 +6,8 @@
 
 #include <torchcomms/window.hpp>
 
-#include "core/presence.hpp"
-#include "core/unmet.hpp"
+#include "core/active_calls.hpp"
+#include "core/unobserved_failure.hpp"
 #include "core/validate.hpp"
 
 namespace torch::comms {
@@ -16,11 +16,11 @@ namespace torch::comms {
 struct WindowGuard {
   // Before every operation: throws where the communicator cannot be used any more, else says what
   // arguments are checked against.
-  std::function<CommFacts(std::string_view method)> require;
+  std::function<CommFacts(std::string_view method)> require_usable;
   // Who is in a method of the window is in a call of the communicator.
-  Presence& presence;
+  ActiveCalls& active_calls;
   // Whether the program has met a failure of that communicator; null where none has to be met.
-  std::shared_ptr<Unmet> unmet;
+  std::shared_ptr<UnobservedFailureGuard> failure_guard;
 };
 
 // The window that a communicator gives out for a backend's: the checks that hold for all backends,

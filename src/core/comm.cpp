@@ -6,20 +6,20 @@
 #include "base/current_sequence.hpp"
 #include "base/freelist.hpp"
 #include "base/op_order.hpp"
+#include "core/active_calls.hpp"
+#include "core/backend_diagnostics.hpp"
 #include "core/checked_window.hpp"
 #include "core/comm_hooks.hpp"
-#include "core/device_of.hpp"
+#include "core/dispatch.hpp"
 #include "core/hint.hpp"
-#include "core/insight.hpp"
-#include "core/issue.hpp"
-#include "core/making.hpp"
-#include "core/presence.hpp"
+#include "core/init_record.hpp"
+#include "core/operation_observer.hpp"
+#include "core/operation_record.hpp"
 #include "core/profiler_record.hpp"
-#include "core/record.hpp"
 #include "core/staging.hpp"
-#include "core/unmet.hpp"
+#include "core/tensor_device.hpp"
+#include "core/unobserved_failure.hpp"
 #include "core/validate.hpp"
-#include "core/witness.hpp"
 #include "tracing/recorder.hpp"
 
 namespace torch::comms {
@@ -27,8 +27,8 @@ namespace {
 
 std::atomic<size_t> next_op_id{0};
 
-uint64_t record_begin(const base::OpRecord& record, Witness* witness) noexcept {
-  if (witness != nullptr) witness->begins(record);
+uint64_t record_begin(const base::OpRecord& record, OperationObserver* witness) noexcept {
+  if (witness != nullptr) witness->on_begin(record);
   return tracing::process_ring().record({.time_ns = tracing::now_ns(),
                                          .thread = tracing::kernel_thread_id(),
                                          .phase = tracing::EventPhase::kBegin,
@@ -36,9 +36,9 @@ uint64_t record_begin(const base::OpRecord& record, Witness* witness) noexcept {
 }
 
 // `error`: null where it went well.
-void record_end(const base::OpRecord& record, Witness* witness,
+void record_end(const base::OpRecord& record, OperationObserver* witness,
                 const std::exception_ptr& error = nullptr) noexcept {
-  if (witness != nullptr) witness->ends(record);
+  if (witness != nullptr) witness->on_end(record);
   tracing::process_ring().record({.time_ns = tracing::now_ns(),
                                   .thread = tracing::kernel_thread_id(),
                                   .phase = tracing::EventPhase::kEnd,
@@ -48,7 +48,8 @@ void record_end(const base::OpRecord& record, Witness* witness,
 }
 
 // Of a work that has ended.
-void record_end(const base::OpRecord& record, Witness* witness, const TorchWork& work) noexcept {
+void record_end(const base::OpRecord& record, OperationObserver* witness,
+                const TorchWork& work) noexcept {
   if (work.status() == WorkStatus::COMPLETED) return record_end(record, witness);
   auto error = work.error();
   if (!error) error = std::make_exception_ptr(std::runtime_error("no reason was kept"));
@@ -56,36 +57,42 @@ void record_end(const base::OpRecord& record, Witness* witness, const TorchWork&
 }
 
 // Writes when an operation left its queue, and its end.
-class Chronicler final : public WorkObserver, public base::FreelistAllocated<Chronicler> {
+class WorkCompletionRecorder final : public WorkObserver,
+                                     public base::FreelistAllocated<WorkCompletionRecorder> {
  public:
-  Chronicler(const base::OpRecord& record, uint64_t begin, std::shared_ptr<Unmet> unmet,
-             std::shared_ptr<Witness> witness)
-      : record_(record), begin_(begin), unmet_(std::move(unmet)), witness_(std::move(witness)) {}
+  WorkCompletionRecorder(const base::OpRecord& record, uint64_t begin,
+                         std::shared_ptr<UnobservedFailureGuard> unmet,
+                         std::shared_ptr<OperationObserver> witness)
+      : record_(record),
+        begin_(begin),
+        failure_guard_(std::move(unmet)),
+        observer_(std::move(witness)) {}
   void started(TorchWork&) noexcept override {
     tracing::process_ring().mark_started(begin_, tracing::now_ns());
   }
   void ended(TorchWork& work) noexcept override {
-    record_end(record_, witness_.get(), work);
-    if (work.status() != WorkStatus::COMPLETED && unmet_) unmet_->watch(work);
+    record_end(record_, observer_.get(), work);
+    if (work.status() != WorkStatus::COMPLETED && failure_guard_) failure_guard_->arm(work);
   }
 
  private:
   const base::OpRecord record_;
   const uint64_t begin_;
-  const std::shared_ptr<Unmet> unmet_;
-  const std::shared_ptr<Witness> witness_;
+  const std::shared_ptr<UnobservedFailureGuard> failure_guard_;
+  const std::shared_ptr<OperationObserver> observer_;
 };
 
 // Of one call. A backend from elsewhere may read what nobody here knows of.
-void tell_of_unread(TorchCommBackend& backend, const Hints& hints) {
-  if (!hints.empty() && dynamic_cast<Insight*>(&backend) != nullptr) tell_of_unknown(hints);
+void warn_unknown_call_hints(TorchCommBackend& backend, const Hints& hints) {
+  if (!hints.empty() && dynamic_cast<BackendDiagnostics*>(&backend) != nullptr)
+    warn_unknown_hints(hints);
 }
 
 }  // namespace
 
 void resetGlobalOpIdGenerator() { next_op_id.store(0); }
 
-void TorchComm::number(base::OpRecord& record, size_t op_id) {
+void TorchComm::assign_sequence(base::OpRecord& record, size_t op_id) {
   record.comm = record_id_;
   record.sequence = ++sequence_;
   record.op_id = op_id;
@@ -111,7 +118,7 @@ void TorchComm::number(base::OpRecord& record, size_t op_id) {
 CommFacts TorchComm::facts() const { return {rank_, size_, capabilities_, backend_name_, name_}; }
 
 template <class Op>
-ProfiledOperation TorchComm::shown(const Op& op, const base::OpRecord& record) const {
+ProfiledOperation TorchComm::profiler_metadata(const Op& op, const base::OpRecord& record) const {
   auto described = profiled_operation(op, record);
   if (described.rank < 0) described.rank = rank_;
   described.comm = name_;
@@ -121,15 +128,15 @@ ProfiledOperation TorchComm::shown(const Op& op, const base::OpRecord& record) c
   return described;
 }
 
-void TorchComm::settle() {
-  if (staging_) staging_->hand_over();
+void TorchComm::flush_staging() {
+  if (staging_) staging_->flush();
 }
 
 namespace {
 
 // What a backend is asked before it gets the operation.
 template <class Op>
-TorchCommBackend::OnDevice asked_of(const Op& op) {
+TorchCommBackend::OnDevice device_query_of(const Op& op) {
   TorchCommBackend::OnDevice asked{Op::kName, nullptr, at::kByte, &op.options.hints};
   if constexpr (requires { op.op.type(); }) {
     asked.reduction = &op.op;
@@ -144,20 +151,20 @@ TorchCommBackend::OnDevice asked_of(const Op& op) {
 }  // namespace
 
 template <class Op>
-WorkPtr TorchComm::hand(const Op& op) {
-  if (!capabilities_.staging) return issue(*backend_, op);
+WorkPtr TorchComm::dispatch_or_stage(const Op& op) {
+  if (!capabilities_.staging) return dispatch(*backend_, op);
   const auto own = [this] { return backend_->getDevice(); };
   const auto device = device_of(op, own);
   // Each time: with other members a backend may have what it had not before.
-  if (auto* const there = backend_->onDevice(device, asked_of(op))) {
-    if (is_all_on(op, device.type())) return issue(*there, op);
+  if (auto* const there = backend_->onDevice(device, device_query_of(op))) {
+    if (all_on_device(op, device.type())) return dispatch(*there, op);
     throw CommError(Errc::kInvalidArgument,
                     "some of its tensors are on " + device.str() +
                         ", others are not; they must be on one device",
                     {.op = std::string(opToString(Op::kName)), .comm = name_, .rank = rank_});
   }
   if (!staging_) {
-    if (device.is_cpu()) return issue(*backend_, op);
+    if (device.is_cpu()) return dispatch(*backend_, op);
     staging_ = Staging::open(backend_, own().is_cpu() ? device : own(), rank_);
   }
   return staging_->run(op);
@@ -165,33 +172,34 @@ WorkPtr TorchComm::hand(const Op& op) {
 
 template <class Op>
 WorkPtr TorchComm::run(const Op& op) {
-  const Presence::Here here(*presence_);
+  const ActiveCalls::CallScope here(*active_calls_);
   requireUsable(Op::kName);
   validate(op, facts());
-  tell_of_unread(*backend_, op.options.hints);
+  warn_unknown_call_hints(*backend_, op.options.hints);
 
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
-  Hooks::Around hooks(*hooks_, op_id);
+  Hooks::HookScope hooks(*hooks_, op_id);
   hooks.pre(op);
 
   base::OpRecord record = make_record(op);
-  number(record, op_id);
-  const ProfilerRecord profiled([&] { return shown(op, record); });
-  const uint64_t begin = record_begin(record, witness_.get());
+  assign_sequence(record, op_id);
+  const ProfilerRecord profiled([&] { return profiler_metadata(op, record); });
+  const uint64_t begin = record_begin(record, observer_.get());
   WorkPtr work;
   try {
     const base::ScopedSequence issued(record.matching_sequence);
-    work = hand(op);
+    work = dispatch_or_stage(op);
   } catch (...) {
-    record_end(record, witness_.get(), std::current_exception());
-    if (unmet_) unmet_->met();
+    record_end(record, observer_.get(), std::current_exception());
+    if (failure_guard_) failure_guard_->mark_observed();
     throw;
   }
   if (isTerminal(work->status())) {
-    record_end(record, witness_.get(), *work);
-    if (unmet_ && work->status() != WorkStatus::COMPLETED) unmet_->watch(*work);
+    record_end(record, observer_.get(), *work);
+    if (failure_guard_ && work->status() != WorkStatus::COMPLETED) failure_guard_->arm(*work);
   } else {
-    work->observe(std::make_unique<Chronicler>(record, begin, unmet_, witness_));
+    work->observe(
+        std::make_unique<WorkCompletionRecorder>(record, begin, failure_guard_, observer_));
   }
 
   hooks.post([&] {
@@ -204,12 +212,12 @@ WorkPtr TorchComm::run(const Op& op) {
   return work;
 }
 
-int TorchComm::known(std::string_view op, int place) const {
+int TorchComm::require_connected(std::string_view op, int place) const {
   if (place < 0 && !capabilities_.place_before_members) refuseUnconnected(op);
   return place;
 }
-int TorchComm::getRank() const { return known("get_rank", backend_->getRank()); }
-int TorchComm::getSize() const { return known("get_size", backend_->getSize()); }
+int TorchComm::getRank() const { return require_connected("get_rank", backend_->getRank()); }
+int TorchComm::getSize() const { return require_connected("get_size", backend_->getSize()); }
 std::vector<int> TorchComm::getRanks() const { return backend_->getRanks(); }
 std::string_view TorchComm::getCommName() const { return backend_->getCommName(); }
 const CommOptions& TorchComm::getOptions() const { return backend_->getOptions(); }
@@ -299,58 +307,58 @@ WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
 }
 
 template <class Op, class Make, class Post>
-auto TorchComm::make(const Op& op, const Make& make, const Post& post) {
+auto TorchComm::run_constructing(const Op& op, const Make& make, const Post& post) {
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
-  Hooks::Around hooks(*hooks_, op_id);
+  Hooks::HookScope hooks(*hooks_, op_id);
   hooks.pre(op);
 
   base::OpRecord record = make_record(op);
-  number(record, op_id);
-  const ProfilerRecord profiled([&] { return shown(op, record); });
-  record_begin(record, witness_.get());
+  assign_sequence(record, op_id);
+  const ProfilerRecord profiled([&] { return profiler_metadata(op, record); });
+  record_begin(record, observer_.get());
   decltype(make()) made;
   try {
     const base::ScopedSequence issued(record.matching_sequence);
     made = make();
   } catch (...) {
-    record_end(record, witness_.get(), std::current_exception());
-    if (unmet_) unmet_->met();
+    record_end(record, observer_.get(), std::current_exception());
+    if (failure_guard_) failure_guard_->mark_observed();
     throw;
   }
-  record_end(record, witness_.get());
+  record_end(record, observer_.get());
   if (made)
     hooks.post([&] { return post(made); });
   else
-    hooks.left();
+    hooks.on_no_result();
   return made;
 }
 
 template <class Make>
 std::shared_ptr<TorchCommWindow> TorchComm::makeWindow(bool registered, const Make& make_inner) {
-  settle();
+  flush_staging();
   const WindowGuard guard{[self = shared_from_this()](std::string_view method) {
                             self->requireUsable(method);
-                            self->settle();
+                            self->flush_staging();
                             return self->facts();
                           },
-                          *presence_, unmet_};
-  return make(
+                          *active_calls_, failure_guard_};
+  return run_constructing(
       NewWindow{}, [&] { return checked_window(make_inner(), guard, registered); },
       [](const auto& window) { return NewWindowPostHookArgs{window}; });
 }
 
 std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const std::string& name,
                                             const CommOptions& options) {
-  const Presence::Here here(*presence_);
+  const ActiveCalls::CallScope here(*active_calls_);
   requireUsable(OpName::split);
   const Split op{ranks, name, options};
   validate(op, facts());
-  settle();
-  return make(
+  flush_staging();
+  return run_constructing(
       op,
       [&]() -> std::shared_ptr<TorchComm> {
         auto backend = [&] {
-          std::optional<Making> making;
+          std::optional<InitRecord> making;
           if (!capabilities_.counts_splits && !ranks.empty())
             making.emplace(name, backend_name_, ranks, rank_, globalRanks());
           return backend_->split(ranks, name, options);
@@ -358,9 +366,9 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
         if (!backend) return nullptr;
         std::shared_ptr<TorchComm> child(new TorchComm(std::move(backend), backend_name_, this));
         // reconfigure() of this one ends it, which must not end the process.
-        if (recovers_) {
-          child->recovers_ = true;
-          child->unmet_.reset();
+        if (is_reconfigurable_) {
+          child->is_reconfigurable_ = true;
+          child->failure_guard_.reset();
         }
         return child;
       },
@@ -368,7 +376,7 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
 }
 
 std::shared_ptr<TorchCommWindow> TorchComm::new_window(const std::optional<at::Tensor>& tensor) {
-  const Presence::Here here(*presence_);
+  const ActiveCalls::CallScope here(*active_calls_);
   requireUsable(OpName::new_window);
   if (tensor && backend_->supportsWindow()) validate_window_tensor("new_window", *tensor, facts());
   return makeWindow(tensor.has_value(), [&] { return backend_->new_window(tensor); });
@@ -377,7 +385,7 @@ std::shared_ptr<TorchCommWindow> TorchComm::new_window(const std::optional<at::T
 std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(size_t size_bytes, bool cpu_buf,
                                                             std::optional<size_t> signal_size) {
   constexpr size_t kSlots = 256;
-  const Presence::Here here(*presence_);
+  const ActiveCalls::CallScope here(*active_calls_);
   requireUsable("window_allocate");
   return makeWindow(true, [&] {
     return backend_->window_allocate(size_bytes, cpu_buf, signal_size.value_or(kSlots));
@@ -386,21 +394,21 @@ std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(size_t size_bytes, b
 
 TorchComm::AllGatherPHandle TorchComm::all_gather_p_init(at::Tensor& output,
                                                          const AllGatherPInitOptions& options) {
-  const Presence::Here here(*presence_);
+  const ActiveCalls::CallScope here(*active_calls_);
   requireUsable("all_gather_p_init");
   return backend_->all_gather_p_init(output, options);
 }
 WorkPtr TorchComm::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input,
                                      bool async_op, const AllGatherPExecOptions& options) {
-  const Presence::Here here(*presence_);
+  const ActiveCalls::CallScope here(*active_calls_);
   requireUsable("all_gather_p_exec");
   auto work = backend_->all_gather_p_exec(handle, input, async_op, options);
   // Without hooks and records; but a failure of it has to be met as any other.
-  if (unmet_) unmet_->follow(*work);
+  if (failure_guard_) failure_guard_->arm_on_failure(*work);
   return work;
 }
 void TorchComm::all_gather_p_free(AllGatherPHandle handle) {
-  const Presence::Here here(*presence_);
+  const ActiveCalls::CallScope here(*active_calls_);
   requireNotFinalized("all_gather_p_free");
   backend_->all_gather_p_free(handle);
 }
@@ -409,17 +417,17 @@ std::shared_ptr<c10::Allocator> TorchComm::getMemAllocator() const {
   return get_mem_allocator(backend_name_);
 }
 void TorchComm::tensor_register(const at::Tensor& tensor) {
-  const Presence::Here here(*presence_);
+  const ActiveCalls::CallScope here(*active_calls_);
   requireNotFinalized("tensor_register");
   backend_->tensor_register(tensor);
 }
 void TorchComm::tensor_deregister(const at::Tensor& tensor) {
-  const Presence::Here here(*presence_);
+  const ActiveCalls::CallScope here(*active_calls_);
   requireNotFinalized("tensor_deregister");
   backend_->tensor_deregister(tensor);
 }
 int64_t TorchComm::get_device_transport() {
-  const Presence::Here here(*presence_);
+  const ActiveCalls::CallScope here(*active_calls_);
   requireNotFinalized("get_device_transport");
   return backend_->get_device_transport();
 }

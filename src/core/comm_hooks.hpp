@@ -10,7 +10,7 @@ namespace torch::comms {
 
 struct TorchComm::Hooks {
   // Those around one operation: whoever sees its beginning sees its end, whatever that is.
-  class Around;
+  class HookScope;
 
   HookList<PreHook> pre;
   HookList<PostHook> post;
@@ -18,18 +18,18 @@ struct TorchComm::Hooks {
 
   // No operation begins any more. Who saw one begin, from which finalize() was called, still sees
   // its end.
-  void end() {
+  void clear_operation_hooks() {
     pre.clear();
     post.clear();
   }
 };
 
-class TorchComm::Hooks::Around {
+class TorchComm::Hooks::HookScope {
  public:
-  Around(const Hooks& hooks, size_t op_id) : hooks_(hooks), op_id_(op_id) {}
-  Around(const Around&) = delete;
-  Around& operator=(const Around&) = delete;
-  ~Around() {
+  HookScope(const Hooks& hooks, size_t op_id) : hooks_(hooks), op_id_(op_id) {}
+  HookScope(const HookScope&) = delete;
+  HookScope& operator=(const HookScope&) = delete;
+  ~HookScope() {
     if (unposted_ && !hooks_.unposted.empty()) hooks_.unposted.call(op_id_, *unposted_);
   }
 
@@ -43,7 +43,7 @@ class TorchComm::Hooks::Around {
     if (!hooks_.post.empty()) hooks_.post.call(op_id_, PostHookArgs(make_args()));
     unposted_.reset();
   }
-  void left() { unposted_ = Unposted::kLeft; }
+  void on_no_result() { unposted_ = Unposted::kLeft; }
 
  private:
   const Hooks& hooks_;

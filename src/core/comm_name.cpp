@@ -2,11 +2,11 @@
 
 namespace torch::comms {
 
-void require_name(const std::string& name, const Context& context) {
-  if (name.size() > kLongestName)
+void require_name_length(const std::string& name, const Context& context) {
+  if (name.size() > kMaxNameBytes)
     throw CommError(Errc::kInvalidArgument,
                     "the name has " + std::to_string(name.size()) + " bytes; the most are " +
-                        std::to_string(kLongestName),
+                        std::to_string(kMaxNameBytes),
                     context);
 }
 

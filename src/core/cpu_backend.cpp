@@ -26,22 +26,22 @@ Capabilities staged_capabilities() {
   return can;
 }
 
-std::chrono::milliseconds usable_timeout(std::chrono::milliseconds timeout) {
+std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout) {
   return timeout.count() > 0 ? timeout : kDefaultTimeout;
 }
 
-std::chrono::milliseconds limit_of_split(const CommOptions& options) {
+std::chrono::milliseconds split_timeout(const CommOptions& options) {
   const bool is_own = options.timeout_is_given || options.timeout != CommOptions().timeout;
   return is_own ? options.timeout : kNoTimeout;
 }
 
-uint64_t identity_of_split(uint64_t parent, const std::vector<int>& ranks, uint64_t number) {
+uint64_t split_identity(uint64_t parent, const std::vector<int>& ranks, uint64_t number) {
   uint64_t hash = base::fnv1a_add(base::fnv1a_add(base::kFnvOffsetBasis, parent), number);
   for (const int rank : ranks) hash = base::fnv1a_add(hash, static_cast<uint64_t>(rank));
   return hash;
 }
 
-std::string name_of_split(const std::string& name, const std::vector<int>& ranks) {
+std::string split_comm_name(const std::string& name, const std::vector<int>& ranks) {
   return name + "_" + std::to_string(*std::ranges::min_element(ranks));
 }
 

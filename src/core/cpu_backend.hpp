@@ -19,15 +19,15 @@ TC_API Capabilities cpu_capabilities();
 TC_API Capabilities staged_capabilities();
 
 // `timeout`, or the library's default where none was given.
-TC_API std::chrono::milliseconds usable_timeout(std::chrono::milliseconds timeout);
+TC_API std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout);
 // How long a split with these options waits for its members; kNoTimeout where no timeout was given,
 // so that theirs is the environment's: then the parent's limit holds.
-TC_API std::chrono::milliseconds limit_of_split(const CommOptions& options);
+TC_API std::chrono::milliseconds split_timeout(const CommOptions& options);
 // Of a communicator of these ranks of `parent`, whose members give it a `number` that no other
-// split with one of them has: see Insight::identity().
-TC_API uint64_t identity_of_split(uint64_t parent, const std::vector<int>& ranks, uint64_t number);
+// split with one of them has: see BackendDiagnostics::comm_identity().
+TC_API uint64_t split_identity(uint64_t parent, const std::vector<int>& ranks, uint64_t number);
 // What the communicator of these ranks, at least one, is called, whose next_split() is given
 // `name`.
-TC_API std::string name_of_split(const std::string& name, const std::vector<int>& ranks);
+TC_API std::string split_comm_name(const std::string& name, const std::vector<int>& ranks);
 
 }  // namespace torch::comms

@@ -6,10 +6,10 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/log.hpp"
-#include "core/alternatives.hpp"
 #include "core/backend_library.hpp"
+#include "core/backend_suggestions.hpp"
 #include "core/comm_name.hpp"
-#include "core/explain.hpp"
+#include "core/error_context.hpp"
 
 namespace torch::comms {
 namespace {
@@ -17,12 +17,12 @@ namespace {
 // This thread runs what installed() was given.
 thread_local bool discovering = false;
 
-class Discovering {
+class DiscoveryScope {
  public:
-  Discovering() noexcept : before_(std::exchange(discovering, true)) {}
-  ~Discovering() { discovering = before_; }
-  Discovering(const Discovering&) = delete;
-  Discovering& operator=(const Discovering&) = delete;
+  DiscoveryScope() noexcept : before_(std::exchange(discovering, true)) {}
+  ~DiscoveryScope() { discovering = before_; }
+  DiscoveryScope(const DiscoveryScope&) = delete;
+  DiscoveryScope& operator=(const DiscoveryScope&) = delete;
 
  private:
   bool before_;
@@ -81,7 +81,7 @@ std::map<std::string, Capabilities> TorchCommFactory::installed() {
   }
   // Without the lock: what it loads registers itself.
   if (discover) {
-    const Discovering here;
+    const DiscoveryScope here;
     discover();
   }
   std::map<std::string, BackendFactory> factories;
@@ -125,15 +125,16 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(const std::st
                                                                    at::Device device,
                                                                    const std::string& comm_name,
                                                                    const CommOptions& options) {
-  require_name(comm_name, {.op = "new_comm", .comm = comm_name});
-  require_limit(options.timeout, {.op = "new_comm", .comm = comm_name});
+  require_name_length(comm_name, {.op = "new_comm", .comm = comm_name});
+  require_valid_timeout(options.timeout, {.op = "new_comm", .comm = comm_name});
   base::validate_log_level();
   auto backend = instantiate(name);
   if (options.enable_reconfigure && !backend->supportsReconfigure())
-    throw CommError(Errc::kUnsupported,
-                    "enable_reconfigure=True: reconfigure not implemented by backend '" + name +
-                        "'" + who_can([](const Capabilities& other) { return other.reconfigure; }),
-                    {.op = "new_comm", .comm = comm_name});
+    throw CommError(
+        Errc::kUnsupported,
+        "enable_reconfigure=True: reconfigure not implemented by backend '" + name + "'" +
+            backends_supporting([](const Capabilities& other) { return other.reconfigure; }),
+        {.op = "new_comm", .comm = comm_name});
   backend->init(device, comm_name, options);
   return backend;
 }

@@ -23,17 +23,17 @@ namespace {
 constexpr std::string_view kColons = "::";
 constexpr std::string_view kForwarding = "ncclx::";  // before any hint without a prefix
 // Those that torch writes of a process group's options, and nobody reads.
-constexpr std::string_view kTorchs[] = {"backend",
-                                        "config",
-                                        "enable_reconfigure",
-                                        "global_ranks_in_group",
-                                        "group_name",
-                                        "lazy_init",
-                                        "max_p2p_peers",
-                                        "split_color",
-                                        "split_from",
-                                        "use_pg_for_symm_mem_rendezvous"};
-constexpr size_t kMostTold = 64;
+constexpr std::string_view kTorchKeys[] = {"backend",
+                                           "config",
+                                           "enable_reconfigure",
+                                           "global_ranks_in_group",
+                                           "group_name",
+                                           "lazy_init",
+                                           "max_p2p_peers",
+                                           "split_color",
+                                           "split_from",
+                                           "use_pg_for_symm_mem_rendezvous"};
+constexpr size_t kMaxWarnedKeys = 64;
 
 // How many letters have to be put in, left out or changed to make one text the other.
 size_t distance(std::string_view a, std::string_view b) {
@@ -59,7 +59,7 @@ std::string_view prefix_of(std::string_view key) {
 template <class Visit>
 void for_each_name(const Visit& visit) {
   for (const auto& row : hint::kAll)
-    for (const std::string_view name : {row.name, row.other})
+    for (const std::string_view name : {row.name, row.alias})
       if (!name.empty()) visit(name);
 }
 
@@ -67,7 +67,7 @@ void for_each_name(const Visit& visit) {
 bool is_known(std::string_view key) {
   static const auto* const known = [] {
     auto* const names =  // never destroyed: communicators may outlive static destruction
-        new std::unordered_set<std::string_view>(std::begin(kTorchs), std::end(kTorchs));
+        new std::unordered_set<std::string_view>(std::begin(kTorchKeys), std::end(kTorchKeys));
     for_each_name([names](std::string_view name) { names->insert(name); });
     return names;
   }();
@@ -90,7 +90,7 @@ std::vector<std::string_view> names_with(std::string_view prefix) {
 }
 
 // What may have been meant, or what there is. Nothing for a prefix that is nobody's here.
-std::optional<std::string> instead_of(std::string_view key) {
+std::optional<std::string> suggest_name(std::string_view key) {
   const auto prefix = prefix_of(key);
   const auto names = names_with(prefix);
   if (names.empty()) return std::nullopt;
@@ -106,18 +106,18 @@ std::optional<std::string> instead_of(std::string_view key) {
 }
 
 // Whether the key is to be told, which it is once.
-bool is_news(const std::string& key) {
+bool is_first_warning(const std::string& key) {
   static std::mutex mutex;  // guards told
   static std::set<std::string> told;
   const std::lock_guard lock(mutex);
-  return told.size() < kMostTold && told.insert(key).second;
+  return told.size() < kMaxWarnedKeys && told.insert(key).second;
 }
 
-bool checks_otherwise() { return env_to_value<bool>("TORCHCOMM_CHECK_CALLS", false); }
+bool call_check_default() { return env_to_value<bool>("TORCHCOMM_CHECK_CALLS", false); }
 
 }  // namespace
 
-bool flag_of(const Hints& hints, const std::string& key, bool otherwise) {
+bool parse_bool_hint(const Hints& hints, const std::string& key, bool otherwise) {
   const auto found = hints.find(key);
   if (found == hints.end()) return otherwise;
   try {
@@ -127,25 +127,25 @@ bool flag_of(const Hints& hints, const std::string& key, bool otherwise) {
   }
 }
 
-void tell_of_unknown(const Hints& hints) {
+void warn_unknown_hints(const Hints& hints) {
   for (const auto& [key, value] : hints) {
     if (key.empty() || is_known(key)) continue;
-    if (const auto instead = instead_of(key); instead && is_news(key))
+    if (const auto instead = suggest_name(key); instead && is_first_warning(key))
       base::log(base::LogLevel::kWarning,
                 "hint " + key + " is unknown and has no effect" + *instead);
   }
 }
 
 bool is_batch_invariant(const Hints& hints, bool otherwise) {
-  return flag_of(hints, hint::kBatchInvariant.name, otherwise);
+  return parse_bool_hint(hints, hint::kBatchInvariant.name, otherwise);
 }
 
-bool checks_calls(const CommOptions& options) {
-  return flag_of(options.hints, hint::kCheckCalls.name, checks_otherwise());
+bool is_call_check_enabled(const CommOptions& options) {
+  return parse_bool_hint(options.hints, hint::kCheckCalls.name, call_check_default());
 }
 
-CommOptions with_checks_of(bool parent_checks, CommOptions options) {
-  if (parent_checks != checks_otherwise())
+CommOptions inherit_call_check(bool parent_checks, CommOptions options) {
+  if (parent_checks != call_check_default())
     options.hints.try_emplace(hint::kCheckCalls.name, parent_checks ? "true" : "false");
   return options;
 }

@@ -64,7 +64,7 @@ namespace torch::comms::hint {
 
 struct Hint {
   const char* name;
-  const char* other;  // another spelling, or ""
+  const char* alias;  // another spelling, or ""
 };
 
 #define TC_ROW(constant, name, other) inline constexpr Hint constant{name, other};

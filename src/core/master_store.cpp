@@ -1,13 +1,13 @@
 #include "core/master_store.hpp"
 
 #include "base/env.hpp"
-#include "core/reach.hpp"
+#include "core/tcp_probe.hpp"
 #include "core/tcp_store.hpp"
 
 namespace torch::comms {
 namespace {
 
-std::string scope_of(const bootstrap::LaunchInfo& launch, bool served_by_launcher) {
+std::string key_prefix_of(const bootstrap::LaunchInfo& launch, bool served_by_launcher) {
   std::string scope = "torchcomms";
   if (!launch.job.empty()) scope += "/job " + launch.job;
   if (served_by_launcher)
@@ -24,8 +24,8 @@ MasterStore open_master_store(const bootstrap::LaunchInfo& launch,
   const bool by_launcher = env_to_value<bool>("TORCHELASTIC_USE_AGENT_STORE", false);
   MasterStore found{.store = {},
                     .master = master,
-                    .scope = scope_of(launch, by_launcher),
-                    .served_by_rank0 = !by_launcher};
+                    .key_prefix = key_prefix_of(launch, by_launcher),
+                    .is_served_by_rank0 = !by_launcher};
   if (by_launcher || launch.rank != 0) {
     found.store = join_store(master.host, master.port, timeout, deadline, context);
     return found;
@@ -40,7 +40,7 @@ MasterStore open_master_store(const bootstrap::LaunchInfo& launch,
   return found;
 }
 
-std::string doubt_about(const bootstrap::MasterAddress& master) {
+std::string check_master_address(const bootstrap::MasterAddress& master) {
   if (is_own_address(master.host)) return {};
   return master.source + "=" + master.host + " is not an address of rank 0's host (which has " +
          own_address(master.host) +

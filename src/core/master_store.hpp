@@ -16,9 +16,9 @@ namespace torch::comms {
 struct MasterStore {
   c10::intrusive_ptr<c10d::Store> store;
   bootstrap::MasterAddress master;
-  std::string
-      scope;  // keys must start with it: apart from other jobs and from earlier tries of this one
-  bool served_by_rank0;
+  std::string key_prefix;  // keys must start with it: apart from other jobs and from earlier tries
+                           // of this one
+  bool is_served_by_rank0;
 };
 
 // Rank 0 serves, unless TORCHELASTIC_USE_AGENT_STORE says that the launcher does; the others
@@ -30,6 +30,6 @@ MasterStore open_master_store(const bootstrap::LaunchInfo& launch,
 
 // A sentence for rank 0's errors if `master` is not an address of this host; else empty. May ask a
 // name server.
-std::string doubt_about(const bootstrap::MasterAddress& master);
+std::string check_master_address(const bootstrap::MasterAddress& master);
 
 }  // namespace torch::comms

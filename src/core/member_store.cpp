@@ -10,14 +10,14 @@
 #include "base/host.hpp"
 #include "base/log.hpp"
 #include "bootstrap/launcher.hpp"
-#include "core/bounded.hpp"
-#include "core/claims.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/master_store.hpp"
-#include "core/reach.hpp"
+#include "core/membership_proposals.hpp"
 #include "core/rendezvous.hpp"
 #include "core/shared_store.hpp"
 #include "core/store_adapter.hpp"
+#include "core/tcp_probe.hpp"
 #include "core/tcp_store.hpp"
 
 namespace torch::comms {
@@ -27,8 +27,8 @@ using bootstrap::Deadline;
 using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-constexpr milliseconds kNearStoreTimeout{500};  // with a store without an address, which is near
-constexpr const char* kHere = "here";           // the key of a member in a store without an address
+constexpr milliseconds kLocalStoreTimeout{500};  // with a store without an address, which is near
+constexpr const char* kHere = "here";  // the key of a member in a store without an address
 
 constexpr const char* kWhatToDo =
     "Pass store= of new_comm a TCPStore that all members reach, or, where a communicator is made "
@@ -42,38 +42,38 @@ uint64_t own_loopback() {
   return std::max<uint64_t>(hash, 1);
 }
 
-StorePtr serve_own_store(const CommOptions& options, MemberHandle& self, const Context& context) {
+StorePtr serve_own_store(const CommOptions& options, InitHandleInfo& self, const Context& context) {
   const auto hint = base::env_text("MASTER_ADDR").value_or("");
-  auto served = serve_store(0, usable_timeout(options.timeout),
-                            Deadline(init_limit(options).duration), context);
+  auto served = serve_store(0, timeout_or_default(options.timeout),
+                            Deadline(init_timeout(options).duration), context);
   self.host = own_address(hint);
   self.port = served.port;
   self.loopback = own_loopback();
   return std::move(served.store);
 }
 
-StorePtr find_store(const CommOptions& options, MemberHandle& self, const Context& context) {
+StorePtr find_store(const CommOptions& options, InitHandleInfo& self, const Context& context) {
   if (options.store) {
     auto store = tcp_root(options.store);
-    self.meet_at(store_address(store));
+    self.set_store_address(store_address(store));
     return store;
   }
   const auto launch = bootstrap::discover();
   if (launch.size == 1) return serve_own_store(options, self, context);
-  auto found = open_master_store(launch, usable_timeout(options.timeout),
-                                 Deadline(init_limit(options).duration), context);
+  auto found = open_master_store(launch, timeout_or_default(options.timeout),
+                                 Deadline(init_timeout(options).duration), context);
   self.host = found.master.host;
   self.port = found.master.port;
   return std::move(found.store);
 }
 
-std::string who(const Members& members, size_t rank) {
-  return "rank " + std::to_string(rank) + " of this list (" + members.handles[rank].text() + ")";
+std::string who(const ReconfigureMembers& members, size_t rank) {
+  return "rank " + std::to_string(rank) + " of this list (" + members.handles[rank].to_text() + ")";
 }
 
 // Members without addresses: they are all at `store`, or not at all.
-void require_at(const StorePtr& store, const Members& members, const Context& context) {
-  StoreKeyValue keys(store, Deadline(kNearStoreTimeout), context);
+void require_at(const StorePtr& store, const ReconfigureMembers& members, const Context& context) {
+  StoreKeyValue keys(store, Deadline(kLocalStoreTimeout), context);
   for (size_t rank = 0; rank < members.handles.size(); ++rank)
     if (!keys.has({member_key(kHere, members.handles[rank])}))
       throw CommError(Errc::kInvalidArgument,
@@ -86,12 +86,12 @@ void require_at(const StorePtr& store, const Members& members, const Context& co
 }  // namespace
 
 StorePtr open_member_store(const std::string& name, const CommOptions& options,
-                           MemberHandle& self) {
+                           InitHandleInfo& self) {
   const Context context{.op = "new_comm", .comm = name};
   try {
     auto store = find_store(options, self, context);
     if (self.host.empty())
-      StoreKeyValue(store, Deadline(init_limit(options).duration), context)
+      StoreKeyValue(store, Deadline(init_timeout(options).duration), context)
           .set(member_key(kHere, self), "");
     return store;
   } catch (const Interrupted& e) {
@@ -101,7 +101,8 @@ StorePtr open_member_store(const std::string& name, const CommOptions& options,
   }
 }
 
-void require_reachable(const Members& members, const StorePtr& store, const Context& context) {
+void require_reachable_store(const ReconfigureMembers& members, const StorePtr& store,
+                             const Context& context) {
   if (members.size() < 2) return;
   const auto refuse = [&](const std::string& why) {
     throw CommError(Errc::kInvalidArgument, why + ". " + kWhatToDo, context);
@@ -114,7 +115,7 @@ void require_reachable(const Members& members, const StorePtr& store, const Cont
     const auto far = std::ranges::find_if(
         handles, [&](const auto& h) { return h.loopback != 0 && h.loopback != first.loopback; });
     if (far != handles.end())
-      refuse("members meet at the store of rank 0 of this list (" + first.text() +
+      refuse("members meet at the store of rank 0 of this list (" + first.to_text() +
              "), whose host has no address but loopback; " +
              who(members, static_cast<size_t>(far - handles.begin())) + " is on another host");
     return;
@@ -134,19 +135,20 @@ void require_reachable(const Members& members, const StorePtr& store, const Cont
   }
 }
 
-StorePtr join_member_store(const MemberHandle& member, milliseconds timeout, Deadline deadline,
+StorePtr join_member_store(const InitHandleInfo& member, milliseconds timeout, Deadline deadline,
                            const Context& context) {
   const bool is_near = member.loopback != 0 && member.loopback == own_loopback();
   const std::string host = is_near ? "127.0.0.1" : member.host;
   const auto port = static_cast<uint16_t>(member.port);
   std::shared_ptr<SharedStore> shared;
   try {
-    shared = SharedStore::connect(host, port, timeout, deadline, context,
-                                  member.loopback != 0 ? Refusal::kEnds : Refusal::kRetry);
+    shared = SharedStore::connect(
+        host, port, timeout, deadline, context,
+        member.loopback != 0 ? RefusedConnectPolicy::kFail : RefusedConnectPolicy::kRetry);
   } catch (const CommError& e) {
     if (member.loopback == 0 || e.code() != Errc::kPeerFailed) throw;
     throw CommError(Errc::kPeerFailed,
-                    "the store of " + member.text() + " at tcp://" + host + ":" +
+                    "the store of " + member.to_text() + " at tcp://" + host + ":" +
                         std::to_string(port) +
                         " is gone: the process of that member or its communicator has ended",
                     context);

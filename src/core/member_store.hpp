@@ -8,7 +8,7 @@
 #include <torchcomms/options.hpp>
 
 #include "bootstrap/timeout.hpp"
-#include "core/member_handle.hpp"
+#include "core/init_handle.hpp"
 
 namespace torch::comms {
 
@@ -23,19 +23,19 @@ namespace torch::comms {
 // A store without an address gets a key that says that this member uses it: see require_reachable.
 // Throws CommError: kInvalidArgument naming what to set, kTimeout, kResourceExhausted.
 c10::intrusive_ptr<c10d::Store> open_member_store(const std::string& name,
-                                                  const CommOptions& options, MemberHandle& self);
+                                                  const CommOptions& options, InitHandleInfo& self);
 
 // Throws CommError(kInvalidArgument) with `context` where a member cannot come to the store of the
 // first one. `store`: that of this member. Blocks: half a second at most.
-void require_reachable(const Members& members, const c10::intrusive_ptr<c10d::Store>& store,
-                       const Context& context);
+void require_reachable_store(const ReconfigureMembers& members,
+                             const c10::intrusive_ptr<c10d::Store>& store, const Context& context);
 
 // Connects to the store of another member, by 127.0.0.1 where both are on one host, unless this
 // process is connected. `timeout` becomes the store's own.
 // Throws CommError with `context`: kTimeout, kPeerFailed. A store that its member serves is there
 // before the handle is: if its host refuses the connection, the member has ended, and this raises
 // kPeerFailed at once.
-c10::intrusive_ptr<c10d::Store> join_member_store(const MemberHandle& member,
+c10::intrusive_ptr<c10d::Store> join_member_store(const InitHandleInfo& member,
                                                   std::chrono::milliseconds timeout,
                                                   bootstrap::Deadline deadline,
                                                   const Context& context);

@@ -27,7 +27,7 @@ bool CommOptions::operator==(const CommOptions& other) const {
 
 template <>
 bool CommOptions::getHint<bool>(const std::string& key, const bool& fallback) const {
-  return flag_of(hints, key, fallback);
+  return parse_bool_hint(hints, key, fallback);
 }
 
 template <>

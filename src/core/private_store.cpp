@@ -12,8 +12,8 @@
 #include "base/per_process.hpp"
 #include "base/utf8.hpp"
 #include "bootstrap/ranks.hpp"
-#include "core/reach.hpp"
 #include "core/shared_store.hpp"
+#include "core/tcp_probe.hpp"
 #include "core/tcp_store.hpp"
 
 namespace torch::comms {
@@ -23,11 +23,13 @@ using bootstrap::Deadline;
 using std::chrono::milliseconds;
 
 // What rank 0 publishes: "ok <port> <address> <loopback identity>", or "failed <why>".
-struct Advert {
+struct StoreAdvertisement {
   uint16_t port;
   std::string address, identity;
 
-  std::string text() const { return "ok " + std::to_string(port) + " " + address + " " + identity; }
+  std::string to_text() const {
+    return "ok " + std::to_string(port) + " " + address + " " + identity;
+  }
 };
 
 constexpr const char* kFailed = "failed ";
@@ -39,10 +41,10 @@ std::string next_word(std::string& text) {
   return word;
 }
 
-std::optional<Advert> parse(std::string text) {
+std::optional<StoreAdvertisement> parse(std::string text) {
   if (next_word(text) != "ok") return std::nullopt;
   const std::string port = next_word(text);
-  Advert advert{.port = 0, .address = next_word(text), .identity = text};
+  StoreAdvertisement advert{.port = 0, .address = next_word(text), .identity = text};
   const auto [stop, code] = std::from_chars(port.data(), port.data() + port.size(), advert.port);
   const bool whole = code == std::errc{} && stop == port.data() + port.size();
   if (!whole || advert.port == 0 || advert.address.empty()) return std::nullopt;
@@ -89,8 +91,8 @@ PrivateStore publish_private_store(bootstrap::KeyValueStore& meeting, const std:
                                    const Context& context) {
   try {
     auto served = serve_privately(timeout, deadline, context);
-    const Advert advert{served.port, own_address(hint), base::loopback_identity()};
-    meeting.set(key, advert.text());
+    const StoreAdvertisement advert{served.port, own_address(hint), base::loopback_identity()};
+    meeting.set(key, advert.to_text());
     return {scoped(std::move(served.store), scope, timeout), tcp_url(advert.address, advert.port)};
     // Without this the others would wait out their limit for a store that cannot come.
   } catch (const CommError& e) {
@@ -137,56 +139,58 @@ PrivateStore join_private_store(bootstrap::KeyValueStore& meeting, const std::st
 namespace {
 
 // What rank 0 finds at the end of its limit has this much time to reach the others.
-constexpr milliseconds kNews{300};
+constexpr milliseconds kResultTimeout{300};
 
-constexpr const char* kConnected = "connected/";  // and the rank
-constexpr const char* kHeard = "heard/";          // and the number of ranks that know how it ended
+constexpr const char* kConnectedKey = "connected/";  // and the rank
+constexpr const char* kAcknowledgedKey =
+    "heard/";  // and the number of ranks that know how it ended
 
 // The store ends with the error that rank 0 is about to raise; the others are to hear of it first.
-void tell_why(bootstrap::KeyValueStore& own, const std::string& why) {
+void publish_connect_failure(bootstrap::KeyValueStore& own, const std::string& why) {
   own.set("left", why);
   const auto others = own.add("connected", 0) - 1;
   try {
-    if (others > 0) own.get(kHeard + std::to_string(others), kNews);
+    if (others > 0) own.get(kAcknowledgedKey + std::to_string(others), kResultTimeout);
   } catch (const CommError&) {
     // One of them is gone, too: `why` matters more.
   }
 }
 
-void await_all(bootstrap::KeyValueStore& own, int size, const bootstrap::NamedTimeout& limit,
-               Deadline deadline) {
+void wait_for_connections(bootstrap::KeyValueStore& own, int size,
+                          const bootstrap::NamedTimeout& limit, Deadline deadline) {
   try {
     own.get("complete", deadline.remaining());
   } catch (const CommError& e) {
     if (e.code() != Errc::kTimeout) throw;
-    const auto absent = bootstrap::missing_ranks(own, kConnected, size);
+    const auto absent = bootstrap::missing_ranks(own, kConnectedKey, size);
     if (absent.empty()) throw;
     const auto why =
         bootstrap::format_ranks(absent, size) +
         " did not connect to the communicator's own store in rank 0's process within " +
         bootstrap::format_duration(limit.duration);
-    tell_why(own, why);
+    publish_connect_failure(own, why);
     throw CommError(Errc::kTimeout, why, {.culprits = absent});
   }
 }
 
 }  // namespace
 
-void settle(bootstrap::KeyValueStore& own, int rank, int size, const bootstrap::NamedTimeout& limit,
-            Deadline deadline, const std::function<void()>& let_go) {
-  own.set(kConnected + std::to_string(rank), "");
+void switch_to_private_store(bootstrap::KeyValueStore& own, int rank, int size,
+                             const bootstrap::NamedTimeout& limit, Deadline deadline,
+                             const std::function<void()>& let_go) {
+  own.set(kConnectedKey + std::to_string(rank), "");
   if (own.add("connected", 1) == size) own.set("complete", "");
   if (rank == 0) {
-    await_all(own, size, limit, deadline);
+    wait_for_connections(own, size, limit, deadline);
     let_go();
     own.set("left", "");
     // This process serves `own`: the others must have read that before it may end.
-    own.get(kHeard + std::to_string(size - 1), deadline.remaining());
+    own.get(kAcknowledgedKey + std::to_string(size - 1), deadline.remaining());
     return;
   }
   let_go();
-  const auto why_not = own.get("left", deadline.remaining() + kNews);
-  own.set(kHeard + std::to_string(own.add("hearers", 1)), "");
+  const auto why_not = own.get("left", deadline.remaining() + kResultTimeout);
+  own.set(kAcknowledgedKey + std::to_string(own.add("hearers", 1)), "");
   if (!why_not.empty()) throw CommError(Errc::kTimeout, why_not);
 }
 

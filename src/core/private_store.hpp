@@ -37,7 +37,8 @@ PrivateStore join_private_store(bootstrap::KeyValueStore& meeting, const std::st
 // to it and have then called `let_go`, which releases what they met on; so nobody can still need
 // that, on any rank. Rank 0, which serves `own`, returns last. Throws CommError, on all that came:
 // kTimeout naming the ranks that did not connect.
-void settle(bootstrap::KeyValueStore& own, int rank, int size, const bootstrap::NamedTimeout& limit,
-            bootstrap::Deadline deadline, const std::function<void()>& let_go);
+void switch_to_private_store(bootstrap::KeyValueStore& own, int rank, int size,
+                             const bootstrap::NamedTimeout& limit, bootstrap::Deadline deadline,
+                             const std::function<void()>& let_go);
 
 }  // namespace torch::comms

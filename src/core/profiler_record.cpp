@@ -94,7 +94,7 @@ void ProfilerRecord::begin(at::StepCallbacks callbacks, const ProfiledOperation&
     record_->before(at::kParamCommsCallName, shown.sequence);
   }
   if (record_->needsOutputs()) record_->setOutputs(std::vector<c10::IValue>{shown.output});
-  quiet_.emplace(/*is_enabled=*/false);
+  nested_records_off_.emplace(/*is_enabled=*/false);
 }
 
 #define TC_INSTANTIATE(Op) \

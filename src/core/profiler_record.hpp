@@ -55,7 +55,7 @@ class ProfilerRecord {
 
   std::optional<c10::DebugInfoGuard> info_;
   std::optional<at::RecordFunction> record_;  // ends before info_, which its end may look at
-  std::optional<at::RecordFunctionGuard> quiet_;
+  std::optional<at::RecordFunctionGuard> nested_records_off_;
 };
 
 }  // namespace torch::comms

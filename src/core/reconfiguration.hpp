@@ -17,7 +17,7 @@
 #include <torchcomms/work.hpp>
 
 #include "bootstrap/arrival_barrier.hpp"
-#include "core/member_handle.hpp"
+#include "core/init_handle.hpp"
 #include "core/rendezvous.hpp"
 
 namespace torch::comms {
@@ -43,65 +43,70 @@ class TC_API Reconfiguration {
   Reconfiguration(const std::string& backend, std::string name, const CommOptions& options);
 
   // A communicator's, if it has one. Throws CommError(kUnsupported) saying what makes it have one.
-  static Reconfiguration& of(const std::unique_ptr<Reconfiguration>& its, const Context& context);
+  static Reconfiguration& require(const std::unique_ptr<Reconfiguration>& its,
+                                  const Context& context);
 
   // Lets go of the store; only handle() goes on.
-  void close() noexcept { store_.reset(), met_.reset(); }
+  void close() noexcept { store_.reset(), rendezvous_store_.reset(); }
 
-  InitHandle handle() const { return self_.text(); }
+  InitHandle handle() const { return self_.to_text(); }
 
   // Throws CommError(kInvalidArgument): a uuid that was used, a handle that is none or is there
   // twice, a list without this member, a handle without an address whose member is not at this
   // one's store. Changes nothing. `timeout`: the limit where options has none.
-  Members members(const ReconfigureOptions& options, std::chrono::milliseconds timeout) const;
+  ReconfigureMembers parse_members(const ReconfigureOptions& options,
+                                   std::chrono::milliseconds timeout) const;
 
   // How `members` are those that were connected last without some of them.
-  struct Fewer {
-    std::string of;         // equal for all that were connected together, and for no others
-    std::vector<int> gone;  // ranks there, in rising order
-    std::string why_not;    // not empty: they are not, or were connected with nobody
+  struct ShrinkPlan {
+    std::string parent_key;  // equal for all that were connected together, and for no others
+    std::vector<int> excluded_ranks;    // ranks there, in rising order
+    std::string not_shrinkable_reason;  // not empty: they are not, or were connected with nobody
   };
-  Fewer fewer(const Members& members) const;
+  ShrinkPlan shrink_plan(const ReconfigureMembers& members) const;
 
   // Meets them all, and has them connected by `connect`; then this handle says so, and those that
   // are no members any more are told. Uses the uuid up. The work is a failed one for a CommError of
   // either, on all that take part: kTimeout naming the absent ones, kSizeMismatch, kPeerFailed.
   // Throws what ends a wait.
-  WorkPtr run(const Members& members, const std::function<void(const Rendezvous& met)>& connect);
+  WorkPtr run(const ReconfigureMembers& members,
+              const std::function<void(const Rendezvous& met)>& connect);
 
-  // The run() of members that were asked for before gives a work that has failed with kAborted,
+  // The run_all() of members that were asked for before gives a work that has failed with kAborted,
   // within half a second; what it has connected meanwhile is the caller's to undo.
-  void abort() noexcept { aborts_.fetch_add(1); }
+  void abort() noexcept { abort_count_.fetch_add(1); }
 
   // kStaleGeneration once the other members have connected without this one, as far as the store
   // tells within half a second. Throws what ends a wait.
-  std::optional<CommError> left_out(const Context& context);
+  std::optional<CommError> check_excluded(const Context& context);
   // Whether it has found that before.
-  bool is_left_out() const noexcept { return stale_.has_value(); }
+  bool is_excluded() const noexcept { return exclusion_reason_.has_value(); }
 
  private:
   // Whether the store of that member is the one that this member brings.
-  bool is_at_own_store(const MemberHandle& member) const noexcept;
+  bool is_at_own_store(const InitHandleInfo& member) const noexcept;
   // A connection to the store of that member.
-  c10::intrusive_ptr<c10d::Store> reach(const MemberHandle& member, bootstrap::Deadline deadline,
-                                        const Context& context) const;
-  Rendezvous meet(const Members& members);
-  void require_not_aborted(const Members& members) const;
-  void connected(const Members& members);
-  bootstrap::ArrivalBarrierResult arrive(const Members& members, bootstrap::Deadline deadline);
-  void tell_left_out(const Members& before, const Members& members);
+  c10::intrusive_ptr<c10d::Store> connect_to_store(const InitHandleInfo& member,
+                                                   bootstrap::Deadline deadline,
+                                                   const Context& context) const;
+  Rendezvous rendezvous_members(const ReconfigureMembers& members);
+  void require_not_aborted(const ReconfigureMembers& members) const;
+  void on_connected(const ReconfigureMembers& members);
+  bootstrap::ArrivalBarrierResult wait_for_members(const ReconfigureMembers& members,
+                                                   bootstrap::Deadline deadline);
+  void notify_excluded(const ReconfigureMembers& before, const ReconfigureMembers& members);
   // What those that have gone on without this member have told it.
-  std::optional<std::string> ask_members(const Context& context) const;
+  std::optional<std::string> find_exclusion_notice(const Context& context) const;
 
   std::string name_;
   std::chrono::milliseconds timeout_;
   c10::intrusive_ptr<c10d::Store> store_;
-  MemberHandle self_;
-  std::set<int64_t> used_;
-  std::atomic<uint64_t> aborts_{0};
-  Members last_;                         // those that were connected last
-  c10::intrusive_ptr<c10d::Store> met_;  // where members are meeting just now
-  std::optional<std::string> stale_;     // why this member is
+  InitHandleInfo self_;
+  std::set<int64_t> used_uuids_;
+  std::atomic<uint64_t> abort_count_{0};
+  ReconfigureMembers connected_members_;              // those that were connected last
+  c10::intrusive_ptr<c10d::Store> rendezvous_store_;  // where members are meeting just now
+  std::optional<std::string> exclusion_reason_;       // why this member is
 };
 
 }  // namespace torch::comms

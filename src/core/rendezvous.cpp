@@ -15,8 +15,8 @@
 #include "base/log.hpp"
 #include "base/secret.hpp"
 #include "bootstrap/arrival_barrier.hpp"
-#include "core/bounded.hpp"
 #include "core/hint_table.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/master_store.hpp"
 #include "core/private_store.hpp"
 #include "core/store_adapter.hpp"
@@ -36,60 +36,66 @@ constexpr const char* kInitVariable = "TORCHCOMM_INIT_TIMEOUT_SECONDS";
 
 // A lost connection is tried again for this long: rank 0 closes the store of an earlier
 // communicator when that one is ready, also under a rank that is early for the next one.
-constexpr milliseconds kReturn{1500};
+constexpr milliseconds kReconnectTimeout{1500};
 
 milliseconds usable(milliseconds timeout) {
   return timeout.count() > 0 ? timeout : kDefaultTimeout;
 }
 
-NamedTimeout limit_of(const std::string& variable, const CommOptions& options,
-                      const std::string& op = "new_comm") {
+NamedTimeout timeout_of(const std::string& variable, const CommOptions& options,
+                        const std::string& op = "new_comm") {
   if (const auto limit = base::env_seconds(variable)) return {*limit, variable};
   return {usable(options.timeout),
           "timeout= of " + op + " or TORCHCOMM_TIMEOUT_SECONDS, or set " + variable};
 }
 
 // Where the ranks find what they begin with, below their own keys.
-constexpr const char* kWord = "word";
+constexpr const char* kConnectIdKey = "word";
 
 bool is_set(const std::string& variable) { return base::env_text(variable).has_value(); }
 
-using Doubt = std::function<std::optional<std::string>()>;
+using ConflictCheck = std::function<std::optional<std::string>()>;
 
 // One rank's way through the start-up.
-class Start {
+class RendezvousRun {
  public:
-  Start(const bootstrap::LaunchInfo& launch, const std::string& name, const CommOptions& options,
-        std::string_view backend, std::vector<TorchCommBackend::InitPhase> phases,
-        Clock::time_point begin, Doubt doubt, const std::string& op, const Early& early)
+  RendezvousRun(const bootstrap::LaunchInfo& launch, const std::string& name,
+                const CommOptions& options, std::string_view backend,
+                std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin,
+                ConflictCheck doubt, const std::string& op, const OverlappedConnect& early)
       : launch_(launch),
         name_(name),
         backend_(backend),
         options_(options),
         context_{.op = op, .comm = name, .rank = launch.rank},
-        store_limit_(limit_of(kStoreVariable, options, op)),
-        init_limit_(limit_of(kInitVariable, options, op)),
+        store_timeout_(timeout_of(kStoreVariable, options, op)),
+        init_timeout_(timeout_of(kInitVariable, options, op)),
         begin_(begin),
-        deadline_(init_limit_.duration, begin),
+        deadline_(init_timeout_.duration, begin),
         phases_(std::move(phases)),
-        doubt_(std::move(doubt)),
-        early_(early) {}
+        conflict_check_(std::move(doubt)),
+        overlapped_connect_(early) {}
 
   Rendezvous run() {
-    if (launch_.size == 1 && !options_.store) return ready(lone_store());
-    phase("store", store_limit_, [this] { meet(Deadline(store_limit_.duration, begin_)); });
+    if (launch_.size == 1 && !options_.store) return make_result(single_rank_store());
+    phase("store", store_timeout_,
+          [this] { open_store(Deadline(store_timeout_.duration, begin_)); });
     // A variable of its own gives a part a clock of its own; else all share the timeout.
-    if (is_set(kStoreVariable) || is_set(kInitVariable)) deadline_ = Deadline(init_limit_.duration);
-    const auto keys = phase("arrive", init_limit_, [this] { return arrive(); });
-    if (early_.begin && launch_.size > 1) phase("begin", init_limit_, [&] { begin(keys + kWord); });
+    if (is_set(kStoreVariable) || is_set(kInitVariable))
+      deadline_ = Deadline(init_timeout_.duration);
+    const auto keys = phase("arrive", init_timeout_, [this] { return wait_for_ranks(); });
+    if (overlapped_connect_.start && launch_.size > 1)
+      phase("begin", init_timeout_, [&] { start_overlapped_connect(keys + kConnectIdKey); });
     if (options_.store && options_.getHint<bool>(hint::kPersistentStore.name, false))
-      return ready(c10::make_intrusive<c10d::PrefixStore>(keys + "store", connection_));
-    if (launch_.size == 1) return ready(lone_store());
-    auto own = phase("private store", init_limit_, [&] { return private_store(keys + "private"); });
-    phase("leave", init_limit_, [&] { leave(own.store, {keys + "private", keys + kWord}); });
-    auto result = ready(c10::make_intrusive<c10d::PrefixStore>("use", std::move(own.store)));
+      return make_result(c10::make_intrusive<c10d::PrefixStore>(keys + "store", connection_));
+    if (launch_.size == 1) return make_result(single_rank_store());
+    auto own =
+        phase("private store", init_timeout_, [&] { return private_store(keys + "private"); });
+    phase("leave", init_timeout_,
+          [&] { leave_rendezvous_store(own.store, {keys + "private", keys + kConnectIdKey}); });
+    auto result = make_result(c10::make_intrusive<c10d::PrefixStore>("use", std::move(own.store)));
     result.address = own.address;
-    result.is_private = true;
+    result.is_store_private = true;
     return result;
   }
 
@@ -112,20 +118,20 @@ class Start {
         return result;
       }
     } catch (const CommError& e) {
-      if (not_brought_) std::rethrow_exception(not_brought_);
+      if (prepare_error_) std::rethrow_exception(prepare_error_);
       fail(name, limit, e);
     }
   }
 
-  void begin(const std::string& key) {
+  void start_overlapped_connect(const std::string& key) {
     std::string word;
     if (launch_.rank == 0) {
-      word = early_.word();
-      meeting_->set(key, word);
+      word = overlapped_connect_.make_id();
+      bootstrap_store_->set(key, word);
     } else {
-      word = meeting_->get(key, deadline_.remaining());
+      word = bootstrap_store_->get(key, deadline_.remaining());
     }
-    if (!word.empty()) early_.begin(launch_.rank, launch_.size, word);
+    if (!word.empty()) overlapped_connect_.start(launch_.rank, launch_.size, word);
   }
 
   [[noreturn]] void fail(const std::string& phase, const NamedTimeout& limit,
@@ -139,81 +145,82 @@ class Start {
     if (e.code() == Errc::kTimeout && launch_.source == "Slurm")
       why += "; Slurm also sets them in a job's shell, where srun must start the program";
     if (e.code() == Errc::kTimeout && launch_.rank == 0 && master_)
-      if (const auto doubt = doubt_about(*master_); !doubt.empty()) why += ". " + doubt;
+      if (const auto doubt = check_master_address(*master_); !doubt.empty()) why += ". " + doubt;
     auto context = context_.blaming(e.context());
     context.limit = limit.duration;
     throw CommError(e.code(), why, context);
   }
 
   // Opens the store where the ranks find each other.
-  void meet(Deadline deadline) {
+  void open_store(Deadline deadline) {
     if (options_.store) {
       connection_ = share_store(options_.store, deadline, context_);
       connection_->setTimeout(usable(options_.timeout));
-      scope_ = "torchcomms";
+      key_prefix_ = "torchcomms";
       return;
     }
     auto found = open_master_store(launch_, usable(options_.timeout), deadline, context_);
     connection_ = std::move(found.store);
-    scope_ = found.scope;
+    key_prefix_ = found.key_prefix;
     master_ = found.master;
     address_ = "tcp://" + found.master.host + ":" + std::to_string(found.master.port);
-    may_return_ = found.served_by_rank0 && launch_.rank != 0;
+    may_reconnect_ = found.is_served_by_rank0 && launch_.rank != 0;
   }
 
   // The prefix of this communicator's keys, once all ranks are here.
-  std::string arrive() {
+  std::string wait_for_ranks() {
     while (true) {
       try {
-        meeting_.emplace(connection_, deadline_, context_, address_);
-        const auto arrival = bootstrap::wait_for_all_ranks(*meeting_, check_in());
+        bootstrap_store_.emplace(connection_, deadline_, context_, address_);
+        const auto arrival = bootstrap::wait_for_all_ranks(*bootstrap_store_, arrival_params());
         identity_ = arrival.identity;
         return arrival.key_prefix;
       } catch (const CommError& e) {
         // A verdict of the ranks is final; a lost connection (which has no peer to blame) may come
         // back.
-        if (e.code() != Errc::kPeerFailed || e.context().peer >= 0 || !may_return_ ||
+        if (e.code() != Errc::kPeerFailed || e.context().peer >= 0 || !may_reconnect_ ||
             deadline_.has_passed())
           throw;
-        come_back(e);
+        reconnect(e);
       }
     }
   }
 
-  void come_back(const CommError& lost) {
-    let_go();
+  void reconnect(const CommError& lost) {
+    release_store();
     try {
-      meet(Deadline(std::min(kReturn, deadline_.remaining())));
+      open_store(Deadline(std::min(kReconnectTimeout, deadline_.remaining())));
     } catch (const CommError& e) {
       throw CommError(Errc::kPeerFailed, lost.why() + ", and it did not come back within " +
-                                             format_duration(kReturn) + " (" + e.why() + ")");
+                                             format_duration(kReconnectTimeout) + " (" + e.why() +
+                                             ")");
     }
   }
 
-  bootstrap::ArrivalBarrierParams check_in() {
-    return {.key_scope = scope_,
+  bootstrap::ArrivalBarrierParams arrival_params() {
+    return {.key_scope = key_prefix_,
             .name = name_,
             .rank = launch_.rank,
             .size = launch_.size,
-            .process_description = process_name(),
+            .process_description = format_process(),
             .backend = backend_,
-            .timeout = init_limit_,
+            .timeout = init_timeout_,
             .deadline = deadline_,
             .report = [](const std::string& text) { base::log(base::LogLevel::kWarning, text); },
-            .conflict_check = doubt_,
-            .prepare = bringing()};
+            .conflict_check = conflict_check_,
+            .prepare = make_prepare()};
   }
 
-  std::function<void()> bringing() {
-    if (!early_.bring || launch_.size == 1) return {};
+  std::function<void()> make_prepare() {
+    if (!overlapped_connect_.prepare || launch_.size == 1) return {};
     return [this] {
-      not_brought_ = nullptr;
+      prepare_error_ = nullptr;
       try {
-        early_.bring(launch_.rank);
+        overlapped_connect_.prepare(launch_.rank);
       } catch (const Interrupted&) {
         throw;
       } catch (const std::exception& e) {
-        not_brought_ = std::current_exception();
+        prepare_error_ = std::current_exception();
         const auto* const known = dynamic_cast<const CommError*>(&e);
         throw CommError(known ? known->code() : Errc::kSystem, known ? known->why() : e.what());
       }
@@ -224,12 +231,12 @@ class Start {
     const auto timeout = usable(options_.timeout);
     const auto scope = "comm/" + std::to_string(identity_);
     if (launch_.rank != 0)
-      return join_private_store(*meeting_, key, scope, timeout, deadline_, context_);
-    return publish_private_store(*meeting_, key, scope, address_hint(), timeout, deadline_,
+      return join_private_store(*bootstrap_store_, key, scope, timeout, deadline_, context_);
+    return publish_private_store(*bootstrap_store_, key, scope, address_hint(), timeout, deadline_,
                                  context_);
   }
 
-  StorePtr lone_store() const {
+  StorePtr single_rank_store() const {
     auto store = c10::make_intrusive<c10d::HashStore>();
     store->setTimeout(usable(options_.timeout));
     return store;
@@ -247,21 +254,21 @@ class Start {
 
   // Lets go of the meeting store, everywhere before anywhere this returns: its port may be opened
   // anew next.
-  void leave(const StorePtr& own, const std::vector<std::string>& used_keys) {
+  void leave_rendezvous_store(const StorePtr& own, const std::vector<std::string>& used_keys) {
     StoreKeyValue store(own, deadline_, context_);
-    settle(store, launch_.rank, launch_.size, init_limit_, deadline_, [&] {
+    switch_to_private_store(store, launch_.rank, launch_.size, init_timeout_, deadline_, [&] {
       if (launch_.rank == 0)
-        for (const auto& key : used_keys) meeting_->remove(key);
-      let_go();
+        for (const auto& key : used_keys) bootstrap_store_->remove(key);
+      release_store();
     });
   }
 
-  void let_go() {
-    meeting_.reset();
+  void release_store() {
+    bootstrap_store_.reset();
     connection_.reset();
   }
 
-  Rendezvous ready(StorePtr store) {
+  Rendezvous make_result(StorePtr store) {
     auto address = store_address(store);
     return {.rank = launch_.rank,
             .size = launch_.size,
@@ -269,7 +276,7 @@ class Start {
             .store = std::move(store),
             .phases = std::move(phases_),
             .address = std::move(address),
-            .limit = init_limit_,
+            .timeout = init_timeout_,
             .deadline = deadline_,
             .op = context_.op,
             .identity = identity_ == 0 ? base::random_number() : identity_};
@@ -280,30 +287,30 @@ class Start {
   const std::string backend_;
   const CommOptions& options_;
   const Context context_;
-  const NamedTimeout store_limit_, init_limit_;
+  const NamedTimeout store_timeout_, init_timeout_;
   const Clock::time_point begin_;
   Deadline deadline_;
   std::vector<TorchCommBackend::InitPhase> phases_;
-  const Doubt doubt_;
-  const Early& early_;
+  const ConflictCheck conflict_check_;
+  const OverlappedConnect& overlapped_connect_;
 
-  StorePtr connection_;                   // to the store where the ranks find each other
-  std::optional<StoreKeyValue> meeting_;  // the same as bootstrap sees it
-  std::string scope_;
+  StorePtr connection_;                           // to the store where the ranks find each other
+  std::optional<StoreKeyValue> bootstrap_store_;  // the same as bootstrap sees it
+  std::string key_prefix_;
   std::string address_;  // as all ranks know it; empty for a given store
   std::optional<bootstrap::MasterAddress> master_;
-  bool may_return_ = false;
-  uint64_t identity_ = 0;           // 0: it is alone
-  std::exception_ptr not_brought_;  // why this rank cannot take part
+  bool may_reconnect_ = false;
+  uint64_t identity_ = 0;             // 0: it is alone
+  std::exception_ptr prepare_error_;  // why this rank cannot take part
 };
 
 Rendezvous start(const bootstrap::LaunchInfo& launch, const std::string& name,
                  const CommOptions& options, std::string_view backend,
                  std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin,
-                 Doubt doubt, const std::string& op, const Early& early) {
+                 ConflictCheck doubt, const std::string& op, const OverlappedConnect& early) {
   try {
-    return Start(launch, name, options, backend, std::move(phases), begin, std::move(doubt), op,
-                 early)
+    return RendezvousRun(launch, name, options, backend, std::move(phases), begin, std::move(doubt),
+                         op, early)
         .run();
   } catch (const Interrupted& e) {
     e.rethrow_cause();
@@ -321,16 +328,16 @@ bootstrap::LaunchInfo discover(const std::string& name) {
 
 }  // namespace
 
-bootstrap::NamedTimeout init_limit(const CommOptions& options) {
-  return limit_of(kInitVariable, options);
+bootstrap::NamedTimeout init_timeout(const CommOptions& options) {
+  return timeout_of(kInitVariable, options);
 }
 
-std::string process_name() {
+std::string format_process() {
   return "process " + std::to_string(::getpid()) + " on host " + base::host_name();
 }
 
 Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
-                      std::string_view backend, const Early& early) {
+                      std::string_view backend, const OverlappedConnect& early) {
   const auto begin = Clock::now();
   const auto launch = discover(comm_name);
   const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
@@ -341,11 +348,11 @@ Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
 Rendezvous rendezvous(const bootstrap::LaunchInfo& launch, const std::string& comm_name,
                       const CommOptions& options, std::string_view backend,
                       std::function<std::optional<std::string>()> doubt, const std::string& op,
-                      const Early& early) {
+                      const OverlappedConnect& early) {
   return start(launch, comm_name, options, backend, {}, Clock::now(), std::move(doubt), op, early);
 }
 
-void leave_together(StoreKeyValue& store, const Rendezvous& met) {
+void finish_failed_rendezvous(StoreKeyValue& store, const Rendezvous& met) {
   try {
     if (store.add("left", 1) == met.size) store.set("gone", "yes");
     if (met.rank == 0) store.get("gone", met.deadline.remaining());

@@ -32,22 +32,22 @@ struct Rendezvous {
       phases;           // "discover", "store", "arrive", "begin", "private store", "leave"
   std::string address;  // of `store`, for error texts
   // What is left of the start-up for connecting, and how that limit is named.
-  bootstrap::NamedTimeout limit;
+  bootstrap::NamedTimeout timeout;
   bootstrap::Deadline deadline;
-  std::string op = "new_comm";  // what the ranks met for: for error texts
-  bool is_private = false;      // rank 0's process serves `store`, for these ranks alone
-  uint64_t identity = 0;        // equal on all ranks that met, and on no others
+  std::string op = "new_comm";    // what the ranks met for: for error texts
+  bool is_store_private = false;  // rank 0's process serves `store`, for these ranks alone
+  uint64_t identity = 0;          // equal on all ranks that met, and on no others
 };
 
 // What a backend does while the start-up is under way, of several ranks that meet in a store.
-struct Early {
+struct OverlappedConnect {
   // Gets what this rank needs to take part; may run again, where the store comes back. What it
   // throws is thrown as it is, and is the others' kPeerFailed.
-  std::function<void(int rank)> bring;
+  std::function<void(int rank)> prepare;
   // Of rank 0, when all are here: what all begin with. "": nobody begins.
-  std::function<std::string()> word;
+  std::function<std::string()> make_id;
   // Begins with that, while the rest of the start-up goes on. Throws nothing.
-  std::function<void(int rank, int size, const std::string& word)> begin;
+  std::function<void(int rank, int size, const std::string& word)> start;
 };
 
 // Finds rank and size, reaches the store, waits for all ranks and gives them a store of their own.
@@ -68,7 +68,7 @@ struct Early {
 // `backend`: which one this rank asks for. Where it is not the same on all, kSizeMismatch names who
 // asks for which; empty: none.
 TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
-                             std::string_view backend = {}, const Early& early = {});
+                             std::string_view backend = {}, const OverlappedConnect& early = {});
 
 // The same with rank and size known, for the members of a split (which agree on `comm_name`, and
 // pass the parent's store) and for tests with threads as ranks. `doubt`: see
@@ -77,16 +77,17 @@ TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& op
 TC_API Rendezvous rendezvous(const bootstrap::LaunchInfo& launch, const std::string& comm_name,
                              const CommOptions& options, std::string_view backend = {},
                              std::function<std::optional<std::string>()> doubt = {},
-                             const std::string& op = "new_comm", const Early& early = {});
+                             const std::string& op = "new_comm",
+                             const OverlappedConnect& early = {});
 
 // For ranks that all give up alike after they met: returns when all have read what they needed, on
 // rank 0, which may serve the store, last. Never throws CommError.
-TC_API void leave_together(StoreKeyValue& store, const Rendezvous& met);
+TC_API void finish_failed_rendezvous(StoreKeyValue& store, const Rendezvous& met);
 
 // The limit of that start-up, but for reaching the store.
-bootstrap::NamedTimeout init_limit(const CommOptions& options);
+bootstrap::NamedTimeout init_timeout(const CommOptions& options);
 
 // "process 123 on host a".
-std::string process_name();
+std::string format_process();
 
 }  // namespace torch::comms

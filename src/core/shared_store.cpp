@@ -20,7 +20,7 @@
 #include "base/per_process.hpp"
 #include "base/secret.hpp"
 #include "bootstrap/poll_pause.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/tcp_store.hpp"
 
 namespace torch::comms {
@@ -50,15 +50,15 @@ bool is_connection_error(const std::exception_ptr& error) {
 // The operations of one connection, and the thread that executes them.
 class StoreQueue {
  public:
-  enum State : int { kPending, kDone, kExpired, kAbandoned };
+  enum State : int { kPending, kDone, kTimedOut, kAbandoned };
 
-  struct Request {
-    SharedStore::Attempt attempt;
+  struct StoreRequest {
+    SharedStore::StoreOperation attempt;
     Clock::time_point begin, deadline, due;
     std::atomic<int> state{kPending};  // written under the queue's mutex
     std::exception_ptr error{};        // set before state
   };
-  using RequestPtr = std::shared_ptr<Request>;
+  using RequestPtr = std::shared_ptr<StoreRequest>;
 
   explicit StoreQueue(SharedStore::StorePtr store) : store_(std::move(store)) {}
 
@@ -69,9 +69,9 @@ class StoreQueue {
     return queue;
   }
 
-  RequestPtr add(SharedStore::Attempt attempt, milliseconds limit) {
+  RequestPtr add(SharedStore::StoreOperation attempt, milliseconds limit) {
     const auto now = Clock::now();
-    auto request = std::make_shared<Request>();
+    auto request = std::make_shared<StoreRequest>();
     request->attempt = std::move(attempt);
     request->begin = request->due = now;
     request->deadline = now + limit;
@@ -80,13 +80,13 @@ class StoreQueue {
   }
 
   // Waits for the end of `request` up to `until`. Returns: its state.
-  int wait(const Request& request, Clock::time_point until) {
+  int wait(const StoreRequest& request, Clock::time_point until) {
     std::unique_lock lock(mutex_);
     ended_.wait_until(lock, until, [&] { return request.state.load() != kPending; });
     return request.state.load();
   }
 
-  void abandon(Request& request) {
+  void abandon(StoreRequest& request) {
     const std::lock_guard lock(mutex_);
     if (request.state.load() == kPending) request.state = kAbandoned;
   }
@@ -130,31 +130,31 @@ class StoreQueue {
   void add(RequestPtr request) {
     const std::lock_guard lock(mutex_);
     requests_.push_back(std::move(request));
-    called_ = true;
+    is_signaled_ = true;
     changed_.notify_one();
   }
 
   void close_locked() {
     closed_ = true;
-    called_ = true;
+    is_signaled_ = true;
     changed_.notify_one();
   }
 
   void work() {
     std::unique_lock lock(mutex_);
     while (true) {
-      called_ = false;
+      is_signaled_ = false;
       std::erase_if(requests_, [](const auto& r) { return r->state.load() != kPending; });
       const auto next =
           std::ranges::min_element(requests_, {}, [](const auto& r) { return r->due; });
       if (next == requests_.end()) {
         if (closed_) break;
         lock.unlock();
-        spin_briefly([this] { return called_.load(); });
+        spin_briefly([this] { return is_signaled_.load(); });
         lock.lock();
-        changed_.wait(lock, [this] { return called_.load(); });
+        changed_.wait(lock, [this] { return is_signaled_.load(); });
       } else if (const auto due = (*next)->due; due > Clock::now()) {
-        changed_.wait_until(lock, due, [this] { return called_.load(); });
+        changed_.wait_until(lock, due, [this] { return is_signaled_.load(); });
       } else {
         const auto request = *next;
         attempt(*request, lock);
@@ -168,7 +168,7 @@ class StoreQueue {
     ended_.notify_all();
   }
 
-  void attempt(Request& request, std::unique_lock<std::mutex>& lock) {
+  void attempt(StoreRequest& request, std::unique_lock<std::mutex>& lock) {
     const auto now = Clock::now();
     busy_since_ = now;
     lock.unlock();
@@ -189,7 +189,7 @@ class StoreQueue {
       return;
     }
     request.error = error;
-    request.state = complete ? kDone : kExpired;
+    request.state = complete ? kDone : kTimedOut;
     ended_.notify_all();
   }
 
@@ -200,7 +200,7 @@ class StoreQueue {
   std::deque<RequestPtr> requests_;
   std::optional<Clock::time_point> busy_since_;
   bool closed_ = false, has_ended_ = false;
-  std::atomic<bool> called_{false};  // the thread has something new to look at
+  std::atomic<bool> is_signaled_{false};  // the thread has something new to look at
   std::atomic<bool> lost_{false};
 };
 
@@ -208,13 +208,13 @@ namespace {
 
 // What this process shares: by the object that the program passed, and by the address of servers
 // that the communicators found themselves.
-struct Registry {
+struct SharedStoreRegistry {
   std::mutex mutex;
   std::map<const c10d::Store*, std::weak_ptr<SharedStore>> by_object;
   std::map<std::string, std::weak_ptr<SharedStore>> by_address;
 };
 
-base::PerProcess<Registry> registry;
+base::PerProcess<SharedStoreRegistry> registry;
 
 template <class Key>
 std::shared_ptr<SharedStore> find(std::map<Key, std::weak_ptr<SharedStore>>& all, const Key& key) {
@@ -236,7 +236,8 @@ std::shared_ptr<SharedStore> SharedStore::of(const StorePtr& root) {
 
 std::shared_ptr<SharedStore> SharedStore::connect(const std::string& host, uint16_t port,
                                                   milliseconds timeout, Deadline deadline,
-                                                  const Context& context, Refusal refusal) {
+                                                  const Context& context,
+                                                  RefusedConnectPolicy refusal) {
   const auto address = host + ":" + std::to_string(port);
   auto& all = registry.get();
   const auto known = [&] {
@@ -277,13 +278,13 @@ std::shared_ptr<StoreQueue> SharedStore::queue() {
   }
 }
 
-std::shared_ptr<StoreQueue> SharedStore::started() const {
+std::shared_ptr<StoreQueue> SharedStore::queue_if_started() const {
   const std::lock_guard lock(mutex_);
   return queue_;
 }
 
-SharedStore::Outcome SharedStore::run(Attempt attempt, milliseconds limit,
-                                      const std::function<void()>& tick) {
+SharedStore::StoreCallStatus SharedStore::run(StoreOperation attempt, milliseconds limit,
+                                              const std::function<void()>& tick) {
   const auto executing = queue();
   const auto request = executing->add(std::move(attempt), limit);
   const auto state = [&] { return request->state.load(); };
@@ -303,37 +304,40 @@ SharedStore::Outcome SharedStore::run(Attempt attempt, milliseconds limit,
   }
   if (state() == StoreQueue::kPending) {
     executing->abandon(*request);
-    return Outcome::kNoAnswer;
+    return StoreCallStatus::kNoAnswer;
   }
   if (request->error) std::rethrow_exception(request->error);
-  return state() == StoreQueue::kDone ? Outcome::kDone : Outcome::kExpired;
+  return state() == StoreQueue::kDone ? StoreCallStatus::kDone : StoreCallStatus::kTimedOut;
 }
 
-void SharedStore::post(Attempt attempt) { queue()->add(std::move(attempt), milliseconds(0)); }
+void SharedStore::post(StoreOperation attempt) {
+  queue()->add(std::move(attempt), milliseconds(0));
+}
 
 milliseconds SharedStore::busy_for() const {
-  const auto executing = started();
+  const auto executing = queue_if_started();
   return executing ? executing->busy_for() : milliseconds(0);
 }
 
 bool SharedStore::is_lost() const {
-  const auto executing = started();
+  const auto executing = queue_if_started();
   return executing && executing->is_lost();
 }
 
-void SharedStore::require_answer(Deadline deadline, const Context& context) {
+void SharedStore::ensure_responsive(Deadline deadline, const Context& context) {
   const auto ask = [](c10d::Store& store) {
     store.check({"torchcomms/alive"});
     return true;
   };
   const auto* const tcp = dynamic_cast<const c10d::TCPStore*>(root_.get());
-  const auto connect_again = [&](Refusal refusal) {
+  const auto connect_again = [&](RefusedConnectPolicy refusal) {
     replace(
         join_store(tcp->getHost(), tcp->getPort(), tcp->getTimeout(), deadline, context, refusal));
   };
   try {
     const bool may_replace = tcp != nullptr && !is_replaced_.load();
-    if (run(ask, may_replace ? milliseconds(0) : deadline.remaining()) == Outcome::kDone) return;
+    if (run(ask, may_replace ? milliseconds(0) : deadline.remaining()) == StoreCallStatus::kDone)
+      return;
     if (!may_replace || deadline.has_passed())
       throw CommError(Errc::kTimeout, "the store does not answer", context);
     base::log(base::LogLevel::kInfo,
@@ -344,14 +348,14 @@ void SharedStore::require_answer(Deadline deadline, const Context& context) {
     if (tcp == nullptr) throw;
     const auto loss = std::current_exception();
     try {
-      return connect_again(Refusal::kEnds);
+      return connect_again(RefusedConnectPolicy::kFail);
     } catch (const CommError& e) {
       // The server has no successor at its address: the loss says more than the refusal.
       if (e.code() == Errc::kPeerFailed) std::rethrow_exception(loss);
       throw;
     }
   }
-  connect_again(Refusal::kRetry);
+  connect_again(RefusedConnectPolicy::kRetry);
 }
 
 void SharedStore::replace(StorePtr connection) {
@@ -380,13 +384,14 @@ std::optional<std::vector<uint8_t>> try_get(c10d::Store& store, const std::strin
 
 namespace {
 
-std::string limit_text(milliseconds limit) { return bootstrap::format_duration(limit); }
+std::string format_timeout_ms(milliseconds limit) { return bootstrap::format_duration(limit); }
 
-void require_in_time(SharedStore::Outcome outcome, const std::vector<std::string>& keys,
+void require_in_time(SharedStore::StoreCallStatus outcome, const std::vector<std::string>& keys,
                      milliseconds timeout) {
-  if (outcome == SharedStore::Outcome::kDone) return;
+  if (outcome == SharedStore::StoreCallStatus::kDone) return;
   const std::string names = keys.empty() ? "" : keys.front() + (keys.size() > 1 ? ", ..." : "");
-  C10_THROW_ERROR(DistStoreError, "wait timeout after " + limit_text(timeout) + ", keys: " + names);
+  C10_THROW_ERROR(DistStoreError,
+                  "wait timeout after " + format_timeout_ms(timeout) + ", keys: " + names);
 }
 
 }  // namespace
@@ -405,9 +410,9 @@ auto PolledStore::call(const char* what, Call call) {
         return true;
       },
       timeout_);
-  if (outcome != SharedStore::Outcome::kDone)
+  if (outcome != SharedStore::StoreCallStatus::kDone)
     C10_THROW_ERROR(DistStoreError, std::string("the store did not answer (") + what + ") within " +
-                                        limit_text(timeout_));
+                                        format_timeout_ms(timeout_));
   return std::move(**result);
 }
 

@@ -14,7 +14,7 @@
 #include <torchcomms/base/export.hpp>
 
 #include "bootstrap/timeout.hpp"
-#include "core/reach.hpp"
+#include "core/tcp_probe.hpp"
 
 namespace torch::comms {
 
@@ -34,9 +34,9 @@ class TC_API SharedStore {
 
   // An operation. Returns true when it is complete, false to be called again later. It runs on the
   // store's thread, so it must own all that it uses, and must not wait.
-  using Attempt = std::function<bool(c10d::Store& store)>;
+  using StoreOperation = std::function<bool(c10d::Store& store)>;
 
-  enum class Outcome { kDone, kExpired, kNoAnswer };
+  enum class StoreCallStatus { kDone, kTimedOut, kNoAnswer };
 
   // Returns: what this process shares of `root`, a store below all prefixes.
   static std::shared_ptr<SharedStore> of(const StorePtr& root);
@@ -44,10 +44,10 @@ class TC_API SharedStore {
   // Returns: this process' connection to the TCPStore server at host:port; opens it if there is
   // none, or if it is lost. `timeout` becomes the timeout of a new one.
   // Throws: CommError with `context`, as join_store().
-  static std::shared_ptr<SharedStore> connect(const std::string& host, uint16_t port,
-                                              std::chrono::milliseconds timeout,
-                                              bootstrap::Deadline deadline, const Context& context,
-                                              Refusal refusal = Refusal::kRetry);
+  static std::shared_ptr<SharedStore> connect(
+      const std::string& host, uint16_t port, std::chrono::milliseconds timeout,
+      bootstrap::Deadline deadline, const Context& context,
+      RefusedConnectPolicy refusal = RefusedConnectPolicy::kRetry);
 
   explicit SharedStore(StorePtr root);
   ~SharedStore();
@@ -57,14 +57,14 @@ class TC_API SharedStore {
   // Calls `attempt` until it is complete, or `limit` has passed. `tick` runs on the calling thread
   // about 20 times a second.
   // Blocks: until the outcome is known, half a second beyond `limit` at most.
-  // Returns: kExpired if the last attempt, at the limit, was not complete; kNoAnswer if a call of
+  // Returns: kTimedOut if the last attempt, at the limit, was not complete; kNoAnswer if a call of
   // the store has not returned.
   // Throws: what `attempt` or `tick` throws; Interrupted; CommError(kResourceExhausted).
-  Outcome run(Attempt attempt, std::chrono::milliseconds limit,
-              const std::function<void()>& tick = {});
+  StoreCallStatus run(StoreOperation attempt, std::chrono::milliseconds limit,
+                      const std::function<void()>& tick = {});
 
   // Calls `attempt` once, later; the caller does not learn how it ends.
-  void post(Attempt attempt);
+  void post(StoreOperation attempt);
 
   // Returns: how long the call that runs now has been running; zero if none does.
   std::chrono::milliseconds busy_for() const;
@@ -73,17 +73,17 @@ class TC_API SharedStore {
   // second, a thread of the program may be waiting on the same TCPStore: a second connection
   // replaces it for all communicators. So does one to the server that has followed a lost one.
   // Throws: what c10d throws for a lost connection; CommError with `context`: kTimeout.
-  void require_answer(bootstrap::Deadline deadline, const Context& context);
+  void ensure_responsive(bootstrap::Deadline deadline, const Context& context);
 
   // Returns: true once the connection was closed, reset or refused.
   bool is_lost() const;
 
-  // Returns: the store that was passed to of(), or the connection that was opened.
+  // Returns: the store that was passed to require(), or the connection that was opened.
   const StorePtr& root() const { return root_; }
 
  private:
-  std::shared_ptr<StoreQueue> queue();          // starts it
-  std::shared_ptr<StoreQueue> started() const;  // null if nothing was asked yet
+  std::shared_ptr<StoreQueue> queue();                   // starts it
+  std::shared_ptr<StoreQueue> queue_if_started() const;  // null if nothing was asked yet
   void replace(StorePtr connection);
 
   const StorePtr root_;

@@ -3,19 +3,19 @@
 #include <iterator>
 #include <utility>
 
-#include "core/issue.hpp"
-#include "core/operands.hpp"
+#include "core/dispatch.hpp"
+#include "core/operand_checks.hpp"
 
 namespace torch::comms {
 namespace {
 
 // A tensor's place among the hosts.
-struct One {
-  size_t place;
-  at::Tensor& operator()(Tensors& hosts) const { return hosts[place]; }
+struct HostTensorRef {
+  size_t index;
+  at::Tensor& operator()(Tensors& hosts) const { return hosts[index]; }
 };
 // The places of a list, one behind the other.
-struct Many {
+struct HostTensorListRef {
   size_t begin, count;
   Tensors operator()(const Tensors& hosts) const {
     const auto first = std::next(hosts.begin(), static_cast<std::ptrdiff_t>(begin));
@@ -23,31 +23,31 @@ struct Many {
   }
 };
 // A reduction, whose factor may be a tensor.
-struct Reducing {
+struct StagedReduction {
   ReduceOp op;
   bool has_tensor;
-  One factor;
+  HostTensorRef factor;
   ReduceOp operator()(Tensors& hosts) const {
     return has_tensor ? ReduceOp::make_nccl_premul_sum(factor(hosts)) : op;
   }
 };
 
-class Builder {
+class StagedCallBuilder {
  public:
   template <class Op>
-  explicit Builder(const Op& op) {
+  explicit StagedCallBuilder(const Op& op) {
     call_.op = Op::kName;
     call_.async_op = op.async_op;
     call_.timeout = op.options.timeout;
   }
 
-  One read(const at::Tensor& tensor) { return add(tensor, true, false); }
-  One write(const at::Tensor& tensor) { return add(tensor, false, true); }
-  One both(const at::Tensor& tensor) { return add(tensor, true, true); }
-  Many read(const Tensors& tensors) { return add(tensors, true, false); }
-  Many write(const Tensors& tensors) { return add(tensors, false, true); }
-  Many none() const { return {call_.operands.size(), 0}; }
-  Reducing reduction(const ReduceOp& op) {
+  HostTensorRef read(const at::Tensor& tensor) { return add(tensor, true, false); }
+  HostTensorRef write(const at::Tensor& tensor) { return add(tensor, false, true); }
+  HostTensorRef read_write(const at::Tensor& tensor) { return add(tensor, true, true); }
+  HostTensorListRef read(const Tensors& tensors) { return add(tensors, true, false); }
+  HostTensorListRef write(const Tensors& tensors) { return add(tensors, false, true); }
+  HostTensorListRef no_tensors() const { return {call_.operands.size(), 0}; }
+  StagedReduction reduction(const ReduceOp& op) {
     const auto* factor = op.factor();
     if (factor == nullptr || !std::holds_alternative<at::Tensor>(*factor) ||
         !std::get<at::Tensor>(*factor).defined())
@@ -56,13 +56,13 @@ class Builder {
   }
 
   template <class Issue>
-  StagedCall with(Issue issue) {
-    call_.issue = std::move(issue);
+  StagedCall build(Issue issue) {
+    call_.dispatch = std::move(issue);
     return std::move(call_);
   }
 
  private:
-  One add(const at::Tensor& tensor, bool is_read, bool is_written) {
+  HostTensorRef add(const at::Tensor& tensor, bool is_read, bool is_written) {
     require_plain_memory(tensor);
     const size_t size_bytes = tensor.nbytes();
     char* data = nullptr;
@@ -82,7 +82,7 @@ class Builder {
                               is_written});
     return {call_.operands.size() - 1};
   }
-  Many add(const Tensors& tensors, bool is_read, bool is_written) {
+  HostTensorListRef add(const Tensors& tensors, bool is_read, bool is_written) {
     const size_t begin = call_.operands.size();
     for (const auto& tensor : tensors) add(tensor, is_read, is_written);
     return {begin, tensors.size()};
@@ -93,150 +93,154 @@ class Builder {
 
 // The operations of one shape: an output, an input, perhaps a reduction.
 template <class Op>
-StagedCall out_of_in(const Op& op) {
-  Builder b(op);
+StagedCall stage_out_of_place(const Op& op) {
+  StagedCallBuilder b(op);
   const auto output = b.write(op.output);
   const auto input = b.read(op.input);
-  return b.with([=, options = op.options](TorchCommBackend& backend, Tensors& hosts, bool async) {
-    return issue(backend, Op{output(hosts), input(hosts), async, options});
+  return b.build([=, options = op.options](TorchCommBackend& backend, Tensors& hosts, bool async) {
+    return dispatch(backend, Op{output(hosts), input(hosts), async, options});
   });
 }
 
 template <class Op>
-StagedCall out_of_in_reduced(const Op& op) {
-  Builder b(op);
+StagedCall stage_out_of_place_reduction(const Op& op) {
+  StagedCallBuilder b(op);
   const auto output = b.write(op.output);
   const auto input = b.read(op.input);
   const auto reduction = b.reduction(op.op);
-  return b.with([=, options = op.options](TorchCommBackend& backend, Tensors& hosts, bool async) {
-    return issue(backend, Op{output(hosts), input(hosts), reduction(hosts), async, options});
+  return b.build([=, options = op.options](TorchCommBackend& backend, Tensors& hosts, bool async) {
+    return dispatch(backend, Op{output(hosts), input(hosts), reduction(hosts), async, options});
   });
 }
 
 }  // namespace
 
 StagedCall staged_call(const Send& op, int) {
-  Builder b(op);
+  StagedCallBuilder b(op);
   const auto tensor = b.read(op.tensor);
-  return b.with([=, peer = op.peer, options = op.options](TorchCommBackend& backend, Tensors& hosts,
-                                                          bool async) {
-    return issue(backend, Send{tensor(hosts), peer, async, options});
+  return b.build([=, peer = op.peer, options = op.options](TorchCommBackend& backend,
+                                                           Tensors& hosts, bool async) {
+    return dispatch(backend, Send{tensor(hosts), peer, async, options});
   });
 }
 
 StagedCall staged_call(const Recv& op, int) {
-  Builder b(op);
+  StagedCallBuilder b(op);
   const auto tensor = b.write(op.tensor);
-  return b.with([=, peer = op.peer, options = op.options](TorchCommBackend& backend, Tensors& hosts,
-                                                          bool async) {
-    return issue(backend, Recv{tensor(hosts), peer, async, options});
+  return b.build([=, peer = op.peer, options = op.options](TorchCommBackend& backend,
+                                                           Tensors& hosts, bool async) {
+    return dispatch(backend, Recv{tensor(hosts), peer, async, options});
   });
 }
 
 StagedCall staged_call(const Broadcast& op, int rank) {
-  Builder b(op);
+  StagedCallBuilder b(op);
   const auto tensor = rank == op.root ? b.read(op.tensor) : b.write(op.tensor);
-  return b.with([=, root = op.root, options = op.options](TorchCommBackend& backend, Tensors& hosts,
-                                                          bool async) {
-    return issue(backend, Broadcast{tensor(hosts), root, async, options});
+  return b.build([=, root = op.root, options = op.options](TorchCommBackend& backend,
+                                                           Tensors& hosts, bool async) {
+    return dispatch(backend, Broadcast{tensor(hosts), root, async, options});
   });
 }
 
 StagedCall staged_call(const AllReduce& op, int) {
-  Builder b(op);
-  const auto tensor = b.both(op.tensor);
+  StagedCallBuilder b(op);
+  const auto tensor = b.read_write(op.tensor);
   const auto reduction = b.reduction(op.op);
-  return b.with([=, options = op.options](TorchCommBackend& backend, Tensors& hosts, bool async) {
-    return issue(backend, AllReduce{tensor(hosts), reduction(hosts), async, options});
+  return b.build([=, options = op.options](TorchCommBackend& backend, Tensors& hosts, bool async) {
+    return dispatch(backend, AllReduce{tensor(hosts), reduction(hosts), async, options});
   });
 }
 
 StagedCall staged_call(const Reduce& op, int rank) {
-  Builder b(op);
-  const auto tensor = rank == op.root ? b.both(op.tensor) : b.read(op.tensor);
+  StagedCallBuilder b(op);
+  const auto tensor = rank == op.root ? b.read_write(op.tensor) : b.read(op.tensor);
   const auto reduction = b.reduction(op.op);
-  return b.with([=, root = op.root, options = op.options](TorchCommBackend& backend, Tensors& hosts,
-                                                          bool async) {
-    return issue(backend, Reduce{tensor(hosts), root, reduction(hosts), async, options});
+  return b.build([=, root = op.root, options = op.options](TorchCommBackend& backend,
+                                                           Tensors& hosts, bool async) {
+    return dispatch(backend, Reduce{tensor(hosts), root, reduction(hosts), async, options});
   });
 }
 
-StagedCall staged_call(const AllGather& op, int) { return out_of_in(op); }
-StagedCall staged_call(const AllGatherV& op, int) { return out_of_in(op); }
-StagedCall staged_call(const AllGatherSingle& op, int) { return out_of_in(op); }
-StagedCall staged_call(const ReduceScatter& op, int) { return out_of_in_reduced(op); }
-StagedCall staged_call(const ReduceScatterV& op, int) { return out_of_in_reduced(op); }
-StagedCall staged_call(const ReduceScatterSingle& op, int) { return out_of_in_reduced(op); }
-StagedCall staged_call(const AllToAllSingle& op, int) { return out_of_in(op); }
-StagedCall staged_call(const AllToAll& op, int) { return out_of_in(op); }
+StagedCall staged_call(const AllGather& op, int) { return stage_out_of_place(op); }
+StagedCall staged_call(const AllGatherV& op, int) { return stage_out_of_place(op); }
+StagedCall staged_call(const AllGatherSingle& op, int) { return stage_out_of_place(op); }
+StagedCall staged_call(const ReduceScatter& op, int) { return stage_out_of_place_reduction(op); }
+StagedCall staged_call(const ReduceScatterV& op, int) { return stage_out_of_place_reduction(op); }
+StagedCall staged_call(const ReduceScatterSingle& op, int) {
+  return stage_out_of_place_reduction(op);
+}
+StagedCall staged_call(const AllToAllSingle& op, int) { return stage_out_of_place(op); }
+StagedCall staged_call(const AllToAll& op, int) { return stage_out_of_place(op); }
 
 StagedCall staged_call(const AllToAllVSingle& op, int) {
-  Builder b(op);
+  StagedCallBuilder b(op);
   // The splits need not cover all rows.
-  const auto output = b.both(op.output);
+  const auto output = b.read_write(op.output);
   const auto input = b.read(op.input);
-  return b.with([=, to = op.output_split_sizes, from = op.input_split_sizes, options = op.options](
-                    TorchCommBackend& backend, Tensors& hosts, bool async) {
-    return issue(backend, AllToAllVSingle{output(hosts), input(hosts), to, from, async, options});
+  return b.build([=, to = op.output_split_sizes, from = op.input_split_sizes, options = op.options](
+                     TorchCommBackend& backend, Tensors& hosts, bool async) {
+    return dispatch(backend,
+                    AllToAllVSingle{output(hosts), input(hosts), to, from, async, options});
   });
 }
 
 StagedCall staged_call(const Barrier& op, int) {
-  return Builder(op).with([options = op.options](TorchCommBackend& backend, Tensors&, bool async) {
-    return issue(backend, Barrier{async, options});
-  });
+  return StagedCallBuilder(op).build(
+      [options = op.options](TorchCommBackend& backend, Tensors&, bool async) {
+        return dispatch(backend, Barrier{async, options});
+      });
 }
 
 StagedCall staged_call(const Scatter& op, int rank) {
-  Builder b(op);
+  StagedCallBuilder b(op);
   const auto output = b.write(op.output);
-  const auto input = rank == op.root ? b.read(op.input) : b.none();
-  return b.with([=, root = op.root, options = op.options](TorchCommBackend& backend, Tensors& hosts,
-                                                          bool async) {
-    return issue(backend, Scatter{output(hosts), input(hosts), root, async, options});
+  const auto input = rank == op.root ? b.read(op.input) : b.no_tensors();
+  return b.build([=, root = op.root, options = op.options](TorchCommBackend& backend,
+                                                           Tensors& hosts, bool async) {
+    return dispatch(backend, Scatter{output(hosts), input(hosts), root, async, options});
   });
 }
 
 StagedCall staged_call(const Gather& op, int rank) {
-  Builder b(op);
-  const auto output = rank == op.root ? b.write(op.output) : b.none();
+  StagedCallBuilder b(op);
+  const auto output = rank == op.root ? b.write(op.output) : b.no_tensors();
   const auto input = b.read(op.input);
-  return b.with([=, root = op.root, options = op.options](TorchCommBackend& backend, Tensors& hosts,
-                                                          bool async) {
-    return issue(backend, Gather{output(hosts), input(hosts), root, async, options});
+  return b.build([=, root = op.root, options = op.options](TorchCommBackend& backend,
+                                                           Tensors& hosts, bool async) {
+    return dispatch(backend, Gather{output(hosts), input(hosts), root, async, options});
   });
 }
 
 StagedCall staged_call(const GatherSingle& op, int rank) {
-  Builder b(op);
+  StagedCallBuilder b(op);
   const auto input = b.read(op.input);
   // Elsewhere it counts for nothing, and may be undefined.
   const auto output = rank == op.root ? b.write(op.output) : input;
-  return b.with([=, root = op.root, options = op.options](TorchCommBackend& backend, Tensors& hosts,
-                                                          bool async) {
-    return issue(backend, GatherSingle{output(hosts), input(hosts), root, async, options});
+  return b.build([=, root = op.root, options = op.options](TorchCommBackend& backend,
+                                                           Tensors& hosts, bool async) {
+    return dispatch(backend, GatherSingle{output(hosts), input(hosts), root, async, options});
   });
 }
 
 StagedCall staged_call(const BatchOpIssue& op, int) {
-  struct Entry {
+  struct StagedP2pOp {
     P2POpType type;
-    One tensor;
+    HostTensorRef tensor;
     int peer, tag;
   };
-  Builder b(op);
-  std::vector<Entry> entries;
+  StagedCallBuilder b(op);
+  std::vector<StagedP2pOp> entries;
   entries.reserve(op.ops.size());
   for (const auto& entry : op.ops)
     entries.push_back({entry.type,
                        entry.type == P2POpType::SEND ? b.read(entry.tensor) : b.write(entry.tensor),
                        entry.peer, entry.tag});
-  return b.with([entries = std::move(entries), options = op.options](TorchCommBackend& backend,
-                                                                     Tensors& hosts, bool async) {
+  return b.build([entries = std::move(entries), options = op.options](TorchCommBackend& backend,
+                                                                      Tensors& hosts, bool async) {
     std::vector<P2POp> ops;
     for (const auto& [type, tensor, peer, tag] : entries)
       ops.push_back({type, tensor(hosts), peer, tag});
-    return issue(backend, BatchOpIssue{ops, ops.size(), async, options});
+    return dispatch(backend, BatchOpIssue{ops, ops.size(), async, options});
   });
 }
 

@@ -29,10 +29,10 @@ struct StagedCall {
   OpName op = OpName::barrier;
   bool async_op = false;
   std::chrono::milliseconds timeout = kNoTimeout;  // of the call
-  uint64_t number = base::current_sequence();
+  uint64_t sequence = base::current_sequence();
   std::vector<StagedOperand> operands;
   // `hosts`: one an operand, in their order.
-  std::function<WorkPtr(TorchCommBackend& backend, Tensors& hosts, bool async_op)> issue;
+  std::function<WorkPtr(TorchCommBackend& backend, Tensors& hosts, bool async_op)> dispatch;
 };
 
 // What each operation reads and writes on this rank: one function an operation. Throws

@@ -4,54 +4,56 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/fork.hpp"
-#include "core/bounded.hpp"
-#include "core/staging_desk.hpp"
+#include "core/interruptible_call.hpp"
+#include "core/staging_executor.hpp"
 
 namespace torch::comms {
 
-Staging::Work::Work(std::shared_ptr<Desk> desk, std::shared_ptr<Job> job)
-    : desk_(std::move(desk)),
-      job_(std::move(job)),
-      limit_(job_->call.timeout.count() > 0 ? job_->call.timeout
-                                            : desk_->backend().getOptions().timeout),
+Staging::StagedWork::StagedWork(std::shared_ptr<StagingExecutor> desk,
+                                std::shared_ptr<StagedOperation> job)
+    : executor_(std::move(desk)),
+      operation_(std::move(job)),
+      timeout_(operation_->call.timeout.count() > 0 ? operation_->call.timeout
+                                                    : executor_->backend().getOptions().timeout),
       fork_generation_(base::fork_generation()) {}
 
-void Staging::Work::require_own_process() const {
+void Staging::StagedWork::require_own_process() const {
   if (fork_generation_ != base::fork_generation())
     throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
-                    {.op = std::string(opToString(job_->call.op))});
+                    {.op = std::string(opToString(operation_->call.op))});
 }
 
-void Staging::Work::wait() {
+void Staging::StagedWork::wait() {
   require_own_process();
   runWaitPreHooks();
-  desk_->await_stage(*job_, Job::Stage::kRunning);
-  if (const auto inner = desk_->inner_of(*job_)) {
+  executor_->wait_for_stage(*operation_, StagedOperation::Stage::kRunning);
+  if (const auto inner = executor_->backend_work_of(*operation_)) {
     try {
       inner->wait();  // which makes progress here
     } catch (const CommError&) {
       // The desk meets it, too, and makes it this work's.
     }
   }
-  if (desk_->await_stage(*job_, Job::Stage::kReturning) == Job::Stage::kFailed)
+  if (executor_->wait_for_stage(*operation_, StagedOperation::Stage::kCopyingBack) ==
+      StagedOperation::Stage::kFailed)
     block();
   else
-    desk_->order_current_stream(*job_);
+    executor_->order_current_stream(*operation_);
   runWaitPostHooks();
   rethrowIfFailed();
 }
 
 // Whoever has waited for the device finds it complete, though the desk's thread is still asleep.
-void Staging::Work::poll() noexcept {
+void Staging::StagedWork::poll() noexcept {
   if (fork_generation_ != base::fork_generation()) return;
   try {
-    if (desk_->has_returned(*job_)) setStatus(WorkStatus::COMPLETED);
+    if (executor_->is_copied_back(*operation_)) setStatus(WorkStatus::COMPLETED);
   } catch (const std::exception&) {
     // Of a device that has failed the desk's thread tells.
   }
 }
 
-void Staging::Work::block() {
+void Staging::StagedWork::block() {
   constexpr std::chrono::milliseconds kTick{50};
   try {
     while (!waitForTerminal(kTick)) check_interrupt();
@@ -60,23 +62,24 @@ void Staging::Work::block() {
   }
 }
 
-void Staging::Work::waitBlocking() {
+void Staging::StagedWork::waitBlocking() {
   require_own_process();
-  desk_->await_stage(*job_, Job::Stage::kRunning);
+  executor_->wait_for_stage(*operation_, StagedOperation::Stage::kRunning);
   // Whether a work of that backend can be waited for like this is its own to say.
-  if (const auto inner = desk_->inner_of(*job_); inner && !isTerminal(inner->status()))
+  if (const auto inner = executor_->backend_work_of(*operation_);
+      inner && !isTerminal(inner->status()))
     inner->waitBlocking();
   wait();
   block();
 }
 
-void Staging::Work::hostSynchronize() {
+void Staging::StagedWork::hostSynchronize() {
   block();
   rethrowIfFailed();
 }
 
-int Staging::Work::source() const noexcept {
-  const auto inner = desk_->inner_of(*job_);
+int Staging::StagedWork::source() const noexcept {
+  const auto inner = executor_->backend_work_of(*operation_);
   return inner ? inner->source() : kAnySource;
 }
 

@@ -5,71 +5,74 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/fork.hpp"
+#include "core/deferred_teardown.hpp"
 #include "core/each_operation.hpp"
-#include "core/explain.hpp"
-#include "core/retire.hpp"
+#include "core/error_context.hpp"
 #include "core/staged_call.hpp"
-#include "core/staging_desk.hpp"
+#include "core/staging_executor.hpp"
 
 namespace torch::comms {
 namespace {
 
-constexpr size_t kMostEvents = 256;
+constexpr size_t kMaxEvents = 256;
 
-std::shared_ptr<const gpu::Runtime> runtime() { return gpu::Runtime::of(runtime_of_torch()); }
+std::shared_ptr<const gpu::Runtime> runtime() { return gpu::Runtime::of(torch_runtime_row()); }
 
 }  // namespace
 
-Staging::Staging(std::shared_ptr<TorchCommBackend> backend, std::shared_ptr<Device> device,
+Staging::Staging(std::shared_ptr<TorchCommBackend> backend, std::shared_ptr<CommDevice> device,
                  size_t most_idle_bytes)
-    : desk_(std::make_shared<Desk>(std::move(backend), std::move(device), most_idle_bytes)),
+    : executor_(std::make_shared<StagingExecutor>(std::move(backend), std::move(device),
+                                                  most_idle_bytes)),
       fork_generation_(base::fork_generation()) {}
 
 Staging::~Staging() {
   if (fork_generation_ != base::fork_generation()) {
     // Its thread exists in the parent alone.
-    static_cast<void>(new std::shared_ptr<Desk>(std::move(desk_)));
+    static_cast<void>(new std::shared_ptr<StagingExecutor>(std::move(executor_)));
     return;
   }
-  auto flight = desk_->flight();
-  retire(std::move(flight), [desk = std::move(desk_)] { desk->close(); }, /*may_block=*/true);
+  auto flight = executor_->in_flight();
+  teardown_async(
+      std::move(flight), [desk = std::move(executor_)] { desk->close(); }, /*may_block=*/true);
 }
 
 std::unique_ptr<Staging> Staging::open(std::shared_ptr<TorchCommBackend> backend, at::Device wanted,
                                        int rank) {
   const auto serving = runtime();
   const auto at = resolve_device(*serving, wanted, rank, std::string(backend->getBackendName()));
-  auto device = std::make_shared<Device>(serving, at, /*high_priority_stream=*/false, kMostEvents);
+  auto device =
+      std::make_shared<CommDevice>(serving, at, /*high_priority_stream=*/false, kMaxEvents);
   return std::make_unique<Staging>(std::move(backend), std::move(device));
 }
 
-const at::Device& Staging::device() const noexcept { return desk_->device().torch_device(); }
+const at::Device& Staging::device() const noexcept { return executor_->device().torch_device(); }
 
 template <class Op>
 WorkPtr Staging::run(const Op& op) {
   const Context context{.op = std::string(opToString(Op::kName)),
-                        .comm = std::string(desk_->backend().getCommName()),
-                        .rank = desk_->backend().getRank()};
+                        .comm = std::string(executor_->backend().getCommName()),
+                        .rank = executor_->backend().getRank()};
   return with_context(context, [&] { return run(staged_call(op, context.rank)); });
 }
 
 WorkPtr Staging::run(StagedCall call) {
-  desk_->require(call);
+  executor_->require(call);
   const bool async_op = call.async_op;
-  auto job = desk_->make_job(std::move(call));
+  auto job = executor_->make_operation(std::move(call));
   if (!async_op) {
-    desk_->carry_out(std::move(job));
+    executor_->run_sync(std::move(job));
     return completedWork();
   }
-  auto work = c10::make_intrusive<Work>(desk_, job);
+  auto work = c10::make_intrusive<StagedWork>(executor_, job);
   job->work = work;
-  desk_->queue(std::move(job));
+  executor_->enqueue(std::move(job));
   return work;
 }
 
-void Staging::hand_over() { desk_->hand_over(); }
-void Staging::drain() { desk_->drain(); }
-size_t Staging::idle_bytes() const { return desk_->pool().idle_bytes(); }
+void Staging::flush() { executor_->flush(); }
+void Staging::drain() { executor_->drain(); }
+size_t Staging::idle_bytes() const { return executor_->pool().idle_bytes(); }
 
 void require_stageable(const at::Device& device, const std::string& backend,
                        const std::string& comm) {

@@ -6,7 +6,7 @@
 #include <torchcomms/backend.hpp>
 #include <torchcomms/operation.hpp>
 
-#include "core/device.hpp"
+#include "core/comm_device.hpp"
 
 namespace torch::comms {
 
@@ -30,9 +30,9 @@ class TC_API Staging {
   // `device`: of all tensors that are not on the CPU. It may be the one of the runtime for host
   // memory: then it is of all that are.
   // `most_idle_bytes`: how much pinned memory is kept for later operations.
-  static constexpr size_t kMostIdleBytes = size_t{256} << 20;
-  Staging(std::shared_ptr<TorchCommBackend> backend, std::shared_ptr<Device> device,
-          size_t most_idle_bytes = kMostIdleBytes);
+  static constexpr size_t kMaxIdleBytes = size_t{256} << 20;
+  Staging(std::shared_ptr<TorchCommBackend> backend, std::shared_ptr<CommDevice> device,
+          size_t most_idle_bytes = kMaxIdleBytes);
   // Lets operations that are under way end, without waiting for them.
   ~Staging();
   Staging(const Staging&) = delete;
@@ -49,7 +49,7 @@ class TC_API Staging {
   WorkPtr run(const Op& op);
 
   // Blocks until the backend has all operations that were called; then it may be called otherwise.
-  void hand_over();
+  void flush();
   // Blocks until all have ended.
   void drain();
 
@@ -57,12 +57,12 @@ class TC_API Staging {
   size_t idle_bytes() const;
 
  private:
-  class Desk;
-  class Work;
-  struct Job;
+  class StagingExecutor;
+  class StagedWork;
+  struct StagedOperation;
   WorkPtr run(StagedCall call);
 
-  std::shared_ptr<Desk> desk_;  // shared with its thread and with works
+  std::shared_ptr<StagingExecutor> executor_;  // shared with its thread and with works
   uint64_t fork_generation_;
 };
 

@@ -12,8 +12,8 @@
 
 #include "base/log.hpp"
 #include "base/system_error.hpp"
-#include "core/bounded.hpp"
-#include "core/own_check.hpp"
+#include "core/interruptible_call.hpp"
+#include "core/scoped_interrupt_check.hpp"
 
 namespace torch::comms {
 namespace {
@@ -91,9 +91,9 @@ std::string store_address(const StorePtr& store) {
 }
 
 StorePtr share_store(const StorePtr& store, bootstrap::Deadline deadline, const Context& context) {
-  // Held throughout: a connection that require_answer() makes lives as long as this does.
+  // Held throughout: a connection that ensure_responsive() makes lives as long as this does.
   const auto shared = SharedStore::of(path_of(store).root);
-  StoreKeyValue(store, deadline, context).require_answer();
+  StoreKeyValue(store, deadline, context).ensure_responsive();
   return over(c10::make_intrusive<PolledStore>(shared), store);
 }
 
@@ -107,14 +107,14 @@ StoreKeyValue::StoreKeyValue(const StorePtr& store, bootstrap::Deadline deadline
   prefix_ = std::move(place.prefix);
 }
 
-milliseconds StoreKeyValue::patience() const {
+milliseconds StoreKeyValue::timeout_with_grace() const {
   return deadline_.has_passed() ? kFinalWriteTimeout
                                 : std::max(deadline_.remaining(), kAnswerGrace);
 }
 
-void StoreKeyValue::does_not_answer(const std::string& what) const {
+void StoreKeyValue::raise_unresponsive(const std::string& what) const {
   std::string why = "the store " + address_ + " did not answer (" + what + "): ";
-  const auto slow = lookup_ ? lookup_->slow_text() : std::string();
+  const auto slow = lookup_ ? lookup_->format_if_slow() : std::string();
   why += slow.empty()
              ? "its server is stopped, or the network swallows the messages"
              : slow +
@@ -138,24 +138,25 @@ void StoreKeyValue::raise(const std::string& what, const std::exception& e, bool
       context_);
 }
 
-void StoreKeyValue::run(const std::string& what, milliseconds limit, SharedStore::Attempt attempt) {
-  if (is_stuck_) does_not_answer(what);
+void StoreKeyValue::run(const std::string& what, milliseconds limit,
+                        SharedStore::StoreOperation attempt) {
+  if (is_stuck_) raise_unresponsive(what);
   const bootstrap::Deadline end(limit);
   const auto measure_if_slow = [this] {
     if (!lookup_ && shared_->busy_for() > kSlowReply) lookup_.emplace(root_host(shared_->root()));
   };
   try {
     switch (shared_->run(std::move(attempt), limit, measure_if_slow)) {
-      case SharedStore::Outcome::kDone:
+      case SharedStore::StoreCallStatus::kDone:
         return;
-      case SharedStore::Outcome::kExpired:
+      case SharedStore::StoreCallStatus::kTimedOut:
         throw CommError(Errc::kTimeout,
                         "the store " + address_ + " (" + what + "): the key did not come within " +
                             bootstrap::format_duration(limit),
                         context_);
-      case SharedStore::Outcome::kNoAnswer:
+      case SharedStore::StoreCallStatus::kNoAnswer:
         is_stuck_ = true;
-        does_not_answer(what);
+        raise_unresponsive(what);
     }
   } catch (const Interrupted&) {
     throw;
@@ -171,16 +172,17 @@ template <class Call>
 auto StoreKeyValue::call(const std::string& what, const std::string& key, const Call& call) {
   using Result = std::invoke_result_t<Call, c10d::Store&, const std::string&>;
   const auto result = std::make_shared<std::optional<Result>>();
-  run(what + " " + key, patience(), [result, call, whole = path(key)](c10d::Store& store) {
-    result->emplace(call(store, whole));
-    return true;
-  });
+  run(what + " " + key, timeout_with_grace(),
+      [result, call, whole = path(key)](c10d::Store& store) {
+        result->emplace(call(store, whole));
+        return true;
+      });
   return std::move(**result);
 }
 
-void StoreKeyValue::require_answer() {
+void StoreKeyValue::ensure_responsive() {
   try {
-    shared_->require_answer(deadline_, context_);
+    shared_->ensure_responsive(deadline_, context_);
   } catch (const Interrupted&) {
     throw;
   } catch (const CommError&) {
@@ -209,7 +211,7 @@ std::string StoreKeyValue::get(const std::string& key, milliseconds limit) {
 
 std::string StoreKeyValue::get(const std::string& key, milliseconds limit,
                                const std::function<void()>& look) {
-  const OwnCheck check(look);
+  const ScopedInterruptCheck check(look);
   try {
     return get(key, limit);
   } catch (const Interrupted& e) {

@@ -12,7 +12,7 @@
 
 #include "bootstrap/key_value_store.hpp"
 #include "bootstrap/timeout.hpp"
-#include "core/name_lookup.hpp"
+#include "core/reverse_lookup.hpp"
 #include "core/shared_store.hpp"
 
 namespace torch::comms {
@@ -57,25 +57,26 @@ class TC_API StoreKeyValue final : public bootstrap::KeyValueStore {
   void remove(const std::string& key) override;
   std::string address() const override { return address_; }
 
-  // Makes sure that the store executes operations: see SharedStore::require_answer().
-  void require_answer();
+  // Makes sure that the store executes operations: see SharedStore::ensure_responsive().
+  void ensure_responsive();
 
  private:
   template <class Call>
   auto call(const std::string& what, const std::string& key, const Call& call);
-  void run(const std::string& what, std::chrono::milliseconds limit, SharedStore::Attempt attempt);
+  void run(const std::string& what, std::chrono::milliseconds limit,
+           SharedStore::StoreOperation attempt);
   [[noreturn]] void raise(const std::string& what, const std::exception& e, bool is_late) const;
-  [[noreturn]] void does_not_answer(const std::string& what) const;
+  [[noreturn]] void raise_unresponsive(const std::string& what) const;
   std::string path(const std::string& key) const { return prefix_ + key; }
-  std::chrono::milliseconds patience() const;
+  std::chrono::milliseconds timeout_with_grace() const;
 
   std::shared_ptr<SharedStore> shared_;
   std::string prefix_;
   bootstrap::Deadline deadline_;
   Context context_;
   std::string address_;
-  std::optional<NameLookup> lookup_;  // once the store has been slow
-  bool is_stuck_ = false;             // a call did not return
+  std::optional<ReverseLookupTimer> lookup_;  // once the store has been slow
+  bool is_stuck_ = false;                     // a call did not return
 };
 
 }  // namespace torch::comms

@@ -7,7 +7,7 @@
 #include <torchcomms/options.hpp>
 
 #include "bootstrap/launcher.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/master_store.hpp"
 #include "core/rendezvous.hpp"
 
@@ -30,7 +30,7 @@ StorePtr master_store(std::chrono::milliseconds timeout) {
   }
   const Context context{.op = "createPrefixStore", .comm = "", .rank = launch.rank};
   auto found = open_master_store(launch, timeout, bootstrap::Deadline(timeout), context);
-  return c10::make_intrusive<c10d::PrefixStore>(found.scope, std::move(found.store));
+  return c10::make_intrusive<c10d::PrefixStore>(found.key_prefix, std::move(found.store));
 }
 
 void check(const char* op, std::chrono::milliseconds timeout) {

@@ -6,9 +6,9 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "core/bounded.hpp"
-#include "core/name_lookup.hpp"
-#include "core/reach.hpp"
+#include "core/interruptible_call.hpp"
+#include "core/reverse_lookup.hpp"
+#include "core/tcp_probe.hpp"
 
 namespace torch::comms {
 namespace {
@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 
 // Closing a server and opening the next one on its port may overlap for a moment, in another thread
 // or in a process that is just ending.
-constexpr milliseconds kPortPatience{1000};
+constexpr milliseconds kPortRetryTimeout{1000};
 constexpr milliseconds kConnectGrace{500};
 
 // c10d counts limits in whole seconds in places, and takes zero for "no limit".
@@ -43,7 +43,7 @@ ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) 
   auto options = options_for(port, deadline.remaining());
   options.isServer = true;
   options.multiTenant = port != 0;
-  return call_within(std::max(deadline.remaining(), kConnectGrace), [options, timeout] {
+  return run_with_timeout(std::max(deadline.remaining(), kConnectGrace), [options, timeout] {
     // The own client takes the shortest way: the name that peers use may not lead back here.
     auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
     store->setTimeout(at_least_1s(timeout));
@@ -78,11 +78,11 @@ ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
                         const Context& context) {
   const std::string what =
       "cannot serve a store on port " + std::to_string(port) + " of this host: ";
-  const Deadline patience(std::min(kPortPatience, deadline.remaining()));
+  const Deadline patience(std::min(kPortRetryTimeout, deadline.remaining()));
   while (true) {
     try {
       return open_server(port, timeout, deadline);
-    } catch (const StillRunning&) {
+    } catch (const CallTimedOut&) {
       throw CommError(Errc::kTimeout, what + "it did not start in time", context);
     } catch (const c10::DistError& e) {
       if (!is_port_taken(e)) throw CommError(Errc::kSystem, what + first_line(e), context);
@@ -101,13 +101,13 @@ ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
 
 c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t port,
                                            milliseconds timeout, Deadline deadline,
-                                           const Context& context, Refusal refusal) {
+                                           const Context& context, RefusedConnectPolicy refusal) {
   // c10d's own attempts wait a second between each other, overrun their limit, and print a page
   // each.
-  reach(host, port, deadline, context, refusal);
-  std::optional<NameLookup> lookup;
+  wait_until_reachable(host, port, deadline, context, refusal);
+  std::optional<ReverseLookupTimer> lookup;
   const auto no_answer = [&] {
-    const auto slow = lookup ? lookup->slow_text() : std::string();
+    const auto slow = lookup ? lookup->format_if_slow() : std::string();
     return CommError(Errc::kTimeout,
                      tcp_url(host, port) + " accepts connections but does not answer as a store: " +
                          (slow.empty() ? "its process is stopped, or something else listens there"
@@ -120,10 +120,10 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
   };
   try {
     // The first check comes half a second later: until then a connection is not slow.
-    return call_within(patience + kConnectGrace, connect, [&] {
+    return run_with_timeout(patience + kConnectGrace, connect, [&] {
       if (!lookup) lookup.emplace(host);
     });
-  } catch (const StillRunning&) {
+  } catch (const CallTimedOut&) {
     throw no_answer();
   } catch (const c10::DistError& e) {
     if (deadline.has_passed()) throw no_answer();

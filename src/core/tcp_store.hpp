@@ -8,7 +8,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "bootstrap/timeout.hpp"
-#include "core/reach.hpp"
+#include "core/tcp_probe.hpp"
 
 namespace torch::comms {
 
@@ -30,9 +30,9 @@ ServedStore serve_store(uint16_t port, std::chrono::milliseconds timeout,
 // A TCPStore whose server is at host:port, now or before `deadline`.
 // Throws CommError with `context`: kTimeout naming the address and why it cannot be reached,
 // kPeerFailed if what answers there is not a store, or for a refusal that ends.
-c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t port,
-                                           std::chrono::milliseconds timeout,
-                                           bootstrap::Deadline deadline, const Context& context,
-                                           Refusal refusal = Refusal::kRetry);
+c10::intrusive_ptr<c10d::Store> join_store(
+    const std::string& host, uint16_t port, std::chrono::milliseconds timeout,
+    bootstrap::Deadline deadline, const Context& context,
+    RefusedConnectPolicy refusal = RefusedConnectPolicy::kRetry);
 
 }  // namespace torch::comms

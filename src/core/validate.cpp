@@ -6,21 +6,21 @@
 #include <c10/core/ScalarType.h>
 #include <torchcomms/base/error.hpp>
 
-#include "core/alternatives.hpp"
+#include "core/backend_suggestions.hpp"
 #include "core/comm_name.hpp"
 #include "core/dtype_name.hpp"
-#include "core/explain.hpp"
-#include "core/operands.hpp"
+#include "core/error_context.hpp"
+#include "core/operand_checks.hpp"
 
 namespace torch::comms {
 namespace {
 
 // What an argument is called in a message: "tensor", or "tensor_list[3]". Text only when it is
 // needed.
-struct Name {
-  Name(const char* what, size_t index = kWhole)  // NOLINT(google-explicit-constructor)
+struct ArgumentName {
+  ArgumentName(const char* what, size_t index = kWhole)  // NOLINT(google-explicit-constructor)
       : what(what), index(index) {}
-  std::string text() const {
+  std::string to_text() const {
     return index == kWhole ? what : std::string(what) + "[" + std::to_string(index) + "]";
   }
   static constexpr size_t kWhole = static_cast<size_t>(-1);
@@ -29,22 +29,22 @@ struct Name {
 };
 
 // Checks of one call: the operation's name and the communicator ride along into every message.
-class Checker {
+class ArgumentChecker {
  public:
   template <class Op>
-  Checker(const Op& op, const CommFacts& comm)
+  ArgumentChecker(const Op& op, const CommFacts& comm)
       : op_(Op::kName), name_(opToString(op_)), comm_(comm) {
     if (!comm.capabilities.has(op_))
       lacks("backend '" + comm.backend + "' does not have this operation",
             [this](const Capabilities& other) { return other.has(op_); });
-    if (strict()) limit(op.options.timeout);
+    if (is_strict()) timeout(op.options.timeout);
   }
   // Of a window's method.
-  Checker(std::string_view name, const CommFacts& comm)
+  ArgumentChecker(std::string_view name, const CommFacts& comm)
       : op_(OpName::new_window), name_(name), comm_(comm) {}
 
   // False where the backend wants no checks of sizes and layouts (dry runs).
-  bool strict() const { return comm_.capabilities.strict_arguments; }
+  bool is_strict() const { return comm_.capabilities.strict_arguments; }
   int size() const { return comm_.size; }
   int rank() const { return comm_.rank; }
 
@@ -55,74 +55,76 @@ class Checker {
   // `can`: what a backend that has it states.
   template <class Can>
   [[noreturn]] void lacks(const std::string& why, const Can& can) const {
-    refuse(Errc::kUnsupported, why + who_can(can));
+    refuse(Errc::kUnsupported, why + backends_supporting(can));
   }
 
-  void limit(std::chrono::milliseconds timeout) const {
-    if (timeout < kNoTimeout || timeout > kLongestLimit)
+  void timeout(std::chrono::milliseconds timeout) const {
+    if (timeout < kNoTimeout || timeout > kMaxTimeout)
       refuse("timeout is " + std::to_string(timeout.count()) +
              " ms, allowed is up to 1e9 seconds, or 0 for the communicator's own");
   }
 
-  void rank_in_range(Name what, int value) const {
+  void rank_in_range(ArgumentName what, int value) const {
     if (value < 0 || value >= comm_.size)
-      refuse(what.text() + " is " + std::to_string(value) + ", allowed is 0 to " +
+      refuse(what.to_text() + " is " + std::to_string(value) + ", allowed is 0 to " +
              std::to_string(comm_.size - 1) + " (of " + std::to_string(comm_.size) + " ranks)");
   }
 
-  void peer(Name what, int value) const {
+  void peer(ArgumentName what, int value) const {
     rank_in_range(what, value);
     if (value == comm_.rank && !comm_.capabilities.self_messages)
-      refuse(what.text() + " is " + std::to_string(value) + ", this rank itself: backend '" +
+      refuse(what.to_text() + " is " + std::to_string(value) + ", this rank itself: backend '" +
              comm_.backend + "' has no messages to oneself");
   }
 
-  void any_source(Name what, int value, bool async_op) const {
+  void any_source(ArgumentName what, int value, bool async_op) const {
     if (!comm_.capabilities.any_source)
       lacks("backend '" + comm_.backend + "' has no receive from any source",
             [&](const Capabilities& other) { return other.any_source; });
     if (value != kAnySource)
-      refuse(what.text() + " is " + std::to_string(value) + " with any_source, allowed is " +
+      refuse(what.to_text() + " is " + std::to_string(value) + " with any_source, allowed is " +
              std::to_string(kAnySource));
     if (!async_op) refuse("any_source without async_op: its work says who has sent");
   }
 
-  void tensor(Name what, const at::Tensor& tensor) const {
-    if (!tensor.defined()) refuse(what.text() + " is an undefined tensor");
+  void tensor(ArgumentName what, const at::Tensor& tensor) const {
+    if (!tensor.defined()) refuse(what.to_text() + " is an undefined tensor");
     if (!comm_.capabilities.has(tensor.device().type()))
-      refuse(what.text() + " is on device " + tensor.device().str() + ", backend '" +
+      refuse(what.to_text() + " is on device " + tensor.device().str() + ", backend '" +
              comm_.backend + "' takes " + device_list());
     if (!comm_.capabilities.has(tensor.scalar_type()))
-      lacks(what.text() + " has dtype " + dtype_name(tensor.scalar_type()) + ", which backend '" +
-                comm_.backend + "' does not have",
+      lacks(what.to_text() + " has dtype " + dtype_name(tensor.scalar_type()) +
+                ", which backend '" + comm_.backend + "' does not have",
             [&](const Capabilities& other) {
               return other.has(op_) && other.has(tensor.scalar_type());
             });
-    if (!strict()) return;
+    if (!is_strict()) return;
     if (tensor.layout() != at::kStrided)
-      refuse(what.text() + " has a sparse layout; only dense (strided) tensors are allowed");
-    if (!tensor.is_contiguous()) refuse(not_contiguous(what.text()));
-    if (const auto why = why_no_plain_memory(tensor)) refuse(what.text() + " " + *why);
+      refuse(what.to_text() + " has a sparse layout; only dense (strided) tensors are allowed");
+    if (!tensor.is_contiguous()) refuse(format_not_contiguous(what.to_text()));
+    if (const auto why = plain_memory_error(tensor)) refuse(what.to_text() + " " + *why);
   }
 
   // Two tensors of one call: same dtype.
-  void pair(Name what_a, const at::Tensor& a, Name what_b, const at::Tensor& b) const {
+  void pair(ArgumentName what_a, const at::Tensor& a, ArgumentName what_b,
+            const at::Tensor& b) const {
     tensor(what_a, a);
     tensor(what_b, b);
     same_dtype(what_a, a, what_b, b);
   }
 
-  void same_dtype(Name what_a, const at::Tensor& a, Name what_b, const at::Tensor& b) const {
-    if (strict() && a.scalar_type() != b.scalar_type())
-      refuse(what_a.text() + " has dtype " + dtype_name(a.scalar_type()) + ", " + what_b.text() +
-             " has " + dtype_name(b.scalar_type()) + "; they must be the same");
+  void same_dtype(ArgumentName what_a, const at::Tensor& a, ArgumentName what_b,
+                  const at::Tensor& b) const {
+    if (is_strict() && a.scalar_type() != b.scalar_type())
+      refuse(what_a.to_text() + " has dtype " + dtype_name(a.scalar_type()) + ", " +
+             what_b.to_text() + " has " + dtype_name(b.scalar_type()) + "; they must be the same");
   }
 
   // A list with one tensor a rank, of `other`'s dtype.
   void list(const char* what, const Tensors& tensors, const char* what_other,
             const at::Tensor& other) const {
-    if (strict() && tensors.size() != static_cast<size_t>(comm_.size))
-      refuse(Name(what).text() + " has " + std::to_string(tensors.size()) +
+    if (is_strict() && tensors.size() != static_cast<size_t>(comm_.size))
+      refuse(ArgumentName(what).to_text() + " has " + std::to_string(tensors.size()) +
              " tensors, expected one a rank: " + std::to_string(comm_.size));
     for (size_t i = 0; i < tensors.size(); ++i) {
       tensor({what, i}, tensors[i]);
@@ -131,10 +133,11 @@ class Checker {
   }
 
   // `relation` says in words what is expected: "as", "ranks times" ...
-  void elements(Name what, int64_t seen, const char* relation, Name other, int64_t expected) const {
-    if (strict() && seen != expected)
-      refuse(what.text() + " has " + std::to_string(seen) + " elements, expected " +
-             std::to_string(expected) + " (" + relation + " " + other.text() + ")");
+  void elements(ArgumentName what, int64_t seen, const char* relation, ArgumentName other,
+                int64_t expected) const {
+    if (is_strict() && seen != expected)
+      refuse(what.to_text() + " has " + std::to_string(seen) + " elements, expected " +
+             std::to_string(expected) + " (" + relation + " " + other.to_text() + ")");
   }
 
   // Every tensor of the list has as many elements as `other`.
@@ -149,7 +152,7 @@ class Checker {
   void own_slot(const char* what, const Tensors& tensors, const char* what_other,
                 const at::Tensor& other) const {
     list(what, tensors, what_other, other);
-    if (!strict()) return;
+    if (!is_strict()) return;
     const auto own = static_cast<size_t>(comm_.rank);
     elements({what, own}, tensors[own].numel(), "this rank's slot, as", what_other, other.numel());
   }
@@ -218,18 +221,18 @@ class Checker {
 
 }  // namespace
 
-std::string not_contiguous(const std::string& tensor) {
+std::string format_not_contiguous(const std::string& tensor) {
   return tensor + " is not contiguous; pass a contiguous copy, and copy what is written to it back";
 }
 
 void validate(const Send& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.peer("dst", op.peer);
   check.tensor("tensor", op.tensor);
 }
 
 void validate(const Recv& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   if (op.options.any_source)
     check.any_source("src", op.peer, op.async_op);
   else
@@ -238,76 +241,76 @@ void validate(const Recv& op, const CommFacts& comm) {
 }
 
 void validate(const Broadcast& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.rank_in_range("root", op.root);
   check.tensor("tensor", op.tensor);
 }
 
 void validate(const AllReduce& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.tensor("tensor", op.tensor);
   check.reduction(op.op, op.tensor.scalar_type());
 }
 
 void validate(const Reduce& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.rank_in_range("root", op.root);
   check.tensor("tensor", op.tensor);
   check.reduction(op.op, op.tensor.scalar_type());
 }
 
 void validate(const AllGather& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.tensor("tensor", op.input);
   check.equal_slots("tensor_list", op.output, "tensor", op.input);
 }
 
 void validate(const AllGatherV& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.tensor("tensor", op.input);
   check.own_slot("tensor_list", op.output, "tensor", op.input);
 }
 
 void validate(const AllGatherSingle& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.pair("output", op.output, "input", op.input);
   check.elements("output", op.output.numel(), "ranks times", "input", op.input.numel() * comm.size);
 }
 
 void validate(const ReduceScatter& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.tensor("output", op.output);
   check.equal_slots("input_list", op.input, "output", op.output);
   check.reduction(op.op, op.output.scalar_type());
 }
 
 void validate(const ReduceScatterV& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.tensor("output", op.output);
   check.own_slot("input_list", op.input, "output", op.output);
   check.reduction(op.op, op.output.scalar_type());
 }
 
 void validate(const ReduceScatterSingle& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.pair("output", op.output, "input", op.input);
   check.elements("input", op.input.numel(), "ranks times", "output", op.output.numel() * comm.size);
   check.reduction(op.op, op.output.scalar_type());
 }
 
 void validate(const AllToAllSingle& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.pair("output", op.output, "input", op.input);
   check.elements("output", op.output.numel(), "as", "input", op.input.numel());
-  if (check.strict() && op.input.numel() % comm.size != 0)
+  if (check.is_strict() && op.input.numel() % comm.size != 0)
     check.refuse("input has " + std::to_string(op.input.numel()) +
                  " elements, which does not divide by the " + std::to_string(comm.size) + " ranks");
 }
 
 void validate(const AllToAllVSingle& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.pair("output", op.output, "input", op.input);
-  if (!check.strict()) return;
+  if (!check.is_strict()) return;
   check.splits("output_split_sizes", op.output_split_sizes, "output", op.output);
   check.splits("input_split_sizes", op.input_split_sizes, "input", op.input);
   // Rows of the two may differ in size, as of an exchange into a flat tensor.
@@ -327,9 +330,9 @@ void validate(const AllToAllVSingle& op, const CommFacts& comm) {
 }
 
 void validate(const AllToAll& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   if (op.input.empty() || op.output.empty()) {
-    if (!check.strict()) return;
+    if (!check.is_strict()) return;
     check.refuse("output_tensor_list has " + std::to_string(op.output.size()) +
                  " tensors and input_tensor_list " + std::to_string(op.input.size()) +
                  ", expected one a rank: " + std::to_string(comm.size));
@@ -337,16 +340,16 @@ void validate(const AllToAll& op, const CommFacts& comm) {
   check.tensor("input_tensor_list[0]", op.input[0]);
   check.list("output_tensor_list", op.output, "input_tensor_list[0]", op.input[0]);
   check.list("input_tensor_list", op.input, "input_tensor_list[0]", op.input[0]);
-  if (!check.strict()) return;
+  if (!check.is_strict()) return;
   const auto own = static_cast<size_t>(comm.rank);
   check.elements({"output_tensor_list", own}, op.output[own].numel(), "this rank's slot, as",
                  {"input_tensor_list", own}, op.input[own].numel());
 }
 
-void validate(const Barrier& op, const CommFacts& comm) { const Checker check(op, comm); }
+void validate(const Barrier& op, const CommFacts& comm) { const ArgumentChecker check(op, comm); }
 
 void validate(const Scatter& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.rank_in_range("root", op.root);
   check.tensor("output_tensor", op.output);
   if (comm.rank == op.root)
@@ -354,7 +357,7 @@ void validate(const Scatter& op, const CommFacts& comm) {
 }
 
 void validate(const Gather& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.rank_in_range("root", op.root);
   check.tensor("input_tensor", op.input);
   if (comm.rank == op.root)
@@ -362,7 +365,7 @@ void validate(const Gather& op, const CommFacts& comm) {
 }
 
 void validate(const GatherSingle& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   check.rank_in_range("root", op.root);
   check.tensor("input", op.input);
   if (comm.rank != op.root) return;
@@ -371,10 +374,10 @@ void validate(const GatherSingle& op, const CommFacts& comm) {
 }
 
 void validate(const Split& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   if (op.options.enable_reconfigure)
     check.refuse("enable_reconfigure is for new_comm alone: the members of a split are for good");
-  require_name(op.name, {.op = "split", .comm = comm.name, .rank = comm.rank});
+  require_name_length(op.name, {.op = "split", .comm = comm.name, .rank = comm.rank});
   for (const int rank : op.ranks) check.rank_in_range("a rank of the list", rank);
   std::vector<bool> seen(static_cast<size_t>(comm.size), false);
   for (const int rank : op.ranks) {
@@ -382,13 +385,13 @@ void validate(const Split& op, const CommFacts& comm) {
       check.refuse("rank " + std::to_string(rank) + " stands in the list twice");
     seen[static_cast<size_t>(rank)] = true;
   }
-  if (!op.ranks.empty() && check.strict() && !seen[static_cast<size_t>(comm.rank)])
+  if (!op.ranks.empty() && check.is_strict() && !seen[static_cast<size_t>(comm.rank)])
     check.refuse("this rank, " + std::to_string(comm.rank) +
                  ", is missing from the list; a rank that takes no part passes an empty list");
 }
 
 void validate(const BatchOpIssue& op, const CommFacts& comm) {
-  const Checker check(op, comm);
+  const ArgumentChecker check(op, comm);
   if (op.ops.empty()) check.refuse("the batch is empty; add send() or recv() first");
   for (size_t i = 0; i < op.ops.size(); ++i) {
     check.peer({"peer of ops", i}, op.ops[i].peer);
@@ -398,20 +401,20 @@ void validate(const BatchOpIssue& op, const CommFacts& comm) {
 
 void validate_window_tensor(std::string_view method, const at::Tensor& tensor,
                             const CommFacts& comm) {
-  const Checker check(method, comm);
+  const ArgumentChecker check(method, comm);
   check.tensor("tensor", tensor);
 }
 
 void validate_window_rank(std::string_view method, const char* what, int rank,
                           const CommFacts& comm) {
-  const Checker check(method, comm);
+  const ArgumentChecker check(method, comm);
   check.rank_in_range(what, rank);
 }
 
 void validate_window_timeout(std::string_view method, std::chrono::milliseconds timeout,
                              const CommFacts& comm) {
-  const Checker check(method, comm);
-  check.limit(timeout);
+  const ArgumentChecker check(method, comm);
+  check.timeout(timeout);
 }
 
 }  // namespace torch::comms

@@ -53,6 +53,6 @@ void validate_window_timeout(std::string_view method, std::chrono::milliseconds 
 
 // What is said of a tensor that is not contiguous: what it may be replaced by, and that a replaced
 // output does not fill the caller's.
-TC_API std::string not_contiguous(const std::string& tensor);
+TC_API std::string format_not_contiguous(const std::string& tensor);
 
 }  // namespace torch::comms

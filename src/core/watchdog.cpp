@@ -19,20 +19,19 @@ constexpr std::chrono::milliseconds kPeriod{5};
 struct Watchdog {
   std::mutex mutex;  // guards all below; partner of changed
   std::condition_variable changed;
-  std::vector<std::shared_ptr<Watched>> watched;
+  std::vector<std::shared_ptr<WatchdogClient>> clients;
   const uint64_t fork_generation = base::fork_generation();
 
   void run() {
     std::unique_lock lock(mutex);
     while (true) {
-      changed.wait(lock, [this] { return !watched.empty(); });
-      auto now = watched;
+      changed.wait(lock, [this] { return !clients.empty(); });
+      auto now = clients;
       lock.unlock();
-      for (const auto& one : now) one->look(std::chrono::steady_clock::now());
+      for (const auto& one : now) one->poll(std::chrono::steady_clock::now());
       lock.lock();
-      // Under the lock: whoever calls track_deadline() after this answer finds it gone, and adds
-      // it.
-      std::erase_if(watched, [](const auto& one) { return !one->is_watched(); });
+      // Under the lock: whoever calls watch() after this answer finds it gone, and adds it.
+      std::erase_if(clients, [](const auto& one) { return !one->is_active(); });
       // Not under it: what ends here may have something else watched.
       lock.unlock();
       now.clear();
@@ -58,11 +57,11 @@ Watchdog& of_this_process() {
 
 }  // namespace
 
-void watch(const std::shared_ptr<Watched>& what) {
+void add_to_watchdog(const std::shared_ptr<WatchdogClient>& what) {
   auto& dog = of_this_process();
   const std::lock_guard lock(dog.mutex);
-  if (std::find(dog.watched.begin(), dog.watched.end(), what) != dog.watched.end()) return;
-  dog.watched.push_back(what);
+  if (std::find(dog.clients.begin(), dog.clients.end(), what) != dog.clients.end()) return;
+  dog.clients.push_back(what);
   dog.changed.notify_all();
 }
 

@@ -5,8 +5,8 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/freelist.hpp"
-#include "core/bounded.hpp"
-#include "core/guarded.hpp"
+#include "core/hook_call.hpp"
+#include "core/interruptible_call.hpp"
 
 namespace torch::comms {
 namespace {
@@ -17,8 +17,8 @@ constexpr std::chrono::milliseconds kWorkTick{50};  // between looks for Ctrl-C
 
 struct TorchWork::HookLists : base::FreelistAllocated<TorchWork::HookLists> {
   using List = c10::SmallVector<std::function<void()>, 1>;
-  List start, end, wait_pre, wait_post, met;
-  bool is_met = false;  // by meetFailure()
+  List start, end, wait_pre, wait_post, failure_observed;
+  bool is_failure_observed = false;  // by meetFailure()
 };
 
 TorchWork::TorchWork() = default;
@@ -82,8 +82,8 @@ void TorchWork::registerWorkMetHook(std::function<void()> hook) {
   {
     std::lock_guard lock(mutex_);
     auto& lists = hookLists();
-    if (!lists.is_met) {
-      lists.met.push_back(std::move(hook));
+    if (!lists.is_failure_observed) {
+      lists.failure_observed.push_back(std::move(hook));
       return;
     }
   }
@@ -96,10 +96,10 @@ void TorchWork::meetFailure() noexcept {
     std::lock_guard lock(mutex_);
     if (!isTerminal(status()) || status() == WorkStatus::COMPLETED) return;
     auto& lists = hookLists();
-    lists.is_met = true;
-    hooks = lists.met;
+    lists.is_failure_observed = true;
+    hooks = lists.failure_observed;
   }
-  for (const auto& hook : hooks) run_guarded("met failure of a work's", hook);
+  for (const auto& hook : hooks) call_hook_noexcept("met failure of a work's", hook);
 }
 
 std::exception_ptr TorchWork::error() const {
@@ -130,8 +130,8 @@ bool TorchWork::setStatus(WorkStatus to, std::exception_ptr error) {
   if (starts && seen_by != nullptr) seen_by->started(*this);
   if (ends && seen_by != nullptr) seen_by->ended(*this);
   // One that fails keeps neither the others from running nor a waiter waiting.
-  for (const auto& hook : start) run_guarded("start of a work's", hook);
-  for (const auto& hook : end) run_guarded("end of a work's", hook);
+  for (const auto& hook : start) call_hook_noexcept("start of a work's", hook);
+  for (const auto& hook : end) call_hook_noexcept("end of a work's", hook);
   if (!ends) return true;
   if (seen_by != nullptr || !end.empty()) {
     std::lock_guard lock(mutex_);
@@ -164,7 +164,7 @@ bool TorchWork::waitForTerminal(std::chrono::milliseconds limit) {
   if (limit == std::chrono::milliseconds::max()) {
     while (!ended_.wait_for(lock, kWorkTick, terminal)) {
       lock.unlock();
-      raise_interrupt();
+      check_interrupt_unwrapped();
       lock.lock();
     }
     return true;
@@ -182,7 +182,7 @@ void TorchWork::runWaitHooks(bool before) {
   {
     std::lock_guard lock(mutex_);
     hooks = before ? hooks_->wait_pre : hooks_->wait_post;
-    if (!before) hooks.append(hooks_->met.begin(), hooks_->met.end());
+    if (!before) hooks.append(hooks_->failure_observed.begin(), hooks_->failure_observed.end());
   }
   for (const auto& hook : hooks) hook();
 }

@@ -3,8 +3,8 @@
 #include <cstddef>
 
 // The C functions of a GPU runtime that we call, by the name they share: CUDA has them as
-// cuda<Name>, HIP as hip<Name>. All handles are opaque pointers, all results an int that is 0 where
-// it went well, so one list serves every vendor.
+// cuda<ArgumentName>, HIP as hip<ArgumentName>. All handles are opaque pointers, all results an int
+// that is 0 where it went well, so one list serves every vendor.
 namespace torch::comms::gpu {
 
 using NativeStream = void*;  // null: the vendor's default stream

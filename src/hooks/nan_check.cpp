@@ -9,7 +9,7 @@
 #include <c10/core/GradMode.h>
 #include <torchcomms/base/error.hpp>
 
-#include "core/operands.hpp"
+#include "core/operand_checks.hpp"
 #include "hooks/buffers.hpp"
 #include "hooks/registrations.hpp"
 
@@ -91,7 +91,7 @@ struct Checker {
   template <class List>
   void look(const List& tensors, const char* side, OpName op, int rank) const {
     const c10::NoGradGuard no_grad;
-    const PlainOperators plain;
+    const PlainDispatchGuard plain;
     for (size_t i = 0; i < tensors.size(); ++i)
       if (holds_nan(*tensors[i]))
         throw CommError(Errc::kInvalidArgument,

@@ -7,7 +7,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/log.hpp"
-#include "core/explain.hpp"
+#include "core/error_context.hpp"
 #include "interop/contiguous.hpp"
 #include "interop/region.hpp"
 #include "interop/registered_pools.hpp"
@@ -73,7 +73,7 @@ void BackendWrapper::setTimeout(std::chrono::milliseconds timeout) {
 }
 std::chrono::milliseconds BackendWrapper::limit(std::chrono::milliseconds timeout) const {
   return std::min<std::chrono::milliseconds>(
-      timeout > torch::comms::kNoTimeout ? timeout : timeout_, torch::comms::kLongestLimit);
+      timeout > torch::comms::kNoTimeout ? timeout : timeout_, torch::comms::kMaxTimeout);
 }
 std::shared_ptr<c10::Allocator> BackendWrapper::getMemAllocator() {
   return comm_->getMemAllocator();

@@ -10,7 +10,7 @@
 #include <c10/util/ScopeExit.h>
 #include <torchcomms/base/error.hpp>
 
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 #include "interop/callbacks.hpp"
 
 namespace torch::comms {
@@ -158,7 +158,7 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
   if (callbacks && callbacks->thread.load() != std::this_thread::get_id())
     while (!callbacks_are_closed() &&
            callbacks->are_done.wait_for(kTick) == std::future_status::timeout)
-      raise_interrupt();
+      check_interrupt_unwrapped();
   if (first) std::rethrow_exception(first);
   return true;
 }

@@ -9,9 +9,9 @@
 #include "base/op_order.hpp"
 #include "base/peer_error_text.hpp"
 #include "bootstrap/exchange/blob_exchange.hpp"
-#include "core/bounded.hpp"
 #include "core/hint.hpp"
 #include "core/hint_table.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
 
@@ -52,7 +52,7 @@ bootstrap::BlobExchangeParams participant(const Rendezvous& met, const std::stri
           .rank = met.rank,
           .size = met.size,
           .blob = {},
-          .timeout = met.limit,
+          .timeout = met.timeout,
           .deadline = met.deadline,
           .interrupt_check = check_interrupt};
 }
@@ -93,7 +93,7 @@ Wishes wishes_of(const CommOptions& options) {
   wishes.interface = options.getHint<std::string>(
       hint::kSideChannelInterface.name,
       env_to_value<std::string>("TORCHCOMM_SIDE_CHANNEL_INTERFACE", ""));
-  wishes.check_calls = checks_calls(options);
+  wishes.check_calls = is_call_check_enabled(options);
   return wishes;
 }
 

@@ -71,7 +71,7 @@ monitor::NonCollectiveCall aside_of(const OpRecord& op) {
 
 Record::Record(int size) : size_(size), calls_(kKept) {}
 
-void Record::begins(const OpRecord& op) noexcept {
+void Record::on_begin(const OpRecord& op) noexcept {
   const std::lock_guard lock(mutex_);
   if (!base::is_collective_sequence(op.matching_sequence)) return begin(operations_, aside_of(op));
   make_room(op.matching_sequence);
@@ -81,7 +81,7 @@ void Record::begins(const OpRecord& op) noexcept {
   skip_ended();
 }
 
-void Record::ends(const OpRecord& op) noexcept {
+void Record::on_end(const OpRecord& op) noexcept {
   const std::lock_guard lock(mutex_);
   if (!base::is_collective_sequence(op.matching_sequence)) {
     ++operations_.ended;

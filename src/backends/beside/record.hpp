@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/op_record.hpp"
-#include "core/witness.hpp"
+#include "core/operation_observer.hpp"
 #include "side/monitor_protocol.hpp"
 
 namespace torch::comms::beside {
@@ -15,13 +15,13 @@ namespace torch::comms::beside {
 // What this rank has called in one communicator, for the other ranks to compare: all that is under
 // way, and the last few that ended. Its own, since the event ring is shared by all communicators of
 // the process and forgets those that it has no room for.
-class Record final : public monitor::CollectiveLogReader, public Witness {
+class Record final : public monitor::CollectiveLogReader, public OperationObserver {
  public:
   // Of a communicator of `size` ranks.
   explicit Record(int size);
 
-  void begins(const base::OpRecord& op) noexcept override;
-  void ends(const base::OpRecord& op) noexcept override;
+  void on_begin(const base::OpRecord& op) noexcept override;
+  void on_end(const base::OpRecord& op) noexcept override;
   // The same of calls on windows, which are no operations of the communicator. Any thread.
   void begins_on_window(const monitor::NonCollectiveCall& aside) noexcept;
   void ends_on_window() noexcept;

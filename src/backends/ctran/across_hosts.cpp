@@ -216,8 +216,8 @@ std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtranAcrossHosts::algorit
   return ranges;
 }
 
-std::map<std::string, std::string> TorchCommCtranAcrossHosts::notes() const {
-  auto notes = TorchCommVendor::notes();
+std::map<std::string, std::string> TorchCommCtranAcrossHosts::describe_entries() const {
+  auto notes = TorchCommVendor::describe_entries();
   if (!kernels_) return notes;
   const auto& across = kernels_->across();
   notes["kernels"] =

@@ -63,7 +63,7 @@ class TC_API TorchCommCtranAcrossHosts final : public TorchCommVendor {
                                           const CommOptions& options) override;
   // Of the operations that it takes.
   std::vector<AlgorithmRange> algorithms() const override;
-  std::map<std::string, std::string> notes() const override;
+  std::map<std::string, std::string> describe_entries() const override;
   std::map<std::string, uint64_t> memory_usage() const override;
 
  private:

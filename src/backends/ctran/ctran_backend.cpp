@@ -14,14 +14,14 @@
 #include "backends/ctran/run.hpp"
 #include "backends/ctran/session.hpp"
 #include "base/fork.hpp"
-#include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/deferred_teardown.hpp"
 #include "core/hint.hpp"
 #include "core/hint_table.hpp"
-#include "core/operands.hpp"
+#include "core/interruptible_call.hpp"
+#include "core/operand_checks.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
-#include "core/retire.hpp"
 #include "core/staging.hpp"
 
 namespace torch::comms {
@@ -45,9 +45,9 @@ void meet_once_more(ctran::EngineGroup& group, std::chrono::milliseconds limit) 
 
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, const std::string& name) {
   std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
-  if (error.code() == Errc::kTimeout && why.find(met.limit.setting) == std::string::npos)
-    why += ". The limit is " + bootstrap::format_duration(met.limit.duration) +
-           "; if it only needs longer, raise " + met.limit.setting;
+  if (error.code() == Errc::kTimeout && why.find(met.timeout.setting) == std::string::npos)
+    why += ". The limit is " + bootstrap::format_duration(met.timeout.duration) +
+           "; if it only needs longer, raise " + met.timeout.setting;
   Context context = error.context();
   context.op = met.op;
   context.comm = name;
@@ -86,10 +86,10 @@ void TorchCommCtran::init(const bootstrap::LaunchInfo& launch, const std::string
 
 void TorchCommCtran::start(const std::string& name, const CommOptions& options,
                            const Context& context) {
-  await_retired();
+  wait_for_teardowns();
   name_ = name;
   options_ = options;
-  options_.timeout = usable_timeout(options.timeout);
+  options_.timeout = timeout_or_default(options.timeout);
   // First, so that a rank whose hints cannot be says so itself, whatever the others do.
   ctran::with_context([&] { return context; }, [&] { read(options); });
   if (!options.enable_reconfigure) return;
@@ -98,7 +98,7 @@ void TorchCommCtran::start(const std::string& name, const CommOptions& options,
 }
 
 void TorchCommCtran::read(const CommOptions& options) {
-  const bool checks = checks_calls(options);
+  const bool checks = is_call_check_enabled(options);
   *wishes_ = ctran::require_right(options.hints);
   checks_calls_ = checks;
 }
@@ -215,7 +215,7 @@ std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtran::algorithms() const
 }
 
 void TorchCommCtran::setTimeout(std::chrono::milliseconds timeout) {
-  options_.timeout = usable_timeout(timeout);
+  options_.timeout = timeout_or_default(timeout);
   if (session_ && session_->on_device) session_->on_device->setTimeout(timeout);
 }
 
@@ -272,10 +272,10 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
                                                         const CommOptions& options) {
   if (ranks.empty()) return nullptr;
   const c10::DeviceGuard as_before(device_);
-  const auto now = issue(OpName::split, {{}, limit_of_split(options)});
+  const auto now = issue(OpName::split, {{}, split_timeout(options)});
   auto child = std::make_shared<TorchCommCtran>();
   child->device_ = device_;
-  child->start(name_of_split(name, ranks), with_checks_of(checks_calls_, options),
+  child->start(split_comm_name(name, ranks), inherit_call_check(checks_calls_, options),
                {.op = "split", .comm = name_, .rank = rank_});
   const auto links = ctran::links_wished(options.hints);
   if (options.hints.contains(hint::kCtranTransport.name) &&
@@ -295,7 +295,7 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
   std::vector<int> global_ranks;
   global_ranks.reserve(ranks.size());
   for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
-  child->identity_ = identity_of_split(identity_, ranks, session->group->id());
+  child->identity_ = split_identity(identity_, ranks, session->group->id());
   child->enter(std::move(session), std::move(global_ranks));
   return child;
 }

@@ -12,7 +12,7 @@
 #include <torchcomms/backend.hpp>
 #include <torchcomms/base/error.hpp>
 
-#include "core/insight.hpp"
+#include "core/backend_diagnostics.hpp"
 
 namespace torch::comms {
 
@@ -50,7 +50,7 @@ struct Wishes;
 // members before: their works in flight raise kAborted, the operations of their splits
 // kStaleGeneration. Of a failed one the work is not completed, and there are no members.
 class TC_API TorchCommCtran : public TorchCommBackend,
-                              public Insight,
+                              public BackendDiagnostics,
                               public std::enable_shared_from_this<TorchCommCtran> {
  public:
   TorchCommCtran();
@@ -87,10 +87,10 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   TorchCommBackend* onDevice(const at::Device& device, const OnDevice& asked) override;
 
   // Of the operations on a GPU's tensors.
-  std::map<std::string, std::string> notes() const override;
+  std::map<std::string, std::string> describe_entries() const override;
   std::map<std::string, uint64_t> memory_usage() const override;
-  void on_unseen_failure(std::function<void(TorchWork&)> met) override;
-  uint64_t identity() const override { return identity_; }
+  void set_unowned_failure_callback(std::function<void(TorchWork&)> met) override;
+  uint64_t comm_identity() const override { return identity_; }
 
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
                const SendOptions& options) override;

@@ -10,9 +10,9 @@
 #include "backends/ctran/registered_tensor.hpp"
 #include "backends/ctran/run.hpp"
 #include "backends/kernels/team_window.hpp"
-#include "core/bounded.hpp"
-#include "core/operands.hpp"
-#include "core/window_terms.hpp"
+#include "core/interruptible_call.hpp"
+#include "core/operand_checks.hpp"
+#include "core/window_metadata.hpp"
 
 namespace torch::comms {
 
@@ -85,7 +85,7 @@ bool CtranWindow::is_stale() const {
 
 Issue CtranWindow::issue(std::string_view method, const OperationOptions& options) const {
   const auto now = comm_->issue(method, options);
-  if (is_stale()) throw stale_window(context(method));
+  if (is_stale()) throw stale_window_error(context(method));
   return now;
 }
 
@@ -98,20 +98,20 @@ void CtranWindow::require_here(const at::Tensor& tensor) const {
 void CtranWindow::open(std::string_view method, const at::Tensor& tensor, bool owning) {
   const auto now = comm_->issue(method, {});
   with_context([&] { return context(method); }, [&] { require_here(tensor); });
-  with_context(
-      [&] { return context(method); },
-      [&] {
-        try {
-          window_ = Window::create(
-              *comm_->session_->group,
-              {.memory = writable_bytes_of(tensor), .slots = slots_, .metadata = note_of(tensor)},
-              method, now.limit);
-        } catch (const Interrupted& e) {
-          e.rethrow_cause();
-        } catch (const CommError& e) {
-          throw comm_->failed(e);
-        }
-      });
+  with_context([&] { return context(method); },
+               [&] {
+                 try {
+                   window_ = Window::create(*comm_->session_->group,
+                                            {.memory = writable_bytes_of(tensor),
+                                             .slots = slots_,
+                                             .metadata = encode_tensor_meta(tensor)},
+                                            method, now.limit);
+                 } catch (const Interrupted& e) {
+                   e.rethrow_cause();
+                 } catch (const CommError& e) {
+                   throw comm_->failed(e);
+                 }
+               });
   session_ = comm_->session_;
   if (owning) tensor_ = tensor;
   dtype_ = tensor.scalar_type();
@@ -123,7 +123,7 @@ void CtranWindow::allocate(size_t size_bytes) {
   constexpr std::string_view kMethod = "window_allocate";
   auto memory = with_context([&] { return context(kMethod); },
                              [&] {
-                               require_possible(size_bytes, slots_);
+                               require_addressable_size(size_bytes, slots_);
                                const auto sizes = static_cast<int64_t>(size_bytes);
                                return shared_tensor({sizes}, at::kByte);
                              });
@@ -156,7 +156,7 @@ void CtranWindow::tensor_deregister() {
 std::shared_ptr<TorchCommWindow> CtranWindow::clone() {
   auto copy = std::make_shared<CtranWindow>(comm_, slots_);
   if (!window_) return copy;
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const auto source = map_remote_tensor(comm_->rank_);
   // Memory that others could map stays such memory.
   auto target = window_->peer_windows().is_local_shared
@@ -198,7 +198,7 @@ WorkPtr CtranWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_o
   return comm_->within(now, [&] {
     require_here(tensor);
     const auto offset =
-        place_of_put(tensor, target_offset_nelems, dst_rank, member(dst_rank).bytes);
+        put_offset_bytes(tensor, target_offset_nelems, dst_rank, member(dst_rank).bytes);
     std::vector<c10::Storage> memory{tensor.storage()};
     if (dst_rank == comm_->rank_ && tensor_) memory.push_back(tensor_->storage());
     return run(now,
@@ -271,7 +271,7 @@ at::Tensor CtranWindow::view(std::string_view method, int rank, uint64_t offset_
                         " is not reached by loads and stores (get_attr() says SEPARATE): " +
                         (link == "shm" ? why_unmapped(member(rank)) : "it is reached over tcp"),
                     context(method, rank));
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const auto options = at::TensorOptions().dtype(dtype).device(at::kCPU);
   std::shared_ptr<const void> keeper;
   const auto bytes = window_->mapped(rank, keeper);
@@ -284,7 +284,7 @@ at::Tensor CtranWindow::map_remote_tensor(int rank) {
   constexpr std::string_view kMethod = "map_remote_tensor";
   issue(kMethod, {});
   if (rank == comm_->rank_ && tensor_) return *tensor_;
-  const auto [dtype, sizes] = read_note(member(rank).metadata);
+  const auto [dtype, sizes] = parse_tensor_meta(member(rank).metadata);
   return view(kMethod, rank, 0, sizes, dtype);
 }
 
@@ -294,7 +294,7 @@ at::Tensor CtranWindow::get_remote_tensor(int rank, const std::vector<int64_t>& 
   issue(kMethod, {});
   const auto begin = with_context(
       [&] { return context(kMethod, rank); },
-      [&] { return place_of_view(sizes, dtype, offset_nelems, rank, member(rank).bytes); });
+      [&] { return view_offset_bytes(sizes, dtype, offset_nelems, rank, member(rank).bytes); });
   return view(kMethod, rank, begin, sizes, dtype);
 }
 

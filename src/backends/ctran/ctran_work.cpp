@@ -6,7 +6,7 @@
 
 #include "base/fork.hpp"
 #include "base/log.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 
 namespace torch::comms::ctran {
 
@@ -28,7 +28,7 @@ void CtranWork::on_complete(const CommError* error) noexcept {
     kept = std::make_exception_ptr(*error);
   }
   memory_.clear();
-  ticket_.land();
+  ticket_.release();
   try {
     setStatus(status, kept);
   } catch (const std::exception& e) {

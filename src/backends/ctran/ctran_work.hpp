@@ -30,7 +30,7 @@ class CtranWork final : public TorchWork, private CompletionListener {
     return work;
   }
 
-  // Use start_receive().
+  // Use start().
   CtranWork(const Issue& issue, const Session& session, std::vector<c10::Storage> memory);
 
   void wait() override;
@@ -50,7 +50,7 @@ class CtranWork final : public TorchWork, private CompletionListener {
   EngineWork native_;
   Ptr self_;  // until the end
   std::vector<c10::Storage> memory_;
-  Flight::Ticket ticket_;
+  InFlightCounter::Token ticket_;
 };
 
 }  // namespace torch::comms::ctran

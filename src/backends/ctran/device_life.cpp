@@ -11,8 +11,8 @@
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/ctran/on_device.hpp"
 #include "backends/ctran/session.hpp"
-#include "core/bounded.hpp"
 #include "core/hint.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/reconfiguration.hpp"
 #include "transport/nvl/packed_text.hpp"
 
@@ -80,7 +80,7 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
   const auto explain = [weak = weak_from_this()](const CommError& error) {
     const auto self = weak.lock();
     if (!self || !self->reconfiguration_ || error.code() == Errc::kAborted) return error;
-    const auto stale = self->reconfiguration_->left_out(error.context());
+    const auto stale = self->reconfiguration_->check_excluded(error.context());
     return stale ? *stale : error;
   };
   auto& group = *session->group;
@@ -125,7 +125,7 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
         const ctran::Borrowed borrowed(self->mutex_, self->session_);
         if (auto* session = borrowed.get()) ctran::end_with_device(*session);
       });
-  if (on_unseen_failure_) session->on_device->on_unseen_failure(on_unseen_failure_);
+  if (on_unseen_failure_) session->on_device->set_unowned_failure_callback(on_unseen_failure_);
 }
 
 void TorchCommCtran::leave_device(const std::shared_ptr<ctran::Session>& session) {
@@ -196,9 +196,9 @@ void TorchCommCtran::all_gather_p_free(AllGatherPHandle handle) {
                           : TorchCommBackend::all_gather_p_free(handle);
 }
 
-std::map<std::string, std::string> TorchCommCtran::notes() const {
+std::map<std::string, std::string> TorchCommCtran::describe_entries() const {
   if (!session_) return {};
-  if (session_->on_device) return session_->on_device->notes();
+  if (session_->on_device) return session_->on_device->describe_entries();
   const auto& family = *session_->group->link_context();
   std::map<std::string, std::string> notes{{"links", family.describe_links()},
                                            {"waits", family.describe_waiting()}};
@@ -218,9 +218,10 @@ std::map<std::string, uint64_t> TorchCommCtran::memory_usage() const {
   return bytes;
 }
 
-void TorchCommCtran::on_unseen_failure(std::function<void(TorchWork&)> met) {
+void TorchCommCtran::set_unowned_failure_callback(std::function<void(TorchWork&)> met) {
   on_unseen_failure_ = std::move(met);
-  if (session_ && session_->on_device) session_->on_device->on_unseen_failure(on_unseen_failure_);
+  if (session_ && session_->on_device)
+    session_->on_device->set_unowned_failure_callback(on_unseen_failure_);
 }
 
 }  // namespace torch::comms

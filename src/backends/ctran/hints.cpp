@@ -170,7 +170,7 @@ KernelPreference kernel_wish_of(const Hints& hints) {
   return kernel_wish_of_call(hints, usual);
 }
 
-bool single_copy_wished(const Hints& hints) { return flag_of(hints, kSingleCopy, true); }
+bool single_copy_wished(const Hints& hints) { return parse_bool_hint(hints, kSingleCopy, true); }
 
 Wishes require_right(const Hints& hints) {
   links_wished(hints);
@@ -183,7 +183,7 @@ Wishes require_right(const Hints& hints) {
 }
 
 Wishes wishes_of(const Hints& hints, const Wishes& fallback) {
-  tell_of_unknown(hints);
+  warn_unknown_hints(hints);
   return read(hints, fallback, std::nullopt);
 }
 

@@ -10,7 +10,7 @@
 
 #include "backends/ctran/hints.hpp"
 #include "bootstrap/exchange/blob_exchange.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/store_adapter.hpp"
 
 namespace torch::comms::ctran {
@@ -79,7 +79,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
                                      .rank = met.rank,
                                      .size = met.size,
                                      .blob = {},
-                                     .timeout = met.limit,
+                                     .timeout = met.timeout,
                                      .deadline = met.deadline,
                                      .interrupt_check = check_interrupt};
   bool exchanges = false;
@@ -105,7 +105,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
       try {
         known->told = parse_shared_tuning(job.tuning);
       } catch (const CommError&) {
-        leave_together(store, met);
+        finish_failed_rendezvous(store, met);
         throw;
       }
       clock.done("exchange");

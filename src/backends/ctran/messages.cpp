@@ -3,7 +3,7 @@
 
 #include "backends/ctran/ctran_work.hpp"
 #include "backends/ctran/run.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 
 // Messages between two ranks, each of one tensor.
 namespace torch::comms {

@@ -11,7 +11,7 @@
 #include "backends/nccl/allocator.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/device.hpp"
-#include "core/explain.hpp"
+#include "core/error_context.hpp"
 #include "ctran/device/kernel_library.hpp"
 #include "ctran/device/kernel_selection.hpp"
 #include "ctran/library/team_library.hpp"

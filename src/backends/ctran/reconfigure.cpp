@@ -13,7 +13,7 @@
 namespace torch::comms {
 
 Reconfiguration& TorchCommCtran::reconfiguration(const char* op) const {
-  return Reconfiguration::of(reconfiguration_, {.op = op, .comm = name_, .rank = rank_});
+  return Reconfiguration::require(reconfiguration_, {.op = op, .comm = name_, .rank = rank_});
 }
 
 InitHandle TorchCommCtran::getInitHandle() const {
@@ -36,7 +36,7 @@ void TorchCommCtran::part() {
     session->on_device->abort();
   }
   // Members that are still at the last operation should end it, if nothing else is in flight.
-  if (!session->flight->idle()) session->group->abort("reconfigure() was called");
+  if (!session->flight->is_idle()) session->group->abort("reconfigure() was called");
   session->connected.superseded->store(true);
   const auto family = session->connected.family;
   ctran::end(std::move(session), /*may_block=*/true);
@@ -46,7 +46,7 @@ void TorchCommCtran::part() {
 
 WorkPtr TorchCommCtran::reconfigure(const ReconfigureOptions& options) {
   auto& reconfiguration = this->reconfiguration("reconfigure");
-  const auto members = reconfiguration.members(options, options_.timeout);
+  const auto members = reconfiguration.parse_members(options, options_.timeout);
   auto wished = options_;
   for (const auto& [key, value] : options.hints) wished.hints[key] = value;
   ctran::with_context([&] { return Context{.op = "reconfigure", .comm = name_, .rank = rank_}; },

@@ -2,7 +2,7 @@
 
 #include "backends/ctran/run.hpp"
 #include "core/dtype_name.hpp"
-#include "core/operands.hpp"
+#include "core/operand_checks.hpp"
 
 // The operations that combine numbers. ctran/arithmetic says how.
 namespace torch::comms {
@@ -49,7 +49,7 @@ static_assert(same(RedOpType::SUM, ctran::ReduceOpCode::kSum) &&
 // The factor of PREMUL_SUM as one number.
 ctran::PremulFactor number_of(const PreMulSumFactorT& factor, at::ScalarType dtype) {
   if (const auto* number = std::get_if<double>(&factor)) return {.real = *number};
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const auto& tensor = std::get<at::Tensor>(factor);
   if (c10::isIntegralType(dtype, /*includeBool=*/false))
     return {.integer = static_cast<uint64_t>(tensor.to(at::kLong).item<int64_t>())};
@@ -64,7 +64,7 @@ bool is_number(const PreMulSumFactorT& factor) {
 
 // The input multiplied by a factor for each element: in memory of its own, rounded to the dtype.
 void multiply(Operands& operands, const at::Tensor& factors, at::ScalarType dtype) {
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const auto converted = factors.to(dtype).resolve_conj().resolve_neg().contiguous();
   const ctran::Reduction product(static_cast<ctran::Dtype>(dtype), ctran::ReduceOpCode::kProduct);
   const size_t element = c10::elementSize(dtype);
@@ -93,7 +93,7 @@ WorkPtr TorchCommCtran::run_reduction(const ctran::Issue& now, const OperationOp
     throw CommError(Errc::kInvalidArgument, "reduction " + std::string(toString(op.type())) +
                                                 " is not defined for dtype " + dtype_name(dtype));
   if (const auto* factor = op.factor()) {
-    check_factor(*factor, dtype, count);
+    require_valid_factor(*factor, dtype, count);
     // Multiplied here it is PREMUL_SUM by one, so that ranks still agree on what they call.
     if (is_number(*factor))
       call.factor = number_of(*factor, dtype);

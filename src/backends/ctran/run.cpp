@@ -7,7 +7,7 @@
 
 #include "backends/ctran/ctran_work.hpp"
 #include "backends/ctran/hints.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/reconfiguration.hpp"
 
 namespace torch::comms {
@@ -21,7 +21,7 @@ ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& 
   if (session_->connected.superseded->load(std::memory_order_relaxed))
     throw ctran::parent_reconfigured(context());
   if (reconfiguration_ && session_->group->poll_failure())
-    if (const auto stale = reconfiguration_->left_out(context())) {
+    if (const auto stale = reconfiguration_->check_excluded(context())) {
       announceAbort();
       throw CommError(*stale);
     }
@@ -36,7 +36,7 @@ CommError TorchCommCtran::failed(const CommError& error) {
   const bool ended = session_->group->failure().has_value();
   if (ended) announceAbort();
   if (ended && reconfiguration_ && error.code() != Errc::kAborted)
-    if (const auto stale = reconfiguration_->left_out(error.context())) return *stale;
+    if (const auto stale = reconfiguration_->check_excluded(error.context())) return *stale;
   return error;
 }
 

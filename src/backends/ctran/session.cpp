@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "backends/nccl/vendor_backend.hpp"
-#include "core/explain.hpp"
-#include "core/retire.hpp"
+#include "core/deferred_teardown.hpp"
+#include "core/error_context.hpp"
 
 namespace torch::comms::ctran {
 
@@ -32,7 +32,7 @@ void end(std::shared_ptr<Session> session, bool may_block) {
     }
     session.reset();
   };
-  retire(std::move(flight), std::move(leave), may_block, std::move(begin));
+  teardown_async(std::move(flight), std::move(leave), may_block, std::move(begin));
 }
 
 CommError parent_reconfigured(const Context& context) {
@@ -59,7 +59,7 @@ Borrowed::~Borrowed() {
 CallTimeout limit_of(std::chrono::milliseconds own, std::chrono::milliseconds otherwise) {
   // Later calls raise it, too: to them it is that call.
   if (own.count() > 0) return {own, "timeout= of that call"};
-  return {otherwise, kLimitOfComm};
+  return {otherwise, kCommTimeoutHelp};
 }
 
 }  // namespace torch::comms::ctran

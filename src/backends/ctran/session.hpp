@@ -13,7 +13,7 @@
 
 #include "backends/ctran/meeting.hpp"
 #include "backends/ctran/tensor_registrations.hpp"
-#include "core/flight.hpp"
+#include "core/inflight_counter.hpp"
 
 namespace torch::comms {
 class TorchCommCtranAcrossHosts;
@@ -31,7 +31,7 @@ struct Session {
   std::string why_not_on_device;               // then
   // The same where the members are on several hosts: then it takes some operations alone.
   TorchCommCtranAcrossHosts* across_hosts = nullptr;
-  std::shared_ptr<Flight> flight = std::make_shared<Flight>();
+  std::shared_ptr<InFlightCounter> flight = std::make_shared<InFlightCounter>();
   TensorRegistrations registrations;
 
   // Memory of calls that go on after Ctrl-C ended their wait: kept until the group's end.
@@ -70,8 +70,8 @@ inline constexpr int64_t kHook = -1;  // of ours among the device's hooks for an
 // Ends the group if what is on the device has failed, so that the other members learn why.
 void end_with_device(Session& session) noexcept;
 
-// Ends it when what is in flight has ended: see core/retire.hpp. With `may_block` the caller has
-// finalized or aborted what is on the device; else that has its time, too.
+// Ends it when what is in flight has ended: see core/deferred_teardown.hpp. With `may_block` the
+// caller has finalized or aborted what is on the device; else that has its time, too.
 void end(std::shared_ptr<Session> session, bool may_block);
 
 // kStaleGeneration, of a split.

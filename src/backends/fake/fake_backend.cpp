@@ -31,7 +31,7 @@ void TorchCommFake::init(at::Device device, const std::string& name, const CommO
                         std::to_string(size_) + " are not allowed: expected 0 <= rank < size",
                     {.op = "new_comm", .comm = name});
   is_connected_ = !options.enable_reconfigure;
-  tell_of_unknown(options.hints);
+  warn_unknown_hints(options.hints);
   device_ = device;
   name_ = name;
   options_ = options;

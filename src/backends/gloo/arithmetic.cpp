@@ -5,7 +5,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/gloo/flat_view.hpp"
-#include "core/operands.hpp"
+#include "core/operand_checks.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -88,7 +88,7 @@ at::Tensor with_keys(const at::Tensor& elements, const ReductionPlan& plan) {
 
 at::Tensor prepare(const at::Tensor& tensor, const ReductionPlan& plan,
                    const PreMulSumFactorT* factor, bool own_memory) {
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   auto prepared = flat_view(tensor, plan.view);
   if (plan.converts() || own_memory) prepared = convert(prepared, plan.compute);
   if (plan.premultiply) multiply(as_numbers(prepared, plan), *factor);
@@ -97,7 +97,7 @@ at::Tensor prepare(const at::Tensor& tensor, const ReductionPlan& plan,
 
 void settle(const at::Tensor& combined, const at::Tensor& output, const ReductionPlan& plan,
             int size) {
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   auto result = combined;
   divide(result, plan.divide, size);
   if (plan.keys != OrderKeys::kNone) result = from_order_keys(result, plan.keys, plan.compute);
@@ -107,7 +107,7 @@ void settle(const at::Tensor& combined, const at::Tensor& output, const Reductio
 
 void combine_rows(const at::Tensor& rows, bool prepared, const at::Tensor& output,
                   const ReductionPlan& plan, int size) {
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const int64_t count = rows.numel() / size;
   const bool converted = prepared || !plan.converts();
   const auto all = prepared ? rows : with_keys(rows, plan);

@@ -21,7 +21,7 @@ class Attendant {
   // Waits for the works that are left, each until its own limit.
   ~Attendant();
 
-  // Keeps the work; begins to wait for it if it is still here after kPatience.
+  // Keeps the work; begins to wait for it if it is still here after kHookTimeout.
   void add(MessageWorkPtr work);
   // Lets the calling thread wait for the work instead, until it ends or is given back by add().
   // False if the work has ended, or another thread waits for it so.

@@ -5,7 +5,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "core/explain.hpp"
+#include "core/error_context.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -74,7 +74,7 @@ Context context(const Call& call, int peer) {
 CommError timeout_error(const Call& call, std::vector<int> culprits, const std::string& detail,
                         const std::string& where) {
   std::string why = "not finished within the limit of " +
-                    limit_words(call.limit, call.limit_is_own) +
+                    format_timeout(call.limit, call.limit_is_own) +
                     ". Not every rank took part in time, or one is too slow";
   if (!detail.empty()) why += ". " + detail;
   why += where;

@@ -5,7 +5,7 @@
 
 #include "base/fork.hpp"
 #include "base/log.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -92,7 +92,7 @@ void CollectiveWork::end(std::exception_ptr error) noexcept {
   }
   finish_ = nullptr;
   natives_.clear();
-  ticket_.land();
+  ticket_.release();
   try {
     setStatus(status_of(error), error);
   } catch (const std::exception& e) {

@@ -24,7 +24,7 @@ class CollectiveWork final : public TorchWork {
                                                   std::vector<NativeWorkPtr> natives, Finish finish,
                                                   const Group& group);
 
-  // Use start_receive().
+  // Use start().
   CollectiveWork(const Call& call, std::vector<NativeWorkPtr> natives, Finish finish,
                  const Group& group);
 
@@ -48,7 +48,7 @@ class CollectiveWork final : public TorchWork {
   Finish finish_;
   std::shared_ptr<Peers> peers_;
   std::shared_ptr<beside::Others> others_;
-  Flight::Ticket ticket_;
+  InFlightCounter::Token ticket_;
   std::atomic<size_t> open_;  // natives not done yet
   std::mutex mutex_;          // guards error_
   std::exception_ptr error_;  // the first of the natives'

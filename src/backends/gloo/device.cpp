@@ -17,9 +17,9 @@
 #include "base/log.hpp"
 #include "base/system_error.hpp"
 #include "core/hint_table.hpp"
-#include "core/reach.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
+#include "core/tcp_probe.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -143,7 +143,7 @@ void tell_failure(const Rendezvous& met, const CommError& error) {
     StoreKeyValue store(met.store, met.deadline, {});
     store.set(kVerdict, "failed " + std::to_string(met.rank) + " " + error.why());
     if (met.rank == 0) store.set("loopback", base::loopback_identity());
-    leave_together(store, met);
+    finish_failed_rendezvous(store, met);
   } catch (const CommError& e) {
     base::log(base::LogLevel::kDebug, std::string("the others do not learn why: ") + e.what());
   }
@@ -165,7 +165,7 @@ bool agree(const Rendezvous& met, bool lazy, const Call& call) {
   if (store.add("asked", 1) == met.size) store.set(kVerdict, verdict_of(store, met.size));
   const auto verdict = store.get(kVerdict, met.deadline.remaining());
   if (verdict == kNear || verdict == kFar) return verdict == kNear;
-  leave_together(store, met);
+  finish_failed_rendezvous(store, met);
   const auto begin = verdict.find(' ') + 1;
   if (verdict.starts_with("lazy"))
     throw CommError(Errc::kMismatch,

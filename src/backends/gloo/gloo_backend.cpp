@@ -15,18 +15,18 @@
 #include "base/op_order.hpp"
 #include "base/peer_error_text.hpp"
 #include "base/secret.hpp"
-#include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
-#include "core/explain.hpp"
+#include "core/deferred_teardown.hpp"
+#include "core/error_context.hpp"
 #include "core/hint.hpp"
 #include "core/hint_table.hpp"
-#include "core/lingering.hpp"
-#include "core/member_handle.hpp"
+#include "core/init_handle.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
-#include "core/retire.hpp"
 #include "core/staging.hpp"
 #include "core/store_adapter.hpp"
+#include "core/store_keepalive.hpp"
 
 namespace torch::comms {
 namespace {
@@ -97,11 +97,11 @@ void TorchCommGloo::init(const bootstrap::LaunchInfo& launch, const std::string&
 
 void TorchCommGloo::start(const std::string& name, const CommOptions& options,
                           const Context& where) {
-  await_retired();
+  wait_for_teardowns();
   name_ = name;
   options_ = options;
-  options_.timeout = usable_timeout(options.timeout);
-  tell_of_unknown(options.hints);
+  options_.timeout = timeout_or_default(options.timeout);
+  warn_unknown_hints(options.hints);
   wishes_ = std::make_unique<beside::Wishes>(
       with_context(where, [&options] { return beside::wishes_of(options); }));
   if (!options.enable_reconfigure) return;
@@ -114,19 +114,19 @@ void TorchCommGloo::join(const Rendezvous& met, const gloo::Origin& origin, cons
   auto member = std::make_shared<const gloo::Member>(
       gloo::Member{.name = name, .rank = met.rank, .size = met.size, .identity = met.identity});
   phases_ = met.phases;
-  const gloo::Call call{OpName::split, member, met.limit.duration, true, false};
+  const gloo::Call call{OpName::split, member, met.timeout.duration, true, false};
   group_ = gloo::connect(options_, call, met, origin, phases_);
   for (int rank = 0; origin.parent == nullptr && rank < met.size; ++rank) ranks.push_back(rank);
   ranks_ = std::move(ranks);
   store_ = met.store;
-  store_is_private_ = met.is_private;
+  store_is_private_ = met.is_store_private;
   splits_are_expected_ = false;  // nothing says so in this store yet
   device_ = staged_device(device_, met.rank, "gloo");
   options_.store.reset();
   if (!reconfiguration_) {
-    MemberHandle handle{.backend = "gloo", .rank = met.rank, .identity = base::random_number()};
-    handle.meet_at(met.address);
-    handle_ = handle.text();
+    InitHandleInfo handle{.backend = "gloo", .rank = met.rank, .identity = base::random_number()};
+    handle.set_store_address(met.address);
+    handle_ = handle.to_text();
   }
   member_ = std::move(member);
 }
@@ -156,7 +156,7 @@ void TorchCommGloo::expect_splits() {
 void TorchCommGloo::let_others_meet(const c10::intrusive_ptr<c10d::Store>& store) {
   try {
     if (StoreKeyValue(store, bootstrap::Deadline(kSplitKeyTimeout), {}).has({kSplits}))
-      linger(store);
+      keep_store_alive(store);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
@@ -182,8 +182,8 @@ gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions&
   if (!group_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized",
                     {.op = std::string(opToString(op)), .comm = std::string(getCommName())});
-  if (reconfiguration_ && reconfiguration_->is_left_out())
-    throw CommError(*reconfiguration_->left_out(
+  if (reconfiguration_ && reconfiguration_->is_excluded())
+    throw CommError(*reconfiguration_->check_excluded(
         {.op = std::string(opToString(op)), .comm = name_, .rank = getRank()}));
   const bool own = options.timeout.count() > 0;
   gloo::Call call{op, member_, own ? options.timeout : options_.timeout, own, async_op};
@@ -220,13 +220,17 @@ void TorchCommGloo::check(const gloo::Call& call) {
   }
 }
 
-void TorchCommGloo::setTimeout(milliseconds timeout) { options_.timeout = usable_timeout(timeout); }
+void TorchCommGloo::setTimeout(milliseconds timeout) {
+  options_.timeout = timeout_or_default(timeout);
+}
 
-uint64_t TorchCommGloo::identity() const { return member_ ? member_->identity : 0; }
+uint64_t TorchCommGloo::comm_identity() const { return member_ ? member_->identity : 0; }
 
-std::shared_ptr<Witness> TorchCommGloo::witness() { return group_ ? group_->record : nullptr; }
+std::shared_ptr<OperationObserver> TorchCommGloo::operation_observer() {
+  return group_ ? group_->record : nullptr;
+}
 
-std::map<std::string, std::string> TorchCommGloo::notes() const {
+std::map<std::string, std::string> TorchCommGloo::describe_entries() const {
   if (!group_ || getSize() == 1) return {};
   return {{"side channel", group_->circle ? beside::note_of(*wishes_) : "none"}};
 }
@@ -245,7 +249,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
 
   auto child = std::make_shared<TorchCommGloo>();
   child->device_ = device_;
-  child->start(name, with_checks_of(wishes_->check_calls, options), context(now));
+  child->start(name, inherit_call_check(wishes_->check_calls, options), context(now));
   child->options_.hints[hint::kPersistentStore.name] = "true";
   // The members alone decide the prefix, so splits that others make meanwhile cannot get in the
   // way; how often these members have split is counted on the store.
@@ -255,14 +259,14 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   global_ranks.reserve(ranks.size());
   for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
 
-  const auto child_name = name_of_split(name, ranks);
+  const auto child_name = split_comm_name(name, ranks);
   bootstrap::LaunchInfo launch;
   launch.rank = static_cast<int>(own - ranks.begin());
   launch.size = static_cast<int>(ranks.size());
   launch.source = "split of '" + member_->name + "'";
   launch.evidence = "ranks " + joined_with_commas(ranks);
   auto meeting = child->options_;
-  if (limit_of_split(options) == kNoTimeout) meeting.timeout = options_.timeout;
+  if (split_timeout(options) == kNoTimeout) meeting.timeout = options_.timeout;
   // A member that has failed does not come.
   std::function<std::optional<std::string>()> doubt;
   if (group_->circle)

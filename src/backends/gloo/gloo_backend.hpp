@@ -9,7 +9,7 @@
 #include <torchcomms/backend.hpp>
 #include <torchcomms/base/error.hpp>
 
-#include "core/insight.hpp"
+#include "core/backend_diagnostics.hpp"
 
 namespace c10d {
 class Work;
@@ -55,7 +55,7 @@ struct Origin;
 // members before: their works in flight end on threads of their own, by their limits; splits, whose
 // connections are their own, go on. Of a failed one the work is not completed, and there are no
 // members.
-class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
+class TC_API TorchCommGloo : public TorchCommBackend, public BackendDiagnostics {
  public:
   TorchCommGloo();
   ~TorchCommGloo() override;
@@ -119,11 +119,11 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
                                           const CommOptions& options) override;
   void setTimeout(std::chrono::milliseconds timeout) override;
 
-  std::map<std::string, std::string> notes() const override;
+  std::map<std::string, std::string> describe_entries() const override;
   std::map<std::string, uint64_t> memory_usage() const override { return {}; }
-  void on_unseen_failure(std::function<void(TorchWork&)>) override {}  // all have a work
-  uint64_t identity() const override;
-  std::shared_ptr<Witness> witness() override;
+  void set_unowned_failure_callback(std::function<void(TorchWork&)>) override {}  // all have a work
+  uint64_t comm_identity() const override;
+  std::shared_ptr<OperationObserver> operation_observer() override;
 
   // Also without enable_reconfigure, where nothing can be done with it.
   InitHandle getInitHandle() const override;
@@ -140,8 +140,8 @@ class TC_API TorchCommGloo : public TorchCommBackend, public Insight {
   // With hint check_calls: returns when all ranks have called the same. Throws CommError.
   void check(const gloo::Call& call);
 
-  // Issues with `issue()`, which returns Gloo's work or works, and completes with `finish`: now, or
-  // in the background. See run.hpp.
+  // Issues with `dispatch()`, which returns Gloo's work or works, and completes with `finish`: now,
+  // or in the background. See run.hpp.
   template <class Issue, class Finish>
   WorkPtr run(const gloo::Call& call, const Issue& issue, Finish finish);
   WorkPtr run_nothing(const gloo::Call& call);

@@ -6,8 +6,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "base/secret.hpp"
-#include "core/bounded.hpp"
-#include "core/retire.hpp"
+#include "core/deferred_teardown.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/store_adapter.hpp"
 
 namespace torch::comms::gloo {
@@ -74,8 +74,8 @@ void open_side_channel(Group& group, const CommOptions& options, const Rendezvou
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, bool split) {
   std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
   if (error.code() == Errc::kTimeout)
-    why += ". The limit is " + bootstrap::format_duration(met.limit.duration) +
-           "; if it only needs longer, raise " + met.limit.setting;
+    why += ". The limit is " + bootstrap::format_duration(met.timeout.duration) +
+           "; if it only needs longer, raise " + met.timeout.setting;
   Context context = error.context();
   if (!split) context.op = met.op;
   throw CommError(error.code(), why, context);
@@ -115,12 +115,12 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
       if (!lazy) meet_once_more(*native, left);
       return native;
     };
-    group->native = call_within(left + kGraceToConnect, make, [&] {
+    group->native = run_with_timeout(left + kGraceToConnect, make, [&] {
       group->others->raise_failure([&call] { return context(call); });
     });
   } catch (const Interrupted& e) {
     e.rethrow_cause();
-  } catch (const StillRunning&) {
+  } catch (const CallTimedOut&) {
     fail({Errc::kTimeout, "Gloo did not return", context(call)}, met, parent != nullptr);
   } catch (...) {
     auto error = translate(std::current_exception(), call);
@@ -140,13 +140,13 @@ void depart(Group& group, int size) {
   posted.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) posted.push_back(group.tally->posted(rank));
   // With nothing in flight Gloo's connections close now, which ends what waits for this rank.
-  group.circle->announce_close(posted, /*tells_all=*/!group.flight->idle());
+  group.circle->announce_close(posted, /*tells_all=*/!group.flight->is_idle());
 }
 
 void retire(std::unique_ptr<Group> group, bool may_block) {
   if (!group) return;
   auto flight = group->flight;
-  comms::retire(std::move(flight), [group = group.release()] { delete group; }, may_block);
+  comms::teardown_async(std::move(flight), [group = group.release()] { delete group; }, may_block);
 }
 
 }  // namespace torch::comms::gloo

@@ -13,7 +13,7 @@
 #include "backends/gloo/peers.hpp"
 #include "backends/gloo/tally.hpp"
 #include "backends/gloo/torch_compat.hpp"
-#include "core/flight.hpp"
+#include "core/inflight_counter.hpp"
 #include "core/rendezvous.hpp"
 
 namespace torch::comms::gloo {
@@ -30,7 +30,7 @@ struct Group {
   NativePtr native;
   Devices devices;
   std::shared_ptr<Services> services;
-  std::shared_ptr<Flight> flight = std::make_shared<Flight>();
+  std::shared_ptr<InFlightCounter> flight = std::make_shared<InFlightCounter>();
   std::shared_ptr<Peers> peers = std::make_shared<Peers>();
   std::shared_ptr<Tally> tally = std::make_shared<Tally>();
   // Beside Gloo's connections. No circle and no record: one rank, or hint side_channel=false.
@@ -39,7 +39,7 @@ struct Group {
   bool has_departed = false;  // see depart()
   std::shared_ptr<beside::Others> others = std::make_shared<beside::Others>(nullptr, nullptr);
 
-  // Joins Gloo's threads. With operations in flight it blocks until they end: see retire().
+  // Joins Gloo's threads. With operations in flight it blocks until they end: see teardown_async().
   ~Group();
 };
 
@@ -59,7 +59,7 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
 // call is in flight that may wait for one of theirs.
 void depart(Group& group, int size);
 
-// Ends a group: see core/retire.hpp.
+// Ends a group: see core/deferred_teardown.hpp.
 void retire(std::unique_ptr<Group> group, bool may_block);
 
 }  // namespace torch::comms::gloo

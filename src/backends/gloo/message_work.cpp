@@ -10,7 +10,7 @@
 #include "base/fork.hpp"
 #include "base/log.hpp"
 #include "base/peer_error_text.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -182,7 +182,7 @@ void MessageWork::finish(const std::exception_ptr& error) noexcept {
     // Frees tensors, which may run the user's code: not under a lock, and before the work counts as
     // ended.
     done.clear();
-    ticket_.land();
+    ticket_.release();
     setStatus(status_of(error), error);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError, std::string("a hook of a finished work failed: ") + e.what());
@@ -211,7 +211,7 @@ void MessageWork::wait() {
     if (services->attendant.claim(*this))
       complete_here(*services);
     else if (!waitForTerminal(kMessageTick))  // another thread's, which may give it back
-      raise_interrupt();
+      check_interrupt_unwrapped();
   }
   runWaitPostHooks();
   rethrowIfFailed();

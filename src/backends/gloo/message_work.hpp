@@ -14,7 +14,7 @@
 #include "backends/gloo/peers.hpp"
 #include "backends/gloo/tally.hpp"
 #include "backends/gloo/torch_compat.hpp"
-#include "core/flight.hpp"
+#include "core/inflight_counter.hpp"
 
 namespace torch::comms::gloo {
 
@@ -76,7 +76,7 @@ class MessageWork final : public TorchWork, public Interruptible {
   std::shared_ptr<Peers> peers_;
   std::shared_ptr<Tally> tally_;
   std::shared_ptr<beside::Others> others_;
-  Flight::Ticket ticket_;
+  InFlightCounter::Token ticket_;
   std::weak_ptr<Services> services_;  // weak: the Attendant's thread must not end itself
 };
 

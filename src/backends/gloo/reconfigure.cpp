@@ -6,7 +6,7 @@
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/gloo_backend.hpp"
 #include "backends/gloo/group.hpp"
-#include "core/explain.hpp"
+#include "core/error_context.hpp"
 #include "core/reconfiguration.hpp"
 
 // Members that come and go.
@@ -28,14 +28,14 @@ CommError TorchCommGloo::explained(const CommError& error) {
   const bool of_the_world = error.code() == Errc::kPeerFailed || error.code() == Errc::kTimeout ||
                             error.code() == Errc::kVendor;
   if (reconfiguration_ && of_the_world)
-    if (const auto stale = reconfiguration_->left_out(error.context())) return *stale;
+    if (const auto stale = reconfiguration_->check_excluded(error.context())) return *stale;
   return error;
 }
 
 WorkPtr TorchCommGloo::reconfigure(const ReconfigureOptions& options) {
   const Context context{.op = "reconfigure", .comm = name_, .rank = getRank()};
-  auto& reconfiguration = Reconfiguration::of(reconfiguration_, context);
-  const auto members = reconfiguration.members(options, options_.timeout);
+  auto& reconfiguration = Reconfiguration::require(reconfiguration_, context);
+  const auto members = reconfiguration.parse_members(options, options_.timeout);
   auto wished = options_;
   for (const auto& [key, value] : options.hints) wished.hints[key] = value;
   *wishes_ = with_context(context, [&] { return beside::wishes_of(wished); });

@@ -3,7 +3,7 @@
 #include "backends/gloo/arithmetic.hpp"
 #include "backends/gloo/flat_view.hpp"
 #include "backends/gloo/run.hpp"
-#include "core/operands.hpp"
+#include "core/operand_checks.hpp"
 
 // The operations that combine numbers. reduction_plan.hpp says how each dtype and reduction is
 // done.
@@ -39,7 +39,7 @@ ReductionPlan plan_of(const Call& call, const ReduceOp& op, at::ScalarType dtype
                       Arithmetic arithmetic) {
   return within(call, [&] {
     auto plan = plan_reduction(dtype, op.type(), call.member->size, count, arithmetic);
-    if (plan.premultiply) check_factor(*op.factor(), dtype, count);
+    if (plan.premultiply) require_valid_factor(*op.factor(), dtype, count);
     return plan;
   });
 }

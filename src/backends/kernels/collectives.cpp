@@ -9,7 +9,7 @@
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/nccl/run.hpp"
 #include "base/log.hpp"
-#include "core/explain.hpp"
+#include "core/error_context.hpp"
 
 // Collectives that kernels may run. All others are the library's, as is what they do not take.
 namespace torch::comms {
@@ -88,7 +88,7 @@ bool TorchCommKernels::is_for_kernels(KernelCall& call, const Asked& asked) {
 
 bool TorchCommKernels::is_capturing() const {
   const auto& device = lane()->device();
-  return !device.host_runs() && device.runtime().capture_of(device.current_stream()) != 0;
+  return !device.is_run_by_host() && device.runtime().capture_of(device.current_stream()) != 0;
 }
 
 // The runtime is asked only where it matters.

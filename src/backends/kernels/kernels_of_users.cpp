@@ -11,7 +11,7 @@ namespace torch::comms {
 
 std::string TorchCommKernels::meet_alone() {
   const auto& device = lane()->device();
-  const nccl::Device::Scope scope(device);
+  const nccl::Device::DeviceCallGuard scope(device);
   const gpu::CaptureModeGuard mode(device.runtime());
   const auto& at = device.torch_device();
   auto made =

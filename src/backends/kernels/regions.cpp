@@ -10,7 +10,7 @@
 namespace torch::comms::ctran {
 
 Registered registered_wish(const Hints& hints, Registered otherwise) {
-  for (const char* const name : {hint::kRegistered.name, hint::kRegistered.other}) {
+  for (const char* const name : {hint::kRegistered.name, hint::kRegistered.alias}) {
     const auto found = hints.find(name);
     if (found == hints.end()) continue;
     if (found->second == "copies") return Registered::kCopies;

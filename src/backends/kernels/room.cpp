@@ -23,7 +23,7 @@ DeviceTeam::WorkspaceExtent room_of(const std::string& knob, std::string_view te
 }  // namespace
 
 DeviceTeam::WorkspaceExtent room_wish(const Hints& hints) {
-  for (const char* const name : {hint::kWorkspace.name, hint::kWorkspace.other})
+  for (const char* const name : {hint::kWorkspace.name, hint::kWorkspace.alias})
     if (const auto found = hints.find(name); found != hints.end())
       return room_of("hint " + found->first, found->second);
   const auto text = base::env_text(kVariable);

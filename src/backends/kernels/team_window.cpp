@@ -6,9 +6,9 @@
 
 #include "backends/kernels/kernels_backend.hpp"
 #include "backends/kernels/team_kernels.hpp"
-#include "core/explain.hpp"
-#include "core/operands.hpp"
-#include "core/window_terms.hpp"
+#include "core/error_context.hpp"
+#include "core/operand_checks.hpp"
+#include "core/window_metadata.hpp"
 #include "ctran/device/kernel_handles.hpp"
 
 namespace torch::comms::ctran {
@@ -26,7 +26,7 @@ bool TeamWindow::is_stale(const TorchCommKernels& comm) const {
 
 std::shared_ptr<TorchCommKernels> TeamWindow::now(std::string_view method) const {
   auto comm = home_(method);
-  if (is_stale(*comm)) throw stale_window(comm->window_context(method));
+  if (is_stale(*comm)) throw stale_window_error(comm->window_context(method));
   return comm;
 }
 
@@ -39,7 +39,7 @@ void TeamWindow::open(std::string_view method, const at::Tensor& tensor, bool ow
                 ", windows of this communicator are on " + device_.str() +
                 (tensor.is_cpu() ? "; window_allocate(cpu_buf=True) is for host memory" : "");
   if (unwilling.empty())
-    unwilling = transport::nvl::error_text_of([&] { own.metadata = note_of(tensor); });
+    unwilling = transport::nvl::error_text_of([&] { own.metadata = encode_tensor_meta(tensor); });
   if (unwilling.empty()) {
     own.at = static_cast<std::byte*>(tensor.mutable_data_ptr());
     own.size_bytes = tensor.nbytes();
@@ -57,7 +57,7 @@ void TeamWindow::allocate(size_t size_bytes) {
   constexpr std::string_view kMethod = "window_allocate";
   const auto comm = home_(kMethod);
   with_context([&] { return comm->window_context(kMethod); },
-               [&] { require_possible(size_bytes, slots_); });
+               [&] { require_addressable_size(size_bytes, slots_); });
   at::Tensor memory;
   auto unwilling = transport::nvl::error_text_of(
       [&] { memory = comm->mappable_tensor({static_cast<int64_t>(size_bytes)}, at::kByte); });
@@ -91,7 +91,7 @@ std::shared_ptr<TorchCommWindow> TeamWindow::clone() {
   auto copy = std::make_shared<TeamWindow>(home_, device_, slots_);
   if (!window_) return copy;
   const auto comm = now("clone");
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const auto source = view(comm->getRank(), 0, shape_, dtype_);
   at::Tensor target;
   auto unwilling = transport::nvl::error_text_of([&] {
@@ -113,7 +113,7 @@ WorkPtr TeamWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_of
         if (tensor.device() != device_)
           throw CommError(Errc::kInvalidArgument, "tensor is on " + tensor.device().str() +
                                                       ", the window on " + device_.str());
-        return place_of_put(tensor, target_offset_nelems, dst_rank, part(dst_rank).size_bytes);
+        return put_offset_bytes(tensor, target_offset_nelems, dst_rank, part(dst_rank).size_bytes);
       });
   return comm->run_step({kMethod, true, dst_rank, &tensor}, async_op, options,
                         [&](gpu::NativeStream stream, uint64_t) {
@@ -172,7 +172,7 @@ std::shared_ptr<TorchCommWindowAttr> TeamWindow::get_attr(int) {
 
 at::Tensor TeamWindow::view(int rank, uint64_t offset_bytes, at::IntArrayRef sizes,
                             at::ScalarType dtype) const {
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const auto options = at::TensorOptions().dtype(dtype).device(device_);
   const auto own = tensor_;  // of this rank; with the window it is there for all
   return at::from_blob(
@@ -184,7 +184,7 @@ at::Tensor TeamWindow::map_remote_tensor(int rank) {
   const auto comm = now(kMethod);
   if (rank == comm->getRank() && tensor_) return *tensor_;
   const auto [dtype, sizes] = with_context([&] { return comm->window_context(kMethod); },
-                                           [&] { return read_note(part(rank).metadata); });
+                                           [&] { return parse_tensor_meta(part(rank).metadata); });
   return view(rank, 0, sizes, dtype);
 }
 
@@ -194,7 +194,7 @@ at::Tensor TeamWindow::get_remote_tensor(int rank, const std::vector<int64_t>& s
   const auto comm = now(kMethod);
   const auto begin = with_context(
       [&] { return comm->window_context(kMethod); },
-      [&] { return place_of_view(sizes, dtype, offset_nelems, rank, part(rank).size_bytes); });
+      [&] { return view_offset_bytes(sizes, dtype, offset_nelems, rank, part(rank).size_bytes); });
   return view(rank, begin, sizes, dtype);
 }
 

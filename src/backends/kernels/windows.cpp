@@ -9,8 +9,8 @@
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/kernels/team_window.hpp"
 #include "backends/nccl/run.hpp"
-#include "core/explain.hpp"
-#include "core/operands.hpp"
+#include "core/error_context.hpp"
+#include "core/operand_checks.hpp"
 
 // Windows of tensors on the device, and what they need of their communicator.
 namespace torch::comms {
@@ -53,16 +53,16 @@ void TorchCommKernels::on_device(std::string_view method, const std::function<vo
   with_context([&] { return window_context(method); },
                [&] {
                  const auto& device = lane()->device();
-                 const nccl::Device::Scope scope(device);
+                 const nccl::Device::DeviceCallGuard scope(device);
                  const gpu::CaptureModeGuard mode(device.runtime());
                  body();
                });
 }
 
 at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const auto& device = lane()->device();
-  const nccl::Device::Scope scope(device);
+  const nccl::Device::DeviceCallGuard scope(device);
   const auto runtime = device.shared_runtime();
   const gpu::CaptureModeGuard mode(*runtime);
   const auto bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
@@ -72,13 +72,13 @@ at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarTy
   const auto options = at::TensorOptions().dtype(dtype).device(getDevice());
   return at::from_blob(
       memory->at(), sizes,
-      [memory, runtime, at = getDevice()](void*) { await_current_stream(*runtime, at); }, options,
-      getDevice());
+      [memory, runtime, at = getDevice()](void*) { synchronize_torch_stream(*runtime, at); },
+      options, getDevice());
 }
 
 void TorchCommKernels::synchronize_current_stream() const {
   const auto& device = lane()->device();
-  if (!device.host_runs()) device.runtime().synchronize(device.current_stream());
+  if (!device.is_run_by_host()) device.runtime().synchronize(device.current_stream());
 }
 
 std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
@@ -121,7 +121,7 @@ void TorchCommKernels::close_window(std::string_view method,
     kernels_->windows().close(window, graphs_so_far());
     window.reset();
     auto* const waits = lane_of_waits_if_any();
-    if (waits != nullptr) waits->look(nccl::Clock::now());
+    if (waits != nullptr) waits->poll(nccl::Clock::now());
     if (waits == nullptr || waits->wait_idle(kLook))
       kernels_->windows().drop(
           [&](const ctran::KeptWindows::Graphs& after, const ctran::KeptWindows::Graphs& until) {
@@ -135,7 +135,7 @@ void TorchCommKernels::close_window(std::string_view method,
 
 void TorchCommKernels::meet_for(const nccl::Call& now, const std::function<void()>& body) {
   const auto& device = lane()->device();
-  const nccl::Device::Scope scope(device);
+  const nccl::Device::DeviceCallGuard scope(device);
   const gpu::CaptureModeGuard mode(device.runtime());
   try {
     body();

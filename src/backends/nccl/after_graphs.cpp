@@ -24,17 +24,17 @@ struct AtExit {
   }
 };
 
-class Remainder final : public Watched {
+class Remainder final : public WatchdogClient {
  public:
   Remainder(std::unique_ptr<LaneGraphs> graphs, std::shared_ptr<const void> what)
       : graphs_(std::move(graphs)), what_(std::move(what)) {}
-  void look(std::chrono::steady_clock::time_point) noexcept override {
+  void poll(std::chrono::steady_clock::time_point) noexcept override {
     const std::lock_guard lock(ending().mutex);
     if (ending().has_begun || !graphs_ || graphs_->any()) return;
     what_ = nullptr;
     graphs_ = nullptr;
   }
-  bool is_watched() noexcept override { return graphs_ != nullptr; }
+  bool is_active() noexcept override { return graphs_ != nullptr; }
 
  private:
   std::unique_ptr<LaneGraphs> graphs_;
@@ -46,7 +46,7 @@ class Remainder final : public Watched {
 void keep_for(std::unique_ptr<LaneGraphs> graphs, std::shared_ptr<const void> what) {
   // Made after the runtime, so ends before it.
   static const AtExit at_exit;
-  watch(std::make_shared<Remainder>(std::move(graphs), std::move(what)));
+  add_to_watchdog(std::make_shared<Remainder>(std::move(graphs), std::move(what)));
 }
 
 }  // namespace torch::comms::nccl

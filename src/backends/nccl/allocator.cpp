@@ -15,7 +15,7 @@
 #include "backends/nccl/device.hpp"
 #include "base/loaded_library.hpp"
 #include "base/log.hpp"
-#include "core/operands.hpp"
+#include "core/operand_checks.hpp"
 
 // What torch's own header declares of it. That header needs the vendor's toolkit, and its library
 // is there only with a torch for GPUs, so it is looked up when it is needed.
@@ -152,7 +152,7 @@ std::shared_ptr<c10::Allocator> device_allocator(std::shared_ptr<const Memory> m
       [memory](void* at, size_t, int device, CUstream_st* stream) {
         on_device(*memory, device, [&] {
           // The allocator has waited for the other streams that its users told it of.
-          await_stream(*runtime_of(memory->library().vendor()), stream);
+          synchronize_stream(*runtime_of(memory->library().vendor()), stream);
           memory->give_back(at);
         });
       });
@@ -171,7 +171,7 @@ std::shared_ptr<c10::Allocator> make_allocator(const Vendor& vendor) {
 }
 
 at::Tensor allocate_bytes(const Vendor& vendor, const at::Device& device, size_t size_bytes) {
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const auto memory = std::make_shared<const Memory>(vendor);
   const auto on = [memory, device](const auto& body) {
     if (device.is_cpu()) return body();
@@ -183,7 +183,7 @@ at::Tensor allocate_bytes(const Vendor& vendor, const at::Device& device, size_t
   auto tensor = at::from_blob(
       at, {static_cast<int64_t>(size_bytes)},
       [memory, on, runtime, device](void* gone) {
-        await_current_stream(*runtime, device);
+        synchronize_torch_stream(*runtime, device);
         on([&] { memory->give_back(gone); });
       },
       at::TensorOptions().dtype(at::kByte).device(device), device);

@@ -1,14 +1,14 @@
 #include "backends/nccl/call.hpp"
 
 #include "bootstrap/timeout.hpp"
-#include "core/bounded.hpp"
-#include "core/explain.hpp"
+#include "core/error_context.hpp"
+#include "core/interruptible_call.hpp"
 
 namespace torch::comms::nccl {
 
 std::string limit_text(const Call& call, const char* while_doing) {
   const auto words = call.knob.empty()
-                         ? limit_words(call.limit, call.limit_is_own)
+                         ? format_timeout(call.limit, call.limit_is_own)
                          : bootstrap::format_duration(call.limit) + ", " + std::string(call.knob);
   return std::string(while_doing) + " within the limit of " + words +
          ". Not every rank took part in time, or one is too slow";

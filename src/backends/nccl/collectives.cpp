@@ -4,7 +4,7 @@
 
 #include "backends/nccl/run.hpp"
 #include "backends/nccl/scaling.hpp"
-#include "core/explain.hpp"
+#include "core/error_context.hpp"
 
 // Collectives, as one call of the library or several of one group.
 namespace torch::comms {
@@ -46,7 +46,7 @@ at::Tensor apart(const at::Tensor& input, const Tensors& output) {
 nccl::Kept TorchCommVendor::keep(const nccl::Call& call, const Operands& tensors) const {
   nccl::Kept kept;
   // A synchronous operation is on the current stream, which allocators know about.
-  if (!call.async_op && !lane_->device().host_runs()) return kept;
+  if (!call.async_op && !lane_->device().is_run_by_host()) return kept;
   for (const auto* tensor : tensors.single)
     if (tensor->defined()) kept.push_back(tensor->storage());
   for (const auto* list : tensors.lists)

@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "core/device.hpp"
+#include "core/comm_device.hpp"
 #include "nccl/vendor_library.hpp"
 
 namespace torch::comms::nccl {
@@ -17,9 +17,9 @@ at::DeviceType device_type_of(const Vendor& vendor);
 std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor);
 
 // Where a vendor's communicator has its tensors.
-class Device final : public comms::Device {
+class Device final : public comms::CommDevice {
  public:
-  using comms::Device::Device;
+  using comms::CommDevice::CommDevice;
 
   // Resolves a device without an index by `rank`, without one to the current device, and makes it
   // current. Throws CommError without context: kUnsupported for a device that the library does not

@@ -12,7 +12,7 @@
 
 #include "base/log.hpp"
 #include "core/dtype_name.hpp"
-#include "core/operands.hpp"
+#include "core/operand_checks.hpp"
 
 namespace torch::comms::nccl {
 namespace {

@@ -44,7 +44,7 @@ constexpr Text kTexts[] = {
 
 // In whichever spelling; null where it is unset.
 const std::string* find(const Hints& hints, const hint::Hint& wanted) {
-  for (const auto* key : {wanted.name, wanted.other})
+  for (const auto* key : {wanted.name, wanted.alias})
     if (const auto found = hints.find(key);
         found != hints.end() && *key != '\0' && !found->second.empty() && found->second != "None")
       return &found->second;

@@ -12,14 +12,14 @@
 #include "backends/nccl/vendor_backend.hpp"
 #include "base/env.hpp"
 #include "base/interfaces.hpp"
-#include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
-#include "core/explain.hpp"
+#include "core/deferred_teardown.hpp"
+#include "core/error_context.hpp"
 #include "core/hint.hpp"
-#include "core/own_check.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
-#include "core/retire.hpp"
+#include "core/scoped_interrupt_check.hpp"
 #include "core/store_adapter.hpp"
 #include "tracing/local_peers.hpp"
 #include "tracing/recorder.hpp"
@@ -99,11 +99,11 @@ nccl::VendorLibrary TorchCommVendor::load() const { return nccl::VendorLibrary::
 
 void TorchCommVendor::start(const std::string& name, const CommOptions& options,
                             const Context& context) {
-  await_retired();
+  wait_for_teardowns();
   name_ = name;
   options_ = options;
-  options_.timeout = usable_timeout(options.timeout);
-  tell_of_unknown(options.hints);
+  options_.timeout = timeout_or_default(options.timeout);
+  warn_unknown_hints(options.hints);
   with_context(context, [&] {
     if (vendor_.lookup == nullptr) check_exchange_method(vendor_, context);
     read(options_);
@@ -125,7 +125,7 @@ void TorchCommVendor::start(const std::string& name, const CommOptions& options,
   options_.store.reset();
 }
 
-Early TorchCommVendor::early(at::Device device, Begun& begun) {
+OverlappedConnect TorchCommVendor::early(at::Device device, Begun& begun) {
   if (!has_nothing_to_prepare()) return {};
   const auto context = [this](int rank) {
     return Context{.op = "new_comm", .comm = name_, .rank = rank};
@@ -205,8 +205,8 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
     const auto limit_text = [&met] {
       return "start-up phase 'connect': the library did not connect all ranks within the limit "
              "of " +
-             bootstrap::format_duration(met.limit.duration) + "; if it only needs longer, raise " +
-             met.limit.setting;
+             bootstrap::format_duration(met.timeout.duration) +
+             "; if it only needs longer, raise " + met.timeout.setting;
     };
     const auto look = [&] { raise_failure_beside(context); };
     const nccl::WaitOptions wait{Clock::now() + met.deadline.remaining(), limit_text,
@@ -224,7 +224,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
     });
     const size_t left_bytes = has_begun ? 0 : runtime.free_bytes();
     phase("kernels", [&] {
-      const OwnCheck check(look);
+      const ScopedInterruptCheck check(look);
       return prepare(met, *opened);
     });
     const size_t taken_bytes = std::max(had_bytes, left_bytes) - left_bytes;

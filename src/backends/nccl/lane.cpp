@@ -81,7 +81,7 @@ Lane::Slot::Slot(Lane& lane, const Call& call, const Where& where)
   if (!lane_.watched_ && !lane_.watched_.exchange(true)) lane_.begin_watch();
   auto& device = *lane_.device_;
   const auto& runtime = device.runtime();
-  const bool host_runs = device.host_runs(current_);
+  const bool host_runs = device.is_run_by_host(current_);
   capture_ = host_runs ? 0 : runtime.capture_of(current_);
   // A capture must not fork: nobody might join it again.
   const bool on_current = !host_runs && (where.on_current_stream || capture_ != 0);
@@ -111,7 +111,7 @@ Lane::Slot::Slot(Lane& lane, const Call& call, const Where& where)
 
 void Lane::begin_watch() {
   try {
-    watch(shared_from_this());
+    add_to_watchdog(shared_from_this());
   } catch (...) {
     watched_ = false;
     throw;
@@ -142,7 +142,7 @@ c10::intrusive_ptr<Work> Lane::Slot::end(Kept keep) {
   }
   // From here on it is the work's limit, also for a caller that waits for it.
   lane_.launching_.until.store(Clock::time_point{}, std::memory_order_release);
-  if (device.host_runs(current_)) {
+  if (device.is_run_by_host(current_)) {
     // Whoever waits on the host is told at once, instead of at the next look.
     auto* lane = new std::shared_ptr<Lane>(lane_.shared_from_this());
     runtime.launch_host(
@@ -150,7 +150,7 @@ c10::intrusive_ptr<Work> Lane::Slot::end(Kept keep) {
         [](void* argument) {
           const std::unique_ptr<std::shared_ptr<Lane>> it(
               static_cast<std::shared_ptr<Lane>*>(argument));
-          (*it)->look(Clock::now());
+          (*it)->poll(Clock::now());
         },
         lane);
   }
@@ -234,7 +234,7 @@ bool Lane::catch_up(Clock::time_point now) noexcept {
 }
 
 void Lane::look_at(Work& work) noexcept {
-  look(Clock::now());
+  poll(Clock::now());
   if (isTerminal(work.status())) return;
   // Another thread may have taken it off the list, and be about to say so.
   const gpu::CaptureModeGuard mode(device_->runtime());
@@ -245,7 +245,7 @@ void Lane::look_at(Work& work) noexcept {
   settle(work);
 }
 
-void Lane::look(Clock::time_point now) noexcept {
+void Lane::poll(Clock::time_point now) noexcept {
   try {
     // Not the device: a thread that touches one it does not need costs memory there.
     const gpu::CaptureModeGuard mode(device_->runtime());
@@ -393,7 +393,7 @@ void Lane::end_if_told(const std::function<Context()>& context) {
 
 bool Lane::wait_idle(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  return idle_.wait_for(lock, limit, [this] { return under_way_.empty() && flight_->idle(); });
+  return idle_.wait_for(lock, limit, [this] { return under_way_.empty() && flight_->is_idle(); });
 }
 
 bool Lane::is_idle() { return wait_idle(std::chrono::milliseconds::zero()); }
@@ -404,8 +404,8 @@ bool Lane::is_owed() {
                      [](const auto& work) { return !work->async_; });
 }
 
-bool Lane::is_watched() noexcept {
-  // First: a launch that begins after this sees it, and calls track_deadline().
+bool Lane::is_active() noexcept {
+  // First: a launch that begins after this sees it, and calls watch().
   watched_ = false;
   if (launching_.until.load() == Clock::time_point{}) {
     const std::lock_guard lock(mutex_);
@@ -497,7 +497,7 @@ void Lane::end(const CommError& why) { end_all(why, nullptr); }
 
 void Lane::fail(const CommError& why, bool blocks) {
   end(why);
-  alarms_.hooks->await();
+  alarms_.hooks->wait();
   if (!blocks) return;
   std::shared_future<void> ended;
   {
@@ -506,13 +506,13 @@ void Lane::fail(const CommError& why, bool blocks) {
   }
   if (!ended.valid())
     communicator_->abort(why);
-  else if (!Announcement::is_here())
+  else if (!AbortHookRunner::in_hook())
     ended.wait_for(kLibraryEnds);
 }
 
 void Lane::meet_failure() noexcept {
   met_.store(true);
-  alarms_.hooks->await();
+  alarms_.hooks->wait();
 }
 
 }  // namespace torch::comms::nccl

@@ -19,8 +19,8 @@
 #include "backends/nccl/open_window.hpp"
 #include "backends/nccl/registrations.hpp"
 #include "backends/nccl/replays.hpp"
-#include "core/announcement.hpp"
-#include "core/flight.hpp"
+#include "core/abort_hook_runner.hpp"
+#include "core/inflight_counter.hpp"
 #include "core/watchdog.hpp"
 #include "nccl/communicator.hpp"
 
@@ -39,7 +39,7 @@ class Work;
 // and ends them all when one fails.
 //
 // Threads: slots are of the one that calls operations; the others from any.
-class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
+class Lane final : public WatchdogClient, public std::enable_shared_from_this<Lane> {
  public:
   struct Alarms {
     // Runs once, on the thread that finds a failure, and must not block: has all else end that ends
@@ -50,7 +50,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     // Runs for each that a look finds, on the thread that looks.
     std::function<void(const Replays::Event&)> replayed;
     // Of the program: whoever raises the failure does so when they have run.
-    std::shared_ptr<const Announcement> hooks;
+    std::shared_ptr<const AbortHookRunner> hooks;
   };
   // `others` tell of ranks that have ended or called something else while operations are under way,
   // and of those that a late one waits for.
@@ -66,7 +66,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     return communicator_;
   }
   Device& device() const noexcept { return *device_; }
-  const std::shared_ptr<Flight>& flight() const noexcept { return flight_; }
+  const std::shared_ptr<InFlightCounter>& flight() const noexcept { return flight_; }
   // Of the thread that calls operations.
   Registrations& registrations() noexcept { return registrations_; }
   OpenWindows& windows() noexcept { return windows_; }
@@ -102,7 +102,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
     Lane& lane_;
     std::unique_lock<std::mutex> alone_;  // until the operation has been launched
     const Call& call_;
-    const Device::Current device_;
+    const Device::CurrentDeviceGuard device_;
     const gpu::NativeStream current_;
     gpu::NativeStream stream_ = nullptr;
     gpu::CaptureId capture_ = 0;
@@ -150,10 +150,10 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   // Whether a synchronous operation is under way, whose caller may look at nothing but its output.
   bool is_owed();
 
-  void look(Clock::time_point now) noexcept override;
+  void poll(Clock::time_point now) noexcept override;
   // The same for one work; when it returns, it has ended or its operation goes on.
   void look_at(Work& work) noexcept;
-  bool is_watched() noexcept override;
+  bool is_active() noexcept override;
 
  private:
   using Works = std::vector<c10::intrusive_ptr<Work>>;
@@ -195,7 +195,7 @@ class Lane final : public Watched, public std::enable_shared_from_this<Lane> {
   std::shared_ptr<OwnKernels> own_kernels_;
   std::atomic<OwnKernels*> kernels_{nullptr};  // the same, for other threads
   std::atomic<bool> kernels_in_graphs_{false};
-  const std::shared_ptr<Flight> flight_ = std::make_shared<Flight>();
+  const std::shared_ptr<InFlightCounter> flight_ = std::make_shared<InFlightCounter>();
   const std::unique_ptr<Replays> replays_;
   std::unique_ptr<LaneGraphs> graphs_;
   const Alarms alarms_;

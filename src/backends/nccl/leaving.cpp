@@ -10,11 +10,11 @@
 #include "base/env.hpp"
 #include "base/fork.hpp"
 #include "base/log.hpp"
-#include "core/announcement.hpp"
-#include "core/bounded.hpp"
-#include "core/explain.hpp"
+#include "core/abort_hook_runner.hpp"
+#include "core/deferred_teardown.hpp"
+#include "core/error_context.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/reconfiguration.hpp"
-#include "core/retire.hpp"
 
 // How a rank leaves: finalize(), abort(), the end of the object.
 namespace torch::comms {
@@ -67,7 +67,7 @@ void TorchCommVendor::release(Lanes lanes, bool may_block) {
       lane->tell_of_end({Errc::kFinalized, "it dropped the communicator without finalize()"});
       lane.reset();
     };
-    retire(flight, std::move(let_go), may_block);
+    teardown_async(flight, std::move(let_go), may_block);
   }
 }
 
@@ -113,7 +113,7 @@ void TorchCommVendor::leave() {
 
 void TorchCommVendor::close(nccl::Lane& lane, const Call& call) {
   while (!lane.wait_idle(kLeavingTick)) {
-    raise_interrupt();
+    check_interrupt_unwrapped();
     // Its operations may never end where the library cannot abort.
     if (lane.communicator().failure() && library_->CommAbort == nullptr) break;
   }
@@ -134,7 +134,7 @@ void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   wait.interrupt_check = [this, &lane, &call] {
     check_interrupt();
     if (!lane.others().is_ended()) return;
-    hooks_->skip();
+    hooks_->cancel();
     lane.end_if_told([&call] { return call.context(); });
   };
   if (lane.is_in_graphs()) wait.deadline = std::min(wait.deadline, Clock::now() + kGraphsMayGo);

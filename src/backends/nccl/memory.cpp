@@ -4,8 +4,8 @@
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/lane.hpp"
 #include "backends/nccl/vendor_backend.hpp"
-#include "core/bounded.hpp"
-#include "core/explain.hpp"
+#include "core/error_context.hpp"
+#include "core/interruptible_call.hpp"
 
 // Memory ahead of operations.
 namespace torch::comms {

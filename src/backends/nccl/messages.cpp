@@ -96,7 +96,7 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::connect_pair(int peer, const nccl::
       throw CommError(Errc::kTimeout, wait.timeout_text(), wait.context());
     }
   }
-  const nccl::Device::Scope as_before(lane_->device());
+  const nccl::Device::DeviceCallGuard as_before(lane_->device());
   auto device = nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
                                    wishes_->most_events);
   auto pair = nccl::Communicator::connect(library_, 2, leads ? 0 : 1, id,

@@ -25,7 +25,8 @@ void require_plain(const char* what, const at::Tensor& tensor, const at::Device&
   require(tensor.device() == device,
           name + " is on " + tensor.device().str() + ", the communicator on " + device.str(),
           context);
-  require(tensor.layout() == at::kStrided && tensor.is_contiguous(), not_contiguous(name), context);
+  require(tensor.layout() == at::kStrided && tensor.is_contiguous(), format_not_contiguous(name),
+          context);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@
 #include "backends/nccl/run.hpp"
 #include "core/dtype_name.hpp"
 #include "core/hint_table.hpp"
-#include "core/operands.hpp"
+#include "core/operand_checks.hpp"
 #include "core/validate.hpp"
 #include "gpu/cpu_runtime.hpp"
 
@@ -143,7 +143,7 @@ nccl::Results to_carriers(const Launch& go, const Loads& all, int rank, int size
 
 // What carriers do, and what stays on its rank.
 void combine(const Loads& all, int rank, RedOpType op) {
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   for (const auto& load : all) {
     const auto& piece = load.piece;
     if (piece.reduces() && load.own.count > 0) {
@@ -230,7 +230,7 @@ void TorchCommRCCLX::check(const Kind& kind, const ReduceOp* op, const Tensors& 
       });
       if (!is_in(ranks, getRank())) return;
       require(tensor.layout() == at::kStrided && tensor.is_contiguous(),
-              [&] { return not_contiguous(what); });
+              [&] { return format_not_contiguous(what); });
       const auto times = extent == Extent::kOne ? 1 : static_cast<int64_t>(ranks.size());
       require(tensor.numel() % times == 0 && tensor.numel() / times == counts[g], [&] {
         return what + " has " + std::to_string(tensor.numel()) + " elements, expected " +
@@ -256,7 +256,7 @@ void TorchCommRCCLX::check(const Kind& kind, const ReduceOp* op, const Tensors& 
 
 c10::Stream TorchCommRCCLX::branch() {
   const auto& device = lane()->device();
-  const nccl::Device::Current current(device);
+  const nccl::Device::CurrentDeviceGuard current(device);
   if (!stream_)
     stream_ = c10::impl::VirtualGuardImpl(getDevice().type())
                   .getStreamFromGlobalPool(getDevice(), /*isHighPriority=*/false);

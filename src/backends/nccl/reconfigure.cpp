@@ -12,9 +12,9 @@
 #include "backends/nccl/lane.hpp"
 #include "backends/nccl/vendor_backend.hpp"
 #include "base/log.hpp"
-#include "core/announcement.hpp"
-#include "core/bounded.hpp"
-#include "core/explain.hpp"
+#include "core/abort_hook_runner.hpp"
+#include "core/error_context.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/reconfiguration.hpp"
 #include "core/rendezvous.hpp"
 #include "core/store_adapter.hpp"
@@ -35,7 +35,7 @@ constexpr std::chrono::milliseconds kReconfigureTick{20};
 // Throws Interrupted.
 void give_time(Lane& lane, std::chrono::milliseconds patience) {
   const auto end = Clock::now() + patience;
-  lane.look(Clock::now());
+  lane.poll(Clock::now());
   while (lane.is_owed() && !lane.communicator().failure() && Clock::now() < end) {
     check_interrupt();
     lane.wait_idle(kReconfigureTick);
@@ -99,8 +99,8 @@ void TorchCommVendor::await_members(at::Device device) {
 }
 
 InitHandle TorchCommVendor::getInitHandle() const {
-  return Reconfiguration::of(reconfiguration_,
-                             {.op = "get_init_handle", .comm = name_, .rank = rank_})
+  return Reconfiguration::require(reconfiguration_,
+                                  {.op = "get_init_handle", .comm = name_, .rank = rank_})
       .handle();
 }
 
@@ -108,14 +108,14 @@ CommError TorchCommVendor::explained(const CommError& error) {
   const bool of_the_world = error.code() == Errc::kPeerFailed || error.code() == Errc::kTimeout ||
                             error.code() == Errc::kVendor;
   if (reconfiguration_ && of_the_world)
-    if (const auto stale = reconfiguration_->left_out(error.context())) return *stale;
+    if (const auto stale = reconfiguration_->check_excluded(error.context())) return *stale;
   return error;
 }
 
 WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   const Context context{.op = "reconfigure", .comm = name_, .rank = rank_};
-  auto& reconfiguration = Reconfiguration::of(reconfiguration_, context);
-  const auto members = reconfiguration.members(options, options_.timeout);
+  auto& reconfiguration = Reconfiguration::require(reconfiguration_, context);
+  const auto members = reconfiguration.parse_members(options, options_.timeout);
   auto wished = options_;
   for (const auto& [key, value] : options.hints) wished.hints[key] = value;
   with_context(context, [&] {
@@ -138,14 +138,14 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
   auto circle = std::exchange(circle_, nullptr);
   auto before = part();
   // Whoever asked for this needs no news of it.
-  const bool was_told = hooks_->skip();
+  const bool was_told = hooks_->cancel();
   const auto give_all_time = [&](std::chrono::milliseconds patience) {
     for (const auto& lane : before) give_time(*lane, patience);
   };
   const auto stop_all = [&] {
     for (const auto& lane : before) stop(*lane, context);
     if (circle) circle->close();
-    if (!was_told) hooks_->renew();
+    if (!was_told) hooks_->rearm();
   };
   WorkPtr work;
   try {
@@ -173,7 +173,7 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
       const std::lock_guard lock(mutex_);
       failure_.reset();
     }
-    hooks_->renew();
+    hooks_->rearm();
   } else {
     // The others hear that this one is not with them, unless it was and an abort() came then.
     if (lane_) close_circle();
@@ -184,15 +184,15 @@ WorkPtr TorchCommVendor::reconfigure(const ReconfigureOptions& options) {
 }
 
 std::shared_ptr<nccl::Communicator> TorchCommVendor::shrink(
-    Lane* before, const Members& members, const Rendezvous& met, const nccl::WaitOptions& wait,
-    const std::shared_ptr<nccl::Device>& device) {
+    Lane* before, const ReconfigureMembers& members, const Rendezvous& met,
+    const nccl::WaitOptions& wait, const std::shared_ptr<nccl::Device>& device) {
   made_how_.clear();
   if (met.size < 2) return nullptr;
   const auto context = wait.context();
-  const auto fewer = reconfiguration_->fewer(members);
+  const auto fewer = reconfiguration_->shrink_plan(members);
   const auto why_not = [&]() -> std::string {
     if (before == nullptr) return "its communicator is gone";
-    if (!fewer.why_not.empty()) return fewer.why_not;
+    if (!fewer.not_shrinkable_reason.empty()) return fewer.not_shrinkable_reason;
     if (library_->CommShrink == nullptr)
       return library_->path() + ", version " + library_->version_text() + ", cannot shrink one";
     // What they wait for may end with an error where operations are ended.
@@ -202,15 +202,15 @@ std::shared_ptr<nccl::Communicator> TorchCommVendor::shrink(
     return {};
   }();
   std::string verdict;
-  const bool can = do_all_say(why_not.empty() ? fewer.of : "", why_not, met, verdict, context,
-                              [&] { raise_failure_beside(context); });
-  made_how_ =
-      can ? "of the one before, without " + std::to_string(fewer.gone.size()) + " of its ranks"
-          : "anew: " + verdict;
+  const bool can = do_all_say(why_not.empty() ? fewer.parent_key : "", why_not, met, verdict,
+                              context, [&] { raise_failure_beside(context); });
+  made_how_ = can ? "of the one before, without " + std::to_string(fewer.excluded_ranks.size()) +
+                        " of its ranks"
+                  : "anew: " + verdict;
   base::log(base::LogLevel::kDebug,
             "communicator '" + name_ + "': reconfigure() makes the library's " + made_how_);
   if (!can) return nullptr;
-  return before->communicator().shrink(fewer.gone, nccl::config_of(options_.hints, name_),
+  return before->communicator().shrink(fewer.excluded_ranks, nccl::config_of(options_.hints, name_),
                                        nccl::Device::enter(device), wait);
 }
 

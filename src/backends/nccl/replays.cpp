@@ -82,7 +82,7 @@ std::shared_ptr<Replays::Graph> Replays::graph_of(gpu::NativeStream stream,
 uint32_t* Replays::take_word(Graph& graph) {
   const size_t place = graph.words++ % kChunkWords;
   if (place == 0) {
-    const Device::Scope scope(*device_);
+    const Device::DeviceCallGuard scope(*device_);
     graph.chunks.push_back(pool_of(device_->shared_runtime())->acquire(kChunkBytes));
     std::fill_n(static_cast<uint32_t*>(graph.chunks.back().get()), kChunkWords, kIdle | kSeen);
   }

@@ -9,7 +9,7 @@
 #include "backends/nccl/lane.hpp"
 #include "backends/nccl/vendor_backend.hpp"
 #include "backends/nccl/work.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 
 // The one way an operation goes, for the files that implement TorchCommVendor.
 namespace torch::comms {

@@ -12,9 +12,9 @@
 #include "backends/nccl/hints.hpp"
 #include "backends/nccl/lane.hpp"
 #include "backends/nccl/vendor_backend.hpp"
-#include "core/bounded.hpp"
 #include "core/cpu_backend.hpp"
 #include "core/hint.hpp"
+#include "core/interruptible_call.hpp"
 #include "side/fingerprint.hpp"
 #include "side/rank_progress.hpp"
 #include "tracing/recorder.hpp"
@@ -42,7 +42,7 @@ int color_of(const std::vector<int>& ranks, int size) {
 std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>& ranks,
                                                          const std::string& name,
                                                          const CommOptions& options) {
-  const auto now = call(OpName::split, false, OperationOptions{{}, limit_of_split(options)});
+  const auto now = call(OpName::split, false, OperationOptions{{}, split_timeout(options)});
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   if (!ranks.empty() && own == ranks.end())
     throw CommError(Errc::kInvalidArgument, "this rank is missing from the list", now.context());
@@ -50,15 +50,15 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   if (!ranks.empty()) {
     made = child();
     made->library_ = library_;
-    made->start(name, with_checks_of(wishes_->beside.check_calls, options), now.context());
+    made->start(name, inherit_call_check(wishes_->beside.check_calls, options), now.context());
   }
   const int place = static_cast<int>(own - ranks.begin()), size = static_cast<int>(ranks.size());
   ++splits_;
   if (made) made->connecting_since_ns_ = tracing::now_ns();
-  if (made) made->identity_ = identity_of_split(identity_, ranks, splits_);
+  if (made) made->identity_ = split_identity(identity_, ranks, splits_);
   const int color = made ? color_of(ranks, size_) : nccl::abi::kNoColor;
   int count = 0;
-  const nccl::Device::Scope as_before(lane_->device());
+  const nccl::Device::DeviceCallGuard as_before(lane_->device());
   try {
     const size_t free_bytes = lane_->device().runtime().free_bytes();
     auto communicator = lane_->communicator().split(

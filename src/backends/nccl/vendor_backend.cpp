@@ -11,9 +11,9 @@
 #include "backends/nccl/persistent.hpp"
 #include "base/fork.hpp"
 #include "base/op_order.hpp"
-#include "core/announcement.hpp"
-#include "core/bounded.hpp"
+#include "core/abort_hook_runner.hpp"
 #include "core/cpu_backend.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/reconfiguration.hpp"
 
 namespace torch::comms {
@@ -26,7 +26,7 @@ TorchCommVendor::TorchCommVendor(const nccl::Vendor& vendor, std::string backend
       backend_(std::move(backend)),
       device_(nccl::device_type_of(vendor)),
       wishes_(std::make_unique<nccl::Wishes>()),
-      hooks_(std::make_shared<Announcement>()),
+      hooks_(std::make_shared<AbortHookRunner>()),
       fork_generation_(base::fork_generation()) {}
 
 TorchCommVendor::Lanes TorchCommVendor::lanes() const {
@@ -46,17 +46,17 @@ void TorchCommVendor::lane_failed(const nccl::Lane& lane, const CommError& why) 
 }
 
 void TorchCommVendor::begin_hooks() noexcept {
-  hooks_->begin([weak = weak_from_this()] {
+  hooks_->start([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->runAbortHooks();
   });
 }
 
 void TorchCommVendor::announceAbort() noexcept {
   begin_hooks();
-  hooks_->await_all();
+  hooks_->wait_until_done();
 }
 
-std::shared_ptr<Witness> TorchCommVendor::witness() { return record_; }
+std::shared_ptr<OperationObserver> TorchCommVendor::operation_observer() { return record_; }
 
 void TorchCommVendor::registerGraphReplayHook(int64_t id, GraphReplayHook hook) {
   TorchCommBackend::registerGraphReplayHook(id, std::move(hook));
@@ -66,7 +66,7 @@ void TorchCommVendor::registerGraphReplayHook(int64_t id, GraphReplayHook hook) 
 
 nccl::Lane& TorchCommVendor::lane_of_waits() {
   if (auto* const found = lane_of_waits_if_any()) return *found;
-  const nccl::Device::Scope as_before(lane_->device());
+  const nccl::Device::DeviceCallGuard as_before(lane_->device());
   return add_pair(
       kWaits, make_lane(lane_->shared_communicator(),
                         nccl::Device::open(*library_, device_, rank_, wishes_->high_priority_stream,
@@ -91,7 +91,7 @@ std::map<std::string, uint64_t> TorchCommVendor::memory_usage() const {
   return bytes;
 }
 
-std::map<std::string, std::string> TorchCommVendor::notes() const {
+std::map<std::string, std::string> TorchCommVendor::describe_entries() const {
   std::map<std::string, std::string> notes;
   if (!lane_) return notes;
   const auto& why_not = lane_->replays().why_not();
@@ -148,8 +148,8 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
                     call.context());
   if (!lane_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized", call.context());
-  if (reconfiguration_ && reconfiguration_->is_left_out())
-    throw CommError(*reconfiguration_->left_out(call.context()));
+  if (reconfiguration_ && reconfiguration_->is_excluded())
+    throw CommError(*reconfiguration_->check_excluded(call.context()));
   if (circle_ && circle_->has_failure()) lane_->end_if_told([&call] { return call.context(); });
   raise_failure(*lane_);
   if (wishes_->beside.check_calls && circle_) check(call);
@@ -185,7 +185,7 @@ void TorchCommVendor::check(const Call& call) {
 }
 
 void TorchCommVendor::setTimeout(std::chrono::milliseconds timeout) {
-  options_.timeout = usable_timeout(timeout);
+  options_.timeout = timeout_or_default(timeout);
   for (const auto& lane : lanes()) lane->replays().set_default_limit(options_.timeout);
 }
 

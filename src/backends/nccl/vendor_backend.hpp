@@ -18,16 +18,16 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/nccl/kept.hpp"
-#include "core/insight.hpp"
+#include "core/backend_diagnostics.hpp"
 #include "nccl/abi.hpp"
 
 namespace torch::comms {
 
-class Announcement;
+class AbortHookRunner;
 class Interrupted;
 class Reconfiguration;
-struct Members;
-struct Early;
+struct ReconfigureMembers;
+struct OverlappedConnect;
 struct Rendezvous;
 
 namespace bootstrap {
@@ -69,9 +69,10 @@ struct Wishes;
 // Splits, whose communicators are their own, go on. Of a failed one the work is not completed, and
 // there are no members.
 //
-// Operations in graphs have their limits in each replay, where the runtime can tell; notes() says.
+// Operations in graphs have their limits in each replay, where the runtime can tell;
+// describe_entries() says.
 class TC_API TorchCommVendor : public TorchCommBackend,
-                               public Insight,
+                               public BackendDiagnostics,
                                public std::enable_shared_from_this<TorchCommVendor> {
  public:
   ~TorchCommVendor() override;
@@ -177,13 +178,13 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   InitHandle getInitHandle() const override;
   WorkPtr reconfigure(const ReconfigureOptions& options) override;
 
-  std::map<std::string, std::string> notes() const override;
+  std::map<std::string, std::string> describe_entries() const override;
   std::map<std::string, uint64_t> memory_usage() const override;
-  void on_unseen_failure(std::function<void(TorchWork&)> met) override {
+  void set_unowned_failure_callback(std::function<void(TorchWork&)> met) override {
     on_unseen_failure_ = std::move(met);
   }
-  uint64_t identity() const override { return identity_; }
-  std::shared_ptr<Witness> witness() override;
+  uint64_t comm_identity() const override { return identity_; }
+  std::shared_ptr<OperationObserver> operation_observer() override;
   void registerGraphReplayHook(int64_t id, GraphReplayHook hook) override;
 
   // The library's communicator, as a number.
@@ -331,12 +332,12 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   struct Begun;
   std::shared_ptr<nccl::Device> open(at::Device device, int rank) const;
   // For rendezvous(): fills `begun`, which outlives it.
-  Early early(at::Device device, Begun& begun);
+  OverlappedConnect early(at::Device device, Begun& begun);
   void join(at::Device device, const Rendezvous& met, const Shrink& of_before = {},
             Begun* begun = nullptr);
   // The same of members that have met: where all of them can make it of `before`, and are some of
   // its ranks. Collective.
-  std::shared_ptr<nccl::Communicator> shrink(nccl::Lane* before, const Members& members,
+  std::shared_ptr<nccl::Communicator> shrink(nccl::Lane* before, const ReconfigureMembers& members,
                                              const Rendezvous& met, const nccl::WaitOptions& wait,
                                              const std::shared_ptr<nccl::Device>& device);
   // `free_bytes`: what the device had before any rank connected.
@@ -390,7 +391,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   uint64_t splits_ = 0;                               // of these members, so far
   std::map<AllGatherPHandle, std::unique_ptr<nccl::Persistent>> persistent_;
   std::optional<CommError> failure_;  // of a lane that is gone
-  const std::shared_ptr<Announcement> hooks_;
+  const std::shared_ptr<AbortHookRunner> hooks_;
   std::atomic<bool> tells_replays_{false};  // there were hooks for them
   std::function<void(TorchWork&)> on_unseen_failure_;
   std::atomic<bool> is_finalized_{false};  // any thread asks for its rank

@@ -15,9 +15,9 @@
 #include "backends/nccl/open_window.hpp"
 #include "backends/nccl/run.hpp"
 #include "backends/nccl/signal_ways.hpp"
-#include "core/explain.hpp"
-#include "core/operands.hpp"
-#include "core/window_terms.hpp"
+#include "core/error_context.hpp"
+#include "core/operand_checks.hpp"
+#include "core/window_metadata.hpp"
 
 namespace torch::comms::nccl {
 namespace {
@@ -117,7 +117,7 @@ Context VendorWindow::context(std::string_view method) const {
 
 Lane& VendorWindow::lane(std::string_view method) const {
   const auto lane = lane_.lock();
-  if (!lane || lane != comm_->lane_) throw stale_window(context(method));
+  if (!lane || lane != comm_->lane_) throw stale_window_error(context(method));
   return *lane;
 }
 
@@ -180,7 +180,8 @@ void VendorWindow::add_ways(OpenWindow& window, const Call& now) {
 
 void VendorWindow::allocate(size_t size_bytes) {
   constexpr std::string_view kMethod = "window_allocate";
-  comms::with_context([&] { return context(kMethod); }, [&] { require_possible(size_bytes, 0); });
+  comms::with_context([&] { return context(kMethod); },
+                      [&] { require_addressable_size(size_bytes, 0); });
   const auto now = comm_->call(OpName::new_window, /*async_op=*/false, {}, kMethod);
   std::vector<uint64_t> all;
   together(now, *comm_->lane_, [&] { all = gather(uint64_t{size_bytes}); });
@@ -209,7 +210,7 @@ void VendorWindow::tensor_deregister() {
     comm_->barrier(/*async_op=*/true, {})->hostSynchronize();
     bool done = !lane->is_in_graphs();
     if (auto* const waits = comm_->lane_of_waits_if_any(); waits != nullptr) {
-      waits->look(Clock::now());
+      waits->poll(Clock::now());
       done = done && !waits->is_in_graphs() && waits->is_idle();
     }
     const auto all = gather(static_cast<uint8_t>(done));
@@ -223,7 +224,7 @@ std::shared_ptr<TorchCommWindow> VendorWindow::clone() {
   auto copy = std::make_shared<VendorWindow>(comm_);
   if (!window_) return copy;
   lane(kMethod);
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const auto memory = allocate_bytes(comm_->vendor_, device_, rounded_up(size_bytes_));
   const auto target =
       memory.narrow(0, 0, static_cast<int64_t>(size_bytes_)).view(dtype_).view(shape_);
@@ -255,7 +256,7 @@ WorkPtr VendorWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_
         if (tensor.device() != device_)
           throw CommError(Errc::kInvalidArgument, "tensor is on " + tensor.device().str() +
                                                       ", the window on " + device_.str());
-        return place_of_put(tensor, target_offset_nelems, dst_rank, part.size_bytes);
+        return put_offset_bytes(tensor, target_offset_nelems, dst_rank, part.size_bytes);
       });
   const auto now = comm_->call(OpName::new_window, async_op, options, kMethod);
   const auto into = part.offset_bytes + offset;
@@ -367,8 +368,8 @@ at::Tensor VendorWindow::get_remote_tensor(int rank, const std::vector<int64_t>&
   auto* const memory = own_memory(kMethod, rank);
   const auto begin = comms::with_context(
       [&] { return context(kMethod); },
-      [&] { return place_of_view(sizes, dtype, offset_nelems, rank, size_bytes_); });
-  const PlainOperators plain;
+      [&] { return view_offset_bytes(sizes, dtype, offset_nelems, rank, size_bytes_); });
+  const PlainDispatchGuard plain;
   const auto options = at::TensorOptions().dtype(dtype).device(device_);
   return at::from_blob(
       memory + begin, sizes, [window = window_, own = tensor_](void*) {}, options, device_);
@@ -407,7 +408,7 @@ std::shared_ptr<TorchCommWindow> TorchCommVendor::window_allocate(size_t size_by
 
 at::Tensor TorchCommVendor::gather_bytes(std::span<const std::byte> own,
                                          const OperationOptions& options) {
-  const PlainOperators plain;
+  const PlainDispatchGuard plain;
   const auto input = at::from_blob(const_cast<std::byte*>(own.data()),
                                    {static_cast<int64_t>(own.size())}, at::kByte)
                          .to(device_, at::kByte, /*non_blocking=*/false, /*copy=*/true);

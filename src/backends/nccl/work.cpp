@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "backends/nccl/call.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 
 namespace torch::comms::nccl {
 namespace {
@@ -51,11 +51,11 @@ void Work::settle(gpu::NativeStream current) {
   const auto& device = lane_->device();
   // Before anything else: behind a failure there is nothing to wait for.
   auto failure = reason();
-  if (!failure && device.host_runs(current)) {
+  if (!failure && device.is_run_by_host(current)) {
     block();
     failure = reason();
   } else if (!failure && current != stream_) {
-    const Device::Current on(device);
+    const Device::CurrentDeviceGuard on(device);
     // A graph's operation is ordered inside of its capture alone.
     if (capture_ == 0 || device.runtime().capture_of(current) == capture_)
       device.runtime().wait(current, end_.get());

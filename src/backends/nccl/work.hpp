@@ -66,7 +66,7 @@ class Work final : public TorchWork, public base::FreelistAllocated<Work> {
   gpu::EventPool::Lease started_;
   std::optional<Clock::time_point> began_;
   Kept keep_;
-  std::optional<Flight::Ticket> ticket_;
+  std::optional<InFlightCounter::Token> ticket_;
 };
 
 }  // namespace torch::comms::nccl

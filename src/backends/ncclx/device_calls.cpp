@@ -29,7 +29,7 @@ class Checker {
     require(tensor.defined(), name + " is an undefined tensor");
     require(tensor.device() == device_,
             name + " is on " + tensor.device().str() + ", the communicator on " + device_.str());
-    require(tensor.layout() == at::kStrided && tensor.is_contiguous(), not_contiguous(name));
+    require(tensor.layout() == at::kStrided && tensor.is_contiguous(), format_not_contiguous(name));
   }
   void dtype(const std::string& name, const at::Tensor& tensor, at::ScalarType wanted) const {
     require(tensor.scalar_type() == wanted, name + " has dtype " +

@@ -54,8 +54,8 @@ std::string told_by(int rank, StoreKeyValue& store, const std::string& key, cons
     throw CommError(Errc::kTimeout,
                     "start-up phase 'kernels': rank " + std::to_string(rank) +
                         " did not say what kernels it can run within the limit of " +
-                        bootstrap::format_duration(met.limit.duration) +
-                        "; if it only needs longer, raise " + met.limit.setting,
+                        bootstrap::format_duration(met.timeout.duration) +
+                        "; if it only needs longer, raise " + met.timeout.setting,
                     where);
   }
 }
@@ -105,7 +105,7 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) 
   try {
     told_ = std::make_shared<const ctran::SharedTuning>(ctran::parse_shared_tuning(told));
   } catch (const CommError& e) {
-    leave_together(store, met);
+    finish_failed_rendezvous(store, met);
     throw CommError(e.code(), e.why(), context);
   }
   int round = 0;
@@ -124,7 +124,7 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) 
 void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
                           const transport::nvl::AllGatherStrings& exchange) {
   has_met_ = true;  // also where this ends in an error, which ends the communicator
-  const nccl::Device::Scope scope(device);
+  const nccl::Device::DeviceCallGuard scope(device);
   const bool all_by_library =
       std::all_of(wishes_.begin(), wishes_.end(), [](const KernelPreference& wish) {
         return wish.provider == KernelPreference::KernelProvider::kVendor;
@@ -141,7 +141,7 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
 // A split has no store; the library's gathering reaches all of its ranks, and its limit and
 // failures hold.
 void TorchCommNCCLX::meet_by_gathering() {
-  be_known(false);  // until connected()
+  be_known(false);  // until on_connected()
   const auto now = call(OpName::new_window, false, {}, "the first collective");
   meet(getRank(), getSize(), lane()->device(),
        [&](const std::string& words) { return tell_all(words, now); });
@@ -149,7 +149,7 @@ void TorchCommNCCLX::meet_by_gathering() {
 }
 
 std::string TorchCommNCCLX::meet_alone() {
-  be_known(false);  // until connected()
+  be_known(false);  // until on_connected()
   auto why = TorchCommKernels::meet_alone();
   be_known(true);
   return why;

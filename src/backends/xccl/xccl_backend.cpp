@@ -37,8 +37,8 @@ Capabilities TorchCommXCCL::capabilities() const {
   return can;
 }
 
-std::map<std::string, std::string> TorchCommXCCL::notes() const {
-  auto notes = TorchCommVendor::notes();
+std::map<std::string, std::string> TorchCommXCCL::describe_entries() const {
+  auto notes = TorchCommVendor::describe_entries();
   if (is_on_host())
     notes["messages"] =
         "none: oneCCL's part for the CPU has none between two ranks, only "

@@ -16,7 +16,7 @@ class TC_API TorchCommXCCL final : public OfVendor<TorchCommXCCL, nccl::kOneCcl>
   using OfVendor::OfVendor;
 
   Capabilities capabilities() const override;
-  std::map<std::string, std::string> notes() const override;
+  std::map<std::string, std::string> describe_entries() const override;
 
  private:
   nccl::VendorLibrary load() const override;

@@ -20,8 +20,8 @@ inline constexpr Moment kNever = Moment::max();
 
 // How patient a rank is. The same on all ranks.
 struct ExchangeRetryPolicy {
-  Moment timeout = std::chrono::seconds(30);         // of the whole exchange, from start_receive()
-  Moment connect_timeout = std::chrono::seconds(3);  // with one kRequest
+  Moment timeout = std::chrono::seconds(30);                // of the whole exchange, from start()
+  Moment connect_timeout = std::chrono::seconds(3);         // with one kRequest
   Moment initial_interval = std::chrono::milliseconds(20);  // doubles up to
   Moment max_interval = std::chrono::seconds(1);
   // A contact is told only by a rank that listens there: refused so often, its process has ended.

@@ -8,8 +8,8 @@
 // name; what is compiled for size has one for all of them.
 namespace torch::comms::ctran::kernels {
 
-// <Name>LoopTable: OneShot and TwoShot of a wire, a reducer and a number of ranks have the kernel's
-// address.
+// <ArgumentName>LoopTable: OneShot and TwoShot of a wire, a reducer and a number of ranks have the
+// kernel's address.
 #define TC_REDUCING_KERNELS(Name, has_two_hops)       \
   TC_ONE_SHOT(Name##OneShot)                          \
   TC_KERNEL_OF(Name##OneShot)                         \

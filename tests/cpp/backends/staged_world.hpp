@@ -12,7 +12,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "backends/ranks.hpp"
-#include "core/issue.hpp"
+#include "core/dispatch.hpp"
 #include "core/staging.hpp"
 #include "gpu/cpu_runtime.hpp"
 
@@ -50,8 +50,8 @@ struct Program {
   }
 };
 
-inline std::shared_ptr<Device> host_device() {
-  return std::make_shared<Device>(gpu::Runtime::shared_cpu(), at::kCPU, false, 16);
+inline std::shared_ptr<CommDevice> host_device() {
+  return std::make_shared<CommDevice>(gpu::Runtime::shared_cpu(), at::kCPU, false, 16);
 }
 
 // Runs `body` on `size` connected ranks. What one throws fails the test.
@@ -165,7 +165,7 @@ template <class Backend>
 void expect_every_operation_does_the_same(bool async_op) {
   on_ranks<Backend>(2, [&](Program& self) {
     const auto want = every_operation(
-        self.rank, self.size, false, [&](const auto& op) { return issue(*self.backend, op); },
+        self.rank, self.size, false, [&](const auto& op) { return dispatch(*self.backend, op); },
         [] {});
     const auto got = every_operation(
         self.rank, self.size, async_op, [&](const auto& op) { return self.staging->run(op); },

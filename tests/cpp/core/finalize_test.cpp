@@ -11,7 +11,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/manual_backend.hpp"
 
 // What finalize() does while other threads are in calls of the communicator.

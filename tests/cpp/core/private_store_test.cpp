@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 
 namespace torch::comms {
 namespace {

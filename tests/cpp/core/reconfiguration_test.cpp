@@ -8,7 +8,7 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "core/claims.hpp"
+#include "core/membership_proposals.hpp"
 #include "core/rendezvous_ranks.hpp"
 #include "core/store_adapter.hpp"
 
@@ -44,8 +44,8 @@ class Party {
     Result result;
     auto& self = (*this)[member];
     try {
-      const auto members =
-          self.members({.uuid = uuid, .handles = handles, .timeout = {}, .hints = {}}, timeout_);
+      const auto members = self.parse_members(
+          {.uuid = uuid, .handles = handles, .timeout = {}, .hints = {}}, timeout_);
       self.run(members,
                [&](const Rendezvous& met) {
                  result.rank = met.rank;
@@ -60,7 +60,7 @@ class Party {
   }
   // Returns when this rank of a membership has begun to wait for the others.
   void await_arrival(int rank) {
-    std::string key = kMembersScope;
+    std::string key = kReconfigureKeyPrefix;
     key.append("/seen/").append(std::to_string(rank));
     StoreKeyValue(store_, bootstrap::Deadline(seconds(30)), {}).get(key, seconds(30));
   }
@@ -158,17 +158,17 @@ TEST(Reconfigure, WhoIsLeftOutIsStaleAndMayJoinAgain) {
       EXPECT_FALSE(result.error) << result.error->what();
   };
   everybody(1);
-  EXPECT_FALSE(party[2].left_out({}));
+  EXPECT_FALSE(party[2].check_excluded({}));
   for (const auto& result : party.together(
            {[&] { return party.call(0, 2, two); }, [&] { return party.call(1, 2, two); }}))
     EXPECT_FALSE(result.error) << result.error->what();
-  EXPECT_FALSE(party[0].left_out({}));
-  const auto stale = party[2].left_out({.op = "all_reduce"});
+  EXPECT_FALSE(party[0].check_excluded({}));
+  const auto stale = party[2].check_excluded({.op = "all_reduce"});
   ASSERT_TRUE(stale);
   EXPECT_EQ(stale->code(), Errc::kStaleGeneration);
   EXPECT_EQ(stale->context().op, "all_reduce");
   everybody(3);
-  for (int member = 0; member < 3; ++member) EXPECT_FALSE(party[member].left_out({}));
+  for (int member = 0; member < 3; ++member) EXPECT_FALSE(party[member].check_excluded({}));
 }
 
 TEST(Reconfigure, OneAloneNeedsNobody) {
@@ -226,7 +226,7 @@ TEST(Reconfigure, AnAbortBetweenConnectingAndItsEndCounts) {
   Party party(1);
   const Handles own = party.handles({0});
   const auto members =
-      party[0].members({.uuid = 1, .handles = own, .timeout = {}, .hints = {}}, seconds(30));
+      party[0].parse_members({.uuid = 1, .handles = own, .timeout = {}, .hints = {}}, seconds(30));
   const auto work = party[0].run(members, [&](const Rendezvous&) { party[0].abort(); });
   EXPECT_EQ(work->status(), WorkStatus::ERROR);
   EXPECT_EQ(party[0].handle(), own.front()) << "it has not joined";
@@ -260,15 +260,15 @@ TEST(MembersWithOwnStores, GoOnWithoutTheOneAtWhoseStoreTheyHadMet) {
   expect_success(party.form({0, 1, 2}, 1));
   party[0].close();
   expect_success(party.form({1, 2}, 2));
-  for (const int member : {1, 2}) EXPECT_FALSE(party[member].left_out({}));
+  for (const int member : {1, 2}) EXPECT_FALSE(party[member].check_excluded({}));
 }
 
 TEST(MembersWithOwnStores, TellTheOneAtWhoseStoreTheyHadMetThatItIsLeftOut) {
   auto party = Party::with_own_stores(3);
   expect_success(party.form({0, 1, 2}, 1));
-  EXPECT_FALSE(party[0].left_out({}));
+  EXPECT_FALSE(party[0].check_excluded({}));
   expect_success(party.form({2, 1}, 2));
-  const auto stale = party[0].left_out({});
+  const auto stale = party[0].check_excluded({});
   ASSERT_TRUE(stale);
   EXPECT_EQ(stale->code(), Errc::kStaleGeneration);
 }
@@ -300,13 +300,13 @@ TEST(Reconfigure, AHandleOfAnotherStoreWithoutAddressIsRefusedAndUsesNoUuidUp) {
 TEST(Reconfigure, AStoreThatLoopbackAloneReachesIsRefusedForMembersOnOtherHosts) {
   const Variable rank("TORCHCOMM_RANK", "0"), size("TORCHCOMM_SIZE", "1");
   Reconfiguration self("gloo", "far", with_store(nullptr));
-  auto first = parse_member_handle(self.handle(), "gloo");
+  auto first = parse_init_handle(self.handle(), "gloo");
   first.identity += 1;
   first.loopback += 1;
   first.host = "127.0.0.1";
   try {
-    self.members(
-        {.uuid = 1, .handles = Handles{first.text(), self.handle()}, .timeout = {}, .hints = {}},
+    self.parse_members(
+        {.uuid = 1, .handles = Handles{first.to_text(), self.handle()}, .timeout = {}, .hints = {}},
         seconds(30));
     ADD_FAILURE() << "accepted";
   } catch (const CommError& e) {

@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "bootstrap/arrival_barrier.hpp"
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/rendezvous_ranks.hpp"
 #include "core/store_adapter.hpp"
 #include "core/store_process.hpp"

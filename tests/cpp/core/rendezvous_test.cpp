@@ -245,11 +245,11 @@ TEST_F(RendezvousTest, ABackendMayBeginWhenAllRanksAreThere) {
   const StorePtr memory = c10::make_intrusive<c10d::HashStore>();
   std::array<std::string, 3> heard;
   const auto outcomes = together({0, 1, 2}, [&](int rank) {
-    const Early early{[](int) {}, [&] { return "of " + std::to_string(rank); },
-                      [&](int self, int size, const std::string& word) {
-                        EXPECT_EQ(size, 3);
-                        heard.at(static_cast<size_t>(self)) = word;
-                      }};
+    const OverlappedConnect early{[](int) {}, [&] { return "of " + std::to_string(rank); },
+                                  [&](int self, int size, const std::string& word) {
+                                    EXPECT_EQ(size, 3);
+                                    heard.at(static_cast<size_t>(self)) = word;
+                                  }};
     return rendezvous(launch(rank, 3), "train", with_store(memory), "", {}, "new_comm", early);
   });
   expect_one_store(outcomes, "x");
@@ -261,11 +261,12 @@ TEST_F(RendezvousTest, ABackendMayBeginWhenAllRanksAreThere) {
 TEST_F(RendezvousTest, WhatABackendCannotBringIsThrownAsItIsAndToldToTheOthers) {
   const StorePtr memory = c10::make_intrusive<c10d::HashStore>();
   const auto outcomes = together({0, 1}, [&](int rank) {
-    const Early early{[](int self) {
-                        if (self == 1) throw CommError(Errc::kUnsupported, "not here");
-                      },
-                      []() -> std::string { return "x"; },
-                      [](int, int, const std::string&) { ADD_FAILURE() << "not all are there"; }};
+    const OverlappedConnect early{
+        [](int self) {
+          if (self == 1) throw CommError(Errc::kUnsupported, "not here");
+        },
+        []() -> std::string { return "x"; },
+        [](int, int, const std::string&) { ADD_FAILURE() << "not all are there"; }};
     return rendezvous(launch(rank, 2), "train", with_store(memory), "", {}, "new_comm", early);
   });
   ASSERT_TRUE(outcomes[0].error && outcomes[1].error);
@@ -280,8 +281,8 @@ TEST_F(RendezvousTest, WhatIsLeftOfTheLimitIsHandedOn) {
   const Variable limit("TORCHCOMM_INIT_TIMEOUT_SECONDS", "50");
   const auto meeting =
       rendezvous(launch(0, 1), "x", with_store(c10::make_intrusive<c10d::HashStore>()));
-  EXPECT_EQ(meeting.limit.duration, seconds(50));
-  EXPECT_EQ(meeting.limit.setting, "TORCHCOMM_INIT_TIMEOUT_SECONDS");
+  EXPECT_EQ(meeting.timeout.duration, seconds(50));
+  EXPECT_EQ(meeting.timeout.setting, "TORCHCOMM_INIT_TIMEOUT_SECONDS");
   EXPECT_GT(meeting.deadline.remaining(), seconds(40));
   EXPECT_LE(meeting.deadline.remaining(), seconds(50));
 }

@@ -13,7 +13,7 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 #include "core/rendezvous_ranks.hpp"
 #include "core/store_adapter.hpp"
 #include "core/store_process.hpp"
@@ -22,7 +22,7 @@ namespace torch::comms {
 namespace {
 
 using bootstrap::Deadline;
-using Outcome = SharedStore::Outcome;
+using Outcome = SharedStore::StoreCallStatus;
 
 // The inodes of the sockets of this process.
 std::set<std::string> own_sockets() {
@@ -55,7 +55,7 @@ int connections_to(uint16_t port) {
   return found;
 }
 
-SharedStore::Attempt waits_for(const std::string& key) {
+SharedStore::StoreOperation waits_for(const std::string& key) {
   return [key](c10d::Store& store) { return store.check({key}); };
 }
 
@@ -92,7 +92,7 @@ TEST(SharedStore, AnInterruptedWaitEndsNoOtherOne) {
 
 TEST(SharedStore, ALimitEndsItsWaitAlone) {
   const auto shared = SharedStore::of(tcp_store(0, true));
-  EXPECT_EQ(shared->run(waits_for("never"), milliseconds(20)), Outcome::kExpired);
+  EXPECT_EQ(shared->run(waits_for("never"), milliseconds(20)), Outcome::kTimedOut);
   PolledStore store(shared);
   store.set("k", {1});
   EXPECT_TRUE(store.check({"k"}));
@@ -115,7 +115,7 @@ TEST(SharedStore, ARefusalEndsTheSearchForAServerThatWasThere) {
   const auto begin = Clock::now();
   try {
     SharedStore::connect("127.0.0.1", free_port(), seconds(60), Deadline(seconds(60)), {},
-                         Refusal::kEnds);
+                         RefusedConnectPolicy::kFail);
     FAIL();
   } catch (const CommError& e) {
     EXPECT_EQ(e.code(), Errc::kPeerFailed);
@@ -206,7 +206,7 @@ TEST(SharedStore, AConnectionThatTheProgramWaitsOnIsReplaced) {
 TEST(SharedStore, AStoreThatIsSlowIsWaitedFor) {
   const StoreProcess server;
   const auto shared = SharedStore::of(tcp_store(server.port(), false));
-  EXPECT_EQ(shared->run(waits_for("k"), milliseconds(0)), Outcome::kExpired);
+  EXPECT_EQ(shared->run(waits_for("k"), milliseconds(0)), Outcome::kTimedOut);
   server.signal(SIGSTOP);
   std::jthread resume([&] {
     // Longer than any patience with a connection: only the caller's own limit counts.

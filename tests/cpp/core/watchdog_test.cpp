@@ -10,19 +10,19 @@ namespace torch::comms {
 namespace {
 
 // Wants to be looked at so many times.
-class Counted final : public Watched {
+class Counted final : public WatchdogClient {
  public:
   void want(int times) {
     const std::lock_guard lock(mutex_);
     wanted_ = times;
   }
-  void look(std::chrono::steady_clock::time_point) noexcept override {
+  void poll(std::chrono::steady_clock::time_point) noexcept override {
     const std::lock_guard lock(mutex_);
     ++seen_;
     if (wanted_ > 0) --wanted_;
     changed_.notify_all();
   }
-  bool is_watched() noexcept override {
+  bool is_active() noexcept override {
     const std::lock_guard lock(mutex_);
     return wanted_ > 0;
   }
@@ -41,11 +41,11 @@ class Counted final : public Watched {
 TEST(Watchdog, LooksUntilNobodyWantsThatAndAgainWhenAsked) {
   const auto watched = std::make_shared<Counted>();
   watched->want(3);
-  watch(watched);
-  watch(watched);  // once is enough
+  add_to_watchdog(watched);
+  add_to_watchdog(watched);  // once is enough
   EXPECT_GE(watched->wait_until_through(), 3);
   watched->want(2);
-  watch(watched);
+  add_to_watchdog(watched);
   EXPECT_GE(watched->wait_until_through(), 5);
 }
 
@@ -53,8 +53,8 @@ TEST(Watchdog, LooksAtAllOfThem) {
   const auto first = std::make_shared<Counted>(), second = std::make_shared<Counted>();
   first->want(1);
   second->want(4);
-  watch(first);
-  watch(second);
+  add_to_watchdog(first);
+  add_to_watchdog(second);
   first->wait_until_through();
   EXPECT_GE(second->wait_until_through(), 4);
 }

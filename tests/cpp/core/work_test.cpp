@@ -6,7 +6,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "core/bounded.hpp"
+#include "core/interruptible_call.hpp"
 
 namespace torch::comms {
 namespace {

@@ -21,8 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A thread that does nothing from defer() to let_go(), as one of a process that is stopped. One at
-// a time.
+// A thread that does nothing from defer() to release_store(), as one of a process that is stopped.
+// One at a time.
 class HeldThread {
  public:
   HeldThread() {

@@ -45,8 +45,8 @@ TEST(Record, KnowsNothingBeforeTheFirstCall) {
 
 TEST(Record, TellsWhatRunsAndWhatWasCalledBefore) {
   Record record(2);
-  for (uint64_t number = 1; number <= 3; ++number) record.begins(collective(number, number));
-  record.ends(collective(1, 1));
+  for (uint64_t number = 1; number <= 3; ++number) record.on_begin(collective(number, number));
+  record.on_end(collective(1, 1));
   const auto answer = record.status_of(3);
   EXPECT_EQ(record.first_incomplete(), 2u);
   EXPECT_EQ(answer.progress.called, 3u);
@@ -62,12 +62,12 @@ TEST(Record, TellsWhatRunsAndWhatWasCalledBefore) {
 
 TEST(Record, ACollectiveThatEndsBeforeAnEarlierOneChangesNotWhatIsWaitedFor) {
   Record record(2);
-  record.begins(collective(1));
-  record.begins(collective(2));
-  record.ends(collective(2));
+  record.on_begin(collective(1));
+  record.on_begin(collective(2));
+  record.on_end(collective(2));
   EXPECT_EQ(record.first_incomplete(), 1u);
   EXPECT_EQ(record.status_of(1).progress.finished, 0u);
-  record.ends(collective(1));
+  record.on_end(collective(1));
   EXPECT_EQ(record.first_incomplete(), 0u);
   EXPECT_EQ(record.status_of(1).progress.finished, 2u);
   EXPECT_EQ(record.status_of(1).progress.fingerprint.sequence, 2u);
@@ -76,12 +76,12 @@ TEST(Record, ACollectiveThatEndsBeforeAnEarlierOneChangesNotWhatIsWaitedFor) {
 TEST(Record, KeepsAllThatAreUnderWay) {
   Record record(2);
   constexpr uint64_t kCalls = 5000;
-  for (uint64_t number = 1; number <= kCalls; ++number) record.begins(collective(number, number));
+  for (uint64_t number = 1; number <= kCalls; ++number) record.on_begin(collective(number, number));
   EXPECT_EQ(record.first_incomplete(), 1u);
   EXPECT_EQ(record.status_of(kCalls).fingerprints[0].count, static_cast<int64_t>(kCalls));
   EXPECT_EQ(record.status_of(1).fingerprints[0].count, 1);
   EXPECT_EQ(record.status_of(0).progress.fingerprint.count, 1);
-  for (uint64_t number = 1; number <= kCalls; ++number) record.ends(collective(number, number));
+  for (uint64_t number = 1; number <= kCalls; ++number) record.on_end(collective(number, number));
   EXPECT_EQ(record.first_incomplete(), 0u);
   EXPECT_EQ(record.status_of(0).progress.finished, kCalls);
 }
@@ -90,8 +90,8 @@ TEST(Record, ForgetsWhatEndedLongAgo) {
   Record record(2);
   constexpr uint64_t kCalls = 100'000;
   for (uint64_t number = 1; number <= kCalls; ++number) {
-    record.begins(collective(number));
-    record.ends(collective(number));
+    record.on_begin(collective(number));
+    record.on_end(collective(number));
   }
   EXPECT_EQ(record.status_of(1).fingerprints[0].sequence, 0u);
   EXPECT_EQ(record.status_of(kCalls - 100).fingerprints[0].sequence, kCalls - 100);
@@ -101,21 +101,21 @@ TEST(Record, ForgetsWhatEndedLongAgo) {
 TEST(Record, ForgetsWhatIsUnderWayWhereThereIsTooMuchOfIt) {
   Record record(2);
   constexpr uint64_t kCalls = 70'000;
-  for (uint64_t number = 1; number <= kCalls; ++number) record.begins(collective(number));
+  for (uint64_t number = 1; number <= kCalls; ++number) record.on_begin(collective(number));
   EXPECT_EQ(record.first_incomplete(), kCalls - 65'536 + 1);
   EXPECT_EQ(record.status_of(1).fingerprints[0].sequence, 0u);
 }
 
 TEST(Record, OfMessagesAndCallsOnWindowsTheOneUnderWayCounts) {
   Record record(2);
-  record.begins(message_to(1));
+  record.on_begin(message_to(1));
   record.begins_on_window(on_window("signal"));
   record.ends_on_window();
   auto place = record.status_of(0).progress;
   EXPECT_EQ(place.p2p_started, 2u);
   EXPECT_EQ(place.p2p_finished, 1u);
   EXPECT_EQ(place.last_p2p.format(), "send of 12 bytes to rank 1");
-  record.ends(message_to(1));
+  record.on_end(message_to(1));
   place = record.status_of(0).progress;
   EXPECT_EQ(place.p2p_finished, 2u);
   EXPECT_EQ(place.last_p2p.format(), "signal");

@@ -8,7 +8,7 @@
 
 #include "backends/ctran/stand_in_kernels.hpp"
 #include "backends/nccl/temporary_file.hpp"
-#include "core/retire.hpp"
+#include "core/deferred_teardown.hpp"
 
 namespace torch::comms::ctran_test {
 namespace {
@@ -281,7 +281,7 @@ TEST_F(CtranOnDevice, GraphsGoOnWhenTheCommunicatorHasGone) {
         self.comm->all_reduce(tensor, ReduceOp::SUM, false);
         const auto graph = gpu::cpu_end_capture(self.stream);
         if (self.rank <= last) leave(self, how);
-        await_retired(0);
+        wait_for_teardowns(0);
         // The other one waits in its first replay while this one goes.
         if (self.rank == 1) gpu::cpu_launch_graph(graph, self.stream);
         self.rank == 1 ? gone.set_value() : has_gone.wait();

@@ -111,7 +111,7 @@ TEST(CtranStaging, OperationsReachTheBackendInTheOrderOfTheirCalls) {
     const auto queued = self.all_reduce(tensor, true);
     EXPECT_EQ(queued->status(), WorkStatus::NOT_STARTED);
     gate->set_value();
-    self.staging->hand_over();
+    self.staging->flush();
     auto own = number(1);
     self.backend->all_reduce(own, ReduceOp::SUM, false, {});
     queued->wait();
@@ -174,7 +174,7 @@ TEST(CtranStaging, AbortEndsWhatIsWithTheBackendAndWhatWaitsForTheDevice) {
     if (self.rank == 1) return seen.get_future().wait();
     auto running = number(1), queued = number(0);
     const auto first_work = self.all_reduce(running, true);
-    self.staging->hand_over();
+    self.staging->flush();
     const auto gate = self.close_gate();
     const auto second_work = self.all_reduce(queued, true);
     auto ended = std::async(std::launch::async, [&] { self.backend->abort(); });

@@ -10,7 +10,7 @@
 #include <torchcomms/factory.hpp>
 
 #include "backends/fake/fake_backend.hpp"
-#include "core/alternatives.hpp"
+#include "core/backend_suggestions.hpp"
 
 namespace torch::comms {
 namespace {
@@ -57,9 +57,9 @@ TEST(Alternatives, AreTheInstalledBackendsThatStateWhatOneLacks) {
       throw CommError(Errc::kSystem, "not here");
     });
   });
-  EXPECT_EQ(who_can([](const Capabilities&) { return true; }),
+  EXPECT_EQ(backends_supporting([](const Capabilities&) { return true; }),
             "; backends 'broken' and 'whole' can");
-  EXPECT_EQ(who_can([](const Capabilities&) { return false; }), "");
+  EXPECT_EQ(backends_supporting([](const Capabilities&) { return false; }), "");
   EXPECT_EQ(found, 2);
 
   auto broken = new_comm("broken", at::kCPU, "x");

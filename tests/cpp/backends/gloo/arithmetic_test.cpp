@@ -10,7 +10,7 @@
 
 #include "backends/gloo/flat_view.hpp"
 #include "backends/gloo/samples.hpp"
-#include "core/operands.hpp"
+#include "core/operand_checks.hpp"
 
 namespace torch::comms::gloo {
 namespace {
@@ -114,7 +114,7 @@ at::Tensor scaled(const at::Tensor& tensor, const PreMulSumFactorT& factor,
                   bool own_memory = true) {
   const auto plan = plan_reduction(tensor.scalar_type(), RedOpType::PREMUL_SUM, 3, tensor.numel(),
                                    Arithmetic::kGloo);
-  check_factor(factor, tensor.scalar_type(), tensor.numel());
+  require_valid_factor(factor, tensor.scalar_type(), tensor.numel());
   auto output = at::empty_like(tensor);
   settle(prepare(tensor, plan, &factor, own_memory), output, plan, 3);
   return output;

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "backends/nccl/world.hpp"
-#include "core/own_check.hpp"
+#include "core/scoped_interrupt_check.hpp"
 
 namespace torch::comms::nccl {
 namespace {
@@ -111,7 +111,7 @@ TEST_F(VendorEnds, ASplitThatAnotherThreadAbortsLetsNobodyGo) {
       inside.wait();
       self.comm->abort();
     });
-    const OwnCheck check([&, first = true]() mutable {
+    const ScopedInterruptCheck check([&, first = true]() mutable {
       if (std::exchange(first, false)) inside.count_down();
     });
     auto error = error_of_split(self);
@@ -125,7 +125,7 @@ TEST_F(VendorEnds, ASplitThatAnotherThreadAbortsLetsNobodyGo) {
 
 TEST_F(VendorEnds, ASplitThatIsInterruptedLetsNobodyGo) {
   const auto told = told_of_a_split([](Program& self) {
-    const OwnCheck check(want_out);
+    const ScopedInterruptCheck check(want_out);
     auto error = error_of_split(self);
     EXPECT_EQ(error.why(), "the test wants out");
     return error;
@@ -137,7 +137,7 @@ TEST_F(VendorEnds, ASplitThatIsInterruptedLetsNobodyGo) {
 TEST_F(VendorEnds, ASplitThatIsInterruptedIsToldToWhoCallsSomethingLater) {
   expect_told_afterwards(
       [](Program& self) {
-        const OwnCheck check(want_out);
+        const ScopedInterruptCheck check(want_out);
         EXPECT_EQ(error_of([&] { self.comm->split({0, 1}, "child"); }).why(), "the test wants out");
       },
       Errc::kPeerFailed, {"rank 0 aborted the communicator: the call was interrupted"});
@@ -147,7 +147,7 @@ TEST_F(VendorEnds, AWindowWhoseOpeningIsInterruptedIsToldToWhoCallsSomethingLate
   expect_told_afterwards(
       [](Program& self) {
         // Whatever the program throws.
-        const OwnCheck check([] { throw std::runtime_error("out"); });
+        const ScopedInterruptCheck check([] { throw std::runtime_error("out"); });
         EXPECT_THROW(self.comm->window_allocate(64, false, 0), std::runtime_error);
       },
       Errc::kPeerFailed, {"rank 0 aborted the communicator: the call was interrupted"});
@@ -158,7 +158,7 @@ TEST_F(VendorEnds, AFinalizeThatIsInterruptedBeforeItsOperationsEndIsTold) {
       [](Program& self) {
         auto tensor = ones();
         self.comm->barrier(true);
-        const OwnCheck check(want_out);
+        const ScopedInterruptCheck check(want_out);
         EXPECT_EQ(error_of([&] { self.comm->finalize(); }).why(), "the test wants out");
       },
       Errc::kPeerFailed, {"rank 0 aborted the communicator: finalize() was interrupted"});
@@ -168,7 +168,7 @@ TEST_F(VendorEnds, AFinalizeThatIsInterruptedInTheLibraryIsTold) {
   plan("blind=1,hang=CommFinalize:1");
   expect_told_afterwards(
       [](Program& self) {
-        const OwnCheck check(want_out);
+        const ScopedInterruptCheck check(want_out);
         EXPECT_EQ(error_of([&] { self.comm->finalize(); }).why(), "the test wants out");
       },
       Errc::kPeerFailed, {"rank 0 aborted the communicator: finalize() was interrupted"});

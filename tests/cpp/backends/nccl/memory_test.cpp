@@ -160,7 +160,7 @@ TEST_F(VendorMemory, OfTheDeviceIsCountedAroundTheMakingAndWhatIsRegisteredBesid
     uint64_t taken = 0;  // until that thread has run between the two looks
     for (int child = 0; child < 100 && taken == 0; ++child) {
       const auto made_child = self.comm->split({0}, "child", options_with(nullptr));
-      const auto& insight = dynamic_cast<const Insight&>(*made_child->getBackendImpl());
+      const auto& insight = dynamic_cast<const BackendDiagnostics&>(*made_child->getBackendImpl());
       taken = insight.memory_usage().at("communicator");
       made_child->finalize();
     }

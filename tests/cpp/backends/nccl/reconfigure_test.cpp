@@ -178,8 +178,8 @@ class VendorSurvivors : public VendorMembers {
       EXPECT_EQ(self.comm->getSize(), 2);
       EXPECT_EQ(ranks[static_cast<size_t>(self.comm->getRank())], self.rank);
       EXPECT_FALSE(self.comm->isAborted());
-      const auto& insight = dynamic_cast<const Insight&>(*self.comm->getBackendImpl());
-      const auto note = insight.notes().at("reconfigure");
+      const auto& insight = dynamic_cast<const BackendDiagnostics&>(*self.comm->getBackendImpl());
+      const auto note = insight.describe_entries().at("reconfigure");
       EXPECT_NE(note.find("is made " + how), std::string::npos) << note;
       expect_sum(self, 2);
       self.comm->finalize();

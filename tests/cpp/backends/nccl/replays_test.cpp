@@ -420,8 +420,9 @@ TEST_F(VendorReplays, AHintOrTheEnvironmentTurnsItOffAndNotesSaySo) {
     on_ranks(
         1,
         [&](Program& self) {
-          const auto& insight = dynamic_cast<const Insight&>(*self.comm->getBackendImpl());
-          text = insight.notes().at("replays of graphs");
+          const auto& insight =
+              dynamic_cast<const BackendDiagnostics&>(*self.comm->getBackendImpl());
+          text = insight.describe_entries().at("replays of graphs");
           self.comm->finalize();
         },
         std::chrono::seconds(60), "nccl", hints);

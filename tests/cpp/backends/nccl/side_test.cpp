@@ -299,18 +299,18 @@ TEST_F(VendorSide, ARankThatEndsBeforeItGivesItsIdIsNamedAtOnce) {
 
 TEST_F(VendorSide, WithoutItNothingIsConnectedAndNotesSaySo) {
   for (const char* wanted : {"true", "false"})
-    on_ranks(2,
-             [&](Program& self) {
-               auto& backend = dynamic_cast<TorchCommVendor&>(*self.comm->getBackendImpl());
-               const auto phases = backend.initPhases();
-               const bool is_there = std::ranges::any_of(
-                   phases, [](const auto& phase) { return phase.name == "side channel"; });
-               EXPECT_EQ(is_there, std::string_view(wanted) == "true");
-               EXPECT_EQ(backend.notes().at("side channel").starts_with("none"), !is_there);
-               self.comm->finalize();
-             },
-             seconds(60), "nccl",
-             {{"side_channel", wanted}, {"side_channel_interface", "127.0.0.1"}});
+    on_ranks(
+        2,
+        [&](Program& self) {
+          auto& backend = dynamic_cast<TorchCommVendor&>(*self.comm->getBackendImpl());
+          const auto phases = backend.initPhases();
+          const bool is_there = std::ranges::any_of(
+              phases, [](const auto& phase) { return phase.name == "side channel"; });
+          EXPECT_EQ(is_there, std::string_view(wanted) == "true");
+          EXPECT_EQ(backend.describe_entries().at("side channel").starts_with("none"), !is_there);
+          self.comm->finalize();
+        },
+        seconds(60), "nccl", {{"side_channel", wanted}, {"side_channel_interface", "127.0.0.1"}});
 }
 
 }  // namespace

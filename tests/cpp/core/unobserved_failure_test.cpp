@@ -1,0 +1,102 @@
+#include "core/unobserved_failure.hpp"
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A work whose transitions the test makes.
+class ObservedWork : public TorchWork {
+ public:
+  void wait() override {
+    waitForTerminal(milliseconds::max());
+    runWaitPostHooks();
+    rethrowIfFailed();
+  }
+  void fail(const std::shared_ptr<UnobservedFailureGuard>& unmet) {
+    registerWorkEndHook([this, unmet] { unmet->arm(*this); });
+    setStatus(WorkStatus::TIMEDOUT,
+              std::make_exception_ptr(CommError(Errc::kTimeout, "limit passed")));
+  }
+};
+
+// Says what happened at the end, once.
+struct End {
+  std::promise<void> over;
+  std::atomic<int> last_words{0};
+  std::atomic<int> ends{0};
+  std::shared_ptr<UnobservedFailureGuard> unmet(milliseconds grace) {
+    return std::make_shared<UnobservedFailureGuard>(
+        "watched", grace, [this] { ++last_words; },
+        [this] {
+          ++ends;
+          over.set_value();
+        });
+  }
+};
+
+TEST(Unmet, AFailureThatNobodyMeetsEndsTheProcessAfterItsHooks) {
+  End end;
+  const auto work = c10::make_intrusive<ObservedWork>();
+  work->fail(end.unmet(milliseconds(1)));
+  ASSERT_EQ(end.over.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_EQ(end.last_words, 1);
+  EXPECT_EQ(end.ends, 1);
+}
+
+TEST(Unmet, WhatWasMetBeforeIsNotWatched) {
+  End end;
+  const auto unmet = end.unmet(milliseconds(1));
+  unmet->mark_observed();  // by a call that raised
+  const auto work = c10::make_intrusive<ObservedWork>();
+  work->fail(unmet);
+  EXPECT_EQ(unmet.use_count(), 2);  // here and in the work, but in no thread
+}
+
+TEST(Unmet, WhoMeetsItFirstGetsIt) {
+  End end;
+  const auto unmet = end.unmet(UnobservedFailureGuard::kNever);
+  EXPECT_EQ(unmet->mark_observed(), nullptr);
+  const auto another = end.unmet(UnobservedFailureGuard::kNever);
+  const auto work = c10::make_intrusive<ObservedWork>();
+  work->fail(another);
+  EXPECT_EQ(another->mark_observed(), work->error());
+  EXPECT_EQ(another->mark_observed(), nullptr);
+}
+
+TEST(Unmet, AWaitMeetsItAndEndsTheWatch) {
+  End end;
+  std::weak_ptr<UnobservedFailureGuard> watched;
+  {
+    auto unmet = end.unmet(std::chrono::hours(1));
+    watched = unmet;
+    const auto work = c10::make_intrusive<ObservedWork>();
+    work->fail(unmet);
+    EXPECT_THROW(work->wait(), CommError);
+  }
+  // The thread holds the last reference until it has ended.
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!watched.expired() && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  EXPECT_TRUE(watched.expired());
+  EXPECT_EQ(end.ends, 0);
+}
+
+TEST(Unmet, WhoHandsTheFailureOnMeetsIt) {
+  End end;
+  const auto unmet = end.unmet(UnobservedFailureGuard::kNever);
+  const auto work = c10::make_intrusive<ObservedWork>();
+  work->fail(unmet);
+  work->meetFailure();
+  EXPECT_EQ(unmet->mark_observed(), nullptr);
+}
+
+}  // namespace
+}  // namespace torch::comms
