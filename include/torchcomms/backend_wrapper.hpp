@@ -209,39 +209,40 @@ class TC_API BackendWrapper final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  class Region;  // between startCoalescing() and endCoalescing()
-  class Call;
+  class CoalescingRegion;  // between startCoalescing() and endCoalescing()
+  class C10dCallScope;
   class RegisteredPools;
 
   template <class Ours>
-  Ours with_limit(std::chrono::milliseconds timeout) const {
+  Ours with_timeout(std::chrono::milliseconds timeout) const {
     Ours options;
     options.timeout = limit(timeout);
     return options;
   }
-  void check_in();
-  void await_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks);
+  void send_check_in();
+  void wait_for_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks);
   // One collective, which `issue`(outputs as it needs them, async_op) begins. Where copies stand
   // for some of `outputs`, it is waited for here.
   template <class Issue>
-  torch::comms::WorkPtr into(const Tensors& outputs, bool async_op, const Issue& issue);
+  torch::comms::WorkPtr run_into(const Tensors& outputs, bool async_op, const Issue& issue);
   torch::comms::WorkPtr all_gather_single(const at::Tensor& output, const at::Tensor& input,
                                           const c10d::AllgatherOptions& options);
   torch::comms::WorkPtr reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
                                               const c10d::ReduceScatterOptions& options);
-  c10::intrusive_ptr<WorkWrapper> collective(const Call& call, torch::comms::WorkPtr work,
+  c10::intrusive_ptr<WorkWrapper> collective(const C10dCallScope& call, torch::comms::WorkPtr work,
                                              Tensors outputs, c10d::OpType type);
-  c10::intrusive_ptr<WorkWrapper> wrap(const Call& call, std::vector<torch::comms::WorkPtr> works,
-                                       Tensors outputs, c10d::OpType type, int source = -1);
+  c10::intrusive_ptr<WorkWrapper> wrap(const C10dCallScope& call,
+                                       std::vector<torch::comms::WorkPtr> works, Tensors outputs,
+                                       c10d::OpType type, int source = -1);
   c10::intrusive_ptr<WorkWrapper> coalesce(const P2POp& message, Tensors outputs, c10d::OpType type,
                                            int source = -1);
-  bool coalesces() const;
+  bool is_coalescing() const;
 
   std::shared_ptr<TorchComm> comm_;
   c10::intrusive_ptr<Options> options_;  // where torch's own gloo has them, see AlgorithmOptions
   std::chrono::milliseconds timeout_ = torch::comms::kNoTimeout;  // of later operations
   std::atomic<uint64_t> collectives_{0};
-  std::shared_ptr<Region> region_;  // null outside; may have been given up
+  std::shared_ptr<CoalescingRegion> coalescing_region_;  // null outside; may have been given up
   std::shared_ptr<RegisteredPools> pools_;
 };
 

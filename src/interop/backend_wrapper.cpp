@@ -8,8 +8,8 @@
 
 #include "base/log.hpp"
 #include "core/error_context.hpp"
+#include "interop/coalescing.hpp"
 #include "interop/contiguous.hpp"
-#include "interop/region.hpp"
 #include "interop/registered_pools.hpp"
 #include "interop/sparse.hpp"
 #include "interop/translate.hpp"
@@ -86,15 +86,15 @@ void BackendWrapper::registerMemPool(const MemPoolId& pool,
 
 void BackendWrapper::deregisterMemPool(const MemPoolId& pool) { pools_->remove(*comm_, pool); }
 
-c10::intrusive_ptr<WorkWrapper> BackendWrapper::wrap(const Call& call,
+c10::intrusive_ptr<WorkWrapper> BackendWrapper::wrap(const C10dCallScope& call,
                                                      std::vector<torch::comms::WorkPtr> works,
                                                      Tensors outputs, OpType type, int source) {
   call.end_with(works);
-  if (region_) region_->keep(works, outputs);
+  if (coalescing_region_) coalescing_region_->retain(works, outputs);
   return c10::make_intrusive<WorkWrapper>(std::move(works), std::move(outputs), type, source);
 }
 
-c10::intrusive_ptr<WorkWrapper> BackendWrapper::collective(const Call& call,
+c10::intrusive_ptr<WorkWrapper> BackendWrapper::collective(const C10dCallScope& call,
                                                            torch::comms::WorkPtr work,
                                                            Tensors outputs, OpType type) {
   ++collectives_;
@@ -102,10 +102,10 @@ c10::intrusive_ptr<WorkWrapper> BackendWrapper::collective(const Call& call,
 }
 
 template <class Issue>
-torch::comms::WorkPtr BackendWrapper::into(const Tensors& outputs, bool async_op,
-                                           const Issue& issue) {
+torch::comms::WorkPtr BackendWrapper::run_into(const Tensors& outputs, bool async_op,
+                                               const Issue& issue) {
   torch::comms::WorkPtr work;
-  if (are_usable(outputs)) {
+  if (are_writable_in_place(outputs)) {
     work = issue(outputs, async_op);
   } else {
     const ContiguousOutputs each(outputs);
@@ -119,71 +119,71 @@ torch::comms::WorkPtr BackendWrapper::into(const Tensors& outputs, bool async_op
 
 c10::intrusive_ptr<WorkWrapper> BackendWrapper::coalesce(const P2POp& message, Tensors outputs,
                                                          OpType type, int source) {
-  region_->keep({}, outputs);
-  return c10::make_intrusive<WorkWrapper>(std::vector{region_->add(message)}, std::move(outputs),
-                                          type, source);
+  coalescing_region_->retain({}, outputs);
+  return c10::make_intrusive<WorkWrapper>(std::vector{coalescing_region_->add(message)},
+                                          std::move(outputs), type, source);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::broadcast(Tensors& tensors,
                                                   const c10d::BroadcastOptions& options) {
-  const Call call(*this, "broadcast", tensors);
+  const C10dCallScope call(*this, "broadcast", tensors);
   require_first_tensor("broadcast", options.rootTensor);
-  auto data = flat(only("broadcast", tensors));
+  auto data = flat(require_single("broadcast", tensors));
   return collective(call,
                     comm_->broadcast(data, static_cast<int>(options.rootRank), options.asyncOp,
-                                     with_limit<BroadcastOptions>(options.timeout)),
+                                     with_timeout<BroadcastOptions>(options.timeout)),
                     tensors, OpType::BROADCAST);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allreduce(Tensors& tensors,
                                                   const c10d::AllreduceOptions& options) {
-  const auto& tensor = only("allreduce", tensors);
+  const auto& tensor = require_single("allreduce", tensors);
   const bool sparse = tensor.defined() && tensor.layout() != at::kStrided;
-  const Call call(*this, sparse ? "sparse_all_reduce" : "all_reduce", tensors);
+  const C10dCallScope call(*this, sparse ? "sparse_all_reduce" : "all_reduce", tensors);
   if (sparse)
     return collective(call,
                       all_reduce_sparse(comm_, tensor, translate(options.reduceOp), options.asyncOp,
-                                        with_limit<AllGatherOptions>(options.timeout)),
+                                        with_timeout<AllGatherOptions>(options.timeout)),
                       tensors, OpType::_ALLREDUCE_SPARSE);
   auto data = flat(tensor);
   return collective(call,
                     comm_->all_reduce(data, translate(options.reduceOp), options.asyncOp,
-                                      with_limit<AllReduceOptions>(options.timeout)),
+                                      with_timeout<AllReduceOptions>(options.timeout)),
                     tensors, OpType::ALLREDUCE);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  const Call call(*this, "all_reduce", tensors);
+  const C10dCallScope call(*this, "all_reduce", tensors);
   std::vector<torch::comms::WorkPtr> works;
   for (const auto& tensor : tensors) {
     auto data = flat(tensor);
     ++collectives_;
     works.push_back(comm_->all_reduce(data, translate(options.reduceOp), options.asyncOp,
-                                      with_limit<AllReduceOptions>(options.timeout)));
+                                      with_timeout<AllReduceOptions>(options.timeout)));
   }
   return wrap(call, std::move(works), tensors, OpType::ALLREDUCE_COALESCED);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::reduce(Tensors& tensors,
                                                const c10d::ReduceOptions& options) {
-  const Call call(*this, "reduce", tensors);
+  const C10dCallScope call(*this, "reduce", tensors);
   require_first_tensor("reduce", options.rootTensor);
-  auto data = flat(only("reduce", tensors));
+  auto data = flat(require_single("reduce", tensors));
   return collective(
       call,
       comm_->reduce(data, static_cast<int>(options.rootRank), translate(options.reduceOp),
-                    options.asyncOp, with_limit<ReduceOptions>(options.timeout)),
+                    options.asyncOp, with_timeout<ReduceOptions>(options.timeout)),
       tensors, OpType::REDUCE);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allgather(TensorLists& outputs, Tensors& inputs,
                                                   const c10d::AllgatherOptions& options) {
-  const Call call(*this, "all_gather", inputs);
-  const auto input = contiguous(only("allgather", inputs));
-  const auto& list = only("allgather", outputs);
-  const auto limit = with_limit<AllGatherOptions>(options.timeout);
-  auto work = into(list, options.asyncOp, [&](const Tensors& all, bool async_op) {
+  const C10dCallScope call(*this, "all_gather", inputs);
+  const auto input = contiguous(require_single("allgather", inputs));
+  const auto& list = require_single("allgather", outputs);
+  const auto limit = with_timeout<AllGatherOptions>(options.timeout);
+  auto work = run_into(list, options.asyncOp, [&](const Tensors& all, bool async_op) {
     return all_as_large(all, input) ? comm_->all_gather(all, input, async_op, limit)
                                     : comm_->all_gather_v(all, input, async_op, limit);
   });
@@ -192,7 +192,7 @@ BackendWrapper::WorkPtr BackendWrapper::allgather(TensorLists& outputs, Tensors&
 
 BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs, Tensors& inputs,
                                                             const c10d::AllgatherOptions& options) {
-  const Call call(*this, "all_gather", inputs);
+  const C10dCallScope call(*this, "all_gather", inputs);
   if (outputs.size() == 1) return allgather(outputs, inputs, options);
   // With several lists, each is what one rank gives, not what one input becomes.
   std::vector<torch::comms::WorkPtr> works;
@@ -203,8 +203,9 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs
     Tensors list;
     for (const auto& of_rank : outputs) list.push_back(of_rank[i]);
     const auto input = contiguous(inputs[i]);
-    works.push_back(into(list, options.asyncOp, [&](const Tensors& all, bool async_op) {
-      return comm_->all_gather(all, input, async_op, with_limit<AllGatherOptions>(options.timeout));
+    works.push_back(run_into(list, options.asyncOp, [&](const Tensors& all, bool async_op) {
+      return comm_->all_gather(all, input, async_op,
+                               with_timeout<AllGatherOptions>(options.timeout));
     }));
     all.insert(all.end(), list.begin(), list.end());
   }
@@ -215,22 +216,22 @@ torch::comms::WorkPtr BackendWrapper::all_gather_single(const at::Tensor& output
                                                         const at::Tensor& input,
                                                         const c10d::AllgatherOptions& options) {
   const auto given = contiguous(input);
-  return into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
+  return run_into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
     auto to = all[0];
     return comm_->all_gather_single(to, given, async_op,
-                                    with_limit<AllGatherSingleOptions>(options.timeout));
+                                    with_timeout<AllGatherSingleOptions>(options.timeout));
   });
 }
 
 BackendWrapper::WorkPtr BackendWrapper::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::AllgatherOptions& options) {
-  const Call call(*this, "all_gather_into_tensor", input);
+  const C10dCallScope call(*this, "all_gather_into_tensor", input);
   return wrap(call, {all_gather_single(output, input, options)}, {output}, OpType::_ALLGATHER_BASE);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  const Call call(*this, "all_gather_into_tensor", inputs);
+  const C10dCallScope call(*this, "all_gather_into_tensor", inputs);
   require_same_length("allgather_into_tensor_coalesced", outputs.size(), inputs.size());
   std::vector<torch::comms::WorkPtr> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -241,12 +242,12 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
 
 BackendWrapper::WorkPtr BackendWrapper::gather(TensorLists& outputs, Tensors& inputs,
                                                const c10d::GatherOptions& options) {
-  const Call call(*this, "gather", inputs);
+  const C10dCallScope call(*this, "gather", inputs);
   const auto& list = at_most_one("gather", outputs);
-  const auto input = contiguous(only("gather", inputs));
-  auto work = into(list, options.asyncOp, [&](const Tensors& all, bool async_op) {
+  const auto input = contiguous(require_single("gather", inputs));
+  auto work = run_into(list, options.asyncOp, [&](const Tensors& all, bool async_op) {
     return comm_->gather(all, input, static_cast<int>(options.rootRank), async_op,
-                         with_limit<GatherOptions>(options.timeout));
+                         with_timeout<GatherOptions>(options.timeout));
   });
   return wrap(call, {std::move(work)}, list, OpType::GATHER);
 }
@@ -254,12 +255,12 @@ BackendWrapper::WorkPtr BackendWrapper::gather(TensorLists& outputs, Tensors& in
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
 BackendWrapper::WorkPtr BackendWrapper::gather_single(at::Tensor& output, at::Tensor& input,
                                                       const c10d::GatherOptions& options) {
-  const Call call(*this, "gather", input);
+  const C10dCallScope call(*this, "gather", input);
   const auto given = contiguous(input);
-  auto work = into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
+  auto work = run_into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
     auto to = all[0];
     return comm_->gather_single(to, given, static_cast<int>(options.rootRank), async_op,
-                                with_limit<GatherSingleOptions>(options.timeout));
+                                with_timeout<GatherSingleOptions>(options.timeout));
   });
   return wrap(call, {std::move(work)}, {output}, OpType::GATHER);
 }
@@ -267,25 +268,26 @@ BackendWrapper::WorkPtr BackendWrapper::gather_single(at::Tensor& output, at::Te
 
 BackendWrapper::WorkPtr BackendWrapper::scatter(Tensors& outputs, TensorLists& inputs,
                                                 const c10d::ScatterOptions& options) {
-  const Call call(*this, "scatter", outputs);
-  only("scatter", outputs);
+  const C10dCallScope call(*this, "scatter", outputs);
+  require_single("scatter", outputs);
   const auto given = contiguous(at_most_one("scatter", inputs));
-  auto work = into(outputs, options.asyncOp, [&](const Tensors& all, bool async_op) {
+  auto work = run_into(outputs, options.asyncOp, [&](const Tensors& all, bool async_op) {
     auto to = all[0];
     return comm_->scatter(to, given, static_cast<int>(options.rootRank), async_op,
-                          with_limit<ScatterOptions>(options.timeout));
+                          with_timeout<ScatterOptions>(options.timeout));
   });
   return wrap(call, {std::move(work)}, outputs, OpType::SCATTER);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::reduce_scatter(Tensors& outputs, TensorLists& inputs,
                                                        const c10d::ReduceScatterOptions& options) {
-  const Call call(*this, "reduce_scatter", outputs);
-  const bool even = all_as_large(only("reduce_scatter", inputs), only("reduce_scatter", outputs));
+  const C10dCallScope call(*this, "reduce_scatter", outputs);
+  const bool even = all_as_large(require_single("reduce_scatter", inputs),
+                                 require_single("reduce_scatter", outputs));
   const auto given = contiguous(inputs.front());
   const auto op = translate(options.reduceOp);
-  const auto limit = with_limit<ReduceScatterOptions>(options.timeout);
-  auto work = into(outputs, options.asyncOp, [&](const Tensors& all, bool async_op) {
+  const auto limit = with_timeout<ReduceScatterOptions>(options.timeout);
+  auto work = run_into(outputs, options.asyncOp, [&](const Tensors& all, bool async_op) {
     auto to = all[0];
     return even ? comm_->reduce_scatter(to, given, op, async_op, limit)
                 : comm_->reduce_scatter_v(to, given, op, async_op, limit);
@@ -296,23 +298,23 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter(Tensors& outputs, TensorL
 torch::comms::WorkPtr BackendWrapper::reduce_scatter_single(
     const at::Tensor& output, const at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   const auto given = contiguous(input);
-  return into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
+  return run_into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
     auto to = all[0];
     return comm_->reduce_scatter_single(to, given, translate(options.reduceOp), async_op,
-                                        with_limit<ReduceScatterSingleOptions>(options.timeout));
+                                        with_timeout<ReduceScatterSingleOptions>(options.timeout));
   });
 }
 
 BackendWrapper::WorkPtr BackendWrapper::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  const Call call(*this, "reduce_scatter_tensor", output);
+  const C10dCallScope call(*this, "reduce_scatter_tensor", output);
   return wrap(call, {reduce_scatter_single(output, input, options)}, {output},
               OpType::_REDUCE_SCATTER_BASE);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  const Call call(*this, "reduce_scatter_tensor", outputs);
+  const C10dCallScope call(*this, "reduce_scatter_tensor", outputs);
   require_same_length("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
   std::vector<torch::comms::WorkPtr> works;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -325,16 +327,17 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
                                                       std::vector<int64_t>& output_splits,
                                                       std::vector<int64_t>& input_splits,
                                                       const c10d::AllToAllOptions& options) {
-  const Call call(*this, "all_to_all", input);
+  const C10dCallScope call(*this, "all_to_all", input);
   const auto given = contiguous(input);
   const auto exchange = [&](const auto& issue) {
-    return wrap(call, {into({output}, options.asyncOp, issue)}, {output}, OpType::ALLTOALL_BASE);
+    return wrap(call, {run_into({output}, options.asyncOp, issue)}, {output},
+                OpType::ALLTOALL_BASE);
   };
   if (output_splits.empty() && input_splits.empty())
     return exchange([&](const Tensors& all, bool async_op) {
       auto to = all[0];
       return comm_->all_to_all_single(to, given, async_op,
-                                      with_limit<AllToAllSingleOptions>(options.timeout));
+                                      with_timeout<AllToAllSingleOptions>(options.timeout));
     });
   // One empty list of two means equal parts on that side.
   const auto parts = [&](const std::vector<int64_t>& splits, const at::Tensor& tensor) {
@@ -352,85 +355,88 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
   return exchange([&](const Tensors& all, bool async_op) {
     auto to = all[0];
     return comm_->all_to_all_v_single(to, given, received, sent, async_op,
-                                      with_limit<AllToAllvSingleOptions>(options.timeout));
+                                      with_timeout<AllToAllvSingleOptions>(options.timeout));
   });
 }
 
 BackendWrapper::WorkPtr BackendWrapper::alltoall(Tensors& outputs, Tensors& inputs,
                                                  const c10d::AllToAllOptions& options) {
-  const Call call(*this, "all_to_all", inputs);
+  const C10dCallScope call(*this, "all_to_all", inputs);
   const auto given = contiguous(inputs);
-  auto work = into(outputs, options.asyncOp, [&](const Tensors& all, bool async_op) {
-    return comm_->all_to_all(all, given, async_op, with_limit<AllToAllOptions>(options.timeout));
+  auto work = run_into(outputs, options.asyncOp, [&](const Tensors& all, bool async_op) {
+    return comm_->all_to_all(all, given, async_op, with_timeout<AllToAllOptions>(options.timeout));
   });
   return wrap(call, {std::move(work)}, outputs, OpType::ALLTOALL);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::barrier(const c10d::BarrierOptions& options) {
-  const Call call(*this, "barrier", {});
-  auto work =
-      collective(call, comm_->barrier(options.asyncOp, with_limit<BarrierOptions>(options.timeout)),
-                 {}, OpType::BARRIER);
+  const C10dCallScope call(*this, "barrier", {});
+  auto work = collective(
+      call, comm_->barrier(options.asyncOp, with_timeout<BarrierOptions>(options.timeout)), {},
+      OpType::BARRIER);
   if (!options.asyncOp) work->blockHost();
   return work;
 }
 
 BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dst, int tag) {
-  const Call call(*this, "send", tensors);
+  const C10dCallScope call(*this, "send", tensors);
   require_tag("send", tag);
-  const auto data = flat(only("send", tensors));
-  if (coalesces()) return coalesce({P2POpType::SEND, data, dst, tag}, {}, OpType::SEND);
-  auto options = with_limit<SendOptions>(torch::comms::kNoTimeout);
+  const auto data = flat(require_single("send", tensors));
+  if (is_coalescing()) return coalesce({P2POpType::SEND, data, dst, tag}, {}, OpType::SEND);
+  auto options = with_timeout<SendOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
   return wrap(call, {comm_->send(data, dst, /*async_op=*/true, options)}, {}, OpType::SEND);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::recv(Tensors& tensors, int src, int tag) {
-  const Call call(*this, "recv", tensors);
+  const C10dCallScope call(*this, "recv", tensors);
   require_tag("recv", tag);
-  auto data = flat(only("recv", tensors));
-  if (coalesces()) return coalesce({P2POpType::RECV, data, src, tag}, tensors, OpType::RECV, src);
-  auto options = with_limit<RecvOptions>(torch::comms::kNoTimeout);
+  auto data = flat(require_single("recv", tensors));
+  if (is_coalescing())
+    return coalesce({P2POpType::RECV, data, src, tag}, tensors, OpType::RECV, src);
+  auto options = with_timeout<RecvOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
   return wrap(call, {comm_->recv(data, src, /*async_op=*/true, options)}, tensors, OpType::RECV,
               src);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::recvAnysource(Tensors& tensors, int tag) {
-  const Call call(*this, "recvAnySource", tensors);
+  const C10dCallScope call(*this, "recvAnySource", tensors);
   require_tag("recvAnysource", tag);
-  auto data = flat(only("recvAnysource", tensors));
-  if (coalesces())
+  auto data = flat(require_single("recvAnysource", tensors));
+  if (is_coalescing())
     throw CommError(Errc::kUnsupported,
                     "a receive from any source while calls are coalesced: a batch names its peers",
                     {.op = "recvAnysource", .comm = std::string(comm_->getCommName())});
-  auto options = with_limit<RecvOptions>(torch::comms::kNoTimeout);
+  auto options = with_timeout<RecvOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
   options.any_source = true;
   return wrap(call, {comm_->recv(data, kAnySource, /*async_op=*/true, options)}, tensors,
               OpType::RECVANYSOURCE);
 }
 
-bool BackendWrapper::coalesces() const { return region_ && region_->is_open(); }
+bool BackendWrapper::is_coalescing() const {
+  return coalescing_region_ && coalescing_region_->is_open();
+}
 
 void BackendWrapper::startCoalescing() {
-  if (coalesces()) {
+  if (is_coalescing()) {
     // It stays as one that has ended, so that the next start succeeds.
-    region_->give_up("startCoalescing() came before its end");
+    coalescing_region_->cancel("startCoalescing() came before its end");
     throw CommError(Errc::kInvalidArgument,
                     "coalescing has begun already and was not ended, perhaps because of an "
                     "exception; it is given up, start again",
                     {.op = "startCoalescing", .comm = std::string(comm_->getCommName())});
   }
-  region_ = std::make_shared<Region>(comm_);
+  coalescing_region_ = std::make_shared<CoalescingRegion>(comm_);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::endCoalescing() {
-  const auto region = std::exchange(region_, nullptr);
+  const auto region = std::exchange(coalescing_region_, nullptr);
   if (!region)
     throw CommError(Errc::kInvalidArgument, "coalescing has not begun; start it first",
                     {.op = "endCoalescing", .comm = std::string(comm_->getCommName())});
-  return region->end(with_limit<BatchP2POptions>(torch::comms::kNoTimeout));
+  return region->end(with_timeout<BatchP2POptions>(torch::comms::kNoTimeout));
 }
 
 c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
@@ -457,7 +463,7 @@ c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
 
 void BackendWrapper::abort() {
   // torch calls it inside of a region, which it ends afterwards.
-  if (region_) region_->give_up("abort() was called");
+  if (coalescing_region_) coalescing_region_->cancel("abort() was called");
   try {
     comm_->abort();
   } catch (const std::exception& e) {

@@ -25,20 +25,20 @@ constexpr std::chrono::seconds kKeepIdle{1};
 std::atomic<void (*)()> callback_check{nullptr};
 
 // Callbacks that close_callbacks() waits for.
-struct UnderWay {
+struct PendingCallbacks {
   std::mutex mutex;  // guards the rest
   std::condition_variable none;
   size_t count = 0;
   bool closed = false;
 };
 
-UnderWay& under_way() {
-  static base::PerProcess<UnderWay> ours;
+PendingCallbacks& pending_callbacks() {
+  static base::PerProcess<PendingCallbacks> ours;
   return ours.get();
 }
 
 // The program's language has ended, and its process soon does.
-[[noreturn]] void stay() {
+[[noreturn]] void block_forever() {
   for (;;) ::pause();
 }
 
@@ -46,7 +46,7 @@ void run_logged(const std::function<void()>& body) noexcept {
   try {
     body();
   } catch (const abi::__forced_unwind&) {
-    stay();
+    block_forever();
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError, std::string("a callback of a future failed: ") + e.what());
   }
@@ -72,31 +72,31 @@ void run_callback(std::function<void()> body) {
   }
 }
 
-void run_awaited_callback(std::function<void()> body) {
+void run_callback_before_exit(std::function<void()> body) {
   {
-    const std::lock_guard lock(under_way().mutex);
-    ++under_way().count;
+    const std::lock_guard lock(pending_callbacks().mutex);
+    ++pending_callbacks().count;
   }
   // It ends when all that the body holds is gone, which may be the program's.
   const std::shared_ptr<void> end(nullptr, [](void*) {
-    const std::lock_guard lock(under_way().mutex);
-    if (--under_way().count == 0) under_way().none.notify_all();
+    const std::lock_guard lock(pending_callbacks().mutex);
+    if (--pending_callbacks().count == 0) pending_callbacks().none.notify_all();
   });
   run_callback([end, body = std::move(body)] {
-    if (callbacks_are_closed()) stay();
+    if (are_callbacks_closed()) block_forever();
     body();
   });
 }
 
 void close_callbacks(std::chrono::milliseconds limit) {
-  std::unique_lock lock(under_way().mutex);
-  under_way().none.wait_for(lock, limit, [] { return under_way().count == 0; });
-  under_way().closed = true;
+  std::unique_lock lock(pending_callbacks().mutex);
+  pending_callbacks().none.wait_for(lock, limit, [] { return pending_callbacks().count == 0; });
+  pending_callbacks().closed = true;
 }
 
-bool callbacks_are_closed() noexcept {
-  const std::lock_guard lock(under_way().mutex);
-  return under_way().closed;
+bool are_callbacks_closed() noexcept {
+  const std::lock_guard lock(pending_callbacks().mutex);
+  return pending_callbacks().closed;
 }
 
 void set_callback_check(void (*check)()) noexcept { callback_check.store(check); }

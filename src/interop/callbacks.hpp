@@ -14,12 +14,12 @@ namespace torch::comms {
 TC_API void run_callback(std::function<void()> body);
 
 // The same, for one that is run before the program ends, or not at all.
-TC_API void run_awaited_callback(std::function<void()> body);
+TC_API void run_callback_before_exit(std::function<void()> body);
 
 // Waits until none of those is under way any more, or the limit has passed. Those that would begin
 // later never do: what they want of the program's language goes.
 TC_API void close_callbacks(std::chrono::milliseconds limit);
-TC_API bool callbacks_are_closed() noexcept;
+TC_API bool are_callbacks_closed() noexcept;
 
 // `check` is called before each body, on the thread of its own. For whoever knows that programs'
 // callbacks can run no more: then it does not return. Once.

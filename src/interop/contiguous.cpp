@@ -8,7 +8,7 @@
 namespace torch::comms {
 namespace {
 
-bool wants_copy(const at::Tensor& tensor) {
+bool needs_copy(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_contiguous();
 }
 
@@ -21,7 +21,7 @@ bool overlap(const std::vector<at::Tensor>& outputs) {
 }  // namespace
 
 at::Tensor contiguous(const at::Tensor& tensor) {
-  return wants_copy(tensor) ? tensor.contiguous() : tensor;
+  return needs_copy(tensor) ? tensor.contiguous() : tensor;
 }
 
 std::vector<at::Tensor> contiguous(const std::vector<at::Tensor>& tensors) {
@@ -31,8 +31,8 @@ std::vector<at::Tensor> contiguous(const std::vector<at::Tensor>& tensors) {
   return all;
 }
 
-bool are_usable(const std::vector<at::Tensor>& outputs) {
-  return std::none_of(outputs.begin(), outputs.end(), wants_copy) && !overlap(outputs);
+bool are_writable_in_place(const std::vector<at::Tensor>& outputs) {
+  return std::none_of(outputs.begin(), outputs.end(), needs_copy) && !overlap(outputs);
 }
 
 ContiguousOutputs::ContiguousOutputs(const std::vector<at::Tensor>& outputs)
@@ -41,7 +41,7 @@ ContiguousOutputs::ContiguousOutputs(const std::vector<at::Tensor>& outputs)
   const bool all = overlap(outputs);
   for (auto& tensor : tensors_) {
     // Nothing can be copied into one whose elements share their memory.
-    if (!all && (!wants_copy(tensor) || at::has_internal_overlap(tensor) == at::MemOverlap::Yes))
+    if (!all && (!needs_copy(tensor) || at::has_internal_overlap(tensor) == at::MemOverlap::Yes))
       continue;
     tensor = tensor.clone(at::MemoryFormat::Contiguous);  // not all of it need be written
   }

@@ -13,7 +13,7 @@ std::vector<at::Tensor> contiguous(const std::vector<at::Tensor>& tensors);
 
 // Whether one operation can write to them as they are: each contiguous, none over another one's
 // memory.
-bool are_usable(const std::vector<at::Tensor>& outputs);
+bool are_writable_in_place(const std::vector<at::Tensor>& outputs);
 
 // Others, with copies in their place.
 class ContiguousOutputs {

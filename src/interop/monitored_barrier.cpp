@@ -9,13 +9,13 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "interop/span.hpp"
+#include "interop/profiler_span.hpp"
 
 namespace torch::comms {
 namespace {
 
 constexpr int kRoot = 0;
-constexpr int64_t kAllCame = -1;  // else rank 0 answers with the first rank that did not
+constexpr int64_t kAllArrived = -1;  // else rank 0 answers with the first rank that did not
 
 // Beside the program's messages, which may be on their way with any other tag.
 template <class Options>
@@ -24,33 +24,33 @@ Options own(Options options) {
   return options;
 }
 
-at::Tensor letter(int64_t content = kAllCame) { return at::full({1}, content, at::kLong); }
+at::Tensor make_message(int64_t content = kAllArrived) { return at::full({1}, content, at::kLong); }
 
 // What rank 0 has seen of the others.
 struct CheckIns {
-  struct One {
+  struct BarrierCheckIn {
     int rank;
-    at::Tensor letter;
+    at::Tensor message;
     WorkPtr work;
   };
-  std::vector<One> all;
-  std::vector<int> here, late;
-  std::optional<CommError> why;  // of the first late one
+  std::vector<BarrierCheckIn> all;
+  std::vector<int> arrived, missing;
+  std::optional<CommError> first_error;  // of the first late one
 
   void wait() {
     for (auto& [rank, letter, work] : all) try {
         work->wait();
-        here.push_back(rank);
+        arrived.push_back(rank);
       } catch (const CommError& error) {
-        late.push_back(rank);
-        if (!why) why = error;
+        missing.push_back(rank);
+        if (!first_error) first_error = error;
       }
   }
 };
 
 // Returns: "Rank 3" for the first rank alone, "Ranks 1, 2, 3" for all of them, "Ranks 3" where all
 // are one. Programs search for the words that torch's Gloo group has.
-std::string named(const std::vector<int>& ranks, bool all) {
+std::string format_ranks(const std::vector<int>& ranks, bool all) {
   if (!all) return "Rank " + std::to_string(ranks.front());
   std::string text = "Ranks ";
   for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
@@ -60,16 +60,16 @@ std::string named(const std::vector<int>& ranks, bool all) {
 }  // namespace
 
 void BackendWrapper::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
-  const Span shown(*comm_, "monitored_barrier", {});
+  const ProfilerSpan shown(*comm_, "monitored_barrier", {});
   ++collectives_;
   if (comm_->getSize() == 1) return;
   if (comm_->getRank() == kRoot)
-    await_check_ins(options, wait_all_ranks);
+    wait_for_check_ins(options, wait_all_ranks);
   else
-    check_in();
+    send_check_in();
 }
 
-void BackendWrapper::check_in() {
+void BackendWrapper::send_check_in() {
   const int rank = comm_->getRank();
   const auto fail = [&](Errc code, const std::string& why) {
     throw CommError(code,
@@ -82,21 +82,21 @@ void BackendWrapper::check_in() {
                      .rank = rank,
                      .peer = kRoot});
   };
-  auto answer = letter();
+  auto answer = make_message();
   try {
-    comm_->send(letter(), kRoot, /*async_op=*/false,
-                own(with_limit<SendOptions>(torch::comms::kNoTimeout)));
+    comm_->send(make_message(), kRoot, /*async_op=*/false,
+                own(with_timeout<SendOptions>(torch::comms::kNoTimeout)));
     comm_->recv(answer, kRoot, /*async_op=*/false,
-                own(with_limit<RecvOptions>(torch::comms::kNoTimeout)));
+                own(with_timeout<RecvOptions>(torch::comms::kNoTimeout)));
   } catch (const CommError& error) {
     fail(error.code(),
          "Please check rank 0 logs for faulty rank. Its error here: " + std::string(error.what()));
   }
-  if (const auto late = answer.item<int64_t>(); late != kAllCame)
+  if (const auto late = answer.item<int64_t>(); late != kAllArrived)
     fail(Errc::kTimeout, "Rank 0 says that rank " + std::to_string(late) + " did not come");
 }
 
-void BackendWrapper::await_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+void BackendWrapper::wait_for_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   const auto fail = [&](Errc code, const std::string& why, int peer) {
     throw CommError(code, why,
                     {.op = "monitoredBarrier",
@@ -109,29 +109,30 @@ void BackendWrapper::await_check_ins(const c10d::BarrierOptions& options, bool w
         Errc::kTimeout,
         "Rank 0 timed out in monitoredBarrier after 0 ms. No rank can check in within a limit of 0",
         -1);
-  const auto limit = own(with_limit<RecvOptions>(options.timeout));
+  const auto limit = own(with_timeout<RecvOptions>(options.timeout));
   CheckIns seen;
   for (int rank = 1; rank < comm_->getSize(); ++rank) {
-    auto& one = seen.all.emplace_back(CheckIns::One{rank, letter(), nullptr});
-    one.work = comm_->recv(one.letter, rank, /*async_op=*/true, limit);
+    auto& one = seen.all.emplace_back(CheckIns::BarrierCheckIn{rank, make_message(), nullptr});
+    one.work = comm_->recv(one.message, rank, /*async_op=*/true, limit);
   }
   seen.wait();
-  const auto answer = letter(seen.late.empty() ? kAllCame : seen.late.front());
-  for (const int rank : seen.here) try {
+  const auto answer = make_message(seen.missing.empty() ? kAllArrived : seen.missing.front());
+  for (const int rank : seen.arrived) try {
       comm_->send(answer, rank, /*async_op=*/false,
-                  own(with_limit<SendOptions>(torch::comms::kNoTimeout)));
+                  own(with_timeout<SendOptions>(torch::comms::kNoTimeout)));
     } catch (const CommError&) {
-      if (seen.late.empty()) throw;  // else what is told below is what went wrong first
+      if (seen.missing.empty()) throw;  // else what is told below is what went wrong first
     }
-  if (seen.late.empty()) return;
+  if (seen.missing.empty()) return;
   const std::string limited = limit.timeout > torch::comms::kNoTimeout
                                   ? " in " + std::to_string(limit.timeout.count()) + " ms"
                                   : "";
-  fail(seen.why->code(),
-       "[Rank 0]: " + named(seen.late, wait_all_ranks) + " failed to pass monitoredBarrier" +
-           limited + (wait_all_ranks ? "" : "; wait_all_ranks=True names all of them") + ": " +
-           seen.why->what(),
-       seen.late.front());
+  fail(seen.first_error->code(),
+       "[Rank 0]: " + format_ranks(seen.missing, wait_all_ranks) +
+           " failed to pass monitoredBarrier" + limited +
+           (wait_all_ranks ? "" : "; wait_all_ranks=True names all of them") + ": " +
+           seen.first_error->what(),
+       seen.missing.front());
 }
 
 }  // namespace torch::comms

@@ -55,7 +55,7 @@ void BackendWrapper::RegisteredPools::update(TorchComm& comm, const MemPoolId& p
   const std::lock_guard lock(mutex_);
   auto& known = pools_[pool];
   const auto range_of = [](const MemPoolSegment& segment) {
-    return Range(segment.address, segment.size_bytes);
+    return PoolSegmentRange(segment.address, segment.size_bytes);
   };
   for (auto entry = known.begin(); entry != known.end();) {
     const bool is_there = std::any_of(segments.begin(), segments.end(), [&](const auto& segment) {

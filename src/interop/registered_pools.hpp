@@ -21,9 +21,9 @@ class BackendWrapper::RegisteredPools {
   void remove(TorchComm& comm, const MemPoolId& pool);
 
  private:
-  using Range = std::pair<uintptr_t, size_t>;  // address and bytes
-  std::mutex mutex_;                           // guards pools_
-  std::map<MemPoolId, std::map<Range, at::Tensor>> pools_;
+  using PoolSegmentRange = std::pair<uintptr_t, size_t>;  // address and bytes
+  std::mutex mutex_;                                      // guards pools_
+  std::map<MemPoolId, std::map<PoolSegmentRange, at::Tensor>> pools_;
 };
 
 }  // namespace torch::comms

@@ -20,24 +20,24 @@
 namespace torch::comms {
 namespace {
 
-constexpr size_t kMostDims = 64;
+constexpr size_t kMaxDims = 64;
 
 // What a rank has, as it travels: a row of numbers, equal on all ranks but for the first.
-struct Shape {
-  explicit Shape(const at::Tensor& tensor) : row(4 + kMostDims) {
+struct SparseShape {
+  explicit SparseShape(const at::Tensor& tensor) : row(4 + kMaxDims) {
     row[0] = tensor._nnz();
     row[1] = static_cast<int64_t>(tensor.scalar_type());
     row[2] = tensor.sparse_dim();
     row[3] = tensor.dense_dim();
     std::copy(tensor.sizes().begin(), tensor.sizes().end(), row.begin() + 4);
   }
-  explicit Shape(at::ArrayRef<int64_t> from) : row(from.vec()) {}
+  explicit SparseShape(at::ArrayRef<int64_t> from) : row(from.vec()) {}
 
   int64_t elements() const { return row[0]; }
-  bool agrees(const Shape& other) const {
+  bool is_same_shape(const SparseShape& other) const {
     return std::equal(row.begin() + 1, row.end(), other.row.begin() + 1);
   }
-  std::string words() const {
+  std::string format() const {
     std::string text =
         c10::toString(static_cast<at::ScalarType>(row[1])) + std::string(" of size [");
     for (int64_t i = 0; i < row[2] + row[3]; ++i)
@@ -48,7 +48,8 @@ struct Shape {
   std::vector<int64_t> row;
 };
 
-std::vector<Shape> exchange(TorchComm& comm, const Shape& mine, const AllGatherOptions& options) {
+std::vector<SparseShape> gather_shapes(TorchComm& comm, const SparseShape& mine,
+                                       const AllGatherOptions& options) {
   const auto ranks = static_cast<size_t>(comm.getSize());
   const auto width = mine.row.size();
   auto all = at::empty({comm.getSize() * static_cast<int64_t>(width)}, at::kLong);
@@ -56,15 +57,15 @@ std::vector<Shape> exchange(TorchComm& comm, const Shape& mine, const AllGatherO
   single.hints = options.hints;
   single.timeout = options.timeout;
   comm.all_gather_single(all, at::tensor(mine.row), /*async_op=*/false, single);
-  std::vector<Shape> shapes;
+  std::vector<SparseShape> shapes;
   shapes.reserve(ranks);
   const at::ArrayRef<int64_t> rows(all.const_data_ptr<int64_t>(), ranks * width);
   for (size_t rank = 0; rank < ranks; ++rank) shapes.emplace_back(rows.slice(rank * width, width));
   for (size_t rank = 0; rank < ranks; ++rank)
-    if (!shapes[rank].agrees(mine))
+    if (!shapes[rank].is_same_shape(mine))
       throw CommError(Errc::kMismatch,
-                      "rank " + std::to_string(rank) + " gave " + shapes[rank].words() +
-                          ", this rank " + mine.words() + "; all must be equal",
+                      "rank " + std::to_string(rank) + " gave " + shapes[rank].format() +
+                          ", this rank " + mine.format() + "; all must be equal",
                       {.op = "allreduce",
                        .comm = std::string(comm.getCommName()),
                        .rank = comm.getRank(),
@@ -73,7 +74,7 @@ std::vector<Shape> exchange(TorchComm& comm, const Shape& mine, const AllGatherO
 }
 
 // Every rank's rows of a tensor that has as many rows as the rank has elements.
-std::vector<at::Tensor> rows_for(const std::vector<Shape>& shapes, const at::Tensor& mine) {
+std::vector<at::Tensor> rows_for(const std::vector<SparseShape>& shapes, const at::Tensor& mine) {
   std::vector<at::Tensor> all;
   auto sizes = mine.sizes().vec();
   for (const auto& shape : shapes) {
@@ -85,10 +86,10 @@ std::vector<at::Tensor> rows_for(const std::vector<Shape>& shapes, const at::Ten
 
 // The sum, on a thread that nobody waits to end: to let a tensor of Python's go it may need the
 // lock that who drops the work holds.
-class Addition final : public TorchWork {
+class SparseSumWork final : public TorchWork {
  public:
   static WorkPtr start(std::function<void()> add) {
-    auto work = c10::make_intrusive<Addition>();
+    auto work = c10::make_intrusive<SparseSumWork>();
     work->setStatus(WorkStatus::INPROGRESS);
     run_callback([work, add = std::move(add)]() mutable {
       auto status = WorkStatus::COMPLETED;
@@ -134,7 +135,7 @@ WorkPtr all_reduce_sparse(const std::shared_ptr<TorchComm>& comm, const at::Tens
 
   const at::NoGradGuard no_grad;
   const auto own = tensor.coalesce();
-  const auto shapes = exchange(*comm, Shape(own), options);
+  const auto shapes = gather_shapes(*comm, SparseShape(own), options);
   const auto positions = own._indices().t().contiguous();
   const auto values = own._values().contiguous();
   auto all_positions = rows_for(shapes, positions);
@@ -152,7 +153,7 @@ WorkPtr all_reduce_sparse(const std::shared_ptr<TorchComm>& comm, const at::Tens
     if (mean) sum._values().div_(static_cast<int64_t>(all_values.size()));
     at::Tensor(tensor).copy_(sum);
   };
-  if (async_op) return Addition::start(std::move(add));
+  if (async_op) return SparseSumWork::start(std::move(add));
   add();
   return completedWork();
 }

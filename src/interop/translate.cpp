@@ -43,14 +43,14 @@ ReduceOp translate(const c10d::ReduceOp& op) {
   }
 }
 
-const at::Tensor& only(const char* op, const std::vector<at::Tensor>& tensors) {
+const at::Tensor& require_single(const char* op, const std::vector<at::Tensor>& tensors) {
   if (tensors.size() != 1)
     refuse(op, std::to_string(tensors.size()) + " tensors, allowed is one a rank");
   return tensors.front();
 }
 
-const std::vector<at::Tensor>& only(const char* op,
-                                    const std::vector<std::vector<at::Tensor>>& lists) {
+const std::vector<at::Tensor>& require_single(const char* op,
+                                              const std::vector<std::vector<at::Tensor>>& lists) {
   if (lists.size() != 1)
     refuse(op, std::to_string(lists.size()) + " lists of tensors, allowed is one a rank");
   return lists.front();
@@ -59,7 +59,7 @@ const std::vector<at::Tensor>& only(const char* op,
 const std::vector<at::Tensor>& at_most_one(const char* op,
                                            const std::vector<std::vector<at::Tensor>>& lists) {
   static const std::vector<at::Tensor> none;
-  return lists.empty() ? none : only(op, lists);
+  return lists.empty() ? none : require_single(op, lists);
 }
 
 void require_same_length(const char* op, size_t outputs, size_t inputs) {

@@ -14,9 +14,9 @@ namespace torch::comms {
 ReduceOp translate(const c10d::ReduceOp& op);
 
 // The one tensor of a list: torch.distributed once had several devices a process.
-const at::Tensor& only(const char* op, const std::vector<at::Tensor>& tensors);
-const std::vector<at::Tensor>& only(const char* op,
-                                    const std::vector<std::vector<at::Tensor>>& lists);
+const at::Tensor& require_single(const char* op, const std::vector<at::Tensor>& tensors);
+const std::vector<at::Tensor>& require_single(const char* op,
+                                              const std::vector<std::vector<at::Tensor>>& lists);
 // The same, where a rank that is not the root has no list, or an empty one.
 const std::vector<at::Tensor>& at_most_one(const char* op,
                                            const std::vector<std::vector<at::Tensor>>& lists);

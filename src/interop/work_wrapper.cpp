@@ -19,12 +19,12 @@ namespace {
 using Future = c10::ivalue::Future;
 
 // What is left to happen before a future is complete.
-struct Remaining {
+struct PendingWorks {
   std::atomic<size_t> works;
   std::mutex mutex;  // guards error
   std::exception_ptr error;
 
-  explicit Remaining(size_t count) : works(count) {}
+  explicit PendingWorks(size_t count) : works(count) {}
   void keep(std::exception_ptr failure) {
     std::lock_guard lock(mutex);
     if (!error) error = std::move(failure);
@@ -156,7 +156,7 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
   }
   // Who looks at the future after this finds it complete, and what its callbacks have written.
   if (callbacks && callbacks->thread.load() != std::this_thread::get_id())
-    while (!callbacks_are_closed() &&
+    while (!are_callbacks_closed() &&
            callbacks->are_done.wait_for(kTick) == std::future_status::timeout)
       check_interrupt_unwrapped();
   if (first) std::rethrow_exception(first);
@@ -197,7 +197,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future(
   } else if (ended(works_)) {
     complete(future, outputs_, handed_out(works_));
   } else {
-    auto remaining = std::make_shared<Remaining>(works_.size());
+    auto remaining = std::make_shared<PendingWorks>(works_.size());
     callbacks = std::make_shared<Callbacks>();
     for (const auto& work : works_) {
       // The hook runs inside the transition, while the work is alive.
@@ -206,7 +206,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future(
             work->meetFailure();  // of a work that may be gone when the future is complete
             remaining->keep(work->error());
             if (remaining->works.fetch_sub(1) != 1) return;
-            run_awaited_callback([=] {
+            run_callback_before_exit([=] {
               callbacks->thread = std::this_thread::get_id();
               const auto done = c10::make_scope_exit([&] { callbacks->done.set_value(); });
               complete(future, outputs, remaining->error);

@@ -1,5 +1,5 @@
 // Coalescing, and what becomes of its messages where its end does not come.
-#include "interop/region.hpp"
+#include "interop/coalescing.hpp"
 
 #include <string>
 

@@ -16,13 +16,13 @@
 #include <torchcomms/backend_wrapper.hpp>
 #include <torchcomms/batch.hpp>
 
-#include "interop/span.hpp"
+#include "interop/profiler_span.hpp"
 
 namespace torch::comms {
 
 // The sends and receives of a region, until and after their batch has gone out.
 //
-// Threads: awaited_ranks() and timeout() from any; the others are the region's.
+// Threads: require_batch_work() and timeout() from any; the others are the region's.
 class CoalescedMessages {
  public:
   explicit CoalescedMessages(std::string comm_name);
@@ -35,22 +35,22 @@ class CoalescedMessages {
   WorkPtr issue(TorchComm& comm, const BatchP2POptions& options);
   // They will not go out, for the reason `why`. Nothing happens where they have gone out or have
   // been given up.
-  void give_up(const std::string& why);
+  void cancel(const std::string& why);
 
   // The batch; throws CommError(kInvalidArgument) where it was given up. Null before it has gone
   // out, which the log is told: nobody can tell a region that has not ended yet from one that an
   // exception has left.
-  WorkPtr awaited();
+  WorkPtr require_batch_work();
   // That of the batch; nothing before.
   std::optional<std::chrono::milliseconds> timeout() const;
 
  private:
   const std::string comm_name_;
   mutable std::mutex mutex_;  // guards what follows
-  bool is_open_ = true, warned_ = false;
+  bool is_open_ = true, has_warned_ = false;
   std::vector<P2POp> ops_;
   size_t count_ = 0;
-  WorkPtr sent_;
+  WorkPtr batch_work_;
   std::exception_ptr error_;  // why they were not sent
 };
 
@@ -62,13 +62,13 @@ class CoalescedMessage final : public TorchWork {
     setStatus(WorkStatus::COMPLETED);
   }
   void wait() override {
-    if (const auto batch = all_->awaited()) batch->wait();
+    if (const auto batch = all_->require_batch_work()) batch->wait();
   }
   void waitBlocking() override {
-    if (const auto batch = all_->awaited()) batch->waitBlocking();
+    if (const auto batch = all_->require_batch_work()) batch->waitBlocking();
   }
   void hostSynchronize() override {
-    if (const auto batch = all_->awaited()) batch->hostSynchronize();
+    if (const auto batch = all_->require_batch_work()) batch->hostSynchronize();
   }
   std::chrono::milliseconds getTimeout() const override {
     return all_->timeout().value_or(TorchWork::getTimeout());
@@ -82,21 +82,21 @@ class CoalescedMessage final : public TorchWork {
 // keeps no work that went well, and no tensor but those of its messages.
 //
 // Threads: as the wrapper.
-class BackendWrapper::Region {
+class BackendWrapper::CoalescingRegion {
  public:
-  explicit Region(std::shared_ptr<TorchComm> comm);
-  ~Region();
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
+  explicit CoalescingRegion(std::shared_ptr<TorchComm> comm);
+  ~CoalescingRegion();
+  CoalescingRegion(const CoalescingRegion&) = delete;
+  CoalescingRegion& operator=(const CoalescingRegion&) = delete;
 
   // False once it was given up: messages then go out by themselves, and a new one may begin.
   bool is_open() const;
-  void give_up(const std::string& why) { messages_->give_up(why); }
+  void cancel(const std::string& why) { messages_->cancel(why); }
 
   // Only while it is open. The work of the message.
   torch::comms::WorkPtr add(const P2POp& message);
   // What was called in between.
-  void keep(const std::vector<torch::comms::WorkPtr>& works, const Tensors& outputs);
+  void retain(const std::vector<torch::comms::WorkPtr>& works, const Tensors& outputs);
   // The work of all that. Throws the reason where messages were given up.
   WorkPtr end(const BatchP2POptions& options);
 
@@ -111,16 +111,16 @@ class BackendWrapper::Region {
 
 // A call on the group, as profilers see it. One that throws gives the region up, since the
 // exception may leave it without its end.
-class BackendWrapper::Call : public Span {
+class BackendWrapper::C10dCallScope : public ProfilerSpan {
  public:
-  Call(const BackendWrapper& group, const char* name, at::TensorList tensors)
-      : Span(*group.comm_, name, tensors), group_(group), name_(name) {}
-  ~Call() {
-    if (group_.region_ && std::uncaught_exceptions() > exceptions_)
-      group_.region_->give_up(std::string(name_) + " failed in it");
+  C10dCallScope(const BackendWrapper& group, const char* name, at::TensorList tensors)
+      : ProfilerSpan(*group.comm_, name, tensors), group_(group), name_(name) {}
+  ~C10dCallScope() {
+    if (group_.coalescing_region_ && std::uncaught_exceptions() > exceptions_)
+      group_.coalescing_region_->cancel(std::string(name_) + " failed in it");
   }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
+  C10dCallScope(const C10dCallScope&) = delete;
+  C10dCallScope& operator=(const C10dCallScope&) = delete;
 
  private:
   const BackendWrapper& group_;

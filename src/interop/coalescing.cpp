@@ -1,4 +1,4 @@
-#include "interop/region.hpp"
+#include "interop/coalescing.hpp"
 
 #include <utility>
 
@@ -43,14 +43,14 @@ WorkPtr CoalescedMessages::issue(TorchComm& comm, const BatchP2POptions& options
   }
   {
     const std::lock_guard lock(mutex_);
-    sent_ = sent;
+    batch_work_ = sent;
     error_ = error;
   }
   if (error) std::rethrow_exception(error);
   return sent;
 }
 
-void CoalescedMessages::give_up(const std::string& why) {
+void CoalescedMessages::cancel(const std::string& why) {
   std::vector<P2POp> lost;  // ends without the lock
   const std::lock_guard lock(mutex_);
   if (!std::exchange(is_open_, false)) return;
@@ -62,47 +62,47 @@ void CoalescedMessages::give_up(const std::string& why) {
                 {.op = "coalescing", .comm = comm_name_}));
 }
 
-WorkPtr CoalescedMessages::awaited() {
+WorkPtr CoalescedMessages::require_batch_work() {
   const std::lock_guard lock(mutex_);
   if (error_) std::rethrow_exception(error_);
-  if (!sent_ && !std::exchange(warned_, true))
+  if (!batch_work_ && !std::exchange(has_warned_, true))
     base::log(base::LogLevel::kWarning,
               "communicator '" + comm_name_ +
                   "': a send or receive was waited for between startCoalescing() and "
                   "endCoalescing(), with which it goes out; if an exception has skipped that, it "
                   "has not been sent");
-  return sent_;
+  return batch_work_;
 }
 
 std::optional<std::chrono::milliseconds> CoalescedMessages::timeout() const {
   const std::lock_guard lock(mutex_);
-  return sent_ ? std::optional(sent_->getTimeout()) : std::nullopt;
+  return batch_work_ ? std::optional(batch_work_->getTimeout()) : std::nullopt;
 }
 
-BackendWrapper::Region::Region(std::shared_ptr<TorchComm> comm)
+BackendWrapper::CoalescingRegion::CoalescingRegion(std::shared_ptr<TorchComm> comm)
     : comm_(std::move(comm)),
       messages_(std::make_shared<CoalescedMessages>(std::string(comm_->getCommName()))) {}
 
-BackendWrapper::Region::~Region() {
-  if (messages_->count() > 0) give_up("its group is gone");
+BackendWrapper::CoalescingRegion::~CoalescingRegion() {
+  if (messages_->count() > 0) cancel("its group is gone");
 }
 
-bool BackendWrapper::Region::is_open() const { return messages_->is_open(); }
+bool BackendWrapper::CoalescingRegion::is_open() const { return messages_->is_open(); }
 
-torch::comms::WorkPtr BackendWrapper::Region::add(const P2POp& message) {
+torch::comms::WorkPtr BackendWrapper::CoalescingRegion::add(const P2POp& message) {
   messages_->add(message);
   return c10::make_intrusive<CoalescedMessage>(messages_);
 }
 
-void BackendWrapper::Region::keep(const std::vector<torch::comms::WorkPtr>& works,
-                                  const Tensors& outputs) {
+void BackendWrapper::CoalescingRegion::retain(const std::vector<torch::comms::WorkPtr>& works,
+                                              const Tensors& outputs) {
   std::erase_if(works_, [](const auto& work) { return work->status() == WorkStatus::COMPLETED; });
   works_.insert(works_.end(), works.begin(), works.end());
   std::erase_if(outputs_, [](const auto& tensor) { return tensor.expired(); });
   for (const auto& tensor : outputs) outputs_.emplace_back(tensor.getIntrusivePtr());
 }
 
-BackendWrapper::WorkPtr BackendWrapper::Region::end(const BatchP2POptions& options) {
+BackendWrapper::WorkPtr BackendWrapper::CoalescingRegion::end(const BatchP2POptions& options) {
   if (messages_->count() > 0) works_.push_back(messages_->issue(*comm_, options));
   if (works_.empty()) works_.push_back(completedWork());
   Tensors outputs;

@@ -1,4 +1,4 @@
-#include "interop/span.hpp"
+#include "interop/profiler_span.hpp"
 
 #include <atomic>
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace torch::comms {
 
-void Span::begin(at::StepCallbacks callbacks, const TorchComm& comm, const char* call,
-                 at::TensorList tensors) {
+void ProfilerSpan::begin(at::StepCallbacks callbacks, const TorchComm& comm, const char* call,
+                         at::TensorList tensors) {
   record_ = std::make_shared<at::RecordFunction>(std::move(callbacks));
   record_->_setAsync();  // it ends on another thread, or between other records of this one
   const std::vector<c10::IValue> inputs(tensors.begin(), tensors.end());
   record_->before(comm.getBackend() + ":" + call, &inputs);
 }
 
-void Span::end_recorded(const std::vector<WorkPtr>& works) const {
+void ProfilerSpan::end_recorded(const std::vector<WorkPtr>& works) const {
   auto remaining = std::make_shared<std::atomic<size_t>>(works.size());
   // The profiler is found through what is local to this thread.
   const auto end = at::wrapPropagateTLSState([record = record_] { record->end(); });

@@ -14,10 +14,10 @@ namespace torch::comms {
 // A call of torch.distributed as PyTorch's profilers show it: "gloo:all_reduce" with its tensors,
 // from the call to the end of the last operation that it issued. Costs one look-up where no
 // profiler runs.
-class Span {
+class ProfilerSpan {
  public:
   // `call` is the word of torch's own backends, which programs search for.
-  Span(const TorchComm& comm, const char* call, at::TensorList tensors) {
+  ProfilerSpan(const TorchComm& comm, const char* call, at::TensorList tensors) {
     if (auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE))
       begin(std::move(*callbacks), comm, call, tensors);
   }
