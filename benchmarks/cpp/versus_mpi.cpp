@@ -327,8 +327,8 @@ std::vector<Turn> turns_of(const Settings& settings, std::span<const double> mea
   return turns;
 }
 
-// "Open MPI v4.1.4" or "MPICH v4.0.2". Open MPI says "Open MPI v4.1.4, package: ...", MPICH in a
-// line "MPICH Version:      4.0.2".
+// "OpenOperation MPI v4.1.4" or "MPICH v4.0.2". Open MPI says "OpenOperation MPI v4.1.4, package:
+// ...", MPICH in a line "MPICH Version:      4.0.2".
 std::string mpi_name() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> version;
   int length = 0;

@@ -15,7 +15,7 @@ using EnvLookup = std::function<std::optional<std::string>(const std::string&)>;
 struct LaunchInfo {
   int rank = 0;
   int size = 1;
-  std::string source;             // "torchrun", "Open MPI", ...
+  std::string source;             // "torchrun", "OpenOperation MPI", ...
   std::string evidence;           // "RANK=0, WORLD_SIZE=4"
   std::optional<int> local_rank;  // among the ranks of this host
   std::optional<int> local_size;
@@ -26,7 +26,7 @@ struct LaunchInfo {
 TC_API std::string describe(const LaunchInfo& launch);
 
 // Rank and size from the first launcher whose variables hold a rank >= 0 and a size > 0:
-//   TORCHCOMM_RANK and TORCHCOMM_SIZE, Open MPI, PMI, PALS, torchrun, Slurm.
+//   TORCHCOMM_RANK and TORCHCOMM_SIZE, OpenOperation MPI, PMI, PALS, torchrun, Slurm.
 // TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD (auto, mpi, pals, torchrun or slurm, in any case)
 // narrows that; any other text leaves TORCHCOMM_RANK and TORCHCOMM_SIZE alone. Pure. Throws
 // CommError(kInvalidArgument): nothing found (lists what was looked at), text that is no number,

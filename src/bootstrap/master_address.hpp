@@ -17,10 +17,10 @@ struct MasterAddress {
 };
 
 // MASTER_ADDR and MASTER_PORT; what is missing comes from the job. The host: 127.0.0.1 where all
-// ranks share one, else Slurm's first host, else the host of Open MPI's mpirun. The port: 20000 + a
-// hash of the job's id modulo 10000, below the ports that Linux hands out. Pure; every rank of a
-// job gets the same answer. Throws CommError(kInvalidArgument) naming what to set, also for a
-// MASTER_ADDR that is neither a host name nor an address.
+// ranks share one, else Slurm's first host, else the host of OpenOperation MPI's mpirun. The port:
+// 20000 + a hash of the job's id modulo 10000, below the ports that Linux hands out. Pure; every
+// rank of a job gets the same answer. Throws CommError(kInvalidArgument) naming what to set, also
+// for a MASTER_ADDR that is neither a host name nor an address.
 MasterAddress find_master_address(const EnvLookup& lookup, const LaunchInfo& launch);
 
 }  // namespace torch::comms::bootstrap

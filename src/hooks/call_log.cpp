@@ -14,7 +14,7 @@ namespace torch::comms {
 namespace {
 
 // With addresses in them, signatures could be many; past this they are numbered anew.
-constexpr size_t kMostSignatures = 65536;
+constexpr size_t kMaxSignatures = 65536;
 
 std::string decimal(double seconds, int digits) {
   std::array<char, 48> text{};
@@ -51,62 +51,62 @@ void CallLog::line(std::string_view text) {
   write(text);
 }
 
-CallLog::Call CallLog::queue(const std::string& signature) {
+CallLog::LoggedCall CallLog::log_issue(const std::string& signature) {
   std::lock_guard lock(mutex_);
-  if (signatures_.size() >= kMostSignatures) signatures_.clear();
+  if (signatures_.size() >= kMaxSignatures) signatures_.clear();
   const auto [row, is_new] = signatures_.try_emplace(signature, next_signature_);
   const std::string id = "C" + std::to_string(row->second);
   if (is_new) {
     ++next_signature_;
     write(id + "|sig|" + signature);
   }
-  const Call call{row->second, next_work_++};
+  const LoggedCall call{row->second, next_work_++};
   write(id + "|Q|work_id=" + std::to_string(call.work_id) + "|" + elapsed());
   return call;
 }
 
-void CallLog::event(const Call& call, std::string_view letter) {
+void CallLog::event(const LoggedCall& call, std::string_view letter) {
   write("C" + std::to_string(call.signature) + "|" + std::string(letter) + "|" + elapsed());
 }
 
-void CallLog::watch(const Call& call, const std::string& comm) {
+void CallLog::track(const LoggedCall& call, const std::string& comm) {
   std::lock_guard lock(mutex_);
-  watched_.emplace(call.work_id, Watched{call.signature, comm});
+  pending_.emplace(call.work_id, PendingCall{call.signature, comm});
 }
 
-void CallLog::started(const Call& call) {
+void CallLog::started(const LoggedCall& call) {
   std::lock_guard lock(mutex_);
-  if (const auto row = watched_.find(call.work_id); row != watched_.end())
+  if (const auto row = pending_.find(call.work_id); row != pending_.end())
     row->second.started = true;
   event(call, "S");
 }
 
-void CallLog::ended(const Call& call) {
+void CallLog::ended(const LoggedCall& call) {
   std::lock_guard lock(mutex_);
-  watched_.erase(call.work_id);
+  pending_.erase(call.work_id);
   event(call, "E");
 }
 
-void CallLog::waited(const Call& call) {
+void CallLog::waited(const LoggedCall& call) {
   std::lock_guard lock(mutex_);
-  if (watched_.contains(call.work_id))
+  if (pending_.contains(call.work_id))
     event(call, "W");
   else
     write("WARN|lifecycle event W for unknown work_id " + std::to_string(call.work_id));
 }
 
-void CallLog::joined() {
+void CallLog::on_comm_registered() {
   std::lock_guard lock(mutex_);
-  ++members_;
+  ++comm_count_;
 }
 
-void CallLog::left() {
+void CallLog::on_comm_unregistered() {
   std::lock_guard lock(mutex_);
-  if (--members_ > 0) return;
-  for (const auto& [work_id, work] : watched_)
+  if (--comm_count_ > 0) return;
+  for (const auto& [work_id, work] : pending_)
     write("WARN|comm=" + work.comm + "|leaked work_id=" + std::to_string(work_id) + "|corr_id=" +
           std::to_string(work.signature) + "|pending_events=" + (work.started ? "E" : "S,E"));
-  watched_.clear();
+  pending_.clear();
 }
 
 }  // namespace torch::comms

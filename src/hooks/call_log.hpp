@@ -22,31 +22,31 @@ class CallLog {
   void line(std::string_view text);
 
   // An operation is issued: writes its signature where the text is new, and the Q line.
-  struct Call {
+  struct LoggedCall {
     uint64_t signature;
     uint64_t work_id;
   };
-  Call queue(const std::string& signature);
+  LoggedCall log_issue(const std::string& signature);
 
   // The operation has a work, whose events follow.
-  void watch(const Call& call, const std::string& comm);
-  void started(const Call& call);
-  void ended(const Call& call);
-  void waited(const Call& call);
+  void track(const LoggedCall& call, const std::string& comm);
+  void started(const LoggedCall& call);
+  void ended(const LoggedCall& call);
+  void waited(const LoggedCall& call);
 
   // Communicators between their registration and their finalize(), or end, or the end of that.
-  void joined();
+  void on_comm_registered();
   // After the last one, whatever has not ended is written as leaked.
-  void left();
+  void on_comm_unregistered();
 
  private:
-  struct Watched {
+  struct PendingCall {
     uint64_t signature;
     std::string comm;
     bool started = false;
   };
   void write(std::string_view text);  // mutex_ held
-  void event(const Call& call, std::string_view letter);
+  void event(const LoggedCall& call, std::string_view letter);
   std::string elapsed() const;
 
   const std::chrono::steady_clock::time_point begin_;
@@ -56,8 +56,8 @@ class CallLog {
   std::unordered_map<std::string, uint64_t> signatures_;
   uint64_t next_signature_ = 0;
   uint64_t next_work_ = 0;
-  std::map<uint64_t, Watched> watched_;  // by work id; until their end
-  int members_ = 0;
+  std::map<uint64_t, PendingCall> pending_;  // by work id; until their end
+  int comm_count_ = 0;
 };
 
 }  // namespace torch::comms

@@ -11,8 +11,8 @@
 #include "base/log.hpp"
 #include "hooks/call_log.hpp"
 #include "hooks/clog_lines.hpp"
-#include "hooks/guarded.hpp"
-#include "hooks/registrations.hpp"
+#include "hooks/hook_registrations.hpp"
+#include "hooks/observer_call.hpp"
 
 namespace torch::comms {
 namespace {
@@ -30,7 +30,7 @@ bool asks_for(const std::vector<std::string>& words, const std::vector<std::stri
   return asked;
 }
 
-std::string joined(const std::vector<int>& ranks) {
+std::string join_ranks(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
   return text;
@@ -47,7 +47,7 @@ struct ClogHook::State : std::enable_shared_from_this<State> {
 
   CallLog log;
   const bool with_events, with_buffers;
-  Registrations registrations;
+  HookRegistrations registrations;
 };
 
 namespace {
@@ -55,40 +55,41 @@ namespace {
 // One communicator's part, which its hooks hold: it goes with them. Its methods belong to the
 // thread that calls the communicator.
 template <class State>
-class Member {
+class CommCallLogger {
  public:
-  Member(std::shared_ptr<State> state, const std::shared_ptr<TorchComm>& comm)
+  CommCallLogger(std::shared_ptr<State> state, const std::shared_ptr<TorchComm>& comm)
       : state_(std::move(state)), comm_(comm), name_(clog_name(comm->getCommName())) {
-    announce();
-    state_->log.joined();
+    log_membership();
+    state_->log.on_comm_registered();
   }
   // Without finalize(), or unregistered.
-  ~Member() {
-    if (!left_) guarded("the call log", logged_, [&] { state_->log.left(); });
+  ~CommCallLogger() {
+    if (!is_unregistered_)
+      call_observer_noexcept("the call log", logged_, [&] { state_->log.on_comm_unregistered(); });
   }
-  Member(const Member&) = delete;
-  Member& operator=(const Member&) = delete;
+  CommCallLogger(const CommCallLogger&) = delete;
+  CommCallLogger& operator=(const CommCallLogger&) = delete;
 
   void pre(size_t op_id, const PreHookArgs& args) noexcept {
-    guarded("the call log", logged_, [&] {
-      announce();
+    call_observer_noexcept("the call log", logged_, [&] {
+      log_membership();
       if (const auto* split = std::get_if<Split>(&args)) {
-        split_ = {op_id, joined(split->ranks)};
+        split_ = {op_id, join_ranks(split->ranks)};
         return;
       }
       const std::string fields = clog_fields(args, state_->with_buffers);
       if (fields.empty()) return;
       const std::string op(opToString(getOpName(args)));
-      call_ = {op_id, state_->log.queue(op + "|" + fields + "|comm=" + name_)};
+      call_ = {op_id, state_->log.log_issue(op + "|" + fields + "|comm=" + name_)};
     });
   }
 
   void post(size_t op_id, const PostHookArgs& args) noexcept {
-    guarded("the call log", logged_, [&] {
+    call_observer_noexcept("the call log", logged_, [&] {
       if (const auto* collective = std::get_if<CollectivePostHookArgs>(&args)) {
-        follow(op_id, collective->work);
+        track_work(op_id, collective->work);
       } else if (const auto* batch = std::get_if<BatchOpIssuePostHookArgs>(&args)) {
-        follow(op_id, batch->work);
+        track_work(op_id, batch->work);
       } else if (const auto* split = std::get_if<SplitPostHookArgs>(&args)) {
         const auto child = split->new_comm.lock();
         if (!child || split_.first != op_id) return;
@@ -96,14 +97,14 @@ class Member {
                          "|ranks=" + split_.second);
         state_->add(child);
       } else if (std::holds_alternative<FinalizePostHookArgs>(args) &&
-                 !std::exchange(left_, true)) {
-        state_->log.left();
+                 !std::exchange(is_unregistered_, true)) {
+        state_->log.on_comm_unregistered();
       }
     });
   }
 
   // A communicator that waits for reconfigure() has no rank to tell yet.
-  void announce() {
+  void log_membership() {
     const auto comm = comm_.lock();
     if (!comm || !comm->isConnected()) return;
     const auto membership = comm->getMembership();
@@ -118,12 +119,12 @@ class Member {
   }
 
  private:
-  void follow(size_t op_id, const c10::weak_intrusive_ptr<TorchWork>& weak) {
+  void track_work(size_t op_id, const c10::weak_intrusive_ptr<TorchWork>& weak) {
     if (!state_->with_events || call_.first != op_id) return;
     const auto work = weak.lock();
     if (!work) return;
-    const CallLog::Call call = call_.second;
-    state_->log.watch(call, name_);
+    const CallLog::LoggedCall call = call_.second;
+    state_->log.track(call, name_);
     work->registerWorkStartHook([state = state_, call] { state->log.started(call); });
     work->registerWorkEndHook([state = state_, call] { state->log.ended(call); });
     work->registerWorkWaitPreHook([state = state_, call] { state->log.waited(call); });
@@ -134,9 +135,9 @@ class Member {
   std::string name_;
   bool announced_ = false;
   std::optional<int64_t> membership_;
-  bool left_ = false;
+  bool is_unregistered_ = false;
   // The last that had its pre-hook, by operation id.
-  std::pair<size_t, CallLog::Call> call_{kFinalizeOpId, {}};
+  std::pair<size_t, CallLog::LoggedCall> call_{kFinalizeOpId, {}};
   std::pair<size_t, std::string> split_{kFinalizeOpId, ""};
   std::atomic<bool> logged_{false};
 };
@@ -144,11 +145,11 @@ class Member {
 }  // namespace
 
 void ClogHook::State::add(const std::shared_ptr<TorchComm>& comm) {
-  const auto member = std::make_shared<Member<State>>(shared_from_this(), comm);
+  const auto member = std::make_shared<CommCallLogger<State>>(shared_from_this(), comm);
   if (registrations.has(comm))
     throw CommError(Errc::kInvalidArgument, "the communicator is registered with this clog already",
                     {.op = "register_with_comm", .comm = std::string(comm->getCommName())});
-  Registrations::Handles handles;
+  HookRegistrations::Handles handles;
   handles.push_back(comm->registerPreHook(
       [member](size_t op_id, const PreHookArgs& args) { member->pre(op_id, args); }));
   handles.push_back(comm->registerPostHook(

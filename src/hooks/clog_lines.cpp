@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <variant>
 
-#include "hooks/buffers.hpp"
+#include "hooks/operation_tensors.hpp"
 
 namespace torch::comms {
 namespace {
@@ -67,7 +67,7 @@ std::string_view word(RedOpType op) {
   return "other";
 }
 
-class Fields {
+class ClogFields {
  public:
   void add(std::string_view key, std::string_view value) {
     if (!text_.empty()) text_ += '|';
@@ -115,7 +115,7 @@ constexpr bool has_list = requires(const Op& op) {
 };
 
 template <class Op>
-void add_sizes(Fields& fields, const Op& op, const Buffers& tensors) {
+void add_sizes(ClogFields& fields, const Op& op, const OperationTensors& tensors) {
   if constexpr (requires { op.input_split_sizes; }) {
     const auto text = [](uint64_t rows) { return std::to_string(rows); };
     fields.list("in_splits", op.input_split_sizes, text);
@@ -135,8 +135,8 @@ void add_sizes(Fields& fields, const Op& op, const Buffers& tensors) {
 
 template <class Op>
 std::string fields_of(const Op& op, bool addresses) {
-  Fields fields;
-  const Buffers tensors = buffers(op);
+  ClogFields fields;
+  const OperationTensors tensors = operation_tensors(op);
   if constexpr (requires { op.tensor; } || requires { op.input; }) add_sizes(fields, op, tensors);
   if constexpr (requires { op.num_ops; }) fields.add("num_ops", static_cast<int64_t>(op.num_ops));
   if constexpr (requires { op.op; }) fields.add("red_op", word(op.op.type()));

@@ -19,18 +19,18 @@ namespace {
 using c10d::control_plane::Request;
 using c10d::control_plane::Response;
 
-void answer(Response& response, int status, std::string body, const char* type) {
+void respond(Response& response, int status, std::string body, const char* type) {
   response.setContent(std::move(body), type);
   response.setStatus(status);
 }
 void refuse(Response& response, int status, std::string why) {
-  answer(response, status, std::move(why), "text/plain");
+  respond(response, status, std::move(why), "text/plain");
 }
 
 void health_check(const Request&, Response& response) {
   const bool healthy = !TorchCommsHealthCheck::get().isTimedOut();
-  answer(response, 200, healthy ? R"({"healthy": true})" : R"({"healthy": false})",
-         "application/json");
+  respond(response, 200, healthy ? R"({"healthy": true})" : R"({"healthy": false})",
+          "application/json");
 }
 
 // True where `text` is a boolean or "", which leaves `value` as it is.
@@ -55,8 +55,8 @@ void trace_json(const Request& request, Response& response) {
       return refuse(response, 400, name + "='" + value + "' is neither true nor false");
   }
   try {
-    answer(response, 200, FlightRecorder::get()->dump_json(!only_active, collectives),
-           "application/json");
+    respond(response, 200, FlightRecorder::get()->dump_json(!only_active, collectives),
+            "application/json");
   } catch (const CommError& error) {
     refuse(response, 500, error.what());
   }

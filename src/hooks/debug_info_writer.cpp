@@ -24,13 +24,13 @@ namespace {
 
 constexpr const char* kPrefix = "TORCHCOMM_FR_DUMP_TEMP_FILE";
 
-struct Registered {
+struct WriterRegistry {
   std::mutex mutex;  // guards writer
   std::shared_ptr<DebugInfoWriter> writer;
 };
-Registered& registered_writer() {
+WriterRegistry& registered_writer() {
   // Never destroyed: the process may be dumped while it ends.
-  static auto* state = new Registered;
+  static auto* state = new WriterRegistry;
   return *state;
 }
 

@@ -42,7 +42,7 @@ class JsonWriter : public DocumentWriter {
   void time(int64_t value_ns) override { number(value_ns); }
   void key(std::string_view name) override;
 
-  std::string take() { return std::move(out_); }
+  std::string finish() { return std::move(out_); }
 
  private:
   void open(char bracket);
@@ -71,7 +71,7 @@ class PickleWriter : public DocumentWriter {
   void time(int64_t value_ns) override;
   void key(std::string_view name) override { text(name); }
 
-  std::string take() { return std::move(out_ += '.'); }
+  std::string finish() { return std::move(out_ += '.'); }
 
  private:
   std::string out_;

@@ -184,13 +184,13 @@ void FlightRecorder::write(DocumentWriter& out, bool include_completed, bool inc
 std::string FlightRecorder::dump_json(bool include_completed, bool include_entries) const {
   JsonWriter out;
   write(out, include_completed, include_entries, false);
-  return out.take();
+  return out.finish();
 }
 
 std::string FlightRecorder::dump_pickle(bool include_completed, bool include_entries) const {
   PickleWriter out;
   write(out, include_completed, include_entries, true);  // PyTorch's reader of files asks for them
-  return out.take();
+  return out.finish();
 }
 
 }  // namespace torch::comms::fr

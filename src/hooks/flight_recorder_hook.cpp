@@ -7,8 +7,8 @@
 
 #include "base/env.hpp"
 #include "base/log.hpp"
-#include "hooks/recording.hpp"
-#include "hooks/registrations.hpp"
+#include "hooks/comm_recording.hpp"
+#include "hooks/hook_registrations.hpp"
 
 namespace torch::comms::fr {
 namespace {
@@ -35,9 +35,9 @@ struct FlightRecorderHook::State : std::enable_shared_from_this<State> {
   explicit State(std::shared_ptr<FlightRecorder> made) : recorder(std::move(made)) {}
 
   void add(const std::shared_ptr<TorchComm>& comm) {
-    auto recording = std::make_shared<Recording>(
+    auto recording = std::make_shared<CommRecording>(
         recorder, comm, [self = shared_from_this()](const auto& child) { self->add(child); });
-    Registrations::Handles handles;
+    HookRegistrations::Handles handles;
     handles.push_back(comm->registerPreHook(
         [recording](size_t op_id, const PreHookArgs& args) { recording->pre(op_id, args); }));
     handles.push_back(comm->registerPostHook(
@@ -49,7 +49,7 @@ struct FlightRecorderHook::State : std::enable_shared_from_this<State> {
   }
 
   std::shared_ptr<FlightRecorder> recorder;
-  Registrations registrations;
+  HookRegistrations registrations;
 };
 
 FlightRecorderHook::FlightRecorderHook(size_t max_entries, bool isolated)
@@ -66,7 +66,7 @@ void FlightRecorderHook::registerWithComm(const std::shared_ptr<TorchComm>& comm
 void FlightRecorderHook::reset() { state_->recorder->reset(); }
 size_t FlightRecorderHook::size() const { return state_->recorder->size(); }
 void FlightRecorderHook::unregister() { state_->registrations.remove_all(); }
-bool FlightRecorderHook::isEnabled() const { return state_->registrations.any(); }
+bool FlightRecorderHook::isEnabled() const { return state_->registrations.has_any(); }
 
 std::string FlightRecorderHook::dump_json(bool include_completed) const {
   return state_->recorder->dump_json(include_completed);

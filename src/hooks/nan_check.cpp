@@ -10,8 +10,8 @@
 #include <torchcomms/base/error.hpp>
 
 #include "core/operand_checks.hpp"
-#include "hooks/buffers.hpp"
-#include "hooks/registrations.hpp"
+#include "hooks/hook_registrations.hpp"
+#include "hooks/operation_tensors.hpp"
 
 namespace torch::comms {
 namespace {
@@ -69,7 +69,7 @@ std::pair<bool, bool> reads_and_writes(const Op& op, int rank) {
   }
 }
 
-struct Checker {
+struct NanChecker {
   bool inputs, outputs;
   std::string name;
   std::weak_ptr<TorchComm> comm;
@@ -80,16 +80,17 @@ struct Checker {
     const auto alive = comm.lock();
     const int rank = alive && alive->isConnected() ? alive->getRank() : -1;
     const auto [reads, writes] = reads_and_writes(op, rank);
-    const Buffers tensors = buffers(op);
+    const OperationTensors tensors = operation_tensors(op);
     const bool both = tensors.in_place && reads;
     const bool look_in = reads && (inputs || (both && outputs));
     const bool look_out = writes && outputs && !both;
-    if (look_in) look(tensors.inputs, inputs || !both ? "input" : "output", Op::kName, rank);
-    if (look_out) look(tensors.outputs, "output", Op::kName, rank);
+    if (look_in)
+      check_tensors(tensors.inputs, inputs || !both ? "input" : "output", Op::kName, rank);
+    if (look_out) check_tensors(tensors.outputs, "output", Op::kName, rank);
   }
 
   template <class List>
-  void look(const List& tensors, const char* side, OpName op, int rank) const {
+  void check_tensors(const List& tensors, const char* side, OpName op, int rank) const {
     const c10::NoGradGuard no_grad;
     const PlainDispatchGuard plain;
     for (size_t i = 0; i < tensors.size(); ++i)
@@ -106,13 +107,13 @@ struct Checker {
 NanCheckHook::NanCheckHook(bool check_inputs, bool check_outputs)
     : inputs_(check_inputs),
       outputs_(check_outputs),
-      registrations_(std::make_unique<Registrations>()) {}
+      registrations_(std::make_unique<HookRegistrations>()) {}
 NanCheckHook::~NanCheckHook() = default;
 
 void NanCheckHook::registerWithComm(const std::shared_ptr<TorchComm>& comm) {
   require_comm(comm);
-  const Checker checker{inputs_, outputs_, std::string(comm->getCommName()), comm};
-  Registrations::Handles handles;
+  const NanChecker checker{inputs_, outputs_, std::string(comm->getCommName()), comm};
+  HookRegistrations::Handles handles;
   handles.push_back(comm->registerPreHook([checker](size_t, const PreHookArgs& args) {
     std::visit([&](const auto& op) { checker.check(op); }, args);
   }));
@@ -120,6 +121,6 @@ void NanCheckHook::registerWithComm(const std::shared_ptr<TorchComm>& comm) {
 }
 
 void NanCheckHook::unregister() { registrations_->remove_all(); }
-bool NanCheckHook::isEnabled() const { return registrations_->any(); }
+bool NanCheckHook::isEnabled() const { return registrations_->has_any(); }
 
 }  // namespace torch::comms

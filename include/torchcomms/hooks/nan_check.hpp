@@ -6,7 +6,7 @@
 
 namespace torch::comms {
 
-class Registrations;
+class HookRegistrations;
 
 // Refuses operations on tensors that hold a NaN: CommError(kInvalidArgument) naming operation,
 // communicator and "input" or "output", before anything is sent. Infinity and integers are fine.
@@ -27,7 +27,7 @@ class TC_API NanCheckHook {
 
  private:
   bool inputs_, outputs_;
-  std::unique_ptr<Registrations> registrations_;
+  std::unique_ptr<HookRegistrations> registrations_;
 };
 
 }  // namespace torch::comms

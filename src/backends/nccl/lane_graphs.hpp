@@ -26,7 +26,7 @@ struct Mark {
 // each other. It costs a launch of a graph 0.8 us, and a call two events while there are graphs.
 // Libraries of vendors do the same for their own operations.
 //
-// Threads: of one caller at a time; has_any(): any.
+// Threads: of one caller at a time; any(): any.
 class LaneGraphs {
  public:
   explicit LaneGraphs(std::shared_ptr<Device> device);

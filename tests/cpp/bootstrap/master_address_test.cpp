@@ -113,7 +113,7 @@ TEST(FindMaster, SlurmsHostsServeUnderTheNamesOfPmiToo) {
                    {"MASTER_ADDR is unset"});
 }
 
-// The variables' forms as Open MPI 4.1.4 and 5.0.11 set them.
+// The variables' forms as OpenOperation MPI 4.1.4 and 5.0.11 set them.
 TEST(FindMaster, OpenMpisOwnHostServes) {
   const auto launch = launched_by("Open MPI", 4, 2);
   EXPECT_EQ(

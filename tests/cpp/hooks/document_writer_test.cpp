@@ -22,7 +22,7 @@ std::string written() {
   out.key("real");
   out.real(0.5);
   out.end_map();
-  return out.take();
+  return out.finish();
 }
 
 TEST(DocumentWriter, WritesJson) {
@@ -53,7 +53,7 @@ std::string written_cut_text() {
   out.key("k\xc3");
   out.text("v\xc3");
   out.end_map();
-  return out.take();
+  return out.finish();
 }
 
 // Of the 15 bytes of a thread's name the last may be half a character.

@@ -7,7 +7,7 @@ namespace torch::comms {
 
 // The tensors of an operation, as the caller passed them: borrowed, like the operation. Undefined
 // ones are left out. A tensor that is read and written stands in both lists.
-struct Buffers {
+struct OperationTensors {
   c10::SmallVector<const at::Tensor*, 4> inputs, outputs;
   bool in_place = false;
 };
@@ -22,8 +22,8 @@ inline void add(c10::SmallVector<const at::Tensor*, 4>& list, const Tensors& ten
 }  // namespace detail
 
 template <class Op>
-Buffers buffers(const Op& op) {
-  Buffers found;
+OperationTensors operation_tensors(const Op& op) {
+  OperationTensors found;
   if constexpr (requires { op.tensor; }) {
     if (Op::kName != OpName::recv) detail::add(found.inputs, op.tensor);
     if (Op::kName != OpName::send) detail::add(found.outputs, op.tensor);

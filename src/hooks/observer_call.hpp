@@ -11,7 +11,8 @@ namespace torch::comms {
 // Runs an observer's part of an operation, which must not fail the operation. What it throws is
 // logged, the first time of each `logged`.
 template <class Call>
-void guarded(const char* observer, std::atomic<bool>& logged, const Call& call) noexcept {
+void call_observer_noexcept(const char* observer, std::atomic<bool>& logged,
+                            const Call& call) noexcept {
   try {
     call();
   } catch (const std::exception& error) {

@@ -1,4 +1,4 @@
-#include "hooks/registrations.hpp"
+#include "hooks/hook_registrations.hpp"
 
 #include <torchcomms/base/error.hpp>
 

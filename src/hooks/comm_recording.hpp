@@ -14,11 +14,11 @@ namespace torch::comms::fr {
 
 // What one communicator's hooks do for a recorder. They belong to the thread that calls the
 // communicator; none of pre(), send_messages() and unposted() throws.
-class Recording {
+class CommRecording {
  public:
   // `on_split` is told of every child.
-  Recording(std::shared_ptr<FlightRecorder> recorder, const std::shared_ptr<TorchComm>& comm,
-            std::function<void(const std::shared_ptr<TorchComm>&)> on_split);
+  CommRecording(std::shared_ptr<FlightRecorder> recorder, const std::shared_ptr<TorchComm>& comm,
+                std::function<void(const std::shared_ptr<TorchComm>&)> on_split);
 
   void pre(size_t op_id, const PreHookArgs& args) noexcept;
   void post(size_t op_id, const PostHookArgs& args) noexcept;
@@ -26,7 +26,7 @@ class Recording {
 
  private:
   // An operation between its pre-hook and its post-hook.
-  struct Open {
+  struct OpenOperation {
     size_t op_id;
     uint64_t entry;
     uint64_t sequence;  // 0: a collective's, which the group counts
@@ -34,11 +34,11 @@ class Recording {
 
   // Whoever joins by reconfigure() has counted nothing before, so every membership is a group of
   // its own, under a name that all members give it.
-  void look_at_members();
+  void update_membership();
   template <class Op>
   Entry describe(size_t op_id, const Op& op);
   void begin(size_t op_id, Entry entry, bool runs_now);
-  std::optional<Open> take(size_t op_id);
+  std::optional<OpenOperation> remove_open(size_t op_id);
   void end(size_t op_id, const PostHookArgs& args);
 
   std::shared_ptr<FlightRecorder> recorder_;
@@ -52,7 +52,7 @@ class Recording {
   int rank_ = -1, size_ = -1;
   std::optional<int64_t> membership_;  // that group_ is of
   base::OpOrder order_;                // of all but collectives, which the group counts
-  std::vector<Open> open_;
+  std::vector<OpenOperation> open_;
   std::atomic<bool> logged_{false};
 };
 

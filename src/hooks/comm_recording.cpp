@@ -1,4 +1,4 @@
-#include "hooks/recording.hpp"
+#include "hooks/comm_recording.hpp"
 
 #include <array>
 
@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <string>
 
-#include "hooks/buffers.hpp"
-#include "hooks/guarded.hpp"
+#include "hooks/observer_call.hpp"
+#include "hooks/operation_tensors.hpp"
 #include "tracing/event_ring.hpp"
 
 namespace torch::comms::fr {
@@ -39,9 +39,9 @@ void keep(const at::Tensor& tensor, std::vector<std::vector<int64_t>>& sizes,
 
 }  // namespace
 
-Recording::Recording(std::shared_ptr<FlightRecorder> recorder,
-                     const std::shared_ptr<TorchComm>& comm,
-                     std::function<void(const std::shared_ptr<TorchComm>&)> on_split)
+CommRecording::CommRecording(std::shared_ptr<FlightRecorder> recorder,
+                             const std::shared_ptr<TorchComm>& comm,
+                             std::function<void(const std::shared_ptr<TorchComm>&)> on_split)
     : recorder_(std::move(recorder)),
       comm_(comm),
       on_split_(std::move(on_split)),
@@ -50,10 +50,10 @@ Recording::Recording(std::shared_ptr<FlightRecorder> recorder,
       timeout_ms_(comm->getOptions().timeout.count()),
       counts_splits_(comm->getBackendImpl()->capabilities().counts_splits),
       is_on_host_(comm->getDevice().is_cpu()) {
-  look_at_members();
+  update_membership();
 }
 
-void Recording::look_at_members() {
+void CommRecording::update_membership() {
   const auto comm = comm_.lock();
   // A communicator that waits for reconfigure() has no members yet.
   if (!comm || !comm->isConnected()) return;
@@ -73,7 +73,7 @@ void Recording::look_at_members() {
 }
 
 template <class Op>
-Entry Recording::describe(size_t op_id, const Op& op) {
+Entry CommRecording::describe(size_t op_id, const Op& op) {
   Entry entry;
   entry.group = group_;
   entry.op = Op::kName;
@@ -82,7 +82,7 @@ Entry Recording::describe(size_t op_id, const Op& op) {
   entry.thread_name = this_thread_name();
   entry.profiling_name = prefix_ + std::string(reader_word(Op::kName));
   entry.timeout_ms = timeout_ms_;
-  const Buffers tensors = buffers(op);
+  const OperationTensors tensors = operation_tensors(op);
   for (const auto* tensor : tensors.inputs) keep(*tensor, entry.input_sizes, entry.input_dtypes);
   for (const auto* tensor : tensors.outputs) keep(*tensor, entry.output_sizes, entry.output_dtypes);
   if constexpr (requires { op.options.timeout; })
@@ -103,24 +103,24 @@ Entry Recording::describe(size_t op_id, const Op& op) {
   return entry;
 }
 
-void Recording::begin(size_t op_id, Entry entry, bool runs_now) {
+void CommRecording::begin(size_t op_id, Entry entry, bool runs_now) {
   const uint64_t sequence = entry.sequence;
   open_.push_back({op_id, recorder_->record(std::move(entry)), sequence});
   if (runs_now) recorder_->started(open_.back().entry);
 }
 
-std::optional<Recording::Open> Recording::take(size_t op_id) {
+std::optional<CommRecording::OpenOperation> CommRecording::remove_open(size_t op_id) {
   const auto at =
-      std::ranges::find_if(open_, [&](const Open& open) { return open.op_id == op_id; });
+      std::ranges::find_if(open_, [&](const OpenOperation& open) { return open.op_id == op_id; });
   if (at == open_.end()) return std::nullopt;
-  const Open taken = *at;
+  const OpenOperation taken = *at;
   open_.erase(at);
   return taken;
 }
 
-void Recording::pre(size_t op_id, const PreHookArgs& args) noexcept {
-  guarded("the flight recorder", logged_, [&] {
-    look_at_members();
+void CommRecording::pre(size_t op_id, const PreHookArgs& args) noexcept {
+  call_observer_noexcept("the flight recorder", logged_, [&] {
+    update_membership();
     std::visit(
         [&](const auto& op) {
           using Op = std::remove_cvref_t<decltype(op)>;
@@ -132,8 +132,8 @@ void Recording::pre(size_t op_id, const PreHookArgs& args) noexcept {
   });
 }
 
-void Recording::end(size_t op_id, const PostHookArgs& args) {
-  const auto open = take(op_id);
+void CommRecording::end(size_t op_id, const PostHookArgs& args) {
+  const auto open = remove_open(op_id);
   if (!open) return;
   const uint64_t entry = open->entry;
 
@@ -158,13 +158,13 @@ void Recording::end(size_t op_id, const PostHookArgs& args) {
     if (const auto child = split->new_comm.lock()) on_split_(child);
 }
 
-void Recording::post(size_t op_id, const PostHookArgs& args) noexcept {
-  guarded("the flight recorder", logged_, [&] { end(op_id, args); });
+void CommRecording::post(size_t op_id, const PostHookArgs& args) noexcept {
+  call_observer_noexcept("the flight recorder", logged_, [&] { end(op_id, args); });
 }
 
-void Recording::unposted(size_t op_id, Unposted why) noexcept {
-  guarded("the flight recorder", logged_, [&] {
-    const auto open = take(op_id);
+void CommRecording::unposted(size_t op_id, Unposted why) noexcept {
+  call_observer_noexcept("the flight recorder", logged_, [&] {
+    const auto open = remove_open(op_id);
     if (!open) return;
     switch (why) {
       case Unposted::kRefused:

@@ -10,33 +10,34 @@
 namespace torch::comms {
 
 // The communicators that an observer is registered with. Holds none of them. Any thread.
-class Registrations {
+class HookRegistrations {
  public:
   using Handles = std::vector<std::unique_ptr<RemovableHandle>>;
 
   void add(const std::shared_ptr<TorchComm>& comm, Handles handles) {
     std::lock_guard lock(mutex_);
-    std::erase_if(rows_, [](const Row& row) { return row.comm.expired(); });
-    rows_.push_back({comm, std::move(handles)});
+    std::erase_if(comms_, [](const HookedComm& row) { return row.comm.expired(); });
+    comms_.push_back({comm, std::move(handles)});
     any_ = true;
   }
 
   bool has(const std::shared_ptr<TorchComm>& comm) const {
     std::lock_guard lock(mutex_);
-    return std::ranges::any_of(rows_, [&](const Row& row) { return row.comm.lock() == comm; });
+    return std::ranges::any_of(comms_,
+                               [&](const HookedComm& row) { return row.comm.lock() == comm; });
   }
 
   // Whether there was one since the last remove_all().
-  bool any() const {
+  bool has_any() const {
     std::lock_guard lock(mutex_);
     return any_;
   }
 
   void remove_all() {
-    std::vector<Row> rows;
+    std::vector<HookedComm> rows;
     {
       std::lock_guard lock(mutex_);
-      rows.swap(rows_);
+      rows.swap(comms_);
       any_ = false;
     }
     for (const auto& row : rows)
@@ -44,12 +45,12 @@ class Registrations {
   }
 
  private:
-  struct Row {
+  struct HookedComm {
     std::weak_ptr<TorchComm> comm;
     Handles handles;
   };
   mutable std::mutex mutex_;  // guards both below
-  std::vector<Row> rows_;
+  std::vector<HookedComm> comms_;
   bool any_ = false;
 };
 
