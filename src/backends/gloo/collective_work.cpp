@@ -24,19 +24,19 @@ milliseconds until(Clock::time_point when) {
 // Gloo's error of a collective, and what the others know of it. If its own limit passed, it has
 // closed all connections.
 CommError failure(const std::exception_ptr& error, const Call& call, Peers& peers,
-                  beside::Others& others) {
-  if (const auto left = others.left_before(context(call), call.number)) return *left;
+                  common::PeerMonitor& others) {
+  if (const auto left = others.closed_before(context(call), call.number)) return *left;
   auto translated = translate(error, call);
-  beside::Others::Where where;
+  common::PeerMonitor::ProgressSummary where;
   if (translated.code() == Errc::kTimeout) {
     // Where there are several, the first one asks.
     const bool first = peers.close(translated.context().op);
-    where = first ? others.await_whereabouts() : others.whereabouts().value_or(where);
+    where = first ? others.wait_for_progress() : others.query_progress().value_or(where);
   } else {
-    if (const auto why = others.await_failure(context(call), kNaming)) return *why;
+    if (const auto why = others.wait_for_failure(context(call), kNaming)) return *why;
     if (translated.code() != Errc::kPeerFailed) return translated;
     // Whose connection is gone may have called finalize(), which is no failure.
-    where = others.await_whereabouts();
+    where = others.wait_for_progress();
   }
   auto about = translated.context();
   about.culprits = where.culprits;
@@ -103,8 +103,9 @@ void CollectiveWork::end(std::exception_ptr error) noexcept {
 void CollectiveWork::look() noexcept {
   try {
     if (isTerminal(status())) return;
-    if (Clock::now() - call_.begin >= beside::kLate) others_->compare(call_.begin);
-    auto why = others_->left_before(context(call_), call_.number);
+    if (Clock::now() - call_.begin >= common::kLateThreshold)
+      others_->check_mismatch_later(call_.begin);
+    auto why = others_->closed_before(context(call_), call_.number);
     if (!why) why = others_->failure(context(call_), kPatience);
     if (!why) return;
     peers_->close(why->context().op);
@@ -124,7 +125,7 @@ void CollectiveWork::wait() {
     while (!waitForTerminal(std::min(kCollectiveTick, until(last_moment)))) {
       look();
       if (Clock::now() >= last_moment) {
-        const auto where = others_->await_whereabouts();
+        const auto where = others_->wait_for_progress();
         setStatus(WorkStatus::TIMEDOUT, std::make_exception_ptr(timeout_error(
                                             call_, where.culprits,
                                             "Gloo has not given it up half a second later: a rank "

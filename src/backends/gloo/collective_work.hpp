@@ -47,7 +47,7 @@ class CollectiveWork final : public TorchWork {
   std::vector<NativeWorkPtr> natives_;
   Finish finish_;
   std::shared_ptr<Peers> peers_;
-  std::shared_ptr<beside::Others> others_;
+  std::shared_ptr<common::PeerMonitor> others_;
   InFlightCounter::Token ticket_;
   std::atomic<size_t> open_;  // natives not done yet
   std::mutex mutex_;          // guards error_

@@ -9,7 +9,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "backends/beside/others.hpp"
+#include "backends/beside/peer_monitor.hpp"
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/torch_compat.hpp"
 #include "base/env.hpp"
@@ -205,7 +205,7 @@ std::string interface_of_choice(const CommOptions& options) {
 Devices find_devices(const CommOptions& options, const Rendezvous& met, const Devices& of_parent,
                      const Call& call) {
   const bool lazy = connects_lazily(options);
-  const bool side_channel = met.size > 1 && beside::wishes_of(options).side_channel;
+  const bool side_channel = met.size > 1 && common::parse_monitor_options(options).is_enabled;
   Devices chosen;
   try {
     // First, so that a rank whose choice is impossible says so itself, whatever the others do.
@@ -226,7 +226,7 @@ Devices find_devices(const CommOptions& options, const Rendezvous& met, const De
     return at_hostname(address, lazy);
   } catch (const CommError& e) {
     // By now the others wait for this rank there.
-    if (side_channel) beside::decline_side_channel(met, call.member->name, e);
+    if (side_channel) common::decline_monitor(met, call.member->name, e);
     throw;
   }
 }

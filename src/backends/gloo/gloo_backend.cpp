@@ -102,8 +102,8 @@ void TorchCommGloo::start(const std::string& name, const CommOptions& options,
   options_ = options;
   options_.timeout = timeout_or_default(options.timeout);
   warn_unknown_hints(options.hints);
-  wishes_ = std::make_unique<beside::Wishes>(
-      with_context(where, [&options] { return beside::wishes_of(options); }));
+  wishes_ = std::make_unique<common::MonitorOptions>(
+      with_context(where, [&options] { return common::parse_monitor_options(options); }));
   if (!options.enable_reconfigure) return;
   reconfiguration_ = std::make_unique<Reconfiguration>("gloo", name, options_);
   options_.store.reset();
@@ -132,7 +132,7 @@ void TorchCommGloo::join(const Rendezvous& met, const gloo::Origin& origin, cons
 }
 
 void TorchCommGloo::finalize() {
-  const bool failed = group_ && group_->others->is_alarmed();
+  const bool failed = group_ && group_->others->has_failure();
   if (group_) gloo::depart(*group_, getSize());
   gloo::retire(std::move(group_), /*may_block=*/true);
   if (reconfiguration_) reconfiguration_->close();
@@ -191,7 +191,7 @@ gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions&
     raise_failure(call);
     if (op == OpName::split) return call;  // it makes connections of its own
     group_->peers->require_open(call);
-    if (wishes_->check_calls && group_->circle) check(call);
+    if (wishes_->check_before_start && group_->circle) check(call);
   } catch (const CommError& e) {
     throw explained(e);
   }
@@ -200,7 +200,7 @@ gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions&
 
 void TorchCommGloo::raise_failure(const gloo::Call& call) const {
   group_->others->raise_failure([&call] { return context(call); });
-  if (const auto left = group_->others->left_before(context(call), call.number)) throw *left;
+  if (const auto left = group_->others->closed_before(context(call), call.number)) throw *left;
 }
 
 void TorchCommGloo::check(const gloo::Call& call) {
@@ -210,7 +210,7 @@ void TorchCommGloo::check(const gloo::Call& call) {
     raise_failure(call);
   };
   try {
-    const auto where = group_->others->await_all(call.number, call.deadline(), look);
+    const auto where = group_->others->consistency_barrier(call.number, call.deadline(), look);
     if (!where) return;
     group_->peers->close(std::string(opToString(call.op)));
     throw gloo::timeout_error(call, where->culprits, "", where->text);
@@ -232,14 +232,14 @@ std::shared_ptr<OperationObserver> TorchCommGloo::operation_observer() {
 
 std::map<std::string, std::string> TorchCommGloo::describe_entries() const {
   if (!group_ || getSize() == 1) return {};
-  return {{"side channel", group_->circle ? beside::note_of(*wishes_) : "none"}};
+  return {{"side channel", group_->circle ? common::describe_monitor(*wishes_) : "none"}};
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& ranks,
                                                        const std::string& name,
                                                        const CommOptions& options) {
   if (ranks.empty()) {
-    if (group_ && !group_->others->is_alarmed()) expect_splits();
+    if (group_ && !group_->others->has_failure()) expect_splits();
     return nullptr;
   }
   const auto now = call(OpName::split, false, {});
@@ -249,7 +249,7 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
 
   auto child = std::make_shared<TorchCommGloo>();
   child->device_ = device_;
-  child->start(name, inherit_call_check(wishes_->check_calls, options), context(now));
+  child->start(name, inherit_call_check(wishes_->check_before_start, options), context(now));
   child->options_.hints[hint::kPersistentStore.name] = "true";
   // The members alone decide the prefix, so splits that others make meanwhile cannot get in the
   // way; how often these members have split is counted on the store.
@@ -275,7 +275,8 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
       group_->circle->wait_for_failure(waited);
       group_->others->raise_failure([&now] { return context(now); });
       // Of one that has left after it had come, this rank hears that first.
-      if (left >= 0) throw beside::has_left(left, base::peer_closed_text(left), context(now));
+      if (left >= 0)
+        throw common::peer_closed_error(left, base::peer_closed_text(left), context(now));
       for (const auto& [rank, departure] : group_->circle->peer_closes())
         if (std::ranges::count(ranks, rank) > 0) left = rank;
       waited = std::min(2 * waited, kLongestLook);

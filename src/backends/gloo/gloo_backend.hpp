@@ -24,8 +24,8 @@ namespace bootstrap {
 struct LaunchInfo;
 }
 
-namespace beside {
-struct Wishes;
+namespace common {
+struct MonitorOptions;
 }
 
 namespace gloo {
@@ -184,7 +184,7 @@ class TC_API TorchCommGloo : public TorchCommBackend, public BackendDiagnostics 
   bool store_is_private_ = false;                     // rank 0 serves it, for these ranks alone
   bool splits_are_expected_ = false;                  // rank 0 has been told
   std::unique_ptr<gloo::Group> group_;                // null before init() and after finalize()
-  std::unique_ptr<beside::Wishes> wishes_;
+  std::unique_ptr<common::MonitorOptions> wishes_;
   uint64_t fork_generation_;
 };
 

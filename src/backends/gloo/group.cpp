@@ -58,17 +58,17 @@ uint64_t number_of_split(const Rendezvous& met, const Group& parent) {
 
 void open_side_channel(Group& group, const CommOptions& options, const Rendezvous& met,
                        const Origin& origin, const std::string& name) {
-  const auto wishes = beside::wishes_of(options);
+  const auto wishes = common::parse_monitor_options(options);
   const bool wanted =
-      origin.parent != nullptr ? origin.parent->circle != nullptr : wishes.side_channel;
+      origin.parent != nullptr ? origin.parent->circle != nullptr : wishes.is_enabled;
   if (!wanted || met.size == 1) return;
   const auto interface = wishes.interface.empty() ? interface_of_choice(options) : wishes.interface;
-  group.record = std::make_shared<beside::Record>(met.size);
+  group.record = std::make_shared<common::CollectiveLog>(met.size);
   group.circle = origin.parent != nullptr
                      ? origin.parent->circle->split(
                            origin.ranks, number_of_split(met, *origin.parent), group.record)
-                     : beside::open_side_channel(met, name, interface, group.record);
-  group.others = std::make_shared<beside::Others>(group.circle, nullptr);
+                     : common::open_monitor(met, name, interface, group.record);
+  group.others = std::make_shared<common::PeerMonitor>(group.circle, nullptr);
 }
 
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, bool split) {
@@ -126,7 +126,8 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
     auto error = translate(std::current_exception(), call);
     // Gloo's own says that a connection was closed, and not by whom.
     if (error.code() == Errc::kPeerFailed || error.code() == Errc::kVendor)
-      if (const auto lost = group->others->await_failure(error.context(), kNaming)) error = *lost;
+      if (const auto lost = group->others->wait_for_failure(error.context(), kNaming))
+        error = *lost;
     fail(error, met, parent != nullptr);
   }
   phase("connect");

@@ -6,8 +6,8 @@
 
 #include <torchcomms/backend.hpp>
 
-#include "backends/beside/others.hpp"
-#include "backends/beside/record.hpp"
+#include "backends/beside/collective_log.hpp"
+#include "backends/beside/peer_monitor.hpp"
 #include "backends/gloo/attendant.hpp"
 #include "backends/gloo/device.hpp"
 #include "backends/gloo/peers.hpp"
@@ -34,10 +34,11 @@ struct Group {
   std::shared_ptr<Peers> peers = std::make_shared<Peers>();
   std::shared_ptr<Tally> tally = std::make_shared<Tally>();
   // Beside Gloo's connections. No circle and no record: one rank, or hint side_channel=false.
-  std::shared_ptr<beside::Record> record;
+  std::shared_ptr<common::CollectiveLog> record;
   std::shared_ptr<monitor::GroupMonitor> circle;
   bool has_departed = false;  // see depart()
-  std::shared_ptr<beside::Others> others = std::make_shared<beside::Others>(nullptr, nullptr);
+  std::shared_ptr<common::PeerMonitor> others =
+      std::make_shared<common::PeerMonitor>(nullptr, nullptr);
 
   // Joins Gloo's threads. With operations in flight it blocks until they end: see teardown_async().
   ~Group();

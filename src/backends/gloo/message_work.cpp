@@ -77,9 +77,9 @@ bool MessageWork::attend(Alarm& alarm, Clock::time_point until) noexcept {
   std::exception_ptr error;
   try {
     until = std::min(until, call_.deadline());
-    if (others_->is_watching()) until = std::min(until, Clock::now() + kBetweenLooks);
+    if (others_->has_group_monitor()) until = std::min(until, Clock::now() + kBetweenLooks);
     while (!error && next_.load() < messages_.size()) {
-      if (others_->is_alarmed())
+      if (others_->has_failure())
         if (const auto why = others_->failure(context(call_), kPatience)) {
           keep_from(next_.load());
           error = std::make_exception_ptr(*why);
@@ -107,9 +107,9 @@ bool MessageWork::attend(Alarm& alarm, Clock::time_point until) noexcept {
       return translated.code() == Errc::kPeerFailed && others_->departures().contains(message.peer);
     };
     std::optional<CommError> why;
-    if (!has_left()) why = others_->await_failure(context(call_), kNaming);
+    if (!has_left()) why = others_->wait_for_failure(context(call_), kNaming);
     if (!why && has_left())
-      why = beside::has_left(message.peer, words_of_end(message), context(call_));
+      why = common::peer_closed_error(message.peer, words_of_end(message), context(call_));
     error = std::make_exception_ptr(why ? *why : translated);
     keep_from(at + 1);  // Gloo is done with the one that failed
   }
@@ -136,7 +136,7 @@ std::optional<CommError> MessageWork::hopeless() const {
     peer = gone.begin()->first;
   }
   if (!over) return std::nullopt;
-  return beside::has_left(peer, words_of_end({{}, peer, message.sends}), context(call_));
+  return common::peer_closed_error(peer, words_of_end({{}, peer, message.sends}), context(call_));
 }
 
 // They may still move data.
@@ -159,7 +159,7 @@ std::exception_ptr MessageWork::time_out(Alarm& alarm) {
     try {
       if (look_at_next(alarm, last_moment)) continue;
       if (!error)
-        error = timeout_error(call_, ranks_of(message.peer), "", others_->await_whereabouts().text);
+        error = timeout_error(call_, ranks_of(message.peer), "", others_->wait_for_progress().text);
       // Of one from anybody Gloo would give any rank's next message to it.
       const bool anybody = message.peer == kAnySource;
       for (int peer = 0; peer < call_.member->size; ++peer)

@@ -8,7 +8,7 @@
 
 #include <torchcomms/work.hpp>
 
-#include "backends/beside/others.hpp"
+#include "backends/beside/peer_monitor.hpp"
 #include "backends/gloo/alarm.hpp"
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/peers.hpp"
@@ -75,7 +75,7 @@ class MessageWork final : public TorchWork, public Interruptible {
   bool is_claimed_ = false;  // by a thread in poll_once(); guarded by the Attendant
   std::shared_ptr<Peers> peers_;
   std::shared_ptr<Tally> tally_;
-  std::shared_ptr<beside::Others> others_;
+  std::shared_ptr<common::PeerMonitor> others_;
   InFlightCounter::Token ticket_;
   std::weak_ptr<Services> services_;  // weak: the Attendant's thread must not end itself
 };

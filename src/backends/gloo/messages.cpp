@@ -15,10 +15,11 @@ using namespace gloo;
 namespace {
 
 // Nothing: the peer has not closed the communicator.
-std::optional<CommError> left_peer(const Call& now, const P2POp& op, const beside::Others& others) {
+std::optional<CommError> left_peer(const Call& now, const P2POp& op,
+                                   const common::PeerMonitor& others) {
   if (!others.departures().contains(op.peer)) return std::nullopt;
   const bool sends = op.type == P2POpType::SEND;
-  return beside::has_left(
+  return common::peer_closed_error(
       op.peer, sends ? base::no_more_receives_text(op.peer) : base::no_more_sends_text(op.peer),
       context(now));
 }

@@ -2,7 +2,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "backends/beside/others.hpp"
+#include "backends/beside/peer_monitor.hpp"
 #include "backends/gloo/call.hpp"
 #include "backends/gloo/gloo_backend.hpp"
 #include "backends/gloo/group.hpp"
@@ -38,7 +38,7 @@ WorkPtr TorchCommGloo::reconfigure(const ReconfigureOptions& options) {
   const auto members = reconfiguration.parse_members(options, options_.timeout);
   auto wished = options_;
   for (const auto& [key, value] : options.hints) wished.hints[key] = value;
-  *wishes_ = with_context(context, [&] { return beside::wishes_of(wished); });
+  *wishes_ = with_context(context, [&] { return common::parse_monitor_options(wished); });
   options_.hints = std::move(wished.hints);
   part();
   return reconfiguration.run(members, [this](const Rendezvous& met) { join(met, {}, name_, {}); });

@@ -81,7 +81,7 @@ Wishes wishes_of(const CommOptions& options) {
       options.getHint<bool>(hint::kEnableCudaGraphSupport.name, wishes.watch_replays);
   wishes.replays_period = std::chrono::milliseconds(options.getHint<size_t>(
       hint::kGraphTimeoutCheckIntervalMs.name, static_cast<size_t>(wishes.replays_period.count())));
-  wishes.beside = beside::wishes_of(options);
+  wishes.beside = common::parse_monitor_options(options);
   wishes.on_current_stream = wants_current_stream(options.hints, false);
   return wishes;
 }

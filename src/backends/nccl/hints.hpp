@@ -6,7 +6,7 @@
 
 #include <torchcomms/options.hpp>
 
-#include "backends/beside/others.hpp"
+#include "backends/beside/peer_monitor.hpp"
 #include "nccl/vendor_library.hpp"
 
 // The hints that the backends over vendors' libraries read. Throws CommError(kInvalidArgument),
@@ -19,7 +19,7 @@ struct Wishes {
   bool on_current_stream = false;     // `nccl::use_current_stream`
   bool watch_replays = true;          // `enable_cuda_graph_support`
   std::chrono::milliseconds replays_period{1000};  // `graph_timeout_check_interval_ms`
-  beside::Wishes beside = {};
+  common::MonitorOptions beside = {};
 };
 Wishes wishes_of(const CommOptions& options);
 // Of one call; the second is nothing where its hint is not set, of which ncclx has an older

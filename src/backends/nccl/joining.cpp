@@ -5,8 +5,8 @@
 
 #include <ATen/ops/zeros.h>
 
-#include "backends/beside/others.hpp"
-#include "backends/beside/record.hpp"
+#include "backends/beside/collective_log.hpp"
+#include "backends/beside/peer_monitor.hpp"
 #include "backends/nccl/hints.hpp"
 #include "backends/nccl/lane.hpp"
 #include "backends/nccl/vendor_backend.hpp"
@@ -134,7 +134,7 @@ OverlappedConnect TorchCommVendor::early(at::Device device, Begun& begun) {
     with_context(context(rank), [&] {
       if (!begun.device) begun.device = open(device, rank);
       // What the side channel would refuse when the library has begun to connect.
-      if (const auto& wanted = wishes_->beside; wanted.side_channel && !wanted.interface.empty())
+      if (const auto& wanted = wishes_->beside; wanted.is_enabled && !wanted.interface.empty())
         static_cast<void>(base::choose_addresses(base::interface_addresses(), wanted.interface));
     });
     begun.since_ns = tracing::now_ns();
@@ -183,21 +183,21 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
     phases_.push_back({name, took.count()});
   };
   try {
-    const bool has_side_channel = wishes_->beside.side_channel && met.size > 1;
+    const bool has_side_channel = wishes_->beside.is_enabled && met.size > 1;
     const auto opened = with_context(context, [&] {
       if (begun != nullptr && begun->device) return begun->device;
       try {
         return open(device, met.rank);
       } catch (const CommError& e) {
-        if (has_side_channel) beside::decline_side_channel(met, name_, e);
+        if (has_side_channel) common::decline_monitor(met, name_, e);
         throw;
       }
     });
     phase("side channel", [&] {
       if (!has_side_channel) return false;
-      record_ = std::make_shared<beside::Record>(met.size);
+      record_ = std::make_shared<common::CollectiveLog>(met.size);
       circle_ = with_context(context, [&] {
-        return beside::open_side_channel(met, name_, wishes_->beside.interface, record_);
+        return common::open_monitor(met, name_, wishes_->beside.interface, record_);
       });
       return true;
     });
@@ -251,7 +251,7 @@ void TorchCommVendor::join(at::Device device, const Rendezvous& met, const Shrin
 // While this rank waits for others before it has a lane.
 void TorchCommVendor::raise_failure_beside(const Context& context) const {
   if (!circle_) return;
-  if (const auto failure = circle_->failure()) throw beside::error_of(*failure, context);
+  if (const auto failure = circle_->failure()) throw common::to_comm_error(*failure, context);
 }
 
 bool TorchCommVendor::init_as(const Membership& membership, at::Device device,
@@ -322,6 +322,6 @@ std::shared_ptr<nccl::Lane> TorchCommVendor::make_lane(std::shared_ptr<Communica
                            });
                          },
                          hooks_},
-      std::make_unique<beside::Others>(circle_, std::move(neighbours)));
+      std::make_unique<common::PeerMonitor>(circle_, std::move(neighbours)));
 }
 }  // namespace torch::comms

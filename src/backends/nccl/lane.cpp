@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends/beside/others.hpp"
+#include "backends/beside/peer_monitor.hpp"
 #include "backends/nccl/after_graphs.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/own_kernels.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 // How often the library is asked whether something went wrong behind its calls.
 constexpr std::chrono::milliseconds kBetweenQuestions{100};
-using beside::kLate;
+using common::kLateThreshold;
 // How long what a rank did before its end may take to be done here.
 constexpr std::chrono::milliseconds kLanePatience{100};
 // Until the others know and the library is through, or is left alone.
@@ -40,7 +40,7 @@ class Unseen final : public TorchWork {
 
 Lane::Lane(std::string name, std::shared_ptr<Communicator> communicator,
            std::shared_ptr<Device> device, std::unique_ptr<Replays> replays, Alarms alarms,
-           std::unique_ptr<Others> others)
+           std::unique_ptr<PeerMonitor> others)
     : name_(std::move(name)),
       communicator_(std::move(communicator)),
       device_(std::move(device)),
@@ -214,7 +214,7 @@ std::optional<Clock::time_point> Lane::slow_launch(Clock::time_point now) const 
   const auto until = launching_.until.load();
   if (until == Clock::time_point{}) return std::nullopt;
   const auto began = until - launching_.limit.load();
-  return now - began < kLate ? std::nullopt : std::optional(began);
+  return now - began < kLateThreshold ? std::nullopt : std::optional(began);
 }
 
 // Its operation has ended.
@@ -226,7 +226,8 @@ void Lane::settle(Work& work) noexcept {
 
 bool Lane::catch_up(Clock::time_point now) noexcept {
   const auto unread = now - caught_up_.load(std::memory_order_acquire);
-  const bool has_read = others_->catch_up(unread, now - awake_.load(std::memory_order_relaxed));
+  const bool has_read =
+      others_->drain_after_suspend(unread, now - awake_.load(std::memory_order_relaxed));
   // Not before it is so.
   awake_.store(now, std::memory_order_release);
   if (has_read) caught_up_.store(now, std::memory_order_release);
@@ -255,7 +256,7 @@ void Lane::poll(Clock::time_point now) noexcept {
     std::optional<Replays::Late> late_replay;
     auto slow = slow_launch(now);
     bool ask = false, ask_kernels = false, waits = launching_.until.load() != Clock::time_point{};
-    const bool alarmed = others_->is_alarmed();
+    const bool alarmed = others_->has_failure();
     const auto replayed = replays_->look(now);
     if (replayed.has_events) replays_->tell(alarms_.replayed);
     {
@@ -272,7 +273,7 @@ void Lane::poll(Clock::time_point now) noexcept {
           begun = first;
         }
         if (first->began_ && now - *first->began_ > first->limit_) late = first;
-        if (first->began_ && now - *first->began_ >= kLate) slow = first->began_;
+        if (first->began_ && now - *first->began_ >= kLateThreshold) slow = first->began_;
       }
       if (replayed.late) late_replay_ = replayed.late;
       late_replay = late_replay_;
@@ -312,7 +313,7 @@ void Lane::poll(Clock::time_point now) noexcept {
       idle_.notify_all();
     }
     if (communicator_->failure() || handed_over_) return;
-    if (slow) others_->compare(*slow);
+    if (slow) others_->check_mismatch_later(*slow);
     std::optional<CommError> lost;
     if (ask || (waits && alarmed))
       lost = lost_rank(context(), ask);
@@ -349,15 +350,15 @@ bool Lane::end_if_kernels_stopped(const std::function<Context()>& context) {
     auto where = why->context();
     where.peer = -1;  // whom the kernels waited for may be right
     where.culprits.clear();
-    if (const auto found = others_->disagreement(where)) why = found;
+    if (const auto found = others_->find_mismatch(where)) why = found;
   }
   return end_all(*why, nullptr);
 }
 
 void Lane::end_if_wrong(const std::function<Context()>& context) {
   end_if_kernels_stopped(context);
-  if (others_->is_alarmed())
-    if (const auto why = others_->ended(context())) end_all(*why, nullptr);
+  if (others_->has_failure())
+    if (const auto why = others_->abort_error(context())) end_all(*why, nullptr);
   const auto error = communicator_->check_async(context);
   if (!error) return;
   try {
@@ -377,7 +378,7 @@ std::optional<CommError> Lane::lost_rank(const Context& context, bool ask) {
   if (!ask) return std::nullopt;
   if (auto* const kernels = kernels_.load())
     if (auto lost = kernels->lost(context)) return lost;
-  return others_->lost_rank(context);
+  return others_->find_exited_rank(context);
 }
 
 void Lane::warn_kernels(const Context& context) {
@@ -387,7 +388,7 @@ void Lane::warn_kernels(const Context& context) {
 }
 
 void Lane::end_if_told(const std::function<Context()>& context) {
-  if (!others_->is_alarmed()) return;
+  if (!others_->has_failure()) return;
   if (const auto why = others_->failure(context())) end_all(*why, nullptr);
 }
 
@@ -428,11 +429,11 @@ bool Lane::end_all(const CommError& why, const Work* timed_out) {
   if (auto* const kernels = kernels_.load()) kernels->abort(reason);
   // Before anybody here can leave. Where code of ours is the library, nobody is let go.
   const bool tells =
-      communicator_->library().vendor().lookup == nullptr && others_->tell_end(reason);
+      communicator_->library().vendor().lookup == nullptr && others_->announce_abort(reason);
   // Before anything of the program's runs, which may wait for it. The library may take its time,
   // and the watchdog has others to look after.
   base::run_apart([communicator = communicator_, others = others_, reason, tells, library_ended] {
-    if (tells) others->await_told();
+    if (tells) others->wait_abort_acknowledged();
     communicator->abort(reason);
     library_ended->set_value();
   });
@@ -463,7 +464,7 @@ void Lane::end_works(const std::exception_ptr& why, const Work* timed_out) {
 
 void Lane::tell_of_end(const CommError& why) {
   if (handed_over_ || communicator_->failure() || communicator_->handle() == nullptr) return;
-  if (others_->tell_end(why)) others_->await_told();
+  if (others_->announce_abort(why)) others_->wait_abort_acknowledged();
 }
 
 bool Lane::hand_over(const CommError& why) {
@@ -472,7 +473,7 @@ bool Lane::hand_over(const CommError& why) {
     if (communicator_->failure()) return false;
     handed_over_ = true;
   }
-  if (others_->tell_end(why)) others_->await_told();
+  if (others_->announce_abort(why)) others_->wait_abort_acknowledged();
   if (is_idle()) return true;
   if (auto* const kernels = kernels_.load()) kernels->abort(why);
   end_works(std::make_exception_ptr(why), nullptr);
@@ -480,7 +481,7 @@ bool Lane::hand_over(const CommError& why) {
 }
 
 bool Lane::end_late(const Call& call, const std::string& text, const Work* timed_out) {
-  const auto where = others_->whereabouts();
+  const auto where = others_->query_progress();
   if (!where) return false;
   return end_all({Errc::kTimeout, text + where->text, call.context(where->culprits)}, timed_out);
 }

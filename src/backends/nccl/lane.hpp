@@ -24,13 +24,13 @@
 #include "core/watchdog.hpp"
 #include "nccl/communicator.hpp"
 
-namespace torch::comms::beside {
-class Others;
+namespace torch::comms::common {
+class PeerMonitor;
 }
 
 namespace torch::comms::nccl {
 
-using beside::Others;
+using common::PeerMonitor;
 class OwnKernels;
 class Work;
 
@@ -55,7 +55,7 @@ class Lane final : public WatchdogClient, public std::enable_shared_from_this<La
   // `others` tell of ranks that have ended or called something else while operations are under way,
   // and of those that a late one waits for.
   Lane(std::string name, std::shared_ptr<Communicator> communicator, std::shared_ptr<Device> device,
-       std::unique_ptr<Replays> replays, Alarms alarms, std::unique_ptr<Others> others);
+       std::unique_ptr<Replays> replays, Alarms alarms, std::unique_ptr<PeerMonitor> others);
   ~Lane() override;
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
@@ -128,7 +128,7 @@ class Lane final : public WatchdogClient, public std::enable_shared_from_this<La
   bool hand_over(const CommError& why);
   // Ends it where the other ranks are known to have failed, or to disagree. One load else.
   void end_if_told(const std::function<Context()>& context);
-  Others& others() const noexcept { return *others_; }
+  PeerMonitor& others() const noexcept { return *others_; }
   // Why it has ended, or its kernels have, which is looked at. `context`: of an error of theirs.
   std::optional<CommError> failure(const Context& context);
   // Some call is about to raise the failure, and may when this returns: as set_error().
@@ -178,7 +178,7 @@ class Lane final : public WatchdogClient, public std::enable_shared_from_this<La
   bool watches_kernels() const noexcept;
   // Asks the library whether something went wrong behind its calls.
   void end_if_wrong(const std::function<Context()>& context);
-  // This process may have been stopped until `now`: see Others::catch_up(), as that says.
+  // This process may have been stopped until `now`: see PeerMonitor::catch_up(), as that says.
   bool catch_up(Clock::time_point now) noexcept;
   // What has failed without end_all() ends as if by it.
   void end_if_failed();
@@ -211,7 +211,7 @@ class Lane final : public WatchdogClient, public std::enable_shared_from_this<La
     std::atomic<Clock::time_point> until{Clock::time_point{}};  // no time: none is
   } launching_;
 
-  const std::shared_ptr<Others> others_;
+  const std::shared_ptr<PeerMonitor> others_;
   // When that was last called, and when all was read.
   std::atomic<Clock::time_point> awake_{Clock::now()}, caught_up_{awake_.load()};
 

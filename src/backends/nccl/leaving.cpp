@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends/beside/others.hpp"
+#include "backends/beside/peer_monitor.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/hints.hpp"
 #include "backends/nccl/lane.hpp"
@@ -133,7 +133,7 @@ void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   // not told.
   wait.interrupt_check = [this, &lane, &call] {
     check_interrupt();
-    if (!lane.others().is_ended()) return;
+    if (!lane.others().is_aborted_by_peer()) return;
     hooks_->cancel();
     lane.end_if_told([&call] { return call.context(); });
   };
@@ -147,7 +147,7 @@ void TorchCommVendor::part_from_library(nccl::Lane& lane, const Call& call) {
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
-    if (lane.others().is_ended()) return;
+    if (lane.others().is_aborted_by_peer()) return;
     if (e.code() != Errc::kTimeout || !lane.is_in_graphs()) {
       // A thread of ours may be in the library still, and others may wait for what it holds.
       const auto why = located(e, lane);

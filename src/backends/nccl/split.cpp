@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "backends/beside/record.hpp"
+#include "backends/beside/collective_log.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/hints.hpp"
 #include "backends/nccl/lane.hpp"
@@ -50,7 +50,8 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
   if (!ranks.empty()) {
     made = child();
     made->library_ = library_;
-    made->start(name, inherit_call_check(wishes_->beside.check_calls, options), now.context());
+    made->start(name, inherit_call_check(wishes_->beside.check_before_start, options),
+                now.context());
   }
   const int place = static_cast<int>(own - ranks.begin()), size = static_cast<int>(ranks.size());
   ++splits_;
@@ -69,7 +70,7 @@ std::shared_ptr<TorchCommBackend> TorchCommVendor::split(const std::vector<int>&
     count = communicator->count();
     for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
     if (circle_ && ranks.size() > 1 && count == size) {
-      made->record_ = std::make_shared<beside::Record>(size);
+      made->record_ = std::make_shared<common::CollectiveLog>(size);
       made->circle_ = circle_->split(ranks, splits_, made->record_);
     }
     made->enter(std::move(communicator),

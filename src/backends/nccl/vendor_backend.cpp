@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends/beside/others.hpp"
-#include "backends/beside/record.hpp"
+#include "backends/beside/collective_log.hpp"
+#include "backends/beside/peer_monitor.hpp"
 #include "backends/nccl/call.hpp"
 #include "backends/nccl/hints.hpp"
 #include "backends/nccl/lane.hpp"
@@ -99,7 +99,7 @@ std::map<std::string, std::string> TorchCommVendor::describe_entries() const {
       why_not.empty() ? "operations in them have their limits" : "not watched: " + why_not;
   if (!made_how_.empty()) notes["reconfigure"] = "the library's communicator is made " + made_how_;
   if (circle_)
-    notes["side channel"] = beside::note_of(wishes_->beside);
+    notes["side channel"] = common::describe_monitor(wishes_->beside);
   else if (size_ > 1)
     notes["side channel"] = "none; ranks of this host are seen by their records";
   return notes;
@@ -152,7 +152,7 @@ Call TorchCommVendor::call(OpName op, bool async_op, const OperationOptions& opt
     throw CommError(*reconfiguration_->check_excluded(call.context()));
   if (circle_ && circle_->has_failure()) lane_->end_if_told([&call] { return call.context(); });
   raise_failure(*lane_);
-  if (wishes_->beside.check_calls && circle_) check(call);
+  if (wishes_->beside.check_before_start && circle_) check(call);
   try {
     before_operation(call);
   } catch (const Interrupted& e) {
@@ -172,7 +172,8 @@ void TorchCommVendor::check(const Call& call) {
     raise_failure(*lane_);
   };
   try {
-    const auto where = lane_->others().await_all(call.number, Clock::now() + call.limit, look);
+    const auto where =
+        lane_->others().consistency_barrier(call.number, Clock::now() + call.limit, look);
     if (!where) return;
     lane_->fail({Errc::kTimeout,
                  nccl::limit_text(call, "not begun: not every rank has called it") + where->text,
@@ -224,7 +225,7 @@ void TorchCommVendor::failed(const CommError& error, const Call& call, nccl::Lan
 
 CommError TorchCommVendor::located(const CommError& error, nccl::Lane& lane) {
   if (error.code() != Errc::kTimeout || lane.communicator().failure()) return error;
-  const auto where = lane.others().await_whereabouts();
+  const auto where = lane.others().wait_for_progress();
   auto context = error.context();
   context.culprits = where.culprits;
   return {error.code(), error.why() + where.text, context};

@@ -36,8 +36,8 @@ struct LaunchInfo;
 namespace monitor {
 class GroupMonitor;
 }
-namespace beside {
-class Record;
+namespace common {
+class CollectiveLog;
 }
 
 namespace nccl {
@@ -384,7 +384,7 @@ class TC_API TorchCommVendor : public TorchCommBackend,
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   c10::intrusive_ptr<c10d::Store> pair_store_;        // null where none was given
   at::Tensor token_;                                  // what barrier() reduces
-  std::shared_ptr<beside::Record> record_;            // of these members
+  std::shared_ptr<common::CollectiveLog> record_;     // of these members
   std::shared_ptr<monitor::GroupMonitor> circle_;     // null: no side channel
   std::string made_how_;                              // by reconfigure(); "": as ever
   uint64_t connecting_since_ns_ = 0;                  // no rank was connected before

@@ -10,7 +10,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
-#include "backends/beside/record.hpp"
+#include "backends/beside/collective_log.hpp"
 #include "backends/nccl/allocator.hpp"
 #include "backends/nccl/open_window.hpp"
 #include "backends/nccl/run.hpp"
@@ -426,15 +426,15 @@ WorkPtr TorchCommVendor::told(const OnWindow& what, const std::function<WorkPtr(
   aside.sends = what.gives ? 1 : 0;
   aside.messages = what.tensor != nullptr ? 1 : 0;
   aside.bytes = what.tensor != nullptr ? what.tensor->nbytes() : 0;
-  record_->begins_on_window(aside);
+  record_->on_window_begin(aside);
   WorkPtr work;
   try {
     work = body();
   } catch (...) {
-    record_->ends_on_window();
+    record_->on_window_end();
     throw;
   }
-  work->registerWorkEndHook([record = record_] { record->ends_on_window(); });
+  work->registerWorkEndHook([record = record_] { record->on_window_end(); });
   return work;
 }
 

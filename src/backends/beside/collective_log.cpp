@@ -1,4 +1,4 @@
-#include "backends/beside/record.hpp"
+#include "backends/beside/collective_log.hpp"
 
 #include <algorithm>
 #include <new>
@@ -7,7 +7,7 @@
 
 #include "base/op_order.hpp"
 
-namespace torch::comms::beside {
+namespace torch::comms::common {
 namespace {
 
 using base::OpRecord;
@@ -56,7 +56,7 @@ Fingerprint fingerprint_of(const OpRecord& op, int size) {
   return print;
 }
 
-monitor::NonCollectiveCall aside_of(const OpRecord& op) {
+monitor::NonCollectiveCall non_collective_call_of(const OpRecord& op) {
   const auto op_name = static_cast<OpName>(op.kind);
   monitor::NonCollectiveCall aside;
   opToString(op_name).copy(aside.name, sizeof aside.name - 1);
@@ -69,31 +69,32 @@ monitor::NonCollectiveCall aside_of(const OpRecord& op) {
 
 }  // namespace
 
-Record::Record(int size) : size_(size), calls_(kKept) {}
+CollectiveLog::CollectiveLog(int size) : size_(size), calls_(kMinEntries) {}
 
-void Record::on_begin(const OpRecord& op) noexcept {
+void CollectiveLog::on_begin(const OpRecord& op) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!base::is_collective_sequence(op.matching_sequence)) return begin(operations_, aside_of(op));
-  make_room(op.matching_sequence);
+  if (!base::is_collective_sequence(op.matching_sequence))
+    return count_started(p2p_calls_, non_collective_call_of(op));
+  grow_if_full(op.matching_sequence);
   slot(op.matching_sequence) = {.op = op, .is_open = true};
-  called_ = std::max(called_, op.matching_sequence);
+  last_called_ = std::max(last_called_, op.matching_sequence);
   first_open_ = std::min(first_open_, op.matching_sequence);
-  skip_ended();
+  advance_first_open();
 }
 
-void Record::on_end(const OpRecord& op) noexcept {
+void CollectiveLog::on_end(const OpRecord& op) noexcept {
   const std::lock_guard lock(mutex_);
   if (!base::is_collective_sequence(op.matching_sequence)) {
-    ++operations_.ended;
+    ++p2p_calls_.finished;
     return;
   }
   if (is_open(op.matching_sequence)) slot(op.matching_sequence).is_open = false;
-  skip_ended();
+  advance_first_open();
 }
 
-void Record::make_room(uint64_t number) noexcept {
-  while (slot(number).is_open && calls_.size() < kMost) {
-    std::vector<Call> more;
+void CollectiveLog::grow_if_full(uint64_t number) noexcept {
+  while (slot(number).is_open && calls_.size() < kMaxEntries) {
+    std::vector<LoggedCollective> more;
     try {
       more.resize(2 * calls_.size());
     } catch (const std::bad_alloc&) {
@@ -105,56 +106,59 @@ void Record::make_room(uint64_t number) noexcept {
   }
 }
 
-void Record::skip_ended() noexcept {
-  while (first_open_ <= called_ && !is_open(first_open_)) ++first_open_;
+void CollectiveLog::advance_first_open() noexcept {
+  while (first_open_ <= last_called_ && !is_open(first_open_)) ++first_open_;
 }
 
-void Record::begin(Asides& asides, const monitor::NonCollectiveCall& aside) noexcept {
-  asides.last = aside;
-  ++asides.begun;
-  asides.turn = ++turn_;
+void CollectiveLog::count_started(NonCollectiveCounters& asides,
+                                  const monitor::NonCollectiveCall& aside) noexcept {
+  asides.last_call = aside;
+  ++asides.started;
+  asides.last_order = ++order_;
 }
 
-void Record::begins_on_window(const monitor::NonCollectiveCall& aside) noexcept {
+void CollectiveLog::on_window_begin(const monitor::NonCollectiveCall& aside) noexcept {
   const std::lock_guard lock(mutex_);
-  begin(on_windows_, aside);
+  count_started(window_calls_, aside);
 }
 
-void Record::ends_on_window() noexcept {
+void CollectiveLog::on_window_end() noexcept {
   const std::lock_guard lock(mutex_);
-  ++on_windows_.ended;
+  ++window_calls_.finished;
 }
 
-uint64_t Record::first_incomplete() const {
+uint64_t CollectiveLog::first_incomplete() const {
   const std::lock_guard lock(mutex_);
-  return first_open_ <= called_ ? first_open_ : 0;
+  return first_open_ <= last_called_ ? first_open_ : 0;
 }
 
-Fingerprint Record::print(uint64_t number) const {
+Fingerprint CollectiveLog::fingerprint_at(uint64_t number) const {
   const auto& call = slot(number);
   return number != 0 && call.op.matching_sequence == number ? fingerprint_of(call.op, size_)
                                                             : Fingerprint{};
 }
 
-monitor::RankStatus Record::status_of(uint64_t number) const {
+monitor::RankStatus CollectiveLog::status_of(uint64_t number) const {
   monitor::RankStatus answer;
   const std::lock_guard lock(mutex_);
   auto& place = answer.progress;
-  place.called = called_;
+  place.called = last_called_;
   place.finished = first_open_ - 1;
-  place.fingerprint = print(std::min(first_open_, called_));
-  place.p2p_started = operations_.begun + on_windows_.begun;
-  place.p2p_finished = operations_.ended + on_windows_.ended;
+  place.fingerprint = fingerprint_at(std::min(first_open_, last_called_));
+  place.p2p_started = p2p_calls_.started + window_calls_.started;
+  place.p2p_finished = p2p_calls_.finished + window_calls_.finished;
   // One that is under way, else the last one.
-  const auto weight = [](const Asides& asides) {
-    return std::pair(asides.begun > asides.ended, asides.turn);
+  const auto weight = [](const NonCollectiveCounters& asides) {
+    return std::pair(asides.started > asides.finished, asides.last_order);
   };
-  place.last_p2p = std::max(operations_, on_windows_, [&](const Asides& a, const Asides& b) {
-                     return weight(a) < weight(b);
-                   }).last;
+  place.last_p2p = std::max(p2p_calls_, window_calls_,
+                            [&](const NonCollectiveCounters& a, const NonCollectiveCounters& b) {
+                              return weight(a) < weight(b);
+                            })
+                       .last_call;
   for (size_t i = 0; i < answer.fingerprints.size() && i < number; ++i)
-    answer.fingerprints.at(i) = print(number - i);
+    answer.fingerprints.at(i) = fingerprint_at(number - i);
   return answer;
 }
 
-}  // namespace torch::comms::beside
+}  // namespace torch::comms::common

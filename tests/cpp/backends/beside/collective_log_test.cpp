@@ -1,4 +1,4 @@
-#include "backends/beside/record.hpp"
+#include "backends/beside/collective_log.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/op_order.hpp"
 
-namespace torch::comms::beside {
+namespace torch::comms::common {
 namespace {
 
 base::OpRecord collective(uint64_t number, uint64_t elements = 8) {
@@ -34,7 +34,7 @@ monitor::NonCollectiveCall on_window(const std::string& name) {
 }
 
 TEST(Record, KnowsNothingBeforeTheFirstCall) {
-  const Record record(2);
+  const CollectiveLog record(2);
   const auto answer = record.status_of(1);
   EXPECT_EQ(record.first_incomplete(), 0u);
   EXPECT_EQ(answer.progress.called, 0u);
@@ -44,7 +44,7 @@ TEST(Record, KnowsNothingBeforeTheFirstCall) {
 }
 
 TEST(Record, TellsWhatRunsAndWhatWasCalledBefore) {
-  Record record(2);
+  CollectiveLog record(2);
   for (uint64_t number = 1; number <= 3; ++number) record.on_begin(collective(number, number));
   record.on_end(collective(1, 1));
   const auto answer = record.status_of(3);
@@ -61,7 +61,7 @@ TEST(Record, TellsWhatRunsAndWhatWasCalledBefore) {
 }
 
 TEST(Record, ACollectiveThatEndsBeforeAnEarlierOneChangesNotWhatIsWaitedFor) {
-  Record record(2);
+  CollectiveLog record(2);
   record.on_begin(collective(1));
   record.on_begin(collective(2));
   record.on_end(collective(2));
@@ -74,7 +74,7 @@ TEST(Record, ACollectiveThatEndsBeforeAnEarlierOneChangesNotWhatIsWaitedFor) {
 }
 
 TEST(Record, KeepsAllThatAreUnderWay) {
-  Record record(2);
+  CollectiveLog record(2);
   constexpr uint64_t kCalls = 5000;
   for (uint64_t number = 1; number <= kCalls; ++number) record.on_begin(collective(number, number));
   EXPECT_EQ(record.first_incomplete(), 1u);
@@ -87,7 +87,7 @@ TEST(Record, KeepsAllThatAreUnderWay) {
 }
 
 TEST(Record, ForgetsWhatEndedLongAgo) {
-  Record record(2);
+  CollectiveLog record(2);
   constexpr uint64_t kCalls = 100'000;
   for (uint64_t number = 1; number <= kCalls; ++number) {
     record.on_begin(collective(number));
@@ -99,7 +99,7 @@ TEST(Record, ForgetsWhatEndedLongAgo) {
 
 // So that a program that never waits for anything does not take all memory.
 TEST(Record, ForgetsWhatIsUnderWayWhereThereIsTooMuchOfIt) {
-  Record record(2);
+  CollectiveLog record(2);
   constexpr uint64_t kCalls = 70'000;
   for (uint64_t number = 1; number <= kCalls; ++number) record.on_begin(collective(number));
   EXPECT_EQ(record.first_incomplete(), kCalls - 65'536 + 1);
@@ -107,10 +107,10 @@ TEST(Record, ForgetsWhatIsUnderWayWhereThereIsTooMuchOfIt) {
 }
 
 TEST(Record, OfMessagesAndCallsOnWindowsTheOneUnderWayCounts) {
-  Record record(2);
+  CollectiveLog record(2);
   record.on_begin(message_to(1));
-  record.begins_on_window(on_window("signal"));
-  record.ends_on_window();
+  record.on_window_begin(on_window("signal"));
+  record.on_window_end();
   auto place = record.status_of(0).progress;
   EXPECT_EQ(place.p2p_started, 2u);
   EXPECT_EQ(place.p2p_finished, 1u);
@@ -123,4 +123,4 @@ TEST(Record, OfMessagesAndCallsOnWindowsTheOneUnderWayCounts) {
 }
 
 }  // namespace
-}  // namespace torch::comms::beside
+}  // namespace torch::comms::common

@@ -1,4 +1,4 @@
-#include "backends/beside/others.hpp"
+#include "backends/beside/peer_monitor.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/socket.hpp"
 
-namespace torch::comms::beside {
+namespace torch::comms::common {
 namespace {
 
 using std::chrono::milliseconds;
@@ -54,9 +54,9 @@ void run(const std::vector<int64_t>& counts, const Body& body) {
 // Waits until rank 0 has closed the communicator, then asks about this rank's second collective.
 std::optional<CommError> after_departure(const std::shared_ptr<monitor::GroupMonitor>& circle) {
   while (!circle->has_peer_closes()) circle->wait_consistent(UINT64_MAX, milliseconds(5));
-  Others others(circle, nullptr);
-  EXPECT_FALSE(others.left_before({}, 1));
-  return others.left_before({}, 2);
+  PeerMonitor others(circle, nullptr);
+  EXPECT_FALSE(others.closed_before({}, 1));
+  return others.closed_before({}, 2);
 }
 
 TEST(Others, ARankThatClosedBeforeACollectiveIsNamed) {
@@ -82,4 +82,4 @@ TEST(Others, ADisagreementCountsMoreThanTheDepartureOfARankThatWasToldOfIt) {
 }
 
 }  // namespace
-}  // namespace torch::comms::beside
+}  // namespace torch::comms::common
