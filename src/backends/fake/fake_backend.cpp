@@ -50,21 +50,21 @@ Capabilities TorchCommFake::capabilities() const {
   return capabilities;
 }
 
-WorkPtr TorchCommFake::done(OpName op, int root_or_peer, int64_t elements) {
+WorkPtr TorchCommFake::record_call(OpName op, int root_or_peer, int64_t elements) {
   if (aborted_)
     throw CommError(Errc::kAborted, "the communicator was aborted",
                     {.op = std::string(opToString(op)), .comm = name_, .rank = rank_});
-  const Call call{op, root_or_peer, elements};
-  if (calls_.size() < kCallsKept) {
+  const FakeCall call{op, root_or_peer, elements};
+  if (calls_.size() < kMaxRecordedCalls) {
     calls_.push_back(call);
   } else {
     calls_[oldest_] = call;
-    oldest_ = (oldest_ + 1) % kCallsKept;
+    oldest_ = (oldest_ + 1) % kMaxRecordedCalls;
   }
   return completedWork();
 }
 
-std::vector<TorchCommFake::Call> TorchCommFake::recordedCalls() const {
+std::vector<TorchCommFake::FakeCall> TorchCommFake::recordedCalls() const {
   auto calls = calls_;
   std::rotate(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(oldest_), calls.end());
   return calls;
@@ -80,7 +80,7 @@ WorkPtr TorchCommFake::reconfigure(const ReconfigureOptions& options) {
   const auto members = std::visit([](const auto& all) { return all.size(); }, options.handles);
   if (members == 0)
     throw CommError(Errc::kInvalidArgument, "init_handles is empty: it has each member's", context);
-  is_connected_ = !reconfigure_fails_;
+  is_connected_ = !should_fail_reconfigure_;
   if (!is_connected_)
     return c10::make_intrusive<FailedWork>(
         CommError(Errc::kPeerFailed, "it was to fail: setReconfigureFailure()", context));
@@ -107,79 +107,81 @@ WorkPtr TorchCommFake::send(const at::Tensor& tensor, int dst, bool, const SendO
   // Copied only when there is something to remember: the options of most calls are empty.
   if (!options.hints.empty() || options.tag != 0 || options.timeout != kNoTimeout || last_send_)
     last_send_ = options;
-  last_dst_ = dst;
-  return done(OpName::send, dst, tensor.numel());
+  last_send_dst_ = dst;
+  return record_call(OpName::send, dst, tensor.numel());
 }
 WorkPtr TorchCommFake::recv(at::Tensor& tensor, int src, bool, const RecvOptions& options) {
   if (!options.hints.empty() || options.tag != 0 || options.timeout != kNoTimeout || last_recv_)
     last_recv_ = options;
-  last_src_ = src;
-  return done(OpName::recv, src, tensor.numel());
+  last_recv_src_ = src;
+  return record_call(OpName::recv, src, tensor.numel());
 }
 WorkPtr TorchCommFake::batch_op_issue(const std::vector<P2POp>& ops, bool, const BatchP2POptions&) {
   int64_t elements = 0;
   for (const auto& op : ops) elements += op.tensor.numel();
-  return done(OpName::batch_op_issue, -1, elements);
+  return record_call(OpName::batch_op_issue, -1, elements);
 }
 WorkPtr TorchCommFake::broadcast(at::Tensor& tensor, int root, bool, const BroadcastOptions&) {
-  return done(OpName::broadcast, root, tensor.numel());
+  return record_call(OpName::broadcast, root, tensor.numel());
 }
 WorkPtr TorchCommFake::all_reduce(at::Tensor& tensor, const ReduceOp&, bool,
                                   const AllReduceOptions&) {
-  return done(OpName::all_reduce, -1, tensor.numel());
+  return record_call(OpName::all_reduce, -1, tensor.numel());
 }
 WorkPtr TorchCommFake::reduce(at::Tensor& tensor, int root, const ReduceOp&, bool,
                               const ReduceOptions&) {
-  return done(OpName::reduce, root, tensor.numel());
+  return record_call(OpName::reduce, root, tensor.numel());
 }
 WorkPtr TorchCommFake::all_gather(const Tensors&, const at::Tensor& input, bool,
                                   const AllGatherOptions&) {
-  return done(OpName::all_gather, -1, input.numel());
+  return record_call(OpName::all_gather, -1, input.numel());
 }
 WorkPtr TorchCommFake::all_gather_v(const Tensors&, const at::Tensor& input, bool,
                                     const AllGatherOptions&) {
-  return done(OpName::all_gather_v, -1, input.numel());
+  return record_call(OpName::all_gather_v, -1, input.numel());
 }
 WorkPtr TorchCommFake::all_gather_single(at::Tensor&, const at::Tensor& input, bool,
                                          const AllGatherSingleOptions&) {
-  return done(OpName::all_gather_single, -1, input.numel());
+  return record_call(OpName::all_gather_single, -1, input.numel());
 }
 WorkPtr TorchCommFake::reduce_scatter(at::Tensor& output, const Tensors&, const ReduceOp&, bool,
                                       const ReduceScatterOptions&) {
-  return done(OpName::reduce_scatter, -1, output.numel());
+  return record_call(OpName::reduce_scatter, -1, output.numel());
 }
 WorkPtr TorchCommFake::reduce_scatter_v(at::Tensor& output, const Tensors&, const ReduceOp&, bool,
                                         const ReduceScatterOptions&) {
-  return done(OpName::reduce_scatter_v, -1, output.numel());
+  return record_call(OpName::reduce_scatter_v, -1, output.numel());
 }
 WorkPtr TorchCommFake::reduce_scatter_single(at::Tensor& output, const at::Tensor&, const ReduceOp&,
                                              bool, const ReduceScatterSingleOptions&) {
-  return done(OpName::reduce_scatter_single, -1, output.numel());
+  return record_call(OpName::reduce_scatter_single, -1, output.numel());
 }
 WorkPtr TorchCommFake::all_to_all_single(at::Tensor&, const at::Tensor& input, bool,
                                          const AllToAllSingleOptions&) {
-  return done(OpName::all_to_all_single, -1, input.numel());
+  return record_call(OpName::all_to_all_single, -1, input.numel());
 }
 WorkPtr TorchCommFake::all_to_all_v_single(at::Tensor&, const at::Tensor& input, const Splits&,
                                            const Splits&, bool, const AllToAllvSingleOptions&) {
-  return done(OpName::all_to_all_v_single, -1, input.numel());
+  return record_call(OpName::all_to_all_v_single, -1, input.numel());
 }
 WorkPtr TorchCommFake::all_to_all(const Tensors&, const Tensors& input, bool,
                                   const AllToAllOptions&) {
-  return done(OpName::all_to_all, -1, total(input));
+  return record_call(OpName::all_to_all, -1, total(input));
 }
-WorkPtr TorchCommFake::barrier(bool, const BarrierOptions&) { return done(OpName::barrier, -1, 0); }
+WorkPtr TorchCommFake::barrier(bool, const BarrierOptions&) {
+  return record_call(OpName::barrier, -1, 0);
+}
 WorkPtr TorchCommFake::scatter(at::Tensor& output, const Tensors&, int root, bool,
                                const ScatterOptions&) {
-  return done(OpName::scatter, root, output.numel());
+  return record_call(OpName::scatter, root, output.numel());
 }
 WorkPtr TorchCommFake::gather(const Tensors&, const at::Tensor& input, int root, bool,
                               const GatherOptions&) {
-  return done(OpName::gather, root, input.numel());
+  return record_call(OpName::gather, root, input.numel());
 }
 WorkPtr TorchCommFake::gather_single(at::Tensor&, const at::Tensor& input, int root, bool,
                                      const GatherSingleOptions&) {
-  return done(OpName::gather_single, root, input.numel());
+  return record_call(OpName::gather_single, root, input.numel());
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommFake::split(const std::vector<int>&,

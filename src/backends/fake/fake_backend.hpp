@@ -78,28 +78,28 @@ class TC_API TorchCommFake : public TorchCommBackend {
   bool isAborted() const override { return aborted_; }
 
   // Test aids.
-  struct Call {
+  struct FakeCall {
     OpName op;
     int root_or_peer;
     int64_t elements;
   };
-  static constexpr size_t kCallsKept = 1024;
-  std::vector<Call> recordedCalls() const;  // the last kCallsKept, oldest first
+  static constexpr size_t kMaxRecordedCalls = 1024;
+  std::vector<FakeCall> recordedCalls() const;  // the last kMaxRecordedCalls, oldest first
   void setSize(int size) { size_ = size; }
   void enableAbort() { abort_enabled_ = true; }
   void triggerAbort();
   // Later calls of reconfigure() give a failed work, and leave no members.
-  void setReconfigureFailure(bool fails = true) { reconfigure_fails_ = fails; }
+  void setReconfigureFailure(bool fails = true) { should_fail_reconfigure_ = fails; }
   bool is_tensor_registered() const { return registered_tensors_ > 0; }
   std::chrono::milliseconds getTimeoutForTest() const { return timeout_; }
   const Hints& getHintsForTest() const { return hints_; }
   const std::optional<SendOptions>& getLastSendOptionsForTest() const { return last_send_; }
-  int getLastSendDstForTest() const { return last_dst_; }
+  int getLastSendDstForTest() const { return last_send_dst_; }
   const std::optional<RecvOptions>& getLastRecvOptionsForTest() const { return last_recv_; }
-  int getLastRecvSrcForTest() const { return last_src_; }
+  int getLastRecvSrcForTest() const { return last_recv_src_; }
 
  private:
-  WorkPtr done(OpName op, int root_or_peer, int64_t elements);
+  WorkPtr record_call(OpName op, int root_or_peer, int64_t elements);
 
   int rank_ = 0;
   int size_ = 1;
@@ -109,15 +109,15 @@ class TC_API TorchCommFake : public TorchCommBackend {
   std::chrono::milliseconds timeout_{0};
   Hints hints_;
   bool is_connected_ = true;
-  bool reconfigure_fails_ = false;
+  bool should_fail_reconfigure_ = false;
   bool abort_enabled_ = false;
   bool aborted_ = false;
   int registered_tensors_ = 0;
   std::optional<SendOptions> last_send_;
   std::optional<RecvOptions> last_recv_;
-  int last_dst_ = -1;
-  int last_src_ = -1;
-  std::vector<Call> calls_;  // a ring once it holds kCallsKept
+  int last_send_dst_ = -1;
+  int last_recv_src_ = -1;
+  std::vector<FakeCall> calls_;  // a ring once it holds kMaxRecordedCalls
   size_t oldest_ = 0;
 };
 
