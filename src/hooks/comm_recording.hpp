@@ -13,7 +13,7 @@
 namespace torch::comms::fr {
 
 // What one communicator's hooks do for a recorder. They belong to the thread that calls the
-// communicator; none of pre(), send_messages() and unposted() throws.
+// communicator; none of pre(), post() and unposted() throws.
 class CommRecording {
  public:
   // `on_split` is told of every child.

@@ -123,7 +123,7 @@ class VendorLibrary {
   bool can_be_nonblocking() const noexcept;
   // Windows, puts, and signals that are waited for: all of it, or none.
   bool has_one_sided() const noexcept;
-  // Throws as require() where it is not.
+  // Throws as require_peer() where it is not.
   void require_one_sided(const char* feature) const;
 
 #define TC_NCCL_REQUIRED(name) abi::name* name = nullptr;

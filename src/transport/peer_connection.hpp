@@ -67,9 +67,9 @@ class PeerConnection {
   virtual bool supports_remote_read() const noexcept { return false; }
   virtual std::shared_ptr<ReadValidityWords> read_validity_words() noexcept { return nullptr; }
   // Copies what follows byte `offset` of an offered message to `into`, at most kMaxPieces pieces.
-  // kDone: all of it, and it was still the message. kRefused: the rest must be sent. kWithdrawn: it
-  // is no message any more, and whoever took it back says why by other means. `past_caches`: as
-  // Request::set_non_temporal().
+  // kNoFinish: all of it, and it was still the message. kRefused: the rest must be sent.
+  // kWithdrawn: it is no message any more, and whoever took it back says why by other means.
+  // `past_caches`: as Request::set_non_temporal().
   enum class RemoteReadStatus : uint8_t { kDone, kRefused, kWithdrawn };
   virtual RemoteReadStatus remote_read(const RemoteReadDescriptor&, uint64_t,
                                        std::span<const Bytes>, bool past_caches) noexcept {
@@ -79,7 +79,7 @@ class PeerConnection {
 
   // Whether some of the peer's memory is mapped here, and what follows byte `offset` of an offered
   // message there, up to `most` bytes of one of its pieces; empty where that is not mapped. It is
-  // the message if fetch() of nothing is kDone after it was read.
+  // the message if fetch() of nothing is kNoFinish after it was read.
   virtual bool maps_peer_memory() const noexcept { return false; }
   virtual ConstBytes map_view(const RemoteReadDescriptor&, uint64_t, uint64_t) noexcept {
     return {};

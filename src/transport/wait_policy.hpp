@@ -105,7 +105,7 @@ enum class WaitResult : uint8_t { kDone, kTimeout, kAborted };
 // their owner. For conditions other than a request:
 //     Waiter waiter(links, abort, deadline, policy);
 //     while (!condition())
-//       if (const auto end = waiter.step(); end != WaitResult::kDone) return end;
+//       if (const auto end = waiter.step(); end != WaitResult::kNoFinish) return end;
 class TC_API Waiter {
  public:
   Waiter(std::span<Transport* const> links, const AbortSignal& abort, Deadline deadline,
@@ -117,7 +117,7 @@ class TC_API Waiter {
 
   // Makes progress or passes a little time, once between two looks at the condition: a sleep is
   // announced in one step and begins in the next, so that no change in between is missed. Never
-  // longer than until the deadline or the abort, or kMaxSleep. kDone: go on. The links'
+  // longer than until the deadline or the abort, or kMaxSleep. kNoFinish: go on. The links'
   // requests of an aborted wait are done when it returns kAborted.
   WaitResult step() noexcept;
   // How often it slept.

@@ -42,8 +42,8 @@ class Mailboxes {
 
   // Sleeps until `stop`, or `limit_us` (-1: for ever) have passed.
   void sleep(int64_t limit_us, const std::atomic<bool>& stop);
-  // After `stop` was set: those who wait look at it. What is under way in other ranks' run_all()
-  // and await_signals() is done then without what it waits for, as NCCL lets kernels go when one of
+  // After `stop` was set: those who wait look at it. What is under way in other ranks' run() and
+  // await_signals() is done then without what it waits for, as NCCL lets kernels go when one of
   // them is aborted.
   void abandon();
   // Some rank has.

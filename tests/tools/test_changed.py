@@ -59,7 +59,7 @@ def test_what_all_backends_run_on_concerns_all_worlds():
 
 
 def test_one_backend_concerns_its_worlds_alone():
-    assert chosen("src/backends/gloo/peers.cpp").backends == ("gloo",)
+    assert chosen("src/backends/gloo/connection_state.cpp").backends == ("gloo",)
     assert chosen("src/backends/nccl/x.cpp").backends == (
         "ctran", "nccl", "nccl-lazy", "ncclx", "rccl", "rcclx", "xccl",
     )  # fmt: skip

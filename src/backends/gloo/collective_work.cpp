@@ -15,25 +15,25 @@ using std::chrono::milliseconds;
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
 constexpr milliseconds kCollectiveTick{50};
 // Waits of Gloo's own are cheapest but cannot be ended; most operations are over within this.
-constexpr milliseconds kPlainWait{100};
+constexpr milliseconds kNativeWaitTimeout{100};
 
-milliseconds until(Clock::time_point when) {
+milliseconds time_until(Clock::time_point when) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(when - Clock::now()));
 }
 
 // Gloo's error of a collective, and what the others know of it. If its own limit passed, it has
 // closed all connections.
-CommError failure(const std::exception_ptr& error, const Call& call, Peers& peers,
+CommError failure(const std::exception_ptr& error, const GlooCall& call, ConnectionState& peers,
                   common::PeerMonitor& others) {
-  if (const auto left = others.closed_before(context(call), call.number)) return *left;
-  auto translated = translate(error, call);
+  if (const auto left = others.closed_before(context(call), call.sequence)) return *left;
+  auto translated = translate_error(error, call);
   common::PeerMonitor::ProgressSummary where;
   if (translated.code() == Errc::kTimeout) {
     // Where there are several, the first one asks.
     const bool first = peers.close(translated.context().op);
     where = first ? others.wait_for_progress() : others.query_progress().value_or(where);
   } else {
-    if (const auto why = others.wait_for_failure(context(call), kNaming)) return *why;
+    if (const auto why = others.wait_for_failure(context(call), kFailureLookupTimeout)) return *why;
     if (translated.code() != Errc::kPeerFailed) return translated;
     // Whose connection is gone may have called finalize(), which is no failure.
     where = others.wait_for_progress();
@@ -45,20 +45,20 @@ CommError failure(const std::exception_ptr& error, const Call& call, Peers& peer
 
 }  // namespace
 
-CollectiveWork::CollectiveWork(const Call& call, std::vector<NativeWorkPtr> natives, Finish finish,
-                               const Group& group)
+CollectiveWork::CollectiveWork(const GlooCall& call, std::vector<NativeWorkPtr> natives,
+                               Finish finish, const GlooGroup& group)
     : call_(call),
       fork_generation_(base::fork_generation()),
       natives_(std::move(natives)),
       finish_(std::move(finish)),
-      peers_(group.peers),
-      others_(group.others),
-      ticket_(group.flight),
-      open_(natives_.size()) {}
+      connections_(group.connections),
+      peer_monitor_(group.peer_monitor),
+      token_(group.in_flight),
+      pending_natives_(natives_.size()) {}
 
-c10::intrusive_ptr<CollectiveWork> CollectiveWork::start(const Call& call,
+c10::intrusive_ptr<CollectiveWork> CollectiveWork::start(const GlooCall& call,
                                                          std::vector<NativeWorkPtr> natives,
-                                                         Finish finish, const Group& group) {
+                                                         Finish finish, const GlooGroup& group) {
   auto work =
       c10::make_intrusive<CollectiveWork>(call, std::move(natives), std::move(finish), group);
   work->setStatus(WorkStatus::INPROGRESS);
@@ -77,22 +77,22 @@ void CollectiveWork::native_done(const std::exception_ptr& error) noexcept {
     std::lock_guard lock(mutex_);
     if (!error_) error_ = error;
   }
-  if (open_.fetch_sub(1) == 1) end(error_);
+  if (pending_natives_.fetch_sub(1) == 1) end(error_);
 }
 
 void CollectiveWork::end(std::exception_ptr error) noexcept {
   try {
     if (error) {
-      error = std::make_exception_ptr(failure(error, call_, *peers_, *others_));
+      error = std::make_exception_ptr(failure(error, call_, *connections_, *peer_monitor_));
     } else if (finish_) {
-      within(call_, finish_);
+      with_translated_errors(call_, finish_);
     }
   } catch (...) {
     error = std::current_exception();
   }
   finish_ = nullptr;
   natives_.clear();
-  ticket_.release();
+  token_.release();
   try {
     setStatus(status_of(error), error);
   } catch (const std::exception& e) {
@@ -100,15 +100,15 @@ void CollectiveWork::end(std::exception_ptr error) noexcept {
   }
 }
 
-void CollectiveWork::look() noexcept {
+void CollectiveWork::check_peers() noexcept {
   try {
     if (isTerminal(status())) return;
     if (Clock::now() - call_.begin >= common::kLateThreshold)
-      others_->check_mismatch_later(call_.begin);
-    auto why = others_->closed_before(context(call_), call_.number);
-    if (!why) why = others_->failure(context(call_), kPatience);
+      peer_monitor_->check_mismatch_later(call_.begin);
+    auto why = peer_monitor_->closed_before(context(call_), call_.sequence);
+    if (!why) why = peer_monitor_->failure(context(call_), kFailureGrace);
     if (!why) return;
-    peers_->close(why->context().op);
+    connections_->close(why->context().op);
     setStatus(WorkStatus::ERROR, std::make_exception_ptr(*why));
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError, std::string("a work cannot be watched: ") + e.what());
@@ -120,12 +120,12 @@ void CollectiveWork::wait() {
     throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
                     context(call_));
   runWaitPreHooks();
-  const auto last_moment = call_.deadline() + kGrace;
+  const auto last_moment = call_.deadline() + kErrorGrace;
   try {
-    while (!waitForTerminal(std::min(kCollectiveTick, until(last_moment)))) {
-      look();
+    while (!waitForTerminal(std::min(kCollectiveTick, time_until(last_moment)))) {
+      check_peers();
       if (Clock::now() >= last_moment) {
-        const auto where = others_->wait_for_progress();
+        const auto where = peer_monitor_->wait_for_progress();
         setStatus(WorkStatus::TIMEDOUT, std::make_exception_ptr(timeout_error(
                                             call_, where.culprits,
                                             "Gloo has not given it up half a second later: a rank "
@@ -141,13 +141,14 @@ void CollectiveWork::wait() {
   rethrowIfFailed();
 }
 
-void wait_here(const Call& call, const NativeWorkPtr& native, const Group& group) {
+void wait_synchronously(const GlooCall& call, const NativeWorkPtr& native, const GlooGroup& group) {
   try {
-    native->wait(std::min(kPlainWait, until(call.deadline() + kGrace)) + milliseconds(1));
+    native->wait(std::min(kNativeWaitTimeout, time_until(call.deadline() + kErrorGrace)) +
+                 milliseconds(1));
   } catch (...) {
     if (native->isCompleted()) {
       if (const auto error = native->exception())
-        throw failure(error, call, *group.peers, *group.others);
+        throw failure(error, call, *group.connections, *group.peer_monitor);
       return;
     }
     CollectiveWork::start(call, {native}, nullptr, group)->wait();

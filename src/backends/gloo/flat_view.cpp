@@ -30,7 +30,7 @@ at::Tensor flat_view(const at::Tensor& tensor, at::ScalarType dtype) {
   return view_of(tensor.storage(), dtype, tensor.storage_offset() * ratio, tensor.numel() * ratio);
 }
 
-at::Tensor typed(const at::Tensor& flat, at::ScalarType dtype) {
+at::Tensor view_as(const at::Tensor& flat, at::ScalarType dtype) {
   const auto size = static_cast<int64_t>(c10::elementSize(dtype));
   const auto begin = flat.storage_offset() * static_cast<int64_t>(flat.element_size());
   const auto length = static_cast<int64_t>(flat.nbytes());
@@ -52,12 +52,12 @@ int64_t total_bytes(const Tensors& tensors) {
   return total;
 }
 
-std::optional<at::Tensor> joined(const Tensors& tensors) {
+std::optional<at::Tensor> joined_view(const Tensors& tensors) {
   std::optional<at::Tensor> whole;
   int64_t end = 0;
   for (const auto& tensor : tensors) {
     if (tensor.numel() == 0) continue;
-    const auto part = bytes(tensor);
+    const auto part = byte_view(tensor);
     if (!whole) {
       whole = part;
     } else if (!part.storage().is_alias_of(whole->storage()) || part.storage_offset() != end) {
@@ -70,11 +70,11 @@ std::optional<at::Tensor> joined(const Tensors& tensors) {
 }
 
 at::Tensor pack(const Tensors& tensors) {
-  if (auto whole = joined(tensors)) return *whole;
+  if (auto whole = joined_view(tensors)) return *whole;
   auto packed = scratch(total_bytes(tensors), at::kByte);
   auto* to = static_cast<std::byte*>(packed.mutable_data_ptr());
   for (const auto& tensor : tensors) {
-    const auto part = bytes(tensor);
+    const auto part = byte_view(tensor);
     if (part.numel() == 0) continue;
     std::memcpy(to, part.const_data_ptr(), static_cast<size_t>(part.numel()));
     to += part.numel();
@@ -85,7 +85,7 @@ at::Tensor pack(const Tensors& tensors) {
 void unpack(const at::Tensor& packed, const Tensors& tensors) {
   const auto* from = static_cast<const std::byte*>(packed.const_data_ptr());
   for (const auto& tensor : tensors) {
-    const auto part = bytes(tensor);
+    const auto part = byte_view(tensor);
     if (part.numel() == 0) continue;
     std::memcpy(part.mutable_data_ptr(), from, static_cast<size_t>(part.numel()));
     from += part.numel();
@@ -98,10 +98,10 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
   return a_begin < b_begin + b.nbytes() && b_begin < a_begin + a.nbytes();
 }
 
-Tensors bytes_of_each(const Tensors& tensors) {
+Tensors byte_views(const Tensors& tensors) {
   Tensors views;
   views.reserve(tensors.size());
-  for (const auto& tensor : tensors) views.push_back(bytes(tensor));
+  for (const auto& tensor : tensors) views.push_back(byte_view(tensor));
   return views;
 }
 

@@ -17,10 +17,10 @@ using Tensors = std::vector<at::Tensor>;
 // conjugate or negative of its memory that torch has not carried out yet.
 at::Tensor flat_view(const at::Tensor& tensor, at::ScalarType dtype);
 
-inline at::Tensor bytes(const at::Tensor& tensor) { return flat_view(tensor, at::kByte); }
+inline at::Tensor byte_view(const at::Tensor& tensor) { return flat_view(tensor, at::kByte); }
 
 // A flat tensor read as `dtype`, of any size that divides its bytes and where they begin.
-at::Tensor typed(const at::Tensor& flat, at::ScalarType dtype);
+at::Tensor view_as(const at::Tensor& flat, at::ScalarType dtype);
 
 // Elements [begin, begin + count) of a flat tensor.
 at::Tensor slice(const at::Tensor& flat, int64_t begin, int64_t count);
@@ -30,7 +30,7 @@ at::Tensor scratch(int64_t count, at::ScalarType dtype);
 
 // All bytes of the list in order, without copying, where the tensors lie one after the other in one
 // storage.
-std::optional<at::Tensor> joined(const Tensors& tensors);
+std::optional<at::Tensor> joined_view(const Tensors& tensors);
 
 // All bytes of the list in order: `joined`, or else a copy.
 at::Tensor pack(const Tensors& tensors);
@@ -39,7 +39,7 @@ at::Tensor pack(const Tensors& tensors);
 void unpack(const at::Tensor& packed, const Tensors& tensors);
 
 // The byte views of a list.
-Tensors bytes_of_each(const Tensors& tensors);
+Tensors byte_views(const Tensors& tensors);
 
 int64_t total_bytes(const Tensors& tensors);
 

@@ -8,8 +8,8 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
 
-#include "backends/gloo/call.hpp"
-#include "backends/gloo/group.hpp"
+#include "backends/gloo/gloo_call.hpp"
+#include "backends/gloo/gloo_group.hpp"
 #include "base/fork.hpp"
 #include "base/log.hpp"
 #include "base/op_order.hpp"
@@ -34,7 +34,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // Between two looks at the store of who waits for the members of a split: at most.
-constexpr milliseconds kLongestLook{100};
+constexpr milliseconds kMaxSplitPollInterval{100};
 
 // A key of the store: members meet there for a split. Told and asked within about this time.
 constexpr const char* kSplits = "splits";
@@ -79,73 +79,75 @@ TorchCommGloo::~TorchCommGloo() {
     return;
   }
   // The caller may hold locks that Gloo's threads want, such as Python's.
-  gloo::retire(std::move(group_), /*may_block=*/false);
+  gloo::teardown_group(std::move(group_), /*may_block=*/false);
 }
 
 void TorchCommGloo::init(at::Device device, const std::string& name, const CommOptions& options) {
   require_stageable(device, "gloo", name);
   device_ = device;
-  start(name, options, {.op = "new_comm", .comm = name});
-  if (!reconfiguration_) join(rendezvous(name, options_, getBackendName()), {}, name, {});
+  begin_init(name, options, {.op = "new_comm", .comm = name});
+  if (!reconfiguration_)
+    connect_members(rendezvous(name, options_, getBackendName()), {}, name, {});
 }
 
 void TorchCommGloo::init(const bootstrap::LaunchInfo& launch, const std::string& name,
                          const CommOptions& options) {
-  start(name, options, {.op = "new_comm", .comm = name});
-  if (!reconfiguration_) join(rendezvous(launch, name, options_, getBackendName()), {}, name, {});
+  begin_init(name, options, {.op = "new_comm", .comm = name});
+  if (!reconfiguration_)
+    connect_members(rendezvous(launch, name, options_, getBackendName()), {}, name, {});
 }
 
-void TorchCommGloo::start(const std::string& name, const CommOptions& options,
-                          const Context& where) {
+void TorchCommGloo::begin_init(const std::string& name, const CommOptions& options,
+                               const Context& where) {
   wait_for_teardowns();
   name_ = name;
   options_ = options;
   options_.timeout = timeout_or_default(options.timeout);
   warn_unknown_hints(options.hints);
-  wishes_ = std::make_unique<common::MonitorOptions>(
+  monitor_options_ = std::make_unique<common::MonitorOptions>(
       with_context(where, [&options] { return common::parse_monitor_options(options); }));
   if (!options.enable_reconfigure) return;
   reconfiguration_ = std::make_unique<Reconfiguration>("gloo", name, options_);
   options_.store.reset();
 }
 
-void TorchCommGloo::join(const Rendezvous& met, const gloo::Origin& origin, const std::string& name,
-                         std::vector<int> ranks) {
-  auto member = std::make_shared<const gloo::Member>(
-      gloo::Member{.name = name, .rank = met.rank, .size = met.size, .identity = met.identity});
+void TorchCommGloo::connect_members(const Rendezvous& met, const gloo::SplitParent& origin,
+                                    const std::string& name, std::vector<int> ranks) {
+  auto member = std::make_shared<const gloo::GlooCommInfo>(gloo::GlooCommInfo{
+      .name = name, .rank = met.rank, .size = met.size, .identity = met.identity});
   phases_ = met.phases;
-  const gloo::Call call{OpName::split, member, met.timeout.duration, true, false};
-  group_ = gloo::connect(options_, call, met, origin, phases_);
-  for (int rank = 0; origin.parent == nullptr && rank < met.size; ++rank) ranks.push_back(rank);
+  const gloo::GlooCall call{OpName::split, member, met.timeout.duration, true, false};
+  group_ = gloo::connect_group(options_, call, met, origin, phases_);
+  for (int rank = 0; origin.group == nullptr && rank < met.size; ++rank) ranks.push_back(rank);
   ranks_ = std::move(ranks);
   store_ = met.store;
-  store_is_private_ = met.is_store_private;
-  splits_are_expected_ = false;  // nothing says so in this store yet
+  is_store_private_ = met.is_store_private;
+  are_splits_announced_ = false;  // nothing says so in this store yet
   device_ = staged_device(device_, met.rank, "gloo");
   options_.store.reset();
   if (!reconfiguration_) {
     InitHandleInfo handle{.backend = "gloo", .rank = met.rank, .identity = base::random_number()};
     handle.set_store_address(met.address);
-    handle_ = handle.to_text();
+    init_handle_ = handle.to_text();
   }
-  member_ = std::move(member);
+  comm_info_ = std::move(member);
 }
 
 void TorchCommGloo::finalize() {
-  const bool failed = group_ && group_->others->has_failure();
-  if (group_) gloo::depart(*group_, getSize());
-  gloo::retire(std::move(group_), /*may_block=*/true);
+  const bool failed = group_ && group_->peer_monitor->has_failure();
+  if (group_) gloo::announce_close(*group_, getSize());
+  gloo::teardown_group(std::move(group_), /*may_block=*/true);
   if (reconfiguration_) reconfiguration_->close();
   const auto store = std::exchange(store_, {});
-  if (store && store_is_private_ && getRank() == 0 && !failed) let_others_meet(store);
+  if (store && is_store_private_ && getRank() == 0 && !failed) keep_store_for_splits(store);
 }
 
 // Who comes to a store that is gone fails there, so nothing is lost where this does.
-void TorchCommGloo::expect_splits() {
-  if (!store_is_private_ || splits_are_expected_) return;
+void TorchCommGloo::announce_splits() {
+  if (!is_store_private_ || are_splits_announced_) return;
   try {
     StoreKeyValue(store_, bootstrap::Deadline(kSplitKeyTimeout), {}).set(kSplits, "yes");
-    splits_are_expected_ = true;
+    are_splits_announced_ = true;
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
@@ -153,7 +155,7 @@ void TorchCommGloo::expect_splits() {
   }
 }
 
-void TorchCommGloo::let_others_meet(const c10::intrusive_ptr<c10d::Store>& store) {
+void TorchCommGloo::keep_store_for_splits(const c10::intrusive_ptr<c10d::Store>& store) {
   try {
     if (StoreKeyValue(store, bootstrap::Deadline(kSplitKeyTimeout), {}).has({kSplits}))
       keep_store_alive(store);
@@ -164,10 +166,10 @@ void TorchCommGloo::let_others_meet(const c10::intrusive_ptr<c10d::Store>& store
   }
 }
 
-int TorchCommGloo::getRank() const { return member_ ? member_->rank : -1; }
-int TorchCommGloo::getSize() const { return member_ ? member_->size : -1; }
+int TorchCommGloo::getRank() const { return comm_info_ ? comm_info_->rank : -1; }
+int TorchCommGloo::getSize() const { return comm_info_ ? comm_info_->size : -1; }
 std::string_view TorchCommGloo::getCommName() const {
-  return member_ ? std::string_view(member_->name) : std::string_view(name_);
+  return comm_info_ ? std::string_view(comm_info_->name) : std::string_view(name_);
 }
 
 Capabilities TorchCommGloo::capabilities() const {
@@ -178,7 +180,8 @@ Capabilities TorchCommGloo::capabilities() const {
   return can;
 }
 
-gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions& options) {
+gloo::GlooCall TorchCommGloo::begin_call(OpName op, bool async_op,
+                                         const OperationOptions& options) {
   if (!group_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized",
                     {.op = std::string(opToString(op)), .comm = std::string(getCommName())});
@@ -186,36 +189,38 @@ gloo::Call TorchCommGloo::call(OpName op, bool async_op, const OperationOptions&
     throw CommError(*reconfiguration_->check_excluded(
         {.op = std::string(opToString(op)), .comm = name_, .rank = getRank()}));
   const bool own = options.timeout.count() > 0;
-  gloo::Call call{op, member_, own ? options.timeout : options_.timeout, own, async_op};
+  gloo::GlooCall call{op, comm_info_, own ? options.timeout : options_.timeout, own, async_op};
   try {
     raise_failure(call);
     if (op == OpName::split) return call;  // it makes connections of its own
-    group_->peers->require_open(call);
-    if (wishes_->check_before_start && group_->circle) check(call);
+    group_->connections->require_open(call);
+    if (monitor_options_->check_before_start && group_->group_monitor) check_mismatch(call);
   } catch (const CommError& e) {
-    throw explained(e);
+    throw explain_error(e);
   }
   return call;
 }
 
-void TorchCommGloo::raise_failure(const gloo::Call& call) const {
-  group_->others->raise_failure([&call] { return context(call); });
-  if (const auto left = group_->others->closed_before(context(call), call.number)) throw *left;
+void TorchCommGloo::raise_failure(const gloo::GlooCall& call) const {
+  group_->peer_monitor->raise_failure([&call] { return context(call); });
+  if (const auto left = group_->peer_monitor->closed_before(context(call), call.sequence))
+    throw *left;
 }
 
-void TorchCommGloo::check(const gloo::Call& call) {
-  if (!base::is_collective_sequence(call.number)) return;
+void TorchCommGloo::check_mismatch(const gloo::GlooCall& call) {
+  if (!base::is_collective_sequence(call.sequence)) return;
   const auto look = [&] {
     check_interrupt();
     raise_failure(call);
   };
   try {
-    const auto where = group_->others->consistency_barrier(call.number, call.deadline(), look);
+    const auto where =
+        group_->peer_monitor->consistency_barrier(call.sequence, call.deadline(), look);
     if (!where) return;
-    group_->peers->close(std::string(opToString(call.op)));
+    group_->connections->close(std::string(opToString(call.op)));
     throw gloo::timeout_error(call, where->culprits, "", where->text);
   } catch (const Interrupted& e) {
-    group_->peers->close("interrupted " + std::string(opToString(call.op)));
+    group_->connections->close("interrupted " + std::string(opToString(call.op)));
     e.rethrow_cause();
   }
 }
@@ -224,32 +229,34 @@ void TorchCommGloo::setTimeout(milliseconds timeout) {
   options_.timeout = timeout_or_default(timeout);
 }
 
-uint64_t TorchCommGloo::comm_identity() const { return member_ ? member_->identity : 0; }
+uint64_t TorchCommGloo::comm_identity() const { return comm_info_ ? comm_info_->identity : 0; }
 
 std::shared_ptr<OperationObserver> TorchCommGloo::operation_observer() {
-  return group_ ? group_->record : nullptr;
+  return group_ ? group_->collective_log : nullptr;
 }
 
 std::map<std::string, std::string> TorchCommGloo::describe_entries() const {
   if (!group_ || getSize() == 1) return {};
-  return {{"side channel", group_->circle ? common::describe_monitor(*wishes_) : "none"}};
+  return {{"side channel",
+           group_->group_monitor ? common::describe_monitor(*monitor_options_) : "none"}};
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& ranks,
                                                        const std::string& name,
                                                        const CommOptions& options) {
   if (ranks.empty()) {
-    if (group_ && !group_->others->has_failure()) expect_splits();
+    if (group_ && !group_->peer_monitor->has_failure()) announce_splits();
     return nullptr;
   }
-  const auto now = call(OpName::split, false, {});
-  const auto own = std::find(ranks.begin(), ranks.end(), member_->rank);
+  const auto now = begin_call(OpName::split, false, {});
+  const auto own = std::find(ranks.begin(), ranks.end(), comm_info_->rank);
   if (own == ranks.end())
     throw CommError(Errc::kInvalidArgument, "this rank is missing from the list", context(now));
 
   auto child = std::make_shared<TorchCommGloo>();
   child->device_ = device_;
-  child->start(name, inherit_call_check(wishes_->check_before_start, options), context(now));
+  child->begin_init(name, inherit_call_check(monitor_options_->check_before_start, options),
+                    context(now));
   child->options_.hints[hint::kPersistentStore.name] = "true";
   // The members alone decide the prefix, so splits that others make meanwhile cannot get in the
   // way; how often these members have split is counted on the store.
@@ -263,32 +270,32 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   bootstrap::LaunchInfo launch;
   launch.rank = static_cast<int>(own - ranks.begin());
   launch.size = static_cast<int>(ranks.size());
-  launch.source = "split of '" + member_->name + "'";
+  launch.source = "split of '" + comm_info_->name + "'";
   launch.evidence = "ranks " + joined_with_commas(ranks);
   auto meeting = child->options_;
   if (split_timeout(options) == kNoTimeout) meeting.timeout = options_.timeout;
   // A member that has failed does not come.
   std::function<std::optional<std::string>()> doubt;
-  if (group_->circle)
+  if (group_->group_monitor)
     doubt = [&, waited = milliseconds(1), left = -1]() mutable -> std::optional<std::string> {
       check_interrupt();
-      group_->circle->wait_for_failure(waited);
-      group_->others->raise_failure([&now] { return context(now); });
+      group_->group_monitor->wait_for_failure(waited);
+      group_->peer_monitor->raise_failure([&now] { return context(now); });
       // Of one that has left after it had come, this rank hears that first.
       if (left >= 0)
         throw common::peer_closed_error(left, base::peer_closed_text(left), context(now));
-      for (const auto& [rank, departure] : group_->circle->peer_closes())
+      for (const auto& [rank, departure] : group_->group_monitor->peer_closes())
         if (std::ranges::count(ranks, rank) > 0) left = rank;
-      waited = std::min(2 * waited, kLongestLook);
+      waited = std::min(2 * waited, kMaxSplitPollInterval);
       return std::nullopt;
     };
   try {
-    expect_splits();
+    announce_splits();
     const auto met = rendezvous(launch, child_name, meeting, {}, std::move(doubt), "split");
-    child->join(met, {group_.get(), ranks}, child_name, std::move(global_ranks));
+    child->connect_members(met, {group_.get(), ranks}, child_name, std::move(global_ranks));
   } catch (const CommError& e) {
     // Others' errors say who left first because of that.
-    if (const auto why = group_->others->failure(context(now));
+    if (const auto why = group_->peer_monitor->failure(context(now));
         why && e.code() == Errc::kPeerFailed)
       throw CommError(*why);
     if (e.context().comm != child_name) throw;

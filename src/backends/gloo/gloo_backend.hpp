@@ -29,10 +29,10 @@ struct MonitorOptions;
 }
 
 namespace gloo {
-struct Call;
-struct Group;
-struct Member;
-struct Origin;
+struct GlooCall;
+struct GlooGroup;
+struct GlooCommInfo;
+struct SplitParent;
 }  // namespace gloo
 
 // torch's own Gloo process group, completed: every operation, every dtype that is a number or truth
@@ -74,7 +74,7 @@ class TC_API TorchCommGloo : public TorchCommBackend, public BackendDiagnostics 
   const at::Device& getDevice() const override { return device_; }
   Capabilities capabilities() const override;
   std::vector<int> getRanks() const override { return ranks_; }
-  bool isInitialized() const override { return member_ != nullptr; }
+  bool isInitialized() const override { return comm_info_ != nullptr; }
   std::vector<InitPhase> initPhases() const override { return phases_; }
 
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
@@ -132,59 +132,62 @@ class TC_API TorchCommGloo : public TorchCommBackend, public BackendDiagnostics 
  private:
   // Throws CommError where a rank has failed, or has closed the communicator before this
   // collective.
-  void raise_failure(const gloo::Call& call) const;
+  void raise_failure(const gloo::GlooCall& call) const;
   // One operation of this communicator. Throws CommError: kFinalized after finalize(), kPeerFailed
   // when a rank has failed or a timeout has closed the connections, kSizeMismatch,
   // kStaleGeneration.
-  gloo::Call call(OpName op, bool async_op, const OperationOptions& options);
+  gloo::GlooCall begin_call(OpName op, bool async_op, const OperationOptions& options);
   // With hint check_calls: returns when all ranks have called the same. Throws CommError.
-  void check(const gloo::Call& call);
+  void check_mismatch(const gloo::GlooCall& call);
 
   // Issues with `dispatch()`, which returns Gloo's work or works, and completes with `finish`: now,
   // or in the background. See run.hpp.
   template <class Issue, class Finish>
-  WorkPtr run(const gloo::Call& call, const Issue& issue, Finish finish);
-  WorkPtr run_nothing(const gloo::Call& call);
+  WorkPtr run_collective(const gloo::GlooCall& call, const Issue& issue, Finish finish);
+  WorkPtr run_empty(const gloo::GlooCall& call);
 
   // Bytes to and from every rank. Counts, one a rank; both empty: equal parts.
-  WorkPtr exchange(const gloo::Call& call, const at::Tensor& output, const at::Tensor& input,
-                   std::vector<int64_t> output_counts, std::vector<int64_t> input_counts);
-  WorkPtr all_gather_in_parts(const gloo::Call& call, const Tensors& output,
+  WorkPtr all_to_all_bytes(const gloo::GlooCall& call, const at::Tensor& output,
+                           const at::Tensor& input, std::vector<int64_t> output_counts,
+                           std::vector<int64_t> input_counts);
+  WorkPtr all_gather_in_parts(const gloo::GlooCall& call, const Tensors& output,
                               const at::Tensor& input);
   // `slots`: one a rank, on the root only.
-  WorkPtr collect(const gloo::Call& call, const Tensors& slots, const at::Tensor& input, int root);
-  WorkPtr multiply_all(const gloo::Call& call, const at::Tensor& tensor, int root, bool everywhere);
-  WorkPtr scatter_reduced(const gloo::Call& call, const at::Tensor& output, const Tensors& slots,
-                          const ReduceOp& op, bool equal_slots);
-  WorkPtr post(const gloo::Call& call, const std::vector<P2POp>& ops);
+  WorkPtr gather_slots(const gloo::GlooCall& call, const Tensors& slots, const at::Tensor& input,
+                       int root);
+  WorkPtr multiply_all(const gloo::GlooCall& call, const at::Tensor& tensor, int root,
+                       bool everywhere);
+  WorkPtr scatter_reduced(const gloo::GlooCall& call, const at::Tensor& output,
+                          const Tensors& slots, const ReduceOp& op, bool equal_slots);
+  WorkPtr post_messages(const gloo::GlooCall& call, const std::vector<P2POp>& ops);
 
   // Takes the options over, before anything is connected. `where` is for errors.
-  void start(const std::string& name, const CommOptions& options, const Context& where);
+  void begin_init(const std::string& name, const CommOptions& options, const Context& where);
   // Connects this rank with those it met. `ranks`: see ranks_.
-  void join(const Rendezvous& met, const gloo::Origin& origin, const std::string& name,
-            std::vector<int> ranks);
+  void connect_members(const Rendezvous& met, const gloo::SplitParent& origin,
+                       const std::string& name, std::vector<int> ranks);
   // Leaves the connections of the members that there are.
-  void part();
+  void disconnect_members();
   // Splits meet on the store: rank 0 is told, and at its end keeps it for members that come later,
   // of other groups or of splits of splits.
-  void expect_splits();
-  void let_others_meet(const c10::intrusive_ptr<c10d::Store>& store);
+  void announce_splits();
+  void keep_store_for_splits(const c10::intrusive_ptr<c10d::Store>& store);
   // `error`, or kStaleGeneration if that is known by now to be the reason.
-  CommError explained(const CommError& error);
+  CommError explain_error(const CommError& error);
 
   at::Device device_{at::kCPU};
   CommOptions options_;
-  std::shared_ptr<const gloo::Member> member_;  // null before init()
-  std::vector<int> ranks_;                      // of the members, in the first parent
+  std::shared_ptr<const gloo::GlooCommInfo> comm_info_;  // null before init()
+  std::vector<int> ranks_;                               // of the members, in the first parent
   std::vector<InitPhase> phases_;
   std::string name_;
-  std::string handle_;                                // where nothing can be reconfigured
+  std::string init_handle_;                           // where nothing can be reconfigured
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   c10::intrusive_ptr<c10d::Store> store_;             // of this communicator, for its splits
-  bool store_is_private_ = false;                     // rank 0 serves it, for these ranks alone
-  bool splits_are_expected_ = false;                  // rank 0 has been told
-  std::unique_ptr<gloo::Group> group_;                // null before init() and after finalize()
-  std::unique_ptr<common::MonitorOptions> wishes_;
+  bool is_store_private_ = false;                     // rank 0 serves it, for these ranks alone
+  bool are_splits_announced_ = false;                 // rank 0 has been told
+  std::unique_ptr<gloo::GlooGroup> group_;            // null before init() and after finalize()
+  std::unique_ptr<common::MonitorOptions> monitor_options_;
   uint64_t fork_generation_;
 };
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "backends/gloo/attendant.hpp"
-#include "backends/gloo/group.hpp"
+#include "backends/gloo/gloo_group.hpp"
+#include "backends/gloo/message_waiter.hpp"
 #include "base/fork.hpp"
 #include "base/log.hpp"
 #include "base/peer_error_text.hpp"
@@ -17,37 +17,38 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Given to Gloo as a limit: must never pass, see Alarm.
+// Given to Gloo as a limit: must never pass, see DeadlineTimer.
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 // How often a blocked thread looks whether the user wants out (Ctrl-C).
 constexpr milliseconds kMessageTick{100};
 // How often whoever waits inside Gloo looks at what is known of the others.
-constexpr milliseconds kBetweenLooks{100};
+constexpr milliseconds kPeerCheckInterval{100};
 // What the last look at all open messages of a batch may take together, and at one of them.
-constexpr milliseconds kLastLooks{50};
-constexpr milliseconds kLastLook{1};
+constexpr milliseconds kFinalPollsTimeout{50};
+constexpr milliseconds kFinalPollTimeout{1};
 
 // Why a message with a peer that has closed the communicator will never be done.
-std::string words_of_end(const Message& message) {
-  return message.sends ? base::no_more_receives_text(message.peer)
-                       : base::no_more_sends_text(message.peer);
+std::string closed_peer_text(const GlooMessage& message) {
+  return message.is_send ? base::no_more_receives_text(message.peer)
+                         : base::no_more_sends_text(message.peer);
 }
 
 }  // namespace
 
-MessageWork::MessageWork(const Call& call, std::vector<Message> messages, const Group& group)
+MessageWork::MessageWork(const GlooCall& call, std::vector<GlooMessage> messages,
+                         const GlooGroup& group)
     : call_(call),
       fork_generation_(base::fork_generation()),
       messages_(std::move(messages)),
-      peers_(group.peers),
-      tally_(group.tally),
-      others_(group.others),
-      ticket_(group.flight),
-      services_(group.services) {
+      connections_(group.connections),
+      counters_(group.message_counters),
+      peer_monitor_(group.peer_monitor),
+      token_(group.in_flight),
+      threads_(group.threads) {
   setStatus(WorkStatus::INPROGRESS);
 }
 
-void MessageWork::interrupt() noexcept {
+void MessageWork::cancel_wait() noexcept {
   // Flag first: the waiting thread moves next_ first and then looks at the flag, so one of the two
   // sees the other.
   interrupted_.store(true);
@@ -56,41 +57,43 @@ void MessageWork::interrupt() noexcept {
   if (next < messages_.size()) messages_[next].native->abort();
 }
 
-MessageWork::Step MessageWork::wait_for_next(Alarm& alarm, Clock::time_point until) {
-  const Alarm::Armed armed(alarm, until, *this);
+MessageWork::MessageWaitResult MessageWork::wait_for_next(DeadlineTimer& alarm,
+                                                          Clock::time_point until) {
+  const DeadlineTimer::Scoped armed(alarm, until, *this);
   while (true) {
-    if (interrupted_.exchange(false)) return Step::kInterrupted;
+    if (interrupted_.exchange(false)) return MessageWaitResult::kInterrupted;
     // False: somebody interrupted this wait; perhaps late, when the reason was gone already.
     const auto& message = messages_[next_.load()];
     if (message.native->wait(kForever)) {
       const bool from_any = message.peer == kAnySource;
       const int peer = from_any ? message.native->sourceRank() : message.peer;
       if (from_any) source_.store(peer);
-      tally_->end(message.sends, peer, from_any);
-      return Step::kDone;
+      counters_->end(message.is_send, peer, from_any);
+      return MessageWaitResult::kDone;
     }
-    if (Clock::now() >= until) return Step::kInterrupted;
+    if (Clock::now() >= until) return MessageWaitResult::kInterrupted;
   }
 }
 
-bool MessageWork::attend(Alarm& alarm, Clock::time_point until) noexcept {
+bool MessageWork::wait_until(DeadlineTimer& alarm, Clock::time_point until) noexcept {
   std::exception_ptr error;
   try {
     until = std::min(until, call_.deadline());
-    if (others_->has_group_monitor()) until = std::min(until, Clock::now() + kBetweenLooks);
+    if (peer_monitor_->has_group_monitor())
+      until = std::min(until, Clock::now() + kPeerCheckInterval);
     while (!error && next_.load() < messages_.size()) {
-      if (others_->has_failure())
-        if (const auto why = others_->failure(context(call_), kPatience)) {
-          keep_from(next_.load());
+      if (peer_monitor_->has_failure())
+        if (const auto why = peer_monitor_->failure(context(call_), kFailureGrace)) {
+          retain_unfinished_from(next_.load());
           error = std::make_exception_ptr(*why);
           break;
         }
-      if (const auto why = hopeless()) {
-        keep_from(next_.load());
+      if (const auto why = unmatched_peer_error()) {
+        retain_unfinished_from(next_.load());
         error = std::make_exception_ptr(*why);
         break;
       }
-      if (wait_for_next(alarm, until) == Step::kDone) {
+      if (wait_for_next(alarm, until) == MessageWaitResult::kDone) {
         next_.fetch_add(1);
       } else if (Clock::now() >= call_.deadline()) {
         error = time_out(alarm);
@@ -101,72 +104,76 @@ bool MessageWork::attend(Alarm& alarm, Clock::time_point until) noexcept {
     }
   } catch (...) {
     const size_t at = next_.load();
-    const auto translated = translate(std::current_exception(), call_, messages_[at].peer);
+    const auto translated = translate_error(std::current_exception(), call_, messages_[at].peer);
     const auto& message = messages_[at];
     const auto has_left = [&] {
-      return translated.code() == Errc::kPeerFailed && others_->departures().contains(message.peer);
+      return translated.code() == Errc::kPeerFailed &&
+             peer_monitor_->departures().contains(message.peer);
     };
     std::optional<CommError> why;
-    if (!has_left()) why = others_->wait_for_failure(context(call_), kNaming);
+    if (!has_left()) why = peer_monitor_->wait_for_failure(context(call_), kFailureLookupTimeout);
     if (!why && has_left())
-      why = common::peer_closed_error(message.peer, words_of_end(message), context(call_));
+      why = common::peer_closed_error(message.peer, closed_peer_text(message), context(call_));
     error = std::make_exception_ptr(why ? *why : translated);
-    keep_from(at + 1);  // Gloo is done with the one that failed
+    retain_unfinished_from(at + 1);  // Gloo is done with the one that failed
   }
   finish(error);
   return true;
 }
 
-std::optional<CommError> MessageWork::hopeless() const {
-  const auto gone = others_->departures();
+std::optional<CommError> MessageWork::unmatched_peer_error() const {
+  const auto gone = peer_monitor_->departures();
   if (gone.empty()) return std::nullopt;
   const auto& message = messages_[next_.load()];
   const auto is_over = [&](int rank) {
     const auto left = gone.find(rank);
     if (left == gone.end() || !left->second.posted) return false;
-    return message.sends ? tally_->is_full(rank, *left->second.posted)
-                         : tally_->has_all_of(rank, *left->second.posted);
+    return message.is_send ? counters_->has_sent_all_to(rank, *left->second.posted)
+                           : counters_->has_received_all_from(rank, *left->second.posted);
   };
   int peer = message.peer;
   bool over = peer != kAnySource && is_over(peer);
   if (peer == kAnySource) {
     over = true;
-    for (int rank = 0; rank < call_.member->size; ++rank)
-      over = over && (rank == call_.member->rank || is_over(rank));
+    for (int rank = 0; rank < call_.comm->size; ++rank)
+      over = over && (rank == call_.comm->rank || is_over(rank));
     peer = gone.begin()->first;
   }
   if (!over) return std::nullopt;
-  return common::peer_closed_error(peer, words_of_end({{}, peer, message.sends}), context(call_));
+  return common::peer_closed_error(peer, closed_peer_text({{}, peer, message.is_send}),
+                                   context(call_));
 }
 
 // They may still move data.
-void MessageWork::keep_from(size_t first) {
-  for (size_t i = first; i < messages_.size(); ++i) peers_->keep(messages_[i].native);
+void MessageWork::retain_unfinished_from(size_t first) {
+  for (size_t i = first; i < messages_.size(); ++i)
+    connections_->retain_unfinished(messages_[i].native);
 }
 
-bool MessageWork::look_at_next(Alarm& alarm, Clock::time_point last_moment) {
-  const auto look_ends = Clock::now() + kLastLook;
+bool MessageWork::poll_next(DeadlineTimer& alarm, Clock::time_point last_moment) {
+  const auto look_ends = Clock::now() + kFinalPollTimeout;
   while (Clock::now() < std::min(look_ends, last_moment))
-    if (wait_for_next(alarm, look_ends) == Step::kDone) return true;
+    if (wait_for_next(alarm, look_ends) == MessageWaitResult::kDone) return true;
   return false;
 }
 
-std::exception_ptr MessageWork::time_out(Alarm& alarm) {
-  const auto last_moment = Clock::now() + kLastLooks;
+std::exception_ptr MessageWork::time_out(DeadlineTimer& alarm) {
+  const auto last_moment = Clock::now() + kFinalPollsTimeout;
   std::optional<CommError> error;
   for (; next_.load() < messages_.size(); next_.fetch_add(1)) {
     const auto& message = messages_[next_.load()];
     try {
-      if (look_at_next(alarm, last_moment)) continue;
+      if (poll_next(alarm, last_moment)) continue;
       if (!error)
-        error = timeout_error(call_, ranks_of(message.peer), "", others_->wait_for_progress().text);
+        error = timeout_error(call_, ranks_of(message.peer), "",
+                              peer_monitor_->wait_for_progress().text);
       // Of one from anybody Gloo would give any rank's next message to it.
       const bool anybody = message.peer == kAnySource;
-      for (int peer = 0; peer < call_.member->size; ++peer)
-        if (anybody || peer == message.peer) peers_->give_up(peer, error->context().op);
-      peers_->keep(message.native);
+      for (int peer = 0; peer < call_.comm->size; ++peer)
+        if (anybody || peer == message.peer) connections_->abandon_peer(peer, error->context().op);
+      connections_->retain_unfinished(message.native);
     } catch (...) {
-      if (!error) error = translate(std::current_exception(), call_, message.peer);
+      if (!error) error = translate_error(std::current_exception(), call_, message.peer);
     }
   }
   return error ? std::make_exception_ptr(*error) : nullptr;
@@ -174,7 +181,7 @@ std::exception_ptr MessageWork::time_out(Alarm& alarm) {
 
 void MessageWork::finish(const std::exception_ptr& error) noexcept {
   try {
-    std::vector<Message> done;
+    std::vector<GlooMessage> done;
     {
       std::lock_guard lock(mutex_);
       done.swap(messages_);
@@ -182,19 +189,19 @@ void MessageWork::finish(const std::exception_ptr& error) noexcept {
     // Frees tensors, which may run the user's code: not under a lock, and before the work counts as
     // ended.
     done.clear();
-    ticket_.release();
+    token_.release();
     setStatus(status_of(error), error);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError, std::string("a hook of a finished work failed: ") + e.what());
   }
 }
 
-void MessageWork::complete_here(Services& services) {
+void MessageWork::complete_synchronously(GlooThreads& services) {
   try {
-    while (!attend(services.alarm, Clock::now() + kMessageTick)) check_interrupt();
+    while (!wait_until(services.timer, Clock::now() + kMessageTick)) check_interrupt();
   } catch (const Interrupted& e) {
     // The messages are on their way; somebody has to see them off.
-    services.attendant.add(MessageWorkPtr::unsafe_reclaim_from_nonowning(this));
+    services.message_waiter.add(MessageWorkPtr::unsafe_reclaim_from_nonowning(this));
     e.rethrow_cause();
   }
   rethrowIfFailed();
@@ -206,10 +213,10 @@ void MessageWork::wait() {
                     context(call_));
   runWaitPreHooks();
   // Without services the communicator is gone, which waits for its works first.
-  const auto services = isTerminal(status()) ? nullptr : services_.lock();
+  const auto services = isTerminal(status()) ? nullptr : threads_.lock();
   while (services && !isTerminal(status())) {
-    if (services->attendant.claim(*this))
-      complete_here(*services);
+    if (services->message_waiter.adopt(*this))
+      complete_synchronously(*services);
     else if (!waitForTerminal(kMessageTick))  // another thread's, which may give it back
       check_interrupt_unwrapped();
   }
@@ -219,7 +226,7 @@ void MessageWork::wait() {
 
 void MessageWork::poll() noexcept {
   if (fork_generation_ != base::fork_generation()) return;
-  if (const auto services = services_.lock()) services->attendant.hurry(*this);
+  if (const auto services = threads_.lock()) services->message_waiter.poll_soon(*this);
 }
 
 }  // namespace torch::comms::gloo

@@ -70,7 +70,7 @@ void make_numbers(const at::Tensor& keys, OrderKeys kind) {
 at::Tensor to_order_keys(const at::Tensor& numbers, OrderKeys kind, RedOpType op) {
   TC_CHECK(kind != OrderKeys::kNone && (op == RedOpType::MIN || op == RedOpType::MAX));
   const bool narrow = numbers.element_size() == 4;
-  auto keys = typed(numbers, narrow ? at::kInt : at::kLong);
+  auto keys = view_as(numbers, narrow ? at::kInt : at::kLong);
   if (narrow)
     make_keys<int32_t>(keys, kind, op);
   else
@@ -84,7 +84,7 @@ at::Tensor from_order_keys(const at::Tensor& keys, OrderKeys kind, at::ScalarTyp
     make_numbers<int32_t>(keys, kind);
   else
     make_numbers<int64_t>(keys, kind);
-  return typed(keys, dtype);
+  return view_as(keys, dtype);
 }
 
 }  // namespace torch::comms::gloo

@@ -12,47 +12,49 @@ namespace torch::comms::gloo {
 namespace {
 
 using at::ScalarType;
-using Divide = ReductionPlan::Divide;
+using Divide = ReductionPlan::DivideMode;
 
-enum class Kind : uint8_t { kFloat, kHalf, kSigned, kUnsigned, kBool, kComplex };
+enum class GlooDtypeClass : uint8_t { kFloat, kHalf, kSigned, kUnsigned, kBool, kComplex };
 
 // `direct`: the dtype Gloo takes for the same bits. `wide`: what to convert to instead; for complex
 // numbers, what to multiply them in.
-struct Row {
+struct GlooDtypeRow {
   ScalarType dtype;
-  Kind kind;
-  std::optional<ScalarType> direct, wide;
+  GlooDtypeClass kind;
+  std::optional<ScalarType> is_native, wide;
 };
 
 constexpr std::optional<ScalarType> kNone = std::nullopt;
-constexpr Row kRows[] = {
-    {ScalarType::Double, Kind::kFloat, ScalarType::Double, kNone},
-    {ScalarType::Float, Kind::kFloat, ScalarType::Float, kNone},
-    {ScalarType::Half, Kind::kHalf, ScalarType::Half, ScalarType::Float},
-    {ScalarType::BFloat16, Kind::kHalf, ScalarType::BFloat16, ScalarType::Float},
-    {ScalarType::Float8_e5m2, Kind::kFloat, kNone, ScalarType::Float},
-    {ScalarType::Float8_e4m3fn, Kind::kFloat, kNone, ScalarType::Float},
-    {ScalarType::Float8_e5m2fnuz, Kind::kFloat, kNone, ScalarType::Float},
-    {ScalarType::Float8_e4m3fnuz, Kind::kFloat, kNone, ScalarType::Float},
-    {ScalarType::Float8_e8m0fnu, Kind::kFloat, kNone, ScalarType::Float},
-    {ScalarType::Char, Kind::kSigned, ScalarType::Char, ScalarType::Int},
-    {ScalarType::Short, Kind::kSigned, kNone, ScalarType::Int},
-    {ScalarType::Int, Kind::kSigned, ScalarType::Int, ScalarType::Long},
-    {ScalarType::Long, Kind::kSigned, ScalarType::Long, kNone},
-    {ScalarType::Byte, Kind::kUnsigned, ScalarType::Byte, ScalarType::Int},
-    {ScalarType::UInt16, Kind::kUnsigned, kNone, ScalarType::Int},
-    {ScalarType::UInt32, Kind::kUnsigned, ScalarType::Int, ScalarType::Long},
-    {ScalarType::UInt64, Kind::kUnsigned, ScalarType::Long, kNone},
-    {ScalarType::Bool, Kind::kBool, ScalarType::Byte, kNone},
-    {ScalarType::ComplexHalf, Kind::kComplex, ScalarType::Half, ScalarType::ComplexFloat},
-    {ScalarType::ComplexFloat, Kind::kComplex, ScalarType::Float, ScalarType::ComplexFloat},
-    {ScalarType::ComplexDouble, Kind::kComplex, ScalarType::Double, ScalarType::ComplexDouble},
+constexpr GlooDtypeRow kDtypeRows[] = {
+    {ScalarType::Double, GlooDtypeClass::kFloat, ScalarType::Double, kNone},
+    {ScalarType::Float, GlooDtypeClass::kFloat, ScalarType::Float, kNone},
+    {ScalarType::Half, GlooDtypeClass::kHalf, ScalarType::Half, ScalarType::Float},
+    {ScalarType::BFloat16, GlooDtypeClass::kHalf, ScalarType::BFloat16, ScalarType::Float},
+    {ScalarType::Float8_e5m2, GlooDtypeClass::kFloat, kNone, ScalarType::Float},
+    {ScalarType::Float8_e4m3fn, GlooDtypeClass::kFloat, kNone, ScalarType::Float},
+    {ScalarType::Float8_e5m2fnuz, GlooDtypeClass::kFloat, kNone, ScalarType::Float},
+    {ScalarType::Float8_e4m3fnuz, GlooDtypeClass::kFloat, kNone, ScalarType::Float},
+    {ScalarType::Float8_e8m0fnu, GlooDtypeClass::kFloat, kNone, ScalarType::Float},
+    {ScalarType::Char, GlooDtypeClass::kSigned, ScalarType::Char, ScalarType::Int},
+    {ScalarType::Short, GlooDtypeClass::kSigned, kNone, ScalarType::Int},
+    {ScalarType::Int, GlooDtypeClass::kSigned, ScalarType::Int, ScalarType::Long},
+    {ScalarType::Long, GlooDtypeClass::kSigned, ScalarType::Long, kNone},
+    {ScalarType::Byte, GlooDtypeClass::kUnsigned, ScalarType::Byte, ScalarType::Int},
+    {ScalarType::UInt16, GlooDtypeClass::kUnsigned, kNone, ScalarType::Int},
+    {ScalarType::UInt32, GlooDtypeClass::kUnsigned, ScalarType::Int, ScalarType::Long},
+    {ScalarType::UInt64, GlooDtypeClass::kUnsigned, ScalarType::Long, kNone},
+    {ScalarType::Bool, GlooDtypeClass::kBool, ScalarType::Byte, kNone},
+    {ScalarType::ComplexHalf, GlooDtypeClass::kComplex, ScalarType::Half, ScalarType::ComplexFloat},
+    {ScalarType::ComplexFloat, GlooDtypeClass::kComplex, ScalarType::Float,
+     ScalarType::ComplexFloat},
+    {ScalarType::ComplexDouble, GlooDtypeClass::kComplex, ScalarType::Double,
+     ScalarType::ComplexDouble},
 };
 
 constexpr int64_t kConvertUpTo = int64_t{64} * 1024;  // bytes: less costs latency, not data
 
-const Row* find_row(ScalarType dtype) {
-  for (const auto& row : kRows)
+const GlooDtypeRow* find_row(ScalarType dtype) {
+  for (const auto& row : kDtypeRows)
     if (row.dtype == dtype) return &row;
   return nullptr;
 }
@@ -62,11 +64,12 @@ bool is_bitwise(RedOpType op) {
 }
 bool is_order(RedOpType op) { return op == RedOpType::MIN || op == RedOpType::MAX; }
 
-bool is_defined(Kind kind, RedOpType op) {
+bool is_defined(GlooDtypeClass kind, RedOpType op) {
   if (is_bitwise(op))
-    return kind == Kind::kSigned || kind == Kind::kUnsigned || kind == Kind::kBool;
-  if (is_order(op)) return kind != Kind::kComplex;
-  if (op == RedOpType::PREMUL_SUM) return kind != Kind::kBool;
+    return kind == GlooDtypeClass::kSigned || kind == GlooDtypeClass::kUnsigned ||
+           kind == GlooDtypeClass::kBool;
+  if (is_order(op)) return kind != GlooDtypeClass::kComplex;
+  if (op == RedOpType::PREMUL_SUM) return kind != GlooDtypeClass::kBool;
   return true;
 }
 
@@ -79,70 +82,71 @@ ReductionPlan plan_bool(RedOpType op) {
   return {.view = ScalarType::Byte, .compute = ScalarType::Byte, .combine = combine};
 }
 
-ReductionPlan plan_integer(const Row& row, RedOpType op) {
+ReductionPlan plan_integer(const GlooDtypeRow& row, RedOpType op) {
   if (is_bitwise(op)) {
-    const auto view = row.direct.value_or(ScalarType::Byte);
+    const auto view = row.is_native.value_or(ScalarType::Byte);
     return {.view = view, .compute = view, .combine = op};
   }
   const bool average = op == RedOpType::AVG;
-  const bool widen = !row.direct || (average && row.wide);
-  ReductionPlan plan{.view = widen ? row.dtype : *row.direct,
-                     .compute = widen ? *row.wide : *row.direct,
+  const bool widen = !row.is_native || (average && row.wide);
+  ReductionPlan plan{.view = widen ? row.dtype : *row.is_native,
+                     .compute = widen ? *row.wide : *row.is_native,
                      .combine = is_order(op) || op == RedOpType::PRODUCT ? op : RedOpType::SUM};
   if (average) plan.divide = row.dtype == ScalarType::UInt64 ? Divide::kUnsigned64 : Divide::kYes;
-  if (is_order(op) && row.dtype != plan.view && row.kind == Kind::kUnsigned)
+  if (is_order(op) && row.dtype != plan.view && row.kind == GlooDtypeClass::kUnsigned)
     plan.keys = OrderKeys::kUnsigned;
   plan.premultiply = op == RedOpType::PREMUL_SUM;
   return plan;
 }
 
 // Whether half or bfloat16 `parts` are better added up in float.
-bool widen_half(ScalarType part, RedOpType op, int size, int64_t parts, Arithmetic arithmetic) {
+bool widen_half(ScalarType part, RedOpType op, int size, int64_t parts, CombineEngine arithmetic) {
   if (is_order(op)) return false;
-  if (arithmetic == Arithmetic::kOwn) return true;
+  if (arithmetic == CombineEngine::kLocal) return true;
   if (part == ScalarType::Half && op != RedOpType::SUM && op != RedOpType::PRODUCT) return true;
   const bool exact = size <= 2 && (op == RedOpType::SUM || op == RedOpType::PRODUCT);
   return !exact && parts * 2 <= kConvertUpTo;
 }
 
-ReductionPlan plan_float(const Row& row, RedOpType op, int size, int64_t count,
-                         Arithmetic arithmetic) {
-  const bool complex_data = row.kind == Kind::kComplex;
+ReductionPlan plan_float(const GlooDtypeRow& row, RedOpType op, int size, int64_t count,
+                         CombineEngine arithmetic) {
+  const bool complex_data = row.kind == GlooDtypeClass::kComplex;
   if (complex_data && op == RedOpType::PRODUCT)
     return {.view = row.dtype,
             .compute = *row.wide,
             .combine = op,
-            .complex_data = true,
-            .gather = true};
-  const auto part = row.direct.value_or(row.dtype);  // a number, or one of the two of a complex one
+            .is_complex = true,
+            .gathers_inputs = true};
+  const auto part =
+      row.is_native.value_or(row.dtype);  // a number, or one of the two of a complex one
   const bool half = part == ScalarType::Half || part == ScalarType::BFloat16;
   const int64_t parts = complex_data ? 2 * count : count;
   // The own loop propagates NaN, and one rank alone compares nothing.
-  const bool by_keys = is_order(op) && arithmetic == Arithmetic::kGloo && size > 1;
+  const bool by_keys = is_order(op) && arithmetic == CombineEngine::kGloo && size > 1;
   const bool widen =
-      !row.direct || (half && (by_keys || widen_half(part, op, size, parts, arithmetic)));
+      !row.is_native || (half && (by_keys || widen_half(part, op, size, parts, arithmetic)));
   return {.view = part,
           .compute = widen ? ScalarType::Float : part,
           .combine = is_order(op) || op == RedOpType::PRODUCT ? op : RedOpType::SUM,
           .divide = op == RedOpType::AVG ? Divide::kYes : Divide::kNo,
           .keys = by_keys ? OrderKeys::kFloat : OrderKeys::kNone,
           .premultiply = op == RedOpType::PREMUL_SUM,
-          .complex_data = complex_data};
+          .is_complex = complex_data};
 }
 
 }  // namespace
 
 ReductionPlan plan_reduction(ScalarType dtype, RedOpType op, int size, int64_t count,
-                             Arithmetic arithmetic) {
-  const Row* row = find_row(dtype);
+                             CombineEngine arithmetic) {
+  const GlooDtypeRow* row = find_row(dtype);
   if (row == nullptr || !is_defined(row->kind, op))
     throw CommError(Errc::kInvalidArgument, "reduction " + std::string(toString(op)) +
                                                 " is not defined for dtype " + dtype_name(dtype));
   switch (row->kind) {
-    case Kind::kBool:
+    case GlooDtypeClass::kBool:
       return plan_bool(op);
-    case Kind::kSigned:
-    case Kind::kUnsigned:
+    case GlooDtypeClass::kSigned:
+    case GlooDtypeClass::kUnsigned:
       return plan_integer(*row, op);
     default:
       return plan_float(*row, op, size, count, arithmetic);

@@ -22,25 +22,25 @@ struct ReductionPlan {
   at::ScalarType compute;
   RedOpType combine;  // SUM, PRODUCT, MIN, MAX, BAND, BOR or BXOR
   // By the number of ranks; integers toward zero.
-  enum class Divide : uint8_t { kNo, kYes, kUnsigned64 } divide = Divide::kNo;
+  enum class DivideMode : uint8_t { kNo, kYes, kUnsigned64 } divide = DivideMode::kNo;
   OrderKeys keys = OrderKeys::kNone;
   bool premultiply = false;
-  bool complex_data = false;
+  bool is_complex = false;
   // Complex products: no way to do it with Gloo, so every rank gathers all inputs and multiplies
   // them in rank order. `compute` is complex then.
-  bool gather = false;
+  bool gathers_inputs = false;
 
-  bool converts() const { return view != compute; }
+  bool has_conversion() const { return view != compute; }
   // Nothing to do besides combining.
-  bool plain() const {
-    return !converts() && divide == Divide::kNo && keys == OrderKeys::kNone && !premultiply &&
-           !gather;
+  bool is_plain() const {
+    return !has_conversion() && divide == DivideMode::kNo && keys == OrderKeys::kNone &&
+           !premultiply && !gathers_inputs;
   }
 };
 
 // Where the elements are combined. Gloo rounds half types after every step; the own loop adds up in
 // float.
-enum class Arithmetic : uint8_t { kGloo, kOwn };
+enum class CombineEngine : uint8_t { kGloo, kLocal };
 
 // The plan for `count` elements of `dtype` on `size` ranks; the same on every rank. half and
 // bfloat16 are converted to float, and rounded once, where rounding is not exact anyway (over 2
@@ -49,6 +49,6 @@ enum class Arithmetic : uint8_t { kGloo, kOwn };
 // bits; int64 and uint64 wrap as their sum does. Throws CommError(kInvalidArgument), without
 // context, naming op and dtype where the reduction is not defined.
 ReductionPlan plan_reduction(at::ScalarType dtype, RedOpType op, int size, int64_t count,
-                             Arithmetic arithmetic);
+                             CombineEngine arithmetic);
 
 }  // namespace torch::comms::gloo

@@ -21,10 +21,10 @@ using NativeWorkPtr = c10::intrusive_ptr<c10d::Work>;
 // Hands a collective over to torch, which does it on a thread of its own: `call` does not block.
 // One at a time in the process: torch 2.11 looks a group up in its recorder's list, and adds it,
 // without a lock.
-inline std::mutex enqueuing;
+inline std::mutex enqueue_mutex;
 template <class Call>
 auto enqueue(const Call& call) {
-  const std::lock_guard lock(enqueuing);
+  const std::lock_guard lock(enqueue_mutex);
   return call();
 }
 

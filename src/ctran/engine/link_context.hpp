@@ -49,7 +49,7 @@ struct LinkContextOptions {
   // and before a group fails, where all of them are. Those that have not answered by then are named
   // as silent.
   std::chrono::milliseconds query_timeout{500};
-  // Called about 20 times a second on a thread that waits in EngineGroup::run_all(),
+  // Called about 20 times a second on a thread that waits in EngineGroup::run(),
   // EngineGroup::next_split() or Work::poll_once(), without a lock. What it throws leaves the wait:
   // a call goes on by itself, and uses its memory; an interrupted split ends the group. For Ctrl-C.
   std::function<void()> interrupt_check = nullptr;

@@ -32,7 +32,7 @@ namespace torch::comms::ctran {
 // Failure: a command that fails ends the ring here, with its error: kernels leave, what they are to
 // write is sealed, later commands are not begun.
 //
-// Threads: send_messages(), wait(), poison_output() one at a time; the others: any.
+// Threads: post(), wait(), poison_output() one at a time; the others: any.
 class Gpe {
  public:
   struct Options {

@@ -25,7 +25,7 @@ CmaResult cma_write(int pid, uint64_t address, ConstBytes from, uint64_t key_add
 CmaResult cma_read_message(int pid, const RemoteReadDescriptor& offer, uint64_t offset,
                            std::span<const Bytes> into) noexcept;
 
-// Whether that memory is open, and copies are allowed: kDone.
+// Whether that memory is open, and copies are allowed: kNoFinish.
 CmaResult cma_probe(int pid, uint64_t key_address, uint32_t key) noexcept;
 
 // The system lets us copy from that process, or it has ended.

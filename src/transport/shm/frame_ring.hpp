@@ -52,7 +52,7 @@ struct RingMemory {
   RingCell* cells = nullptr;
   std::byte* bulk = nullptr;
   RingShape shape = {};
-  // `at` holds shape.bytes(), aligned to 128.
+  // `at` holds shape.byte_view(), aligned to 128.
   static RingMemory at_address(std::byte* at, const RingShape& shape) noexcept;
 };
 

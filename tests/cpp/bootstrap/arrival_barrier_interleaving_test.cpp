@@ -55,7 +55,7 @@ class Scheduler {
   }
 
   std::map<std::string, std::string>
-      values;  // touched only by the rank whose turn it is, and by run_all()
+      values;  // touched only by the rank whose turn it is, and by run()
 
  private:
   enum State { kRunning, kWaiting, kGranted, kExpired, kDone };

@@ -16,7 +16,7 @@ using gloo_test::is_defined;
 using gloo_test::label;
 
 ReductionPlan plan(at::ScalarType dtype, RedOpType op, int size = 3, int64_t count = 8) {
-  return plan_reduction(dtype, op, size, count, Arithmetic::kGloo);
+  return plan_reduction(dtype, op, size, count, CombineEngine::kGloo);
 }
 
 TEST(ReductionPlan, ExistsExactlyWhereTheReductionIsDefined) {
@@ -47,12 +47,12 @@ TEST(ReductionPlan, IsRefusedForDtypesWithoutArithmetic) {
 TEST(ReductionPlan, LeavesToGlooWhatItCanDo) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kChar, at::kByte, at::kInt, at::kLong})
     for (const auto op : {RedOpType::SUM, RedOpType::PRODUCT})
-      EXPECT_TRUE(plan(dtype, op).plain()) << label(dtype, op);
+      EXPECT_TRUE(plan(dtype, op).is_plain()) << label(dtype, op);
   for (const auto op : {RedOpType::MIN, RedOpType::MAX})
     for (const auto dtype : {at::kChar, at::kByte, at::kInt, at::kLong})
-      EXPECT_TRUE(plan(dtype, op).plain()) << label(dtype, op);
+      EXPECT_TRUE(plan(dtype, op).is_plain()) << label(dtype, op);
   for (const auto dtype : {at::kHalf, at::kBFloat16})
-    EXPECT_TRUE(plan(dtype, RedOpType::SUM, /*size=*/2).plain()) << "exact on two ranks";
+    EXPECT_TRUE(plan(dtype, RedOpType::SUM, /*size=*/2).is_plain()) << "exact on two ranks";
 }
 
 TEST(ReductionPlan, OrdersFloatingPointByKeysWhereGlooCompares) {
@@ -63,10 +63,10 @@ TEST(ReductionPlan, OrdersFloatingPointByKeysWhereGlooCompares) {
         EXPECT_EQ(made.keys, OrderKeys::kFloat) << label(dtype, op);
         EXPECT_EQ(made.compute, dtype == at::kDouble ? at::kDouble : at::kFloat);
         EXPECT_EQ(plan(dtype, op, /*size=*/1).keys, OrderKeys::kNone) << "nothing is compared";
-        EXPECT_EQ(plan_reduction(dtype, op, 3, 8, Arithmetic::kOwn).keys, OrderKeys::kNone);
+        EXPECT_EQ(plan_reduction(dtype, op, 3, 8, CombineEngine::kLocal).keys, OrderKeys::kNone);
       }
   for (const auto dtype : gloo_test::kFloats)
-    EXPECT_TRUE(plan(dtype, RedOpType::MAX, /*size=*/1).plain()) << dtype;
+    EXPECT_TRUE(plan(dtype, RedOpType::MAX, /*size=*/1).is_plain()) << dtype;
   EXPECT_EQ(plan(at::kFloat, RedOpType::SUM).keys, OrderKeys::kNone);
   EXPECT_EQ(plan(at::kInt, RedOpType::MAX).keys, OrderKeys::kNone);
 }
@@ -78,7 +78,7 @@ TEST(ReductionPlan, CombinesOnlyWhatGlooHas) {
     for (const auto op : gloo_test::kReductions) {
       if (!is_defined(dtype, op)) continue;
       const auto made = plan(dtype, op);
-      EXPECT_TRUE(made.gather || known.contains(made.compute)) << label(dtype, op);
+      EXPECT_TRUE(made.gathers_inputs || known.contains(made.compute)) << label(dtype, op);
       EXPECT_NE(made.combine, RedOpType::AVG);
     }
 }
@@ -88,7 +88,7 @@ TEST(ReductionPlan, RoundsHalfTypesOnceWhereThatIsCheap) {
   EXPECT_EQ(plan(at::kBFloat16, RedOpType::SUM, 3, 1 << 20).compute, at::kBFloat16);
   EXPECT_EQ(plan(at::kHalf, RedOpType::AVG, 2, 1 << 20).compute, at::kFloat)
       << "the sum could overflow";
-  EXPECT_EQ(plan_reduction(at::kHalf, RedOpType::SUM, 2, 1 << 20, Arithmetic::kOwn).compute,
+  EXPECT_EQ(plan_reduction(at::kHalf, RedOpType::SUM, 2, 1 << 20, CombineEngine::kLocal).compute,
             at::kFloat);
 }
 

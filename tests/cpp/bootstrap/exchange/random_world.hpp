@@ -21,7 +21,7 @@ class RandomWorld {
 
   // Until nothing can happen any more; `before` each event may interfere.
   void run(const std::function<void(int64_t event)>& before = {});
-  // Ranks that never start. Call before run_all().
+  // Ranks that never start. Call before run().
   void leave_out(int rank) { ranks_[static_cast<size_t>(rank)].dead = true; }
   void kill(int rank);
 

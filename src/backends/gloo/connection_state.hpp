@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/gloo/call.hpp"
+#include "backends/gloo/gloo_call.hpp"
 #include "backends/gloo/torch_compat.hpp"
 
 namespace torch::comms::gloo {
@@ -18,26 +18,26 @@ namespace torch::comms::gloo {
 // out is still known to Gloo: its buffer would take the peer's next message. So no further message
 // goes to that peer, and the buffer lives on; destroying it earlier would block the connection, and
 // with it the collectives.
-class Peers {
+class ConnectionState {
  public:
   // Throws CommError(kPeerFailed) naming the operation that closed the connections.
-  void require_open(const Call& call) const;
+  void require_open(const GlooCall& call) const;
   // The same, and where messages with `peer` were given up.
-  void require(const Call& call, int peer) const;
+  void require_peer(const GlooCall& call, int peer) const;
 
   // True the first time.
   bool close(const std::string& why);
-  void give_up(int peer, const std::string& why);
-  void keep(NativeWorkPtr unfinished);
+  void abandon_peer(int peer, const std::string& why);
+  void retain_unfinished(NativeWorkPtr unfinished);
 
   // Once the native group is gone.
   void clear();
 
  private:
-  std::atomic<bool> closed_{false};  // then closed_by_ is set
-  mutable std::mutex mutex_;         // guards all below
+  std::atomic<bool> is_closed_{false};  // then closed_by_ is set
+  mutable std::mutex mutex_;            // guards all below
   std::string closed_by_;
-  std::map<int, std::string> given_up_;
+  std::map<int, std::string> abandoned_;
   std::vector<NativeWorkPtr> unfinished_;
 };
 

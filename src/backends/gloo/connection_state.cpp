@@ -1,11 +1,11 @@
-#include "backends/gloo/peers.hpp"
+#include "backends/gloo/connection_state.hpp"
 
 #include <utility>
 
 namespace torch::comms::gloo {
 
-void Peers::require_open(const Call& call) const {
-  if (!closed_.load()) return;
+void ConnectionState::require_open(const GlooCall& call) const {
+  if (!is_closed_.load()) return;
   std::lock_guard lock(mutex_);
   throw CommError(
       Errc::kPeerFailed,
@@ -14,12 +14,12 @@ void Peers::require_open(const Call& call) const {
       context(call));
 }
 
-void Peers::require(const Call& call, int peer) const {
+void ConnectionState::require_peer(const GlooCall& call, int peer) const {
   require_open(call);
   std::lock_guard lock(mutex_);
-  if (given_up_.empty()) return;
-  const auto found = given_up_.find(peer);
-  if (found == given_up_.end()) return;
+  if (abandoned_.empty()) return;
+  const auto found = abandoned_.find(peer);
+  if (found == abandoned_.end()) return;
   throw CommError(
       Errc::kPeerFailed,
       "messages with this peer ended when an earlier operation timed out (" + found->second +
@@ -27,23 +27,23 @@ void Peers::require(const Call& call, int peer) const {
       context(call, peer));
 }
 
-bool Peers::close(const std::string& why) {
+bool ConnectionState::close(const std::string& why) {
   std::lock_guard lock(mutex_);
   if (closed_by_.empty()) closed_by_ = why;
-  return !closed_.exchange(true);
+  return !is_closed_.exchange(true);
 }
 
-void Peers::give_up(int peer, const std::string& why) {
+void ConnectionState::abandon_peer(int peer, const std::string& why) {
   std::lock_guard lock(mutex_);
-  given_up_.emplace(peer, why);
+  abandoned_.emplace(peer, why);
 }
 
-void Peers::keep(NativeWorkPtr unfinished) {
+void ConnectionState::retain_unfinished(NativeWorkPtr unfinished) {
   std::lock_guard lock(mutex_);
   unfinished_.push_back(std::move(unfinished));
 }
 
-void Peers::clear() {
+void ConnectionState::clear() {
   std::vector<NativeWorkPtr> unfinished;
   std::lock_guard lock(mutex_);
   unfinished.swap(unfinished_);

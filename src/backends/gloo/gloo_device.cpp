@@ -1,4 +1,4 @@
-#include "backends/gloo/device.hpp"
+#include "backends/gloo/gloo_device.hpp"
 
 #include <ifaddrs.h>
 
@@ -10,7 +10,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/beside/peer_monitor.hpp"
-#include "backends/gloo/call.hpp"
+#include "backends/gloo/gloo_call.hpp"
 #include "backends/gloo/torch_compat.hpp"
 #include "base/env.hpp"
 #include "base/host.hpp"
@@ -44,24 +44,24 @@ std::string interfaces_here() {
 }
 
 // A text and where it was found.
-struct Setting {
+struct InterfaceSetting {
   std::string text;
   std::string source;
 };
 
-std::optional<Setting> given(const CommOptions& options, const char* key) {
+std::optional<InterfaceSetting> hint_setting(const CommOptions& options, const char* key) {
   auto text = options.getHint<std::string>(key, "");
   if (text.empty() || text == "None") return std::nullopt;
-  return Setting{std::move(text), std::string("hint ") + key};
+  return InterfaceSetting{std::move(text), std::string("hint ") + key};
 }
 
-std::optional<Setting> variable(const char* name) {
+std::optional<InterfaceSetting> environment_setting(const char* name) {
   auto text = base::env_text(name);
   if (!text) return std::nullopt;
-  return Setting{std::move(*text), name};
+  return InterfaceSetting{std::move(*text), name};
 }
 
-[[noreturn]] void refuse(const Setting& setting, const char* expected,
+[[noreturn]] void refuse(const InterfaceSetting& setting, const char* expected,
                          const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   const std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
@@ -70,17 +70,17 @@ std::optional<Setting> variable(const char* name) {
                                               ". Gloo: " + text.substr(0, text.find('\n')));
 }
 
-Devices at_hostname(const Setting& setting, bool lazy) {
+Devices at_hostname(const InterfaceSetting& setting, bool lazy) {
   try {
     return {Native::createDeviceForHostname(setting.text, lazy)};
   } catch (const std::system_error& e) {
-    throw of_system(e);
+    throw system_comm_error(e);
   } catch (const std::exception& e) {
     refuse(setting, "a name or address of this host that Gloo can listen on", e);
   }
 }
 
-Devices at_interfaces(const Setting& setting, bool lazy) {
+Devices at_interfaces(const InterfaceSetting& setting, bool lazy) {
   Devices devices;
   try {
     for (size_t begin = 0; begin <= setting.text.size();) {
@@ -90,30 +90,35 @@ Devices at_interfaces(const Setting& setting, bool lazy) {
       begin = end + 1;
     }
   } catch (const std::system_error& e) {
-    throw of_system(e);
+    throw system_comm_error(e);
   } catch (const std::exception& e) {
     refuse(setting, "a network interface of this host, or a list of them with commas", e);
   }
   return devices;
 }
 
-struct Choice {
-  Setting setting;
+struct InterfaceChoice {
+  InterfaceSetting setting;
   bool interfaces;  // names of them; else of a host
 };
 
 // What says where to listen; nothing where that is up to this backend.
-std::optional<Choice> choice_of(const CommOptions& options) {
-  if (const auto name = given(options, hint::kHostname.name)) return Choice{*name, false};
-  if (const auto names = given(options, hint::kInterface.name)) return Choice{*names, true};
-  if (const auto name = variable("TORCHCOMM_GLOO_HOSTNAME")) return Choice{*name, false};
-  if (const auto names = variable("TORCHCOMM_GLOO_INTERFACE")) return Choice{*names, true};
-  if (const auto names = variable("GLOO_SOCKET_IFNAME")) return Choice{*names, true};
+std::optional<InterfaceChoice> choice_of(const CommOptions& options) {
+  if (const auto name = hint_setting(options, hint::kHostname.name))
+    return InterfaceChoice{*name, false};
+  if (const auto names = hint_setting(options, hint::kInterface.name))
+    return InterfaceChoice{*names, true};
+  if (const auto name = environment_setting("TORCHCOMM_GLOO_HOSTNAME"))
+    return InterfaceChoice{*name, false};
+  if (const auto names = environment_setting("TORCHCOMM_GLOO_INTERFACE"))
+    return InterfaceChoice{*names, true};
+  if (const auto names = environment_setting("GLOO_SOCKET_IFNAME"))
+    return InterfaceChoice{*names, true};
   return std::nullopt;
 }
 
 // Empty where there is no choice.
-Devices devices_of_choice(const CommOptions& options, bool lazy) {
+Devices make_chosen_devices(const CommOptions& options, bool lazy) {
   const auto choice = choice_of(options);
   if (!choice) return {};
   return choice->interfaces ? at_interfaces(choice->setting, lazy)
@@ -137,7 +142,7 @@ std::string verdict_of(StoreKeyValue& store, int size) {
 }
 
 // This rank does not connect: the others, which wait for it in negotiate_zero_copy(), learn why.
-void tell_failure(const Rendezvous& met, const CommError& error) {
+void publish_device_failure(const Rendezvous& met, const CommError& error) {
   if (met.size == 1) return;
   try {
     StoreKeyValue store(met.store, met.deadline, {});
@@ -152,7 +157,7 @@ void tell_failure(const Rendezvous& met, const CommError& error) {
 // Whether 127.0.0.1 is the same to all ranks. Each rank says whether it shares rank 0's, and how it
 // connects; the last one sums up. Throws CommError on all ranks alike: Gloo itself crashes where
 // not all connect in the same way.
-bool agree(const Rendezvous& met, bool lazy, const Call& call) {
+bool agree(const Rendezvous& met, bool lazy, const GlooCall& call) {
   if (met.size == 1) return true;
   StoreKeyValue store(met.store, met.deadline, {});
   if (met.rank == 0) store.set("loopback", base::loopback_identity());
@@ -192,19 +197,19 @@ std::string host_to_reach(const Rendezvous& met) {
 
 }  // namespace
 
-bool connects_lazily(const CommOptions& options) {
+bool is_lazy_connect(const CommOptions& options) {
   return options.hints.contains(hint::kLazy.name) || c10d::getDefaultGlooLazyInit();
 }
 
-std::string interface_of_choice(const CommOptions& options) {
+std::string chosen_interface(const CommOptions& options) {
   const auto choice = choice_of(options);
   if (!choice || !choice->interfaces) return {};
   return choice->setting.text.substr(0, choice->setting.text.find(','));
 }
 
 Devices find_devices(const CommOptions& options, const Rendezvous& met, const Devices& of_parent,
-                     const Call& call) {
-  const bool lazy = connects_lazily(options);
+                     const GlooCall& call) {
+  const bool lazy = is_lazy_connect(options);
   const bool side_channel = met.size > 1 && common::parse_monitor_options(options).is_enabled;
   Devices chosen;
   try {
@@ -212,21 +217,21 @@ Devices find_devices(const CommOptions& options, const Rendezvous& met, const De
     const auto peers = static_cast<size_t>(std::max(met.size - 1, 0));
     base::require_descriptors(kOfDevice + (side_channel ? kOfSideChannel : 0) + (lazy ? 0 : peers),
                               "Gloo");
-    chosen = devices_of_choice(options, lazy);
+    chosen = make_chosen_devices(options, lazy);
   } catch (const CommError& e) {
-    tell_failure(met, e);
+    publish_device_failure(met, e);
     throw;
   }
   const bool near = agree(met, lazy, call);
   if (chosen.empty()) chosen = of_parent;
   if (!chosen.empty()) return chosen;
-  const Setting address{near ? kLoopback : own_address(host_to_reach(met)),
-                        "the address of this host"};
+  const InterfaceSetting address{near ? kLoopback : own_address(host_to_reach(met)),
+                                 "the address of this host"};
   try {
     return at_hostname(address, lazy);
   } catch (const CommError& e) {
     // By now the others wait for this rank there.
-    if (side_channel) common::decline_monitor(met, call.member->name, e);
+    if (side_channel) common::decline_monitor(met, call.comm->name, e);
     throw;
   }
 }

@@ -96,7 +96,7 @@ TEST(Messages, ThatAreStuckHoldUpNoOthers) {
   on_ranks(3, [&](TorchComm& comm, int rank) {
     auto late = number(0), early = number(0);
     if (rank == 0) {
-      // The Attendant is busy with what nobody sends when it is asked about the other.
+      // The MessageWaiter is busy with what nobody sends when it is asked about the other.
       const auto stuck = comm.recv(late, 1, true);
       while (stuck->isCompleted()) std::this_thread::yield();
       const auto other = comm.recv(early, 2, true);

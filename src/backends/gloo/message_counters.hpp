@@ -13,7 +13,7 @@ namespace torch::comms::gloo {
 // counts, they say which messages with it can still come.
 //
 // Threads: any.
-class Tally {
+class GlooMessageCounters {
  public:
   // `peer`, of a receive: kAnySource, too.
   void post(bool sends, int peer);
@@ -24,24 +24,24 @@ class Tally {
   monitor::PostedCounts posted(int peer) const;
   // `theirs`: what the peer has told. All that the peer has sent has been received here, so that no
   // receive from it will end any more.
-  bool has_all_of(int peer, const monitor::PostedCounts& theirs) const;
+  bool has_received_all_from(int peer, const monitor::PostedCounts& theirs) const;
   // Every receive of the peer has its message from here, so that no further send to it will end.
-  bool is_full(int peer, const monitor::PostedCounts& theirs) const;
+  bool has_sent_all_to(int peer, const monitor::PostedCounts& theirs) const;
 
  private:
-  struct Count {
-    uint64_t posted = 0, ended = 0;
+  struct MessageCount {
+    uint64_t posted = 0, completed = 0;
   };
-  struct Row {
-    Count sends, receives;
+  struct PeerMessageCounts {
+    MessageCount sends, receives;
     uint64_t matched = 0;  // receives from any rank that took a message of this peer
   };
-  Row row(int peer) const;
-  Row& row_of(int peer);
+  PeerMessageCounts counts_of(int peer) const;
+  PeerMessageCounts& mutable_counts_of(int peer);
 
-  mutable std::mutex mutex_;  // guards all below
-  std::vector<Row> rows_;     // by peer
-  Count from_any_;
+  mutable std::mutex mutex_;                // guards all below
+  std::vector<PeerMessageCounts> by_peer_;  // by peer
+  MessageCount from_any_;
 };
 
 }  // namespace torch::comms::gloo

@@ -6,7 +6,7 @@
 
 #include "backends/gloo/collective_work.hpp"
 #include "backends/gloo/gloo_backend.hpp"
-#include "backends/gloo/group.hpp"
+#include "backends/gloo/gloo_group.hpp"
 
 // The one way a collective goes, for the files that implement TorchCommGloo.
 namespace torch::comms {
@@ -14,14 +14,14 @@ namespace torch::comms {
 namespace gloo {
 
 // Nothing is left to do when Gloo is done.
-struct Done {};
-inline constexpr Done kDone;
+struct NoFinish {};
+inline constexpr NoFinish kNoFinish;
 
 // Every option struct of c10d has these.
 template <class Options>
-Options options_of(const Call& call) {
+Options options_of(const GlooCall& call) {
   Options options;
-  options.timeout = call.limit;
+  options.timeout = call.timeout;
   options.asyncOp = call.async_op;
   return options;
 }
@@ -32,13 +32,14 @@ inline std::vector<NativeWorkPtr> as_list(std::vector<NativeWorkPtr> works) { re
 }  // namespace gloo
 
 template <class Issue, class Finish>
-WorkPtr TorchCommGloo::run(const gloo::Call& call, const Issue& issue, Finish finish) {
-  constexpr bool kFinishes = !std::is_same_v<Finish, gloo::Done>;
+WorkPtr TorchCommGloo::run_collective(const gloo::GlooCall& call, const Issue& issue,
+                                      Finish finish) {
+  constexpr bool kFinishes = !std::is_same_v<Finish, gloo::NoFinish>;
   auto issued = [&] {
     try {
-      return gloo::within(call, issue);
+      return gloo::with_translated_errors(call, issue);
     } catch (const CommError& error) {
-      throw explained(error);
+      throw explain_error(error);
     }
   }();
   if (call.async_op) {
@@ -49,15 +50,15 @@ WorkPtr TorchCommGloo::run(const gloo::Call& call, const Issue& issue, Finish fi
   }
   try {
     if constexpr (std::is_same_v<decltype(issued), gloo::NativeWorkPtr>) {
-      gloo::wait_here(call, issued, *group_);
+      gloo::wait_synchronously(call, issued, *group_);
     } else {
-      for (const auto& native : issued) gloo::wait_here(call, native, *group_);
+      for (const auto& native : issued) gloo::wait_synchronously(call, native, *group_);
     }
   } catch (const CommError& error) {
     if (error.code() == Errc::kTimeout) runAbortHooks();
-    throw explained(error);
+    throw explain_error(error);
   }
-  if constexpr (kFinishes) gloo::within(call, finish);
+  if constexpr (kFinishes) gloo::with_translated_errors(call, finish);
   return completedWork();
 }
 

@@ -3,9 +3,9 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/beside/peer_monitor.hpp"
-#include "backends/gloo/call.hpp"
 #include "backends/gloo/gloo_backend.hpp"
-#include "backends/gloo/group.hpp"
+#include "backends/gloo/gloo_call.hpp"
+#include "backends/gloo/gloo_group.hpp"
 #include "core/error_context.hpp"
 #include "core/reconfiguration.hpp"
 
@@ -13,18 +13,18 @@
 namespace torch::comms {
 
 InitHandle TorchCommGloo::getInitHandle() const {
-  return reconfiguration_ ? reconfiguration_->handle() : handle_;
+  return reconfiguration_ ? reconfiguration_->handle() : init_handle_;
 }
 
-void TorchCommGloo::part() {
-  if (group_ && group_->circle) group_->circle->close();
-  gloo::retire(std::move(group_), /*may_block=*/true);
+void TorchCommGloo::disconnect_members() {
+  if (group_ && group_->group_monitor) group_->group_monitor->close();
+  gloo::teardown_group(std::move(group_), /*may_block=*/true);
   store_.reset();
-  member_.reset();
+  comm_info_.reset();
   ranks_.clear();
 }
 
-CommError TorchCommGloo::explained(const CommError& error) {
+CommError TorchCommGloo::explain_error(const CommError& error) {
   const bool of_the_world = error.code() == Errc::kPeerFailed || error.code() == Errc::kTimeout ||
                             error.code() == Errc::kVendor;
   if (reconfiguration_ && of_the_world)
@@ -38,10 +38,11 @@ WorkPtr TorchCommGloo::reconfigure(const ReconfigureOptions& options) {
   const auto members = reconfiguration.parse_members(options, options_.timeout);
   auto wished = options_;
   for (const auto& [key, value] : options.hints) wished.hints[key] = value;
-  *wishes_ = with_context(context, [&] { return common::parse_monitor_options(wished); });
+  *monitor_options_ = with_context(context, [&] { return common::parse_monitor_options(wished); });
   options_.hints = std::move(wished.hints);
-  part();
-  return reconfiguration.run(members, [this](const Rendezvous& met) { join(met, {}, name_, {}); });
+  disconnect_members();
+  return reconfiguration.run(
+      members, [this](const Rendezvous& met) { connect_members(met, {}, name_, {}); });
 }
 
 }  // namespace torch::comms

@@ -1,4 +1,4 @@
-#include "backends/gloo/call.hpp"
+#include "backends/gloo/gloo_call.hpp"
 
 #include <new>
 #include <string_view>
@@ -12,13 +12,13 @@ namespace {
 
 // Gloo has one exception type for everything, so its words decide. The first row that occurs in a
 // text wins.
-struct Wording {
-  std::string_view words;
+struct ErrorPattern {
+  std::string_view text;
   Errc code;
-  const char* why;
+  const char* reason;
 };
-constexpr const char* kGone = "a peer's process or connection is gone";
-constexpr Wording kWordings[] = {
+constexpr const char* kPeerClosedText = "a peer's process or connection is gone";
+constexpr ErrorPattern kErrorPatterns[] = {
     // Gloo closes all connections of a communicator when one of its collectives times out.
     {"Application timeout caused pair closure", Errc::kPeerFailed,
      "Gloo closed the connections of this communicator when an operation beside this one timed "
@@ -27,13 +27,13 @@ constexpr Wording kWordings[] = {
     {"Timed out", Errc::kTimeout, nullptr},
     {"timed out", Errc::kTimeout, nullptr},
     {"timeout", Errc::kTimeout, nullptr},
-    {"Connection closed by peer", Errc::kPeerFailed, kGone},
-    {"Connection reset by peer", Errc::kPeerFailed, kGone},
-    {"Connection refused", Errc::kPeerFailed, kGone},
-    {"Broken pipe", Errc::kPeerFailed, kGone},
-    {"Read error", Errc::kPeerFailed, kGone},
-    {"Write error", Errc::kPeerFailed, kGone},
-    {"Socket closed", Errc::kPeerFailed, kGone},
+    {"Connection closed by peer", Errc::kPeerFailed, kPeerClosedText},
+    {"Connection reset by peer", Errc::kPeerFailed, kPeerClosedText},
+    {"Connection refused", Errc::kPeerFailed, kPeerClosedText},
+    {"Broken pipe", Errc::kPeerFailed, kPeerClosedText},
+    {"Read error", Errc::kPeerFailed, kPeerClosedText},
+    {"Write error", Errc::kPeerFailed, kPeerClosedText},
+    {"Socket closed", Errc::kPeerFailed, kPeerClosedText},
     // What stores say, which Gloo uses to connect.
     {"Connection was likely closed", Errc::kPeerFailed, "the connection to the store is gone"},
     {"the store did not answer", Errc::kTimeout, nullptr},
@@ -49,11 +49,11 @@ std::string native_text(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-CommError translate_text(const std::string& text, const Call& call, int peer) {
-  for (const auto& row : kWordings) {
-    if (text.find(row.words) == std::string::npos) continue;
+CommError translate_text(const std::string& text, const GlooCall& call, int peer) {
+  for (const auto& row : kErrorPatterns) {
+    if (text.find(row.text) == std::string::npos) continue;
     if (row.code == Errc::kTimeout) return timeout_error(call, ranks_of(peer), "Gloo: " + text);
-    return {row.code, std::string(row.why) + ". Gloo: " + text, context(call, peer)};
+    return {row.code, std::string(row.reason) + ". Gloo: " + text, context(call, peer)};
   }
   return {Errc::kVendor, "Gloo: " + text, context(call, peer)};
 }
@@ -62,19 +62,19 @@ CommError translate_text(const std::string& text, const Call& call, int peer) {
 
 std::vector<int> ranks_of(int peer) { return peer < 0 ? std::vector<int>() : std::vector{peer}; }
 
-Context context(const Call& call, int peer) {
+Context context(const GlooCall& call, int peer) {
   return {.op = std::string(opToString(call.op)),
-          .comm = call.member->name,
-          .rank = call.member->rank,
+          .comm = call.comm->name,
+          .rank = call.comm->rank,
           .peer = peer,
-          .seq = call.number,
-          .limit = call.limit};
+          .seq = call.sequence,
+          .limit = call.timeout};
 }
 
-CommError timeout_error(const Call& call, std::vector<int> culprits, const std::string& detail,
+CommError timeout_error(const GlooCall& call, std::vector<int> culprits, const std::string& detail,
                         const std::string& where) {
   std::string why = "not finished within the limit of " +
-                    format_timeout(call.limit, call.limit_is_own) +
+                    format_timeout(call.timeout, call.has_own_timeout) +
                     ". Not every rank took part in time, or one is too slow";
   if (!detail.empty()) why += ". " + detail;
   why += where;
@@ -83,7 +83,7 @@ CommError timeout_error(const Call& call, std::vector<int> culprits, const std::
   return {Errc::kTimeout, why, place};
 }
 
-CommError translate(const std::exception_ptr& error, const Call& call, int peer) {
+CommError translate_error(const std::exception_ptr& error, const GlooCall& call, int peer) {
   try {
     std::rethrow_exception(error);
   } catch (const CommError& e) {
@@ -93,7 +93,7 @@ CommError translate(const std::exception_ptr& error, const Call& call, int peer)
   } catch (const std::bad_alloc&) {
     return {Errc::kResourceExhausted, "there is not enough memory", context(call, peer)};
   } catch (const std::system_error& e) {
-    return of_system(e, context(call, peer));
+    return system_comm_error(e, context(call, peer));
   } catch (const std::exception& e) {
     return translate_text(native_text(e), call, peer);
   } catch (...) {
@@ -101,7 +101,7 @@ CommError translate(const std::exception_ptr& error, const Call& call, int peer)
   }
 }
 
-CommError of_system(const std::system_error& error, const Context& context) {
+CommError system_comm_error(const std::system_error& error, const Context& context) {
   if (error.code() != std::errc::resource_unavailable_try_again)
     return {Errc::kSystem, error.what(), context};
   return {Errc::kResourceExhausted,

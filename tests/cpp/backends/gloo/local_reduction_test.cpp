@@ -1,4 +1,4 @@
-#include "backends/gloo/arithmetic.hpp"
+#include "backends/gloo/local_reduction.hpp"
 
 #include <gtest/gtest.h>
 
@@ -22,11 +22,11 @@ using gloo_test::sample;
 at::Tensor combined(RedOpType op, const Tensors& inputs) {
   const auto size = static_cast<int>(inputs.size());
   const auto dtype = inputs[0].scalar_type();
-  const auto plan = plan_reduction(dtype, op, size, inputs[0].numel(), Arithmetic::kOwn);
+  const auto plan = plan_reduction(dtype, op, size, inputs[0].numel(), CombineEngine::kLocal);
   auto output = at::empty_like(inputs[0]);
   const auto rows = scratch(inputs[0].numel() * size, dtype);
   unpack(pack(inputs), {rows});
-  combine_rows(typed(rows, plan.view), /*prepared=*/false, output, plan, size);
+  combine_rows(view_as(rows, plan.view), /*prepared=*/false, output, plan, size);
   return output;
 }
 
@@ -113,10 +113,10 @@ TEST(CombineRows, MultipliesComplexNumbersInRankOrder) {
 at::Tensor scaled(const at::Tensor& tensor, const PreMulSumFactorT& factor,
                   bool own_memory = true) {
   const auto plan = plan_reduction(tensor.scalar_type(), RedOpType::PREMUL_SUM, 3, tensor.numel(),
-                                   Arithmetic::kGloo);
+                                   CombineEngine::kGloo);
   require_valid_factor(factor, tensor.scalar_type(), tensor.numel());
   auto output = at::empty_like(tensor);
-  settle(prepare(tensor, plan, &factor, own_memory), output, plan, 3);
+  write_result(prepare(tensor, plan, &factor, own_memory), output, plan, 3);
   return output;
 }
 

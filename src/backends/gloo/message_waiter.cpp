@@ -1,4 +1,4 @@
-#include "backends/gloo/attendant.hpp"
+#include "backends/gloo/message_waiter.hpp"
 
 #include <algorithm>
 #include <string>
@@ -11,33 +11,33 @@ namespace torch::comms::gloo {
 namespace {
 
 // A turn, where several works are open.
-constexpr std::chrono::milliseconds kTurn{1};
+constexpr std::chrono::milliseconds kWaitSlice{1};
 
 }  // namespace
 
-Attendant::~Attendant() {
+MessageWaiter::~MessageWaiter() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
-    wake();
+    notify();
   }
   if (thread_.joinable()) thread_.join();
 }
 
-void Attendant::wake() {
+void MessageWaiter::notify() {
   changed_.notify_all();
-  if (serving_) serving_->interrupt();
+  if (current_) current_->cancel_wait();
 }
 
-std::list<Attendant::Entry>::iterator Attendant::find(MessageWork& work) {
+std::list<MessageWaiter::QueuedMessageWork>::iterator MessageWaiter::find(MessageWork& work) {
   return std::find_if(queue_.begin(), queue_.end(),
-                      [&](const Entry& entry) { return entry.work.get() == &work; });
+                      [&](const QueuedMessageWork& entry) { return entry.work.get() == &work; });
 }
 
-void Attendant::add(MessageWorkPtr work) {
+void MessageWaiter::add(MessageWorkPtr work) {
   std::lock_guard lock(mutex_);
-  work->is_claimed_ = false;
-  queue_.push_back({std::move(work), Clock::now() + kPatience});
+  work->is_adopted_ = false;
+  queue_.push_back({std::move(work), Clock::now() + kPickupDelay});
   if (!thread_.joinable()) {
     try {
       thread_ = std::thread([this] { run(); });
@@ -48,24 +48,24 @@ void Attendant::add(MessageWorkPtr work) {
     }
   }
   // With others in the queue the thread sleeps no longer than for this one, or takes turns already.
-  if (queue_.size() == 1) wake();
+  if (queue_.size() == 1) notify();
 }
 
-bool Attendant::claim(MessageWork& work) {
+bool MessageWaiter::adopt(MessageWork& work) {
   MessageWorkPtr queued;  // let go of without the lock
   std::unique_lock lock(mutex_);
   if (const auto entry = find(work); entry != queue_.end()) {
     queued = std::move(entry->work);
     queue_.erase(entry);
-  } else if (serving_.get() == &work) {
-    claimed_ = true;
-    work.interrupt();
-    released_.wait(lock, [&] { return serving_.get() != &work; });
+  } else if (current_.get() == &work) {
+    has_adopter_ = true;
+    work.cancel_wait();
+    released_.wait(lock, [&] { return current_.get() != &work; });
   }
-  return !isTerminal(work.status()) && !std::exchange(work.is_claimed_, true);
+  return !isTerminal(work.status()) && !std::exchange(work.is_adopted_, true);
 }
 
-void Attendant::hurry(MessageWork& work) noexcept {
+void MessageWaiter::poll_soon(MessageWork& work) noexcept {
   std::lock_guard lock(mutex_);
   const auto entry = find(work);
   if (entry == queue_.end() || entry->due == Clock::time_point::min()) return;
@@ -74,32 +74,33 @@ void Attendant::hurry(MessageWork& work) noexcept {
   changed_.notify_all();
 }
 
-void Attendant::run() {
+void MessageWaiter::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     const auto now = Clock::now();
-    const auto due = std::find_if(queue_.begin(), queue_.end(),
-                                  [&](const Entry& entry) { return stop_ || entry.due <= now; });
+    const auto due =
+        std::find_if(queue_.begin(), queue_.end(),
+                     [&](const QueuedMessageWork& entry) { return stop_ || entry.due <= now; });
     if (due == queue_.end()) {
       if (stop_) return;
-      const auto first =
-          std::min_element(queue_.begin(), queue_.end(),
-                           [](const Entry& a, const Entry& b) { return a.due < b.due; });
+      const auto first = std::min_element(
+          queue_.begin(), queue_.end(),
+          [](const QueuedMessageWork& a, const QueuedMessageWork& b) { return a.due < b.due; });
       if (first == queue_.end())
         changed_.wait(lock);
       else
         changed_.wait_until(lock, Clock::time_point(first->due));
       continue;
     }
-    serving_ = std::move(due->work);
+    current_ = std::move(due->work);
     queue_.erase(due);
-    const auto turn_ends = queue_.empty() ? Clock::time_point::max() : now + kTurn;
+    const auto turn_ends = queue_.empty() ? Clock::time_point::max() : now + kWaitSlice;
     lock.unlock();
-    const bool ended = serving_->attend(alarm_, turn_ends);
+    const bool ended = current_->wait_until(timer_, turn_ends);
     lock.lock();
-    auto work = std::move(serving_);
-    if (!ended && !claimed_) queue_.push_back({work, Clock::now()});
-    claimed_ = false;
+    auto work = std::move(current_);
+    if (!ended && !has_adopter_) queue_.push_back({work, Clock::now()});
+    has_adopter_ = false;
     released_.notify_all();
     lock.unlock();
     // The last reference may free tensors, which must not happen under the lock.

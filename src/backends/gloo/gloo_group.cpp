@@ -1,4 +1,4 @@
-#include "backends/gloo/group.hpp"
+#include "backends/gloo/gloo_group.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kGraceToConnect{500};
 
 // Between two looks at the store, at most.
-constexpr milliseconds kLongestPause{20};
+constexpr milliseconds kMaxConnectPause{20};
 
 NativePtr make_native(const Devices& devices, const Rendezvous& met, milliseconds limit) {
   auto options = Native::Options::create(limit);
@@ -31,14 +31,14 @@ NativePtr make_native(const Devices& devices, const Rendezvous& met, millisecond
 }
 
 // A rank that left before the others have read its address would fail them.
-void meet_once_more(Native& native, milliseconds limit) {
+void final_barrier(Native& native, milliseconds limit) {
   c10d::BarrierOptions options;
   options.timeout = limit;
   enqueue([&] { return native.barrier(options); })->wait();
 }
 
 // A number that the members of this split know, and those of no other one: rank 0's.
-uint64_t number_of_split(const Rendezvous& met, const Group& parent) {
+uint64_t next_split_number(const Rendezvous& met, const GlooGroup& parent) {
   constexpr const char* kKey = "split/number";
   StoreKeyValue store(met.store, met.deadline, {}, met.address);
   if (met.rank == 0) {
@@ -46,29 +46,30 @@ uint64_t number_of_split(const Rendezvous& met, const Group& parent) {
     store.set(kKey, std::to_string(number));
     return number;
   }
-  for (milliseconds pause{1}; !store.has({kKey}); pause = std::min(2 * pause, kLongestPause)) {
+  for (milliseconds pause{1}; !store.has({kKey}); pause = std::min(2 * pause, kMaxConnectPause)) {
     check_interrupt();
-    parent.circle->wait_for_failure(pause);
-    parent.others->raise_failure([] { return Context{}; });
+    parent.group_monitor->wait_for_failure(pause);
+    parent.peer_monitor->raise_failure([] { return Context{}; });
     if (met.deadline.has_passed())
       throw CommError(Errc::kTimeout, "rank 0 of the split has not said that it is here");
   }
   return std::stoull(store.get(kKey, met.deadline.remaining()));
 }
 
-void open_side_channel(Group& group, const CommOptions& options, const Rendezvous& met,
-                       const Origin& origin, const std::string& name) {
+void open_group_monitor(GlooGroup& group, const CommOptions& options, const Rendezvous& met,
+                        const SplitParent& origin, const std::string& name) {
   const auto wishes = common::parse_monitor_options(options);
   const bool wanted =
-      origin.parent != nullptr ? origin.parent->circle != nullptr : wishes.is_enabled;
+      origin.group != nullptr ? origin.group->group_monitor != nullptr : wishes.is_enabled;
   if (!wanted || met.size == 1) return;
-  const auto interface = wishes.interface.empty() ? interface_of_choice(options) : wishes.interface;
-  group.record = std::make_shared<common::CollectiveLog>(met.size);
-  group.circle = origin.parent != nullptr
-                     ? origin.parent->circle->split(
-                           origin.ranks, number_of_split(met, *origin.parent), group.record)
-                     : common::open_monitor(met, name, interface, group.record);
-  group.others = std::make_shared<common::PeerMonitor>(group.circle, nullptr);
+  const auto interface = wishes.interface.empty() ? chosen_interface(options) : wishes.interface;
+  group.collective_log = std::make_shared<common::CollectiveLog>(met.size);
+  group.group_monitor =
+      origin.group != nullptr
+          ? origin.group->group_monitor->split(origin.ranks, next_split_number(met, *origin.group),
+                                               group.collective_log)
+          : common::open_monitor(met, name, interface, group.collective_log);
+  group.peer_monitor = std::make_shared<common::PeerMonitor>(group.group_monitor, nullptr);
 }
 
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, bool split) {
@@ -83,50 +84,51 @@ void open_side_channel(Group& group, const CommOptions& options, const Rendezvou
 
 }  // namespace
 
-Group::~Group() {
+GlooGroup::~GlooGroup() {
   native.reset();
-  if (has_departed) circle->close();
+  if (is_close_announced) group_monitor->close();
   // Only now: a buffer that Gloo still knows must not go before its connection.
-  peers->clear();
+  connections->clear();
 }
 
-std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, const Rendezvous& met,
-                               const Origin& origin,
-                               std::vector<TorchCommBackend::InitPhase>& phases) {
-  const auto* const parent = origin.parent;
+std::unique_ptr<GlooGroup> connect_group(const CommOptions& options, const GlooCall& call,
+                                         const Rendezvous& met, const SplitParent& origin,
+                                         std::vector<TorchCommBackend::InitPhase>& phases) {
+  const auto* const parent = origin.group;
   auto begin = Clock::now();
   const auto phase = [&](const char* name) {
     const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
     phases.push_back({name, took.count()});
     begin = Clock::now();
   };
-  auto group = std::make_unique<Group>();
-  group->services = parent != nullptr ? parent->services : std::make_shared<Services>();
+  auto group = std::make_unique<GlooGroup>();
+  group->threads = parent != nullptr ? parent->threads : std::make_shared<GlooThreads>();
   try {
-    const bool lazy = connects_lazily(options);
+    const bool lazy = is_lazy_connect(options);
     group->devices =
         find_devices(options, met, parent != nullptr ? parent->devices : Devices(), call);
-    open_side_channel(*group, options, met, origin, call.member->name);
-    if (group->circle) phase("side channel");
+    open_group_monitor(*group, options, met, origin, call.comm->name);
+    if (group->group_monitor) phase("side channel");
     const auto left = std::max(met.deadline.remaining(), milliseconds(1));
     // On a thread of its own, so that Ctrl-C and the limit end the wait whatever Gloo does.
     const auto make = [devices = group->devices, met, left, lazy] {
       auto native = make_native(devices, met, left);
-      if (!lazy) meet_once_more(*native, left);
+      if (!lazy) final_barrier(*native, left);
       return native;
     };
     group->native = run_with_timeout(left + kGraceToConnect, make, [&] {
-      group->others->raise_failure([&call] { return context(call); });
+      group->peer_monitor->raise_failure([&call] { return context(call); });
     });
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CallTimedOut&) {
     fail({Errc::kTimeout, "Gloo did not return", context(call)}, met, parent != nullptr);
   } catch (...) {
-    auto error = translate(std::current_exception(), call);
+    auto error = translate_error(std::current_exception(), call);
     // Gloo's own says that a connection was closed, and not by whom.
     if (error.code() == Errc::kPeerFailed || error.code() == Errc::kVendor)
-      if (const auto lost = group->others->wait_for_failure(error.context(), kNaming))
+      if (const auto lost =
+              group->peer_monitor->wait_for_failure(error.context(), kFailureLookupTimeout))
         error = *lost;
     fail(error, met, parent != nullptr);
   }
@@ -134,19 +136,19 @@ std::unique_ptr<Group> connect(const CommOptions& options, const Call& call, con
   return group;
 }
 
-void depart(Group& group, int size) {
-  if (!group.circle) return;
-  group.has_departed = true;
+void announce_close(GlooGroup& group, int size) {
+  if (!group.group_monitor) return;
+  group.is_close_announced = true;
   std::vector<monitor::PostedCounts> posted;
   posted.reserve(static_cast<size_t>(size));
-  for (int rank = 0; rank < size; ++rank) posted.push_back(group.tally->posted(rank));
+  for (int rank = 0; rank < size; ++rank) posted.push_back(group.message_counters->posted(rank));
   // With nothing in flight Gloo's connections close now, which ends what waits for this rank.
-  group.circle->announce_close(posted, /*tells_all=*/!group.flight->is_idle());
+  group.group_monitor->announce_close(posted, /*tells_all=*/!group.in_flight->is_idle());
 }
 
-void retire(std::unique_ptr<Group> group, bool may_block) {
+void teardown_group(std::unique_ptr<GlooGroup> group, bool may_block) {
   if (!group) return;
-  auto flight = group->flight;
+  auto flight = group->in_flight;
   comms::teardown_async(std::move(flight), [group = group.release()] { delete group; }, may_block);
 }
 

@@ -1,4 +1,4 @@
-#include "backends/gloo/call.hpp"
+#include "backends/gloo/gloo_call.hpp"
 
 #include <gtest/gtest.h>
 
@@ -6,12 +6,13 @@ namespace torch::comms::gloo {
 namespace {
 
 CommError translated(std::errc code) {
-  const Call call{.op = OpName::barrier,
-                  .member = std::make_shared<Member>("world", 1, 2),
-                  .limit = std::chrono::seconds(1),
-                  .limit_is_own = false,
-                  .async_op = false};
-  return translate(std::make_exception_ptr(std::system_error(std::make_error_code(code))), call);
+  const GlooCall call{.op = OpName::barrier,
+                      .comm = std::make_shared<GlooCommInfo>("world", 1, 2),
+                      .timeout = std::chrono::seconds(1),
+                      .has_own_timeout = false,
+                      .async_op = false};
+  return translate_error(std::make_exception_ptr(std::system_error(std::make_error_code(code))),
+                         call);
 }
 
 TEST(GlooCall, AThreadThatCannotBeStartedIsToldAsThat) {

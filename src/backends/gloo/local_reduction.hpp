@@ -19,8 +19,8 @@ at::Tensor prepare(const at::Tensor& tensor, const ReductionPlan& plan,
                    const PreMulSumFactorT* factor, bool own_memory);
 
 // From combined elements to the result, into `output`, which may be the same memory.
-void settle(const at::Tensor& combined, const at::Tensor& output, const ReductionPlan& plan,
-            int size);
+void write_result(const at::Tensor& combined, const at::Tensor& output, const ReductionPlan& plan,
+                  int size);
 
 // Combines the `size` equal parts of `rows`, one a rank, in rank order, and settles the result into
 // `output`. The parts are as prepare() makes them, or else (not `prepared`) still of dtype

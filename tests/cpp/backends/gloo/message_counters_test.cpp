@@ -1,4 +1,4 @@
-#include "backends/gloo/tally.hpp"
+#include "backends/gloo/message_counters.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 constexpr bool kSend = true, kReceive = false;
 
 TEST(Tally, TellsEachPeerWhatItMayExpect) {
-  Tally tally;
+  GlooMessageCounters tally;
   for (int i = 0; i < 3; ++i) tally.post(kSend, 1);
   tally.post(kReceive, 2);
   EXPECT_EQ(tally.posted(1), (monitor::PostedCounts{.sends = 3}));
@@ -20,26 +20,26 @@ TEST(Tally, TellsEachPeerWhatItMayExpect) {
 }
 
 TEST(Tally, AReceiveIsInVainWhenAllThatWasSentHasCome) {
-  Tally tally;
+  GlooMessageCounters tally;
   const monitor::PostedCounts theirs{.sends = 2};
   tally.post(kReceive, 1);
   tally.end(kReceive, 1, /*from_any=*/false);
-  EXPECT_FALSE(tally.has_all_of(1, theirs));
+  EXPECT_FALSE(tally.has_received_all_from(1, theirs));
   tally.end(kReceive, 1, /*from_any=*/true);
-  EXPECT_TRUE(tally.has_all_of(1, theirs));
-  EXPECT_TRUE(tally.has_all_of(2, {}));
+  EXPECT_TRUE(tally.has_received_all_from(1, theirs));
+  EXPECT_TRUE(tally.has_received_all_from(2, {}));
 }
 
 TEST(Tally, ASendIsInVainWhenAllReceivesHaveTheirMessage) {
-  Tally tally;
-  EXPECT_FALSE(tally.is_full(1, {.receives = 1}));
-  EXPECT_FALSE(tally.is_full(1, {.has_open_any_source = 1}));
+  GlooMessageCounters tally;
+  EXPECT_FALSE(tally.has_sent_all_to(1, {.receives = 1}));
+  EXPECT_FALSE(tally.has_sent_all_to(1, {.has_open_any_source = 1}));
   tally.end(kSend, 1, /*from_any=*/false);
-  EXPECT_TRUE(tally.is_full(1, {.receives = 1}));
+  EXPECT_TRUE(tally.has_sent_all_to(1, {.receives = 1}));
 }
 
 TEST(Tally, AReceiveFromAnyRankCountsForTheOneThatItTook) {
-  Tally tally;
+  GlooMessageCounters tally;
   tally.post(kReceive, kAnySource);
   EXPECT_EQ(tally.posted(1), (monitor::PostedCounts{.has_open_any_source = 1}));
   tally.end(kReceive, 1, /*from_any=*/true);

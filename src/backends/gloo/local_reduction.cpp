@@ -1,4 +1,4 @@
-#include "backends/gloo/arithmetic.hpp"
+#include "backends/gloo/local_reduction.hpp"
 
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
@@ -45,9 +45,9 @@ void divide_unsigned(at::Tensor& tensor, uint64_t by) {
   for (const auto* end = element + tensor.numel(); element != end; ++element) *element /= by;
 }
 
-void divide(at::Tensor& tensor, ReductionPlan::Divide how, int size) {
-  if (how == ReductionPlan::Divide::kNo || size == 1) return;
-  if (how == ReductionPlan::Divide::kUnsigned64)
+void divide(at::Tensor& tensor, ReductionPlan::DivideMode how, int size) {
+  if (how == ReductionPlan::DivideMode::kNo || size == 1) return;
+  if (how == ReductionPlan::DivideMode::kUnsigned64)
     divide_unsigned(tensor, static_cast<uint64_t>(size));
   else if (c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false))
     tensor.div_(size, "trunc");
@@ -63,8 +63,8 @@ at::Tensor convert(const at::Tensor& flat, at::ScalarType dtype) {
 
 // The elements that a factor multiplies: complex numbers where the data are, not their halves.
 at::Tensor as_numbers(const at::Tensor& prepared, const ReductionPlan& plan) {
-  if (!plan.complex_data || c10::isComplexType(prepared.scalar_type())) return prepared;
-  return typed(prepared, c10::toComplexType(prepared.scalar_type()));
+  if (!plan.is_complex || c10::isComplexType(prepared.scalar_type())) return prepared;
+  return view_as(prepared, c10::toComplexType(prepared.scalar_type()));
 }
 
 void multiply(const at::Tensor& numbers, const PreMulSumFactorT& factor) {
@@ -90,13 +90,13 @@ at::Tensor prepare(const at::Tensor& tensor, const ReductionPlan& plan,
                    const PreMulSumFactorT* factor, bool own_memory) {
   const PlainDispatchGuard plain;
   auto prepared = flat_view(tensor, plan.view);
-  if (plan.converts() || own_memory) prepared = convert(prepared, plan.compute);
+  if (plan.has_conversion() || own_memory) prepared = convert(prepared, plan.compute);
   if (plan.premultiply) multiply(as_numbers(prepared, plan), *factor);
   return with_keys(prepared, plan);
 }
 
-void settle(const at::Tensor& combined, const at::Tensor& output, const ReductionPlan& plan,
-            int size) {
+void write_result(const at::Tensor& combined, const at::Tensor& output, const ReductionPlan& plan,
+                  int size) {
   const PlainDispatchGuard plain;
   auto result = combined;
   divide(result, plan.divide, size);
@@ -109,7 +109,7 @@ void combine_rows(const at::Tensor& rows, bool prepared, const at::Tensor& outpu
                   const ReductionPlan& plan, int size) {
   const PlainDispatchGuard plain;
   const int64_t count = rows.numel() / size;
-  const bool converted = prepared || !plan.converts();
+  const bool converted = prepared || !plan.has_conversion();
   const auto all = prepared ? rows : with_keys(rows, plan);
   // The first part becomes the result, in its own memory if it needs no conversion: nobody else
   // reads it.
@@ -121,7 +121,7 @@ void combine_rows(const at::Tensor& rows, bool prepared, const at::Tensor& outpu
     if (!converted) part.copy_(row);
     combine(result, converted ? row : part, plan.combine);
   }
-  settle(result, output, plan, size);
+  write_result(result, output, plan, size);
 }
 
 }  // namespace torch::comms::gloo

@@ -16,7 +16,7 @@ struct Rendezvous;
 
 namespace torch::comms::gloo {
 
-struct Call;
+struct GlooCall;
 
 // Where Gloo listens: one device a network interface.
 using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
@@ -30,13 +30,13 @@ using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 // kResourceExhausted, which are kPeerFailed on the others; kSizeMismatch where some ranks alone
 // connect lazily.
 Devices find_devices(const CommOptions& options, const Rendezvous& met, const Devices& of_parent,
-                     const Call& call);
+                     const GlooCall& call);
 
 // The first interface of that choice, "" where it is none.
-std::string interface_of_choice(const CommOptions& options);
+std::string chosen_interface(const CommOptions& options);
 
 // Whether connections are made when they are first needed: hint `lazy`, whatever its text, else
 // torch's TORCH_GLOO_LAZY_INIT.
-bool connects_lazily(const CommOptions& options);
+bool is_lazy_connect(const CommOptions& options);
 
 }  // namespace torch::comms::gloo
