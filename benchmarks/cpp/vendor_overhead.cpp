@@ -19,7 +19,7 @@
 #include <ATen/ops/ones.h>
 #include <torchcomms/comm.hpp>
 
-#include "backends/nccl/vendors.hpp"
+#include "backends/nccl/vendor_backends.hpp"
 #include "core/rendezvous.hpp"
 #include "gpu/cpu_runtime.hpp"
 #include "gpu/event_pool.hpp"

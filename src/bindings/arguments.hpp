@@ -9,7 +9,8 @@
 #include "bindings/made.hpp"
 
 // Python arguments of the operations, converted without the cost of a general dispatcher. Every
-// load() needs the GIL and throws py::type_error naming function, argument and what is expected.
+// load_library() needs the GIL and throws py::type_error naming function, argument and what is
+// expected.
 namespace torch::comms::bindings {
 
 namespace py = pybind11;
@@ -46,7 +47,7 @@ T* unwrap(PyObject* object) {
 // gives it no elements, so that an operation on it would do nothing.
 void require_shape(const Place& place, PyObject* tensor);
 
-// One parameter type of an operation: load(), then get() for the call.
+// One parameter type of an operation: load_library(), then get() for the call.
 template <class T>
 class Argument;
 

@@ -10,9 +10,8 @@
 
 namespace torch::comms::bindings {
 
-// The hints of a call: a dict of texts by text, or None. Takes whatever comes, as ElementFormat
-// does, and its user says what is wrong; but of overloads the one comes first whose hints are a
-// dict or None.
+// The hints of a call: a dict of texts by text, or None. Takes whatever comes, as Number does, and
+// its user says what is wrong; but of overloads the one comes first whose hints are a dict or None.
 class GivenHints {
  public:
   // With the GIL.

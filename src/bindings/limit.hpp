@@ -11,8 +11,8 @@
 namespace torch::comms::bindings {
 
 // A limit of time, as Python has it: a datetime.timedelta, or seconds as a float. What is longer
-// than kMaxTimeout, infinity too, is that one. Takes whatever comes, as ElementFormat does, and its
-// user says what is wrong; but of overloads the one comes first whose limit is one.
+// than kMaxTimeout, infinity too, is that one. Takes whatever comes, as Number does, and its user
+// says what is wrong; but of overloads the one comes first whose limit is one.
 class Limit {
  public:
   // With the GIL. Throws what Python does where the object's repr() is asked for and raises.

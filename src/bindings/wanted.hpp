@@ -8,8 +8,8 @@
 
 namespace torch::comms::bindings {
 
-// An argument that has to be a T. Takes whatever comes, as ElementFormat does, and its user says
-// what is wrong.
+// An argument that has to be a T. Takes whatever comes, as Number does, and its user says what is
+// wrong.
 template <class T>
 struct Wanted {
   // With the GIL. Throws py::type_error naming `place` and the value; None is no T.

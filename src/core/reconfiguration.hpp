@@ -27,8 +27,9 @@ namespace torch::comms {
 //
 // The store: see open_member_store(). It is only asked while members meet, on a connection of its
 // own each time. Members whose stores differ meet at that of the first one, which its handle names.
-// The communicator keeps its store until close(); a store that it serves itself ends then, also
-// under members that met there. They need it for the next meeting only if this one comes first.
+// The communicator keeps its store until close_queue(); a store that it serves itself ends then,
+// also under members that met there. They need it for the next meeting only if this one comes
+// first.
 //
 // Agreement: a member says at the store what it calls, and looks, while it waits, what those it
 // waits for have called. The newest call counts: a member that waits for one which has since called

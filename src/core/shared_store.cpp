@@ -62,7 +62,7 @@ class StoreQueue {
 
   explicit StoreQueue(SharedStore::StorePtr store) : store_(std::move(store)) {}
 
-  // Throws: std::system_error if no thread can be started. close() or move_to() must follow.
+  // Throws: std::system_error if no thread can be started. close_queue() or move_to() must follow.
   static std::shared_ptr<StoreQueue> start(SharedStore::StorePtr store) {
     auto queue = std::make_shared<StoreQueue>(std::move(store));
     queue->thread_ = std::thread([queue] { queue->work(); });

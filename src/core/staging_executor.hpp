@@ -100,7 +100,7 @@ class Staging::StagingExecutor : public std::enable_shared_from_this<StagingExec
   void keep_until_idle(const StagedOperationPtr& job, WorkStatus status);
   void set_stage(StagedOperation& job, StagedOperation::Stage stage, WorkPtr inner = nullptr);
 
-  std::shared_ptr<TorchCommBackend> backend_;  // null after close()
+  std::shared_ptr<TorchCommBackend> backend_;  // null after close_queue()
   std::shared_ptr<CommDevice> device_;         // its own stream is the one to fetch on
   std::shared_ptr<gpu::PinnedPool> pool_;
   gpu::NativeStream copy_back_stream_ = nullptr;  // the stream to give back on

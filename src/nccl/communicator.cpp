@@ -131,8 +131,8 @@ std::shared_ptr<Communicator> Communicator::adopt(std::shared_ptr<const VendorLi
 
 Communicator::~Communicator() {
   // Nobody else is here any more. What has gone wrong is known, or nobody wants to know.
-  // Graphs may have operations of code of ours, which go on, as after close(): an abort would end
-  // them without a word.
+  // Graphs may have operations of code of ours, which go on, as after close_queue(): an abort would
+  // end them without a word.
   const bool is_ours = library_->vendor().lookup != nullptr;
   const DestroyFunction end = library_->CommAbort != nullptr && (failure_ || !is_ours)
                                   ? library_->CommAbort

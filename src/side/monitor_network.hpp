@@ -33,10 +33,10 @@ namespace torch::comms::monitor {
 class MonitorNetwork;
 
 // A group of ranks as one of them sees it; of a communicator and each of its splits. Destroyed
-// without close() it tells the others that this rank has failed.
+// without close_queue() it tells the others that this rank has failed.
 //
 // Threads: any. Nothing blocks, but checked(), disagreement(), wait_for_failure() and
-// wait_abort_acknowledged(), and close() before that has returned.
+// wait_abort_acknowledged(), and close_queue() before that has returned.
 class TC_API GroupMonitor {
  public:
   GroupMonitor(std::shared_ptr<MonitorNetwork> family, uint64_t group, std::vector<int> ranks,
@@ -51,8 +51,9 @@ class TC_API GroupMonitor {
                                       std::shared_ptr<const CollectiveLogReader> diary) const;
   // In good order: nothing is wrong, and this rank has nothing more to say. Hears nothing more.
   void close() noexcept;
-  // The first half of close(): this rank calls nothing more, but waits for what it has called, and
-  // goes on hearing of those that close the group or fail. See MonitorProtocol::close().
+  // The first half of close_queue(): this rank calls nothing more, but waits for what it has
+  // called, and goes on hearing of those that close the group or fail. See
+  // MonitorProtocol::close_queue().
   void announce_close(const std::vector<PostedCounts>& posted, bool tells_all) noexcept;
   // Other members have closed the group. One load.
   bool has_peer_closes() const noexcept { return has_peer_closes_.load(std::memory_order_acquire); }

@@ -30,8 +30,8 @@ struct CommunicatorInfo {
 // The last `capacity` events of the process, always on, and who the communicators are. Bounded: the
 // oldest are overwritten. Lies in memory as ring_layout.hpp says, so that it can be a file.
 //
-// Threads: all methods but move_to() from any thread; record(), mark_started() and parse() without
-// a lock. A slot that is being written when another writer or a reader comes by is skipped, never
+// Threads: all methods but move_to() from any thread; record(), mark_started() and read() without a
+// lock. A slot that is being written when another writer or a reader comes by is skipped, never
 // torn; skipped writes are counted.
 class TC_API EventRing {
  public:

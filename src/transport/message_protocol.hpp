@@ -80,7 +80,7 @@ class MessageProtocol {
   // That frame has been taken in place of a receive.
   void on_taken_in_place(const Frame& frame);
   // Whether all of the next message of the stream has come before its receive. It may be received
-  // after set_error(), too: its sender may have ended because it was done.
+  // after fail(), too: its sender may have ended because it was done.
   bool has_whole_unexpected(uint32_t stream) const noexcept;
   // As Transport::has_message().
   bool has_unexpected(uint32_t stream) const noexcept { return next_unexpected(stream) != nullptr; }

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "backends/nccl/elements.hpp"
-#include "backends/nccl/own_kernels.hpp"
-#include "backends/nccl/run.hpp"
+#include "backends/nccl/collective_kernels.hpp"
+#include "backends/nccl/launch.hpp"
+#include "backends/nccl/tensor_args.hpp"
 #include "ctran/gpe/hierarchical.hpp"
 #include "ctran/library/team_library.hpp"
 #include "transport/nvl/peer_descriptor.hpp"
@@ -13,19 +13,21 @@ namespace torch::comms {
 namespace ctran {
 
 // As the lane of the communicator has them.
-class HostsKernels final : public nccl::OwnKernels {
+class HostsKernels final : public nccl::CollectiveKernels {
  public:
   using Lost = std::function<std::optional<CommError>(const Context&)>;
   HostsKernels(std::unique_ptr<HierarchicalCollectives> across, Lost lost)
       : across_(std::move(across)), lost_(std::move(lost)) {}
 
   HierarchicalCollectives& across() const noexcept { return *across_; }
-  std::optional<CommError> stopped(const Context& context) const override {
+  std::optional<CommError> failure(const Context& context) const override {
     return across_->failure(context);
   }
-  std::optional<CommError> lost(const Context& context) override { return lost_(context); }
+  std::optional<CommError> find_failed_peer(const Context& context) override {
+    return lost_(context);
+  }
   void abort(const CommError& why) noexcept override { across_->abort(why); }
-  void leave() noexcept override { across_->close(); }
+  void release() noexcept override { across_->close(); }
 
  private:
   const std::unique_ptr<HierarchicalCollectives> across_;
@@ -55,13 +57,13 @@ std::string text_of(const HostTopology& hosts) {
 
 Dtype dtype_of(at::ScalarType type) { return static_cast<Dtype>(type); }
 ReduceOpCode op_of(const comms::ReduceOp& op) { return static_cast<ReduceOpCode>(op.type()); }
-void* memory_of(const at::Tensor& tensor) { return nccl::Bytes(tensor).data; }
+void* memory_of(const at::Tensor& tensor) { return nccl::TensorBytes(tensor).data; }
 
 }  // namespace
 }  // namespace ctran
 
 TorchCommCtranAcrossHosts::TorchCommCtranAcrossHosts(const Links& links)
-    : TorchCommVendor(ctran::kTeamLibrary, "ctran"), lost_(links.lost), explain_(links.explain) {}
+    : NcclApiBackend(ctran::kTeamLibrary, "ctran"), lost_(links.lost), explain_(links.explain) {}
 
 TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
     int rank, const std::vector<int>& ranks, at::Device device, const std::string& name,
@@ -79,8 +81,8 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
 
   const std::shared_ptr<TorchCommCtranAcrossHosts> made(new TorchCommCtranAcrossHosts(links));
   std::string why_not;
-  const bool is_there = made->init_as(
-      {rank, ranks}, device, name, options, [&](const nccl::Device& opened) -> nccl::abi::Comm {
+  const bool is_there = made->init_from_members(
+      {rank, ranks}, device, name, options, [&](const nccl::NcclDevice& opened) -> nccl::abi::Comm {
         const auto& runtime = opened.shared_runtime();
         const auto& at = opened.torch_device();
         ctran::KernelLibrary library{};
@@ -111,11 +113,13 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
   return {is_there ? made : nullptr, std::move(why_not)};
 }
 
-void TorchCommCtranAcrossHosts::connected() { lane()->use(kernels_, /*apart=*/true); }
+void TorchCommCtranAcrossHosts::on_connected() {
+  launch_queue()->attach_kernels(kernels_, /*apart=*/true);
+}
 
 void TorchCommCtranAcrossHosts::finalize() {
   kernels_.reset();  // the lane has them until all is done
-  TorchCommVendor::finalize();
+  NcclApiBackend::finalize();
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommCtranAcrossHosts::split(const std::vector<int>&,
@@ -149,12 +153,12 @@ bool TorchCommCtranAcrossHosts::takes(const OnDevice& asked) const {
 template <class Body>
 WorkPtr TorchCommCtranAcrossHosts::launched(OpName op, bool async_op,
                                             const OperationOptions& options,
-                                            const Operands& operands, const Body& body) {
-  auto now = call(op, async_op, options);
-  now.ends_itself = true;
-  return run(now, options, operands, [&](const nccl::Launch& go) {
+                                            const OperandTensors& operands, const Body& body) {
+  auto now = begin_call(op, async_op, options);
+  now.aborts_at_timeout = true;
+  return run(now, options, operands, [&](const nccl::NcclLaunch& go) {
     body(kernels_->across(),
-         ctran::HierarchicalCollectives::HierarchicalStep{now.limit, go.stream});
+         ctran::HierarchicalCollectives::HierarchicalStep{now.timeout, go.stream});
     return nccl::abi::Result(nccl::abi::kSuccess);
   });
 }
@@ -179,7 +183,7 @@ WorkPtr TorchCommCtranAcrossHosts::all_reduce(at::Tensor& tensor, const ReduceOp
 WorkPtr TorchCommCtranAcrossHosts::all_gather_single(at::Tensor& output, const at::Tensor& input,
                                                      bool async_op,
                                                      const AllGatherSingleOptions& options) {
-  const auto source = nccl::in_place_or_apart(input, output, getRank());
+  const auto source = nccl::copy_input_if_overlapping(input, output, getRank());
   return launched(OpName::all_gather_single, async_op, options, {{&output, &source}, {}},
                   [&](auto& across, const auto& how) {
                     across.all_gather(ctran::memory_of(output), ctran::memory_of(source),
@@ -190,7 +194,7 @@ WorkPtr TorchCommCtranAcrossHosts::all_gather_single(at::Tensor& output, const a
 WorkPtr TorchCommCtranAcrossHosts::reduce_scatter_single(
     at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
     const ReduceScatterSingleOptions& options) {
-  const auto source = nccl::in_place_or_apart(input, output, getRank());
+  const auto source = nccl::copy_input_if_overlapping(input, output, getRank());
   return launched(OpName::reduce_scatter_single, async_op, options, {{&output, &source}, {}},
                   [&](auto& across, const auto& how) {
                     across.reduce_scatter(ctran::memory_of(output), ctran::memory_of(source),
@@ -217,7 +221,7 @@ std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtranAcrossHosts::algorit
 }
 
 std::map<std::string, std::string> TorchCommCtranAcrossHosts::describe_entries() const {
-  auto notes = TorchCommVendor::describe_entries();
+  auto notes = NcclApiBackend::describe_entries();
   if (!kernels_) return notes;
   const auto& across = kernels_->across();
   notes["kernels"] =
@@ -234,7 +238,7 @@ std::map<std::string, std::string> TorchCommCtranAcrossHosts::describe_entries()
 }
 
 std::map<std::string, uint64_t> TorchCommCtranAcrossHosts::memory_usage() const {
-  auto bytes = TorchCommVendor::memory_usage();
+  auto bytes = NcclApiBackend::memory_usage();
   if (kernels_) bytes["kernels"] = kernels_->across().workspace_bytes();
   return bytes;
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/nccl/vendor_backend.hpp"
+#include "backends/nccl/nccl_api_backend.hpp"
 #include "ctran/engine/engine_group.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
@@ -21,7 +21,7 @@ struct HostTopology;
 // Collectives of backend ctran on tensors of GPUs that are on several hosts: by kernels inside
 // hosts, by the CPU engine between them (ctran/gpe), in the order of the stream. TorchCommCtran
 // makes it for its own members, gives it what takes() says yes to, and ends it.
-class TC_API TorchCommCtranAcrossHosts final : public TorchCommVendor {
+class TC_API TorchCommCtranAcrossHosts final : public NcclApiBackend {
  public:
   // Either all members have one, or none.
   struct Outcome {
@@ -34,7 +34,7 @@ class TC_API TorchCommCtranAcrossHosts final : public TorchCommVendor {
     // All members' words, and those of a group's.
     std::function<std::vector<std::string>(ctran::EngineGroup& group, const std::string& words)>
         gather;
-    // Why operations under way wait in vain, see nccl::OwnKernels. Any thread.
+    // Why operations under way wait in vain, see nccl::CollectiveKernels. Any thread.
     std::function<std::optional<CommError>(const Context&)> lost;
     // What an error of an operation comes from, if that is known by now.
     std::function<CommError(const CommError&)> explain;
@@ -68,13 +68,13 @@ class TC_API TorchCommCtranAcrossHosts final : public TorchCommVendor {
 
  private:
   explicit TorchCommCtranAcrossHosts(const Links& links);
-  std::shared_ptr<TorchCommVendor> child() const override { return nullptr; }
-  CommError explained(const CommError& error) override { return explain_(error); }
-  void connected() override;
+  std::shared_ptr<NcclApiBackend> make_child() const override { return nullptr; }
+  CommError explain_error(const CommError& error) override { return explain_(error); }
+  void on_connected() override;
   // `body(kernels, how)` launches it.
   template <class Body>
   WorkPtr launched(OpName op, bool async_op, const OperationOptions& options,
-                   const Operands& operands, const Body& body);
+                   const OperandTensors& operands, const Body& body);
 
   std::function<std::optional<CommError>(const Context&)> lost_;
   std::function<CommError(const CommError&)> explain_;

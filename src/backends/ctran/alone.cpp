@@ -4,7 +4,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "backends/nccl/run.hpp"
+#include "backends/nccl/launch.hpp"
 #include "ctran/library/team_library.hpp"
 
 namespace torch::comms {
@@ -18,7 +18,7 @@ std::shared_ptr<TorchCommCtranAlone> TorchCommCtranAlone::make(const std::vector
                                                                const CommOptions& options,
                                                                Explain explain) {
   const std::shared_ptr<TorchCommCtranAlone> made(new TorchCommCtranAlone(std::move(explain)));
-  made->init_as({0, ranks}, device, name, options, [](const nccl::Device& opened) {
+  made->init_from_members({0, ranks}, device, name, options, [](const nccl::NcclDevice& opened) {
     return ctran::open_team(nullptr, opened.shared_runtime());
   });
   return made;
@@ -26,62 +26,66 @@ std::shared_ptr<TorchCommCtranAlone> TorchCommCtranAlone::make(const std::vector
 
 WorkPtr TorchCommCtranAlone::broadcast(at::Tensor& tensor, int, bool async_op,
                                        const BroadcastOptions& options) {
-  return copy_alone(call(OpName::broadcast, async_op, options), options, tensor, tensor);
+  return copy_single_rank(begin_call(OpName::broadcast, async_op, options), options, tensor,
+                          tensor);
 }
 
 WorkPtr TorchCommCtranAlone::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
                                         const AllReduceOptions& options) {
-  return reduce_alone(call(OpName::all_reduce, async_op, options), options, op, tensor, tensor);
+  return reduce_single_rank(begin_call(OpName::all_reduce, async_op, options), options, op, tensor,
+                            tensor);
 }
 
 WorkPtr TorchCommCtranAlone::reduce(at::Tensor& tensor, int, const ReduceOp& op, bool async_op,
                                     const ReduceOptions& options) {
-  return reduce_alone(call(OpName::reduce, async_op, options), options, op, tensor, tensor);
+  return reduce_single_rank(begin_call(OpName::reduce, async_op, options), options, op, tensor,
+                            tensor);
 }
 
 WorkPtr TorchCommCtranAlone::all_gather_single(at::Tensor& output, const at::Tensor& input,
                                                bool async_op,
                                                const AllGatherSingleOptions& options) {
-  return copy_alone(call(OpName::all_gather_single, async_op, options), options, output, input);
+  return copy_single_rank(begin_call(OpName::all_gather_single, async_op, options), options, output,
+                          input);
 }
 
 WorkPtr TorchCommCtranAlone::reduce_scatter(at::Tensor& output, const Tensors& input,
                                             const ReduceOp& op, bool async_op,
                                             const ReduceScatterOptions& options) {
-  return reduce_alone(call(OpName::reduce_scatter, async_op, options), options, op, output,
-                      input.front());
+  return reduce_single_rank(begin_call(OpName::reduce_scatter, async_op, options), options, op,
+                            output, input.front());
 }
 
 WorkPtr TorchCommCtranAlone::reduce_scatter_v(at::Tensor& output, const Tensors& input,
                                               const ReduceOp& op, bool async_op,
                                               const ReduceScatterOptions& options) {
-  return reduce_alone(call(OpName::reduce_scatter_v, async_op, options), options, op, output,
-                      input.front());
+  return reduce_single_rank(begin_call(OpName::reduce_scatter_v, async_op, options), options, op,
+                            output, input.front());
 }
 
 WorkPtr TorchCommCtranAlone::reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
                                                    const ReduceOp& op, bool async_op,
                                                    const ReduceScatterSingleOptions& options) {
-  return reduce_alone(call(OpName::reduce_scatter_single, async_op, options), options, op, output,
-                      input);
+  return reduce_single_rank(begin_call(OpName::reduce_scatter_single, async_op, options), options,
+                            op, output, input);
 }
 
 WorkPtr TorchCommCtranAlone::all_to_all_single(at::Tensor& output, const at::Tensor& input,
                                                bool async_op,
                                                const AllToAllSingleOptions& options) {
   // Not by the kernels of several ranks.  NOLINTNEXTLINE(bugprone-parent-virtual-call)
-  return TorchCommVendor::all_to_all_single(output, input, async_op, options);
+  return NcclApiBackend::all_to_all_single(output, input, async_op, options);
 }
 
 WorkPtr TorchCommCtranAlone::gather_single(at::Tensor& output, const at::Tensor& input, int root,
                                            bool async_op, const GatherSingleOptions& options) {
   // As above.  NOLINTNEXTLINE(bugprone-parent-virtual-call)
-  return TorchCommVendor::gather_single(output, input, root, async_op, options);
+  return NcclApiBackend::gather_single(output, input, root, async_op, options);
 }
 
 WorkPtr TorchCommCtranAlone::barrier(bool async_op, const BarrierOptions& options) {
-  return run(call(OpName::barrier, async_op, options), options, {{}, {}},
-             [](const nccl::Launch&) { return nccl::abi::Result(nccl::abi::kSuccess); });
+  return run(begin_call(OpName::barrier, async_op, options), options, {{}, {}},
+             [](const nccl::NcclLaunch&) { return nccl::abi::Result(nccl::abi::kSuccess); });
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommCtranAlone::split(const std::vector<int>&,

@@ -48,13 +48,13 @@ class TC_API TorchCommCtranAlone final : public TorchCommKernels {
 
  private:
   explicit TorchCommCtranAlone(Explain explain);
-  std::shared_ptr<TorchCommVendor> child() const override { return nullptr; }
-  CommError explained(const CommError& error) override { return explain_(error); }
+  std::shared_ptr<NcclApiBackend> make_child() const override { return nullptr; }
+  CommError explain_error(const CommError& error) override { return explain_(error); }
   Choice choose(ctran::kernels::KernelCall&, const Asked&) const override {
     return {.by_kernels = false};
   }
   Else otherwise(ctran::kernels::Collective) const override { return {"copy", "the only rank"}; }
-  std::vector<std::string> tell_all(const std::string& words, const nccl::Call&) override {
+  std::vector<std::string> tell_all(const std::string& words, const nccl::NcclCall&) override {
     return {words};
   }
   std::string why_no_kernels() const override { return "windows have none yet"; }

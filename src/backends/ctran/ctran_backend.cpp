@@ -147,7 +147,7 @@ void TorchCommCtran::finalize() {
   }
   // Not under the lock: whoever asks may run callbacks of works that have ended.
   if (session && session->group->failure()) was_aborted_.store(true);
-  const bool may_go_on = session && session->on_device && session->on_device->may_go_on();
+  const bool may_go_on = session && session->on_device && session->on_device->may_still_run();
   const auto end = [&] {
     if (session) ctran::end_with_device(*session);  // why comes first
     if (session) session->group->announce_leave();

@@ -8,9 +8,9 @@
 #include "backends/kernels/measured.hpp"
 #include "backends/kernels/room.hpp"
 #include "backends/kernels/team_kernels.hpp"
-#include "backends/nccl/allocator.hpp"
-#include "backends/nccl/call.hpp"
-#include "backends/nccl/device.hpp"
+#include "backends/nccl/nccl_allocator.hpp"
+#include "backends/nccl/nccl_call.hpp"
+#include "backends/nccl/nccl_device.hpp"
 #include "core/error_context.hpp"
 #include "ctran/device/kernel_library.hpp"
 #include "ctran/device/kernel_selection.hpp"
@@ -52,8 +52,8 @@ TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
     const CommOptions& options, const Links& links) {
   const std::shared_ptr<TorchCommCtranOnDevice> made(new TorchCommCtranOnDevice(links, options));
   std::string why_not;
-  const bool is_there = made->init_as(
-      {rank, ranks}, device, name, options, [&](const nccl::Device& opened) -> nccl::abi::Comm {
+  const bool is_there = made->init_from_members(
+      {rank, ranks}, device, name, options, [&](const nccl::NcclDevice& opened) -> nccl::abi::Comm {
         const auto& at = opened.torch_device();
         auto team = ctran::DeviceTeam::create(
             rank, static_cast<int>(ranks.size()), at.has_index() ? at.index() : 0,
@@ -88,11 +88,11 @@ std::shared_ptr<c10::Allocator> TorchCommCtranOnDevice::make_mem_allocator() {
 }
 
 std::vector<std::string> TorchCommCtranOnDevice::tell_all(const std::string& words,
-                                                          const nccl::Call& now) {
-  return tell_(words, {now.name.empty() ? opToString(now.op) : now.name, now.limit});
+                                                          const nccl::NcclCall& now) {
+  return tell_(words, {now.name.empty() ? opToString(now.op) : now.name, now.timeout});
 }
 
-std::shared_ptr<TorchCommVendor> TorchCommCtranOnDevice::child() const { return nullptr; }
+std::shared_ptr<NcclApiBackend> TorchCommCtranOnDevice::make_child() const { return nullptr; }
 
 std::shared_ptr<TorchCommBackend> TorchCommCtranOnDevice::split(const std::vector<int>&,
                                                                 const std::string&,

@@ -39,7 +39,7 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
   struct Links {
     // Every member's words to all of them, by rank, while they are connected.
     std::function<std::vector<std::string>(const std::string& words, const ctran::Occasion&)> tell;
-    // Why operations under way wait in vain, see nccl::OwnKernels. Any thread.
+    // Why operations under way wait in vain, see nccl::CollectiveKernels. Any thread.
     std::function<std::optional<CommError>(const Context&)> lost;
     // Ranks, a bit each, whose devices write to others no more. Any thread.
     std::function<uint32_t()> at_rest;
@@ -68,7 +68,7 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
 
  private:
   TorchCommCtranOnDevice(const Links& links, const CommOptions& options);
-  std::shared_ptr<TorchCommVendor> child() const override;
+  std::shared_ptr<NcclApiBackend> make_child() const override;
   Choice choose(ctran::kernels::KernelCall& call, const Asked& asked) const override;
   int most_blocks(ctran::kernels::Collective collective,
                   const OperationOptions& options) const override;
@@ -77,10 +77,10 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
                      const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
   ctran::KernelPreference wish_for(const OperationOptions& options) const;
-  std::vector<std::string> tell_all(const std::string& words, const nccl::Call& now) override;
+  std::vector<std::string> tell_all(const std::string& words, const nccl::NcclCall& now) override;
   std::string why_no_kernels() const override { return "they are gone"; }
   bool has_library() const override { return false; }
-  CommError explained(const CommError& error) override { return explain_(error); }
+  CommError explain_error(const CommError& error) override { return explain_(error); }
 
   const decltype(Links::tell) tell_;
   const std::function<CommError(const CommError&)> explain_;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "backends/nccl/vendor_backend.hpp"
+#include "backends/nccl/nccl_api_backend.hpp"
 #include "core/deferred_teardown.hpp"
 #include "core/error_context.hpp"
 
@@ -26,9 +26,9 @@ void end(std::shared_ptr<Session> session, bool may_block) {
     // What is under way there hears by the links of ranks that end.
     if (session->on_device && !may_block) {
       session->group->announce_leave();
-      session->on_device->await_idle();
+      session->on_device->wait_idle();
       end_with_device(*session);
-      if (!session->on_device->may_go_on()) session->group->announce_quiesced();
+      if (!session->on_device->may_still_run()) session->group->announce_quiesced();
     }
     session.reset();
   };

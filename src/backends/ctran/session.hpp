@@ -17,7 +17,7 @@
 
 namespace torch::comms {
 class TorchCommCtranAcrossHosts;
-class TorchCommVendor;
+class NcclApiBackend;
 }  // namespace torch::comms
 
 namespace torch::comms::ctran {
@@ -27,8 +27,8 @@ struct Session {
   Connected connected;
   std::unique_ptr<EngineGroup> group;
   Placement placement;
-  std::shared_ptr<TorchCommVendor> on_device;  // null where there is none
-  std::string why_not_on_device;               // then
+  std::shared_ptr<NcclApiBackend> on_device;  // null where there is none
+  std::string why_not_on_device;              // then
   // The same where the members are on several hosts: then it takes some operations alone.
   TorchCommCtranAcrossHosts* across_hosts = nullptr;
   std::shared_ptr<InFlightCounter> flight = std::make_shared<InFlightCounter>();

@@ -7,7 +7,7 @@
 #include "backends/kernels/offers.hpp"
 #include "backends/kernels/regions.hpp"
 #include "backends/kernels/team_kernels.hpp"
-#include "backends/nccl/run.hpp"
+#include "backends/nccl/launch.hpp"
 #include "base/log.hpp"
 #include "core/error_context.hpp"
 
@@ -31,8 +31,8 @@ uint64_t kernel_limit_ns(std::chrono::milliseconds limit) {
 
 }  // namespace
 
-uint64_t TorchCommKernels::limit_ns_of(const nccl::Call& call) {
-  return call.limit_is_own ? kernel_limit_ns(call.limit) : ctran::kernels::kControlTimeout;
+uint64_t TorchCommKernels::limit_ns_of(const nccl::NcclCall& call) {
+  return call.has_own_timeout ? kernel_limit_ns(call.timeout) : ctran::kernels::kControlTimeout;
 }
 
 void TorchCommKernels::tell_limit() noexcept {
@@ -40,19 +40,19 @@ void TorchCommKernels::tell_limit() noexcept {
 }
 
 void TorchCommKernels::setTimeout(std::chrono::milliseconds timeout) {
-  TorchCommVendor::setTimeout(timeout);
+  NcclApiBackend::setTimeout(timeout);
   tell_limit();
 }
 
 Capabilities TorchCommKernels::capabilities() const {
-  auto can = TorchCommVendor::capabilities();
+  auto can = NcclApiBackend::capabilities();
   can.windows = true;
   return can;
 }
 
 void TorchCommKernels::finalize() {
   set_kernels(nullptr);  // the lane has them until all is done
-  TorchCommVendor::finalize();
+  NcclApiBackend::finalize();
 }
 
 void TorchCommKernels::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
@@ -87,7 +87,7 @@ bool TorchCommKernels::is_for_kernels(KernelCall& call, const Asked& asked) {
 }
 
 bool TorchCommKernels::is_capturing() const {
-  const auto& device = lane()->device();
+  const auto& device = launch_queue()->device();
   return !device.is_run_by_host() && device.runtime().capture_of(device.current_stream()) != 0;
 }
 
@@ -122,27 +122,27 @@ std::optional<TorchCommKernels::Choice> TorchCommKernels::choose_as_measured(
 }
 
 std::map<std::string, uint64_t> TorchCommKernels::memory_usage() const {
-  auto bytes = TorchCommVendor::memory_usage();
+  auto bytes = NcclApiBackend::memory_usage();
   if (kernels_) bytes["kernels, later"] = later_bytes_;
   return bytes;
 }
 
-void TorchCommKernels::connected() {
+void TorchCommKernels::on_connected() {
   registered_ = ctran::registered_wish(getOptions().hints);
-  if (kernels_) lane()->use(kernels_, /*apart=*/true);
+  if (kernels_) launch_queue()->attach_kernels(kernels_, /*apart=*/true);
   tell_limit();
 }
 
 void TorchCommKernels::connected_later() {
   if (kernels_) later_bytes_ = kernels_->team().workspace_bytes();
-  connected();
+  on_connected();
 }
 
 ctran::Registered TorchCommKernels::registered_of(const OperationOptions& options) const {
   return options.hints.empty() ? registered_ : ctran::registered_wish(options.hints, registered_);
 }
 
-void TorchCommKernels::about_to_launch(const OperationOptions& options) {
+void TorchCommKernels::before_launch(const OperationOptions& options) {
   if (kernels_) kernels_->write_straight(registered_of(options) == ctran::Registered::kYes);
 }
 
@@ -185,7 +185,7 @@ void TorchCommKernels::say_not_copied() {
                 "device, and their copies a queue");
 }
 
-WorkPtr TorchCommKernels::run_on_region(const nccl::Call& now, const OperationOptions& options,
+WorkPtr TorchCommKernels::run_on_region(const nccl::NcclCall& now, const OperationOptions& options,
                                         const Offer& offer,
                                         ctran::kernels::WindowCollectiveCall there) {
   return run_kernels(now, options, {offer.tensors, offer.lists},
@@ -198,18 +198,18 @@ WorkPtr TorchCommKernels::run_on_region(const nccl::Call& now, const OperationOp
 
 void TorchCommKernels::copy_behind(const Offer& offer, gpu::NativeStream stream) const {
   const auto& [to, from, bytes] = offer.behind;
-  if (bytes != 0) lane()->device().runtime().copy_on_device(to, from, bytes, stream);
+  if (bytes != 0) launch_queue()->device().runtime().copy_on_device(to, from, bytes, stream);
 }
 
 // Of ranks that have called the same: each comes here, or none does.
-bool TorchCommKernels::has_room(const nccl::Call& now) {
+bool TorchCommKernels::has_room(const nccl::NcclCall& now) {
   if (!why_no_room_.empty() && has_library()) return false;
-  const auto until = std::chrono::steady_clock::now() + now.limit;
+  const auto until = std::chrono::steady_clock::now() + now.timeout;
   const auto look = [&] {
     check_interrupt();
     if (std::chrono::steady_clock::now() >= until)
-      throw CommError(Errc::kTimeout,
-                      nccl::limit_text(now, "memory for the kernels of all ranks did not come"));
+      throw CommError(Errc::kTimeout, nccl::format_timeout_error(
+                                          now, "memory for the kernels of all ranks did not come"));
   };
   meet_for(now, [&] {
     const auto before = kernels_->team().workspace_bytes();
@@ -219,9 +219,9 @@ bool TorchCommKernels::has_room(const nccl::Call& now) {
       auto where = now.context(e.context().peer);
       if (where.peer >= 0) where.culprits = {where.peer};
       // What a rank itself has said of its end says more.
-      const auto said = kernels_->lost(where);
+      const auto said = kernels_->find_failed_peer(where);
       const auto told = said ? *said : CommError(e.code(), e.why(), where);
-      lane()->fail(told, /*blocks=*/false);
+      launch_queue()->abort_and_wait(told, /*blocks=*/false);
       throw told;
     }
     later_bytes_ += kernels_->team().workspace_bytes() - before;
@@ -230,7 +230,7 @@ bool TorchCommKernels::has_room(const nccl::Call& now) {
 }
 
 bool TorchCommKernels::has_room_for(
-    const nccl::Call& now, const Offer& offer,
+    const nccl::NcclCall& now, const Offer& offer,
     const std::optional<ctran::kernels::WindowCollectiveCall>& there) {
   const auto& team = kernels_->team();
   const auto lacks = [&team](const auto& call) { return team.needs_full_workspace(call); };
@@ -240,7 +240,7 @@ bool TorchCommKernels::has_room_for(
 
 WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                                 const OperationOptions& options) {
-  const auto now = call(offer.op, async_op, options);
+  const auto now = begin_call(offer.op, async_op, options);
   before_collective();
   using ctran::kernels::TensorMemory;
   std::optional<ctran::kernels::WindowCollectiveCall> there;
@@ -274,11 +274,11 @@ WorkPtr TorchCommKernels::offer(const Offer& offer, bool async_op,
                      });
 }
 
-WorkPtr TorchCommKernels::run_kernels(nccl::Call now, const OperationOptions& options,
-                                      const Operands& tensors, const Enqueue& enqueue) {
+WorkPtr TorchCommKernels::run_kernels(nccl::NcclCall now, const OperationOptions& options,
+                                      const OperandTensors& tensors, const Enqueue& enqueue) {
   const auto limit_ns = limit_ns_of(now);
-  now.ends_itself = true;
-  return run(now, options, tensors, [&](const nccl::Launch& go) {
+  now.aborts_at_timeout = true;
+  return run(now, options, tensors, [&](const nccl::NcclLaunch& go) {
     enqueue(*kernels_, go.stream, limit_ns);
     return nccl::abi::Result(nccl::abi::kSuccess);
   });
@@ -301,7 +301,7 @@ WorkPtr TorchCommKernels::broadcast(at::Tensor& tensor, int root, bool async_op,
   if (auto work =
           offer({OpName::broadcast, {&call, 1}, tensor.nbytes(), {&tensor}}, async_op, options))
     return work;
-  return TorchCommVendor::broadcast(tensor, root, async_op, options);
+  return NcclApiBackend::broadcast(tensor, root, async_op, options);
 }
 
 WorkPtr TorchCommKernels::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
@@ -314,7 +314,7 @@ WorkPtr TorchCommKernels::all_reduce(at::Tensor& tensor, const ReduceOp& op, boo
                   async_op, options))
       return work;
   }
-  return TorchCommVendor::all_reduce(tensor, op, async_op, options);
+  return NcclApiBackend::all_reduce(tensor, op, async_op, options);
 }
 
 WorkPtr TorchCommKernels::reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
@@ -330,18 +330,18 @@ WorkPtr TorchCommKernels::reduce(at::Tensor& tensor, int root, const ReduceOp& o
                   async_op, options))
       return work;
   }
-  return TorchCommVendor::reduce(tensor, root, op, async_op, options);
+  return NcclApiBackend::reduce(tensor, root, op, async_op, options);
 }
 
 WorkPtr TorchCommKernels::all_gather_single(at::Tensor& output, const at::Tensor& input,
                                             bool async_op, const AllGatherSingleOptions& options) {
-  const auto source = nccl::in_place_or_apart(input, output, getRank());
+  const auto source = nccl::copy_input_if_overlapping(input, output, getRank());
   auto call = move_call(Collective::kAllGather, source.nbytes(), source, output);
   if (auto work =
           offer({OpName::all_gather_single, {&call, 1}, output.nbytes(), {&output, &source}},
                 async_op, options))
     return work;
-  return TorchCommVendor::all_gather_single(output, source, async_op, options);
+  return NcclApiBackend::all_gather_single(output, source, async_op, options);
 }
 
 // A reduction to each rank, of its slot; the slots of all ranks have one size.
@@ -350,7 +350,7 @@ WorkPtr TorchCommKernels::offer_slots(OpName op, const at::Tensor& output, const
                                       const OperationOptions& options) {
   const auto factor = factor_for(op, reduction, output);
   if (!factor) return nullptr;
-  const auto slots = nccl::own_or_apart(input, output, getRank());
+  const auto slots = nccl::copy_if_overlapping(input, output, getRank());
   std::vector<KernelCall> calls;
   size_t most_bytes = 0;
   for (int root = 0; root < getSize(); ++root) {
@@ -369,7 +369,7 @@ WorkPtr TorchCommKernels::reduce_scatter(at::Tensor& output, const Tensors& inpu
                                          const ReduceScatterOptions& options) {
   if (auto work = offer_slots(OpName::reduce_scatter, output, input, op, async_op, options))
     return work;
-  return TorchCommVendor::reduce_scatter(output, input, op, async_op, options);
+  return NcclApiBackend::reduce_scatter(output, input, op, async_op, options);
 }
 
 WorkPtr TorchCommKernels::reduce_scatter_v(at::Tensor& output, const Tensors& input,
@@ -377,7 +377,7 @@ WorkPtr TorchCommKernels::reduce_scatter_v(at::Tensor& output, const Tensors& in
                                            const ReduceScatterOptions& options) {
   if (auto work = offer_slots(OpName::reduce_scatter_v, output, input, op, async_op, options))
     return work;
-  return TorchCommVendor::reduce_scatter_v(output, input, op, async_op, options);
+  return NcclApiBackend::reduce_scatter_v(output, input, op, async_op, options);
 }
 
 WorkPtr TorchCommKernels::reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
@@ -385,12 +385,12 @@ WorkPtr TorchCommKernels::reduce_scatter_single(at::Tensor& output, const at::Te
                                                 const ReduceScatterSingleOptions& options) {
   const auto count = static_cast<size_t>(output.numel());
   // The input stays where it is, which may be a window: an output within it is made apart.
-  const bool is_made_here = nccl::is_in_place_or_apart(input, output, getRank());
+  const bool is_made_here = nccl::is_in_place_or_disjoint(input, output, getRank());
   const auto made = is_made_here ? output : at::empty_like(output);
   if (const auto factor = factor_for(OpName::reduce_scatter_single, op, input)) {
     auto call = reduce_call(Collective::kReduceScatter, op, *factor, count, input, made);
     Offer::Behind behind;
-    if (!is_made_here) behind = {nccl::Bytes(output).data, call.output, output.nbytes()};
+    if (!is_made_here) behind = {nccl::TensorBytes(output).data, call.output, output.nbytes()};
     if (auto work = offer({OpName::reduce_scatter_single,
                            {&call, 1},
                            input.nbytes(),
@@ -400,7 +400,7 @@ WorkPtr TorchCommKernels::reduce_scatter_single(at::Tensor& output, const at::Te
                           async_op, options))
       return work;
   }
-  return TorchCommVendor::reduce_scatter_single(output, input, op, async_op, options);
+  return NcclApiBackend::reduce_scatter_single(output, input, op, async_op, options);
 }
 
 WorkPtr TorchCommKernels::all_to_all_single(at::Tensor& output, const at::Tensor& input,
@@ -411,19 +411,19 @@ WorkPtr TorchCommKernels::all_to_all_single(at::Tensor& output, const at::Tensor
   if (auto work = offer({OpName::all_to_all_single, {&call, 1}, input.nbytes(), {&output, &source}},
                         async_op, options))
     return work;
-  return TorchCommVendor::all_to_all_single(output, source, async_op, options);
+  return NcclApiBackend::all_to_all_single(output, source, async_op, options);
 }
 
 WorkPtr TorchCommKernels::barrier(bool async_op, const BarrierOptions& options) {
   auto call = move_call(Collective::kBarrier, 0, {}, {});
   if (auto work = offer({OpName::barrier, {&call, 1}, 0, {}}, async_op, options)) return work;
-  return TorchCommVendor::barrier(async_op, options);
+  return NcclApiBackend::barrier(async_op, options);
 }
 
 WorkPtr TorchCommKernels::gather_single(at::Tensor& output, const at::Tensor& input, int root,
                                         bool async_op, const GatherSingleOptions& options) {
   const bool is_root = getRank() == root;
-  const auto source = is_root ? nccl::in_place_or_apart(input, output, root) : input;
+  const auto source = is_root ? nccl::copy_input_if_overlapping(input, output, root) : input;
   auto call =
       move_call(Collective::kGather, source.nbytes(), source, is_root ? output : at::Tensor());
   call.root = root;
@@ -432,7 +432,7 @@ WorkPtr TorchCommKernels::gather_single(at::Tensor& output, const at::Tensor& in
   if (auto work =
           offer({OpName::gather_single, {&call, 1}, bytes, {&kept, &source}}, async_op, options))
     return work;
-  return TorchCommVendor::gather_single(output, source, root, async_op, options);
+  return NcclApiBackend::gather_single(output, source, root, async_op, options);
 }
 
 }  // namespace torch::comms

@@ -14,7 +14,7 @@
 #include "backends/kernels/kept_windows.hpp"
 #include "backends/kernels/regions.hpp"
 #include "backends/kernels/team_window.hpp"
-#include "backends/nccl/vendor_backend.hpp"
+#include "backends/nccl/nccl_api_backend.hpp"
 #include "ctran/device/device_window.hpp"
 #include "ctran/device/kernel_selection.hpp"
 #include "ctran/kernels/launch_plan_cache.hpp"
@@ -34,7 +34,7 @@ struct OfferedFactor;
 // every other one of the communicator; when a kernel is stopped, the communicator ends.
 //
 // Whether kernels run an operation is the same on all ranks.
-class TC_API TorchCommKernels : public TorchCommVendor {
+class TC_API TorchCommKernels : public NcclApiBackend {
  public:
   void finalize() override;
   void setTimeout(std::chrono::milliseconds timeout) override;
@@ -73,7 +73,9 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   int64_t get_device_transport() override;
   // A program may launch kernels of its own from now on, which have no works.
   void note_users_kernels() noexcept { has_users_kernels_ = true; }
-  bool may_go_on() const override { return has_users_kernels_ || TorchCommVendor::may_go_on(); }
+  bool may_still_run() const override {
+    return has_users_kernels_ || NcclApiBackend::may_still_run();
+  }
   // What a wait of users' kernels has; 0: none.
   uint64_t limit_ns_of_users_kernels() const;
   // Whether a window of the device could be opened; else why not. A rank alone has kernels from
@@ -91,7 +93,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   void close_window(std::string_view method, std::shared_ptr<const ctran::DeviceWindow> window);
   // One step of a window, with the limit and the work of an operation: those that give have the
   // order of the operations, those that wait one of their own. `body` enqueues it.
-  WorkPtr run_step(const OnWindow& step, bool async_op, const OperationOptions& options,
+  WorkPtr run_step(const WindowCall& step, bool async_op, const OperationOptions& options,
                    const std::function<void(gpu::NativeStream stream, uint64_t limit_ns)>& body);
   // Zeros in memory that peers can map. It lives on its own.
   at::Tensor mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype);
@@ -101,18 +103,19 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // Runs `body`, in which all ranks meet, with the device current and also while a stream is
   // captured. Errors get the context of `now`. Where an interrupt ends it, the communicator has
   // failed: other ranks may have come further.
-  void meet_for(const nccl::Call& now, const std::function<void()>& body);
+  void meet_for(const nccl::NcclCall& now, const std::function<void()>& body);
   // Runs `body`, which throws CommError without context, with the device current and also while a
   // stream is captured.
   void on_device(std::string_view method, const std::function<void()>& body);
   const std::shared_ptr<ctran::TeamKernels>& shared_kernels() const noexcept { return kernels_; }
 
  protected:
-  using TorchCommVendor::TorchCommVendor;
+  using NcclApiBackend::NcclApiBackend;
 
   // Every member's words to all of them, by rank, while there are kernels. Collective, as a part of
   // `now`, whose limit it has.
-  virtual std::vector<std::string> tell_all(const std::string& words, const nccl::Call& now) = 0;
+  virtual std::vector<std::string> tell_all(const std::string& words,
+                                            const nccl::NcclCall& now) = 0;
   virtual std::string why_no_kernels() const = 0;
   // Whether a library runs what kernels cannot.
   virtual bool has_library() const { return true; }
@@ -150,7 +153,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   virtual void allow_library(ctran::kernels::Collective, const OperationOptions&) const {}
   // Whether a launch that lacks room in the team's workspace gets it. Waits for no other rank's
   // call.
-  bool has_room(const nccl::Call& now);
+  bool has_room(const nccl::NcclCall& now);
   // Why kernels cannot have more memory than they have; "" while nothing speaks against it.
   const std::string& why_no_room() const noexcept { return why_no_room_; }
   // Who runs what the kernels do not, and why it is so, for algorithms().
@@ -167,15 +170,15 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   // Whether the current stream records a graph.
   bool is_capturing() const;
   const ctran::TeamKernels* kernels() const noexcept { return kernels_.get(); }
-  void connected() override;
-  void about_to_launch(const OperationOptions& options) override;
+  void on_connected() override;
+  void before_launch(const OperationOptions& options) override;
   // What hint `registered` says of an operation. Throws CommError(kInvalidArgument) without
   // context.
   ctran::Registered registered_of(const OperationOptions& options) const;
   // Enqueues kernels as one operation of this communicator. They get the limit, which ends them.
   using Enqueue = std::function<void(ctran::TeamKernels&, gpu::NativeStream, uint64_t limit_ns)>;
-  WorkPtr run_kernels(nccl::Call now, const OperationOptions& options, const Operands& tensors,
-                      const Enqueue& enqueue);
+  WorkPtr run_kernels(nccl::NcclCall now, const OperationOptions& options,
+                      const OperandTensors& tensors, const Enqueue& enqueue);
 
  private:
   ctran::TeamWindow::Home home();
@@ -184,7 +187,7 @@ class TC_API TorchCommKernels : public TorchCommVendor {
   void require_kernels();
   // What a kernel is given for its limit: more than the operation's. Where that is the
   // communicator's, kernels look it up.
-  static uint64_t limit_ns_of(const nccl::Call& call);
+  static uint64_t limit_ns_of(const nccl::NcclCall& call);
   void tell_limit() noexcept;
   // Collectives that are one operation, the bytes of the largest buffer of each on a rank, and the
   // tensors that it keeps.
@@ -219,11 +222,11 @@ class TC_API TorchCommKernels : public TorchCommVendor {
                                                                 const OperationOptions& options);
   // Kernels move what copy engines were asked for; said once.
   void say_not_copied();
-  bool has_room_for(const nccl::Call& now, const Offer& offer,
+  bool has_room_for(const nccl::NcclCall& now, const Offer& offer,
                     const std::optional<ctran::kernels::WindowCollectiveCall>& there);
   // Launches it there.
-  WorkPtr run_on_region(const nccl::Call& now, const OperationOptions& options, const Offer& offer,
-                        ctran::kernels::WindowCollectiveCall there);
+  WorkPtr run_on_region(const nccl::NcclCall& now, const OperationOptions& options,
+                        const Offer& offer, ctran::kernels::WindowCollectiveCall there);
   // Launches it by kernels; null where the library is to run it.
   WorkPtr offer(const Offer& offer, bool async_op, const OperationOptions& options);
   // Throws kInvalidArgument.

@@ -3,15 +3,15 @@
 
 #include "backends/kernels/kernels_backend.hpp"
 #include "backends/kernels/team_kernels.hpp"
-#include "backends/nccl/run.hpp"
+#include "backends/nccl/launch.hpp"
 #include "ctran/device/kernel_handles.hpp"
 
 // What kernels of users need of a communicator, and a rank alone for windows.
 namespace torch::comms {
 
 std::string TorchCommKernels::meet_alone() {
-  const auto& device = lane()->device();
-  const nccl::Device::DeviceCallGuard scope(device);
+  const auto& device = launch_queue()->device();
+  const nccl::NcclDevice::DeviceCallGuard scope(device);
   const gpu::CaptureModeGuard mode(device.runtime());
   const auto& at = device.torch_device();
   auto made =
@@ -43,7 +43,7 @@ uint64_t TorchCommKernels::limit_ns_of_users_kernels() const {
 
 int64_t TorchCommKernels::get_device_transport() {
   constexpr std::string_view kMethod = "get_device_transport";
-  const auto now = call(OpName::new_window, false, {}, kMethod);
+  const auto now = begin_call(OpName::new_window, false, {}, kMethod);
   meet_for(now, [&] {
     require_kernels();
     if (transport_) return;

@@ -2,7 +2,7 @@
 
 #include <variant>
 
-#include "backends/nccl/elements.hpp"
+#include "backends/nccl/tensor_args.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -13,8 +13,8 @@ kernels::KernelCall call_between(kernels::Collective collective, size_t count,
   call.collective = collective;
   call.count = count;
   call.dtype = Dtype::kUInt8;
-  if (input.defined()) call.input = nccl::Bytes(input).data;
-  if (output.defined()) call.output = nccl::Bytes(output).data;
+  if (input.defined()) call.input = nccl::TensorBytes(input).data;
+  if (output.defined()) call.output = nccl::TensorBytes(output).data;
   return call;
 }
 
@@ -48,7 +48,7 @@ kernels::KernelCall reduce_call(kernels::Collective collective, const comms::Red
   call.dtype = static_cast<Dtype>(input.scalar_type());
   call.op = static_cast<ReduceOpCode>(op.type());
   call.factor_value = factor.value;
-  if (factor.element.defined()) call.factor = nccl::Bytes(factor.element).data;
+  if (factor.element.defined()) call.factor = nccl::TensorBytes(factor.element).data;
   return call;
 }
 

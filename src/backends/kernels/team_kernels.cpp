@@ -25,7 +25,7 @@ void TeamKernels::write_straight(bool wished) {
   });
 }
 
-std::optional<CommError> TeamKernels::stopped(const Context& context) const {
+std::optional<CommError> TeamKernels::failure(const Context& context) const {
   const auto stopped = team_->failure();
   if (!stopped) return std::nullopt;
   if (stopped->reason == kernels::StopReason::kPeerLeft && !is_at_rest(stopped->waited_for)) {
@@ -49,13 +49,13 @@ bool TeamKernels::is_at_rest(int rank) const {
   return heard_.at_rest && rank >= 0 && (heard_.at_rest() >> rank & 1) != 0;
 }
 
-std::optional<CommError> TeamKernels::lost(const Context& context) {
+std::optional<CommError> TeamKernels::find_failed_peer(const Context& context) {
   auto why = heard_.lost ? heard_.lost(context) : std::nullopt;
   if (heard_.at_rest) team_->mark_quiesced(heard_.at_rest());
   return why;
 }
 
-void TeamKernels::warn(const CommError& why) {
+void TeamKernels::set_warning(const CommError& why) {
   {
     const std::lock_guard lock(mutex_);
     if (!warned_) warned_.emplace(why);
@@ -63,7 +63,7 @@ void TeamKernels::warn(const CommError& why) {
   team_->mark_quiesced(~uint32_t{0});
 }
 
-bool TeamKernels::disagree() const noexcept {
+bool TeamKernels::has_mismatch() const noexcept {
   const auto stopped = team_->failure();
   return stopped && stopped->reason == kernels::StopReason::kCallMismatch;
 }

@@ -10,18 +10,18 @@
 #include <vector>
 
 #include "backends/kernels/kept_windows.hpp"
-#include "backends/nccl/own_kernels.hpp"
+#include "backends/nccl/collective_kernels.hpp"
 #include "ctran/device/device_team.hpp"
 #include "ctran/device/device_window.hpp"
 
 namespace torch::comms::ctran {
 
 // A team as the lane of a communicator has it.
-class TeamKernels final : public nccl::OwnKernels {
+class TeamKernels final : public nccl::CollectiveKernels {
  public:
   // What the members hear of each other beside the kernels; empty where they do not.
   struct Heard {
-    std::function<std::optional<CommError>(const Context&)> lost;  // see OwnKernels
+    std::function<std::optional<CommError>(const Context&)> lost;  // see CollectiveKernels
     std::function<uint32_t()> at_rest;  // ranks, a bit each, as Team::note_gone() has them
   };
   explicit TeamKernels(std::shared_ptr<DeviceTeam> team, Heard heard = {})
@@ -70,10 +70,10 @@ class TeamKernels final : public nccl::OwnKernels {
   void set_limit(uint64_t limit_ns) noexcept { team_->set_timeout(limit_ns); }
   uint64_t launches() const noexcept { return launches_.load(std::memory_order_relaxed); }
 
-  std::optional<CommError> stopped(const Context& context) const override;
-  bool disagree() const noexcept override;
-  std::optional<CommError> lost(const Context& context) override;
-  void warn(const CommError& why) override;
+  std::optional<CommError> failure(const Context& context) const override;
+  bool has_mismatch() const noexcept override;
+  std::optional<CommError> find_failed_peer(const Context& context) override;
+  void set_warning(const CommError& why) override;
   void abort(const CommError&) noexcept override { team_->abort(); }
 
  private:

@@ -8,7 +8,7 @@
 #include "backends/kernels/kernels_backend.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/kernels/team_window.hpp"
-#include "backends/nccl/run.hpp"
+#include "backends/nccl/launch.hpp"
 #include "core/error_context.hpp"
 #include "core/operand_checks.hpp"
 
@@ -52,8 +52,8 @@ Context TorchCommKernels::window_context(std::string_view method) const {
 void TorchCommKernels::on_device(std::string_view method, const std::function<void()>& body) {
   with_context([&] { return window_context(method); },
                [&] {
-                 const auto& device = lane()->device();
-                 const nccl::Device::DeviceCallGuard scope(device);
+                 const auto& device = launch_queue()->device();
+                 const nccl::NcclDevice::DeviceCallGuard scope(device);
                  const gpu::CaptureModeGuard mode(device.runtime());
                  body();
                });
@@ -61,8 +61,8 @@ void TorchCommKernels::on_device(std::string_view method, const std::function<vo
 
 at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
   const PlainDispatchGuard plain;
-  const auto& device = lane()->device();
-  const nccl::Device::DeviceCallGuard scope(device);
+  const auto& device = launch_queue()->device();
+  const nccl::NcclDevice::DeviceCallGuard scope(device);
   const auto runtime = device.shared_runtime();
   const gpu::CaptureModeGuard mode(*runtime);
   const auto bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
@@ -77,14 +77,14 @@ at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarTy
 }
 
 void TorchCommKernels::synchronize_current_stream() const {
-  const auto& device = lane()->device();
+  const auto& device = launch_queue()->device();
   if (!device.is_run_by_host()) device.runtime().synchronize(device.current_stream());
 }
 
 std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
     std::string_view method, const ctran::DeviceWindow::RankMemory& own, std::string unwilling,
     const c10::Storage& memory) {
-  const auto now = call(OpName::new_window, false, {}, method);
+  const auto now = begin_call(OpName::new_window, false, {}, method);
   std::shared_ptr<const ctran::DeviceWindow> window;
   meet_for(now, [&] {
     require_kernels();
@@ -106,13 +106,13 @@ std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
 }
 
 ctran::KeptWindows::Graphs TorchCommKernels::graphs_so_far() {
-  auto* const waits = lane_of_waits_if_any();
-  return {lane()->graphs().count(), waits == nullptr ? 0 : waits->graphs().count()};
+  auto* const waits = wait_queue_if_any();
+  return {launch_queue()->graphs().count(), waits == nullptr ? 0 : waits->graphs().count()};
 }
 
 void TorchCommKernels::close_window(std::string_view method,
                                     std::shared_ptr<const ctran::DeviceWindow> window) {
-  const auto now = call(OpName::new_window, false, {}, method);
+  const auto now = begin_call(OpName::new_window, false, {}, method);
   meet_for(now, [&] {
     kernels_->remove_region(window);
     // What all ranks have given is over once all have been here.
@@ -120,50 +120,51 @@ void TorchCommKernels::close_window(std::string_view method,
     // Whoever still waits keeps it, and so do graphs, which may go on using it.
     kernels_->windows().close(window, graphs_so_far());
     window.reset();
-    auto* const waits = lane_of_waits_if_any();
+    auto* const waits = wait_queue_if_any();
     if (waits != nullptr) waits->poll(nccl::Clock::now());
     if (waits == nullptr || waits->wait_idle(kLook))
       kernels_->windows().drop(
           [&](const ctran::KeptWindows::Graphs& after, const ctran::KeptWindows::Graphs& until) {
-            return lane()->graphs().any({after.calls, until.calls}) ||
-                   (waits != nullptr && waits->graphs().any({after.waits, until.waits}));
+            return launch_queue()->graphs().has_live({after.calls, until.calls}) ||
+                   (waits != nullptr && waits->graphs().has_live({after.waits, until.waits}));
           });
     // Memory may go once nobody maps it any more.
     tell_all("", now);
   });
 }
 
-void TorchCommKernels::meet_for(const nccl::Call& now, const std::function<void()>& body) {
-  const auto& device = lane()->device();
-  const nccl::Device::DeviceCallGuard scope(device);
+void TorchCommKernels::meet_for(const nccl::NcclCall& now, const std::function<void()>& body) {
+  const auto& device = launch_queue()->device();
+  const nccl::NcclDevice::DeviceCallGuard scope(device);
   const gpu::CaptureModeGuard mode(device.runtime());
   try {
     body();
   } catch (const Interrupted& e) {
-    interrupted(e, now, *lane());
+    abort_on_interrupt(e, now, *launch_queue());
   } catch (const CommError& e) {
-    throw nccl::with_context(explained(e), now);
+    throw nccl::with_context(explain_error(e), now);
   } catch (...) {  // Python's own, of an interrupt
-    lane()->fail({Errc::kAborted, "the call was interrupted", now.context()}, /*blocks=*/false);
+    launch_queue()->abort_and_wait({Errc::kAborted, "the call was interrupted", now.context()},
+                                   /*blocks=*/false);
     throw;
   }
 }
 
 WorkPtr TorchCommKernels::run_step(
-    const OnWindow& step, bool async_op, const OperationOptions& options,
+    const WindowCall& step, bool async_op, const OperationOptions& options,
     const std::function<void(gpu::NativeStream stream, uint64_t limit_ns)>& body) {
-  auto now = call(OpName::new_window, async_op, options, step.name);
-  now.ends_itself = true;
-  const auto enqueue = [&](const nccl::Launch& go) {
+  auto now = begin_call(OpName::new_window, async_op, options, step.name);
+  now.aborts_at_timeout = true;
+  const auto enqueue = [&](const nccl::NcclLaunch& go) {
     body(go.stream, limit_ns_of(now));
     return nccl::abi::Result(nccl::abi::kSuccess);
   };
   const at::Tensor none;
-  auto kept = keep(now, {{step.tensor != nullptr ? step.tensor : &none}, {}});
-  return told(step, [&] {
-    if (step.gives) return launch(*lane(), now, options, std::move(kept), enqueue);
-    if (lane_of_waits_if_any() == nullptr) lane_of_waits().use(kernels_, /*apart=*/false);
-    return launch(lane_of_waits(), now, options, std::move(kept), enqueue);
+  auto kept = retain_storages(now, {{step.tensor != nullptr ? step.tensor : &none}, {}});
+  return log_window_call(step, [&] {
+    if (step.is_outgoing) return launch(*launch_queue(), now, options, std::move(kept), enqueue);
+    if (wait_queue_if_any() == nullptr) wait_queue().attach_kernels(kernels_, /*apart=*/false);
+    return launch(wait_queue(), now, options, std::move(kept), enqueue);
   });
 }
 

@@ -15,7 +15,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "backends/nccl/run.hpp"
+#include "backends/nccl/launch.hpp"
 #include "core/dtype_name.hpp"
 #include "core/hint_table.hpp"
 #include "core/operand_checks.hpp"
@@ -24,10 +24,10 @@
 
 namespace torch::comms {
 
-using nccl::Bytes;
-using nccl::Launch;
-using nccl::relay::Piece;
-using nccl::relay::Shard;
+using nccl::NcclLaunch;
+using nccl::TensorBytes;
+using nccl::relay::RelayShard;
+using nccl::relay::RelayTransfer;
 
 namespace {
 
@@ -35,8 +35,8 @@ bool is_in(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-Bytes cut_out(const at::Tensor& flat, int64_t begin, int64_t count) {
-  Bytes bytes(flat);
+TensorBytes cut_out(const at::Tensor& flat, int64_t begin, int64_t count) {
+  TensorBytes bytes(flat);
   bytes.data += static_cast<size_t>(begin) * flat.element_size();
   bytes.size = static_cast<size_t>(count) * flat.element_size();
   return bytes;
@@ -89,45 +89,48 @@ void reduce_rows(at::Tensor into, const at::Tensor& parts, RedOpType op) {
 }
 
 // What one rank does with one piece.
-struct Load {
-  Piece piece;
-  Shard own;                 // what this rank carries of it
+struct RelayBuffers {
+  RelayTransfer transfer;
+  RelayShard own;            // what this rank carries of it
   at::Tensor input, output;  // flat; undefined where this rank gives, or gets, nothing
   at::Tensor parts;          // of the own shard, a row from each source; undefined if none comes
   at::Tensor carried;        // what goes to the destinations
 
   // Whether `rank` gets it by way of carriers.
   bool travels_to(int rank) const {
-    return piece.destination(rank) != nullptr && (piece.reduces() || piece.sources.front() != rank);
+    return transfer.destination(rank) != nullptr &&
+           (transfer.reduces() || transfer.sources.front() != rank);
   }
 };
-using Loads = std::vector<Load>;
+using RelayBufferList = std::vector<RelayBuffers>;
 
-Load load_of(Piece piece, const at::Tensor& input, const at::Tensor& output, int rank, int size) {
-  Load load{std::move(piece), {}, {}, {}, {}, {}};
-  if (load.piece.has_source(rank)) load.input = input.detach().view({-1});
-  if (load.piece.destination(rank) != nullptr) load.output = output.detach().view({-1});
-  if (load.piece.is_local()) return load;
-  load.own = nccl::relay::shard_of(load.piece, rank, size);
+RelayBuffers make_relay_buffers(RelayTransfer piece, const at::Tensor& input,
+                                const at::Tensor& output, int rank, int size) {
+  RelayBuffers load{std::move(piece), {}, {}, {}, {}, {}};
+  if (load.transfer.has_source(rank)) load.input = input.detach().view({-1});
+  if (load.transfer.destination(rank) != nullptr) load.output = output.detach().view({-1});
+  if (load.transfer.is_local()) return load;
+  load.own = nccl::relay::shard_of(load.transfer, rank, size);
   if (load.own.count == 0) return load;
-  const bool gives = load.piece.has_source(rank);
-  const auto rows = static_cast<int64_t>(load.piece.sources.size());
-  if (load.piece.reduces() || !gives)
+  const bool gives = load.transfer.has_source(rank);
+  const auto rows = static_cast<int64_t>(load.transfer.sources.size());
+  if (load.transfer.reduces() || !gives)
     load.parts = at::empty({rows, load.own.count}, input.options());
-  if (load.piece.reduces())
+  if (load.transfer.reduces())
     load.carried = at::empty({load.own.count}, input.options());
   else
     load.carried =
-        gives ? load.input.narrow(0, load.piece.input_offset + load.own.begin, load.own.count)
+        gives ? load.input.narrow(0, load.transfer.input_offset + load.own.begin, load.own.count)
               : load.parts[0];
   return load;
 }
 
 // Shards to their carriers.
-nccl::Results to_carriers(const Launch& go, const Loads& all, int rank, int size) {
+nccl::FirstFailedResult to_carriers(const NcclLaunch& go, const RelayBufferList& all, int rank,
+                                    int size) {
   auto results = go.results();
   for (const auto& load : all) {
-    const auto& piece = load.piece;
+    const auto& piece = load.transfer;
     if (piece.is_local()) continue;
     for (int carrier = 0; piece.has_source(rank) && carrier < size; ++carrier)
       if (const auto shard = nccl::relay::shard_of(piece, carrier, size);
@@ -136,16 +139,17 @@ nccl::Results to_carriers(const Launch& go, const Loads& all, int rank, int size
                            carrier);
     for (size_t row = 0; load.own.count > 0 && row < piece.sources.size(); ++row)
       if (piece.sources[row] != rank)
-        results << go.receive(Bytes(load.parts[static_cast<int64_t>(row)]), piece.sources[row]);
+        results << go.receive(TensorBytes(load.parts[static_cast<int64_t>(row)]),
+                              piece.sources[row]);
   }
   return results;
 }
 
 // What carriers do, and what stays on its rank.
-void combine(const Loads& all, int rank, RedOpType op) {
+void combine(const RelayBufferList& all, int rank, RedOpType op) {
   const PlainDispatchGuard plain;
   for (const auto& load : all) {
-    const auto& piece = load.piece;
+    const auto& piece = load.transfer;
     if (piece.reduces() && load.own.count > 0) {
       for (size_t row = 0; row < piece.sources.size(); ++row)
         if (piece.sources[row] == rank)
@@ -165,14 +169,15 @@ void combine(const Loads& all, int rank, RedOpType op) {
 }
 
 // Shards to their receivers.
-nccl::Results from_carriers(const Launch& go, const Loads& all, int rank, int size) {
+nccl::FirstFailedResult from_carriers(const NcclLaunch& go, const RelayBufferList& all, int rank,
+                                      int size) {
   auto results = go.results();
   for (const auto& load : all) {
-    const auto& piece = load.piece;
+    const auto& piece = load.transfer;
     if (piece.is_local()) continue;
     for (const auto& to : piece.destinations)
       if (to.rank != rank && load.own.count > 0 && load.travels_to(to.rank))
-        results << go.send(Bytes(load.carried), to.rank);
+        results << go.send(TensorBytes(load.carried), to.rank);
     if (!load.travels_to(rank)) continue;
     const auto begin = piece.destination(rank)->output_offset;
     for (int carrier = 0; carrier < size; ++carrier)
@@ -254,9 +259,9 @@ void TorchCommRCCLX::check(const Kind& kind, const ReduceOp* op, const Tensors& 
   }
 }
 
-c10::Stream TorchCommRCCLX::branch() {
-  const auto& device = lane()->device();
-  const nccl::Device::CurrentDeviceGuard current(device);
+c10::Stream TorchCommRCCLX::async_stream() {
+  const auto& device = launch_queue()->device();
+  const nccl::NcclDevice::CurrentDeviceGuard current(device);
   if (!stream_)
     stream_ = c10::impl::VirtualGuardImpl(getDevice().type())
                   .getStreamFromGlobalPool(getDevice(), /*isHighPriority=*/false);
@@ -269,27 +274,27 @@ c10::Stream TorchCommRCCLX::branch() {
 WorkPtr TorchCommRCCLX::relay(const Kind& kind, const ReduceOp* op, const Tensors& input,
                               const Tensors& output, const Groups& groups, const Counts& counts,
                               bool async_op) {
-  const auto now = call(kind.op, async_op, {}, kind.name);
+  const auto now = begin_call(kind.op, async_op, {}, kind.name);
   check(kind, op, input, output, groups, counts, now.context());
-  const auto& device = lane()->device();
+  const auto& device = launch_queue()->device();
   OperationOptions options;
   std::optional<c10::StreamGuard> apart;
   if (!device.torch_device().is_cpu() && async_op) {
     // Torch's arithmetic is on the stream that it works on. A capture must not fork.
-    if (device.runtime().capture_of(device.current_stream()) == 0) apart.emplace(branch());
+    if (device.runtime().capture_of(device.current_stream()) == 0) apart.emplace(async_stream());
     options.hints[hint::kUseCurrentStream.name] = "true";
   }
-  const auto all = std::make_shared<Loads>();
+  const auto all = std::make_shared<RelayBufferList>();
   Tensors memory;
   for (size_t g = 0; g < groups.size(); ++g) {
     // What a carrier sends back has been read before.
     const bool in_place =
-        kind.op == OpName::all_reduce && Bytes(input[g]).data == Bytes(output[g]).data;
+        kind.op == OpName::all_reduce && TensorBytes(input[g]).data == TensorBytes(output[g]).data;
     const bool is_active = is_in(groups[g], getRank());
     const auto source =
         is_active && !in_place && nccl::overlap(input[g], output[g]) ? input[g].clone() : input[g];
     for (auto& piece : kind.plan(groups[g], counts[g])) {
-      all->push_back(load_of(std::move(piece), source, output[g], getRank(), getSize()));
+      all->push_back(make_relay_buffers(std::move(piece), source, output[g], getRank(), getSize()));
       for (const auto& tensor : {all->back().parts, all->back().carried})
         if (tensor.defined()) memory.push_back(tensor);
     }
@@ -297,18 +302,19 @@ WorkPtr TorchCommRCCLX::relay(const Kind& kind, const ReduceOp* op, const Tensor
     memory.push_back(output[g]);
   }
   const auto step = [&](const auto& body) {
-    return launch(*lane(), now, options, keep(now, {{}, {&memory}}), body);
+    return launch(*launch_queue(), now, options, retain_storages(now, {{}, {&memory}}), body);
   };
-  step([&](const Launch& go) { return to_carriers(go, *all, getRank(), getSize()); });
+  step([&](const NcclLaunch& go) { return to_carriers(go, *all, getRank(), getSize()); });
   const auto type = op != nullptr ? op->type() : RedOpType(RedOpType::SUM);
-  step([&](const Launch& go) {
+  step([&](const NcclLaunch& go) {
     if (device.torch_device().is_cpu())
       gpu::cpu_launch(go.stream, [all, rank = getRank(), type] { combine(*all, rank, type); });
     else
       combine(*all, getRank(), type);
     return nccl::abi::Result(nccl::abi::kSuccess);
   });
-  auto work = step([&](const Launch& go) { return from_carriers(go, *all, getRank(), getSize()); });
+  auto work =
+      step([&](const NcclLaunch& go) { return from_carriers(go, *all, getRank(), getSize()); });
   return async_op ? work : nullptr;
 }
 

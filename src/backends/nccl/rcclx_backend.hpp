@@ -7,7 +7,7 @@
 #include <c10/core/Stream.h>
 
 #include "backends/nccl/sharded_relay.hpp"
-#include "backends/nccl/vendors.hpp"
+#include "backends/nccl/vendor_backends.hpp"
 
 namespace torch::comms {
 
@@ -24,9 +24,9 @@ namespace torch::comms {
 // Asynchronous ones are on a stream of their own. kInvalidArgument: wrong groups, counts or
 // tensors, before anything is sent; kUnsupported: a reduction or dtype that they have not. Without
 // async_op they return null.
-class TC_API TorchCommRCCLX final : public OfVendor<TorchCommRCCLX, nccl::kRcclx> {
+class TC_API TorchCommRCCLX final : public VendorBackend<TorchCommRCCLX, nccl::kRcclx> {
  public:
-  using OfVendor::OfVendor;
+  using VendorBackend::VendorBackend;
   using Groups = std::vector<std::vector<int>>;
   using Counts = std::vector<int64_t>;
 
@@ -48,14 +48,14 @@ class TC_API TorchCommRCCLX final : public OfVendor<TorchCommRCCLX, nccl::kRcclx
                                                bool async_op);
 
  private:
-  struct Relayed;  // one call
-  using Plan = std::vector<nccl::relay::Piece> (*)(const std::vector<int>&, int64_t);
+  struct RelayCall;  // one call
+  using RelayPlan = std::vector<nccl::relay::RelayTransfer> (*)(const std::vector<int>&, int64_t);
   // How many times its count an operand has.
   enum class Extent : uint8_t { kOne, kOnePerRank };
   struct Kind {
     OpName op;
     std::string_view name;  // lives forever
-    Plan plan;
+    RelayPlan plan;
     Extent input, output;
     const char *input_name, *output_name, *counts_name;
   };
@@ -64,7 +64,7 @@ class TC_API TorchCommRCCLX final : public OfVendor<TorchCommRCCLX, nccl::kRcclx
   void check(const Kind& kind, const ReduceOp* op, const Tensors& input, const Tensors& output,
              const Groups& groups, const Counts& counts, const Context& context) const;
   // The stream of asynchronous ones, behind what the current one has.
-  c10::Stream branch();
+  c10::Stream async_stream();
 
   std::optional<c10::Stream> stream_;
 };

@@ -14,15 +14,15 @@ namespace torch::comms::nccl::relay {
 
 // A piece of a group's data: `count` elements of each source, from `input_offset` on, which go to
 // every destination, from its `output_offset` on. Of several sources their reduction goes.
-struct Piece {
+struct RelayTransfer {
   int64_t count;
   int64_t input_offset;
   std::vector<int> sources;
-  struct Destination {
+  struct RelayDestination {
     int rank;
     int64_t output_offset;
   };
-  std::vector<Destination> destinations;
+  std::vector<RelayDestination> destinations;
 
   bool reduces() const noexcept { return sources.size() > 1; }
   // Nothing travels: the only source is the only destination.
@@ -31,20 +31,20 @@ struct Piece {
            sources.front() == destinations.front().rank;
   }
   bool has_source(int rank) const noexcept;
-  const Destination* destination(int rank) const noexcept;  // null: it is none
+  const RelayDestination* destination(int rank) const noexcept;  // null: it is none
 };
 
 // `ranks`: of the group, in its order. `count`: elements of all, of what a rank receives, of what
 // it sends to each, of what it gives.
-std::vector<Piece> all_reduce(const std::vector<int>& ranks, int64_t count);
-std::vector<Piece> reduce_scatter(const std::vector<int>& ranks, int64_t count);
-std::vector<Piece> all_to_all(const std::vector<int>& ranks, int64_t count);
-std::vector<Piece> all_gather(const std::vector<int>& ranks, int64_t count);
+std::vector<RelayTransfer> all_reduce(const std::vector<int>& ranks, int64_t count);
+std::vector<RelayTransfer> reduce_scatter(const std::vector<int>& ranks, int64_t count);
+std::vector<RelayTransfer> all_to_all(const std::vector<int>& ranks, int64_t count);
+std::vector<RelayTransfer> all_gather(const std::vector<int>& ranks, int64_t count);
 
 // The part of a piece that `carrier` of `size` ranks has: elements from its beginning.
-struct Shard {
+struct RelayShard {
   int64_t begin, count;
 };
-Shard shard_of(const Piece& piece, int carrier, int size);
+RelayShard shard_of(const RelayTransfer& piece, int carrier, int size);
 
 }  // namespace torch::comms::nccl::relay

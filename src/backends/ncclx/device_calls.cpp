@@ -7,7 +7,7 @@
 #include <ATen/ops/where.h>
 
 #include "backends/kernels/team_kernels.hpp"
-#include "backends/nccl/run.hpp"
+#include "backends/nccl/launch.hpp"
 #include "backends/ncclx/ncclx_backend.hpp"
 #include "core/dtype_name.hpp"
 #include "core/validate.hpp"
@@ -85,15 +85,15 @@ bool TorchCommNCCLX::needs_kernels(const Context& context) {
   return true;
 }
 
-WorkPtr TorchCommNCCLX::already_there(const nccl::Call& now, const at::Tensor& output) {
+WorkPtr TorchCommNCCLX::already_there(const nccl::NcclCall& now, const at::Tensor& output) {
   return run(now, {}, {{&output}, {}},
-             [](const nccl::Launch&) { return nccl::abi::Result(nccl::abi::kSuccess); });
+             [](const nccl::NcclLaunch&) { return nccl::abi::Result(nccl::abi::kSuccess); });
 }
 
 WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Tensor& input,
                                                 const at::Tensor& output_counts,
                                                 const at::Tensor& input_counts, bool async_op) {
-  const auto now = call(OpName::all_to_all_v_single, async_op, {}, "device_alltoallv_single");
+  const auto now = begin_call(OpName::all_to_all_v_single, async_op, {}, "device_alltoallv_single");
   const auto context = now.context();
   const Checker check(context, getDevice());
   check.plain("output", output);
@@ -107,8 +107,8 @@ WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Te
     return already_there(now, output);
   }
   ctran::kernels::AllToAllVDynamic exchange{};
-  exchange.input = nccl::Bytes(source).data;
-  exchange.output = nccl::Bytes(output).data;
+  exchange.input = nccl::TensorBytes(source).data;
+  exchange.output = nccl::TensorBytes(output).data;
   exchange.input_elements = static_cast<size_t>(source.numel());
   exchange.output_elements = static_cast<size_t>(output.numel());
   exchange.element_bytes = static_cast<size_t>(source.element_size());
@@ -130,7 +130,8 @@ WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Te
 WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::Tensor& input,
                                                  const ReduceOp& op, const at::Tensor& seed,
                                                  bool async_op) {
-  const auto now = call(OpName::reduce_scatter_single, async_op, {}, "reduce_scatter_quantized");
+  const auto now =
+      begin_call(OpName::reduce_scatter_single, async_op, {}, "reduce_scatter_quantized");
   const auto context = now.context();
   const Checker check(context, getDevice());
   check.require(op.type() == RedOpType::SUM || op.type() == RedOpType::AVG,
@@ -146,13 +147,13 @@ WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::T
     return already_there(now, output);
   }
   const auto part_bytes = output.nbytes();
-  const bool in_place = nccl::Bytes(output).data ==
-                        nccl::Bytes(input).data + static_cast<size_t>(getRank()) * part_bytes;
+  const bool in_place = nccl::TensorBytes(output).data ==
+                        nccl::TensorBytes(input).data + static_cast<size_t>(getRank()) * part_bytes;
   const auto source = !in_place && nccl::overlap(input, output) ? input.clone() : input;
   ctran::kernels::QuantizedReduceScatter quantized{};
   quantized.count = static_cast<size_t>(output.numel());
-  quantized.input = reinterpret_cast<const float*>(nccl::Bytes(source).data);
-  quantized.output = reinterpret_cast<float*>(nccl::Bytes(output).data);
+  quantized.input = reinterpret_cast<const float*>(nccl::TensorBytes(source).data);
+  quantized.output = reinterpret_cast<float*>(nccl::TensorBytes(output).data);
   quantized.seed = reinterpret_cast<const uint64_t*>(seed.const_data_ptr<int64_t>());
   quantized.is_average = op.type() == RedOpType::AVG;
   if (kernels()->team().needs_full_workspace(quantized) && !has_room(now))

@@ -8,9 +8,9 @@
 #include "backends/kernels/regions.hpp"
 #include "backends/kernels/room.hpp"
 #include "backends/kernels/team_kernels.hpp"
-#include "backends/nccl/call.hpp"
-#include "backends/nccl/elements.hpp"
-#include "backends/nccl/lane.hpp"
+#include "backends/nccl/launch_queue.hpp"
+#include "backends/nccl/nccl_call.hpp"
+#include "backends/nccl/tensor_args.hpp"
 #include "base/log.hpp"
 #include "core/hint.hpp"
 #include "core/rendezvous.hpp"
@@ -31,7 +31,7 @@ namespace {
 constexpr char kBegin = ':';
 constexpr const char* kTuning = "kernels/tuning";
 
-int index_of(const nccl::Device& device) {
+int index_of(const nccl::NcclDevice& device) {
   const auto& at = device.torch_device();
   return at.has_index() ? at.index() : 0;
 }
@@ -62,26 +62,26 @@ std::string told_by(int rank, StoreKeyValue& store, const std::string& key, cons
 
 }  // namespace
 
-TorchCommNCCLX::TorchCommNCCLX(std::string backend) : OfVendor(std::move(backend)) {}
+TorchCommNCCLX::TorchCommNCCLX(std::string backend) : VendorBackend(std::move(backend)) {}
 
 TorchCommNCCLX::~TorchCommNCCLX() { be_known(false); }
 
 void TorchCommNCCLX::finalize() {
   be_known(false);
-  OfVendor::finalize();
+  VendorBackend::finalize();
 }
 
 WorkPtr TorchCommNCCLX::reconfigure(const ReconfigureOptions& options) {
   be_known(false);
-  return OfVendor::reconfigure(options);
+  return VendorBackend::reconfigure(options);
 }
 
-void TorchCommNCCLX::connected() {
-  OfVendor::connected();
+void TorchCommNCCLX::on_connected() {
+  VendorBackend::on_connected();
   be_known(true);
 }
 
-void TorchCommNCCLX::read(CommOptions& options) {
+void TorchCommNCCLX::parse_options(CommOptions& options) {
   ncclx::translate(options);
   wishes_.fill(ncclx::wish_of(options.hints));
   tuning_file_ = ncclx::tuning_file_of(options.hints);
@@ -91,7 +91,7 @@ void TorchCommNCCLX::read(CommOptions& options) {
   room_ = ctran::room_wish(options.hints);
 }
 
-bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) {
+bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::NcclDevice& device) {
   has_met_ = false;
   segments_ = {};  // what the library was told of went with its communicator
   set_kernels(nullptr);
@@ -121,10 +121,10 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::Device& device) 
   return true;
 }
 
-void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
+void TorchCommNCCLX::meet(int rank, int size, const nccl::NcclDevice& device,
                           const transport::nvl::AllGatherStrings& exchange) {
   has_met_ = true;  // also where this ends in an error, which ends the communicator
-  const nccl::Device::DeviceCallGuard scope(device);
+  const nccl::NcclDevice::DeviceCallGuard scope(device);
   const bool all_by_library =
       std::all_of(wishes_.begin(), wishes_.end(), [](const KernelPreference& wish) {
         return wish.provider == KernelPreference::KernelProvider::kVendor;
@@ -141,36 +141,37 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::Device& device,
 // A split has no store; the library's gathering reaches all of its ranks, and its limit and
 // failures hold.
 void TorchCommNCCLX::meet_by_gathering() {
-  be_known(false);  // until on_connected()
-  const auto now = call(OpName::new_window, false, {}, "the first collective");
-  meet(getRank(), getSize(), lane()->device(),
+  be_known(false);  // until connected()
+  const auto now = begin_call(OpName::new_window, false, {}, "the first collective");
+  meet(getRank(), getSize(), launch_queue()->device(),
        [&](const std::string& words) { return tell_all(words, now); });
   connected_later();
 }
 
 std::string TorchCommNCCLX::meet_alone() {
-  be_known(false);  // until on_connected()
+  be_known(false);  // until connected()
   auto why = TorchCommKernels::meet_alone();
   be_known(true);
   return why;
 }
 
-std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words, const nccl::Call& now) {
+std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words,
+                                                  const nccl::NcclCall& now) {
   using namespace transport::nvl;
   const auto own = pack_text(words);
   OperationOptions options;
-  if (now.limit_is_own) options.timeout = now.limit;
+  if (now.has_own_timeout) options.timeout = now.timeout;
   const auto all = gather_bytes(std::as_bytes(std::span(own)), options);
   return unpack_texts(all.const_data_ptr(), static_cast<size_t>(getSize()));
 }
 
 // Here and not where memory comes and goes: that is under torch's lock of its allocator, which a
 // call of the library that waits for others must not hold up.
-void TorchCommNCCLX::before_operation(const nccl::Call& now) {
+void TorchCommNCCLX::before_operation(const nccl::NcclCall& now) {
   const auto& all = ncclx::Segments::of_process();
   if (segments_.is_up_to_date(all)) return;
-  auto& registrations = lane()->registrations();
-  auto& communicator = lane()->communicator();
+  auto& registrations = launch_queue()->registrations();
+  auto& communicator = launch_queue()->communicator();
   const auto wait = nccl::launch_wait(now);
   const auto tell = [&](auto change, const ncclx::Segment& segment, bool comes) {
     try {
@@ -188,12 +189,15 @@ void TorchCommNCCLX::before_operation(const nccl::Call& now) {
       return true;
     }
   };
-  using Change = void (nccl::Registrations::*)(
-      nccl::Communicator&, const nccl::Registrations::Range&, const nccl::WaitOptions&);
+  using Change = void (nccl::BufferRegistrations::*)(
+      nccl::Communicator&, const nccl::BufferRegistrations::BufferAddressRange&,
+      const nccl::WaitOptions&);
   segments_.follow(
       all, getDevice().has_index() ? getDevice().index() : 0,
-      [&](const auto& one) { return tell(Change{&nccl::Registrations::add}, one, true); },
-      [&](const auto& one) { return tell(Change{&nccl::Registrations::remove}, one, false); });
+      [&](const auto& one) { return tell(Change{&nccl::BufferRegistrations::add}, one, true); },
+      [&](const auto& one) {
+        return tell(Change{&nccl::BufferRegistrations::remove}, one, false);
+      });
 }
 
 KernelPreference TorchCommNCCLX::wish_for(Collective collective,
@@ -261,9 +265,9 @@ std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& 
                                                         const std::string& name,
                                                         const CommOptions& options) {
   const int count = splits_++;
-  if (ranks.empty()) return TorchCommVendor::split(ranks, name, options);
+  if (ranks.empty()) return NcclApiBackend::split(ranks, name, options);
   const auto least = std::to_string(*std::min_element(ranks.begin(), ranks.end()));
-  auto made = TorchCommVendor::split(
+  auto made = NcclApiBackend::split(
       ranks,
       std::string(getCommName()) + "::split::" + least + "_" + name + "_" + std::to_string(count),
       options);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backends/kernels/kernels_backend.hpp"
-#include "backends/nccl/vendors.hpp"
+#include "backends/nccl/vendor_backends.hpp"
 #include "backends/ncclx/segments.hpp"
 #include "backends/ncclx/wishes.hpp"
 #include "ctran/select/shared_tuning.hpp"
@@ -24,7 +24,7 @@ namespace torch::comms {
 // Which operations the kernels run is the same on all ranks: it depends on the collective, its
 // bytes and dtype, and on what users say (wishes.hpp), which they say alike on all ranks.
 class TC_API TorchCommNCCLX final
-    : public OfVendor<TorchCommNCCLX, nccl::kNcclx, TorchCommKernels> {
+    : public VendorBackend<TorchCommNCCLX, nccl::kNcclx, TorchCommKernels> {
  public:
   explicit TorchCommNCCLX(std::string backend = "ncclx");
   ~TorchCommNCCLX() override;
@@ -72,12 +72,12 @@ class TC_API TorchCommNCCLX final
   void set_config(const Hints& config);
 
  private:
-  void read(CommOptions& options) override;
-  bool knows_older_hints() const override { return true; }
-  bool prepare(const Rendezvous& met, const nccl::Device& device) override;
-  bool has_nothing_to_prepare() const override { return false; }
+  void parse_options(CommOptions& options) override;
+  bool accepts_legacy_hints() const override { return true; }
+  bool prepare(const Rendezvous& met, const nccl::NcclDevice& device) override;
+  bool can_skip_prepare() const override { return false; }
   void before_collective() override;
-  void connected() override;
+  void on_connected() override;
   // Whether comm_dump_all() of any thread tells of it: while nothing of what that reads changes.
   void be_known(bool known) const;
   Choice choose(ctran::kernels::KernelCall& call, const Asked& asked) const override;
@@ -86,20 +86,20 @@ class TC_API TorchCommNCCLX final
   void allow_library(ctran::kernels::Collective collective,
                      const OperationOptions& options) const override;
   Else otherwise(ctran::kernels::Collective collective) const override;
-  std::vector<std::string> tell_all(const std::string& words, const nccl::Call& now) override;
+  std::vector<std::string> tell_all(const std::string& words, const nccl::NcclCall& now) override;
   std::string why_no_kernels() const override { return why_none_; }
   std::string meet_alone() override;
   ctran::KernelPreference wish_for(ctran::kernels::Collective collective,
                                    const OperationOptions& options) const;
   // All ranks meet for their kernels, once a connection. Collective.
-  void meet(int rank, int size, const nccl::Device& device,
+  void meet(int rank, int size, const nccl::NcclDevice& device,
             const transport::nvl::AllGatherStrings& exchange);
   void meet_by_gathering();
-  void before_operation(const nccl::Call& call) override;
+  void before_operation(const nccl::NcclCall& call) override;
   // False: one rank alone. Throws kUnsupported.
   bool needs_kernels(const Context& context);
   // Of an operation of one rank, which is on the current stream by now.
-  WorkPtr already_there(const nccl::Call& now, const at::Tensor& output);
+  WorkPtr already_there(const nccl::NcclCall& now, const at::Tensor& output);
 
   ncclx::Wishes wishes_{};
   ctran::TuningFile tuning_file_;

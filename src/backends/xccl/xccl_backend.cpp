@@ -14,7 +14,7 @@ constexpr const char* kWorkers = "CCL_WORKER_OFFLOAD";
 
 }  // namespace
 
-nccl::VendorLibrary TorchCommXCCL::load() const {
+nccl::VendorLibrary TorchCommXCCL::load_library() const {
   auto library = nccl::VendorLibrary::load(vendor());
   if (!library.is_blocking()) return library;
   if (base::env_text(kWorkers) == "0")
@@ -30,7 +30,7 @@ bool TorchCommXCCL::is_on_host() const {
 }
 
 Capabilities TorchCommXCCL::capabilities() const {
-  auto can = TorchCommVendor::capabilities();
+  auto can = NcclApiBackend::capabilities();
   if (is_on_host())
     for (const auto op : {OpName::send, OpName::recv, OpName::batch_op_issue})
       can.operations.reset(static_cast<size_t>(op));
@@ -38,7 +38,7 @@ Capabilities TorchCommXCCL::capabilities() const {
 }
 
 std::map<std::string, std::string> TorchCommXCCL::describe_entries() const {
-  auto notes = TorchCommVendor::describe_entries();
+  auto notes = NcclApiBackend::describe_entries();
   if (is_on_host())
     notes["messages"] =
         "none: oneCCL's part for the CPU has none between two ranks, only "

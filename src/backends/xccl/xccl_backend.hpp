@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "backends/nccl/vendors.hpp"
+#include "backends/nccl/vendor_backends.hpp"
 
 namespace torch::comms {
 
@@ -11,15 +11,15 @@ namespace torch::comms {
 //
 // With CCL_PLUGIN=ONECCL_LEGACY_CPU it works on CPU tensors, by its part for the CPU: without
 // messages between two ranks, which that part crashes in. See nccl/host/async_facade.hpp.
-class TC_API TorchCommXCCL final : public OfVendor<TorchCommXCCL, nccl::kOneCcl> {
+class TC_API TorchCommXCCL final : public VendorBackend<TorchCommXCCL, nccl::kOneCcl> {
  public:
-  using OfVendor::OfVendor;
+  using VendorBackend::VendorBackend;
 
   Capabilities capabilities() const override;
   std::map<std::string, std::string> describe_entries() const override;
 
  private:
-  nccl::VendorLibrary load() const override;
+  nccl::VendorLibrary load_library() const override;
   bool is_on_host() const;
 };
 

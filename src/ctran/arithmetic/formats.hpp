@@ -4,9 +4,8 @@
 
 #include "ctran/arithmetic/lanes.hpp"
 
-// How numbers lie in memory (Stored) and what they are computed in (Vector of StreamSocket).
-// Conversions give the same bits on every instruction set; that rules out AVX512_BF16's, which
-// flush denormals.
+// How numbers lie in memory (Stored) and what they are computed in (Vector of Lane). Conversions
+// give the same bits on every instruction set; that rules out AVX512_BF16's, which flush denormals.
 namespace torch::comms::ctran {
 namespace {
 

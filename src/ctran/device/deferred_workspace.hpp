@@ -18,7 +18,7 @@ namespace torch::comms::ctran {
 // The rest of a team's workspace, which comes when one rank wants it, whatever the threads of the
 // others that call operations are doing: a thread of each does its part.
 //
-// Threads: one, but for stop().
+// Threads: one, but for abort_for_reconfigure().
 class DeferredWorkspace {
  public:
   // Outlived by `memory`, which it alone changes from start() on. Throws

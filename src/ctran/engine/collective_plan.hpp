@@ -55,7 +55,7 @@ struct StepPlan {
 // algorithm, so their bits depend on the order of addition alone:
 // - DirectResult algorithms (one_shot, two_shot, direct) have all operands of a sum in one place:
 // added
-//   at once by Reduction::combine_all().
+//   at once by NcclReduction::combine_all().
 // - In all others partial sums travel: inputs are widened to a staging buffer first, everything
 //   travels wide, and results are settled at the end. PREMUL_SUM of such dtypes always does.
 // AVG divides at the end, by way of either, or of the result where the dtype is its own

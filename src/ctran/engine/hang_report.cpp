@@ -5,8 +5,8 @@
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/group_state.hpp"
 
-// "ProgressSummary is every rank?": asked before a group fails, and answered by whoever makes
-// progress on the other ranks, which is their family's own thread where their program is elsewhere.
+// "Where is every rank?": asked before a group fails, and answered by whoever makes progress on the
+// other ranks, which is their family's own thread where their program is elsewhere.
 namespace torch::comms::ctran {
 
 // The group stands still from here on, and fails when all have answered, or `hearing_` has passed.

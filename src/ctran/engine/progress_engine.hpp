@@ -72,7 +72,7 @@ class ProgressEngine {
   // In a forked child: the thread is the parent's.
   void abandon_thread() noexcept;
 
-  // With the lock held: others wait for it in register_arrival().
+  // With the lock held: others wait for it in enter().
   bool is_contended() const noexcept { return entering_.load(std::memory_order_relaxed) > 0; }
   // With the lock held: a call has ended that others may wait for.
   void notify_completed() noexcept;
@@ -120,7 +120,7 @@ class ProgressEngine {
   std::atomic<bool> needs_background_progress_{
       false};                        // job_.needs_background_progress() after the last turn
   std::atomic<int> waiting_{0};      // threads in poll_once()
-  std::atomic<int> entering_{0};     // threads in register_arrival(): whoever drives lets them in
+  std::atomic<int> entering_{0};     // threads in enter(): whoever drives lets them in
   std::atomic<int> calls_{0};        // in flight
   std::atomic<uint32_t> visits_{0};  // of threads but the own one
   bool is_armed_ = false,

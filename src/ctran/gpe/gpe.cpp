@@ -263,7 +263,7 @@ CommError Gpe::to_rail_ranks(const CommError& error) const {
 void Gpe::abort(const CommError& why) noexcept {
   const std::lock_guard lock(mutex_);
   stop();
-  // The lock keeps close() from letting go of it.
+  // The lock keeps close_queue() from letting go of it.
   if (options_.rail) options_.rail->abort(to_rail_ranks(why));
 }
 

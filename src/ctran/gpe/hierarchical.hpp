@@ -67,7 +67,7 @@ class HierarchicalCollectives {
   std::optional<CommError> failure(const Context& context) const;
   // `why`: see Gpe::abort().
   void abort(const CommError& why) noexcept;
-  // No more replays: see Gpe::close().
+  // No more replays: see Gpe::close_queue().
   void close() noexcept;
 
   uint64_t operations() const noexcept { return operations_.load(std::memory_order_relaxed); }

@@ -10,7 +10,7 @@
 
 #include "ctran/kernels/portable.hpp"
 
-// How elements lie in memory (Stored) and what they are computed in (StreamSocket): what the host's
+// How elements lie in memory (Stored) and what they are computed in (Lane): what the host's
 // arithmetic does with vectors, for one element.
 namespace torch::comms::ctran::kernels {
 

@@ -278,7 +278,7 @@ void load_all(int device) {
     if (major >= 9 && one.shared_bytes != 0 &&
         cudaFuncSetAttribute(one.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(one.shared_bytes)) != cudaSuccess)
-      (void)cudaGetLastError();  // of a device that load() has refused
+      (void)cudaGetLastError();  // of a device that load_library() has refused
   };
   for (const CopyMethod copy_method : {CopyMethod::kStores, CopyMethod::kTma})
     load_push(find_push(copy_method));

@@ -32,8 +32,8 @@ bool needs_side_stream(const TeamDescriptor& team, const WindowCollectiveCall& c
 // All that a library enqueues, in this order. `sync()` is a launch of params_of(), `reduce()` one
 // of local_reduction_params(), `copy(DeviceCopy)` one of the copies to peers;
 // `own.begin(DeviceCopy)` begins the copy of what this rank has for itself, which what comes after
-// `own.connect_members()` waits for. They give 0, or an error, which ends it and is the result; but
-// what has begun is joined.
+// `own.join()` waits for. They give 0, or an error, which ends it and is the result; but what has
+// begun is joined.
 template <class Meet, class Reduce, class CopyOne, class Own>
 int launch_with_copy_engines(const TeamDescriptor& team, const WindowCollectiveCall& call,
                              const Meet& meet, const Reduce& reduce, const CopyOne& copy,

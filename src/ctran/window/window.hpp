@@ -28,7 +28,7 @@ class WindowExchange;
 //
 // Failure: as for the calls of the group, which an operation that fails ends.
 //
-// Threads: all methods but create() and close(), any thread. Forked children: as for groups.
+// Threads: all methods but create() and close_queue(), any thread. Forked children: as for groups.
 class TC_API Window {
  public:
   static constexpr size_t kMaxMetadataBytes = 192;
@@ -49,8 +49,8 @@ class TC_API Window {
   // this host that copies to the memory at that moment ends with the MiB that it is at. Waits that
   // are still in flight, and will be in vain, end with kInvalidArgument, and the group goes on.
   void close(EngineGroup& group, std::string_view name, const CallTimeout& limit = kNoTimeout);
-  // Local: what others still write fails there, as after a close() that throws, or goes into memory
-  // that they have mapped.
+  // Local: what others still write fails there, as after a close_queue() that throws, or goes into
+  // memory that they have mapped.
   ~Window();
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;

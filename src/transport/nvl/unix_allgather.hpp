@@ -15,7 +15,7 @@ namespace torch::comms::transport::nvl {
 // nothing else: an AllGatherStrings for what may become necessary while the threads that call
 // operations are anywhere.
 //
-// Threads: wake() and stop() any; all else one.
+// Threads: wake() and abort_for_reconfigure() any; all else one.
 class UnixAllGather {
  public:
   // Throws CommError(kResourceExhausted, kSystem).
@@ -26,13 +26,13 @@ class UnixAllGather {
   std::string address() const;
   void set_addresses(const std::vector<std::string>& addresses);
 
-  // Waits until something happens: another rank is in the next round, or wake() or stop() was
-  // called, or nothing of that.
+  // Waits until something happens: another rank is in the next round, or wake() or
+  // abort_for_reconfigure() was called, or nothing of that.
   void wait();
   bool is_round_started() const noexcept;  // another rank is in the next round
   bool is_stopped() const noexcept { return is_stopped_.load(std::memory_order_acquire); }
   // The next round: as an AllGatherStrings. Throws CommError(kPeerFailed) for a rank that has ended
-  // or left before, kAborted after stop(). Then no round can be whole any more.
+  // or left before, kAborted after abort_for_reconfigure(). Then no round can be whole any more.
   std::vector<std::string> all_gather(const std::string& words);
 
   // After the last round of all: gives descriptors back. What others have not read yet stays.

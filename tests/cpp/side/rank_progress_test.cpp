@@ -5,7 +5,7 @@
 #include "ctran/arithmetic/dtype.hpp"
 #include "side/mismatch_report.hpp"
 
-// "ProgressSummary is every rank?", and "who calls something else?", as texts.
+// "Where is every rank?", and "who calls something else?", as texts.
 namespace torch::comms::monitor {
 namespace {
 

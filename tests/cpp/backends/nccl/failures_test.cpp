@@ -117,7 +117,7 @@ TEST_F(VendorFailures, NoRankConnectsBeforeAllHaveTheirDevices) {
 
 TEST_F(VendorFailures, TheStartUpBeginsToConnectBeforeItsOtherMeetings) {
   on_ranks(2, [](Program& self) {
-    const auto phases = dynamic_cast<TorchCommVendor&>(*self.comm->getBackendImpl()).initPhases();
+    const auto phases = dynamic_cast<NcclApiBackend&>(*self.comm->getBackendImpl()).initPhases();
     const auto at = [&](std::string_view name) {
       return std::ranges::find(phases, name, &TorchCommBackend::InitPhase::name);
     };
@@ -373,7 +373,7 @@ TEST_F(VendorFailures, AFinalizeThatIsLateLeavesNothingInTheLibrary) {
   on_ranks(
       1,
       [&](Program& self) {
-        const auto address = std::dynamic_pointer_cast<TorchCommVendor>(self.comm->getBackendImpl())
+        const auto address = std::dynamic_pointer_cast<NcclApiBackend>(self.comm->getBackendImpl())
                                  ->communicator_address();
         EXPECT_EQ(windows(address), 0);
         EXPECT_EQ(error_of([&] { self.comm->finalize(); }).code(), Errc::kTimeout);

@@ -106,7 +106,7 @@ TEST_F(VendorMemory, OfTheLibraryIsAllocatedAndGivenBack) {
 TEST_F(VendorMemory, TheLibraryKnowsCommunicatorsByTheirNames) {
   on_ranks(1, [&](Program& self) {
     const auto address_of = [](TorchComm& comm) {
-      return static_cast<TorchCommVendor&>(*comm.getBackendImpl()).communicator_address();
+      return static_cast<NcclApiBackend&>(*comm.getBackendImpl()).communicator_address();
     };
     EXPECT_EQ(title(address_of(*self.comm)), "world");
     CommOptions named;

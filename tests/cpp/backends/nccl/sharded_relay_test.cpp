@@ -14,12 +14,12 @@
 namespace torch::comms::nccl {
 namespace {
 
-using relay::Piece;
+using relay::RelayTransfer;
 using Buffers = std::map<int, std::vector<int64_t>>;
 
 // Elements by way of their carriers; counts those that each rank has handed on.
-void carry_out(const std::vector<Piece>& pieces, int size, const Buffers& input, Buffers& output,
-               std::map<int, int64_t>& carried) {
+void carry_out(const std::vector<RelayTransfer>& pieces, int size, const Buffers& input,
+               Buffers& output, std::map<int, int64_t>& carried) {
   for (const auto& piece : pieces)
     for (int carrier = 0; carrier < size; ++carrier) {
       const auto shard = relay::shard_of(piece, carrier, size);
@@ -36,7 +36,7 @@ void carry_out(const std::vector<Piece>& pieces, int size, const Buffers& input,
 
 struct Case {
   const char* name;
-  std::vector<Piece> (*plan)(const std::vector<int>&, int64_t);
+  std::vector<RelayTransfer> (*plan)(const std::vector<int>&, int64_t);
   bool input_of_all, output_of_all;  // the count for every rank of the group
   // Of the group's i-th rank, element e; `input(j, e)` is of the j-th.
   int64_t (*expected)(size_t i, int64_t e, int64_t count, size_t ranks,

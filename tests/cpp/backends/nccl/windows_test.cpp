@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "backends/nccl/signal_ways.hpp"
+#include "backends/nccl/signal_communicators.hpp"
 #include "backends/nccl/world.hpp"
 
 namespace torch::comms::nccl {
@@ -14,13 +14,13 @@ namespace {
 
 TEST(SignalWays, NoRankWaitsWhereItSignals) {
   for (const int ranks : {2, 3, 4, 6, 7, 8, 20, 21, 64}) {
-    const int ways = count_signal_ways(ranks);
+    const int ways = count_signal_communicators(ranks);
     for (int rank = 0; rank < ranks; ++rank) {
       std::set<int> signals_in, waits_in;
       for (int peer = 0; peer < ranks; ++peer) {
         if (peer == rank) continue;
-        signals_in.insert(signal_way(rank, peer, ranks));
-        waits_in.insert(signal_way(peer, rank, ranks));
+        signals_in.insert(signal_communicator_index(rank, peer, ranks));
+        waits_in.insert(signal_communicator_index(peer, rank, ranks));
       }
       for (const int way : signals_in) {
         EXPECT_TRUE(way >= 0 && way < ways) << ranks << " ranks, way " << way;
@@ -28,9 +28,9 @@ TEST(SignalWays, NoRankWaitsWhereItSignals) {
       }
     }
   }
-  EXPECT_EQ(count_signal_ways(1), 0);
-  EXPECT_EQ(count_signal_ways(2), 2);
-  EXPECT_EQ(count_signal_ways(8), 5);
+  EXPECT_EQ(count_signal_communicators(1), 0);
+  EXPECT_EQ(count_signal_communicators(2), 2);
+  EXPECT_EQ(count_signal_communicators(8), 5);
 }
 
 class VendorWindows : public VendorTest {};
@@ -92,7 +92,7 @@ TEST_F(VendorWindows, PutsInGraphsOnTwoStreamsDoNotMix) {
 TEST_F(VendorWindows, WhatIsDeregisteredIsGivenBackAndTheRestEndsWithTheCommunicator) {
   on_ranks(1, [](Program& self) {
     const auto address =
-        dynamic_cast<const TorchCommVendor&>(*self.comm->getBackendImpl()).communicator_address();
+        dynamic_cast<const NcclApiBackend&>(*self.comm->getBackendImpl()).communicator_address();
     EXPECT_EQ(windows(address), 0);
     const auto first = self.comm->window_allocate(100);
     EXPECT_EQ(windows(address), 2) << "its own, and the one that puts go through";

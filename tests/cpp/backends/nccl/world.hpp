@@ -10,7 +10,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torchcomms/comm.hpp>
 
-#include "backends/nccl/vendors.hpp"
+#include "backends/nccl/vendor_backends.hpp"
 #include "backends/ranks.hpp"
 #include "gpu/cpu_runtime.hpp"
 #include "gpu/runtime.hpp"
@@ -82,7 +82,7 @@ inline std::function<void(Program&)> alone(const std::function<void(Program&)>& 
 
 class VendorTest : public StandInTest {
  protected:
-  using Backend = std::shared_ptr<TorchCommVendor>;
+  using Backend = std::shared_ptr<NcclApiBackend>;
   // What ranks have for their backend.
   static inline Backend (*make_backend)(const std::string& name) =
       [](const std::string& name) -> Backend { return std::make_shared<TorchCommNCCL>(name); };

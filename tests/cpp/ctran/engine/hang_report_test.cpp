@@ -1,6 +1,6 @@
 #include "ctran/engine/world.hpp"
 
-// "ProgressSummary is every rank?" is answered whatever a rank is doing.
+// "Where is every rank?" is answered whatever a rank is doing.
 namespace torch::comms::ctran::test {
 namespace {
 
