@@ -47,7 +47,7 @@ class TC_API Reconfiguration {
   static Reconfiguration& require(const std::unique_ptr<Reconfiguration>& its,
                                   const Context& context);
 
-  // Lets go of the store; only handle() goes on.
+  // Lets go of the store; only require_handle() goes on.
   void close() noexcept { store_.reset(), rendezvous_store_.reset(); }
 
   InitHandle handle() const { return self_.to_text(); }

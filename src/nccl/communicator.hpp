@@ -208,7 +208,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   using Names = std::array<std::string, 2>;
   const std::shared_ptr<Names> names_ = std::make_shared<Names>();
   // Null when it was never made, or is gone. Once the library has made it, abort() may take it from
-  // under whoever is in the library: to be read by handle().
+  // under whoever is in the library: to be read by require_handle().
   mutable abi::Comm comm_ = nullptr;
   FirstError failure_;
   std::vector<std::shared_ptr<Communicator>> children() const;

@@ -10,7 +10,7 @@
 namespace torch::comms {
 
 TorchCommCtranAlone::TorchCommCtranAlone(Explain explain)
-    : TorchCommKernels(ctran::kTeamLibrary, "ctran"), explain_(std::move(explain)) {}
+    : KernelBackend(ctran::kTeamLibrary, "ctran"), explain_(std::move(explain)) {}
 
 std::shared_ptr<TorchCommCtranAlone> TorchCommCtranAlone::make(const std::vector<int>& ranks,
                                                                at::Device device,

@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "backends/kernels/kernels_backend.hpp"
+#include "backends/kernels/kernel_backend.hpp"
 
 namespace torch::comms {
 
 // The operations of backend ctran on the device's tensors of a communicator with one member: copies
 // on the stream. TorchCommCtran makes it for itself, and ends it. It has kernels and a workspace
 // from its first window on.
-class TC_API TorchCommCtranAlone final : public TorchCommKernels {
+class TC_API TorchCommCtranAlone final : public KernelBackend {
  public:
   // What an error of an operation comes from, if that is known by now.
   using Explain = std::function<CommError(const CommError&)>;
@@ -50,14 +50,17 @@ class TC_API TorchCommCtranAlone final : public TorchCommKernels {
   explicit TorchCommCtranAlone(Explain explain);
   std::shared_ptr<NcclApiBackend> make_child() const override { return nullptr; }
   CommError explain_error(const CommError& error) override { return explain_(error); }
-  Choice choose(ctran::kernels::KernelCall&, const Asked&) const override {
-    return {.by_kernels = false};
+  KernelDecision choose(ctran::kernels::KernelCall&, const SelectionQuery&) const override {
+    return {.use_kernels = false};
   }
-  Else otherwise(ctran::kernels::Collective) const override { return {"copy", "the only rank"}; }
-  std::vector<std::string> tell_all(const std::string& words, const nccl::NcclCall&) override {
+  Fallback fallback_for(ctran::kernels::Collective) const override {
+    return {"copy", "the only rank"};
+  }
+  std::vector<std::string> all_gather_strings(const std::string& words,
+                                              const nccl::NcclCall&) override {
     return {words};
   }
-  std::string why_no_kernels() const override { return "windows have none yet"; }
+  std::string kernels_unavailable_reason() const override { return "windows have none yet"; }
 
   const Explain explain_;
 };

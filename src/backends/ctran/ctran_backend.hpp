@@ -17,7 +17,7 @@
 namespace torch::comms {
 
 class Reconfiguration;
-class TorchCommKernels;
+class KernelBackend;
 struct Rendezvous;
 
 namespace bootstrap {
@@ -170,7 +170,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
 
   // For tensors on the device, whose operations kernels carry out.
   // Who runs everything on the device by kernels; null where they run some operations, or none.
-  TorchCommKernels* kernelsOnDevice();
+  KernelBackend* kernelsOnDevice();
   // Who gathers on the device; null where nobody does.
   TorchCommBackend* gathersOnDevice();
   std::shared_ptr<ctran::TeamWindow> window_on_device(size_t slots);

@@ -49,7 +49,7 @@ std::shared_ptr<ctran::TeamWindow> TorchCommCtran::window_on_device(size_t slots
                       "kernels carry out nothing any more" +
                           (self->session_ ? ": " + self->session_->why_not_on_device : ""),
                       {.op = std::string(method), .comm = self->name_, .rank = self->rank_});
-    return std::static_pointer_cast<TorchCommKernels>(self->session_->on_device);
+    return std::static_pointer_cast<KernelBackend>(self->session_->on_device);
   };
   return std::make_shared<ctran::TeamWindow>(home, device_, slots);
 }

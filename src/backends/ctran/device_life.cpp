@@ -151,12 +151,12 @@ TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDev
   return !session_->group->failure() || there.failure() ? &there : nullptr;
 }
 
-TorchCommKernels* TorchCommCtran::kernelsOnDevice() {
+KernelBackend* TorchCommCtran::kernelsOnDevice() {
   auto* const there = onDevice(device_, {OpName::new_window, nullptr, at::kByte, nullptr});
   if (there == nullptr || session_->across_hosts != nullptr) return nullptr;
-  auto* const kernels = static_cast<TorchCommKernels*>(there);
+  auto* const kernels = static_cast<KernelBackend*>(there);
   if (size_ > 1) return kernels;
-  const auto why = kernels->why_no_windows();
+  const auto why = kernels->windows_unavailable_reason();
   session_->why_not_on_device = why.value_or("");
   return why ? nullptr : kernels;
 }

@@ -8,8 +8,8 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/operations.hpp"
-#include "backends/kernels/regions.hpp"
-#include "backends/kernels/room.hpp"
+#include "backends/kernels/registered_buffers.hpp"
+#include "backends/kernels/workspace_policy.hpp"
 #include "base/env.hpp"
 #include "base/interfaces.hpp"
 #include "core/hint.hpp"
@@ -177,8 +177,8 @@ Wishes require_right(const Hints& hints) {
   host_wished(hints);
   single_copy_wished(hints);
   kernel_wish_of(hints);
-  (void)registered_wish(hints);
-  (void)room_wish(hints);
+  (void)parse_registered_mode(hints);
+  (void)parse_workspace_extent(hints);
   return wishes_of(hints);
 }
 

@@ -5,9 +5,9 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/hints.hpp"
-#include "backends/kernels/measured.hpp"
-#include "backends/kernels/room.hpp"
 #include "backends/kernels/team_kernels.hpp"
+#include "backends/kernels/tuning_lookup.hpp"
+#include "backends/kernels/workspace_policy.hpp"
 #include "backends/nccl/nccl_allocator.hpp"
 #include "backends/nccl/nccl_call.hpp"
 #include "backends/nccl/nccl_device.hpp"
@@ -31,7 +31,7 @@ bool has_device(std::string& why_not) {
 }  // namespace
 
 TorchCommCtranOnDevice::TorchCommCtranOnDevice(const Links& links, const CommOptions& options)
-    : TorchCommKernels(ctran::kTeamLibrary, "ctran"),
+    : KernelBackend(ctran::kTeamLibrary, "ctran"),
       tell_(links.tell),
       explain_(links.explain),
       wish_(ctran::kernel_wish_of(options.hints)) {}
@@ -44,7 +44,7 @@ bool TorchCommCtranOnDevice::is_for(const at::Device& device) {
 std::string TorchCommCtranOnDevice::model_of(const at::Device& device) {
   if (!is_for(device)) return {};
   const auto runtime = device.is_cpu() ? gpu::Runtime::shared_cpu() : gpu::Runtime::of(gpu::kCuda);
-  return ctran::gpu_word(*runtime, device.has_index() ? device.index() : 0);
+  return ctran::gpu_model_name(*runtime, device.has_index() ? device.index() : 0);
 }
 
 TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
@@ -61,13 +61,13 @@ TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
             [&](const std::string& words) {
               return links.tell(words, {"new_comm", options.timeout});
             },
-            ctran::room_wish(options.hints));
+            ctran::parse_workspace_extent(options.hints));
         why_not = std::move(team.unavailable_reason);
         if (!team.team) return nullptr;
         const std::shared_ptr<ctran::DeviceTeam> shared = std::move(team.team);
         made->set_kernels(std::make_shared<ctran::TeamKernels>(
-                              shared, ctran::TeamKernels::Heard{links.lost, links.at_rest}),
-                          ctran::measured_rows(links.told, shared->size(), rank == 0));
+                              shared, ctran::TeamKernels::PeerEvents{links.lost, links.at_rest}),
+                          ctran::find_tuning_rows(links.told, shared->size(), rank == 0));
         return ctran::open_team(shared, opened.shared_runtime());
       });
   return {is_there ? made : nullptr, std::move(why_not)};
@@ -87,8 +87,8 @@ std::shared_ptr<c10::Allocator> TorchCommCtranOnDevice::make_mem_allocator() {
                       });
 }
 
-std::vector<std::string> TorchCommCtranOnDevice::tell_all(const std::string& words,
-                                                          const nccl::NcclCall& now) {
+std::vector<std::string> TorchCommCtranOnDevice::all_gather_strings(const std::string& words,
+                                                                    const nccl::NcclCall& now) {
   return tell_(words, {now.name.empty() ? opToString(now.op) : now.name, now.timeout});
 }
 
@@ -102,13 +102,13 @@ std::shared_ptr<TorchCommBackend> TorchCommCtranOnDevice::split(const std::vecto
 }
 
 Capabilities TorchCommCtranOnDevice::capabilities() const {
-  auto can = TorchCommKernels::capabilities();
+  auto can = KernelBackend::capabilities();
   can.reduce_ops.set();
   return can;
 }
 
-TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::KernelCall& call,
-                                                        const Asked& asked) const {
+KernelBackend::KernelDecision TorchCommCtranOnDevice::choose(ctran::kernels::KernelCall& call,
+                                                             const SelectionQuery& asked) const {
   const auto wish = wish_for(asked.options);
   const auto& team = kernels()->team();
   call.blocks = wish.blocks;
@@ -117,7 +117,7 @@ TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::KernelCa
     if (team.can_launch(call)) return {true};
     call.algorithm = ctran::kernels::KernelAlgorithm::kAutomatic;
     call.blocks = 0;
-  } else if (const auto measured = choose_as_measured(call, asked, /*library_may=*/false)) {
+  } else if (const auto measured = choose_from_tuning(call, asked, /*library_may=*/false)) {
     return *measured;
   }
   if (team.can_launch(call)) return {true};
@@ -127,25 +127,25 @@ TorchCommKernels::Choice TorchCommCtranOnDevice::choose(ctran::kernels::KernelCa
                                           std::string(name_of(call.dtype)));
 }
 
-void TorchCommCtranOnDevice::allow_library(ctran::kernels::Collective,
-                                           const OperationOptions&) const {
-  if (!why_no_room().empty())
+void TorchCommCtranOnDevice::require_library_allowed(ctran::kernels::Collective,
+                                                     const OperationOptions&) const {
+  if (!workspace_error().empty())
     throw CommError(Errc::kResourceExhausted,
                     "kernels need the rest of their workspace for it, of which there is none: " +
-                        why_no_room());
+                        workspace_error());
 }
 
 ctran::KernelPreference TorchCommCtranOnDevice::wish_for(const OperationOptions& options) const {
   return options.hints.empty() ? wish_ : ctran::kernel_wish_of_call(options.hints, wish_);
 }
 
-int TorchCommCtranOnDevice::most_blocks(ctran::kernels::Collective,
-                                        const OperationOptions& options) const {
+int TorchCommCtranOnDevice::max_blocks(ctran::kernels::Collective,
+                                       const OperationOptions& options) const {
   const auto wish = wish_for(options);
   return wish.provider == ctran::KernelPreference::KernelProvider::kAutomatic ? wish.blocks : 0;
 }
 
-TorchCommKernels::Else TorchCommCtranOnDevice::otherwise(ctran::kernels::Collective) const {
+KernelBackend::Fallback TorchCommCtranOnDevice::fallback_for(ctran::kernels::Collective) const {
   return {"nothing", "kernels are all there is"};
 }
 

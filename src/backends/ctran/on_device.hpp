@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/kernels/kernels_backend.hpp"
+#include "backends/kernels/kernel_backend.hpp"
 #include "ctran/device/kernel_selection.hpp"
 #include "ctran/select/shared_tuning.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
@@ -28,7 +28,7 @@ namespace torch::comms {
 // The operations of backend ctran on a GPU's tensors, where the ranks' GPUs map each other's
 // memory: by kernels alone, with no library of a vendor in the process. TorchCommCtran makes it for
 // its own members, and ends it.
-class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
+class TC_API TorchCommCtranOnDevice final : public KernelBackend {
  public:
   // Either all members have one, or none.
   struct Outcome {
@@ -69,16 +69,18 @@ class TC_API TorchCommCtranOnDevice final : public TorchCommKernels {
  private:
   TorchCommCtranOnDevice(const Links& links, const CommOptions& options);
   std::shared_ptr<NcclApiBackend> make_child() const override;
-  Choice choose(ctran::kernels::KernelCall& call, const Asked& asked) const override;
-  int most_blocks(ctran::kernels::Collective collective,
-                  const OperationOptions& options) const override;
+  KernelDecision choose(ctran::kernels::KernelCall& call,
+                        const SelectionQuery& asked) const override;
+  int max_blocks(ctran::kernels::Collective collective,
+                 const OperationOptions& options) const override;
   // There is none.
-  void allow_library(ctran::kernels::Collective collective,
-                     const OperationOptions& options) const override;
-  Else otherwise(ctran::kernels::Collective collective) const override;
+  void require_library_allowed(ctran::kernels::Collective collective,
+                               const OperationOptions& options) const override;
+  Fallback fallback_for(ctran::kernels::Collective collective) const override;
   ctran::KernelPreference wish_for(const OperationOptions& options) const;
-  std::vector<std::string> tell_all(const std::string& words, const nccl::NcclCall& now) override;
-  std::string why_no_kernels() const override { return "they are gone"; }
+  std::vector<std::string> all_gather_strings(const std::string& words,
+                                              const nccl::NcclCall& now) override;
+  std::string kernels_unavailable_reason() const override { return "they are gone"; }
   bool has_library() const override { return false; }
   CommError explain_error(const CommError& error) override { return explain_(error); }
 

@@ -7,31 +7,31 @@
 
 namespace torch::comms::ctran {
 
-const DeviceWindow* TeamKernels::region_of(const void* at, size_t size_bytes) const noexcept {
+const DeviceWindow* TeamKernels::find_window_of(const void* at, size_t size_bytes) const noexcept {
   const auto found = std::ranges::find_if(
-      regions_, [&](const auto& window) { return window->contains(at, size_bytes); });
-  return found == regions_.end() ? nullptr : found->get();
+      open_windows_, [&](const auto& window) { return window->contains(at, size_bytes); });
+  return found == open_windows_.end() ? nullptr : found->get();
 }
 
-void* TeamKernels::place_of(int peer, const void* at, size_t size_bytes) const noexcept {
-  const auto* const window = region_of(at, size_bytes);
+void* TeamKernels::peer_address_of(int peer, const void* at, size_t size_bytes) const noexcept {
+  const auto* const window = find_window_of(at, size_bytes);
   return window == nullptr ? nullptr : window->address_on_peer(peer, at);
 }
 
-void TeamKernels::write_straight(bool wished) {
+void TeamKernels::set_zero_copy_send(bool wished) {
   if (!wished) return team_->enable_zero_copy_send({});
   team_->enable_zero_copy_send([this](int peer, const void* at, size_t size_bytes) {
-    return place_of(peer, at, size_bytes);
+    return peer_address_of(peer, at, size_bytes);
   });
 }
 
 std::optional<CommError> TeamKernels::failure(const Context& context) const {
   const auto stopped = team_->failure();
   if (!stopped) return std::nullopt;
-  if (stopped->reason == kernels::StopReason::kPeerLeft && !is_at_rest(stopped->waited_for)) {
+  if (stopped->reason == kernels::StopReason::kPeerLeft && !is_quiesced(stopped->waited_for)) {
     const std::lock_guard lock(mutex_);
-    if (warned_)
-      return CommError(warned_->code(), warned_->why(), context.blaming(warned_->context()));
+    if (warning_)
+      return CommError(warning_->code(), warning_->why(), context.blaming(warning_->context()));
   }
   auto where = context;
   // A call knows better which of the messages it was.
@@ -45,20 +45,21 @@ std::optional<CommError> TeamKernels::failure(const Context& context) const {
   return to_error(*stopped, where, "the kernel", which);
 }
 
-bool TeamKernels::is_at_rest(int rank) const {
-  return heard_.at_rest && rank >= 0 && (heard_.at_rest() >> rank & 1) != 0;
+bool TeamKernels::is_quiesced(int rank) const {
+  return peer_events_.quiesced_ranks && rank >= 0 &&
+         (peer_events_.quiesced_ranks() >> rank & 1) != 0;
 }
 
 std::optional<CommError> TeamKernels::find_failed_peer(const Context& context) {
-  auto why = heard_.lost ? heard_.lost(context) : std::nullopt;
-  if (heard_.at_rest) team_->mark_quiesced(heard_.at_rest());
+  auto why = peer_events_.find_failed_peer ? peer_events_.find_failed_peer(context) : std::nullopt;
+  if (peer_events_.quiesced_ranks) team_->mark_quiesced(peer_events_.quiesced_ranks());
   return why;
 }
 
 void TeamKernels::set_warning(const CommError& why) {
   {
     const std::lock_guard lock(mutex_);
-    if (!warned_) warned_.emplace(why);
+    if (!warning_) warning_.emplace(why);
   }
   team_->mark_quiesced(~uint32_t{0});
 }

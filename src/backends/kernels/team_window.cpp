@@ -4,7 +4,7 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include "backends/kernels/kernels_backend.hpp"
+#include "backends/kernels/kernel_backend.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "core/error_context.hpp"
 #include "core/operand_checks.hpp"
@@ -13,26 +13,26 @@
 
 namespace torch::comms::ctran {
 
-TeamWindow::TeamWindow(Home home, at::Device device, size_t slots)
-    : home_(std::move(home)), slots_(slots) {
+TeamWindow::TeamWindow(BackendLookup home, at::Device device, size_t slots)
+    : backend_lookup_(std::move(home)), slots_(slots) {
   device_ = device;
 }
 
 TeamWindow::~TeamWindow() = default;
 
-bool TeamWindow::is_stale(const TorchCommKernels& comm) const {
+bool TeamWindow::is_stale(const KernelBackend& comm) const {
   return window_ && opened_by_.lock() != comm.shared_kernels();
 }
 
-std::shared_ptr<TorchCommKernels> TeamWindow::now(std::string_view method) const {
-  auto comm = home_(method);
+std::shared_ptr<KernelBackend> TeamWindow::require_backend(std::string_view method) const {
+  auto comm = backend_lookup_(method);
   if (is_stale(*comm)) throw stale_window_error(comm->window_context(method));
   return comm;
 }
 
 void TeamWindow::open(std::string_view method, const at::Tensor& tensor, bool owning,
                       std::string unwilling) {
-  const auto comm = home_(method);
+  const auto comm = backend_lookup_(method);
   DeviceWindow::RankMemory own{.slots = slots_};
   if (unwilling.empty() && tensor.device() != device_)
     unwilling = "its tensor is on " + tensor.device().str() +
@@ -55,7 +55,7 @@ void TeamWindow::open(std::string_view method, const at::Tensor& tensor, bool ow
 
 void TeamWindow::allocate(size_t size_bytes) {
   constexpr std::string_view kMethod = "window_allocate";
-  const auto comm = home_(kMethod);
+  const auto comm = backend_lookup_(kMethod);
   with_context([&] { return comm->window_context(kMethod); },
                [&] { require_addressable_size(size_bytes, slots_); });
   at::Tensor memory;
@@ -78,7 +78,7 @@ void TeamWindow::tensor_deregister() {
   size_bytes_ = 0;
   const auto opened_by = opened_by_.lock();
   try {
-    const auto comm = home_("tensor_deregister");
+    const auto comm = backend_lookup_("tensor_deregister");
     if (opened_by && opened_by == comm->shared_kernels())
       comm->close_window("tensor_deregister", std::move(window));
   } catch (const CommError& e) {
@@ -88,9 +88,9 @@ void TeamWindow::tensor_deregister() {
 }
 
 std::shared_ptr<TorchCommWindow> TeamWindow::clone() {
-  auto copy = std::make_shared<TeamWindow>(home_, device_, slots_);
+  auto copy = std::make_shared<TeamWindow>(backend_lookup_, device_, slots_);
   if (!window_) return copy;
-  const auto comm = now("clone");
+  const auto comm = require_backend("clone");
   const PlainDispatchGuard plain;
   const auto source = view(comm->getRank(), 0, shape_, dtype_);
   at::Tensor target;
@@ -106,42 +106,43 @@ std::shared_ptr<TorchCommWindow> TeamWindow::clone() {
 WorkPtr TeamWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems,
                         bool async_op, const PutOptions& options) {
   constexpr std::string_view kMethod = "put";
-  const auto comm = now(kMethod);
-  const auto offset = with_context(
-      [&] { return comm->window_context(kMethod); },
-      [&] {
-        if (tensor.device() != device_)
-          throw CommError(Errc::kInvalidArgument, "tensor is on " + tensor.device().str() +
-                                                      ", the window on " + device_.str());
-        return put_offset_bytes(tensor, target_offset_nelems, dst_rank, part(dst_rank).size_bytes);
-      });
-  return comm->run_step({kMethod, true, dst_rank, &tensor}, async_op, options,
-                        [&](gpu::NativeStream stream, uint64_t) {
-                          window_->put(dst_rank, offset, tensor.const_data_ptr(), tensor.nbytes(),
-                                       stream);
-                        });
+  const auto comm = require_backend(kMethod);
+  const auto offset = with_context([&] { return comm->window_context(kMethod); },
+                                   [&] {
+                                     if (tensor.device() != device_)
+                                       throw CommError(Errc::kInvalidArgument,
+                                                       "tensor is on " + tensor.device().str() +
+                                                           ", the window on " + device_.str());
+                                     return put_offset_bytes(tensor, target_offset_nelems, dst_rank,
+                                                             rank_memory(dst_rank).size_bytes);
+                                   });
+  return comm->run_window_step({kMethod, true, dst_rank, &tensor}, async_op, options,
+                               [&](gpu::NativeStream stream, uint64_t) {
+                                 window_->put(dst_rank, offset, tensor.const_data_ptr(),
+                                              tensor.nbytes(), stream);
+                               });
 }
 
 WorkPtr TeamWindow::signal(int peer_rank, bool async_op, const SignalOptions& options) {
-  return now("signal")->run_step(
+  return require_backend("signal")->run_window_step(
       {"signal", true, peer_rank}, async_op, options,
       [&](gpu::NativeStream stream, uint64_t) { window_->signal(peer_rank, stream); });
 }
 
 WorkPtr TeamWindow::wait_signal(int peer_rank, bool async_op, const WaitSignalOptions& options) {
-  return now("wait_signal")
-      ->run_step({"wait_signal", false, peer_rank}, async_op, options,
-                 [&](gpu::NativeStream stream, uint64_t limit_ns) {
-                   window_->wait_signal(peer_rank, limit_ns, stream);
-                 });
+  return require_backend("wait_signal")
+      ->run_window_step({"wait_signal", false, peer_rank}, async_op, options,
+                        [&](gpu::NativeStream stream, uint64_t limit_ns) {
+                          window_->wait_signal(peer_rank, limit_ns, stream);
+                        });
 }
 
 WorkPtr TeamWindow::signal_slot(size_t slot, uint64_t value, int dst_rank, bool async_op,
                                 const SignalOptions& options) {
-  const auto comm = now("signal");
+  const auto comm = require_backend("signal");
   with_context([&] { return comm->window_context("signal"); },
-               [&] { require_slot(slot, dst_rank, part(dst_rank).slots); });
-  return comm->run_step(
+               [&] { require_slot(slot, dst_rank, rank_memory(dst_rank).slots); });
+  return comm->run_window_step(
       {"signal", true, dst_rank}, async_op, options,
       [&](gpu::NativeStream stream, uint64_t) { window_->store(dst_rank, slot, value, stream); });
 }
@@ -152,19 +153,19 @@ WorkPtr TeamWindow::wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, 
                     static_cast<int>(kernels::KernelSlotComparison::kAtLeast) &&
                 static_cast<int>(SignalCmpOp::LE) ==
                     static_cast<int>(kernels::KernelSlotComparison::kAtMost));
-  const auto comm = now("wait_signal");
+  const auto comm = require_backend("wait_signal");
   with_context([&] { return comm->window_context("wait_signal"); },
-               [&] { require_slot(slot, comm->getRank(), part(comm->getRank()).slots); });
-  return comm->run_step({"wait_signal", false, -1}, async_op, options,
-                        [&](gpu::NativeStream stream, uint64_t limit_ns) {
-                          window_->wait_slot(slot, value,
-                                             static_cast<kernels::KernelSlotComparison>(compare),
-                                             limit_ns, stream);
-                        });
+               [&] { require_slot(slot, comm->getRank(), rank_memory(comm->getRank()).slots); });
+  return comm->run_window_step(
+      {"wait_signal", false, -1}, async_op, options,
+      [&](gpu::NativeStream stream, uint64_t limit_ns) {
+        window_->wait_slot(slot, value, static_cast<kernels::KernelSlotComparison>(compare),
+                           limit_ns, stream);
+      });
 }
 
 std::shared_ptr<TorchCommWindowAttr> TeamWindow::get_attr(int) {
-  (void)now("get_attr");
+  (void)require_backend("get_attr");
   auto attr = std::make_shared<TorchCommWindowAttr>();
   attr->access_type = TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED;
   return attr;
@@ -176,42 +177,46 @@ at::Tensor TeamWindow::view(int rank, uint64_t offset_bytes, at::IntArrayRef siz
   const auto options = at::TensorOptions().dtype(dtype).device(device_);
   const auto own = tensor_;  // of this rank; with the window it is there for all
   return at::from_blob(
-      part(rank).at + offset_bytes, sizes, [window = window_, own](void*) {}, options, device_);
+      rank_memory(rank).at + offset_bytes, sizes, [window = window_, own](void*) {}, options,
+      device_);
 }
 
 at::Tensor TeamWindow::map_remote_tensor(int rank) {
   constexpr std::string_view kMethod = "map_remote_tensor";
-  const auto comm = now(kMethod);
+  const auto comm = require_backend(kMethod);
   if (rank == comm->getRank() && tensor_) return *tensor_;
-  const auto [dtype, sizes] = with_context([&] { return comm->window_context(kMethod); },
-                                           [&] { return parse_tensor_meta(part(rank).metadata); });
+  const auto [dtype, sizes] =
+      with_context([&] { return comm->window_context(kMethod); },
+                   [&] { return parse_tensor_meta(rank_memory(rank).metadata); });
   return view(rank, 0, sizes, dtype);
 }
 
 at::Tensor TeamWindow::get_remote_tensor(int rank, const std::vector<int64_t>& sizes,
                                          at::ScalarType dtype, int64_t offset_nelems) {
   constexpr std::string_view kMethod = "get_tensor";
-  const auto comm = now(kMethod);
-  const auto begin = with_context(
-      [&] { return comm->window_context(kMethod); },
-      [&] { return view_offset_bytes(sizes, dtype, offset_nelems, rank, part(rank).size_bytes); });
+  const auto comm = require_backend(kMethod);
+  const auto begin = with_context([&] { return comm->window_context(kMethod); },
+                                  [&] {
+                                    return view_offset_bytes(sizes, dtype, offset_nelems, rank,
+                                                             rank_memory(rank).size_bytes);
+                                  });
   return view(rank, begin, sizes, dtype);
 }
 
 int64_t TeamWindow::get_device_window(int signal_count, int counter_count, int barrier_count) {
   constexpr std::string_view kMethod = "get_device_window";
-  const auto comm = now(kMethod);
+  const auto comm = require_backend(kMethod);
   if (!handle_)
-    comm->on_device(kMethod, [&] {
+    comm->with_device(kMethod, [&] {
       handle_ = std::make_unique<WindowHandle>(
           window_, WindowHandle::WindowHandleCounts{signal_count, counter_count, barrier_count},
-          comm->limit_ns_of_users_kernels());
-      comm->note_users_kernels();
+          comm->user_kernel_timeout_ns());
+      comm->mark_user_kernels();
     });
   return reinterpret_cast<int64_t>(handle_->address());
 }
 
-WindowHandle& TeamWindow::handle(std::string_view method, const TorchCommKernels& comm) const {
+WindowHandle& TeamWindow::require_handle(std::string_view method, const KernelBackend& comm) const {
   if (!handle_)
     throw CommError(Errc::kInvalidArgument, "kernels have no handle yet; call get_device_window()",
                     comm.window_context(method));
@@ -220,14 +225,14 @@ WindowHandle& TeamWindow::handle(std::string_view method, const TorchCommKernels
 
 int64_t TeamWindow::register_local_buffer(const at::Tensor& tensor) {
   constexpr std::string_view kMethod = "register_local_buffer";
-  const auto comm = now(kMethod);
-  auto& handle = this->handle(kMethod, *comm);
+  const auto comm = require_backend(kMethod);
+  auto& handle = this->require_handle(kMethod, *comm);
   if (tensor.device() != device_)
     throw CommError(Errc::kInvalidArgument,
                     "tensor is on " + tensor.device().str() + ", the window on " + device_.str(),
                     comm->window_context(kMethod));
   int64_t made = 0;
-  comm->on_device(kMethod, [&] {
+  comm->with_device(kMethod, [&] {
     made = reinterpret_cast<int64_t>(handle.add_buffer(tensor.mutable_data_ptr(), tensor.nbytes()));
   });
   buffers_.insert_or_assign(made, tensor.storage());
@@ -236,7 +241,7 @@ int64_t TeamWindow::register_local_buffer(const at::Tensor& tensor) {
 
 void TeamWindow::deregister_local_buffer(int64_t handle) {
   constexpr std::string_view kMethod = "deregister_local_buffer";
-  const auto comm = home_(kMethod);
+  const auto comm = backend_lookup_(kMethod);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): what register_local_buffer() gave.
   const auto* const buffer = reinterpret_cast<const void*>(handle);
   if (!handle_ || !handle_->remove_buffer(buffer))
@@ -248,8 +253,8 @@ void TeamWindow::deregister_local_buffer(int64_t handle) {
 
 int64_t TeamWindow::get_nvlink_address(int peer, uint64_t offset_bytes) {
   constexpr std::string_view kMethod = "get_nvlink_address";
-  const auto comm = now(kMethod);
-  const auto& there = part(peer);
+  const auto comm = require_backend(kMethod);
+  const auto& there = rank_memory(peer);
   if (offset_bytes > there.size_bytes)
     throw CommError(Errc::kOutOfRange,
                     "offset " + std::to_string(offset_bytes) + " is beyond the window of rank " +
@@ -260,7 +265,7 @@ int64_t TeamWindow::get_nvlink_address(int peer, uint64_t offset_bytes) {
 }
 
 int64_t TeamWindow::get_multimem_address(uint64_t) {
-  (void)now("get_multimem_address");
+  (void)require_backend("get_multimem_address");
   return 0;
 }
 

@@ -11,7 +11,7 @@
 #include "ctran/device/device_window.hpp"
 
 namespace torch::comms {
-class TorchCommKernels;
+class KernelBackend;
 }
 
 namespace torch::comms::ctran {
@@ -30,9 +30,9 @@ class TeamWindow final : public TorchCommWindow {
  public:
   static constexpr size_t kSlots = 256;
   // Who has the kernels now. Throws CommError where nobody has.
-  using Home = std::function<std::shared_ptr<TorchCommKernels>(std::string_view method)>;
+  using BackendLookup = std::function<std::shared_ptr<KernelBackend>(std::string_view method)>;
 
-  TeamWindow(Home home, at::Device device, size_t slots = kSlots);
+  TeamWindow(BackendLookup home, at::Device device, size_t slots = kSlots);
   ~TeamWindow() override;
   // Collective: new memory, of zeros.
   void allocate(size_t size_bytes);
@@ -62,19 +62,19 @@ class TeamWindow final : public TorchCommWindow {
   int64_t get_multimem_address(uint64_t offset_bytes) override;
 
  private:
-  using Part = DeviceWindow::RankMemory;
+  using RankMemory = DeviceWindow::RankMemory;
   // `unwilling`: why there is no tensor; else "".
   void open(std::string_view method, const at::Tensor& tensor, bool owning, std::string unwilling);
-  bool is_stale(const TorchCommKernels& comm) const;
+  bool is_stale(const KernelBackend& comm) const;
   // For one call of a method. Throws CommError, also where the members have changed.
-  std::shared_ptr<TorchCommKernels> now(std::string_view method) const;
+  std::shared_ptr<KernelBackend> require_backend(std::string_view method) const;
   // Throws CommError(kInvalidArgument) without get_device_window() before.
-  WindowHandle& handle(std::string_view method, const TorchCommKernels& comm) const;
-  const Part& part(int rank) const { return window_->rank_memory(rank); }
+  WindowHandle& require_handle(std::string_view method, const KernelBackend& comm) const;
+  const RankMemory& rank_memory(int rank) const { return window_->rank_memory(rank); }
   at::Tensor view(int rank, uint64_t offset_bytes, at::IntArrayRef sizes,
                   at::ScalarType dtype) const;
 
-  const Home home_;
+  const BackendLookup backend_lookup_;
   const size_t slots_;
   std::weak_ptr<const TeamKernels> opened_by_;
   std::shared_ptr<const DeviceWindow> window_;

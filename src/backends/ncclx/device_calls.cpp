@@ -114,11 +114,11 @@ WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Te
   exchange.element_bytes = static_cast<size_t>(source.element_size());
   exchange.input_counts = input_counts.const_data_ptr<int64_t>();
   exchange.output_counts = output_counts.const_data_ptr<int64_t>();
-  if (registered_of({}) == ctran::Registered::kYes) {
+  if (registered_mode_of({}) == ctran::RegisteredBufferMode::kYes) {
     exchange.requests_zero_copy = true;
     for (int peer = 0; peer < getSize(); ++peer)
       exchange.zero_copy_targets[peer] =
-          kernels()->place_of(peer, exchange.output, output.nbytes());
+          kernels()->peer_address_of(peer, exchange.output, output.nbytes());
   }
   return run_kernels(now, {}, {{&output, &source, &output_counts, &input_counts}, {}},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
@@ -156,12 +156,13 @@ WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::T
   quantized.output = reinterpret_cast<float*>(nccl::TensorBytes(output).data);
   quantized.seed = reinterpret_cast<const uint64_t*>(seed.const_data_ptr<int64_t>());
   quantized.is_average = op.type() == RedOpType::AVG;
-  if (kernels()->team().needs_full_workspace(quantized) && !has_room(now))
-    throw CommError(Errc::kResourceExhausted,
-                    "kernels need the rest of their workspace for it" +
-                        (why_no_room().empty() ? ", which cannot come while a graph is captured"
-                                               : ", of which there is none: " + why_no_room()),
-                    context);
+  if (kernels()->team().needs_full_workspace(quantized) && !ensure_workspace(now))
+    throw CommError(
+        Errc::kResourceExhausted,
+        "kernels need the rest of their workspace for it" +
+            (workspace_error().empty() ? ", which cannot come while a graph is captured"
+                                       : ", of which there is none: " + workspace_error()),
+        context);
   return run_kernels(now, {}, {{&output, &source, &seed}, {}},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
                        quantized.timeout_ns = limit_ns;

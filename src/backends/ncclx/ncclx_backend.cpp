@@ -4,10 +4,10 @@
 #include <span>
 #include <utility>
 
-#include "backends/kernels/measured.hpp"
-#include "backends/kernels/regions.hpp"
-#include "backends/kernels/room.hpp"
+#include "backends/kernels/registered_buffers.hpp"
 #include "backends/kernels/team_kernels.hpp"
+#include "backends/kernels/tuning_lookup.hpp"
+#include "backends/kernels/workspace_policy.hpp"
 #include "backends/nccl/launch_queue.hpp"
 #include "backends/nccl/nccl_call.hpp"
 #include "backends/nccl/tensor_args.hpp"
@@ -87,8 +87,8 @@ void TorchCommNCCLX::parse_options(CommOptions& options) {
   tuning_file_ = ncclx::tuning_file_of(options.hints);
   batch_invariant_ = is_batch_invariant(options.hints);
   if (batch_invariant_) ncclx::keep_to_kernels(wishes_);
-  (void)ctran::registered_wish(options.hints);  // wrong ones are refused here
-  room_ = ctran::room_wish(options.hints);
+  (void)ctran::parse_registered_mode(options.hints);  // wrong ones are refused here
+  room_ = ctran::parse_workspace_extent(options.hints);
 }
 
 bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::NcclDevice& device) {
@@ -99,8 +99,9 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::NcclDevice& devi
   const Context context{.op = met.op, .comm = std::string(getCommName()), .rank = met.rank};
   StoreKeyValue store(met.store, met.deadline, context, met.address);
   if (met.rank == 0)
-    store.set(kTuning, ctran::serialize_tuning(
-                           tuning_file_, ctran::gpu_word(device.runtime(), index_of(device))));
+    store.set(kTuning,
+              ctran::serialize_tuning(tuning_file_,
+                                      ctran::gpu_model_name(device.runtime(), index_of(device))));
   const auto told = told_by(0, store, kTuning, met, context);
   try {
     told_ = std::make_shared<const ctran::SharedTuning>(ctran::parse_shared_tuning(told));
@@ -135,7 +136,7 @@ void TorchCommNCCLX::meet(int rank, int size, const nccl::NcclDevice& device,
   why_none_ = std::move(made.unavailable_reason);
   if (made.team)
     set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)),
-                told_ ? ctran::measured_rows(*told_, size, rank == 0) : ctran::MeasuredRows());
+                told_ ? ctran::find_tuning_rows(*told_, size, rank == 0) : ctran::MeasuredRows());
 }
 
 // A split has no store; the library's gathering reaches all of its ranks, and its limit and
@@ -144,19 +145,19 @@ void TorchCommNCCLX::meet_by_gathering() {
   be_known(false);  // until connected()
   const auto now = begin_call(OpName::new_window, false, {}, "the first collective");
   meet(getRank(), getSize(), launch_queue()->device(),
-       [&](const std::string& words) { return tell_all(words, now); });
-  connected_later();
+       [&](const std::string& words) { return all_gather_strings(words, now); });
+  on_connected_late();
 }
 
-std::string TorchCommNCCLX::meet_alone() {
+std::string TorchCommNCCLX::set_up_single_rank() {
   be_known(false);  // until connected()
-  auto why = TorchCommKernels::meet_alone();
+  auto why = KernelBackend::set_up_single_rank();
   be_known(true);
   return why;
 }
 
-std::vector<std::string> TorchCommNCCLX::tell_all(const std::string& words,
-                                                  const nccl::NcclCall& now) {
+std::vector<std::string> TorchCommNCCLX::all_gather_strings(const std::string& words,
+                                                            const nccl::NcclCall& now) {
   using namespace transport::nvl;
   const auto own = pack_text(words);
   OperationOptions options;
@@ -211,7 +212,8 @@ KernelPreference TorchCommNCCLX::wish_for(Collective collective,
   return wish;
 }
 
-TorchCommNCCLX::Choice TorchCommNCCLX::choose(KernelCall& call, const Asked& asked) const {
+TorchCommNCCLX::KernelDecision TorchCommNCCLX::choose(KernelCall& call,
+                                                      const SelectionQuery& asked) const {
   const auto wish = wish_for(call.collective, asked.options);
   if (wish.provider == KernelPreference::KernelProvider::kVendor) return {false};
   const auto& team = kernels()->team();
@@ -226,26 +228,27 @@ TorchCommNCCLX::Choice TorchCommNCCLX::choose(KernelCall& call, const Asked& ask
   // The library has one launch for all slots of a list, the kernels have one for each.
   const bool is_list = asked.op == OpName::reduce_scatter || asked.op == OpName::reduce_scatter_v;
   if (is_list && library_may) return {false};
-  if (const auto measured = choose_as_measured(call, asked, library_may)) return *measured;
+  if (const auto measured = choose_from_tuning(call, asked, library_may)) return *measured;
   if (library_may && !ctran::prefers_kernels(call.collective, team.size(), asked.bytes))
     return {false};
   return {team.can_launch(call)};
 }
 
-int TorchCommNCCLX::most_blocks(Collective collective, const OperationOptions& options) const {
+int TorchCommNCCLX::max_blocks(Collective collective, const OperationOptions& options) const {
   const auto wish = wish_for(collective, options);
   return wish.algorithm == KernelAlgorithm::kAutomatic ? wish.blocks : 0;
 }
 
-void TorchCommNCCLX::allow_library(Collective collective, const OperationOptions& options) const {
+void TorchCommNCCLX::require_library_allowed(Collective collective,
+                                             const OperationOptions& options) const {
   if (!ncclx::adds(collective) || getSize() == 1) return;
   if (!is_batch_invariant(options.hints, batch_invariant_)) return;
   throw CommError(
       Errc::kUnsupported,
       "hint batch_invariant: only kernels keep to it, and they do not run this one" +
-          (kernels() == nullptr    ? ": " + why_none_
-           : why_no_room().empty() ? std::string()
-                                   : ": their workspace does not grow: " + why_no_room()) +
+          (kernels() == nullptr        ? ": " + why_none_
+           : workspace_error().empty() ? std::string()
+                                       : ": their workspace does not grow: " + workspace_error()) +
           "; leave the hint out where the library may add");
 }
 
@@ -254,7 +257,7 @@ void TorchCommNCCLX::before_collective() {
   if (!has_met_ && getSize() > 1 && !is_capturing()) meet_by_gathering();
 }
 
-TorchCommKernels::Else TorchCommNCCLX::otherwise(Collective collective) const {
+KernelBackend::Fallback TorchCommNCCLX::fallback_for(Collective collective) const {
   if (wishes_[static_cast<size_t>(collective)].provider !=
       KernelPreference::KernelProvider::kAutomatic)
     return {"nccl", "as asked for"};
@@ -297,7 +300,7 @@ std::vector<TorchCommNCCLX::KernelRow> TorchCommNCCLX::kernel_table() {
 void TorchCommNCCLX::set_config(const Hints& config) {
   try {
     ncclx::change(wishes_, config);
-    forget_choices();
+    clear_selection_cache();
   } catch (const CommError& e) {
     throw CommError(e.code(), e.why(),
                     {.op = "set_config", .comm = std::string(getCommName()), .rank = getRank()});

@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "backends/kernels/kernels_backend.hpp"
+#include "backends/kernels/kernel_backend.hpp"
 #include "backends/nccl/vendor_backends.hpp"
 #include "backends/ncclx/segments.hpp"
 #include "backends/ncclx/wishes.hpp"
@@ -24,7 +24,7 @@ namespace torch::comms {
 // Which operations the kernels run is the same on all ranks: it depends on the collective, its
 // bytes and dtype, and on what users say (wishes.hpp), which they say alike on all ranks.
 class TC_API TorchCommNCCLX final
-    : public VendorBackend<TorchCommNCCLX, nccl::kNcclx, TorchCommKernels> {
+    : public VendorBackend<TorchCommNCCLX, nccl::kNcclx, KernelBackend> {
  public:
   explicit TorchCommNCCLX(std::string backend = "ncclx");
   ~TorchCommNCCLX() override;
@@ -80,15 +80,17 @@ class TC_API TorchCommNCCLX final
   void on_connected() override;
   // Whether comm_dump_all() of any thread tells of it: while nothing of what that reads changes.
   void be_known(bool known) const;
-  Choice choose(ctran::kernels::KernelCall& call, const Asked& asked) const override;
-  int most_blocks(ctran::kernels::Collective collective,
-                  const OperationOptions& options) const override;
-  void allow_library(ctran::kernels::Collective collective,
-                     const OperationOptions& options) const override;
-  Else otherwise(ctran::kernels::Collective collective) const override;
-  std::vector<std::string> tell_all(const std::string& words, const nccl::NcclCall& now) override;
-  std::string why_no_kernels() const override { return why_none_; }
-  std::string meet_alone() override;
+  KernelDecision choose(ctran::kernels::KernelCall& call,
+                        const SelectionQuery& asked) const override;
+  int max_blocks(ctran::kernels::Collective collective,
+                 const OperationOptions& options) const override;
+  void require_library_allowed(ctran::kernels::Collective collective,
+                               const OperationOptions& options) const override;
+  Fallback fallback_for(ctran::kernels::Collective collective) const override;
+  std::vector<std::string> all_gather_strings(const std::string& words,
+                                              const nccl::NcclCall& now) override;
+  std::string kernels_unavailable_reason() const override { return why_none_; }
+  std::string set_up_single_rank() override;
   ctran::KernelPreference wish_for(ctran::kernels::Collective collective,
                                    const OperationOptions& options) const;
   // All ranks meet for their kernels, once a connection. Collective.

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "backends/kernels/kernels_backend.hpp"
+#include "backends/kernels/kernel_backend.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "ctran/device/kernel_selection.hpp"
 
@@ -45,14 +45,14 @@ OpName operation_of(Collective collective) {
 
 }  // namespace
 
-std::vector<TorchCommBackend::AlgorithmRange> TorchCommKernels::algorithms() const {
+std::vector<TorchCommBackend::AlgorithmRange> KernelBackend::algorithms() const {
   using ctran::kernels::LaunchMode;
   std::vector<AlgorithmRange> ranges;
   if (!isInitialized()) return ranges;
   for (auto collective = Collective::kAllReduce; collective <= Collective::kBarrier;
        collective = static_cast<Collective>(static_cast<int>(collective) + 1)) {
     if (collective == Collective::kScatter) continue;  // its tensors are in a list
-    if (!measured_.has_modes(collective)) {
+    if (!tuning_rows_.has_modes(collective)) {
       add_ranges(ranges, collective, LaunchMode::kAny);
       continue;
     }
@@ -62,8 +62,8 @@ std::vector<TorchCommBackend::AlgorithmRange> TorchCommKernels::algorithms() con
   return ranges;
 }
 
-void TorchCommKernels::add_ranges(std::vector<AlgorithmRange>& ranges, Collective collective,
-                                  ctran::kernels::LaunchMode mode) const {
+void KernelBackend::add_ranges(std::vector<AlgorithmRange>& ranges, Collective collective,
+                               ctran::kernels::LaunchMode mode) const {
   using ctran::kernels::KernelAlgorithm;
   KernelCall call{};
   call.collective = collective;
@@ -73,11 +73,11 @@ void TorchCommKernels::add_ranges(std::vector<AlgorithmRange>& ranges, Collectiv
   std::string before;
   for (int64_t bytes = 0; bytes <= kMostBytes; bytes = bytes == 0 ? 1 : 2 * bytes) {
     call.count = static_cast<size_t>(bytes) / count_bytes;
-    auto [who, why] = otherwise(collective);
+    auto [who, why] = fallback_for(collective);
     auto asked = call;
     if (kernels_) {
       const auto choice = choose(asked, {op, static_cast<size_t>(bytes), mode, {}});
-      if (choice.by_kernels)
+      if (choice.use_kernels)
         who = name_of(asked.algorithm == KernelAlgorithm::kAutomatic
                           ? kernels_->team().choose_algorithm(asked, asked.blocks)
                           : asked.algorithm);

@@ -1,4 +1,4 @@
-#include "backends/kernels/room.hpp"
+#include "backends/kernels/workspace_policy.hpp"
 
 #include <string_view>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kVariable = "TORCHCOMM_KERNELS_WORKSPACE";
 
-DeviceTeam::WorkspaceExtent room_of(const std::string& knob, std::string_view text) {
+DeviceTeam::WorkspaceExtent workspace_extent_of(const std::string& knob, std::string_view text) {
   if (text == "auto") return DeviceTeam::WorkspaceExtent::kDefault;
   if (text == "whole") return DeviceTeam::WorkspaceExtent::kFull;
   if (text == "growing") return DeviceTeam::WorkspaceExtent::kPartial;
@@ -22,12 +22,12 @@ DeviceTeam::WorkspaceExtent room_of(const std::string& knob, std::string_view te
 
 }  // namespace
 
-DeviceTeam::WorkspaceExtent room_wish(const Hints& hints) {
+DeviceTeam::WorkspaceExtent parse_workspace_extent(const Hints& hints) {
   for (const char* const name : {hint::kWorkspace.name, hint::kWorkspace.alias})
     if (const auto found = hints.find(name); found != hints.end())
-      return room_of("hint " + found->first, found->second);
+      return workspace_extent_of("hint " + found->first, found->second);
   const auto text = base::env_text(kVariable);
-  return text ? room_of(kVariable, *text) : DeviceTeam::WorkspaceExtent::kDefault;
+  return text ? workspace_extent_of(kVariable, *text) : DeviceTeam::WorkspaceExtent::kDefault;
 }
 
 }  // namespace torch::comms::ctran

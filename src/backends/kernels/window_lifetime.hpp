@@ -14,18 +14,18 @@ namespace torch::comms::ctran {
 // as graphs may be launched that were captured while they were open.
 //
 // Threads: the one that calls operations.
-class KeptWindows {
+class WindowLifetimes {
  public:
   using Window = std::shared_ptr<const DeviceWindow>;
   // How many there have been, of calls and of waits.
-  struct Graphs {
+  struct GraphCounts {
     uint64_t calls = 0, waits = 0;
   };
 
-  void open(Window window, const Graphs& so_far) {
+  void open(Window window, const GraphCounts& so_far) {
     windows_.push_back({std::move(window), so_far, std::nullopt});
   }
-  void close(const Window& window, const Graphs& so_far) {
+  void close(const Window& window, const GraphCounts& so_far) {
     for (auto& one : windows_)
       if (one.window == window) one.closed = so_far;
   }
@@ -33,19 +33,19 @@ class KeptWindows {
   // that came after as many and are among the first so many. Nothing else that uses them may be
   // under way.
   template <class MayBeLaunched>
-  void drop(const MayBeLaunched& may_be_launched) {
-    std::erase_if(windows_, [&](const One& one) {
+  void release_unused(const MayBeLaunched& may_be_launched) {
+    std::erase_if(windows_, [&](const LiveWindow& one) {
       return one.closed && !may_be_launched(one.opened, *one.closed);
     });
   }
 
  private:
-  struct One {
+  struct LiveWindow {
     Window window;
-    Graphs opened;
-    std::optional<Graphs> closed;  // while it is open: none
+    GraphCounts opened;
+    std::optional<GraphCounts> closed;  // while it is open: none
   };
-  std::vector<One> windows_;
+  std::vector<LiveWindow> windows_;
 };
 
 }  // namespace torch::comms::ctran

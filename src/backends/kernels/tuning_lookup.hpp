@@ -10,10 +10,10 @@
 namespace torch::comms::ctran {
 
 // The device's model as tuning files have it; "" where it is not known.
-std::string gpu_word(const gpu::Runtime& runtime, int device);
+std::string gpu_model_name(const gpu::Runtime& runtime, int device);
 
 // The rows for that many ranks of rank 0's GPU. Where the file has rows of kernels and none of them
 // is for these, `warns` says so, once in the process.
-MeasuredRows measured_rows(const SharedTuning& told, int ranks, bool warns);
+MeasuredRows find_tuning_rows(const SharedTuning& told, int ranks, bool warns);
 
 }  // namespace torch::comms::ctran

@@ -5,7 +5,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/accumulate.h>
 
-#include "backends/kernels/kernels_backend.hpp"
+#include "backends/kernels/kernel_backend.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/kernels/team_window.hpp"
 #include "backends/nccl/launch.hpp"
@@ -17,39 +17,39 @@ namespace torch::comms {
 namespace {
 
 // Another thread may be about to say what it has seen to be done.
-constexpr std::chrono::milliseconds kLook{20};
+constexpr std::chrono::milliseconds kWindowIdleTimeout{20};
 
 }  // namespace
 
-std::shared_ptr<TorchCommWindow> TorchCommKernels::new_window(
+std::shared_ptr<TorchCommWindow> KernelBackend::new_window(
     const std::optional<at::Tensor>& tensor) {
-  auto window = std::make_shared<ctran::TeamWindow>(home(), getDevice());
+  auto window = std::make_shared<ctran::TeamWindow>(window_home(), getDevice());
   if (tensor) window->tensor_register(*tensor, /*owning=*/true);
   return window;
 }
 
-std::shared_ptr<TorchCommWindow> TorchCommKernels::window_allocate(size_t size_bytes, bool cpu_buf,
-                                                                   size_t signal_size) {
+std::shared_ptr<TorchCommWindow> KernelBackend::window_allocate(size_t size_bytes, bool cpu_buf,
+                                                                size_t signal_size) {
   if (cpu_buf)
     throw CommError(Errc::kUnsupported,
                     "cpu_buf=True: windows of this backend are on " + getDevice().str(),
                     window_context("window_allocate"));
-  auto window = std::make_shared<ctran::TeamWindow>(home(), getDevice(), signal_size);
+  auto window = std::make_shared<ctran::TeamWindow>(window_home(), getDevice(), signal_size);
   window->allocate(size_bytes);
   return window;
 }
 
-ctran::TeamWindow::Home TorchCommKernels::home() {
-  return [self = std::static_pointer_cast<TorchCommKernels>(shared_from_this())](std::string_view) {
+ctran::TeamWindow::BackendLookup KernelBackend::window_home() {
+  return [self = std::static_pointer_cast<KernelBackend>(shared_from_this())](std::string_view) {
     return self;
   };
 }
 
-Context TorchCommKernels::window_context(std::string_view method) const {
+Context KernelBackend::window_context(std::string_view method) const {
   return {.op = std::string(method), .comm = std::string(getCommName()), .rank = getRank()};
 }
 
-void TorchCommKernels::on_device(std::string_view method, const std::function<void()>& body) {
+void KernelBackend::with_device(std::string_view method, const std::function<void()>& body) {
   with_context([&] { return window_context(method); },
                [&] {
                  const auto& device = launch_queue()->device();
@@ -59,7 +59,7 @@ void TorchCommKernels::on_device(std::string_view method, const std::function<vo
                });
 }
 
-at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
+at::Tensor KernelBackend::mappable_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
   const PlainDispatchGuard plain;
   const auto& device = launch_queue()->device();
   const nccl::NcclDevice::DeviceCallGuard scope(device);
@@ -76,64 +76,66 @@ at::Tensor TorchCommKernels::mappable_tensor(at::IntArrayRef sizes, at::ScalarTy
       options, getDevice());
 }
 
-void TorchCommKernels::synchronize_current_stream() const {
+void KernelBackend::synchronize_current_stream() const {
   const auto& device = launch_queue()->device();
   if (!device.is_run_by_host()) device.runtime().synchronize(device.current_stream());
 }
 
-std::shared_ptr<const ctran::DeviceWindow> TorchCommKernels::open_window(
+std::shared_ptr<const ctran::DeviceWindow> KernelBackend::open_window(
     std::string_view method, const ctran::DeviceWindow::RankMemory& own, std::string unwilling,
     const c10::Storage& memory) {
   const auto now = begin_call(OpName::new_window, false, {}, method);
   std::shared_ptr<const ctran::DeviceWindow> window;
-  meet_for(now, [&] {
+  run_collective_setup(now, [&] {
     require_kernels();
-    auto made =
-        ctran::DeviceWindow::create(kernels_->shared_team(), own, std::move(unwilling),
-                                    [&](const std::string& words) { return tell_all(words, now); });
+    auto made = ctran::DeviceWindow::create(
+        kernels_->shared_team(), own, std::move(unwilling),
+        [&](const std::string& words) { return all_gather_strings(words, now); });
     if (!made.window) throw CommError(Errc::kUnsupported, made.unavailable_reason);
     // Whatever becomes of the window, launches may use it, and its tensor's memory.
-    struct Both {
+    struct WindowAndMemory {
       c10::Storage memory;
       std::unique_ptr<ctran::DeviceWindow> window;  // ends first
     };
-    const auto both = std::make_shared<Both>(Both{memory, std::move(made.window)});
+    const auto both =
+        std::make_shared<WindowAndMemory>(WindowAndMemory{memory, std::move(made.window)});
     window = {both, both->window.get()};
-    kernels_->windows().open(window, graphs_so_far());
-    kernels_->add_region(window);
+    kernels_->windows().open(window, count_graphs());
+    kernels_->add_open_window(window);
   });
   return window;
 }
 
-ctran::KeptWindows::Graphs TorchCommKernels::graphs_so_far() {
+ctran::WindowLifetimes::GraphCounts KernelBackend::count_graphs() {
   auto* const waits = wait_queue_if_any();
   return {launch_queue()->graphs().count(), waits == nullptr ? 0 : waits->graphs().count()};
 }
 
-void TorchCommKernels::close_window(std::string_view method,
-                                    std::shared_ptr<const ctran::DeviceWindow> window) {
+void KernelBackend::close_window(std::string_view method,
+                                 std::shared_ptr<const ctran::DeviceWindow> window) {
   const auto now = begin_call(OpName::new_window, false, {}, method);
-  meet_for(now, [&] {
-    kernels_->remove_region(window);
+  run_collective_setup(now, [&] {
+    kernels_->remove_open_window(window);
     // What all ranks have given is over once all have been here.
     barrier(/*async_op=*/true, {})->hostSynchronize();
     // Whoever still waits keeps it, and so do graphs, which may go on using it.
-    kernels_->windows().close(window, graphs_so_far());
+    kernels_->windows().close(window, count_graphs());
     window.reset();
     auto* const waits = wait_queue_if_any();
     if (waits != nullptr) waits->poll(nccl::Clock::now());
-    if (waits == nullptr || waits->wait_idle(kLook))
-      kernels_->windows().drop(
-          [&](const ctran::KeptWindows::Graphs& after, const ctran::KeptWindows::Graphs& until) {
-            return launch_queue()->graphs().has_live({after.calls, until.calls}) ||
-                   (waits != nullptr && waits->graphs().has_live({after.waits, until.waits}));
-          });
+    if (waits == nullptr || waits->wait_idle(kWindowIdleTimeout))
+      kernels_->windows().release_unused([&](const ctran::WindowLifetimes::GraphCounts& after,
+                                             const ctran::WindowLifetimes::GraphCounts& until) {
+        return launch_queue()->graphs().has_live({after.calls, until.calls}) ||
+               (waits != nullptr && waits->graphs().has_live({after.waits, until.waits}));
+      });
     // Memory may go once nobody maps it any more.
-    tell_all("", now);
+    all_gather_strings("", now);
   });
 }
 
-void TorchCommKernels::meet_for(const nccl::NcclCall& now, const std::function<void()>& body) {
+void KernelBackend::run_collective_setup(const nccl::NcclCall& now,
+                                         const std::function<void()>& body) {
   const auto& device = launch_queue()->device();
   const nccl::NcclDevice::DeviceCallGuard scope(device);
   const gpu::CaptureModeGuard mode(device.runtime());
@@ -150,13 +152,13 @@ void TorchCommKernels::meet_for(const nccl::NcclCall& now, const std::function<v
   }
 }
 
-WorkPtr TorchCommKernels::run_step(
+WorkPtr KernelBackend::run_window_step(
     const WindowCall& step, bool async_op, const OperationOptions& options,
     const std::function<void(gpu::NativeStream stream, uint64_t limit_ns)>& body) {
   auto now = begin_call(OpName::new_window, async_op, options, step.name);
   now.aborts_at_timeout = true;
   const auto enqueue = [&](const nccl::NcclLaunch& go) {
-    body(go.stream, limit_ns_of(now));
+    body(go.stream, timeout_ns_of(now));
     return nccl::abi::Result(nccl::abi::kSuccess);
   };
   const at::Tensor none;

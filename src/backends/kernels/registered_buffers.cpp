@@ -1,4 +1,4 @@
-#include "backends/kernels/regions.hpp"
+#include "backends/kernels/registered_buffers.hpp"
 
 #include <torchcomms/base/env.hpp>
 #include <torchcomms/base/error.hpp>
@@ -9,13 +9,13 @@
 
 namespace torch::comms::ctran {
 
-Registered registered_wish(const Hints& hints, Registered otherwise) {
+RegisteredBufferMode parse_registered_mode(const Hints& hints, RegisteredBufferMode otherwise) {
   for (const char* const name : {hint::kRegistered.name, hint::kRegistered.alias}) {
     const auto found = hints.find(name);
     if (found == hints.end()) continue;
-    if (found->second == "copies") return Registered::kCopies;
+    if (found->second == "copies") return RegisteredBufferMode::kCopies;
     try {
-      return string_to_bool(found->second) ? Registered::kYes : Registered::kNo;
+      return string_to_bool(found->second) ? RegisteredBufferMode::kYes : RegisteredBufferMode::kNo;
     } catch (const CommError& error) {
       throw CommError(Errc::kInvalidArgument,
                       "hint " + found->first + ": " + error.why() + ", or copies");
@@ -24,12 +24,12 @@ Registered registered_wish(const Hints& hints, Registered otherwise) {
   return otherwise;
 }
 
-kernels::CopyMethod carrier_of(Registered wish) {
-  return wish == Registered::kCopies ? kernels::CopyMethod::kCopyEngine
-                                     : kernels::CopyMethod::kAutomatic;
+kernels::CopyMethod copy_method_of(RegisteredBufferMode wish) {
+  return wish == RegisteredBufferMode::kCopies ? kernels::CopyMethod::kCopyEngine
+                                               : kernels::CopyMethod::kAutomatic;
 }
 
-SharedTensor shared_tensor(const kernels::KernelCall& call, int ranks) {
+WindowedOperand windowed_operand(const kernels::KernelCall& call, int ranks) {
   const size_t bytes = call.count * size_of(call.dtype);
   if (!kernels::is_reduction(call.collective))
     return {call.output, bytes * kernels::parts_of(call.collective, ranks)};

@@ -1,4 +1,4 @@
-#include "backends/kernels/measured.hpp"
+#include "backends/kernels/tuning_lookup.hpp"
 
 #include <atomic>
 
@@ -9,7 +9,7 @@
 
 namespace torch::comms::ctran {
 
-std::string gpu_word(const gpu::Runtime& runtime, int device) {
+std::string gpu_model_name(const gpu::Runtime& runtime, int device) {
   try {
     return to_word(gpu::Driver::of(runtime)->model_of(device));
   } catch (const CommError& e) {
@@ -18,7 +18,7 @@ std::string gpu_word(const gpu::Runtime& runtime, int device) {
   }
 }
 
-MeasuredRows measured_rows(const SharedTuning& told, int ranks, bool warns) {
+MeasuredRows find_tuning_rows(const SharedTuning& told, int ranks, bool warns) {
   static std::atomic_flag has_warned;
   const auto& all = told.tuning.kernels;
   auto rows = rows_for(all, told.gpu, ranks);
