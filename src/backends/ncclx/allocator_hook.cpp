@@ -2,7 +2,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "backends/ncclx/segments.hpp"
+#include "backends/ncclx/allocator_segments.hpp"
 
 #if defined(TC_CUDA_ALLOCATOR)
 #include <dlfcn.h>
@@ -46,12 +46,12 @@ Allocator& find_allocator() {
   refuse(why);
 }
 
-Segment segment_at(size_t address, size_t size_bytes) {
+AllocatorSegment segment_at(size_t address, size_t size_bytes) {
   return {reinterpret_cast<char*>(address), size_bytes};  // NOLINT(performance-no-int-to-ptr)
 }
 
 void follow(Allocator& allocator) {
-  auto& all = Segments::of_process();
+  auto& all = AllocatorSegments::of_process();
   allocator.attachAllocatorTraceTracker([&all](const auto& entry) {
     using Entry = std::remove_cvref_t<decltype(entry)>;
     const auto segment = segment_at(static_cast<size_t>(entry.addr_), entry.size_);
@@ -63,7 +63,7 @@ void follow(Allocator& allocator) {
   // What was there before; anew if something came or went meanwhile.
   for (;;) {
     const auto version = all.version();
-    std::vector<Segments::Placed> there;
+    std::vector<AllocatorSegments::DeviceSegment> there;
     for (const auto& one : allocator.snapshot().segments)
       there.push_back({one.device, segment_at(static_cast<size_t>(one.address), one.total_size)});
     if (all.add_all(version, there)) return;

@@ -18,9 +18,10 @@ namespace torch::comms {
 namespace {
 
 // The checks of one call.
-class Checker {
+class DeviceCallChecker {
  public:
-  Checker(const Context& context, const at::Device& device) : context_(context), device_(device) {}
+  DeviceCallChecker(const Context& context, const at::Device& device)
+      : context_(context), device_(device) {}
 
   void require(bool holds, const std::string& why) const {
     if (!holds) throw CommError(Errc::kInvalidArgument, why, context_);
@@ -80,12 +81,13 @@ bool TorchCommNCCLX::needs_kernels(const Context& context) {
   before_collective();
   if (kernels() == nullptr)
     throw CommError(Errc::kUnsupported,
-                    "it needs kernels over mapped memory, of which there are none: " + why_none_,
+                    "it needs kernels over mapped memory, of which there are none: " +
+                        kernels_unavailable_reason_,
                     context);
   return true;
 }
 
-WorkPtr TorchCommNCCLX::already_there(const nccl::NcclCall& now, const at::Tensor& output) {
+WorkPtr TorchCommNCCLX::completed_on_stream(const nccl::NcclCall& now, const at::Tensor& output) {
   return run(now, {}, {{&output}, {}},
              [](const nccl::NcclLaunch&) { return nccl::abi::Result(nccl::abi::kSuccess); });
 }
@@ -95,7 +97,7 @@ WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Te
                                                 const at::Tensor& input_counts, bool async_op) {
   const auto now = begin_call(OpName::all_to_all_v_single, async_op, {}, "device_alltoallv_single");
   const auto context = now.context();
-  const Checker check(context, getDevice());
+  const DeviceCallChecker check(context, getDevice());
   check.plain("output", output);
   check.plain("input", input);
   check.dtype("input", input, output.scalar_type());
@@ -104,7 +106,7 @@ WorkPtr TorchCommNCCLX::device_alltoallv_single(at::Tensor& output, const at::Te
   const auto source = nccl::overlap(input, output) ? input.clone() : input;
   if (!needs_kernels(context)) {
     copy_to_itself(output, source, output_counts, input_counts);
-    return already_there(now, output);
+    return completed_on_stream(now, output);
   }
   ctran::kernels::AllToAllVDynamic exchange{};
   exchange.input = nccl::TensorBytes(source).data;
@@ -133,7 +135,7 @@ WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::T
   const auto now =
       begin_call(OpName::reduce_scatter_single, async_op, {}, "reduce_scatter_quantized");
   const auto context = now.context();
-  const Checker check(context, getDevice());
+  const DeviceCallChecker check(context, getDevice());
   check.require(op.type() == RedOpType::SUM || op.type() == RedOpType::AVG,
                 "op is " + std::string(toString(op.type())) + ", expected SUM or AVG");
   check.plain("output", output);
@@ -144,7 +146,7 @@ WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::T
   check.integers("seed", seed, 1, "a seed");
   if (!needs_kernels(context)) {
     output.view({-1}).copy_(input.view({-1}));
-    return already_there(now, output);
+    return completed_on_stream(now, output);
   }
   const auto part_bytes = output.nbytes();
   const bool in_place = nccl::TensorBytes(output).data ==

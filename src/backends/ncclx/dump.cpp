@@ -16,12 +16,12 @@ constexpr const char* kFields = "comm_dump::requestFields";
 constexpr std::string_view kGlobal = "GlobalInfo";
 
 // All that are connected. Never destroyed: communicators may go after static destruction.
-struct Living {
+struct ConnectedComms {
   std::mutex mutex;  // guards all
   std::set<const TorchCommNCCLX*> all;
 };
-Living& living() {
-  static auto* const living = new Living;
+ConnectedComms& connected_comms() {
+  static auto* const living = new ConnectedComms;
   return *living;
 }
 
@@ -64,12 +64,12 @@ class Filter {
 
 }  // namespace
 
-void TorchCommNCCLX::be_known(bool known) const {
-  const std::lock_guard lock(living().mutex);
+void TorchCommNCCLX::set_dump_visible(bool known) const {
+  const std::lock_guard lock(connected_comms().mutex);
   if (known)
-    living().all.insert(this);
+    connected_comms().all.insert(this);
   else
-    living().all.erase(this);
+    connected_comms().all.erase(this);
 }
 
 TorchCommNCCLX::Dump TorchCommNCCLX::comm_dump() const {
@@ -90,7 +90,7 @@ TorchCommNCCLX::Dump TorchCommNCCLX::comm_dump() const {
     dump["kernelLaunches"] = std::to_string(own->launches());
     dump["workspaceBytes"] = std::to_string(team.workspace_bytes());
   } else {
-    dump["kernels"] = "none: " + why_none_;
+    dump["kernels"] = "none: " + kernels_unavailable_reason_;
   }
   return dump;
 }
@@ -98,9 +98,9 @@ TorchCommNCCLX::Dump TorchCommNCCLX::comm_dump() const {
 std::map<std::string, TorchCommNCCLX::Dump> TorchCommNCCLX::comm_dump_all(const Hints& hints) {
   const Filter filter(hints);
   std::map<std::string, Dump> all;
-  const std::lock_guard lock(living().mutex);
+  const std::lock_guard lock(connected_comms().mutex);
   size_t count = 0;
-  for (const auto* comm : living().all) {
+  for (const auto* comm : connected_comms().all) {
     ++count;
     const auto dump = comm->comm_dump();
     all[dump.at("commHash")] = filter.of(dump);

@@ -43,8 +43,8 @@ bool orders_floats(const KernelCall& call) {
 }
 
 // What `rank` has put under `key`.
-std::string told_by(int rank, StoreKeyValue& store, const std::string& key, const Rendezvous& met,
-                    const Context& context) {
+std::string get_from_rank(int rank, StoreKeyValue& store, const std::string& key,
+                          const Rendezvous& met, const Context& context) {
   try {
     return store.get(key, met.deadline.remaining());
   } catch (const CommError& e) {
@@ -64,36 +64,36 @@ std::string told_by(int rank, StoreKeyValue& store, const std::string& key, cons
 
 TorchCommNCCLX::TorchCommNCCLX(std::string backend) : VendorBackend(std::move(backend)) {}
 
-TorchCommNCCLX::~TorchCommNCCLX() { be_known(false); }
+TorchCommNCCLX::~TorchCommNCCLX() { set_dump_visible(false); }
 
 void TorchCommNCCLX::finalize() {
-  be_known(false);
+  set_dump_visible(false);
   VendorBackend::finalize();
 }
 
 WorkPtr TorchCommNCCLX::reconfigure(const ReconfigureOptions& options) {
-  be_known(false);
+  set_dump_visible(false);
   return VendorBackend::reconfigure(options);
 }
 
 void TorchCommNCCLX::on_connected() {
   VendorBackend::on_connected();
-  be_known(true);
+  set_dump_visible(true);
 }
 
 void TorchCommNCCLX::parse_options(CommOptions& options) {
-  ncclx::translate(options);
-  wishes_.fill(ncclx::wish_of(options.hints));
-  tuning_file_ = ncclx::tuning_file_of(options.hints);
+  ncclx::normalize_hints(options);
+  kernel_preferences_.fill(ncclx::parse_kernel_preference(options.hints));
+  tuning_file_ = ncclx::parse_tuning_file(options.hints);
   batch_invariant_ = is_batch_invariant(options.hints);
-  if (batch_invariant_) ncclx::keep_to_kernels(wishes_);
+  if (batch_invariant_) ncclx::restrict_to_kernels(kernel_preferences_);
   (void)ctran::parse_registered_mode(options.hints);  // wrong ones are refused here
-  room_ = ctran::parse_workspace_extent(options.hints);
+  workspace_extent_ = ctran::parse_workspace_extent(options.hints);
 }
 
 bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::NcclDevice& device) {
-  has_met_ = false;
-  segments_ = {};  // what the library was told of went with its communicator
+  has_tried_kernels_ = false;
+  tracked_segments_ = {};  // what the library was told of went with its communicator
   set_kernels(nullptr);
   if (met.size < 2 || !met.store) return false;
   const Context context{.op = met.op, .comm = std::string(getCommName()), .rank = met.rank};
@@ -102,57 +102,58 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::NcclDevice& devi
     store.set(kTuning,
               ctran::serialize_tuning(tuning_file_,
                                       ctran::gpu_model_name(device.runtime(), index_of(device))));
-  const auto told = told_by(0, store, kTuning, met, context);
+  const auto told = get_from_rank(0, store, kTuning, met, context);
   try {
-    told_ = std::make_shared<const ctran::SharedTuning>(ctran::parse_shared_tuning(told));
+    shared_tuning_ = std::make_shared<const ctran::SharedTuning>(ctran::parse_shared_tuning(told));
   } catch (const CommError& e) {
     finish_failed_rendezvous(store, met);
     throw CommError(e.code(), e.why(), context);
   }
   int round = 0;
-  meet(met.rank, met.size, device, [&](const std::string& words) {
+  connect_kernels(met.rank, met.size, device, [&](const std::string& words) {
     const auto key = "kernels/" + std::to_string(round++) + "/";
     store.set(key + std::to_string(met.rank), kBegin + words);
     std::vector<std::string> all;
     all.reserve(static_cast<size_t>(met.size));
     for (int rank = 0; rank < met.size; ++rank)
-      all.push_back(told_by(rank, store, key + std::to_string(rank), met, context).substr(1));
+      all.push_back(get_from_rank(rank, store, key + std::to_string(rank), met, context).substr(1));
     return all;
   });
   return true;
 }
 
-void TorchCommNCCLX::meet(int rank, int size, const nccl::NcclDevice& device,
-                          const transport::nvl::AllGatherStrings& exchange) {
-  has_met_ = true;  // also where this ends in an error, which ends the communicator
+void TorchCommNCCLX::connect_kernels(int rank, int size, const nccl::NcclDevice& device,
+                                     const transport::nvl::AllGatherStrings& exchange) {
+  has_tried_kernels_ = true;  // also where this ends in an error, which ends the communicator
   const nccl::NcclDevice::DeviceCallGuard scope(device);
-  const bool all_by_library =
-      std::all_of(wishes_.begin(), wishes_.end(), [](const KernelPreference& wish) {
+  const bool all_by_library = std::all_of(
+      kernel_preferences_.begin(), kernel_preferences_.end(), [](const KernelPreference& wish) {
         return wish.provider == KernelPreference::KernelProvider::kVendor;
       });
-  auto made =
-      ctran::DeviceTeam::create(rank, size, index_of(device), device.shared_runtime(),
-                                all_by_library ? "the library was asked for" : "", exchange, room_);
-  why_none_ = std::move(made.unavailable_reason);
+  auto made = ctran::DeviceTeam::create(rank, size, index_of(device), device.shared_runtime(),
+                                        all_by_library ? "the library was asked for" : "", exchange,
+                                        workspace_extent_);
+  kernels_unavailable_reason_ = std::move(made.unavailable_reason);
   if (made.team)
     set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)),
-                told_ ? ctran::find_tuning_rows(*told_, size, rank == 0) : ctran::MeasuredRows());
+                shared_tuning_ ? ctran::find_tuning_rows(*shared_tuning_, size, rank == 0)
+                               : ctran::MeasuredRows());
 }
 
 // A split has no store; the library's gathering reaches all of its ranks, and its limit and
 // failures hold.
-void TorchCommNCCLX::meet_by_gathering() {
-  be_known(false);  // until connected()
+void TorchCommNCCLX::connect_kernels_by_all_gather() {
+  set_dump_visible(false);  // until connected()
   const auto now = begin_call(OpName::new_window, false, {}, "the first collective");
-  meet(getRank(), getSize(), launch_queue()->device(),
-       [&](const std::string& words) { return all_gather_strings(words, now); });
+  connect_kernels(getRank(), getSize(), launch_queue()->device(),
+                  [&](const std::string& words) { return all_gather_strings(words, now); });
   on_connected_late();
 }
 
 std::string TorchCommNCCLX::set_up_single_rank() {
-  be_known(false);  // until connected()
+  set_dump_visible(false);  // until connected()
   auto why = KernelBackend::set_up_single_rank();
-  be_known(true);
+  set_dump_visible(true);
   return why;
 }
 
@@ -169,12 +170,12 @@ std::vector<std::string> TorchCommNCCLX::all_gather_strings(const std::string& w
 // Here and not where memory comes and goes: that is under torch's lock of its allocator, which a
 // call of the library that waits for others must not hold up.
 void TorchCommNCCLX::before_operation(const nccl::NcclCall& now) {
-  const auto& all = ncclx::Segments::of_process();
-  if (segments_.is_up_to_date(all)) return;
+  const auto& all = ncclx::AllocatorSegments::of_process();
+  if (tracked_segments_.is_up_to_date(all)) return;
   auto& registrations = launch_queue()->registrations();
   auto& communicator = launch_queue()->communicator();
   const auto wait = nccl::launch_wait(now);
-  const auto tell = [&](auto change, const ncclx::Segment& segment, bool comes) {
+  const auto tell = [&](auto change, const ncclx::AllocatorSegment& segment, bool comes) {
     try {
       (registrations.*change)(communicator, {segment.begin, segment.size_bytes}, wait);
       return true;
@@ -182,7 +183,7 @@ void TorchCommNCCLX::before_operation(const nccl::NcclCall& now) {
       if (e.code() == Errc::kUnsupported) return false;
       // Operations run without what comes, but what has gone must not stay.
       if (e.code() != Errc::kVendor || !comes) throw nccl::with_context(e, now);
-      if (!std::exchange(is_refusal_told_, true))
+      if (!std::exchange(has_logged_refusal_, true))
         base::log(
             base::LogLevel::kWarning,
             "communicator '" + std::string(getCommName()) +
@@ -193,7 +194,7 @@ void TorchCommNCCLX::before_operation(const nccl::NcclCall& now) {
   using Change = void (nccl::BufferRegistrations::*)(
       nccl::Communicator&, const nccl::BufferRegistrations::BufferAddressRange&,
       const nccl::WaitOptions&);
-  segments_.follow(
+  tracked_segments_.update(
       all, getDevice().has_index() ? getDevice().index() : 0,
       [&](const auto& one) { return tell(Change{&nccl::BufferRegistrations::add}, one, true); },
       [&](const auto& one) {
@@ -201,20 +202,20 @@ void TorchCommNCCLX::before_operation(const nccl::NcclCall& now) {
       });
 }
 
-KernelPreference TorchCommNCCLX::wish_for(Collective collective,
-                                          const OperationOptions& options) const {
-  const auto& general = wishes_[static_cast<size_t>(collective)];
+KernelPreference TorchCommNCCLX::kernel_preference_for(Collective collective,
+                                                       const OperationOptions& options) const {
+  const auto& general = kernel_preferences_[static_cast<size_t>(collective)];
   if (options.hints.empty()) return general;
-  auto wish = ncclx::wish_of_call(options.hints).value_or(general);
-  if (wish.provider == KernelPreference::KernelProvider::kAutomatic && ncclx::adds(collective) &&
-      is_batch_invariant(options.hints))
+  auto wish = ncclx::parse_call_kernel_preference(options.hints).value_or(general);
+  if (wish.provider == KernelPreference::KernelProvider::kAutomatic &&
+      ncclx::is_reduction(collective) && is_batch_invariant(options.hints))
     wish.provider = KernelPreference::KernelProvider::kKernels;
   return wish;
 }
 
 TorchCommNCCLX::KernelDecision TorchCommNCCLX::choose(KernelCall& call,
                                                       const SelectionQuery& asked) const {
-  const auto wish = wish_for(call.collective, asked.options);
+  const auto wish = kernel_preference_for(call.collective, asked.options);
   if (wish.provider == KernelPreference::KernelProvider::kVendor) return {false};
   const auto& team = kernels()->team();
   call.algorithm = wish.algorithm;
@@ -235,18 +236,18 @@ TorchCommNCCLX::KernelDecision TorchCommNCCLX::choose(KernelCall& call,
 }
 
 int TorchCommNCCLX::max_blocks(Collective collective, const OperationOptions& options) const {
-  const auto wish = wish_for(collective, options);
+  const auto wish = kernel_preference_for(collective, options);
   return wish.algorithm == KernelAlgorithm::kAutomatic ? wish.blocks : 0;
 }
 
 void TorchCommNCCLX::require_library_allowed(Collective collective,
                                              const OperationOptions& options) const {
-  if (!ncclx::adds(collective) || getSize() == 1) return;
+  if (!ncclx::is_reduction(collective) || getSize() == 1) return;
   if (!is_batch_invariant(options.hints, batch_invariant_)) return;
   throw CommError(
       Errc::kUnsupported,
       "hint batch_invariant: only kernels keep to it, and they do not run this one" +
-          (kernels() == nullptr        ? ": " + why_none_
+          (kernels() == nullptr        ? ": " + kernels_unavailable_reason_
            : workspace_error().empty() ? std::string()
                                        : ": their workspace does not grow: " + workspace_error()) +
           "; leave the hint out where the library may add");
@@ -254,20 +255,20 @@ void TorchCommNCCLX::require_library_allowed(Collective collective,
 
 void TorchCommNCCLX::before_collective() {
   // The library gathers what they tell.
-  if (!has_met_ && getSize() > 1 && !is_capturing()) meet_by_gathering();
+  if (!has_tried_kernels_ && getSize() > 1 && !is_capturing()) connect_kernels_by_all_gather();
 }
 
 KernelBackend::Fallback TorchCommNCCLX::fallback_for(Collective collective) const {
-  if (wishes_[static_cast<size_t>(collective)].provider !=
+  if (kernel_preferences_[static_cast<size_t>(collective)].provider !=
       KernelPreference::KernelProvider::kAutomatic)
     return {"nccl", "as asked for"};
-  return {"nccl", kernels() != nullptr ? "table" : why_none_};
+  return {"nccl", kernels() != nullptr ? "table" : kernels_unavailable_reason_};
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& ranks,
                                                         const std::string& name,
                                                         const CommOptions& options) {
-  const int count = splits_++;
+  const int count = split_count_++;
   if (ranks.empty()) return NcclApiBackend::split(ranks, name, options);
   const auto least = std::to_string(*std::min_element(ranks.begin(), ranks.end()));
   auto made = NcclApiBackend::split(
@@ -275,16 +276,17 @@ std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& 
       std::string(getCommName()) + "::split::" + least + "_" + name + "_" + std::to_string(count),
       options);
   auto& child = static_cast<TorchCommNCCLX&>(*made);
-  child.told_ = told_;  // it meets for its kernels later
-  child.be_known(true);
+  child.shared_tuning_ = shared_tuning_;  // it meets for its kernels later
+  child.set_dump_visible(true);
   return made;
 }
 
 std::vector<std::string> TorchCommNCCLX::links() const {
   if (!isInitialized()) return {};
-  const auto text = kernels() != nullptr && getSize() > 1
-                        ? std::string("kernels over mapped memory, and nccl")
-                        : "nccl alone (" + (getSize() > 1 ? why_none_ : "one rank") + ")";
+  const auto text =
+      kernels() != nullptr && getSize() > 1
+          ? std::string("kernels over mapped memory, and nccl")
+          : "nccl alone (" + (getSize() > 1 ? kernels_unavailable_reason_ : "one rank") + ")";
   std::vector<std::string> all(static_cast<size_t>(getSize()), text);
   all[static_cast<size_t>(getRank())] = "self";
   return all;
@@ -299,7 +301,7 @@ std::vector<TorchCommNCCLX::KernelRow> TorchCommNCCLX::kernel_table() {
 
 void TorchCommNCCLX::set_config(const Hints& config) {
   try {
-    ncclx::change(wishes_, config);
+    ncclx::apply_config(kernel_preferences_, config);
     clear_selection_cache();
   } catch (const CommError& e) {
     throw CommError(e.code(), e.why(),

@@ -8,8 +8,8 @@
 
 #include "backends/kernels/kernel_backend.hpp"
 #include "backends/nccl/vendor_backends.hpp"
-#include "backends/ncclx/segments.hpp"
-#include "backends/ncclx/wishes.hpp"
+#include "backends/ncclx/allocator_segments.hpp"
+#include "backends/ncclx/ncclx_options.hpp"
 #include "ctran/select/shared_tuning.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
@@ -68,7 +68,7 @@ class TC_API TorchCommNCCLX final
   // to how many bytes of the largest buffer of a rank. The first row that fits counts.
   using KernelRow = std::tuple<std::string, int, uint64_t>;
   static std::vector<KernelRow> kernel_table();
-  // See ncclx::update_word().
+  // See ncclx::apply_config().
   void set_config(const Hints& config);
 
  private:
@@ -79,7 +79,7 @@ class TC_API TorchCommNCCLX final
   void before_collective() override;
   void on_connected() override;
   // Whether comm_dump_all() of any thread tells of it: while nothing of what that reads changes.
-  void be_known(bool known) const;
+  void set_dump_visible(bool known) const;
   KernelDecision choose(ctran::kernels::KernelCall& call,
                         const SelectionQuery& asked) const override;
   int max_blocks(ctran::kernels::Collective collective,
@@ -89,31 +89,31 @@ class TC_API TorchCommNCCLX final
   Fallback fallback_for(ctran::kernels::Collective collective) const override;
   std::vector<std::string> all_gather_strings(const std::string& words,
                                               const nccl::NcclCall& now) override;
-  std::string kernels_unavailable_reason() const override { return why_none_; }
+  std::string kernels_unavailable_reason() const override { return kernels_unavailable_reason_; }
   std::string set_up_single_rank() override;
-  ctran::KernelPreference wish_for(ctran::kernels::Collective collective,
-                                   const OperationOptions& options) const;
+  ctran::KernelPreference kernel_preference_for(ctran::kernels::Collective collective,
+                                                const OperationOptions& options) const;
   // All ranks meet for their kernels, once a connection. Collective.
-  void meet(int rank, int size, const nccl::NcclDevice& device,
-            const transport::nvl::AllGatherStrings& exchange);
-  void meet_by_gathering();
+  void connect_kernels(int rank, int size, const nccl::NcclDevice& device,
+                       const transport::nvl::AllGatherStrings& exchange);
+  void connect_kernels_by_all_gather();
   void before_operation(const nccl::NcclCall& call) override;
   // False: one rank alone. Throws kUnsupported.
   bool needs_kernels(const Context& context);
   // Of an operation of one rank, which is on the current stream by now.
-  WorkPtr already_there(const nccl::NcclCall& now, const at::Tensor& output);
+  WorkPtr completed_on_stream(const nccl::NcclCall& now, const at::Tensor& output);
 
-  ncclx::Wishes wishes_{};
+  ncclx::NcclxKernelPreferences kernel_preferences_{};
   ctran::TuningFile tuning_file_;
   std::shared_ptr<const ctran::SharedTuning>
-      told_;  // of this connection, or the one it is a split of
+      shared_tuning_;  // of this connection, or the one it is a split of
   bool batch_invariant_ = false;
-  ctran::DeviceTeam::WorkspaceExtent room_ = ctran::DeviceTeam::WorkspaceExtent::kFull;
-  bool has_met_ = false;
-  std::string why_none_ = "the ranks meet for kernels at the first collective";
-  int splits_ = 0;
-  ncclx::Followed segments_;
-  bool is_refusal_told_ = false;  // of the library, to register one of them
+  ctran::DeviceTeam::WorkspaceExtent workspace_extent_ = ctran::DeviceTeam::WorkspaceExtent::kFull;
+  bool has_tried_kernels_ = false;
+  std::string kernels_unavailable_reason_ = "the ranks meet for kernels at the first collective";
+  int split_count_ = 0;
+  ncclx::TrackedSegments tracked_segments_;
+  bool has_logged_refusal_ = false;  // of the library, to register one of them
 };
 
 }  // namespace torch::comms

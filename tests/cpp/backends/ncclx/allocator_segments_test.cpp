@@ -1,5 +1,5 @@
 // Memory of torch's allocator that communicators tell their library of.
-#include "backends/ncclx/segments.hpp"
+#include "backends/ncclx/allocator_segments.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/ops/full.h>
@@ -14,30 +14,30 @@ namespace torch::comms::ncclx {
 namespace {
 
 char memory[4000];
-Segment piece(size_t at, size_t size_bytes) { return {memory + at, size_bytes}; }
+AllocatorSegment piece(size_t at, size_t size_bytes) { return {memory + at, size_bytes}; }
 
 // What a follower is told, in words: "+0:10" for 10 bytes from the first on.
 struct Told {
-  Followed followed;
+  TrackedSegments followed;
   std::vector<std::string> words;
   bool is_able = true;
 
-  void look(const Segments& all, int device = 0) {
+  void look(const AllocatorSegments& all, int device = 0) {
     const auto tell = [this](char sign) {
-      return [this, sign](const Segment& one) {
+      return [this, sign](const AllocatorSegment& one) {
         words.push_back(sign + std::to_string(one.begin - memory) + ":" +
                         std::to_string(one.size_bytes));
         return is_able;
       };
     };
     words.clear();
-    followed.follow(all, device, tell('+'), tell('-'));
+    followed.update(all, device, tell('+'), tell('-'));
   }
 };
 using Words = std::vector<std::string>;
 
 TEST(Segments, AFollowerIsToldOfWhatHasChangedOnItsDevice) {
-  Segments all;
+  AllocatorSegments all;
   Told told;
   EXPECT_TRUE(told.followed.is_up_to_date(all));
   all.add(0, piece(0, 10));
@@ -55,7 +55,7 @@ TEST(Segments, AFollowerIsToldOfWhatHasChangedOnItsDevice) {
 }
 
 TEST(Segments, WhatGoesAndComesAtOnePlaceIsAnotherSegment) {
-  Segments all;
+  AllocatorSegments all;
   Told told;
   all.add(0, piece(0, 10));
   told.look(all);
@@ -69,7 +69,7 @@ TEST(Segments, WhatGoesAndComesAtOnePlaceIsAnotherSegment) {
 }
 
 TEST(Segments, APartThatGoesTakesAllThatItIsAPartOf) {
-  Segments all;
+  AllocatorSegments all;
   Told told;
   for (const size_t at : {0, 100, 200}) all.add(0, piece(at, 100));
   told.look(all);
@@ -82,7 +82,7 @@ TEST(Segments, APartThatGoesTakesAllThatItIsAPartOf) {
 }
 
 TEST(Segments, ManyComeAtOnceOrNotAtAll) {
-  Segments all;
+  AllocatorSegments all;
   const auto version = all.version();
   all.add(0, piece(0, 10));
   EXPECT_FALSE(all.add_all(version, {{0, piece(20, 10)}}));
@@ -92,7 +92,7 @@ TEST(Segments, ManyComeAtOnceOrNotAtAll) {
 }
 
 TEST(Segments, WhoCannotBeToldIsNotAskedAgain) {
-  Segments all;
+  AllocatorSegments all;
   Told told;
   told.is_able = false;
   all.add(0, piece(0, 10));
@@ -113,7 +113,7 @@ class NcclxSegments : public NcclxTest {
 };
 
 TEST_F(NcclxSegments, CommunicatorsTellTheirLibraryBeforeTheirNextOperation) {
-  auto& all = Segments::of_process();
+  auto& all = AllocatorSegments::of_process();
   const auto before = registrations();
   on_ranks(1, [&](Program& self) {
     const auto count = [&] { return registrations_after_a_call(self) - before; };
@@ -139,7 +139,7 @@ TEST_F(NcclxSegments, CommunicatorsTellTheirLibraryBeforeTheirNextOperation) {
 }
 
 TEST_F(NcclxSegments, OperationsGoOnWithoutARegistrationThatTheLibraryRefuses) {
-  auto& all = Segments::of_process();
+  auto& all = AllocatorSegments::of_process();
   const auto before = registrations();
   on_ranks(1, [&](Program& self) {
     const auto count = [&] { return registrations_after_a_call(self) - before; };
@@ -156,7 +156,7 @@ TEST_F(NcclxSegments, OperationsGoOnWithoutARegistrationThatTheLibraryRefuses) {
 }
 
 TEST_F(NcclxSegments, ARegistrationOfMemoryThatHasGoneAndStaysEndsTheCommunicator) {
-  auto& all = Segments::of_process();
+  auto& all = AllocatorSegments::of_process();
   on_ranks(1, [&](Program& self) {
     auto tensor = at::full({4}, 1.0f);
     all.add(0, piece(0, 1000));

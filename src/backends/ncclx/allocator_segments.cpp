@@ -1,27 +1,27 @@
-#include "backends/ncclx/segments.hpp"
+#include "backends/ncclx/allocator_segments.hpp"
 
 #include <algorithm>
 
 namespace torch::comms::ncclx {
 
-Segments& Segments::of_process() {
-  static auto* const all = new Segments;  // the allocator calls until the very end
+AllocatorSegments& AllocatorSegments::of_process() {
+  static auto* const all = new AllocatorSegments;  // the allocator calls until the very end
   return *all;
 }
 
-void Segments::insert(int device, const Segment& segment) {
+void AllocatorSegments::insert(int device, const AllocatorSegment& segment) {
   auto& here = by_device_[device];
   if (std::ranges::any_of(here, [&](const auto& one) { return one.second == segment; })) return;
   here.emplace(next_++, segment);
 }
 
-void Segments::add(int device, const Segment& segment) {
+void AllocatorSegments::add(int device, const AllocatorSegment& segment) {
   const std::lock_guard lock(mutex_);
   insert(device, segment);
   version_.fetch_add(1, std::memory_order_release);
 }
 
-void Segments::remove(int device, const Segment& segment) {
+void AllocatorSegments::remove(int device, const AllocatorSegment& segment) {
   const std::lock_guard lock(mutex_);
   std::erase_if(by_device_[device], [&](const auto& one) {
     const auto& [number, known] = one;
@@ -31,7 +31,7 @@ void Segments::remove(int device, const Segment& segment) {
   version_.fetch_add(1, std::memory_order_release);
 }
 
-bool Segments::add_all(uint64_t version, const std::vector<Placed>& all) {
+bool AllocatorSegments::add_all(uint64_t version, const std::vector<DeviceSegment>& all) {
   const std::lock_guard lock(mutex_);
   if (version_.load(std::memory_order_relaxed) != version) return false;
   for (const auto& one : all) insert(one.device, one.segment);
@@ -39,27 +39,28 @@ bool Segments::add_all(uint64_t version, const std::vector<Placed>& all) {
   return true;
 }
 
-Segments::State Segments::of(int device) const {
+AllocatorSegments::State AllocatorSegments::of(int device) const {
   const std::lock_guard lock(mutex_);
   const auto found = by_device_.find(device);
   return {version_.load(std::memory_order_relaxed),
-          found == by_device_.end() ? std::map<uint64_t, Segment>{} : found->second};
+          found == by_device_.end() ? std::map<uint64_t, AllocatorSegment>{} : found->second};
 }
 
-void Followed::follow(const Segments& all, int device, const Tell& add, const Tell& remove) {
+void TrackedSegments::update(const AllocatorSegments& all, int device, const SegmentCallback& add,
+                             const SegmentCallback& remove) {
   const auto now = all.of(device);
-  for (auto known = known_.begin(); is_able_ && known != known_.end();) {
+  for (auto known = tracked_.begin(); is_supported_ && known != tracked_.end();) {
     if (now.segments.contains(known->first)) {
       ++known;
       continue;
     }
-    is_able_ = remove(known->second);
-    known = known_.erase(known);
+    is_supported_ = remove(known->second);
+    known = tracked_.erase(known);
   }
   for (const auto& [number, segment] : now.segments) {
-    if (!is_able_ || known_.contains(number)) continue;
-    is_able_ = add(segment);
-    known_.emplace(number, segment);
+    if (!is_supported_ || tracked_.contains(number)) continue;
+    is_supported_ = add(segment);
+    tracked_.emplace(number, segment);
   }
   version_ = now.version;
 }

@@ -1,4 +1,4 @@
-#include "backends/ncclx/wishes.hpp"
+#include "backends/ncclx/ncclx_options.hpp"
 
 #include <string_view>
 
@@ -50,26 +50,26 @@ const Key& key_of(const std::string& name) {
 
 }  // namespace
 
-ctran::KernelPreference wish_of(const Hints& hints) {
-  if (const auto wish = wish_of_call(hints)) return *wish;
+ctran::KernelPreference parse_kernel_preference(const Hints& hints) {
+  if (const auto wish = parse_call_kernel_preference(hints)) return *wish;
   const auto text = base::env_text(kVariable);
   return text ? ctran::parse_kernel_preference(kVariable, *text) : ctran::KernelPreference{};
 }
 
-bool adds(Collective collective) noexcept {
+bool is_reduction(Collective collective) noexcept {
   return collective == Collective::kAllReduce || collective == Collective::kReduce ||
          collective == Collective::kReduceScatter;
 }
 
-ctran::TuningFile tuning_file_of(const Hints& hints) {
+ctran::TuningFile parse_tuning_file(const Hints& hints) {
   const auto found = hints.find(kTuningFile);
   return ctran::find_tuning_file(kTuningFile, found == hints.end() ? "" : found->second);
 }
 
-void keep_to_kernels(Wishes& wishes) {
+void restrict_to_kernels(NcclxKernelPreferences& wishes) {
   for (const auto& key : kKeys) {
     auto& wish = wishes[static_cast<size_t>(key.collective)];
-    if (!adds(key.collective)) continue;
+    if (!is_reduction(key.collective)) continue;
     if (wish.provider == ctran::KernelPreference::KernelProvider::kVendor)
       throw CommError(Errc::kInvalidArgument,
                       std::string("hint ") + hint::kBatchInvariant.name +
@@ -78,13 +78,13 @@ void keep_to_kernels(Wishes& wishes) {
   }
 }
 
-std::optional<ctran::KernelPreference> wish_of_call(const Hints& hints) {
+std::optional<ctran::KernelPreference> parse_call_kernel_preference(const Hints& hints) {
   const auto found = hints.find(kAlgorithm);
   if (found == hints.end() || found->second.empty()) return std::nullopt;
   return ctran::parse_kernel_preference(std::string("hint ") + kAlgorithm, found->second);
 }
 
-void translate(CommOptions& options) {
+void normalize_hints(CommOptions& options) {
   for (const auto* reserved : kReserved)
     if (options.hints.contains(reserved))
       throw CommError(Errc::kInvalidArgument,
@@ -98,7 +98,7 @@ void translate(CommOptions& options) {
   options.hints.insert(plain.begin(), plain.end());
 }
 
-void change(Wishes& wishes, const Hints& config) {
+void apply_config(NcclxKernelPreferences& wishes, const Hints& config) {
   auto changed = wishes;
   for (const auto& [name, value] : config) {
     auto* const place =
