@@ -10,16 +10,17 @@ namespace {
 
 // Without workers of its own the library works in the threads that call it, which is safe for one
 // alone: two communicators at a time corrupt each other, and crash.
-constexpr const char* kWorkers = "CCL_WORKER_OFFLOAD";
+constexpr const char* kWorkerVariable = "CCL_WORKER_OFFLOAD";
 
 }  // namespace
 
 nccl::VendorLibrary TorchCommXCCL::load_library() const {
   auto library = nccl::VendorLibrary::load(vendor());
   if (!library.is_blocking()) return library;
-  if (base::env_text(kWorkers) == "0")
+  if (base::env_text(kWorkerVariable) == "0")
     throw CommError(Errc::kBackendUnavailable,
-                    "backend '" + std::string(getBackendName()) + "' cannot work with " + kWorkers +
+                    "backend '" + std::string(getBackendName()) + "' cannot work with " +
+                        kWorkerVariable +
                         "=0: oneCCL on the CPU is not safe in several threads without "
                         "its workers. Unset it");
   return nccl::make_async_facade(library);
