@@ -19,7 +19,7 @@ class TC_API BatchSendRecv {
 
   explicit BatchSendRecv(std::shared_ptr<TorchComm> comm);
 
-  // Only append; nothing is checked or sent before dispatch().
+  // Only append; nothing is checked or sent before issue().
   void send(const at::Tensor& tensor, int dst);
   void recv(const at::Tensor& tensor, int src);
 

@@ -168,7 +168,7 @@ class TC_API Transport {
   virtual AbortSignal& abort_signal() noexcept = 0;
   virtual const WaitPolicy& wait_policy() const noexcept = 0;
   // Where it is known better who shares this rank's cores than by local_ranks. Before any
-  // connect_group().
+  // connect().
   virtual void set_wait_policy(const WaitPolicy& policy) noexcept { static_cast<void>(policy); }
 
   // Progresses this link alone until the request is done: is_ok(), or failed with its error.

@@ -8,10 +8,10 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
 
-#include "backends/ctran/across_hosts.hpp"
-#include "backends/ctran/hints.hpp"
-#include "backends/ctran/on_device.hpp"
-#include "backends/ctran/run.hpp"
+#include "backends/ctran/call_context.hpp"
+#include "backends/ctran/ctran_options.hpp"
+#include "backends/ctran/gpu_backend.hpp"
+#include "backends/ctran/hierarchical_backend.hpp"
 #include "backends/ctran/session.hpp"
 #include "base/fork.hpp"
 #include "core/cpu_backend.hpp"
@@ -30,13 +30,13 @@ namespace {
 struct Registration : BackendRegistration {
   Registration() : BackendRegistration("ctran", [] { return std::make_shared<TorchCommCtran>(); }) {
     TorchCommFactory::get().register_allocator_factory("ctran",
-                                                       TorchCommCtranOnDevice::make_mem_allocator);
+                                                       CtranGpuBackend::make_mem_allocator);
   }
 };
 const Registration registration;
 
 // No rank may leave before all have read what it wrote to the store.
-void meet_once_more(ctran::EngineGroup& group, std::chrono::milliseconds limit) {
+void final_barrier(ctran::EngineGroup& group, std::chrono::milliseconds limit) {
   auto barrier = group.start(
       {.name = "barrier", .blocks = schedule::Blocks::even(0, group.size()), .timeout = limit});
   while (!barrier.wait_for(std::chrono::milliseconds(50))) check_interrupt();
@@ -58,7 +58,8 @@ void meet_once_more(ctran::EngineGroup& group, std::chrono::milliseconds limit) 
 }  // namespace
 
 TorchCommCtran::TorchCommCtran()
-    : wishes_(std::make_unique<ctran::Wishes>()), fork_generation_(base::fork_generation()) {}
+    : algorithm_requests_(std::make_unique<ctran::AlgorithmRequests>()),
+      fork_generation_(base::fork_generation()) {}
 
 TorchCommCtran::~TorchCommCtran() {
   if (fork_generation_ != base::fork_generation()) {
@@ -68,51 +69,51 @@ TorchCommCtran::~TorchCommCtran() {
     return;
   }
   // The caller may hold locks that the engine's thread wants, such as Python's.
-  ctran::end(std::move(session_), /*may_block=*/false);
+  ctran::end_session(std::move(session_), /*may_block=*/false);
 }
 
 void TorchCommCtran::init(at::Device device, const std::string& name, const CommOptions& options) {
   require_stageable(device, "ctran", name);
   device_ = device;
-  start(name, options, {.op = "new_comm", .comm = name});
-  if (!reconfiguration_) join(rendezvous(name, options_, getBackendName()));
+  begin_init(name, options, {.op = "new_comm", .comm = name});
+  if (!reconfiguration_) connect_members(rendezvous(name, options_, getBackendName()));
 }
 
 void TorchCommCtran::init(const bootstrap::LaunchInfo& launch, const std::string& name,
                           const CommOptions& options) {
-  start(name, options, {.op = "new_comm", .comm = name});
-  if (!reconfiguration_) join(rendezvous(launch, name, options_, getBackendName()));
+  begin_init(name, options, {.op = "new_comm", .comm = name});
+  if (!reconfiguration_) connect_members(rendezvous(launch, name, options_, getBackendName()));
 }
 
-void TorchCommCtran::start(const std::string& name, const CommOptions& options,
-                           const Context& context) {
+void TorchCommCtran::begin_init(const std::string& name, const CommOptions& options,
+                                const Context& context) {
   wait_for_teardowns();
   name_ = name;
   options_ = options;
   options_.timeout = timeout_or_default(options.timeout);
   // First, so that a rank whose hints cannot be says so itself, whatever the others do.
-  ctran::with_context([&] { return context; }, [&] { read(options); });
+  ctran::with_context([&] { return context; }, [&] { parse_options(options); });
   if (!options.enable_reconfigure) return;
   reconfiguration_ = std::make_unique<Reconfiguration>("ctran", name, options_);
   options_.store.reset();
 }
 
-void TorchCommCtran::read(const CommOptions& options) {
+void TorchCommCtran::parse_options(const CommOptions& options) {
   const bool checks = is_call_check_enabled(options);
-  *wishes_ = ctran::require_right(options.hints);
-  checks_calls_ = checks;
+  *algorithm_requests_ = ctran::parse_and_validate_hints(options.hints);
+  is_call_check_enabled_ = checks;
 }
 
-void TorchCommCtran::join(const Rendezvous& met) {
+void TorchCommCtran::connect_members(const Rendezvous& met) {
   phases_ = met.phases;
   auto session = std::make_shared<ctran::Session>();
   try {
-    session->connected =
-        ctran::connect(met, options_, TorchCommCtranOnDevice::model_of(device_), phases_);
-    session->group = ctran::EngineGroup::world(session->connected.family, name_);
+    session->connected_links =
+        ctran::connect_links(met, options_, CtranGpuBackend::model_of(device_), phases_);
+    session->group = ctran::EngineGroup::world(session->connected_links.link_context, name_);
     const auto begin = std::chrono::steady_clock::now();
-    meet_once_more(*session->group,
-                   std::max(met.deadline.remaining(), std::chrono::milliseconds(1)));
+    final_barrier(*session->group,
+                  std::max(met.deadline.remaining(), std::chrono::milliseconds(1)));
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     phases_.push_back({"connect", took.count()});
   } catch (const Interrupted& e) {
@@ -123,17 +124,18 @@ void TorchCommCtran::join(const Rendezvous& met) {
   std::vector<int> ranks(static_cast<size_t>(met.size));
   std::iota(ranks.begin(), ranks.end(), 0);
   identity_ = met.identity;
-  enter(std::move(session), std::move(ranks));
+  attach_session(std::move(session), std::move(ranks));
 }
 
-void TorchCommCtran::enter(std::shared_ptr<ctran::Session> session, std::vector<int> ranks) {
+void TorchCommCtran::attach_session(std::shared_ptr<ctran::Session> session,
+                                    std::vector<int> ranks) {
   session->placement = ctran::placement_of(*session->group);
   rank_ = session->group->rank();
   size_ = session->group->size();
   ranks_ = std::move(ranks);
   device_ = staged_device(device_, rank_, "ctran");
   options_.store.reset();
-  meet_on_device(session);
+  connect_gpu(session);
   std::lock_guard lock(mutex_);
   session_ = std::move(session);
 }
@@ -147,21 +149,21 @@ void TorchCommCtran::finalize() {
   }
   // Not under the lock: whoever asks may run callbacks of works that have ended.
   if (session && session->group->failure()) was_aborted_.store(true);
-  const bool may_go_on = session && session->on_device && session->on_device->may_still_run();
+  const bool may_go_on = session && session->gpu_backend && session->gpu_backend->may_still_run();
   const auto end = [&] {
-    if (session) ctran::end_with_device(*session);  // why comes first
+    if (session) ctran::end_if_gpu_failed(*session);  // why comes first
     if (session) session->group->announce_leave();
-    ctran::end(std::move(session), /*may_block=*/true);
+    ctran::end_session(std::move(session), /*may_block=*/true);
     if (reconfiguration_) reconfiguration_->close();
   };
   try {
-    leave_device(session);
+    disconnect_gpu(session);
   } catch (...) {
     end();
     throw;
   }
   // What is under way there has ended.
-  if (session && session->on_device && !may_go_on) session->group->announce_quiesced();
+  if (session && session->gpu_backend && !may_go_on) session->group->announce_quiesced();
   end();
 }
 
@@ -177,10 +179,10 @@ Capabilities TorchCommCtran::capabilities() const {
   can.reconfigure = true;
   can.windows = true;
   can.operations.set(static_cast<size_t>(OpName::new_window));
-  const ctran::Borrowed borrowed(mutex_, session_);
-  if (const auto* session = borrowed.get(); session != nullptr && session->on_device) {
+  const ctran::SessionRef borrowed(mutex_, session_);
+  if (const auto* session = borrowed.get(); session != nullptr && session->gpu_backend) {
     // What the kernels have not, no operation of the communicator has, if they run them all.
-    can.any_source = session->across_hosts != nullptr;
+    can.any_source = session->hierarchical_backend != nullptr;
     can.graph_capture = true;
   }
   return can;
@@ -192,7 +194,7 @@ std::vector<std::string> TorchCommCtran::links() const {
   const auto& group = *session_->group;
   for (int rank = 0; rank < size_; ++rank)
     links.emplace_back(std::string(group.link_context()->link_name(group.context_rank(rank))) +
-                       (session_->on_device && rank != rank_ &&
+                       (session_->gpu_backend && rank != rank_ &&
                                 group.link_context()->is_same_host(group.context_rank(rank),
                                                                    group.context_rank(rank_))
                             ? ", kernels over mapped memory"
@@ -202,11 +204,12 @@ std::vector<std::string> TorchCommCtran::links() const {
 
 std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtran::algorithms() const {
   if (!session_) return {};
-  if (session_->on_device && session_->across_hosts == nullptr)
-    return session_->on_device->algorithms();
-  auto ranges = ctran::algorithm_ranges(*session_->connected.known, *session_->group, *wishes_);
-  if (session_->across_hosts == nullptr) return ranges;
-  auto taken = session_->across_hosts->algorithms();
+  if (session_->gpu_backend && session_->hierarchical_backend == nullptr)
+    return session_->gpu_backend->algorithms();
+  auto ranges = ctran::algorithm_ranges(*session_->connected_links.selection_inputs,
+                                        *session_->group, *algorithm_requests_);
+  if (session_->hierarchical_backend == nullptr) return ranges;
+  auto taken = session_->hierarchical_backend->algorithms();
   std::erase_if(ranges, [&](const auto& range) {
     return std::ranges::count(taken, range.operation, &AlgorithmRange::operation) > 0;
   });
@@ -216,20 +219,20 @@ std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtran::algorithms() const
 
 void TorchCommCtran::setTimeout(std::chrono::milliseconds timeout) {
   options_.timeout = timeout_or_default(timeout);
-  if (session_ && session_->on_device) session_->on_device->setTimeout(timeout);
+  if (session_ && session_->gpu_backend) session_->gpu_backend->setTimeout(timeout);
 }
 
 void TorchCommCtran::setHints(const Hints& hints) {
   auto merged = options_.hints;
   for (const auto& [key, value] : hints) merged[key] = value;
   ctran::with_context([&] { return Context{.op = "set_hints", .comm = name_, .rank = rank_}; },
-                      [&] { *wishes_ = ctran::wishes_of(merged); });
+                      [&] { *algorithm_requests_ = ctran::parse_algorithm_requests(merged); });
   options_.hints = std::move(merged);
 }
 
 void TorchCommCtran::tensor_register(const at::Tensor& tensor) {
   constexpr std::string_view kMethod = "tensor_register";
-  issue(kMethod, {});
+  begin_call(kMethod, {});
   const Context context{.op = std::string(kMethod), .comm = name_, .rank = rank_};
   if (tensor.defined() && !tensor.is_cpu() && tensor.device() != device_)
     throw CommError(Errc::kInvalidArgument,
@@ -250,21 +253,21 @@ void TorchCommCtran::tensor_deregister(const at::Tensor& tensor) {
 void TorchCommCtran::abort() {
   // First: one that has connected by then has its session in place.
   if (reconfiguration_) reconfiguration_->abort();
-  const ctran::Borrowed borrowed(mutex_, session_);
+  const ctran::SessionRef borrowed(mutex_, session_);
   auto* session = borrowed.get();
   announceAbort();
   was_aborted_.store(true);
   if (session == nullptr) return;
-  if (session->on_device) session->on_device->abort();
+  if (session->gpu_backend) session->gpu_backend->abort();
   session->group->abort();
 }
 
 bool TorchCommCtran::isAborted() const {
   if (was_aborted_.load()) return true;
-  const ctran::Borrowed borrowed(mutex_, session_);
+  const ctran::SessionRef borrowed(mutex_, session_);
   const auto* session = borrowed.get();
   return session != nullptr && (session->group->failure().has_value() ||
-                                (session->on_device && session->on_device->isAborted()));
+                                (session->gpu_backend && session->gpu_backend->isAborted()));
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& ranks,
@@ -272,31 +275,32 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
                                                         const CommOptions& options) {
   if (ranks.empty()) return nullptr;
   const c10::DeviceGuard as_before(device_);
-  const auto now = issue(OpName::split, {{}, split_timeout(options)});
+  const auto now = begin_call(OpName::split, {{}, split_timeout(options)});
   auto child = std::make_shared<TorchCommCtran>();
   child->device_ = device_;
-  child->start(split_comm_name(name, ranks), inherit_call_check(checks_calls_, options),
-               {.op = "split", .comm = name_, .rank = rank_});
-  const auto links = ctran::links_wished(options.hints);
+  child->begin_init(split_comm_name(name, ranks),
+                    inherit_call_check(is_call_check_enabled_, options),
+                    {.op = "split", .comm = name_, .rank = rank_});
+  const auto links = ctran::parse_link_policy(options.hints);
   if (options.hints.contains(hint::kCtranTransport.name) &&
-      links != session_->connected.known->links)
+      links != session_->connected_links.selection_inputs->link_policy)
     throw CommError(Errc::kInvalidArgument,
                     "hint ctran::transport differs from the parent's, whose links a split uses",
                     {.op = "split", .comm = name_, .rank = rank_});
   auto session = std::make_shared<ctran::Session>();
-  session->connected = session_->connected;
+  session->connected_links = session_->connected_links;
   try {
-    session->group = session_->group->split(ranks, child->name_, now.limit);
+    session->group = session_->group->split(ranks, child->name_, now.timeout);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
-    throw failed(e);
+    throw handle_failure(e);
   }
   std::vector<int> global_ranks;
   global_ranks.reserve(ranks.size());
   for (const int rank : ranks) global_ranks.push_back(ranks_[static_cast<size_t>(rank)]);
   child->identity_ = split_identity(identity_, ranks, session->group->id());
-  child->enter(std::move(session), std::move(global_ranks));
+  child->attach_session(std::move(session), std::move(global_ranks));
   return child;
 }
 

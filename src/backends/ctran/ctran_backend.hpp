@@ -26,13 +26,13 @@ struct LaunchInfo;
 
 namespace ctran {
 class CtranWindow;
-class Operands;
+class OperandBuffers;
 class TeamWindow;
 struct EngineCall;
-struct Issue;
+struct CallInfo;
 struct Session;
 struct AlgorithmRequest;
-struct Wishes;
+struct AlgorithmRequests;
 }  // namespace ctran
 
 // Our own transports, for CPU tensors: shared memory inside a host, TCP between hosts. Tensors of
@@ -63,7 +63,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   // CommError(kResourceExhausted, kSystem), without context.
   static void share_cpu_tensors(bool wanted);
   // As TORCHCOMM_SHARE_CPU_TENSORS says. Throws CommError(kInvalidArgument), too.
-  static void share_cpu_tensors_where_asked();
+  static void share_cpu_tensors_if_configured();
 
   void init(at::Device device, const std::string& name, const CommOptions& options) override;
   // The same where rank and size are known without a launcher, so that ranks may be threads.
@@ -142,7 +142,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
 
   // Once a membership, whoever comes first.
   void announceAbort() noexcept override {
-    if (!hooks_ran_.exchange(true)) runAbortHooks();
+    if (!have_abort_hooks_run_.exchange(true)) runAbortHooks();
   }
   // Windows keep this object alive. Memory of peers on this host is mapped where it is shared: the
   // window's own from window_allocate(), or a tensor's after share_memory_().
@@ -170,47 +170,47 @@ class TC_API TorchCommCtran : public TorchCommBackend,
 
   // For tensors on the device, whose operations kernels carry out.
   // Who runs everything on the device by kernels; null where they run some operations, or none.
-  KernelBackend* kernelsOnDevice();
+  KernelBackend* kernel_backend();
   // Who gathers on the device; null where nobody does.
-  TorchCommBackend* gathersOnDevice();
-  std::shared_ptr<ctran::TeamWindow> window_on_device(size_t slots);
+  TorchCommBackend* all_gather_backend();
+  std::shared_ptr<ctran::TeamWindow> make_gpu_window(size_t slots);
   // One operation of this communicator. Throws CommError: kFinalized, kStaleGeneration.
-  ctran::Issue issue(std::string_view op, const OperationOptions& options);
-  ctran::Issue issue(OpName op, const OperationOptions& options);
+  ctran::CallInfo begin_call(std::string_view op, const OperationOptions& options);
+  ctran::CallInfo begin_call(OpName op, const OperationOptions& options);
   // Runs `body`, which throws CommError without context for operands that cannot be.
   template <class Body>
-  WorkPtr within(const ctran::Issue& issue, const Body& body);
+  WorkPtr with_call_context(const ctran::CallInfo& issue, const Body& body);
 
   // Runs or starts a collective whose operation, dtype, root and blocks are set.
-  WorkPtr run(const ctran::Issue& issue, const OperationOptions& options, bool async_op,
-              ctran::EngineCall& call, const ctran::Operands& operands);
-  WorkPtr run_gather(const ctran::Issue& issue, const OperationOptions& options, bool async_op,
-                     int root, const at::Tensor& input, ctran::Operands& operands);
-  WorkPtr run_reduction(const ctran::Issue& issue, const OperationOptions& options, bool async_op,
-                        ctran::EngineCall& call, const at::Tensor& like, int64_t count,
-                        const ReduceOp& op, ctran::Operands& operands);
-  WorkPtr post(const ctran::Issue& issue, bool async_op, const std::vector<P2POp>& ops);
+  WorkPtr submit(const ctran::CallInfo& issue, const OperationOptions& options, bool async_op,
+                 ctran::EngineCall& call, const ctran::OperandBuffers& operands);
+  WorkPtr run_gather(const ctran::CallInfo& issue, const OperationOptions& options, bool async_op,
+                     int root, const at::Tensor& input, ctran::OperandBuffers& operands);
+  WorkPtr run_reduction(const ctran::CallInfo& issue, const OperationOptions& options,
+                        bool async_op, ctran::EngineCall& call, const at::Tensor& like,
+                        int64_t count, const ReduceOp& op, ctran::OperandBuffers& operands);
+  WorkPtr post_messages(const ctran::CallInfo& issue, bool async_op, const std::vector<P2POp>& ops);
   // What a synchronous operation threw, to be thrown on; runs the abort hooks for a failure that
   // ends the communicator.
-  CommError failed(const CommError& error);
-  void choose(ctran::EngineCall& call, const Hints& hints) const;
+  CommError handle_failure(const CommError& error);
+  void select_algorithm(ctran::EngineCall& call, const Hints& hints) const;
   // Whether all ranks are about to make this call: returns when they are, or at once for an
   // asynchronous one, which then waits for that. What it took is taken off the call's limit.
-  void compare(ctran::EngineCall& call, bool async_op);
+  void consistency_barrier(ctran::EngineCall& call, bool async_op);
 
   // Takes the options over, before anything is connected. `context` is for errors.
-  void start(const std::string& name, const CommOptions& options, const Context& context);
+  void begin_init(const std::string& name, const CommOptions& options, const Context& context);
   // What is derived from hints, if all are right. Throws CommError, without context.
-  void read(const CommOptions& options);
-  void join(const Rendezvous& met);
+  void parse_options(const CommOptions& options);
+  void connect_members(const Rendezvous& met);
   // Ends the links of the members that there are.
-  void part();
-  Reconfiguration& reconfiguration(const char* op) const;
+  void disconnect_members();
+  Reconfiguration& require_reconfiguration(const char* op) const;
   // Takes the place in `session`, which is connected. `ranks`: see ranks_. Collective.
-  void enter(std::shared_ptr<ctran::Session> session, std::vector<int> ranks);
+  void attach_session(std::shared_ptr<ctran::Session> session, std::vector<int> ranks);
   // All members meet for their kernels, where the communicator's device may have some.
-  void meet_on_device(const std::shared_ptr<ctran::Session>& session);
-  void leave_device(const std::shared_ptr<ctran::Session>& session);
+  void connect_gpu(const std::shared_ptr<ctran::Session>& session);
+  void disconnect_gpu(const std::shared_ptr<ctran::Session>& session);
 
   at::Device device_{at::kCPU};
   CommOptions options_;
@@ -219,14 +219,14 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   uint64_t identity_ = 0;   // of these members
   std::vector<int> ranks_;  // of the members, in the first parent
   std::vector<InitPhase> phases_;
-  std::unique_ptr<ctran::Wishes> wishes_;    // of the options' hints
-  bool checks_calls_ = false;                // the same
+  std::unique_ptr<ctran::AlgorithmRequests> algorithm_requests_;  // of the options' hints
+  bool is_call_check_enabled_ = false;                            // the same
   mutable std::mutex mutex_;                 // guards session_ where abort() and isAborted() look
   std::shared_ptr<ctran::Session> session_;  // null before init() and after finalize()
   std::atomic<bool> was_aborted_{false};     // of a session that is gone
-  std::atomic<bool> hooks_ran_{false};
+  std::atomic<bool> have_abort_hooks_run_{false};
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
-  std::function<void(TorchWork&)> on_unseen_failure_;
+  std::function<void(TorchWork&)> on_unowned_failure_;
   uint64_t fork_generation_;
 };
 

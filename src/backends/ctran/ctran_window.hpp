@@ -42,15 +42,15 @@ class CtranWindow final : public TorchCommWindow {
  private:
   // One operation of the communicator. Throws CommError: as there; kStaleGeneration where
   // reconfigure() has ended the links that the window was opened over.
-  Issue issue(std::string_view method, const OperationOptions& options) const;
+  CallInfo begin_call(std::string_view method, const OperationOptions& options) const;
   // Whether it has. Then nobody is left to be asked, and nobody but who has mapped it can write.
   bool is_stale() const;
   void open(std::string_view method, const at::Tensor& tensor, bool owning);
-  WorkPtr run(const Issue& now, RmaOperation operation, bool async_op,
-              std::vector<c10::Storage> memory);
-  const PeerWindows::PeerWindow& member(int rank) const;
+  WorkPtr submit(const CallInfo& now, RmaOperation operation, bool async_op,
+                 std::vector<c10::Storage> memory);
+  const PeerWindows::PeerWindow& peer_window(int rank) const;
   // Throws CommError(kUnsupported), without context.
-  void require_here(const at::Tensor& tensor) const;
+  void require_on_window_device(const at::Tensor& tensor) const;
   at::Tensor view(std::string_view method, int rank, uint64_t offset_bytes, at::IntArrayRef sizes,
                   at::ScalarType dtype) const;
   Context context(std::string_view method, int peer = -1) const;

@@ -10,14 +10,15 @@
 
 namespace torch::comms::ctran {
 
-CtranWork::CtranWork(const Issue& issue, const Session& session, std::vector<c10::Storage> memory)
-    : issue_(issue),
+CtranWork::CtranWork(const CallInfo& issue, const Session& session,
+                     std::vector<c10::Storage> memory)
+    : call_(issue),
       context_{.op = std::string(issue.op),
                .comm = session.group->name(),
                .rank = session.group->rank()},
       fork_generation_(base::fork_generation()),
       memory_(std::move(memory)),
-      ticket_(session.flight) {}
+      token_(session.in_flight) {}
 
 void CtranWork::on_complete(const CommError* error) noexcept {
   const auto self = std::exchange(self_, nullptr);
@@ -28,7 +29,7 @@ void CtranWork::on_complete(const CommError* error) noexcept {
     kept = std::make_exception_ptr(*error);
   }
   memory_.clear();
-  ticket_.release();
+  token_.release();
   try {
     setStatus(status, kept);
   } catch (const std::exception& e) {

@@ -16,7 +16,7 @@ class CtranWork final : public TorchWork, private CompletionListener {
 
   // Issues `begin(listener)`, which returns the engine's work. Throws what that throws.
   template <class Begin>
-  static Ptr start(const Issue& issue, const Session& session, std::vector<c10::Storage> memory,
+  static Ptr start(const CallInfo& issue, const Session& session, std::vector<c10::Storage> memory,
                    const Begin& begin) {
     auto work = c10::make_intrusive<CtranWork>(issue, session, std::move(memory));
     work->setStatus(WorkStatus::INPROGRESS);
@@ -30,12 +30,12 @@ class CtranWork final : public TorchWork, private CompletionListener {
     return work;
   }
 
-  // Use start().
-  CtranWork(const Issue& issue, const Session& session, std::vector<c10::Storage> memory);
+  // Use begin_init().
+  CtranWork(const CallInfo& issue, const Session& session, std::vector<c10::Storage> memory);
 
   void wait() override;
   void waitBlocking() override { wait(); }
-  std::chrono::milliseconds getTimeout() const override { return issue_.limit.duration; }
+  std::chrono::milliseconds getTimeout() const override { return call_.timeout.duration; }
   int source() const noexcept override { return native_.source(); }
 
  protected:
@@ -44,13 +44,13 @@ class CtranWork final : public TorchWork, private CompletionListener {
  private:
   void on_complete(const CommError* error) noexcept override;
 
-  const Issue issue_;
+  const CallInfo call_;
   const Context context_;
   const uint64_t fork_generation_;
   EngineWork native_;
   Ptr self_;  // until the end
   std::vector<c10::Storage> memory_;
-  InFlightCounter::Token ticket_;
+  InFlightCounter::Token token_;
 };
 
 }  // namespace torch::comms::ctran

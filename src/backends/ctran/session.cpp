@@ -8,55 +8,56 @@
 
 namespace torch::comms::ctran {
 
-void end_with_device(Session& session) noexcept {
-  const auto failure = session.on_device ? session.on_device->failure() : std::nullopt;
+void end_if_gpu_failed(Session& session) noexcept {
+  const auto failure = session.gpu_backend ? session.gpu_backend->failure() : std::nullopt;
   if (failure) session.group->abort(*failure);
 }
 
-void end(std::shared_ptr<Session> session, bool may_block) {
+void end_session(std::shared_ptr<Session> session, bool may_block) {
   if (!session) return;
-  auto flight = session->flight;
+  auto flight = session->in_flight;
   // Before it waits for calls in flight, which may wait for such calls of other members.
   auto begin = [session = session.get()] {
-    if (!session->on_device) session->group->announce_leave();
+    if (!session->gpu_backend) session->group->announce_leave();
   };
   auto leave = [session = std::move(session), may_block]() mutable {
     // Whoever found that may not have told the others yet.
-    end_with_device(*session);
+    end_if_gpu_failed(*session);
     // What is under way there hears by the links of ranks that end.
-    if (session->on_device && !may_block) {
+    if (session->gpu_backend && !may_block) {
       session->group->announce_leave();
-      session->on_device->wait_idle();
-      end_with_device(*session);
-      if (!session->on_device->may_still_run()) session->group->announce_quiesced();
+      session->gpu_backend->wait_idle();
+      end_if_gpu_failed(*session);
+      if (!session->gpu_backend->may_still_run()) session->group->announce_quiesced();
     }
     session.reset();
   };
   teardown_async(std::move(flight), std::move(leave), may_block, std::move(begin));
 }
 
-CommError parent_reconfigured(const Context& context) {
+CommError parent_reconfigured_error(const Context& context) {
   return {Errc::kStaleGeneration,
           "the communicator that this one was split from has been reconfigured, which ended the "
           "links; split it again",
           context};
 }
 
-Borrowed::Borrowed(std::mutex& mutex, const std::shared_ptr<Session>& home)
-    : mutex_(mutex), home_(home) {
+SessionRef::SessionRef(std::mutex& mutex, const std::shared_ptr<Session>& home)
+    : mutex_(mutex), owner_(home) {
   std::lock_guard lock(mutex_);
-  session_ = home_;
+  session_ = owner_;
 }
 
-Borrowed::~Borrowed() {
+SessionRef::~SessionRef() {
   {
     std::lock_guard lock(mutex_);
-    if (session_ == home_) session_.reset();  // not the last one: `home_` has it
+    if (session_ == owner_) session_.reset();  // not the last one: `home_` has it
   }
-  end(std::move(session_), /*may_block=*/false);
+  end_session(std::move(session_), /*may_block=*/false);
 }
 
-CallTimeout limit_of(std::chrono::milliseconds own, std::chrono::milliseconds otherwise) {
+CallTimeout timeout_or_default_of(std::chrono::milliseconds own,
+                                  std::chrono::milliseconds otherwise) {
   // Later calls raise it, too: to them it is that call.
   if (own.count() > 0) return {own, "timeout= of that call"};
   return {otherwise, kCommTimeoutHelp};

@@ -22,12 +22,12 @@ class TensorRegistrations {
   size_t size_bytes() const;
 
  private:
-  struct Entry {
+  struct TensorRegistration {
     c10::Storage memory;
     int count = 0;
   };
   mutable std::mutex mutex_;  // guards entries_
-  std::map<MemoryRange, Entry> entries_;
+  std::map<MemoryRange, TensorRegistration> entries_;
 };
 
 }  // namespace torch::comms::ctran

@@ -140,8 +140,8 @@ class TC_API TorchCommGloo : public TorchCommBackend, public BackendDiagnostics 
   // With hint check_calls: returns when all ranks have called the same. Throws CommError.
   void check_mismatch(const gloo::GlooCall& call);
 
-  // Issues with `dispatch()`, which returns Gloo's work or works, and completes with `finish`: now,
-  // or in the background. See run.hpp.
+  // Issues with `issue()`, which returns Gloo's work or works, and completes with `finish`: now, or
+  // in the background. See run.hpp.
   template <class Issue, class Finish>
   WorkPtr run_collective(const gloo::GlooCall& call, const Issue& issue, Finish finish);
   WorkPtr run_empty(const gloo::GlooCall& call);

@@ -26,7 +26,7 @@ struct Asking final : CompletionListener {
   void on_complete(const CommError*) noexcept override {
     thread = std::this_thread::get_id();
     {
-      const Borrowed borrowed(mutex, home);
+      const SessionRef borrowed(mutex, home);
       has_it.count_down();
       let_go.wait();
       EXPECT_FALSE(borrowed.get()->group->failure().has_value());
@@ -38,7 +38,7 @@ struct Asking final : CompletionListener {
 void ask_and_let_go(Rank& self) {
   std::mutex mutex;
   auto home = std::make_shared<Session>();
-  home->connected.family = self.group->link_context();
+  home->connected_links.link_context = self.group->link_context();
   home->group = std::move(self.group);
   const std::weak_ptr<Session> ended = home;
   Asking asking(mutex, home);
@@ -51,7 +51,7 @@ void ask_and_let_go(Rank& self) {
     const std::lock_guard lock(mutex);
     session = std::exchange(home, nullptr);
   }
-  end(std::move(session), /*may_block=*/true);
+  end_session(std::move(session), /*may_block=*/true);
   EXPECT_FALSE(ended.expired());
   asking.let_go.count_down();
   asking.done.wait();

@@ -14,21 +14,23 @@ namespace {
 
 using transport::shm::SharedArena;
 
-constexpr size_t kLeast = 64u << 10;  // bytes; whole pages of less would be half empty
+constexpr size_t kMinSharedBytes = 64u << 10;  // bytes; whole pages of less would be half empty
 // torch's own allocators have less.
 constexpr uint8_t kPriority = std::numeric_limits<uint8_t>::max();
 
-std::atomic<bool> is_wanted{false};
+std::atomic<bool> is_sharing_enabled{false};
 
 class SharedAllocator final : public c10::Allocator {
  public:
   SharedAllocator(SharedArena& arena, c10::Allocator& otherwise)
-      : arena_(arena), otherwise_(otherwise) {}
+      : arena_(arena), fallback_(otherwise) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    const bool shared = bytes >= kLeast && is_wanted.load(std::memory_order_relaxed);
+    const bool shared =
+        bytes >= kMinSharedBytes && is_sharing_enabled.load(std::memory_order_relaxed);
     void* const at = shared ? arena_.allocate(bytes) : nullptr;
-    if (at == nullptr) return of_other(bytes);  // or there is no room, or this is a forked child
+    if (at == nullptr)
+      return allocate_unshared(bytes);  // or there is no room, or this is a forked child
     c10::profiledCPUMemoryReporter().New(at, bytes);
     return {at, at, &release, c10::Device(c10::DeviceType::CPU)};
   }
@@ -47,22 +49,22 @@ class SharedAllocator final : public c10::Allocator {
 
  private:
   // With the deleter of this one, as torch has it of an allocator that tells its own.
-  c10::DataPtr of_other(size_t bytes) {
-    auto data = otherwise_.allocate(bytes);
-    if (otherwise_.raw_deleter() == nullptr || data.get_deleter() != otherwise_.raw_deleter())
+  c10::DataPtr allocate_unshared(size_t bytes) {
+    auto data = fallback_.allocate(bytes);
+    if (fallback_.raw_deleter() == nullptr || data.get_deleter() != fallback_.raw_deleter())
       return data;
     void* const at = data.release_context();
     return {at, at, &release, data.device()};
   }
   static void release(void* at) {
-    if (!the_one->arena_.contains(at)) return the_one->otherwise_.raw_deleter()(at);
+    if (!the_one->arena_.contains(at)) return the_one->fallback_.raw_deleter()(at);
     c10::profiledCPUMemoryReporter().Delete(at);
     the_one->arena_.release(at);
   }
   static inline SharedAllocator* the_one = nullptr;
 
   SharedArena& arena_;
-  c10::Allocator& otherwise_;
+  c10::Allocator& fallback_;
 };
 
 }  // namespace
@@ -72,10 +74,10 @@ void TorchCommCtran::share_cpu_tensors(bool wanted) {
     static const bool installed = (SharedAllocator::install(), true);
     static_cast<void>(installed);
   }
-  is_wanted.store(wanted, std::memory_order_relaxed);
+  is_sharing_enabled.store(wanted, std::memory_order_relaxed);
 }
 
-void TorchCommCtran::share_cpu_tensors_where_asked() {
+void TorchCommCtran::share_cpu_tensors_if_configured() {
   if (env_to_value<bool>("TORCHCOMM_SHARE_CPU_TENSORS", false)) share_cpu_tensors(true);
 }
 

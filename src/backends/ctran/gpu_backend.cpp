@@ -1,10 +1,10 @@
-#include "backends/ctran/on_device.hpp"
+#include "backends/ctran/gpu_backend.hpp"
 
 #include <utility>
 
 #include <torchcomms/base/error.hpp>
 
-#include "backends/ctran/hints.hpp"
+#include "backends/ctran/ctran_options.hpp"
 #include "backends/kernels/team_kernels.hpp"
 #include "backends/kernels/tuning_lookup.hpp"
 #include "backends/kernels/workspace_policy.hpp"
@@ -30,27 +30,28 @@ bool has_device(std::string& why_not) {
 
 }  // namespace
 
-TorchCommCtranOnDevice::TorchCommCtranOnDevice(const Links& links, const CommOptions& options)
+CtranGpuBackend::CtranGpuBackend(const GpuBackendCallbacks& links, const CommOptions& options)
     : KernelBackend(ctran::kTeamLibrary, "ctran"),
-      tell_(links.tell),
+      all_gather_strings_(links.all_gather_strings),
       explain_(links.explain),
-      wish_(ctran::kernel_wish_of(options.hints)) {}
+      kernel_preference_(ctran::parse_kernel_preference(options.hints)) {}
 
-bool TorchCommCtranOnDevice::is_for(const at::Device& device) {
+bool CtranGpuBackend::is_supported_device(const at::Device& device) {
   return device.is_cpu() ? ctran::KernelLibrary::is_for_host()
                          : device.type() == nccl::device_type_of(ctran::kTeamLibrary);
 }
 
-std::string TorchCommCtranOnDevice::model_of(const at::Device& device) {
-  if (!is_for(device)) return {};
+std::string CtranGpuBackend::model_of(const at::Device& device) {
+  if (!is_supported_device(device)) return {};
   const auto runtime = device.is_cpu() ? gpu::Runtime::shared_cpu() : gpu::Runtime::of(gpu::kCuda);
   return ctran::gpu_model_name(*runtime, device.has_index() ? device.index() : 0);
 }
 
-TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
-    int rank, const std::vector<int>& ranks, at::Device device, const std::string& name,
-    const CommOptions& options, const Links& links) {
-  const std::shared_ptr<TorchCommCtranOnDevice> made(new TorchCommCtranOnDevice(links, options));
+CtranGpuBackend::GpuBackendResult CtranGpuBackend::make(int rank, const std::vector<int>& ranks,
+                                                        at::Device device, const std::string& name,
+                                                        const CommOptions& options,
+                                                        const GpuBackendCallbacks& links) {
+  const std::shared_ptr<CtranGpuBackend> made(new CtranGpuBackend(links, options));
   std::string why_not;
   const bool is_there = made->init_from_members(
       {rank, ranks}, device, name, options, [&](const nccl::NcclDevice& opened) -> nccl::abi::Comm {
@@ -59,21 +60,22 @@ TorchCommCtranOnDevice::Outcome TorchCommCtranOnDevice::make(
             rank, static_cast<int>(ranks.size()), at.has_index() ? at.index() : 0,
             opened.shared_runtime(), "",
             [&](const std::string& words) {
-              return links.tell(words, {"new_comm", options.timeout});
+              return links.all_gather_strings(words, {"new_comm", options.timeout});
             },
             ctran::parse_workspace_extent(options.hints));
         why_not = std::move(team.unavailable_reason);
         if (!team.team) return nullptr;
         const std::shared_ptr<ctran::DeviceTeam> shared = std::move(team.team);
         made->set_kernels(std::make_shared<ctran::TeamKernels>(
-                              shared, ctran::TeamKernels::PeerEvents{links.lost, links.at_rest}),
-                          ctran::find_tuning_rows(links.told, shared->size(), rank == 0));
+                              shared, ctran::TeamKernels::PeerEvents{links.find_failed_peer,
+                                                                     links.quiesced_ranks}),
+                          ctran::find_tuning_rows(links.shared_tuning, shared->size(), rank == 0));
         return ctran::open_team(shared, opened.shared_runtime());
       });
   return {is_there ? made : nullptr, std::move(why_not)};
 }
 
-std::shared_ptr<c10::Allocator> TorchCommCtranOnDevice::make_mem_allocator() {
+std::shared_ptr<c10::Allocator> CtranGpuBackend::make_mem_allocator() {
   return with_context([] { return Context{.op = "get_mem_allocator"}; },
                       [] {
                         std::string why;
@@ -87,29 +89,29 @@ std::shared_ptr<c10::Allocator> TorchCommCtranOnDevice::make_mem_allocator() {
                       });
 }
 
-std::vector<std::string> TorchCommCtranOnDevice::all_gather_strings(const std::string& words,
-                                                                    const nccl::NcclCall& now) {
-  return tell_(words, {now.name.empty() ? opToString(now.op) : now.name, now.timeout});
+std::vector<std::string> CtranGpuBackend::all_gather_strings(const std::string& words,
+                                                             const nccl::NcclCall& now) {
+  return all_gather_strings_(words,
+                             {now.name.empty() ? opToString(now.op) : now.name, now.timeout});
 }
 
-std::shared_ptr<NcclApiBackend> TorchCommCtranOnDevice::make_child() const { return nullptr; }
+std::shared_ptr<NcclApiBackend> CtranGpuBackend::make_child() const { return nullptr; }
 
-std::shared_ptr<TorchCommBackend> TorchCommCtranOnDevice::split(const std::vector<int>&,
-                                                                const std::string&,
-                                                                const CommOptions&) {
+std::shared_ptr<TorchCommBackend> CtranGpuBackend::split(const std::vector<int>&,
+                                                         const std::string&, const CommOptions&) {
   throw CommError(Errc::kUnsupported, "the members of a team are split by their communicator",
                   {.op = "split", .comm = std::string(getCommName()), .rank = getRank()});
 }
 
-Capabilities TorchCommCtranOnDevice::capabilities() const {
+Capabilities CtranGpuBackend::capabilities() const {
   auto can = KernelBackend::capabilities();
   can.reduce_ops.set();
   return can;
 }
 
-KernelBackend::KernelDecision TorchCommCtranOnDevice::choose(ctran::kernels::KernelCall& call,
-                                                             const SelectionQuery& asked) const {
-  const auto wish = wish_for(asked.options);
+KernelBackend::KernelDecision CtranGpuBackend::choose(ctran::kernels::KernelCall& call,
+                                                      const SelectionQuery& asked) const {
+  const auto wish = kernel_preference_for(asked.options);
   const auto& team = kernels()->team();
   call.blocks = wish.blocks;
   if (wish.provider == ctran::KernelPreference::KernelProvider::kKernels) {
@@ -127,25 +129,27 @@ KernelBackend::KernelDecision TorchCommCtranOnDevice::choose(ctran::kernels::Ker
                                           std::string(name_of(call.dtype)));
 }
 
-void TorchCommCtranOnDevice::require_library_allowed(ctran::kernels::Collective,
-                                                     const OperationOptions&) const {
+void CtranGpuBackend::require_library_allowed(ctran::kernels::Collective,
+                                              const OperationOptions&) const {
   if (!workspace_error().empty())
     throw CommError(Errc::kResourceExhausted,
                     "kernels need the rest of their workspace for it, of which there is none: " +
                         workspace_error());
 }
 
-ctran::KernelPreference TorchCommCtranOnDevice::wish_for(const OperationOptions& options) const {
-  return options.hints.empty() ? wish_ : ctran::kernel_wish_of_call(options.hints, wish_);
+ctran::KernelPreference CtranGpuBackend::kernel_preference_for(
+    const OperationOptions& options) const {
+  return options.hints.empty()
+             ? kernel_preference_
+             : ctran::parse_call_kernel_preference(options.hints, kernel_preference_);
 }
 
-int TorchCommCtranOnDevice::max_blocks(ctran::kernels::Collective,
-                                       const OperationOptions& options) const {
-  const auto wish = wish_for(options);
+int CtranGpuBackend::max_blocks(ctran::kernels::Collective, const OperationOptions& options) const {
+  const auto wish = kernel_preference_for(options);
   return wish.provider == ctran::KernelPreference::KernelProvider::kAutomatic ? wish.blocks : 0;
 }
 
-KernelBackend::Fallback TorchCommCtranOnDevice::fallback_for(ctran::kernels::Collective) const {
+KernelBackend::Fallback CtranGpuBackend::fallback_for(ctran::kernels::Collective) const {
   return {"nothing", "kernels are all there is"};
 }
 

@@ -1,4 +1,4 @@
-#include "backends/ctran/registered_tensor.hpp"
+#include "backends/ctran/shared_tensor.hpp"
 
 #include <memory>
 
@@ -10,7 +10,7 @@
 
 namespace torch::comms::ctran {
 
-at::Tensor shared_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
+at::Tensor make_shared_tensor(at::IntArrayRef sizes, at::ScalarType dtype) {
   const PlainDispatchGuard plain;
   const auto elements = static_cast<uint64_t>(c10::multiply_integers(sizes));
   auto block = std::make_shared<SharedMemoryBlock>(elements * c10::elementSize(dtype));

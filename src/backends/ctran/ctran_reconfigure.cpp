@@ -2,25 +2,25 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "backends/ctran/call_context.hpp"
 #include "backends/ctran/ctran_backend.hpp"
-#include "backends/ctran/hints.hpp"
-#include "backends/ctran/on_device.hpp"
-#include "backends/ctran/run.hpp"
+#include "backends/ctran/ctran_options.hpp"
+#include "backends/ctran/gpu_backend.hpp"
 #include "backends/ctran/session.hpp"
 #include "core/reconfiguration.hpp"
 
 // Members that come and go.
 namespace torch::comms {
 
-Reconfiguration& TorchCommCtran::reconfiguration(const char* op) const {
+Reconfiguration& TorchCommCtran::require_reconfiguration(const char* op) const {
   return Reconfiguration::require(reconfiguration_, {.op = op, .comm = name_, .rank = rank_});
 }
 
 InitHandle TorchCommCtran::getInitHandle() const {
-  return reconfiguration("get_init_handle").handle();
+  return require_reconfiguration("get_init_handle").handle();
 }
 
-void TorchCommCtran::part() {
+void TorchCommCtran::disconnect_members() {
   std::shared_ptr<ctran::Session> session;
   {
     std::lock_guard lock(mutex_);
@@ -31,34 +31,35 @@ void TorchCommCtran::part() {
   identity_ = 0;
   ranks_.clear();
   if (!session) return;
-  if (session->on_device) {
-    session->on_device->unregisterAbortHook(ctran::kHook);  // whoever asked for this needs no news
-    session->on_device->abort();
+  if (session->gpu_backend) {
+    session->gpu_backend->unregisterAbortHook(
+        ctran::kAbortHookId);  // whoever asked for this needs no news
+    session->gpu_backend->abort();
   }
   // Members that are still at the last operation should end it, if nothing else is in flight.
-  if (!session->flight->is_idle()) session->group->abort("reconfigure() was called");
-  session->connected.superseded->store(true);
-  const auto family = session->connected.family;
-  ctran::end(std::move(session), /*may_block=*/true);
+  if (!session->in_flight->is_idle()) session->group->abort("reconfigure() was called");
+  session->connected_links.is_superseded->store(true);
+  const auto family = session->connected_links.link_context;
+  ctran::end_session(std::move(session), /*may_block=*/true);
   // Splits may keep it, and works in flight their group.
-  family->break_off(ctran::parent_reconfigured());
+  family->break_off(ctran::parent_reconfigured_error());
 }
 
 WorkPtr TorchCommCtran::reconfigure(const ReconfigureOptions& options) {
-  auto& reconfiguration = this->reconfiguration("reconfigure");
+  auto& reconfiguration = this->require_reconfiguration("reconfigure");
   const auto members = reconfiguration.parse_members(options, options_.timeout);
   auto wished = options_;
   for (const auto& [key, value] : options.hints) wished.hints[key] = value;
   ctran::with_context([&] { return Context{.op = "reconfigure", .comm = name_, .rank = rank_}; },
-                      [&] { read(wished); });
+                      [&] { parse_options(wished); });
   options_.hints = std::move(wished.hints);
-  part();
-  auto work = reconfiguration.run(members, [this](const Rendezvous& met) { join(met); });
+  disconnect_members();
+  auto work = reconfiguration.run(members, [this](const Rendezvous& met) { connect_members(met); });
   if (work->isCompleted()) {
     was_aborted_.store(false);
-    hooks_ran_.store(false);
+    have_abort_hooks_run_.store(false);
   } else {
-    part();  // an abort() may have come when it was connected
+    disconnect_members();  // an abort() may have come when it was connected
   }
   return work;
 }

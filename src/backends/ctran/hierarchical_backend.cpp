@@ -1,4 +1,4 @@
-#include "backends/ctran/across_hosts.hpp"
+#include "backends/ctran/hierarchical_backend.hpp"
 
 #include <utility>
 
@@ -13,25 +13,25 @@ namespace torch::comms {
 namespace ctran {
 
 // As the lane of the communicator has them.
-class HostsKernels final : public nccl::CollectiveKernels {
+class HierarchicalKernels final : public nccl::CollectiveKernels {
  public:
-  using Lost = std::function<std::optional<CommError>(const Context&)>;
-  HostsKernels(std::unique_ptr<HierarchicalCollectives> across, Lost lost)
-      : across_(std::move(across)), lost_(std::move(lost)) {}
+  using FailedPeerLookup = std::function<std::optional<CommError>(const Context&)>;
+  HierarchicalKernels(std::unique_ptr<HierarchicalCollectives> across, FailedPeerLookup lost)
+      : collectives_(std::move(across)), find_failed_peer_(std::move(lost)) {}
 
-  HierarchicalCollectives& across() const noexcept { return *across_; }
+  HierarchicalCollectives& across() const noexcept { return *collectives_; }
   std::optional<CommError> failure(const Context& context) const override {
-    return across_->failure(context);
+    return collectives_->failure(context);
   }
   std::optional<CommError> find_failed_peer(const Context& context) override {
-    return lost_(context);
+    return find_failed_peer_(context);
   }
-  void abort(const CommError& why) noexcept override { across_->abort(why); }
-  void release() noexcept override { across_->close(); }
+  void abort(const CommError& why) noexcept override { collectives_->abort(why); }
+  void release() noexcept override { collectives_->close(); }
 
  private:
-  const std::unique_ptr<HierarchicalCollectives> across_;
-  const Lost lost_;
+  const std::unique_ptr<HierarchicalCollectives> collectives_;
+  const FailedPeerLookup find_failed_peer_;
 };
 
 namespace {
@@ -62,12 +62,14 @@ void* memory_of(const at::Tensor& tensor) { return nccl::TensorBytes(tensor).dat
 }  // namespace
 }  // namespace ctran
 
-TorchCommCtranAcrossHosts::TorchCommCtranAcrossHosts(const Links& links)
-    : NcclApiBackend(ctran::kTeamLibrary, "ctran"), lost_(links.lost), explain_(links.explain) {}
+CtranHierarchicalBackend::CtranHierarchicalBackend(const HierarchicalBackendCallbacks& links)
+    : NcclApiBackend(ctran::kTeamLibrary, "ctran"),
+      find_failed_peer_(links.find_failed_peer),
+      explain_(links.explain) {}
 
-TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
+CtranHierarchicalBackend::HierarchicalBackendResult CtranHierarchicalBackend::make(
     int rank, const std::vector<int>& ranks, at::Device device, const std::string& name,
-    const CommOptions& options, const Links& links) {
+    const CommOptions& options, const HierarchicalBackendCallbacks& links) {
   auto hosts = ctran::hosts_of_members(links.group);
   const auto place = hosts.host_ranks[static_cast<size_t>(rank)];
   const auto& here = hosts.ranks[static_cast<size_t>(place.host)];
@@ -79,7 +81,7 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
   if (place.local_rank < hosts.rails)
     rail = links.group.split(hosts.rail(place.local_rank), name + "_rail", limit, kOwn);
 
-  const std::shared_ptr<TorchCommCtranAcrossHosts> made(new TorchCommCtranAcrossHosts(links));
+  const std::shared_ptr<CtranHierarchicalBackend> made(new CtranHierarchicalBackend(links));
   std::string why_not;
   const bool is_there = made->init_from_members(
       {rank, ranks}, device, name, options, [&](const nccl::NcclDevice& opened) -> nccl::abi::Comm {
@@ -107,29 +109,30 @@ TorchCommCtranAcrossHosts::Outcome TorchCommCtranAcrossHosts::make(
           });
         why_not = transport::nvl::first_error(links.gather(links.group, why_not));
         if (!why_not.empty()) return nullptr;
-        made->kernels_ = std::make_shared<ctran::HostsKernels>(std::move(across), made->lost_);
+        made->kernels_ = std::make_shared<ctran::HierarchicalKernels>(std::move(across),
+                                                                      made->find_failed_peer_);
         return ctran::open_team(nullptr, runtime);
       });
   return {is_there ? made : nullptr, std::move(why_not)};
 }
 
-void TorchCommCtranAcrossHosts::on_connected() {
+void CtranHierarchicalBackend::on_connected() {
   launch_queue()->attach_kernels(kernels_, /*apart=*/true);
 }
 
-void TorchCommCtranAcrossHosts::finalize() {
+void CtranHierarchicalBackend::finalize() {
   kernels_.reset();  // the lane has them until all is done
   NcclApiBackend::finalize();
 }
 
-std::shared_ptr<TorchCommBackend> TorchCommCtranAcrossHosts::split(const std::vector<int>&,
-                                                                   const std::string&,
-                                                                   const CommOptions&) {
+std::shared_ptr<TorchCommBackend> CtranHierarchicalBackend::split(const std::vector<int>&,
+                                                                  const std::string&,
+                                                                  const CommOptions&) {
   throw CommError(Errc::kUnsupported, "the members are split by their communicator",
                   {.op = "split", .comm = std::string(getCommName()), .rank = getRank()});
 }
 
-bool TorchCommCtranAcrossHosts::takes(const OnDevice& asked) const {
+bool CtranHierarchicalBackend::can_run(const OnDevice& asked) const {
   if (!kernels_) return false;
   const auto& across = kernels_->across();
   const auto reduces = [&] {
@@ -151,9 +154,10 @@ bool TorchCommCtranAcrossHosts::takes(const OnDevice& asked) const {
 }
 
 template <class Body>
-WorkPtr TorchCommCtranAcrossHosts::launched(OpName op, bool async_op,
-                                            const OperationOptions& options,
-                                            const OperandTensors& operands, const Body& body) {
+WorkPtr CtranHierarchicalBackend::launch_collective(OpName op, bool async_op,
+                                                    const OperationOptions& options,
+                                                    const OperandTensors& operands,
+                                                    const Body& body) {
   auto now = begin_call(op, async_op, options);
   now.aborts_at_timeout = true;
   return run(now, options, operands, [&](const nccl::NcclLaunch& go) {
@@ -163,64 +167,64 @@ WorkPtr TorchCommCtranAcrossHosts::launched(OpName op, bool async_op,
   });
 }
 
-WorkPtr TorchCommCtranAcrossHosts::broadcast(at::Tensor& tensor, int root, bool async_op,
-                                             const BroadcastOptions& options) {
-  return launched(OpName::broadcast, async_op, options, {{&tensor}, {}},
-                  [&](auto& across, const auto& how) {
-                    across.broadcast(ctran::memory_of(tensor), tensor.nbytes(), root, how);
-                  });
+WorkPtr CtranHierarchicalBackend::broadcast(at::Tensor& tensor, int root, bool async_op,
+                                            const BroadcastOptions& options) {
+  return launch_collective(OpName::broadcast, async_op, options, {{&tensor}, {}},
+                           [&](auto& across, const auto& how) {
+                             across.broadcast(ctran::memory_of(tensor), tensor.nbytes(), root, how);
+                           });
 }
 
-WorkPtr TorchCommCtranAcrossHosts::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
-                                              const AllReduceOptions& options) {
-  return launched(OpName::all_reduce, async_op, options, {{&tensor}, {}},
-                  [&](auto& across, const auto& how) {
-                    across.all_reduce(ctran::memory_of(tensor), static_cast<size_t>(tensor.numel()),
-                                      ctran::dtype_of(tensor.scalar_type()), ctran::op_of(op), how);
-                  });
+WorkPtr CtranHierarchicalBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                                             const AllReduceOptions& options) {
+  return launch_collective(
+      OpName::all_reduce, async_op, options, {{&tensor}, {}}, [&](auto& across, const auto& how) {
+        across.all_reduce(ctran::memory_of(tensor), static_cast<size_t>(tensor.numel()),
+                          ctran::dtype_of(tensor.scalar_type()), ctran::op_of(op), how);
+      });
 }
 
-WorkPtr TorchCommCtranAcrossHosts::all_gather_single(at::Tensor& output, const at::Tensor& input,
-                                                     bool async_op,
-                                                     const AllGatherSingleOptions& options) {
+WorkPtr CtranHierarchicalBackend::all_gather_single(at::Tensor& output, const at::Tensor& input,
+                                                    bool async_op,
+                                                    const AllGatherSingleOptions& options) {
   const auto source = nccl::copy_input_if_overlapping(input, output, getRank());
-  return launched(OpName::all_gather_single, async_op, options, {{&output, &source}, {}},
-                  [&](auto& across, const auto& how) {
-                    across.all_gather(ctran::memory_of(output), ctran::memory_of(source),
-                                      source.nbytes(), how);
-                  });
+  return launch_collective(OpName::all_gather_single, async_op, options, {{&output, &source}, {}},
+                           [&](auto& across, const auto& how) {
+                             across.all_gather(ctran::memory_of(output), ctran::memory_of(source),
+                                               source.nbytes(), how);
+                           });
 }
 
-WorkPtr TorchCommCtranAcrossHosts::reduce_scatter_single(
-    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
-    const ReduceScatterSingleOptions& options) {
+WorkPtr CtranHierarchicalBackend::reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
+                                                        const ReduceOp& op, bool async_op,
+                                                        const ReduceScatterSingleOptions& options) {
   const auto source = nccl::copy_input_if_overlapping(input, output, getRank());
-  return launched(OpName::reduce_scatter_single, async_op, options, {{&output, &source}, {}},
-                  [&](auto& across, const auto& how) {
-                    across.reduce_scatter(ctran::memory_of(output), ctran::memory_of(source),
-                                          static_cast<size_t>(output.numel()),
-                                          ctran::dtype_of(output.scalar_type()), ctran::op_of(op),
-                                          how);
-                  });
+  return launch_collective(OpName::reduce_scatter_single, async_op, options,
+                           {{&output, &source}, {}}, [&](auto& across, const auto& how) {
+                             across.reduce_scatter(
+                                 ctran::memory_of(output), ctran::memory_of(source),
+                                 static_cast<size_t>(output.numel()),
+                                 ctran::dtype_of(output.scalar_type()), ctran::op_of(op), how);
+                           });
 }
 
-WorkPtr TorchCommCtranAcrossHosts::barrier(bool async_op, const BarrierOptions& options) {
-  return launched(OpName::barrier, async_op, options, {{}, {}},
-                  [](auto& across, const auto& how) { across.barrier(how); });
+WorkPtr CtranHierarchicalBackend::barrier(bool async_op, const BarrierOptions& options) {
+  return launch_collective(OpName::barrier, async_op, options, {{}, {}},
+                           [](auto& across, const auto& how) { across.barrier(how); });
 }
 
-std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtranAcrossHosts::algorithms() const {
+std::vector<TorchCommBackend::AlgorithmRange> CtranHierarchicalBackend::algorithms() const {
   std::vector<AlgorithmRange> ranges;
   if (!kernels_) return ranges;
   const ReduceOp sum = ReduceOp::SUM;
   for (const auto op : {OpName::broadcast, OpName::all_reduce, OpName::all_gather_single,
                         OpName::reduce_scatter_single, OpName::barrier})
-    if (takes({op, &sum, at::kFloat, nullptr}))
+    if (can_run({op, &sum, at::kFloat, nullptr}))
       ranges.push_back({op, 0, "two_level", 0, "kernels inside hosts, the CPU's links between"});
   return ranges;
 }
 
-std::map<std::string, std::string> TorchCommCtranAcrossHosts::describe_entries() const {
+std::map<std::string, std::string> CtranHierarchicalBackend::describe_entries() const {
   auto notes = NcclApiBackend::describe_entries();
   if (!kernels_) return notes;
   const auto& across = kernels_->across();
@@ -237,7 +241,7 @@ std::map<std::string, std::string> TorchCommCtranAcrossHosts::describe_entries()
   return notes;
 }
 
-std::map<std::string, uint64_t> TorchCommCtranAcrossHosts::memory_usage() const {
+std::map<std::string, uint64_t> CtranHierarchicalBackend::memory_usage() const {
   auto bytes = NcclApiBackend::memory_usage();
   if (kernels_) bytes["kernels"] = kernels_->across().workspace_bytes();
   return bytes;

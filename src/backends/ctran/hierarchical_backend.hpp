@@ -14,38 +14,39 @@
 namespace torch::comms {
 
 namespace ctran {
-class HostsKernels;
+class HierarchicalKernels;
 struct HostTopology;
 }  // namespace ctran
 
 // Collectives of backend ctran on tensors of GPUs that are on several hosts: by kernels inside
 // hosts, by the CPU engine between them (ctran/gpe), in the order of the stream. TorchCommCtran
-// makes it for its own members, gives it what takes() says yes to, and ends it.
-class TC_API TorchCommCtranAcrossHosts final : public NcclApiBackend {
+// makes it for its own members, gives it what can_run() says yes to, and ends it.
+class TC_API CtranHierarchicalBackend final : public NcclApiBackend {
  public:
   // Either all members have one, or none.
-  struct Outcome {
-    std::shared_ptr<TorchCommCtranAcrossHosts> made;
-    std::string why_not;  // the same on all ranks
+  struct HierarchicalBackendResult {
+    std::shared_ptr<CtranHierarchicalBackend> backend;
+    std::string unavailable_reason;  // the same on all ranks
   };
   // What the members have beside the device.
-  struct Links {
+  struct HierarchicalBackendCallbacks {
     ctran::EngineGroup& group;  // of the communicator; not kept
     // All members' words, and those of a group's.
     std::function<std::vector<std::string>(ctran::EngineGroup& group, const std::string& words)>
         gather;
     // Why operations under way wait in vain, see nccl::CollectiveKernels. Any thread.
-    std::function<std::optional<CommError>(const Context&)> lost;
+    std::function<std::optional<CommError>(const Context&)> find_failed_peer;
     // What an error of an operation comes from, if that is known by now.
     std::function<CommError(const CommError&)> explain;
   };
-  // Collective. `device` is of the kind that TorchCommCtranOnDevice::is_for() says yes to. Throws
-  // CommError.
-  static Outcome make(int rank, const std::vector<int>& ranks, at::Device device,
-                      const std::string& name, const CommOptions& options, const Links& links);
+  // Collective. `device` is of the kind that CtranGpuBackend::is_supported_device() says yes to.
+  // Throws CommError.
+  static HierarchicalBackendResult make(int rank, const std::vector<int>& ranks, at::Device device,
+                                        const std::string& name, const CommOptions& options,
+                                        const HierarchicalBackendCallbacks& links);
 
   // Whether this object runs it; the same on all ranks.
-  bool takes(const OnDevice& asked) const;
+  bool can_run(const OnDevice& asked) const;
 
   WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
                     const BroadcastOptions& options) override;
@@ -67,18 +68,18 @@ class TC_API TorchCommCtranAcrossHosts final : public NcclApiBackend {
   std::map<std::string, uint64_t> memory_usage() const override;
 
  private:
-  explicit TorchCommCtranAcrossHosts(const Links& links);
+  explicit CtranHierarchicalBackend(const HierarchicalBackendCallbacks& links);
   std::shared_ptr<NcclApiBackend> make_child() const override { return nullptr; }
   CommError explain_error(const CommError& error) override { return explain_(error); }
   void on_connected() override;
   // `body(kernels, how)` launches it.
   template <class Body>
-  WorkPtr launched(OpName op, bool async_op, const OperationOptions& options,
-                   const OperandTensors& operands, const Body& body);
+  WorkPtr launch_collective(OpName op, bool async_op, const OperationOptions& options,
+                            const OperandTensors& operands, const Body& body);
 
-  std::function<std::optional<CommError>(const Context&)> lost_;
+  std::function<std::optional<CommError>(const Context&)> find_failed_peer_;
   std::function<CommError(const CommError&)> explain_;
-  std::shared_ptr<ctran::HostsKernels> kernels_;
+  std::shared_ptr<ctran::HierarchicalKernels> kernels_;
 };
 
 }  // namespace torch::comms

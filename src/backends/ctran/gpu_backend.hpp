@@ -16,9 +16,9 @@
 namespace torch::comms::ctran {
 
 // What the members of a communicator tell each other for.
-struct Occasion {
+struct ExchangePurpose {
   std::string_view name;  // of the operation; lives forever
-  std::chrono::milliseconds limit;
+  std::chrono::milliseconds timeout;
 };
 
 }  // namespace torch::comms::ctran
@@ -28,32 +28,34 @@ namespace torch::comms {
 // The operations of backend ctran on a GPU's tensors, where the ranks' GPUs map each other's
 // memory: by kernels alone, with no library of a vendor in the process. TorchCommCtran makes it for
 // its own members, and ends it.
-class TC_API TorchCommCtranOnDevice final : public KernelBackend {
+class TC_API CtranGpuBackend final : public KernelBackend {
  public:
   // Either all members have one, or none.
-  struct Outcome {
-    std::shared_ptr<TorchCommCtranOnDevice> made;
-    std::string why_not;  // the same on all ranks
+  struct GpuBackendResult {
+    std::shared_ptr<CtranGpuBackend> backend;
+    std::string unavailable_reason;  // the same on all ranks
   };
   // What the members have beside the device.
-  struct Links {
+  struct GpuBackendCallbacks {
     // Every member's words to all of them, by rank, while they are connected.
-    std::function<std::vector<std::string>(const std::string& words, const ctran::Occasion&)> tell;
+    std::function<std::vector<std::string>(const std::string& words, const ctran::ExchangePurpose&)>
+        all_gather_strings;
     // Why operations under way wait in vain, see nccl::CollectiveKernels. Any thread.
-    std::function<std::optional<CommError>(const Context&)> lost;
+    std::function<std::optional<CommError>(const Context&)> find_failed_peer;
     // Ranks, a bit each, whose devices write to others no more. Any thread.
-    std::function<uint32_t()> at_rest;
+    std::function<uint32_t()> quiesced_ranks;
     // What an error of an operation comes from, if that is known by now.
     std::function<CommError(const CommError&)> explain;
-    const ctran::SharedTuning& told;  // of tuning; not kept
+    const ctran::SharedTuning& shared_tuning;  // of tuning; not kept
   };
-  // Collective. `device` is of the kind that is_for() says yes to. Throws CommError, and what the
-  // telling does.
-  static Outcome make(int rank, const std::vector<int>& ranks, at::Device device,
-                      const std::string& name, const CommOptions& options, const Links& links);
+  // Collective. `device` is of the kind that is_supported_device() says yes to. Throws CommError,
+  // and what the telling does.
+  static GpuBackendResult make(int rank, const std::vector<int>& ranks, at::Device device,
+                               const std::string& name, const CommOptions& options,
+                               const GpuBackendCallbacks& links);
   // Whether tensors on such a device are for kernels: GPUs, or the CPU where the kernels are for
   // host memory.
-  static bool is_for(const at::Device& device);
+  static bool is_supported_device(const at::Device& device);
   // The model of such a device, as tuning files have it; "" for others.
   static std::string model_of(const at::Device& device);
 
@@ -67,7 +69,7 @@ class TC_API TorchCommCtranOnDevice final : public KernelBackend {
   Capabilities capabilities() const override;
 
  private:
-  TorchCommCtranOnDevice(const Links& links, const CommOptions& options);
+  CtranGpuBackend(const GpuBackendCallbacks& links, const CommOptions& options);
   std::shared_ptr<NcclApiBackend> make_child() const override;
   KernelDecision choose(ctran::kernels::KernelCall& call,
                         const SelectionQuery& asked) const override;
@@ -77,16 +79,16 @@ class TC_API TorchCommCtranOnDevice final : public KernelBackend {
   void require_library_allowed(ctran::kernels::Collective collective,
                                const OperationOptions& options) const override;
   Fallback fallback_for(ctran::kernels::Collective collective) const override;
-  ctran::KernelPreference wish_for(const OperationOptions& options) const;
+  ctran::KernelPreference kernel_preference_for(const OperationOptions& options) const;
   std::vector<std::string> all_gather_strings(const std::string& words,
                                               const nccl::NcclCall& now) override;
   std::string kernels_unavailable_reason() const override { return "they are gone"; }
   bool has_library() const override { return false; }
   CommError explain_error(const CommError& error) override { return explain_(error); }
 
-  const decltype(Links::tell) tell_;
+  const decltype(GpuBackendCallbacks::all_gather_strings) all_gather_strings_;
   const std::function<CommError(const CommError&)> explain_;
-  const ctran::KernelPreference wish_;
+  const ctran::KernelPreference kernel_preference_;
 };
 
 }  // namespace torch::comms

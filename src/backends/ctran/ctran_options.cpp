@@ -1,4 +1,4 @@
-#include "backends/ctran/hints.hpp"
+#include "backends/ctran/ctran_options.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "backends/ctran/operations.hpp"
+#include "backends/ctran/operation_mapping.hpp"
 #include "backends/kernels/registered_buffers.hpp"
 #include "backends/kernels/workspace_policy.hpp"
 #include "base/env.hpp"
@@ -30,7 +30,7 @@ constexpr const char* kKernelAlgorithm = hint::kCtranKernelAlgorithm.name;
 constexpr const char* kKernelVariable = "TORCHCOMM_CTRAN_KERNEL_ALGORITHM";
 constexpr const char* kSingleCopy = hint::kCtranSingleCopy.name;
 
-std::optional<std::string_view> given(const Hints& hints, const char* key) {
+std::optional<std::string_view> find_hint(const Hints& hints, const char* key) {
   const auto found = hints.find(key);
   if (found == hints.end() || found->second.empty() || found->second == "None") return std::nullopt;
   return found->second;
@@ -71,13 +71,13 @@ std::string algorithms(std::optional<Operation> operation) {
 }
 
 // Wishes, the last one of an operation winning.
-void add(Wishes& wishes, const schedule::Algorithm* algorithm) {
+void add(AlgorithmRequests& wishes, const schedule::Algorithm* algorithm) {
   std::erase_if(wishes.algorithms,
                 [&](const auto* other) { return other->operation == algorithm->operation; });
   wishes.algorithms.push_back(algorithm);
 }
 
-void add_pair(Wishes& wishes, std::string_view pair, size_t colon) {
+void add_pair(AlgorithmRequests& wishes, std::string_view pair, size_t colon) {
   const auto operation = operation_named(pair.substr(0, colon));
   if (!operation) refuse(kAlgorithm, pair, "<operation>:<algorithm>; operations: " + operations());
   const auto* algorithm = schedule::find_algorithm(*operation, pair.substr(colon + 1));
@@ -88,7 +88,7 @@ void add_pair(Wishes& wishes, std::string_view pair, size_t colon) {
   add(wishes, algorithm);
 }
 
-void add_plain(Wishes& wishes, std::string_view word, std::optional<Operation> only) {
+void add_plain(AlgorithmRequests& wishes, std::string_view word, std::optional<Operation> only) {
   bool found = false;
   for (const auto* algorithm : schedule::algorithms())
     if (algorithm->name == word && (!only || algorithm->operation == *only)) {
@@ -101,9 +101,10 @@ void add_plain(Wishes& wishes, std::string_view word, std::optional<Operation> o
                 : "an algorithm: " + algorithms(only));
 }
 
-Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation> only) {
-  Wishes wishes = fallback;
-  if (auto rest = given(hints, kAlgorithm)) {
+AlgorithmRequests read(const Hints& hints, const AlgorithmRequests& fallback,
+                       std::optional<Operation> only) {
+  AlgorithmRequests wishes = fallback;
+  if (auto rest = find_hint(hints, kAlgorithm)) {
     while (true) {
       const auto part = rest->substr(0, rest->find(','));
       const auto colon = part.find(':');
@@ -115,7 +116,7 @@ Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation>
       rest->remove_prefix(part.size() + 1);
     }
   }
-  if (const auto text = given(hints, kChunkBytes)) {
+  if (const auto text = find_hint(hints, kChunkBytes)) {
     const auto *begin = text->data(), *end = begin + text->size();
     const auto [stop, code] = std::from_chars(begin, end, wishes.chunk_bytes);
     if (code != std::errc{} || stop != end || wishes.chunk_bytes < 0)
@@ -127,67 +128,69 @@ Wishes read(const Hints& hints, const Wishes& fallback, std::optional<Operation>
 
 }  // namespace
 
-LinkPolicy links_wished(const Hints& hints) {
-  const auto text = given(hints, kTransport);
+LinkPolicy parse_link_policy(const Hints& hints) {
+  const auto text = find_hint(hints, kTransport);
   if (!text || *text == "auto") return LinkPolicy::kAuto;
   if (*text == "shm") return LinkPolicy::kShm;
   if (*text == "tcp") return LinkPolicy::kTcp;
   refuse(kTransport, *text, "auto, shm or tcp");
 }
 
-std::string interface_wished(const Hints& hints) {
-  const std::string wished(given(hints, kInterface).value_or(""));
+std::string parse_interface(const Hints& hints) {
+  const std::string wished(find_hint(hints, kInterface).value_or(""));
   // Also where nobody will be connected over it.
   if (!wished.empty())
     static_cast<void>(base::choose_addresses(base::interface_addresses(), wished));
   return wished;
 }
 
-std::string host_wished(const Hints& hints) {
+std::string parse_host_id(const Hints& hints) {
   constexpr size_t kMost = 128;
-  auto name = std::string(given(hints, kHost).value_or(""));
+  auto name = std::string(find_hint(hints, kHost).value_or(""));
   if (name.empty()) name = base::env_text("TORCHCOMM_CTRAN_HOST_ID").value_or("");
   if (name.size() > kMost) refuse(kHost, name, "a name of at most 128 characters");
   return name;
 }
 
-TuningFile tuning_file_wished(const Hints& hints) {
-  return find_tuning_file(kTuningFile, given(hints, kTuningFile).value_or(""));
+TuningFile parse_tuning_file(const Hints& hints) {
+  return find_tuning_file(kTuningFile, find_hint(hints, kTuningFile).value_or(""));
 }
 
-KernelPreference kernel_wish_of_call(const Hints& hints, const KernelPreference& otherwise) {
-  const auto text = given(hints, kKernelAlgorithm);
+KernelPreference parse_call_kernel_preference(const Hints& hints,
+                                              const KernelPreference& otherwise) {
+  const auto text = find_hint(hints, kKernelAlgorithm);
   if (!text) return otherwise;
   std::string knob = "hint ";
   knob += kKernelAlgorithm;
   return parse_kernel_preference(knob, *text, /*has_library=*/false);
 }
 
-KernelPreference kernel_wish_of(const Hints& hints) {
+KernelPreference parse_kernel_preference(const Hints& hints) {
   const auto text = base::env_text(kKernelVariable);
   const auto usual = text ? parse_kernel_preference(kKernelVariable, *text, /*has_library=*/false)
                           : KernelPreference{};
-  return kernel_wish_of_call(hints, usual);
+  return parse_call_kernel_preference(hints, usual);
 }
 
-bool single_copy_wished(const Hints& hints) { return parse_bool_hint(hints, kSingleCopy, true); }
+bool parse_single_copy(const Hints& hints) { return parse_bool_hint(hints, kSingleCopy, true); }
 
-Wishes require_right(const Hints& hints) {
-  links_wished(hints);
-  host_wished(hints);
-  single_copy_wished(hints);
-  kernel_wish_of(hints);
+AlgorithmRequests parse_and_validate_hints(const Hints& hints) {
+  parse_link_policy(hints);
+  parse_host_id(hints);
+  parse_single_copy(hints);
+  parse_kernel_preference(hints);
   (void)parse_registered_mode(hints);
   (void)parse_workspace_extent(hints);
-  return wishes_of(hints);
+  return parse_algorithm_requests(hints);
 }
 
-Wishes wishes_of(const Hints& hints, const Wishes& fallback) {
+AlgorithmRequests parse_algorithm_requests(const Hints& hints, const AlgorithmRequests& fallback) {
   warn_unknown_hints(hints);
   return read(hints, fallback, std::nullopt);
 }
 
-Wishes wishes_of_call(const Hints& hints, Operation operation, const Wishes& fallback) {
+AlgorithmRequests parse_call_algorithm_requests(const Hints& hints, Operation operation,
+                                                const AlgorithmRequests& fallback) {
   return hints.empty() ? fallback : read(hints, fallback, operation);
 }
 

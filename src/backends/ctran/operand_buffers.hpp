@@ -12,7 +12,7 @@ namespace torch::comms::ctran {
 
 // The tensors of one operation as the memory that the engine moves, and what keeps it alive.
 // Few tensors cost no allocation.
-class Operands {
+class OperandBuffers {
  public:
   // Appends a contiguous tensor's memory. Throws CommError(kInvalidArgument), without context, for
   // one without plain memory.
@@ -42,7 +42,7 @@ class Operands {
 
   // References to all memory, for work that outlives the call. Of storages, which are freed without
   // Python.
-  std::vector<c10::Storage> keep() const;
+  std::vector<c10::Storage> storages() const;
 
  private:
   struct InPlace {
@@ -54,7 +54,7 @@ class Operands {
   c10::SmallVector<ConstBytes, 4> input_;
   c10::SmallVector<Bytes, 4> output_;
   c10::SmallVector<const at::Tensor*, 8> tensors_;  // the caller's
-  std::vector<at::Tensor> own_;
+  std::vector<at::Tensor> copies_;
 };
 
 // The memory of a contiguous tensor.

@@ -1,12 +1,12 @@
 #include <numeric>
 
-#include "backends/ctran/run.hpp"
+#include "backends/ctran/call_context.hpp"
 
 // The operations that move data. Elements are those of the dtype, so that no cut splits one.
 namespace torch::comms {
 
 using ctran::EngineCall;
-using ctran::Operands;
+using ctran::OperandBuffers;
 using schedule::Blocks;
 using Kind = schedule::Operation;
 
@@ -56,67 +56,67 @@ at::Tensor first_elements(const at::Tensor& tensor, int64_t count) {
 
 WorkPtr TorchCommCtran::broadcast(at::Tensor& tensor, int root, bool async_op,
                                   const BroadcastOptions& options) {
-  const auto now = issue(OpName::broadcast, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::broadcast, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.write(tensor);
     EngineCall call = call_of(Kind::kBroadcast, tensor, Blocks::even(tensor.numel(), size_), root);
-    return run(now, options, async_op, call, operands);
+    return submit(now, options, async_op, call, operands);
   });
 }
 
 WorkPtr TorchCommCtran::all_gather(const Tensors& output, const at::Tensor& input, bool async_op,
                                    const AllGatherOptions& options) {
-  const auto now = issue(OpName::all_gather, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::all_gather, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read(input);
     operands.write_all(output);
     operands.separate_but_slots(0, static_cast<size_t>(rank_));
     EngineCall call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
-    return run(now, options, async_op, call, operands);
+    return submit(now, options, async_op, call, operands);
   });
 }
 
 WorkPtr TorchCommCtran::all_gather_v(const Tensors& output, const at::Tensor& input, bool async_op,
                                      const AllGatherOptions& options) {
-  const auto now = issue(OpName::all_gather_v, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::all_gather_v, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read(input);
     operands.write_all(output);
     operands.separate_but_slots(0, static_cast<size_t>(rank_));
     const auto offsets = offsets_of(output);
     EngineCall call = call_of(Kind::kAllGather, input, blocks_at(offsets));
-    return run(now, options, async_op, call, operands);
+    return submit(now, options, async_op, call, operands);
   });
 }
 
 WorkPtr TorchCommCtran::all_gather_single(at::Tensor& output, const at::Tensor& input,
                                           bool async_op, const AllGatherSingleOptions& options) {
-  const auto now = issue(OpName::all_gather_single, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::all_gather_single, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read(input);
     operands.write(output);
     operands.separate_but_parts(operands.input()[0],
                                 ctran::part_of(operands.output()[0], rank_, size_));
     EngineCall call = call_of(Kind::kAllGather, input, Blocks::equal(input.numel(), size_));
-    return run(now, options, async_op, call, operands);
+    return submit(now, options, async_op, call, operands);
   });
 }
 
 WorkPtr TorchCommCtran::all_to_all_single(at::Tensor& output, const at::Tensor& input,
                                           bool async_op, const AllToAllSingleOptions& options) {
-  const auto now = issue(OpName::all_to_all_single, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::all_to_all_single, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read(input);
     operands.write(output);
     operands.separate_all();
     EngineCall call = call_of(Kind::kAllToAll, input, Blocks::equal(input.numel() / size_, size_));
     call.arriving = call.blocks;
-    return run(now, options, async_op, call, operands);
+    return submit(now, options, async_op, call, operands);
   });
 }
 
@@ -124,65 +124,65 @@ WorkPtr TorchCommCtran::all_to_all_v_single(at::Tensor& output, const at::Tensor
                                             const Splits& output_split_sizes,
                                             const Splits& input_split_sizes, bool async_op,
                                             const AllToAllvSingleOptions& options) {
-  const auto now = issue(OpName::all_to_all_v_single, options);
-  return within(now, [&] {
+  const auto now = begin_call(OpName::all_to_all_v_single, options);
+  return with_call_context(now, [&] {
     const auto sent = offsets_of(input_split_sizes, row_elements(input));
     const auto received = offsets_of(output_split_sizes, row_elements(output));
     const auto from = first_elements(input, sent.back());
     const auto into = first_elements(output, received.back());
-    Operands operands;
+    OperandBuffers operands;
     operands.read(from);
     operands.write(into);
     operands.separate_all();
     EngineCall call = call_of(Kind::kAllToAll, input, blocks_at(sent));
     call.arriving = blocks_at(received);
-    return run(now, options, async_op, call, operands);
+    return submit(now, options, async_op, call, operands);
   });
 }
 
 WorkPtr TorchCommCtran::all_to_all(const Tensors& output, const Tensors& input, bool async_op,
                                    const AllToAllOptions& options) {
-  const auto now = issue(OpName::all_to_all, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::all_to_all, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read_all(input);
     operands.write_all(output);
     operands.separate_all();
     const auto sent = offsets_of(input), received = offsets_of(output);
     EngineCall call = call_of(Kind::kAllToAll, input[0], blocks_at(sent));
     call.arriving = blocks_at(received);
-    return run(now, options, async_op, call, operands);
+    return submit(now, options, async_op, call, operands);
   });
 }
 
 WorkPtr TorchCommCtran::barrier(bool async_op, const BarrierOptions& options) {
-  const auto now = issue(OpName::barrier, options);
-  return within(now, [&] {
+  const auto now = begin_call(OpName::barrier, options);
+  return with_call_context(now, [&] {
     EngineCall call{.name = {}, .operation = Kind::kBarrier, .blocks = Blocks::even(0, size_)};
-    return run(now, options, async_op, call, {});
+    return submit(now, options, async_op, call, {});
   });
 }
 
 WorkPtr TorchCommCtran::scatter(at::Tensor& output, const Tensors& input, int root, bool async_op,
                                 const ScatterOptions& options) {
-  const auto now = issue(OpName::scatter, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::scatter, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.write(output);
     if (rank_ == root) {
       operands.read_all(input);
       operands.separate_but_slots(static_cast<size_t>(rank_), 0);
     }
     EngineCall call = call_of(Kind::kScatter, output, Blocks::equal(output.numel(), size_), root);
-    return run(now, options, async_op, call, operands);
+    return submit(now, options, async_op, call, operands);
   });
 }
 
 WorkPtr TorchCommCtran::gather(const Tensors& output, const at::Tensor& input, int root,
                                bool async_op, const GatherOptions& options) {
-  const auto now = issue(OpName::gather, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::gather, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read(input);
     if (rank_ == root) {
       operands.write_all(output);
@@ -194,9 +194,9 @@ WorkPtr TorchCommCtran::gather(const Tensors& output, const at::Tensor& input, i
 
 WorkPtr TorchCommCtran::gather_single(at::Tensor& output, const at::Tensor& input, int root,
                                       bool async_op, const GatherSingleOptions& options) {
-  const auto now = issue(OpName::gather_single, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::gather_single, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read(input);
     if (rank_ == root) {
       operands.write(output);
@@ -207,11 +207,11 @@ WorkPtr TorchCommCtran::gather_single(at::Tensor& output, const at::Tensor& inpu
   });
 }
 
-WorkPtr TorchCommCtran::run_gather(const ctran::Issue& now, const OperationOptions& options,
+WorkPtr TorchCommCtran::run_gather(const ctran::CallInfo& now, const OperationOptions& options,
                                    bool async_op, int root, const at::Tensor& input,
-                                   ctran::Operands& operands) {
+                                   ctran::OperandBuffers& operands) {
   EngineCall call = call_of(Kind::kGather, input, Blocks::equal(input.numel(), size_), root);
-  return run(now, options, async_op, call, operands);
+  return submit(now, options, async_op, call, operands);
 }
 
 }  // namespace torch::comms

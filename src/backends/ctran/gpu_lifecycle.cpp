@@ -6,10 +6,10 @@
 
 #include <c10/core/CPUAllocator.h>
 
-#include "backends/ctran/across_hosts.hpp"
 #include "backends/ctran/alone.hpp"
 #include "backends/ctran/ctran_backend.hpp"
-#include "backends/ctran/on_device.hpp"
+#include "backends/ctran/gpu_backend.hpp"
+#include "backends/ctran/hierarchical_backend.hpp"
 #include "backends/ctran/session.hpp"
 #include "core/hint.hpp"
 #include "core/interruptible_call.hpp"
@@ -22,8 +22,10 @@ namespace {
 
 // Every member's words to all of them, by rank. The session keeps what the group may still use
 // where an interrupt ends the wait.
-std::vector<std::string> gather_words(ctran::Session& session, ctran::EngineGroup& group,
-                                      const std::string& words, const ctran::Occasion& occasion) {
+std::vector<std::string> all_gather_strings_over_links(ctran::Session& session,
+                                                       ctran::EngineGroup& group,
+                                                       const std::string& words,
+                                                       const ctran::ExchangePurpose& occasion) {
   using transport::nvl::kPackedTextBytes;
   const auto size = static_cast<size_t>(group.size());
   const auto storage = [](size_t size_bytes) {
@@ -41,9 +43,9 @@ std::vector<std::string> gather_words(ctran::Session& session, ctran::EngineGrou
          .blocks = schedule::Blocks::equal(static_cast<int64_t>(kPackedTextBytes), group.size()),
          .input = {&input, 1},
          .output = {&output, 1},
-         .timeout = occasion.limit});
+         .timeout = occasion.timeout});
   } catch (const Interrupted&) {
-    session.leave({own, all});
+    session.retain_storage({own, all});
     throw;
   }
   return transport::nvl::unpack_texts(all.data(), size);
@@ -54,21 +56,21 @@ bool are_hosts_named(const std::vector<std::string>& names) {
 }
 
 // Whether a reduction is to add in the order of the ranks; the call's own hint goes before.
-bool keeps_order(const TorchCommBackend::OnDevice& asked, bool otherwise) {
+bool is_rank_order_required(const TorchCommBackend::OnDevice& asked, bool otherwise) {
   return asked.hints == nullptr ? otherwise : is_batch_invariant(*asked.hints, otherwise);
 }
 
 }  // namespace
 
-void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& session) {
-  if (!TorchCommCtranOnDevice::is_for(device_)) return;
+void TorchCommCtran::connect_gpu(const std::shared_ptr<ctran::Session>& session) {
+  if (!CtranGpuBackend::is_supported_device(device_)) return;
   auto options = options_;
   options.enable_reconfigure = false;  // what comes and goes is this communicator
   const auto gather = [weak = std::weak_ptr(session), limit = options_.timeout](
                           ctran::EngineGroup& group, const std::string& words) {
     const auto session = weak.lock();
     TC_CHECK(session != nullptr);  // which has the group
-    return gather_words(*session, group, words, {"new_comm", limit});
+    return all_gather_strings_over_links(*session, group, words, {"new_comm", limit});
   };
   // Peers that give up, or end, say so over the links.
   const auto hearing = session->group->observer();
@@ -84,144 +86,146 @@ void TorchCommCtran::meet_on_device(const std::shared_ptr<ctran::Session>& sessi
     return stale ? *stale : error;
   };
   auto& group = *session->group;
-  const bool one_host = session->placement.one_host;
+  const bool one_host = session->placement.is_one_host;
   const bool is_alone = ranks_.size() == 1;
   if (is_alone)
-    session->on_device = TorchCommCtranAlone::make(ranks_, device_, name_, options, explain);
+    session->gpu_backend = TorchCommCtranAlone::make(ranks_, device_, name_, options, explain);
   // Containers may share no memory of the CPU, and yet map that of their GPUs.
-  else if (one_host || !are_hosts_named(gather(group, session->connected.known->host))) {
-    auto met = TorchCommCtranOnDevice::make(
+  else if (one_host ||
+           !are_hosts_named(gather(group, session->connected_links.selection_inputs->host_id))) {
+    auto met = CtranGpuBackend::make(
         rank_, ranks_, device_, name_, options,
         {[weak = std::weak_ptr(session)](const std::string& words,
-                                         const ctran::Occasion& occasion) {
+                                         const ctran::ExchangePurpose& occasion) {
            const auto session = weak.lock();
            if (!session)
              throw CommError(Errc::kFinalized, "the communicator has no members any more");
-           return gather_words(*session, *session->group, words, occasion);
+           return all_gather_strings_over_links(*session, *session->group, words, occasion);
          },
          lost, [hearing] { return hearing.quiesced_ranks(); }, explain,
-         session->connected.known->told});
-    session->why_not_on_device = std::move(met.why_not);
-    session->on_device = std::move(met.made);
+         session->connected_links.selection_inputs->shared_tuning});
+    session->gpu_unavailable_reason = std::move(met.unavailable_reason);
+    session->gpu_backend = std::move(met.backend);
   }
-  if (!one_host && !is_alone && !session->on_device) {
-    auto met = TorchCommCtranAcrossHosts::make(rank_, ranks_, device_, name_, options,
-                                               {group, gather, lost, explain});
-    session->why_not_on_device = std::move(met.why_not);
-    session->across_hosts = met.made.get();
-    session->on_device = std::move(met.made);
+  if (!one_host && !is_alone && !session->gpu_backend) {
+    auto met = CtranHierarchicalBackend::make(rank_, ranks_, device_, name_, options,
+                                              {group, gather, lost, explain});
+    session->gpu_unavailable_reason = std::move(met.unavailable_reason);
+    session->hierarchical_backend = met.backend.get();
+    session->gpu_backend = std::move(met.backend);
   }
-  if (!session->on_device) return;
+  if (!session->gpu_backend) return;
   // What ends on the device ends here, too.
-  session->on_device->registerAbortHook(
-      ctran::kHook, [weak = weak_from_this(), dropped = std::weak_ptr(session)] {
+  session->gpu_backend->registerAbortHook(
+      ctran::kAbortHookId, [weak = weak_from_this(), dropped = std::weak_ptr(session)] {
         const auto self = weak.lock();
         if (!self) {
           // Whoever ends it waits until the device is idle, the others need not.
-          if (const auto session = dropped.lock()) ctran::end_with_device(*session);
+          if (const auto session = dropped.lock()) ctran::end_if_gpu_failed(*session);
           return;
         }
         self->announceAbort();
-        const ctran::Borrowed borrowed(self->mutex_, self->session_);
-        if (auto* session = borrowed.get()) ctran::end_with_device(*session);
+        const ctran::SessionRef borrowed(self->mutex_, self->session_);
+        if (auto* session = borrowed.get()) ctran::end_if_gpu_failed(*session);
       });
-  if (on_unseen_failure_) session->on_device->set_unowned_failure_callback(on_unseen_failure_);
+  if (on_unowned_failure_) session->gpu_backend->set_unowned_failure_callback(on_unowned_failure_);
 }
 
-void TorchCommCtran::leave_device(const std::shared_ptr<ctran::Session>& session) {
-  if (!session || !session->on_device) return;
-  session->on_device->unregisterAbortHook(ctran::kHook);
-  if (session->group->failure()) session->on_device->abort();
-  session->on_device->finalize();
+void TorchCommCtran::disconnect_gpu(const std::shared_ptr<ctran::Session>& session) {
+  if (!session || !session->gpu_backend) return;
+  session->gpu_backend->unregisterAbortHook(ctran::kAbortHookId);
+  if (session->group->failure()) session->gpu_backend->abort();
+  session->gpu_backend->finalize();
 }
 
 // Without links there are no operations on the device either: this object says why.
 TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDevice& asked) {
-  if (!session_ || !session_->on_device) return nullptr;
-  auto& there = *session_->on_device;
+  if (!session_ || !session_->gpu_backend) return nullptr;
+  auto& there = *session_->gpu_backend;
   if (there.getDevice().type() != device.type()) return nullptr;
-  if (session_->across_hosts != nullptr && !session_->across_hosts->takes(asked)) return nullptr;
-  // Two levels add in an order of their own; kernels alone add in that of the ranks.
-  if (session_->across_hosts != nullptr && asked.reduction != nullptr &&
-      keeps_order(asked, wishes_->batch_invariant))
+  if (session_->hierarchical_backend != nullptr && !session_->hierarchical_backend->can_run(asked))
     return nullptr;
-  if (session_->connected.superseded->load(std::memory_order_relaxed)) return nullptr;
+  // Two levels add in an order of their own; kernels alone add in that of the ranks.
+  if (session_->hierarchical_backend != nullptr && asked.reduction != nullptr &&
+      is_rank_order_required(asked, algorithm_requests_->batch_invariant))
+    return nullptr;
+  if (session_->connected_links.is_superseded->load(std::memory_order_relaxed)) return nullptr;
   if (reconfiguration_ && session_->group->poll_failure()) return nullptr;
   // What failed there first is why the links have ended.
   return !session_->group->failure() || there.failure() ? &there : nullptr;
 }
 
-KernelBackend* TorchCommCtran::kernelsOnDevice() {
+KernelBackend* TorchCommCtran::kernel_backend() {
   auto* const there = onDevice(device_, {OpName::new_window, nullptr, at::kByte, nullptr});
-  if (there == nullptr || session_->across_hosts != nullptr) return nullptr;
+  if (there == nullptr || session_->hierarchical_backend != nullptr) return nullptr;
   auto* const kernels = static_cast<KernelBackend*>(there);
   if (size_ > 1) return kernels;
   const auto why = kernels->windows_unavailable_reason();
-  session_->why_not_on_device = why.value_or("");
+  session_->gpu_unavailable_reason = why.value_or("");
   return why ? nullptr : kernels;
 }
 
 int64_t TorchCommCtran::get_device_transport() {
   constexpr std::string_view kMethod = "get_device_transport";
-  issue(kMethod, {});
-  if (auto* const kernels = kernelsOnDevice()) return kernels->get_device_transport();
-  const auto& why = session_->why_not_on_device;
+  begin_call(kMethod, {});
+  if (auto* const kernels = kernel_backend()) return kernels->get_device_transport();
+  const auto& why = session_->gpu_unavailable_reason;
   throw CommError(Errc::kUnsupported,
                   "backend 'ctran' has no transport for kernels here" +
                       (why.empty() ? "; tensors are on " + device_.str() : ": " + why),
                   {.op = std::string(kMethod), .comm = name_, .rank = rank_});
 }
 
-TorchCommBackend* TorchCommCtran::gathersOnDevice() {
+TorchCommBackend* TorchCommCtran::all_gather_backend() {
   return onDevice(device_, {OpName::all_gather_single, nullptr, at::kByte, nullptr});
 }
 
 TorchCommBackend::AllGatherPHandle TorchCommCtran::all_gather_p_init(
     at::Tensor& output, const AllGatherPInitOptions& options) {
-  auto* const there = gathersOnDevice();
+  auto* const there = all_gather_backend();
   return there != nullptr ? there->all_gather_p_init(output, options)
                           : TorchCommBackend::all_gather_p_init(output, options);
 }
 
 WorkPtr TorchCommCtran::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input,
                                           bool async_op, const AllGatherPExecOptions& options) {
-  auto* const there = gathersOnDevice();
+  auto* const there = all_gather_backend();
   return there != nullptr ? there->all_gather_p_exec(handle, input, async_op, options)
                           : TorchCommBackend::all_gather_p_exec(handle, input, async_op, options);
 }
 
 void TorchCommCtran::all_gather_p_free(AllGatherPHandle handle) {
-  auto* const there = gathersOnDevice();
+  auto* const there = all_gather_backend();
   return there != nullptr ? there->all_gather_p_free(handle)
                           : TorchCommBackend::all_gather_p_free(handle);
 }
 
 std::map<std::string, std::string> TorchCommCtran::describe_entries() const {
   if (!session_) return {};
-  if (session_->on_device) return session_->on_device->describe_entries();
+  if (session_->gpu_backend) return session_->gpu_backend->describe_entries();
   const auto& family = *session_->group->link_context();
   std::map<std::string, std::string> notes{{"links", family.describe_links()},
                                            {"waits", family.describe_waiting()}};
-  if (checks_calls_) notes["calls"] = "compared before they begin";
-  if (!session_->why_not_on_device.empty())
+  if (is_call_check_enabled_) notes["calls"] = "compared before they begin";
+  if (!session_->gpu_unavailable_reason.empty())
     notes["kernels"] =
-        "none, so that tensors are copied through host memory: " + session_->why_not_on_device;
+        "none, so that tensors are copied through host memory: " + session_->gpu_unavailable_reason;
   return notes;
 }
 
 std::map<std::string, uint64_t> TorchCommCtran::memory_usage() const {
   if (!session_) return {};
   std::map<std::string, uint64_t> bytes;
-  if (session_->on_device) bytes = session_->on_device->memory_usage();
+  if (session_->gpu_backend) bytes = session_->gpu_backend->memory_usage();
   if (const auto registered = session_->registrations.size_bytes(); registered > 0)
     bytes["registered tensors"] += registered;
   return bytes;
 }
 
 void TorchCommCtran::set_unowned_failure_callback(std::function<void(TorchWork&)> met) {
-  on_unseen_failure_ = std::move(met);
-  if (session_ && session_->on_device)
-    session_->on_device->set_unowned_failure_callback(on_unseen_failure_);
+  on_unowned_failure_ = std::move(met);
+  if (session_ && session_->gpu_backend)
+    session_->gpu_backend->set_unowned_failure_callback(on_unowned_failure_);
 }
 
 }  // namespace torch::comms

@@ -1,23 +1,23 @@
 #include <string>
 #include <utility>
 
+#include "backends/ctran/call_context.hpp"
 #include "backends/ctran/ctran_work.hpp"
-#include "backends/ctran/run.hpp"
 #include "core/interruptible_call.hpp"
 
 // Messages between two ranks, each of one tensor.
 namespace torch::comms {
 
 using ctran::EngineCall;
-using ctran::Operands;
+using ctran::OperandBuffers;
 using schedule::Blocks;
 using Kind = schedule::Operation;
 
 namespace {
 
 // One message, and its memory.
-struct Message {
-  Message(const ctran::Issue& now, const P2POp& op, int size) {
+struct CtranMessage {
+  CtranMessage(const ctran::CallInfo& now, const P2POp& op, int size) {
     const bool sends = op.type == P2POpType::SEND;
     if (sends)
       operands.read(op.tensor);
@@ -30,18 +30,18 @@ struct Message {
             .root = op.peer,
             .tag = op.tag,
             .blocks = Blocks::even(op.tensor.numel(), size),
-            .timeout = now.limit};
+            .timeout = now.timeout};
   }
-  Operands operands;
+  OperandBuffers operands;
   EngineCall call;
 };
 
 }  // namespace
 
-WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op,
-                             const std::vector<P2POp>& ops) {
-  return within(now, [&] {
-    c10::SmallVector<Message, 2> messages;
+WorkPtr TorchCommCtran::post_messages(const ctran::CallInfo& now, bool async_op,
+                                      const std::vector<P2POp>& ops) {
+  return with_call_context(now, [&] {
+    c10::SmallVector<CtranMessage, 2> messages;
     c10::SmallVector<EngineCall, 2> calls;
     for (const auto& op : ops) {
       if (op.tag < 0)
@@ -58,7 +58,7 @@ WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op,
     const auto keep = [&] {
       std::vector<c10::Storage> all;
       for (const auto& message : messages)
-        for (auto& storage : message.operands.keep()) all.push_back(std::move(storage));
+        for (auto& storage : message.operands.storages()) all.push_back(std::move(storage));
       return all;
     };
     auto& group = *session_->group;
@@ -70,10 +70,10 @@ WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op,
     try {
       group.run(batch);
     } catch (const Interrupted& e) {
-      session_->leave(keep());
+      session_->retain_storage(keep());
       e.rethrow_cause();
     } catch (const CommError& e) {
-      throw failed(e);
+      throw handle_failure(e);
     }
     return completedWork();
   });
@@ -81,19 +81,19 @@ WorkPtr TorchCommCtran::post(const ctran::Issue& now, bool async_op,
 
 WorkPtr TorchCommCtran::send(const at::Tensor& tensor, int dst, bool async_op,
                              const SendOptions& options) {
-  return post(issue(OpName::send, options), async_op,
-              {{P2POpType::SEND, tensor, dst, options.tag}});
+  return post_messages(begin_call(OpName::send, options), async_op,
+                       {{P2POpType::SEND, tensor, dst, options.tag}});
 }
 
 WorkPtr TorchCommCtran::recv(at::Tensor& tensor, int src, bool async_op,
                              const RecvOptions& options) {
-  return post(issue(OpName::recv, options), async_op,
-              {{P2POpType::RECV, tensor, src, options.tag}});
+  return post_messages(begin_call(OpName::recv, options), async_op,
+                       {{P2POpType::RECV, tensor, src, options.tag}});
 }
 
 WorkPtr TorchCommCtran::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                        const BatchP2POptions& options) {
-  return post(issue(OpName::batch_op_issue, options), async_op, ops);
+  return post_messages(begin_call(OpName::batch_op_issue, options), async_op, ops);
 }
 
 }  // namespace torch::comms

@@ -1,8 +1,8 @@
-#include "backends/ctran/known.hpp"
+#include "backends/ctran/selection_inputs.hpp"
 
 #include <algorithm>
 
-#include "backends/ctran/operations.hpp"
+#include "backends/ctran/operation_mapping.hpp"
 
 namespace torch::comms::ctran {
 namespace {
@@ -34,25 +34,26 @@ Problem problem_of(Operation operation, int size, int64_t bytes,
 
 }  // namespace
 
-AlgorithmRequest Wishes::of(Operation operation) const noexcept {
+AlgorithmRequest AlgorithmRequests::request_for(Operation operation) const noexcept {
   AlgorithmRequest wish{.chunk_bytes = chunk_bytes};
   for (const auto* algorithm : algorithms)
     if (algorithm->operation == operation) wish.algorithm = algorithm->name;
   return wish;
 }
 
-TopologyFacts facts_of(const Known& known, bool one_host, int size) noexcept {
-  TopologyFacts facts = known.machine;
-  facts.link = size == 1                                     ? LinkType::kSelf
-               : one_host && known.links != LinkPolicy::kTcp ? LinkType::kShm
-                                                             : LinkType::kTcp;
+TopologyFacts topology_facts_of(const SelectionInputs& known, bool one_host, int size) noexcept {
+  TopologyFacts facts = known.topology;
+  facts.link = size == 1                                           ? LinkType::kSelf
+               : one_host && known.link_policy != LinkPolicy::kTcp ? LinkType::kShm
+                                                                   : LinkType::kTcp;
   return facts;
 }
 
-AlgorithmChoice answer(const Known& known, const ProblemInfo& question) {
+AlgorithmChoice choose_algorithm(const SelectionInputs& known, const ProblemInfo& question) {
   const auto selected = select_algorithm(
       question.problem, ElementSizes::of(question.element_bytes, question.has_wide_accumulator),
-      facts_of(known, question.one_host, question.problem.size), known.told.tuning);
+      topology_facts_of(known, question.one_host, question.problem.size),
+      known.shared_tuning.tuning);
   return {.algorithm = selected.algorithm, .chunk = selected.chunk};
 }
 
@@ -65,7 +66,7 @@ Placement placement_of(const EngineGroup& group) {
   const int size = group.size();
   int first = 1;
   while (first < size && together(0, first)) ++first;
-  placement.one_host = first == size;
+  placement.is_one_host = first == size;
   if (size % first != 0) return placement;
   for (int rank = 0; rank < size; ++rank) {
     const int leader = rank / first * first;
@@ -75,11 +76,11 @@ Placement placement_of(const EngineGroup& group) {
   return placement;
 }
 
-std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& known,
+std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const SelectionInputs& known,
                                                                const EngineGroup& group,
-                                                               const Wishes& wishes) {
+                                                               const AlgorithmRequests& wishes) {
   const Placement placement = placement_of(group);
-  const TopologyFacts facts = facts_of(known, placement.one_host, group.size());
+  const TopologyFacts facts = topology_facts_of(known, placement.is_one_host, group.size());
   std::vector<TorchCommBackend::AlgorithmRange> ranges;
   for (int i = 0; i < kOpNameCount; ++i) {
     const auto op = static_cast<OpName>(i);
@@ -90,14 +91,14 @@ std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const Known& know
       const Problem problem =
           problem_of(*operation, group.size(), bytes,
                      {.local_size = placement.local_size, .rank_order = wishes.batch_invariant});
-      const AlgorithmRequest wish = wishes.of(*operation);
+      const AlgorithmRequest wish = wishes.request_for(*operation);
       if (const auto* wished = schedule::find_algorithm(*operation, wish.algorithm);
           wished != nullptr && !wished->unsupported_reason(problem).empty()) {
         ranges.push_back({op, bytes, std::string(wish.algorithm), 0,
                           "wished, but it " + std::string(wished->unsupported_reason(problem))});
         break;
       }
-      const auto chosen = select_algorithm(problem, {}, facts, known.told.tuning, wish);
+      const auto chosen = select_algorithm(problem, {}, facts, known.shared_tuning.tuning, wish);
       if (ranges.size() > first && ranges.back().algorithm == chosen.algorithm->name &&
           ranges.back().chunk_bytes == chosen.chunk)
         continue;

@@ -1,6 +1,6 @@
 #include <ATen/EmptyTensor.h>
 
-#include "backends/ctran/run.hpp"
+#include "backends/ctran/call_context.hpp"
 #include "core/dtype_name.hpp"
 #include "core/operand_checks.hpp"
 
@@ -8,7 +8,7 @@
 namespace torch::comms {
 
 using ctran::EngineCall;
-using ctran::Operands;
+using ctran::OperandBuffers;
 using schedule::Blocks;
 using Kind = schedule::Operation;
 
@@ -63,7 +63,7 @@ bool is_number(const PreMulSumFactorT& factor) {
 }
 
 // The input multiplied by a factor for each element: in memory of its own, rounded to the dtype.
-void multiply(Operands& operands, const at::Tensor& factors, at::ScalarType dtype) {
+void multiply(OperandBuffers& operands, const at::Tensor& factors, at::ScalarType dtype) {
   const PlainDispatchGuard plain;
   const auto converted = factors.to(dtype).resolve_conj().resolve_neg().contiguous();
   const ctran::Reduction product(static_cast<ctran::Dtype>(dtype), ctran::ReduceOpCode::kProduct);
@@ -81,9 +81,9 @@ void multiply(Operands& operands, const at::Tensor& factors, at::ScalarType dtyp
 
 }  // namespace
 
-WorkPtr TorchCommCtran::run_reduction(const ctran::Issue& now, const OperationOptions& options,
+WorkPtr TorchCommCtran::run_reduction(const ctran::CallInfo& now, const OperationOptions& options,
                                       bool async_op, EngineCall& call, const at::Tensor& like,
-                                      int64_t count, const ReduceOp& op, Operands& operands) {
+                                      int64_t count, const ReduceOp& op, OperandBuffers& operands) {
   const auto dtype = like.scalar_type();
   call.dtype = static_cast<uint8_t>(dtype);
   call.element_bytes = static_cast<uint32_t>(like.element_size());
@@ -100,14 +100,14 @@ WorkPtr TorchCommCtran::run_reduction(const ctran::Issue& now, const OperationOp
     else
       multiply(operands, std::get<at::Tensor>(*factor), dtype);
   }
-  return run(now, options, async_op, call, operands);
+  return submit(now, options, async_op, call, operands);
 }
 
 WorkPtr TorchCommCtran::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
                                    const AllReduceOptions& options) {
-  const auto now = issue(OpName::all_reduce, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::all_reduce, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read(tensor);
     operands.write(tensor);
     EngineCall call{
@@ -118,9 +118,9 @@ WorkPtr TorchCommCtran::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool 
 
 WorkPtr TorchCommCtran::reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
                                const ReduceOptions& options) {
-  const auto now = issue(OpName::reduce, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::reduce, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read(tensor);
     if (rank_ == root) operands.write(tensor);
     EngineCall call{.name = {},
@@ -133,9 +133,9 @@ WorkPtr TorchCommCtran::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
 
 WorkPtr TorchCommCtran::reduce_scatter(at::Tensor& output, const Tensors& input, const ReduceOp& op,
                                        bool async_op, const ReduceScatterOptions& options) {
-  const auto now = issue(OpName::reduce_scatter, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::reduce_scatter, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read_all(input);
     operands.write(output);
     operands.separate_but_slots(static_cast<size_t>(rank_), 0);
@@ -150,9 +150,9 @@ WorkPtr TorchCommCtran::reduce_scatter(at::Tensor& output, const Tensors& input,
 WorkPtr TorchCommCtran::reduce_scatter_v(at::Tensor& output, const Tensors& input,
                                          const ReduceOp& op, bool async_op,
                                          const ReduceScatterOptions& options) {
-  const auto now = issue(OpName::reduce_scatter_v, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::reduce_scatter_v, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read_all(input);
     operands.write(output);
     operands.separate_but_slots(static_cast<size_t>(rank_), 0);
@@ -168,9 +168,9 @@ WorkPtr TorchCommCtran::reduce_scatter_v(at::Tensor& output, const Tensors& inpu
 WorkPtr TorchCommCtran::reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
                                               const ReduceOp& op, bool async_op,
                                               const ReduceScatterSingleOptions& options) {
-  const auto now = issue(OpName::reduce_scatter_single, options);
-  return within(now, [&] {
-    Operands operands;
+  const auto now = begin_call(OpName::reduce_scatter_single, options);
+  return with_call_context(now, [&] {
+    OperandBuffers operands;
     operands.read(input);
     operands.write(output);
     operands.separate_but_parts(ctran::part_of(operands.input()[0], rank_, size_),

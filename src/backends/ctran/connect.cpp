@@ -1,4 +1,4 @@
-#include "backends/ctran/meeting.hpp"
+#include "backends/ctran/connect.hpp"
 
 #include <chrono>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <torchcomms/base/env.hpp>
 #include <torchcomms/base/error.hpp>
 
-#include "backends/ctran/hints.hpp"
+#include "backends/ctran/ctran_options.hpp"
 #include "bootstrap/exchange/blob_exchange.hpp"
 #include "core/interruptible_call.hpp"
 #include "core/store_adapter.hpp"
@@ -18,26 +18,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kJob = "job";  // a key of the store
+constexpr const char* kJobInfoKey = "job";  // a key of the store
 
 // What rank 0 decides for all.
-struct Job {
+struct CtranJobInfo {
   transport::Secret secret;
   std::string tuning;  // as it is told
 };
 
-std::string own_job(const TuningFile& tuning_file, const std::string& gpu) {
+std::string make_job_info(const TuningFile& tuning_file, const std::string& gpu) {
   const auto secret = transport::random_secret();
   std::string text(secret.size(), '\0');
   std::memcpy(text.data(), secret.data(), secret.size());
   return text + serialize_tuning(tuning_file, gpu);
 }
 
-Job agree_on_job(StoreKeyValue& store, const bootstrap::BlobExchangeParams& self,
-                 const TuningFile& tuning_file, const std::string& gpu) {
-  if (self.rank == 0) store.set(kJob, own_job(tuning_file, gpu));
-  const std::string text = bootstrap::read_peer_key(store, self, kJob, self.deadline.remaining());
-  Job job;
+CtranJobInfo broadcast_job_info(StoreKeyValue& store, const bootstrap::BlobExchangeParams& self,
+                                const TuningFile& tuning_file, const std::string& gpu) {
+  if (self.rank == 0) store.set(kJobInfoKey, make_job_info(tuning_file, gpu));
+  const std::string text =
+      bootstrap::read_peer_key(store, self, kJobInfoKey, self.deadline.remaining());
+  CtranJobInfo job;
   const size_t secret_bytes = job.secret.size();
   if (text.size() <= secret_bytes)
     throw CommError(Errc::kMismatch, "what rank 0 wrote about the job is too short");
@@ -53,9 +54,9 @@ TopologyFacts facts_of(const transport::CoreSharing& densest) {
   return {.local_ranks = densest.ranks, .cores = cores};
 }
 
-class Phases {
+class PhaseTimer {
  public:
-  explicit Phases(std::vector<TorchCommBackend::InitPhase>& phases) : phases_(phases) {}
+  explicit PhaseTimer(std::vector<TorchCommBackend::InitPhase>& phases) : phases_(phases) {}
   void done(const char* name) {
     const auto now = Clock::now();
     const std::chrono::duration<double, std::milli> took = now - begin_;
@@ -70,9 +71,10 @@ class Phases {
 
 }  // namespace
 
-Connected connect(const Rendezvous& met, const CommOptions& options, const std::string& gpu,
-                  std::vector<TorchCommBackend::InitPhase>& phases) {
-  Phases clock(phases);
+ConnectedLinks connect_links(const Rendezvous& met, const CommOptions& options,
+                             const std::string& gpu,
+                             std::vector<TorchCommBackend::InitPhase>& phases) {
+  PhaseTimer clock(phases);
   StoreKeyValue store(met.store, met.deadline, {});
   bootstrap::BlobExchangeParams self{.key_scope = "addresses",
                                      .name = {},
@@ -84,26 +86,26 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
                                      .interrupt_check = check_interrupt};
   bool exchanges = false;
   try {
-    auto known = std::make_shared<Known>();
-    known->links = links_wished(options.hints);
-    known->host = host_wished(options.hints);
-    self.interface = interface_wished(options.hints);
+    auto known = std::make_shared<SelectionInputs>();
+    known->link_policy = parse_link_policy(options.hints);
+    known->host_id = parse_host_id(options.hints);
+    self.interface = parse_interface(options.hints);
     const LinkContextOptions family{
-        .links = known->links,
+        .links = known->link_policy,
         .interface = self.interface,
-        .host = known->host,
-        .single_copy = single_copy_wished(options.hints),
+        .host = known->host_id,
+        .single_copy = parse_single_copy(options.hints),
         .move_threads = env_to_value("TORCHCOMM_CTRAN_MOVE_THREADS", true),
-        .chooser = [known](const ProblemInfo& q) { return answer(*known, q); },
+        .chooser = [known](const ProblemInfo& q) { return choose_algorithm(*known, q); },
         .interrupt_check = check_interrupt};
-    const Job job = agree_on_job(store, self, tuning_file_wished(options.hints), gpu);
+    const CtranJobInfo job = broadcast_job_info(store, self, parse_tuning_file(options.hints), gpu);
     const auto tell_all = [&](std::string mine) {
       exchanges = true;
       self.blob = std::move(mine);
       self.secret = job.secret;
       auto told = bootstrap::exchange_blobs(store, self);
       try {
-        known->told = parse_shared_tuning(job.tuning);
+        known->shared_tuning = parse_shared_tuning(job.tuning);
       } catch (const CommError&) {
         finish_failed_rendezvous(store, met);
         throw;
@@ -111,10 +113,10 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
       clock.done("exchange");
       return std::move(told.blobs);
     };
-    Connected connected{
-        .family = LinkContext::create(met.rank, met.size, job.secret, tell_all, family),
-        .known = known};
-    known->machine = facts_of(connected.family->most_oversubscribed_host());
+    ConnectedLinks connected{
+        .link_context = LinkContext::create(met.rank, met.size, job.secret, tell_all, family),
+        .selection_inputs = known};
+    known->topology = facts_of(connected.link_context->most_oversubscribed_host());
     clock.done("open links");
     return connected;
   } catch (const CommError& e) {
@@ -122,7 +124,7 @@ Connected connect(const Rendezvous& met, const CommOptions& options, const std::
     if (!exchanges)
       bootstrap::decline_exchange(
           store, self, e,
-          met.rank == 0 ? std::vector<std::string>{kJob} : std::vector<std::string>());
+          met.rank == 0 ? std::vector<std::string>{kJobInfoKey} : std::vector<std::string>());
     throw;
   }
 }

@@ -1,4 +1,4 @@
-#include "backends/ctran/operands.hpp"
+#include "backends/ctran/operand_buffers.hpp"
 
 #include <cstring>
 
@@ -38,29 +38,29 @@ ConstBytes bytes_of(const at::Tensor& tensor) {
           tensor.nbytes()};
 }
 
-void Operands::read(const at::Tensor& tensor) {
+void OperandBuffers::read(const at::Tensor& tensor) {
   // What is copied on write is copied now: who shares it may write to it before the call has ended.
   input_.push_back(writable_bytes_of(tensor));
   tensors_.push_back(&tensor);
 }
 
-void Operands::write(const at::Tensor& tensor) {
+void OperandBuffers::write(const at::Tensor& tensor) {
   output_.push_back(writable_bytes_of(tensor));
   tensors_.push_back(&tensor);
 }
 
-void Operands::separate_all() { separate(std::nullopt); }
+void OperandBuffers::separate_all() { separate(std::nullopt); }
 
-void Operands::separate_but_slots(size_t input, size_t output) {
+void OperandBuffers::separate_but_slots(size_t input, size_t output) {
   const bool in_place = same(input_[input], output_[output]);
   separate(in_place ? std::optional(InPlace{input, output}) : std::nullopt);
 }
 
-void Operands::separate_but_parts(ConstBytes in, Bytes out) {
+void OperandBuffers::separate_but_parts(ConstBytes in, Bytes out) {
   separate(same(in, out) ? std::optional(InPlace{0, 0}) : std::nullopt);
 }
 
-void Operands::separate(std::optional<InPlace> allowed) {
+void OperandBuffers::separate(std::optional<InPlace> allowed) {
   for (size_t i = 0; i < input_.size(); ++i)
     for (size_t o = 0; o < output_.size(); ++o) {
       const bool in_place = allowed && i == allowed->input && o == allowed->output;
@@ -68,7 +68,7 @@ void Operands::separate(std::optional<InPlace> allowed) {
     }
 }
 
-void Operands::copy_input() {
+void OperandBuffers::copy_input() {
   size_t total = 0;
   for (const auto input : input_) total += input.size();
   at::Tensor copy(at::detail::empty_cpu({static_cast<int64_t>(total)}, at::kByte));
@@ -82,16 +82,16 @@ void Operands::copy_input() {
   replace_input(std::move(copy), whole);
 }
 
-void Operands::replace_input(at::Tensor memory, ConstBytes bytes) {
+void OperandBuffers::replace_input(at::Tensor memory, ConstBytes bytes) {
   input_.assign(1, bytes);
-  own_.push_back(std::move(memory));
+  copies_.push_back(std::move(memory));
 }
 
-std::vector<c10::Storage> Operands::keep() const {
+std::vector<c10::Storage> OperandBuffers::storages() const {
   std::vector<c10::Storage> kept;
-  kept.reserve(tensors_.size() + own_.size());
+  kept.reserve(tensors_.size() + copies_.size());
   for (const auto* tensor : tensors_) kept.push_back(tensor->storage());
-  for (const auto& tensor : own_) kept.push_back(tensor.storage());
+  for (const auto& tensor : copies_) kept.push_back(tensor.storage());
   return kept;
 }
 

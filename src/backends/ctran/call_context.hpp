@@ -6,7 +6,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/ctran_backend.hpp"
-#include "backends/ctran/operands.hpp"
+#include "backends/ctran/operand_buffers.hpp"
 #include "backends/ctran/session.hpp"
 #include "core/error_context.hpp"
 
@@ -28,7 +28,7 @@ auto with_context(const MakeContext& context, const Body& body) {
 }  // namespace ctran
 
 template <class Body>
-WorkPtr TorchCommCtran::within(const ctran::Issue& issue, const Body& body) {
+WorkPtr TorchCommCtran::with_call_context(const ctran::CallInfo& issue, const Body& body) {
   const auto context = [&]() -> Context {
     return {.op = std::string(issue.op), .comm = name_, .rank = rank_};
   };

@@ -1,38 +1,38 @@
-#include "backends/ctran/run.hpp"
+#include "backends/ctran/call_context.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
 
+#include "backends/ctran/ctran_options.hpp"
 #include "backends/ctran/ctran_work.hpp"
-#include "backends/ctran/hints.hpp"
 #include "core/interruptible_call.hpp"
 #include "core/reconfiguration.hpp"
 
 namespace torch::comms {
 
-ctran::Issue TorchCommCtran::issue(std::string_view op, const OperationOptions& options) {
+ctran::CallInfo TorchCommCtran::begin_call(std::string_view op, const OperationOptions& options) {
   const auto context = [&]() -> Context {
     return {.op = std::string(op), .comm = name_, .rank = rank_};
   };
   if (!session_)
     throw CommError(Errc::kFinalized, "the communicator is not initialized", context());
-  if (session_->connected.superseded->load(std::memory_order_relaxed))
-    throw ctran::parent_reconfigured(context());
+  if (session_->connected_links.is_superseded->load(std::memory_order_relaxed))
+    throw ctran::parent_reconfigured_error(context());
   if (reconfiguration_ && session_->group->poll_failure())
     if (const auto stale = reconfiguration_->check_excluded(context())) {
       announceAbort();
       throw CommError(*stale);
     }
-  return {op, ctran::limit_of(options.timeout, options_.timeout)};
+  return {op, ctran::timeout_or_default_of(options.timeout, options_.timeout)};
 }
 
-ctran::Issue TorchCommCtran::issue(OpName op, const OperationOptions& options) {
-  return issue(opToString(op), options);
+ctran::CallInfo TorchCommCtran::begin_call(OpName op, const OperationOptions& options) {
+  return begin_call(opToString(op), options);
 }
 
-CommError TorchCommCtran::failed(const CommError& error) {
+CommError TorchCommCtran::handle_failure(const CommError& error) {
   const bool ended = session_->group->failure().has_value();
   if (ended) announceAbort();
   if (ended && reconfiguration_ && error.code() != Errc::kAborted)
@@ -40,13 +40,14 @@ CommError TorchCommCtran::failed(const CommError& error) {
   return error;
 }
 
-void TorchCommCtran::choose(ctran::EngineCall& call, const Hints& hints) const {
-  if (hints.empty() && !wishes_->any()) return;
-  const auto wishes = ctran::wishes_of_call(hints, call.operation, *wishes_);
-  const auto wish = wishes.of(call.operation);
+void TorchCommCtran::select_algorithm(ctran::EngineCall& call, const Hints& hints) const {
+  if (hints.empty() && !algorithm_requests_->is_any_set()) return;
+  const auto wishes =
+      ctran::parse_call_algorithm_requests(hints, call.operation, *algorithm_requests_);
+  const auto wish = wishes.request_for(call.operation);
   if (wish.algorithm.empty() && wish.chunk_bytes < 0 && !wishes.batch_invariant) return;
   const auto& placement = session_->placement;
-  const auto& known = *session_->connected.known;
+  const auto& known = *session_->connected_links.selection_inputs;
   const schedule::Problem problem{
       .operation = call.operation,
       .rank = rank_,
@@ -55,14 +56,14 @@ void TorchCommCtran::choose(ctran::EngineCall& call, const Hints& hints) const {
       .blocks = call.blocks,
       .receive_blocks = call.arriving,
       .options = {.local_size = placement.local_size, .rank_order = wishes.batch_invariant}};
-  const auto chosen =
-      select_algorithm(problem, {.bytes = call.element_bytes},
-                       facts_of(known, placement.one_host, size_), known.told.tuning, wish);
+  const auto chosen = ctran::select_algorithm(
+      problem, {.bytes = call.element_bytes},
+      topology_facts_of(known, placement.is_one_host, size_), known.shared_tuning.tuning, wish);
   call.algorithm = chosen.algorithm;
   call.chunk = chosen.chunk;
 }
 
-void TorchCommCtran::compare(ctran::EngineCall& call, bool async_op) {
+void TorchCommCtran::consistency_barrier(ctran::EngineCall& call, bool async_op) {
   auto about = call;
   about.is_consistency_check = true;
   auto& group = *session_->group;
@@ -83,29 +84,30 @@ void TorchCommCtran::compare(ctran::EngineCall& call, bool async_op) {
   call.timeout.elapsed = std::min(took, call.timeout.duration - std::chrono::milliseconds(1));
 }
 
-WorkPtr TorchCommCtran::run(const ctran::Issue& issue, const OperationOptions& options,
-                            bool async_op, ctran::EngineCall& call,
-                            const ctran::Operands& operands) {
+WorkPtr TorchCommCtran::submit(const ctran::CallInfo& issue, const OperationOptions& options,
+                               bool async_op, ctran::EngineCall& call,
+                               const ctran::OperandBuffers& operands) {
   call.name = issue.op;
   call.input = operands.input();
   call.output = operands.output();
-  call.timeout = issue.limit;
-  choose(call, options.hints);
+  call.timeout = issue.timeout;
+  select_algorithm(call, options.hints);
   auto& group = *session_->group;
   if (async_op)
-    return ctran::CtranWork::start(issue, *session_, operands.keep(),
+    return ctran::CtranWork::start(issue, *session_, operands.storages(),
                                    [&](ctran::CompletionListener* listener) {
-                                     if (checks_calls_) compare(call, /*async_op=*/true);
+                                     if (is_call_check_enabled_)
+                                       consistency_barrier(call, /*async_op=*/true);
                                      return group.start(call, listener);
                                    });
   try {
-    if (checks_calls_) compare(call, /*async_op=*/false);
+    if (is_call_check_enabled_) consistency_barrier(call, /*async_op=*/false);
     group.run(call);
   } catch (const Interrupted& e) {
-    session_->leave(operands.keep());
+    session_->retain_storage(operands.storages());
     e.rethrow_cause();
   } catch (const CommError& e) {
-    throw failed(e);
+    throw handle_failure(e);
   }
   return completedWork();
 }
