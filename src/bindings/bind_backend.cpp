@@ -3,10 +3,10 @@
 #include <torchcomms/factory.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/py_backend.hpp"
-#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
-#include "bindings/wanted.hpp"
+#include "bindings/typed_arg.hpp"
 
 namespace torch::comms::bindings {
 
@@ -27,12 +27,12 @@ An operation returns None when it is done, or an object with wait(). See docs/ex
 
   module.def(
       "register_backend",
-      [](const Wanted<std::string>& name, py::object backend_class) {
+      [](const TypedArg<std::string>& name, py::object backend_class) {
         constexpr const char* kFunction = "register_backend";
         const auto known_as = name.as({kFunction, "name"}, "str");
         if (PyCallable_Check(backend_class.ptr()) == 0)
-          wrong_type({kFunction, "backend_class"}, "class derived from torchcomms.TorchCommBackend",
-                     backend_class.ptr());
+          throw_wrong_type({kFunction, "backend_class"},
+                           "class derived from torchcomms.TorchCommBackend", backend_class.ptr());
         // Lives as long as the process: the registry has no removal.
         auto* type = new py::object(std::move(backend_class));
         TorchCommFactory::get().register_backend(
@@ -53,7 +53,7 @@ later one. Raises TypeError for what cannot be called; whether that makes a back
         // Lives as long as the process, as the registry does.
         auto* callable = new py::object(std::move(load_all));
         TorchCommFactory::get().set_discovery([callable] {
-          const WithLock lock;
+          const ScopedGilAcquire lock;
           (*callable)();
         });
       },

@@ -3,11 +3,11 @@
 #include <torchcomms/batch.hpp>
 
 #include "bindings/bindings.hpp"
-#include "bindings/number.hpp"
-#include "bindings/refusals.hpp"
-#include "bindings/released.hpp"
+#include "bindings/deleted_constructors.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/integer_arg.hpp"
 #include "bindings/repr.hpp"
-#include "bindings/wanted.hpp"
+#include "bindings/typed_arg.hpp"
 
 namespace torch::comms::bindings {
 
@@ -23,14 +23,14 @@ From TorchComm.batch_op_create(). Several operations to one peer match in order;
   batch
       .def(
           "send",
-          [](BatchSendRecv& self, const Wanted<at::Tensor>& tensor, const Number& dst) {
+          [](BatchSendRecv& self, const TypedArg<at::Tensor>& tensor, const IntegerArg& dst) {
             self.send(tensor.as({"send", "tensor"}, "torch.Tensor"), dst.as<int>({"send", "dst"}));
           },
           py::arg("tensor"), py::arg("dst"),
           "Appends a send. Nothing but types is checked, and nothing sent, before issue().")
       .def(
           "recv",
-          [](BatchSendRecv& self, const Wanted<at::Tensor>& tensor, const Number& src) {
+          [](BatchSendRecv& self, const TypedArg<at::Tensor>& tensor, const IntegerArg& src) {
             self.recv(tensor.as({"recv", "tensor"}, "torch.Tensor"), src.as<int>({"recv", "src"}));
           },
           py::arg("tensor"), py::arg("src"),
@@ -38,7 +38,7 @@ From TorchComm.batch_op_create(). Several operations to one peer match in order;
       .def(
           "issue",
           [](BatchSendRecv& self, const py::object& async_op,
-             const std::optional<Wanted<BatchP2POptions>>& wanted) {
+             const std::optional<TypedArg<BatchP2POptions>>& wanted) {
             if (async_op.is(*missing))
               throw py::type_error("issue() missing required argument 'async_op'");
             BatchP2POptions options;
@@ -46,7 +46,7 @@ From TorchComm.batch_op_create(). Several operations to one peer match in order;
               options = wanted->as({"issue", "options"}, "torchcomms.BatchP2POptions or None");
             const int truth = PyObject_IsTrue(async_op.ptr());
             if (truth < 0) throw py::error_already_set();
-            WithoutLock released;
+            ScopedGilRelease released;
             return self.issue(truth == 1, options);
           },
           py::arg_v("async_op", *missing, "..."),

@@ -4,14 +4,14 @@
 #include <torchcomms/comm.hpp>
 
 #include "bindings/bindings.hpp"
-#include "bindings/limit.hpp"
-#include "bindings/number.hpp"
-#include "bindings/operand.hpp"
+#include "bindings/deleted_constructors.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/integer_arg.hpp"
 #include "bindings/py_hooks.hpp"
-#include "bindings/refusals.hpp"
-#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
-#include "bindings/wanted.hpp"
+#include "bindings/tensor_arg.hpp"
+#include "bindings/timeout_arg.hpp"
+#include "bindings/typed_arg.hpp"
 #include "core/dtype_name.hpp"
 
 namespace torch::comms::bindings {
@@ -105,8 +105,8 @@ py::dict describe(const TorchComm& comm) {
 
 // Where they are given; else `options` stay as they are.
 template <class Options>
-void take(Options& options, const char* method, const OptionalHints& hints,
-          const OptionalLimit& timeout) {
+void apply_call_options(Options& options, const char* method, const OptionalHints& hints,
+                        const OptionalTimeoutArg& timeout) {
   if (hints) options.hints = *hints;
   if (!timeout) return;
   options.timeout = timeout->as({method, "timeout"});
@@ -114,21 +114,22 @@ void take(Options& options, const char* method, const OptionalHints& hints,
 }
 
 void bind_life(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
-  comm.def("finalize", &TorchComm::finalize, Released(),
+  comm.def("finalize", &TorchComm::finalize, ReleaseGil(),
            R"(Releases what the communicator holds. Local, not a barrier.
 
 Raises CommFinalized on a second call (not for `fake` and Python backends), and the error of pending failed work.)")
-      .def("get_rank", &TorchComm::getRank, Released(), R"(This process's rank, 0 to get_size() - 1.
+      .def("get_rank", &TorchComm::getRank, ReleaseGil(),
+           R"(This process's rank, 0 to get_size() - 1.
 
 Before reconfigure() has connected it: -1 on gloo and ctran. Raises CommFinalized then on nccl and its relatives.)")
-      .def("get_size", &TorchComm::getSize, Released(),
+      .def("get_size", &TorchComm::getSize, ReleaseGil(),
            "Number of ranks. Without members as get_rank().")
-      .def("get_ranks", &TorchComm::getRanks, Released(),
+      .def("get_ranks", &TorchComm::getRanks, ReleaseGil(),
            "Global ranks of the members, in rank order.")
-      .def("get_name", &TorchComm::getCommName, Released(), "The name given at creation.")
-      .def("get_device", &TorchComm::getDevice, Released(), "The resolved torch.device.")
+      .def("get_name", &TorchComm::getCommName, ReleaseGil(), "The name given at creation.")
+      .def("get_device", &TorchComm::getDevice, ReleaseGil(), "The resolved torch.device.")
       .def("get_backend", &TorchComm::getBackend, "The backend name given to new_comm.")
-      .def("get_backend_version", &TorchComm::getBackendVersion, Released(),
+      .def("get_backend_version", &TorchComm::getBackendVersion, ReleaseGil(),
            "Version text of the backend's library. Raises Unsupported where there is none.")
       .def(
           "get_options",
@@ -171,10 +172,10 @@ void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
       .def(
           "_split",
           [](TorchComm& self, const std::vector<int>& ranks, const std::string& name,
-             const OptionalHints& hints, const OptionalLimit& timeout) {
+             const OptionalHints& hints, const OptionalTimeoutArg& timeout) {
             CommOptions options;
-            take(options, "split", hints, timeout);
-            WithoutLock released;
+            apply_call_options(options, "split", hints, timeout);
+            ScopedGilRelease released;
             return self.split(ranks, name, options);
           },
           py::arg("ranks"), py::arg("name"), py::arg("hints") = py::none(),
@@ -200,7 +201,7 @@ void bind_tagged_messages(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
             options.tag = of_program("send", tag);
             return self.send(tensor, dst, async_op, options);
           },
-          Released(), py::arg("tensor"), py::arg("dst"), py::arg("tag"), py::arg("async_op"),
+          ReleaseGil(), py::arg("tensor"), py::arg("dst"), py::arg("tag"), py::arg("async_op"),
           "send() of a message that matches by its tag, too, where the backend has tags.")
       .def(
           "_recv_tagged",
@@ -209,18 +210,18 @@ void bind_tagged_messages(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
             options.tag = of_program("recv", tag);
             return self.recv(tensor, src, async_op, options);
           },
-          Released(), py::arg("tensor"), py::arg("src"), py::arg("tag"), py::arg("async_op"),
+          ReleaseGil(), py::arg("tensor"), py::arg("src"), py::arg("tag"), py::arg("async_op"),
           "recv() of such a message.");
 }
 
-py::function callable(const char* method, const Wanted<py::function>& callback) {
+py::function callable(const char* method, const TypedArg<py::function>& callback) {
   return callback.as({method, "callback"}, "callable");
 }
 
 void bind_hooks_of(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def(
           "register_pre_hook",
-          [](TorchComm& self, const Wanted<py::function>& callback) {
+          [](TorchComm& self, const TypedArg<py::function>& callback) {
             return self.registerPreHook(to_pre_hook(callable("register_pre_hook", callback)));
           },
           py::arg("callback"),
@@ -228,14 +229,14 @@ void bind_hooks_of(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
           "registration.")
       .def(
           "register_post_hook",
-          [](TorchComm& self, const Wanted<py::function>& callback) {
+          [](TorchComm& self, const TypedArg<py::function>& callback) {
             return self.registerPostHook(to_post_hook(callable("register_post_hook", callback)));
           },
           py::arg("callback"),
           "Calls `callback(op_id: int, args)` right after each operation was issued.")
       .def(
           "register_abort_hook",
-          [](TorchComm& self, const Wanted<py::function>& callback) {
+          [](TorchComm& self, const TypedArg<py::function>& callback) {
             return self.registerAbortHook(to_abort_hook(callable("register_abort_hook", callback)));
           },
           py::arg("callback"),
@@ -243,34 +244,34 @@ void bind_hooks_of(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
 }
 
 void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
-  comm.def("get_init_handle", &TorchComm::getInitHandle, Released(),
+  comm.def("get_init_handle", &TorchComm::getInitHandle, ReleaseGil(),
            "Text that identifies this member in reconfigure(); the same until the next one. Raises "
            "Unsupported where the backend cannot.")
       .def(
           "_reconfigure",
           [](TorchComm& self, int64_t uuid, decltype(ReconfigureOptions::handles) init_handles,
-             const OptionalLimit& timeout, const OptionalHints& hints) {
+             const OptionalTimeoutArg& timeout, const OptionalHints& hints) {
             ReconfigureOptions options{uuid, std::move(init_handles),
                                        as_optional(timeout, {"reconfigure", "timeout"}),
                                        hints.value_or(Hints{})};
-            WithoutLock released;
+            ScopedGilRelease released;
             return self.reconfigure(options);
           },
           py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
           py::arg("hints") = py::none(), "reconfigure() with arguments of the right types.")
-      .def("abort", &TorchComm::abort, Released(),
+      .def("abort", &TorchComm::abort, ReleaseGil(),
            "Stops in-flight work; every later operation raises. Raises Unsupported where the "
            "backend cannot. Any thread.")
       .def("is_abort_supported", &TorchComm::isAbortSupported, "True if abort() works here.")
       .def("is_aborted", &TorchComm::isAborted, "True after abort, timeout or error. Any thread.")
       .def(
           "set_timeout",
-          [](TorchComm& self, const Limit& timeout) {
+          [](TorchComm& self, const TimeoutArg& timeout) {
             self.setTimeout(timeout.as({"set_timeout", "timeout"}));
           },
-          Released(), py::arg("timeout"),
+          ReleaseGil(), py::arg("timeout"),
           "Default limit of later operations. Raises Unsupported where the backend cannot.")
-      .def("set_hints", &TorchComm::setHints, Released(), py::arg("hints"),
+      .def("set_hints", &TorchComm::setHints, ReleaseGil(), py::arg("hints"),
            "Fallback hints of later operations. Raises Unsupported where the backend cannot.");
 }
 
@@ -281,34 +282,34 @@ void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
                              "Older spelling of get_mem_allocator().")
       .def(
           "tensor_register",
-          [](TorchComm& self, const Operand& operand) { self.tensor_register(operand.tensor); },
-          Released(), py::arg("tensor"),
+          [](TorchComm& self, const TensorArg& operand) { self.tensor_register(operand.tensor); },
+          ReleaseGil(), py::arg("tensor"),
           "Registers memory ahead of use. Raises Unsupported where the backend has no such step.")
-      .def("tensor_deregister", &TorchComm::tensor_deregister, Released(), py::arg("tensor"),
+      .def("tensor_deregister", &TorchComm::tensor_deregister, ReleaseGil(), py::arg("tensor"),
            "Takes tensor_register() back. Raises Unsupported where the backend has no such step.")
-      .def("get_device_transport", &TorchComm::get_device_transport, Released(),
+      .def("get_device_transport", &TorchComm::get_device_transport, ReleaseGil(),
            "Address of a transport for kernels, in this rank's device memory. Collective at its "
            "first "
            "call. Raises Unsupported where there is none.")
       .def(
           "new_window",
-          [](TorchComm& self, const std::optional<Operand>& operand) {
+          [](TorchComm& self, const std::optional<TensorArg>& operand) {
             return self.new_window(operand ? std::optional(operand->tensor) : std::nullopt);
           },
-          Released(), py::arg("tensor") = py::none(),
+          ReleaseGil(), py::arg("tensor") = py::none(),
           "A window for one-sided access; with a tensor collective, as its tensor_register() is. "
           "Raises Unsupported where the backend has none.")
       .def(
           "window_allocate",
-          [](TorchComm& self, const Number& size, bool cpu_buf,
-             const std::optional<Number>& slots) {
+          [](TorchComm& self, const IntegerArg& size, bool cpu_buf,
+             const std::optional<IntegerArg>& slots) {
             constexpr const char* kMethod = "window_allocate";
             std::optional<size_t> signal_size;
             if (slots) signal_size = slots->as<size_t>({kMethod, "signal_size"});
             return self.window_allocate(size.as<size_t>({kMethod, "window_size"}), cpu_buf,
                                         signal_size);
           },
-          Released(), py::arg("window_size"), py::arg("cpu_buf") = false,
+          ReleaseGil(), py::arg("window_size"), py::arg("cpu_buf") = false,
           py::arg("signal_size") = py::none(),
           "Older form of new_window, collective: allocates `window_size` bytes (with `cpu_buf` "
           "host memory, whatever the device) and `signal_size` slots, or 256. Raises Unsupported "
@@ -326,11 +327,11 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
   comm.def(
           "all_gather_p_init",
           [](TorchComm& self, at::Tensor output, const OptionalHints& hints,
-             const OptionalLimit& timeout) {
+             const OptionalTimeoutArg& timeout) {
             AllGatherPInitOptions options;
-            take(options, "all_gather_p_init", hints, timeout);
+            apply_call_options(options, "all_gather_p_init", hints, timeout);
             TorchComm::AllGatherPHandle made = [&] {
-              WithoutLock released;
+              ScopedGilRelease released;
               return self.all_gather_p_init(output, options);
             }();
             return py::capsule(made, kCapsule);
@@ -341,11 +342,11 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
       .def(
           "all_gather_p_exec",
           [unpack](TorchComm& self, const py::capsule& handle, const at::Tensor& input,
-                   bool async_op, const OptionalHints& hints, const OptionalLimit& timeout) {
+                   bool async_op, const OptionalHints& hints, const OptionalTimeoutArg& timeout) {
             AllGatherPExecOptions options;
-            take(options, "all_gather_p_exec", hints, timeout);
+            apply_call_options(options, "all_gather_p_exec", hints, timeout);
             void* pointer = unpack(handle);
-            WithoutLock released;
+            ScopedGilRelease released;
             return self.all_gather_p_exec(pointer, input, async_op, options);
           },
           py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),
@@ -354,7 +355,7 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
           "all_gather_p_free",
           [unpack](TorchComm& self, const py::capsule& handle) {
             void* pointer = unpack(handle);
-            WithoutLock released;
+            ScopedGilRelease released;
             self.all_gather_p_free(pointer);
           },
           py::arg("handle"), "Releases a prepared all_gather.");
@@ -386,7 +387,7 @@ serialises calls on one communicator; abort() and is_aborted() may come from any
   bind_memory(comm);
   bind_persistent(module, comm);
 
-  module.def("_new_comm", &new_comm, Released(), py::arg("backend"), py::arg("device"),
+  module.def("_new_comm", &new_comm, ReleaseGil(), py::arg("backend"), py::arg("device"),
              py::arg("name"), py::arg("options"), "new_comm() with all its arguments decided.");
 }
 

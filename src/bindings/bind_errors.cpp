@@ -44,7 +44,7 @@ PyObject* make_type(const std::string& name, const char* doc, const py::tuple& b
 }
 
 // Which error of torch's it is, too, where a start-up fails: programs catch those of a rendezvous.
-const char* torchs_own(const CommError& error) {
+const char* torch_error_type(const CommError& error) {
   const auto& op = error.context().op;
   if (op != "new_comm" && op != "createPrefixStore" && op != "dupPrefixStore") return nullptr;
   if (error.code() == Errc::kTimeout) return "_DistStoreError";
@@ -69,7 +69,7 @@ py::object with_torchs(const py::object& type, const char* name) {
 // With the GIL.
 py::object type_of(const CommError& error) {
   auto type = py::reinterpret_borrow<py::object>(error_types().at(error.code()));
-  const char* const name = torchs_own(error);
+  const char* const name = torch_error_type(error);
   if (name == nullptr) return type;
   static auto* const made = new std::map<Errc, py::object>;
   auto& known = (*made)[error.code()];
@@ -98,9 +98,9 @@ void raise(const CommError& error) {
 
 // The same as torch's own code can raise it, which has a type and a text for an error: autograd
 // does so with what DDP waits for.
-class KnownToTorch : public torch::PyTorchError {
+class TorchVisibleError : public torch::PyTorchError {
  public:
-  explicit KnownToTorch(const CommError& error)
+  explicit TorchVisibleError(const CommError& error)
       : PyTorchError(base::replace_invalid_utf8(error.what())), error_(error) {}
   const CommError& error() const noexcept { return error_; }
   // Torch has the GIL here, and makes the error at once. The attributes are those of the type,
@@ -120,11 +120,11 @@ class KnownToTorch : public torch::PyTorchError {
   CommError error_;
 };
 
-std::exception_ptr known_to_torch(const std::exception_ptr& error) {
+std::exception_ptr to_torch_visible(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const CommError& typed) {
-    return std::make_exception_ptr(KnownToTorch(typed));
+    return std::make_exception_ptr(TorchVisibleError(typed));
   } catch (...) {
     return error;
   }
@@ -136,7 +136,7 @@ void translate(std::exception_ptr pointer) {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const CommError& error) {
     raise(error);
-  } catch (const KnownToTorch& error) {
+  } catch (const TorchVisibleError& error) {
     raise(error.error());
   } catch (const c10::Error&) {
     torch::translate_exception_to_python(pointer);
@@ -176,7 +176,7 @@ void bind_errors(py::module_& module) {
     module.attr(row.name) = py::handle(type);
   }
   py::register_exception_translator(&translate);
-  WorkWrapper::setFutureError(&known_to_torch);
+  WorkWrapper::setFutureError(&to_torch_visible);
 }
 
 }  // namespace torch::comms::bindings

@@ -5,9 +5,9 @@
 #include <torchcomms/hooks/nan_check.hpp>
 
 #include "bindings/bindings.hpp"
-#include "bindings/released.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/repr.hpp"
-#include "bindings/wanted.hpp"
+#include "bindings/typed_arg.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -16,9 +16,9 @@ constexpr const char* kRegister =
     "Observes `comm` from now on, and its splits, also when this object is gone.";
 // register_with_comm() of any of them.
 template <class Hook>
-void observe(Hook& hook, const Wanted<std::shared_ptr<TorchComm>>& wanted) {
+void register_with_comm(Hook& hook, const TypedArg<std::shared_ptr<TorchComm>>& wanted) {
   const auto comm = wanted.as({"register_with_comm", "comm"}, "torchcomms.TorchComm");
-  const WithoutLock released;
+  const ScopedGilRelease released;
   hook.registerWithComm(comm);
 }
 
@@ -33,16 +33,17 @@ void bind_flight_recorder(const py::module_& module) {
 With isolated=True the ring is the object's own, of `max_entries`, and the next operation id becomes 0.
 Otherwise all objects share one of TORCHCOMM_FR_BUFFER_SIZE entries. Never fails an operation.)");
   recorder.def(py::init<size_t, bool>(), py::arg("max_entries") = 2048, py::arg("isolated") = false)
-      .def("register_with_comm", &observe<FlightRecorderHook>, py::arg("comm"), kRegister)
-      .def("unregister", &FlightRecorderHook::unregister, Released(), kUnregister)
-      .def("dump_json", &FlightRecorderHook::dump_json, Released(),
+      .def("register_with_comm", &register_with_comm<FlightRecorderHook>, py::arg("comm"),
+           kRegister)
+      .def("unregister", &FlightRecorderHook::unregister, ReleaseGil(), kUnregister)
+      .def("dump_json", &FlightRecorderHook::dump_json, ReleaseGil(),
            py::arg("include_completed") = true,
            "The ring as JSON; without retired entries on demand.")
-      .def("dump_file", &FlightRecorderHook::dump_file, Released(), py::arg("rank"),
+      .def("dump_file", &FlightRecorderHook::dump_file, ReleaseGil(), py::arg("rank"),
            py::arg("include_completed") = true,
            "The same as a pickle, in the file of TORCHCOMM_FR_DUMP_TEMP_FILE and `rank`. A file "
            "that cannot be written is logged.")
-      .def("reset", &FlightRecorderHook::reset, Released(), "Forgets all entries.")
+      .def("reset", &FlightRecorderHook::reset, ReleaseGil(), "Forgets all entries.")
       .def("is_enabled", &FlightRecorderHook::isEnabled, "Whether a communicator was registered.")
       .def("size", &FlightRecorderHook::size,
            "Entries recorded since the creation or the last reset(), overwritten ones included.")
@@ -60,8 +61,8 @@ Raises CommError where the file cannot be opened.)")
       .def(py::init<const std::string&, const std::vector<std::string>&,
                     const std::vector<std::string>&>(),
            py::arg("output"), py::arg("events"), py::arg("verbose") = std::vector<std::string>())
-      .def("register_with_comm", &observe<ClogHook>, py::arg("comm"), kRegister)
-      .def("unregister", &ClogHook::unregister, Released(), kUnregister);
+      .def("register_with_comm", &register_with_comm<ClogHook>, py::arg("comm"), kRegister)
+      .def("unregister", &ClogHook::unregister, ReleaseGil(), kUnregister);
 }
 
 void bind_nan_check(const py::module_& module) {
@@ -69,9 +70,9 @@ void bind_nan_check(const py::module_& module) {
 
 Raises InvalidArgument naming operation, communicator and input or output, before anything is sent.)")
       .def(py::init<bool, bool>(), py::arg("check_inputs") = true, py::arg("check_outputs") = false)
-      .def("register_with_comm", &observe<NanCheckHook>, py::arg("comm"),
+      .def("register_with_comm", &register_with_comm<NanCheckHook>, py::arg("comm"),
            "Checks the operations of `comm` from now on, also when this object is gone.")
-      .def("unregister", &NanCheckHook::unregister, Released(), kUnregister)
+      .def("unregister", &NanCheckHook::unregister, ReleaseGil(), kUnregister)
       .def("is_enabled", &NanCheckHook::isEnabled, "Whether a communicator was registered.");
 }
 

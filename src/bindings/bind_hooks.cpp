@@ -3,8 +3,8 @@
 #include <torchcomms/hooks.hpp>
 
 #include "bindings/bindings.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/py_hooks.hpp"
-#include "bindings/released.hpp"
 #include "bindings/repr.hpp"
 
 namespace torch::comms::bindings {
@@ -120,8 +120,8 @@ void bind_post_args(py::module_& module, const char* name) {
 // A Python callable that may be copied and dropped without the GIL, from any thread.
 std::shared_ptr<py::function> share(py::function function) {
   return {new py::function(std::move(function)), [](py::function* held) {
-            if (WithLock::is_out_of_reach()) return;
-            const WithLock lock;
+            if (ScopedGilAcquire::is_unavailable()) return;
+            const ScopedGilAcquire lock;
             delete held;
           }};
 }
@@ -130,21 +130,21 @@ std::shared_ptr<py::function> share(py::function function) {
 
 PreHook to_pre_hook(py::function function) {
   return [callback = share(std::move(function))](size_t op_id, const PreHookArgs& args) {
-    const WithLock lock;
+    const ScopedGilAcquire lock;
     std::visit([&](const auto& op) { (*callback)(op.kName, op_id, own(op)); }, args);
   };
 }
 
 PostHook to_post_hook(py::function function) {
   return [callback = share(std::move(function))](size_t op_id, const PostHookArgs& args) {
-    const WithLock lock;
+    const ScopedGilAcquire lock;
     std::visit([&](const auto& typed) { (*callback)(op_id, typed); }, args);
   };
 }
 
 AbortHook to_abort_hook(py::function function) {
   return [callback = share(std::move(function))] {
-    const WithLock lock;
+    const ScopedGilAcquire lock;
     (*callback)();
   };
 }
@@ -165,7 +165,7 @@ void bind_hooks(py::module_& module) {
   py::class_<RemovableHandle> handle(
       module, "RemovableHandle",
       "A registered hook. Dropping the handle leaves the hook registered.");
-  handle.def("remove", &RemovableHandle::remove, Released(),
+  handle.def("remove", &RemovableHandle::remove, ReleaseGil(),
              "Takes the hook back. Idempotent; safe after the communicator is gone.");
   def_repr(handle,
            [](const RemovableHandle&) { return bracketed("RemovableHandle", "of a hook"); });

@@ -8,7 +8,7 @@
 
 #include "bindings/arguments.hpp"
 #include "bindings/bindings.hpp"
-#include "bindings/released.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/repr.hpp"
 #include "interop/callbacks.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 // With the GIL. Throws: py::type_error for what is no memory pool.
 void require_pool(const char* method, const py::object& pool) {
   if (!py::hasattr(pool, "id") || !py::hasattr(pool, "snapshot"))
-    wrong_type({method, "pool"}, "torch.cuda.MemPool", pool.ptr());
+    throw_wrong_type({method, "pool"}, "torch.cuda.MemPool", pool.ptr());
 }
 
 BackendWrapper::MemPoolId id_of(const py::object& pool) {
@@ -55,7 +55,7 @@ void bind_memory_pools(
             const auto type = self.getComm()->getDevice().type();
             const auto id = id_of(pool);
             const auto segments = segments_of(pool, type == at::kCPU ? at::kCUDA : type);
-            const WithoutLock released;
+            const ScopedGilRelease released;
             self.registerMemPool(id, segments);
           },
           py::arg("pool"), py::arg("symm") = false,
@@ -73,7 +73,7 @@ A communicator on the CPU has nothing to do.)")
           [](BackendWrapper& self, const py::object& pool) {
             require_pool("deregister_mem_pool", pool);
             const auto id = id_of(pool);
-            const WithoutLock released;
+            const ScopedGilRelease released;
             self.deregisterMemPool(id);
           },
           py::arg("pool"),
@@ -88,9 +88,9 @@ void bind_interop(py::module_& module) {
   py::module_::import("torch._C._distributed_c10d");
 
   // What torch runs of a program's there wants Python's lock, and may not be ended on its way.
-  set_callback_check(&WithoutLock::stay_if_python_ends);
+  set_callback_check(&ScopedGilRelease::block_if_finalizing);
   py::module_::import("atexit").attr("register")(py::cpp_function(
-      [] { close_callbacks(std::chrono::seconds(5)); }, py::call_guard<WithoutLock>()));
+      [] { close_callbacks(std::chrono::seconds(5)); }, py::call_guard<ScopedGilRelease>()));
 
   py::class_<WorkWrapper, c10d::Work, c10::intrusive_ptr<WorkWrapper>> work(
       module, "WorkWrapper", "What a call on a process group issued here.");

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "bindings/bindings.hpp"
-#include "bindings/released.hpp"
+#include "bindings/gil.hpp"
 #include "core/interruptible_call.hpp"
 
 namespace torch::comms::bindings {
@@ -17,7 +17,7 @@ std::atomic<pthread_t> main_thread;
 // ended before they hear.
 void run_signal_handlers() {
   if (::pthread_equal(::pthread_self(), main_thread) == 0)
-    return WithoutLock::stay_if_python_ends();
+    return ScopedGilRelease::block_if_finalizing();
   if (Py_IsInitialized() == 0) return;
   py::gil_scoped_acquire acquired;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
@@ -30,7 +30,7 @@ void bind_interrupt(py::module_&) {
   main_thread = static_cast<pthread_t>(ident.cast<unsigned long>());
   ::pthread_atfork(nullptr, nullptr, [] { main_thread = ::pthread_self(); });
   set_interrupt_check(run_signal_handlers);
-  set_interpreter_exit_check(&WithoutLock::is_ending);
+  set_interpreter_exit_check(&ScopedGilRelease::is_finalizing);
 }
 
 }  // namespace torch::comms::bindings

@@ -10,8 +10,8 @@
 #include <torchcomms/options.hpp>
 
 #include "bindings/bindings.hpp"
-#include "bindings/limit.hpp"
 #include "bindings/repr.hpp"
+#include "bindings/timeout_arg.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -74,7 +74,7 @@ py::class_<Options> bind_operation_options(py::module_& module, const char* name
   bound.def(py::init<>())
       .def_property(
           "timeout", [](const Options& self) { return self.timeout; },
-          [place = std::string(name) + ".timeout"](Options& self, const Limit& limit) {
+          [place = std::string(name) + ".timeout"](Options& self, const TimeoutArg& limit) {
             self.timeout = limit.as({place.c_str(), nullptr});
           },
           "timedelta; zero: the communicator's default.")
@@ -99,7 +99,7 @@ InvalidArgument naming a bad value.)");
                      "bool: may a failure nobody looks at end the process.")
       .def_property(
           "timeout", [](const CommOptions& self) { return self.timeout; },
-          [](CommOptions& self, const Limit& limit) {
+          [](CommOptions& self, const TimeoutArg& limit) {
             self.timeout = limit.as({"CommOptions.timeout", nullptr});
             self.timeout_is_given = true;
           },
@@ -153,7 +153,7 @@ InvalidArgument naming a bad value.)");
                                          "Who takes part after a reconfigure().");
   members.def(py::init<>())
       .def(py::init([](int64_t uuid, decltype(ReconfigureOptions::handles) handles,
-                       const OptionalLimit& timeout, std::optional<Hints> hints) {
+                       const OptionalTimeoutArg& timeout, std::optional<Hints> hints) {
              ReconfigureOptions options;
              options.uuid = uuid;
              options.handles = std::move(handles);
@@ -168,7 +168,7 @@ InvalidArgument naming a bad value.)");
                      "list: in rank order; set: the backend chooses the order.")
       .def_property(
           "timeout", [](const ReconfigureOptions& self) { return self.timeout; },
-          [](ReconfigureOptions& self, const OptionalLimit& limit) {
+          [](ReconfigureOptions& self, const OptionalTimeoutArg& limit) {
             self.timeout = as_optional(limit, {"ReconfigureOptions.timeout", nullptr});
           },
           "timedelta or None.")

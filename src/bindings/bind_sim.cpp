@@ -6,7 +6,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.hpp"
-#include "bindings/released.hpp"
+#include "bindings/gil.hpp"
 #include "sim/bootstrap.hpp"
 #include "sim/collective.hpp"
 
@@ -14,14 +14,14 @@ namespace torch::comms::bindings {
 namespace {
 
 // What a caller may set, by name; names are those of the C++ fields.
-using Fields = std::map<std::string, std::function<void(const py::handle&)>>;
+using FieldSetters = std::map<std::string, std::function<void(const py::handle&)>>;
 
 template <class T>
 std::function<void(const py::handle&)> into(T& field) {
   return [&field](const py::handle& value) { field = value.cast<T>(); };
 }
 
-void set(const py::dict& given, const Fields& fields) {
+void set(const py::dict& given, const FieldSetters& fields) {
   for (const auto& [key, value] : given) {
     const auto found = fields.find(key.cast<std::string>());
     if (found == fields.end())
@@ -30,7 +30,7 @@ void set(const py::dict& given, const Fields& fields) {
   }
 }
 
-void add_network(sim::Network& network, Fields& fields) {
+void add_network(sim::Network& network, FieldSetters& fields) {
   for (auto& [prefix, wire] :
        {std::pair<std::string, sim::LogGPParameters*>{"", &network.between},
         std::pair<std::string, sim::LogGPParameters*>{"local_", &network.inside}}) {
@@ -47,7 +47,7 @@ void add_network(sim::Network& network, Fields& fields) {
   fields["compute_ns"] = into(network.compute_ns);
 }
 
-void add_faults(sim::NetworkFaults& faults, Fields& fields) {
+void add_faults(sim::NetworkFaults& faults, FieldSetters& fields) {
   fields["seed"] = into(faults.seed);
   fields["drop"] = into(faults.drop);
   fields["retry_us"] = into(faults.retry_us);
@@ -56,7 +56,7 @@ void add_faults(sim::NetworkFaults& faults, Fields& fields) {
 }
 
 // Control-C ends a long run.
-void look_for_signals() {
+void check_signals() {
   const py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
@@ -76,7 +76,7 @@ py::dict simulate_collective(const std::string& operation, const std::string& al
       run.algorithm = each;
   if (run.algorithm == nullptr)
     throw std::invalid_argument("no algorithm " + algorithm + " of " + operation);
-  Fields fields;
+  FieldSetters fields;
   add_network(run.network, fields);
   add_faults(run.faults, fields);
   fields["ranks"] = into(run.ranks);
@@ -88,8 +88,8 @@ py::dict simulate_collective(const std::string& operation, const std::string& al
   set(settings, fields);
   sim::CollectiveResult result;
   {
-    const WithoutLock released;
-    result = sim::simulate(run, look_for_signals);
+    const ScopedGilRelease released;
+    result = sim::simulate(run, check_signals);
   }
   py::dict row;
   row["time_us"] = result.time_us;
@@ -110,7 +110,7 @@ py::dict simulate_collective(const std::string& operation, const std::string& al
 py::dict simulate_bootstrap(const py::dict& settings) {
   sim::BootstrapRun run;
   double limit_us = sim::to_us(1000 * run.pace.timeout.count());
-  Fields fields;
+  FieldSetters fields;
   add_network(run.network, fields);
   add_faults(run.faults, fields);
   fields["ranks"] = into(run.ranks);
@@ -125,8 +125,8 @@ py::dict simulate_bootstrap(const py::dict& settings) {
   run.pace.timeout = std::chrono::microseconds(static_cast<int64_t>(limit_us));
   sim::BootstrapResult result;
   {
-    const WithoutLock released;
-    result = sim::simulate(run, look_for_signals);
+    const ScopedGilRelease released;
+    result = sim::simulate(run, check_signals);
   }
   py::dict row;
   row["time_us"] = result.time_us;

@@ -7,9 +7,9 @@
 #include <torchcomms/window.hpp>
 
 #include "bindings/bindings.hpp"
-#include "bindings/operand.hpp"
-#include "bindings/released.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/repr.hpp"
+#include "bindings/tensor_arg.hpp"
 #include "core/operand_checks.hpp"
 
 namespace torch::comms::bindings {
@@ -105,7 +105,7 @@ Compares by type and factor. AVG of integers truncates toward zero.)");
 
 // Any thread.
 std::string class_name(const at::Tensor& tensor) {
-  const WithLock lock;
+  const ScopedGilAcquire lock;
   return Py_TYPE(py::cast(tensor).ptr())->tp_name;
 }
 
@@ -117,7 +117,7 @@ void bind_types(py::module_& module) {
   bind_reduce_op(module);
   py::class_<P2POp> entry(module, "P2POp", "One entry of a batch: P2POp(type, tensor, peer).");
   entry
-      .def(py::init([](P2POpType type, const Operand& operand, int peer) {
+      .def(py::init([](P2POpType type, const TensorArg& operand, int peer) {
              return P2POp{type, operand.tensor, peer};
            }),
            py::arg("type"), py::arg("tensor"), py::arg("peer"))

@@ -3,13 +3,13 @@
 #include <torchcomms/window.hpp>
 
 #include "bindings/bindings.hpp"
-#include "bindings/given_hints.hpp"
-#include "bindings/limit.hpp"
-#include "bindings/number.hpp"
-#include "bindings/operand.hpp"
-#include "bindings/refusals.hpp"
-#include "bindings/released.hpp"
+#include "bindings/deleted_constructors.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/hints_arg.hpp"
+#include "bindings/integer_arg.hpp"
 #include "bindings/repr.hpp"
+#include "bindings/tensor_arg.hpp"
+#include "bindings/timeout_arg.hpp"
 
 namespace torch::comms::bindings {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 using WindowClass = py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>>;
 
 template <class Options>
-Options options_of(const char* method, GivenHints&& hints, const OptionalLimit& timeout) {
+Options options_of(const char* method, HintsArg&& hints, const OptionalTimeoutArg& timeout) {
   Options options;
   options.hints = std::move(hints).as({method, "hints"});
   if (timeout) options.timeout = timeout->as({method, "timeout"});
@@ -29,9 +29,9 @@ py::arg_v no_timeout() { return py::arg("timeout") = py::none(); }
 
 // The same method under each of the names that its last parameter has had.
 void bind_put(WindowClass& window) {
-  const auto put = [](TorchCommWindow& self, const Operand& operand, const Number& dst_rank,
-                      const Number& offset, Truth async_op, GivenHints hints,
-                      const OptionalLimit& timeout) {
+  const auto put = [](TorchCommWindow& self, const TensorArg& operand, const IntegerArg& dst_rank,
+                      const IntegerArg& offset, BoolArg async_op, HintsArg hints,
+                      const OptionalTimeoutArg& timeout) {
     return self.put(operand.tensor, dst_rank.as<int>({"put", "dst_rank"}),
                     offset.as<size_t>({"put", "target_offset_nelems"}), async_op.value,
                     options_of<PutOptions>("put", std::move(hints), timeout));
@@ -49,45 +49,46 @@ Raises:
     PeerFailed, CommTimeout, Aborted: the communicator has ended.
     InvalidArgument: nothing is registered, rank or tensor cannot be used. Nothing was sent.)";
   for (const char* offset : {"target_offset_nelems", "offset", "target_disp"})
-    window.def("put", put, Released(), py::arg("tensor"), py::arg("dst_rank"), py::arg(offset),
+    window.def("put", put, ReleaseGil(), py::arg("tensor"), py::arg("dst_rank"), py::arg(offset),
                py::arg("async_op"), no_hints(), no_timeout(), kDoc);
 }
 
 void bind_signals(WindowClass& window) {
-  const auto signal = [](TorchCommWindow& self, const Number& peer_rank, Truth async_op,
-                         GivenHints hints, const OptionalLimit& timeout) {
+  const auto signal = [](TorchCommWindow& self, const IntegerArg& peer_rank, BoolArg async_op,
+                         HintsArg hints, const OptionalTimeoutArg& timeout) {
     return self.signal(peer_rank.as<int>({"signal", "peer_rank"}), async_op.value,
                        options_of<SignalOptions>("signal", std::move(hints), timeout));
   };
   for (const char* rank : {"peer_rank", "dst_rank"})
-    window.def("signal", signal, Released(), py::arg(rank), py::arg("async_op"), no_hints(),
+    window.def("signal", signal, ReleaseGil(), py::arg(rank), py::arg("async_op"), no_hints(),
                no_timeout(),
                R"(Gives `peer_rank` one more signal of this rank, for its wait_signal().
 
 When it sees the signal, it sees all that this rank put to it before.)");
   window.def(
       "signal",
-      [](TorchCommWindow& self, const Number& signal_disp, const Number& signal_val,
-         const Number& dst_rank, Truth async_op, GivenHints hints, const OptionalLimit& timeout) {
+      [](TorchCommWindow& self, const IntegerArg& signal_disp, const IntegerArg& signal_val,
+         const IntegerArg& dst_rank, BoolArg async_op, HintsArg hints,
+         const OptionalTimeoutArg& timeout) {
         return self.signal_slot(signal_disp.as<size_t>({"signal", "signal_disp"}),
                                 signal_val.as<uint64_t>({"signal", "signal_val"}),
                                 dst_rank.as<int>({"signal", "dst_rank"}), async_op.value,
                                 options_of<SignalOptions>("signal", std::move(hints), timeout));
       },
-      Released(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("dst_rank"),
+      ReleaseGil(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("dst_rank"),
       py::arg("async_op"), no_hints(), no_timeout(),
       R"(Older form: stores `signal_val` in slot `signal_disp` of `dst_rank`.
 
 When it sees the value, it sees all that this rank put to it before.)");
   window.def(
       "wait_signal",
-      [](TorchCommWindow& self, const Number& peer_rank, Truth async_op, GivenHints hints,
-         const OptionalLimit& timeout) {
+      [](TorchCommWindow& self, const IntegerArg& peer_rank, BoolArg async_op, HintsArg hints,
+         const OptionalTimeoutArg& timeout) {
         return self.wait_signal(
             peer_rank.as<int>({"wait_signal", "peer_rank"}), async_op.value,
             options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
       },
-      Released(), py::arg("peer_rank"), py::arg("async_op"), no_hints(), no_timeout(),
+      ReleaseGil(), py::arg("peer_rank"), py::arg("async_op"), no_hints(), no_timeout(),
       R"(Takes one signal of `peer_rank`: returns, or its work ends, when there is one.
 
 Raises:
@@ -96,15 +97,16 @@ Raises:
     InvalidArgument: on `ctran` for CPU tensors: the window was closed meanwhile; the communicator goes on.)");
   window.def(
       "wait_signal",
-      [](TorchCommWindow& self, const Number& signal_disp, const Number& signal_val,
-         const CmpOp& cmp_op, Truth async_op, GivenHints hints, const OptionalLimit& timeout) {
+      [](TorchCommWindow& self, const IntegerArg& signal_disp, const IntegerArg& signal_val,
+         const CmpOpArg& cmp_op, BoolArg async_op, HintsArg hints,
+         const OptionalTimeoutArg& timeout) {
         return self.wait_slot(
             signal_disp.as<size_t>({"wait_signal", "signal_disp"}),
             signal_val.as<uint64_t>({"wait_signal", "signal_val"}),
             cmp_op.as({"wait_signal", "cmp_op"}), async_op.value,
             options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
       },
-      Released(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("cmp_op"),
+      ReleaseGil(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("cmp_op"),
       py::arg("async_op"), no_hints(), no_timeout(),
       R"(Older form: until slot `signal_disp` of this rank compares true with `signal_val`.
 
@@ -115,10 +117,10 @@ void bind_views(WindowClass& window) {
   window
       .def(
           "map_remote_tensor",
-          [](TorchCommWindow& self, const Number& rank) {
+          [](TorchCommWindow& self, const IntegerArg& rank) {
             return self.map_remote_tensor(rank.as<int>({"map_remote_tensor", "rank"}));
           },
-          Released(), py::arg("rank"),
+          ReleaseGil(), py::arg("rank"),
           R"(The registered tensor of `rank` itself: reading and writing it is reading and writing there.
 
 With the dtype and shape that it has there; of the own rank the registered tensor. What was there before a signal of
@@ -131,15 +133,15 @@ Raises:
           "The registered tensor; None if there is none, or it is not kept (owning=False).")
       .def(
           "get_tensor",
-          [](TorchCommWindow& self, const Number& rank, const std::vector<Number>& sizes,
-             at::ScalarType dtype, const Number& offset) {
+          [](TorchCommWindow& self, const IntegerArg& rank, const std::vector<IntegerArg>& sizes,
+             at::ScalarType dtype, const IntegerArg& offset) {
             std::vector<int64_t> lengths;
             for (const auto& size : sizes)
               lengths.push_back(size.as<int64_t>({"get_tensor", "sizes"}));
             return self.get_remote_tensor(rank.as<int>({"get_tensor", "rank"}), lengths, dtype,
                                           offset.as<int64_t>({"get_tensor", "offset"}));
           },
-          Released(), py::arg("rank"), py::arg("sizes"), py::arg("dtype"), py::arg("offset"),
+          ReleaseGil(), py::arg("rank"), py::arg("sizes"), py::arg("dtype"), py::arg("offset"),
           R"(Older form: a view of the memory of `rank`, `offset` elements of `dtype` after its begin.
 
 Raises:
@@ -147,10 +149,10 @@ Raises:
     Unsupported: get_attr(rank) says SEPARATE.)")
       .def(
           "get_attr",
-          [](TorchCommWindow& self, const Number& peer_rank) {
+          [](TorchCommWindow& self, const IntegerArg& peer_rank) {
             return self.get_attr(peer_rank.as<int>({"get_attr", "peer_rank"}));
           },
-          Released(), py::arg("peer_rank"),
+          ReleaseGil(), py::arg("peer_rank"),
           "How the window of `peer_rank` is reached from here: a TorchCommWindowAttr.")
       .def("get_size", &TorchCommWindow::get_size, "Bytes registered here; 0 if nothing is.")
       .def("get_device", &TorchCommWindow::getDevice, "The torch.device of the memory.")
@@ -166,14 +168,14 @@ void bind_device(WindowClass& window) {
   window
       .def(
           "get_device_window",
-          [](TorchCommWindow& self, const Number& signals, const Number& counters,
-             const Number& barriers) {
+          [](TorchCommWindow& self, const IntegerArg& signals, const IntegerArg& counters,
+             const IntegerArg& barriers) {
             constexpr const char* kMethod = "get_device_window";
             return self.get_device_window(signals.as<int>({kMethod, "signal_count"}),
                                           counters.as<int>({kMethod, "counter_count"}),
                                           barriers.as<int>({kMethod, "barrier_count"}));
           },
-          Released(), py::arg("signal_count") = -1, py::arg("counter_count") = -1,
+          ReleaseGil(), py::arg("signal_count") = -1, py::arg("counter_count") = -1,
           py::arg("barrier_count") = 1,
           R"(Address of a handle for kernels, in this rank's device memory. Made by the first call.
 
@@ -186,7 +188,7 @@ Raises:
     InvalidArgument: a count below -1, or nothing is registered.
     OutOfRange: more than a window has.
     Unsupported: the window is not in the memory of a device, or nothing reaches it there.)")
-      .def("register_local_buffer", &TorchCommWindow::register_local_buffer, Released(),
+      .def("register_local_buffer", &TorchCommWindow::register_local_buffer, ReleaseGil(),
            py::arg("tensor"),
            R"(Address of a handle of `tensor` as a source of puts by kernels. Its memory is kept.
 
@@ -196,29 +198,29 @@ Raises:
     Unsupported: as get_device_window().)")
       .def(
           "deregister_local_buffer",
-          [](TorchCommWindow& self, const Number& handle) {
+          [](TorchCommWindow& self, const IntegerArg& handle) {
             self.deregister_local_buffer(handle.as<int64_t>({"deregister_local_buffer", "handle"}));
           },
-          Released(), py::arg("handle"),
+          ReleaseGil(), py::arg("handle"),
           "Takes register_local_buffer() back. Raises InvalidArgument for any other number.")
       .def(
           "get_nvlink_address",
-          [](TorchCommWindow& self, const Number& peer, const Number& offset) {
+          [](TorchCommWindow& self, const IntegerArg& peer, const IntegerArg& offset) {
             constexpr const char* kMethod = "get_nvlink_address";
             return self.get_nvlink_address(peer.as<int>({kMethod, "peer"}),
                                            offset.as<uint64_t>({kMethod, "offset"}));
           },
-          Released(), py::arg("peer"), py::arg("offset") = 0,
+          ReleaseGil(), py::arg("peer"), py::arg("offset") = 0,
           R"(Where kernels of this device have the memory of `peer`, `offset` bytes after its begin.
 
 0 where they do not reach it. Raises OutOfRange beyond the window, Unsupported as get_device_window().)")
       .def(
           "get_multimem_address",
-          [](TorchCommWindow& self, const Number& offset) {
+          [](TorchCommWindow& self, const IntegerArg& offset) {
             return self.get_multimem_address(
                 offset.as<uint64_t>({"get_multimem_address", "offset"}));
           },
-          Released(), py::arg("offset") = 0,
+          ReleaseGil(), py::arg("offset") = 0,
           "Where kernels have the memory of all ranks at once; 0: windows have no multicast.");
 }
 
@@ -230,7 +232,7 @@ void bind_copies(WindowClass& window) {
             auto& original = self.cast<TorchCommWindow&>();
             std::shared_ptr<TorchCommWindow> clone;
             {
-              WithoutLock released;
+              ScopedGilRelease released;
               clone = original.clone();
             }
             const auto remember = [&memo](const py::object& from, const py::object& to) {
@@ -276,10 +278,10 @@ timeout where they have none of their own.)");
   window
       .def(
           "tensor_register",
-          [](TorchCommWindow& self, const Operand& operand, bool owning) {
+          [](TorchCommWindow& self, const TensorArg& operand, bool owning) {
             self.tensor_register(operand.tensor, owning);
           },
-          Released(), py::arg("tensor"), py::arg("owning") = true,
+          ReleaseGil(), py::arg("tensor"), py::arg("owning") = true,
           R"(Makes `tensor` this rank's part of the window. Collective; sizes and dtypes may differ.
 
 Args:
@@ -287,7 +289,7 @@ Args:
     owning: False does not keep it alive: it must live until tensor_deregister().
 Raises:
     InvalidArgument: one is registered already, or it cannot be used. Nothing was sent.)")
-      .def("tensor_deregister", &TorchCommWindow::tensor_deregister, Released(),
+      .def("tensor_deregister", &TorchCommWindow::tensor_deregister, ReleaseGil(),
            "Collective: returns when nobody writes to this rank's part any more. Views of other "
            "ranks' parts become invalid. Raises InvalidArgument where nothing is registered.");
   bind_put(window);

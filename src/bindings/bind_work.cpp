@@ -3,8 +3,8 @@
 #include <torchcomms/base/error.hpp>
 
 #include "bindings/bindings.hpp"
-#include "bindings/refusals.hpp"
-#include "bindings/released.hpp"
+#include "bindings/deleted_constructors.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/repr.hpp"
 #include "core/interruptible_call.hpp"
 
@@ -13,24 +13,24 @@ namespace torch::comms::bindings {
 PyWork::PyWork(py::object waitable) : waitable_(std::move(waitable)) {}
 
 PyWork::~PyWork() {
-  if (WithLock::is_out_of_reach()) {
+  if (ScopedGilAcquire::is_unavailable()) {
     waitable_.release();
     failure_.release();
     return;
   }
-  const WithLock lock;
+  const ScopedGilAcquire lock;
   waitable_ = py::object();
   failure_ = py::object();
 }
 
-void wrong_result(const char* method, const py::object& result, const char* allowed) {
+void throw_wrong_result(const char* method, const py::object& result, const char* allowed) {
   throw py::type_error(std::string(method) + ": the override returned " +
                        std::string(py::repr(result)) + ", allowed is " + allowed);
 }
 
 WorkPtr PyWork::from_result(const char* method, const py::object& result) {
   if (!result.is_none() && !py::hasattr(result, "wait"))
-    wrong_result(method, result, "None or an object with wait()");
+    throw_wrong_result(method, result, "None or an object with wait()");
   auto work = c10::make_intrusive<PyWork>(result);
   if (result.is_none()) work->setStatus(WorkStatus::COMPLETED);
   return work;
@@ -40,7 +40,7 @@ void PyWork::wait() {
   runWaitPreHooks();
   wait_once();
   runWaitPostHooks();
-  const WithLock lock;
+  const ScopedGilAcquire lock;
   if (!failure_) return;
   // A Python error can be raised once: each poll_once() raises a new one around the same exception
   // object.
@@ -48,28 +48,28 @@ void PyWork::wait() {
   throw py::error_already_set();
 }
 
-bool PyWork::ended_meanwhile() {
+bool PyWork::poll_ended() {
   constexpr std::chrono::milliseconds kTick{50};
-  WithoutLock others_go_on;
+  ScopedGilRelease others_go_on;
   if (waitForTerminal(kTick)) return true;
   check_interrupt_unwrapped();
   return false;
 }
 
 void PyWork::wait_once() {
-  const WithLock lock;
-  while (waiting_)  // until that one has ended the work, or was interrupted
-    if (ended_meanwhile()) return;
+  const ScopedGilAcquire lock;
+  while (is_waiting_)  // until that one has ended the work, or was interrupted
+    if (poll_ended()) return;
   if (waitable_.is_none()) return;
   // Dropped first: the backend's poll_once() is called once, however often this is.
   py::object waitable = std::exchange(waitable_, py::none());
-  waiting_ = true;
+  is_waiting_ = true;
   try {
     waitable.attr("wait")();
-    waiting_ = false;
+    is_waiting_ = false;
     setStatus(WorkStatus::COMPLETED);
   } catch (py::error_already_set& error) {
-    waiting_ = false;
+    is_waiting_ = false;
     if (!error.matches(PyExc_Exception)) {  // the waiter's own, such as Ctrl-C
       waitable_ = std::move(waitable);
       throw;
@@ -98,7 +98,7 @@ Raises the operation's error, every time. Repeated calls are harmless.)");
       work, "wait_blocking", &TorchWork::waitBlocking, limits,
       "Blocks the host until the operation ended. Raises Unsupported where the work has no "
       "such wait.");
-  work.def("is_completed", &TorchWork::isCompleted, Released(),
+  work.def("is_completed", &TorchWork::isCompleted, ReleaseGil(),
            "True once the operation succeeded; False while it runs, and for a failed one.")
       .def(
           "_set_status",

@@ -7,8 +7,8 @@
 
 #include "bindings/arguments.hpp"
 #include "bindings/bindings.hpp"
+#include "bindings/gil.hpp"
 #include "bindings/operation_docs.hpp"
-#include "bindings/released.hpp"
 
 // The operations of TorchComm as Python methods. They use CPython's vector call directly: a general
 // dispatcher costs more than the operation itself does on small messages. One row of kOperations an
@@ -22,11 +22,11 @@ constexpr size_t kMaxParameters = 5;  // before hints and timeout
 // A parameter's name, and an older spelling that is accepted as keyword too.
 struct Parameter {
   const char* name = nullptr;
-  const char* older = nullptr;
+  const char* legacy_name = nullptr;
 };
 
 template <auto Method>
-struct Row {
+struct OperationBinding {
   static constexpr auto kMethod = Method;
   const char* name;
   std::array<Parameter, kMaxParameters> parameters;
@@ -34,57 +34,60 @@ struct Row {
 };
 
 constexpr std::tuple kOperations{
-    Row<&TorchComm::send>{"send", {{{"tensor"}, {"dst"}, {"async_op"}}}, docs::kSend},
-    Row<&TorchComm::recv>{"recv", {{{"tensor"}, {"src"}, {"async_op"}}}, docs::kRecv},
-    Row<&TorchComm::broadcast>{
+    OperationBinding<&TorchComm::send>{"send", {{{"tensor"}, {"dst"}, {"async_op"}}}, docs::kSend},
+    OperationBinding<&TorchComm::recv>{"recv", {{{"tensor"}, {"src"}, {"async_op"}}}, docs::kRecv},
+    OperationBinding<&TorchComm::broadcast>{
         "broadcast", {{{"tensor"}, {"root"}, {"async_op"}}}, docs::kBroadcast},
-    Row<&TorchComm::all_reduce>{
+    OperationBinding<&TorchComm::all_reduce>{
         "all_reduce", {{{"tensor"}, {"op"}, {"async_op"}}}, docs::kAllReduce},
-    Row<&TorchComm::reduce>{
+    OperationBinding<&TorchComm::reduce>{
         "reduce", {{{"tensor"}, {"root"}, {"op"}, {"async_op"}}}, docs::kReduce},
-    Row<&TorchComm::all_gather>{
+    OperationBinding<&TorchComm::all_gather>{
         "all_gather", {{{"tensor_list"}, {"tensor"}, {"async_op"}}}, docs::kAllGather},
-    Row<&TorchComm::all_gather_v>{
+    OperationBinding<&TorchComm::all_gather_v>{
         "all_gather_v", {{{"tensor_list"}, {"tensor"}, {"async_op"}}}, docs::kAllGatherV},
-    Row<&TorchComm::all_gather_single>{
+    OperationBinding<&TorchComm::all_gather_single>{
         "all_gather_single", {{{"output"}, {"input"}, {"async_op"}}}, docs::kAllGatherSingle},
-    Row<&TorchComm::reduce_scatter>{"reduce_scatter",
-                                    {{{"output"}, {"input_list"}, {"op"}, {"async_op"}}},
-                                    docs::kReduceScatter},
-    Row<&TorchComm::reduce_scatter_v>{"reduce_scatter_v",
-                                      {{{"output"}, {"input_list"}, {"op"}, {"async_op"}}},
-                                      docs::kReduceScatterV},
-    Row<&TorchComm::reduce_scatter_single>{"reduce_scatter_single",
-                                           {{{"output"}, {"input"}, {"op"}, {"async_op"}}},
-                                           docs::kReduceScatterSingle},
-    Row<&TorchComm::all_to_all_single>{
+    OperationBinding<&TorchComm::reduce_scatter>{
+        "reduce_scatter",
+        {{{"output"}, {"input_list"}, {"op"}, {"async_op"}}},
+        docs::kReduceScatter},
+    OperationBinding<&TorchComm::reduce_scatter_v>{
+        "reduce_scatter_v",
+        {{{"output"}, {"input_list"}, {"op"}, {"async_op"}}},
+        docs::kReduceScatterV},
+    OperationBinding<&TorchComm::reduce_scatter_single>{
+        "reduce_scatter_single",
+        {{{"output"}, {"input"}, {"op"}, {"async_op"}}},
+        docs::kReduceScatterSingle},
+    OperationBinding<&TorchComm::all_to_all_single>{
         "all_to_all_single", {{{"output"}, {"input"}, {"async_op"}}}, docs::kAllToAllSingle},
-    Row<&TorchComm::all_to_all_v_single>{"all_to_all_v_single",
-                                         {{{"output"},
-                                           {"input"},
-                                           {"output_split_sizes", "output_splits"},
-                                           {"input_split_sizes", "input_splits"},
+    OperationBinding<&TorchComm::all_to_all_v_single>{"all_to_all_v_single",
+                                                      {{{"output"},
+                                                        {"input"},
+                                                        {"output_split_sizes", "output_splits"},
+                                                        {"input_split_sizes", "input_splits"},
+                                                        {"async_op"}}},
+                                                      docs::kAllToAllVSingle},
+    OperationBinding<&TorchComm::all_to_all>{"all_to_all",
+                                             {{{"output_tensor_list", "output_list"},
+                                               {"input_tensor_list", "input_list"},
+                                               {"async_op"}}},
+                                             docs::kAllToAll},
+    OperationBinding<&TorchComm::barrier>{"barrier", {{{"async_op"}}}, docs::kBarrier},
+    OperationBinding<&TorchComm::scatter>{"scatter",
+                                          {{{"output_tensor", "output"},
+                                            {"input_tensor_list", "input_list"},
+                                            {"root"},
+                                            {"async_op"}}},
+                                          docs::kScatter},
+    OperationBinding<&TorchComm::gather>{"gather",
+                                         {{{"output_tensor_list", "output_list"},
+                                           {"input_tensor", "input"},
+                                           {"root"},
                                            {"async_op"}}},
-                                         docs::kAllToAllVSingle},
-    Row<&TorchComm::all_to_all>{"all_to_all",
-                                {{{"output_tensor_list", "output_list"},
-                                  {"input_tensor_list", "input_list"},
-                                  {"async_op"}}},
-                                docs::kAllToAll},
-    Row<&TorchComm::barrier>{"barrier", {{{"async_op"}}}, docs::kBarrier},
-    Row<&TorchComm::scatter>{"scatter",
-                             {{{"output_tensor", "output"},
-                               {"input_tensor_list", "input_list"},
-                               {"root"},
-                               {"async_op"}}},
-                             docs::kScatter},
-    Row<&TorchComm::gather>{"gather",
-                            {{{"output_tensor_list", "output_list"},
-                              {"input_tensor", "input"},
-                              {"root"},
-                              {"async_op"}}},
-                            docs::kGather},
-    Row<&TorchComm::gather_single>{
+                                         docs::kGather},
+    OperationBinding<&TorchComm::gather_single>{
         "gather_single", {{{"output"}, {"input"}, {"root"}, {"async_op"}}}, docs::kGatherSingle},
 };
 constexpr size_t kOperationCount = std::tuple_size_v<decltype(kOperations)>;
@@ -101,8 +104,8 @@ struct Signature<WorkPtr (TorchComm::*)(Parameters...)> {
 };
 
 struct Keywords {
-  std::array<PyObject*, kMaxParameters + 2> names{};  // interned; hints and timeout last
-  std::array<PyObject*, kMaxParameters + 2> older{};  // interned, or null
+  std::array<PyObject*, kMaxParameters + 2> names{};         // interned; hints and timeout last
+  std::array<PyObject*, kMaxParameters + 2> legacy_names{};  // interned, or null
 };
 
 template <size_t Index>
@@ -123,7 +126,8 @@ const Keywords& keywords() {
     for (size_t i = 0; i < count; ++i) {
       const Parameter& parameter = row<Index>().parameters[i];
       made.names[i] = PyUnicode_InternFromString(parameter.name);
-      if (parameter.older) made.older[i] = PyUnicode_InternFromString(parameter.older);
+      if (parameter.legacy_name)
+        made.legacy_names[i] = PyUnicode_InternFromString(parameter.legacy_name);
     }
     made.names[count] = PyUnicode_InternFromString("hints");
     made.names[count + 1] = PyUnicode_InternFromString("timeout");
@@ -139,7 +143,8 @@ size_t find_parameter(const Keywords& table, size_t count, PyObject* name) {
     if (table.names[i] == name) return i;
   for (size_t i = 0; i < count; ++i) {
     if (PyUnicode_Compare(table.names[i], name) == 0) return i;
-    if (table.older[i] != nullptr && PyUnicode_Compare(table.older[i], name) == 0) return i;
+    if (table.legacy_names[i] != nullptr && PyUnicode_Compare(table.legacy_names[i], name) == 0)
+      return i;
   }
   return count;
 }
@@ -199,14 +204,14 @@ PyObject* to_python(WorkPtr work) {
 }
 
 template <auto Method, size_t... I>
-WorkPtr invoke(const Row<Method>& row, TorchComm& comm, PyObject* const* slots,
+WorkPtr invoke(const OperationBinding<Method>& row, TorchComm& comm, PyObject* const* slots,
                std::index_sequence<I...>) {
   using Types = Signature<decltype(Method)>;
   std::tuple<Argument<typename Types::template Bare<I>>...> arguments;
   (std::get<I>(arguments).load({row.name, row.parameters[I].name}, slots[I]), ...);
   typename Types::Options options;
   load_options(row.name, slots[sizeof...(I)], slots[sizeof...(I) + 1], options);
-  WithoutLock released;
+  ScopedGilRelease released;
   return (comm.*Method)(std::get<I>(arguments).get()..., options);
 }
 
@@ -219,7 +224,7 @@ PyObject* entry(PyObject* self, PyObject* const* args, Py_ssize_t positional,
     sort_arguments(row<Index>().name, keywords<Index>(), required, slots, args, positional,
                    keyword_names);
     TorchComm* comm = unwrap<TorchComm>(self);
-    if (comm == nullptr) wrong_type({row<Index>().name, "self"}, "TorchComm", self);
+    if (comm == nullptr) throw_wrong_type({row<Index>().name, "self"}, "TorchComm", self);
     return to_python(invoke(row<Index>(), *comm, slots, std::make_index_sequence<required>{}));
   } catch (py::error_already_set& error) {
     error.restore();

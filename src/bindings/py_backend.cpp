@@ -1,5 +1,5 @@
 #include "bindings/py_backend.hpp"
-#include "bindings/released.hpp"
+#include "bindings/gil.hpp"
 
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
@@ -17,39 +17,40 @@ py::function PyBackend::require(const char* method) const {
   throw CommError(
       Errc::kUnsupported,
       std::string(method) + " not implemented: this Python backend does not override it",
-      {.comm = given_name_});
+      {.comm = init_name_});
 }
 
-std::shared_ptr<TorchCommBackend> PyBackend::hold(py::object instance) {
+std::shared_ptr<TorchCommBackend> PyBackend::wrap_instance(py::object instance) {
   auto* backend = instance.cast<TorchCommBackend*>();
   return {backend, [held = std::make_shared<py::object>(std::move(instance))](TorchCommBackend*) {
-            if (WithLock::is_out_of_reach()) return static_cast<void>(held->release());
-            const WithLock lock;
+            if (ScopedGilAcquire::is_unavailable()) return static_cast<void>(held->release());
+            const ScopedGilAcquire lock;
             *held = py::object();
           }};
 }
 
 std::shared_ptr<TorchCommBackend> PyBackend::create(const py::object& type) {
-  const WithLock lock;
+  const ScopedGilAcquire lock;
   py::object instance = type();
   if (!py::isinstance<TorchCommBackend>(instance))
     throw CommError(Errc::kInvalidArgument,
                     "register_backend: the class " + std::string(py::str(type)) +
                         " does not derive from torchcomms.TorchCommBackend",
                     {.op = "new_comm"});
-  return hold(std::move(instance));
+  return wrap_instance(std::move(instance));
 }
 
-void PyBackend::remember(at::Device device, const std::string& name, const CommOptions& options) {
-  remembers_ = true;
+void PyBackend::set_init_state(at::Device device, const std::string& name,
+                               const CommOptions& options) {
+  has_init_state_ = true;
   device_ = device;
-  given_name_ = name;
+  init_name_ = name;
   options_ = options;
 }
 
 void PyBackend::init(at::Device device, const std::string& name, const CommOptions& options) {
-  remember(device, name, options);
-  const WithLock lock;
+  set_init_state(device, name, options);
+  const ScopedGilAcquire lock;
   if (py::function override = find("init")) override(py::cast(device), name, options);
 }
 
@@ -59,9 +60,9 @@ std::string_view PyBackend::getBackendName() const {
 }
 
 std::string_view PyBackend::getCommName() const {
-  const WithLock lock;
+  const ScopedGilAcquire lock;
   const py::function override = find("get_comm_name");
-  comm_name_ = override ? converted<std::string>("get_comm_name", override()) : given_name_;
+  comm_name_ = override ? convert_result<std::string>("get_comm_name", override()) : init_name_;
   return comm_name_;
 }
 
@@ -75,27 +76,27 @@ Capabilities PyBackend::capabilities() const {
 }
 
 bool PyBackend::isInitialized() const {
-  const WithLock lock;
+  const ScopedGilAcquire lock;
   return find("get_rank") && find("get_size");
 }
 
 WorkPtr PyBackend::batch_op_issue(const std::vector<P2POp>&, bool, const BatchP2POptions&) {
   throw CommError(Errc::kUnsupported, "batches are not implemented for Python backends",
-                  {.op = "batch_op_issue", .comm = given_name_});
+                  {.op = "batch_op_issue", .comm = init_name_});
 }
 
 std::shared_ptr<TorchCommBackend> PyBackend::split(const std::vector<int>& ranks,
                                                    const std::string& name,
                                                    const CommOptions& options) {
-  const WithLock lock;
+  const ScopedGilAcquire lock;
   const py::object child = require("split")(ranks, name, options);
   if (child.is_none()) return nullptr;
   if (!py::isinstance<TorchCommBackend>(child))
-    wrong_result("split", child,
-                 "None or an instance of a class derived from torchcomms.TorchCommBackend");
-  auto backend = hold(child);
-  if (auto* made = dynamic_cast<PyBackend*>(backend.get()); made && !made->remembers_)
-    made->remember(device_, name, options);
+    throw_wrong_result("split", child,
+                       "None or an instance of a class derived from torchcomms.TorchCommBackend");
+  auto backend = wrap_instance(child);
+  if (auto* made = dynamic_cast<PyBackend*>(backend.get()); made && !made->has_init_state_)
+    made->set_init_state(device_, name, options);
   return backend;
 }
 

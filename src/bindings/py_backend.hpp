@@ -5,8 +5,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torchcomms/backend.hpp>
 
+#include "bindings/gil.hpp"
 #include "bindings/py_work.hpp"
-#include "bindings/released.hpp"
 
 namespace torch::comms::bindings {
 
@@ -107,39 +107,39 @@ class PyBackend : public TorchCommBackend {
   py::function require(const char* method) const;
 
   // Keeps a Python instance alive behind the C++ pointer to its backend. Needs the GIL.
-  static std::shared_ptr<TorchCommBackend> hold(py::object instance);
+  static std::shared_ptr<TorchCommBackend> wrap_instance(py::object instance);
 
   template <class... Args>
   WorkPtr work(const char* method, const Args&... args) const {
-    const WithLock lock;
+    const ScopedGilAcquire lock;
     return PyWork::from_result(method, require(method)(args...));
   }
   template <class Result, class... Args>
   Result call(const char* method, const Args&... args) const {
-    const WithLock lock;
-    return converted<Result>(method, require(method)(args...));
+    const ScopedGilAcquire lock;
+    return convert_result<Result>(method, require(method)(args...));
   }
-  // What override `method` returned; what is no Result is a wrong_result(). Needs the GIL.
+  // What override `method` returned; what is no Result is a throw_wrong_result(). Needs the GIL.
   template <class Result>
-  static Result converted(const char* method, const py::object& result) {
+  static Result convert_result(const char* method, const py::object& result) {
     py::detail::make_caster<Result> caster;
     if (!caster.load(result, /*convert=*/true))
-      wrong_result(method, result, std::is_same_v<Result, int> ? "int" : "str");
+      throw_wrong_result(method, result, std::is_same_v<Result, int> ? "int" : "str");
     return py::detail::cast_op<Result>(caster);
   }
   template <class... Args>
   void call_void(const char* method, const Args&... args) const {
-    const WithLock lock;
+    const ScopedGilAcquire lock;
     require(method)(args...);
   }
 
-  void remember(at::Device device, const std::string& name, const CommOptions& options);
+  void set_init_state(at::Device device, const std::string& name, const CommOptions& options);
 
-  bool remembers_ =
+  bool has_init_state_ =
       false;  // what follows was set: by init(), or by the next_split() that made this one
   at::Device device_{at::kCPU};
   CommOptions options_;
-  std::string given_name_;
+  std::string init_name_;
   mutable std::string backend_name_, comm_name_;  // what the views returned above point into
 };
 

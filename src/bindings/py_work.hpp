@@ -9,7 +9,8 @@ namespace py = pybind11;
 
 // Throws py::type_error for what override `method` returned: names both, and what is allowed. Needs
 // the GIL.
-[[noreturn]] void wrong_result(const char* method, const py::object& result, const char* allowed);
+[[noreturn]] void throw_wrong_result(const char* method, const py::object& result,
+                                     const char* allowed);
 
 // The work of a Python backend: wraps an object with poll_once(), which is called once, and again
 // where it raises what is no Exception, such as KeyboardInterrupt; or nothing for an operation that
@@ -20,7 +21,7 @@ class PyWork : public TorchWork {
   ~PyWork() override;
 
   // What override `method` returned: None gives a completed work, what has no poll_once() is a
-  // wrong_result(). Needs the GIL.
+  // throw_wrong_result(). Needs the GIL.
   static WorkPtr from_result(const char* method, const py::object& result);
 
   // Any thread, and several at once: the first one calls the object's poll_once(), the others wait
@@ -31,11 +32,11 @@ class PyWork : public TorchWork {
 
  private:
   void wait_once();
-  bool ended_meanwhile();  // after a look for a moment; with the GIL, which it lets go
+  bool poll_ended();  // after a look for a moment; with the GIL, which it lets go
 
-  py::object waitable_;   // None while it is waited on, and after that
-  bool waiting_ = false;  // one thread is in its poll_once()
-  py::object failure_;    // the exception that its poll_once() raised; null while there is none
+  py::object waitable_;      // None while it is waited on, and after that
+  bool is_waiting_ = false;  // one thread is in its poll_once()
+  py::object failure_;       // the exception that its poll_once() raised; null while there is none
 };
 
 }  // namespace torch::comms::bindings

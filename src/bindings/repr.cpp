@@ -40,7 +40,7 @@ std::string text_of(const at::Tensor& tensor) {
   return text_of(tensor.scalar_type(), tensor.sizes(), tensor.device());
 }
 
-std::string why(const std::exception_ptr& error) {
+std::string format_error(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
@@ -94,7 +94,7 @@ std::string repr(const TorchComm& comm) {
 std::string repr(const TorchWork& work) {
   const auto error = work.error();
   std::string text(text_of(work.status()));
-  if (error) text += ": " + why(error);
+  if (error) text += ": " + format_error(error);
   return bracketed("TorchWork", text);
 }
 

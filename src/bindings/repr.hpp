@@ -7,8 +7,8 @@
 #include <torchcomms/comm.hpp>
 
 #include "bindings/bindings.hpp"
-#include "bindings/made.hpp"
-#include "bindings/released.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/initialized.hpp"
 
 // What `repr()` gives: one line, which says what an object is and how it stands.
 namespace torch::comms::bindings {
@@ -36,7 +36,7 @@ void def_repr(Class& bound, const Text& text) {
   const auto name = py::str(bound.attr("__name__")).template cast<std::string>();
   bound.def(
       "__repr__",
-      [name, text](const Self<Object>& self) {
+      [name, text](const MaybeInitializedSelf<Object>& self) {
         if (self.object == nullptr) return bracketed(name, "not made yet");
         try {
           return text(*self.object);
@@ -44,7 +44,7 @@ void def_repr(Class& bound, const Text& text) {
           return bracketed(name, "");
         }
       },
-      Released());
+      ReleaseGil());
 }
 
 template <class Class>

@@ -53,7 +53,7 @@ struct Context {
 };
 
 // The one C++ exception of the library. `what()` is "<op> on '<comm>' (rank R, peer P, operation
-// S): <why>"; `why()` is the reason alone. Internal errors also carry the source line.
+// S): <why>"; `format_error()` is the reason alone. Internal errors also carry the source line.
 class TC_API CommError : public std::runtime_error {
  public:
   CommError(Errc code, std::string why, Context context = {},

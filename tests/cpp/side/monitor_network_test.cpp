@@ -21,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A thread that does nothing from defer() to release_store(), as one of a process that is stopped.
+// A thread that does nothing from hold() to release_store(), as one of a process that is stopped.
 // One at a time.
 class HeldThread {
  public:

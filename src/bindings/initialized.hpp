@@ -10,21 +10,21 @@ namespace py = pybind11;
 
 // Of one class of an object: it is noted as made, or has its owner, as a work that an operation has
 // returned. (Memory alone it may have before.)
-inline bool is_made(const py::detail::value_and_holder& part) {
+inline bool is_initialized(const py::detail::value_and_holder& part) {
   return part.instance_registered() || part.holder_constructed();
 }
 
 // `object`: of a bound class. Needs the GIL.
-inline bool is_made(PyObject* object) {
+inline bool is_initialized(PyObject* object) {
   auto* const instance = reinterpret_cast<py::detail::instance*>(object);
   for (const auto& part : py::detail::values_and_holders(instance))
-    if (!is_made(part)) return false;
+    if (!is_initialized(part)) return false;
   return true;
 }
 
 // The `self` of a method that can do without: null where it is not made yet.
 template <class Object>
-struct Self {
+struct MaybeInitializedSelf {
   const Object* object = nullptr;
 };
 
@@ -33,11 +33,13 @@ struct Self {
 namespace pybind11::detail {
 
 template <class Object>
-struct type_caster<torch::comms::bindings::Self<Object>> {
-  PYBIND11_TYPE_CASTER(torch::comms::bindings::Self<Object>, make_caster<Object>::name);
+struct type_caster<torch::comms::bindings::MaybeInitializedSelf<Object>> {
+  PYBIND11_TYPE_CASTER(torch::comms::bindings::MaybeInitializedSelf<Object>,
+                       make_caster<Object>::name);
   bool load(handle from, bool) {
     if (!isinstance<Object>(from)) return false;
-    if (torch::comms::bindings::is_made(from.ptr())) value.object = from.cast<const Object*>();
+    if (torch::comms::bindings::is_initialized(from.ptr()))
+      value.object = from.cast<const Object*>();
     return true;
   }
 };

@@ -11,25 +11,25 @@ namespace torch::comms::bindings {
 // Python's lock is given up for as long as this lives. A thread that comes back when the
 // interpreter has ended stays here until its process ends, as newer Pythons have it: the older ones
 // unwind it, through frames that end the process with a signal then.
-class WithoutLock {
+class ScopedGilRelease {
  public:
-  WithoutLock() = default;
-  WithoutLock(const WithoutLock&) = delete;
-  WithoutLock& operator=(const WithoutLock&) = delete;
-  ~WithoutLock() {
-    if (!ends_python_) stay_if_python_ends();
+  ScopedGilRelease() = default;
+  ScopedGilRelease(const ScopedGilRelease&) = delete;
+  ScopedGilRelease& operator=(const ScopedGilRelease&) = delete;
+  ~ScopedGilRelease() {
+    if (!is_finalizing_thread_) block_if_finalizing();
     try {
       PyEval_RestoreThread(state_);
     } catch (const abi::__forced_unwind&) {
-      stay();  // the interpreter has ended while this waited for the lock
+      block_forever();  // the interpreter has ended while this waited for the lock
     }
   }
   // For a thread that does not end Python itself. With the lock or without.
-  static void stay_if_python_ends() {
-    if (is_ending()) stay();
+  static void block_if_finalizing() {
+    if (is_finalizing()) block_forever();
   }
 
-  static bool is_ending() {
+  static bool is_finalizing() {
 #if PY_VERSION_HEX >= 0x030D0000
     return Py_IsFinalizing() != 0 || Py_IsInitialized() == 0;
 #else
@@ -37,48 +37,50 @@ class WithoutLock {
 #endif
   }
 
-  [[noreturn]] static void stay() {
+  [[noreturn]] static void block_forever() {
     for (;;) ::pause();
   }
 
  private:
   // With the lock: nobody else has it then.
-  const bool ends_python_ = is_ending();
+  const bool is_finalizing_thread_ = is_finalizing();
   PyThreadState* const state_ = PyEval_SaveThread();
 };
 
 // Python's lock is held for as long as this lives, on any thread. One that finds that the
 // interpreter ends stays, as above: when it asks for the lock, and when the older Pythons unwind it
 // out of a callback in here.
-class WithLock {
+class ScopedGilAcquire {
  public:
-  WithLock() {
-    if (!ends_python_) WithoutLock::stay_if_python_ends();
+  ScopedGilAcquire() {
+    if (!is_finalizing_thread_) ScopedGilRelease::block_if_finalizing();
     try {
       lock_.emplace();
     } catch (const abi::__forced_unwind&) {
-      WithoutLock::stay();
+      ScopedGilRelease::block_forever();
     }
   }
-  WithLock(const WithLock&) = delete;
-  WithLock& operator=(const WithLock&) = delete;
-  ~WithLock() {
-    if (!ends_python_) WithoutLock::stay_if_python_ends();
+  ScopedGilAcquire(const ScopedGilAcquire&) = delete;
+  ScopedGilAcquire& operator=(const ScopedGilAcquire&) = delete;
+  ~ScopedGilAcquire() {
+    if (!is_finalizing_thread_) ScopedGilRelease::block_if_finalizing();
   }
 
   // No interpreter is there to give the lock: what wants it to be dropped is kept.
-  static bool is_out_of_reach() { return WithoutLock::is_ending() && !has_python(); }
+  static bool is_unavailable() {
+    return ScopedGilRelease::is_finalizing() && !is_finalizing_thread();
+  }
 
  private:
   // While the interpreter ends: this is the thread that ends it, a process's first one, which may
   // have given up the lock for a call. (Py_IsInitialized() is false from the beginning of the end.)
-  static bool has_python() { return PyGILState_Check() != 0 || ::getpid() == ::gettid(); }
+  static bool is_finalizing_thread() { return PyGILState_Check() != 0 || ::getpid() == ::gettid(); }
 
-  const bool ends_python_ = WithoutLock::is_ending() && has_python();
+  const bool is_finalizing_thread_ = ScopedGilRelease::is_finalizing() && is_finalizing_thread();
   std::optional<pybind11::gil_scoped_acquire> lock_;
 };
 
 // For definitions of functions that run so.
-using Released = pybind11::call_guard<WithoutLock>;
+using ReleaseGil = pybind11::call_guard<ScopedGilRelease>;
 
 }  // namespace torch::comms::bindings

@@ -7,7 +7,7 @@
 namespace torch::comms::bindings {
 
 // A tensor argument of a method that pybind11 dispatches. It has a shape: see require_shape().
-struct Operand {
+struct TensorArg {
   at::Tensor tensor;
 };
 
@@ -16,8 +16,8 @@ struct Operand {
 namespace pybind11::detail {
 
 template <>
-struct type_caster<torch::comms::bindings::Operand> {
-  PYBIND11_TYPE_CASTER(torch::comms::bindings::Operand, make_caster<at::Tensor>::name);
+struct type_caster<torch::comms::bindings::TensorArg> {
+  PYBIND11_TYPE_CASTER(torch::comms::bindings::TensorArg, make_caster<at::Tensor>::name);
   bool load(handle from, bool) {
     if (!THPVariable_Check(from.ptr())) return false;
     torch::comms::bindings::require_shape({"tensor", nullptr}, from.ptr());

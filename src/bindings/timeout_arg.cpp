@@ -1,4 +1,4 @@
-#include "bindings/limit.hpp"
+#include "bindings/timeout_arg.hpp"
 
 #include <datetime.h>
 
@@ -23,32 +23,33 @@ bool is_timedelta(PyObject* object) {
 
 }  // namespace
 
-void Limit::load(PyObject* object) {
+void TimeoutArg::load(PyObject* object) {
   constexpr auto kMost = static_cast<double>(kMaxTimeout.count());
   if (PyFloat_Check(object)) {
-    is_limit_ = true;
+    is_timeout_ = true;
     const double seconds = PyFloat_AS_DOUBLE(object);
     if (seconds >= -kMost)  // not so for a NaN
-      limit_ = duration_cast<milliseconds>(std::chrono::duration<double>(std::min(seconds, kMost)));
+      timeout_ =
+          duration_cast<milliseconds>(std::chrono::duration<double>(std::min(seconds, kMost)));
   } else if (is_timedelta(object)) {
-    is_limit_ = true;
+    is_timeout_ = true;
     const auto days = std::chrono::hours(24) * PyDateTime_DELTA_GET_DAYS(object);
     const auto whole = std::chrono::seconds(PyDateTime_DELTA_GET_SECONDS(object)) + days;
     const std::chrono::microseconds part(PyDateTime_DELTA_GET_MICROSECONDS(object));
     // Microseconds of more would not fit. The rest of a second is for whoever takes the limit.
     if (whole >= kMaxTimeout)
-      limit_ = kMaxTimeout;
+      timeout_ = kMaxTimeout;
     else if (whole >= -kMaxTimeout)
-      limit_ = duration_cast<milliseconds>(whole + part);
+      timeout_ = duration_cast<milliseconds>(whole + part);
   }
-  if (limit_) return;
-  seen_ = is_limit_ ? std::string(py::repr(object)) : seen_as(object);
+  if (timeout_) return;
+  value_text_ = is_timeout_ ? std::string(py::repr(object)) : describe_value(object);
 }
 
-milliseconds Limit::as(const Place& place) const {
-  if (limit_) return *limit_;
-  if (!is_limit_) wrong_type(place, "datetime.timedelta or float seconds", seen_);
-  throw CommError(Errc::kInvalidArgument, "timeout is " + seen_ + "; allowed is 0 or more",
+milliseconds TimeoutArg::as(const ArgumentLocation& place) const {
+  if (timeout_) return *timeout_;
+  if (!is_timeout_) throw_wrong_type(place, "datetime.timedelta or float seconds", value_text_);
+  throw CommError(Errc::kInvalidArgument, "timeout is " + value_text_ + "; allowed is 0 or more",
                   {.op = std::string(place.function)});
 }
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "bindings/arguments.hpp"
-#include "bindings/released.hpp"
+#include "bindings/gil.hpp"
 
 // Calls that a class has not, refused in words that say what there is instead: TypeError, as for
 // any other wrong call.
@@ -34,16 +34,16 @@ void def_without_arguments(Class& bound, const char* method, void (Class::type::
   options.disable_function_signatures();  // of the two that make it: it is one to its callers
   const std::string all =
       std::string(method) + "(self: torchcomms._comms." + name + ") -> None\n\n" + doc;
-  bound.def(method, function, Released(), all.c_str());
+  bound.def(method, function, ReleaseGil(), all.c_str());
   bound.def(method,
             [method = std::string(method), instead](
                 const typename Class::type&, const py::args& args, const py::kwargs& kwargs) {
               std::string seen;
               if (!args.empty()) {
-                seen = seen_as(py::object(args[0]).ptr());
+                seen = describe_value(py::object(args[0]).ptr());
               } else {
                 const auto& [key, value] = *kwargs.begin();
-                seen = py::str(key).cast<std::string>() + "=" + seen_as(value.ptr());
+                seen = py::str(key).cast<std::string>() + "=" + describe_value(value.ptr());
               }
               throw py::type_error(method + "() takes no arguments, not " + seen + ": " + instead);
             });

@@ -1,21 +1,21 @@
-#include "bindings/given_hints.hpp"
+#include "bindings/hints_arg.hpp"
 
 #include <utility>
 
 namespace torch::comms::bindings {
 
-void GivenHints::load(PyObject* object) {
+void HintsArg::load(PyObject* object) {
   Hints found;
   if (object != Py_None) {
     if (!PyDict_Check(object)) {
-      seen_ = seen_as(object);
+      value_text_ = describe_value(object);
       return;
     }
     PyObject *key = nullptr, *value = nullptr;
     for (Py_ssize_t position = 0; PyDict_Next(object, &position, &key, &value) != 0;) {
       for (PyObject* text : {key, value}) {
         if (PyUnicode_Check(text)) continue;
-        seen_ = seen_as(text);
+        value_text_ = describe_value(text);
         return;
       }
       found.emplace(py::cast<std::string>(py::handle(key)),
@@ -25,8 +25,8 @@ void GivenHints::load(PyObject* object) {
   hints_ = std::move(found);
 }
 
-Hints GivenHints::as(const Place& place) && {
-  if (!hints_) wrong_type(place, "dict[str, str] or None", seen_);
+Hints HintsArg::as(const ArgumentLocation& place) && {
+  if (!hints_) throw_wrong_type(place, "dict[str, str] or None", value_text_);
   return std::move(*hints_);
 }
 
