@@ -53,16 +53,16 @@ void bind_communicator(py::module_& module) {
           }),
           py::arg("library"), py::arg("size"), py::arg("rank"), py::arg("id"),
           "Connects with the other ranks, on the current device.");
-  py::enum_<Raw::Collective>(raw, "Collective")
-      .value("all_reduce", Raw::Collective::kAllReduce)
-      .value("all_gather_single", Raw::Collective::kAllGather)
-      .value("reduce_scatter_single", Raw::Collective::kReduceScatter)
-      .value("broadcast", Raw::Collective::kBroadcast)
-      .value("all_to_all_single", Raw::Collective::kAllToAll);
-  py::class_<Raw::Arguments>(raw, "Arguments", "What a call gets, made once for many calls.")
+  py::enum_<Raw::RawCollective>(raw, "Collective")
+      .value("all_reduce", Raw::RawCollective::kAllReduce)
+      .value("all_gather_single", Raw::RawCollective::kAllGather)
+      .value("reduce_scatter_single", Raw::RawCollective::kReduceScatter)
+      .value("broadcast", Raw::RawCollective::kBroadcast)
+      .value("all_to_all_single", Raw::RawCollective::kAllToAll);
+  py::class_<Raw::RawCallArguments>(raw, "Arguments", "What a call gets, made once for many calls.")
       .def(py::init([](uintptr_t input, uintptr_t output, size_t count, const std::string& dtype,
                        uintptr_t stream, int root) {
-             return Raw::Arguments{input, output, count, dtype_of(dtype), stream, root};
+             return Raw::RawCallArguments{input, output, count, dtype_of(dtype), stream, root};
            }),
            py::arg("input"), py::arg("output"), py::arg("count"), py::arg("dtype"),
            py::arg("stream"), py::arg("root") = 0);

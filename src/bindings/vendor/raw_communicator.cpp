@@ -12,14 +12,14 @@ namespace {
 using nccl::abi::DataType;
 using nccl::abi::Result;
 
-constexpr std::chrono::seconds kLimit{60};
+constexpr std::chrono::seconds kRawTimeout{60};
 
-struct Element {
+struct RawElementType {
   std::string_view name;
   DataType dtype;
   size_t size_bytes;
 };
-constexpr Element kElements[] = {
+constexpr RawElementType kElementTypes[] = {
     {"int8", DataType::kInt8, 1},       {"uint8", DataType::kUint8, 1},
     {"int32", DataType::kInt32, 4},     {"uint32", DataType::kUint32, 4},
     {"int64", DataType::kInt64, 8},     {"uint64", DataType::kUint64, 8},
@@ -31,7 +31,7 @@ constexpr Element kElements[] = {
 void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 size_t size_of(DataType dtype) {
-  for (const auto& element : kElements)
+  for (const auto& element : kElementTypes)
     if (element.dtype == dtype) return element.size_bytes;
   throw CommError(Errc::kInvalidArgument,
                   "there is no element type " + std::to_string(static_cast<int>(dtype)));
@@ -44,7 +44,7 @@ nccl::abi::Config blocking() {
 }
 
 nccl::WaitOptions limited(const char* op) {
-  return {nccl::Clock::now() + kLimit,
+  return {nccl::Clock::now() + kRawTimeout,
           [] { return std::string("the library was not done within 60 s"); },
           [op] { return Context{.op = op}; },
           {}};
@@ -62,7 +62,7 @@ nccl::Communicator::Prepare same_device(const nccl::VendorLibrary& library) {
 
 DataType dtype_of(const std::string& name) {
   std::string names;
-  for (const auto& element : kElements) {
+  for (const auto& element : kElementTypes) {
     if (element.name == name) return element.dtype;
     names += (names.empty() ? "" : ", ") + std::string(element.name);
   }
@@ -77,28 +77,28 @@ RawCommunicator::RawCommunicator(const std::shared_ptr<const nccl::VendorLibrary
       library_(communicator_->library()),
       size_(size) {}
 
-Result RawCommunicator::call(Collective collective, const Arguments& with) const {
+Result RawCommunicator::call(RawCollective collective, const RawCallArguments& with) const {
   const void* input = at(with.input);
   void* output = at(with.output);
   auto* stream = static_cast<nccl::abi::Stream>(at(with.stream));
   auto* comm = communicator_->handle();
   constexpr auto kSum = nccl::abi::RedOp::kSum;
   switch (collective) {
-    case Collective::kAllReduce:
+    case RawCollective::kAllReduce:
       return library_.AllReduce(input, output, with.count, with.dtype, kSum, comm, stream);
-    case Collective::kAllGather:
+    case RawCollective::kAllGather:
       return library_.AllGather(input, output, with.count, with.dtype, comm, stream);
-    case Collective::kReduceScatter:
+    case RawCollective::kReduceScatter:
       return library_.ReduceScatter(input, output, with.count, with.dtype, kSum, comm, stream);
-    case Collective::kBroadcast:
+    case RawCollective::kBroadcast:
       return library_.Broadcast(input, output, with.count, with.dtype, with.root, comm, stream);
-    case Collective::kAllToAll:
+    case RawCollective::kAllToAll:
       return all_to_all(with);
   }
   return nccl::abi::kSuccess;
 }
 
-Result RawCommunicator::all_to_all(const Arguments& with) const {
+Result RawCommunicator::all_to_all(const RawCallArguments& with) const {
   auto* stream = static_cast<nccl::abi::Stream>(at(with.stream));
   auto* comm = communicator_->handle();
   if (library_.AlltoAll != nullptr)
@@ -116,7 +116,7 @@ Result RawCommunicator::all_to_all(const Arguments& with) const {
   return result == nccl::abi::kSuccess ? end : result;
 }
 
-void RawCommunicator::enqueue(Collective collective, const Arguments& with) const {
+void RawCommunicator::enqueue(RawCollective collective, const RawCallArguments& with) const {
   if (communicator_->handle() == nullptr)
     throw CommError(Errc::kFinalized, "the raw communicator is closed");
   const Result result = call(collective, with);
@@ -126,7 +126,7 @@ void RawCommunicator::enqueue(Collective collective, const Arguments& with) cons
                                        library_.GetErrorString(result));
 }
 
-double RawCommunicator::enqueue_many(Collective collective, const Arguments& with,
+double RawCommunicator::enqueue_many(RawCollective collective, const RawCallArguments& with,
                                      int times) const {
   if (times < 1)
     throw CommError(Errc::kInvalidArgument,

@@ -18,9 +18,9 @@ namespace torch::comms::bindings {
 // Threads: one at a time. Failure: CommError(kVendor) with the library's own text.
 class RawCommunicator {
  public:
-  enum class Collective { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kAllToAll };
+  enum class RawCollective { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kAllToAll };
 
-  struct Arguments {
+  struct RawCallArguments {
     uintptr_t input, output;
     size_t
         count;  // as the library counts: elements of the smaller side; for each peer in all-to-all
@@ -34,16 +34,16 @@ class RawCommunicator {
                   const std::string& id);
 
   // Reductions are sums.
-  void enqueue(Collective collective, const Arguments& with) const;
+  void enqueue(RawCollective collective, const RawCallArguments& with) const;
   // The same call `times` times in a row. Returns microseconds of the calling thread, for one call.
-  double enqueue_many(Collective collective, const Arguments& with, int times) const;
+  double enqueue_many(RawCollective collective, const RawCallArguments& with, int times) const;
 
   // Leaves in good order; all operations must be done.
   void close();
 
  private:
-  nccl::abi::Result call(Collective collective, const Arguments& with) const;
-  nccl::abi::Result all_to_all(const Arguments& with) const;
+  nccl::abi::Result call(RawCollective collective, const RawCallArguments& with) const;
+  nccl::abi::Result all_to_all(const RawCallArguments& with) const;
 
   const std::shared_ptr<nccl::Communicator> communicator_;
   const nccl::VendorLibrary& library_;
