@@ -233,7 +233,7 @@ void TorchCommCtran::setHints(const Hints& hints) {
 void TorchCommCtran::tensor_register(const at::Tensor& tensor) {
   constexpr std::string_view kMethod = "tensor_register";
   begin_call(kMethod, {});
-  const Context context{.op = std::string(kMethod), .comm = name_, .rank = rank_};
+  Context context{.op = std::string(kMethod), .comm = name_, .rank = rank_};
   if (tensor.defined() && !tensor.is_cpu() && tensor.device() != device_)
     throw CommError(Errc::kInvalidArgument,
                     "the tensor is on " + tensor.device().str() + ", the communicator on " +

@@ -107,9 +107,10 @@ constexpr int rank_after(int rank, int i, int ranks) {
 constexpr int peer_index(int owner, int peer) { return peer < owner ? peer : peer - 1; }
 constexpr size_t slot_offset(PacketProtocol wire, int ranks, int worker, int generation, int index,
                              int receiver, int source) {
-  const auto run = static_cast<size_t>(peer_index(receiver, source) * 2 + generation);
+  const int run = peer_index(receiver, source) * 2 + generation;
   const int slot = index * most_workers(wire, ranks) + worker;
-  return run * generation_bytes(wire, ranks) + static_cast<size_t>(slot) * slot_bytes(wire);
+  return static_cast<size_t>(run) * generation_bytes(wire, ranks) +
+         static_cast<size_t>(slot) * slot_bytes(wire);
 }
 // Where, after WorkspaceLayout::acks, a sender sees how many steps `receiver` has finished.
 constexpr size_t ack_offset(int worker, int receiver) {
