@@ -4,8 +4,8 @@
 # write gets a row here; a third word names the one file of the room that is built, over room base,
 # for a room with torch.
 set(fuzz_targets
-  "control ctran/engine" "endpoint transport/tcp" "exchange bootstrap/exchange" "frames transport"
-  "member_handle core member_handle" "ring transport/shm" "tuning ctran/select")
+  "control ctran/engine" "endpoint transport/tcp" "exchange bootstrap/address_exchange" "frames transport"
+  "member_handle core rendezvous/init_handle" "ring transport/shm" "tuning ctran/selection")
 
 if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "TORCHCOMMS_FUZZ needs clang: -DCMAKE_CXX_COMPILER=clang++")

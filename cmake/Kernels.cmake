@@ -1,4 +1,4 @@
-# The library of GPU kernels: src/ctran/kernels/*.cu, compiled by nvcc into libtorchcomms_kernels_cuda.so, which
+# The library of GPU kernels: src/ctran/kernels/*/*.cu, compiled by nvcc into libtorchcomms_kernels_cuda.so, which
 # is loaded at first use and needs no CUDA library beside the driver's. Without an nvcc it is left out.
 #
 # nvcc is called by name and not made a language of the project, for the one of PyPI's nvidia-cuda-nvcc lacks
@@ -51,12 +51,12 @@ function(tc_add_kernels cudart include)
     endif()
   endforeach()
   list(JOIN names " " names)
-  foreach(room ctran/kernels ctran/arithmetic)
+  foreach(room ctran/kernels ctran/reduction)
     tc_include_root(root "${room}")
     list(APPEND flags -I "${root}")
   endforeach()
 
-  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/ctran/kernels/*.cu")
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/ctran/kernels/*/*.cu")
   file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/kernels")
   set(objects "")
   foreach(source IN LISTS sources)
@@ -72,7 +72,7 @@ function(tc_add_kernels cudart include)
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 
   add_library(torchcomms_kernels_cuda SHARED ${objects}
-    "${PROJECT_SOURCE_DIR}/src/ctran/arithmetic/dtype.cpp" $<TARGET_OBJECTS:tc_ctran_kernels>)
+    "${PROJECT_SOURCE_DIR}/src/ctran/reduction/dtype.cpp" $<TARGET_OBJECTS:tc_ctran_kernels>)
   target_link_libraries(torchcomms_kernels_cuda PRIVATE tc_options tc_ctran_kernels_api "${cudart}" rt)
   set(exports "${PROJECT_SOURCE_DIR}/cmake/kernels.map")
   target_link_options(torchcomms_kernels_cuda PRIVATE "-Wl,--version-script=${exports}")

@@ -19,16 +19,17 @@ function(tc_python_module name)
   install(TARGETS ${name} LIBRARY DESTINATION torchcomms COMPONENT torchcomms)
 endfunction()
 
-tc_room(bindings DEPENDS core hooks interop backends/fake sim ctran/select ctran/kernels ctran/arithmetic
+tc_room(bindings FOLDERS arguments classes python_backend
+  DEPENDS core hooks interop backends/fake sim ctran/selection ctran/kernels ctran/reduction
   schedule tracing base TORCH PYTHON
   PRECOMPILE <torch/csrc/utils/pybind.h> <torch/csrc/autograd/python_variable.h>
     <torch/csrc/distributed/c10d/Store.hpp> <pybind11/chrono.h> <pybind11/stl.h>)
 if(TARGET tc_bindings)
-  tc_python_module(_comms bindings backends/fake sim ctran/select ctran/kernels ctran/arithmetic schedule)
+  tc_python_module(_comms bindings backends/fake sim ctran/selection ctran/kernels ctran/reduction schedule)
 endif()
-tc_room(bindings/vendor DEPENDS nccl gpu base PYTHON)
+tc_room(bindings/vendor DEPENDS vendor gpu base PYTHON)
 if(TARGET tc_bindings_vendor)
-  tc_python_module(_vendor bindings/vendor nccl gpu)
+  tc_python_module(_vendor bindings/vendor vendor gpu)
 endif()
 foreach(part IN LISTS TC_BUILT)
   separate_arguments(part)

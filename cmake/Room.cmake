@@ -1,8 +1,8 @@
-# tc_room(<name> [DEPENDS <room>...] [TORCH] [PYTHON] [DEFINITIONS <d>...] [INCLUDES <dir>...]
-#         [PRECOMPILE <header>... | PRECOMPILED <room>])
+# tc_room(<name> [FOLDERS <subfolder>...] [DEPENDS <room>...] [TORCH] [PYTHON] [DEFINITIONS <d>...]
+#         [INCLUDES <dir>...] [PRECOMPILE <header>... | PRECOMPILED <room>])
 #
 # A room is the folder src/<name>. It becomes
-#   tc_<name>      its objects (src/<name>/*.cpp), compiled with what it may see and nothing else
+#   tc_<name>      its objects (src/<name>/*.cpp and those of FOLDERS), compiled with what it may see, no more
 #   tc_<name>_api  its headers, for the rooms that DEPEND on it
 # A room sees its own headers and those of the rooms it depends on, as "<room>/<header>": each room has an
 # include root of its own that holds one link, so a forbidden include does not compile. The public headers
@@ -43,7 +43,7 @@ function(tc_include_root out name)
 endfunction()
 
 function(tc_room name)
-  cmake_parse_arguments(PARSE_ARGV 1 room "TORCH;PYTHON" "PRECOMPILED" "DEPENDS;DEFINITIONS;INCLUDES;PRECOMPILE")
+  cmake_parse_arguments(PARSE_ARGV 1 room "TORCH;PYTHON" "PRECOMPILED" "FOLDERS;DEPENDS;DEFINITIONS;INCLUDES;PRECOMPILE")
   if(room_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tc_room(${name}): unknown arguments ${room_UNPARSED_ARGUMENTS}")
   endif()
@@ -71,7 +71,11 @@ function(tc_room name)
     target_link_libraries(${id}_api INTERFACE tc_torch::torch_python Python::Module)
   endif()
 
-  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
+  set(globs "${PROJECT_SOURCE_DIR}/src/${name}/*.cpp")
+  foreach(folder IN LISTS room_FOLDERS)
+    list(APPEND globs "${PROJECT_SOURCE_DIR}/src/${name}/${folder}/*.cpp")
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${globs})
   if(NOT sources)
     message(STATUS "room ${name}: no sources in src/${name}, headers only")
     return()

@@ -7,7 +7,7 @@ set(stand_in_dir "${PROJECT_BINARY_DIR}/stand_in")
 file(GLOB stand_in_sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/standin/*.cpp")
 list(REMOVE_ITEM stand_in_sources "${PROJECT_SOURCE_DIR}/tests/standin/api.cpp")
 add_library(stand_in_objects OBJECT ${stand_in_sources})
-target_link_libraries(stand_in_objects PRIVATE tc_options tc_gpu_api tc_nccl_api)
+target_link_libraries(stand_in_objects PRIVATE tc_options tc_gpu_api tc_vendor_api)
 target_compile_options(stand_in_objects PRIVATE -O1)
 target_include_directories(stand_in_objects SYSTEM PRIVATE "${TC_TORCH_DIR}/include") # number formats
 target_include_directories(stand_in_objects PRIVATE "${PROJECT_SOURCE_DIR}/tests")
@@ -28,7 +28,7 @@ endfunction()
 
 function(tc_stand_in file prefix)
   string(REGEX REPLACE "[^a-z0-9]" "_" id "stand_in_${file}")
-  tc_stand_in_library(${id} ${file} APIS tc_gpu_api tc_nccl_api
+  tc_stand_in_library(${id} ${file} APIS tc_gpu_api tc_vendor_api
     SOURCES "${PROJECT_SOURCE_DIR}/tests/standin/api.cpp" $<TARGET_OBJECTS:stand_in_objects>
     DEFINITIONS "TC_STANDIN_PREFIX=${prefix}" ${ARGN})
 endfunction()
@@ -60,7 +60,7 @@ function(tc_stand_in_kernels file)
   string(REGEX REPLACE "[^a-z0-9]" "_" id "stand_in_${file}")
   tc_stand_in_library(${id} ${file} APIS tc_gpu_api tc_ctran_kernels_api
     SOURCES ${kernel_sources} "${PROJECT_SOURCE_DIR}/tests/standin/plan.cpp"
-      $<TARGET_OBJECTS:tc_ctran_arithmetic> $<TARGET_OBJECTS:tc_ctran_kernels>
+      $<TARGET_OBJECTS:tc_ctran_reduction> $<TARGET_OBJECTS:tc_ctran_kernels>
     DEFINITIONS ${ARGN})
 endfunction()
 tc_stand_in_kernels(libstand_in_kernels.so)

@@ -59,16 +59,17 @@ foreach(name IN LISTS rooms_with_objects)
 endforeach()
 
 include(cmake/StandIn.cmake)
-foreach(test test_nccl test_nccl_host test_backends_nccl test_ctran_device test_ctran_gpe test_backends_ncclx test_backends_ctran)
+foreach(test test_vendor test_vendor_blocking_adapter test_backends_nccl test_ctran_team test_ctran_hierarchical
+    test_backends_ncclx test_backends_ctran)
   if(TARGET ${test})
     target_compile_definitions(${test} PRIVATE "TC_TEST_STAND_IN_DIR=\"${stand_in_dir}\"")
     add_dependencies(${test} stand_in)
   endif()
 endforeach()
-tc_vendor_headers(test_nccl)
+tc_vendor_headers(test_vendor)
 
 # Benchmarks are built along, so that they do not rot: bench_<program>, over rooms and what they reach.
-set(benchmarks "arithmetic ctran/arithmetic" "link_latency ctran/engine" "engine ctran/engine"
+set(benchmarks "arithmetic ctran/reduction" "link_latency ctran/engine" "engine ctran/engine"
   "overhead backends/fake" "vendor_overhead backends/nccl" "graph_marks gpu"
   "kernel_plan ctran/kernels")
 # bench_versus_mpi_<library> for each MPI library that is here: Debian has both side by side.
@@ -82,7 +83,7 @@ foreach(row IN ITEMS "openmpi ompi-c" "mpich mpich")
   endif()
   if(TARGET PkgConfig::tc_${library})
     list(APPEND mpi_libraries ${library})
-    list(APPEND benchmarks "versus_mpi_${library} ctran/window ctran/select")
+    list(APPEND benchmarks "versus_mpi_${library} ctran/window ctran/selection")
   endif()
 endforeach()
 foreach(row IN LISTS benchmarks)

@@ -43,8 +43,8 @@ _LINK = re.compile(r"(?P<before>\]\()(?P<target>[^)\s]+)(?P<after>\))")
 def site_path(path: str) -> str | None:
     """Where the site has a file or folder of the checkout; None: it is not on the site.
 
-    >>> site_path("docs/start/install.md"), site_path("src/core/comm.cpp")
-    ('start/install.md', 'source/src/core/comm.cpp.md')
+    >>> site_path("docs/start/install.md"), site_path("src/core/comm/comm.cpp")
+    ('start/install.md', 'source/src/core/comm/comm.cpp.md')
     """
     if path in PLACES:
         return PLACES[path]

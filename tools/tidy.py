@@ -50,7 +50,7 @@ class House:
     """house.toml, asked about one file at a time."""
 
     def __init__(self, table: dict[str, Any]) -> None:
-        self.arrows: dict[str, list[str]] = table["arrows"]
+        self.arrows: dict[str, list[str]] = {room["name"]: room["sees"] for room in table["room"]}
         self.sees: dict[str, list[str]] = table["sees"]
         self.python: dict[str, Any] = table["python"]
         self.lines: dict[str, int] = table["lines"]

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "base/streaming_copy.hpp"
-#include "ctran/arithmetic/reduction.hpp"
+#include "base/os/streaming_copy.hpp"
+#include "ctran/reduction/reduction.hpp"
 
 namespace {
 

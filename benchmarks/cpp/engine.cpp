@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "ctran/engine/engine_group.hpp"
+#include "ctran/engine/group/engine_group.hpp"
 
 namespace {
 

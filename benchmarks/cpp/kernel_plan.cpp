@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "ctran/kernels/algorithm_table.hpp"
-#include "ctran/kernels/launch_plan.hpp"
-#include "ctran/kernels/launch_plan_cache.hpp"
+#include "ctran/kernels/host/algorithm_table.hpp"
+#include "ctran/kernels/host/launch_plan.hpp"
+#include "ctran/kernels/host/launch_plan_cache.hpp"
 
 namespace {
 

@@ -15,8 +15,8 @@
 #include <torchcomms/comm.hpp>
 #include <torchcomms/factory.hpp>
 
-#include "core/dispatch.hpp"
-#include "core/operation_record.hpp"
+#include "core/comm/dispatch.hpp"
+#include "core/observe/operation_record.hpp"
 #include "tracing/recorder.hpp"
 #include "tracing/ring_file.hpp"
 

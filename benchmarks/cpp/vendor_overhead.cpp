@@ -19,8 +19,8 @@
 #include <ATen/ops/ones.h>
 #include <torchcomms/comm.hpp>
 
-#include "backends/nccl/vendor_backends.hpp"
-#include "core/rendezvous.hpp"
+#include "backends/nccl/api/vendor_backends.hpp"
+#include "core/rendezvous/rendezvous.hpp"
 #include "gpu/cpu_runtime.hpp"
 #include "gpu/event_pool.hpp"
 #include "gpu/runtime.hpp"

@@ -48,8 +48,8 @@
 #include <string>
 #include <vector>
 
-#include "ctran/engine/engine_group.hpp"
-#include "ctran/select/algorithm_selection.hpp"
+#include "ctran/engine/group/engine_group.hpp"
+#include "ctran/selection/algorithm_selection.hpp"
 #include "ctran/window/window.hpp"
 #include "transport/shm/shared_arena.hpp"
 

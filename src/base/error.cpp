@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "base/op_order.hpp"
-#include "base/utf8.hpp"
+#include "base/text/utf8.hpp"
 
 namespace torch::comms {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "base/secret.hpp"
-#include "base/utf8.hpp"
+#include "base/os/secret.hpp"
+#include "base/text/utf8.hpp"
 #include "bootstrap/ranks.hpp"
 
 namespace torch::comms::bootstrap {

@@ -3,7 +3,7 @@
 #include <exception>
 #include <string>
 
-#include "base/utf8.hpp"
+#include "base/text/utf8.hpp"
 #include "bootstrap/arrival_attempt.hpp"
 
 namespace torch::comms::bootstrap {

@@ -5,7 +5,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/utf8.hpp"
+#include "base/text/utf8.hpp"
 
 namespace torch::comms::bootstrap {
 namespace {

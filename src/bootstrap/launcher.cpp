@@ -10,7 +10,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/env.hpp"
+#include "base/os/env.hpp"
 
 namespace torch::comms::bootstrap {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 // The functions and numbers of CUDA's driver that its runtime has no stable names for; handles are
-// opaque, and the runtime's own. Held against cuda.h by tests/cpp/nccl/abi_test.cpp.
+// opaque, and the runtime's own. Held against cuda.h by tests/cpp/vendor/abi_test.cpp.
 namespace torch::comms::gpu::cuda {
 
 // SYMBOL(name, type): the name is the driver's without "cu".

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include "base/loaded_library.hpp"
+#include "base/os/loaded_library.hpp"
 
 namespace torch::comms::gpu {
 

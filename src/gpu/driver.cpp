@@ -7,7 +7,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/log.hpp"
+#include "base/os/log.hpp"
 #include "gpu/cpu_driver.hpp"
 #include "gpu/cuda_driver.hpp"
 #include "gpu/cuda_library.hpp"

@@ -8,7 +8,7 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "base/handles.hpp"
+#include "base/os/handles.hpp"
 #include "gpu/driver_symbols.hpp"
 #include "gpu/runtime.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/log.hpp"
+#include "base/os/log.hpp"
 
 namespace torch::comms::gpu {
 namespace {

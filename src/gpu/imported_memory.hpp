@@ -7,7 +7,7 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "base/handles.hpp"
+#include "base/os/handles.hpp"
 #include "gpu/driver.hpp"
 #include "gpu/runtime.hpp"
 

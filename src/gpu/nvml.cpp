@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string>
 
-#include "base/loaded_library.hpp"
+#include "base/os/loaded_library.hpp"
 
 namespace torch::comms::gpu {
 namespace {

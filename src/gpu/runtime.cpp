@@ -8,8 +8,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/loaded_library.hpp"
-#include "base/log.hpp"
+#include "base/os/loaded_library.hpp"
+#include "base/os/log.hpp"
 #include "gpu/cpu_runtime.hpp"
 #include "gpu/cuda_driver.hpp"
 

@@ -7,8 +7,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/log.hpp"
-#include "base/make_directories.hpp"
+#include "base/os/log.hpp"
+#include "base/os/make_directories.hpp"
 
 namespace torch::comms {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/log.hpp"
+#include "base/os/log.hpp"
 #include "hooks/call_log.hpp"
 #include "hooks/clog_lines.hpp"
 #include "hooks/hook_registrations.hpp"

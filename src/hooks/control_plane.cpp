@@ -9,7 +9,7 @@
 #include <torchcomms/hooks/debug_info_writer.hpp>
 #include <torchcomms/hooks/flight_recorder.hpp>
 
-#include "base/log.hpp"
+#include "base/os/log.hpp"
 
 // What PyTorch's worker control plane, and the debug server above it, can ask this process. Called
 // on threads of that server.

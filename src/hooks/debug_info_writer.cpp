@@ -16,8 +16,8 @@
 #include <torchcomms/base/env.hpp>
 #include <torchcomms/base/error.hpp>
 
-#include "base/env.hpp"
-#include "base/make_directories.hpp"
+#include "base/os/env.hpp"
+#include "base/os/make_directories.hpp"
 
 namespace torch::comms::fr {
 namespace {

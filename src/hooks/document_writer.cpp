@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/utf8.hpp"
+#include "base/text/utf8.hpp"
 
 namespace torch::comms::fr {
 namespace {

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "base/env.hpp"
+#include "base/os/env.hpp"
 #include "hooks/document_writer.hpp"
 
 namespace torch::comms::fr {

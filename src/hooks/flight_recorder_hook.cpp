@@ -5,8 +5,8 @@
 #include <torchcomms/hooks/debug_info_writer.hpp>
 #include <torchcomms/hooks/flight_recorder.hpp>
 
-#include "base/env.hpp"
-#include "base/log.hpp"
+#include "base/os/env.hpp"
+#include "base/os/log.hpp"
 #include "hooks/comm_recording.hpp"
 #include "hooks/hook_registrations.hpp"
 

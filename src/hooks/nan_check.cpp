@@ -9,7 +9,7 @@
 #include <c10/core/GradMode.h>
 #include <torchcomms/base/error.hpp>
 
-#include "core/operand_checks.hpp"
+#include "core/comm/operand_checks.hpp"
 #include "hooks/hook_registrations.hpp"
 #include "hooks/operation_tensors.hpp"
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <string>
 
-#include "base/log.hpp"
+#include "base/os/log.hpp"
 
 namespace torch::comms {
 

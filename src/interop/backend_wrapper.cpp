@@ -6,8 +6,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/log.hpp"
-#include "core/error_context.hpp"
+#include "base/os/log.hpp"
+#include "core/comm/error_context.hpp"
 #include "interop/coalescing.hpp"
 #include "interop/contiguous.hpp"
 #include "interop/registered_pools.hpp"

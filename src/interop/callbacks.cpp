@@ -13,9 +13,9 @@
 #include <system_error>
 #include <utility>
 
-#include "base/kept_threads.hpp"
-#include "base/log.hpp"
-#include "base/per_process.hpp"
+#include "base/concurrency/kept_threads.hpp"
+#include "base/concurrency/per_process.hpp"
+#include "base/os/log.hpp"
 
 namespace torch::comms {
 namespace {

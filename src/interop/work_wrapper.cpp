@@ -10,7 +10,7 @@
 #include <c10/util/ScopeExit.h>
 #include <torchcomms/base/error.hpp>
 
-#include "core/interruptible_call.hpp"
+#include "core/work/interruptible_call.hpp"
 #include "interop/callbacks.hpp"
 
 namespace torch::comms {

@@ -55,7 +55,7 @@ struct Action {
 //
 // A peer's step is a pure function, too. So a rank on a one-sided link finds where its message
 // lands by asking for the peer's step, and a send becomes puts (or a receive gets) without an
-// exchange of offsets: see schedule/contiguous_transfer.hpp.
+// exchange of offsets: see schedule/patterns/contiguous_transfer.hpp.
 class Step {
  public:
   // Keeps its memory: one Step object serves a whole schedule without allocating.

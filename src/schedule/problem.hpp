@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "schedule/blocks.hpp"
+#include "schedule/patterns/blocks.hpp"
 
 namespace torch::comms::schedule {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "bootstrap/exchange/exchange_protocol.hpp"
+#include "bootstrap/address_exchange/exchange_protocol.hpp"
 #include "sim/collective.hpp"
 #include "sim/event_queue.hpp"
 #include "sim/network.hpp"

@@ -6,8 +6,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "bootstrap/exchange/exchange_frame.hpp"
-#include "bootstrap/exchange/response.hpp"
+#include "bootstrap/address_exchange/exchange_frame.hpp"
+#include "bootstrap/address_exchange/response.hpp"
 #include "bootstrap/poll_pause.hpp"
 
 namespace torch::comms::sim {

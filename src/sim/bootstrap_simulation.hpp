@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bootstrap/exchange/exchange_protocol.hpp"
+#include "bootstrap/address_exchange/exchange_protocol.hpp"
 #include "sim/bootstrap.hpp"
 
 namespace torch::comms::sim {

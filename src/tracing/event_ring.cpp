@@ -11,9 +11,9 @@
 #include <new>
 #include <type_traits>
 
-#include "base/fork.hpp"
 #include "base/op_order.hpp"
-#include "base/system_error.hpp"
+#include "base/os/fork.hpp"
+#include "base/os/system_error.hpp"
 
 namespace torch::comms::tracing {
 namespace {

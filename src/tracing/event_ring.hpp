@@ -10,7 +10,7 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "base/handles.hpp"
+#include "base/os/handles.hpp"
 #include "tracing/ring_layout.hpp"
 
 namespace torch::comms::tracing {

@@ -13,8 +13,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/handles.hpp"
-#include "base/host.hpp"
+#include "base/os/handles.hpp"
+#include "base/os/host.hpp"
 #include "tracing/recorder.hpp"
 #include "tracing/recorder_space.hpp"
 

@@ -15,11 +15,11 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/env.hpp"
-#include "base/file_size.hpp"
-#include "base/fork.hpp"
-#include "base/host.hpp"
-#include "base/log.hpp"
+#include "base/os/env.hpp"
+#include "base/os/file_size.hpp"
+#include "base/os/fork.hpp"
+#include "base/os/host.hpp"
+#include "base/os/log.hpp"
 #include "tracing/recorder_space.hpp"
 #include "tracing/ring_file.hpp"
 

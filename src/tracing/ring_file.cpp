@@ -20,9 +20,9 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/file_size.hpp"
-#include "base/make_directories.hpp"
-#include "base/system_error.hpp"
+#include "base/os/file_size.hpp"
+#include "base/os/make_directories.hpp"
+#include "base/os/system_error.hpp"
 #include "tracing/recorder.hpp"
 
 namespace torch::comms::tracing {

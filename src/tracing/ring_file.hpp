@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "base/handles.hpp"
+#include "base/os/handles.hpp"
 
 // Files of rings: made, owned, counted, found without owner, removed. Throws CommError(kSystem or
 // kResourceExhausted).

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/op_record.hpp"
-#include "base/utf8.hpp"
+#include "base/text/utf8.hpp"
 
 // How an event ring lies in memory, and therefore in its file: a header, the rows of the
 // communicators, the slots of the events. Little-endian, and read by other processes, also while it

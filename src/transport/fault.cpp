@@ -3,7 +3,7 @@
 #include <deque>
 #include <vector>
 
-#include "base/log.hpp"
+#include "base/os/log.hpp"
 
 namespace torch::comms::transport {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "transport/peer_connection.hpp"
+#include "transport/connect/peer_connection.hpp"
 
 namespace torch::comms::transport {
 

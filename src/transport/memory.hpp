@@ -8,8 +8,8 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "base/handles.hpp"
-#include "transport/request.hpp"
+#include "base/os/handles.hpp"
+#include "transport/protocol/request.hpp"
 
 namespace torch::comms::transport {
 

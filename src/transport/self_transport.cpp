@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "transport/framed_transport.hpp"
+#include "transport/protocol/framed_transport.hpp"
 
 namespace torch::comms::transport {
 namespace {

@@ -10,10 +10,10 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
-#include "transport/endpoint.hpp"
+#include "transport/connect/endpoint.hpp"
 #include "transport/memory.hpp"
-#include "transport/request.hpp"
-#include "transport/wait_policy.hpp"
+#include "transport/protocol/request.hpp"
+#include "transport/waiting/wait_policy.hpp"
 
 namespace torch::comms::transport {
 

@@ -1,6 +1,6 @@
 // What ranks of a group tell each other beside their operations, and the words made of it.
 
-#include "ctran/engine/control_channel.hpp"
+#include "ctran/engine/control/control_channel.hpp"
 #include "fuzz.hpp"
 
 namespace ctran = torch::comms::ctran;

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "bootstrap/exchange/pending_connections.hpp"
-#include "bootstrap/exchange/response.hpp"
+#include "bootstrap/address_exchange/pending_connections.hpp"
+#include "bootstrap/address_exchange/response.hpp"
 #include "fuzz.hpp"
 
 namespace tcb = torch::comms::bootstrap;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "fuzz.hpp"
-#include "transport/framed_transport.hpp"
+#include "transport/protocol/framed_transport.hpp"
 
 namespace tct = torch::comms::transport;
 using torch::comms::fuzz::Input;

@@ -2,7 +2,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "core/init_handle.hpp"
+#include "core/rendezvous/init_handle.hpp"
 #include "fuzz.hpp"
 
 using torch::comms::parse_init_handle;

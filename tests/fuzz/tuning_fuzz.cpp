@@ -2,7 +2,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "ctran/select/tuning.hpp"
+#include "ctran/selection/tuning.hpp"
 #include "fuzz.hpp"
 
 namespace ctran = torch::comms::ctran;

@@ -1,6 +1,6 @@
 """What kernels are given of windows and communicators: handles, sources of puts, addresses.
 
-What kernels do with them is in tests/gpu/test_device_windows.py and tests/cpp/ctran/device.
+What kernels do with them is in tests/gpu/test_device_windows.py and tests/cpp/ctran/team.
 """
 
 from __future__ import annotations

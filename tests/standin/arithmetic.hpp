@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "nccl/abi.hpp"
+#include "vendor/abi.hpp"
 
 // Reductions, one element after the other, in the element type.
 namespace torch::comms::standin {

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "nccl/abi.hpp"
 #include "standin/arithmetic.hpp"
 #include "standin/mailboxes.hpp"
 #include "standin/memory.hpp"
 #include "standin/plan.hpp"
+#include "vendor/abi.hpp"
 
 // A communicator of the stand-in, and the operations on it. Every operation is a set of messages
 // between pairs of ranks, and then plain arithmetic on this one.

@@ -49,11 +49,11 @@ def test_a_source_concerns_its_room_and_those_above():
 
 
 def test_arrows_are_followed_to_their_ends():
-    assert "test_ctran_window" in chosen("src/side/monitor_message.cpp").cpp  # through ctran/engine
+    assert "test_ctran_window" in chosen("src/monitor/monitor_message.cpp").cpp  # through ctran/engine
 
 
 def test_what_all_backends_run_on_concerns_all_worlds():
-    for path in ("src/core/comm.cpp", "src/base/log.cpp", "src/bindings/bind.cpp"):
+    for path in ("src/core/comm/comm.cpp", "src/base/os/log.cpp", "src/bindings/bind.cpp"):
         assert chosen(path).backends is None, path
         assert chosen(path).python is None, path
 

@@ -25,7 +25,7 @@ from devtool import cli, site  # noqa: E402
         ("HACKING.md", "internals/hacking.md"),
         ("include/torchcomms", "api/cpp/index.md"),
         ("include/torchcomms/hooks/clog.hpp", "api/cpp/hooks_clog.md"),
-        ("src/core/comm.cpp", "source/src/core/comm.cpp.md"),
+        ("src/core/comm/comm.cpp", "source/src/core/comm/comm.cpp.md"),
         ("src/schedule", "source/src/schedule.md"),
         ("src/no_such_file.cpp", None),
     ],
@@ -36,21 +36,21 @@ def test_a_file_of_the_checkout_has_a_place_on_the_site(path: str, place: str | 
 
 def test_links_that_leave_the_pages_lead_to_pages() -> None:
     text = (
-        "[a](../../src/core/comm.cpp) [b](../../HACKING.md#rules) [c](glossary.md#a)\n"
+        "[a](../../src/core/comm/comm.cpp) [b](../../HACKING.md#rules) [c](glossary.md#a)\n"
         "[d](https://pytorch.org/x.md) [e](#here)\n"
-        "```text\n[f](../../src/core/comm.cpp)\n```\n"
+        "```text\n[f](../../src/core/comm/comm.cpp)\n```\n"
     )
     page = "internals/architecture.md"
     assert docs_site.with_site_links(f"docs/{page}", page, text) == (
-        "[a](../source/src/core/comm.cpp.md) [b](hacking.md#rules) [c](glossary.md#a)\n"
+        "[a](../source/src/core/comm/comm.cpp.md) [b](hacking.md#rules) [c](glossary.md#a)\n"
         "[d](https://pytorch.org/x.md) [e](#here)\n"
-        "```text\n[f](../../src/core/comm.cpp)\n```\n"
+        "```text\n[f](../../src/core/comm/comm.cpp)\n```\n"
     )
 
 
 def test_only_linked_sources_become_pages() -> None:
-    pages = {"docs/a/b.md": "[x](../../src/core/comm.cpp) [y](c.md)", "HACKING.md": "[z](cmake)"}
-    assert docs_site.linked_sources(pages) == {"src/core/comm.cpp", "cmake"}
+    pages = {"docs/a/b.md": "[x](../../src/core/comm/comm.cpp) [y](c.md)", "HACKING.md": "[z](cmake)"}
+    assert docs_site.linked_sources(pages) == {"src/core/comm/comm.cpp", "cmake"}
 
 
 def test_a_fence_inside_of_a_source_does_not_end_its_page() -> None:

@@ -11,7 +11,16 @@ from .paths import ROOT
 # The files with calls of tc_room(), and one of them: the room, and the words after it.
 CMAKE_FILES = ("CMakeLists.txt", "cmake/Package.cmake")
 TC_ROOM = re.compile(r"^\s*tc_room\(([\w/]+)\s*([^)]*)\)", re.MULTILINE)
-KEYWORDS = {"DEPENDS", "TORCH", "PYTHON", "DEFINITIONS", "INCLUDES", "PRECOMPILE", "PRECOMPILED"}
+KEYWORDS = {
+    "FOLDERS",
+    "DEPENDS",
+    "TORCH",
+    "PYTHON",
+    "DEFINITIONS",
+    "INCLUDES",
+    "PRECOMPILE",
+    "PRECOMPILED",
+}
 
 
 class Rooms:

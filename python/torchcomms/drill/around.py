@@ -18,7 +18,7 @@ from torchcomms.drill.side import Side, open_side
 
 # Threads and sockets are given back in the background; not later than this.
 CLEAN_S = 3.0
-# Of threads that are kept for the next call, and are in none: src/base/kept_threads.hpp.
+# Of threads that are kept for the next call, and are in none: src/base/concurrency/kept_threads.hpp.
 IDLE_THREAD = "tc-idle"
 
 

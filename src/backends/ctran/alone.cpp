@@ -4,7 +4,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "backends/nccl/launch.hpp"
+#include "backends/nccl/streams/launch.hpp"
 #include "ctran/library/team_library.hpp"
 
 namespace torch::comms {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/kernels/kernel_backend.hpp"
+#include "backends/device_kernels/kernel_backend.hpp"
 
 namespace torch::comms {
 

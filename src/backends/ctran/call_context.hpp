@@ -8,7 +8,7 @@
 #include "backends/ctran/ctran_backend.hpp"
 #include "backends/ctran/operand_buffers.hpp"
 #include "backends/ctran/session.hpp"
-#include "core/error_context.hpp"
+#include "core/comm/error_context.hpp"
 
 // The one way an operation goes, for the files that implement TorchCommCtran.
 namespace torch::comms {

@@ -9,9 +9,9 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/ctran_options.hpp"
-#include "bootstrap/exchange/blob_exchange.hpp"
-#include "core/interruptible_call.hpp"
-#include "core/store_adapter.hpp"
+#include "bootstrap/address_exchange/blob_exchange.hpp"
+#include "core/rendezvous/store_adapter.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms::ctran {
 namespace {

@@ -8,7 +8,7 @@
 #include <torchcomms/backend.hpp>
 
 #include "backends/ctran/selection_inputs.hpp"
-#include "core/rendezvous.hpp"
+#include "core/rendezvous/rendezvous.hpp"
 
 namespace torch::comms::ctran {
 

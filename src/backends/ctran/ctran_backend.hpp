@@ -12,7 +12,7 @@
 #include <torchcomms/backend.hpp>
 #include <torchcomms/base/error.hpp>
 
-#include "core/backend_diagnostics.hpp"
+#include "core/backend/backend_diagnostics.hpp"
 
 namespace torch::comms {
 
@@ -38,8 +38,8 @@ struct AlgorithmRequests;
 // Our own transports, for CPU tensors: shared memory inside a host, TCP between hosts. Tensors of
 // GPUs that map each other's memory are for kernels (on_device.hpp); where the GPUs are on several
 // hosts, some collectives are for kernels and links together (across_hosts.hpp). All others are
-// staged by the communicator (core/staging.hpp). getDevice() says where they are. Every operation;
-// every dtype where nothing is added, else those that ctran/arithmetic has.
+// staged by the communicator (core/staging/staging.hpp). getDevice() says where they are. Every
+// operation; every dtype where nothing is added, else those that ctran/arithmetic has.
 //
 // An operation that fails, by whatever the world does, ends the communicator on all ranks: all
 // later calls raise the same error, isAborted() is true, and other communicators go on.

@@ -8,12 +8,12 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/operation_mapping.hpp"
-#include "backends/kernels/registered_buffers.hpp"
-#include "backends/kernels/workspace_policy.hpp"
-#include "base/env.hpp"
-#include "base/interfaces.hpp"
-#include "core/hint.hpp"
-#include "core/hint_table.hpp"
+#include "backends/device_kernels/registered_buffers.hpp"
+#include "backends/device_kernels/workspace_policy.hpp"
+#include "base/net/interfaces.hpp"
+#include "base/os/env.hpp"
+#include "core/options/hint.hpp"
+#include "core/options/hint_table.hpp"
 
 namespace torch::comms::ctran {
 namespace {

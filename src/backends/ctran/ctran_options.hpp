@@ -5,7 +5,7 @@
 #include <torchcomms/options.hpp>
 
 #include "backends/ctran/selection_inputs.hpp"
-#include "ctran/device/kernel_selection.hpp"
+#include "ctran/team/kernel_selection.hpp"
 
 // The hints that begin with "ctran::". Throws CommError(kInvalidArgument), without context, naming
 // hint, value and what is allowed. The text "None" means unset.

@@ -7,7 +7,7 @@
 #include "backends/ctran/ctran_options.hpp"
 #include "backends/ctran/gpu_backend.hpp"
 #include "backends/ctran/session.hpp"
-#include "core/reconfiguration.hpp"
+#include "core/rendezvous/reconfiguration.hpp"
 
 // Members that come and go.
 namespace torch::comms {

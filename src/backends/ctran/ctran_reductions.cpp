@@ -1,8 +1,8 @@
 #include <ATen/EmptyTensor.h>
 
 #include "backends/ctran/call_context.hpp"
-#include "core/dtype_name.hpp"
-#include "core/operand_checks.hpp"
+#include "core/comm/operand_checks.hpp"
+#include "core/options/dtype_name.hpp"
 
 // The operations that combine numbers. ctran/arithmetic says how.
 namespace torch::comms {

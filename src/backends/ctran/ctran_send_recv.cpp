@@ -3,7 +3,7 @@
 
 #include "backends/ctran/call_context.hpp"
 #include "backends/ctran/ctran_work.hpp"
-#include "core/interruptible_call.hpp"
+#include "core/work/interruptible_call.hpp"
 
 // Messages between two ranks, each of one tensor.
 namespace torch::comms {

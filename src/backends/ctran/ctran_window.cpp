@@ -9,10 +9,10 @@
 #include "backends/ctran/ctran_work.hpp"
 #include "backends/ctran/gpu_backend.hpp"
 #include "backends/ctran/shared_tensor.hpp"
-#include "backends/kernels/team_window.hpp"
-#include "core/interruptible_call.hpp"
-#include "core/operand_checks.hpp"
-#include "core/window_metadata.hpp"
+#include "backends/device_kernels/team_window.hpp"
+#include "core/comm/operand_checks.hpp"
+#include "core/window/window_metadata.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms {
 

@@ -5,16 +5,16 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/ctran/ctran_options.hpp"
-#include "backends/kernels/team_kernels.hpp"
-#include "backends/kernels/tuning_lookup.hpp"
-#include "backends/kernels/workspace_policy.hpp"
-#include "backends/nccl/nccl_allocator.hpp"
-#include "backends/nccl/nccl_call.hpp"
-#include "backends/nccl/nccl_device.hpp"
-#include "core/error_context.hpp"
-#include "ctran/device/kernel_library.hpp"
-#include "ctran/device/kernel_selection.hpp"
+#include "backends/device_kernels/team_kernels.hpp"
+#include "backends/device_kernels/tuning_lookup.hpp"
+#include "backends/device_kernels/workspace_policy.hpp"
+#include "backends/nccl/streams/nccl_call.hpp"
+#include "backends/nccl/streams/nccl_device.hpp"
+#include "backends/nccl/windows/nccl_allocator.hpp"
+#include "core/comm/error_context.hpp"
 #include "ctran/library/team_library.hpp"
+#include "ctran/team/kernel_library.hpp"
+#include "ctran/team/kernel_selection.hpp"
 
 namespace torch::comms {
 namespace {

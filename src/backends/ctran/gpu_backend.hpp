@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "backends/kernels/kernel_backend.hpp"
-#include "ctran/device/kernel_selection.hpp"
-#include "ctran/select/shared_tuning.hpp"
+#include "backends/device_kernels/kernel_backend.hpp"
+#include "ctran/selection/shared_tuning.hpp"
+#include "ctran/team/kernel_selection.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 namespace torch::comms::ctran {

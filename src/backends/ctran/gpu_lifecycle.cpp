@@ -11,9 +11,9 @@
 #include "backends/ctran/gpu_backend.hpp"
 #include "backends/ctran/hierarchical_backend.hpp"
 #include "backends/ctran/session.hpp"
-#include "core/hint.hpp"
-#include "core/interruptible_call.hpp"
-#include "core/reconfiguration.hpp"
+#include "core/options/hint.hpp"
+#include "core/rendezvous/reconfiguration.hpp"
+#include "core/work/interruptible_call.hpp"
 #include "transport/nvl/packed_text.hpp"
 
 // The kernels of a communicator: with its members, and as long as they.

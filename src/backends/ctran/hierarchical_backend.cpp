@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "backends/nccl/collective_kernels.hpp"
-#include "backends/nccl/launch.hpp"
-#include "backends/nccl/tensor_args.hpp"
-#include "ctran/gpe/hierarchical.hpp"
+#include "backends/nccl/streams/collective_kernels.hpp"
+#include "backends/nccl/streams/launch.hpp"
+#include "backends/nccl/streams/tensor_args.hpp"
+#include "ctran/hierarchical/hierarchical.hpp"
 #include "ctran/library/team_library.hpp"
 #include "transport/nvl/peer_descriptor.hpp"
 

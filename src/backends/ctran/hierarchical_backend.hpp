@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "backends/nccl/nccl_api_backend.hpp"
-#include "ctran/engine/engine_group.hpp"
+#include "backends/nccl/api/nccl_api_backend.hpp"
+#include "ctran/engine/group/engine_group.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 namespace torch::comms {

@@ -4,7 +4,7 @@
 
 #include <ATen/EmptyTensor.h>
 
-#include "core/operand_checks.hpp"
+#include "core/comm/operand_checks.hpp"
 
 namespace torch::comms::ctran {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <torchcomms/backend.hpp>
 
-#include "ctran/engine/engine_group.hpp"
-#include "ctran/engine/link_context.hpp"
-#include "ctran/select/algorithm_selection.hpp"
-#include "ctran/select/shared_tuning.hpp"
+#include "ctran/engine/group/engine_group.hpp"
+#include "ctran/engine/group/link_context.hpp"
+#include "ctran/selection/algorithm_selection.hpp"
+#include "ctran/selection/shared_tuning.hpp"
 
 namespace torch::comms::ctran {
 

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "backends/nccl/nccl_api_backend.hpp"
-#include "core/deferred_teardown.hpp"
-#include "core/error_context.hpp"
+#include "backends/nccl/api/nccl_api_backend.hpp"
+#include "core/comm/error_context.hpp"
+#include "core/work/deferred_teardown.hpp"
 
 namespace torch::comms::ctran {
 

@@ -13,7 +13,7 @@
 
 #include "backends/ctran/connect.hpp"
 #include "backends/ctran/tensor_registrations.hpp"
-#include "core/inflight_counter.hpp"
+#include "core/work/inflight_counter.hpp"
 
 namespace torch::comms {
 class CtranHierarchicalBackend;
@@ -70,8 +70,8 @@ inline constexpr int64_t kAbortHookId = -1;  // of ours among the device's hooks
 // Ends the group if what is on the device has failed, so that the other members learn why.
 void end_if_gpu_failed(Session& session) noexcept;
 
-// Ends it when what is in flight has ended: see core/deferred_teardown.hpp. With `may_block` the
-// caller has finalized or aborted what is on the device; else that has its time, too.
+// Ends it when what is in flight has ended: see core/work/deferred_teardown.hpp. With `may_block`
+// the caller has finalized or aborted what is on the device; else that has its time, too.
 void end_session(std::shared_ptr<Session> session, bool may_block);
 
 // kStaleGeneration, of a split.

@@ -5,7 +5,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/util/accumulate.h>
 
-#include "core/operand_checks.hpp"
+#include "core/comm/operand_checks.hpp"
 #include "ctran/window/window.hpp"
 
 namespace torch::comms::ctran {

@@ -7,8 +7,8 @@
 
 #include "backends/ctran/ctran_options.hpp"
 #include "backends/ctran/ctran_work.hpp"
-#include "core/interruptible_call.hpp"
-#include "core/reconfiguration.hpp"
+#include "core/rendezvous/reconfiguration.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms {
 

@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "core/memory_range.hpp"
+#include "core/comm/memory_range.hpp"
 
 namespace torch::comms::ctran {
 

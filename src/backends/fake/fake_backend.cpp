@@ -5,9 +5,9 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
 
-#include "core/failed_work.hpp"
-#include "core/hint.hpp"
-#include "core/hint_table.hpp"
+#include "core/options/hint.hpp"
+#include "core/options/hint_table.hpp"
+#include "core/work/failed_work.hpp"
 
 namespace torch::comms {
 namespace {

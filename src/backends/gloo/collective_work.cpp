@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/fork.hpp"
-#include "base/log.hpp"
-#include "core/interruptible_call.hpp"
+#include "base/os/fork.hpp"
+#include "base/os/log.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms::gloo {
 namespace {

@@ -5,7 +5,7 @@
 #include <ATen/EmptyTensor.h>
 #include <torchcomms/base/error.hpp>
 
-#include "core/operand_checks.hpp"
+#include "core/comm/operand_checks.hpp"
 
 namespace torch::comms::gloo {
 namespace {

@@ -9,7 +9,7 @@
 #include <torchcomms/backend.hpp>
 #include <torchcomms/base/error.hpp>
 
-#include "core/backend_diagnostics.hpp"
+#include "core/backend/backend_diagnostics.hpp"
 
 namespace c10d {
 class Work;
@@ -37,13 +37,13 @@ struct SplitParent;
 
 // torch's own Gloo process group, completed: every operation, every dtype that is a number or truth
 // value, every reduction that is defined for it. CPU tensors; those of a GPU are staged by the
-// communicator (core/staging.hpp), and getDevice() says where.
+// communicator (core/staging/staging.hpp), and getDevice() says where.
 //
-// Ranks have connections beside Gloo's (side/monitor_network.hpp), unless hint side_channel=false:
-// over these they learn whose process has ended, where everybody is when a limit passes, and, of
-// collectives that are late or with hint check_calls before they begin, whether all call the same.
-// A rank that has failed, or called something else, fails every operation of the communicator from
-// then on.
+// Ranks have connections beside Gloo's (monitor/monitor_network.hpp), unless hint
+// side_channel=false: over these they learn whose process has ended, where everybody is when a
+// limit passes, and, of collectives that are late or with hint check_calls before they begin,
+// whether all call the same. A rank that has failed, or called something else, fails every
+// operation of the communicator from then on.
 //
 // Limits: a collective that times out closes the communicator's connections (Gloo cannot go on); a
 // message that times out only ends messages with that peer. Either way isAborted() stays false, and

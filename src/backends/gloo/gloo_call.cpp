@@ -5,7 +5,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "core/error_context.hpp"
+#include "core/comm/error_context.hpp"
 
 namespace torch::comms::gloo {
 namespace {

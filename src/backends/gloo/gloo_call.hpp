@@ -14,7 +14,7 @@
 #include <torchcomms/types.hpp>
 
 #include "base/current_sequence.hpp"
-#include "core/interruptible_call.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms::gloo {
 

@@ -9,17 +9,17 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "backends/beside/peer_monitor.hpp"
+#include "backends/common/peer_monitor.hpp"
 #include "backends/gloo/gloo_call.hpp"
 #include "backends/gloo/torch_compat.hpp"
-#include "base/env.hpp"
-#include "base/host.hpp"
-#include "base/log.hpp"
-#include "base/system_error.hpp"
-#include "core/hint_table.hpp"
-#include "core/rendezvous.hpp"
-#include "core/store_adapter.hpp"
-#include "core/tcp_probe.hpp"
+#include "base/os/env.hpp"
+#include "base/os/host.hpp"
+#include "base/os/log.hpp"
+#include "base/os/system_error.hpp"
+#include "core/options/hint_table.hpp"
+#include "core/rendezvous/rendezvous.hpp"
+#include "core/rendezvous/store_adapter.hpp"
+#include "core/rendezvous/tcp_probe.hpp"
 
 namespace torch::comms::gloo {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
-#include "base/secret.hpp"
-#include "core/deferred_teardown.hpp"
-#include "core/interruptible_call.hpp"
-#include "core/store_adapter.hpp"
+#include "base/os/secret.hpp"
+#include "core/rendezvous/store_adapter.hpp"
+#include "core/work/deferred_teardown.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms::gloo {
 namespace {

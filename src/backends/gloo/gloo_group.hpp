@@ -6,15 +6,15 @@
 
 #include <torchcomms/backend.hpp>
 
-#include "backends/beside/collective_log.hpp"
-#include "backends/beside/peer_monitor.hpp"
+#include "backends/common/collective_log.hpp"
+#include "backends/common/peer_monitor.hpp"
 #include "backends/gloo/connection_state.hpp"
 #include "backends/gloo/gloo_device.hpp"
 #include "backends/gloo/message_counters.hpp"
 #include "backends/gloo/message_waiter.hpp"
 #include "backends/gloo/torch_compat.hpp"
-#include "core/inflight_counter.hpp"
-#include "core/rendezvous.hpp"
+#include "core/rendezvous/rendezvous.hpp"
+#include "core/work/inflight_counter.hpp"
 
 namespace torch::comms::gloo {
 
@@ -60,7 +60,7 @@ std::unique_ptr<GlooGroup> connect_group(const CommOptions& options, const GlooC
 // call is in flight that may wait for one of theirs.
 void announce_close(GlooGroup& group, int size);
 
-// Ends a group: see core/deferred_teardown.hpp.
+// Ends a group: see core/work/deferred_teardown.hpp.
 void teardown_group(std::unique_ptr<GlooGroup> group, bool may_block);
 
 }  // namespace torch::comms::gloo

@@ -2,12 +2,12 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "backends/beside/peer_monitor.hpp"
+#include "backends/common/peer_monitor.hpp"
 #include "backends/gloo/gloo_backend.hpp"
 #include "backends/gloo/gloo_call.hpp"
 #include "backends/gloo/gloo_group.hpp"
-#include "core/error_context.hpp"
-#include "core/reconfiguration.hpp"
+#include "core/comm/error_context.hpp"
+#include "core/rendezvous/reconfiguration.hpp"
 
 // Members that come and go.
 namespace torch::comms {

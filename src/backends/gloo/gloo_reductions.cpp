@@ -3,7 +3,7 @@
 #include "backends/gloo/flat_view.hpp"
 #include "backends/gloo/local_reduction.hpp"
 #include "backends/gloo/run_collective.hpp"
-#include "core/operand_checks.hpp"
+#include "core/comm/operand_checks.hpp"
 
 // The operations that combine numbers. reduction_plan.hpp says how each dtype and reduction is
 // done.

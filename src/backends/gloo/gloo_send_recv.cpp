@@ -4,7 +4,7 @@
 #include "backends/gloo/flat_view.hpp"
 #include "backends/gloo/message_work.hpp"
 #include "backends/gloo/run_collective.hpp"
-#include "base/peer_error_text.hpp"
+#include "base/net/peer_error_text.hpp"
 
 // Messages between two ranks. Their buffers are Gloo's when the call returns, so the order of calls
 // is the order of messages.

@@ -5,7 +5,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/gloo/flat_view.hpp"
-#include "core/operand_checks.hpp"
+#include "core/comm/operand_checks.hpp"
 
 namespace torch::comms::gloo {
 namespace {

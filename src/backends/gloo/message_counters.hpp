@@ -4,7 +4,7 @@
 #include <mutex>
 #include <vector>
 
-#include "side/monitor_message.hpp"
+#include "monitor/monitor_message.hpp"
 
 namespace torch::comms::gloo {
 

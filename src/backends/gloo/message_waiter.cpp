@@ -5,7 +5,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/log.hpp"
+#include "base/os/log.hpp"
 
 namespace torch::comms::gloo {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "backends/gloo/gloo_group.hpp"
 #include "backends/gloo/message_waiter.hpp"
-#include "base/fork.hpp"
-#include "base/log.hpp"
-#include "base/peer_error_text.hpp"
-#include "core/interruptible_call.hpp"
+#include "base/net/peer_error_text.hpp"
+#include "base/os/fork.hpp"
+#include "base/os/log.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms::gloo {
 namespace {

@@ -8,13 +8,13 @@
 
 #include <torchcomms/work.hpp>
 
-#include "backends/beside/peer_monitor.hpp"
+#include "backends/common/peer_monitor.hpp"
 #include "backends/gloo/connection_state.hpp"
 #include "backends/gloo/deadline_timer.hpp"
 #include "backends/gloo/gloo_call.hpp"
 #include "backends/gloo/message_counters.hpp"
 #include "backends/gloo/torch_compat.hpp"
-#include "core/inflight_counter.hpp"
+#include "core/work/inflight_counter.hpp"
 
 namespace torch::comms::gloo {
 

@@ -6,7 +6,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/gloo/torch_compat.hpp"
-#include "core/dtype_name.hpp"
+#include "core/options/dtype_name.hpp"
 
 namespace torch::comms::gloo {
 namespace {

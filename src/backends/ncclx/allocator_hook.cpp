@@ -15,7 +15,7 @@
 #include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
-#include "base/loaded_library.hpp"
+#include "base/os/loaded_library.hpp"
 #endif
 
 // The end of segments.hpp that sees torch's allocator. Built with CUDA's headers it knows the

@@ -6,11 +6,11 @@
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/where.h>
 
-#include "backends/kernels/team_kernels.hpp"
-#include "backends/nccl/launch.hpp"
+#include "backends/device_kernels/team_kernels.hpp"
+#include "backends/nccl/streams/launch.hpp"
 #include "backends/ncclx/ncclx_backend.hpp"
-#include "core/dtype_name.hpp"
-#include "core/validate.hpp"
+#include "core/comm/validate.hpp"
+#include "core/options/dtype_name.hpp"
 
 // What kernels do and no library of a vendor's: operations that read their sizes, or their chance,
 // in device memory.

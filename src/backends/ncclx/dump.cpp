@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "backends/kernels/team_kernels.hpp"
+#include "backends/device_kernels/team_kernels.hpp"
 #include "backends/ncclx/ncclx_backend.hpp"
 
 // What communicators tell of themselves.

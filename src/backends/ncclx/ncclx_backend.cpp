@@ -4,18 +4,18 @@
 #include <span>
 #include <utility>
 
-#include "backends/kernels/registered_buffers.hpp"
-#include "backends/kernels/team_kernels.hpp"
-#include "backends/kernels/tuning_lookup.hpp"
-#include "backends/kernels/workspace_policy.hpp"
-#include "backends/nccl/launch_queue.hpp"
-#include "backends/nccl/nccl_call.hpp"
-#include "backends/nccl/tensor_args.hpp"
-#include "base/log.hpp"
-#include "core/hint.hpp"
-#include "core/rendezvous.hpp"
-#include "core/store_adapter.hpp"
-#include "ctran/device/kernel_selection.hpp"
+#include "backends/device_kernels/registered_buffers.hpp"
+#include "backends/device_kernels/team_kernels.hpp"
+#include "backends/device_kernels/tuning_lookup.hpp"
+#include "backends/device_kernels/workspace_policy.hpp"
+#include "backends/nccl/streams/launch_queue.hpp"
+#include "backends/nccl/streams/nccl_call.hpp"
+#include "backends/nccl/streams/tensor_args.hpp"
+#include "base/os/log.hpp"
+#include "core/options/hint.hpp"
+#include "core/rendezvous/rendezvous.hpp"
+#include "core/rendezvous/store_adapter.hpp"
+#include "ctran/team/kernel_selection.hpp"
 #include "transport/nvl/packed_text.hpp"
 
 namespace torch::comms {

@@ -6,11 +6,11 @@
 #include <tuple>
 #include <vector>
 
-#include "backends/kernels/kernel_backend.hpp"
-#include "backends/nccl/vendor_backends.hpp"
+#include "backends/device_kernels/kernel_backend.hpp"
+#include "backends/nccl/api/vendor_backends.hpp"
 #include "backends/ncclx/allocator_segments.hpp"
 #include "backends/ncclx/ncclx_options.hpp"
-#include "ctran/select/shared_tuning.hpp"
+#include "ctran/selection/shared_tuning.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
 namespace torch::comms {

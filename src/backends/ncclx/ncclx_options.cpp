@@ -4,8 +4,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/env.hpp"
-#include "core/hint_table.hpp"
+#include "base/os/env.hpp"
+#include "core/options/hint_table.hpp"
 
 namespace torch::comms::ncclx {
 namespace {

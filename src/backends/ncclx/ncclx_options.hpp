@@ -6,8 +6,8 @@
 
 #include <torchcomms/options.hpp>
 
-#include "ctran/device/kernel_selection.hpp"
-#include "ctran/select/tuning.hpp"
+#include "ctran/selection/tuning.hpp"
+#include "ctran/team/kernel_selection.hpp"
 
 // What users say of backend ncclx. Throws CommError without context.
 namespace torch::comms::ncclx {

@@ -2,8 +2,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/env.hpp"
-#include "nccl/host/async_facade.hpp"
+#include "base/os/env.hpp"
+#include "vendor/blocking_adapter/async_facade.hpp"
 
 namespace torch::comms {
 namespace {

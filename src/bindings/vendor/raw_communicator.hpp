@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "nccl/communicator.hpp"
+#include "vendor/communicator.hpp"
 
 namespace torch::comms::bindings {
 

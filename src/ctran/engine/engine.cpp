@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <new>
 
-#include "base/fork.hpp"
-#include "base/log.hpp"
-#include "ctran/engine/collective_fingerprint.hpp"
-#include "ctran/engine/collective_task.hpp"
-#include "ctran/engine/group_state.hpp"
+#include "base/os/fork.hpp"
+#include "base/os/log.hpp"
+#include "ctran/engine/control/collective_fingerprint.hpp"
+#include "ctran/engine/group/group_state.hpp"
+#include "ctran/engine/task/collective_task.hpp"
 
 namespace torch::comms::ctran {
 namespace {

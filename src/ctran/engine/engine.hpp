@@ -11,12 +11,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ctran/engine/control_channel.hpp"
-#include "ctran/engine/link_table.hpp"
-#include "ctran/engine/progress_engine.hpp"
-#include "ctran/engine/scratch_pool.hpp"
-#include "ctran/engine/task_pool.hpp"
-#include "transport/closed_streams.hpp"
+#include "ctran/engine/control/control_channel.hpp"
+#include "ctran/engine/group/link_table.hpp"
+#include "ctran/engine/progress/progress_engine.hpp"
+#include "ctran/engine/task/scratch_pool.hpp"
+#include "ctran/engine/task/task_pool.hpp"
+#include "transport/protocol/closed_streams.hpp"
 
 namespace torch::comms::ctran {
 

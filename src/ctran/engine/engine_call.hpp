@@ -10,9 +10,9 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
-#include "ctran/arithmetic/reduction.hpp"
+#include "ctran/reduction/reduction.hpp"
 #include "schedule/algorithm.hpp"
-#include "transport/request.hpp"
+#include "transport/protocol/request.hpp"
 
 namespace torch::comms::ctran {
 

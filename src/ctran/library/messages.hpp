@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ctran/kernels/library.hpp"
+#include "ctran/kernels/host/library.hpp"
 
 // The messages of a group: those with other ranks, and those of a rank to itself.
 namespace torch::comms::ctran {

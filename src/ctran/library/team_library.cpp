@@ -10,9 +10,9 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/log.hpp"
-#include "ctran/device/kernel_library.hpp"
+#include "base/os/log.hpp"
 #include "ctran/library/messages.hpp"
+#include "ctran/team/kernel_library.hpp"
 #include "gpu/driver.hpp"
 
 namespace torch::comms::nccl::abi {

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "ctran/device/device_team.hpp"
-#include "nccl/vendor_library.hpp"
+#include "ctran/team/device_team.hpp"
+#include "vendor/vendor_library.hpp"
 
 // A team as a communication library: what a backend over such libraries needs of one, with NCCL's
 // interface. Messages in groups, and the life of a communicator; collectives are

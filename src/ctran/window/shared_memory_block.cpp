@@ -4,8 +4,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/log.hpp"
-#include "base/system_error.hpp"
+#include "base/os/log.hpp"
+#include "base/os/system_error.hpp"
 #include "transport/shm/shm_segment.hpp"
 
 namespace torch::comms::ctran {

@@ -5,8 +5,8 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "base/handles.hpp"
-#include "transport/request.hpp"
+#include "base/os/handles.hpp"
+#include "transport/protocol/request.hpp"
 
 namespace torch::comms::ctran {
 

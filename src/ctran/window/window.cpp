@@ -1,7 +1,7 @@
 #include "ctran/window/window.hpp"
 
 #include "ctran/engine/engine.hpp"
-#include "ctran/engine/group_state.hpp"
+#include "ctran/engine/group/group_state.hpp"
 #include "ctran/window/window_exchange.hpp"
 #include "ctran/window/window_task.hpp"
 

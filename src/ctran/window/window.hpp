@@ -9,7 +9,7 @@
 
 #include <torchcomms/base/export.hpp>
 
-#include "ctran/engine/engine_group.hpp"
+#include "ctran/engine/group/engine_group.hpp"
 #include "ctran/window/peer_windows.hpp"
 #include "ctran/window/rma_operation.hpp"
 #include "ctran/window/window_registrations.hpp"

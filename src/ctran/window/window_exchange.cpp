@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/utf8.hpp"
+#include "base/text/utf8.hpp"
 #include "ctran/engine/engine.hpp"
-#include "ctran/engine/group_state.hpp"
+#include "ctran/engine/group/group_state.hpp"
 #include "ctran/window/window.hpp"
 #include "transport/byte_stream.hpp"
 

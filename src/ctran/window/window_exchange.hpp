@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "ctran/engine/engine_group.hpp"
+#include "ctran/engine/group/engine_group.hpp"
 #include "ctran/window/peer_windows.hpp"
 #include "ctran/window/window_registrations.hpp"
 

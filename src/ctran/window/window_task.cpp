@@ -3,8 +3,8 @@
 #include <cstring>
 #include <set>
 
-#include "base/peer_error_text.hpp"
-#include "ctran/engine/group_state.hpp"
+#include "base/net/peer_error_text.hpp"
+#include "ctran/engine/group/group_state.hpp"
 
 namespace torch::comms::ctran {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "ctran/engine/task.hpp"
+#include "ctran/engine/task/task.hpp"
 #include "ctran/window/peer_windows.hpp"
 #include "ctran/window/rma_operation.hpp"
 

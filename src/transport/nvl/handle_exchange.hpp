@@ -8,7 +8,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/utf8.hpp"
+#include "base/text/utf8.hpp"
 #include "gpu/driver.hpp"
 #include "gpu/imported_memory.hpp"
 #include "gpu/runtime.hpp"

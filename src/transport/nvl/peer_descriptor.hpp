@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/secret.hpp"
+#include "base/os/secret.hpp"
 #include "gpu/driver.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 

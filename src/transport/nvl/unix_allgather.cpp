@@ -14,10 +14,10 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/fork_descriptors.hpp"
-#include "base/system_error.hpp"
+#include "base/os/fork_descriptors.hpp"
+#include "base/os/system_error.hpp"
+#include "transport/connect/unix_socket.hpp"
 #include "transport/nvl/peer_descriptor.hpp"
-#include "transport/unix_socket.hpp"
 
 namespace torch::comms::transport::nvl {
 

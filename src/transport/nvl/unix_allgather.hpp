@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/handles.hpp"
-#include "base/secret.hpp"
+#include "base/os/handles.hpp"
+#include "base/os/secret.hpp"
 
 namespace torch::comms::transport::nvl {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "transport/remote_read.hpp"
+#include "transport/protocol/remote_read.hpp"
 
 namespace torch::comms::transport::shm {
 

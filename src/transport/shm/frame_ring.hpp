@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "transport/frame.hpp"
-#include "transport/request.hpp"
+#include "transport/protocol/frame.hpp"
+#include "transport/protocol/request.hpp"
 
 namespace torch::comms::transport::shm {
 

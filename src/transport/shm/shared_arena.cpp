@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/fork.hpp"
-#include "base/system_error.hpp"
+#include "base/os/fork.hpp"
+#include "base/os/system_error.hpp"
 #include "transport/shm/shm_segment.hpp"
 
 namespace torch::comms::transport::shm {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <mutex>
 
-#include "base/handles.hpp"
-#include "transport/region_table.hpp"
+#include "base/os/handles.hpp"
+#include "transport/protocol/region_table.hpp"
 #include "transport/shm/page_allocator.hpp"
 
 namespace torch::comms::transport::shm {

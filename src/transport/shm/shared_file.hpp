@@ -1,6 +1,6 @@
 #pragma once
 
-#include "transport/region_table.hpp"
+#include "transport/protocol/region_table.hpp"
 
 namespace torch::comms::transport::shm {
 

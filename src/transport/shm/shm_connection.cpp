@@ -7,9 +7,9 @@
 #include <cstring>
 #include <utility>
 
-#include "base/fork.hpp"
-#include "base/log.hpp"
-#include "base/streaming_copy.hpp"
+#include "base/os/fork.hpp"
+#include "base/os/log.hpp"
+#include "base/os/streaming_copy.hpp"
 #include "transport/shm/cma.hpp"
 #include "transport/shm/fence.hpp"
 

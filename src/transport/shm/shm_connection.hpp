@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "transport/connect/peer_connection.hpp"
 #include "transport/memory.hpp"
-#include "transport/peer_connection.hpp"
 #include "transport/shm/shm_segment.hpp"
 
 namespace torch::comms::transport::shm {

@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/system_error.hpp"
-#include "transport/connect_retry.hpp"
+#include "base/os/system_error.hpp"
+#include "transport/connect/connect_retry.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {

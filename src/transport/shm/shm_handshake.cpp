@@ -7,7 +7,7 @@
 #include <cstring>
 #include <span>
 
-#include "base/utf8.hpp"
+#include "base/text/utf8.hpp"
 
 namespace torch::comms::transport::shm {
 

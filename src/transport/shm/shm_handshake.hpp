@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
-#include "base/handles.hpp"
-#include "transport/endpoint.hpp"
+#include "base/os/handles.hpp"
+#include "transport/connect/endpoint.hpp"
+#include "transport/connect/unix_socket.hpp"
 #include "transport/shm/frame_ring.hpp"
-#include "transport/unix_socket.hpp"
 
 namespace torch::comms::transport::shm {
 

@@ -11,8 +11,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/file_size.hpp"
-#include "base/system_error.hpp"
+#include "base/os/file_size.hpp"
+#include "base/os/system_error.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {

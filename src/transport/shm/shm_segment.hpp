@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
-#include "base/handles.hpp"
-#include "transport/core_balancer.hpp"
-#include "transport/read_validity_words.hpp"
+#include "base/os/handles.hpp"
+#include "transport/protocol/read_validity_words.hpp"
 #include "transport/shm/frame_ring.hpp"
+#include "transport/waiting/core_balancer.hpp"
 
 namespace torch::comms::transport::shm {
 

@@ -15,12 +15,12 @@
 #include <optional>
 #include <unordered_map>
 
-#include "base/listener.hpp"
-#include "base/log.hpp"
-#include "base/system_error.hpp"
-#include "transport/framed_transport.hpp"
-#include "transport/handshake_queue.hpp"
-#include "transport/protocol_thresholds.hpp"
+#include "base/net/listener.hpp"
+#include "base/os/log.hpp"
+#include "base/os/system_error.hpp"
+#include "transport/connect/handshake_queue.hpp"
+#include "transport/protocol/framed_transport.hpp"
+#include "transport/protocol/protocol_thresholds.hpp"
 #include "transport/shm/cma.hpp"
 #include "transport/shm/fence.hpp"
 #include "transport/shm/shared_arena.hpp"
@@ -28,7 +28,7 @@
 #include "transport/shm/shm_connection.hpp"
 #include "transport/shm/shm_connector.hpp"
 #include "transport/shm/shm_handshake.hpp"
-#include "transport/timer.hpp"
+#include "transport/waiting/timer.hpp"
 
 namespace torch::comms::transport::shm {
 namespace {

@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "transport/tcp/poller.hpp"
-#include "transport/timer.hpp"
+#include "transport/waiting/timer.hpp"
 
 namespace torch::comms::transport::tcp {
 

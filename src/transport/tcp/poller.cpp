@@ -7,7 +7,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/system_error.hpp"
+#include "base/os/system_error.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "base/handles.hpp"
+#include "base/os/handles.hpp"
 
 namespace torch::comms::transport::tcp {
 

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/system_error.hpp"
+#include "base/os/system_error.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {

@@ -8,8 +8,8 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
-#include "base/handles.hpp"
-#include "transport/peer_connection.hpp"
+#include "base/os/handles.hpp"
+#include "transport/connect/peer_connection.hpp"
 
 namespace torch::comms::transport::tcp {
 

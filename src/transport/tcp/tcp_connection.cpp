@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/fork.hpp"
+#include "base/os/fork.hpp"
 
 namespace torch::comms::transport::tcp {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/peer_connection.hpp"
+#include "transport/connect/peer_connection.hpp"
 #include "transport/tcp/keepalive.hpp"
 #include "transport/tcp/poller.hpp"
 #include "transport/tcp/stream_socket.hpp"

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/system_error.hpp"
-#include "transport/connect_retry.hpp"
+#include "base/os/system_error.hpp"
+#include "transport/connect/connect_retry.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {

@@ -7,11 +7,11 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/socket.hpp"
-#include "transport/endpoint.hpp"
+#include "base/net/socket.hpp"
+#include "transport/connect/endpoint.hpp"
 #include "transport/tcp/poller.hpp"
 #include "transport/tcp/tcp_handshake.hpp"
-#include "transport/timer.hpp"
+#include "transport/waiting/timer.hpp"
 
 namespace torch::comms::transport::tcp {
 

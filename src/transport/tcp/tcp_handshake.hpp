@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/handles.hpp"
-#include "transport/endpoint.hpp"
+#include "base/os/handles.hpp"
+#include "transport/connect/endpoint.hpp"
 
 namespace torch::comms::transport::tcp {
 

@@ -7,11 +7,11 @@
 #include <cstring>
 #include <unordered_map>
 
-#include "base/interfaces.hpp"
-#include "base/listener.hpp"
-#include "base/log.hpp"
-#include "transport/framed_transport.hpp"
-#include "transport/handshake_queue.hpp"
+#include "base/net/interfaces.hpp"
+#include "base/net/listener.hpp"
+#include "base/os/log.hpp"
+#include "transport/connect/handshake_queue.hpp"
+#include "transport/protocol/framed_transport.hpp"
 #include "transport/tcp/tcp_connection.hpp"
 #include "transport/tcp/tcp_connector.hpp"
 #include "transport/tcp/tcp_handshake.hpp"

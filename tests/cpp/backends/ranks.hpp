@@ -17,7 +17,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/comm.hpp>
 
-#include "core/rendezvous.hpp"
+#include "core/rendezvous/rendezvous.hpp"
 #include "tracing/recorder.hpp"
 
 // Ranks as threads of this process, whatever their backend.

@@ -12,8 +12,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "backends/ranks.hpp"
-#include "core/dispatch.hpp"
-#include "core/staging.hpp"
+#include "core/comm/dispatch.hpp"
+#include "core/staging/staging.hpp"
 #include "gpu/cpu_runtime.hpp"
 
 // Ranks as threads, whose tensors are staged for a backend: "the device" is host memory, with

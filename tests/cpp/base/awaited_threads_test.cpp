@@ -1,4 +1,4 @@
-#include "base/awaited_threads.hpp"
+#include "base/concurrency/awaited_threads.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

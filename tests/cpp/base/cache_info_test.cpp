@@ -1,4 +1,4 @@
-#include "base/cache_info.hpp"
+#include "base/os/cache_info.hpp"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/handles.hpp"
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
+#include "base/os/handles.hpp"
 
 namespace torch::comms::base {
 

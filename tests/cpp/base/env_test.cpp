@@ -1,4 +1,4 @@
-#include "base/env.hpp"
+#include "base/os/env.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/fork_descriptors.hpp"
+#include "base/os/fork_descriptors.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 
 #include <array>
 
-#include "base/handles.hpp"
 #include "base/no_descriptors.hpp"
+#include "base/os/handles.hpp"
 
 namespace torch::comms::base {
 namespace {

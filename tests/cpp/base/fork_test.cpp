@@ -1,4 +1,4 @@
-#include "base/fork.hpp"
+#include "base/os/fork.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // Memory of objects that come and go.
-#include "base/freelist.hpp"
+#include "base/concurrency/freelist.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/host.hpp"
+#include "base/os/host.hpp"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
-#include "base/interfaces.hpp"
+#include "base/net/interfaces.hpp"
 
 #include <gtest/gtest.h>
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 
 namespace torch::comms::base {
 namespace {

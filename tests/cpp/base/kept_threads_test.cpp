@@ -1,4 +1,4 @@
-#include "base/kept_threads.hpp"
+#include "base/concurrency/kept_threads.hpp"
 
 #include <malloc.h>
 #include <sys/prctl.h>

@@ -1,4 +1,4 @@
-#include "base/listener.hpp"
+#include "base/net/listener.hpp"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/calls.hpp"
+#include "base/net/socket.hpp"
 #include "base/no_descriptors.hpp"
-#include "base/socket.hpp"
 
 namespace torch::comms::base {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/loaded_library.hpp"
+#include "base/os/loaded_library.hpp"
 
 #include <gtest/gtest.h>
 

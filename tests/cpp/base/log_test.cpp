@@ -1,4 +1,4 @@
-#include "base/log.hpp"
+#include "base/os/log.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "base/system_error.hpp"
+#include "base/os/system_error.hpp"
 
 namespace torch::comms::base {
 

@@ -1,12 +1,12 @@
-#include "base/proc_net_tcp.hpp"
+#include "base/net/proc_net_tcp.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 
 #include "base/calls.hpp"
-#include "base/listener.hpp"
-#include "base/socket.hpp"
+#include "base/net/listener.hpp"
+#include "base/net/socket.hpp"
 
 namespace torch::comms::base {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/streaming_copy.hpp"
+#include "base/os/streaming_copy.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/system_error.hpp"
+#include "base/os/system_error.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
@@ -8,9 +8,9 @@
 #include <csignal>
 #include <string>
 
-#include "base/file_size.hpp"
-#include "base/handles.hpp"
 #include "base/no_descriptors.hpp"
+#include "base/os/file_size.hpp"
+#include "base/os/handles.hpp"
 
 namespace torch::comms::base {
 namespace {

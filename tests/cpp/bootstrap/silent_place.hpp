@@ -7,7 +7,7 @@
 #include <array>
 #include <string>
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 
 // An address from which nothing comes back, as where packets vanish: its queue of connections is
 // full, so that the system drops whatever asks for one more.

@@ -1,4 +1,4 @@
-#include "core/active_calls.hpp"
+#include "core/comm/active_calls.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/error_context.hpp"
+#include "core/comm/error_context.hpp"
 
 #include <gtest/gtest.h>
 

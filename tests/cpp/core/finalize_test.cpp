@@ -11,8 +11,8 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "core/interruptible_call.hpp"
 #include "core/manual_backend.hpp"
+#include "core/work/interruptible_call.hpp"
 
 // What finalize() does while other threads are in calls of the communicator.
 namespace torch::comms {

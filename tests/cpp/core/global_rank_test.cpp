@@ -1,4 +1,4 @@
-#include "core/global_rank.hpp"
+#include "core/rendezvous/global_rank.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/hook_list.hpp"
+#include "core/work/hook_list.hpp"
 
 #include <gtest/gtest.h>
 

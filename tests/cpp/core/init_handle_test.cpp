@@ -1,4 +1,4 @@
-#include "core/init_handle.hpp"
+#include "core/rendezvous/init_handle.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/interruptible_call.hpp"
+#include "core/work/interruptible_call.hpp"
 
 #include <gtest/gtest.h>
 

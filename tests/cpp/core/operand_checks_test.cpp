@@ -1,4 +1,4 @@
-#include "core/operand_checks.hpp"
+#include "core/comm/operand_checks.hpp"
 
 #include <gtest/gtest.h>
 

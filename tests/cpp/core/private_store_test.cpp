@@ -1,10 +1,10 @@
-#include "core/private_store.hpp"
+#include "core/rendezvous/private_store.hpp"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "core/interruptible_call.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms {
 namespace {

@@ -1,6 +1,6 @@
 // How members meet, over the memory of this process: threads are members.
 
-#include "core/reconfiguration.hpp"
+#include "core/rendezvous/reconfiguration.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "core/membership_proposals.hpp"
+#include "core/rendezvous/membership_proposals.hpp"
+#include "core/rendezvous/store_adapter.hpp"
 #include "core/rendezvous_ranks.hpp"
-#include "core/store_adapter.hpp"
 
 namespace torch::comms {
 namespace {

@@ -6,10 +6,10 @@
 #include <atomic>
 
 #include "bootstrap/arrival_barrier.hpp"
-#include "core/interruptible_call.hpp"
+#include "core/rendezvous/store_adapter.hpp"
 #include "core/rendezvous_ranks.hpp"
-#include "core/store_adapter.hpp"
 #include "core/store_process.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms {
 namespace {

@@ -19,7 +19,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torchcomms/base/error.hpp>
 
-#include "core/rendezvous.hpp"
+#include "core/rendezvous/rendezvous.hpp"
 #include "core/variable.hpp"
 
 namespace torch::comms {

@@ -1,4 +1,4 @@
-#include "core/rendezvous.hpp"
+#include "core/rendezvous/rendezvous.hpp"
 
 #include <algorithm>
 #include <array>

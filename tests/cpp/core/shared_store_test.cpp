@@ -1,5 +1,5 @@
 // The store as all communicators of a process share it.
-#include "core/shared_store.hpp"
+#include "core/rendezvous/shared_store.hpp"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -13,10 +13,10 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "core/interruptible_call.hpp"
+#include "core/rendezvous/store_adapter.hpp"
 #include "core/rendezvous_ranks.hpp"
-#include "core/store_adapter.hpp"
 #include "core/store_process.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms {
 namespace {

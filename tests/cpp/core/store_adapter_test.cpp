@@ -1,4 +1,4 @@
-#include "core/store_adapter.hpp"
+#include "core/rendezvous/store_adapter.hpp"
 
 #include <gtest/gtest.h>
 

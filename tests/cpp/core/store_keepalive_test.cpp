@@ -1,9 +1,9 @@
-#include "core/store_keepalive.hpp"
+#include "core/rendezvous/store_keepalive.hpp"
 
 #include <gtest/gtest.h>
 
 #include "base/calls.hpp"
-#include "core/tcp_store.hpp"
+#include "core/rendezvous/tcp_store.hpp"
 
 namespace torch::comms {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/tcp_probe.hpp"
+#include "core/rendezvous/tcp_probe.hpp"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

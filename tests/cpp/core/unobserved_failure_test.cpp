@@ -1,4 +1,4 @@
-#include "core/unobserved_failure.hpp"
+#include "core/work/unobserved_failure.hpp"
 
 #include <atomic>
 #include <future>

@@ -1,4 +1,4 @@
-#include "core/watchdog.hpp"
+#include "core/work/watchdog.hpp"
 
 #include <gtest/gtest.h>
 

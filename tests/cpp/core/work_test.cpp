@@ -6,7 +6,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "core/interruptible_call.hpp"
+#include "core/work/interruptible_call.hpp"
 
 namespace torch::comms {
 namespace {

@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/FakeGuardImpl.h>
 
-#include "core/interruptible_call.hpp"
+#include "core/work/interruptible_call.hpp"
 #include "interop/backend_of_works.hpp"
 
 namespace torch::comms {

@@ -1,11 +1,11 @@
-#include "schedule/blocks.hpp"
+#include "schedule/patterns/blocks.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <stdexcept>
 
-#include "schedule/fold.hpp"
+#include "schedule/patterns/fold.hpp"
 #include "schedule/problem.hpp"
 
 namespace torch::comms::schedule {

@@ -1,4 +1,4 @@
-#include "schedule/contiguous_transfer.hpp"
+#include "schedule/patterns/contiguous_transfer.hpp"
 
 #include <gtest/gtest.h>
 

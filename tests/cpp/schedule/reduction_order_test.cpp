@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "schedule/fold.hpp"
+#include "schedule/patterns/fold.hpp"
 #include "schedule/proof.hpp"
 
 // The documented orders of addition, each written down a second time, as the recursion it is.

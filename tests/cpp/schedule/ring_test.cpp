@@ -1,4 +1,4 @@
-#include "schedule/ring.hpp"
+#include "schedule/patterns/ring.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "schedule/fold.hpp"
+#include "schedule/patterns/fold.hpp"
 
 namespace torch::comms::sim {
 namespace {

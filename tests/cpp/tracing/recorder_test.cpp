@@ -21,7 +21,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-#include "base/host.hpp"
+#include "base/os/host.hpp"
 #include "tracing/local_peers.hpp"
 #include "tracing/recorder_space.hpp"
 #include "tracing/ring_file.hpp"

@@ -1,4 +1,4 @@
-#include "transport/closed_streams.hpp"
+#include "transport/protocol/closed_streams.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transport/compact_queue.hpp"
+#include "transport/protocol/compact_queue.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "transport/copy_path_tuner.hpp"
+#include "transport/protocol/copy_path_tuner.hpp"
 
 #include <gtest/gtest.h>
 
-#include "transport/protocol_thresholds.hpp"
+#include "transport/protocol/protocol_thresholds.hpp"
 
 namespace torch::comms::transport {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/core_balancer.hpp"
+#include "transport/waiting/core_balancer.hpp"
 
 #include <gtest/gtest.h>
 #include <sched.h>

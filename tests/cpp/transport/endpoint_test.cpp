@@ -1,4 +1,4 @@
-#include "transport/endpoint.hpp"
+#include "transport/connect/endpoint.hpp"
 
 #include <gtest/gtest.h>
 

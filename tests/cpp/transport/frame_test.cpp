@@ -1,10 +1,10 @@
-#include "transport/frame.hpp"
+#include "transport/protocol/frame.hpp"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-#include "transport/peer_protocol.hpp"
+#include "transport/protocol/peer_protocol.hpp"
 
 namespace torch::comms::transport {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/handshake_queue.hpp"
+#include "transport/connect/handshake_queue.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/framed_transport.hpp"
+#include "transport/protocol/framed_transport.hpp"
 
 namespace torch::comms::transport {
 namespace {

@@ -1,10 +1,10 @@
-#include "transport/wait_policy.hpp"
+#include "transport/waiting/wait_policy.hpp"
 
 #include <sched.h>
 
 #include <array>
 
-#include "transport/peer_connection.hpp"
+#include "transport/connect/peer_connection.hpp"
 #include "transport/self_transport.hpp"
 #include "transport/world.hpp"
 

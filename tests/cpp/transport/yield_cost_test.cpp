@@ -1,8 +1,8 @@
-#include "transport/yield_cost.hpp"
+#include "transport/waiting/yield_cost.hpp"
 
 #include <gtest/gtest.h>
 
-#include "transport/wait_policy.hpp"
+#include "transport/waiting/wait_policy.hpp"
 
 namespace torch::comms::transport::test {
 namespace {

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "ctran/arithmetic/elements.hpp"
-#include "ctran/arithmetic/reduction.hpp"
-#include "ctran/kernels/scaling.hpp"
+#include "ctran/kernels/collectives/scaling.hpp"
+#include "ctran/reduction/elements.hpp"
+#include "ctran/reduction/reduction.hpp"
 
 namespace native {
 

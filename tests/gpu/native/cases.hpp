@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "ctran/kernels/library.hpp"
-#include "ctran/kernels/reducer_dispatch.hpp"
-#include "ctran/kernels/window_collectives.hpp"
+#include "ctran/kernels/collectives/reducer_dispatch.hpp"
+#include "ctran/kernels/host/library.hpp"
+#include "ctran/kernels/windows/window_collectives.hpp"
 
 // A call to be checked, the data it gets, and what it has to give: reductions by the arithmetic of
 // the host.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ctran/kernels/stochastic_rounding.hpp"
+#include "ctran/kernels/collectives/stochastic_rounding.hpp"
 #include "suites.hpp"
 
 // What reads its sizes, or its chance, in device memory: every element, in launches and in replays

@@ -10,7 +10,7 @@
 #include <optional>
 #include <thread>
 
-#include "ctran/kernels/reducer_dispatch.hpp"
+#include "ctran/kernels/collectives/reducer_dispatch.hpp"
 #include "nccl.hpp"
 #include "patterns.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ctran/kernels/library.hpp"
+#include "ctran/kernels/host/library.hpp"
 #include "world.hpp"
 
 namespace native {

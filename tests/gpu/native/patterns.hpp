@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "ctran/kernels/library.hpp"
+#include "ctran/kernels/host/library.hpp"
 
 // Who sends what to whom where messages are measured. Elements are of 2 bytes.
 namespace native {

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <string>
 
-#include "ctran/kernels/window_copies.hpp"
+#include "ctran/kernels/windows/window_copies.hpp"
 #include "runner.hpp"
 
 // Collectives whose outputs peers write themselves, and reductions that read inputs where they lie.

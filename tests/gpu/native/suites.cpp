@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdio>
 
-#include "ctran/arithmetic/elements.hpp"
+#include "ctran/reduction/elements.hpp"
 #include "runner.hpp"
 
 namespace native {

@@ -10,9 +10,9 @@
 
 #include <cuda_runtime.h>
 
-#include "ctran/kernels/library.hpp"
-#include "ctran/kernels/window_collectives.hpp"
-#include "ctran/kernels/workspace_layout.hpp"
+#include "ctran/kernels/host/library.hpp"
+#include "ctran/kernels/protocol/workspace_layout.hpp"
+#include "ctran/kernels/windows/window_collectives.hpp"
 
 // The ranks of a team in one process. With fewer GPUs than ranks several of them share one; then a
 // peer's workspace is plain memory of the same GPU.

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ctran/arithmetic/reduction.hpp"
+#include "ctran/reduction/reduction.hpp"
 
 namespace torch::comms::standin {
 namespace {

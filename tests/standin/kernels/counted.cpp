@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ctran/kernels/device_counts.hpp"
+#include "ctran/kernels/messages/device_counts.hpp"
 #include "standin/kernels/messages.hpp"
 
 namespace torch::comms::standin {

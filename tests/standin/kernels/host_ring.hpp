@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ctran/kernels/library.hpp"
+#include "ctran/kernels/host/library.hpp"
 
 namespace torch::comms::standin {
 

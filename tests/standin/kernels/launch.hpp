@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "ctran/kernels/layout.hpp"
-#include "ctran/kernels/window_layout.hpp"
+#include "ctran/kernels/protocol/layout.hpp"
+#include "ctran/kernels/windows/window_layout.hpp"
 
 // What kernels of the stand-in are made of: chunks from rank to rank, through the workspaces that
 // processes share, with counters that only grow.
@@ -39,7 +39,7 @@ struct Workspace {
 // stop, what they have begun, and the launch's limit.
 class Launch {
  public:
-  // `print`: of a collective, what was called (ctran/kernels/call_fingerprint.hpp).
+  // `print`: of a collective, what was called (ctran/kernels/host/call_fingerprint.hpp).
   Launch(const kernels::TeamDescriptor& team, kernels::Collective collective, uint64_t print,
          uint64_t limit_ns);
 

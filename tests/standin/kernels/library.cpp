@@ -1,18 +1,18 @@
 // The stand-in of the library of device kernels: the same entry, whose launches run on the streams
 // of gpu/cpu_runtime.hpp, over workspaces in memory that processes share.
 
-#include "ctran/kernels/library.hpp"
+#include "ctran/kernels/host/library.hpp"
 
 #include <atomic>
 #include <vector>
 
-#include "ctran/arithmetic/reduction.hpp"
-#include "ctran/kernels/call_fingerprint.hpp"
-#include "ctran/kernels/device_counts.hpp"
-#include "ctran/kernels/local_copy.hpp"
-#include "ctran/kernels/messages.hpp"
-#include "ctran/kernels/rma.hpp"
-#include "ctran/kernels/workspace_layout.hpp"
+#include "ctran/kernels/host/call_fingerprint.hpp"
+#include "ctran/kernels/host/local_copy.hpp"
+#include "ctran/kernels/messages/device_counts.hpp"
+#include "ctran/kernels/messages/messages.hpp"
+#include "ctran/kernels/messages/rma.hpp"
+#include "ctran/kernels/protocol/workspace_layout.hpp"
+#include "ctran/reduction/reduction.hpp"
 #include "gpu/cpu_runtime.hpp"
 #include "standin/kernels/collectives.hpp"
 #include "standin/kernels/counted.hpp"

@@ -6,7 +6,7 @@
 #include <deque>
 #include <vector>
 
-#include "ctran/kernels/messages.hpp"
+#include "ctran/kernels/messages/messages.hpp"
 
 namespace torch::comms::standin {
 namespace {

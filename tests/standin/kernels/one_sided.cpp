@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "ctran/kernels/rma.hpp"
+#include "ctran/kernels/messages/rma.hpp"
 
 namespace torch::comms::standin {
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "ctran/kernels/stochastic_rounding.hpp"
+#include "ctran/kernels/collectives/stochastic_rounding.hpp"
 
 namespace torch::comms::standin {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include "ctran/arithmetic/reduction.hpp"
-#include "ctran/kernels/window_plan.hpp"
+#include "ctran/kernels/windows/window_plan.hpp"
+#include "ctran/reduction/reduction.hpp"
 
 namespace torch::comms::standin {
 namespace {

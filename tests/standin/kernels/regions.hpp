@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ctran/kernels/window_plan.hpp"
+#include "ctran/kernels/windows/window_plan.hpp"
 #include "standin/kernels/launch.hpp"
 
 namespace torch::comms::standin {

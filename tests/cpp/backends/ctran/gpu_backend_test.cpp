@@ -8,7 +8,7 @@
 
 #include "backends/ctran/stand_in_kernels.hpp"
 #include "backends/nccl/temporary_file.hpp"
-#include "core/deferred_teardown.hpp"
+#include "core/work/deferred_teardown.hpp"
 
 namespace torch::comms::ctran_test {
 namespace {

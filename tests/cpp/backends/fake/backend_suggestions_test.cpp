@@ -10,7 +10,7 @@
 #include <torchcomms/factory.hpp>
 
 #include "backends/fake/fake_backend.hpp"
-#include "core/backend_suggestions.hpp"
+#include "core/backend/backend_suggestions.hpp"
 
 namespace torch::comms {
 namespace {

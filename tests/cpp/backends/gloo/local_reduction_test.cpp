@@ -10,7 +10,7 @@
 
 #include "backends/gloo/flat_view.hpp"
 #include "backends/gloo/samples.hpp"
-#include "core/operand_checks.hpp"
+#include "core/comm/operand_checks.hpp"
 
 namespace torch::comms::gloo {
 namespace {

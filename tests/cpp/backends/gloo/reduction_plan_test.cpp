@@ -7,7 +7,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "backends/gloo/samples.hpp"
-#include "core/dtype_name.hpp"
+#include "core/options/dtype_name.hpp"
 
 namespace torch::comms::gloo {
 namespace {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "backends/nccl/world.hpp"
-#include "core/scoped_interrupt_check.hpp"
+#include "core/work/scoped_interrupt_check.hpp"
 
 namespace torch::comms::nccl {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 #include <functional>
 
-#include "backends/nccl/graph_replay_monitor.hpp"
+#include "backends/nccl/graphs/graph_replay_monitor.hpp"
 #include "backends/nccl/world.hpp"
 
 namespace torch::comms::nccl {

@@ -7,7 +7,7 @@
 
 #include "backends/nccl/counted_new.hpp"
 #include "backends/nccl/world.hpp"
-#include "base/freelist.hpp"
+#include "base/concurrency/freelist.hpp"
 
 namespace torch::comms::nccl {
 namespace {

@@ -1,5 +1,5 @@
 // What is moved by way of carriers, carried out in memory, and on streams.
-#include "backends/nccl/sharded_relay.hpp"
+#include "backends/nccl/api/sharded_relay.hpp"
 
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "backends/nccl/rcclx_backend.hpp"
+#include "backends/nccl/api/rcclx_backend.hpp"
 #include "backends/nccl/world.hpp"
 
 namespace torch::comms::nccl {

@@ -6,7 +6,7 @@
 
 #include <set>
 
-#include "backends/nccl/signal_communicators.hpp"
+#include "backends/nccl/streams/signal_communicators.hpp"
 #include "backends/nccl/world.hpp"
 
 namespace torch::comms::nccl {

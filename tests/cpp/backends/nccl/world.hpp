@@ -10,11 +10,11 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torchcomms/comm.hpp>
 
-#include "backends/nccl/vendor_backends.hpp"
+#include "backends/nccl/api/vendor_backends.hpp"
 #include "backends/ranks.hpp"
 #include "gpu/cpu_runtime.hpp"
 #include "gpu/runtime.hpp"
-#include "nccl/stand_in.hpp"
+#include "vendor/stand_in.hpp"
 
 // Ranks as threads of this process, over the stand-in library.
 namespace torch::comms::nccl {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "backends/nccl/launch_queue.hpp"
+#include "backends/nccl/streams/launch_queue.hpp"
 #include "backends/ncclx/world.hpp"
 
 namespace torch::comms::ncclx {

@@ -1,4 +1,4 @@
-#include "ctran/engine/algorithm_chooser.hpp"
+#include "ctran/engine/plan/algorithm_chooser.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-#include "ctran/engine/collective_plan.hpp"
+#include "ctran/engine/plan/collective_plan.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "base/cache_info.hpp"
+#include "base/os/cache_info.hpp"
 
 namespace torch::comms::ctran {
 namespace {

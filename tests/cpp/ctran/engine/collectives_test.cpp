@@ -1,5 +1,5 @@
-#include "ctran/arithmetic/reduction.hpp"
 #include "ctran/engine/reference.hpp"
+#include "ctran/reduction/reduction.hpp"
 
 namespace torch::comms::ctran::test {
 namespace {

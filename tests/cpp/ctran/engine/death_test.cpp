@@ -2,9 +2,9 @@
 
 #include <atomic>
 
-#include "base/handles.hpp"
+#include "base/os/handles.hpp"
 #include "ctran/engine/reference.hpp"
-#include "transport/peer_connection.hpp"
+#include "transport/connect/peer_connection.hpp"
 #include "transport/processes.hpp"
 
 // Ranks as processes, one of which is killed in the middle of an operation.

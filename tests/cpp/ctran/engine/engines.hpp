@@ -3,10 +3,10 @@
 #include <memory>
 #include <vector>
 
-#include "ctran/engine/collective_task.hpp"
 #include "ctran/engine/engine.hpp"
-#include "ctran/engine/group_state.hpp"
-#include "ctran/engine/messages_task.hpp"
+#include "ctran/engine/group/group_state.hpp"
+#include "ctran/engine/task/collective_task.hpp"
+#include "ctran/engine/task/messages_task.hpp"
 #include "ctran/engine/world.hpp"
 
 // Engines without groups, for what these do not show.

@@ -1,6 +1,6 @@
 #include <sys/mman.h>
 
-#include "base/handles.hpp"
+#include "base/os/handles.hpp"
 #include "ctran/engine/world.hpp"
 
 // A rank that cannot go on, whose peers are all well.

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "ctran/engine/engine_group.hpp"
+#include "ctran/engine/group/engine_group.hpp"
 #include "transport/fault.hpp"
 
 // Ranks of a test, as threads of this process: each with a family of its own.

@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "ctran/arithmetic/elements.hpp"
-#include "ctran/arithmetic/reduction.hpp"
-#include "ctran/kernels/reducer_visit.hpp"
-#include "ctran/kernels/scaling.hpp"
+#include "ctran/kernels/collectives/reducer_visit.hpp"
+#include "ctran/kernels/collectives/scaling.hpp"
+#include "ctran/reduction/elements.hpp"
+#include "ctran/reduction/reduction.hpp"
 
 // What the kernels compute is held against the arithmetic of the host, bit for bit; NaN is NaN.
 namespace torch::comms::ctran::kernels {

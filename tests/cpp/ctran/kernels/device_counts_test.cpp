@@ -1,11 +1,11 @@
-#include "ctran/kernels/device_counts.hpp"
+#include "ctran/kernels/messages/device_counts.hpp"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <vector>
 
-#include "ctran/kernels/quantized.hpp"
+#include "ctran/kernels/collectives/quantized.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {

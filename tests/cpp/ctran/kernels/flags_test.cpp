@@ -1,12 +1,12 @@
-#include "ctran/kernels/flags.hpp"
+#include "ctran/kernels/protocol/flags.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <set>
 
-#include "ctran/kernels/call_fingerprint.hpp"
-#include "ctran/kernels/layout.hpp"
+#include "ctran/kernels/host/call_fingerprint.hpp"
+#include "ctran/kernels/protocol/layout.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {

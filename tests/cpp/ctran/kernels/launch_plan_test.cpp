@@ -1,12 +1,12 @@
-#include "ctran/kernels/launch_plan.hpp"
+#include "ctran/kernels/host/launch_plan.hpp"
 
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "ctran/kernels/algorithm_table.hpp"
-#include "ctran/kernels/reducer_visit.hpp"
-#include "ctran/kernels/tiling.hpp"
+#include "ctran/kernels/collectives/reducer_visit.hpp"
+#include "ctran/kernels/host/algorithm_table.hpp"
+#include "ctran/kernels/protocol/tiling.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {

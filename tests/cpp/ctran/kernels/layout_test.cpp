@@ -1,4 +1,4 @@
-#include "ctran/kernels/layout.hpp"
+#include "ctran/kernels/protocol/layout.hpp"
 
 #include <algorithm>
 #include <set>
@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ctran/kernels/tiling.hpp"
+#include "ctran/kernels/protocol/tiling.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "ctran/kernels/local_copy.hpp"
+#include "ctran/kernels/host/local_copy.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "ctran/kernels/messages.hpp"
+#include "ctran/kernels/messages/messages.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <set>
 #include <vector>
 
-#include "ctran/kernels/vector.hpp"
-#include "ctran/kernels/window_layout.hpp"
-#include "ctran/kernels/workspace_layout.hpp"
+#include "ctran/kernels/protocol/vector.hpp"
+#include "ctran/kernels/protocol/workspace_layout.hpp"
+#include "ctran/kernels/windows/window_layout.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {

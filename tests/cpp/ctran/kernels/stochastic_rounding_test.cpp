@@ -1,4 +1,4 @@
-#include "ctran/kernels/stochastic_rounding.hpp"
+#include "ctran/kernels/collectives/stochastic_rounding.hpp"
 
 #include <gtest/gtest.h>
 

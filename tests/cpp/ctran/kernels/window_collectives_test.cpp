@@ -1,4 +1,4 @@
-#include "ctran/kernels/window_copies.hpp"
+#include "ctran/kernels/windows/window_copies.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 #include <gtest/gtest.h>
 
-#include "ctran/kernels/call_fingerprint.hpp"
-#include "ctran/kernels/launch_plan.hpp"
+#include "ctran/kernels/host/call_fingerprint.hpp"
+#include "ctran/kernels/host/launch_plan.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {

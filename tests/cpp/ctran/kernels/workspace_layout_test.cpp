@@ -1,11 +1,11 @@
-#include "ctran/kernels/workspace_layout.hpp"
+#include "ctran/kernels/protocol/workspace_layout.hpp"
 
 #include <algorithm>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "ctran/kernels/algorithm_table.hpp"
+#include "ctran/kernels/host/algorithm_table.hpp"
 
 namespace torch::comms::ctran::kernels {
 namespace {

@@ -13,10 +13,10 @@
 #include <new>
 #include <random>
 
-#include "base/handles.hpp"
-#include "transport/peer_connection.hpp"
+#include "base/os/handles.hpp"
+#include "transport/connect/peer_connection.hpp"
 #include "transport/processes.hpp"
-#include "transport/protocol_thresholds.hpp"
+#include "transport/protocol/protocol_thresholds.hpp"
 #include "transport/shm/cma.hpp"
 #include "transport/shm/shm_transport.hpp"
 

@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "base/no_descriptors.hpp"
-#include "transport/connect_retry.hpp"
+#include "transport/connect/connect_retry.hpp"
+#include "transport/connect/unix_socket.hpp"
 #include "transport/processes.hpp"
 #include "transport/shm/shm_transport.hpp"
-#include "transport/unix_socket.hpp"
 
 namespace torch::comms::transport::test {
 namespace {

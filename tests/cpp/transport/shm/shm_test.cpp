@@ -6,11 +6,11 @@
 
 #include "transport/conformance_streams.hpp"
 #include "transport/conformance_windows.hpp"
-#include "transport/core_balancer.hpp"
-#include "transport/protocol_thresholds.hpp"
+#include "transport/protocol/protocol_thresholds.hpp"
 #include "transport/shm/shared_file.hpp"
 #include "transport/shm/shm_segment.hpp"
 #include "transport/shm/shm_transport.hpp"
+#include "transport/waiting/core_balancer.hpp"
 
 namespace torch::comms::transport::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <random>
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 #include "transport/tcp/stream_socket.hpp"
 #include "transport/tcp/tcp_connector.hpp"
 #include "transport/tcp/tcp_handshake.hpp"

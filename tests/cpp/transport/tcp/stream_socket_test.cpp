@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/socket.hpp"
+#include "base/net/socket.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {

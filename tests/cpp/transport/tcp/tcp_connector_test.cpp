@@ -11,8 +11,8 @@
 #include <functional>
 #include <utility>
 
-#include "base/socket.hpp"
-#include "transport/connect_retry.hpp"
+#include "base/net/socket.hpp"
+#include "transport/connect/connect_retry.hpp"
 
 namespace torch::comms::transport::tcp {
 namespace {

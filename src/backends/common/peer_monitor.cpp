@@ -1,0 +1,258 @@
+#include "backends/common/peer_monitor.hpp"
+
+#include <thread>
+
+#include <torchcomms/base/env.hpp>
+
+#include "backends/common/collective_log.hpp"
+#include "base/net/peer_error_text.hpp"
+#include "base/op_order.hpp"
+#include "base/os/log.hpp"
+#include "bootstrap/address_exchange/blob_exchange.hpp"
+#include "core/options/hint.hpp"
+#include "core/options/hint_table.hpp"
+#include "core/rendezvous/rendezvous.hpp"
+#include "core/rendezvous/store_adapter.hpp"
+#include "core/work/interruptible_call.hpp"
+
+namespace torch::comms::common {
+namespace {
+
+// How long ranks that disagree wait for those that are behind, and for what they say.
+constexpr std::chrono::milliseconds kSkew{50}, kReplyTimeout{2000};
+// Until a question where everybody is has its answer, and between looks for it.
+constexpr std::chrono::milliseconds kProgressTimeout{600}, kProgressPollInterval{5};
+
+// How long all ranks have for what was done before another one ended the communicator, whose
+// library waits twice as long once all know of it.
+constexpr std::chrono::milliseconds kCompletionGrace{40};
+// Until all ranks of a host have looked, twice, whether one of them has ended, or have come to the
+// limit of what began at about the same time.
+constexpr std::chrono::milliseconds kLocalDetectionTime{250};
+
+// How long after a wait for a failure in vain nobody waits for one.
+constexpr std::chrono::milliseconds kFailureWaitCooldown{1000};
+// How often whoever waits for the others' words looks for something else.
+constexpr std::chrono::milliseconds kPeerMonitorPollInterval{20};
+
+bool is_past_completion_grace(monitor::Moment moment) {
+  return Clock::now().time_since_epoch() - moment > kCompletionGrace;
+}
+
+// The failure, where another rank has ended the communicator.
+std::optional<monitor::GroupMonitor::GroupFailure> abort_in(const monitor::GroupMonitor* circle) {
+  if (circle == nullptr) return std::nullopt;
+  auto failure = circle->failure();
+  return failure && failure->abort_known_since != monitor::kNever ? failure : std::nullopt;
+}
+
+bootstrap::BlobExchangeParams participant(const Rendezvous& met, const std::string& name) {
+  return {.key_scope = "side",
+          .name = name,
+          .rank = met.rank,
+          .size = met.size,
+          .blob = {},
+          .timeout = met.timeout,
+          .deadline = met.deadline,
+          .interrupt_check = check_interrupt};
+}
+
+}  // namespace
+
+CommError peer_closed_error(int rank, const std::string& why, const Context& context) {
+  auto where = context;
+  where.peer = rank;
+  return CommError(Errc::kPeerFailed, why, where);
+}
+
+std::optional<CommError> PeerMonitor::closed_before(const Context& context, uint64_t number) const {
+  if (!base::is_collective_sequence(number)) return std::nullopt;
+  for (const auto& [rank, departure] : departures()) {
+    if (departure.last >= number) continue;
+    // The departed rank told of a disagreement before it closed the communicator.
+    const auto failure = group_monitor_->failure();
+    if (failure && failure->code == Errc::kMismatch) return to_comm_error(*failure, context);
+    return peer_closed_error(rank,
+                             base::peer_closed_text(rank) + ", after its collective number " +
+                                 std::to_string(departure.last),
+                             context);
+  }
+  return std::nullopt;
+}
+
+CommError to_comm_error(const monitor::GroupMonitor::GroupFailure& failure,
+                        const Context& context) {
+  auto where = context;
+  where.culprits = failure.culprits;
+  return CommError(failure.code, failure.reason, where);
+}
+
+MonitorOptions parse_monitor_options(const CommOptions& options) {
+  MonitorOptions wishes;
+  wishes.is_enabled = options.getHint<bool>(
+      hint::kSideChannel.name, env_to_value<bool>("TORCHCOMM_SIDE_CHANNEL", wishes.is_enabled));
+  wishes.interface = options.getHint<std::string>(
+      hint::kSideChannelInterface.name,
+      env_to_value<std::string>("TORCHCOMM_SIDE_CHANNEL_INTERFACE", ""));
+  wishes.check_before_start = is_call_check_enabled(options);
+  return wishes;
+}
+
+std::string describe_monitor(const MonitorOptions& wishes) {
+  return "tells of failures; calls are compared " +
+         std::string(wishes.check_before_start ? "before they begin" : "when they are late");
+}
+
+std::optional<CommError> PeerMonitor::failure(const Context& context,
+                                              std::chrono::milliseconds patience) {
+  if (!has_failure()) return std::nullopt;
+  const auto failure = group_monitor_->failure();
+  if (!failure) return std::nullopt;
+  if (patience.count() > 0 && failure->abort_known_since != monitor::kNever) {
+    if (!is_past_completion_grace(failure->abort_known_since)) return std::nullopt;
+  } else if (patience.count() > 0 && failure->code == Errc::kPeerFailed) {
+    const std::lock_guard lock(mutex_);
+    const auto now = Clock::now();
+    if (failure_seen_at_ == Clock::time_point{}) failure_seen_at_ = now;
+    if (now - failure_seen_at_ < patience) return std::nullopt;
+  }
+  return to_comm_error(*failure, context);
+}
+
+bool PeerMonitor::drain_incoming(bool overslept) noexcept {
+  try {
+    const bool knew = is_aborted_by_peer();
+    group_monitor_->drain_incoming();
+    if (is_aborted_by_peer() && (overslept || !knew)) was_suspended_ = true;
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kError, std::string("side channel: ") + e.what());
+  }
+  return true;
+}
+
+std::optional<CommError> PeerMonitor::abort_error(const Context& context) const {
+  const auto end = abort_in(group_monitor_.get());
+  const bool counts = end && (was_suspended_ || is_past_completion_grace(end->abort_known_since));
+  return counts ? std::optional(to_comm_error(*end, context)) : std::nullopt;
+}
+
+bool PeerMonitor::is_aborted_by_peer() const { return abort_in(group_monitor_.get()).has_value(); }
+
+bool PeerMonitor::announce_abort(const CommError& why) {
+  const bool is_everybodys = why.code() == Errc::kPeerFailed || why.code() == Errc::kTimeout;
+  if (!group_monitor_) return local_peers_ && is_everybodys;
+  monitor::AbortReason ending{why.code(), why.why(), why.context().culprits};
+  // What passed its limit here need not be what they wait in. Unless others have told of it here.
+  if (const auto& op = why.context().op;
+      why.code() == Errc::kTimeout && !op.empty() && !ending.reason.starts_with("rank "))
+    ending.reason = op + ": " + ending.reason;
+  return group_monitor_->announce_abort(ending);
+}
+
+void PeerMonitor::wait_abort_acknowledged() {
+  if (group_monitor_) group_monitor_->wait_abort_acknowledged(kAbortAckTimeout);
+  std::this_thread::sleep_for(group_monitor_ ? 2 * kCompletionGrace : kLocalDetectionTime);
+}
+
+std::optional<CommError> PeerMonitor::wait_for_failure(const Context& context,
+                                                       std::chrono::milliseconds limit) {
+  if (!group_monitor_) return std::nullopt;
+  {
+    const std::lock_guard lock(mutex_);
+    if (Clock::now() - last_wait_at_ < kFailureWaitCooldown) limit = {};
+  }
+  if (group_monitor_->wait_for_failure(limit)) return failure(context);
+  const std::lock_guard lock(mutex_);
+  last_wait_at_ = Clock::now();
+  return std::nullopt;
+}
+
+std::optional<CommError> PeerMonitor::find_exited_rank(const Context& context) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);  // whoever is looking will find it
+  if (!lock || !local_peers_) return std::nullopt;
+  const auto ended = local_peers_->first_exited();
+  // At the second look: what it did before its end may suffice.
+  if (std::exchange(exited_rank_, ended.rank) != ended.rank || ended.rank < 0) return std::nullopt;
+  auto where = context;
+  where.peer = ended.rank;
+  return CommError(Errc::kPeerFailed,
+                   "rank " + std::to_string(ended.rank) + " has failed: its process (" +
+                       std::to_string(ended.pid) + ") has ended",
+                   where);
+}
+
+void PeerMonitor::check_mismatch_later(Clock::time_point began) {
+  if (group_monitor_) group_monitor_->check_mismatch_later(began.time_since_epoch());
+}
+
+std::optional<CommError> PeerMonitor::find_mismatch(const Context& context) {
+  if (!group_monitor_) return std::nullopt;
+  const auto failure = group_monitor_->find_mismatch(kSkew, kReplyTimeout);
+  return failure ? std::optional(to_comm_error(*failure, context)) : std::nullopt;
+}
+
+std::optional<PeerMonitor::ProgressSummary> PeerMonitor::query_progress() {
+  if (group_monitor_) {
+    const auto report = group_monitor_->query_progress();
+    if (!report) return std::nullopt;
+    return ProgressSummary{report->text.empty() ? "" : "; " + report->text, report->culprits};
+  }
+  const std::lock_guard lock(mutex_);
+  const auto text = local_peers_ ? local_peers_->format_status() : "";
+  return ProgressSummary{text.empty() ? "" : ". As this host's ranks have recorded it: " + text};
+}
+
+PeerMonitor::ProgressSummary PeerMonitor::wait_for_progress() {
+  const auto until = Clock::now() + kProgressTimeout;
+  while (true) {
+    if (auto where = query_progress()) return *where;
+    if (Clock::now() >= until) return {};
+    std::this_thread::sleep_for(kProgressPollInterval);
+  }
+}
+
+std::optional<PeerMonitor::ProgressSummary> PeerMonitor::consistency_barrier(
+    uint64_t number, Clock::time_point until, const std::function<void()>& look) {
+  if (!group_monitor_) return std::nullopt;
+  group_monitor_->start_consistency_check(number);
+  while (!group_monitor_->wait_consistent(number, kPeerMonitorPollInterval)) {
+    look();
+    if (Clock::now() < until) continue;
+    if (auto where = query_progress()) return where;
+  }
+  return std::nullopt;
+}
+
+std::shared_ptr<monitor::GroupMonitor> open_monitor(const Rendezvous& met, const std::string& name,
+                                                    const std::string& interface,
+                                                    std::shared_ptr<const CollectiveLog> record) {
+  bool exchanges = false;
+  const auto tell_all = [&](std::string mine) {
+    exchanges = true;
+    auto self = participant(met, name);
+    self.blob = std::move(mine);
+    self.interface = interface;
+    StoreKeyValue store(met.store, met.deadline, {}, met.address);
+    auto told = bootstrap::exchange_blobs(store, self);
+    return monitor::MonitorNetwork::MonitorExchangeResult{std::move(told.blobs), told.secret};
+  };
+  try {
+    return monitor::MonitorNetwork::make(met.rank, met.size, interface, tell_all)
+        ->world_group(std::move(record));
+  } catch (const CommError& e) {
+    if (!exchanges) decline_monitor(met, name, e);
+    throw;
+  }
+}
+
+void decline_monitor(const Rendezvous& met, const std::string& name,
+                     const CommError& error) noexcept {
+  try {
+    StoreKeyValue store(met.store, met.deadline, {}, met.address);
+    bootstrap::decline_exchange(store, participant(met, name), error);
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kDebug, std::string("the others do not learn why: ") + e.what());
+  }
+}
+
+}  // namespace torch::comms::common

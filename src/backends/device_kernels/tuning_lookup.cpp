@@ -1,0 +1,34 @@
+#include "backends/device_kernels/tuning_lookup.hpp"
+
+#include <atomic>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/os/log.hpp"
+#include "gpu/driver.hpp"
+
+namespace torch::comms::ctran {
+
+std::string gpu_model_name(const gpu::Runtime& runtime, int device) {
+  try {
+    return to_word(gpu::Driver::of(runtime)->model_of(device));
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kDebug, "the GPU's model is not known: " + e.why());
+    return {};
+  }
+}
+
+MeasuredRows find_tuning_rows(const SharedTuning& told, int ranks, bool warns) {
+  static std::atomic_flag has_warned;
+  const auto& all = told.tuning.kernels;
+  auto rows = rows_for(all, told.gpu, ranks);
+  if (warns && rows.empty() && !all.empty() && !has_warned.test_and_set())
+    base::log(base::LogLevel::kWarning,
+              told.tuning.source + " has kernels measured on " + format_measured_gpus(all) +
+                  ", none on " + (told.gpu.empty() ? "this GPU" : told.gpu) + " with " +
+                  std::to_string(ranks) +
+                  " ranks: the built-in table is used (torchcomms tune --device cuda)");
+  return MeasuredRows(std::move(rows));
+}
+
+}  // namespace torch::comms::ctran

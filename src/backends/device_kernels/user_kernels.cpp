@@ -1,0 +1,61 @@
+#include <chrono>
+#include <utility>
+
+#include "backends/device_kernels/kernel_backend.hpp"
+#include "backends/device_kernels/team_kernels.hpp"
+#include "backends/nccl/streams/launch.hpp"
+#include "ctran/team/kernel_handles.hpp"
+
+// What kernels of users need of a communicator, and a rank alone for windows.
+namespace torch::comms {
+
+std::string KernelBackend::set_up_single_rank() {
+  const auto& device = launch_queue()->device();
+  const nccl::NcclDevice::DeviceCallGuard scope(device);
+  const gpu::CaptureModeGuard mode(device.runtime());
+  const auto& at = device.torch_device();
+  auto made =
+      ctran::DeviceTeam::create(0, 1, at.has_index() ? at.index() : 0, device.shared_runtime(), "",
+                                [](const std::string& words) { return std::vector{words}; });
+  if (!made.team) return std::move(made.unavailable_reason);
+  set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)));
+  on_connected_late();
+  return {};
+}
+
+std::optional<std::string> KernelBackend::windows_unavailable_reason() {
+  if (getSize() > 1) before_collective();
+  auto why_alone = getSize() > 1 || kernels_ ? std::string() : set_up_single_rank();
+  if (kernels_) return std::nullopt;
+  return getSize() > 1 ? kernels_unavailable_reason() : why_alone;
+}
+
+void KernelBackend::require_kernels() {
+  if (const auto why = windows_unavailable_reason())
+    throw CommError(Errc::kUnsupported, "there are no kernels: " + *why);
+}
+
+uint64_t KernelBackend::user_kernel_timeout_ns() const {
+  using std::chrono::nanoseconds;
+  return static_cast<uint64_t>(
+      std::chrono::duration_cast<nanoseconds>(getOptions().timeout).count());
+}
+
+int64_t KernelBackend::get_device_transport() {
+  constexpr std::string_view kMethod = "get_device_transport";
+  const auto now = begin_call(OpName::new_window, false, {}, kMethod);
+  run_collective_setup(now, [&] {
+    require_kernels();
+    if (transport_) return;
+    auto made = ctran::DeviceTransport::create(
+        kernels_->shared_team(), user_kernel_timeout_ns(),
+        [&](const std::string& words) { return all_gather_strings(words, now); });
+    if (!made.transport) throw CommError(Errc::kUnsupported, made.unavailable_reason);
+    transport_ = std::move(made.transport);
+    kernels_->retain(transport_);
+    mark_user_kernels();
+  });
+  return reinterpret_cast<int64_t>(transport_->address());
+}
+
+}  // namespace torch::comms

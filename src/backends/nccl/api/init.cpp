@@ -1,0 +1,335 @@
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <utility>
+
+#include <ATen/ops/zeros.h>
+
+#include "backends/common/collective_log.hpp"
+#include "backends/common/peer_monitor.hpp"
+#include "backends/nccl/api/nccl_api_backend.hpp"
+#include "backends/nccl/api/nccl_options.hpp"
+#include "backends/nccl/streams/launch_queue.hpp"
+#include "base/net/interfaces.hpp"
+#include "base/os/env.hpp"
+#include "core/backend/cpu_backend.hpp"
+#include "core/comm/error_context.hpp"
+#include "core/options/hint.hpp"
+#include "core/rendezvous/reconfiguration.hpp"
+#include "core/rendezvous/rendezvous.hpp"
+#include "core/rendezvous/store_adapter.hpp"
+#include "core/work/deferred_teardown.hpp"
+#include "core/work/interruptible_call.hpp"
+#include "core/work/scoped_interrupt_check.hpp"
+#include "tracing/local_peers.hpp"
+#include "tracing/recorder.hpp"
+
+// How a rank becomes a member: the library, the side channel, the library's communicator, the lane.
+namespace torch::comms {
+namespace {
+
+using nccl::Clock;
+using nccl::Communicator;
+
+constexpr const char* kIdKey = "unique_id";
+
+std::string checked_id(std::string id, const nccl::VendorLibrary& library, const Context& context) {
+  if (id.size() == library.vendor().unique_id_bytes) return id;
+  throw CommError(Errc::kMismatch,
+                  "rank 0 published a unique id of " + std::to_string(id.size()) +
+                      " bytes, this rank's library has ids of " +
+                      std::to_string(library.vendor().unique_id_bytes) +
+                      "; the ranks use different libraries",
+                  context);
+}
+
+// The id that rank 0 makes, by way of the store. `look`: see StoreKeyValue::get().
+std::string exchange_id(const nccl::VendorLibrary& library, const Rendezvous& met,
+                        const Context& context, const std::function<void()>& look) {
+  if (met.rank == 0) {
+    auto id = Communicator::make_id(library, context);
+    if (met.store) StoreKeyValue(met.store, met.deadline, context, met.address).set(kIdKey, id);
+    return id;
+  }
+  return checked_id(StoreKeyValue(met.store, met.deadline, context, met.address)
+                        .get(kIdKey, met.deadline.remaining(), look),
+                    library, context);
+}
+
+// Throws CommError for a value that is not allowed.
+void check_exchange_method(const nccl::Vendor& vendor, const Context& context) {
+  std::string upper(vendor.backend);
+  for (auto& letter : upper) letter = static_cast<char>(std::toupper(letter));
+  const auto variable = "TORCHCOMM_" + upper + "_BOOTSTRAP_UNIQUEID_EXCHANGE_METHOD";
+  const auto method = base::env_text(variable).value_or("auto");
+  if (method != "auto" && method != "tcpstore")
+    throw CommError(Errc::kInvalidArgument,
+                    variable + "='" + method + "' is not allowed: expected auto or tcpstore",
+                    context);
+}
+}  // namespace
+
+struct NcclApiBackend::PendingConnect {
+  std::shared_ptr<nccl::NcclDevice> device = nullptr;
+  size_t free_bytes = 0;  // of the device, before
+  uint64_t since_ns = 0;  // no rank was connected before
+  std::optional<Communicator::PendingCommInit> connecting = {};
+  std::exception_ptr failure = nullptr;  // why it has not begun
+};
+
+void NcclApiBackend::init(at::Device device, const std::string& name, const CommOptions& options) {
+  begin_init(name, options, {.op = "new_comm", .comm = name});
+  if (reconfiguration_) return init_without_members(device);
+  PendingConnect begun;
+  const auto met = rendezvous(name, options_, getBackendName(), overlapped_connect(device, begun));
+  connect_members(device, met, {}, &begun);
+}
+
+void NcclApiBackend::init(at::Device device, const bootstrap::LaunchInfo& launch,
+                          const std::string& name, const CommOptions& options) {
+  begin_init(name, options, {.op = "new_comm", .comm = name});
+  if (reconfiguration_) return init_without_members(device);
+  PendingConnect begun;
+  const auto met = rendezvous(launch, name, options_, getBackendName(), {}, "new_comm",
+                              overlapped_connect(device, begun));
+  connect_members(device, met, {}, &begun);
+}
+
+nccl::VendorLibrary NcclApiBackend::load_library() const {
+  return nccl::VendorLibrary::load(vendor_);
+}
+
+void NcclApiBackend::begin_init(const std::string& name, const CommOptions& options,
+                                const Context& context) {
+  wait_for_teardowns();
+  name_ = name;
+  options_ = options;
+  options_.timeout = timeout_or_default(options.timeout);
+  warn_unknown_hints(options.hints);
+  with_context(context, [&] {
+    if (vendor_.lookup == nullptr) check_exchange_method(vendor_, context);
+    parse_options(options_);
+    *nccl_options_ = nccl::parse_nccl_options(options_);
+    nccl::make_config(options_.hints);
+    if (!library_) library_ = std::make_shared<const nccl::VendorLibrary>(load_library());
+    version_ = library_->version_text();
+    nccl::require_supported_hints(*library_, options_.hints);
+  });
+  if (!options.enable_reconfigure) return;
+  // A communicator that cannot be aborted could not be left, either.
+  if (library_->CommAbort == nullptr)
+    throw CommError(Errc::kUnsupported,
+                    "reconfigure not implemented by backend '" + backend_ + "' with " +
+                        library_->path() + ", which cannot abort its communicators: make it " +
+                        "without enable_reconfigure",
+                    context);
+  reconfiguration_ = std::make_unique<Reconfiguration>(backend_, name, options_);
+  options_.store.reset();
+}
+
+OverlappedConnect NcclApiBackend::overlapped_connect(at::Device device, PendingConnect& begun) {
+  if (!can_skip_prepare()) return {};
+  const auto context = [this](int rank) {
+    return Context{.op = "new_comm", .comm = name_, .rank = rank};
+  };
+  const auto bring = [this, device, &begun, context](int rank) {
+    with_context(context(rank), [&] {
+      if (!begun.device) begun.device = open_device(device, rank);
+      // What the side channel would refuse when the library has begun to connect.
+      if (const auto& wanted = nccl_options_->monitor;
+          wanted.is_enabled && !wanted.interface.empty())
+        static_cast<void>(base::choose_addresses(base::interface_addresses(), wanted.interface));
+    });
+    begun.since_ns = tracing::now_ns();
+  };
+  // Without an id the start-up goes on as others do, and fails where they do.
+  const auto word = [this, context]() -> std::string {
+    try {
+      return Communicator::make_id(*library_, context(0));
+    } catch (const CommError&) {
+      return {};
+    }
+  };
+  const auto begin = [this, &begun, context](int rank, int size, const std::string& id) {
+    connect_begin_ns_ = begun.since_ns;
+    // The others are told when the side channel is there.
+    try {
+      begun.free_bytes = begun.device->runtime().free_bytes();
+      begun.connecting.emplace(Communicator::begin_connect(
+          library_, size, rank, checked_id(id, *library_, context(rank)),
+          nccl::make_config(options_.hints, name_),
+          nccl::NcclDevice::make_current_function(begun.device), context(rank)));
+    } catch (const CommError&) {
+      begun.failure = std::current_exception();
+    }
+  };
+  return {bring, word, begin};
+}
+
+std::shared_ptr<nccl::NcclDevice> NcclApiBackend::open_device(at::Device device, int rank) const {
+  return nccl::NcclDevice::open(*library_, device, rank, nccl_options_->high_priority_stream,
+                                nccl_options_->max_events);
+}
+
+void NcclApiBackend::connect_members(at::Device device, const Rendezvous& met,
+                                     const Shrink& of_before, PendingConnect* begun) {
+  const Context context{.op = met.op, .comm = name_, .rank = met.rank};
+  phases_ = met.phases;
+  identity_ = met.identity;
+  const bool has_begun = begun != nullptr && begun->connecting;
+  if (!has_begun) connect_begin_ns_ = tracing::now_ns();
+  // `body` says whether there was something to do.
+  const auto phase = [this](const char* name, const auto& body) {
+    const auto begin = Clock::now();
+    if (!body()) return;
+    const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+    phases_.push_back({name, took.count()});
+  };
+  try {
+    const bool has_side_channel = nccl_options_->monitor.is_enabled && met.size > 1;
+    const auto opened = with_context(context, [&] {
+      if (begun != nullptr && begun->device) return begun->device;
+      try {
+        return open_device(device, met.rank);
+      } catch (const CommError& e) {
+        if (has_side_channel) common::decline_monitor(met, name_, e);
+        throw;
+      }
+    });
+    phase("side channel", [&] {
+      if (!has_side_channel) return false;
+      collective_log_ = std::make_shared<common::CollectiveLog>(met.size);
+      group_monitor_ = with_context(context, [&] {
+        return common::open_monitor(met, name_, nccl_options_->monitor.interface, collective_log_);
+      });
+      return true;
+    });
+    if (begun != nullptr && begun->failure) std::rethrow_exception(begun->failure);
+    const auto limit_text = [&met] {
+      return "start-up phase 'connect': the library did not connect all ranks within the limit "
+             "of " +
+             bootstrap::format_duration(met.timeout.duration) +
+             "; if it only needs longer, raise " + met.timeout.setting;
+    };
+    const auto look = [&] { raise_peer_failure(context); };
+    const nccl::WaitOptions wait{Clock::now() + met.deadline.remaining(), limit_text,
+                                 [&context]() -> const Context& { return context; },
+                                 [&] {
+                                   check_interrupt();
+                                   look();
+                                 }};
+    std::shared_ptr<Communicator> communicator;
+    const auto& runtime = opened->runtime();
+    const size_t had_bytes = has_begun ? 0 : runtime.free_bytes();
+    phase("shrink", [&] {
+      if (of_before) communicator = of_before(wait, opened);
+      return communicator != nullptr;
+    });
+    const size_t left_bytes = has_begun ? 0 : runtime.free_bytes();
+    phase("kernels", [&] {
+      const ScopedInterruptCheck check(look);
+      return prepare(met, *opened);
+    });
+    const size_t taken_bytes = std::max(had_bytes, left_bytes) - left_bytes;
+    const size_t free_bytes = has_begun ? begun->free_bytes : runtime.free_bytes() + taken_bytes;
+    phase("connect", [&] {
+      if (communicator) return false;
+      communicator =
+          has_begun ? begun->connecting->wait(wait)
+                    : Communicator::connect(library_, met.size, met.rank,
+                                            exchange_id(*library_, met, context, look),
+                                            nccl::make_config(options_.hints, name_),
+                                            nccl::NcclDevice::make_current_function(opened), wait);
+      return true;
+    });
+    ranks_.resize(static_cast<size_t>(met.size));
+    std::iota(ranks_.begin(), ranks_.end(), 0);
+    if (has_pair_communicators() && (options_.store || reconfiguration_)) pair_store_ = met.store;
+    attach_communicator(std::move(communicator), opened, free_bytes);
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+  on_connected();
+}
+
+// While this rank waits for others before it has a lane.
+void NcclApiBackend::raise_peer_failure(const Context& context) const {
+  if (!group_monitor_) return;
+  if (const auto failure = group_monitor_->failure())
+    throw common::to_comm_error(*failure, context);
+}
+
+bool NcclApiBackend::init_from_members(const MemberRanks& membership, at::Device device,
+                                       const std::string& name, const CommOptions& options,
+                                       const Connect& connect) {
+  begin_init(name, options, {.op = "new_comm", .comm = name});
+  connect_begin_ns_ = tracing::now_ns();
+  const auto context = [&]() -> Context {
+    return {.op = "new_comm", .comm = name_, .rank = membership.rank};
+  };
+  const bool is_connected = with_context(context, [&] {
+    auto opened = open_device(device, membership.rank);
+    const size_t free_bytes = opened->runtime().free_bytes();
+    auto* const made = connect(*opened);
+    if (made == nullptr) return false;
+    ranks_ = membership.ranks;
+    auto communicator =
+        Communicator::adopt(library_, made, static_cast<int>(ranks_.size()), membership.rank,
+                            nccl::NcclDevice::make_current_function(opened));
+    attach_communicator(std::move(communicator), std::move(opened), free_bytes);
+    return true;
+  });
+  if (is_connected) on_connected();
+  return is_connected;
+}
+
+void NcclApiBackend::attach_communicator(std::shared_ptr<Communicator> communicator,
+                                         std::shared_ptr<nccl::NcclDevice> device,
+                                         size_t free_bytes) {
+  const size_t left = device->runtime().free_bytes();
+  library_bytes_ = free_bytes > left ? free_bytes - left : 0;
+  rank_ = communicator->rank();
+  size_ = communicator->size();
+  device_ = device->torch_device();
+  barrier_tensor_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
+  options_.store.reset();
+  split_count_ = 0;
+  auto lane = make_launch_queue(std::move(communicator), std::move(device));
+  const std::lock_guard lock(mutex_);
+  launch_queue_ = std::move(lane);
+}
+
+std::shared_ptr<nccl::LaunchQueue> NcclApiBackend::make_launch_queue(
+    std::shared_ptr<Communicator> communicator, std::shared_ptr<nccl::NcclDevice> device) {
+  std::unique_ptr<tracing::LocalPeerReader> neighbours;
+  if (!group_monitor_)
+    neighbours = std::make_unique<tracing::LocalPeerReader>(name_, rank_, size_, connect_begin_ns_,
+                                                            identity_);
+  auto replays = std::make_unique<nccl::GraphReplayMonitor>(device, nccl_options_->monitor_replays,
+                                                            nccl_options_->replay_poll_interval);
+  if (has_replay_hooks_) replays->collect_events();
+  const auto with_this = [weak = weak_from_this()](const auto& body) {
+    if (const auto self = weak.lock()) body(*self);
+  };
+  return std::make_shared<nccl::LaunchQueue>(
+      name_, std::move(communicator), std::move(device), std::move(replays),
+      nccl::LaunchQueue::FailureCallbacks{
+          [=](const nccl::LaunchQueue& lane, const CommError& why) {
+            with_this([&](auto& self) { self.on_queue_failed(lane, why); });
+          },
+          [=](TorchWork& work) {
+            with_this([&](auto& self) {
+              if (self.on_unowned_failure_) self.on_unowned_failure_(work);
+            });
+          },
+          [=](const nccl::GraphReplayMonitor::ReplayEvent& event) {
+            with_this([&](auto& self) {
+              self.fireGraphReplayHook(event.graph, event.replay,
+                                       reinterpret_cast<uintptr_t>(event.stream), event.index,
+                                       event.is_begin ? "S" : "E");
+            });
+          },
+          abort_hook_runner_},
+      std::make_unique<common::PeerMonitor>(group_monitor_, std::move(neighbours)));
+}
+}  // namespace torch::comms

@@ -1,0 +1,308 @@
+#include <utility>
+
+#include <ATen/ops/clone.h>
+
+#include "backends/nccl/streams/launch.hpp"
+#include "backends/nccl/streams/premul_scaling.hpp"
+#include "core/comm/error_context.hpp"
+
+// Collectives, as one call of the library or several of one group.
+namespace torch::comms {
+
+using nccl::NcclLaunch;
+using nccl::NcclReduction;
+using nccl::TensorBytes;
+using DataType = nccl::abi::DataType;
+
+namespace {
+
+// Elements of a row of dimension 0.
+int64_t row_elements(const at::Tensor& tensor) {
+  const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : tensor.numel();
+  return rows > 0 ? tensor.numel() / rows : 0;
+}
+
+// `count` bytes of `all` from `first` on.
+TensorBytes cut_out(const TensorBytes& all, size_t first, size_t count) {
+  TensorBytes cut = all;
+  if (cut.data != nullptr) cut.data += first;
+  cut.size = count;
+  return cut;
+}
+TensorBytes part_of(const TensorBytes& all, int index, int parts) {
+  const size_t each = all.size / static_cast<size_t>(parts);
+  return cut_out(all, each * static_cast<size_t>(index), each);
+}
+
+// `input`, or a copy where messages into `output` would write over it.
+at::Tensor copy_unless_disjoint(const at::Tensor& input, const Tensors& output) {
+  for (const auto& tensor : output)
+    if (nccl::overlap(input, tensor)) return input.clone();
+  return input;
+}
+
+}  // namespace
+
+nccl::KeptStorages NcclApiBackend::retain_storages(const nccl::NcclCall& call,
+                                                   const OperandTensors& tensors) const {
+  nccl::KeptStorages kept;
+  // A synchronous operation is on the current stream, which allocators know about.
+  if (!call.async_op && !launch_queue_->device().is_run_by_host()) return kept;
+  for (const auto* tensor : tensors.single)
+    if (tensor->defined()) kept.push_back(tensor->storage());
+  for (const auto* list : tensors.lists)
+    for (const auto& tensor : *list) kept.push_back(tensor.storage());
+  return kept;
+}
+
+WorkPtr NcclApiBackend::copy_single_rank(const nccl::NcclCall& now, const OperationOptions& options,
+                                         const at::Tensor& output, const at::Tensor& input) {
+  return run(now, options, {{&output, &input}, {}}, [&](const NcclLaunch& go) {
+    const TensorBytes from(input), into(output);
+    if (into.size > 0 && from.data != into.data)
+      launch_queue_->device().runtime().copy_on_device(into.data, from.data, into.size, go.stream);
+    return nccl::abi::Result(nccl::abi::kSuccess);
+  });
+}
+
+WorkPtr NcclApiBackend::reduce_single_rank(const nccl::NcclCall& now,
+                                           const OperationOptions& options, const ReduceOp& op,
+                                           const at::Tensor& output, const at::Tensor& input) {
+  const auto* const factor = op.factor();
+  if (factor == nullptr) return copy_single_rank(now, options, output, input);
+  // The operation is behind the current stream.
+  with_context([&now] { return now.context(); }, [&] { nccl::scale(output, input, *factor); });
+  return copy_single_rank(now, options, output, output);
+}
+
+WorkPtr NcclApiBackend::broadcast(at::Tensor& tensor, int root, bool async_op,
+                                  const BroadcastOptions& options) {
+  const auto now = begin_call(OpName::broadcast, async_op, options);
+  return run(now, options, {{&tensor}, {}}, [&](const NcclLaunch& go) {
+    const TensorBytes bytes(tensor);
+    return go.library.Broadcast(bytes.data, bytes.data, bytes.size, DataType::kUint8, root, go.comm,
+                                go.stream);
+  });
+}
+
+WorkPtr NcclApiBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                                   const AllReduceOptions& options) {
+  const auto now = begin_call(OpName::all_reduce, async_op, options);
+  return reduce(now, options, op, tensor, tensor, {{&tensor}, {}},
+                [&](const NcclLaunch& go, const NcclReduction& with) {
+                  const TensorBytes bytes(tensor);
+                  return go.library.AllReduce(bytes.data, bytes.data,
+                                              static_cast<size_t>(tensor.numel()), with.dtype(),
+                                              with.op(), go.comm, go.stream);
+                });
+}
+
+WorkPtr NcclApiBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                               const ReduceOptions& options) {
+  const auto now = begin_call(OpName::reduce, async_op, options);
+  return reduce(now, options, op, tensor, tensor, {{&tensor}, {}},
+                [&](const NcclLaunch& go, const NcclReduction& with) {
+                  const TensorBytes bytes(tensor);
+                  return go.library.Reduce(bytes.data, bytes.data,
+                                           static_cast<size_t>(tensor.numel()), with.dtype(),
+                                           with.op(), root, go.comm, go.stream);
+                });
+}
+
+WorkPtr NcclApiBackend::gather_in_parts(const nccl::NcclCall& now, const OperationOptions& options,
+                                        const Tensors& output, const at::Tensor& input) {
+  // In place as in the single form: this rank's slot may be the input itself.
+  return run(now, options, {{&input}, {&output}}, [&](const NcclLaunch& go) {
+    auto results = go.results();
+    for (int peer = 0; peer < size_; ++peer) {
+      const auto& slot = output[static_cast<size_t>(peer)];
+      const TensorBytes from(input), into(slot);
+      results << go.send(from, peer) << go.receive(into, peer);
+    }
+    return results;
+  });
+}
+
+WorkPtr NcclApiBackend::all_gather(const Tensors& output, const at::Tensor& input, bool async_op,
+                                   const AllGatherOptions& options) {
+  return gather_in_parts(begin_call(OpName::all_gather, async_op, options), options, output,
+                         copy_unless_disjoint(input, output));
+}
+
+WorkPtr NcclApiBackend::all_gather_v(const Tensors& output, const at::Tensor& input, bool async_op,
+                                     const AllGatherOptions& options) {
+  return gather_in_parts(begin_call(OpName::all_gather_v, async_op, options), options, output,
+                         copy_unless_disjoint(input, output));
+}
+
+WorkPtr NcclApiBackend::all_gather_single(at::Tensor& output, const at::Tensor& input,
+                                          bool async_op, const AllGatherSingleOptions& options) {
+  const auto now = begin_call(OpName::all_gather_single, async_op, options);
+  const auto source = nccl::copy_input_if_overlapping(input, output, rank_);
+  return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& go) {
+    const TensorBytes from(source), into(output);
+    return go.library.AllGather(from.data, into.data, from.size, DataType::kUint8, go.comm,
+                                go.stream);
+  });
+}
+
+WorkPtr NcclApiBackend::scatter_reduced(const nccl::NcclCall& now, const OperationOptions& options,
+                                        const at::Tensor& output, const Tensors& input,
+                                        const ReduceOp& op) {
+  // A reduction to each rank, of its slot; the slots of all ranks have one size.
+  const auto slots = nccl::copy_if_overlapping(input, output, rank_);
+  return reduce(now, options, op, output, slots.front(), {{&output}, {&slots}},
+                [&](const NcclLaunch& go, const NcclReduction& with) {
+                  auto results = go.results();
+                  for (int root = 0; root < size_; ++root) {
+                    const auto& slot = slots[static_cast<size_t>(root)];
+                    const TensorBytes from(slot), into(output);
+                    results << go.library.Reduce(from.data, root == rank_ ? into.data : nullptr,
+                                                 static_cast<size_t>(slot.numel()), with.dtype(),
+                                                 with.op(), root, go.comm, go.stream);
+                  }
+                  return results;
+                });
+}
+
+WorkPtr NcclApiBackend::reduce_scatter(at::Tensor& output, const Tensors& input, const ReduceOp& op,
+                                       bool async_op, const ReduceScatterOptions& options) {
+  return scatter_reduced(begin_call(OpName::reduce_scatter, async_op, options), options, output,
+                         input, op);
+}
+
+WorkPtr NcclApiBackend::reduce_scatter_v(at::Tensor& output, const Tensors& input,
+                                         const ReduceOp& op, bool async_op,
+                                         const ReduceScatterOptions& options) {
+  return scatter_reduced(begin_call(OpName::reduce_scatter_v, async_op, options), options, output,
+                         input, op);
+}
+
+WorkPtr NcclApiBackend::reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
+                                              const ReduceOp& op, bool async_op,
+                                              const ReduceScatterSingleOptions& options) {
+  const auto now = begin_call(OpName::reduce_scatter_single, async_op, options);
+  const auto source = nccl::copy_input_if_overlapping(input, output, rank_);
+  return reduce(now, options, op, output, source, {{&output, &source}, {}},
+                [&](const NcclLaunch& go, const NcclReduction& with) {
+                  const TensorBytes from(source), into(output);
+                  return go.library.ReduceScatter(from.data, into.data,
+                                                  static_cast<size_t>(output.numel()), with.dtype(),
+                                                  with.op(), go.comm, go.stream);
+                });
+}
+
+WorkPtr NcclApiBackend::all_to_all_single(at::Tensor& output, const at::Tensor& input,
+                                          bool async_op, const AllToAllSingleOptions& options) {
+  const auto now = begin_call(OpName::all_to_all_single, async_op, options);
+  const auto source = copy_unless_disjoint(input, {output});
+  if (launch_queue_->communicator().library().AlltoAll != nullptr)
+    return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& go) {
+      const TensorBytes from(source), into(output);
+      return go.library.AlltoAll(from.data, into.data, into.size / static_cast<size_t>(size_),
+                                 DataType::kUint8, go.comm, go.stream);
+    });
+  return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& go) {
+    const TensorBytes from(source), into(output);
+    auto results = go.results();
+    for (int peer = 0; peer < size_; ++peer)
+      results << go.send(part_of(from, peer, size_), peer)
+              << go.receive(part_of(into, peer, size_), peer);
+    return results;
+  });
+}
+
+WorkPtr NcclApiBackend::all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
+                                            const Splits& output_split_sizes,
+                                            const Splits& input_split_sizes, bool async_op,
+                                            const AllToAllvSingleOptions& options) {
+  const auto now = begin_call(OpName::all_to_all_v_single, async_op, options);
+  const auto source = copy_unless_disjoint(input, {output});
+  return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& go) {
+    const TensorBytes from(source), into(output);
+    const auto sent_row = static_cast<size_t>(row_elements(source)) * source.element_size();
+    const auto received_row = static_cast<size_t>(row_elements(output)) * output.element_size();
+    size_t sent = 0, received = 0;
+    auto results = go.results();
+    for (int peer = 0; peer < size_; ++peer) {
+      const size_t out = input_split_sizes[static_cast<size_t>(peer)] * sent_row;
+      const size_t in = output_split_sizes[static_cast<size_t>(peer)] * received_row;
+      results << go.send(cut_out(from, sent, out), peer)
+              << go.receive(cut_out(into, received, in), peer);
+      sent += out;
+      received += in;
+    }
+    return results;
+  });
+}
+
+WorkPtr NcclApiBackend::all_to_all(const Tensors& output, const Tensors& input, bool async_op,
+                                   const AllToAllOptions& options) {
+  const auto now = begin_call(OpName::all_to_all, async_op, options);
+  Tensors source;
+  for (const auto& tensor : input) source.push_back(copy_unless_disjoint(tensor, output));
+  return run(now, options, {{}, {&output, &source}}, [&](const NcclLaunch& go) {
+    auto results = go.results();
+    for (int peer = 0; peer < size_; ++peer) {
+      const auto at = static_cast<size_t>(peer);
+      results << go.send(TensorBytes(source[at]), peer)
+              << go.receive(TensorBytes(output[at]), peer);
+    }
+    return results;
+  });
+}
+
+WorkPtr NcclApiBackend::barrier(bool async_op, const BarrierOptions& options) {
+  const auto now = begin_call(OpName::barrier, async_op, options);
+  return run(now, options, {{&barrier_tensor_}, {}}, [&](const NcclLaunch& go) {
+    const TensorBytes bytes(barrier_tensor_);
+    return go.library.AllReduce(bytes.data, bytes.data, 1, DataType::kFloat32,
+                                nccl::abi::RedOp::kSum, go.comm, go.stream);
+  });
+}
+
+WorkPtr NcclApiBackend::scatter(at::Tensor& output, const Tensors& input, int root, bool async_op,
+                                const ScatterOptions& options) {
+  const auto now = begin_call(OpName::scatter, async_op, options);
+  Tensors source;
+  for (size_t i = 0; rank_ == root && i < input.size(); ++i)
+    source.push_back(copy_unless_disjoint(input[i], {output}));
+  return run(now, options, {{&output}, {&source}}, [&](const NcclLaunch& go) {
+    auto results = go.results();
+    for (size_t peer = 0; peer < source.size(); ++peer)
+      results << go.send(TensorBytes(source[peer]), static_cast<int>(peer));
+    return results << go.receive(TensorBytes(output), root);
+  });
+}
+
+WorkPtr NcclApiBackend::gather_slots(const nccl::NcclCall& now, const OperationOptions& options,
+                                     const Tensors& slots, const at::Tensor& input, int root) {
+  const Tensors into = rank_ == root ? slots : Tensors{};
+  const auto source = copy_unless_disjoint(input, into);
+  return run(now, options, {{&source}, {&into}}, [&](const NcclLaunch& go) {
+    auto results = go.results();
+    results << go.send(TensorBytes(source), root);
+    for (size_t peer = 0; peer < into.size(); ++peer)
+      results << go.receive(TensorBytes(into[peer]), static_cast<int>(peer));
+    return results;
+  });
+}
+
+WorkPtr NcclApiBackend::gather(const Tensors& output, const at::Tensor& input, int root,
+                               bool async_op, const GatherOptions& options) {
+  return gather_slots(begin_call(OpName::gather, async_op, options), options, output, input, root);
+}
+
+WorkPtr NcclApiBackend::gather_single(at::Tensor& output, const at::Tensor& input, int root,
+                                      bool async_op, const GatherSingleOptions& options) {
+  const auto now = begin_call(OpName::gather_single, async_op, options);
+  Tensors slots;
+  if (rank_ == root) {
+    const auto flat = output.view({-1});
+    for (int rank = 0; rank < size_; ++rank)
+      slots.push_back(flat.narrow(0, rank * input.numel(), input.numel()));
+  }
+  return gather_slots(now, options, slots, input, root);
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/common/collective_log.hpp"
+#include "backends/nccl/api/nccl_api_backend.hpp"
+#include "backends/nccl/api/nccl_options.hpp"
+#include "backends/nccl/streams/launch_queue.hpp"
+#include "backends/nccl/streams/nccl_call.hpp"
+#include "core/backend/cpu_backend.hpp"
+#include "core/options/hint.hpp"
+#include "core/work/interruptible_call.hpp"
+#include "monitor/fingerprint.hpp"
+#include "monitor/rank_progress.hpp"
+#include "tracing/recorder.hpp"
+
+// A communicator of some ranks of another one, which the library puts together without knowing
+// whom each of them names.
+namespace torch::comms {
+namespace {
+
+// For those that the library has put together to tell each other who they are.
+constexpr std::chrono::seconds kMemberLookupTimeout{2};
+
+// What the library puts those together by that give the same list, of ranks below `size`. Lists
+// without a common rank have no smallest one in common; others that differ, be it in their order
+// alone, have another hash, but for one of a million.
+int color_of(const std::vector<int>& ranks, int size) {
+  const auto hashes = static_cast<uint64_t>(std::numeric_limits<int>::max() / size);
+  const auto hash = monitor::hash_bytes(ranks.data(), ranks.size() * sizeof(int)) % hashes;
+  return *std::min_element(ranks.begin(), ranks.end()) * static_cast<int>(hashes) +
+         static_cast<int>(hash);
+}
+
+}  // namespace
+
+std::shared_ptr<TorchCommBackend> NcclApiBackend::split(const std::vector<int>& ranks,
+                                                        const std::string& name,
+                                                        const CommOptions& options) {
+  const auto now = begin_call(OpName::split, false, OperationOptions{{}, split_timeout(options)});
+  const auto own = std::find(ranks.begin(), ranks.end(), rank_);
+  if (!ranks.empty() && own == ranks.end())
+    throw CommError(Errc::kInvalidArgument, "this rank is missing from the list", now.context());
+  std::shared_ptr<NcclApiBackend> made;
+  if (!ranks.empty()) {
+    made = make_child();
+    made->library_ = library_;
+    made->begin_init(name, inherit_call_check(nccl_options_->monitor.check_before_start, options),
+                     now.context());
+  }
+  const int place = static_cast<int>(own - ranks.begin()), size = static_cast<int>(ranks.size());
+  ++split_count_;
+  if (made) made->connect_begin_ns_ = tracing::now_ns();
+  if (made) made->identity_ = split_identity(identity_, ranks, split_count_);
+  const int color = made ? color_of(ranks, size_) : nccl::abi::kNoColor;
+  int count = 0;
+  const nccl::NcclDevice::DeviceCallGuard as_before(launch_queue_->device());
+  try {
+    const size_t free_bytes = launch_queue_->device().runtime().free_bytes();
+    auto communicator = launch_queue_->communicator().split(
+        color, made ? place : 0, place, size,
+        made ? nccl::make_config(made->options_.hints, name) : nccl::make_config(options_.hints),
+        make_wait(now));
+    if (!made) return nullptr;
+    count = communicator->count();
+    for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
+    if (group_monitor_ && ranks.size() > 1 && count == size) {
+      made->collective_log_ = std::make_shared<common::CollectiveLog>(size);
+      made->group_monitor_ = group_monitor_->split(ranks, split_count_, made->collective_log_);
+    }
+    made->attach_communicator(
+        std::move(communicator),
+        nccl::NcclDevice::open(*library_, device_, rank_, made->nccl_options_->high_priority_stream,
+                               made->nccl_options_->max_events),
+        free_bytes);
+  } catch (const Interrupted& e) {
+    abort_on_interrupt(e, now, *launch_queue_);
+  } catch (const CommError& e) {
+    throw_failure(e, now, *launch_queue_);
+  }
+  // All ranks have been here, so this communicator goes on.
+  if (count != size) throw explain_error(member_count_error(ranks, count, now, *made));
+  return made;
+}
+
+CommError NcclApiBackend::member_count_error(const std::vector<int>& ranks, int count,
+                                             const nccl::NcclCall& now,
+                                             NcclApiBackend& made) const {
+  const auto listed = std::to_string(ranks.size());
+  const auto error = [&](const std::string& why, std::vector<int> culprits) {
+    return CommError(Errc::kMismatch, why, now.context(std::move(culprits)));
+  };
+  std::string why = "the library has put " + std::to_string(count) +
+                    " ranks together, of which this one names " + listed;
+  if (count > static_cast<int>(ranks.size())) return error(why + ": others give another list", {});
+  OperationOptions limits;
+  limits.timeout = kMemberLookupTimeout;
+  try {
+    const auto bytes = made.gather_bytes(std::as_bytes(std::span(&rank_, 1)), limits);
+    std::vector<int> here(static_cast<size_t>(count));
+    std::memcpy(here.data(), bytes.const_data_ptr(), here.size() * sizeof here[0]);
+    std::vector<int> missing;
+    for (const int rank : std::set(ranks.begin(), ranks.end()))
+      if (std::ranges::find(here, rank) == here.end()) missing.push_back(rank);
+    return error(monitor::format_rank_list(missing) + (missing.size() == 1 ? " is" : " are") +
+                     " in the list of " + listed + " ranks, and gave [] or another one",
+                 missing);
+  } catch (const CommError& e) {
+    return error(why + "; who is missing they have not told each other: " + e.why(), {});
+  }
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <utility>
+
+#include "backends/common/peer_monitor.hpp"
+#include "backends/nccl/api/nccl_api_backend.hpp"
+#include "backends/nccl/api/nccl_options.hpp"
+#include "backends/nccl/api/persistent_all_gather.hpp"
+#include "backends/nccl/streams/launch_queue.hpp"
+#include "backends/nccl/streams/nccl_call.hpp"
+#include "base/os/env.hpp"
+#include "base/os/fork.hpp"
+#include "base/os/log.hpp"
+#include "core/comm/error_context.hpp"
+#include "core/rendezvous/reconfiguration.hpp"
+#include "core/work/abort_hook_runner.hpp"
+#include "core/work/deferred_teardown.hpp"
+#include "core/work/interruptible_call.hpp"
+
+// How a rank leaves: finalize(), abort(), the end of the object.
+namespace torch::comms {
+namespace {
+
+using nccl::Clock;
+using nccl::NcclCall;
+
+constexpr const char* kTeardownVariable = "TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS";
+// How long finalize() waits for the graphs of a communicator that was captured.
+constexpr std::chrono::seconds kGraphReleaseTimeout{2};
+// How often a blocked thread looks whether the user wants out (Ctrl-C).
+constexpr std::chrono::milliseconds kTeardownPollInterval{50};
+
+}  // namespace
+
+NcclApiBackend::~NcclApiBackend() {
+  if (fork_generation_ != base::fork_generation()) {
+    // Its threads, and the library's, exist in the parent alone.
+    static_cast<void>(new std::shared_ptr<nccl::LaunchQueue>(std::move(launch_queue_)));
+    static_cast<void>(new auto(std::move(peer_queues_)));
+    static_cast<void>(pair_store_.release());
+    static_cast<void>(reconfiguration_.release());
+    static_cast<void>(new at::Tensor(std::move(barrier_tensor_)));
+    static_cast<void>(new auto(std::move(persistent_)));
+    static_cast<void>(new auto(std::move(group_monitor_)));
+    return;
+  }
+  // The caller may hold locks that the library's threads want, such as Python's.
+  // The others hear of it when what is under way has ended, and nothing holds the circle any more.
+  release(detach(), /*may_block=*/false);
+}
+
+NcclApiBackend::LaunchQueues NcclApiBackend::detach() {
+  LaunchQueues lanes;
+  const std::lock_guard lock(mutex_);
+  for (auto& [peer, lane] : std::exchange(peer_queues_, {})) lanes.push_back(std::move(lane));
+  if (!launch_queue_) return lanes;
+  if (const auto failed = launch_queue_->communicator().failure().reason()) failure_ = failed;
+  lanes.push_back(std::exchange(launch_queue_, nullptr));
+  return lanes;
+}
+
+void NcclApiBackend::release(LaunchQueues lanes, bool may_block) {
+  for (auto& lane : lanes) {
+    lane->replay_monitor().stop();  // else the watchdog would keep it
+    const auto flight = lane->in_flight();
+    // What is under way may end; then the library's communicator goes with its last owner.
+    auto let_go = [lane = std::move(lane)]() mutable {
+      lane->announce_abort({Errc::kFinalized, "it dropped the communicator without finalize()"});
+      lane.reset();
+    };
+    teardown_async(flight, std::move(let_go), may_block);
+  }
+}
+
+void NcclApiBackend::finalize() {
+  NcclCall now{OpName::finalize, name_, rank_, options_.timeout, false, false};
+  now.timeout_setting = kTeardownVariable;
+  if (const auto limit = base::env_seconds(kTeardownVariable)) now.timeout = *limit;
+  try {
+    for (const auto& [peer, lane] : peer_queues_) close_queue(*lane, now);
+    if (launch_queue_) close_queue(*launch_queue_, now);
+  } catch (...) {
+    // Before this rank says that all is well.
+    if (launch_queue_)
+      launch_queue_->abort_and_wait({Errc::kAborted, "finalize() was interrupted", now.context()},
+                                    /*blocks=*/false);
+    teardown();
+    throw;
+  }
+  teardown();
+}
+
+void NcclApiBackend::wait_idle() const {
+  for (const auto& lane : launch_queues()) lane->in_flight()->wait_idle();
+}
+
+bool NcclApiBackend::may_still_run() const {
+  return std::ranges::any_of(launch_queues(),
+                             [](const auto& lane) { return lane->has_been_captured(); });
+}
+
+void NcclApiBackend::close_group_monitor() noexcept {
+  if (group_monitor_) group_monitor_->close();
+  group_monitor_.reset();
+}
+
+void NcclApiBackend::teardown() {
+  close_group_monitor();
+  release(detach(), /*may_block=*/true);
+  pair_store_.reset();
+  barrier_tensor_ = at::Tensor();
+  persistent_.clear();
+  if (reconfiguration_) reconfiguration_->close();
+  is_finalized_ = true;
+}
+
+void NcclApiBackend::close_queue(nccl::LaunchQueue& lane, const NcclCall& call) {
+  while (!lane.wait_idle(kTeardownPollInterval)) {
+    check_interrupt_unwrapped();
+    // Its operations may never end where the library cannot abort.
+    if (lane.communicator().failure() && library_->CommAbort == nullptr) break;
+  }
+  // What it shares with the operations goes with them.
+  if (&lane != launch_queue_.get() && launch_queue_ &&
+      &lane.communicator() == &launch_queue_->communicator())
+    return;
+  if (!lane.communicator().failure()) return close_communicator(lane, call);
+  const auto all = launch_queues();
+  if (std::ranges::none_of(all, [](const auto& one) { return one->is_failure_observed(); }))
+    lane.communicator().failure().check();
+}
+
+// The library keeps a communicator for as long as graphs have its operations.
+void NcclApiBackend::close_communicator(nccl::LaunchQueue& lane, const NcclCall& call) {
+  auto wait = nccl::launch_wait(call);
+  wait.timeout_text = [&call] { return nccl::format_timeout_error(call, "not finished"); };
+  // The library would wait for ranks that have ended it. Who has nothing under way and leaves is
+  // not told.
+  wait.interrupt_check = [this, &lane, &call] {
+    check_interrupt();
+    if (!lane.peer_monitor().is_aborted_by_peer()) return;
+    abort_hook_runner_->cancel();
+    lane.abort_if_peer_failed([&call] { return call.context(); });
+  };
+  if (lane.has_live_graphs())
+    wait.deadline = std::min(wait.deadline, Clock::now() + kGraphReleaseTimeout);
+  try {
+    wait.interrupt_check();
+    lane.communicator().failure().check();
+    lane.registrations().clear(lane.communicator(), wait);
+    lane.windows().clear(lane.communicator(), wait);
+    lane.communicator().close(wait);
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  } catch (const CommError& e) {
+    if (lane.peer_monitor().is_aborted_by_peer()) return;
+    if (e.code() != Errc::kTimeout || !lane.has_live_graphs()) {
+      // A thread of ours may be in the library still, and others may wait for what it holds.
+      const auto why = with_peer_progress(e, lane);
+      lane.abort_and_wait(why, /*blocks=*/false);
+      throw CommError(why);
+    }
+    base::log(base::LogLevel::kInfo,
+              "communicator '" + name_ +
+                  "' is finalized; its memory stays with the graphs that have its operations");
+  }
+}
+void NcclApiBackend::abort() {
+  // First: one that has connected by then has its lane in place.
+  if (reconfiguration_) reconfiguration_->abort();
+  std::shared_ptr<nccl::LaunchQueue> lane;
+  {
+    const std::lock_guard lock(mutex_);
+    lane = launch_queue_;
+    if (!lane && reconfiguration_)
+      failure_ = CommError(Errc::kAborted, "abort() was called", {.op = "abort", .comm = name_});
+  }
+  if (!lane) return;
+  if (library_->CommAbort == nullptr)
+    throw CommError(Errc::kUnsupported,
+                    std::string(vendor_.library) + " " + library_->version_text() +
+                        " cannot abort its communicators",
+                    {.op = "abort", .comm = name_, .rank = rank_});
+  // Whoever calls this knows of it.
+  if (!lane->communicator().failure()) lane->mark_failure_observed();
+  lane->abort_and_wait(
+      {Errc::kAborted, "abort() was called", {.op = "abort", .comm = name_, .rank = rank_}},
+      /*blocks=*/true);
+  lane->mark_failure_observed();  // by whoever asked for it
+}
+}  // namespace torch::comms

@@ -1,0 +1,40 @@
+#include "backends/nccl/streams/signal_communicators.hpp"
+
+#include <bit>
+#include <cstdint>
+
+namespace torch::comms::nccl {
+namespace {
+
+// Of `ways`, half of them taken.
+int64_t count_sets(int ways) {
+  int64_t count = 1;
+  for (int taken = 1; taken <= ways / 2; ++taken) count = count * (ways - taken + 1) / taken;
+  return count;
+}
+
+// The sets in the order of their numbers, as bits; each from the one before by Gosper's step.
+uint64_t waits_of(int rank, int ways) {
+  uint64_t set = (uint64_t{1} << (ways / 2)) - 1;
+  for (int before = 0; before < rank; ++before) {
+    const uint64_t lowest = set & -set, carried = set + lowest;
+    set = carried | (((set ^ carried) / lowest) >> 2);
+  }
+  return set;
+}
+
+}  // namespace
+
+int count_signal_communicators(int ranks) {
+  if (ranks < 2) return 0;
+  int ways = 2;
+  while (count_sets(ways) < ranks) ++ways;
+  return ways;
+}
+
+int signal_communicator_index(int from, int to, int ranks) {
+  const int ways = count_signal_communicators(ranks);
+  return std::countr_zero(waits_of(to, ways) & ~waits_of(from, ways));
+}
+
+}  // namespace torch::comms::nccl

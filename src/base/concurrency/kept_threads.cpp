@@ -1,0 +1,82 @@
+#include "base/concurrency/kept_threads.hpp"
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/os/heap_retainer.hpp"
+
+namespace torch::comms::base {
+namespace {
+
+// What debuggers, top and /proc show: whether a thread is kept, or in somebody's call.
+void show_as(const char* name) noexcept { ::pthread_setname_np(::pthread_self(), name); }
+
+}  // namespace
+
+struct KeptThreads::State {
+  // Of a thread: what it is to do next.
+  struct CachedThread {
+    std::function<void()> body{};
+    std::condition_variable called{};
+  };
+
+  std::mutex mutex{};  // guards the seats; partner of their conditions
+  // Of those who wait. The last one was in a body last, and is called first: so the others go when
+  // nobody needs them, and memory that was touched is used again.
+  std::vector<CachedThread*> idle{};
+  size_t threads = 0;  // for which idle has room
+
+  void work(std::function<void()> body, std::chrono::milliseconds keep_idle,
+            size_t keep_bytes) noexcept {
+    std::optional<HeapRetainer> memory;
+    CachedThread seat{std::move(body)};
+    show_as("tc-call");
+    std::unique_lock lock(mutex, std::defer_lock);
+    for (;;) {
+      seat.body();
+      seat.body = nullptr;
+      lock.lock();
+      show_as(kIdleName);
+      idle.push_back(&seat);
+      if (!memory) {
+        lock.unlock();
+        memory.emplace(keep_bytes);
+        lock.lock();
+      }
+      const auto is_called = [&seat] { return static_cast<bool>(seat.body); };
+      if (!seat.called.wait_for(lock, keep_idle, is_called)) {
+        std::erase(idle, &seat);
+        --threads;
+        return;
+      }
+      show_as("tc-call");
+      lock.unlock();
+    }
+  }
+};
+
+void KeptThreads::run(std::function<void()> body) {
+  auto& own = state_.get();
+  const std::lock_guard lock(own.mutex);
+  if (own.idle.empty()) {
+    own.idle.reserve(own.threads + 1);
+    std::thread([&own, body = std::move(body), keep_idle = keep_idle_,
+                 keep_bytes = keep_bytes_]() mutable {
+      own.work(std::exchange(body, nullptr), keep_idle, keep_bytes);
+    }).detach();
+    ++own.threads;
+    return;
+  }
+  auto& seat = *own.idle.back();
+  own.idle.pop_back();
+  seat.body = std::move(body);
+  seat.called.notify_one();
+}
+
+}  // namespace torch::comms::base

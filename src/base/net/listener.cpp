@@ -1,0 +1,52 @@
+#include "base/net/listener.hpp"
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "base/os/fork_descriptors.hpp"
+#include "base/os/log.hpp"
+#include "base/os/system_error.hpp"
+
+namespace torch::comms::base {
+namespace {
+
+FileDescriptor take_caller(int socket) noexcept {
+  return FileDescriptor(::accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+// Any kind will do: it is given up for a caller.
+FileDescriptor take_spare() noexcept { return FileDescriptor(::eventfd(0, EFD_CLOEXEC)); }
+
+}  // namespace
+
+Listener::Listener(FileDescriptor socket) : socket_(std::move(socket)), spare_(take_spare()) {}
+
+FileDescriptor Listener::accept() noexcept {
+  if (!spare_) spare_ = take_spare();
+  while (true) {
+    auto caller = take_caller(socket_.get());
+    if (caller) {
+      set_close_on_fork(caller.get());
+      return caller;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (!is_resource_exhausted(errno) || !spare_) return {};
+    const int error = errno;
+    spare_ = {};
+    const bool turned_away = static_cast<bool>(take_caller(socket_.get()));
+    spare_ = take_spare();
+    if (!turned_away) return {};
+    if (std::exchange(has_warned_, true)) continue;
+    try {
+      log(LogLevel::kWarning,
+          std::string(system_error(error, "ranks that connect are turned away").what()));
+    } catch (const std::exception&) {
+      has_warned_ = false;  // no memory for the words
+    }
+  }
+}
+
+}  // namespace torch::comms::base

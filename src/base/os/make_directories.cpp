@@ -1,0 +1,21 @@
+#include "base/os/make_directories.hpp"
+
+#include <filesystem>
+#include <system_error>
+
+#include "base/os/system_error.hpp"
+
+namespace torch::comms::base {
+
+void make_parent_directories(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  // Also where something stands in the way, which is no error of create_directories() everywhere.
+  if (!error && !std::filesystem::is_directory(folder, error))
+    error = std::make_error_code(std::errc::not_a_directory);
+  if (error) throw system_error(error.value(), "mkdir of what leads to " + path);
+}
+
+}  // namespace torch::comms::base

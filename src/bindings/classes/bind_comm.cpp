@@ -1,0 +1,394 @@
+#include <pybind11/stl.h>
+
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/comm.hpp>
+
+#include "bindings/arguments/integer_arg.hpp"
+#include "bindings/arguments/tensor_arg.hpp"
+#include "bindings/arguments/timeout_arg.hpp"
+#include "bindings/arguments/typed_arg.hpp"
+#include "bindings/bindings.hpp"
+#include "bindings/classes/deleted_constructors.hpp"
+#include "bindings/classes/repr.hpp"
+#include "bindings/gil.hpp"
+#include "bindings/python_backend/py_hooks.hpp"
+#include "core/options/dtype_name.hpp"
+
+namespace torch::comms::bindings {
+namespace {
+
+using OptionalHints = std::optional<Hints>;
+
+py::dict describe_options(const CommOptions& options) {
+  py::dict row;
+  row["timeout_s"] = static_cast<double>(options.timeout.count()) / 1000.0;
+  row["abort_process_on_timeout_or_error"] = options.abort_process_on_timeout_or_error;
+  row["hints"] = options.hints;
+  return row;
+}
+
+py::dict describe_capabilities(const Capabilities& capabilities) {
+  py::list operations, dtypes, reduce_ops, devices;
+  for (int i = 0; i < kOpNameCount; ++i)
+    if (const auto op = static_cast<OpName>(i); capabilities.has(op))
+      operations.append(std::string(opToString(op)));
+  for (size_t i = 0; i < capabilities.dtypes.size(); ++i)
+    if (capabilities.dtypes.test(i)) dtypes.append(dtype_name(static_cast<c10::ScalarType>(i)));
+  for (size_t i = 0; i < capabilities.reduce_ops.size(); ++i)
+    if (capabilities.reduce_ops.test(i))
+      reduce_ops.append(std::string(toString(static_cast<RedOpType>(i))));
+  for (size_t i = 0; i < capabilities.devices.size(); ++i)
+    if (capabilities.devices.test(i))
+      devices.append(c10::DeviceTypeName(static_cast<c10::DeviceType>(i), true));
+  py::dict row;
+  row["operations"] = operations;
+  row["dtypes"] = dtypes;
+  row["reduce_ops"] = reduce_ops;
+  row["devices"] = devices;
+  row["abort"] = capabilities.abort;
+  row["reconfigure"] = capabilities.reconfigure;
+  row["windows"] = capabilities.windows;
+  row["graph_capture"] = capabilities.graph_capture;
+  row["staging"] = capabilities.staging;
+  return row;
+}
+
+py::dict describe_init(const TorchCommBackend& backend) {
+  py::list phases;
+  double total = 0;
+  for (const auto& [name, milliseconds] : backend.initPhases()) {
+    py::dict phase;
+    phase["name"] = name;
+    phase["ms"] = milliseconds;
+    phases.append(phase);
+    total += milliseconds;
+  }
+  py::dict row;
+  row["phases"] = phases;
+  row["total_ms"] = total;
+  return row;
+}
+
+py::dict describe_algorithms(const std::vector<TorchCommBackend::AlgorithmRange>& ranges) {
+  py::dict rows;
+  for (const auto& range : ranges) {
+    py::dict row;
+    row["bytes_from"] = range.bytes_from;
+    row["algorithm"] = range.algorithm;
+    row["chunk_bytes"] = range.chunk_bytes;
+    row["why"] = range.why;
+    const py::str operation{std::string(opToString(range.operation))};
+    if (!rows.contains(operation)) rows[operation] = py::list();
+    rows[operation].cast<py::list>().append(row);
+  }
+  return rows;
+}
+
+py::dict describe(const TorchComm& comm) {
+  py::dict row;
+  row["name"] = std::string(comm.getCommName());
+  row["backend"] = comm.getBackend();
+  row["device"] = comm.getDevice().str();
+  row["rank"] = comm.isConnected() ? comm.getRank() : -1;
+  row["size"] = comm.isConnected() ? comm.getSize() : -1;
+  row["ranks"] = comm.getRanks();
+  row["options"] = describe_options(comm.getOptions());
+  row["capabilities"] = describe_capabilities(comm.capabilities());
+  row["init"] = describe_init(*comm.getBackendImpl());
+  const auto facts = comm.getBackendFacts();
+  row["links"] = facts.links;
+  row["algorithms"] = describe_algorithms(facts.algorithms);
+  row["memory"] = facts.memory;
+  row["notes"] = facts.notes;
+  return row;
+}
+
+// Where they are given; else `options` stay as they are.
+template <class Options>
+void apply_call_options(Options& options, const char* method, const OptionalHints& hints,
+                        const OptionalTimeoutArg& timeout) {
+  if (hints) options.hints = *hints;
+  if (!timeout) return;
+  options.timeout = timeout->as({method, "timeout"});
+  if constexpr (requires { options.timeout_is_given; }) options.timeout_is_given = true;
+}
+
+void bind_life(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def("finalize", &TorchComm::finalize, ReleaseGil(),
+           R"(Releases what the communicator holds. Local, not a barrier.
+
+Raises CommFinalized on a second call (not for `fake` and Python backends), and the error of pending failed work.)")
+      .def("get_rank", &TorchComm::getRank, ReleaseGil(),
+           R"(This process's rank, 0 to get_size() - 1.
+
+Before reconfigure() has connected it: -1 on gloo and ctran. Raises CommFinalized then on nccl and its relatives.)")
+      .def("get_size", &TorchComm::getSize, ReleaseGil(),
+           "Number of ranks. Without members as get_rank().")
+      .def("get_ranks", &TorchComm::getRanks, ReleaseGil(),
+           "Global ranks of the members, in rank order.")
+      .def("get_name", &TorchComm::getCommName, ReleaseGil(), "The name given at creation.")
+      .def("get_device", &TorchComm::getDevice, ReleaseGil(), "The resolved torch.device.")
+      .def("get_backend", &TorchComm::getBackend, "The backend name given to new_comm.")
+      .def("get_backend_version", &TorchComm::getBackendVersion, ReleaseGil(),
+           "Version text of the backend's library. Raises Unsupported where there is none.")
+      .def(
+          "get_options",
+          [](const TorchComm& self) {
+            CommOptions options = self.getOptions();
+            options.store.reset();
+            return options;
+          },
+          "A fresh copy of the effective CommOptions; `store` reads None.")
+      .def("get_backend_impl", &TorchComm::getBackendImpl,
+           "The backend object: the way to backend-specific methods.")
+      .def(
+          "unsafe_get_backend",
+          [](const TorchComm& self) {
+            if (PyErr_WarnEx(PyExc_DeprecationWarning,
+                             "unsafe_get_backend is deprecated; use get_backend_impl", 1) != 0)
+              throw py::error_already_set();
+            return self.getBackendImpl();
+          },
+          "Deprecated spelling of get_backend_impl().")
+      .def("describe", &describe,
+           "dict: name, backend, device, rank, size, ranks, options, capabilities, how long each "
+           "phase of the start-up took, and where the backend says so the link to each rank and "
+           "the algorithms of each operation by size, bytes of device memory by what they are for, "
+           "and further notes by what they are about.")
+      .def("__copy__", [](py::object self) { return self; })
+      .def(
+          "__deepcopy__",
+          [](py::object self, const py::dict& memo) {
+            memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = self;
+            return self;
+          },
+          py::arg("memo"));
+  def_repr(comm);
+}
+
+void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def("batch_op_create", &TorchComm::batch_op_create,
+           "An empty BatchSendRecv, which keeps this communicator alive.")
+      .def(
+          "_split",
+          [](TorchComm& self, const std::vector<int>& ranks, const std::string& name,
+             const OptionalHints& hints, const OptionalTimeoutArg& timeout) {
+            CommOptions options;
+            apply_call_options(options, "split", hints, timeout);
+            ScopedGilRelease released;
+            return self.split(ranks, name, options);
+          },
+          py::arg("ranks"), py::arg("name"), py::arg("hints") = py::none(),
+          py::arg("timeout") = py::none(), "split() with all its arguments decided.");
+}
+
+// Not the library's own.
+int of_program(const char* op, int tag) {
+  if (tag > kLargestTag)
+    throw CommError(
+        Errc::kInvalidArgument,
+        "tag is " + std::to_string(tag) + ", allowed is 0 to " + std::to_string(kLargestTag),
+        {.op = op});
+  return tag;
+}
+
+// What torch.distributed's messages have and the operations' arguments have not.
+void bind_tagged_messages(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def(
+          "_send_tagged",
+          [](TorchComm& self, const at::Tensor& tensor, int dst, int tag, bool async_op) {
+            SendOptions options;
+            options.tag = of_program("send", tag);
+            return self.send(tensor, dst, async_op, options);
+          },
+          ReleaseGil(), py::arg("tensor"), py::arg("dst"), py::arg("tag"), py::arg("async_op"),
+          "send() of a message that matches by its tag, too, where the backend has tags.")
+      .def(
+          "_recv_tagged",
+          [](TorchComm& self, at::Tensor tensor, int src, int tag, bool async_op) {
+            RecvOptions options;
+            options.tag = of_program("recv", tag);
+            return self.recv(tensor, src, async_op, options);
+          },
+          ReleaseGil(), py::arg("tensor"), py::arg("src"), py::arg("tag"), py::arg("async_op"),
+          "recv() of such a message.");
+}
+
+py::function callable(const char* method, const TypedArg<py::function>& callback) {
+  return callback.as({method, "callback"}, "callable");
+}
+
+void bind_hooks_of(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def(
+          "register_pre_hook",
+          [](TorchComm& self, const TypedArg<py::function>& callback) {
+            return self.registerPreHook(to_pre_hook(callable("register_pre_hook", callback)));
+          },
+          py::arg("callback"),
+          "Calls `callback(name: OpName, op_id: int, args)` before each operation, in order of "
+          "registration.")
+      .def(
+          "register_post_hook",
+          [](TorchComm& self, const TypedArg<py::function>& callback) {
+            return self.registerPostHook(to_post_hook(callable("register_post_hook", callback)));
+          },
+          py::arg("callback"),
+          "Calls `callback(op_id: int, args)` right after each operation was issued.")
+      .def(
+          "register_abort_hook",
+          [](TorchComm& self, const TypedArg<py::function>& callback) {
+            return self.registerAbortHook(to_abort_hook(callable("register_abort_hook", callback)));
+          },
+          py::arg("callback"),
+          "Calls `callback()` before the communicator is aborted for a timeout or an error.");
+}
+
+void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def("get_init_handle", &TorchComm::getInitHandle, ReleaseGil(),
+           "Text that identifies this member in reconfigure(); the same until the next one. Raises "
+           "Unsupported where the backend cannot.")
+      .def(
+          "_reconfigure",
+          [](TorchComm& self, int64_t uuid, decltype(ReconfigureOptions::handles) init_handles,
+             const OptionalTimeoutArg& timeout, const OptionalHints& hints) {
+            ReconfigureOptions options{uuid, std::move(init_handles),
+                                       as_optional(timeout, {"reconfigure", "timeout"}),
+                                       hints.value_or(Hints{})};
+            ScopedGilRelease released;
+            return self.reconfigure(options);
+          },
+          py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
+          py::arg("hints") = py::none(), "reconfigure() with arguments of the right types.")
+      .def("abort", &TorchComm::abort, ReleaseGil(),
+           "Stops in-flight work; every later operation raises. Raises Unsupported where the "
+           "backend cannot. Any thread.")
+      .def("is_abort_supported", &TorchComm::isAbortSupported, "True if abort() works here.")
+      .def("is_aborted", &TorchComm::isAborted, "True after abort, timeout or error. Any thread.")
+      .def(
+          "set_timeout",
+          [](TorchComm& self, const TimeoutArg& timeout) {
+            self.setTimeout(timeout.as({"set_timeout", "timeout"}));
+          },
+          ReleaseGil(), py::arg("timeout"),
+          "Default limit of later operations. Raises Unsupported where the backend cannot.")
+      .def("set_hints", &TorchComm::setHints, ReleaseGil(), py::arg("hints"),
+           "Fallback hints of later operations. Raises Unsupported where the backend cannot.");
+}
+
+void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  comm.def("get_mem_allocator", &TorchComm::getMemAllocator,
+           "The backend's allocator. Raises Unsupported where there is none.")
+      .def_property_readonly("mem_allocator", &TorchComm::getMemAllocator,
+                             "Older spelling of get_mem_allocator().")
+      .def(
+          "tensor_register",
+          [](TorchComm& self, const TensorArg& operand) { self.tensor_register(operand.tensor); },
+          ReleaseGil(), py::arg("tensor"),
+          "Registers memory ahead of use. Raises Unsupported where the backend has no such step.")
+      .def("tensor_deregister", &TorchComm::tensor_deregister, ReleaseGil(), py::arg("tensor"),
+           "Takes tensor_register() back. Raises Unsupported where the backend has no such step.")
+      .def("get_device_transport", &TorchComm::get_device_transport, ReleaseGil(),
+           "Address of a transport for kernels, in this rank's device memory. Collective at its "
+           "first "
+           "call. Raises Unsupported where there is none.")
+      .def(
+          "new_window",
+          [](TorchComm& self, const std::optional<TensorArg>& operand) {
+            return self.new_window(operand ? std::optional(operand->tensor) : std::nullopt);
+          },
+          ReleaseGil(), py::arg("tensor") = py::none(),
+          "A window for one-sided access; with a tensor collective, as its tensor_register() is. "
+          "Raises Unsupported where the backend has none.")
+      .def(
+          "window_allocate",
+          [](TorchComm& self, const IntegerArg& size, bool cpu_buf,
+             const std::optional<IntegerArg>& slots) {
+            constexpr const char* kMethod = "window_allocate";
+            std::optional<size_t> signal_size;
+            if (slots) signal_size = slots->as<size_t>({kMethod, "signal_size"});
+            return self.window_allocate(size.as<size_t>({kMethod, "window_size"}), cpu_buf,
+                                        signal_size);
+          },
+          ReleaseGil(), py::arg("window_size"), py::arg("cpu_buf") = false,
+          py::arg("signal_size") = py::none(),
+          "Older form of new_window, collective: allocates `window_size` bytes (with `cpu_buf` "
+          "host memory, whatever the device) and `signal_size` slots, or 256. Raises Unsupported "
+          "where the backend has no windows.");
+}
+
+void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
+  constexpr const char* kCapsule = "AllGatherPHandle";
+  const auto unpack = [](const py::capsule& handle) {
+    if (std::string_view(handle.name() ? handle.name() : "") != kCapsule)
+      throw CommError(Errc::kInvalidArgument,
+                      "the handle is not one that all_gather_p_init returned");
+    return handle.get_pointer();
+  };
+  comm.def(
+          "all_gather_p_init",
+          [](TorchComm& self, at::Tensor output, const OptionalHints& hints,
+             const OptionalTimeoutArg& timeout) {
+            AllGatherPInitOptions options;
+            apply_call_options(options, "all_gather_p_init", hints, timeout);
+            TorchComm::AllGatherPHandle made = [&] {
+              ScopedGilRelease released;
+              return self.all_gather_p_init(output, options);
+            }();
+            return py::capsule(made, kCapsule);
+          },
+          py::arg("output"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+          "Prepares a repeated all_gather into `output`. Raises Unsupported where the backend has "
+          "none.")
+      .def(
+          "all_gather_p_exec",
+          [unpack](TorchComm& self, const py::capsule& handle, const at::Tensor& input,
+                   bool async_op, const OptionalHints& hints, const OptionalTimeoutArg& timeout) {
+            AllGatherPExecOptions options;
+            apply_call_options(options, "all_gather_p_exec", hints, timeout);
+            void* pointer = unpack(handle);
+            ScopedGilRelease released;
+            return self.all_gather_p_exec(pointer, input, async_op, options);
+          },
+          py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),
+          py::arg("timeout") = py::none(), "Runs a prepared all_gather.")
+      .def(
+          "all_gather_p_free",
+          [unpack](TorchComm& self, const py::capsule& handle) {
+            void* pointer = unpack(handle);
+            ScopedGilRelease released;
+            self.all_gather_p_free(pointer);
+          },
+          py::arg("handle"), "Releases a prepared all_gather.");
+  // torch knows its own kinds of them.
+  const py::class_<c10::Allocator, std::shared_ptr<c10::Allocator>> allocator(
+      module, "_Allocator", py::module_local(), "Memory that a backend's library allocates.");
+  module.def("get_mem_allocator", &get_mem_allocator, py::arg("backend"),
+             "The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported where "
+             "there is none.");
+}
+
+}  // namespace
+
+void bind_comm(py::module_& module) {
+  py::class_<TorchComm, std::shared_ptr<TorchComm>> comm(
+      module, "TorchComm", graph_metaclass(),
+      R"(A group of ranks that communicate; from torchcomms.new_comm().
+
+Tensors must be contiguous, of one dtype, and on a device of the backend; element counts decide, shapes
+are not compared. Every operation returns a TorchWork, synchronous ones a finished one. The caller
+serialises calls on one communicator; abort() and is_aborted() may come from any thread.)");
+  def_no_constructor(comm, "torchcomms.new_comm(backend, device, name) makes one");
+  bind_life(comm);
+  bind_operations(module, comm);
+  bind_groups(comm);
+  bind_tagged_messages(comm);
+  bind_hooks_of(comm);
+  bind_fault_tolerance(comm);
+  bind_memory(comm);
+  bind_persistent(module, comm);
+
+  module.def("_new_comm", &new_comm, ReleaseGil(), py::arg("backend"), py::arg("device"),
+             py::arg("name"), py::arg("options"), "new_comm() with all its arguments decided.");
+}
+
+}  // namespace torch::comms::bindings

@@ -1,0 +1,302 @@
+#include <pybind11/stl.h>
+
+#include <torchcomms/window.hpp>
+
+#include "bindings/arguments/hints_arg.hpp"
+#include "bindings/arguments/integer_arg.hpp"
+#include "bindings/arguments/tensor_arg.hpp"
+#include "bindings/arguments/timeout_arg.hpp"
+#include "bindings/bindings.hpp"
+#include "bindings/classes/deleted_constructors.hpp"
+#include "bindings/classes/repr.hpp"
+#include "bindings/gil.hpp"
+
+namespace torch::comms::bindings {
+namespace {
+
+using WindowClass = py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>>;
+
+template <class Options>
+Options options_of(const char* method, HintsArg&& hints, const OptionalTimeoutArg& timeout) {
+  Options options;
+  options.hints = std::move(hints).as({method, "hints"});
+  if (timeout) options.timeout = timeout->as({method, "timeout"});
+  return options;
+}
+
+py::arg_v no_hints() { return py::arg("hints") = py::none(); }
+py::arg_v no_timeout() { return py::arg("timeout") = py::none(); }
+
+// The same method under each of the names that its last parameter has had.
+void bind_put(WindowClass& window) {
+  const auto put = [](TorchCommWindow& self, const TensorArg& operand, const IntegerArg& dst_rank,
+                      const IntegerArg& offset, BoolArg async_op, HintsArg hints,
+                      const OptionalTimeoutArg& timeout) {
+    return self.put(operand.tensor, dst_rank.as<int>({"put", "dst_rank"}),
+                    offset.as<size_t>({"put", "target_offset_nelems"}), async_op.value,
+                    options_of<PutOptions>("put", std::move(hints), timeout));
+  };
+  constexpr const char* kDoc =
+      R"(Copies `tensor` into the window of `dst_rank`, without its doing.
+
+Args:
+    tensor: contiguous, of any dtype.
+    dst_rank: whose window; may be the own rank.
+    target_offset_nelems: where in it, in elements of `tensor`'s dtype. Older spellings: offset, target_disp.
+    async_op: False returns when the data is in the window; True returns a work at once.
+Raises:
+    OutOfRange: it does not fit into that window. Nothing was sent.
+    PeerFailed, CommTimeout, Aborted: the communicator has ended.
+    InvalidArgument: nothing is registered, rank or tensor cannot be used. Nothing was sent.)";
+  for (const char* offset : {"target_offset_nelems", "offset", "target_disp"})
+    window.def("put", put, ReleaseGil(), py::arg("tensor"), py::arg("dst_rank"), py::arg(offset),
+               py::arg("async_op"), no_hints(), no_timeout(), kDoc);
+}
+
+void bind_signals(WindowClass& window) {
+  const auto signal = [](TorchCommWindow& self, const IntegerArg& peer_rank, BoolArg async_op,
+                         HintsArg hints, const OptionalTimeoutArg& timeout) {
+    return self.signal(peer_rank.as<int>({"signal", "peer_rank"}), async_op.value,
+                       options_of<SignalOptions>("signal", std::move(hints), timeout));
+  };
+  for (const char* rank : {"peer_rank", "dst_rank"})
+    window.def("signal", signal, ReleaseGil(), py::arg(rank), py::arg("async_op"), no_hints(),
+               no_timeout(),
+               R"(Gives `peer_rank` one more signal of this rank, for its wait_signal().
+
+When it sees the signal, it sees all that this rank put to it before.)");
+  window.def(
+      "signal",
+      [](TorchCommWindow& self, const IntegerArg& signal_disp, const IntegerArg& signal_val,
+         const IntegerArg& dst_rank, BoolArg async_op, HintsArg hints,
+         const OptionalTimeoutArg& timeout) {
+        return self.signal_slot(signal_disp.as<size_t>({"signal", "signal_disp"}),
+                                signal_val.as<uint64_t>({"signal", "signal_val"}),
+                                dst_rank.as<int>({"signal", "dst_rank"}), async_op.value,
+                                options_of<SignalOptions>("signal", std::move(hints), timeout));
+      },
+      ReleaseGil(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("dst_rank"),
+      py::arg("async_op"), no_hints(), no_timeout(),
+      R"(Older form: stores `signal_val` in slot `signal_disp` of `dst_rank`.
+
+When it sees the value, it sees all that this rank put to it before.)");
+  window.def(
+      "wait_signal",
+      [](TorchCommWindow& self, const IntegerArg& peer_rank, BoolArg async_op, HintsArg hints,
+         const OptionalTimeoutArg& timeout) {
+        return self.wait_signal(
+            peer_rank.as<int>({"wait_signal", "peer_rank"}), async_op.value,
+            options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
+      },
+      ReleaseGil(), py::arg("peer_rank"), py::arg("async_op"), no_hints(), no_timeout(),
+      R"(Takes one signal of `peer_rank`: returns, or its work ends, when there is one.
+
+Raises:
+    CommTimeout: none came in time; the communicator has ended.
+    PeerFailed: that rank is gone, or has closed the communicator.
+    InvalidArgument: on `ctran` for CPU tensors: the window was closed meanwhile; the communicator goes on.)");
+  window.def(
+      "wait_signal",
+      [](TorchCommWindow& self, const IntegerArg& signal_disp, const IntegerArg& signal_val,
+         const CmpOpArg& cmp_op, BoolArg async_op, HintsArg hints,
+         const OptionalTimeoutArg& timeout) {
+        return self.wait_slot(
+            signal_disp.as<size_t>({"wait_signal", "signal_disp"}),
+            signal_val.as<uint64_t>({"wait_signal", "signal_val"}),
+            cmp_op.as({"wait_signal", "cmp_op"}), async_op.value,
+            options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
+      },
+      ReleaseGil(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("cmp_op"),
+      py::arg("async_op"), no_hints(), no_timeout(),
+      R"(Older form: until slot `signal_disp` of this rank compares true with `signal_val`.
+
+The slot's value stands on the left of the comparison, and stays as it is.)");
+}
+
+void bind_views(WindowClass& window) {
+  window
+      .def(
+          "map_remote_tensor",
+          [](TorchCommWindow& self, const IntegerArg& rank) {
+            return self.map_remote_tensor(rank.as<int>({"map_remote_tensor", "rank"}));
+          },
+          ReleaseGil(), py::arg("rank"),
+          R"(The registered tensor of `rank` itself: reading and writing it is reading and writing there.
+
+With the dtype and shape that it has there; of the own rank the registered tensor. What was there before a signal of
+that rank is seen after wait_signal(). Valid until tensor_deregister().
+
+Raises:
+    Unsupported: get_attr(rank) says SEPARATE.)")
+      .def(
+          "get_tensor", [](const TorchCommWindow& self) { return self.get_tensor(); },
+          "The registered tensor; None if there is none, or it is not kept (owning=False).")
+      .def(
+          "get_tensor",
+          [](TorchCommWindow& self, const IntegerArg& rank, const std::vector<IntegerArg>& sizes,
+             at::ScalarType dtype, const IntegerArg& offset) {
+            std::vector<int64_t> lengths;
+            for (const auto& size : sizes)
+              lengths.push_back(size.as<int64_t>({"get_tensor", "sizes"}));
+            return self.get_remote_tensor(rank.as<int>({"get_tensor", "rank"}), lengths, dtype,
+                                          offset.as<int64_t>({"get_tensor", "offset"}));
+          },
+          ReleaseGil(), py::arg("rank"), py::arg("sizes"), py::arg("dtype"), py::arg("offset"),
+          R"(Older form: a view of the memory of `rank`, `offset` elements of `dtype` after its begin.
+
+Raises:
+    OutOfRange: it does not fit.
+    Unsupported: get_attr(rank) says SEPARATE.)")
+      .def(
+          "get_attr",
+          [](TorchCommWindow& self, const IntegerArg& peer_rank) {
+            return self.get_attr(peer_rank.as<int>({"get_attr", "peer_rank"}));
+          },
+          ReleaseGil(), py::arg("peer_rank"),
+          "How the window of `peer_rank` is reached from here: a TorchCommWindowAttr.")
+      .def("get_size", &TorchCommWindow::get_size, "Bytes registered here; 0 if nothing is.")
+      .def("get_device", &TorchCommWindow::getDevice, "The torch.device of the memory.")
+      .def_property_readonly("dtype", &TorchCommWindow::getDtype,
+                             "torch.dtype of the registered tensor; float32 before.")
+      .def_property_readonly("shape", &TorchCommWindow::getShape,
+                             "list[int] of the registered tensor; empty before.")
+      .def_property_readonly("device", &TorchCommWindow::getDevice,
+                             "torch.device of the registered tensor.");
+}
+
+void bind_device(WindowClass& window) {
+  window
+      .def(
+          "get_device_window",
+          [](TorchCommWindow& self, const IntegerArg& signals, const IntegerArg& counters,
+             const IntegerArg& barriers) {
+            constexpr const char* kMethod = "get_device_window";
+            return self.get_device_window(signals.as<int>({kMethod, "signal_count"}),
+                                          counters.as<int>({kMethod, "counter_count"}),
+                                          barriers.as<int>({kMethod, "barrier_count"}));
+          },
+          ReleaseGil(), py::arg("signal_count") = -1, py::arg("counter_count") = -1,
+          py::arg("barrier_count") = 1,
+          R"(Address of a handle for kernels, in this rank's device memory. Made by the first call.
+
+What it points to is torchcomms::device::TorchCommDeviceWindow of torchcomms/device/window.hpp, until
+tensor_deregister(). Not collective.
+
+Args:
+    signal_count, counter_count, barrier_count: -1 for as many as there can be.
+Raises:
+    InvalidArgument: a count below -1, or nothing is registered.
+    OutOfRange: more than a window has.
+    Unsupported: the window is not in the memory of a device, or nothing reaches it there.)")
+      .def("register_local_buffer", &TorchCommWindow::register_local_buffer, ReleaseGil(),
+           py::arg("tensor"),
+           R"(Address of a handle of `tensor` as a source of puts by kernels. Its memory is kept.
+
+Raises:
+    InvalidArgument: get_device_window() was not called, or the tensor is on another device.
+    ResourceExhausted: there are 512.
+    Unsupported: as get_device_window().)")
+      .def(
+          "deregister_local_buffer",
+          [](TorchCommWindow& self, const IntegerArg& handle) {
+            self.deregister_local_buffer(handle.as<int64_t>({"deregister_local_buffer", "handle"}));
+          },
+          ReleaseGil(), py::arg("handle"),
+          "Takes register_local_buffer() back. Raises InvalidArgument for any other number.")
+      .def(
+          "get_nvlink_address",
+          [](TorchCommWindow& self, const IntegerArg& peer, const IntegerArg& offset) {
+            constexpr const char* kMethod = "get_nvlink_address";
+            return self.get_nvlink_address(peer.as<int>({kMethod, "peer"}),
+                                           offset.as<uint64_t>({kMethod, "offset"}));
+          },
+          ReleaseGil(), py::arg("peer"), py::arg("offset") = 0,
+          R"(Where kernels of this device have the memory of `peer`, `offset` bytes after its begin.
+
+0 where they do not reach it. Raises OutOfRange beyond the window, Unsupported as get_device_window().)")
+      .def(
+          "get_multimem_address",
+          [](TorchCommWindow& self, const IntegerArg& offset) {
+            return self.get_multimem_address(
+                offset.as<uint64_t>({"get_multimem_address", "offset"}));
+          },
+          ReleaseGil(), py::arg("offset") = 0,
+          "Where kernels have the memory of all ranks at once; 0: windows have no multicast.");
+}
+
+void bind_copies(WindowClass& window) {
+  window.def("__copy__", [](py::object self) { return self; })
+      .def(
+          "__deepcopy__",
+          [](const py::object& self, const py::dict& memo) {
+            auto& original = self.cast<TorchCommWindow&>();
+            std::shared_ptr<TorchCommWindow> clone;
+            {
+              ScopedGilRelease released;
+              clone = original.clone();
+            }
+            const auto remember = [&memo](const py::object& from, const py::object& to) {
+              memo[py::int_(reinterpret_cast<uintptr_t>(from.ptr()))] = to;
+            };
+            const auto copy = py::cast(clone);
+            remember(self, copy);
+            if (const auto tensor = original.get_tensor())
+              remember(py::cast(*tensor), py::cast(*clone->get_tensor()));
+            return copy;
+          },
+          py::arg("memo"));
+  def_repr(window);
+}
+
+}  // namespace
+
+void bind_window(py::module_& module) {
+  py::enum_<TorchCommWinAccessType>(module, "TorchCommWinAccessType",
+                                    "How a peer's window is reached.")
+      .value("WIN_ACCESS_TYPE_UNIFIED", TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED)
+      .value("WIN_ACCESS_TYPE_SEPARATE", TorchCommWinAccessType::WIN_ACCESS_TYPE_SEPARATE);
+  py::enum_<SignalCmpOp>(module, "SignalCmpOp", "Comparison of the older window signals.")
+      .value("EQ", SignalCmpOp::EQ)
+      .value("GE", SignalCmpOp::GE)
+      .value("LE", SignalCmpOp::LE);
+  py::class_<TorchCommWindowAttr, std::shared_ptr<TorchCommWindowAttr>> attr(
+      module, "TorchCommWindowAttr", "What a window is like, seen from one peer.");
+  attr.def(py::init<>())
+      .def_readwrite("access_type", &TorchCommWindowAttr::access_type,
+                     "UNIFIED: by load and store; SEPARATE: not so.");
+  def_repr(attr, [](const TorchCommWindowAttr& self) {
+    const bool unified = self.access_type == TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED;
+    return bracketed("TorchCommWindowAttr", unified ? "UNIFIED" : "SEPARATE");
+  });
+  WindowClass window(module, "TorchCommWindow", graph_metaclass(),
+                     R"(Memory of this rank that the others write one-sidedly.
+
+From TorchComm.new_window(), with memory from tensor_register(), or from TorchComm.window_allocate(). Keeps the
+communicator alive. Operations have no hooks. Like those of a communicator they end it where they fail, and take its
+timeout where they have none of their own.)");
+  def_no_constructor(window, "TorchComm.new_window() and TorchComm.window_allocate() make one");
+  window
+      .def(
+          "tensor_register",
+          [](TorchCommWindow& self, const TensorArg& operand, bool owning) {
+            self.tensor_register(operand.tensor, owning);
+          },
+          ReleaseGil(), py::arg("tensor"), py::arg("owning") = true,
+          R"(Makes `tensor` this rank's part of the window. Collective; sizes and dtypes may differ.
+
+Args:
+    tensor: contiguous. In shared memory (torch's share_memory_()) the ranks of this host map it.
+    owning: False does not keep it alive: it must live until tensor_deregister().
+Raises:
+    InvalidArgument: one is registered already, or it cannot be used. Nothing was sent.)")
+      .def("tensor_deregister", &TorchCommWindow::tensor_deregister, ReleaseGil(),
+           "Collective: returns when nobody writes to this rank's part any more. Views of other "
+           "ranks' parts become invalid. Raises InvalidArgument where nothing is registered.");
+  bind_put(window);
+  bind_signals(window);
+  bind_views(window);
+  bind_device(window);
+  bind_copies(window);
+}
+
+}  // namespace torch::comms::bindings

@@ -1,0 +1,105 @@
+#include "bootstrap/address_exchange/exchange_frame.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/text/utf8.hpp"
+#include "bootstrap/address_exchange/bruck_rounds.hpp"
+#include "bootstrap/address_exchange/response.hpp"
+
+namespace torch::comms::bootstrap {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+constexpr size_t kNoticeHead = sizeof(uint8_t) + sizeof(int32_t);
+
+DropReason why_not_ours(const ExchangeFrame& frame, const ExchangeEndpointId& door) noexcept {
+  if (frame.magic != ExchangeFrame::kMagic) return DropReason::kUnknownProtocol;
+  if (frame.version != ExchangeFrame::kVersion) return DropReason::kVersionMismatch;
+  if (!base::constant_time_equal(frame.job, door.job)) return DropReason::kJobMismatch;
+  if (frame.size != door.size) return DropReason::kSizeMismatch;
+  if (frame.to != door.rank || frame.from < 0 || frame.from >= door.size)
+    return DropReason::kRankMismatch;
+  return DropReason::kNone;
+}
+
+}  // namespace
+
+std::string_view to_text(DropReason refusal) noexcept {
+  static constexpr std::string_view kTexts[kDropReasons] = {"welcome",
+                                                            "not ours",
+                                                            "of another version",
+                                                            "of another job",
+                                                            "of a world of another size",
+                                                            "of a wrong rank",
+                                                            "too large",
+                                                            "too slow",
+                                                            "too many at once",
+                                                            "closed unheard"};
+  return kTexts[static_cast<size_t>(refusal)];
+}
+
+DropReason request_drop_reason(const ExchangeFrame& frame,
+                               const ExchangeEndpointId& door) noexcept {
+  if (const auto why = why_not_ours(frame, door); why != DropReason::kNone) return why;
+  const BruckRounds rounds{door.rank, door.size};
+  if (frame.kind != ExchangeFrameKind::kRequest) return DropReason::kUnknownProtocol;
+  if (frame.round >= rounds.count() || frame.from != rounds.client(frame.round))
+    return DropReason::kRankMismatch;
+  return frame.bytes == 0 ? DropReason::kNone : DropReason::kTooLarge;
+}
+
+DropReason response_drop_reason(const ExchangeFrame& frame, const ExchangeEndpointId& door,
+                                int source, int round) noexcept {
+  if (const auto why = why_not_ours(frame, door); why != DropReason::kNone) return why;
+  if (frame.from != source || frame.round != round) return DropReason::kRankMismatch;
+  const BruckRounds rounds{door.rank, door.size};
+  switch (frame.kind) {
+    case ExchangeFrameKind::kResponse:
+      if (frame.bytes < min_response_bytes(rounds.blobs(round)))
+        return DropReason::kUnknownProtocol;
+      return frame.bytes <= max_response_bytes(rounds.blobs(round)) ? DropReason::kNone
+                                                                    : DropReason::kTooLarge;
+    case ExchangeFrameKind::kFailure:
+      if (frame.bytes < kNoticeHead) return DropReason::kUnknownProtocol;
+      return frame.bytes <= kMaxFailureBytes ? DropReason::kNone : DropReason::kTooLarge;
+    default:
+      return DropReason::kUnknownProtocol;
+  }
+}
+
+std::string to_bytes(const FailureNotice& notice) {
+  std::string bytes(kNoticeHead, '\0');
+  bytes[0] = static_cast<char>(notice.code);
+  const int32_t peer = notice.peer;
+  std::memcpy(bytes.data() + 1, &peer, sizeof peer);
+  return bytes.append(base::utf8_prefix(notice.reason, kMaxFailureBytes - kNoticeHead));
+}
+
+std::string notice_bytes(ExchangeFrame head, const FailureNotice& notice) {
+  const auto payload = to_bytes(notice);
+  head.kind = ExchangeFrameKind::kFailure;
+  head.bytes = static_cast<uint32_t>(payload.size());
+  return std::string(reinterpret_cast<const char*>(&head), sizeof head) + payload;
+}
+
+std::optional<FailureNotice> parse_notice(std::string_view bytes, int size) {
+  if (bytes.size() < kNoticeHead || bytes.size() > kMaxFailureBytes) return std::nullopt;
+  FailureNotice notice;
+  int32_t peer = -1;
+  std::memcpy(&peer, bytes.data() + 1, sizeof peer);
+  const auto code = static_cast<uint8_t>(bytes[0]);
+  if (code > static_cast<uint8_t>(Errc::kInternal) || peer < -1 || peer >= size)
+    return std::nullopt;
+  notice.code = static_cast<Errc>(code);
+  notice.peer = peer;
+  notice.reason = bytes.substr(kNoticeHead);
+  // What is printed later must not steer a terminal.
+  std::ranges::replace_if(
+      notice.reason, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return notice;
+}
+
+}  // namespace torch::comms::bootstrap

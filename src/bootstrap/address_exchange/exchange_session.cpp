@@ -1,0 +1,254 @@
+#include "bootstrap/address_exchange/blob_exchange.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/net/interfaces.hpp"
+#include "base/net/socket.hpp"
+#include "base/os/system_error.hpp"
+#include "bootstrap/address_exchange/exchange_session.hpp"
+#include "bootstrap/address_exchange/failure_report.hpp"
+#include "bootstrap/arrival_attempt.hpp"
+#include "bootstrap/ranks.hpp"
+
+namespace torch::comms::bootstrap {
+namespace {
+
+// How long a rank that failed stays to tell why to those that are about to ask it.
+constexpr std::chrono::milliseconds kFarewell{400};
+// How long a probe waits for where a rank listens: meanwhile nothing else goes on.
+constexpr std::chrono::milliseconds kProbe{800};
+
+void check(const BlobExchangeParams& self) {
+  validate_rank(self.rank, self.size);
+  if (self.blob.size() > kMaxBlobBytes)
+    throw CommError(Errc::kTooLarge, "a rank has " + std::to_string(self.blob.size()) +
+                                         " bytes to tell the others; at most " +
+                                         std::to_string(kMaxBlobBytes));
+}
+
+}  // namespace
+
+ExchangeSession::ExchangeSession(KeyValueStore& store, const BlobExchangeParams& self)
+    : store_(store),
+      contact_registry_(store, self),
+      self_(self),
+      retry_policy_(self.retry_policy),
+      protocol_(self.rank, self.size, retry_policy_) {
+  result_.blobs.resize(static_cast<size_t>(self.size));
+  result_.blobs[static_cast<size_t>(self.rank)] = self.blob;
+  contacts_.resize(static_cast<size_t>(std::max(1, protocol_.rounds().count())));
+}
+
+void ExchangeSession::prepare() {
+  if (self_.size == 1) return;
+  uint16_t port = 0;
+  listener_ = base::listen_on_all_interfaces(port);
+  for (const auto& address :
+       base::choose_addresses(base::interface_addresses(), self_.interface).addresses) {
+    const auto text = base::format_address(address, port);
+    if (own_contact_.size() + 1 + text.size() > kMaxContactBytes) break;
+    own_contact_ += (own_contact_.empty() ? "" : " ") + text;
+  }
+  try {
+    result_.secret = contact_registry_.agree_on_secret();
+  } catch (const CommError& e) {
+    if (e.code() != Errc::kTimeout) throw;
+    throw root_failure(store_, self_,
+                       {Errc::kTimeout, 0, "rank 0 has not put the job's secret there"}, "", "");
+  }
+}
+
+BlobExchangeResult ExchangeSession::run() {
+  if (self_.size == 1) return std::move(result_);
+  own_id_ = {self_.rank, self_.size, base::random_number(), result_.secret};
+  pending_ = std::make_unique<PendingConnections>(own_id_, self_.pending_options);
+  retry_policy_.timeout = self_.deadline.remaining();
+  protocol_.start(clock_now(), actions_);
+  run_actions();
+  while (protocol_.phase() < ExchangeProtocol::ExchangePhase::kDone)
+    poll_once(std::min(protocol_.next_time(), pending_->next_time()));
+  if (protocol_.phase() == ExchangeProtocol::ExchangePhase::kFailed) raise_failure();
+  result_.dropped = pending_->format_drops();
+  result_.store_operations = contact_registry_.operations();
+  return std::move(result_);
+}
+
+void ExchangeSession::raise_failure() {
+  const auto error =
+      root_failure(store_, self_, protocol_.failure(), awaited_address_, pending_->format_drops());
+  const Moment end = clock_now() + kFarewell;
+  const auto has_more_to_say = [&] {
+    return protocol_.unserved() > 0 ||
+           std::ranges::any_of(clients_, [](const auto& each) { return each.second.is_closing(); });
+  };
+  while (clock_now() < end && has_more_to_say()) poll_once(std::min(end, pending_->next_time()));
+  sync_before_raising(store_, self_);
+  if (own_error_)
+    throw CommError(own_error_->code(), own_error_->why(),
+                    {.comm = self_.name, .rank = self_.rank});
+  throw CommError(error);
+}
+
+void ExchangeSession::run_actions() {
+  // An action may have consequences of its own.
+  for (size_t i = 0; i < actions_.size(); ++i) run_action(ExchangeAction(actions_[i]));
+  actions_.clear();
+}
+
+void ExchangeSession::run_action(const ExchangeAction& action) {
+  switch (action.kind) {
+    case Kind::kPublish:
+      try {
+        contact_registry_.publish(own_contact_);
+      } catch (const CommError& e) {
+        protocol_.on_failed({Errc::kPeerFailed, -1, e.why()}, actions_);
+      }
+      return;
+    case Kind::kLookUp:
+      return look_up_source(action.peer);
+    case Kind::kRequest:
+      return send_request(action);
+    case Kind::kDisconnect:
+      // Connected, it has had its answer; otherwise this address is silent.
+      return drop_outgoing(outgoing_ &&
+                           outgoing_->connector.state() == Connector::State::kConnecting);
+    case Kind::kRespond: {
+      const auto found = clients_.find(action.link);
+      if (found == clients_.end())
+        return protocol_.on_client_disconnected(action.round, action.link);
+      const auto& contact =
+          protocol_.rounds().has_next(action.round) ? contacts_[action.round] : std::string();
+      found->second.send(std::make_unique<ResponseWriter>(
+          frame(ExchangeFrameKind::kResponse, action.peer, action.round), result_.blobs, contact));
+      ++result_.frames;
+      return flush(action.link);
+    }
+    case Kind::kSendFailure:
+      return queue_notice(action.link, protocol_.failure());
+    case Kind::kRejectDuplicate:
+      return queue_notice(action.link, {Errc::kMismatch, -1,
+                                        "two processes say that they are the same rank; give every "
+                                        "process its own rank"});
+    case Kind::kSendFailureToSource:
+      return send_failure_to_source();
+    case Kind::kProbe:
+      return probe(action.peer);
+    case Kind::kDone:
+    case Kind::kFailed:
+      return;
+  }
+}
+
+void ExchangeSession::look_up_source(int peer) {
+  try {
+    contacts_[0] = contact_registry_.look_up(peer, self_.deadline.remaining());
+    awaited_address_ = contacts_[0];
+    protocol_.on_contact(clock_now(), actions_);
+  } catch (const CommError& e) {
+    if (e.code() == Errc::kTimeout)  // its limit was what is left of this rank's
+      protocol_.on_time(std::max(clock_now(), protocol_.next_time()), actions_);
+    else
+      protocol_.on_failed({Errc::kPeerFailed, e.context().peer, e.why()}, actions_);
+  }
+}
+
+ExchangeFrame ExchangeSession::frame(ExchangeFrameKind kind, int to, int round) const {
+  ExchangeFrame made;
+  made.kind = kind;
+  made.round = static_cast<uint8_t>(round);
+  made.from = own_id_.rank;
+  made.to = to;
+  made.size = own_id_.size;
+  made.instance = own_id_.instance;
+  made.job = own_id_.job;
+  return made;
+}
+
+void ExchangeSession::send_request(const ExchangeAction& action) {
+  awaited_address_ = contacts_[action.round];
+  outgoing_.reset(
+      new OutgoingRequest{Connector(awaited_address_, first_address_), action.round,
+                          ResponseReader(own_id_, action.peer, action.round, result_.blobs)});
+  if (outgoing_->connector.state() == Connector::State::kFailed) on_connect_failed();
+}
+
+void ExchangeSession::drop_outgoing(bool to_try_another) {
+  if (outgoing_) first_address_ = outgoing_->connector.address_index() + (to_try_another ? 1 : 0);
+  outgoing_.reset();
+}
+
+void ExchangeSession::on_connect_failed() {
+  const auto& dial = outgoing_->connector;
+  const int error = dial.error();
+  awaited_address_ = dial.contact() + (error == 0 ? "" : ": " + std::string(std::strerror(error)));
+  if (base::is_resource_exhausted(error))
+    on_resource_exhausted(error, "a connection to " + dial.contact());
+  on_request_failed(dial.is_refused());
+}
+
+void ExchangeSession::on_request_failed(bool refused) {
+  drop_outgoing(/*to_try_another=*/true);
+  protocol_.on_disconnected(clock_now(), refused, actions_);
+}
+
+void ExchangeSession::probe(int peer) {
+  try {
+    const auto [at, made] =
+        probes_.insert_or_assign(peer, Connector(contact_registry_.look_up(peer, kProbe)));
+    if (at->second.state() != Connector::State::kConnecting) on_probe(peer);
+  } catch (const CommError&) {
+    // Who has not told where it listens has not come yet; the limit says how long that may take.
+    protocol_.on_probed(peer, true, actions_);
+  }
+}
+
+void ExchangeSession::on_probe(int peer) {
+  const auto found = probes_.find(peer);
+  if (found == probes_.end()) return;
+  const auto state = found->second.on_ready();
+  if (state == Connector::State::kConnecting) return;
+  const bool alive = state == Connector::State::kConnected || !found->second.is_refused();
+  if (!alive) awaited_address_ = found->second.contact();
+  probes_.erase(found);
+  protocol_.on_probed(peer, alive, actions_);
+}
+
+void ExchangeSession::queue_notice(uint32_t link, const FailureNotice& notice) {
+  const auto found = clients_.find(link);
+  if (found == clients_.end()) return;
+  auto& client = found->second;
+  const int to = protocol_.rounds().client(client.round);
+  client.say(notice_bytes(frame(ExchangeFrameKind::kFailure, to, client.round), notice));
+  ++result_.frames;
+  flush(link);
+}
+
+void ExchangeSession::send_failure_to_source() {
+  if (!outgoing_) return;
+  const int round = outgoing_->round;
+  const auto bytes =
+      notice_bytes(frame(ExchangeFrameKind::kFailure, protocol_.rounds().source(round), round),
+                   protocol_.failure());
+  // A buffer that took the question takes this, too; if not, the source finds out by itself.
+  static_cast<void>(::send(outgoing_->connector.socket(), bytes.data(), bytes.size(),
+                           MSG_NOSIGNAL | MSG_DONTWAIT));
+  ++result_.frames;
+  outgoing_.reset();
+}
+
+BlobExchangeResult exchange_blobs(KeyValueStore& store, const BlobExchangeParams& self) {
+  check(self);
+  ExchangeSession meeting(store, self);
+  try {
+    meeting.prepare();
+  } catch (const CommError& e) {
+    decline_exchange(store, self, e);
+    throw;
+  }
+  return meeting.run();
+}
+
+}  // namespace torch::comms::bootstrap

@@ -1,0 +1,125 @@
+#include "bootstrap/address_exchange/failure_report.hpp"
+
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "base/os/log.hpp"
+#include "bootstrap/ranks.hpp"
+
+namespace torch::comms::bootstrap {
+namespace {
+
+// How long to wait for a text that another rank is just writing.
+constexpr std::chrono::milliseconds kPatience{800};
+// How long rank 0 stays for those who have not read why.
+constexpr std::chrono::milliseconds kFarewell{1000};
+
+FailureNotice own_reason(KeyValueStore& store, const BlobExchangeParams& self,
+                         const FailureNotice& failure, const std::string& where,
+                         const std::string& dropped) {
+  FailureNotice reason = failure;
+  reason.reason = "while exchanging addresses, " + failure.reason;
+  if (!where.empty()) reason.reason += " (" + where + ")";
+  if (failure.code == Errc::kTimeout) {
+    reason.reason += " within " + format_duration(self.timeout.duration) + " (the limit of rank " +
+                     std::to_string(self.rank) + ")";
+    const auto absent = missing_ranks(store, contact_prefix(self), self.size);
+    if (!absent.empty()) {
+      reason.reason += "; " + format_ranks(absent, self.size) + " did not come at all";
+      reason.peer = absent.size() == 1 ? absent[0] : -1;
+    }
+  }
+  reason.reason += "; store " + store.address();
+  if (!dropped.empty()) reason.reason += "; rank " + std::to_string(self.rank) + " " + dropped;
+  if (failure.code == Errc::kTimeout)
+    reason.reason +=
+        ". See whether those processes run and can be reached; if they only need longer, raise " +
+        self.timeout.setting;
+  return reason;
+}
+
+FailureNotice read_verdict(KeyValueStore& store, const BlobExchangeParams& self) {
+  if (auto told = parse_notice(store.get(self.key_scope + "/verdict", kPatience), self.size))
+    return std::move(*told);
+  throw CommError(Errc::kSystem,
+                  "the store " + store.address() + " returned a verdict that no rank wrote");
+}
+
+// The verdict: that of the first rank to fail.
+FailureNotice publish_failure(KeyValueStore& store, const BlobExchangeParams& self,
+                              const std::function<FailureNotice()>& make) {
+  if (store.add(self.key_scope + "/claim", 1) != 1) return read_verdict(store, self);
+  const auto verdict = make();
+  store.set(self.key_scope + "/verdict", to_bytes(verdict));
+  return verdict;
+}
+
+CommError error_of(const FailureNotice& reason, const BlobExchangeParams& self) {
+  const int peer = reason.peer == self.rank ? -1 : reason.peer;
+  return {
+      reason.code, reason.reason, {.op = "", .comm = self.name, .rank = self.rank, .peer = peer}};
+}
+
+}  // namespace
+
+std::string contact_prefix(const BlobExchangeParams& self) { return self.key_scope + "/contact/"; }
+std::string secret_key(const BlobExchangeParams& self) { return self.key_scope + "/secret"; }
+
+CommError root_failure(KeyValueStore& store, const BlobExchangeParams& self,
+                       const FailureNotice& failure, const std::string& where,
+                       const std::string& dropped) {
+  FailureNotice reason = failure;
+  try {
+    reason = publish_failure(store, self,
+                             [&] { return own_reason(store, self, failure, where, dropped); });
+  } catch (const CommError& e) {
+    reason.reason = "while exchanging addresses, " + failure.reason +
+                    (where.empty() ? "" : " (" + where + ")") + "; no more is known, for " +
+                    e.why();
+  }
+  return error_of(reason, self);
+}
+
+FailureNotice notice_for_peers(const BlobExchangeParams& self, const CommError& error) {
+  if (error.code() == Errc::kTimeout || error.code() == Errc::kPeerFailed)
+    return {error.code(), error.context().peer, error.why()};
+  return {Errc::kPeerFailed, self.rank,
+          "rank " + std::to_string(self.rank) + " cannot connect: " + error.why()};
+}
+
+void sync_before_raising(KeyValueStore& store, const BlobExchangeParams& self) noexcept {
+  const std::string heard = self.key_scope + "/heard", by_all = heard + "/all";
+  try {
+    if (self.rank == 0)
+      store.get(by_all, kFarewell);
+    else if (store.add(heard, 1) == self.size - 1)
+      store.set(by_all, "yes");
+  } catch (const std::exception&) {
+    // What is to be raised is the failure itself.
+  }
+}
+
+void decline_exchange(KeyValueStore& store, const BlobExchangeParams& self, const CommError& error,
+                      const std::vector<std::string>& keys) noexcept {
+  if (self.size == 1) return;
+  try {
+    publish_failure(store, self, [&] { return notice_for_peers(self, error); });
+    // Empty is what leads those who wait for it to the verdict.
+    store.set(contact_prefix(self) + std::to_string(self.rank), "");
+    if (self.rank == 0 && !self.secret) store.set(secret_key(self), "");
+    for (const auto& key : keys) store.set(key, "");
+  } catch (const std::exception& e) {
+    base::log(base::LogLevel::kDebug, std::string("the others do not learn why: ") + e.what());
+  }
+  sync_before_raising(store, self);
+}
+
+std::string read_peer_key(KeyValueStore& store, const BlobExchangeParams& self,
+                          const std::string& key, std::chrono::milliseconds limit) {
+  auto word = store.get(key, limit);
+  if (!word.empty()) return word;
+  throw error_of(read_verdict(store, self), self);
+}
+
+}  // namespace torch::comms::bootstrap

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <torchcomms/base/export.hpp>
+
+#include "bootstrap/address_exchange/bruck_rounds.hpp"
+#include "bootstrap/address_exchange/exchange_frame.hpp"
+
+// The payload of an answer: a contact (empty in the last round), then the blobs of the sender and
+// the ranks after it; each with its length in two bytes before it.
+namespace torch::comms::bootstrap {
+
+constexpr size_t min_response_bytes(int blobs) noexcept {
+  return sizeof(uint16_t) * (1 + static_cast<size_t>(blobs));
+}
+constexpr size_t max_response_bytes(int blobs) noexcept {
+  return min_response_bytes(blobs) + kMaxContactBytes + kMaxBlobBytes * static_cast<size_t>(blobs);
+}
+// Of an answer whose blobs begin with that of `sender`; `blobs` holds all ranks'.
+TC_API size_t response_bytes(std::span<const std::string> blobs, const BruckRounds& sender,
+                             int round, std::string_view contact) noexcept;
+
+// An answer on its way out, a piece at a time: half a million blobs are never in memory twice.
+class TC_API ResponseWriter {
+ public:
+  // `blobs` outlives the writer.
+  ResponseWriter(const ExchangeFrame& head, std::span<const std::string> blobs,
+                 std::string contact);
+  // Appends about `bytes` more to `out`; false when all has been written.
+  bool write(size_t bytes, std::string& out);
+
+ private:
+  ExchangeFrame head_;
+  std::span<const std::string> blobs_;
+  std::string contact_;
+  int next_ = -1;  // blob, counted from the sender's; -1: header and contact
+};
+
+// What comes back on a connection, of which no byte is believed. Holds at most one blob besides
+// those it has taken, whatever the header says.
+class TC_API ResponseReader {
+ public:
+  enum class State : uint8_t { kIncomplete, kResponse, kFailure, kInvalid };
+
+  // `blobs` holds all ranks'; those of the answer are written as they come. Empty: an
+  // answer is wrong here, only a notice can come.
+  ResponseReader(const ExchangeEndpointId& door, int source, int round,
+                 std::span<std::string> blobs);
+
+  // Takes bytes as they come; after another state than kIncomplete, none.
+  State feed(std::string_view bytes);
+
+  const std::string& contact() const noexcept { return contact_; }
+  const FailureNotice& failure() const noexcept { return failure_; }
+  DropReason drop_reason() const noexcept { return drop_reason_; }
+
+ private:
+  State reject(DropReason why);
+  bool fill(void* into, size_t size, std::string_view& bytes);
+  State read_header(std::string_view& bytes);
+  State read_text(std::string_view& bytes);
+  State read_failure(std::string_view& bytes);
+  bool store_text(std::string text);
+
+  ExchangeEndpointId door_;
+  int source_, round_;
+  std::span<std::string> blobs_;
+  State state_ = State::kIncomplete;
+  DropReason drop_reason_ = DropReason::kNone;
+  ExchangeFrame head_;
+  size_t bytes_read_ = 0;    // bytes of what is being read
+  size_t payload_left_ = 0;  // bytes of payload to come
+  bool has_header_ = false;
+  bool has_length_ = false;  // the length of the text is known
+  uint16_t length_ = 0;
+  int next_ = -1;  // the text that is being read: -1 is the contact
+  std::string text_, contact_;
+  FailureNotice failure_;
+};
+
+}  // namespace torch::comms::bootstrap

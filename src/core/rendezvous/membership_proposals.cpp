@@ -1,0 +1,84 @@
+#include "core/rendezvous/membership_proposals.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+namespace torch::comms {
+namespace {
+
+constexpr std::chrono::milliseconds kKnownKeyTimeout{5000};  // for what is known to be there
+constexpr int kPeersPerCheck = 16;                           // members, at one time
+
+}  // namespace
+
+std::string member_key(const char* kind, const InitHandleInfo& member) {
+  std::string key = kReconfigureKeyPrefix;
+  for (const auto& word : {std::string(kind), std::to_string(member.identity)})
+    key.append("/").append(word);
+  return key;
+}
+
+std::string MembershipProposals::MembershipProposal::to_text() const {
+  return std::to_string(number) + " " + std::to_string(uuid) + " " + std::to_string(list_hash);
+}
+
+std::optional<MembershipProposals::MembershipProposal>
+MembershipProposals::MembershipProposal::parse(const std::string& text) {
+  MembershipProposal claim;
+  const auto* at = text.data();
+  const auto* end = at + text.size();
+  const auto take = [&](auto& number) {
+    if (at != end && *at == ' ') ++at;
+    const auto [stop, error] = std::from_chars(at, end, number);
+    at = stop;
+    return error == std::errc{};
+  };
+  if (take(claim.number) && take(claim.uuid) && take(claim.list_hash)) return claim;
+  return std::nullopt;
+}
+
+MembershipProposals::MembershipProposals(bootstrap::KeyValueStore& store,
+                                         const ReconfigureMembers& members)
+    : store_(store), members_(members), last_checked_(members.rank) {
+  std::string counter = kReconfigureKeyPrefix;
+  own_ = {store.add(counter.append("/calls"), 1), members.uuid, members.list_hash()};
+  store.set(member_key("claim", members.handles[static_cast<size_t>(members.rank)]),
+            own_.to_text());
+}
+
+void MembershipProposals::propose_single_member(bootstrap::KeyValueStore& store,
+                                                const ReconfigureMembers& members) {
+  const MembershipProposal claim{
+      .number = 0, .uuid = members.uuid, .list_hash = members.list_hash()};
+  store.set(member_key("claim", members.handles.front()), claim.to_text());
+}
+
+std::optional<std::string> MembershipProposals::find_conflict() {
+  for (int i = 0; i < std::min(kPeersPerCheck, members_.size() - 1); ++i) {
+    last_checked_ = (last_checked_ + 1) % members_.size();
+    if (last_checked_ == members_.rank) last_checked_ = (last_checked_ + 1) % members_.size();
+    if (auto why = find_conflict_with(last_checked_)) return why;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> MembershipProposals::find_conflict_with(int rank) {
+  const auto& member = members_.handles[static_cast<size_t>(rank)];
+  const auto its_key = member_key("claim", member);
+  if (!store_.has({its_key})) return std::nullopt;
+  const auto claim = MembershipProposal::parse(store_.get(its_key, kKnownKeyTimeout));
+  if (!claim || (claim->uuid == own_.uuid && claim->list_hash == own_.list_hash))
+    return std::nullopt;
+  const auto who = "rank " + std::to_string(rank) + " of this list (" + member.to_text() + ")";
+  if (claim->uuid == own_.uuid)
+    return "the members disagree about who they are: " + who +
+           " calls reconfigure(uuid=" + std::to_string(own_.uuid) +
+           ") with another list, or with this one in another order";
+  // An older call than this one may still end, and be followed by this one.
+  if (claim->number < own_.number) return std::nullopt;
+  return who + " has since called reconfigure(uuid=" + std::to_string(claim->uuid) +
+         "), which ends this one (uuid=" + std::to_string(own_.uuid) + ")";
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,197 @@
+#include "core/rendezvous/private_store.hpp"
+
+#include <charconv>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "base/concurrency/per_process.hpp"
+#include "base/os/host.hpp"
+#include "base/text/utf8.hpp"
+#include "bootstrap/ranks.hpp"
+#include "core/rendezvous/shared_store.hpp"
+#include "core/rendezvous/tcp_probe.hpp"
+#include "core/rendezvous/tcp_store.hpp"
+
+namespace torch::comms {
+namespace {
+
+using bootstrap::Deadline;
+using std::chrono::milliseconds;
+
+// What rank 0 publishes: "ok <port> <address> <loopback identity>", or "failed <why>".
+struct StoreAdvertisement {
+  uint16_t port;
+  std::string address, identity;
+
+  std::string to_text() const {
+    return "ok " + std::to_string(port) + " " + address + " " + identity;
+  }
+};
+
+constexpr const char* kFailed = "failed ";
+
+std::string next_word(std::string& text) {
+  const auto space = text.find(' ');
+  std::string word = text.substr(0, space);
+  text.erase(0, space == std::string::npos ? space : space + 1);
+  return word;
+}
+
+std::optional<StoreAdvertisement> parse(std::string text) {
+  if (next_word(text) != "ok") return std::nullopt;
+  const std::string port = next_word(text);
+  StoreAdvertisement advert{.port = 0, .address = next_word(text), .identity = text};
+  const auto [stop, code] = std::from_chars(port.data(), port.data() + port.size(), advert.port);
+  const bool whole = code == std::errc{} && stop == port.data() + port.size();
+  if (!whole || advert.port == 0 || advert.address.empty()) return std::nullopt;
+  return advert;
+}
+
+// The store that this process serves, as long as one of its communicators uses it.
+struct PrivateServer {
+  std::mutex mutex;
+  std::weak_ptr<SharedStore> store;
+  uint16_t port = 0;
+};
+
+base::PerProcess<PrivateServer> private_server;
+
+struct SharedServer {
+  std::shared_ptr<SharedStore> store;
+  uint16_t port;
+};
+
+SharedServer serve_privately(milliseconds timeout, Deadline deadline, const Context& context) {
+  auto& server = private_server.get();
+  const std::lock_guard lock(server.mutex);
+  if (auto store = server.store.lock(); store && !store->is_lost()) return {store, server.port};
+  auto served = serve_store(0, timeout, deadline, context);
+  auto store = SharedStore::of(served.store);
+  server.store = store;
+  server.port = served.port;
+  return {std::move(store), served.port};
+}
+
+c10::intrusive_ptr<c10d::Store> scoped(std::shared_ptr<SharedStore> store, const std::string& scope,
+                                       milliseconds timeout) {
+  auto polled = c10::make_intrusive<PolledStore>(std::move(store));
+  polled->setTimeout(timeout);
+  return c10::make_intrusive<c10d::PrefixStore>(scope, std::move(polled));
+}
+
+}  // namespace
+
+PrivateStore publish_private_store(bootstrap::KeyValueStore& meeting, const std::string& key,
+                                   const std::string& scope, const std::string& hint,
+                                   milliseconds timeout, Deadline deadline,
+                                   const Context& context) {
+  try {
+    auto served = serve_privately(timeout, deadline, context);
+    const StoreAdvertisement advert{served.port, own_address(hint), base::loopback_identity()};
+    meeting.set(key, advert.to_text());
+    return {scoped(std::move(served.store), scope, timeout), tcp_url(advert.address, advert.port)};
+    // Without this the others would wait out their limit for a store that cannot come.
+  } catch (const CommError& e) {
+    meeting.set(key, kFailed + e.why());
+    throw;
+  } catch (const std::exception& e) {  // an interrupt, too
+    meeting.set(key, kFailed + std::string(e.what()));
+    throw;
+  }
+}
+
+PrivateStore join_private_store(bootstrap::KeyValueStore& meeting, const std::string& key,
+                                const std::string& scope, milliseconds timeout, Deadline deadline,
+                                const Context& context) {
+  const std::string text = meeting.get(key, deadline.remaining());
+  if (text.starts_with(kFailed))
+    throw CommError(Errc::kPeerFailed,
+                    "rank 0 could not open the communicator's own store: " +
+                        text.substr(std::string(kFailed).size()),
+                    context);
+  const auto advert = parse(text);
+  if (!advert)
+    throw CommError(Errc::kPeerFailed,
+                    "the store " + meeting.address() +
+                        " returned a text that rank 0 did not write: '" +
+                        std::string(base::utf8_prefix(text, 80)) + "'",
+                    context);
+  const bool near = advert->identity == base::loopback_identity();
+  const std::string host = near ? "127.0.0.1" : advert->address;
+  try {
+    auto store = SharedStore::connect(host, advert->port, timeout, deadline, context);
+    return {scoped(std::move(store), scope, timeout), tcp_url(host, advert->port)};
+  } catch (const CommError& e) {
+    throw CommError(
+        e.code(),
+        e.why() +
+            ". Rank 0 serves the communicator's own store there, on a port that its system "
+            "chose: a firewall must let it through, MASTER_ADDR must be rank 0's host, or the hint "
+            "persistent_store=true must keep the store that is passed",
+        context);
+  }
+}
+
+namespace {
+
+// What rank 0 finds at the end of its limit has this much time to reach the others.
+constexpr milliseconds kResultTimeout{300};
+
+constexpr const char* kConnectedKey = "connected/";  // and the rank
+constexpr const char* kAcknowledgedKey =
+    "heard/";  // and the number of ranks that know how it ended
+
+// The store ends with the error that rank 0 is about to raise; the others are to hear of it first.
+void publish_connect_failure(bootstrap::KeyValueStore& own, const std::string& why) {
+  own.set("left", why);
+  const auto others = own.add("connected", 0) - 1;
+  try {
+    if (others > 0) own.get(kAcknowledgedKey + std::to_string(others), kResultTimeout);
+  } catch (const CommError&) {
+    // One of them is gone, too: `why` matters more.
+  }
+}
+
+void wait_for_connections(bootstrap::KeyValueStore& own, int size,
+                          const bootstrap::NamedTimeout& limit, Deadline deadline) {
+  try {
+    own.get("complete", deadline.remaining());
+  } catch (const CommError& e) {
+    if (e.code() != Errc::kTimeout) throw;
+    const auto absent = bootstrap::missing_ranks(own, kConnectedKey, size);
+    if (absent.empty()) throw;
+    const auto why =
+        bootstrap::format_ranks(absent, size) +
+        " did not connect to the communicator's own store in rank 0's process within " +
+        bootstrap::format_duration(limit.duration);
+    publish_connect_failure(own, why);
+    throw CommError(Errc::kTimeout, why, {.culprits = absent});
+  }
+}
+
+}  // namespace
+
+void switch_to_private_store(bootstrap::KeyValueStore& own, int rank, int size,
+                             const bootstrap::NamedTimeout& limit, Deadline deadline,
+                             const std::function<void()>& let_go) {
+  own.set(kConnectedKey + std::to_string(rank), "");
+  if (own.add("connected", 1) == size) own.set("complete", "");
+  if (rank == 0) {
+    wait_for_connections(own, size, limit, deadline);
+    let_go();
+    own.set("left", "");
+    // This process serves `own`: the others must have read that before it may end.
+    own.get(kAcknowledgedKey + std::to_string(size - 1), deadline.remaining());
+    return;
+  }
+  let_go();
+  const auto why_not = own.get("left", deadline.remaining() + kResultTimeout);
+  own.set(kAcknowledgedKey + std::to_string(own.add("hearers", 1)), "");
+  if (!why_not.empty()) throw CommError(Errc::kTimeout, why_not);
+}
+
+}  // namespace torch::comms

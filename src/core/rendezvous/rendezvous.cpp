@@ -1,0 +1,364 @@
+#include "core/rendezvous/rendezvous.hpp"
+
+#include <unistd.h>
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/os/env.hpp"
+#include "base/os/host.hpp"
+#include "base/os/log.hpp"
+#include "base/os/secret.hpp"
+#include "bootstrap/arrival_barrier.hpp"
+#include "core/options/hint_table.hpp"
+#include "core/rendezvous/master_store.hpp"
+#include "core/rendezvous/private_store.hpp"
+#include "core/rendezvous/store_adapter.hpp"
+#include "core/work/interruptible_call.hpp"
+
+namespace torch::comms {
+namespace {
+
+using bootstrap::Deadline;
+using bootstrap::format_duration;
+using bootstrap::NamedTimeout;
+using std::chrono::milliseconds;
+using Clock = Deadline::Clock;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+constexpr const char* kStoreVariable = "TORCHCOMM_STORE_TIMEOUT_SECONDS";
+constexpr const char* kInitVariable = "TORCHCOMM_INIT_TIMEOUT_SECONDS";
+
+// A lost connection is tried again for this long: rank 0 closes the store of an earlier
+// communicator when that one is ready, also under a rank that is early for the next one.
+constexpr milliseconds kReconnectTimeout{1500};
+
+milliseconds usable(milliseconds timeout) {
+  return timeout.count() > 0 ? timeout : kDefaultTimeout;
+}
+
+NamedTimeout timeout_of(const std::string& variable, const CommOptions& options,
+                        const std::string& op = "new_comm") {
+  if (const auto limit = base::env_seconds(variable)) return {*limit, variable};
+  return {usable(options.timeout),
+          "timeout= of " + op + " or TORCHCOMM_TIMEOUT_SECONDS, or set " + variable};
+}
+
+// Where the ranks find what they begin with, below their own keys.
+constexpr const char* kConnectIdKey = "word";
+
+bool is_set(const std::string& variable) { return base::env_text(variable).has_value(); }
+
+using ConflictCheck = std::function<std::optional<std::string>()>;
+
+// One rank's way through the start-up.
+class RendezvousRun {
+ public:
+  RendezvousRun(const bootstrap::LaunchInfo& launch, const std::string& name,
+                const CommOptions& options, std::string_view backend,
+                std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin,
+                ConflictCheck doubt, const std::string& op, const OverlappedConnect& early)
+      : launch_(launch),
+        name_(name),
+        backend_(backend),
+        options_(options),
+        context_{.op = op, .comm = name, .rank = launch.rank},
+        store_timeout_(timeout_of(kStoreVariable, options, op)),
+        init_timeout_(timeout_of(kInitVariable, options, op)),
+        begin_(begin),
+        deadline_(init_timeout_.duration, begin),
+        phases_(std::move(phases)),
+        conflict_check_(std::move(doubt)),
+        overlapped_connect_(early) {}
+
+  Rendezvous run() {
+    if (launch_.size == 1 && !options_.store) return make_result(single_rank_store());
+    phase("store", store_timeout_,
+          [this] { open_store(Deadline(store_timeout_.duration, begin_)); });
+    // A variable of its own gives a part a clock of its own; else all share the timeout.
+    if (is_set(kStoreVariable) || is_set(kInitVariable))
+      deadline_ = Deadline(init_timeout_.duration);
+    const auto keys = phase("arrive", init_timeout_, [this] { return wait_for_ranks(); });
+    if (overlapped_connect_.start && launch_.size > 1)
+      phase("begin", init_timeout_, [&] { start_overlapped_connect(keys + kConnectIdKey); });
+    if (options_.store && options_.getHint<bool>(hint::kPersistentStore.name, false))
+      return make_result(c10::make_intrusive<c10d::PrefixStore>(keys + "store", connection_));
+    if (launch_.size == 1) return make_result(single_rank_store());
+    auto own =
+        phase("private store", init_timeout_, [&] { return private_store(keys + "private"); });
+    phase("leave", init_timeout_,
+          [&] { leave_rendezvous_store(own.store, {keys + "private", keys + kConnectIdKey}); });
+    auto result = make_result(c10::make_intrusive<c10d::PrefixStore>("use", std::move(own.store)));
+    result.address = own.address;
+    result.is_store_private = true;
+    return result;
+  }
+
+ private:
+  // Runs a part, keeps how long it took, and completes its errors.
+  template <class Part>
+  auto phase(const char* name, const NamedTimeout& limit, Part part) -> decltype(part()) {
+    const auto begin = Clock::now();
+    const auto done = [&] {
+      const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+      phases_.push_back({name, took.count()});
+    };
+    try {
+      if constexpr (std::is_void_v<decltype(part())>) {
+        part();
+        done();
+      } else {
+        auto result = part();
+        done();
+        return result;
+      }
+    } catch (const CommError& e) {
+      if (prepare_error_) std::rethrow_exception(prepare_error_);
+      fail(name, limit, e);
+    }
+  }
+
+  void start_overlapped_connect(const std::string& key) {
+    std::string word;
+    if (launch_.rank == 0) {
+      word = overlapped_connect_.make_id();
+      bootstrap_store_->set(key, word);
+    } else {
+      word = bootstrap_store_->get(key, deadline_.remaining());
+    }
+    if (!word.empty()) overlapped_connect_.start(launch_.rank, launch_.size, word);
+  }
+
+  [[noreturn]] void fail(const std::string& phase, const NamedTimeout& limit,
+                         const CommError& e) const {
+    std::string why = "start-up phase '" + phase + "': " + e.why();
+    if (e.code() == Errc::kTimeout && e.why().find(limit.setting) == std::string::npos)
+      why += ". The limit is " + format_duration(limit.duration) +
+             "; if it only needs longer, raise " + limit.setting;
+    if (e.code() == Errc::kTimeout || e.code() == Errc::kMismatch)
+      why += ". Rank and size come from " + describe(launch_);
+    if (e.code() == Errc::kTimeout && launch_.source == "Slurm")
+      why += "; Slurm also sets them in a job's shell, where srun must start the program";
+    if (e.code() == Errc::kTimeout && launch_.rank == 0 && master_)
+      if (const auto doubt = check_master_address(*master_); !doubt.empty()) why += ". " + doubt;
+    auto context = context_.blaming(e.context());
+    context.limit = limit.duration;
+    throw CommError(e.code(), why, context);
+  }
+
+  // Opens the store where the ranks find each other.
+  void open_store(Deadline deadline) {
+    if (options_.store) {
+      connection_ = share_store(options_.store, deadline, context_);
+      connection_->setTimeout(usable(options_.timeout));
+      key_prefix_ = "torchcomms";
+      return;
+    }
+    auto found = open_master_store(launch_, usable(options_.timeout), deadline, context_);
+    connection_ = std::move(found.store);
+    key_prefix_ = found.key_prefix;
+    master_ = found.master;
+    address_ = "tcp://" + found.master.host + ":" + std::to_string(found.master.port);
+    may_reconnect_ = found.is_served_by_rank0 && launch_.rank != 0;
+  }
+
+  // The prefix of this communicator's keys, once all ranks are here.
+  std::string wait_for_ranks() {
+    while (true) {
+      try {
+        bootstrap_store_.emplace(connection_, deadline_, context_, address_);
+        const auto arrival = bootstrap::wait_for_all_ranks(*bootstrap_store_, arrival_params());
+        identity_ = arrival.identity;
+        return arrival.key_prefix;
+      } catch (const CommError& e) {
+        // A verdict of the ranks is final; a lost connection (which has no peer to blame) may come
+        // back.
+        if (e.code() != Errc::kPeerFailed || e.context().peer >= 0 || !may_reconnect_ ||
+            deadline_.has_passed())
+          throw;
+        reconnect(e);
+      }
+    }
+  }
+
+  void reconnect(const CommError& lost) {
+    release_store();
+    try {
+      open_store(Deadline(std::min(kReconnectTimeout, deadline_.remaining())));
+    } catch (const CommError& e) {
+      throw CommError(Errc::kPeerFailed, lost.why() + ", and it did not come back within " +
+                                             format_duration(kReconnectTimeout) + " (" + e.why() +
+                                             ")");
+    }
+  }
+
+  bootstrap::ArrivalBarrierParams arrival_params() {
+    return {.key_scope = key_prefix_,
+            .name = name_,
+            .rank = launch_.rank,
+            .size = launch_.size,
+            .process_description = format_process(),
+            .backend = backend_,
+            .timeout = init_timeout_,
+            .deadline = deadline_,
+            .report = [](const std::string& text) { base::log(base::LogLevel::kWarning, text); },
+            .conflict_check = conflict_check_,
+            .prepare = make_prepare()};
+  }
+
+  std::function<void()> make_prepare() {
+    if (!overlapped_connect_.prepare || launch_.size == 1) return {};
+    return [this] {
+      prepare_error_ = nullptr;
+      try {
+        overlapped_connect_.prepare(launch_.rank);
+      } catch (const Interrupted&) {
+        throw;
+      } catch (const std::exception& e) {
+        prepare_error_ = std::current_exception();
+        const auto* const known = dynamic_cast<const CommError*>(&e);
+        throw CommError(known ? known->code() : Errc::kSystem, known ? known->why() : e.what());
+      }
+    };
+  }
+
+  PrivateStore private_store(const std::string& key) {
+    const auto timeout = usable(options_.timeout);
+    const auto scope = "comm/" + std::to_string(identity_);
+    if (launch_.rank != 0)
+      return join_private_store(*bootstrap_store_, key, scope, timeout, deadline_, context_);
+    return publish_private_store(*bootstrap_store_, key, scope, address_hint(), timeout, deadline_,
+                                 context_);
+  }
+
+  StorePtr single_rank_store() const {
+    auto store = c10::make_intrusive<c10d::HashStore>();
+    store->setTimeout(usable(options_.timeout));
+    return store;
+  }
+
+  // A name under which this host may be known to the others.
+  std::string address_hint() const {
+    if (const auto address = base::env_text("MASTER_ADDR")) return *address;
+    if (master_) return master_->host;
+    constexpr std::string_view kTcp = "tcp://";
+    const auto given = store_address(options_.store);
+    if (!given.starts_with(kTcp)) return {};
+    return given.substr(kTcp.size(), given.rfind(':') - kTcp.size());
+  }
+
+  // Lets go of the meeting store, everywhere before anywhere this returns: its port may be opened
+  // anew next.
+  void leave_rendezvous_store(const StorePtr& own, const std::vector<std::string>& used_keys) {
+    StoreKeyValue store(own, deadline_, context_);
+    switch_to_private_store(store, launch_.rank, launch_.size, init_timeout_, deadline_, [&] {
+      if (launch_.rank == 0)
+        for (const auto& key : used_keys) bootstrap_store_->remove(key);
+      release_store();
+    });
+  }
+
+  void release_store() {
+    bootstrap_store_.reset();
+    connection_.reset();
+  }
+
+  Rendezvous make_result(StorePtr store) {
+    auto address = store_address(store);
+    return {.rank = launch_.rank,
+            .size = launch_.size,
+            .source = describe(launch_),
+            .store = std::move(store),
+            .phases = std::move(phases_),
+            .address = std::move(address),
+            .timeout = init_timeout_,
+            .deadline = deadline_,
+            .op = context_.op,
+            .identity = identity_ == 0 ? base::random_number() : identity_};
+  }
+
+  const bootstrap::LaunchInfo& launch_;
+  const std::string& name_;
+  const std::string backend_;
+  const CommOptions& options_;
+  const Context context_;
+  const NamedTimeout store_timeout_, init_timeout_;
+  const Clock::time_point begin_;
+  Deadline deadline_;
+  std::vector<TorchCommBackend::InitPhase> phases_;
+  const ConflictCheck conflict_check_;
+  const OverlappedConnect& overlapped_connect_;
+
+  StorePtr connection_;                           // to the store where the ranks find each other
+  std::optional<StoreKeyValue> bootstrap_store_;  // the same as bootstrap sees it
+  std::string key_prefix_;
+  std::string address_;  // as all ranks know it; empty for a given store
+  std::optional<bootstrap::MasterAddress> master_;
+  bool may_reconnect_ = false;
+  uint64_t identity_ = 0;             // 0: it is alone
+  std::exception_ptr prepare_error_;  // why this rank cannot take part
+};
+
+Rendezvous start(const bootstrap::LaunchInfo& launch, const std::string& name,
+                 const CommOptions& options, std::string_view backend,
+                 std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin,
+                 ConflictCheck doubt, const std::string& op, const OverlappedConnect& early) {
+  try {
+    return RendezvousRun(launch, name, options, backend, std::move(phases), begin, std::move(doubt),
+                         op, early)
+        .run();
+  } catch (const Interrupted& e) {
+    e.rethrow_cause();
+  }
+}
+
+bootstrap::LaunchInfo discover(const std::string& name) {
+  try {
+    return bootstrap::discover();
+  } catch (const CommError& e) {
+    throw CommError(e.code(), "start-up phase 'discover': " + e.why(),
+                    {.op = "new_comm", .comm = name});
+  }
+}
+
+}  // namespace
+
+bootstrap::NamedTimeout init_timeout(const CommOptions& options) {
+  return timeout_of(kInitVariable, options);
+}
+
+std::string format_process() {
+  return "process " + std::to_string(::getpid()) + " on host " + base::host_name();
+}
+
+Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
+                      std::string_view backend, const OverlappedConnect& early) {
+  const auto begin = Clock::now();
+  const auto launch = discover(comm_name);
+  const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+  return start(launch, comm_name, options, backend, {{"discover", took.count()}}, begin, {},
+               "new_comm", early);
+}
+
+Rendezvous rendezvous(const bootstrap::LaunchInfo& launch, const std::string& comm_name,
+                      const CommOptions& options, std::string_view backend,
+                      std::function<std::optional<std::string>()> doubt, const std::string& op,
+                      const OverlappedConnect& early) {
+  return start(launch, comm_name, options, backend, {}, Clock::now(), std::move(doubt), op, early);
+}
+
+void finish_failed_rendezvous(StoreKeyValue& store, const Rendezvous& met) {
+  try {
+    if (store.add("left", 1) == met.size) store.set("gone", "yes");
+    if (met.rank == 0) store.get("gone", met.deadline.remaining());
+  } catch (const CommError& e) {
+    base::log(base::LogLevel::kDebug, std::string("a rank left a start-up alone: ") + e.what());
+  }
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torchcomms/base/error.hpp>
+#include <torchcomms/base/export.hpp>
+
+#include "bootstrap/key_value_store.hpp"
+#include "bootstrap/timeout.hpp"
+#include "core/comm/reverse_lookup.hpp"
+#include "core/rendezvous/shared_store.hpp"
+
+namespace torch::comms {
+
+// "tcp://host:port", "file /tmp/x", "the memory of this process (HashStore)": a store for error
+// texts.
+std::string store_address(const c10::intrusive_ptr<c10d::Store>& store);
+
+// `store` as all communicators of this process use it: see SharedStore. It opens no connection,
+// unless the program waits on the connection of `store` at this moment.
+// Throws: CommError with `context`: kTimeout, kPeerFailed.
+c10::intrusive_ptr<c10d::Store> share_store(const c10::intrusive_ptr<c10d::Store>& store,
+                                            bootstrap::Deadline deadline, const Context& context);
+
+// Returns: the store below all prefixes, and below what share_store() put around it.
+c10::intrusive_ptr<c10d::Store> root_store(const c10::intrusive_ptr<c10d::Store>& store);
+
+// Returns: the TCPStore below all prefixes, where there is one; else `store`.
+c10::intrusive_ptr<c10d::Store> tcp_root(const c10::intrusive_ptr<c10d::Store>& store);
+
+// A c10d store as bootstrap sees it, over the SharedStore of this process.
+// Blocks: half a second past `deadline` at most, or past the limit of a get, even if the store's
+// server is stopped.
+// Threads: one at a time.
+// Throws: CommError with `context`: kTimeout, kPeerFailed (the connection is gone), kSystem (any
+// other error of the store, with its text); Interrupted. After a call that did not return every
+// later one throws at once.
+class TC_API StoreKeyValue final : public bootstrap::KeyValueStore {
+ public:
+  // `address`: how error texts call the store; empty: store_address().
+  StoreKeyValue(const c10::intrusive_ptr<c10d::Store>& store, bootstrap::Deadline deadline,
+                Context context, const std::string& address = {});
+
+  void set(const std::string& key, const std::string& value) override;
+  std::string get(const std::string& key, std::chrono::milliseconds limit) override;
+  // Like the get() above, but `look` runs 20 times a second meanwhile. It may throw CommError to
+  // end the wait.
+  std::string get(const std::string& key, std::chrono::milliseconds limit,
+                  const std::function<void()>& look);
+  bool has(const std::vector<std::string>& keys) override;
+  int64_t add(const std::string& key, int64_t amount) override;
+  void remove(const std::string& key) override;
+  std::string address() const override { return address_; }
+
+  // Makes sure that the store executes operations: see SharedStore::ensure_responsive().
+  void ensure_responsive();
+
+ private:
+  template <class Call>
+  auto call(const std::string& what, const std::string& key, const Call& call);
+  void run(const std::string& what, std::chrono::milliseconds limit,
+           SharedStore::StoreOperation attempt);
+  [[noreturn]] void raise(const std::string& what, const std::exception& e, bool is_late) const;
+  [[noreturn]] void raise_unresponsive(const std::string& what) const;
+  std::string path(const std::string& key) const { return prefix_ + key; }
+  std::chrono::milliseconds timeout_with_grace() const;
+
+  std::shared_ptr<SharedStore> shared_;
+  std::string prefix_;
+  bootstrap::Deadline deadline_;
+  Context context_;
+  std::string address_;
+  std::optional<ReverseLookupTimer> lookup_;  // once the store has been slow
+  bool is_stuck_ = false;                     // a call did not return
+};
+
+}  // namespace torch::comms

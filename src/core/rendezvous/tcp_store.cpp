@@ -1,0 +1,137 @@
+#include "core/rendezvous/tcp_store.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "core/comm/reverse_lookup.hpp"
+#include "core/rendezvous/tcp_probe.hpp"
+#include "core/work/interruptible_call.hpp"
+
+namespace torch::comms {
+namespace {
+
+using bootstrap::Deadline;
+using std::chrono::milliseconds;
+
+// Closing a server and opening the next one on its port may overlap for a moment, in another thread
+// or in a process that is just ending.
+constexpr milliseconds kPortRetryTimeout{1000};
+constexpr milliseconds kConnectGrace{500};
+
+// c10d counts limits in whole seconds in places, and takes zero for "no limit".
+milliseconds at_least_1s(milliseconds timeout) { return std::max(timeout, milliseconds(1000)); }
+
+// `patience` is of the connection alone: that is the start-up's business, whatever the store's own
+// limit is.
+c10d::TCPStoreOptions options_for(uint16_t port, milliseconds patience) {
+  c10d::TCPStoreOptions options;
+  options.port = port;
+  options.waitWorkers = false;
+  options.timeout = at_least_1s(patience);
+  return options;
+}
+
+std::string first_line(const c10::Error& e) {
+  const std::string text = e.what_without_backtrace();
+  return text.substr(0, text.find('\n'));
+}
+
+ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) {
+  auto options = options_for(port, deadline.remaining());
+  options.isServer = true;
+  options.multiTenant = port != 0;
+  return run_with_timeout(std::max(deadline.remaining(), kConnectGrace), [options, timeout] {
+    // The own client takes the shortest way: the name that peers use may not lead back here.
+    auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    store->setTimeout(at_least_1s(timeout));
+    const uint16_t bound = store->getPort();
+    return ServedStore{std::move(store), bound};
+  });
+}
+
+// Connects to a server that is there. c10d goes on trying for up to twice `patience`, which is the
+// connection's alone; `timeout` becomes the store's own.
+c10::intrusive_ptr<c10d::Store> connect_store(const std::string& host, uint16_t port,
+                                              milliseconds patience, milliseconds timeout) {
+  auto store = c10::make_intrusive<c10d::TCPStore>(host, options_for(port, patience));
+  store->setTimeout(timeout);
+  return store;
+}
+
+bool is_port_taken(const c10::Error& e) {
+  const std::string text = e.what_without_backtrace();
+  return text.find("EADDRINUSE") != std::string::npos ||
+         text.find("address already in use") != std::string::npos ||
+         text.find("Address already in use") != std::string::npos;
+}
+
+}  // namespace
+
+std::string tcp_url(const std::string& host, uint16_t port) {
+  return "tcp://" + host + ":" + std::to_string(port);
+}
+
+ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
+                        const Context& context) {
+  const std::string what =
+      "cannot serve a store on port " + std::to_string(port) + " of this host: ";
+  const Deadline patience(std::min(kPortRetryTimeout, deadline.remaining()));
+  while (true) {
+    try {
+      return open_server(port, timeout, deadline);
+    } catch (const CallTimedOut&) {
+      throw CommError(Errc::kTimeout, what + "it did not start in time", context);
+    } catch (const c10::DistError& e) {
+      if (!is_port_taken(e)) throw CommError(Errc::kSystem, what + first_line(e), context);
+      if (patience.has_passed())
+        throw CommError(
+            Errc::kResourceExhausted,
+            what +
+                "another process, or a store of this process that does not share its "
+                "port, has it. Choose another MASTER_PORT, or pass that store as store=",
+            context);
+    }
+    check_interrupt();
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t port,
+                                           milliseconds timeout, Deadline deadline,
+                                           const Context& context, RefusedConnectPolicy refusal) {
+  // c10d's own attempts wait a second between each other, overrun their limit, and print a page
+  // each.
+  wait_until_reachable(host, port, deadline, context, refusal);
+  std::optional<ReverseLookupTimer> lookup;
+  const auto no_answer = [&] {
+    const auto slow = lookup ? lookup->format_if_slow() : std::string();
+    return CommError(Errc::kTimeout,
+                     tcp_url(host, port) + " accepts connections but does not answer as a store: " +
+                         (slow.empty() ? "its process is stopped, or something else listens there"
+                                       : slow + ", for which stores wait at every connection"),
+                     context);
+  };
+  const auto patience = deadline.remaining();
+  const auto connect = [host, port, patience, timeout] {
+    return connect_store(host, port, patience, at_least_1s(timeout));
+  };
+  try {
+    // The first check comes half a second later: until then a connection is not slow.
+    return run_with_timeout(patience + kConnectGrace, connect, [&] {
+      if (!lookup) lookup.emplace(host);
+    });
+  } catch (const CallTimedOut&) {
+    throw no_answer();
+  } catch (const c10::DistError& e) {
+    if (deadline.has_passed()) throw no_answer();
+    throw CommError(
+        Errc::kPeerFailed,
+        tcp_url(host, port) + " accepts connections but is not a usable store: " + first_line(e),
+        context);
+  }
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,32 @@
+#include "core/work/deferred_teardown.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include "base/concurrency/awaited_threads.hpp"
+
+namespace torch::comms {
+namespace {
+
+constexpr std::chrono::seconds kTeardownTimeout{1};
+
+// Communicators that end. Messages that a program has sent and not waited for should arrive
+// although it ends now.
+base::AwaitedThreads teardown_threads(kTeardownTimeout);
+
+}  // namespace
+
+void teardown_async(std::shared_ptr<InFlightCounter> flight, std::function<void()> end,
+                    bool may_block, std::function<void()> begin) {
+  if (may_block && flight->is_idle()) return end();
+  teardown_threads.run(
+      [flight = std::move(flight), end = std::move(end), begin = std::move(begin)] {
+        if (begin) begin();
+        flight->wait_idle();
+        end();
+      });
+}
+
+void wait_for_teardowns(int most) { teardown_threads.wait_for(most, kTeardownTimeout); }
+
+}  // namespace torch::comms

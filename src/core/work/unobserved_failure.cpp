@@ -1,0 +1,118 @@
+#include "core/work/unobserved_failure.hpp"
+
+#include <atomic>
+#include <exception>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/os/env.hpp"
+#include "base/os/log.hpp"
+
+namespace torch::comms {
+namespace {
+
+constexpr std::chrono::seconds kObserveGrace{10};
+constexpr std::chrono::seconds kBeforeTerminateTimeout{30};
+
+// The end of the process has met every failure.
+std::atomic<bool> is_exiting{false};
+struct ExitFlagSetter {
+  ~ExitFlagSetter() { is_exiting = true; }
+} at_exit;
+
+bool is_invalid_argument(const TorchWork& work) {
+  try {
+    if (const auto error = work.error()) std::rethrow_exception(error);
+    return false;
+  } catch (const CommError& e) {
+    return e.code() == Errc::kInvalidArgument;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+std::chrono::milliseconds abort_grace() {
+  return base::env_seconds("TORCHCOMM_ABORT_GRACE_SECONDS").value_or(kObserveGrace);
+}
+
+UnobservedFailureGuard::UnobservedFailureGuard(std::string comm, std::chrono::milliseconds grace,
+                                               std::function<void()> last_words,
+                                               std::function<void()> end)
+    : comm_(std::move(comm)),
+      grace_(grace),
+      before_terminate_(std::move(last_words)),
+      terminate_(std::move(end)) {}
+
+void UnobservedFailureGuard::arm(TorchWork& work) noexcept {
+  try {
+    // A wait that is on its way learns of the failure after this hook, and meets it then.
+    work.registerWorkMetHook([self = shared_from_this()] { self->mark_observed(); });
+    {
+      std::lock_guard lock(mutex_);
+      if (is_observed_ || is_armed_) return;
+      is_armed_ = true;
+      pending_ = work.error();
+    }
+    if (grace_ == kNever) return;
+    std::thread([self = shared_from_this(), status = work.status()] {
+      self->wait_until_observed(status);
+    }).detach();
+  } catch (const std::exception& e) {
+    base::log(
+        base::LogLevel::kError,
+        "communicator '" + comm_ + "' failed and cannot watch whether anyone notices: " + e.what());
+  }
+}
+
+void UnobservedFailureGuard::arm_on_failure(TorchWork& work) {
+  if (work.status() == WorkStatus::COMPLETED) return;
+  work.registerWorkEndHook([self = shared_from_this(), ended = &work] {
+    if (ended->status() != WorkStatus::COMPLETED && !is_invalid_argument(*ended)) self->arm(*ended);
+  });
+}
+
+std::exception_ptr UnobservedFailureGuard::mark_observed() noexcept {
+  std::lock_guard lock(mutex_);
+  is_observed_ = true;
+  changed_.notify_all();
+  return std::exchange(pending_, nullptr);
+}
+
+void UnobservedFailureGuard::wait_until_observed(WorkStatus status) {
+  {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, grace_, [this] { return is_observed_; }) || is_exiting) return;
+  }
+  terminate(status);
+}
+
+void UnobservedFailureGuard::terminate(WorkStatus status) {
+  const char* cause = status == WorkStatus::TIMEDOUT ? "timeout" : "error";
+  base::log(base::LogLevel::kError,
+            std::string("Aborting process due to ") + cause +
+                ": an asynchronous operation of "
+                "communicator '" +
+                comm_ +
+                "' failed, and no wait(), call or finalize() has met "
+                "that for " +
+                std::to_string(grace_.count()) +
+                " ms. Wait for every work, raise "
+                "TORCHCOMM_ABORT_GRACE_SECONDS, or make the communicator with "
+                "abort_process_on_timeout_or_error=False");
+  // Hooks are the program's: one that blocks, or wants a lock of a stuck thread, ends with it.
+  std::promise<void> said;
+  auto heard = said.get_future();
+  std::thread([self = shared_from_this(), said = std::move(said)]() mutable {
+    self->before_terminate_();
+    said.set_value();
+  }).detach();
+  heard.wait_for(kBeforeTerminateTimeout);
+  terminate_();
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,68 @@
+#include "core/work/watchdog.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/os/fork.hpp"
+
+namespace torch::comms {
+namespace {
+
+// Deadlines are seconds; tensors that are done with should go soon.
+constexpr std::chrono::milliseconds kPeriod{5};
+
+struct Watchdog {
+  std::mutex mutex;  // guards all below; partner of changed
+  std::condition_variable changed;
+  std::vector<std::shared_ptr<WatchdogClient>> clients;
+  const uint64_t fork_generation = base::fork_generation();
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [this] { return !clients.empty(); });
+      auto now = clients;
+      lock.unlock();
+      for (const auto& one : now) one->poll(std::chrono::steady_clock::now());
+      lock.lock();
+      // Under the lock: whoever calls watch() after this answer finds it gone, and adds it.
+      std::erase_if(clients, [](const auto& one) { return !one->is_active(); });
+      // Not under it: what ends here may have something else watched.
+      lock.unlock();
+      now.clear();
+      lock.lock();
+      changed.wait_for(lock, kPeriod, [] { return false; });
+    }
+  }
+};
+
+std::mutex creation;
+Watchdog* watchdog = nullptr;  // never destroyed: its thread outlives static destruction
+
+Watchdog& of_this_process() {
+  const std::lock_guard lock(creation);
+  // A forked child has no thread; what the parent watched is none of its business.
+  if (watchdog == nullptr || watchdog->fork_generation != base::fork_generation()) {
+    auto made = std::make_unique<Watchdog>();
+    std::thread([dog = made.get()] { dog->run(); }).detach();
+    watchdog = made.release();
+  }
+  return *watchdog;
+}
+
+}  // namespace
+
+void add_to_watchdog(const std::shared_ptr<WatchdogClient>& what) {
+  auto& dog = of_this_process();
+  const std::lock_guard lock(dog.mutex);
+  if (std::find(dog.clients.begin(), dog.clients.end(), what) != dog.clients.end()) return;
+  dog.clients.push_back(what);
+  dog.changed.notify_all();
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,95 @@
+#include "ctran/engine/control/control_channel.hpp"
+
+#include "base/text/utf8.hpp"
+#include "transport/byte_stream.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+constexpr size_t kMostText = 3400;
+
+}  // namespace
+
+std::string ControlMessage::serialize() const {
+  transport::ByteWriter writer;
+  writer.add(kind).add(code).add(base).add(subject).add(sequence);
+  if (kind == Kind::kFingerprintQuery || kind == Kind::kMismatch) writer.add(fingerprint);
+  if (kind == Kind::kFingerprintQuery) writer.add(sent).add(expected);
+  if (kind == Kind::kProgress) writer.add(reporter).add(progress);
+  if (kind == Kind::kLeaving) writer.add(static_cast<uint8_t>(has_open_receives));
+  if (kind == Kind::kFailed)
+    writer.add(progress)
+        .add(static_cast<uint8_t>(has_progress_report))
+        .list(culprits, kMostCulprits);
+  if (has_text()) writer.text(base::utf8_prefix(reason, kMostText));
+  return writer.release();
+}
+
+ControlMessage ControlMessage::parse(std::string_view text) {
+  transport::ByteReader reader(text, "a notice");
+  ControlMessage notice;
+  notice.kind = reader.number<Kind>();
+  notice.code = reader.number<Errc>();
+  notice.base = reader.number<uint32_t>();
+  notice.subject = reader.number<int32_t>();
+  notice.sequence = reader.number<uint64_t>();
+  reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kQuiesced, "unknown kind");
+  reader.require(notice.code <= Errc::kInternal, "unknown error");
+  if (notice.kind == Kind::kFingerprintQuery || notice.kind == Kind::kMismatch)
+    notice.fingerprint = reader.number<Fingerprint>();
+  if (notice.kind == Kind::kFingerprintQuery) {
+    notice.sent = reader.number<int64_t>();
+    notice.expected = reader.number<int64_t>();
+  }
+  if (notice.kind == Kind::kProgress) {
+    notice.reporter = reader.number<int32_t>();
+    notice.progress = reader.number<RankProgress>();
+  }
+  if (notice.kind == Kind::kLeaving) notice.has_open_receives = reader.number<uint8_t>() != 0;
+  if (notice.kind == Kind::kFailed) {
+    notice.progress = reader.number<RankProgress>();
+    notice.has_progress_report = reader.number<uint8_t>() != 0;
+    notice.culprits = reader.list<int32_t>();
+  }
+  if (notice.has_text()) notice.reason = reader.text();
+  reader.require(reader.is_at_end(), "it goes on after its end");
+  return notice;
+}
+
+void ControlChannel::post_receive(int peer, transport::Transport& link) {
+  auto& inbox = inboxes_[static_cast<size_t>(peer)];
+  if (!inbox) inbox = std::make_unique<ControlInbox>();
+  link.receive(inbox->request, peer, kStream, inbox->bytes);
+}
+
+void ControlChannel::send(int peer, transport::Transport& link, const ControlMessage& notice) {
+  auto& outgoing = outgoing_.emplace_back();
+  outgoing.text = notice.serialize();
+  link.send(outgoing.request, peer, kStream, std::as_bytes(std::span(outgoing.text)));
+  release_sent();
+}
+
+ControlChannel::ControlPollResult ControlChannel::poll(int peer, transport::Transport& link,
+                                                       ControlMessage& notice) {
+  auto& inbox = inboxes_[static_cast<size_t>(peer)];
+  if (!inbox || inbox->has_failed || !inbox->request.is_done()) return ControlPollResult::kNothing;
+  if (!inbox->request.is_ok()) {
+    inbox->has_failed = true;
+    return ControlPollResult::kFailed;
+  }
+  const auto* text = reinterpret_cast<const char*>(inbox->bytes.data());
+  try {
+    notice = ControlMessage::parse({text, inbox->request.bytes()});
+  } catch (const CommError&) {
+    inbox->has_failed = true;
+    return ControlPollResult::kFailed;
+  }
+  post_receive(peer, link);
+  return ControlPollResult::kMessage;
+}
+
+void ControlChannel::release_sent() {
+  std::erase_if(outgoing_, [](const auto& outgoing) { return outgoing.request.is_done(); });
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,359 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/net/peer_error_text.hpp"
+#include "base/os/log.hpp"
+#include "ctran/engine/engine.hpp"
+#include "ctran/engine/group/group_state.hpp"
+#include "ctran/engine/task/collective_task.hpp"
+#include "monitor/abort_reason.hpp"
+#include "monitor/mismatch_report.hpp"
+
+// How groups of an engine end that cannot go on, and how their members learn of it.
+namespace torch::comms::ctran {
+namespace {
+
+constexpr size_t kMostEarly = 1024;
+
+// Links speak of ranks of the family: "rank 3: its process has ended".
+std::string without_rank(const std::string& why) {
+  const auto colon = why.find(": ");
+  return why.starts_with("rank ") && colon != std::string::npos ? why.substr(colon + 2) : why;
+}
+
+std::vector<int> ranks_of(int member) {
+  return member < 0 ? std::vector<int>() : std::vector{member};
+}
+
+}  // namespace
+
+void Engine::on_task_failed(Task* task) noexcept {
+  auto& group = *task->group;
+  const auto failed = task->failure;
+  const bool mismatch = failed.code == Errc::kMismatch;
+  if (mismatch && task->is_queued) return start_mismatch(group, task->sequence, failed.reason);
+  if (mismatch && !failed.is_closed_by_peer)
+    return start_hang_query(group, failed.code, failed.reason, ranks_of(failed.peer), 0);
+  // The peer may have said before its end that it goes, or whose fault it was.
+  poll_control();
+  if (group.failure() != nullptr) return;
+  if (group.left_members.contains(failed.peer) && task->can_outlive_left_peers() && !mismatch)
+    return;  // it ends when it is looked at next
+  if (group.left_members.contains(failed.peer))
+    return fail(group, Errc::kPeerFailed, base::peer_closed_text(failed.peer), {failed.peer});
+  if (mismatch) {
+    if (group.hang_query) return;
+    start_hang_query(group, failed.code, failed.reason, ranks_of(failed.peer), 0);
+    if (group.hang_query) group.hang_query->closed_by = failed.peer;
+    return;
+  }
+  const int peer = group.ranks[static_cast<size_t>(failed.peer)];
+  if (const auto* failure = links_.failure(peer))
+    on_peer_failed(peer, failure->code, failure->reason);
+  if (group.hang_query) return;
+  fail(group, failed.code, "the link has ended", {failed.peer});
+}
+
+// The first error counts. Its calls end in complete_failed(): the caller may be looking at them.
+void Engine::fail(GroupState& group, Errc code, const std::string& why,
+                  std::vector<int> culprits) noexcept {
+  if (!group.set_failure(code, why, culprits)) return;
+  failed_groups_.push_back(&group);
+  auto seen = monitor::as_seen_by_peers({code, why, std::move(culprits)}, group.layout.rank);
+  // All members raise ResourceExhausted where one rank ran out of something.
+  if (code == Errc::kResourceExhausted) seen.code = code;
+  ControlMessage notice{.kind = ControlMessage::Kind::kFailed,
+                        .code = seen.code,
+                        .base = group.base,
+                        .reason = seen.reason,
+                        .progress = group.progress(),
+                        .has_progress_report = group.hang_query != nullptr};
+  for (const int rank : seen.culprits)
+    notice.culprits.push_back(group.ranks[static_cast<size_t>(rank)]);
+  broadcast(group, notice);
+}
+
+// Ends the messages of a group that failed which are done: one link may bring the last byte of a
+// message and the news of the failure at once, before the message's task is looked at.
+void Engine::complete_finished_messages(GroupState& group) noexcept {
+  std::vector<Task*> ended;
+  std::erase_if(active_, [&](Task* task) {
+    if (task->group.get() != &group || task->is_queued || group.is_held(*task)) return false;
+    try {
+      if (task->advance() != Task::TaskStatus::kDone) return false;
+    } catch (const std::exception&) {
+      return false;  // it ends with the group's error
+    }
+    ended.push_back(task);
+    return true;
+  });
+  for (auto* task : ended) {
+    const auto keep = task->group;  // ending the task may let it go
+    complete(task, nullptr);
+  }
+}
+
+// Ends the calls of the groups that have failed: nothing touches their memory any more.
+void Engine::complete_failed() noexcept {
+  for (auto* group : std::exchange(failed_groups_, {})) {
+    complete_finished_messages(*group);
+    const auto code = group->failure()->code();
+    for (auto* link : links_.active())
+      link->close_streams(group->base, group->base + GroupState::kStreams - 1, code);
+    close_tag_streams(*group, code);
+    std::vector<Task*> ended;
+    std::erase_if(active_, [&](Task* task) {
+      if (task->group.get() != group) return false;
+      if (!task->is_queued) ended.push_back(task);
+      return true;
+    });
+    ended.insert(ended.end(), group->queue.begin(), group->queue.end());
+    group->queue.clear();
+    group->mismatch.reset();
+    group->hang_query.reset();
+    for (auto* task : ended) complete(task, group->error_for(*task));
+  }
+}
+
+void Engine::on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept {
+  for (auto& [base, group] : groups_) {
+    const int rank = group->rank_of(family_rank);
+    if (rank < 0 || group->left_members.contains(rank) || group->failure() != nullptr) continue;
+    const auto number = std::to_string(rank);
+    auto text = "rank " + number + " has failed: " + without_rank(why);
+    if (group->hang_query) {
+      if (code == Errc::kPeerFailed) group->hang_query->set_reason(rank, code, text, {rank});
+      mark_unavailable(*group, rank, failure_text(code));
+      continue;
+    }
+    if (code != Errc::kPeerFailed) {  // it may be as well as ever
+      fail(*group, code, "this rank cannot reach rank " + number + ": " + without_rank(why),
+           {group->layout.rank});
+      continue;
+    }
+    if (has_calls(*group))
+      start_hang_query(*group, code, std::move(text), {rank}, group->running());
+    else
+      fail(*group, code, text, {rank});
+  }
+}
+
+// In flight.
+bool Engine::has_calls(const GroupState& group) const noexcept {
+  return !group.queue.empty() || std::any_of(active_.begin(), active_.end(), [&](const Task* task) {
+    return task->group.get() == &group;
+  });
+}
+
+// To those that are connected, `but` one; they pass it on to theirs.
+void Engine::broadcast(GroupState& group, const ControlMessage& notice, int but) noexcept {
+  for (const int member : group.ranks)
+    if (member != links_.rank() && member != but) send_control(member, notice);
+}
+
+// Unless it is not connected, or not any more.
+void Engine::send_control(int family_rank, const ControlMessage& notice) noexcept {
+  if (!links_.is_connected(family_rank) || links_.failure(family_rank) != nullptr) return;
+  try {
+    control_channel_.send(family_rank, links_.link_to(family_rank), notice);
+  } catch (const std::exception& error) {
+    base::log(base::LogLevel::kWarning,
+              "rank " + std::to_string(family_rank) + " could not be told: " + error.what());
+  }
+}
+
+void Engine::on_control_message(int from, const ControlMessage& notice) noexcept {
+  const auto found = groups_.find(notice.base);
+  if (notice.kind == ControlMessage::Kind::kProgressQuery && found == groups_.end())
+    return on_progress_query(nullptr, from, notice);
+  if (notice.kind == ControlMessage::Kind::kProgress && found == groups_.end()) return;
+  if (notice.kind == ControlMessage::Kind::kTagStream &&
+      (found == groups_.end() ? removed_streams_.contains(notice.base)
+                              : found->second->failure() != nullptr))
+    return close_stream(static_cast<uint32_t>(notice.sequence), Errc::kFinalized);
+  if (found == groups_.end()) {
+    if (removed_streams_.contains(notice.base)) return;
+    // It is for a group that this rank is still making.
+    early_messages_.push_back({from, notice});
+    if (early_messages_.size() > kMostEarly) early_messages_.pop_front();
+    return;
+  }
+  auto& group = *found->second;
+  const int rank = group.rank_of(from);
+  if (rank < 0) return;
+  if (notice.kind == ControlMessage::Kind::kProgressQuery)
+    return on_progress_query(&group, from, notice);
+  if (notice.kind == ControlMessage::Kind::kProgress) return on_progress(group, notice);
+  if (group.failure() != nullptr) return;
+  switch (notice.kind) {
+    case ControlMessage::Kind::kFailed:
+      return on_remote_failure(group, rank, notice);
+    case ControlMessage::Kind::kFingerprintQuery:
+      return on_fingerprint_query(group, rank, notice);
+    case ControlMessage::Kind::kMismatch:
+      start_mismatch(group, notice.sequence, notice.reason);
+      return record_fingerprint(group, rank, notice.sequence, notice.fingerprint);
+    case ControlMessage::Kind::kLeaving:
+      return on_leaving(group, rank, notice);
+    case ControlMessage::Kind::kTagStream:
+      return on_tag_stream(group, rank, notice);
+    case ControlMessage::Kind::kQuiesced:
+      return on_quiesced(group, from, notice);
+    default:
+      return;
+  }
+}
+
+// Whoever had no call in flight has not asked where the others are; it is worth it here.
+void Engine::on_remote_failure(GroupState& group, int rank, const ControlMessage& notice) noexcept {
+  std::vector<int> culprits;
+  for (const int member : notice.culprits)
+    if (const int one = group.rank_of(member); one >= 0) culprits.push_back(one);
+  // What this rank has ended by leaving was that one.
+  if (group.has_announced_leave && std::ranges::count(culprits, group.layout.rank)) {
+    // The news may overtake messages that the failed rank had sent: these still arrive. It sends
+    // nothing more, as if it had closed the group.
+    if (group.queue.empty()) {
+      const auto entry = group.left_members.insert_or_assign(rank, GroupState::GroupLeave{});
+      if (is_draining(group)) return;
+      group.left_members.erase(entry.first);
+    }
+    return fail(group, notice.code, "rank " + std::to_string(rank) + ": " + notice.reason, {rank});
+  }
+  if (group.hang_query) group.hang_query->set_reason(rank, notice.code, notice.reason, culprits);
+  const bool asks =
+      notice.code == Errc::kPeerFailed && !notice.has_progress_report && has_calls(group);
+  if (!asks) return fail(group, notice.code, notice.reason, std::move(culprits));
+  start_hang_query(group, notice.code, notice.reason, std::move(culprits), group.running());
+  record_progress(group, rank, notice.progress);
+}
+
+void Engine::on_leaving(GroupState& group, int rank, const ControlMessage& notice) noexcept {
+  group.left_members[rank] = {notice.sequence, notice.has_open_receives};
+  if (group.hang_query) {
+    group.hang_query->set_reason(rank, Errc::kPeerFailed, base::peer_closed_text(rank), {rank});
+    return mark_unavailable(group, rank, kLeftText);
+  }
+  fail_for_left_members(group);
+}
+
+// Who is not connected with it hears of it from those who are.
+void Engine::on_quiesced(GroupState& group, int from, const ControlMessage& notice) noexcept {
+  const int rank = group.rank_of(notice.subject);
+  if (rank < 0 || rank >= 32) return;
+  const uint32_t bit = uint32_t{1} << rank;
+  const bool was_known = (group.quiesced.fetch_or(bit, std::memory_order_release) & bit) != 0;
+  if (!was_known) broadcast(group, notice, from);
+}
+
+// Collectives that a member will never come to.
+void Engine::fail_for_left_members(GroupState& group) noexcept {
+  if (group.hang_query || group.queue.empty()) return;
+  for (const auto& [rank, departure] : group.left_members) {
+    if (group.queue.front()->sequence <= departure.last_collective) continue;
+    if (is_draining(group)) return;
+    return fail(group, Errc::kPeerFailed,
+                base::peer_closed_text(rank) + ", after its collective number " +
+                    std::to_string(departure.last_collective),
+                {rank});
+  }
+}
+
+bool Engine::is_draining(const GroupState& group) const noexcept {
+  return std::any_of(active_.begin(), active_.end(), [&](const Task* task) {
+    return task->group.get() == &group && task->is_draining();
+  });
+}
+
+void Engine::query_fingerprints(GroupState& group, const CollectiveTask& task) noexcept {
+  ControlMessage question{.kind = ControlMessage::Kind::kFingerprintQuery,
+                          .base = group.base,
+                          .sequence = task.fingerprint().sequence,
+                          .fingerprint = task.fingerprint()};
+  if (!task.plan().has_own_counts()) return broadcast(group, question);
+  const auto& problem = task.plan().problem();
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (rank == group.layout.rank) continue;
+    question.sent = problem.blocks.count(rank);
+    question.expected = problem.receive_blocks.count(rank);
+    send_control(group.ranks[static_cast<size_t>(rank)], question);
+  }
+}
+
+// What has been asked too early is compared when this rank comes to it: it may have nothing to send
+// there, so that whoever asks would never meet it.
+void Engine::on_fingerprint_query(GroupState& group, int rank,
+                                  const ControlMessage& question) noexcept {
+  if (group.last_started() < question.sequence) {
+    group.deferred_queries[rank] = question;
+    return;
+  }
+  const auto& own = group.fingerprint(question.sequence);
+  if (own.sequence != question.sequence) return;  // long ago
+  const auto met =
+      own == question.fingerprint ? group.describe_count_mismatch(rank, question) : std::string();
+  if (own == question.fingerprint && met.empty()) return;
+  start_mismatch(group, question.sequence, met);
+  record_fingerprint(group, rank, question.sequence, question.fingerprint);
+}
+
+void Engine::answer_deferred_queries(GroupState& group) noexcept {
+  std::erase_if(group.deferred_queries, [&](const auto& asked) {
+    const auto& [rank, question] = asked;
+    if (group.last_started() < question.sequence) return false;
+    on_fingerprint_query(group, rank, question);
+    return true;
+  });
+}
+
+// Everybody tells everybody what it called, and waits a moment for what the others did. The
+// earliest collective counts: a rank that was done with it meets its messages in a later one.
+void Engine::start_mismatch(GroupState& group, uint64_t sequence, const std::string& met) noexcept {
+  if (group.hang_query || group.failure() != nullptr) return;
+  auto& now = group.mismatch;
+  if (now && now->sequence == sequence && now->detail.empty()) now->detail = met;
+  if (now && now->sequence <= sequence) return;
+  const auto until = now ? now->deadline : std::chrono::steady_clock::now() + query_timeout_;
+  now = std::make_unique<GroupState::PendingMismatch>();
+  now->sequence = sequence;
+  now->deadline = until;
+  now->detail = met;
+  track_deadline(until);
+  send_own_fingerprint(group);
+}
+
+// Once, and not before this rank has come to it.
+void Engine::send_own_fingerprint(GroupState& group) noexcept {
+  auto& disagreement = *group.mismatch;
+  const auto& own = group.fingerprint(disagreement.sequence);
+  if (disagreement.has_answered || own.sequence < disagreement.sequence) return;
+  disagreement.has_answered = true;
+  broadcast(group, {.kind = ControlMessage::Kind::kMismatch,
+                    .base = group.base,
+                    .sequence = disagreement.sequence,
+                    .fingerprint = own,
+                    .reason = disagreement.detail});
+  record_fingerprint(group, group.layout.rank, disagreement.sequence, own);
+}
+
+void Engine::record_fingerprint(GroupState& group, int rank, uint64_t sequence,
+                                const Fingerprint& print) noexcept {
+  if (!group.mismatch || group.mismatch->sequence != sequence) return;
+  group.mismatch->fingerprints[rank] = print;
+  if (group.mismatch->fingerprints.size() == group.ranks.size()) finish_mismatch(group);
+}
+
+void Engine::finish_mismatch(GroupState& group) noexcept {
+  std::vector<int> silent;
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (!group.mismatch->fingerprints.contains(rank)) silent.push_back(rank);
+  const auto found =
+      monitor::make_mismatch_report(group.mismatch->fingerprints, silent, group.mismatch->detail);
+  if (silent.empty()) return fail(group, Errc::kMismatch, found.reason, found.ranks);
+  const uint64_t number = group.mismatch->sequence;
+  group.mismatch.reset();
+  start_hang_query(group, Errc::kMismatch, found.reason, found.ranks, number);
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,113 @@
+#include <algorithm>
+#include <string>
+
+#include "base/os/log.hpp"
+#include "ctran/engine/engine.hpp"
+#include "ctran/engine/group/group_state.hpp"
+
+// "Where is every rank?": asked before a group fails, and answered by whoever makes progress on the
+// other ranks, which is their family's own thread where their program is elsewhere.
+namespace torch::comms::ctran {
+
+// The group stands still from here on, and fails when all have answered, or `hearing_` has passed.
+void Engine::start_hang_query(GroupState& group, Errc code, std::string why,
+                              std::vector<int> culprits, uint64_t number) noexcept {
+  if (group.hang_query || group.failure() != nullptr) return;
+  group.hang_query = std::make_unique<GroupState::HangQuery>();
+  auto& inquiry = *group.hang_query;
+  inquiry.code = code;
+  inquiry.reason = std::move(why);
+  inquiry.culprits = std::move(culprits);
+  auto& seen = inquiry.report;
+  seen.size = group.size();
+  seen.number = number;
+  seen.waited = query_timeout_;
+  for (const auto& [rank, departure] : group.left_members) mark_unavailable(group, rank, kLeftText);
+  for (int rank = 0; rank < group.size(); ++rank)
+    if (const auto* failure = links_.failure(group.ranks[static_cast<size_t>(rank)]))
+      mark_unavailable(group, rank, failure_text(failure->code));
+  // Where questions are passed on, one at a time is enough: its end is told to all.
+  if (links_.size() <= eager_connect_ranks_ || group.query_routes.empty())
+    query_all_progress(group);
+  inquiry.deadline = std::chrono::steady_clock::now() + query_timeout_;
+  track_deadline(inquiry.deadline);
+  record_progress(group, group.layout.rank, group.progress());
+}
+
+void Engine::query_all_progress(GroupState& group) noexcept {
+  group.hang_query->has_asked = true;
+  group.query_routes[links_.rank()] = links_.rank();
+  broadcast(
+      group,
+      {.kind = ControlMessage::Kind::kProgressQuery, .base = group.base, .subject = links_.rank()});
+}
+
+void Engine::on_hang_query_timeout(GroupState& group) noexcept {
+  auto& inquiry = *group.hang_query;
+  if (inquiry.has_asked) return finish_hang_query(group);
+  query_all_progress(group);
+  inquiry.deadline += query_timeout_;
+  track_deadline(inquiry.deadline);
+}
+
+void Engine::mark_unavailable(GroupState& group, int rank, const char* why) noexcept {
+  group.hang_query->report.unreachable[rank] = why;
+  finish_hang_query_if_complete(group);
+}
+
+void Engine::record_progress(GroupState& group, int rank, const RankProgress& place) noexcept {
+  if (!group.hang_query || rank < 0 || group.hang_query->report.unreachable.contains(rank)) return;
+  group.hang_query->report.progress[rank] = place;
+  finish_hang_query_if_complete(group);
+}
+
+void Engine::finish_hang_query_if_complete(GroupState& group) noexcept {
+  const auto& seen = group.hang_query->report;
+  if (seen.progress.size() + seen.unreachable.size() == group.ranks.size())
+    finish_hang_query(group);
+}
+
+// Others may have ended since the first one did.
+void Engine::add_failed_peers(const ProgressReport& seen, std::vector<int>& culprits) {
+  for (int rank = 0; rank < seen.size; ++rank)
+    if (const auto gone = seen.unreachable.find(rank);
+        gone != seen.unreachable.end() && gone->second == kFailedText)
+      if (!std::ranges::count(culprits, rank)) culprits.push_back(rank);
+}
+
+void Engine::finish_hang_query(GroupState& group) noexcept {
+  if (group.failure() != nullptr) return;
+  const auto& inquiry = *group.hang_query;
+  auto culprits = inquiry.culprits.empty() ? inquiry.report.culprits() : inquiry.culprits;
+  if (inquiry.code == Errc::kPeerFailed) add_failed_peers(inquiry.report, culprits);
+  fail(group, inquiry.code, inquiry.reason + "; " + inquiry.report.format(), std::move(culprits));
+  base::log(base::LogLevel::kWarning, "communicator '" + group.name + "', rank " +
+                                          std::to_string(group.layout.rank) +
+                                          ", has ended: " + group.failure()->why());
+}
+
+// Ranks that are not linked to the one who asks hear of it from others, and answer the same way.
+void Engine::on_progress_query(GroupState* group, int from,
+                               const ControlMessage& question) noexcept {
+  ControlMessage answer{.kind = ControlMessage::Kind::kProgress,
+                        .base = question.base,
+                        .subject = question.subject,
+                        .reporter = links_.rank()};
+  if (group == nullptr) {
+    answer.progress.is_member = 0;
+    return send_control(from, answer);
+  }
+  if (!group->query_routes.try_emplace(question.subject, from).second) return;
+  answer.progress = group->progress();
+  send_control(from, answer);
+  if (links_.size() > eager_connect_ranks_) broadcast(*group, question, from);
+}
+
+void Engine::on_progress(GroupState& group, const ControlMessage& answer) noexcept {
+  if (answer.subject == links_.rank())
+    return record_progress(group, group.rank_of(answer.reporter), answer.progress);
+  const auto asked = group.query_routes.find(answer.subject);
+  if (asked != group.query_routes.end()) send_control(asked->second, answer);
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,339 @@
+#include "ctran/engine/progress/progress_engine.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/os/log.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using transport::Backoff;
+
+// The thread competes with whoever computes: it sleeps earlier than a caller who waits.
+constexpr std::chrono::microseconds kThreadSpinTime{50};
+constexpr int kProgressPerClockRead = 64;
+// Without a visit for so long, the thread attends to what comes in. Shorter ones would make peers
+// wake it up between two calls.
+constexpr std::chrono::milliseconds kMaxVisitInterval{100};
+
+}  // namespace
+
+ProgressEngine::ProgressEngine(ProgressClient& job, const transport::WaitPolicy& policy)
+    : client_(job), policy_(policy), wakeup_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!wakeup_event_) throw CommError(Errc::kResourceExhausted, "eventfd: no descriptor left");
+}
+
+ProgressEngine::~ProgressEngine() { stop(); }
+
+void ProgressEngine::wait(const std::atomic<bool>& done, Deadline limit, bool entered) {
+  const auto is_done = [&] { return done.load(std::memory_order_acquire); };
+  if (!entered && is_done()) return;
+  record_visit();
+  waiting_.fetch_add(1, std::memory_order_seq_cst);
+  Backoff pace(policy_);
+  if (entered) run_progress(is_done, limit, pace);
+  while (!is_done()) {
+    if (try_lock())
+      run_progress(is_done, limit, pace);
+    else if (pace.step())
+      park(is_done, limit);
+    if (limit != Deadline::max() && !is_done() && !pace.is_spinning() && Clock::now() >= limit)
+      break;
+  }
+  waiting_.fetch_sub(1, std::memory_order_seq_cst);
+  wake_successor();
+}
+
+// Moves everything until done; with the lock on entry, without it on return.
+template <class Done>
+void ProgressEngine::run_progress(const Done& done, Deadline limit, Backoff& pace) {
+  if (is_armed_) disarm();
+  check_links_if_due();
+  int turns = 0;
+  while (true) {
+    const bool moved = client_.progress();
+    const bool endings = client_.has_completions();
+    if (endings || entering_.load(std::memory_order_relaxed) > 0) {
+      unlock();
+      if (endings)
+        client_.deliver_completions();
+      else
+        pace.pause();
+      if (done() || !try_lock()) return;
+      continue;
+    }
+    if (done()) break;
+    const bool look = ++turns % kProgressPerClockRead == 0 || (!moved && !pace.is_spinning());
+    if (look && limit != Deadline::max() && Clock::now() >= limit) break;
+    if (moved) {
+      pace.reset();
+      if (is_armed_) disarm();
+    } else if (pace.step() && !sleep(done, limit, pace)) {
+      return;
+    }
+  }
+  unlock();
+}
+
+// With the lock on entry; false: without it on return. Announced in one call, done in the next, so
+// that a turn lies between.
+template <class Done>
+bool ProgressEngine::sleep(const Done& done, Deadline limit, const Backoff& pace) {
+  if (is_polling_.load(std::memory_order_seq_cst)) {
+    // Whoever polls wakes up for what arrives, if the links were told.
+    if (!is_armed_) {
+      arm();
+      return true;
+    }
+    const bool gives_way = thread_polls_.load(std::memory_order_seq_cst);
+    if (gives_way || client_.next_deadline() < polls_until_) wake_poller();
+    unlock();
+    if (gives_way)
+      pace.pause();
+    else
+      park(done, limit);
+    return false;
+  }
+  if (!is_armed_) {
+    arm();
+    return true;
+  }
+  is_polling_.store(true, std::memory_order_seq_cst);
+  if (!is_quiet_ || client_.has_work() || done()) {
+    is_polling_.store(false, std::memory_order_seq_cst);
+    disarm();
+    pace.pause();
+    return true;
+  }
+  const auto until = polls_until_ = std::min(limit, client_.next_deadline());
+  auto wanted = events();  // others may add links from here on; then they ring
+  unlock();
+  poll(wanted, until);
+  is_polling_.store(false, std::memory_order_seq_cst);
+  return false;
+}
+
+// With the lock.
+ProgressEngine::Events ProgressEngine::events() const noexcept {
+  Events wanted;
+  wanted.fill({-1, 0, 0});  // ignored
+  size_t count = 0;
+  wanted[count++] = {wakeup_event_.get(), POLLIN, 0};
+  for (const auto* link : client_.links()) wanted[count++] = {link->event_fd(), POLLIN, 0};
+  return wanted;
+}
+
+void ProgressEngine::poll(Events& wanted, Deadline until) noexcept {
+  auto left_ms = transport::kMaxSleep.count();
+  if (until != Deadline::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    left_ms = std::clamp<int64_t>(left.count(), 0, left_ms);
+  }
+  ::poll(wanted.data(), wanted.size(), static_cast<int>(left_ms));
+  uint64_t rung = 0;
+  [[maybe_unused]] const auto got = ::read(wakeup_event_.get(), &rung, sizeof rung);
+}
+
+// Another thread drives, or polls for all.
+template <class Done>
+void ProgressEngine::park(const Done& done, Deadline limit) {
+  std::unique_lock lock(mutex_);
+  parked_.fetch_add(1, std::memory_order_seq_cst);
+  const auto free = [&] {
+    return done() || (!is_locked_.load(std::memory_order_seq_cst) &&
+                      !is_polling_.load(std::memory_order_seq_cst));
+  };
+  changed_.wait_until(lock, std::min(limit, Clock::now() + transport::kMaxSleep), free);
+  parked_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+// Whoever polls meanwhile must tell the links again that it sleeps.
+void ProgressEngine::unlock() noexcept {
+  const bool rearm = !is_armed_ && is_polling_.load(std::memory_order_seq_cst);
+  const bool unfinished = client_.needs_background_progress();
+  if (needs_background_progress_.load(std::memory_order_relaxed) != unfinished)
+    needs_background_progress_.store(unfinished, std::memory_order_seq_cst);
+  is_locked_.store(false, std::memory_order_seq_cst);
+  if (rearm) wake_poller();
+}
+
+bool ProgressEngine::is_thread_needed() const noexcept {
+  return waiting_.load(std::memory_order_seq_cst) == 0 &&
+         (calls_.load(std::memory_order_seq_cst) > 0 ||
+          needs_background_progress_.load(std::memory_order_seq_cst));
+}
+
+// This thread leaves: somebody else goes on, if there is anything.
+void ProgressEngine::wake_successor() noexcept {
+  if (parked_.load(std::memory_order_seq_cst) > 0) {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+  if (!is_thread_needed()) return;
+  try {
+    ensure_thread();  // a caller may have left bytes behind without ever having started one
+  } catch (const CommError& error) {
+    base::log(base::LogLevel::kWarning,
+              std::string("what is left to send waits for the next call: ") + error.why());
+  }
+  if (thread_sleeps_.load(std::memory_order_seq_cst)) {
+    const std::lock_guard lock(mutex_);
+    thread_needed_.notify_one();
+  }
+}
+
+void ProgressEngine::notify_completed() noexcept {
+  if (parked_.load(std::memory_order_seq_cst) > 0) {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+  if (is_polling_.load(std::memory_order_seq_cst) && !thread_polls_.load(std::memory_order_seq_cst))
+    wake_poller();
+}
+
+void ProgressEngine::poll_once(bool news) {
+  if (try_lock()) {
+    record_visit();
+    if (is_armed_) disarm();
+    check_links_if_due();
+    client_.progress();
+    const bool endings = client_.has_completions();
+    unlock();
+    if (endings) client_.deliver_completions();
+    wake_successor();
+  } else if (news && is_polling_.load(std::memory_order_seq_cst)) {
+    wake_poller();
+  }
+}
+
+void ProgressEngine::drain_incoming() noexcept {
+  constexpr int kMostTurns = 16;
+  enter();
+  for (int turns = 0; turns < kMostTurns && client_.progress();) ++turns;
+  leave();
+}
+
+void ProgressEngine::enter() noexcept {
+  record_visit();
+  entering_.fetch_add(1, std::memory_order_relaxed);
+  const Backoff pace(policy_);
+  while (!try_lock()) pace.pause();
+  entering_.fetch_sub(1, std::memory_order_relaxed);
+  if (is_armed_) disarm();
+  check_links_if_due();
+}
+
+bool ProgressEngine::try_enter() noexcept {
+  if (is_polling_.load(std::memory_order_seq_cst) || !try_lock()) return false;
+  record_visit();
+  if (is_armed_) disarm();
+  check_links_if_due();
+  return true;
+}
+
+void ProgressEngine::leave() noexcept {
+  const bool endings = client_.has_completions();
+  unlock();
+  if (endings) client_.deliver_completions();
+  wake_successor();
+}
+
+void ProgressEngine::check_links() noexcept {
+  is_link_check_due_.store(false, std::memory_order_relaxed);
+  for (auto* link : client_.links()) link->poll_all_next();
+  client_.progress();
+}
+
+void ProgressEngine::arm() noexcept {
+  is_armed_ = is_quiet_ = true;
+  for (auto* link : client_.links()) is_quiet_ = link->prepare_sleep() && is_quiet_;
+}
+
+void ProgressEngine::disarm() noexcept {
+  is_armed_ = false;
+  for (auto* link : client_.links()) link->finish_sleep();
+}
+
+void ProgressEngine::wake_poller() noexcept {
+  const uint64_t one = 1;
+  // It only fails where the bell rings already.
+  [[maybe_unused]] const auto written = ::write(wakeup_event_.get(), &one, sizeof one);
+}
+
+void ProgressEngine::ensure_thread() {
+  std::call_once(thread_started_, [this] {
+    try {
+      thread_ = std::make_unique<std::thread>([this] { run_thread(); });
+    } catch (const std::system_error& error) {
+      throw CommError(Errc::kResourceExhausted, std::string("no thread: ") + error.what());
+    }
+  });
+}
+
+void ProgressEngine::run_thread() {
+  const auto stops = [this] { return stopping_.load(std::memory_order_seq_cst); };
+  const auto visits = [this] { return visits_.load(std::memory_order_relaxed); };
+  while (!stops()) {
+    const auto seen = visits();
+    bool wanted = false;
+    {
+      std::unique_lock lock(mutex_);
+      thread_sleeps_.store(true, std::memory_order_seq_cst);
+      wanted = thread_needed_.wait_until(lock, Clock::now() + kMaxVisitInterval,
+                                         [&] { return stops() || is_thread_needed(); });
+      thread_sleeps_.store(false, std::memory_order_seq_cst);
+    }
+    if (wanted)
+      run_progress_until([&] { return stops() || !is_thread_needed(); });
+    else if (visits() == seen)
+      run_progress_until([&] {
+        return stops() || waiting_.load(std::memory_order_seq_cst) > 0 || visits() != seen;
+      });
+    else
+      is_link_check_due_.store(true, std::memory_order_relaxed);
+    wake_successor();
+  }
+}
+
+// On the own thread; it polls the links where there is nothing to do.
+template <class Done>
+void ProgressEngine::run_progress_until(const Done& done) {
+  auto policy = policy_;
+  policy.spins = 0;
+  policy.awake_time = policy.max_awake_time = kThreadSpinTime;
+  policy.core_balancer = nullptr;  // it says where the callers are
+  policy.yield_cost = &thread_yields_;
+  Backoff pace(policy);
+  while (!done()) {
+    thread_polls_.store(true, std::memory_order_seq_cst);
+    if (try_lock())
+      run_progress(done, Deadline::max(), pace);
+    else
+      pace.pause();
+    thread_polls_.store(false, std::memory_order_seq_cst);
+  }
+}
+
+void ProgressEngine::stop() noexcept {
+  stopping_.store(true, std::memory_order_seq_cst);
+  if (!thread_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    thread_needed_.notify_all();
+  }
+  wake_poller();
+  thread_->join();
+  thread_.reset();
+}
+
+// The copies of thread and mutex are of no use here, and must not be destroyed.
+void ProgressEngine::abandon_thread() noexcept { static_cast<void>(thread_.release()); }
+
+}  // namespace torch::comms::ctran

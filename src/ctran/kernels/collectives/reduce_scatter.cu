@@ -1,0 +1,11 @@
+#include "ctran/kernels/collectives/reduction.cuh"
+
+namespace torch::comms::ctran::kernels {
+
+TC_REDUCING_KERNELS(ReduceScatter, false)
+
+const void* find_reduce_scatter(ReducerId cell, KernelShape shape, int ranks) {
+  return find_hot<ReduceScatterKernels>(cell, shape, ranks);
+}
+
+}  // namespace torch::comms::ctran::kernels

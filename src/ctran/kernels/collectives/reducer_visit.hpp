@@ -1,0 +1,119 @@
+#pragma once
+
+#include "ctran/kernels/collectives/reducer_dispatch.hpp"
+#include "ctran/kernels/collectives/reducers.hpp"
+
+// The reducer of a cell, as a type: visit.template operator()<Reducer>(), in three groups, since
+// nvcc compiles them beside each other. A cell of another group gives a value-initialised result.
+namespace torch::comms::ctran::kernels {
+
+template <class Result, class Format, bool kHot, class Visitor>
+Result visit_combine_op(CombineOp verb, Visitor& visit) {
+  switch (verb) {
+    case CombineOp::kSum:
+      return visit.template operator()<Reducer<Format, Sum, kHot>>();
+    case CombineOp::kProduct:
+      return visit.template operator()<Reducer<Format, Product>>();
+    case CombineOp::kMin:
+      return visit.template operator()<Reducer<Format, Min>>();
+    case CombineOp::kMax:
+      return visit.template operator()<Reducer<Format, Max>>();
+    default:
+      return Result{};
+  }
+}
+
+// Complex numbers have parts of these.
+template <class Result, class Format, bool kHot, class Visitor>
+Result visit_part(CombineOp verb, Visitor& visit) {
+  if (verb == CombineOp::kComplexProduct)
+    return visit.template operator()<ComplexProduct<Format>>();
+  return visit_combine_op<Result, Format, kHot>(verb, visit);
+}
+
+template <class Result, class Visitor>
+Result visit_floats(ReducerId cell, Visitor visit) {
+  switch (cell.format) {
+    case ElementFormat::kF16:
+      return visit_part<Result, Float16, true>(cell.op, visit);
+    case ElementFormat::kBF16:
+      return visit_combine_op<Result, BFloat16, true>(cell.op, visit);
+    case ElementFormat::kF32:
+      return visit_part<Result, Plain<float>, true>(cell.op, visit);
+    case ElementFormat::kF64:
+      return visit_part<Result, Plain<double>, false>(cell.op, visit);
+    default:
+      return Result{};
+  }
+}
+
+template <class Result, class Visitor>
+Result visit_small_floats(ReducerId cell, Visitor visit) {
+  switch (cell.format) {
+    case ElementFormat::kE5m2:
+      return visit_combine_op<Result, Float8E5m2, false>(cell.op, visit);
+    case ElementFormat::kE4m3fn:
+      return visit_combine_op<Result, Float8E4m3fn, false>(cell.op, visit);
+    case ElementFormat::kE5m2fnuz:
+      return visit_combine_op<Result, Float8E5m2fnuz, false>(cell.op, visit);
+    case ElementFormat::kE4m3fnuz:
+      return visit_combine_op<Result, Float8E4m3fnuz, false>(cell.op, visit);
+    case ElementFormat::kE8m0:
+      return visit_combine_op<Result, Float8E8m0fnu, false>(cell.op, visit);
+    default:
+      return Result{};
+  }
+}
+
+// Only the order and the averages of integers know of a sign.
+template <class Result, class T, class Wide, class Visitor>
+Result visit_signed(CombineOp verb, Visitor& visit) {
+  switch (verb) {
+    case CombineOp::kMin:
+      return visit.template operator()<Reducer<Plain<T>, Min>>();
+    case CombineOp::kMax:
+      return visit.template operator()<Reducer<Plain<T>, Max>>();
+    case CombineOp::kAverage:
+      return visit.template operator()<Reducer<Plain<T, Wide>, WrappingSum>>();
+    default:
+      return Result{};
+  }
+}
+template <class Result, class T, class Wide, class Visitor>
+Result visit_unsigned(CombineOp verb, Visitor& visit) {
+  if (verb == CombineOp::kAverage)
+    return visit.template operator()<Reducer<Plain<T, Wide>, WrappingSum>>();
+  return visit_combine_op<Result, Plain<T>, false>(verb, visit);
+}
+
+template <class Result, class Visitor>
+Result visit_integers(ReducerId cell, Visitor visit) {
+  if (cell.op == CombineOp::kAnd)
+    return visit.template operator()<Reducer<Plain<uint32_t>, BitAnd>>();
+  if (cell.op == CombineOp::kOr)
+    return visit.template operator()<Reducer<Plain<uint32_t>, BitOr>>();
+  if (cell.op == CombineOp::kXor)
+    return visit.template operator()<Reducer<Plain<uint32_t>, BitXor>>();
+  switch (cell.format) {
+    case ElementFormat::kU8:
+      return visit_unsigned<Result, uint8_t, uint32_t>(cell.op, visit);
+    case ElementFormat::kI8:
+      return visit_signed<Result, int8_t, int32_t>(cell.op, visit);
+    case ElementFormat::kU16:
+      return visit_unsigned<Result, uint16_t, uint32_t>(cell.op, visit);
+    case ElementFormat::kI16:
+      return visit_signed<Result, int16_t, int32_t>(cell.op, visit);
+    case ElementFormat::kU32:
+      return visit_unsigned<Result, uint32_t, uint64_t>(cell.op, visit);
+    case ElementFormat::kI32:
+      return visit_signed<Result, int32_t, int64_t>(cell.op, visit);
+    case ElementFormat::kU64:
+      return visit_unsigned<Result, uint64_t, uint64_t>(cell.op, visit);
+    case ElementFormat::kI64:
+      return visit_signed<Result, int64_t, int64_t>(cell.op, visit);
+    default:
+      return Result{};
+  }
+}
+
+}  // namespace torch::comms::ctran::kernels

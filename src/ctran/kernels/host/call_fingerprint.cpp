@@ -1,0 +1,56 @@
+#include "ctran/kernels/host/call_fingerprint.hpp"
+
+#include <initializer_list>
+
+#include "ctran/kernels/collectives/reducer_dispatch.hpp"
+
+namespace torch::comms::ctran::kernels {
+namespace {
+
+// Every part changes about half of all bits [Steele, Lea, Flood, OOPSLA 2014].
+uint64_t mixed(std::initializer_list<uint64_t> parts) {
+  uint64_t all = 0;
+  for (const uint64_t part : parts) {
+    all += part + 0x9e3779b97f4a7c15;
+    all = (all ^ all >> 30) * 0xbf58476d1ce4e5b9;
+    all = (all ^ all >> 27) * 0x94d049bb133111eb;
+    all ^= all >> 31;
+  }
+  return all;
+}
+
+// What parts the data take, in one word. Collectives of regions are apart from all others.
+enum class LaunchFamily : uint8_t { kTeam, kRegion, kCopies };
+uint64_t kind_of(LaunchFamily family, Collective collective, Dtype dtype, ReduceOpCode op,
+                 int32_t root) {
+  const auto at = [](auto value, int shift) { return static_cast<uint64_t>(value) << shift; };
+  const bool reduces = is_reduction(collective);
+  return at(family, 0) | at(collective, 8) | (reduces ? at(dtype, 16) | at(op, 24) : 0) |
+         (is_rooted(collective) ? at(static_cast<uint32_t>(root), 32) : 0);
+}
+
+}  // namespace
+
+uint64_t fingerprint_of(const KernelCall& call, uint64_t how) noexcept {
+  const uint64_t kind =
+      kind_of(LaunchFamily::kTeam, call.collective, call.dtype, call.op, call.root);
+  if (call.collective == Collective::kBarrier) return mixed({kind});
+  return mixed({kind, call.count * size_of(call.dtype), how});
+}
+
+uint64_t print_of(const QuantizedReduceScatter& call, uint64_t how) noexcept {
+  const auto op = call.is_average ? ReduceOpCode::kAverage : ReduceOpCode::kSum;
+  const uint64_t kind = static_cast<uint64_t>(Collective::kQuantizedReduceScatter) << 8 |
+                        static_cast<uint64_t>(op) << 24;
+  return mixed({kind, call.count, how});
+}
+
+uint64_t print_of(const WindowCollectiveCall& call) noexcept {
+  const auto& one = call.call;
+  const auto family = uses_copy_engines(call) ? LaunchFamily::kCopies : LaunchFamily::kRegion;
+  const uint64_t kind = kind_of(family, one.collective, one.dtype, one.op, one.root);
+  // Each block hears of those with its number, but where copies follow.
+  return mixed({kind, uses_copy_engines(call) ? 0 : static_cast<uint64_t>(one.blocks)});
+}
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,257 @@
+#pragma once
+
+#include "ctran/kernels/protocol/bytes.cuh"
+#include "ctran/kernels/protocol/connection.cuh"
+
+// Large messages: chunks of plain data, and a counter that follows them after a fence. Or the
+// sender writes them straight to their place, and the counter follows all of a channel.
+namespace torch::comms::ctran::kernels {
+
+template <bool kZeroCopy>
+class MessageChunks {
+ public:
+  __device__ explicit MessageChunks(const Connection& connection) : c_(connection) {}
+
+  using Copier = ChunkCopier<kChannelWarps * kWarp, kChunk>;
+  // What is sent first, read while the launch begins.
+  struct PrefetchedChunk {
+    Copier mover;
+    bool is_read = false;
+  };
+  // `channel`: which this block has first, of those that the route's blocks have.
+  __device__ __forceinline__ static PrefetchedChunk prefetch(const MessageTransfer& parcel,
+                                                             const MessageRoute& route,
+                                                             int channel) {
+    PrefetchedChunk ahead;
+    ahead.is_read = !parcel.is_ll128 && !route.is_receive &&
+                    !(kZeroCopy && parcel.requests_zero_copy) && !is_signal_warp() &&
+                    channel < parcel.channels;
+    if (ahead.is_read) load(ahead.mover, parcel, channel, 0);
+    return ahead;
+  }
+
+  // For all threads of a block: what a channel carries of a message, before which there are so
+  // many in the launch. `ahead` is used, if it is read. False if the launch has to stop.
+  __device__ __forceinline__ bool transfer(const MessageTransfer& parcel, int before, int channel,
+                                           PrefetchedChunk& ahead) const {
+    const bool likes_place = kZeroCopy && (c_.is_receive ? parcel.zero_copy_target != nullptr
+                                                         : parcel.requests_zero_copy);
+    if (likes_place) {
+      const bool agreed = !is_signal_warp() || c_.negotiate_zero_copy(parcel, before, channel);
+      if (__syncthreads_or(!agreed) != 0) return false;
+      if (c_.is_receive && c_.state.zero_copy_target != nullptr)
+        return wait_for_all(parcel, channel);
+    }
+    // What is left to the courier: to tell the head.
+    const auto begin = [&] { return likes_place || c_.exchange_header(parcel, before, channel); };
+    if (c_.is_receive) return receive(parcel, channel, begin);
+    return send(parcel, channel, likes_place ? c_.state.zero_copy_target : nullptr, begin, ahead);
+  }
+
+ private:
+  __device__ __forceinline__ char* chunk(int owner, int peer, int channel, uint64_t number) const {
+    return c_.p.workspace[owner] +
+           chunk_offset(c_.p.chunks, c_.state.slots, owner, peer, channel, number);
+  }
+  __device__ __forceinline__ static uint32_t chunks_of(const MessageTransfer& parcel, int channel) {
+    return static_cast<uint32_t>(
+        pieces_of(quotient_up(parcel.bytes, parcel.piece), parcel.channels, channel));
+  }
+  // Chunk i of a channel.
+  struct ChunkExtent {
+    size_t at;
+    uint32_t bytes;
+  };
+  __device__ __forceinline__ static ChunkExtent piece_of(const MessageTransfer& parcel, int channel,
+                                                         uint32_t i) {
+    const size_t at = (size_t{i} * parcel.channels + channel) * parcel.piece,
+                 left = parcel.bytes - at;
+    return {at, left < parcel.piece ? static_cast<uint32_t>(left) : parcel.piece};
+  }
+
+  __device__ __forceinline__ static void load(Copier& mover, const MessageTransfer& parcel,
+                                              int channel, uint32_t i) {
+    const ChunkExtent piece = piece_of(parcel, channel, i);
+    mover.load(parcel.data + piece.at, piece.bytes);
+  }
+
+  // Movers go ahead as far as the courier lets them, each warp at its own pace. The courier tells
+  // the peer what all of them have moved: as much as there is, since the fence before it takes its
+  // time.
+  static constexpr uint32_t kNoMore = ~0u;
+
+  // For a warp of movers: waits until it may move chunk i.
+  __device__ __forceinline__ bool may_move(uint32_t i) const {
+    uint32_t granted = load_shared(c_.state.granted);
+    while (granted <= i) granted = load_shared(c_.state.granted);
+    fence_block();
+    return __all_sync(~0u, granted != kNoMore);
+  }
+  __device__ __forceinline__ void has_moved(uint32_t chunks) const {
+    fence_block();
+    __syncwarp();
+    if (lane_of_warp() == 0) store_shared(c_.state.moved[threadIdx.x / kWarp], chunks);
+  }
+  // For the courier. `granted` says how many chunks may be moved, now that the peer has been told
+  // of so many; `tell_peer` tells it.
+  template <class Granted, class Tell>
+  __device__ __forceinline__ bool run_signal_warp(uint32_t count, Granted granted,
+                                                  Tell tell_peer) const {
+    uint32_t allowed = 0, told = 0;
+    for (StopChecker patience; told < count;) {
+      if (allowed < count) {
+        allowed = granted(told);
+        fence_block();
+        if (lane_of_warp() == 0) store_shared(c_.state.granted, allowed);
+      }
+      uint32_t moved =
+          lane_of_warp() < kChannelWarps ? load_shared(c_.state.moved[lane_of_warp()]) : count;
+      moved = __reduce_min_sync(~0u, moved);
+      if (moved > told) {
+        told = moved;
+        if (lane_of_warp() == 0) tell_peer(told);
+        __syncwarp();
+      } else if (patience.is_over(c_.p, c_.s, c_.peer, allowed < count && told == allowed)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  // What both do when they have gone through it. `counter`: of the channel, as it is kept.
+  __device__ __forceinline__ bool finish(bool done, int channel, uint64_t counter) const {
+    if (is_signal_warp()) {
+      if (lane_of_warp() == 0) c_.state.own.chunks[channel] = counter;
+      if (done)
+        c_.state.reset_grants();
+      else if (lane_of_warp() == 0)
+        store_shared(c_.state.granted, kNoMore);
+    }
+    return __syncthreads_or(!done) == 0;
+  }
+  __device__ __forceinline__ bool wait_for_all(const MessageTransfer& parcel, int channel) const {
+    bool done = true;
+    if (is_signal_warp()) {
+      uint64_t& taken = c_.state.own.chunks[channel];
+      const uint64_t wanted = taken + chunks_of(parcel, channel);
+      const auto sent = [&] {
+        return number_of(__shfl_sync(~0u, load_acquire(&c_.here.chunks[channel].value), 0));
+      };
+      for (StopChecker patience; done && !has_reached(sent(), wanted);)
+        done = !patience.is_over(c_.p, c_.s, c_.peer);
+      __syncwarp();
+      if (lane_of_warp() == 0) {
+        taken = wanted;
+        if (done) publish_taken(channel, wanted);
+      }
+    }
+    return __syncthreads_or(!done) == 0;
+  }
+  __device__ __forceinline__ static uint32_t least(uint64_t chunks, uint32_t count) {
+    return chunks < count ? static_cast<uint32_t>(chunks) : count;
+  }
+
+  // To the peer: so many chunks, of all that there ever were, are there, or are taken. For one
+  // thread.
+  __device__ __forceinline__ void publish_chunks(int channel, uint64_t counter) const {
+    fence_release();
+    store_relaxed(&c_.there.chunks[channel].value, counter);
+  }
+  __device__ __forceinline__ void publish_taken(int channel, uint64_t chunks) const {
+    store_relaxed(&c_.there.taken_by_peer.chunks[channel], c_.p.chunks.known_ring | chunks);
+  }
+
+  // `place`: where the peer has the message; null: it is for the ring. `begin`: for the courier,
+  // false if the launch has to stop.
+  template <class Begin>
+  __device__ __forceinline__ bool send(const MessageTransfer& parcel, int channel,
+                                       char* zero_copy_target, Begin begin,
+                                       PrefetchedChunk& ahead) const {
+    const bool is_straight = kZeroCopy && zero_copy_target != nullptr;
+    // The bytes before the first aligned vector of the place, which are few of the message.
+    const uint32_t head = is_straight ? -misaligned(zero_copy_target) % 16 : 0;
+    MessageTransfer rest = parcel;
+    rest.data += head;
+    rest.bytes -= head;
+    const uint32_t count = chunks_of(rest, channel);
+    // The peer knows nothing of what is cut off.
+    const uint64_t counter = c_.state.own.chunks[channel], before = number_of(counter),
+                   shared = c_.p.chunks.known_ring & ring_in(c_.state.taken.chunks[channel]),
+                   ring = is_straight ? ring_in(counter) : shared,
+                   after = ring | (before + chunks_of(parcel, channel));
+    bool done = true;
+    if (is_signal_warp()) {
+      const bool changes = ring != ring_in(counter);
+      const auto slots = c_.p.chunks.slots(ring);
+      if (lane_of_warp() == 0) c_.state.slots = slots;
+      uint64_t taken = c_.state.taken.chunks[channel];
+      const auto end = [&] { return end_of_space(before, number_of(taken), slots, changes); };
+      const auto granted = [&](uint32_t told) {
+        if (is_straight) return count;
+        // Seldom, while there is enough.
+        const uint32_t ahead = told + slots / 2 + 1;
+        if (!has_reached(end(), before + (ahead < count ? ahead : count)))
+          taken = __shfl_sync(~0u, load_acquire(&c_.here.taken_by_peer.chunks[channel]), 0);
+        // What was written straight to its place may be further ahead than the ring is long.
+        return has_reached(end(), before) ? least(end() - before, count) : 0;
+      };
+      done = begin() && run_signal_warp(count, granted, [&](uint32_t moved) {
+               if (!is_straight) publish_chunks(channel, ring | (before + moved));
+             });
+      if (is_straight && done && lane_of_warp() == 0) publish_chunks(channel, after);
+      if (lane_of_warp() == 0) c_.state.taken.chunks[channel] = taken;
+    } else {
+      if constexpr (kZeroCopy)
+        if (channel == 0 && threadIdx.x < head)
+          zero_copy_target[threadIdx.x] = parcel.data[threadIdx.x];
+      Copier& mover = ahead.mover;
+      if (count > 0 && !ahead.is_read) load(mover, rest, channel, 0);
+      ahead.is_read = false;
+      for (uint32_t i = 0; done && i < count; ++i) {
+        done = may_move(i);
+        if (!done) break;
+        mover.put(is_straight ? zero_copy_target + head + piece_of(rest, channel, i).at
+                              : chunk(c_.peer, c_.p.rank, channel, before + i));
+        if (!is_straight || i + 1 == count) has_moved(i + 1);
+        if (i + 1 < count) load(mover, rest, channel, i + 1);
+      }
+    }
+    return finish(done, channel, after);
+  }
+  template <class Begin>
+  __device__ __forceinline__ bool receive(const MessageTransfer& parcel, int channel,
+                                          Begin begin) const {
+    const uint32_t count = chunks_of(parcel, channel);
+    const uint64_t before = c_.state.own.chunks[channel];
+    bool done = true;
+    if (is_signal_warp()) {
+      if (lane_of_warp() == 0) publish_taken(channel, before);
+      const auto granted = [&](uint32_t) {
+        const uint64_t sent = __shfl_sync(~0u, load_acquire(&c_.here.chunks[channel].value), 0);
+        // The ring of a message is empty before another one is used, so what is here of this one
+        // went through that.
+        if (lane_of_warp() == 0) c_.state.slots = c_.p.chunks.slots(ring_in(sent));
+        return least(number_of(sent) - before, count);
+      };
+      uint32_t told = 0;
+      done = begin() && run_signal_warp(count, granted, [&](uint32_t moved) {
+               // Of the last one as of a message's last tile.
+               if (told + 1 < count) publish_taken(channel, before + least(moved, count - 1));
+               told = moved;
+             });
+    } else {
+      for (uint32_t i = 0; done && i < count; ++i) {
+        done = may_move(i);
+        if (!done) break;
+        const ChunkExtent piece = piece_of(parcel, channel, i);
+        Copier::copy_from_slot(parcel.data + piece.at,
+                               chunk(c_.p.rank, c_.peer, channel, before + i), piece.bytes);
+        has_moved(i + 1);
+      }
+    }
+    return finish(done, channel, before + count);
+  }
+
+  const Connection& c_;
+};
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,145 @@
+#pragma once
+
+#include "ctran/kernels/protocol/bytes.cuh"
+#include "ctran/kernels/protocol/connection.cuh"
+
+// Small messages: tiles of lines, each with its flag. Every warp of movers is by itself.
+namespace torch::comms::ctran::kernels {
+
+// `kLean`: for what is_lean().
+template <bool kLean>
+class MessageTiles {
+ public:
+  __device__ explicit MessageTiles(const Connection& connection) : c_(connection) {}
+
+  // What this thread sends first, read while the launch begins. With kLean alone.
+  struct PrefetchedTile {
+    Vector16 v[kLL128Vectors];
+    bool is_read;
+  };
+  // `channel`: which this block has first, of those that the route's blocks have.
+  __device__ __forceinline__ static PrefetchedTile prefetch(const MessageTransfer& parcel,
+                                                            const MessageRoute& route,
+                                                            int channel) {
+    PrefetchedTile ahead;
+    ahead.is_read = kLean && !route.is_receive && !is_signal_warp() && channel < parcel.channels &&
+                    first_of(parcel, channel) < parcel.bytes;
+    if (ahead.is_read) load_tile(parcel, first_of(parcel, channel), ahead.v);
+    return ahead;
+  }
+
+  // For all threads of a block: what a channel carries of a message, before which there are so
+  // many in the launch. `ahead` is used, if it is read. False if the launch has to stop.
+  __device__ __forceinline__ bool transfer(const MessageTransfer& parcel, int before, int channel,
+                                           PrefetchedTile& ahead) const {
+    const bool done = is_signal_warp() ? c_.exchange_header(parcel, before, channel)
+                      : c_.is_receive  ? receive(parcel, channel)
+                                       : send(parcel, channel, ahead);
+    return __syncthreads_or(!done) == 0;
+  }
+
+ private:
+  // The vectors of a tile are 480 bytes of the message each.
+  static constexpr size_t kRow = kLL128Tile / kLL128Vectors;
+
+  __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x / kWarp); }
+  __device__ __forceinline__ char* tile(int owner, int peer, int channel, uint64_t number) const {
+    return c_.p.workspace[owner] + c_.p.tiles + tile_offset(owner, peer, channel, warp(), number) +
+           lane_of_warp() * 16;
+  }
+  // Tiles go to the channels in turn, and to the warps of each: few warps of many blocks have one.
+  __device__ __forceinline__ static size_t first_of(const MessageTransfer& parcel, int channel) {
+    return static_cast<size_t>(warp() * parcel.channels + channel) * kLL128Tile;
+  }
+  __device__ __forceinline__ static size_t stride_of(const MessageTransfer& parcel) {
+    return size_t{parcel.channels} * kChannelWarps * kLL128Tile;
+  }
+  __device__ __forceinline__ static size_t offset(int k) {
+    return k * kRow + ll128_offset(lane_of_warp(), false);
+  }
+
+  __device__ __forceinline__ static void load_tile(const MessageTransfer& parcel, size_t at,
+                                                   Vector16 (&v)[kLL128Vectors]) {
+#pragma unroll
+    for (int k = 0; k < kLL128Vectors; ++k) {
+      const size_t begin = at + offset(k);
+      if constexpr (!kLean)
+        v[k] = load_bytes(parcel.data + begin, parcel.data + parcel.bytes);
+      else if (begin < parcel.bytes)
+        v[k] = load_whole(parcel.data + begin, ll128_width(lane_of_warp()));
+    }
+  }
+  __device__ __forceinline__ static void store_vector(const MessageTransfer& parcel, size_t at,
+                                                      const Vector16& v) {
+    const size_t width = ll128_width(lane_of_warp());
+    if (at >= parcel.bytes) return;
+    if constexpr (kLean) {
+      store_whole(parcel.data + at, v, width);
+    } else {
+      const size_t left = parcel.bytes - at;
+      store_bytes(parcel.data + at, v, static_cast<int>(left < width ? left : width));
+    }
+  }
+
+  // For a warp of movers.
+  __device__ __forceinline__ bool send(const MessageTransfer& parcel, int channel,
+                                       PrefetchedTile& ahead) const {
+    uint64_t& sent = c_.state.own.tiles[channel][warp()];
+    uint64_t number = sent, taken = c_.state.taken.tiles[channel][warp()];
+    Vector16(&v)[kLL128Vectors] = ahead.v;
+    for (size_t at = first_of(parcel, channel); at < parcel.bytes;
+         at += stride_of(parcel), ++number) {
+      if (!ahead.is_read) load_tile(parcel, at, v);
+      ahead.is_read = false;
+      if (!c_.wait_for_space(c_.here.taken_by_peer.tiles[channel][warp()], number, taken,
+                             kTileRing))
+        return false;
+      char* const to = tile(c_.peer, c_.p.rank, channel, number);
+#pragma unroll
+      for (int k = 0; k < kLL128Vectors; ++k)
+        if (at + k * kRow < parcel.bytes)
+          store_ll128(to + k * 512, lane_of_warp(), v[k], number + 1);
+    }
+    __syncwarp();
+    if (lane_of_warp() == 0) {
+      sent = number;
+      c_.state.taken.tiles[channel][warp()] = taken;
+    }
+    return true;
+  }
+  __device__ __forceinline__ bool receive(const MessageTransfer& parcel, int channel) const {
+    uint64_t& taken = c_.state.own.tiles[channel][warp()];
+    const auto tell = [&](uint64_t tiles) {
+      if (lane_of_warp() == 0) store_relaxed(&c_.there.taken_by_peer.tiles[channel][warp()], tiles);
+    };
+    uint64_t number = taken;
+    for (size_t at = first_of(parcel, channel); at < parcel.bytes; at += stride_of(parcel)) {
+      // That the tile before is taken. Of the last one it is told with the next message: a kernel's
+      // end waits until all that it has written is there.
+      tell(number);
+      const char* from = tile(c_.p.rank, c_.peer, channel, number);
+      ++number;
+      Vector16 v[kLL128Vectors];
+      for (StopChecker patience;;) {
+        bool landed = true;
+#pragma unroll
+        for (int k = 0; k < kLL128Vectors; ++k)
+          if (at + k * kRow < parcel.bytes) {
+            v[k] = load_ll128(from + k * 512);
+            landed = landed && has_flag(v[k], lane_of_warp(), number);
+          }
+        if (__all_sync(~0u, landed)) break;
+        if (patience.is_over(c_.p, c_.s, c_.peer)) return false;
+      }
+#pragma unroll
+      for (int k = 0; k < kLL128Vectors; ++k) store_vector(parcel, at + offset(k), v[k]);
+    }
+    __syncwarp();
+    if (lane_of_warp() == 0) taken = number;
+    return true;
+  }
+
+  const Connection& c_;
+};
+
+}  // namespace torch::comms::ctran::kernels

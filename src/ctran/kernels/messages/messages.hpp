@@ -1,0 +1,131 @@
+#pragma once
+
+#include "ctran/kernels/messages/message_kind.hpp"
+#include "ctran/kernels/messages/message_layout.hpp"
+#include "ctran/kernels/protocol/params.hpp"
+#include "ctran/kernels/protocol/tiling.hpp"
+
+// Messages as the kernel understands them: pure functions of a launch.
+namespace torch::comms::ctran::kernels {
+
+// Whether the message makes sense on this rank.
+constexpr bool is_valid(const TeamDescriptor& team, const KernelMessage& message) {
+  return message.peer >= 0 && message.peer < team.size && message.peer != team.rank &&
+         (message.data != nullptr || message.bytes == 0);
+}
+constexpr bool is_sound(const TeamDescriptor& team, const MessageExchange& exchange) {
+  if (exchange.count < 1 || exchange.count > kMaxMessages || exchange.blocks < 0) return false;
+  for (int32_t i = 0; i < exchange.count; ++i)
+    if (!is_valid(team, exchange.messages[i])) return false;
+  return true;
+}
+
+// Messages of more bytes go by chunks: lines need no fence, but not all of what they move is data.
+// One of 4 MB takes 18.2 us by lines, and about 20.5 by chunks (four H100).
+inline constexpr size_t kLL128MaxBytes = size_t{4} << 20;
+
+// How a message travels. Both sides know it from the size alone.
+struct KernelMessageProtocol {
+  bool is_ll128;   // else chunks
+  int channels;    // its pieces go to them in turn: tiles to their warps, chunks
+  uint32_t piece;  // bytes of a tile or chunk
+
+  constexpr int workers() const { return is_ll128 ? channels * kChannelWarps : channels; }
+};
+constexpr KernelMessageProtocol protocol_of(size_t bytes) {
+  // Few tiles a channel while there are channels, so that many processors have a little to do: with
+  // four channels instead of 16 a message of 64 KB took 5.0 us instead of 3.4 (four H200). The most
+  // only where each warp of 16 would have several: with 16 instead of 32 one of 256 KB takes 4.6 us
+  // instead of 3.6, of 1 MB 8.3 instead of 5.9, of 4 MB 21.4 instead of 18.2 (four H100). With 8
+  // channels of chunks one of 4 MB took 24.8 instead of 19.2, with 32 whose rings are half as long
+  // 18.6, but of 16 MB, parts to all ranks, 43.3 instead of 41.8 (four H200).
+  constexpr size_t kFewTiles = 4, kChunksEach = 4, kKB = 1024;
+  constexpr int kMany = 16;
+  if (bytes <= kLL128MaxBytes) {
+    int channels = 1;
+    while (channels < kMany && bytes > static_cast<size_t>(channels) * kFewTiles * kLL128Tile)
+      channels *= 2;
+    if (bytes > size_t{kMany} * kChannelWarps * kLL128Tile) channels = kLineChannels;
+    return {true, channels, static_cast<uint32_t>(kLL128Tile)};
+  }
+  const size_t even = quotient_up(bytes, size_t{kChunkChannels} * kChunksEach),
+               chunk = quotient_up(even, kKB) * kKB;
+  return {false, kChunkChannels, static_cast<uint32_t>(chunk < kChunk ? chunk : kChunk)};
+}
+
+// Of `pieces` that go to `workers` in turn, how many one of them has.
+constexpr uint64_t pieces_of(uint64_t pieces, int workers, int worker) {
+  const auto all = static_cast<uint64_t>(workers), own = static_cast<uint64_t>(worker);
+  return pieces <= own ? 0 : (pieces - own + all - 1) / all;
+}
+
+// A side of a message, and a pair and direction: all of its messages, and the blocks of the launch
+// that work for it.
+struct MessageTransfer {
+  char* data;
+  char* zero_copy_target;  // as KernelMessage has it; null for lines
+  size_t bytes;
+  uint32_t piece;
+  uint16_t channels;
+  bool is_ll128, requests_zero_copy;
+};
+constexpr MessageTransfer transfer_of(char* data, size_t bytes, char* place, bool asks) {
+  const KernelMessageProtocol manner = protocol_of(bytes);
+  return {data,
+          manner.is_ll128 ? nullptr : place,
+          bytes,
+          manner.piece,
+          static_cast<uint16_t>(manner.channels),
+          manner.is_ll128,
+          asks && !manner.is_ll128};
+}
+struct MessageRoute {
+  int16_t peer;
+  bool is_receive;
+  uint8_t first, end;  // parcels
+  uint8_t channels;    // of its messages, at most
+  uint8_t blocks;
+  int16_t first_block;
+};
+inline constexpr int kMaxRoutes = 2 * (kMaxRanks - 1);
+// A block for each channel, at most so many of a launch.
+inline constexpr int kMostExchangeBlocks = 112;
+inline constexpr int kExchangeThreads = (kChannelWarps + 1) * kWarp;  // at most
+
+inline bool is_lean(const MessageTransfer& parcel) {
+  const auto at = reinterpret_cast<uintptr_t>(parcel.data);
+  return parcel.is_ll128 && (at | parcel.bytes) % 16 == 0;
+}
+
+// Where messages are in the workspaces, and which blocks work for which route.
+struct MessageParams : TeamView {
+  size_t mailboxes, tiles;
+  ChunkRings chunks;
+  int32_t routes_count, blocks;
+  MessageKind kind;
+  int32_t
+      copy_warps;  // warps of a block that move data: fewer than all if no message has more tiles
+  MessageRoute routes[kMaxRoutes];
+
+  int threads() const { return (copy_warps + 1) * kWarp; }
+};
+
+// What the kernel is given.
+struct ExchangeParams : MessageParams {
+  MessageTransfer transfers[kMaxMessages];
+};
+static_assert(sizeof(ExchangeParams) <= 4096, "a kernel's parameters");
+
+// The beginning of what kernels of messages are given; its routes are still to be added.
+MessageParams message_params_of(const TeamDescriptor& team, Collective collective,
+                                uint64_t limit_ns);
+// Gives every route its blocks, no more than it has channels. `wanted`: for each; 0: as many as
+// there are. `most_blocks`: that are on the GPU at once, at least one for each route.
+void assign_blocks(MessageParams& p, int wanted, int most_blocks);
+
+// Of an exchange that is sound. `most_blocks`: that are on the GPU at once, at least 2 * (size -
+// 1).
+ExchangeParams params_of(const TeamDescriptor& team, const MessageExchange& exchange,
+                         int most_blocks);
+
+}  // namespace torch::comms::ctran::kernels

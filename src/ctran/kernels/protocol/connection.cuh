@@ -1,0 +1,197 @@
+#pragma once
+
+#include <cstddef>
+
+#include "ctran/kernels/messages/messages.hpp"
+#include "ctran/kernels/protocol/packet_protocols.cuh"
+
+namespace torch::comms::ctran::kernels {
+
+// Of a block's warps, all but the last are movers: they move data. The last one is the courier,
+// which waits for flags and tells them.
+__device__ __forceinline__ bool is_signal_warp() {
+  return threadIdx.x / kWarp == blockDim.x / kWarp - 1;
+}
+__device__ __forceinline__ uint32_t lane_of_warp() { return threadIdx.x % kWarp; }
+
+// What the warps of a block share.
+struct BlockState {
+  MessageCounters own;    // what this rank has sent, or taken
+  MessageCounters taken;  // of sends: what the peer has taken, as far as it is known
+  // Of the message and channel that the block is at: how many chunks the movers may move, and how
+  // many each of their warps has moved.
+  uint32_t granted;
+  uint32_t slots;  // of the ring that they go through, once some may be moved
+  uint32_t moved[kChannelWarps];
+  char* zero_copy_target;  // of the message, where its sender writes it; null: nowhere
+
+  // For the courier, while no mover is at work.
+  __device__ __forceinline__ void reset_grants() {
+    if (lane_of_warp() < kChannelWarps) moved[lane_of_warp()] = 0;
+    if (lane_of_warp() == 0) granted = 0;
+  }
+};
+
+// A pair and direction as one block sees it: where its counters are, and the heads of its messages.
+struct Connection {
+  const MessageParams& p;
+  const LaunchContext& s;
+  BlockState& state;
+  const int peer;
+  const bool is_receive;
+  const int block, blocks, channels;  // this one, of the route
+  Mailbox& here;
+  Mailbox& there;
+
+  __device__ Connection(const MessageParams& params, const LaunchContext& session,
+                        const MessageRoute& route, BlockState& standing)
+      : p(params),
+        s(session),
+        state(standing),
+        peer(route.peer),
+        is_receive(route.is_receive),
+        block(static_cast<int>(blockIdx.x) - route.first_block),
+        blocks(route.blocks),
+        channels(route.channels),
+        here(mailbox(p.rank, peer)),
+        there(mailbox(peer, p.rank)) {}
+
+  // Brings what the workspace has of the block's channels, and back.
+  __device__ __forceinline__ void load_counters() const {
+    const uint64_t *own = words(is_receive ? here.taken : here.sent),
+                   *by_peer = words(here.taken_by_peer);
+    for_own([&](int word) {
+      const uint64_t mine = load_relaxed(own + word);
+      const uint64_t taken = is_receive ? 0 : load_relaxed(by_peer + word);
+      words(state.own)[word] = mine;
+      words(state.taken)[word] = taken;
+    });
+    if (is_signal_warp()) state.reset_grants();
+  }
+  // There were so many messages.
+  __device__ __forceinline__ void store_counters(int messages) const {
+    if (threadIdx.x == 0) state.own.messages += static_cast<uint64_t>(messages);
+    __syncthreads();
+    uint64_t* const to = words(is_receive ? here.taken : here.sent);
+    for_own([&](int word) {
+      if (word != 0 || block == 0) store_relaxed(to + word, words(state.own)[word]);
+    });
+  }
+
+  // For a warp: waits until the peer's counter says that one more has room in a ring.
+  __device__ __forceinline__ bool wait_for_space(const uint64_t& counter, uint64_t sent,
+                                                 uint64_t& taken, uint64_t ring) const {
+    for (StopChecker patience; !has_space(sent, taken, ring);) {
+      taken = __shfl_sync(~0u, load_acquire(&counter), 0);
+      if (patience.is_over(p, s, peer)) return false;
+    }
+    return true;
+  }
+
+  // For the courier: a channel of a message begins, before which there are so many in the launch.
+  // With the first one its size goes to the peer, or is held against the peer's, and a peer that
+  // asks is answered. False if the launch has to stop.
+  __device__ __forceinline__ bool exchange_header(const MessageTransfer& parcel, int before,
+                                                  int channel) const {
+    if (channel != 0) return true;
+    return is_receive ? check_header(parcel, number(before)) : send_header(parcel, number(before));
+  }
+  // The same where this side likes it written straight to its place: finds out whether it is.
+  __device__ __forceinline__ bool negotiate_zero_copy(const MessageTransfer& parcel, int before,
+                                                      int channel) const {
+    if (!exchange_header(parcel, before, channel)) return false;
+    const uint64_t message = number(before);
+    const MailboxEntry& told =
+        is_receive ? here.headers[message % kHeaderSlots] : here.replies[message % kHeaderRing];
+    uint64_t value = 0;
+    if (!wait_for_entry(told, message, value)) return false;
+    if (lane_of_warp() == 0)
+      state.zero_copy_target = !is_receive                       ? reinterpret_cast<char*>(value)
+                               : (value & kZeroCopyRequest) != 0 ? parcel.zero_copy_target
+                                                                 : nullptr;
+    return true;
+  }
+
+ private:
+  // A MessageCounters as words, of which the first are the messages.
+  static_assert(offsetof(MessageCounters, messages) == 0);
+  __device__ __forceinline__ static uint64_t* words(MessageCounters& all) {
+    return reinterpret_cast<uint64_t*>(&all);
+  }
+  // Gives each(word) of the messages, and of all channels that this block has, each to a thread.
+  template <class Each>
+  __device__ __forceinline__ void for_own(Each each) const {
+    constexpr int kOfChannel = kChannelWarps + 1, kChunks = offsetof(MessageCounters, chunks) / 8,
+                  kTiles = offsetof(MessageCounters, tiles) / 8;
+    const int own = (channels - block + blocks - 1) / blocks * kOfChannel;
+    for (int i = static_cast<int>(threadIdx.x); i <= own; i += static_cast<int>(blockDim.x)) {
+      const int channel = block + i / kOfChannel * blocks, counter = i % kOfChannel;
+      each(i == own                   ? 0
+           : counter == kChannelWarps ? kChunks + channel
+                                      : kTiles + channel * kChannelWarps + counter);
+    }
+  }
+
+  __device__ __forceinline__ Mailbox& mailbox(int owner, int other) const {
+    return *reinterpret_cast<Mailbox*>(p.workspace[owner] + p.mailboxes +
+                                       mailbox_offset(owner, other));
+  }
+  // Of a message, among all that there ever were.
+  __device__ __forceinline__ uint64_t number(int before) const {
+    return state.own.messages + static_cast<uint64_t>(before);
+  }
+  __device__ __forceinline__ static void put(MailboxEntry& to, uint64_t value, uint64_t message) {
+    const uint32_t number = header_number(message);
+    store_volatile(
+        reinterpret_cast<char*>(&to),
+        Vector16{static_cast<uint32_t>(value), number, static_cast<uint32_t>(value >> 32), number});
+  }
+  // For a warp: what the peer tells of the message. False if the launch has to stop.
+  __device__ __forceinline__ bool wait_for_entry(const MailboxEntry& from, uint64_t message,
+                                                 uint64_t& value) const {
+    const uint32_t number = header_number(message);
+    const auto look = [&] { return load_volatile(reinterpret_cast<const char*>(&from)); };
+    Vector16 head = look();
+    for (StopChecker patience; !__all_sync(~0u, head.y == number && head.w == number);) {
+      if (patience.is_over(p, s, peer)) return false;
+      head = look();
+    }
+    value = uint64_t{head.z} << 32 | head.x;
+    return true;
+  }
+  __device__ __forceinline__ bool send_header(const MessageTransfer& parcel,
+                                              uint64_t message) const {
+    uint64_t taken = state.taken.messages;
+    if (!wait_for_space(here.taken_by_peer.messages, message, taken, kHeaderRing)) return false;
+    if (lane_of_warp() == 0) {
+      put(there.headers[message % kHeaderSlots],
+          header_value(parcel.bytes, parcel.requests_zero_copy), message);
+      state.taken.messages = taken;
+    }
+    __syncwarp();
+    return true;
+  }
+  __device__ __forceinline__ bool check_header(const MessageTransfer& parcel,
+                                               uint64_t message) const {
+    // That the one before is taken is told here, where nobody waits for it: a kernel's end waits
+    // until all that it has written is there.
+    if (lane_of_warp() == 0) store_relaxed(&there.taken_by_peer.messages, message);
+    uint64_t value = 0;
+    if (!wait_for_entry(here.headers[message % kHeaderSlots], message, value)) return false;
+    const bool is_right = (value & ~kZeroCopyRequest) == parcel.bytes;
+    if (lane_of_warp() == 0) {
+      if (is_right) {
+        if ((value & kZeroCopyRequest) != 0)
+          put(there.replies[message % kHeaderRing],
+              reinterpret_cast<uint64_t>(parcel.zero_copy_target), message);
+      } else {
+        stop(p, s, StopReason::kSizeMismatch, peer);
+        report(p, StopReason::kSizeMismatch, peer);
+      }
+    }
+    __syncwarp();
+    return is_right;
+  }
+};
+
+}  // namespace torch::comms::ctran::kernels

@@ -1,0 +1,81 @@
+#include "ctran/kernels/windows/window_copies.hpp"
+
+#include "ctran/kernels/host/call_fingerprint.hpp"
+
+namespace torch::comms::ctran::kernels {
+namespace {
+
+// As if kernels were to do it: who is given what.
+WindowCollectiveParams pushes_of(const TeamDescriptor& team, const WindowCollectiveCall& call) {
+  auto pushing = call;
+  pushing.copy_method = CopyMethod::kStores;
+  return params_of(team, pushing);
+}
+
+void add(DeviceCopies& copies, char* to, const char* from, size_t bytes) {
+  if (bytes != 0) copies.all[copies.count++] = {to, from, bytes};
+}
+
+// Not so where a rank has broken the promise, which the launch before finds out.
+bool is_inside(const WindowCollectiveCall& call, int rank, size_t at, size_t bytes) {
+  return at <= call.bytes[rank] && bytes <= call.bytes[rank] - at;
+}
+
+// Gives of(peer) each of them, from each rank in another order.
+template <class Of>
+void for_peers(const WindowCollectiveParams& p, Of of) {
+  for (int i = 1; i < p.size; ++i) of(rank_after(p.rank, i, p.size));
+}
+
+// What this rank gives a peer in a stage, from `from` to its place in the peer's memory.
+struct CopySource {
+  const char* from;
+  size_t into, bytes;
+};
+CopySource given_to(const WindowCollectiveParams& p, int peer, int stage) {
+  if (is_reduction(p.collective))
+    return {p.input + p.made.begin, p.made.begin, p.made.end - p.made.begin};
+  const PushedRange what = push_of(p.collective, p.root, p.bytes, p.forwarded, p.rank, peer);
+  if (what.is_forwarded != (stage == 1)) return {};
+  return {(what.is_forwarded ? p.output : p.input) + what.from, what.into, what.bytes};
+}
+
+}  // namespace
+
+int stages_of(const TeamDescriptor& team, const WindowCollectiveCall& call) {
+  return call.call.collective == Collective::kBroadcast && team.size > 2 ? 2 : 1;
+}
+
+DeviceCopies copies_of(const TeamDescriptor& team, const WindowCollectiveCall& call, int stage) {
+  const WindowCollectiveParams p = pushes_of(team, call);
+  DeviceCopies made;
+  for_peers(p, [&](int peer) {
+    if ((p.push_to >> peer & 1) == 0) return;
+    const auto [from, offset, bytes] = given_to(p, peer, stage);
+    const size_t into = p.location.offset + offset;
+    if (is_inside(call, peer, into, bytes)) add(made, p.memory[peer] + into, from, bytes);
+  });
+  if (stage == 0 && p.own_to != nullptr) made.local = {p.own_to, p.own, p.bytes};
+  return made;
+}
+
+bool needs_side_stream(const TeamDescriptor& team, const WindowCollectiveCall& call) {
+  return uses_copy_engines(call) && is_valid(team, call) &&
+         copies_of(team, call, 0).local.bytes >= kForkMinBytes;
+}
+
+WindowCollectiveParams local_reduction_params(const TeamDescriptor& team,
+                                              const WindowCollectiveCall& call) {
+  WindowCollectiveParams p = pushes_of(team, call);
+  p.fingerprint = print_of(call);
+  p.has_same_offset = true;
+  p.write_to = 1u << p.rank;
+  p.pushes_operands = false;
+  p.pushed_from = 0;
+  // It reads and writes what a reduce-scatter does.
+  p.blocks =
+      blocks_of(team.size, Collective::kReduceScatter, p.made.end - p.made.begin, call.call.blocks);
+  return p;
+}
+
+}  // namespace torch::comms::ctran::kernels

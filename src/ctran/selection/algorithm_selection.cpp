@@ -1,0 +1,160 @@
+#include "ctran/selection/algorithm_selection.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/text/utf8.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using schedule::Algorithm;
+using schedule::Operation;
+using schedule::Problem;
+
+constexpr std::array<int64_t, 4> kChunkBytes = {0, 64 << 10, 256 << 10, 1 << 20};
+// Over this many, all at once is a flood for whoever receives.
+constexpr int kMostAtOnce = 64;
+// Less of an advantage is within what the model can tell.
+constexpr double kClearly = 0.95;
+
+std::string names(Operation operation, const Problem* problem) {
+  std::string text;
+  for (const auto* algorithm : schedule::algorithms()) {
+    if (algorithm->operation != operation) continue;
+    if (problem != nullptr && !algorithm->unsupported_reason(*problem).empty()) continue;
+    text += (text.empty() ? "" : ", ") + std::string(algorithm->name);
+  }
+  return text;
+}
+
+int64_t elements(int64_t bytes, size_t element_bytes) {
+  if (bytes <= 0) return 0;
+  return std::max<int64_t>(1, bytes / static_cast<int64_t>(std::max<size_t>(1, element_bytes)));
+}
+
+// Each rank knows only its own counts here, so no number of them may decide.
+bool knows_only_own_counts(const Problem& problem) {
+  return problem.operation == Operation::kAllToAll &&
+         !(problem.blocks.equal() && problem.receive_blocks.equal());
+}
+
+class AlgorithmSearch {
+ public:
+  AlgorithmSearch(const Problem& problem, const ElementSizes& element, const TopologyFacts& facts,
+                  const Tuning& tuning)
+      : problem_(problem), element_(element), facts_(facts), tuning_(tuning) {}
+
+  // Adds an algorithm, at the best chunk where none is given.
+  void consider(const Algorithm& algorithm, int64_t chunk_bytes) {
+    if (chunk_bytes >= 0) return consider_at(algorithm, chunk_bytes);
+    for (const int64_t bytes : kChunkBytes) consider_at(algorithm, bytes);
+  }
+
+  bool has_found() const { return best_.algorithm != nullptr; }
+  AlgorithmSelection best(AlgorithmSelection::SelectionReason why) const {
+    AlgorithmSelection choice = best_;
+    choice.reason = why;
+    return choice;
+  }
+
+ private:
+  void consider_at(const Algorithm& algorithm, int64_t chunk_bytes) {
+    Problem problem = problem_;
+    problem.options.chunk = elements(chunk_bytes, element_.bytes);
+    AlgorithmSelection choice{.algorithm = &algorithm, .chunk = problem.options.chunk};
+    bool fits = true;
+    if (!knows_only_own_counts(problem)) {
+      choice.estimate_ns =
+          ctran::estimate_ns(algorithm, problem, element_, facts_, tuning_.constants);
+      fits = algorithm.cost(problem).scratch * static_cast<int64_t>(element_.bytes) <=
+             kMostScratchBytes;
+    }
+    const bool better = !has_found() || (fits && !best_fits_) ||
+                        (fits == best_fits_ && choice.estimate_ns < kClearly * best_.estimate_ns);
+    if (!better) return;
+    best_ = choice;
+    best_fits_ = fits;
+  }
+
+  const Problem& problem_;
+  const ElementSizes& element_;
+  const TopologyFacts& facts_;
+  const Tuning& tuning_;
+  AlgorithmSelection best_;
+  bool best_fits_ = false;
+};
+
+bool fits(const TuningOverride& row, const Problem& problem, LinkType wire, int64_t bytes) {
+  return row.operation == problem.operation && row.link == wire && row.ranks_min <= problem.size &&
+         problem.size <= row.ranks_max && row.bytes_min <= bytes && bytes <= row.bytes_max &&
+         row.algorithm->unsupported_reason(problem).empty();
+}
+
+const Algorithm& requested_algorithm(const Problem& problem, std::string_view name) {
+  require_algorithm(problem.operation, name);
+  const auto& algorithm = *schedule::find_algorithm(problem.operation, name);
+  const auto why = algorithm.unsupported_reason(problem);
+  if (!why.empty())
+    throw CommError(Errc::kUnsupported,
+                    "algorithm " + std::string(name) + ": " + std::string(why) +
+                        "; those that can: " + names(problem.operation, &problem));
+  return algorithm;
+}
+
+}  // namespace
+
+std::string_view format_reason(AlgorithmSelection::SelectionReason why) noexcept {
+  constexpr std::string_view kTexts[] = {"wished", "tuning file", "cost model", "the only one"};
+  return kTexts[static_cast<size_t>(why)];
+}
+
+void require_algorithm(Operation operation, std::string_view algorithm) {
+  if (schedule::find_algorithm(operation, algorithm) != nullptr) return;
+  throw CommError(Errc::kInvalidArgument,
+                  "algorithm '" + std::string(base::utf8_prefix(algorithm, 40)) + "' is none of " +
+                      std::string(operation_name(operation)) +
+                      "; those are: " + names(operation, nullptr));
+}
+
+AlgorithmSelection select_algorithm(const Problem& problem, const ElementSizes& element,
+                                    const TopologyFacts& facts, const Tuning& tuning,
+                                    const AlgorithmRequest& wish) {
+  AlgorithmSearch search(problem, element, facts, tuning);
+  if (!wish.algorithm.empty()) {
+    search.consider(requested_algorithm(problem, wish.algorithm), wish.chunk_bytes);
+    return search.best(AlgorithmSelection::SelectionReason::kRequested);
+  }
+  const bool counts_differ = knows_only_own_counts(problem);
+  const int64_t bytes = problem.count() * static_cast<int64_t>(element.bytes);
+  if (!counts_differ)
+    for (const auto& row : tuning.overrides) {
+      if (!fits(row, problem, facts.link, bytes)) continue;
+      search.consider(*row.algorithm, wish.chunk_bytes >= 0 ? wish.chunk_bytes : row.chunk_bytes);
+      return search.best(AlgorithmSelection::SelectionReason::kTuned);
+    }
+  if (counts_differ) {
+    search.consider(*schedule::find_algorithm(problem.operation,
+                                              problem.size <= kMostAtOnce ? "direct" : "pairwise"),
+                    wish.chunk_bytes);
+    return search.best(AlgorithmSelection::SelectionReason::kEstimated);
+  }
+  int able = 0;
+  for (const auto* algorithm : schedule::algorithms()) {
+    if (algorithm->operation != problem.operation ||
+        !algorithm->unsupported_reason(problem).empty())
+      continue;
+    ++able;
+    search.consider(*algorithm, wish.chunk_bytes);
+  }
+  if (!search.has_found())
+    throw CommError(
+        Errc::kUnsupported,
+        "no algorithm of " + std::string(operation_name(problem.operation)) + " can do this");
+  return search.best(able == 1 ? AlgorithmSelection::SelectionReason::kOnlyOne
+                               : AlgorithmSelection::SelectionReason::kEstimated);
+}
+
+}  // namespace torch::comms::ctran

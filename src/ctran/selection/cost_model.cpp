@@ -1,0 +1,142 @@
+#include "ctran/selection/cost_model.hpp"
+
+#include <algorithm>
+
+#include "transport/protocol/protocol_thresholds.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+using schedule::Algorithm;
+using schedule::Cost;
+using schedule::Operation;
+using schedule::Problem;
+
+// What leaves a rank, by where it goes.
+struct HostTraffic {
+  double near_messages = 0, near_elements = 0;  // to ranks of this host
+  double far_messages = 0, far_elements = 0;    // to other hosts
+};
+
+// Whoever hands a vector on in chunks waits for as many of them as the way is long.
+bool forwards_chunks(const Algorithm& algorithm) {
+  const bool whole = algorithm.operation == Operation::kBroadcast ||
+                     algorithm.operation == Operation::kReduce ||
+                     algorithm.operation == Operation::kAllReduce;
+  return whole && (algorithm.name == "chain" || algorithm.name == "tree");
+}
+
+// On one host, larger messages are copied by their receivers, out of the sender's memory. Very
+// large ones that go one way are written and read at the same time instead, so that who sends has
+// its share. The link exempts those that are reduced as they arrive, too, and chooses by what it
+// measures; this model does not.
+constexpr double kCopiedByReceiver = transport::kMaxEagerBytes;  // over which
+constexpr double kCopiedByBoth = transport::kMaxInitialRemoteReadBytes;
+
+bool goes_one_way(Operation operation) {
+  return operation == Operation::kBroadcast || operation == Operation::kScatter ||
+         operation == Operation::kGather || operation == Operation::kReduce;
+}
+
+// The elements that the slowest way through the schedule carries.
+double elements_on_the_way(const Algorithm& algorithm, const Problem& problem, const Cost& cost,
+                           bool one_host, double bytes) {
+  auto most = static_cast<double>(std::max(cost.sent, cost.received));
+  const double message = most * bytes / std::max(1.0, static_cast<double>(cost.messages));
+  const bool by_both = goes_one_way(algorithm.operation) && message > kCopiedByBoth;
+  if (one_host && message > kCopiedByReceiver && !by_both)
+    most = static_cast<double>(cost.received);
+  if (!forwards_chunks(algorithm)) return most;
+  const int64_t chunk = problem.options.chunk > 0 ? problem.options.chunk : problem.count();
+  return std::max(most, static_cast<double>(cost.steps) *
+                            static_cast<double>(std::min(chunk, problem.count())));
+}
+
+// The share of a schedule's messages and elements that goes to other hosts, of the rank of the
+// first host that sends most of it. In one piece: chunks do not change where data goes.
+HostTraffic share_between_hosts(const Algorithm& algorithm, Problem problem) {
+  problem.options.chunk = 0;
+  HostTraffic most;
+  schedule::Step step;
+  for (int rank = 0; rank < problem.options.local_size; ++rank) {
+    const Problem seen = problem.for_rank(rank);
+    HostTraffic traffic;
+    for (int64_t t = 0; t < algorithm.steps(seen); ++t) {
+      algorithm.step(seen, t, step);
+      for (const auto& action : step.transfers()) {
+        if (action.kind != schedule::ActionKind::kSend &&
+            action.kind != schedule::ActionKind::kSignal)
+          continue;
+        const bool far = action.peer >= problem.options.local_size;
+        (far ? traffic.far_messages : traffic.near_messages) += 1;
+        (far ? traffic.far_elements : traffic.near_elements) +=
+            static_cast<double>(action.from.count);
+      }
+    }
+    if (rank == 0 || traffic.far_elements > most.far_elements) most = traffic;
+  }
+  return most;
+}
+
+// What an element of this algorithm's messages has.
+double bytes_of(const Algorithm& algorithm, const ElementSizes& element) {
+  const bool at_once = algorithm.reduction_order == schedule::ReductionOrder::kNone ||
+                       (algorithm.reduction_order == schedule::ReductionOrder::kRankOrder &&
+                        algorithm.functions.scratch != nullptr);
+  return static_cast<double>(at_once ? element.bytes
+                                     : std::max(element.bytes, element.accumulator_bytes));
+}
+
+double part(double one, double other) { return one + other > 0 ? one / (one + other) : 1.0; }
+
+}  // namespace
+
+// clang-format off
+constinit const CostConstants kDefaultConstants{
+    .uncontended = {{{.step_ns = 100, .message_ns = 0, .byte_ps = 20, .reduce_ps = 15},
+               {.step_ns = 350, .message_ns = 150, .byte_ps = 45, .reduce_ps = 30},
+               {.step_ns = 25'000, .message_ns = 5'000, .byte_ps = 250, .reduce_ps = 15}}},
+    .oversubscribed = {{{.step_ns = 100, .message_ns = 0, .byte_ps = 20, .reduce_ps = 15},
+                 {.step_ns = 1'500, .message_ns = 250, .byte_ps = 45, .reduce_ps = 30},
+                 {.step_ns = 30'000, .message_ns = 8'000, .byte_ps = 250, .reduce_ps = 15}}},
+    .cache_bytes = 1 << 20,
+    .uncached_factor = 2};
+// clang-format on
+
+std::string_view name(LinkType wire) noexcept {
+  constexpr std::string_view kNames[kLinkTypes] = {"self", "shm", "tcp"};
+  return kNames[static_cast<size_t>(wire)];
+}
+
+double estimate_ns(const Algorithm& algorithm, const Problem& problem, const ElementSizes& element,
+                   const TopologyFacts& facts, const CostConstants& constants) {
+  const Cost cost = algorithm.cost(problem);
+  const double bytes = bytes_of(algorithm, element);
+  const double crowd =
+      std::max(1.0, static_cast<double>(facts.local_ranks) / std::max(1, facts.cores));
+  const auto& rows = crowd > 1 ? constants.oversubscribed : constants.uncontended;
+  const LinkCost& wire = rows[static_cast<size_t>(facts.link)];
+  const LinkCost& local = rows[static_cast<size_t>(std::min(facts.link, LinkType::kShm))];
+
+  double far_bytes = 1, far_messages = 1;
+  const int local_size = problem.options.local_size;
+  if (facts.link == LinkType::kTcp && local_size > 1 && local_size < problem.size &&
+      problem.operation != Operation::kAllToAll) {
+    const HostTraffic traffic = share_between_hosts(algorithm, problem);
+    far_bytes = part(traffic.far_elements, traffic.near_elements);
+    far_messages = part(traffic.far_messages, traffic.near_messages);
+  }
+  const double message_ns = far_messages * wire.message_ns + (1 - far_messages) * local.message_ns;
+  double byte_ps = far_bytes * wire.byte_ps + (1 - far_bytes) * local.byte_ps;
+  if (static_cast<double>(cost.scratch) * bytes > constants.cache_bytes)
+    byte_ps *= constants.uncached_factor;
+
+  const double moved =
+      elements_on_the_way(algorithm, problem, cost, facts.link != LinkType::kTcp, bytes) * bytes;
+  const double reduced = static_cast<double>(cost.reduced) * bytes;
+  const double worked = static_cast<double>(cost.messages) * message_ns +
+                        (moved * byte_ps + reduced * wire.reduce_ps) / 1000;
+  return static_cast<double>(cost.steps) * wire.step_ns + crowd * worked;
+}
+
+}  // namespace torch::comms::ctran

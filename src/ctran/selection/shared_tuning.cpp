@@ -1,0 +1,67 @@
+#include "ctran/selection/shared_tuning.hpp"
+
+#include <charconv>
+#include <mutex>
+#include <set>
+#include <system_error>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/os/log.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+// What follows the GPU: a file's text; or the error's code, and why there is none.
+constexpr char kText = '+', kWhyNot = '-';
+
+[[noreturn]] void rethrow(std::string_view error) {
+  int code = 0;
+  const auto [end, wrong] = std::from_chars(error.data(), error.data() + error.size(), code);
+  if (wrong != std::errc{} || code < 0 || code > static_cast<int>(Errc::kInternal))
+    throw CommError(Errc::kMismatch, "what rank 0 told of its tuning has no error's code");
+  const std::string why(end, error.data() + error.size());
+  throw CommError(static_cast<Errc>(code), "on rank 0:" + why);
+}
+
+// Every communicator of the process meets the same file.
+bool is_first_warning(const std::string& path) {
+  static std::mutex mutex;  // guards told
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  return told.insert(path).second;
+}
+
+}  // namespace
+
+std::string serialize_tuning(const TuningFile& file, std::string_view gpu) {
+  const auto head = std::string(gpu) + '\n';
+  try {
+    const auto text = read_tuning_file(file);
+    if (!text.empty()) static_cast<void>(parse_tuning(text, file.format_name()));
+    return head + kText + text;
+  } catch (const CommError& e) {
+    if (file.setting.empty()) {
+      if (is_first_warning(file.path))
+        base::log(base::LogLevel::kWarning,
+                  e.why() +
+                      "; without it, the built-in constants choose. `torchcomms tune` writes "
+                      "it anew");
+      return head + kText;
+    }
+    return head + kWhyNot + std::to_string(static_cast<int>(e.code())) + ' ' + e.why();
+  }
+}
+
+SharedTuning parse_shared_tuning(std::string_view told) {
+  const auto end = told.find('\n');
+  if (end == std::string_view::npos || end + 1 == told.size())
+    throw CommError(Errc::kMismatch, "what rank 0 told of its tuning is too short");
+  SharedTuning made{.tuning = {}, .gpu = std::string(told.substr(0, end))};
+  const auto rest = told.substr(end + 2);
+  if (told[end + 1] != kText) rethrow(rest);
+  if (!rest.empty()) made.tuning = parse_tuning(rest, "rank 0's tuning file");
+  return made;
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,82 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <system_error>
+#include <thread>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/os/env.hpp"
+#include "ctran/selection/tuning.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+constexpr const char* kVariable = "TORCHCOMM_CTRAN_TUNING_FILE";
+
+// "amd-epyc-9b45-2": what decides the constants, as a part of a file's name.
+std::string processor() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string line, model = "processor";
+  while (std::getline(info, line)) {
+    if (!line.starts_with("model name")) continue;
+    model = line.substr(std::min(line.size(), line.find(':') + 1));
+    break;
+  }
+  return to_word(model) + "-" + std::to_string(std::thread::hardware_concurrency());
+}
+
+[[noreturn]] void refuse(const TuningFile& from, const std::string& reason) {
+  auto why = from.format_name() + " cannot be read";
+  if (!reason.empty()) why += ": " + reason;
+  if (from.setting.empty()) throw CommError(Errc::kSystem, why);
+  throw CommError(Errc::kInvalidArgument, why + "; `torchcomms tune --output " + from.path +
+                                              "` writes one, and /dev/null is none");
+}
+
+// To open a FIFO waits for whoever writes to it, and a terminal for whoever types.
+bool may_block(const std::string& path) {
+  struct stat it{}, null{};
+  if (::stat(path.c_str(), &it) != 0 || S_ISREG(it.st_mode) || S_ISDIR(it.st_mode)) return false;
+  const bool is_null =
+      S_ISCHR(it.st_mode) && ::stat("/dev/null", &null) == 0 && it.st_rdev == null.st_rdev;
+  return !is_null;
+}
+
+}  // namespace
+
+std::string TuningFile::format_name() const {
+  return (setting.empty() ? "" : setting + ": ") + "the tuning file " + path;
+}
+
+TuningFile find_tuning_file(std::string_view hint, std::string_view value) {
+  if (!value.empty()) return {std::string(value), "hint " + std::string(hint)};
+  if (const auto path = base::env_text(kVariable)) return {*path, kVariable};
+  const auto home = base::env_text("HOME");
+  if (!home) return {};
+  return {*home + "/.cache/torchcomms/tuning-" + processor() + ".txt", ""};
+}
+
+std::string read_tuning_file(const TuningFile& from) {
+  const auto& path = from.path;
+  if (path.empty()) return {};
+  if (from.setting.empty() && ::access(path.c_str(), F_OK) != 0) return {};
+  if (may_block(path)) refuse(from, "it is no regular file");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxTuningBytes + 1, '\0');
+  if (file) file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad() || (file.fail() && !file.eof()))
+    refuse(from, errno != 0 ? std::generic_category().message(errno) : "");
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMaxTuningBytes)
+    throw CommError(Errc::kTooLarge, from.format_name() + " has more than " +
+                                         std::to_string(kMaxTuningBytes) +
+                                         " bytes, which is the most that are read");
+  return text;
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,103 @@
+#include "ctran/team/deferred_workspace.hpp"
+
+#include <chrono>
+#include <exception>
+#include <system_error>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+#include "ctran/kernels/protocol/flags.hpp"
+
+namespace torch::comms::ctran {
+
+DeferredWorkspace::DeferredWorkspace(const transport::nvl::RankContext& seat,
+                                     transport::nvl::SymmetricMemory& memory)
+    : seat_(seat), memory_(memory), all_gather_(seat.rank, seat.size) {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& e) {
+    throw CommError(Errc::kResourceExhausted,
+                    std::string("a thread for a workspace that grows: ") + e.what());
+  }
+}
+
+DeferredWorkspace::~DeferredWorkspace() {
+  stop();
+  thread_.join();
+}
+
+void DeferredWorkspace::stop() noexcept {
+  {
+    const std::scoped_lock lock(mutex_);
+    all_gather_.stop();
+  }
+  changed_.notify_all();
+}
+
+void DeferredWorkspace::start(const std::vector<std::string>& addresses) {
+  all_gather_.set_addresses(addresses);
+  const std::scoped_lock lock(mutex_);
+  has_started_ = true;
+  changed_.notify_all();
+}
+
+std::string DeferredWorkspace::allocate_collectively(const std::function<void()>& look) {
+  constexpr std::chrono::milliseconds kLook{20};
+  std::unique_lock lock(mutex_);
+  const size_t number = requested_++;
+  all_gather_.wake();
+  const auto has_failed = [this] { return !allocations_.empty() && allocations_.back().failure; };
+  while (allocations_.size() <= number && !has_failed()) {
+    changed_.wait_for(lock, kLook);
+    lock.unlock();
+    look();
+    lock.lock();
+  }
+  if (number >= allocations_.size() || allocations_[number].failure)
+    throw *allocations_.back().failure;
+  return allocations_[number].unavailable_reason;
+}
+
+bool DeferredWorkspace::is_requested() {
+  const std::scoped_lock lock(mutex_);
+  return requested_ > allocations_.size();
+}
+
+void DeferredWorkspace::run() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return has_started_ || all_gather_.is_stopped(); });
+  }
+  for (bool goes_on = true; goes_on;) {
+    auto outcome = allocate();
+    goes_on = !outcome.failure && !outcome.unavailable_reason.empty();
+    const std::scoped_lock lock(mutex_);
+    allocations_.push_back(std::move(outcome));
+    changed_.notify_all();
+  }
+  all_gather_.close();
+}
+
+DeferredWorkspace::DeferredAllocation DeferredWorkspace::allocate() {
+  const auto failed = [this](const CommError& e) -> DeferredAllocation {
+    all_gather_.announce_leave(e.context().peer);
+    return {{}, e};
+  };
+  try {
+    while (!all_gather_.is_stopped() && !all_gather_.is_round_started() && !is_requested())
+      all_gather_.wait();
+    if (all_gather_.is_stopped())
+      return failed({Errc::kAborted, "the communicator has ended here"});
+    const gpu::CaptureModeGuard mode(*seat_.runtime);
+    seat_.runtime->set_device(seat_.device);
+    const auto tell = [this](const std::string& words) { return all_gather_.all_gather(words); };
+    return {memory_.allocate_rest(seat_, kernels::kLateFill, tell), std::nullopt};
+  } catch (const CommError& e) {
+    return failed(e);
+  } catch (const std::exception& e) {
+    return failed({Errc::kResourceExhausted, e.what()});
+  }
+}
+
+}  // namespace torch::comms::ctran

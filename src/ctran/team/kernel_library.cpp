@@ -1,0 +1,66 @@
+#include "ctran/team/kernel_library.hpp"
+
+#include <dlfcn.h>
+
+#include <string_view>
+
+#include <torchcomms/base/error.hpp>
+
+#include "base/os/env.hpp"
+#include "base/os/loaded_library.hpp"
+
+namespace torch::comms::ctran {
+namespace {
+
+constexpr const char* kVariable = "TORCHCOMM_KERNELS_LIBRARY";
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw CommError(Errc::kBackendUnavailable, why);
+}
+
+// "" where this code's own place is unknown.
+std::string beside_this_code(std::string_view runtime) {
+  const auto here = base::path_of_library(reinterpret_cast<const void*>(&KernelLibrary::load));
+  const auto folder = here.substr(0, here.rfind('/') + 1);
+  return folder + "libtorchcomms_kernels_" + std::string(runtime) + ".so";
+}
+
+}  // namespace
+
+bool KernelLibrary::is_for_host() {
+  if (!base::env_text(kVariable)) return false;
+  try {
+    load(gpu::Runtime::cpu());
+    return true;
+  } catch (const CommError&) {
+    return false;
+  }
+}
+
+KernelLibrary KernelLibrary::load(const gpu::Runtime& runtime) {
+  const auto named = base::env_text(kVariable);
+  const auto path = named ? *named : beside_this_code(runtime.name());
+  std::string why;
+  void* const library = base::open_library(path, why);
+  if (library == nullptr)
+    refuse("no library of kernels" + std::string(named ? ": " : " is part of this build: ") + why);
+  auto* const entry =
+      reinterpret_cast<kernels::KernelLibraryEntry>(::dlsym(library, kernels::kSymbol));
+  if (entry == nullptr) refuse(path + " is no library of kernels: it has no " + kernels::kSymbol);
+  const auto* functions = entry();
+  if (functions == nullptr) refuse(path + " has no kernels that run on this device");
+  if (functions->abi != kernels::kAbi)
+    refuse(path + " is of another build: its interface is " + std::to_string(functions->abi) +
+           ", this one's is " + std::to_string(kernels::kAbi));
+  const std::string_view architectures = functions->architectures();
+  if ((architectures == kHostArchitecture) != (runtime.name() == "cpu"))
+    refuse(path + " has kernels for " + std::string(architectures) + ", not for " +
+           std::string(runtime.name()));
+  const auto regions = reinterpret_cast<kernels::WindowCollectiveEntry>(
+      ::dlsym(library, kernels::kWindowCollectivesSymbol));
+  const auto* found = regions != nullptr ? regions() : nullptr;
+  if (found != nullptr && found->version != kernels::kWindowCollectivesVersion) found = nullptr;
+  return {functions, path, found};
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,129 @@
+#include "ctran/team/kernel_selection.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include <torchcomms/base/error.hpp>
+
+namespace torch::comms::ctran {
+namespace {
+
+using kernels::Collective;
+using kernels::KernelAlgorithm;
+using kernels::SelectionRow;
+
+constexpr size_t kMega = size_t{1} << 20;
+constexpr size_t kAnySize = ~size_t{0};
+
+constexpr SelectionRow kernels_up_to(Collective collective, int ranks, size_t bytes) {
+  return {collective, {2, ranks}, {0, bytes}, KernelAlgorithm::kAutomatic, 0};
+}
+// For 2, 3 and 4 ranks as far as the kernels were measured ahead of NCCL, in graphs on two and on
+// four H200 with NVLink; for more ranks where the model of hops and bytes says so. Scatter has
+// none: its root has a list of tensors, and the others do not know how they lie.
+constexpr SelectionRow kDefaultRows[] = {
+    kernels_up_to(Collective::kAllReduce, 2, 256 * kMega),
+    kernels_up_to(Collective::kAllReduce, 8, 16 * kMega),
+    kernels_up_to(Collective::kAllGather, 2, 256 * kMega),
+    kernels_up_to(Collective::kAllGather, 4, 128 * kMega),
+    kernels_up_to(Collective::kAllGather, 8, 64 * kMega),
+    kernels_up_to(Collective::kReduceScatter, 2, 256 * kMega),
+    kernels_up_to(Collective::kReduceScatter, 4, 128 * kMega),
+    kernels_up_to(Collective::kReduceScatter, 8, 32 * kMega),
+    kernels_up_to(Collective::kAllToAll, 2, 256 * kMega),
+    kernels_up_to(Collective::kAllToAll, 8, 64 * kMega),
+    kernels_up_to(Collective::kBroadcast, 2, 32 * kMega),
+    kernels_up_to(Collective::kBroadcast, 4, 16 * kMega),
+    kernels_up_to(Collective::kBroadcast, 8, 4 * kMega),
+    kernels_up_to(Collective::kReduce, 2, 32 * kMega),
+    kernels_up_to(Collective::kReduce, 8, 4 * kMega),
+    kernels_up_to(Collective::kGather, 8, 4 * kMega),
+    kernels_up_to(Collective::kBarrier, 8, kAnySize),
+};
+
+constexpr int kMaxRequestedBlocks = 1024;
+
+struct CtranAlgorithmName {
+  std::string_view name, local_name;
+};
+constexpr CtranAlgorithmName kCtranAlgorithmNames[] = {
+    {"ctran", "kernels"},        {"ctgraph", "kernels"},          {"ctdirect", "one_shot_line"},
+    {"ctring", "two_shot_line"}, {"ctpipeline", "two_shot_line"}, {"ctrd", "one_shot_ll"},
+    {"ctp2p", "nccl"},
+};
+
+// What `name` is called here.
+std::string_view nearest(std::string_view name, bool has_library) noexcept {
+  const auto* const found =
+      std::ranges::find(kCtranAlgorithmNames, name, &CtranAlgorithmName::name);
+  if (found == std::end(kCtranAlgorithmNames)) return name;
+  const bool is_algorithm = found->local_name != "kernels" && found->local_name != "nccl";
+  return has_library || is_algorithm ? found->local_name : "auto";
+}
+
+}  // namespace
+
+std::span<const SelectionRow> default_rows() noexcept { return kDefaultRows; }
+
+bool prefers_kernels(Collective collective, int32_t ranks, size_t bytes) noexcept {
+  const kernels::SelectionKey question{collective, ranks, bytes, kernels::ElementKind::kAny,
+                                       kernels::LaunchMode::kAny};
+  return kernels::find(kDefaultRows, question, [](const SelectionRow&) { return true; }) != nullptr;
+}
+
+MeasuredRows::MeasuredRows(std::vector<SelectionRow> rows)
+    : rows_(std::move(rows)),
+      has_registered_(std::ranges::any_of(rows_, [](const SelectionRow& row) {
+        return row.memory == kernels::TensorMemory::kRegistered;
+      })) {}
+
+bool MeasuredRows::has_modes(Collective collective) const noexcept {
+  return std::ranges::any_of(rows_, [&](const SelectionRow& row) {
+    return row.collective == collective && row.mode != kernels::LaunchMode::kAny;
+  });
+}
+
+bool is_ctran_algorithm(std::string_view name) noexcept {
+  return std::ranges::find(kCtranAlgorithmNames, name, &CtranAlgorithmName::name) !=
+         std::end(kCtranAlgorithmNames);
+}
+
+KernelPreference parse_kernel_preference(std::string_view knob, std::string_view text,
+                                         bool has_library) {
+  using Who = KernelPreference::KernelProvider;
+  const auto slash = text.find('/');
+  const auto name = nearest(text.substr(0, slash), has_library);
+  const auto wish_named = [&]() -> std::optional<KernelPreference> {
+    if (name == "auto") return KernelPreference{};
+    if (has_library && name == "nccl" && slash == std::string_view::npos)
+      return KernelPreference{Who::kVendor};
+    if (has_library && name == "kernels") return KernelPreference{Who::kKernels};
+    for (int i = 1; i < kernels::kAlgorithms; ++i)
+      if (name == name_of(static_cast<KernelAlgorithm>(i)))
+        return KernelPreference{Who::kKernels, static_cast<KernelAlgorithm>(i)};
+    return std::nullopt;
+  };
+  std::string allowed;
+  if (auto wish = wish_named()) {
+    if (slash == std::string_view::npos) return *wish;
+    const auto number = text.substr(slash + 1);
+    const auto* const end = number.data() + number.size();
+    const auto [last, code] = std::from_chars(number.data(), end, wish->blocks);
+    if (code == std::errc{} && last == end && wish->blocks >= 1 &&
+        wish->blocks <= kMaxRequestedBlocks)
+      return *wish;
+    allowed = std::string(name) + "/<blocks>, 1 to " + std::to_string(kMaxRequestedBlocks);
+  } else {
+    allowed = has_library ? "auto, nccl, kernels" : "auto";
+    for (int i = 1; i < kernels::kAlgorithms; ++i)
+      allowed += (i + 1 < kernels::kAlgorithms ? ", " : " or ") +
+                 std::string(name_of(static_cast<KernelAlgorithm>(i)));
+  }
+  throw CommError(Errc::kInvalidArgument, std::string(knob) + "='" + std::string(text) +
+                                              "' is not allowed: expected " + allowed);
+}
+
+}  // namespace torch::comms::ctran

@@ -1,0 +1,226 @@
+#include "monitor/monitor_connection.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/net/socket.hpp"
+#include "base/os/log.hpp"
+#include "monitor/monitor_message.hpp"
+#include "transport/connect/connect_retry.hpp"
+
+namespace torch::comms::monitor {
+namespace {
+
+using std::chrono::milliseconds;
+using transport::kRetryDelays;
+using transport::tcp::TcpHello;
+using transport::tcp::TcpWelcome;
+
+// A rank listens as long as it lives: refused so often, it does not.
+constexpr int kRefusals = 3;
+constexpr milliseconds kRest{20}, kLongRest{1000};
+// How long the other side may take to dial before it is looked for.
+constexpr milliseconds kBetweenProbes{1000};
+// With an address from which nothing comes back, before the next one is tried.
+constexpr milliseconds kPatience{3000};
+constexpr size_t kPiece = 64 << 10;
+// To a rank that does not read, as one that is stopped, nothing more is said.
+constexpr size_t kMostUnsent = size_t{16} << 20;
+
+}  // namespace
+
+MonitorConnection::MonitorConnection(std::string contact, const TcpHello& hello, bool dials,
+                                     Moment now)
+    : contact_(std::move(contact)), hello_(hello), is_initiator_(dials) {
+  timer_ = now + kBetweenProbes;
+  if (!dials) return;
+  state_ = State::kConnecting;
+  start_connect(now);
+}
+
+void MonitorConnection::connect_now(Moment now) {
+  if (state_ != State::kExpectingPeer) return;
+  state_ = State::kConnecting;
+  start_connect(now);
+}
+
+void MonitorConnection::adopt(base::FileDescriptor socket) {
+  if (is_initiator_ || state_ == State::kConnected || state_ == State::kFailed) return;
+  const TcpWelcome welcome;
+  socket_ = std::move(socket);
+  in_.clear();
+  connector_.reset();
+  timer_ = kNever;
+  state_ = State::kConnected;
+  out_.insert(0, reinterpret_cast<const char*>(&welcome), sizeof welcome);
+  flush();
+}
+
+void MonitorConnection::send(std::string_view text) {
+  if (state_ == State::kFailed || out_.size() > kMostUnsent) return;
+  const auto size = static_cast<uint32_t>(text.size());
+  out_.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
+  if (state_ == State::kConnected) flush();
+}
+
+int MonitorConnection::socket() const noexcept {
+  return connector_ ? connector_->socket() : socket_.get();
+}
+
+short MonitorConnection::events() const noexcept {
+  if (connector_) return POLLOUT;
+  return static_cast<short>(POLLIN | (state_ == State::kConnected && !out_.empty() ? POLLOUT : 0));
+}
+
+void MonitorConnection::start_connect(Moment now) {
+  timer_ = now + kPatience;
+  connector_ = std::make_unique<bootstrap::Connector>(contact_, address_);
+  addresses_ = connector_->address_count();
+  if (connector_->state() == bootstrap::Connector::State::kFailed)
+    on_connect_failed(connector_->is_refused(), now);
+}
+
+void MonitorConnection::warn(const std::string& why) {
+  if (std::exchange(has_warned_, true)) return;
+  base::log(base::LogLevel::kWarning, "side channel: rank " + std::to_string(hello_.to) +
+                                          " cannot be reached at " + contact_ +
+                                          (why.empty() ? "" : ": " + why) + ", and is tried again");
+}
+
+void MonitorConnection::on_connect_failed(bool refused, Moment now) {
+  const int error = connector_ ? connector_->error() : 0;
+  if (connector_) address_ = connector_->address_index() + 1;
+  connector_.reset();
+  socket_ = {};
+  const bool awaited = state_ == State::kExpectingPeer;
+  if (refused && ++refusals_ >= kRefusals) return fail();
+  if (!refused && !awaited) warn(error == 0 ? "" : std::strerror(error));
+  if (!awaited) state_ = State::kBackoff;
+  timer_ = now + (refused ? kRest : awaited ? kBetweenProbes : kLongRest);
+}
+
+// By one that is on its way out, which soon refuses, or has no descriptor for now; or by something
+// else that has this address where the dialing side is.
+void MonitorConnection::on_rejected(Moment now) {
+  socket_ = {};
+  in_.clear();
+  ++address_;
+  const size_t rounds = ++rejections_ / addresses_;
+  if (rounds > kRetryDelays.size()) return fail();
+  state_ = State::kBackoff;
+  timer_ = rejections_ % addresses_ == 0 ? now + kRetryDelays[rounds - 1] : now;
+}
+
+void MonitorConnection::on_connecting(Moment now) {
+  switch (connector_->on_ready()) {
+    case bootstrap::Connector::State::kConnecting:
+      return;
+    case bootstrap::Connector::State::kFailed:
+      return on_connect_failed(connector_->is_refused(), now);
+    case bootstrap::Connector::State::kConnected:
+      break;
+  }
+  if (state_ == State::kExpectingPeer) {  // it lives, and will dial
+    connector_.reset();
+    refusals_ = 0;
+    timer_ = now + kBetweenProbes;
+    return;
+  }
+  socket_ = connector_->release_socket();
+  address_ = connector_->address_index();
+  timer_ = kNever;
+  connector_.reset();
+  state_ = State::kHandshaking;
+  // A new socket's buffer has room for these few bytes.
+  if (::send(socket_.get(), &hello_, sizeof hello_, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+      static_cast<ssize_t>(sizeof hello_))
+    return transport::is_closed_by_peer(errno) ? on_rejected(now) : on_connect_failed(false, now);
+}
+
+void MonitorConnection::on_ready(short events, Moment now) {
+  if (state_ == State::kFailed || events == 0) return;
+  if (connector_) return on_connecting(now);
+  if ((events & ~POLLOUT) != 0) read();
+  if (state_ == State::kHandshaking) {
+    TcpWelcome welcome;
+    if (!socket_) return on_rejected(now);
+    if (in_.size() < sizeof welcome) return;
+    std::memcpy(&welcome, in_.data(), sizeof welcome);
+    if (const auto why = handshake_error(welcome); !why.empty()) {
+      warn(why);
+      return on_rejected(now);
+    }
+    in_.erase(0, sizeof welcome);
+    refusals_ = 0;
+    rejections_ = 0;
+    state_ = State::kConnected;
+  }
+  if (state_ != State::kConnected) return;
+  if (!socket_) return fail();
+  flush();
+}
+
+void MonitorConnection::read() {
+  std::array<char, kPiece> bytes;
+  while (socket_) {
+    const auto got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (got <= 0) {
+      socket_ = {};
+      return;
+    }
+    in_.append(bytes.data(), static_cast<size_t>(got));
+    if (static_cast<size_t>(got) < bytes.size()) return;
+  }
+}
+
+void MonitorConnection::flush() {
+  while (socket_ && !out_.empty()) {
+    const auto sent = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) {
+      // What it has said before its end is still to be read: poll() tells of the end.
+      if (errno != EAGAIN && errno != EWOULDBLOCK) out_.clear();
+      return;
+    }
+    out_.erase(0, static_cast<size_t>(sent));
+  }
+}
+
+bool MonitorConnection::receive(std::string& text) {
+  uint32_t size = 0;
+  if (in_.size() < sizeof size || (state_ != State::kConnected && state_ != State::kFailed))
+    return false;
+  std::memcpy(&size, in_.data(), sizeof size);
+  if (size > MonitorMessage::kMaxBytes) {
+    in_.clear();
+    fail();
+    return false;
+  }
+  if (in_.size() < sizeof size + size) return false;
+  text.assign(in_, sizeof size, size);
+  in_.erase(0, sizeof size + size);
+  return true;
+}
+
+void MonitorConnection::on_time(Moment now) {
+  if (now < timer_ || state_ == State::kFailed) return;
+  if (connector_) return on_connect_failed(false, now);
+  if (state_ == State::kBackoff) state_ = State::kConnecting;
+  start_connect(now);
+}
+
+void MonitorConnection::fail() noexcept {
+  state_ = State::kFailed;
+  connector_.reset();
+  socket_ = {};
+  out_.clear();
+}
+
+}  // namespace torch::comms::monitor

@@ -1,0 +1,39 @@
+#include "transport/protocol/eager_tuner.hpp"
+
+#include <algorithm>
+
+namespace torch::comms::transport {
+
+EagerThresholdTuner::EagerSizeClass& EagerThresholdTuner::class_of(uint64_t bytes) noexcept {
+  return classes_[std::min(path_tuner_.class_number(bytes), classes_.size() - 1)];
+}
+
+void EagerThresholdTuner::on_sent(uint64_t bytes, Time copy) noexcept {
+  auto& known = class_of(bytes);
+  known.min_copy = std::min(known.min_copy, copy);
+  const bool is_usual = path_tuner_.default_path(bytes) == CopyPathTuner::CopyPath::kCopyInOut;
+  if (++known.copies < kSamplesPerEstimate && is_usual) return;
+  path_tuner_.add_sample(CopyPathTuner::CopyPath::kCopyInOut, bytes,
+                         2 * (is_usual ? known.min_copy : copy));
+  known.min_copy = Time::max();
+  known.copies = 0;
+}
+
+// Where it has a core its receiver may have come late, which is no matter of the way.
+void EagerThresholdTuner::on_peer_read(uint64_t bytes, Time after) noexcept {
+  const double known = class_of(bytes).read_ns;
+  const Time copied = Time(static_cast<int64_t>(known)) + kAnnounceOverhead;
+  path_tuner_.add_sample(CopyPathTuner::CopyPath::kRemoteRead, bytes,
+                         known > 0 && !is_oversubscribed_ ? std::min(after, copied) : after);
+}
+
+void EagerThresholdTuner::on_peer_refused(uint64_t bytes) noexcept {
+  path_tuner_.add_sample(CopyPathTuner::CopyPath::kRemoteRead, bytes, Time::max());
+}
+
+void EagerThresholdTuner::on_local_read(uint64_t bytes, Time copy) noexcept {
+  auto& known = class_of(bytes).read_ns;
+  known = CopyPathTuner::smoothed(known, static_cast<double>(std::max(copy, Time(1)).count()));
+}
+
+}  // namespace torch::comms::transport

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "transport/connect/peer_connection.hpp"
+#include "transport/protocol/message_protocol.hpp"
+#include "transport/protocol/one_sided_protocol.hpp"
+#include "transport/protocol/send_queue.hpp"
+#include "transport/transport.hpp"
+
+namespace torch::comms::transport {
+
+// One peer of a link: its channel and the protocol over it, which is the same for all links.
+// Operations may be given to it before it has a channel; a failed peer takes none.
+class PeerProtocol final : public FrameSink {
+ public:
+  PeerProtocol(int rank, const RegionTable& regions, const MessageProtocolOptions& limits,
+               const ClosedStreams& closed)
+      : messages(send_queue_, regions, limits, closed),
+        one_sided(send_queue_, regions),
+        rank_(rank) {}
+
+  int rank() const noexcept { return rank_; }
+  PeerState state() const noexcept;
+  const PeerFailure* failure() const noexcept { return failure_ ? &*failure_ : nullptr; }
+  PeerConnection* connection() noexcept { return connection_.get(); }
+
+  void open(std::unique_ptr<PeerConnection> channel);
+  bool progress() noexcept;
+  // In front is what try_receive() would take for this stream.
+  bool is_next_in_front(uint32_t stream) noexcept;
+  // Sends what can be sent of what was just asked for.
+  bool send_ready();
+  // As Transport's of these names.
+  uint64_t inline_eager_bytes() const noexcept {
+    return connection_ && connection_->can_peek() ? messages.inline_eager_bytes() : 0;
+  }
+  bool try_receive(uint32_t stream, const ReceiveTarget& landing, uint32_t tag);
+  // Ends everything in flight with `code`. The first failure counts.
+  void fail(Errc code, const std::string& why) noexcept;
+  // Nothing reads or writes `range` any more when this returns.
+  void cancel_access(ConstBytes range);
+  bool prepare_sleep() noexcept;
+  // Something was asked for and has not left, for want of a channel, room or credit.
+  bool has_waiting() const noexcept { return send_queue_.has_waiting(); }
+  bool has_unsent() const noexcept {
+    return send_queue_.has_queued_control() ||
+           (connection_ && connection_->has_unflushed() && connection_->error_text().empty());
+  }
+
+  Bytes payload_target(const Frame& frame) noexcept override;
+  bool deliver(const Frame& frame, ConstBytes payload) noexcept override;
+
+ private:
+  SendQueue send_queue_;
+
+ public:
+  MessageProtocol messages;
+  OneSidedProtocol one_sided;
+
+ private:
+  const char* dispatch(const Frame& frame, ConstBytes payload);
+
+  int rank_;
+  std::unique_ptr<PeerConnection> connection_;
+  std::vector<uint32_t> ordinals_;  // of the next frame, by lane
+  std::string violation_;           // of the protocol, by the peer
+  std::optional<PeerFailure> failure_;
+};
+
+}  // namespace torch::comms::transport

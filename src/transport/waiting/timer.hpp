@@ -1,0 +1,29 @@
+#pragma once
+
+#include <chrono>
+
+#include <torchcomms/base/export.hpp>
+
+#include "base/os/handles.hpp"
+
+namespace torch::comms::transport {
+
+// A descriptor that is readable from when time has passed until clear_expiration() reads it.
+class TC_API Timer {
+ public:
+  // Throws CommError(kResourceExhausted).
+  Timer();
+
+  void after(std::chrono::nanoseconds time) noexcept { set(time, {}); }
+  void every(std::chrono::nanoseconds time) noexcept { set(time, time); }
+  void stop() noexcept { set({}, {}); }
+  void clear_expiration() const noexcept;
+  int get() const noexcept { return timer_.get(); }
+
+ private:
+  void set(std::chrono::nanoseconds first, std::chrono::nanoseconds then) noexcept;
+
+  base::FileDescriptor timer_;
+};
+
+}  // namespace torch::comms::transport

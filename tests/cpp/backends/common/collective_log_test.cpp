@@ -1,0 +1,126 @@
+#include "backends/common/collective_log.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include <torchcomms/types.hpp>
+
+#include "base/op_order.hpp"
+
+namespace torch::comms::common {
+namespace {
+
+base::OpRecord collective(uint64_t number, uint64_t elements = 8) {
+  return {.kind = static_cast<uint8_t>(OpName::all_reduce),
+          .dtype = 6,
+          .reduce_op = 0,
+          .elements_in = elements,
+          .elements_out = elements,
+          .bytes = 4 * elements,
+          .matching_sequence = number};
+}
+base::OpRecord message_to(int peer) {
+  return {.kind = static_cast<uint8_t>(OpName::send),
+          .root_or_peer = peer,
+          .elements_in = 3,
+          .bytes = 12,
+          .matching_sequence = base::kFirstMessageSequence};
+}
+monitor::NonCollectiveCall on_window(const std::string& name) {
+  monitor::NonCollectiveCall aside;
+  name.copy(aside.name, sizeof aside.name - 1);
+  return aside;
+}
+
+TEST(Record, KnowsNothingBeforeTheFirstCall) {
+  const CollectiveLog record(2);
+  const auto answer = record.status_of(1);
+  EXPECT_EQ(record.first_incomplete(), 0u);
+  EXPECT_EQ(answer.progress.called, 0u);
+  EXPECT_EQ(answer.progress.finished, 0u);
+  EXPECT_EQ(answer.progress.fingerprint.sequence, 0u);
+  EXPECT_EQ(answer.fingerprints[0].sequence, 0u);
+}
+
+TEST(Record, TellsWhatRunsAndWhatWasCalledBefore) {
+  CollectiveLog record(2);
+  for (uint64_t number = 1; number <= 3; ++number) record.on_begin(collective(number, number));
+  record.on_end(collective(1, 1));
+  const auto answer = record.status_of(3);
+  EXPECT_EQ(record.first_incomplete(), 2u);
+  EXPECT_EQ(answer.progress.called, 3u);
+  EXPECT_EQ(answer.progress.finished, 1u);
+  EXPECT_EQ(answer.progress.fingerprint.format(),
+            "all_reduce(float32, 2 elements, SUM) as number 2");
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(answer.fingerprints.at(i).sequence, 3 - i);
+    EXPECT_EQ(answer.fingerprints.at(i).count, static_cast<int64_t>(3 - i));
+  }
+  EXPECT_EQ(answer.fingerprints.at(3).sequence, 0u);
+}
+
+TEST(Record, ACollectiveThatEndsBeforeAnEarlierOneChangesNotWhatIsWaitedFor) {
+  CollectiveLog record(2);
+  record.on_begin(collective(1));
+  record.on_begin(collective(2));
+  record.on_end(collective(2));
+  EXPECT_EQ(record.first_incomplete(), 1u);
+  EXPECT_EQ(record.status_of(1).progress.finished, 0u);
+  record.on_end(collective(1));
+  EXPECT_EQ(record.first_incomplete(), 0u);
+  EXPECT_EQ(record.status_of(1).progress.finished, 2u);
+  EXPECT_EQ(record.status_of(1).progress.fingerprint.sequence, 2u);
+}
+
+TEST(Record, KeepsAllThatAreUnderWay) {
+  CollectiveLog record(2);
+  constexpr uint64_t kCalls = 5000;
+  for (uint64_t number = 1; number <= kCalls; ++number) record.on_begin(collective(number, number));
+  EXPECT_EQ(record.first_incomplete(), 1u);
+  EXPECT_EQ(record.status_of(kCalls).fingerprints[0].count, static_cast<int64_t>(kCalls));
+  EXPECT_EQ(record.status_of(1).fingerprints[0].count, 1);
+  EXPECT_EQ(record.status_of(0).progress.fingerprint.count, 1);
+  for (uint64_t number = 1; number <= kCalls; ++number) record.on_end(collective(number, number));
+  EXPECT_EQ(record.first_incomplete(), 0u);
+  EXPECT_EQ(record.status_of(0).progress.finished, kCalls);
+}
+
+TEST(Record, ForgetsWhatEndedLongAgo) {
+  CollectiveLog record(2);
+  constexpr uint64_t kCalls = 100'000;
+  for (uint64_t number = 1; number <= kCalls; ++number) {
+    record.on_begin(collective(number));
+    record.on_end(collective(number));
+  }
+  EXPECT_EQ(record.status_of(1).fingerprints[0].sequence, 0u);
+  EXPECT_EQ(record.status_of(kCalls - 100).fingerprints[0].sequence, kCalls - 100);
+}
+
+// So that a program that never waits for anything does not take all memory.
+TEST(Record, ForgetsWhatIsUnderWayWhereThereIsTooMuchOfIt) {
+  CollectiveLog record(2);
+  constexpr uint64_t kCalls = 70'000;
+  for (uint64_t number = 1; number <= kCalls; ++number) record.on_begin(collective(number));
+  EXPECT_EQ(record.first_incomplete(), kCalls - 65'536 + 1);
+  EXPECT_EQ(record.status_of(1).fingerprints[0].sequence, 0u);
+}
+
+TEST(Record, OfMessagesAndCallsOnWindowsTheOneUnderWayCounts) {
+  CollectiveLog record(2);
+  record.on_begin(message_to(1));
+  record.on_window_begin(on_window("signal"));
+  record.on_window_end();
+  auto place = record.status_of(0).progress;
+  EXPECT_EQ(place.p2p_started, 2u);
+  EXPECT_EQ(place.p2p_finished, 1u);
+  EXPECT_EQ(place.last_p2p.format(), "send of 12 bytes to rank 1");
+  record.on_end(message_to(1));
+  place = record.status_of(0).progress;
+  EXPECT_EQ(place.p2p_finished, 2u);
+  EXPECT_EQ(place.last_p2p.format(), "signal");
+  EXPECT_EQ(place.called, 0u);
+}
+
+}  // namespace
+}  // namespace torch::comms::common
