@@ -4,8 +4,8 @@
     tools/tidy.py            every file git knows or would add
     tools/tidy.py FILE...    these files
 
-Prints one line a finding, `path:line: what`, and exits with 1 if there is any. Sizes are only
-reported.
+Prints one line a finding, `path:line: what`, and exits with 1 if there is any. Sizes, comments and
+commit subjects are only reported. What is held against new names and lines alone needs origin/main.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from devtool import names
 from devtool.rooms import CMAKE_FILES, KEYWORDS, TC_ROOM
 
 if sys.version_info >= (3, 11):
@@ -192,14 +193,50 @@ def oversized(house: House, path: str, lines: list[str]) -> str | None:
     return None
 
 
+def check_names(table: dict[str, Any], paths: Iterable[str]) -> Iterator[Finding]:
+    """What concerns all files at once: types of one name, and folders that are too full."""
+    ours = [path for path in paths if Path(path).suffix in CPP]
+    texts = [
+        (path, (ROOT / path).read_text()) for path in ours if path.startswith(("src/", "include/"))
+    ]
+    for found in names.homonyms(texts, table["names"]["shared"]):
+        yield Finding(*found)
+    inside = [path for path in ours if path.startswith("src/")]
+    for found in names.full_folders(inside, table["folders"]["most"]):
+        yield Finding(*found)
+
+
+def check_new(table: dict[str, Any]) -> tuple[list[Finding], list[str]]:
+    """Findings in what is new since origin/main, and what is only reported."""
+    lines = names.new_lines()
+    if lines is None:
+        return [], [
+            "new names, comments and commit subjects: not looked at, there is no origin/main"
+        ]
+    code = [line for line in lines if Path(line[0]).suffix in {*CPP, ".py", ".pyi"}]
+    findings = [Finding(*found) for found in names.banned_names(code, table["banned"])]
+    pattern = re.compile(table["prose"]["pattern"])
+    prose = [line for line in lines if Path(line[0]).suffix in {*CPP, ".py", ".pyi", ".md"}]
+    reports = [str(Finding(*found)) for found in names.riddles(prose, pattern)]
+    most = table["prose"]["subject"]
+    reports += [
+        f"commit {subject!r}: write 'area: imperative subject' of at most {most} characters"
+        for subject in names.long_subjects(most)
+    ]
+    return findings, reports
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", help="paths from the repository's root (default: all)")
     args = parser.parse_args()
-    house = House(tomllib.loads((ROOT / "tools" / "house.toml").read_text()))
-    findings = [] if args.files else list(check_build(house))
-    sizes = []
-    for path in args.files or project_files():
+    table = tomllib.loads((ROOT / "tools" / "house.toml").read_text())
+    house = House(table)
+    paths = args.files or project_files()
+    findings, reports = ([], []) if args.files else check_new(table)
+    if not args.files:
+        findings += [*check_build(house), *check_names(table, paths)]
+    for path in paths:
         try:
             text = (ROOT / path).read_text()
         except UnicodeDecodeError:
@@ -211,11 +248,11 @@ def main() -> int:
         findings += check_python(house, path, lines)
         findings += check_rules(house, path, lines)
         if size := oversized(house, path, lines):
-            sizes.append(size)
+            reports.append(size)
     for finding in findings:
         print(finding)
-    for size in sizes:
-        print(f"(only reported) {size}")
+    for report in reports:
+        print(f"(only reported) {report}")
     return 1 if findings else 0
 
 

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tools"))  # which a script finds beside itself
 
 
 def load_tidy() -> ModuleType:
@@ -24,7 +25,9 @@ def load_tidy() -> ModuleType:
 
 
 TIDY = load_tidy()
-HOUSE = TIDY.House(TIDY.tomllib.loads((ROOT / "tools" / "house.toml").read_text()))
+NAMES = TIDY.names
+TABLE = TIDY.tomllib.loads((ROOT / "tools" / "house.toml").read_text())
+HOUSE = TIDY.House(TABLE)
 
 
 def findings(path: str, text: str) -> list[str]:
@@ -100,6 +103,69 @@ def test_a_build_arrow_beyond_the_house_is_found() -> None:
         "there is no arrow bootstrap -> core",
         "bootstrap may not see torch",
     ]
+
+
+HOMONYMS = {
+    "two rooms": ("struct Entry {};", "class TC_API Entry final : public Base {};"),
+    "in a class": ("class Table { struct Entry { int x; }; };", "namespace { struct Entry {}; }"),
+    "out of its class": ("struct Table::Entry {};", "enum class Entry : int { kOne };"),
+}
+
+
+@pytest.mark.parametrize("name", HOMONYMS)
+def test_a_homonym_is_found_in_both_files(name: str) -> None:
+    files = zip(("src/base/a.hpp", "src/core/b.cpp"), HOMONYMS[name], strict=True)
+    found = [text for _, _, text in NAMES.homonyms(files, ["State"])]
+    assert found == [
+        "type Entry is also defined in src/core/b.cpp",
+        "type Entry is also defined in src/base/a.hpp",
+    ]
+
+
+def test_declarations_and_names_that_may_repeat_are_no_homonyms() -> None:
+    files = [
+        ("src/base/a.hpp", "class Entry; struct Table { struct State {}; };"),
+        ("src/core/b.cpp", 'struct Entry {};  // struct Table {}\nauto text = "struct Table {";'),
+        ("src/core/c.cpp", "struct Job { struct State {}; }; Entry make() { return {}; }"),
+    ]
+    assert not list(NAMES.homonyms(files, ["State"]))
+
+
+def test_a_41st_file_in_a_folder_is_found() -> None:
+    files = [f"src/core/f{number}.cpp" for number in range(41)]
+    assert list(NAMES.full_folders(files, 40)) == [
+        ("src/core", 1, "41 C++ files in one folder; at most 40: group them")
+    ]
+    assert not list(NAMES.full_folders([*files[:40], "src/core/work/f.cpp"], 40))
+
+
+BANNED = {
+    "class GuestList {": "guest",
+    "  struct Meeting final {": "meeting",
+    "using OtherWishes = std::vector<int>;": "wishes",
+    "  void tell_others(int rank) const;": "others",
+    "bool is_told() noexcept {": "told",
+    "def settle_all(ranks):": "settle",
+}
+
+
+@pytest.mark.parametrize("line", BANNED)
+def test_a_banned_word_in_a_new_name_is_found(line: str) -> None:
+    (found,) = NAMES.banned_names([("src/core/a.hpp", 3, line)], TABLE["banned"])
+    assert f"{BANNED[line]!r} is no term" in found[2]
+
+
+@pytest.mark.parametrize(
+    "line", ["  return settle(all);", "// the guest", "class Laneway {", 'auto x = "meeting";']
+)
+def test_words_are_banned_in_declared_names_alone(line: str) -> None:
+    assert not list(NAMES.banned_names([("src/core/a.hpp", 3, line)], TABLE["banned"]))
+
+
+def test_riddles_are_found_in_comments() -> None:
+    pattern = TIDY.re.compile(TABLE["prose"]["pattern"])
+    lines = [("a.hpp", 1, "// The same of one that is late."), ("a.hpp", 2, "// Returns: true.")]
+    assert [number for _, number, _ in NAMES.riddles(lines, pattern)] == [1]
 
 
 def test_the_tree_is_clean() -> None:
