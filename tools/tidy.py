@@ -197,7 +197,9 @@ def check_names(table: dict[str, Any], paths: Iterable[str]) -> Iterator[Finding
     """What concerns all files at once: types of one name, and folders that are too full."""
     ours = [path for path in paths if Path(path).suffix in CPP]
     texts = [
-        (path, (ROOT / path).read_text()) for path in ours if path.startswith(("src/", "include/"))
+        (path, (ROOT / path).read_text())
+        for path in ours
+        if path.startswith(("src/", "include/")) and "/stubs/" not in path
     ]
     for found in names.homonyms(texts, table["names"]["shared"]):
         yield Finding(*found)

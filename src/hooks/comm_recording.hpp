@@ -44,7 +44,7 @@ class CommRecording {
   std::shared_ptr<FlightRecorder> recorder_;
   std::weak_ptr<TorchComm> comm_;
   std::function<void(const std::shared_ptr<TorchComm>&)> on_split_;
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<RecordedGroup> group_;
   std::string prefix_;        // of profiling names: "gloo:"
   int64_t timeout_ms_;        // of operations that set none
   const bool counts_splits_;  // see TransportCapabilities

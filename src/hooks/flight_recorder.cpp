@@ -39,8 +39,8 @@ std::shared_ptr<FlightRecorder> FlightRecorder::existing() noexcept {
   return process_recorder_exists.load(std::memory_order_acquire) ? get() : nullptr;
 }
 
-std::shared_ptr<Group> FlightRecorder::add_group(std::string name, std::string backend) {
-  auto group = std::make_shared<Group>();
+std::shared_ptr<RecordedGroup> FlightRecorder::add_group(std::string name, std::string backend) {
+  auto group = std::make_shared<RecordedGroup>();
   group->name = std::move(name);
   group->backend = std::move(backend);
   std::lock_guard lock(mutex_);
@@ -50,7 +50,7 @@ std::shared_ptr<Group> FlightRecorder::add_group(std::string name, std::string b
   return group;
 }
 
-void FlightRecorder::set_members(Group& group, std::vector<int> ranks, int rank) {
+void FlightRecorder::set_members(RecordedGroup& group, std::vector<int> ranks, int rank) {
   std::lock_guard lock(mutex_);
   group.ranks = std::move(ranks);
   group.rank = rank;
@@ -65,7 +65,7 @@ Entry* FlightRecorder::find(uint64_t id) noexcept {
 uint64_t FlightRecorder::record(Entry entry) {
   entry.created_ns = wall_clock_ns();
   std::lock_guard lock(mutex_);
-  Group& group = *entry.group;
+  RecordedGroup& group = *entry.group;
   // What concerns some ranks only has its number, and must not count among the collectives.
   entry.numbered_apart = entry.sequence != 0;
   if (!entry.numbered_apart) {
@@ -121,7 +121,7 @@ void FlightRecorder::set_refused(uint64_t id) noexcept {
   entry->state = EntryState::kScheduled;
   entry->started_ns = 0;
   // Unless operations inside of it were numbered since.
-  Group& group = *entry->group;
+  RecordedGroup& group = *entry->group;
   if (group.collectives != entry->sequence) return;
   group.last_enqueued = --group.collectives;
   group.last_started = std::min(group.last_started, group.last_enqueued);

@@ -110,11 +110,11 @@ void write_entry(DocumentWriter& out, const Entry& entry, uint64_t record_id) {
 void FlightRecorder::write_groups(DocumentWriter& out,
                                   const std::vector<const Entry*>& entries) const {
   // Groups that still communicate, and those of entries. Of two with one name the younger counts.
-  std::map<uint64_t, std::shared_ptr<const Group>> by_id;
+  std::map<uint64_t, std::shared_ptr<const RecordedGroup>> by_id;
   for (const auto& weak : groups_)
     if (auto group = weak.lock()) by_id.emplace(group->id, std::move(group));
   for (const Entry* entry : entries) by_id.emplace(entry->group->id, entry->group);
-  std::map<std::string, const Group*> by_name;
+  std::map<std::string, const RecordedGroup*> by_name;
   for (const auto& [id, group] : by_id) by_name[group->name] = group.get();
 
   out.key("pg_config");

@@ -17,7 +17,7 @@ namespace torch::comms::fr {
 class DocumentWriter;
 
 // A communicator that is recorded. Its members belong to the recorder that made it.
-struct Group {
+struct RecordedGroup {
   uint64_t id = 0;         // how many were registered before
   std::string name;        // of the communicator
   std::string backend;     // shown as the group's description
@@ -32,7 +32,7 @@ enum class EntryState : uint8_t { kScheduled, kStarted, kCompleted };
 
 // One recorded operation.
 struct Entry {
-  std::shared_ptr<Group> group;
+  std::shared_ptr<RecordedGroup> group;
   OpName op = OpName::barrier;
   std::string profiling_name;   // "<backend>:<op>"; of messages also " 0->1" or " 1<-0"
   uint64_t sequence = 0;        // agrees on all ranks that take part
@@ -66,8 +66,8 @@ class TC_API FlightRecorder {
   // Whether there is one, without making it.
   static std::shared_ptr<FlightRecorder> existing() noexcept;
 
-  std::shared_ptr<Group> add_group(std::string name, std::string backend);
-  void set_members(Group& group, std::vector<int> ranks, int rank);
+  std::shared_ptr<RecordedGroup> add_group(std::string name, std::string backend);
+  void set_members(RecordedGroup& group, std::vector<int> ranks, int rank);
 
   // Takes the entry in, and gives one without a sequence number that of its group's next
   // collective. Returns what the calls below know it by;
@@ -105,7 +105,7 @@ class TC_API FlightRecorder {
   uint64_t next_id_ = 0;      // never restarts, so that late calls find no wrong entry
   uint64_t first_id_ = 0;     // at the last reset()
   uint64_t next_group_ = 0;
-  std::vector<std::weak_ptr<Group>> groups_;
+  std::vector<std::weak_ptr<RecordedGroup>> groups_;
 };
 
 // Records the operations of the communicators that it is registered with, and of their splits.

@@ -241,14 +241,14 @@ void ExchangeSession::send_failure_to_source() {
 
 BlobExchangeResult exchange_blobs(KeyValueStore& store, const BlobExchangeParams& self) {
   check(self);
-  ExchangeSession meeting(store, self);
+  ExchangeSession session(store, self);
   try {
-    meeting.prepare();
+    session.prepare();
   } catch (const CommError& e) {
     decline_exchange(store, self, e);
     throw;
   }
-  return meeting.run();
+  return session.run();
 }
 
 }  // namespace torch::comms::bootstrap

@@ -21,8 +21,8 @@ class ObservedWork : public TorchWork {
     runWaitPostHooks();
     rethrowIfFailed();
   }
-  void fail(const std::shared_ptr<UnobservedFailureGuard>& unmet) {
-    registerWorkEndHook([this, unmet] { unmet->arm(*this); });
+  void fail(const std::shared_ptr<UnobservedFailureGuard>& guard) {
+    registerWorkEndHook([this, guard] { guard->arm(*this); });
     setStatus(WorkStatus::TIMEDOUT,
               std::make_exception_ptr(CommError(Errc::kTimeout, "limit passed")));
   }
@@ -33,7 +33,7 @@ struct End {
   std::promise<void> over;
   std::atomic<int> last_words{0};
   std::atomic<int> ends{0};
-  std::shared_ptr<UnobservedFailureGuard> unmet(milliseconds grace) {
+  std::shared_ptr<UnobservedFailureGuard> guard(milliseconds grace) {
     return std::make_shared<UnobservedFailureGuard>(
         "watched", grace, [this] { ++last_words; },
         [this] {
@@ -46,7 +46,7 @@ struct End {
 TEST(Unmet, AFailureThatNobodyMeetsEndsTheProcessAfterItsHooks) {
   End end;
   const auto work = c10::make_intrusive<ObservedWork>();
-  work->fail(end.unmet(milliseconds(1)));
+  work->fail(end.guard(milliseconds(1)));
   ASSERT_EQ(end.over.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
   EXPECT_EQ(end.last_words, 1);
   EXPECT_EQ(end.ends, 1);
@@ -54,18 +54,18 @@ TEST(Unmet, AFailureThatNobodyMeetsEndsTheProcessAfterItsHooks) {
 
 TEST(Unmet, WhatWasMetBeforeIsNotWatched) {
   End end;
-  const auto unmet = end.unmet(milliseconds(1));
-  unmet->mark_observed();  // by a call that raised
+  const auto guard = end.guard(milliseconds(1));
+  guard->mark_observed();  // by a call that raised
   const auto work = c10::make_intrusive<ObservedWork>();
-  work->fail(unmet);
-  EXPECT_EQ(unmet.use_count(), 2);  // here and in the work, but in no thread
+  work->fail(guard);
+  EXPECT_EQ(guard.use_count(), 2);  // here and in the work, but in no thread
 }
 
 TEST(Unmet, WhoMeetsItFirstGetsIt) {
   End end;
-  const auto unmet = end.unmet(UnobservedFailureGuard::kNever);
-  EXPECT_EQ(unmet->mark_observed(), nullptr);
-  const auto another = end.unmet(UnobservedFailureGuard::kNever);
+  const auto guard = end.guard(UnobservedFailureGuard::kNever);
+  EXPECT_EQ(guard->mark_observed(), nullptr);
+  const auto another = end.guard(UnobservedFailureGuard::kNever);
   const auto work = c10::make_intrusive<ObservedWork>();
   work->fail(another);
   EXPECT_EQ(another->mark_observed(), work->error());
@@ -76,10 +76,10 @@ TEST(Unmet, AWaitMeetsItAndEndsTheWatch) {
   End end;
   std::weak_ptr<UnobservedFailureGuard> watched;
   {
-    auto unmet = end.unmet(std::chrono::hours(1));
-    watched = unmet;
+    auto guard = end.guard(std::chrono::hours(1));
+    watched = guard;
     const auto work = c10::make_intrusive<ObservedWork>();
-    work->fail(unmet);
+    work->fail(guard);
     EXPECT_THROW(work->wait(), CommError);
   }
   // The thread holds the last reference until it has ended.
@@ -91,11 +91,11 @@ TEST(Unmet, AWaitMeetsItAndEndsTheWatch) {
 
 TEST(Unmet, WhoHandsTheFailureOnMeetsIt) {
   End end;
-  const auto unmet = end.unmet(UnobservedFailureGuard::kNever);
+  const auto guard = end.guard(UnobservedFailureGuard::kNever);
   const auto work = c10::make_intrusive<ObservedWork>();
-  work->fail(unmet);
+  work->fail(guard);
   work->meetFailure();
-  EXPECT_EQ(unmet->mark_observed(), nullptr);
+  EXPECT_EQ(guard->mark_observed(), nullptr);
 }
 
 }  // namespace

@@ -26,9 +26,9 @@ struct Way {
   std::array<bool, kLanes> stands_still{};
 };
 
-class LaneChannel final : public PeerConnection {
+class QueueChannel final : public PeerConnection {
  public:
-  LaneChannel(Way& out, Way& in) : out_(out), in_(in) {}
+  QueueChannel(Way& out, Way& in) : out_(out), in_(in) {}
   unsigned channels() const noexcept override { return kLanes; }
   uint32_t max_payload() const noexcept override { return kPayload; }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
@@ -72,7 +72,7 @@ class LaneTransport final : public FramedTransport {
 
  private:
   void start_connection(int peer, const Endpoint&) override {
-    open(peer, std::make_unique<LaneChannel>(out_, in_));
+    open(peer, std::make_unique<QueueChannel>(out_, in_));
   }
   Way &out_, &in_;
 };

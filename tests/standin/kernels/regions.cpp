@@ -20,12 +20,12 @@ bool carry(Launch& launch, char* to, const char* from, size_t size_bytes) {
 }
 
 // How the ranks of a launch meet, as on a GPU.
-class Meeting {
+class WindowSync {
  public:
-  Meeting(Launch& launch, const WindowCollectiveParams& params) : launch_(launch), p_(params) {}
+  WindowSync(Launch& launch, const WindowCollectiveParams& params) : launch_(launch), p_(params) {}
 
   // Tells where this rank's tensor is, and finds those of all that it is to tell.
-  bool meet() {
+  bool wait_for_launch() {
     tell_place();
     for (int peer = 0; peer < p_.size; ++peer)
       if (has(p_.push_to, peer) && !find(peer)) return false;
@@ -33,22 +33,22 @@ class Meeting {
   }
   char* tensor(int peer) const { return tensors_[peer]; }
 
-  void tell(int block, uint64_t rounds) {
+  void signal(int block, uint64_t rounds) {
     for (int peer = 0; peer < p_.size; ++peer)
       if (has(p_.push_to, peer))
         std::atomic_ref(launch_.regions(peer).pushed[block][p_.rank])
             .store(kernels::tag_of(number(), rounds));
   }
-  bool hear(int block, int source, uint64_t rounds) {
+  bool wait_for(int block, int source, uint64_t rounds) {
     std::atomic_ref told(launch_.regions(p_.rank).pushed[block][source]);
     return launch_.await(
         [&] { return kernels::has_reached(told.load(), kernels::tag_of(number(), rounds)); },
         source);
   }
-  bool hear_all(uint64_t rounds) {
+  bool wait_for_all(uint64_t rounds) {
     for (int source = 0; source < p_.size; ++source)
       for (int block = 0; block < p_.blocks; ++block)
-        if (has(p_.pushed_from, source) && !hear(block, source, rounds)) return false;
+        if (has(p_.pushed_from, source) && !wait_for(block, source, rounds)) return false;
     return true;
   }
   static bool has(uint32_t ranks, int rank) { return (ranks >> rank & 1) != 0; }
@@ -95,25 +95,25 @@ class Meeting {
 class Pushes {
  public:
   Pushes(Launch& launch, const WindowCollectiveParams& params)
-      : launch_(launch), p_(params), meeting_(launch, params) {}
+      : launch_(launch), p_(params), sync_(launch, params) {}
 
   bool run() {
-    if (!meeting_.meet()) return false;
+    if (!sync_.wait_for_launch()) return false;
     if (p_.own_to != nullptr && !carry(launch_, p_.own_to, p_.own, p_.bytes)) return false;
     const bool forwards = p_.collective == kernels::Collective::kBroadcast && p_.rank != p_.root;
     for (uint64_t round = 0; round < p_.rounds.count; ++round)
       for (int block = 0; block < p_.blocks; ++block) {
-        if (forwards && !meeting_.hear(block, p_.root, round + 1)) return false;
+        if (forwards && !sync_.wait_for(block, p_.root, round + 1)) return false;
         if (!push(block, round)) return false;
-        meeting_.tell(block, round + 1);
+        sync_.signal(block, round + 1);
       }
-    return meeting_.hear_all(p_.rounds.count);
+    return sync_.wait_for_all(p_.rounds.count);
   }
 
  private:
   bool push(int block, uint64_t round) {
     for (int peer = 0; peer < p_.size; ++peer) {
-      if (!Meeting::has(p_.push_to, peer)) continue;
+      if (!WindowSync::has(p_.push_to, peer)) continue;
       const auto what =
           kernels::push_of(p_.collective, p_.root, p_.bytes, p_.forwarded, p_.rank, peer);
       const char* const from = (what.is_forwarded ? p_.output : p_.input) + what.from;
@@ -122,7 +122,7 @@ class Pushes {
       for (uint64_t i = round * p_.rounds.tiles; i < end; ++i) {
         const size_t at = (static_cast<size_t>(block) + i * static_cast<size_t>(p_.blocks)) *
                           kernels::kWindowTile;
-        if (!carry(launch_, meeting_.tensor(peer) + what.into + at, from + at,
+        if (!carry(launch_, sync_.tensor(peer) + what.into + at, from + at,
                    std::min(kernels::kWindowTile, what.bytes - at)))
           return false;
       }
@@ -132,13 +132,13 @@ class Pushes {
 
   Launch& launch_;
   const WindowCollectiveParams& p_;
-  Meeting meeting_;
+  WindowSync sync_;
 };
 
 // A part of the result, of the inputs where they lie.
 bool reduce(Launch& launch, const WindowCollectiveParams& p, ctran::ReduceOpCode op) {
-  Meeting meeting(launch, p);
-  if (!meeting.meet()) return false;
+  WindowSync meeting(launch, p);
+  if (!meeting.wait_for_launch()) return false;
   const auto part = p.made;
   const ctran::Reduction reduction(p.dtype, op);
   std::vector<std::byte> made(kChunkBytes);
@@ -154,12 +154,12 @@ bool reduce(Launch& launch, const WindowCollectiveParams& p, ctran::ReduceOpCode
         !carry(launch, p.output + (at - part.begin), from, now))
       return false;
     for (int rank = 0; rank < p.size; ++rank)
-      if (Meeting::has(p.write_to, rank) &&
+      if (WindowSync::has(p.write_to, rank) &&
           !carry(launch, (rank == p.rank ? p.output : meeting.tensor(rank)) + at, from, now))
         return false;
   }
-  for (int block = 0; block < p.blocks; ++block) meeting.tell(block, 1);
-  return meeting.hear_all(1);
+  for (int block = 0; block < p.blocks; ++block) meeting.signal(block, 1);
+  return meeting.wait_for_all(1);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ __device__ __forceinline__ const MessageRoute& route_of(const MessageParams& p) 
 
 // For one thread: reads the number of the launch, and whether there is to be one.
 __device__ __forceinline__ void begin_exchange(const MessageParams& p, LaunchContext& s) {
-  begin_beside(p, s, load_relaxed(&header_of(p, p.rank).exchanges) + 1);
+  begin_concurrent(p, s, load_relaxed(&header_of(p, p.rank).exchanges) + 1);
 }
 // For one thread of each block, when all of the block know the number, which may be counted up once
 // all blocks do. Nobody waits for this.

@@ -147,7 +147,8 @@ class StopChecker {
 
 // Of what is no collective, which this rank counts as `launch` of its kind. For one thread: reads
 // whether there is to be one.
-__device__ __forceinline__ void begin_beside(const TeamView& p, LaunchContext& s, uint64_t launch) {
+__device__ __forceinline__ void begin_concurrent(const TeamView& p, LaunchContext& s,
+                                                 uint64_t launch) {
   const WorkspaceHeader& own = header_of(p, p.rank);
   s.launch = launch;
   s.arrival = 0;

@@ -54,9 +54,9 @@ void run(const std::vector<int64_t>& counts, const Body& body) {
 // Waits until rank 0 has closed the communicator, then asks about this rank's second collective.
 std::optional<CommError> after_departure(const std::shared_ptr<monitor::GroupMonitor>& circle) {
   while (!circle->has_peer_closes()) circle->wait_consistent(UINT64_MAX, milliseconds(5));
-  PeerMonitor others(circle, nullptr);
-  EXPECT_FALSE(others.closed_before({}, 1));
-  return others.closed_before({}, 2);
+  PeerMonitor peers(circle, nullptr);
+  EXPECT_FALSE(peers.closed_before({}, 1));
+  return peers.closed_before({}, 2);
 }
 
 TEST(Others, ARankThatClosedBeforeACollectiveIsNamed) {

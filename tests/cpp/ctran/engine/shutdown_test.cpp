@@ -8,7 +8,7 @@ namespace {
 
 const int kAlone[] = {0};
 
-class Told final : public CompletionListener {
+class CountingListener final : public CompletionListener {
  public:
   void on_complete(const CommError* /*error*/) noexcept override { ends_.release(); }
   bool is_told() { return ends_.try_acquire_for(kLong); }
@@ -56,13 +56,13 @@ TEST(Closing, EveryCallThatAnotherThreadMakesMeanwhileEnds) {
   constexpr int kRounds = 300;
   for (int round = 0; round < kRounds; ++round)
     run({.size = 1}, [&](Rank& self) {
-      Told told;
+      CountingListener listener;
       int started = 0;
       std::binary_semaphore goes_on{0};
       std::thread other([&] {
         const auto error = error_of([&] {
           for (;; ++started) {
-            self.group->start(barrier(1), &told);
+            self.group->start(barrier(1), &listener);
             if (started == round % 7) goes_on.release();
             if (round % 2 == 0) self.group->split(kAlone, "half");
           }
@@ -72,7 +72,7 @@ TEST(Closing, EveryCallThatAnotherThreadMakesMeanwhileEnds) {
       goes_on.acquire();
       self.group->link_context()->shut_down();
       other.join();
-      for (; started > 0; --started) ASSERT_TRUE(told.is_told()) << "round " << round;
+      for (; started > 0; --started) ASSERT_TRUE(listener.is_told()) << "round " << round;
     });
 }
 

@@ -280,7 +280,7 @@ struct Growing : Member {
 
 const auto nothing = [] {};
 
-void check_growth(int rank, const AllGatherStrings& exchange) {
+void check_deferred_workspace(int rank, const AllGatherStrings& exchange) {
   Growing member(rank, 3, exchange);
   auto& team = *member.team;
   const auto bytes = team.workspace_bytes();
@@ -299,7 +299,7 @@ void check_growth(int rank, const AllGatherStrings& exchange) {
 }
 
 // Rank 0 grows while the others are elsewhere, and then they do.
-void check_growth_alone(int rank, const AllGatherStrings& exchange) {
+void check_deferred_workspace_alone(int rank, const AllGatherStrings& exchange) {
   Growing member(rank, 3, exchange);
   if (rank == 0) require(member.team->allocate_rest(nothing).empty(), "it gets the rest");
   exchange("");
@@ -308,11 +308,12 @@ void check_growth_alone(int rank, const AllGatherStrings& exchange) {
 }
 
 TEST_F(TeamTest, GrowsWhateverTheOtherRanksDo) {
-  EXPECT_EQ(on_processes(3, check_growth_alone), 0);
+  EXPECT_EQ(on_processes(3, check_deferred_workspace_alone), 0);
 }
 
 // Rank 1 has ended its team, or aborted it.
-void check_growth_without_a_rank(int rank, const AllGatherStrings& exchange, bool aborts) {
+void check_deferred_workspace_without_a_rank(int rank, const AllGatherStrings& exchange,
+                                             bool aborts) {
   auto member = std::make_unique<Growing>(rank, 3, exchange);
   if (rank == 1 && aborts) member->team->abort();
   if (rank == 1 && !aborts) member.reset();
@@ -329,7 +330,7 @@ void check_growth_without_a_rank(int rank, const AllGatherStrings& exchange, boo
 }
 
 // Rank 1 has no memory for it at the first attempt, which it comes to when rank 0 is through both.
-void check_growth_tried_again(int rank, const AllGatherStrings& exchange) {
+void check_deferred_workspace_tried_again(int rank, const AllGatherStrings& exchange) {
   Growing member(rank, 3, exchange);
   rlimit most{};
   ::getrlimit(RLIMIT_FSIZE, &most);  // memory of the stand-in's devices is in files
@@ -354,14 +355,14 @@ void check_growth_tried_again(int rank, const AllGatherStrings& exchange) {
 }
 
 TEST_F(TeamTest, AttemptsToGrowAreTheSameOnAllRanks) {
-  EXPECT_EQ(on_processes(3, check_growth_tried_again), 0);
+  EXPECT_EQ(on_processes(3, check_deferred_workspace_tried_again), 0);
 }
 
 TEST_F(TeamTest, GrowthNeedsAllRanks) {
   for (const bool aborts : {false, true})
     EXPECT_EQ(on_processes(3,
                            [aborts](int rank, const AllGatherStrings& exchange) {
-                             check_growth_without_a_rank(rank, exchange, aborts);
+                             check_deferred_workspace_without_a_rank(rank, exchange, aborts);
                            }),
               0);
 }
@@ -375,24 +376,26 @@ TEST_F(TeamTest, GrowthEndsByWhatIsLookedAtAndByAnAbort) {
     auto made = transport::nvl::SymmetricMemory::make(
         seat, {size_t{4} << 20, "a test", "", size_t{2} << 20}, exchange);
     require(made.memory != nullptr && !made.memory->is_complete(), made.error.c_str());
-    DeferredWorkspace growth(seat, *made.memory);
-    const auto addresses = exchange(growth.address());
+    DeferredWorkspace deferred(seat, *made.memory);
+    const auto addresses = exchange(deferred.address());
     if (rank == 0) {
-      growth.start(addresses);
+      deferred.start(addresses);
       int looks = 0;
       const auto look = [&] {
         if (++looks == 3) throw CommError(Errc::kTimeout, "late");
       };
-      EXPECT_THROW(growth.allocate_collectively(look), CommError);
-      std::thread aborts([&] { growth.stop(); });
-      EXPECT_THROW(growth.allocate_collectively(nothing), CommError);
+      EXPECT_THROW(deferred.allocate_collectively(look), CommError);
+      std::thread aborts([&] { deferred.stop(); });
+      EXPECT_THROW(deferred.allocate_collectively(nothing), CommError);
       aborts.join();
     }
     exchange("");
   });
 }
 
-TEST_F(TeamTest, GrowsForTheCallsThatNeedIt) { EXPECT_EQ(on_processes(3, check_growth), 0); }
+TEST_F(TeamTest, GrowsForTheCallsThatNeedIt) {
+  EXPECT_EQ(on_processes(3, check_deferred_workspace), 0);
+}
 
 TEST_F(TeamTest, IsWholeAtOnceUnlessSomebodyAsksForLess) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {

@@ -78,7 +78,8 @@ MemoryRequest part_wanted() {
   return part;
 }
 
-void check_growth(int rank, int size, const MemoryRequest& its, const AllGatherStrings& exchange) {
+void check_extension(int rank, int size, const MemoryRequest& its,
+                     const AllGatherStrings& exchange) {
   const auto made = SymmetricMemory::make(seat(rank, size), its, exchange);
   require(made.memory != nullptr, made.error.c_str());
   require(!made.memory->is_complete() && made.memory->size_bytes() == kFirstBytes, "a part");
@@ -108,14 +109,14 @@ void check_growth(int rank, int size, const MemoryRequest& its, const AllGatherS
 TEST(SymmetricMemory, GrowsAtItsPlace) {
   EXPECT_EQ(on_processes(3,
                          [&](int rank, const AllGatherStrings& exchange) {
-                           check_growth(rank, 3, part_wanted(), exchange);
+                           check_extension(rank, 3, part_wanted(), exchange);
                          }),
             0);
 }
 
 TEST(SymmetricMemory, IsAPartOnAllRanksWhereOneWantsNoMore) {
   on_threads(3, [](int rank, const AllGatherStrings& exchange) {
-    check_growth(rank, 3, rank == 1 ? part_wanted() : wanted(), exchange);
+    check_extension(rank, 3, rank == 1 ? part_wanted() : wanted(), exchange);
   });
 }
 

@@ -19,21 +19,21 @@ class CircleTest : public testing::Test {
   void make(int size) {
     std::vector<std::string> addresses;
     for (int rank = 0; rank < size; ++rank) {
-      circles_.push_back(std::make_unique<UnixAllGather>(rank, size));
-      addresses.push_back(circles_.back()->address());
+      gathers_.push_back(std::make_unique<UnixAllGather>(rank, size));
+      addresses.push_back(gathers_.back()->address());
     }
-    for (const auto& circle : circles_) circle->set_addresses(addresses);
+    for (const auto& gather : gathers_) gather->set_addresses(addresses);
   }
-  // Runs body(circle, rank) on a thread each.
+  // Runs body(gather, rank) on a thread each.
   template <class Body>
   void on_threads(Body body) {
     std::vector<std::thread> threads;
-    for (size_t rank = 0; rank < circles_.size(); ++rank)
-      threads.emplace_back([&, rank] { body(*circles_[rank], static_cast<int>(rank)); });
+    for (size_t rank = 0; rank < gathers_.size(); ++rank)
+      threads.emplace_back([&, rank] { body(*gathers_[rank], static_cast<int>(rank)); });
     for (auto& thread : threads) thread.join();
   }
 
-  std::vector<std::unique_ptr<UnixAllGather>> circles_;
+  std::vector<std::unique_ptr<UnixAllGather>> gathers_;
 };
 
 Errc code_of(const std::function<void()>& body) {
@@ -48,9 +48,9 @@ Errc code_of(const std::function<void()>& body) {
 
 TEST_F(CircleTest, EachRoundBringsTheWordsOfAllToAll) {
   make(4);
-  on_threads([](UnixAllGather& circle, int rank) {
+  on_threads([](UnixAllGather& gather, int rank) {
     for (int round = 0; round < 50; ++round) {
-      const auto all = circle.all_gather(std::string(static_cast<size_t>(rank * round), 'x') + "!");
+      const auto all = gather.all_gather(std::string(static_cast<size_t>(rank * round), 'x') + "!");
       ASSERT_EQ(all.size(), 4u);
       for (size_t peer = 0; peer < all.size(); ++peer)
         EXPECT_EQ(all[peer].size(), peer * static_cast<size_t>(round) + 1);
@@ -60,12 +60,12 @@ TEST_F(CircleTest, EachRoundBringsTheWordsOfAllToAll) {
 
 TEST_F(CircleTest, ARoundThatAnotherRankBeginsWakesThoseThatWait) {
   make(3);
-  on_threads([](UnixAllGather& circle, int rank) {
+  on_threads([](UnixAllGather& gather, int rank) {
     for (int round = 0; round < 3; ++round) {
       if (rank != round)
-        while (!circle.is_round_started()) circle.wait();
-      EXPECT_EQ(circle.all_gather(std::to_string(rank)), (std::vector<std::string>{"0", "1", "2"}));
-      EXPECT_FALSE(circle.is_round_started() && round == 2);
+        while (!gather.is_round_started()) gather.wait();
+      EXPECT_EQ(gather.all_gather(std::to_string(rank)), (std::vector<std::string>{"0", "1", "2"}));
+      EXPECT_FALSE(gather.is_round_started() && round == 2);
     }
   });
 }
@@ -73,20 +73,20 @@ TEST_F(CircleTest, ARoundThatAnotherRankBeginsWakesThoseThatWait) {
 TEST_F(CircleTest, ARankThatHasEndedIsNamed) {
   make(3);
   std::barrier together(2);
-  on_threads([&](UnixAllGather& circle, int rank) {
+  on_threads([&](UnixAllGather& gather, int rank) {
     if (rank == 1) {  // after a round of its own
-      circle.all_gather("");
-      circles_[1].reset();
+      gather.all_gather("");
+      gathers_[1].reset();
       return;
     }
-    circle.all_gather("");
+    gather.all_gather("");
     try {
-      circle.all_gather("");
+      gather.all_gather("");
       ADD_FAILURE() << "rank 1 has ended";
     } catch (const CommError& e) {
       EXPECT_EQ(e.code(), Errc::kPeerFailed);
       EXPECT_EQ(e.context().peer, 1) << e.what();
-      circle.announce_leave(e.context().peer);
+      gather.announce_leave(e.context().peer);
     }
     together.arrive_and_wait();
   });
@@ -94,14 +94,14 @@ TEST_F(CircleTest, ARankThatHasEndedIsNamed) {
 
 TEST_F(CircleTest, ARankThatHasEndedBeforeAnyRoundIsNamed) {
   make(2);
-  circles_[1].reset();
-  EXPECT_EQ(code_of([&] { circles_[0]->all_gather(""); }), Errc::kPeerFailed);
+  gathers_[1].reset();
+  EXPECT_EQ(code_of([&] { gathers_[0]->all_gather(""); }), Errc::kPeerFailed);
 }
 
 TEST_F(CircleTest, StopEndsARound) {
   make(2);
-  std::thread stops([&] { circles_[0]->stop(); });
-  EXPECT_EQ(code_of([&] { circles_[0]->all_gather(""); }), Errc::kAborted);
+  std::thread stops([&] { gathers_[0]->stop(); });
+  EXPECT_EQ(code_of([&] { gathers_[0]->all_gather(""); }), Errc::kAborted);
   stops.join();
 }
 
@@ -109,24 +109,24 @@ TEST_F(CircleTest, StrangersAreNotHeard) {
   make(2);
   UnixAllGather stranger(1, 2);  // says that it is rank 1, and knows nobody's secret
   UnixAllGather other(0, 2);
-  // The place of rank 0 of this circle, with the secret of another one.
-  auto forged = circles_[0]->address();
+  // The place of rank 0 of this gather, with the secret of another one.
+  auto forged = gathers_[0]->address();
   const auto secret = other.address();
   forged.replace(8, sizeof(base::Secret), secret, 8, sizeof(base::Secret));
   stranger.set_addresses({forged, stranger.address()});
   std::thread calls(
       [&] { EXPECT_NE(code_of([&] { stranger.all_gather("wrong"); }), Errc::kInternal); });
-  std::thread peer([&] { EXPECT_EQ(circles_[1]->all_gather("right").front(), "right, too"); });
-  EXPECT_EQ(circles_[0]->all_gather("right, too").back(), "right");
+  std::thread peer([&] { EXPECT_EQ(gathers_[1]->all_gather("right").front(), "right, too"); });
+  EXPECT_EQ(gathers_[0]->all_gather("right, too").back(), "right");
   peer.join();
   stranger.stop();
   calls.join();
 }
 
 TEST_F(CircleTest, WordsThatAreNoAddressAreRefused) {
-  UnixAllGather circle(0, 2);
-  EXPECT_EQ(code_of([&] { circle.set_addresses({circle.address(), "nonsense"}); }), Errc::kSystem);
-  EXPECT_EQ(code_of([&] { circle.set_addresses({circle.address(), circle.address()}); }),
+  UnixAllGather gather(0, 2);
+  EXPECT_EQ(code_of([&] { gather.set_addresses({gather.address(), "nonsense"}); }), Errc::kSystem);
+  EXPECT_EQ(code_of([&] { gather.set_addresses({gather.address(), gather.address()}); }),
             Errc::kSystem);
 }
 

@@ -40,16 +40,16 @@ Frame frame_of(ConstBytes payload) {
 
 TEST(Lane, SaysWhatThisRankCouldNotSend) {
   Connection connection;
-  StreamSocket lane(std::move(connection.here), 1u << 20, 1);
+  StreamSocket stream(std::move(connection.here), 1u << 20, 1);
   base::Mapping unreadable(::mmap(nullptr, 1u << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
                            1u << 16);
   const ConstBytes payload(unreadable.bytes());
   uint32_t borrowed = 0;
   // Some systems take the header first.
-  lane.try_send(frame_of(payload), std::span(&payload, 1), &borrowed);
-  lane.flush();
-  EXPECT_EQ(lane.error_text(), "sending to it failed: Bad address");
-  EXPECT_EQ(lane.error_code(), Errc::kSystem);
+  stream.try_send(frame_of(payload), std::span(&payload, 1), &borrowed);
+  stream.flush();
+  EXPECT_EQ(stream.error_text(), "sending to it failed: Bad address");
+  EXPECT_EQ(stream.error_code(), Errc::kSystem);
 }
 
 TEST(Lane, SaysHowItsConnectionEndedThoughItWasTheSenderWhoHeard) {
@@ -61,15 +61,15 @@ TEST(Lane, SaysHowItsConnectionEndedThoughItWasTheSenderWhoHeard) {
   connection.there = {};  // with something unread: a reset
   polled = {connection.here.get(), 0, 0};
   ASSERT_EQ(::poll(&polled, 1, -1), 1);
-  StreamSocket lane(std::move(connection.here), 1u << 20, 1);
+  StreamSocket stream(std::move(connection.here), 1u << 20, 1);
   uint32_t borrowed = 0;
   const ConstBytes payload;
-  EXPECT_FALSE(lane.try_send(frame_of(payload), {}, &borrowed));
-  EXPECT_EQ(lane.error_text(), "");
+  EXPECT_FALSE(stream.try_send(frame_of(payload), {}, &borrowed));
+  EXPECT_EQ(stream.error_text(), "");
   Nobody nobody;
-  lane.receive(nobody);
-  EXPECT_EQ(lane.error_text(), "connection: Connection reset by peer");
-  EXPECT_EQ(lane.error_code(), Errc::kPeerFailed);
+  stream.receive(nobody);
+  EXPECT_EQ(stream.error_text(), "connection: Connection reset by peer");
+  EXPECT_EQ(stream.error_code(), Errc::kPeerFailed);
 }
 
 TEST(Lane, TellsItsOwnErrorsFromThoseOfTheConnection) {
@@ -87,12 +87,12 @@ TEST(Lane, ARejectedSenderBlamesTheConnectionAtOnce) {
   const auto address = base::parse_address("127.0.0.1:1");  // nobody is there
   ASSERT_EQ(::connect(socket.get(), address->get(), address->size), 0);
   ASSERT_EQ(::send(socket.get(), "", 1, 0), 1);
-  StreamSocket lane(std::move(socket), 1u << 20, 1);
+  StreamSocket stream(std::move(socket), 1u << 20, 1);
   uint32_t borrowed = 0;
   const ConstBytes payload;
-  EXPECT_FALSE(lane.try_send(frame_of(payload), {}, &borrowed));
-  EXPECT_EQ(lane.error_text(), "connection: Connection refused");
-  EXPECT_EQ(lane.error_code(), Errc::kPeerFailed);
+  EXPECT_FALSE(stream.try_send(frame_of(payload), {}, &borrowed));
+  EXPECT_EQ(stream.error_text(), "connection: Connection refused");
+  EXPECT_EQ(stream.error_code(), Errc::kPeerFailed);
 }
 
 }  // namespace
