@@ -101,6 +101,6 @@ def test_what_no_rule_knows_concerns_everything(path):
 
 
 def test_every_room_of_a_backend_has_names():
-    parts = {"backends/beside", "backends/kernels"}
+    parts = {"backends/common", "backends/device_kernels"}
     folders = {f"backends/{path.name}" for path in (ROOT / "src" / "backends").iterdir()}
     assert folders - parts == {*BACKENDS_OF}

@@ -21,9 +21,9 @@ def test_the_table_is_up_to_date() -> None:
 
 
 def test_a_table_replaces_the_one_between_the_markers() -> None:
-    page = f"a\n{house.BEGIN}old\n{house.END}b\n"
+    page = f"a\n{house.BEGIN}stale\n{house.END}b\n"
     new = house.with_table(page, [{"name": "base", "says": "sockets"}])
-    assert "old" not in new
+    assert "stale" not in new
     assert "| `src/base` | sockets |" in new
     assert new.startswith("a\n")
     assert new.endswith("b\n")

@@ -137,8 +137,8 @@ class Pushes {
 
 // A part of the result, of the inputs where they lie.
 bool reduce(Launch& launch, const WindowCollectiveParams& p, ctran::ReduceOpCode op) {
-  WindowSync meeting(launch, p);
-  if (!meeting.wait_for_launch()) return false;
+  WindowSync sync(launch, p);
+  if (!sync.wait_for_launch()) return false;
   const auto part = p.made;
   const ctran::Reduction reduction(p.dtype, op);
   std::vector<std::byte> made(kChunkBytes);
@@ -146,7 +146,7 @@ bool reduce(Launch& launch, const WindowCollectiveParams& p, ctran::ReduceOpCode
     const size_t now = std::min(kChunkBytes, part.end - at);
     std::vector<const void*> operands;
     for (int rank = 0; rank < p.size; ++rank)
-      operands.push_back((rank == p.rank ? p.input : meeting.tensor(rank)) + at);
+      operands.push_back((rank == p.rank ? p.input : sync.tensor(rank)) + at);
     reduction.combine_all(made.data(), operands, now / ctran::size_of(p.dtype),
                           static_cast<uint32_t>(p.size));
     const auto* const from = reinterpret_cast<const char*>(made.data());
@@ -155,11 +155,11 @@ bool reduce(Launch& launch, const WindowCollectiveParams& p, ctran::ReduceOpCode
       return false;
     for (int rank = 0; rank < p.size; ++rank)
       if (WindowSync::has(p.write_to, rank) &&
-          !carry(launch, (rank == p.rank ? p.output : meeting.tensor(rank)) + at, from, now))
+          !carry(launch, (rank == p.rank ? p.output : sync.tensor(rank)) + at, from, now))
         return false;
   }
-  for (int block = 0; block < p.blocks; ++block) meeting.signal(block, 1);
-  return meeting.wait_for_all(1);
+  for (int block = 0; block < p.blocks; ++block) sync.signal(block, 1);
+  return sync.wait_for_all(1);
 }
 
 }  // namespace
