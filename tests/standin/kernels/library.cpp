@@ -74,7 +74,7 @@ KernelAlgorithm choice(int32_t, const KernelCall& call, int32_t* blocks) {
 int exchange(const kernels::TeamDescriptor& team, const kernels::MessageExchange& exchange,
              void* stream) {
   const auto fate = next_fate("Kernel");
-  if (fate.fails || !kernels::is_sound(team, exchange)) return kRefused;
+  if (fate.fails || !kernels::is_valid(team, exchange)) return kRefused;
   ++launches;
   std::vector<kernels::KernelMessage> messages(exchange.messages,
                                                exchange.messages + exchange.count);

@@ -18,6 +18,7 @@ class MessageChunks {
     Copier mover;
     bool is_read = false;
   };
+  using Prefetched = PrefetchedChunk;
   // `channel`: which this block has first, of those that the route's blocks have.
   __device__ __forceinline__ static PrefetchedChunk prefetch(const MessageTransfer& parcel,
                                                              const MessageRoute& route,

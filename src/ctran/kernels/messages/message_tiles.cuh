@@ -17,6 +17,7 @@ class MessageTiles {
     Vector16 v[kLL128Vectors];
     bool is_read;
   };
+  using Prefetched = PrefetchedTile;
   // `channel`: which this block has first, of those that the route's blocks have.
   __device__ __forceinline__ static PrefetchedTile prefetch(const MessageTransfer& parcel,
                                                             const MessageRoute& route,

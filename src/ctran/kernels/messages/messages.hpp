@@ -13,7 +13,7 @@ constexpr bool is_valid(const TeamDescriptor& team, const KernelMessage& message
   return message.peer >= 0 && message.peer < team.size && message.peer != team.rank &&
          (message.data != nullptr || message.bytes == 0);
 }
-constexpr bool is_sound(const TeamDescriptor& team, const MessageExchange& exchange) {
+constexpr bool is_valid(const TeamDescriptor& team, const MessageExchange& exchange) {
   if (exchange.count < 1 || exchange.count > kMaxMessages || exchange.blocks < 0) return false;
   for (int32_t i = 0; i < exchange.count; ++i)
     if (!is_valid(team, exchange.messages[i])) return false;

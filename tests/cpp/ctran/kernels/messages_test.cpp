@@ -310,21 +310,21 @@ TEST(ExchangeTest, RoutesHaveTheChannelsOfTheirLargestMessage) {
 
 TEST(ExchangeTest, IsSound) {
   Given given(2);
-  EXPECT_FALSE(is_sound(given.team, given.exchange()));
+  EXPECT_FALSE(is_valid(given.team, given.exchange()));
   given.add(0, false, 1);
-  EXPECT_TRUE(is_sound(given.team, given.exchange()));
-  EXPECT_FALSE(is_sound(given.team, given.exchange(-1)));
+  EXPECT_TRUE(is_valid(given.team, given.exchange()));
+  EXPECT_FALSE(is_valid(given.team, given.exchange(-1)));
   for (const KernelMessage& wrong :
        {KernelMessage{&given, 1, 1, 0}, KernelMessage{&given, 1, 2, 0},
         KernelMessage{&given, 1, -1, 0}, KernelMessage{nullptr, 1, 0, 0}}) {
     Given one(2);
     one.messages.push_back(wrong);
-    EXPECT_FALSE(is_sound(one.team, one.exchange()));
+    EXPECT_FALSE(is_valid(one.team, one.exchange()));
   }
   given.messages.assign(kMaxMessages, {nullptr, 0, 0, 1});
-  EXPECT_TRUE(is_sound(given.team, given.exchange()));
+  EXPECT_TRUE(is_valid(given.team, given.exchange()));
   given.add(0, false, 1);
-  EXPECT_FALSE(is_sound(given.team, given.exchange()));
+  EXPECT_FALSE(is_valid(given.team, given.exchange()));
 }
 
 TEST(VectorTest, IsShiftedByBytes) {
