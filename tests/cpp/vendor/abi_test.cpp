@@ -59,11 +59,11 @@ struct SameCall<R(A...), S(B...)>
 TC_NCCL_SYMBOLS(TC_SAME, TC_SAME_OPTIONAL)
 #if NCCL_VERSION_CODE >= 22900
 TC_NCCL_ONE_SIDED_SYMBOLS(TC_SAME_OPTIONAL)
-static_assert(sizeof(abi::AwaitedSignals) == sizeof(ncclWaitSignalDesc_t));
-static_assert(offsetof(abi::AwaitedSignals, count) == offsetof(ncclWaitSignalDesc_t, opCnt));
-static_assert(offsetof(abi::AwaitedSignals, peer) == offsetof(ncclWaitSignalDesc_t, peer));
-static_assert(offsetof(abi::AwaitedSignals, index) == offsetof(ncclWaitSignalDesc_t, sigIdx));
-static_assert(offsetof(abi::AwaitedSignals, context) == offsetof(ncclWaitSignalDesc_t, ctx));
+static_assert(sizeof(abi::WaitSignalDesc) == sizeof(ncclWaitSignalDesc_t));
+static_assert(offsetof(abi::WaitSignalDesc, count) == offsetof(ncclWaitSignalDesc_t, opCnt));
+static_assert(offsetof(abi::WaitSignalDesc, peer) == offsetof(ncclWaitSignalDesc_t, peer));
+static_assert(offsetof(abi::WaitSignalDesc, index) == offsetof(ncclWaitSignalDesc_t, sigIdx));
+static_assert(offsetof(abi::WaitSignalDesc, context) == offsetof(ncclWaitSignalDesc_t, ctx));
 static_assert(abi::kSymmetric == NCCL_WIN_COLL_SYMMETRIC &&
               abi::kWindowAlignment == NCCL_WIN_REQUIRED_ALIGNMENT);
 #endif
