@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from .history import branch_point
 from .paths import ROOT
 from .rooms import Rooms, rooms
 from .shell import Failure
@@ -137,9 +138,7 @@ def changed_since(commit: str) -> list[str]:
 
 def default_commit() -> str:
     """Where this branch left origin/main; HEAD without one."""
-    argv = ["git", "-C", str(ROOT), "merge-base", "HEAD", "origin/main"]
-    told = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return told.stdout.strip() if told.returncode == 0 else "HEAD"
+    return branch_point() or "HEAD"
 
 
 def selection(commit: str, say: Callable[[str], None]) -> Selection:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
-from .paths import ROOT
+from .history import BASE, branch_point, git
 
-BASE = "origin/main"
 # A definition with a body. Attributes, macros of ours and alignment may stand before the name.
 TYPE = re.compile(
     r"\b(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+"
@@ -86,11 +84,11 @@ def riddles(
 
 def new_lines() -> list[tuple[str, int, str]] | None:
     """(path, number, text) of what this tree adds to origin/main; None where there is none."""
-    base = git("merge-base", "HEAD", BASE)
+    base = branch_point()
     if base is None:
         return None
     found, path, number = [], "", 0
-    for line in (git("diff", "--unified=0", "--no-renames", "-M", base.strip()) or "").splitlines():
+    for line in (git("diff", "--unified=0", "-M", base) or "").splitlines():
         if line.startswith("+++ "):
             path = line[6:]
         elif header := re.match(r"@@ -\S+ \+(\d+)", line):
@@ -109,10 +107,3 @@ def long_subjects(most: int) -> list[str]:
         for subject in listed.splitlines()
         if len(subject) > most or not re.match(r"[\w/., -]+: \S", subject)
     ]
-
-
-def git(*words: str) -> str | None:
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False
-    )
-    return done.stdout if done.returncode == 0 else None
