@@ -1,8 +1,8 @@
-"""Communication for PyTorch as objects.
+"""Communicators for PyTorch as objects.
 
 ``comm = torchcomms.new_comm("gloo", torch.device("cpu"), "main")`` connects this process with the
-job's other ranks; ``comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, async_op=False)`` and its
-siblings move tensors between them.
+other ranks of the job. Operations are methods of the communicator, such as
+``comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, async_op=False)``.
 """
 
 from torchcomms import _native
@@ -60,12 +60,12 @@ __all__ = [  # noqa: RUF022 (the contract's order)
     "TorchCommBackend",
 ]
 
-# Where a name is written is not where it lives: users see one package.
+# The public names show `torchcomms` as their module, whatever file defines them.
 for _name in (*__all__, "share_cpu_tensors"):
     globals()[_name].__module__ = "torchcomms"
 del _name
 
-# The package: what has that name so far is the native module, which came with all native names.
+# `import *` above bound this name to the native module; the package `torchcomms.hooks` replaces it.
 import torchcomms.hooks as hooks  # type: ignore[no-redef]  # noqa: E402, PLR0402
 
 _install(TorchComm, _split)

@@ -1,4 +1,4 @@
-"""Errors for arguments of the wrong type, told alike by all functions that Python checks."""
+"""Checks of arguments, and one wording of the errors for arguments of the wrong type."""
 
 import datetime
 import operator
@@ -8,23 +8,27 @@ from typing import Any
 
 from torchcomms._comms import InvalidArgument
 
-# What is outside of a number's type is refused here, the rest natively.
+# The checks below refuse integers that do not fit the C++ type. Native code checks the rest.
 _INT32_END, _INT64_END = 2**31, 2**63
-MOST_SECONDS = 1e9  # the longest limit: what is above is it
-# Of the package's commands: a day of waiting, which poll() takes several times over, and processes
-# on one machine.
+MOST_SECONDS = 1e9  # the longest timeout; native code treats larger values as this one
+# The `torchcomms` commands take at most one day for a wait (poll() with its 32-bit milliseconds can
+# express several) and this many ranks on one machine.
 MOST_SECONDS_HERE, MOST_RANKS_HERE = 86400.0, 1024
 LIMIT = "datetime.timedelta, float seconds or None"
 
 
 def wrong_type(function: str, argument: str, expected: str, value: object) -> TypeError:
-    """The error that names function, argument, what is allowed and what was seen."""
+    """The TypeError that names the function, the argument, the allowed type and the type seen."""
     seen = f"int {value}" if type(value) is int else type(value).__name__
     return TypeError(f"{function}(): argument '{argument}' must be {expected}, not {seen}")
 
 
 def require_hints(function: str, hints: Any) -> dict[str, str]:  # noqa: ANN401
-    """Checks a dict of texts by text. Raises TypeError naming the key."""
+    """Checks that `hints` is a dict with str keys and str values.
+
+    Returns: `hints`.
+    Raises: TypeError that names the key.
+    """
     if not isinstance(hints, dict):
         raise wrong_type(function, "hints", "dict[str, str] or None", hints)
     for key, value in hints.items():
@@ -38,19 +42,25 @@ def require_limit(
     limit: Any,  # noqa: ANN401
     least_seconds: float = -MOST_SECONDS,
 ) -> datetime.timedelta | float:
-    """Checks a timeout that is given. Raises TypeError, or InvalidArgument for a NaN and what is
-    below `least_seconds`: by default what no clock counts back to, so that whether it may be
-    negative or zero is the function's own to say."""
+    """Checks a timeout that the caller gave.
+
+    Args:
+        least_seconds: the smallest allowed value. The default admits all negative values, because
+            the function itself decides whether a timeout may be negative or zero.
+
+    Returns: `limit`.
+    Raises: TypeError for another type; InvalidArgument for a NaN or a value below `least_seconds`.
+    """
     if not isinstance(limit, datetime.timedelta | float):
         raise wrong_type(function, "timeout", LIMIT, limit)
     seconds = limit.total_seconds() if isinstance(limit, datetime.timedelta) else limit
-    if not seconds >= least_seconds:  # nor a NaN
+    if not seconds >= least_seconds:  # refuses a NaN too
         raise InvalidArgument(f"{function}: timeout is {limit!r}; allowed is 0 or more")
     return limit
 
 
 def require_int64(function: str, argument: str, value: Any) -> int:  # noqa: ANN401
-    """A whole number. Raises TypeError."""
+    """Converts an integer that fits 64 bits, signed. Raises TypeError."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -65,7 +75,11 @@ def require_texts(
     argument: str,
     texts: Any,  # noqa: ANN401
 ) -> list[str] | set[str]:
-    """Texts in an order, or a set of them. Raises TypeError naming what is none."""
+    """Checks a sequence or a set of str.
+
+    Returns: a list in the order given, or a set.
+    Raises: TypeError that names the element that is not a str.
+    """
     allowed = "list[str] or set[str]"
     if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
         raise wrong_type(function, argument, allowed, texts)
@@ -87,9 +101,13 @@ def require_ranks(
     ranks: Any,  # noqa: ANN401
     size: Callable[[], int],
 ) -> list[int]:
-    """A list of indices, each as an int. Raises TypeError naming what is none.
+    """Converts a list of rank indices to ints.
 
-    `size` is asked only then: a communicator that has ended says so of the function itself.
+    Args:
+        size: returns the number of ranks. It is called only for an error text, so that a closed
+            communicator raises the error of the function itself.
+
+    Raises: TypeError that names the element that is not an int.
     """
 
     def allowed(what: str) -> str:
@@ -116,7 +134,7 @@ def require_groups(
     groups: Any,  # noqa: ANN401
     size: Callable[[], int],
 ) -> list[list[int]]:
-    """A list of such lists. Raises TypeError naming what is none."""
+    """Converts a list of rank lists to lists of ints. Raises TypeError."""
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         raise wrong_type(function, argument, "list[list[int]]", groups)
     return [require_ranks(function, argument, group, size) for group in groups]

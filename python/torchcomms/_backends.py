@@ -1,4 +1,4 @@
-"""Which backends are installed, and loading them: the entry-point group ``torchcomms.backends``."""
+"""Finds and loads the installed backends: the entry points of group ``torchcomms.backends``."""
 
 import contextlib
 import functools
@@ -16,7 +16,7 @@ GROUP = "torchcomms.backends"
 
 @functools.cache
 def _entry_points() -> "dict[str, EntryPoint]":
-    """The first entry point of each name. Reading metadata takes milliseconds: once a process."""
+    """The first entry point of each name. Cached: reading the metadata takes milliseconds."""
     from importlib.metadata import entry_points
 
     found: dict[str, EntryPoint] = {}
@@ -26,7 +26,7 @@ def _entry_points() -> "dict[str, EntryPoint]":
 
 
 def built_backends() -> list[str]:
-    """Names of the installed backends, sorted. Being installed does not mean it works here."""
+    """Names of the installed backends, sorted. An installed backend may still lack its hardware."""
     return sorted(_entry_points())
 
 
@@ -36,14 +36,14 @@ def is_backend_built(backend: str) -> bool:
 
 
 def _load_all() -> None:
-    """Imports what can be imported of the installed backends."""
+    """Imports every installed backend that can be imported, and ignores the others."""
     for backend in built_backends():
-        with contextlib.suppress(Exception):  # a third party's module may raise anything
+        with contextlib.suppress(Exception):  # a third-party module may raise any exception
             _load_backend(backend)
 
 
 def _load_backend(backend: str) -> None:
-    """Imports the module of an installed backend, which registers it.
+    """Imports the module of an installed backend, which registers the backend.
 
     Raises:
         BackendUnavailable (a ModuleNotFoundError): no such backend, or its module does not load.
@@ -52,14 +52,14 @@ def _load_backend(backend: str) -> None:
 
 
 def backend_module(backend: str) -> "ModuleType":
-    """The same; returns the module.
+    """Imports the module of an installed backend and returns it.
 
     Raises:
         BackendUnavailable (a ModuleNotFoundError): no such backend, or its module does not load.
     """
     entry = _entry_points().get(backend)
     if entry is None:
-        import difflib  # not at every start
+        import difflib  # imported only for the error: it would slow down every start
 
         near = difflib.get_close_matches(backend.lower(), built_backends(), n=1)
         meant = f" (is '{near[0]}' meant?)" if near else ""

@@ -1,7 +1,7 @@
-"""Backends of ours under their names in torch.distributed: ``init_process_group("ctran")``.
+"""Registers backends under their names in torch.distributed: ``init_process_group("ctran")``.
 
-torch 2.15 asks the entry points of group ``torch.distributed.backends`` for a name that it does not
-know; with older ones, ``import torchcomms`` says it.
+torch 2.15 and later look up an unknown name in the entry points of group
+``torch.distributed.backends``. With older versions, ``import torchcomms`` registers the backends.
 """
 
 import functools
@@ -25,8 +25,13 @@ def create(
     options: Any,  # noqa: ANN401
     _pg_options: object = None,
 ) -> _BackendWrapper:
-    """A process group's backend, with what torch.distributed says of the group; on an accelerator,
-    on the device that is current."""
+    """Makes the backend of a process group; torch.distributed calls it.
+
+    Args:
+        backend: the name of the backend, such as "ctran".
+        device: "cpu", or the type of an accelerator, of which the current device is used.
+        options: torch's DistributedBackendOptions: store, timeout, group id, rank and size.
+    """
     index = None if device == "cpu" else torch.accelerator.current_device_index()
     with _environment.variables(**_place(options)):
         comm = new_comm(
@@ -41,7 +46,10 @@ def create(
 
 
 def _place(options: Any) -> dict[str, str]:  # noqa: ANN401
-    """In the group, and in the job where this is not all of it, as a launcher says both."""
+    """The launcher variables for the rank and size in the group.
+
+    If the group is a part of the job, the variables also give the rank and size in the job.
+    """
     place = {"TORCHCOMM_RANK": options.group_rank, "TORCHCOMM_SIZE": options.group_size}
     if ranks := options.global_ranks_in_group:
         place["RANK"] = ranks[options.group_rank]
@@ -62,7 +70,7 @@ ctran = functools.partial(_register, "ctran")
 
 
 def _register_all() -> bool:
-    """False where torch.distributed does not have its backends yet."""
+    """Registers the backends. Returns False if torch.distributed has no class Backend yet."""
     if not hasattr(sys.modules.get("torch.distributed.distributed_c10d"), "Backend"):
         return False
     for backend in _DEVICES:
@@ -71,7 +79,11 @@ def _register_all() -> bool:
 
 
 def register_where_torch_is_whole() -> None:
-    """torch.distributed imports this package while it is made itself: a newer one asks later."""
+    """Registers the backends as early as torch allows.
+
+    torch.distributed imports this package during its own import, so registration may have to wait.
+    torch 2.15 and later call the entry point instead.
+    """
     if TorchVersion(torch.__version__) < TorchVersion("2.15"):
         as_soon_as_possible(_register_all)
     else:

@@ -1,4 +1,4 @@
-"""The one spelling of dtypes in texts, "float32", and the words of PyTorch's flight recorder."""
+"""Names of dtypes: "float32" as in our texts, and "Float" as in PyTorch's flight recorder."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torchcomms import _comms
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """torch.float32 -> "float32"."""
+    """Converts torch.float32 to "float32"."""
     return str(dtype).removeprefix("torch.")
 
 
 def of_recorder(word: str) -> str:
-    """ "Float", as flight recorders write it, -> "float32"; another word stays what it is."""
+    """Converts "Float", as flight recorders write it, to "float32". Others stay as they are."""
     return _of_recorder().get(word, word)
 
 
 def for_recorder(name: str) -> str:
-    """ "float32" -> "Float"."""
+    """Converts "float32" to "Float". Others stay as they are."""
     return _words().get(name, name)
 
 

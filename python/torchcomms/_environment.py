@@ -1,4 +1,4 @@
-"""Environment variables: for a while, and as the import of the package reads them."""
+"""Reads boolean variables before the native core is loaded, and sets variables for a block."""
 
 import os
 import warnings
@@ -9,8 +9,11 @@ _TRUE, _FALSE = ("1", "true", "yes", "y"), ("0", "false", "no", "n")
 
 
 def flag(name: str) -> bool:
-    """A boolean variable, before there is a native core. A text that is none is a warning, and
-    False: the import goes on."""
+    """Reads a boolean environment variable without the native core.
+
+    A value that is not a boolean causes a RuntimeWarning and counts as False, so that the import
+    goes on.
+    """
     text = os.environ.get(name, "").strip()
     if text and text.lower() not in _TRUE + _FALSE:
         warnings.warn(
@@ -24,7 +27,10 @@ def flag(name: str) -> bool:
 
 @contextmanager
 def variables(**values: str) -> Iterator[None]:
-    """Set inside the block, for this process and those it starts; as before after it."""
+    """Sets environment variables inside the block, and restores the old values after it.
+
+    Processes that are started inside the block inherit the values.
+    """
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,4 +1,4 @@
-"""Processes of the package's programs that are copies of one which has imported torch already."""
+"""Forks processes of the package's commands from a process that has imported torch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# multiprocessing looks after all its processes when one is started, but not from two threads.
+# A process may be started by one thread at a time: starting one makes multiprocessing poll all of
+# its processes, which is not thread-safe.
 processes = threading.Lock()
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
 
 
 def server() -> Any:  # noqa: ANN401
-    """multiprocessing's context: a server that has made no communicator, and forks on request."""
+    """multiprocessing's context: a server without communicators that forks on request."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
         ["torch", "torch.distributed", "torchcomms", "torchcomms.drill.around"]
@@ -31,14 +32,17 @@ def server() -> Any:  # noqa: ANN401
 
 
 def start(process: Any) -> None:  # noqa: ANN401
-    """Starts a process of `server()`, from any program."""
+    """Starts a process of `server()` from any program.
+
+    A script without an `if __name__ == "__main__"` guard works too.
+    """
     with _no_main():
         process.start()
 
 
 @contextlib.contextmanager
 def _no_main() -> Iterator[None]:
-    """multiprocessing runs the main program's file in its children; a script may have no guard."""
+    """Hides the main module, whose file multiprocessing would run again in its children."""
     with processes:
         own = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -49,9 +53,9 @@ def _no_main() -> Iterator[None]:
 
 
 def settle(log_path: Path) -> None:
-    """Makes this process a session of its own that ends with its parent and writes to a log.
+    """Makes this process a session leader that writes to a log and dies with its parent.
 
-    SIGABRT ends it, and writes the stacks of its threads there.
+    SIGABRT ends the process and writes the stacks of its threads to the log.
     """
     if os.getsid(0) != os.getpid():
         os.setsid()

@@ -1,4 +1,4 @@
-"""The metaclass that torch.compile asks of classes whose objects stand in its graphs."""
+"""The metaclass that torch.compile requires of classes whose objects appear in its graphs."""
 
 import importlib
 import sys
@@ -9,10 +9,10 @@ _SOURCES = ("torch._custom_class_base", "torch._opaque_base")  # newest first
 
 
 def place() -> None:
-    """Makes the module `torchcomms._opaque_meta`, from which our classes take it.
+    """Makes the module `torchcomms._opaque_meta`, from which our classes take their metaclass.
 
-    Only where compile support is on; without it the classes are plain. The native core calls this
-    as well, for torch may import it on its own account, before the package is loaded.
+    Does nothing if compile support is off; the classes are plain then. The native core calls this
+    function as well, because torch may import the core before the package.
     """
     from torchcomms.functional import is_torch_compile_supported_and_enabled
 
@@ -30,12 +30,12 @@ def place() -> None:
 
 
 def metaclass() -> type[type]:
-    """The metaclass in place, or plain `type`."""
+    """The metaclass that place() found, or plain `type`."""
     module = sys.modules.get(_NAME)
     found: type[type] = type if module is None else module.OpaqueBaseMeta
     return found
 
 
 def is_placed() -> bool:
-    """Whether the native classes have it."""
+    """Returns: whether place() has made the module, so that native classes have the metaclass."""
     return _NAME in sys.modules

@@ -1,4 +1,4 @@
-"""Unions of the arguments that hooks see, for annotations."""
+"""Unions of the argument types that hooks receive, for annotations."""
 
 from torchcomms import _comms
 

@@ -1,4 +1,4 @@
-"""Methods of native classes that are written in Python."""
+"""Adds methods that are written in Python to native classes."""
 
 from collections.abc import Callable
 from typing import Any

@@ -8,7 +8,7 @@ from torchcomms import _environment, _graph_metaclass
 
 
 def _torch_minor(version: str) -> str:
-    """ "2.15" of "2.15.0+cu132"."""
+    """Converts "2.15.0+cu132" to "2.15"."""
     return ".".join(version.split("+", maxsplit=1)[0].split(".")[:2])
 
 
@@ -27,7 +27,10 @@ def _check_torch() -> None:
 
 
 def _warn_once(error: Exception) -> None:
-    """If the user asked torch to use us. A failed import is tried again: the mark outlives us."""
+    """Warns, once a process, if the user asked torch to use torchcomms.
+
+    The mark is in `sys`, because it must outlive this module: a failed import is tried again.
+    """
     asked = _environment.flag("TORCH_DISTRIBUTED_USE_TORCHCOMMS")
     if not asked or hasattr(sys, "_torchcomms_warned"):
         return
@@ -41,10 +44,12 @@ def _warn_once(error: Exception) -> None:
 
 
 def load() -> None:
-    """Imports ``torchcomms._comms``. Raises ImportError alone, whatever is wrong.
+    """Imports ``torchcomms._comms``.
 
-    torch.distributed imports this package on its own account and takes an ImportError as "not
-    there". If the user asked it to use us, it would say nothing: so we do, once.
+    torch.distributed imports this package and treats an ImportError as "not installed". If the user
+    asked torch to use torchcomms, torch would be silent, so this function warns once.
+
+    Raises: ImportError, whatever is wrong.
     """
     try:
         _check_torch()

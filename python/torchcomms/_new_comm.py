@@ -1,4 +1,4 @@
-"""``new_comm`` in both generations of the API."""
+"""``new_comm``, with the argument orders of both generations of the API."""
 
 import datetime
 import inspect
@@ -21,7 +21,7 @@ _unnamed = itertools.count()
 
 
 class _NewComm(Protocol):
-    """What new_comm shows. It tells the older order by itself."""
+    """The signature that new_comm shows. new_comm also accepts the older order."""
 
     def __call__(  # noqa: PLR0917 (the contract's order)
         self,
@@ -52,12 +52,12 @@ def _shown(function: Callable[..., _comms.TorchComm]) -> _NewComm:
     return cast("_NewComm", function)
 
 
-# Third and following positional arguments, older order: name and store changed places.
+# The older order of the positional arguments after `device`.
 _OLDER_ORDER = ("abort_process_on_timeout_or_error", "timeout", "store", "name", "hints")
 _ORDER = tuple(_SIGNATURE.parameters)[2:-1]
 
 
-# Arguments that are options of the same name, and what these take.
+# The arguments that are also fields of CommOptions, with the types that they accept.
 _OPTIONS = {
     "abort_process_on_timeout_or_error": "bool or None",
     "timeout": LIMIT,
@@ -70,7 +70,7 @@ def _wrong_type(argument: str, expected: str, value: object) -> TypeError:
 
 
 def _by_name(positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-    """All arguments after `device` by name. A text in third place is the newer order."""
+    """All arguments after `device` by name. A str in third place means the newer order."""
     older = bool(positional) and not isinstance(positional[0], str)
     if older and positional[0] is not None and not isinstance(positional[0], bool):
         raise _wrong_type("name", "str", positional[0])
@@ -91,7 +91,7 @@ def _by_name(positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str,
 
 
 def _comm_options(arguments: dict[str, Any]) -> _comms.CommOptions:
-    """`options`, overridden by what is given explicitly; the environment fills the rest."""
+    """`options`, overridden by explicit arguments. The environment gives the remaining defaults."""
     given = arguments.get("options")
     if given is not None and not isinstance(given, _comms.CommOptions):
         raise _wrong_type("options", "CommOptions or None", given)
@@ -123,7 +123,7 @@ def _comm_options(arguments: dict[str, Any]) -> _comms.CommOptions:
 
 
 def _name(arguments: dict[str, Any]) -> str:
-    """The name given, or one that all ranks make alike: they create in the same order."""
+    """The name given, or a name by order of creation, which is equal on all ranks."""
     name = arguments.get("name", _OMITTED)
     if name is _OMITTED and arguments.get("options") is not None:
         name = arguments["options"].name or _OMITTED
@@ -139,7 +139,7 @@ def _find(backend: str) -> None:
     if not is_backend_built(backend) and _comms._is_backend_registered(backend):
         return
     try:
-        _load_backend(backend)  # raises, naming what is installed
+        _load_backend(backend)  # the error lists the installed backends
     except _comms.BackendUnavailable:
         variable = _comms._backend_library_variable(backend)
         if not _comms._is_backend_registered(backend) and not os.environ.get(variable):
@@ -153,26 +153,26 @@ def new_comm(
     *args: Any,  # noqa: ANN401
     **kwargs: Any,  # noqa: ANN401
 ) -> _comms.TorchComm:
-    """Connects this process with the job's other ranks. Collective: every rank calls it.
+    """Connects this process with the other ranks of the job. Collective: every rank calls it.
 
     The older positional order ``(backend, device, abort_process_on_timeout_or_error, timeout,
-    store, name, hints)`` is understood too: a text in third place is the newer one.
+    store, name, hints)`` works too. A str in third place means the newer order.
 
     Args:
         backend: an installed or registered name, see ``built_backends()``: "gloo", "fake", ...
-        device: torch.device of the tensors. Without index: chosen by rank on accelerators.
-        name: str, the communicator's name, the same on all ranks, up to 1024 bytes; left out: a
+        device: torch.device of the tensors. Without an index, an accelerator is chosen by rank.
+        name: str, the communicator's name, the same on all ranks, up to 1024 bytes. If omitted, a
             name by order of creation.
-        abort_process_on_timeout_or_error: may a failure that nobody looks at end the process;
-            None: TORCHCOMM_ABORT_ON_ERROR.
-        timeout: timedelta or float seconds, per operation and for the start-up; None:
+        abort_process_on_timeout_or_error: whether a failure that the program does not observe may
+            end the process; None: TORCHCOMM_ABORT_ON_ERROR.
+        timeout: timedelta or float seconds, of the start-up and of each operation; None:
             TORCHCOMM_TIMEOUT_SECONDS.
         is_high_priority_stream: ask for a high-priority internal stream (accelerators).
         store: torch.distributed.Store for the rendezvous; None: found from the launcher's
             variables.
         enable_reconfigure: create without connecting; ``reconfigure()`` connects.
         hints: dict[str, str] for the backend; unknown keys are ignored.
-        options: CommOptions; explicit arguments win over its fields.
+        options: CommOptions; explicit arguments override its fields.
     Returns:
         TorchComm.
     Raises:

@@ -1,4 +1,4 @@
-"""Files of results: their folders are made, and what cannot be written is said before the work."""
+"""Writes result files. Folders are made, and errors are raised, before the long work starts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ STDOUT = Path("-")
 
 
 def prepare(*paths: Path | None) -> None:
-    """Makes the folders of files that will be written. None and "-" are no files.
+    """Makes the folders of files that will be written. None and "-" are skipped.
 
-    Raises InvalidArgument, with path and reason, for what could not be written after the work.
+    Raises: InvalidArgument, with path and reason, if a file could not be written after the work.
     """
     for path in paths:
         if path is not None and path != STDOUT:
@@ -24,7 +24,7 @@ def prepare(*paths: Path | None) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """For what writes `path`: prepares it, and makes a CommError of an OSError."""
+    """Prepares `path` for the block that writes it, and converts an OSError to a CommError."""
     prepare(path)
     try:
         yield
@@ -33,7 +33,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Replaces what is in the file. Raises as `prepare` and `writing` do."""
+    """Replaces the content of the file. Raises the errors of `prepare` and `writing`."""
     with writing(path):
         path.write_bytes(content.encode() if isinstance(content, str) else content)
 

@@ -1,4 +1,4 @@
-"""``TorchComm.reconfigure``: its arguments, told apart as those of split are."""
+"""``TorchComm.reconfigure`` and the check of its arguments."""
 
 import datetime
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from torchcomms._arguments import (
 )
 from torchcomms._comms import TorchComm, TorchWork
 
-# Called with a communicator whose members may be others than before.
+# Functions that reconfigure() calls afterwards with the communicator, whose members may be new.
 after_change: list[Callable[[TorchComm], None]] = []
 
 
@@ -23,21 +23,21 @@ def reconfigure(
     timeout: datetime.timedelta | float | None = None,
     hints: dict[str, str] | None = None,
 ) -> TorchWork:
-    """Connects exactly the members with these handles. All of them call it. Blocks.
+    """Connects exactly the members with these handles. All of these members call it. Blocks.
 
     Args:
-        uuid: a number that none of them has used before, the same for all.
-        init_handles: what get_init_handle() gave them: a list in the order of the new ranks, or a
-            set, which all order alike.
-        timeout: limit of the call; None: the communicator's own.
+        uuid: a number that no member has used before, the same for all.
+        init_handles: the results of get_init_handle() of the members: a list in the order of the
+            new ranks, or a set, which every member sorts the same way.
+        timeout: timeout of the call; None: the communicator's default.
         hints: dict[str, str].
     Returns:
-        TorchWork. What went wrong is raised by its wait(), and the communicator has no members
-        then.
+        TorchWork. Its wait() raises the error of a failed call; the communicator then has no
+        members.
     Raises:
         InvalidArgument: a wrong call; nothing has changed.
         TypeError: an argument of another type; nothing has changed.
-        Unsupported: without enable_reconfigure=True, and where the backend cannot.
+        Unsupported: without enable_reconfigure=True, or if the backend cannot reconfigure.
     """
     number = require_int64("reconfigure", "uuid", uuid)
     handles = require_texts("reconfigure", "init_handles", init_handles)

@@ -1,4 +1,4 @@
-"""CPU tensors in memory that the other ranks of a host map."""
+"""Places CPU tensors in memory that the other ranks of a host map."""
 
 import os
 import warnings
@@ -8,24 +8,25 @@ from torchcomms._comms import CommError
 
 
 def share_cpu_tensors(wanted: bool = True) -> None:
-    """Has large CPU tensors lie in memory that ranks on the same host read where they are.
+    """Places large CPU tensors in memory that ranks on the same host can read directly.
 
-    From here on every CPU tensor of 64 KiB and more that torch makes, by whatever code, lies in one
-    file without a name, which the ranks of backend ``ctran`` on this host map. Collectives and
-    messages then copy or reduce out of the peer's tensor itself. Nothing else changes: no call, no
-    result, no place where memory is counted but that it is shared memory for the system.
+    After the call, every new CPU tensor of 64 KiB or more, made by any code, lies in one file
+    without a name. The ranks of backend ``ctran`` on this host map that file. Collectives and
+    messages then copy or reduce directly from the peer's tensor. Calls and results do not change;
+    only the system counts the memory as shared memory.
 
-    Call it before tensors and communicators are made: those that are there stay as they are. The
-    environment variable TORCHCOMM_SHARE_CPU_TENSORS does it on import. Of a job, ranks may do it or
-    not, each for its own tensors.
+    Call it before tensors and communicators are made: existing ones do not change. The environment
+    variable TORCHCOMM_SHARE_CPU_TENSORS does the same on import. Each rank may choose for its own
+    tensors, independent of the other ranks.
 
     A forked child, such as a worker of a DataLoader, may read and write the tensors it inherits; no
-    other process sees what it writes. Pages that the child has not written to are the parent's: it
-    may see what the parent writes there later, also after the parent has freed the tensor. A child
-    that is to keep what it inherits takes a ``clone()`` first. Core dumps have none of this memory.
+    other process sees its writes. Pages that the child has not written to are the parent's. The
+    child may see later writes of the parent there, also after the parent has freed the tensor. A
+    child that must keep inherited data takes a ``clone()`` first. Core dumps do not contain this
+    memory.
 
     Args:
-        wanted: False has new tensors lie in memory of the process again.
+        wanted: False places new tensors in ordinary memory again.
     Raises:
         ResourceExhausted: the system has no such memory, or no address space for all of it.
         BackendUnavailable: backend ctran is not installed.
@@ -36,9 +37,9 @@ def share_cpu_tensors(wanted: bool = True) -> None:
 
 
 def share_when_asked() -> None:
-    """The same where the environment says so.
+    """Calls share_cpu_tensors() if TORCHCOMM_SHARE_CPU_TENSORS asks for it.
 
-    What stands in the way is a warning: torch imports the package by itself, and is to load.
+    A failure is only a warning, because torch imports the package and the import must succeed.
     """
     if not os.environ.get("TORCHCOMM_SHARE_CPU_TENSORS", "").strip():
         return

@@ -1,4 +1,4 @@
-"""``TorchComm.split`` in all generations of the API."""
+"""``TorchComm.split``, with the arguments of all generations of the API."""
 
 import datetime
 import itertools
@@ -19,14 +19,14 @@ _counters: "WeakKeyDictionary[TorchComm, itertools.count[int]]" = WeakKeyDiction
 
 
 def _is_groups(ranks: object) -> TypeGuard[Sequence[Sequence[int]]]:
-    """Whether groups of ranks stand where ranks do."""
+    """Returns: whether `ranks` is a list of groups instead of a list of ranks."""
     if not isinstance(ranks, list | tuple) or not ranks:
         return False
     return all(isinstance(group, list | tuple | set | range) for group in ranks)
 
 
 def _own_group(comm: TorchComm, groups: Sequence[Sequence[int]]) -> list[int]:
-    """The group that holds this rank; empty if none does."""
+    """The group that contains this rank; empty if there is none."""
     lists = require_groups("split", "rank_groups", groups, comm.get_size)
     own = [group for group in lists if comm.get_rank() in group]
     if len(own) > 1:
@@ -46,18 +46,18 @@ def split(
     *,
     rank_groups: Sequence[Sequence[int]] | None = None,
 ) -> TorchComm | None:
-    """A communicator of some of this one's ranks. Collective: every rank calls it.
+    """Makes a communicator of some of the ranks of this one. Collective: every rank calls it.
 
     Args:
         ranks: ranks of the group, in the order of the new ranks; [] takes no part.
-        name: name of the child; None: this one's name and a counter.
+        name: name of the child; None: the parent's name and a counter.
         hints: dict[str, str] of the child; nothing is inherited.
-        timeout: limit of the split and of the child's operations; None: of these
-            TORCHCOMM_TIMEOUT_SECONDS, of the split this one's limit.
-        rank_groups: older form instead of `ranks`: disjoint groups, of which the one that holds
-            this rank counts; they may also stand in the place of `ranks`.
+        timeout: timeout of the split and of the child's operations. None: the parent's timeout for
+            the split, TORCHCOMM_TIMEOUT_SECONDS for the child's operations.
+        rank_groups: older form of `ranks`: disjoint groups, of which the group that contains this
+            rank is used. Such groups may also be passed as `ranks`.
     Returns:
-        TorchComm, or None where this rank is in no group.
+        TorchComm, or None if this rank is in no group.
     Raises:
         InvalidArgument: a rank out of range or twice, or this rank missing from a non-empty list;
             nothing was created.
@@ -80,5 +80,5 @@ def split(
         counter = _counters.setdefault(self, itertools.count())
         name = f"{self.get_name()}_split{next(counter)}"
     child = self._split(own, name, hints, timeout)
-    # In no group: this rank took its part in the split all the same.
+    # A rank in no group has taken part in the split all the same.
     return None if groups is not None and not own else child

@@ -1,9 +1,9 @@
-"""Stacks on demand: what `torchcomms trace --stacks` asks a living process for.
+"""Stacks on demand, which `torchcomms trace --stacks` reads from a living process.
 
-From its first new_comm() on, a process writes the Python stacks of all of its threads at a
-real-time signal, into memory that the asker reads. No thread waits for that, and none has to be
-free: the handler is faulthandler's, which needs no lock. A signal that the program uses itself is
-left alone.
+After its first new_comm(), a process writes the Python stacks of all its threads when it receives a
+real-time signal. The stacks go to memory that the reading process can map. No thread waits for the
+signal and none has to be free: faulthandler's signal handler needs no lock. If the program has a
+handler for the signal, the handler stays.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from torchcomms import _comms
 
 NAME = "torchcomms_stacks"
-_OFFSET = 9  # from the first real-time signal; C libraries keep the first two for themselves
+_OFFSET = 9  # from SIGRTMIN; the first signals are left to C libraries
 
 
 @dataclass
 class _Offer:
-    pid: int = 0  # a forked child makes its own
+    pid: int = 0  # a forked child registers again
     descriptor: int = -1
 
 
@@ -29,7 +29,10 @@ _offer = _Offer()
 
 
 def offer() -> None:
-    """Called before every communicator. Does nothing where the ring of this process has no file."""
+    """Registers the signal handler and notes it in the event ring. Called before each communicator.
+
+    Does nothing if the event ring of this process has no file.
+    """
     if _offer.pid == os.getpid() or not _comms._record_process():
         return
     number = signal.SIGRTMIN + _OFFSET
@@ -38,7 +41,7 @@ def offer() -> None:
     _offer.pid = os.getpid()
     try:
         _offer.descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC)
-    except OSError:  # no descriptor is left: the program needs them more
+    except OSError:  # no file descriptor is left; the program needs them more
         return
     faulthandler.register(number, file=_offer.descriptor, all_threads=True, chain=False)
     _comms._offer_stacks(number, _offer.descriptor)

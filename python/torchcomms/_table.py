@@ -1,6 +1,7 @@
-"""Plain text tables: what the event reader, doctor, the benchmarks and the demo print.
+"""Plain text tables for the event reader, the doctor, the benchmarks and the demo.
 
-No colour and no box characters, so that the output can be piped, grepped and pasted into an issue.
+They have no color and no box characters, so that the output can be piped, searched and pasted into
+an issue.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ def table(
 ) -> str:
     """Lines up `rows` under `headers`, two spaces apart; columns in `right` are right-aligned.
 
-    `None` prints as "-", and what is not printable, as a line's end, as in Python's strings. The
-    result has no trailing newline and no trailing blanks.
+    `None` prints as "-". Unprintable characters, such as a line end, print escaped as in Python's
+    strings. The result has no trailing newline and no trailing blanks.
     """
     cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(headers), *cells]) for i in range(len(headers))]
@@ -31,14 +32,14 @@ def table(
 
 
 def printable(text: str) -> str:
-    """Of one line: what is not printable as in Python's strings."""
+    """Escapes unprintable characters as Python's strings do, so that the text has one line."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def human_bytes(count: int) -> str:
-    """8 -> "8", 1024 -> "1K", 1536 -> "1.5K", 67108864 -> "64M": sizes as `bench` takes them."""
+    """Converts 8 to "8", 1536 to "1.5K", 67108864 to "64M", as `bench` takes sizes."""
     value = float(count)
     for unit in ("", "K", "M", "G"):
         if value < 1024 or unit == "G":

@@ -1,4 +1,4 @@
-"""Messages with tags, which the methods of a communicator do not have."""
+"""Messages with tags, which the public methods of a communicator do not have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from torchcomms._comms import TorchComm, TorchWork
 def message(  # noqa: PLR0917
     op: str, comm: TorchComm, tensor: torch.Tensor, peer: int, tag: int, async_op: bool
 ) -> TorchWork:
-    """The work. Messages match by tag where the backend has tags, else by order, as torch's do."""
+    """Sends or receives a message with a tag. Returns: the work.
+
+    Messages match by tag if the backend has tags. Otherwise they match in order, as torch's do.
+    """
     if tag == 0:
         work: TorchWork = getattr(comm, op)(tensor, peer, async_op)
     else:

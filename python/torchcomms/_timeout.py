@@ -8,5 +8,6 @@ from torchcomms._graph_metaclass import metaclass
 class Timeout(datetime.timedelta, metaclass=metaclass()):  # type: ignore[metaclass]
     """A ``datetime.timedelta`` by another name, with the same constructor.
 
-    Usable wherever a timedelta is. Not an error: that one is ``CommTimeout``.
+    It may be used wherever a timedelta may be used. It is not an error type: that is
+    ``CommTimeout``.
     """

@@ -1,4 +1,4 @@
-"""What has to wait until torch, which imports this package while it is made itself, is whole."""
+"""Delays a function until torch, which imports this package, is fully imported itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class _AtNextImport:
-    """Is asked about every import, knows no module, and tries again what was not possible."""
+    """A finder in sys.meta_path that finds no module, but retries `attempt` at each import."""
 
     def __init__(self, attempt: Callable[[], bool]) -> None:
         self._attempt: Callable[[], bool] | None = attempt
@@ -16,14 +16,14 @@ class _AtNextImport:
         attempt = self._attempt
         if attempt is None or name.startswith("torchcomms"):
             return
-        self._attempt = None  # it may import modules itself
+        self._attempt = None  # the attempt may import modules itself
         if not attempt():
             self._attempt = attempt
-        else:  # a new list: the import that asks goes through the old one
+        else:  # a new list, because the running import iterates over the old one
             sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
 
 
 def as_soon_as_possible(attempt: Callable[[], bool]) -> None:
-    """Calls it now and, until it returns True, before each import of a module that is not ours."""
+    """Calls `attempt` now, then before each import of another package until it returns True."""
     if not attempt():
         sys.meta_path.insert(0, _AtNextImport(attempt))

@@ -1,7 +1,7 @@
-"""The algorithms behind collective operations: what there is, what each costs, which is taken.
+"""The algorithms of collective operations: their list, their costs, and the choice among them.
 
-`catalogue()` lists them, `costs()` says what each costs for a given operation, `chosen()` which of
-them backend `ctran` takes there, by its cost model and this machine's tuning file.
+`catalogue()` lists the algorithms. `costs()` returns what each costs for an operation. `chosen()`
+returns the one that backend `ctran` takes, by its cost model and this machine's tuning file.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ Row = dict[str, Any]
 
 
 def catalogue(operation: str | None = None) -> list[Row]:
-    """Every algorithm, or those of one operation ("all_reduce", "all_gather", ...).
+    """Lists every algorithm, or those of one operation ("all_reduce", "all_gather", ...).
 
-    Each is a dict with `operation`, `name`, `summary`, `source` (the paper), `addition` ("none",
-    "rank order" or "fixed": whether sums have the bits of adding rank after rank, or of an order of
-    the algorithm's own) and `order`, that order in words.
+    Each is a dict with these keys:
 
-    Raises InvalidArgument for an operation that there is not.
+    - `operation`, `name`, `summary`, and `source`, the paper.
+    - `addition`: "none", "rank order" (sums have the bits of adding rank after rank) or "fixed"
+      (the algorithm has an order of its own).
+    - `order`: that order in words.
+
+    Raises:
+        InvalidArgument: an unknown operation.
     """
     rows = _comms._algorithms()
     if operation is None:
@@ -47,11 +51,14 @@ def catalogue(operation: str | None = None) -> list[Row]:
 
 
 def kernels() -> list[Row]:
-    """Which collectives backend `ncclx` runs by kernels of its own where nobody says otherwise.
+    """Lists the collectives that backend `ncclx` runs by its own kernels by default.
 
-    Each is a dict with `operation`, `ranks_most` and `bytes_most` (of the largest buffer of one),
-    None for any size; the first row of an operation that fits counts. Above it, and where ranks
-    cannot map each other's memory, NCCL runs it. Empty where this build has no `ncclx`.
+    Each is a dict with `operation`, `ranks_most` and `bytes_most`. `bytes_most` is the size of the
+    largest buffer of a rank, None for any size. The first row of an operation that fits counts.
+    NCCL runs larger operations, and all operations of ranks that cannot map each other's memory.
+
+    Returns:
+        An empty list if this build has no `ncclx`.
     """
     try:
         module = importlib.import_module("torchcomms._comms_ncclx")
@@ -65,23 +72,29 @@ def kernels() -> list[Row]:
 
 
 def measured_kernels(tuning: str | None = None) -> list[Row]:
-    """What was measured of kernels on GPUs, and goes before `kernels()` there: the rows of this
-    machine's tuning file, or of a tuning's text.
+    """Lists measured choices between kernels and NCCL on GPUs, which override `kernels()`.
 
-    Each is a dict with `operation`, the model of `gpu` ("nvidia-h200"), and the inclusive ranges
-    `ranks` and `bytes`, of the largest buffer of a rank; the `kind` of elements, "any", "float" or
-    "integer"; `mode`, "any", "eager" or "graph"; the `algorithm`, "kernels" for what these think
-    best, "nccl" for the library, or "region" where peers write registered tensors themselves; the
-    thread `blocks` that it has at most, 0 for as many as the kernels think best; `tensors`, "any",
-    "plain" or "registered"; and `within`, of operations that may have so many blocks at most, 0 of
-    all. The first row that fits counts.
+    They are rows of this machine's tuning file, or of the text `tuning`. The first row that fits an
+    operation counts. Each row is a dict:
+
+    - `operation`, and `gpu`, the model ("nvidia-h200").
+    - `ranks` and `bytes`: inclusive ranges; `bytes` of the largest buffer of a rank.
+    - `kind`: the kind of elements, "any", "float" or "integer".
+    - `mode`: "any", "eager" or "graph".
+    - `algorithm`: "kernels" (the kernels choose), "nccl" (the library), or "region" (peers write
+      registered tensors directly).
+    - `blocks`: the largest number of thread blocks; 0: the kernels choose.
+    - `tensors`: "any", "plain" or "registered".
+    - `within`: the row is for operations that are limited to this many blocks or fewer; 0: for all.
     """
     return _comms._kernel_rows(_tuning_text(tuning))
 
 
 def gpu_word(device: torch.device) -> str:
-    """The model of a GPU as tuning files have it; of the CPU, whose kernels stand in for a GPU's in
-    tests, "host-memory"."""
+    """The model of a GPU as tuning files name it, such as "nvidia-h200".
+
+    For the CPU, whose kernels replace a GPU's in tests, it is "host-memory".
+    """
     if device.type == "cpu":
         return "host-memory"
     return _comms._tuning_word(torch.cuda.get_device_name(device))
@@ -99,15 +112,23 @@ def costs(
     chunk_bytes: int = -1,
     tuning: str | None = None,
 ) -> list[Row]:
-    """What each algorithm of `operation` costs, for `bytes` in the largest buffer of a rank.
+    """Estimates the cost of each algorithm of `operation`, with the cost model of `ctran`.
 
-    Each is a dict with `name` and `why_not` ("" where it can do it), and then the numbers of its
-    dearest rank: `steps`, `messages`, `sent_bytes`, `received_bytes`, `reduced_bytes`,
-    `scratch_bytes`, the chunk they hold for, `chunk_bytes`, and the model's time, `estimate_us`.
-
-    `local_size`: ranks a host (all of them for wire "shm", else 1). `cores`: of a host (this
-    machine's). `chunk_bytes`: -1 takes the best one. `tuning`: a tuning's text, instead of this
-    machine's file.
+    Args:
+        operation: such as "all_reduce".
+        ranks: number of ranks.
+        bytes: size of the largest buffer of a rank.
+        element_bytes: size of an element.
+        local_size: ranks per host; None: all of them for wire "shm", 1 for "tcp".
+        wire: "shm" or "tcp".
+        cores: cores per host; None: those of this machine.
+        chunk_bytes: size of a chunk; -1: the best one.
+        tuning: the text of a tuning; None: this machine's file.
+    Returns:
+        A dict for each algorithm, with `name` and `why_not`, which is "" if the algorithm can run
+        the operation. Then it also has the numbers of the rank with the highest cost: `steps`,
+        `messages`, `sent_bytes`, `received_bytes`, `reduced_bytes`, `scratch_bytes`, the
+        `chunk_bytes` that they hold for, and the time in the model, `estimate_us`.
     """
     return _comms._algorithm_costs(
         operation, ranks, bytes, element_bytes, *_machine(ranks, local_size, wire, cores, tuning),
@@ -126,9 +147,10 @@ def chosen(
     cores: int | None = None,
     tuning: str | None = None,
 ) -> Row:
-    """What backend `ctran` takes: `algorithm`, `chunk_bytes`, `why`, `estimate_us`.
+    """The algorithm that backend `ctran` takes; the arguments are those of `costs()`.
 
-    Arguments as of `costs()`.
+    Returns:
+        A dict with `algorithm`, `chunk_bytes`, `why` and `estimate_us`.
     """
     return _comms._select_algorithm(
         operation, ranks, bytes, element_bytes, *_machine(ranks, local_size, wire, cores, tuning)
@@ -136,7 +158,7 @@ def chosen(
 
 
 def tuning_path() -> str:
-    """Where this machine's tuning file lies, or would lie; "" without a home folder."""
+    """The path of this machine's tuning file, which may not exist; "" without a home folder."""
     return _comms._tuning_path()
 
 
@@ -151,9 +173,9 @@ def _machine(
 
 
 def _tuning_text(given: str | None) -> str:
-    """`given`, or this machine's tuning, "" without one.
+    """`given`, or the text of this machine's tuning file; "" without a file.
 
-    Raises InvalidArgument, with the file's path and the line, for a file that is damaged.
+    Raises: InvalidArgument, with the file's path and the line, for a damaged file.
     """
     if given is not None:
         return given

@@ -1,6 +1,6 @@
 """Meshes of torch.distributed whose dimensions are communicators.
 
-What runs on a ``DeviceMesh`` runs on these: DTensor, tensor parallelism, FSDP, DDP.
+All users of a ``DeviceMesh`` can run on them: DTensor, tensor parallelism, FSDP, DDP.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ def init_device_mesh(
     mesh_dim_names: tuple[str, ...],
     _global_comm: TorchComm | None = None,
 ) -> DeviceMesh:
-    """A mesh with one dimension a communicator, in row-major order of the global ranks.
+    """Makes a mesh with one dimension per communicator, in row-major order of the global ranks.
 
-    Each dimension is a process group named as the dimension. The default process group becomes the
-    one of `_global_comm`, or of the only dimension. Where there is one already, its ranks are the
-    global ones.
+    Each dimension is a process group with the name of the dimension. If torch.distributed has no
+    default process group, it becomes the group of `_global_comm`, or of the only dimension. If it
+    has one, the global ranks are the ranks of that group.
 
     Args:
-        mesh_dim_comms: this rank's communicator of each dimension; their sizes make the shape.
-        mesh_dim_names: as many names.
-        _global_comm: a communicator of all ranks; needed for two dimensions and more.
+        mesh_dim_comms: this rank's communicator of each dimension; their sizes are the shape.
+        mesh_dim_names: one name per dimension.
+        _global_comm: a communicator of all ranks; needed for two or more dimensions.
 
     Raises:
-        TypeError: what is no communicator or no name.
-        InvalidArgument: no dimension, other numbers of names, a name twice or of another group,
-            communicators of different devices or that are not connected, ranks that do not fit the
-            mesh or the default process group.
+        TypeError: an argument is not a communicator or not a name.
+        InvalidArgument: no dimension; another number of names; a name that is given twice or
+            belongs to another group; communicators of different devices or that are not connected;
+            ranks that do not fit the mesh or the default process group.
         RuntimeError: several dimensions without `_global_comm`.
 
     Local: nothing is sent.
@@ -107,7 +107,7 @@ def init_device_mesh(
 
 
 def _require_kinds(comms: object, names: object, world: object) -> None:
-    """Raises TypeError: torch's own function of this name takes a device and a shape."""
+    """Raises TypeError for arguments of torch's own init_device_mesh: a device type and a shape."""
     function = "init_device_mesh"
     if not isinstance(comms, Sequence) or isinstance(comms, str):
         raise wrong_type(
@@ -128,7 +128,7 @@ def _require_kinds(comms: object, names: object, world: object) -> None:
 
 
 def _require_new(names: Sequence[str]) -> None:
-    """A name is a process group's, and torch has one of each."""
+    """Raises InvalidArgument if a name is already the name of a process group."""
     from torch.distributed.distributed_c10d import _world
 
     taken = set(_world.pg_names.values())
@@ -143,7 +143,7 @@ def _require_new(names: Sequence[str]) -> None:
 
 
 def _require_alike(comms: Sequence[TorchComm]) -> None:
-    """A mesh is of one kind of device."""
+    """Raises InvalidArgument if the devices differ in type, or a communicator is not connected."""
     devices = {comm.get_name(): comm.get_device().type for comm in comms}
     if len(set(devices.values())) > 1:
         seen = ", ".join(f"'{name}' on {device}" for name, device in devices.items())
@@ -161,7 +161,10 @@ def _require_alike(comms: Sequence[TorchComm]) -> None:
 def _require_places(
     rank: int, size: int, comms: Sequence[TorchComm], lines: Sequence[list[int]]
 ) -> None:
-    """A mesh's ranks are those of the default group: of all of it, or of the members' own."""
+    """Raises InvalidArgument if the mesh's ranks do not fit the default group.
+
+    The mesh may cover the whole default group, or a part whose communicators have its global ranks.
+    """
     import torch.distributed as dist
 
     own, world = dist.get_rank(), dist.get_world_size()
@@ -176,10 +179,10 @@ def _require_places(
 
 
 def _own_store(group_name: str, size: int) -> Any:  # noqa: ANN401
-    """A store of this process: nobody needs to meet there, as the communicator is connected.
+    """A store inside this process: the communicator is connected and needs no rendezvous.
 
-    Who waits in it for others, as a new group does whose backend is not made of this one, is told
-    so at once.
+    A wait for a key of another rank fails at once with InvalidArgument. A new group that is not
+    split from this one would wait like that.
     """
     import torch.distributed as dist
 
@@ -200,7 +203,7 @@ def _own_store(group_name: str, size: int) -> Any:  # noqa: ANN401
             return int(self._keys.add(key, value))
 
         def check(self, keys: list[str]) -> bool:
-            self._require(keys)  # who asks again and again waits, too
+            self._require(keys)  # a caller that polls check() would wait forever
             return True
 
         def wait(self, keys: list[str], timeout: Any = None) -> None:  # noqa: ANN401
@@ -230,10 +233,10 @@ def _create_torchcomm_process_group(
     backend_str: str = _BACKEND,
     global_ranks_mapping: Mapping[int, int] | None = None,
 ) -> ProcessGroup:
-    """A process group over `comm`, known to torch.distributed under `group_name`.
+    """Makes a process group over `comm`, known to torch.distributed as `group_name`.
 
     Args:
-        global_ranks_mapping: the group's rank by global rank; by default they are the same.
+        global_ranks_mapping: the rank in the group by global rank; None: they are equal.
     """
     import torch.distributed as dist
     from torch.distributed import distributed_c10d as c10d
@@ -245,7 +248,7 @@ def _create_torchcomm_process_group(
     group._set_default_backend(custom)
     group._set_group_desc(f"communicator {comm.get_name()}")
 
-    name: Any = group_name  # newer torch has a type of its own for it
+    name: Any = group_name  # newer torch versions have a type for group names
     group._set_group_name(name)
     ranks = global_ranks_mapping or {rank: rank for rank in range(comm.get_size())}
     world, tag = c10d._world, f"ptd:{group_name}"
@@ -270,7 +273,7 @@ def _flatten_with_comm(
 
     Args:
         global_ranks: the members of `comm`, in its rank order.
-        layout: of the dimensions to flatten, as ``mesh._layout``.
+        layout: the layout of the dimensions to flatten, such as ``mesh._layout``.
 
     Raises:
         NotImplementedError: this torch has no layouts.
@@ -296,12 +299,12 @@ def _flatten_with_comm(
 
 
 def _flat_layout(layout: _MeshLayout) -> _MeshLayout:
-    """One dimension that goes through what `layout` goes through."""
+    """A layout of one dimension that covers the same ranks as `layout`, in the same order."""
     flat: _MeshLayout
     if hasattr(layout, "collapse"):
         flat = type(layout)([layout.collapse()])
         return flat
-    if hasattr(layout, "coalesce"):  # older torch
+    if hasattr(layout, "coalesce"):  # older torch versions
         joined = layout.coalesce()
         flat = joined.nest() if len(joined) > 1 else joined
         return flat

@@ -1,9 +1,9 @@
-"""The reader of the event ring: what this process communicated last, oldest first.
+"""The reader of the event ring: the last operations of this process, oldest first.
 
-Every operation of every communicator leaves one "begin" and one "end" record in a bounded ring of
-this process, always. `read()` gives the records as they are, `print_table()` one line an operation.
-The ring lies in a file that outlives a killed process: `torchcomms trace` reads those of a job.
-`TORCHCOMM_EVENTS_PRINT=1` prints that table on stderr when the program exits.
+Every operation of every communicator leaves a "begin" and an "end" record in a bounded ring. The
+ring cannot be switched off. `read()` returns the records, `print_table()` prints one line per
+operation. The ring lies in a file that outlives a killed process; `torchcomms trace` reads the
+files of a job. `TORCHCOMM_EVENTS_PRINT=1` prints the table on stderr when the program exits.
 """
 
 from __future__ import annotations
@@ -27,30 +27,40 @@ _RIGHT = (2, 6, 7, 8)
 def read() -> list[Event]:
     """Returns a copy of the ring's records, oldest first.
 
-    Each is a dict with `seq` (position in the ring's history, so a first value above 0 means that
-    older records were overwritten), `op`, `comm`, `comm_seq` (count in that communicator), `op_id`
-    (as hooks see it), `phase` ("begin" or "end"), `ok`, `async_op`, `dtype`, `reduce_op`,
-    `root_or_peer`, `numel`, `bytes`, `time_ns` (monotonic clock) and `thread`.
+    Each record is a dict with these keys:
 
-    Safe at any time from any thread; a record that is being written is left out.
+    - `seq`: position in the ring's history; if the first value is above 0, older records were
+      overwritten.
+    - `op`, `comm`, and `comm_seq`, the number of the operation in that communicator.
+    - `op_id`: the id that hooks receive.
+    - `phase` ("begin" or "end"), `ok`, `async_op`, `dtype`, `reduce_op`, `root_or_peer`, `numel`,
+      `bytes`.
+    - `time_ns` (monotonic clock) and `thread`.
+
+    Safe at any time from any thread. A record that is being written is omitted.
     """
     return _comms._read_events()
 
 
 def file() -> str | None:
-    """The file that the ring of this process lies in, for `torchcomms trace`; None where there is
-    no communicator yet, or the ring is in memory alone."""
+    """The file that holds the ring of this process, which `torchcomms trace` reads.
+
+    Returns:
+        None if there is no communicator yet, or if the ring is only in memory.
+    """
     return _comms._event_ring()["file"] or None
 
 
 def folders() -> list[str]:
-    """Where processes with this environment put such files, in a folder for every job: the first
-    that works. Empty where TORCHCOMM_RECORDER_DIR is `off`."""
+    """The folders in which processes with this environment put ring files, one subfolder per job.
+
+    A process takes the first folder that works. Empty if TORCHCOMM_RECORDER_DIR is `off`.
+    """
     return _comms._recorder_folders()
 
 
 def print_table(file: TextIO | None = None) -> None:
-    """Prints one line an operation, in order of their beginning, to `file` (default: stdout)."""
+    """Prints one line per operation, in the order of their start, to `file` (default: stdout)."""
     out = sys.stdout if file is None else file
     events = read()
     if not events:
@@ -64,8 +74,11 @@ def print_table(file: TextIO | None = None) -> None:
 
 
 def _pair(events: Iterable[Event]) -> list[tuple[Event | None, Event | None]]:
-    """Joins begin and end of each operation. Either may be missing: the begin because the ring has
-    overwritten it, the end because the operation is still in flight."""
+    """Joins the begin and end records of each operation.
+
+    Either may be None: the begin if the ring has overwritten it, the end if the operation is in
+    flight.
+    """
     pairs: list[tuple[Event | None, Event | None]] = []
     open_at: dict[tuple[str, int, str], int] = {}
     for event in events:
@@ -106,6 +119,6 @@ def _role(op: str) -> str:
 
 
 def _install_exit_printer() -> None:
-    """Called once by the package: prints the table at exit if TORCHCOMM_EVENTS_PRINT is true."""
+    """Prints the table at exit if TORCHCOMM_EVENTS_PRINT is true. The package calls it once."""
     if _environment.flag("TORCHCOMM_EVENTS_PRINT"):
         atexit.register(print_table, sys.stderr)

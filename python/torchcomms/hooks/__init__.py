@@ -1,7 +1,7 @@
-"""Observers of communicators: flight recorder, call log, check for NaNs.
+"""Observers of communicators: flight recorder, call log, and check for NaNs.
 
-Each is made, then registered with communicators: ``hook.register_with_comm(comm)``. It goes on
-until the communicator ends, also when the object is gone.
+The program makes a hook and registers it with communicators: ``hook.register_with_comm(comm)``. The
+hook observes until the communicator ends, even if the Python object is deleted.
 """
 
 from torchcomms.hooks.clog import clog

@@ -1,4 +1,4 @@
-"""The call log: one line of text a call."""
+"""The call log: one line of text per call."""
 
 from torchcomms import _comms
 

@@ -1,4 +1,4 @@
-"""The flight recorder: what communicators were asked to do, for PyTorch's tools and ours."""
+"""The flight recorder: records the calls of communicators for PyTorch's tools and ours."""
 
 from torchcomms import _comms
 

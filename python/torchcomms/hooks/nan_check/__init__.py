@@ -1,4 +1,4 @@
-"""The check for NaNs before anything is sent."""
+"""The check for NaNs in tensors before they are sent."""
 
 from torchcomms import _comms
 
