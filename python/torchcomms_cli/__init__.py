@@ -1,9 +1,9 @@
-"""The `torchcomms` command: doctor, bench, events, trace, sim, drill, soak.
+"""The `torchcomms` command: doctor, bench, algorithms, tune, events, trace, sim, drill, soak.
 
-A thin layer over the packages of the same names in `torchcomms`, which a command imports when it
-runs and not before: torch takes seconds, and help, the version and completions need none of it.
-So this is a package beside `torchcomms`, not one inside it. typer and rich are imported by `main()`
-only: a program that imports torchcomms never pays for them.
+The command is a thin layer over the packages of the same names in `torchcomms`. A subcommand
+imports its package only when it runs: importing torch takes seconds, and help, version and
+completions do not need it. Therefore this package lies beside `torchcomms`, not inside it. Only
+`main()` imports typer and rich, so programs that import torchcomms do not pay for them.
 """
 
 from __future__ import annotations

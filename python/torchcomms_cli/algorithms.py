@@ -1,4 +1,4 @@
-"""`torchcomms algorithms`: the table of algorithms, or what they cost for one operation."""
+"""`torchcomms algorithms`: prints the table of algorithms, or their costs for one operation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 Row = dict[str, Any]
-_MOST = 1_000_000  # ranks, as in `torchcomms sim`
+_MOST = 1_000_000  # ranks, the same bound as in `torchcomms sim`
 
 
 def algorithms(
@@ -37,9 +37,9 @@ def algorithms(
 ) -> None:
     """List the algorithms of collective operations, or what each costs for one operation.
 
-    Costs are the formulas' values for the dearest rank, and the time that the model expects with
-    this machine's tuning file, if there is one (`torchcomms tune` writes it). A star marks what
-    backend `ctran` takes. For example:
+    Costs are the values of the formulas for the rank with the highest cost. The time is estimated
+    with this machine's tuning file, if `torchcomms tune` has written one. A star marks what backend
+    `ctran` takes. For example:
 
     torchcomms algorithms --operation all_reduce --ranks 4 --bytes 1K:16M:16
     """
@@ -76,7 +76,7 @@ def algorithms(
 
 
 def _of_costs(context: typer.Context) -> list[str]:
-    """The options on the command line that mean nothing without an operation."""
+    """The given options that have no meaning without --operation."""
     options = {
         "ranks": "--ranks", "sizes": "--bytes", "wire": "--wire", "local_size": "--local-size",
         "cores": "--cores",

@@ -1,4 +1,4 @@
-"""The command tree. Each command's module says what it takes; this file only names them."""
+"""The command tree: it names the commands, whose modules define their options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from torchcomms_cli.tune import tune
 
 
 class _Commands(TyperGroup):
-    """A group whose error for a wrong command says which there are."""
+    """A group whose error for an unknown command lists the known ones."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
         wrong = args[0] if args else ""
@@ -65,7 +65,7 @@ def _common(version: bool = typer.Option(False, "--version", help="Print the ver
 
 
 def _version() -> str:
-    """What `torchcomms.__version__` is, without the seconds that importing torch takes."""
+    """Returns `torchcomms.__version__` without importing torch, which takes seconds."""
     package = importlib.util.find_spec("torchcomms")
     if package is None or package.origin is None:
         raise ModuleNotFoundError("No module named 'torchcomms'", name="torchcomms")

@@ -1,4 +1,4 @@
-"""`torchcomms bench`: arguments in, points out."""
+"""`torchcomms bench`: parses arguments, runs the benchmark, writes the points."""
 
 from __future__ import annotations
 
@@ -68,12 +68,13 @@ def bench(
 ) -> None:
     """Measure operations on one or several backends in the same run.
 
-    The backends take turns at every point, so drift of the machine hits all alike. Times are of the
-    slowest rank in each iteration; busbw uses the factors of nccl-tests. Values are checked before
-    and after the timed loop; a wrong one makes the exit status 1. On cuda an iteration is a batch
-    of calls by the device's clock; what the host sees stands beside it. With --beside matmul a
-    second table says what each operation costs a matrix product beside it. `overhead` measures what
-    a call and the import of this package cost a Python program.
+    The backends take turns at every point, so that drift of the machine affects all of them
+    equally. Times are those of the slowest rank in each iteration; busbw uses the factors of
+    nccl-tests. Values are checked before and after the timed loop; a wrong value makes the exit
+    status 1. On cuda an iteration is a batch of calls, timed by the device's clock; the host's time
+    is listed too. With --beside matmul a second table shows how much each operation slows down a
+    concurrent matrix product. `overhead` measures what a call and the import of this package cost a
+    Python program.
     """
     from torchcomms import CommError
     from torchcomms.bench import OPERATIONS, BenchError, Plan, parse_sizes
@@ -122,7 +123,7 @@ def _split(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where the points go."""
+    """The destinations of the points: a table, a JSON file, a picture."""
 
     picture: Path | None
     json_path: Path | None
@@ -134,7 +135,7 @@ class Outputs:
         return self.json_path == Path("-")
 
     def check(self) -> None:
-        """Raises BenchError or CommError now for what would fail after the measurement."""
+        """Raises BenchError or CommError now for an output that could not be written later."""
         from torchcomms import _output
         from torchcomms.bench import require_matplotlib
 
@@ -152,8 +153,8 @@ class Outputs:
         )
 
         if not points:
-            return  # not rank 0, or nothing could be measured; that has been said
-        # What is printed comes first: a file may yet fail.
+            return  # not rank 0, or nothing could be measured, which a note has said
+        # The tables are printed first, because writing a file may still fail.
         if self.table and not self.lines_to_stdout:
             print(points_table(points))
             if any(point.beside is not None for point in points):

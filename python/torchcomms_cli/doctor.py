@@ -1,4 +1,4 @@
-"""`torchcomms doctor`: look, print, exit with 0 or 1."""
+"""`torchcomms doctor`: examines the machine, prints the report, exits with 0 or 1."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def doctor(
 ) -> None:
     """Examine this machine: versions, libraries, GPUs, backends, limits, network, launcher.
 
-    Runs one all_reduce on two processes for every backend that works here (a vendor's on all GPUs),
-    and says for every other one why it does not. Exit status 0: no problem was found; 1: some, each
-    with what to do.
+    Runs one all_reduce on two processes for every backend that works here (a vendor's on all GPUs).
+    For every other backend, says why it does not work. Exit status 0: no problem was found; 1:
+    problems were found, each with what to do.
     """
     from torchcomms.doctor import examine, to_text
 

@@ -1,4 +1,4 @@
-"""`torchcomms drill`: arguments in, verdicts out."""
+"""`torchcomms drill`: parses arguments, runs the fault cases, prints verdicts."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def drill(
 ) -> None:
     """Inject faults into small jobs on this machine, and judge what their survivors see.
 
-    Each cell is a fault at a named point (a rank killed inside an operation, a rank stopped, ranks
-    that disagree, a store that dies, ...) and runs in processes of its own, which end whatever
-    happens. Exit status 0: nothing of ours failed but what is documented; 1: something did; 2: the
-    request makes no sense.
+    Each cell is a fault at a named point: a rank is killed inside an operation, a rank is stopped,
+    ranks disagree, a store fails, ... A cell runs in processes of its own, which always end. Exit
+    status 0: nothing of torchcomms failed, except documented cases; 1: something failed; 2: the
+    request is not valid.
     """
     from torchcomms import CommError, _output
     from torchcomms.drill import CELLS, DrillError, Plan, cells_table, chosen
@@ -73,7 +73,8 @@ def drill(
             wanted, names, seed=seed, jobs=jobs, limit_s=limit, slack=slack, rounds=rounds
         )  # fmt: skip
         results = _run(plan)
-        _print(results, json_path == Path("-"), seed)  # first: a file may yet fail
+        # Printed first, because writing a file may still fail.
+        _print(results, json_path == Path("-"), seed)
         _write(results, json_path, markdown_path)
     except (DrillError, CommError) as error:
         print(f"torchcomms drill: {error}", file=sys.stderr)

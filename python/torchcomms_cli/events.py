@@ -1,4 +1,4 @@
-"""`torchcomms events`: what the event ring looks like."""
+"""`torchcomms events`: prints an example of the event ring."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def events(
 ) -> None:
     """Run a few operations on the `fake` backend and print the events they left.
 
-    Every process keeps such a ring, always. In your own program call
-    torchcomms.events.print_table(), or set TORCHCOMM_EVENTS_PRINT=1 to have it printed at exit.
+    Every process always keeps such a ring. In your own program, call
+    torchcomms.events.print_table(), or set TORCHCOMM_EVENTS_PRINT=1 to print the ring at exit.
     """
     import torchcomms
 
     try:
         _show(as_json)
-    except torchcomms.CommError as error:  # of a variable that cannot be read
+    except torchcomms.CommError as error:  # such as an environment variable with a wrong value
         print(f"torchcomms events: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
 

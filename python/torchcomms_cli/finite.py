@@ -1,4 +1,4 @@
-"""What holds for every command: which numbers it takes, and what becomes of its output."""
+"""Rules of every command: options take finite numbers, and a failed stdout has its own status."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typer.core import TyperCommand
 
 
 class FiniteCommand(TyperCommand):
-    """A command whose options take no NaN and no infinity, which Python reads as numbers.
+    """A command whose options refuse NaN and infinity, which Python would parse as numbers.
 
-    Status 2 where stdout cannot be written, whatever it found: 1 is a finding's.
+    The exit status is 2 if stdout cannot be written, whatever the command found: 1 means a finding.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401
@@ -30,7 +30,7 @@ class FiniteCommand(TyperCommand):
         return rest
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
-        if sys.stdout is None:  # the program began without one
+        if sys.stdout is None:  # the process was started without a stdout
             return super().invoke(ctx)
         stdout = sys.stdout
         try:
@@ -40,11 +40,11 @@ class FiniteCommand(TyperCommand):
                 finally:
                     sys.stdout.flush()
         except _LostError as lost:
-            # What it still has must not fail once more when the interpreter ends.
+            # The interpreter flushes stdout again when it ends. That flush must not fail once more.
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stdout.fileno())
             os.close(nowhere)
-            if lost.why.errno != errno.EPIPE:  # who read it has seen enough
+            if lost.why.errno != errno.EPIPE:  # EPIPE: the reader has closed the pipe on purpose
                 wrong = f"stdout cannot be written: {lost.why.strerror}"
                 print(f"torchcomms {ctx.info_name}: {wrong}", file=sys.stderr)
             raise typer.Exit(2) from None
@@ -57,7 +57,7 @@ class _LostError(Exception):
 
 
 class _Stdout:
-    """The stream, whose failures nobody takes for those of another file."""
+    """A stream whose write errors become _LostError, to tell them from errors of other files."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, where a person watches."""
+"""A progress bar on stderr, if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Report = Callable[[str], None]
 def progress_bar(
     total: int, rank: int = 0, begin: str = "starting processes"
 ) -> Iterator[tuple[Report, Report]]:
-    """Gives `progress(label)`, called as each of `total` steps begins, and `note(sentence)`.
+    """Yields `progress(label)`, to call as each of `total` steps begins, and `note(sentence)`.
 
-    `begin` is shown until the first step. Without a terminal, and on other ranks than 0, there are
-    notes only.
+    `begin` is shown until the first step. Without a terminal, and on ranks other than 0, only notes
+    are printed.
     """
     if not sys.stderr.isatty() or rank != 0:
         yield (lambda label: None), (lambda text: print(text, file=sys.stderr))
@@ -41,7 +41,10 @@ def progress_bar(
 
 @contextmanager
 def status_line(begin: str) -> Iterator[Report]:
-    """Gives `report(text)`, which shows a line that the next one replaces, on a terminal."""
+    """Yields `report(text)`, which replaces the text of one line on the terminal.
+
+    Without a terminal, `report` does nothing.
+    """
     if not sys.stderr.isatty():
         yield lambda text: None
         return

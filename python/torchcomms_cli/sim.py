@@ -1,4 +1,4 @@
-"""`torchcomms sim`: arguments in, points out."""
+"""`torchcomms sim`: parses arguments, runs the simulator, writes the points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchcomms_cli.progress import progress_bar
 if TYPE_CHECKING:
     from torchcomms.sim import Plan, Point
 
-# The words of the command line, and the fields of the model they set. GB/s become ns a byte.
+# Options whose field in the model has another name and unit: GB/s become ns per byte.
 _PER_BYTE = {"bandwidth": "byte_ns", "local_bandwidth": "local_byte_ns"}
 
 EXAMPLES = """\b
@@ -84,7 +84,7 @@ def sim(
 ) -> None:
     """Simulate a collective algorithm, or the start of a job, on up to a million ranks.
 
-    Runs the very schedules and the very state machine of the library under a virtual clock and a
+    Runs the schedules and the state machine of the library itself under a virtual clock, with a
     LogGP model of the network: NICs, hosts, a fat tree. Counts are exact; times are the model's.
     The same command gives the same figures.
     """

@@ -1,4 +1,4 @@
-"""`torchcomms soak`: arguments in, the first wrong value out, or none."""
+"""`torchcomms soak`: parses arguments, runs random operations, prints the first wrong value."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def soak(
 ) -> None:
     """Run random operations on processes of this machine, and check every value.
 
-    All collectives and messages, of random sizes, dtypes, addresses and orders, several in flight,
-    on several communicators that come and go, with ranks that are late; on cuda on several streams
-    and in graphs. All of it follows from the seed, which is printed. Every rank computes what it
-    must get by itself. Stops at the first wrong value, error or hang, says which, and how to run
-    that step again. Exit status 0: everything was right; 1: something was not; 2: the request makes
-    no sense here.
+    The operations are all collectives and messages, with random sizes, dtypes, addresses and
+    orders. Several are in flight at a time, on several communicators that are created and closed,
+    with ranks that are late; on cuda also on several streams and in graphs. Everything follows from
+    the seed, which is printed. Every rank computes its expected result by itself. Stops at the
+    first wrong value, error or hang, names it, and prints how to run that step again. Exit status
+    0: everything was right; 1: something was not; 2: the request is not possible here.
     """
     from torchcomms import CommError, _output
     from torchcomms.bench import BenchError, parse_sizes
@@ -74,7 +74,8 @@ def soak(
             hints=parse_hints(list(hint or [])),
         )
         outcome = _run(request)
-        _print(outcome, json_path == Path("-"))  # first: a file may yet fail
+        # Printed first, because writing a file may still fail.
+        _print(outcome, json_path == Path("-"))
         if json_path is not None and json_path != Path("-"):
             _output.write(json_path, json.dumps(as_object(outcome), indent=1) + "\n")
     except (BenchError, SoakError, CommError) as error:

@@ -1,4 +1,4 @@
-"""`torchcomms trace`: what ranks recorded in, verdict and timeline out."""
+"""`torchcomms trace`: reads records of ranks, prints the verdict or the timeline."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def trace(
 ) -> None:
     """Say which rank a hung job waits for, in what and since when, or whose call differs.
 
-    Nothing has to be set before the job starts: every process keeps a record in a file, which can
-    be read while it hangs and after it was killed. Dumps of FlightRecorderHook are read, too. Exit
-    status 0: nothing is wrong in the records; 1: something is; 2: the input makes no sense.
+    The job needs no preparation: every process keeps a record in a file, which can be read while
+    the process hangs and after it was killed. Dumps of FlightRecorderHook can be read, too. Exit
+    status 0: nothing is wrong in the records; 1: something is; 2: the input is not valid.
     """
     from torchcomms import CommError, _output, analyze, events
     from torchcomms._table import printable
@@ -64,7 +64,7 @@ def trace(
         dumps = read()
         verdict = analyze.analyze(dumps)
         if not verdict.ok and any(p.state == "running" for p in verdict.processes.values()):
-            dumps = read()  # a job that moves shows something else now
+            dumps = read()  # a job that makes progress shows something else now
             verdict = analyze.analyze(dumps, verdict)
         stacks = {
             rank: analyze.stacks(verdict.processes[rank])

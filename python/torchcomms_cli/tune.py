@@ -1,4 +1,4 @@
-"""`torchcomms tune`: measure this machine, write its tuning file."""
+"""`torchcomms tune`: measures this machine and writes its tuning file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torchcomms.bench import tune as cpu
     from torchcomms.bench import tune_kernels as gpu
 
-Tuned = tuple[str, list[str]]  # the file's text, and its new lines
+Tuned = tuple[str, list[str]]  # the whole text of the file, and its new lines
 Report = Callable[[str], None]
 T = TypeVar("T")
 
@@ -64,11 +64,12 @@ def tune(
         bool, typer.Option("--dry-run", help="Print the file instead of writing it.")
     ] = False,
 ) -> None:
-    """Measure algorithms on this machine, and write what won: those of backend `ctran` on the CPU,
-    or with `--device cuda` those of the kernels of `ctran` and `ncclx`.
+    """Measure algorithms on this machine, and write the fastest ones to the tuning file.
 
-    The file is TORCHCOMM_CTRAN_TUNING_FILE, or one in ~/.cache/torchcomms. Lines about other
-    operations, ranks, wires and GPUs stay in it. Rank 0's file counts for a whole job. For example:
+    By default these are the algorithms of backend `ctran` on the CPU; with `--device cuda` those of
+    the kernels of `ctran` and `ncclx`. The file is TORCHCOMM_CTRAN_TUNING_FILE, or one in
+    ~/.cache/torchcomms. Lines about other operations, ranks, wires and GPUs stay in it. Rank 0's
+    file is used by a whole job. For example:
 
     torchcomms tune all_reduce all_gather --ranks 4
 
@@ -84,10 +85,10 @@ def tune(
     try:
         target = path or Path(tuning_path())
         _output.prepare(None if dry_run else target)
-        # A comment may hold anything.
+        # Comments in the file may contain bytes that are not UTF-8.
         old = target.read_text(errors="replace") if target.is_file() else ""
         if old:
-            cpu.check(old, target)  # before measuring
+            cpu.check(old, target)  # fails before the measurement
         if device == "cpu":
             measured = parse_sizes(sizes or "8,1K:16M:4")
             on_cpu = cpu.Effort(names, ranks or 2, measured, wire, _or(seconds, 0.1))
@@ -156,7 +157,7 @@ def _split(text: str) -> list[str]:
 
 
 def _numbers(text: str) -> list[int]:
-    """0 for what is none."""
+    """Parses a comma list of numbers; 0 for an element that is not a number."""
     return [int(each) if each.isdecimal() else 0 for each in _split(text)]
 
 

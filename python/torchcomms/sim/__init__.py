@@ -1,10 +1,10 @@
-"""Collective algorithms and the start-up of a job at sizes that nobody has at hand.
+"""Simulates collective algorithms and the start-up of a job at sizes of up to a million ranks.
 
     for point in simulate(Plan("all_reduce", ["ring", "two_level"], [1024, 131072], [1 << 20])):
         print(point.ranks, point.algorithm, point.time_us)
 
-The schedules are those that the library executes, the exchange of addresses is the state machine
-that real ranks run; only the network is a model. `torchcomms sim` is the command over it.
+The schedules are those that the library executes. The address exchange is the state machine that
+real ranks run. Only the network is a model. `torchcomms sim` is the command for this package.
 """
 
 from torchcomms.sim.plan import BOOTSTRAP, Plan, SimError, algorithms, parse_counts

@@ -1,4 +1,4 @@
-"""What to simulate, checked before anything runs."""
+"""What to simulate, and the check of it before anything runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torchcomms.bench.errors import BenchError
 from torchcomms.bench.sizes import MAX_SIZE, parse_sizes
 
 BOOTSTRAP = "bootstrap"
-MAX_RANKS = 1_000_000  # as the exchange of the library
+MAX_RANKS = 1_000_000  # the bound of the library's address exchange
 
-# The settings that are whole numbers, with the least and the most of each.
+# The settings that are whole numbers, each with its smallest and largest value.
 WHOLE = {
     "local_size": (1, MAX_RANKS),
     "rails": (0, MAX_RANKS),
@@ -26,7 +26,7 @@ WHOLE = {
 
 
 class SimError(Exception):
-    """The request makes no sense. The text names the value seen and what is allowed."""
+    """The request is not valid. The text names the value seen and the allowed ones."""
 
 
 @cache
@@ -40,7 +40,11 @@ def algorithms() -> dict[str, list[str]]:
 
 
 def parse_counts(text: str, label: str) -> list[int]:
-    """ "1K:4K" -> [1024, 2048, 4096], as sizes of `torchcomms bench` are read. Raises SimError."""
+    """Parses "1K:4K" to [1024, 2048, 4096], in the form of the sizes of `torchcomms bench`.
+
+    Raises:
+        SimError: another text; `label` names the argument.
+    """
     try:
         return parse_sizes(text)
     except BenchError as error:
@@ -49,21 +53,26 @@ def parse_counts(text: str, label: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every combination of algorithm, ranks and bytes is one point.
+    """What to simulate: every combination of algorithm, ranks and bytes is one point.
 
-    `settings` are fields of the model by name, as `_comms._simulate_collective` takes them:
-    latency_us, overhead_us, gap_us, byte_ns (each also with local_ in front), local_size, rails,
-    hosts_per_leaf, oversubscription, spine_us, compute_ns, seed, drop, delay, ...
+    Attributes:
+        operation: a collective operation, or BOOTSTRAP.
+        algorithms: names of algorithms; empty: all of the operation. Must be empty for BOOTSTRAP.
+        ranks: numbers of ranks.
+        bytes: sizes of the vector, or of each rank's block; not used for "barrier" and BOOTSTRAP.
+        settings: fields of the model by name, as `_comms._simulate_collective` takes them:
+            latency_us, overhead_us, gap_us, byte_ns (each also with the prefix local_), local_size,
+            rails, hosts_per_leaf, oversubscription, spine_us, compute_ns, seed, drop, delay, ...
     """
 
     operation: str
-    algorithms: Sequence[str]  # empty: all of the operation; of bootstrap: none
+    algorithms: Sequence[str]  # empty: all of the operation; always empty for BOOTSTRAP
     ranks: Sequence[int]
     bytes: Sequence[int] = ()
     settings: Mapping[str, float] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises SimError for the first thing that cannot work, naming what is allowed."""
+        """Raises SimError for the first wrong value, with the allowed ones."""
         known = algorithms()
         if self.operation != BOOTSTRAP and self.operation not in known:
             allowed = ", ".join([BOOTSTRAP, *known])
@@ -85,7 +94,7 @@ class Plan:
                 raise SimError(f"{name}: {value} is not from {least} to {most}")
 
     def cases(self) -> Iterator[tuple[str, int, int]]:
-        """Algorithm, ranks and bytes of every point."""
+        """Yields algorithm, ranks and bytes of every point."""
         if self.operation == BOOTSTRAP:
             for ranks in self.ranks:
                 yield "exchange", ranks, int(self.settings.get("blob_bytes", 128))

@@ -1,4 +1,4 @@
-"""Points as a picture: time and messages over the number of ranks."""
+"""Draws points: time and messages over the number of ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def plot(points: Sequence[Point], path: Path) -> None:
-    """Draws all points into a file of the kind that the suffix says."""
+    """Draws all points into one file, of the format that the suffix of `path` names."""
     pyplot = require_matplotlib(path)
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     _draw(axes[0], points, lambda p: p.time_us / 1e3, "time, all ranks done", "ms")

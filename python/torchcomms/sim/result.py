@@ -1,4 +1,4 @@
-"""One simulated point, and points as text."""
+"""One simulated point, and its text forms."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from torchcomms.sim.plan import BOOTSTRAP
 
 @dataclass(frozen=True)
 class Point:
-    """A line of the result file. All but `wall_s` and the version is the same in every run."""
+    """One line of the result file.
+
+    All fields but `wall_s` and `torchcomms` are equal in every run.
+    """
 
     op: str
     algorithm: str
     ranks: int
-    bytes: int  # of the vector, of every rank's block, or of what every rank tells in bootstrap
+    bytes: int  # of the vector, of each rank's block, or of each rank's blob in bootstrap
     time_us: float  # until the last rank is done
-    messages_max: int  # sent by a rank
+    messages_max: int  # the most that one rank sends
     messages_mean: float
     bytes_max: int
     bytes_mean: float
-    enumerated: int  # ranks that ran, each standing for ranks / enumerated
-    memory_per_rank_bytes: float  # of the simulator
+    enumerated: int  # simulated ranks; each represents ranks / enumerated ranks
+    memory_per_rank_bytes: float  # memory of the simulator
     events: int
     wall_s: float
-    details: dict[str, Any]  # what only this operation has; see docs/concepts/simulator.md
+    details: dict[str, Any]  # fields of this operation; see docs/concepts/simulator.md
     settings: dict[str, float]
     torchcomms: str
 
@@ -43,7 +46,7 @@ class Point:
 
 
 def human_time(us: float) -> str:
-    """12.3 -> "12.3 us", 4500 -> "4.5 ms", 2e6 -> "2 s"."""
+    """Converts 12.3 to "12.3 us", 4500 to "4.5 ms", 2e6 to "2 s"."""
     for limit, factor, unit in ((1e3, 1, "us"), (1e6, 1e3, "ms"), (float("inf"), 1e6, "s")):
         if us < limit:
             return f"{us / factor:.4g} {unit}"
@@ -51,7 +54,7 @@ def human_time(us: float) -> str:
 
 
 def points_table(points: Sequence[Point]) -> str:
-    """One line a point."""
+    """A table with one line per point."""
     if points[0].op == BOOTSTRAP:
         return _bootstrap_table(points)
     headers = (
@@ -71,7 +74,7 @@ def points_table(points: Sequence[Point]) -> str:
 
 
 def _share(point: Point) -> str:
-    """ "all", or how many ranks stand for all."""
+    """Returns "all", or the number of simulated ranks that represent all ranks."""
     return "all" if point.enumerated == point.ranks else str(point.enumerated)
 
 
@@ -103,7 +106,7 @@ def _failed(details: Mapping[str, Any]) -> str:
 
 
 def notes(points: Sequence[Point]) -> str:
-    """What the columns mean, where that is not plain; empty if it is."""
+    """Explains columns whose meaning is not plain; empty if there are none."""
     lines = []
     drawn = [p.details["sampled"] for p in points if p.enumerated != p.ranks]
     if drawn:
@@ -116,5 +119,5 @@ def notes(points: Sequence[Point]) -> str:
 
 
 def write_lines(points: Iterable[Point], path: Path) -> None:
-    """Writes one JSON object a line, replacing the file."""
+    """Writes one JSON object per line, and replaces the file."""
     _output.write(path, "".join(point.to_json() + "\n" for point in points))

@@ -1,4 +1,4 @@
-"""A plan's points, one after the other."""
+"""Simulates the points of a plan, one after the other."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ Report = Callable[[str], None]
 def simulate(
     plan: Plan, progress: Report = lambda label: None, note: Report = lambda text: None
 ) -> Iterator[Point]:
-    """Yields every point that can be simulated; `note` is told why another one cannot.
+    """Yields every point that can be simulated.
 
-    `progress` is called with a label before each. Raises SimError for a plan that makes no sense.
+    Args:
+        plan: the points to simulate.
+        progress: called with a label before each point.
+        note: called with a sentence for each point that cannot be simulated.
+    Raises:
+        SimError: the plan is not valid.
     """
     plan.check()
     for algorithm, ranks, size in plan.cases():
