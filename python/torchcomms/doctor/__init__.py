@@ -1,6 +1,6 @@
-"""Is this machine ready? Looks at everything a communicator depends on, and proves it with one.
+"""Examines whether this machine is ready for torchcomms, and proves it with communicators.
 
-`torchcomms doctor` is the command over `examine()`.
+`torchcomms doctor` is the command for `examine()`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from torchcomms.doctor.text import to_text
 
 __all__ = ["EXCHANGE_LIMIT_S", "Finding", "Report", "Section", "examine", "to_text"]
 
-EXCHANGE_LIMIT_S = 60.0  # several Pythons import torch at once, on machines that do other work, too
+# Generous: several processes import torch at once, on machines with other work.
+EXCHANGE_LIMIT_S = 60.0
 
 
 def examine(limit_s: float = EXCHANGE_LIMIT_S) -> Report:
-    """Looks at this process and its machine, and runs one all_reduce on every usable backend.
+    """Examines this process and its machine, and runs one all_reduce on every usable backend.
+
+    The call takes a few seconds more than the slowest backend, most of it for starting Python.
 
     Args:
-        limit_s: seconds for those all_reduces, which run in processes of their own, in parallel.
-    Raises nothing for what it finds: that is in the report. Takes a few seconds more than the
-    slowest backend, most of it for starting Python.
+        limit_s: timeout in seconds of these all_reduces, which run in other processes, in parallel.
+    Returns:
+        Report. Problems are findings of the report; they are not raised.
     """
     start = time.monotonic()
     of_backends, usable = backends.look()

@@ -1,4 +1,4 @@
-"""Which backends work on this machine, and in words why the others do not."""
+"""Finds which backends work on this machine, and says why the others do not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Backend:
-    """A row of what torchcomms knows: the device it works on, and what that needs."""
+    """A row of the table of backends: the device of its tensors, and a check of what it needs."""
 
     name: str
     device: str
@@ -64,7 +64,7 @@ KNOWN = (
 
 
 def _here(backend: Backend) -> Backend:
-    """The row as it is where the vendor's library that was named works on host memory."""
+    """The row of `backend`, for the CPU if the user named a vendor library for host memory."""
     if backend.name not in VENDOR_OF or not os.environ.get(variable(backend.name)):
         return backend
     try:
@@ -104,7 +104,10 @@ def look() -> tuple[Section, list[Backend]]:
 
 
 def _unusable(section: Section, backend: Backend, built: bool) -> str | None:
-    """Why it cannot be used here, or None. A backend that is there and broken is a problem."""
+    """Returns: why the backend cannot be used here, or None.
+
+    A backend that is installed but does not load is noted as a problem.
+    """
     lacking = backend.missing()
     if not built and not _library(backend.name):
         return "not in this build of torchcomms" + (f"; {lacking}" if lacking else "")
@@ -113,7 +116,7 @@ def _unusable(section: Section, backend: Backend, built: bool) -> str | None:
     if built:
         try:
             torchcomms._load_backend(backend.name)
-        except Exception as error:  # a third party's module may raise anything
+        except Exception as error:  # a third-party module may raise any exception
             reason = f"{type(error).__name__}: {error}"
             section.problem(
                 backend.name,

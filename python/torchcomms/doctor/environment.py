@@ -1,4 +1,4 @@
-"""The variables that steer torchcomms: who this rank is, and whether every value can be read."""
+"""Checks the variables that torchcomms reads: the launcher's rank and size, and all values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torchcomms.doctor.report import Section
 
 
 class Launcher(NamedTuple):
-    """Who sets rank and size, under which names; `methods` of the selector look at it."""
+    """The variables in which a launcher gives rank and size, and the methods that read them."""
 
     name: str
-    methods: list[str]  # none: every one
+    methods: list[str]  # empty: all methods
     rank: str
-    sizes: list[str]  # the first that is set counts
+    sizes: list[str]  # the first one that is set is used
 
 
 _SELECTOR = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
@@ -43,9 +43,10 @@ def look() -> Section:
 
 
 def _identity(section: Section) -> None:
-    """Which launcher's variables would give rank and size, and whether they make sense."""
+    """Reports which launcher gives rank and size, and warns if launchers contradict each other."""
     method = os.environ.get(_SELECTOR, "auto").lower()
-    launchers = [Launcher(**row) for row in _comms._launchers()]  # in the order of new_comm
+    # In the order in which new_comm() tries them.
+    launchers = [Launcher(**row) for row in _comms._launchers()]
     looked_at = [row for row in launchers if not row.methods or method in row.methods]
     found = [answer for row in looked_at if (answer := _ask(section, row)) is not None]
     if not found:
@@ -67,11 +68,12 @@ def _identity(section: Section) -> None:
 
 
 def _ask(section: Section, row: Launcher) -> tuple[str, int, int] | None:
-    """(launcher, rank, size) if its variables are there; notes what is wrong with them."""
+    """Returns (launcher, rank, size) if its variables are valid; notes what is wrong with them."""
     size_name = next((name for name in row.sizes if name in os.environ), row.sizes[0])
     rank, size = os.environ.get(row.rank), os.environ.get(size_name)
     if rank is None:
-        if size is not None and row.name not in ("Slurm", "PALS"):  # theirs stand around
+        # These are set without ranks too, as in a batch script.
+        if size is not None and row.name not in ("Slurm", "PALS"):
             section.problem(
                 row.name, f"{size_name} is set, but {row.rank} is not", "set both or none"
             )
@@ -114,9 +116,9 @@ def _values(section: Section) -> None:
 
 
 def _tuning(section: Section) -> None:
-    """A tuning file that cannot be used ends every start of `ctran`."""
+    """Notes a tuning file that cannot be parsed: it would fail every start of `ctran`."""
     try:
-        algorithms.measured_kernels()  # reads all of it
+        algorithms.measured_kernels()  # parses the whole file
     except _comms.CommError as error:
         section.problem(
             "tuning file", str(error), f"see {algorithms.tuning_path()}, or write it anew"

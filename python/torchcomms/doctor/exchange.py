@@ -1,4 +1,4 @@
-"""The proof: processes that make a communicator of each backend and sum something."""
+"""The practical check: processes that make a communicator of each backend and run an all_reduce."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from torchcomms.doctor.backends import Backend
 from torchcomms.doctor.report import Section
 
 _RANKS = 2
-_DESCRIPTORS = 24  # of a store and the pipes to its ranks
+_DESCRIPTORS = 24  # the file descriptors of a store and of the pipes to its ranks
 _TIMES = ("import_s", "connect_ms", "all_reduce_us")
-_ON_ALL = ("nccl", "rccl", "xccl")  # on every device of this host: others would only repeat it
-_OWN_STORE = timedelta(seconds=60)  # to reach it in this process: however short the check is to be
-# The check makes a world of its own, whatever job this process belongs to.
+# On all devices of this host; the other backends would only repeat that.
+_ON_ALL = ("nccl", "rccl", "xccl")
+# Timeout to connect to the store in this process, however short the timeout of the check.
+_OWN_STORE = timedelta(seconds=60)
+# The check makes a job of its own: its processes must not inherit the variables of this job.
 _FOREIGN = ("TORCHCOMM_RANK", "TORCHCOMM_SIZE", "TORCHCOMM_BOOTSTRAP_", "OMPI_", "PMI_", "PALS_")
 
 
@@ -38,9 +40,9 @@ class _Rank:
 
 
 class Exchanges:
-    """The check of several backends, side by side: started by the constructor, read by `finish()`.
+    """Checks several backends in parallel. The constructor starts the processes, `finish()` judges.
 
-    No process of it outlives `finish()` or `close()`.
+    No process outlives `finish()` or `close()`.
     """
 
     def __init__(self, backends: Sequence[Backend], limit_s: float) -> None:
@@ -48,7 +50,7 @@ class Exchanges:
         self._limit_s = limit_s
         self._ranks: list[_Rank] = []
         self._stores: list[TCPStore] = []
-        self._not_begun: dict[str, str] = {}  # why, by backend
+        self._not_begun: dict[str, str] = {}  # the reason, by backend
         for backend in backends:
             ranks: list[_Rank] = []
             try:
@@ -59,7 +61,8 @@ class Exchanges:
                 )  # fmt: skip
                 for rank in range(_size(backend)):
                     ranks.append(_Rank(backend, rank, self._start(backend, rank, store.port)))
-            except (OSError, RuntimeError) as error:  # no descriptor, process or memory left
+            # No file descriptor, process or memory is left.
+            except (OSError, RuntimeError) as error:
                 why = error.strerror if isinstance(error, OSError) else None
                 self._not_begun[backend.name] = why or str(error).splitlines()[0]
                 for begun in ranks:
@@ -78,7 +81,7 @@ class Exchanges:
             LOCAL_WORLD_SIZE=str(_size(backend)),
             MASTER_ADDR="127.0.0.1",
             MASTER_PORT=str(port),
-            TORCHELASTIC_USE_AGENT_STORE="True",  # this process serves the store
+            TORCHELASTIC_USE_AGENT_STORE="True",  # ranks connect to the store of this process
         )
         arguments = [backend.name, backend.device, str(self._limit_s), str(time.monotonic())]
         return subprocess.Popen(
@@ -92,7 +95,7 @@ class Exchanges:
         )
 
     def finish(self) -> Section:
-        """Waits until all are done or the limit is over, and judges."""
+        """Waits until all ranks are done or the timeout is over, and returns the findings."""
         section = Section("exchanges", "One all_reduce a backend")
         for rank in self._ranks:
             _collect(rank, self._deadline)
@@ -109,7 +112,7 @@ class Exchanges:
         return section
 
     def close(self) -> None:
-        """Ends what is still running."""
+        """Kills the processes that still run."""
         for rank in self._ranks:
             _end(rank.process)
 
@@ -143,7 +146,7 @@ class Exchanges:
 
 
 def _require_descriptors() -> None:
-    """Raises OSError where a store, which may end the process then, would not get its own."""
+    """Raises OSError if too few descriptors are left: a TCPStore might abort the process then."""
     with contextlib.ExitStack() as taken:
         for _ in range(_DESCRIPTORS):
             taken.callback(os.close, os.open(os.devnull, os.O_RDONLY))
@@ -161,7 +164,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def _size(backend: Backend) -> int:
     if backend.name == "fake":
-        return 1  # it has no other size
+        return 1  # fake supports no other size
     if backend.device == "cpu":
         return _RANKS
     count = torch.accelerator.device_count()
@@ -169,7 +172,7 @@ def _size(backend: Backend) -> int:
 
 
 def _collect(rank: _Rank, deadline: float) -> None:
-    """Reads what the process said, up to the deadline; then kills it."""
+    """Reads the output of the process until the deadline, then kills the process."""
     process, expired = rank.process, False
     try:
         out, err = process.communicate(timeout=max(deadline - time.monotonic(), 0.01))

@@ -1,6 +1,6 @@
-"""One process of the check, started by `exchange` with: backend, device, limit, time of the start.
+"""One rank of the check, started by `exchange` with: backend, device, timeout, start time.
 
-Says on stdout where it is ("phase ..."), and how it ended ("result {...}" or "error ...").
+It prints its phase on stdout ("phase ..."), and its outcome ("result {...}" or "error ...").
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TIMED_CALLS = 20
 
 
 class WrongValue(RuntimeError):
-    """What came back is not the sum."""
+    """The all_reduce returned a value that is not the sum."""
 
 
 def main(backend: str, device: torch.device, limit_s: float, started_s: float) -> int:
@@ -34,7 +34,7 @@ def main(backend: str, device: torch.device, limit_s: float, started_s: float) -
 
 
 def _check(backend: str, device: torch.device, limit_s: float) -> dict[str, float]:
-    """Connects, sums, compares, and times a small sum."""
+    """Connects, runs an all_reduce, compares its result, and times a small all_reduce."""
     print("phase connecting", flush=True)
     start = time.perf_counter()
     comm = torchcomms.new_comm(backend, device, name="doctor", timeout=limit_s)

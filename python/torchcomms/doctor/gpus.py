@@ -1,4 +1,4 @@
-"""The GPUs: what they are, who made their driver, and which reach each other's memory."""
+"""The GPUs of this machine, their driver, and which of them reach each other's memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def look() -> Section:
-    """One line where there is none. Starts the GPUs' runtime where there are some."""
+    """The facts of every GPU, or one line if torch sees none. Starts the runtime of the GPUs."""
     section = Section("gpus", "GPUs")
     count = torch.cuda.device_count()
     if count == 0:
@@ -51,7 +51,7 @@ def _row(index: int, count: int, nvml: Nvml | None) -> Row:
 
 
 def reaches(index: int, peer: int) -> bool:
-    """Whether a GPU can read and write another's memory."""
+    """Returns: whether a GPU can read and write the memory of another one."""
     return index != peer and torch.cuda.can_device_access_peer(index, peer)
 
 
@@ -78,11 +78,14 @@ def _driver_of_proc() -> str:
 
 
 class Nvml:
-    """NVIDIA's management library, as far as it is needed here. It comes with the driver."""
+    """The functions of NVIDIA's management library (NVML) that the doctor needs.
+
+    The library comes with the driver.
+    """
 
     @staticmethod
     def load(open_library: Callable[[str], Any] = ctypes.CDLL) -> Nvml | None:
-        """None where there is none, or it does not start."""
+        """Loads the library. Returns: None if there is none, or if it does not start."""
         try:
             library = open_library(_NVML)
         except OSError:
@@ -99,7 +102,7 @@ class Nvml:
         return text.value.decode()
 
     def links(self, uuid: object) -> int | None:
-        """How many NVLinks of this GPU are up. None where it cannot tell."""
+        """The number of NVLinks of this GPU that are up, or None if the library cannot say."""
         gpu = ctypes.c_void_p()
         name = f"GPU-{uuid}".encode()
         if self._library.nvmlDeviceGetHandleByUUID(name, ctypes.byref(gpu)) != 0:

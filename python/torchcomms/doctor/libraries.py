@@ -1,4 +1,4 @@
-"""Every copy of the communication libraries: in this process, and where one could come from."""
+"""Lists every copy of the communication libraries, in this process and on the search paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torchcomms.doctor.report import Row, Section
 
-# The word a person uses, and the file names it covers.
+# The name shown for each kind of library, and the file names that belong to it.
 _KINDS = {
     "nccl": r"libnccl(-net\w*)?\.so",
     "rccl": r"librccl\.so",
@@ -34,7 +34,7 @@ _CACHE_LINE = re.compile(r"=> (/\S+)")
 
 
 def look() -> Section:
-    """Looks at the process as it is now: import what matters before."""
+    """Examines the process as it is now; the caller imports the libraries that matter before."""
     section = Section("libraries", "Libraries")
     loaded = list(_loaded())
     for path in loaded:
@@ -86,13 +86,13 @@ def _matching(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _linker_cache() -> Iterator[Path]:
-    """What the dynamic linker finds without being told where."""
+    """The libraries that the dynamic linker finds by their name alone."""
     try:
         shown = subprocess.run(
             ["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True, timeout=5
         )
     except (OSError, subprocess.SubprocessError):
-        return  # no such linker here (musl): its places are not ours to guess
+        return  # another C library (musl), whose search path is not known here
     yield from (Path(match[1]) for match in _CACHE_LINE.finditer(shown.stdout))
 
 
@@ -109,17 +109,17 @@ def _version(path: Path, loaded: bool) -> str | None:
 
 
 def _written_inside(path: Path) -> str | None:
-    """NCCL's file name has only the major version, but its banner is in the file."""
+    """The version from the banner inside the file: NCCL's file name has only the major version."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
             match = re.search(rb"NCCL version (\d+\.\d+\.\d+)", data)
             return match[1].decode() if match else None
-    except (OSError, ValueError):  # not to be read, or empty
+    except (OSError, ValueError):  # the file is not readable, or empty
         return None
 
 
 def _ask_nccl(path: Path) -> str | None:
-    """Calls the copy that is already in the process; loads nothing."""
+    """Asks the copy that is already in the process for its version; loads nothing."""
     number = ctypes.c_int()
     library = ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     if library.ncclGetVersion(ctypes.byref(number)) != 0:
@@ -129,7 +129,7 @@ def _ask_nccl(path: Path) -> str | None:
 
 
 def _owner(stem: str) -> str | None:
-    """The version of the installed distribution `stem` or `stem-cuNN`; several are all named."""
+    """The version of the installed distribution `stem` or `stem-cuNN`; of several, all versions."""
     found = [
         f"{name.removeprefix(stem).lstrip('-') or ''} {d.version}".strip()
         for d in importlib.metadata.distributions()

@@ -1,4 +1,4 @@
-"""Shared memory, limits, memory and cores: what a rank runs out of first."""
+"""Checks the resources that ranks run out of first: shared memory, limits, memory, cores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchcomms.doctor.report import Section, facts
 
 _MIB = 1 << 20
 _SHM = Path("/dev/shm")
-_PAIR_BYTES = 2 * _MIB  # a little more than two ranks share
+_PAIR_BYTES = 2 * _MIB  # slightly more than two ranks share
 
 
 def look() -> Section:
@@ -55,7 +55,7 @@ def _shared_memory(section: Section) -> None:
 
 
 def _links(section: Section) -> None:
-    """Whether ranks of backend ctran can have what a pair of them shares."""
+    """Checks whether two ranks of backend ctran can share memory."""
     try:
         with open(os.memfd_create("torchcomms-doctor"), "r+b") as file:
             os.ftruncate(file.fileno(), _PAIR_BYTES)
@@ -70,7 +70,7 @@ def _links(section: Section) -> None:
 
 
 def _records(section: Section) -> None:
-    """Where the event rings of ranks would lie, and for how many there is room."""
+    """Reports where the event rings of ranks would be, and for how many ranks there is space."""
     rooms = _comms._recorder_rooms()
     section.rows += facts((f"records in {room['folder']}", _room(room)) for room in rooms)
     if not rooms:
@@ -128,7 +128,7 @@ def _limits(section: Section) -> None:
         (section.problem if files < 256 else section.warn)("open files", text, fix)
     else:
         section.ok("open files", f"the limit is {_limit(files)}")
-    if 0 <= processes < 512 and os.geteuid() != 0:  # root is exempt
+    if 0 <= processes < 512 and os.geteuid() != 0:  # the kernel does not apply it to root
         section.warn(
             "processes",
             f"the limit is {processes} for all processes and threads of this user",
@@ -200,7 +200,7 @@ def _cores(section: Section) -> None:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """[0, 1, 2, 5] -> "0-2,5"."""
+    """Converts [0, 1, 2, 5] to "0-2,5"."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""Interfaces, names and routes of this host. Sends nothing."""
+"""Interfaces, names and routes of this host. Only name lookups leave the host."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torchcomms.doctor.report import Section
 
 Answer = TypeVar("Answer")
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
-ANYWHERE = "192.0.2.1"  # no host has it (RFC 5737): where its packets would leave is the default
-_LOOKUP_LIMIT_S = 3.0  # a name server that is away answers after much longer
+ANYWHERE = "192.0.2.1"  # TEST-NET-1 (RFC 5737), which no host has: its route is the default route
+_LOOKUP_LIMIT_S = 3.0  # an unreachable name server would block for much longer
 
 
 @dataclass
@@ -46,7 +46,7 @@ def look() -> Section:
 
 
 def interfaces() -> list[Interface]:
-    """All of this host, loopback first."""
+    """All interfaces of this host, loopback first."""
     found = {name: Interface(name, _is_up(name)) for _, name in socket.if_nameindex()}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for each in found.values():
@@ -54,7 +54,7 @@ def interfaces() -> list[Interface]:
             try:
                 answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
             except OSError:
-                continue  # it has no IPv4 address
+                continue  # the interface has no IPv4 address
             each.addresses.append(socket.inet_ntoa(answer[20:24]))
     for words in _lines("/proc/net/if_inet6"):
         if words[5] in found:
@@ -74,11 +74,11 @@ def _lines(path: str) -> list[list[str]]:
     try:
         return [line.split() for line in Path(path).read_text().splitlines()]
     except OSError:
-        return []  # this kernel has no IPv6
+        return []  # the kernel has no IPv6
 
 
 def resolve(name: str) -> tuple[str | None, str]:
-    """(first address, "") or (None, why not), after `_LOOKUP_LIMIT_S` at the latest."""
+    """Returns (first address, ""), or (None, reason). Blocks: `_LOOKUP_LIMIT_S` at most."""
 
     def ask() -> tuple[str | None, str]:
         try:
@@ -91,12 +91,16 @@ def resolve(name: str) -> tuple[str | None, str]:
 
 
 def reverse_lookup_s(address: str, limit_s: float) -> float | None:
-    """How long it takes to learn the name behind an IPv4 address as c10d's sockets do, which see it
-    as an IPv6 one; None if that is more than `limit_s`."""
+    """Times the lookup of the name of an IPv4 address, as c10d's sockets make it.
+
+    c10d's sockets see the address as an IPv6 one.
+
+    Returns: seconds, or None if the lookup takes more than `limit_s`.
+    """
 
     def ask() -> float:
         began = time.monotonic()
-        with contextlib.suppress(OSError):  # an address without a name is an answer, too
+        with contextlib.suppress(OSError):  # an address without a name is a valid answer, too
             socket.getnameinfo((f"::ffff:{address}", 0, 0, 0), 0)
         return time.monotonic() - began
 
@@ -104,7 +108,7 @@ def reverse_lookup_s(address: str, limit_s: float) -> float | None:
 
 
 def _within(limit_s: float, ask: Callable[[], Answer]) -> Answer | None:
-    """The answer of a call that may block for long; None after the limit."""
+    """The result of a call that may block for long, or None after `limit_s` seconds."""
     answer: list[Answer] = []
     thread = threading.Thread(target=lambda: answer.append(ask()), daemon=True)
     thread.start()
@@ -123,7 +127,7 @@ def is_local(address: str) -> bool:
 
 
 def route(address: str) -> str | None:
-    """The own address that the kernel would use to get there; sends nothing."""
+    """The local address that the kernel would use to reach `address`, or None. Sends nothing."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

@@ -1,4 +1,4 @@
-"""The address others see this rank at, and the one where the ranks meet first."""
+"""Checks the address that gloo binds to, and the address of the rendezvous (MASTER_ADDR)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE_S = 3.0
 
 
 def look() -> Section:
-    """The addresses that others get to see, and the one that this rank goes to first."""
+    """Reports the address that peers connect to, and the one that this rank connects to first."""
     section = Section("rendezvous", "Rendezvous")
     _host_name(section)
     _name_server(section)
@@ -39,7 +39,7 @@ def look() -> Section:
         elsewhere = route(master or ANYWHERE)
         section.rows += facts([("if ranks were on other hosts", elsewhere or "no route to them")])
     if address is None:
-        return section  # that has been said
+        return section  # a finding says so already
     if _spans_hosts() and ipaddress.ip_address(address).is_loopback:
         section.problem(
             "gloo's address",
@@ -72,7 +72,7 @@ def _host_name(section: Section) -> None:
 
 
 def _name_server(section: Section) -> None:
-    """Asks for the name behind an address as torch's stores do, which block until it is known."""
+    """Times a reverse lookup: torch's stores block at every connection until it is answered."""
     took_s = reverse_lookup_s("127.0.0.1", PATIENCE_S)
     if took_s is not None and took_s < SLOW_S:
         return
@@ -86,8 +86,12 @@ def _name_server(section: Section) -> None:
 
 
 def _chosen(section: Section, found: list[Interface]) -> tuple[str | None, str] | None:
-    """What the user has told gloo to bind to, in gloo's order; None where nothing is set. The
-    address is None, and a problem noted, where it cannot be."""
+    """The address that the user has chosen for gloo, and the variable, in gloo's order of
+    variables.
+
+    Returns: None if no variable is set. The address is None, and a problem is noted, if gloo cannot
+    bind to it.
+    """
     usable = [each for each in found if each.up and each.addresses]
     if name := os.environ.get("TORCHCOMM_GLOO_HOSTNAME", "").strip():
         address, error = resolve(name)
@@ -126,13 +130,13 @@ def _of_interface(
 
 
 def _spans_hosts() -> bool:
-    """Whether the launcher's variables say that some ranks are on other hosts."""
+    """Returns: whether the launcher's variables say that some ranks are on other hosts."""
     total, here = os.environ.get("WORLD_SIZE", ""), os.environ.get("LOCAL_WORLD_SIZE", "")
     return total.isdigit() and here.isdigit() and int(total) > int(here)
 
 
 def _master(section: Section) -> str | None:
-    """The address of MASTER_ADDR if one is set and can be reached; notes what is wrong with it."""
+    """The address of MASTER_ADDR if it is set and has a route; notes what is wrong with it."""
     name = os.environ.get("MASTER_ADDR", "").strip()
     port = os.environ.get("MASTER_PORT", "").strip()
     if port and not (port.isdigit() and int(port) < 1 << 16):

@@ -1,4 +1,4 @@
-"""What the examination found: tables of facts, and findings that say what to do."""
+"""The result of the examination: tables of facts, and findings that say what to do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ Row = dict[str, object]
 
 @dataclass(frozen=True)
 class Finding:
-    """One conclusion. A problem makes the exit status 1; `fix` says what to do, "" when ok."""
+    """One conclusion of the examination.
+
+    Attributes:
+        level: "ok", "warning" or "problem"; a problem makes the exit status 1.
+        subject: what the finding is about.
+        text: one sentence.
+        fix: what to do; "" if `level` is "ok".
+    """
 
     level: Level
     subject: str
@@ -22,9 +29,16 @@ class Finding:
 
 @dataclass
 class Section:
-    """Facts of one kind: rows with the same keys, in the order to be shown, and what follows."""
+    """Facts of one kind, and the findings about them.
 
-    name: str  # the key in JSON
+    Attributes:
+        name: the key of the section in JSON.
+        title: the headline.
+        rows: dicts with the same keys, in the order in which they are shown.
+        findings: the conclusions.
+    """
+
+    name: str  # the key of the section in JSON
     title: str
     rows: list[Row] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -41,14 +55,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole examination."""
+    """The whole examination: its sections, and the time that it took."""
 
     sections: tuple[Section, ...]
     seconds: float
 
     @property
     def findings(self) -> list[Finding]:
-        """Problems first."""
+        """The findings of all sections, problems first."""
         order = ("problem", "warning", "ok")
         everything = [f for section in self.sections for f in section.findings]
         return sorted(everything, key=lambda f: order.index(f.level))
@@ -58,7 +72,10 @@ class Report:
         return not any(f.level == "problem" for f in self.findings)
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON: `ok`, `seconds`, `findings`, and the rows of each section under its name."""
+        """The report for JSON:
+
+        `ok`, `seconds`, `findings`, and the rows of each section by its name.
+        """
         return {
             "ok": self.ok,
             "seconds": round(self.seconds, 3),
@@ -68,5 +85,5 @@ class Report:
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> list[Row]:
-    """Name-value rows; None prints as "-"."""
+    """Rows of names and values; None prints as "-"."""
     return [{"what": name, "value": value} for name, value in pairs]

@@ -1,4 +1,4 @@
-"""The report for people: tables, then what to do."""
+"""The report as text: the tables, then the findings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ from torchcomms.doctor.report import Level, Report, Section
 
 
 def to_text(report: Report, mark: Callable[[Level, str], str] = lambda level, text: text) -> str:
-    """Plain text; `mark` may colour a level's word."""
+    """The report as plain text.
+
+    Args:
+        report: the result of examine().
+        mark: called with a level and its word; returns the word, for example in color.
+    """
     parts = [_section(section) for section in report.sections if section.rows]
     parts.append("\n".join(["Findings", *_findings(report, mark)]))
     counts = [

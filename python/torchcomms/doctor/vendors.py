@@ -1,4 +1,4 @@
-"""The vendors' communication libraries that backends would take: which file, and why that one."""
+"""The vendor libraries that backends would load: which file, and why that file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torchcomms
 from torchcomms import _vendor
 from torchcomms.doctor.report import Section
 
-# The backend whose row of the table a backend uses, and the variable that names its file.
+# For each backend, the name of its vendor library; `variable()` derives the variable from it.
 VENDOR_OF = {
     "nccl": "nccl",
     "nccl-lazy": "nccl",
@@ -24,7 +24,7 @@ def variable(backend: str) -> str:
 
 
 def look() -> Section:
-    """Loads the library of each vendor whose backend is in this build, where there is one."""
+    """Loads the library of each vendor whose backend is in this build, if it is installed."""
     section = Section("vendors", "Vendors' libraries")
     for name in torchcomms.built_backends():
         if VENDOR_OF.get(name) != name:
@@ -44,7 +44,7 @@ def look() -> Section:
 
 
 def why_not_on_host(backend: str) -> str | None:
-    """Why the library that a backend takes does not work on CPU tensors; None where it does."""
+    """Why the vendor library of a backend does not work on CPU tensors; None if it does."""
     try:
         library = _vendor.Library(VENDOR_OF[backend])
     except torchcomms.BackendUnavailable as error:

@@ -1,4 +1,4 @@
-"""Which Python, torch and torchcomms these are, and what built the latter."""
+"""The versions of Python, torch and torchcomms, and the compiler that built torchcomms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPILER = re.compile(rb"(?:GCC: \([^)\0]*\) [\d.]+|(?:Debian |Ubuntu )?clang v
 
 
 def look() -> Section:
-    """Never throws; a mismatch of torch has already made the import of torchcomms fail."""
+    """Never raises: a wrong minor version of torch has already failed the import of torchcomms."""
     package = Path(torchcomms.__path__[0])
     section = Section("versions", "Versions")
     section.rows = facts(
@@ -46,7 +46,7 @@ def look() -> Section:
 
 
 def _compiler(library: Path) -> str | None:
-    """The compiler's own note inside the library; None when it was stripped."""
+    """The compiler's note inside the library; None if it was stripped."""
     try:
         with library.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
             found = {match[0].decode() for match in _COMPILER.finditer(data)}
