@@ -1,6 +1,6 @@
-"""Which rank is behind, and in which operation: a verdict from what the ranks recorded.
+"""Finds which rank a job waits for, and in which operation, from what the ranks recorded.
 
-Read are the files of the always-on event rings, and flight recorder dumps.
+It reads the files of the always-on event rings, and flight recorder dumps.
 """
 
 from torchcomms.analyze.dump import read, read_newest

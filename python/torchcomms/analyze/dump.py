@@ -1,4 +1,4 @@
-"""Records in: files of event rings, or flight recorder dumps as JSON or pickle, one a rank."""
+"""Reads records: files of event rings, or flight recorder dumps as JSON or pickle, one per rank."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torchcomms._table import printable
 from torchcomms.analyze import job, ring
 from torchcomms.analyze.record import AnalyzeError, Dump, Operation
 
-# What readers raise of malformed files: json where it is too deep, pickle whatever its
-# instructions do to operands of another kind.
+# What the parsers raise for malformed files: json for too deep nesting, pickle for instructions
+# with operands of a wrong type.
 _MALFORMED = (
     ArithmeticError,
     AttributeError,
@@ -33,16 +33,24 @@ _MALFORMED = (
 
 
 class _Plain(pickle.Unpickler):
-    """A pickle of plain values: nothing in it can run code."""
+    """Unpickles plain values only. A class or function is an error, so no code can run."""
 
     def find_class(self, module: str, name: str) -> None:
         raise pickle.UnpicklingError(f"it names {module}.{name}; a dump holds plain values alone")
 
 
 def read(paths: Iterable[Path]) -> list[Dump]:
-    """Reads the records; a folder stands for the files in it, and where these are event rings of
-    several jobs for those of the newest. Of a folder's files, those that cannot be read are left
-    out, with a line on stderr each. Raises AnalyzeError."""
+    """Reads the records of one job.
+
+    Args:
+        paths: files, and folders whose files are read. If a folder holds event rings of several
+            jobs, those of the newest job are read.
+    Returns:
+        One Dump per rank, in the order of ranks. A file of a folder that cannot be read is left
+        out, with a line on stderr.
+    Raises:
+        AnalyzeError: a named file cannot be read, two files are of one rank, or there is no record.
+    """
     paths = list(paths)
     records: list[Dump | ring.Ring] = []
     for path in paths:
@@ -56,8 +64,15 @@ def read(paths: Iterable[Path]) -> list[Dump]:
 
 
 def read_newest(folders: Iterable[Path]) -> list[Dump]:
-    """Reads the event rings of the job that began last of those in all of `folders`: where one was
-    full, a process may have left its file in the next. Raises AnalyzeError."""
+    """Reads the event rings of the job that started last, of all jobs in all `folders`.
+
+    A job can have files in several folders: when one was full, a process used the next one.
+
+    Returns:
+        One Dump per rank, in the order of ranks.
+    Raises:
+        AnalyzeError: there is no record, or no process was connected with other ranks.
+    """
     folders = list(folders)
     return _together(folders, job.newest_job(r for at in folders for r in _rings_in(at)))
 
@@ -85,7 +100,7 @@ def _together(paths: list[Path], records: Iterable[Dump | ring.Ring]) -> list[Du
 
 
 def _rings_in(folder: Path) -> list[ring.Ring]:
-    """Of all jobs."""
+    """Reads the event rings of all jobs in `folder` and in its subfolders."""
     suffix = ring.SUFFIX
     paths = [*sorted(folder.glob(f"*{suffix}")), *sorted(folder.glob(f"*/*{suffix}"))]
     return [each for path in paths if (each := _found(_read_ring, path)) is not None]
@@ -95,8 +110,10 @@ Record = TypeVar("Record")
 
 
 def _found(read_one: Callable[[Path], Record], path: Path) -> Record | None:
-    """Nothing of a file that nobody named and that cannot be read: the others tell enough. Nor of
-    one whose process has ended meanwhile, and took it along."""
+    """Reads a file of a folder. Returns: None if it cannot be read, as other files may suffice.
+
+    A file that has disappeared is ignored: its process ended and removed it.
+    """
     try:
         return read_one(path)
     except AnalyzeError as error:
@@ -132,8 +149,10 @@ def _read_file(path: Path) -> Dump | ring.Ring:
 
 
 def parse(raw: dict[str, Any], source: str) -> Dump:
-    """A dump that was read already. Its rank is its own word, else the number that `source` ends
-    with. Raises AnalyzeError."""
+    """Converts a flight recorder dump that was already read.
+
+    The rank is the dump's field, or else the number at the end of `source`. Raises AnalyzeError.
+    """
     try:
         rank = _value(raw, "global_rank", int | None, None)
         if rank is None:

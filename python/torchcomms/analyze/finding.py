@@ -1,4 +1,4 @@
-"""What a verdict consists of."""
+"""The findings that a verdict consists of."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ Kind = Literal["mismatch", "behind", "stuck", "message", "gone", "failed"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong. `ranks` are the global ranks it is about, `waiting` those that wait, since
-    `since_ns` of the wall clock (0: nobody says). Of processes that are gone, `comm` and
-    `operation` are empty, and `sequence` is 0."""
+    """Something that is wrong in the records.
+
+    Attributes:
+        kind: "mismatch", "behind", "stuck", "message", "gone" or "failed".
+        comm: the communicator's name; "" for processes that have exited ("gone").
+        operation: the operation's name; "" for "gone".
+        sequence: the operation's number; 0 for "gone".
+        ranks: the global ranks that the finding is about.
+        waiting: the global ranks that wait.
+        text: one sentence.
+        since_ns: when the wait began, in ns of the wall clock; 0: unknown.
+    """
 
     kind: Kind
     comm: str
@@ -26,12 +35,12 @@ class Finding:
 
 
 def have(ranks: Collection[int]) -> str:
-    """The verb after ranks_text()."""
+    """The verb that follows ranks_text(): "has" or "have"."""
     return "has" if len(ranks) == 1 else "have"
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """ "rank 3", "ranks 0-2, 5": runs are written as such, for jobs of thousands."""
+    """Formats ranks as "rank 3" or "ranks 0-2, 5". Runs keep the text short for large jobs."""
     ordered = sorted(ranks)
     runs: list[list[int]] = []
     for rank in ordered:

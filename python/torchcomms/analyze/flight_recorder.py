@@ -1,4 +1,4 @@
-"""Records as PyTorch's flight recorder dumps them, for `torchfrtrace` and its relatives."""
+"""Writes records in the format of PyTorch's flight recorder, for tools such as `torchfrtrace`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torchcomms._dtype import for_recorder
 from torchcomms.analyze.record import Dump, Operation
 
 PREFIX = "rank_"
-_VERSION = "2.10"  # of the layout, as PyTorch's reader counts them
-# What the reader calls an operation: it refuses words that it does not know.
+_VERSION = "2.10"  # version of the layout, as PyTorch's reader counts
+# The reader's names of operations; it rejects unknown names.
 _WORDS = {"batch_op_issue": "coalesced", "gather_single": "gather"}
 
 
 def to_flight_recorder(dump: Dump) -> dict[str, Any]:
-    """The layout of FlightRecorderHook.dump_json(), with element counts for sizes."""
+    """Converts a dump to the layout of FlightRecorderHook.dump_json(). Sizes are element counts."""
     groups = list(dump.members)
     return {
         "version": _VERSION,
@@ -41,8 +41,13 @@ def to_flight_recorder(dump: Dump) -> dict[str, Any]:
 
 
 def write_flight_recorder(dumps: Iterable[Dump], folder: Path) -> list[Path]:
-    """A pickle a rank, `rank_<number>`, in `folder`, which is made where it is missing. Raises
-    CommError for what cannot be written."""
+    """Writes one pickle per rank, `rank_<number>`, into `folder`, which is created if missing.
+
+    Returns:
+        The paths of the files.
+    Raises:
+        CommError: a file cannot be written.
+    """
     written = []
     for dump in dumps:
         path = folder / f"{PREFIX}{dump.rank}"

@@ -1,4 +1,4 @@
-"""Processes that are gone while communicators of theirs were open."""
+"""Finds processes that exited while communicators of theirs were open."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from torchcomms.analyze.record import Dump
 
 
 def findings(dumps: Sequence[Dump], found: Iterable[Finding]) -> list[Finding]:
-    """Those that nobody is known to wait for, in what was `found`; and of ranks that hang together
-    those that are gone while others run: that is why. Where all ranks have ended on their own
-    without finalize(), nobody is missed. Nor is a rank with a failed operation: that is a finding
-    of its own, and may be why it went."""
+    """Findings about exited processes that explain a hang or that no other finding covers.
+
+    Returns nothing if `found` already shows whom the job waits for. For ranks that hang together,
+    only the ranks that exited while others run are reported: they are the cause. If all ranks ended
+    on their own without finalize(), none is reported. A rank with a failed operation is not
+    reported: the failure is a finding already, and may be why the process ended.
+    """
     kinds = {finding.kind for finding in found}
     if kinds - {"failed", "stuck"}:
         return []
@@ -34,8 +37,10 @@ def findings(dumps: Sequence[Dump], found: Iterable[Finding]) -> list[Finding]:
 
 
 def before_others(dumps: Iterable[Dump]) -> set[int]:
-    """Ranks whose processes are gone while others run; none where all are gone, as after a kill of
-    the whole job."""
+    """The ranks whose processes exited while others run.
+
+    Empty if no process runs, as after a kill of the whole job.
+    """
     states = {dump.rank: dump.process.state for dump in dumps if dump.process is not None}
     if "running" not in states.values():
         return set()

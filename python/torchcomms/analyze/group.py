@@ -1,4 +1,4 @@
-"""What the records of one communicator say, side by side."""
+"""Compares the records of the ranks of one communicator."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from torchcomms.analyze.finding import Finding, Kind, have, ranks_text
 from torchcomms.analyze.messages import Messages
 from torchcomms.analyze.record import Dump, Operation, unknown_collective
 
-# Ranks may pass different amounts here: the sizes are compared pairwise, or by the root alone.
+# Operations in which ranks may pass different sizes. The sizes are not compared, or only on one
+# side.
 _UNEVEN = {"all_to_all_v_single", "all_to_all", "all_gather_v", "reduce_scatter_v"}
 _ROOT_ONLY = {"scatter": "input", "gather": "output", "gather_single": "output"}
 
 
 class Group:
-    """One communicator, seen by those of its members that left a dump."""
+    """One communicator, as recorded by those of its members that left a dump."""
 
     def __init__(
         self, name: str, members: tuple[int, ...], dumps: list[Dump], known: set[int]
     ) -> None:
         self.name = name
         self.members = members
-        self.without = set(members) - {-1, *(d.rank for d in dumps)}  # records of it
-        self.known = known  # ranks that left any record
+        # Members without a record of it.
+        self.without = set(members) - {-1, *(d.rank for d in dumps)}
+        self.known = known  # ranks that left a record of any communicator
         self.running = {d.rank for d in dumps if d.process and d.process.state == "running"}
-        # Times of different hosts are not compared.
+        # Times of different hosts are not comparable.
         hosts = {d.process.host if d.process else "" for d in dumps}
         self.one_clock = len(hosts) == 1 and "" not in hosts
         everything = {d.rank: [op for op in d.operations if op.group == name] for d in dumps}
@@ -48,7 +50,7 @@ class Group:
         return found or [*self._stuck(), *messages.posted(), *self._failed()]
 
     def left_behind(self, leavers: list[int]) -> list[Finding]:
-        """Ranks that hang where others, `leavers`, have gone on."""
+        """Findings about ranks that hang in a communicator that `leavers` left by reconfigure()."""
         inside = {
             rank: op
             for rank in sorted(self.running)
@@ -78,11 +80,11 @@ class Group:
         )
 
     def at(self, place: int) -> int:
-        """The global rank there; -1 where nobody says."""
+        """The global rank of a rank of the group; -1 if unknown."""
         return self.members[place] if place < len(self.members) else -1
 
     def _since_ns(self, op: Operation, waiting: Iterable[int]) -> int:
-        """When the first of those that wait in `op` called it."""
+        """The time at which the first of the waiting ranks called `op`."""
         return min(
             (
                 other.created_ns
@@ -94,7 +96,7 @@ class Group:
         )
 
     def _mismatch(self) -> Finding | None:
-        """The first collective for which the ranks were asked for different things."""
+        """The first collective that the ranks called with different arguments, or None."""
         for number in sorted({n for ops in self.collectives.values() for n in ops}):
             seen = {rank: ops[number] for rank, ops in self.collectives.items() if number in ops}
             prints = {rank: self._fingerprint(op) for rank, op in seen.items()}
@@ -102,7 +104,7 @@ class Group:
                 continue
             usual, count = Counter(prints.values()).most_common(1)[0]
             odd = [rank for rank, value in prints.items() if value != usual]
-            # Two halves accuse each other: nobody can say who is right.
+            # Without a majority it is unknown which ranks are wrong, so all are named.
             blamed = odd if count > len(prints) // 2 else list(prints)
             return self.find(
                 "mismatch", seen[blamed[0]], blamed, set(seen) - set(blamed),
@@ -118,7 +120,7 @@ class Group:
         return "; ".join(f"{ranks_text(ranks)}: {' '.join(value)}" for value, ranks in parts)
 
     def _fingerprint(self, op: Operation) -> tuple[str, ...]:
-        """What all ranks must agree on, in words."""
+        """The properties that all ranks must agree on, as words."""
         words = [op.name]
         if op.reduce_op is not None:
             words.append(op.reduce_op)
@@ -137,7 +139,7 @@ class Group:
         return tuple(words)
 
     def _behind(self) -> list[Finding]:
-        """Ranks that have not entered what others are in."""
+        """Finds ranks that have not entered a collective in which other ranks wait."""
         last = {
             rank: max(self.entered[rank], max(ops, default=0))
             for rank, ops in self.collectives.items()
@@ -157,13 +159,15 @@ class Group:
                 rank: first for rank, numbers in pending.items()
                 if (first := self._first_inside(rank, number + 1, numbers)) is not None
             }  # fmt: skip
-            # What the others are through with waits for nobody: this rank will catch up.
+            # If no rank waits, the peers have completed it, and this rank will catch up.
             if not waiting:
                 continue
-            # In a later one than the next, perhaps: whoever sends a broadcast is through with it.
+            # The peers may wait in a later operation than the next: the root of a broadcast does
+            # not wait.
             lowest = min(at for at, _ in waiting.values())
             inside = {rank: op for rank, (at, op) in waiting.items() if at == lowest}
-            op = min(inside.values(), key=lambda op: op.created_ns == 0)  # better one that is known
+            # Prefers one that is recorded.
+            op = min(inside.values(), key=lambda op: op.created_ns == 0)
             before = self._before(ranks[0], number)
             verb = "waits" if len(inside) == 1 else "wait"
             found.append(
@@ -181,9 +185,13 @@ class Group:
     def _first_inside(
         self, rank: int, number: int, pending: list[int]
     ) -> tuple[int, Operation] | None:
-        """Of those from `number` on that the rank is in, and that one's number. `pending`: of those
-        that are recorded."""
-        overwritten = self.overwritten[rank]  # older than what is recorded
+        """The first unfinished collective of `rank` from `number` on, with its number; None if
+        none.
+
+        Args:
+            pending: the numbers of the unfinished collectives with a record, sorted.
+        """
+        overwritten = self.overwritten[rank]  # older than all records
         if (oldest := max(number, overwritten.start)) in overwritten:
             return oldest, unknown_collective(self.name, oldest)
         first = bisect.bisect_left(pending, number)
@@ -198,7 +206,7 @@ class Group:
         return f"last: {'finished' if op.done else 'in'} {op}"
 
     def _stuck(self) -> list[Finding]:
-        """Operations that all ranks have entered and some have not finished."""
+        """Finds the first collective that all ranks have entered and some have not finished."""
         unfinished: dict[int, list[int]] = defaultdict(list)
         for rank, ops in self.collectives.items():
             for number, op in ops.items():
@@ -209,7 +217,7 @@ class Group:
         if not unfinished:
             return []
         number, ranks = min(unfinished.items())
-        # Better one that is known.
+        # A recorded operation is preferred.
         known = (ops[number] for rank in ranks if number in (ops := self.collectives[rank]))
         op = next(known, None) or unknown_collective(self.name, number)
         text = (
@@ -225,13 +233,16 @@ class Group:
         failed: dict[tuple[str, int, int | None], dict[int, Operation]] = defaultdict(dict)
         for rank, ops in self.own.items():
             for op in ops + self.refused[rank]:
-                if op.failed:  # each rank has times of its own
+                if op.failed:  # one finding per operation; each rank has its own times
                     failed[op.name, op.sequence, op.peer].setdefault(rank, op)
         return [self._failure(ops) for ops in failed.values()]
 
     def _failure(self, failed: dict[int, Operation]) -> Finding:
-        """One operation that has failed on some ranks. The others may have failed because these
-        came when the first one's limit had passed."""
+        """The finding for an operation that failed on some ranks.
+
+        Ranks that entered it after it had failed on the first rank may be the cause; they are
+        named.
+        """
         op = next(iter(failed.values()))
         errors = sorted({one.error for one in failed.values() if one.error is not None})
         text = f"{op} of '{self.name}' failed on {ranks_text(failed)}"

@@ -1,4 +1,4 @@
-"""Event rings put together: which of many are of one job, and what its ranks recorded."""
+"""Selects the event rings of one job, and combines them to the records of its ranks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from torchcomms.analyze.ring import Comm, CommKey, Ring, operations_of
 
 
 def newest_job(rings: Iterable[Ring]) -> list[Ring]:
-    """Of the files of several jobs, in folders named after each, those of the one that began last,
-    and all that have a communicator with it, wherever they lie. Names are used again: who had ended
-    when the youngest process of one began is of an earlier job, but for those that have a
-    communicator with one of this job, or waited for the same: clocks of other hosts may differ."""
+    """Selects the rings of the job that started last, and all rings that share a communicator with
+    it.
+
+    The files of each job lie in a folder with the job's name. Job names are reused, so a process
+    that had ended before the youngest process of the job started belongs to an earlier job.
+    Exceptions are processes that share a communicator with this job, or wait for the same one,
+    because clocks of other hosts may differ.
+    """
     rings = list(rings)
     folders: dict[str, list[Ring]] = defaultdict(list)
     for ring in rings:
@@ -43,7 +47,7 @@ def newest_job(rings: Iterable[Ring]) -> list[Ring]:
 
 
 class _Connected:
-    """Who has a communicator with whom."""
+    """Finds which rings are connected through common communicators."""
 
     def __init__(self, rings: Iterable[Ring]) -> None:
         self._taken: set[Path] = set()
@@ -54,8 +58,7 @@ class _Connected:
                     self._by_identity[comm.identity].append(ring)
 
     def take_with(self, ring: Ring) -> list[Ring]:
-        """It, those that have one with it, those that have one with these, and so on, but for those
-        that were taken before."""
+        """Returns `ring` and all rings connected to it, except those returned before."""
         found: list[Ring] = []
         ahead = [ring]
         while ahead:
@@ -70,9 +73,11 @@ class _Connected:
 
 
 def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
-    """One of each rank: of two, the younger process, but where both are members of one
-    communicator: then it has the next rank that is free. Processes that are not connected have
-    none."""
+    """One dump per rank. Of two processes with one rank, the younger one is used.
+
+    If both are members of one communicator, the second one gets the next free rank instead.
+    Processes that were never connected have no dump.
+    """
     by_rank: dict[int, Ring] = {}
     joined: list[Ring] = []
     for ring in sorted(rings, key=lambda ring: ring.process.began_ns):
@@ -82,7 +87,7 @@ def to_dumps(rings: Iterable[Ring]) -> list[Dump]:
             by_rank[ring.rank] = ring
     by_rank |= dict(enumerate(joined, start=max(by_rank, default=-1) + 1))
     names = _Names(by_rank)
-    # Members that a file does not list say themselves where they are.
+    # If a file does not list the members, each member's own file says its rank.
     seen: dict[CommKey, dict[int, int]] = defaultdict(dict)
     for rank, ring in by_rank.items():
         for comm in ring.comms:
@@ -121,7 +126,7 @@ def _are_together(one: Ring, other: Ring) -> bool:
 
 
 def _is_left(comm: Comm, ring: Ring) -> bool:
-    """Members of a communicator that reconfigure() has given others."""
+    """Returns: whether reconfigure() has replaced this membership of the communicator."""
     return (
         comm.ended
         and comm.membership is not None
@@ -135,7 +140,10 @@ def _is_left(comm: Comm, ring: Ring) -> bool:
 
 
 def _in_order(rings: Iterable[Ring], made_ns: dict[CommKey, int]) -> list[CommKey]:
-    """As each rank has made them; by their times those of which no rank has both."""
+    """Sorts communicators in the order in which each rank made them.
+
+    Communicators that no rank has both of are sorted by time.
+    """
     before: dict[CommKey, set[CommKey]] = {key: set() for key in made_ns}
     for ring in rings:
         keys = dict.fromkeys(comm.key for comm in ring.comms)
@@ -144,7 +152,7 @@ def _in_order(rings: Iterable[Ring], made_ns: dict[CommKey, int]) -> list[CommKe
     sorter = graphlib.TopologicalSorter(before)
     try:
         sorter.prepare()
-    except graphlib.CycleError:  # records that contradict each other
+    except graphlib.CycleError:  # the records contradict each other
         return sorted(made_ns, key=lambda key: made_ns[key])
     order: list[CommKey] = []
     ready: set[CommKey] = set()
@@ -158,12 +166,14 @@ def _in_order(rings: Iterable[Ring], made_ns: dict[CommKey, int]) -> list[CommKe
 
 
 class _Names:
-    """What communicators are called: where a process has several of one name, the later ones have a
-    number besides, which is the same on all ranks."""
+    """Names communicators: of several with one name, the later ones get a number.
+
+    The number is equal on all ranks.
+    """
 
     def __init__(self, by_rank: dict[int, Ring]) -> None:
         self.of: dict[CommKey, str] = {}
-        self._last: Counter[tuple[int, str]] = Counter()  # number of a name on a rank
+        self._last: Counter[tuple[int, str]] = Counter()  # the last number of a name on a rank
         ranks: dict[CommKey, list[int]] = defaultdict(list)
         made_ns: dict[CommKey, int] = {}
         named: dict[CommKey, str] = {}
@@ -181,7 +191,7 @@ class _Names:
             self.of[key] = self._numbered(name, number)
 
     def next(self, rank: int, name: str) -> str:
-        """Of one that the rank has not yet."""
+        """The name of a communicator that the rank is creating."""
         return self._numbered(name, 1 + self._last[rank, name])
 
     def _numbered(self, name: str, number: int) -> str:

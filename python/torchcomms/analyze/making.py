@@ -1,4 +1,4 @@
-"""Communicators that are being made: who is inside the call, and who has not come."""
+"""Communicators that are being created: which ranks are inside the call, and which are absent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchcomms.analyze.record import Dump, Making
 
 
 def findings(dumps: Iterable[Dump]) -> list[Finding]:
-    """One for each communicator that some ranks wait to be members of."""
+    """One finding for each communicator that some ranks wait to create."""
     dumps = list(dumps)
     inside = defaultdict(list)
     for dump in dumps:
@@ -53,8 +53,11 @@ def _finding(inside: list[tuple[Dump, Making]], dumps: list[Dump]) -> Finding:
 
 
 def _members(size: int, inside: list[tuple[Dump, Making]]) -> tuple[int, ...]:
-    """Global ranks, -1 where nobody says. Ranks with the same places in a communicator of as many,
-    or that have none yet, are taken for all ranks of it, or of the job."""
+    """The global ranks of the members, -1 if unknown.
+
+    If the waiting ranks have the same places in a communicator of this size, its members are
+    assumed. Without other communicators, all ranks of the job are assumed.
+    """
     known = {making.rank: dump.rank for dump, making in inside}
     others = [
         members for dump, _ in inside for members in dump.members.values() if len(members) > 1

@@ -1,4 +1,4 @@
-"""Messages of one communicator, and batches of them: whose partner has not come, and which hang."""
+"""Messages and batches of one communicator: finds peers that have not posted, and hangs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _amount(sizes: tuple[tuple[int, ...], ...], op: Operation) -> str:
     return " ".join([f"{sum(math.prod(size) for size in sizes)} elements", *op.dtypes])
 
 
-_COUNT_BITS = 20  # of a message's number, below those of its two ranks
+_COUNT_BITS = 20  # bits of the count in a message's number; its two ranks are above them
 _ANSWERS = {"send": "recv", "recv": "send"}
 
 
@@ -25,7 +25,7 @@ class Messages:
     def __init__(self, group: Group) -> None:
         self._group = group
         self._sides: dict[int, dict[str, tuple[int, Operation]]] = defaultdict(dict)
-        self._newest: dict[tuple[int, str], int] = {}  # by pair of ranks, and side
+        self._newest: dict[tuple[int, str], int] = {}  # by (pair of ranks, side)
         for rank, ops in group.own.items():
             for op in ops:
                 if op.is_message:
@@ -34,7 +34,7 @@ class Messages:
                     self._newest[side] = max(self._newest.get(side, 0), op.sequence)
 
     def unposted(self) -> list[Finding]:
-        """Those that wait for a partner which has not posted its side."""
+        """Findings about messages whose peer has not posted its side."""
         found = []
         for rank, ops in sorted(self._group.own.items()):
             for op in ops:
@@ -48,7 +48,7 @@ class Messages:
         return [*found, *self._unanswered_batches()]
 
     def unequal(self) -> list[Finding]:
-        """Sends and receives that are each other's partner, and of different size or type."""
+        """Findings about sends and receives that match, but differ in size or dtype."""
         found = []
         pairs = [(pair["send"], pair["recv"]) for pair in self._sides.values() if len(pair) == 2]
         for (sender, send), (receiver, recv) in pairs:
@@ -68,22 +68,32 @@ class Messages:
         return found
 
     def _missing(self, rank: int, op: Operation, partner: int, why: str, word: str) -> Finding:
-        """`why`: if the partner left a record; if not, `word` is before its rank."""
+        """The finding that `rank` waits for `partner`.
+
+        Args:
+            why: the reason if `partner` left a record.
+            word: the preposition before the rank if `partner` left no record.
+        """
         if partner not in self._group.own:
             why = f"{word} rank {partner}, which left no record"
         text = f"rank {rank} waits in {op} of '{self._group.name}', {why}"
         return self._group.find("message", op, [partner], [rank], text)
 
     def _is_answered(self, op: Operation) -> bool:
-        """Whoever has posted a later one has posted this one's, too: its record was overwritten."""
+        """Returns: whether the peer has posted its side.
+
+        A later post implies it: records are overwritten.
+        """
         return self._newest.get((op.sequence >> _COUNT_BITS, _ANSWERS[op.name]), 0) >= op.sequence
 
     def _has_failed(self, number: int) -> bool:
         return any(op.failed for _, op in self._sides[number].values())
 
     def posted(self) -> list[Finding]:
-        """Messages that both sides have posted, and that have not arrived; of two ranks together.
-        And receives from whoever sends."""
+        """Findings about messages that both sides have posted and that have not arrived.
+
+        There is one finding per pair of ranks. Receives from any source are included.
+        """
         found = [
             self._group.find(
                 "stuck", op, [rank], [rank], f"rank {rank} waits in {op} of '{self._group.name}'"
@@ -116,7 +126,7 @@ class Messages:
         return [*found, *self._answered_batches()]
 
     def _unanswered_batches(self) -> list[Finding]:
-        """Batches of messages with one rank that is in none with theirs."""
+        """Findings about batches whose only peer rank is in no message with this rank."""
         found = []
         for rank, op in self._open_batches().items():
             if (partner := self._missed_partner(rank, op)) is None:
@@ -126,7 +136,7 @@ class Messages:
         return found
 
     def _answered_batches(self) -> list[Finding]:
-        """Ranks that are in batches of messages: together, as these have no number in common."""
+        """One finding about all ranks that wait in batches: batches have no common number."""
         batches = self._open_batches()
         if not batches:
             return []
@@ -143,7 +153,7 @@ class Messages:
         return [self._group.find("stuck", op, batches, batches, text)]
 
     def _open_batches(self) -> dict[int, Operation]:
-        """The oldest of each rank."""
+        """The oldest unfinished batch of each rank."""
         found: dict[int, Operation] = {}
         for rank, ops in self._group.own.items():
             for op in ops:
@@ -152,7 +162,7 @@ class Messages:
         return found
 
     def _missed_partner(self, rank: int, batch: Operation) -> int | None:
-        """The only rank that `batch` has messages with, where it is in none with this one."""
+        """The only peer rank of `batch`, if that rank is in no message with this one; else None."""
         if len(batch.peers) != 1 or (partner := self._group.at(batch.peers[0])) in (-1, rank):
             return None
         if partner not in self._group.own:

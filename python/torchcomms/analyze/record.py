@@ -1,27 +1,53 @@
-"""What ranks recorded, whatever it was read from."""
+"""What ranks recorded, independent of the format of the files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-# What is no collective is numbered in ranges of its own: see the recorder's documentation.
+# Operations that are not collectives have numbers in separate ranges: see
+# docs/concepts/recorder.md.
 FIRST_SPLIT = 1 << 58
 
-# "ended": it went through its exit, with communicators that were not finalized. "killed": it did
-# not. "finalized": it did not, and nothing of it was open any more. "unknown": the file is a copy,
-# or of another machine.
+# "ended": the process exited normally, with communicators that were not finalized. "killed": it did
+# not exit normally. "finalized": it did not exit normally, but had no open communicator. "unknown":
+# the file is a copy, or from another machine.
 State = Literal["running", "ended", "killed", "finalized", "unknown"]
 
 
 class AnalyzeError(Exception):
-    """The input makes no sense; the text says which file and why."""
+    """The input cannot be analyzed; the text says which file and why."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One entry of a dump. `ranks` are global ranks, `root` and `peer` ranks of the group. Times
-    are of the wall clock; 0: not known, or not yet."""
+    """One operation of one rank, as a record has it.
+
+    Attributes:
+        group: the communicator's name.
+        name: the operation, such as "all_reduce".
+        sequence: the number on which the participating ranks agree.
+        state: "completed" or a state before that, such as "started".
+        failed: the operation ended with an error.
+        input_sizes: the shapes of the inputs, or element counts.
+        output_sizes: the shapes of the outputs, or element counts.
+        dtypes: "float32", ...
+        reduce_op: the reduction, if any.
+        root: rank of the group; None if the operation has no root.
+        peer: rank of the group; None if the operation has no peer, or receives from any source.
+        created_ns: when it was called, in ns of the wall clock; 0: unknown.
+        entered_ns: when it left the queue, in ns of the wall clock; 0: not yet, or it was not
+            queued.
+        ended_ns: when it ended, in ns of the wall clock; 0: unknown, or not yet.
+        record_id: the position in the record.
+        op_id: the id that hooks receive.
+        error: the type of the error.
+        refused: a hook refused the operation before anything was sent; peers do not know of it.
+        async_op: as in the call.
+        bytes: the size of the data; None if unknown.
+        thread: the thread that called.
+        peers: the peers of a batch as far as known, ranks of the group.
+    """
 
     group: str
     name: str
@@ -39,12 +65,12 @@ class Operation:
     op_id: int = 0
     entered_ns: int = 0
     ended_ns: int = 0
-    error: str | None = None  # the type of what it failed with
-    refused: bool = False  # by a hook, before anything was sent; others have not met it
+    error: str | None = None  # the type of the error
+    refused: bool = False  # a hook refused it before anything was sent
     async_op: bool = False
     bytes: int | None = None
     thread: int = 0
-    peers: tuple[int, ...] = ()  # of a batch, where they are known; ranks of the group
+    peers: tuple[int, ...] = ()  # of a batch, if known; ranks of the group
 
     @property
     def is_message(self) -> bool:
@@ -64,7 +90,7 @@ class Operation:
 
     @property
     def pending(self) -> bool:
-        """Sent, and not done: also where it failed."""
+        """The operation was issued and is not completed; also true if it failed."""
         return not self.done and not self.refused
 
     def __str__(self) -> str:
@@ -75,7 +101,7 @@ class Operation:
 
 
 def unknown_collective(group: str, number: int) -> Operation:
-    """One that is under way, of which nothing but its number is known."""
+    """A collective in flight of which only the number is known."""
     return Operation(
         group=group, name="collective", sequence=number, state="started", failed=False,
         input_sizes=(), output_sizes=(), dtypes=(), reduce_op=None, root=None, peer=None,
@@ -85,7 +111,18 @@ def unknown_collective(group: str, number: int) -> Operation:
 
 @dataclass(frozen=True)
 class Process:
-    """Who left a record. At `stack_signal` it writes its stacks to its `stack_descriptor`."""
+    """The process that left a record.
+
+    Attributes:
+        pid: the process id, in the process's own container.
+        host: the host name.
+        job: the name of the job.
+        command: the command line.
+        began_ns: start of the process, in ns of the wall clock.
+        state: "running", "ended", "killed", "finalized" or "unknown".
+        stack_signal: the signal that makes the process write its stacks; 0: none.
+        stack_descriptor: the file descriptor that it writes its stacks to.
+    """
 
     pid: int
     host: str
@@ -99,9 +136,17 @@ class Process:
 
 @dataclass(frozen=True)
 class Making:
-    """A rank is inside `call`, which makes communicator `name`: to be its `rank` of `size`.
-    `members`: global ranks, where the call has a list of them. `identity`: that the communicator
-    will have, where that is known before; 0: it is not."""
+    """A rank is inside a call that creates a communicator.
+
+    Attributes:
+        name: the communicator.
+        call: "new_comm", "split" or "reconfigure".
+        rank: the rank in the new communicator.
+        size: the number of ranks of the new communicator.
+        since_ns: when the call began, in ns of the wall clock.
+        members: global ranks, if the call has a list of them.
+        identity: the identity of the communicator, if it is known before; else 0.
+    """
 
     name: str
     call: str
@@ -113,18 +158,30 @@ class Making:
 
     @property
     def key(self) -> tuple[str, str, int, tuple[int, ...], int]:
-        """Equal for all that wait for the same."""
+        """A key that is equal for all ranks that wait for the same communicator."""
         return self.name, self.call, self.size, self.members, self.identity
 
 
 @dataclass(frozen=True)
 class Dump:
-    """What one rank recorded, oldest first. `members`: global ranks of each communicator, -1 where
-    nobody says. `entered` and `finished`: the last collective of each that began here, and that
-    ended, also where its record was overwritten since; without the second none is under way but by
-    its record. `makings`: of those that it waits to be a member of. `places`: its own rank in each,
-    where the record says it. `identities`: a number of each that is equal on all of its ranks, 0
-    where none is known. `left`: those that it has gone on from, by reconfigure()."""
+    """What one rank recorded. Dicts have one entry per communicator, by its name.
+
+    Attributes:
+        rank: the global rank.
+        source: the file.
+        members: the global ranks of the members; -1 if unknown.
+        operations: oldest first.
+        entered: the number of the last collective that began here, also if its record is
+            overwritten.
+        finished: the number of the last collective that ended here. If missing, only records show
+            what is in flight.
+        backends: the name of the backend.
+        process: the process, if the record says it.
+        makings: the communicators that the rank waits to be a member of.
+        places: the rank's place in the communicator, if the record says it.
+        identities: a number that is equal on all ranks of the communicator; 0: unknown.
+        left: the communicators that reconfigure() has replaced.
+    """
 
     rank: int
     source: str
@@ -140,17 +197,17 @@ class Dump:
     left: frozenset[str] = frozenset()
 
     def overwritten(self, group: str) -> range:
-        """Collectives of `group` that it is in, as far as their records are not there any more."""
+        """The collectives of `group` that are in flight, but whose records are overwritten."""
         entered = self.entered.get(group, 0)
         inside = range(self.finished.get(group, entered) + 1, entered + 1)
         if not inside:
             return inside
-        # Newer records outlive older ones.
+        # The ring overwrites the oldest records first.
         recorded = (op.sequence for op in self.operations if op.group == group)
         return range(inside.start, min((n for n in recorded if n in inside), default=inside.stop))
 
     def place_in(self, group: str) -> int:
-        """Its own rank there; -1 where nobody says."""
+        """The rank's own place in `group`; -1 if unknown."""
         members = self.members[group]
         listed = members.index(self.rank) if self.rank in members else -1
         return self.places.get(group, listed)

@@ -1,7 +1,7 @@
-"""The files of the always-on event rings: what a process did last, also after it was killed.
+"""Reads the files of the always-on event rings, also of killed processes.
 
 A file may be written while it is read: an event that changes meanwhile is left out. The layout is
-that of src/tracing/ring_layout.hpp.
+defined by src/tracing/ring_layout.hpp.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Event(NamedTuple):
     entered_ns: int
 
 
-# What tells a communicator from all others of a job.
+# The key of a communicator, unique in a job.
 CommKey = int | tuple[str, int, int]
 
 
@@ -73,43 +73,46 @@ class Comm:
     rank: int
     size: int
     members: tuple[int, ...] | None
-    identity: int  # equal on all of its ranks, and of no other one; 0: none is known
+    identity: int  # equal on all of its ranks and unique; 0: unknown
     membership: int | None
-    ended: bool  # for this rank
-    made_by: str | None  # the call that waits for the others; None: it is there
+    ended: bool  # on this rank
+    made_by: str | None  # the call that creates it, if it is still being created
 
     @property
     def whole_name(self) -> str:
-        """The same on all ranks."""
+        """The name with the membership number, equal on all ranks."""
         return self.name if self.membership is None else f"{self.name}#{self.membership}"
 
 
 @dataclass(frozen=True)
 class Ring:
-    """One file, as it stands; times are of the wall clock."""
+    """One file of an event ring, as it was when it was read."""
 
     path: Path
-    rank: int  # -1: it has not been connected with anybody, and waits for nobody
+    rank: int  # -1: the process has never been connected and waits for no peer
     process: Process
-    last_ns: int  # the last that is known of it
+    last_ns: int  # wall clock; the time of the last record
     comms: tuple[Comm, ...]
     makings: tuple[Making, ...]
     events: tuple[_Event, ...]
     words: dict[str, list[str]]
-    clock_ns: int  # the wall clock where the clock of `events` is 0
+    clock_ns: int  # the wall clock at which the clock of `events` is 0
 
     def wall(self, time_ns: int) -> int:
         return self.clock_ns + time_ns if time_ns else 0
 
 
 def is_ring(path: Path) -> bool:
-    """By its first bytes."""
+    """Returns: whether the file begins with the magic bytes of an event ring."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def read_ring(path: Path) -> Ring:
-    """Raises AnalyzeError for a file that is no whole ring, OSError for one that cannot be read."""
+    """Reads one file of an event ring.
+
+    Raises: AnalyzeError for a file that is not a complete ring, OSError if it cannot be read.
+    """
     with path.open("rb") as file:
         data = file.read()
         file.seek(0)
@@ -186,7 +189,10 @@ def _boot_identity() -> str:
 
 
 def _is_owned(descriptor: int) -> bool:
-    """Whether the process that made the file lives: it holds a lock as long."""
+    """Returns: whether the process of the file is alive.
+
+    It holds a lock on the file until it ends.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -201,7 +207,7 @@ def _comms(data: bytes, again: bytes) -> tuple[Comm, ...]:
         if row[0] and again[at * _ROW.size : at * _ROW.size + 8] == row[0].to_bytes(8, "little")
     ]
     found = []
-    namesakes: Counter[tuple[str, int]] = Counter()  # without identity
+    namesakes: Counter[tuple[str, int]] = Counter()  # of communicators without identity
     for row in sorted(rows, key=lambda row: (row[1], row[0])):
         (
             key,
@@ -252,7 +258,7 @@ def _comms(data: bytes, again: bytes) -> tuple[Comm, ...]:
 
 
 def _members(runs: int, numbers: list[int], size: int) -> tuple[int, ...]:
-    """Raises ValueError where they cannot be those of `size` ranks."""
+    """Expands the runs of members. Raises ValueError if they do not give `size` ranks."""
     triples = list(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True))[:runs]
     counts = [count for _, _, count in triples]
     if runs > _MOST_RUNS or min(counts, default=0) < 0 or sum(counts) != size:
@@ -261,7 +267,7 @@ def _members(runs: int, numbers: list[int], size: int) -> tuple[int, ...]:
 
 
 def _events(data: bytes, again: bytes) -> list[_Event]:
-    """Those that are whole, oldest first."""
+    """The events that did not change while the file was read, oldest first."""
     events = []
     for at, raw in enumerate(_SLOT.iter_unpack(data)):
         stamp = raw[0]
@@ -274,9 +280,14 @@ def _events(data: bytes, again: bytes) -> list[_Event]:
 
 
 def operations_of(ring: Ring, names: dict[int, str]) -> tuple[Operation, ...]:
-    """Begins, each with its end where there is one. An end whose begin was overwritten is left out:
-    it waits for nobody. For a begin that was overwritten, see Dump.overwritten(). `names`: of the
-    communicators, by their number."""
+    """The operations of a ring: begin events, each with its end event if there is one.
+
+    An end without a begin is left out: the operation is complete. For begins that were overwritten,
+    see Dump.overwritten().
+
+    Args:
+        names: the communicators' names by their number in the ring.
+    """
     ends = {(e.comm, e.sequence): e for e in ring.events if e.phase != _BEGIN}
     words, wall = ring.words, ring.wall
     found = []

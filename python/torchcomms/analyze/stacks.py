@@ -1,4 +1,4 @@
-"""The Python stacks of processes that run, asked for by signal."""
+"""Reads the Python stacks of running processes, which a signal asks them to write."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from pathlib import Path
 
 from torchcomms.analyze.record import Process
 
-_LIMIT_S = 3.0  # for a process to begin writing; one that is stopped never does
-_QUIET_S = 0.1  # without more: it has written everything
+_LIMIT_S = 3.0  # until the process begins to write; a stopped process never does
+_QUIET_S = 0.1  # without new output the process has finished
 _STEP_S = 0.01
 
 
 def stacks(process: Process) -> str:
-    """What every Python thread of it is in, innermost call first; or why that is not known."""
+    """The Python stacks of all threads of a process, innermost call first.
+
+    Returns:
+        The stacks, or the reason why they are not known.
+    """
     if process.state != "running":
         return "not running on this machine"
     if not process.stack_signal:
         return "not offered: no Python program, or one that uses the signal itself"
     path = Path(f"/proc/{process.pid}/fd/{process.stack_descriptor}")
     try:
-        # The number may be another process's, in another container.
+        # In another container, the pid may be a different process.
         if "torchcomms_stacks" not in os.readlink(path):
             return f"process {process.pid} is another one here: ask in its container"
         with path.open("rb") as file:
@@ -34,7 +38,7 @@ def stacks(process: Process) -> str:
 
 
 def _written(descriptor: int, begin: int) -> str:
-    """What is written from `begin` on, until nothing more comes."""
+    """Reads from offset `begin` on, until no more output follows."""
     limit = time.monotonic() + _LIMIT_S
     size, changed = begin, limit
     while time.monotonic() < min(limit, changed + _QUIET_S):
@@ -47,6 +51,6 @@ def _written(descriptor: int, begin: int) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Without the frames of the interpreter's own start-up."""
+    """Removes the frames of the interpreter's own start-up."""
     lines = [line for line in text.splitlines() if line and not re.search(r"<frozen ", line)]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A verdict for people."""
+"""Formats a verdict as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torchcomms._table import printable
 from torchcomms.analyze.finding import ranks_text
 from torchcomms.analyze.verdict import Verdict
 
-_MOST_NAMED = 8  # culprits with their processes
+_MOST_NAMED = 8  # culprits that are listed with their processes
 _STATES = {
     "running": "its process runs",
     "killed": "its process was killed or has crashed",
@@ -21,8 +21,15 @@ _STATES = {
 
 
 def to_text(verdict: Verdict, stacks: Mapping[int, str] | None = None) -> str:
-    """The verdict in one line, since when, of which job, every finding, and where the ranks were
-    last. `stacks`: of some ranks. Names may hold what they like: it ends no line."""
+    """The verdict in one line, its time, the job, every finding, and the last operation of each
+    rank.
+
+    Line breaks inside names are escaped.
+
+    Args:
+        verdict: the result of analyze().
+        stacks: the stacks of some ranks, by rank.
+    """
     lines = [f"verdict: {verdict.summary}"]
     if verdict.culprits and not verdict.ok:
         lines.append(f"look at: {_whereabouts(verdict)}")
@@ -54,7 +61,7 @@ def _whereabouts(verdict: Verdict) -> str:
 
 
 def _job(verdict: Verdict) -> str:
-    """As its smallest rank has it."""
+    """The command and start time of the job, as its smallest rank recorded them."""
     first = verdict.processes[min(verdict.processes)]
     began = datetime.fromtimestamp(first.began_ns / 1e9).astimezone()
     return f"{first.command}, which began {began:%Y-%m-%d %H:%M:%S %z}"

@@ -1,8 +1,8 @@
-"""What the ranks did as a timeline, in the trace event format of Perfetto and chrome://tracing.
+"""Writes the operations of ranks as a timeline in the trace event format of Perfetto.
 
-A rank is a process of the timeline, a communicator a track of it. What has not ended is drawn until
-the moment of looking. Times count from the first operation: a double could not hold nanoseconds of
-the wall clock.
+chrome://tracing reads the format, too. A rank is a process of the timeline, a communicator a track.
+An operation that has not ended is drawn until the time of the analysis. Times count from the first
+operation, because a double cannot hold nanoseconds of the wall clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from torchcomms.analyze.record import Dump, Operation
 
 
 def to_timeline(dumps: Iterable[Dump], until_ns: int) -> dict[str, Any]:
-    """The JSON object. `until_ns`: the moment of looking, as Verdict.looked_ns."""
+    """Converts dumps to the JSON object of a timeline.
+
+    Args:
+        dumps: the records of the ranks.
+        until_ns: the time of the analysis, Verdict.looked_ns.
+    """
     dumps = list(dumps)
     zero_ns = min((op.created_ns for dump in dumps for op in dump.operations), default=0)
     events: list[dict[str, Any]] = []
@@ -67,7 +72,7 @@ def _of_operation(
     arguments = {key: value for key, value in arguments.items() if value is not None}
     if not op.async_op:
         return [{**common, "ph": "X", "ts": begin_us, "dur": took_us, "args": arguments}]
-    # Operations that overlap would not nest as slices of one track.
+    # Asynchronous operations overlap, so they are no nested slices of one track.
     pair = {**common, "id": f"{rank}.{track}.{op.record_id}"}
     return [
         {**pair, "ph": "b", "ts": begin_us, "args": arguments},

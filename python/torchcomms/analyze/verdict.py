@@ -1,11 +1,12 @@
-"""From the ranks' records to a verdict.
+"""Derives a verdict from the records of the ranks.
 
-Per communicator, the ranks are compared at each sequence number. Where they were asked for
-different things, that is a mismatch. Else whoever has not come as far as the others is behind. Of
-the ranks that are behind, those that are in no operation themselves are what the job waits for: the
-others wait, too.
+The ranks of each communicator are compared at each sequence number. If they called different
+operations, that is a mismatch. Otherwise, a rank that has not entered the operation of its peers is
+behind. The job waits for those ranks that are behind and not inside an operation themselves; the
+other ranks only wait as well.
 
-Members that some have gone on from, by reconfigure(), are history, but for ranks that hang there.
+Memberships that some ranks have left by reconfigure() are ignored, except for ranks that hang
+there.
 """
 
 from __future__ import annotations
@@ -23,16 +24,27 @@ from torchcomms.analyze.record import Dump, Operation, Process, unknown_collecti
 
 @dataclass(frozen=True)
 class Verdict:
-    """`culprits`: the ranks that the job waits for, or whose call differs; empty if none.
-    `looked_ns`: when the records end: now where a process still runs."""
+    """The result of the analysis.
+
+    Attributes:
+        ranks: the ranks with a record.
+        missing: members of some communicator that left no record.
+        findings: what is wrong, the decisive kinds first.
+        culprits: the ranks that the job waits for, or whose call differs; empty if none.
+        summary: the verdict in one sentence.
+        last: the last operation of each rank, in words.
+        processes: the processes of ranks, if known.
+        looked_ns: the time at which the records end, in ns of the wall clock; now if a process
+            runs.
+    """
 
     ranks: tuple[int, ...]
-    missing: tuple[int, ...]  # members of some communicator that left no record
+    missing: tuple[int, ...]  # members of some communicator without a record
     findings: tuple[Finding, ...]
     culprits: tuple[int, ...]
     summary: str
-    last: dict[int, str] = field(default_factory=dict)  # where each rank was last
-    processes: dict[int, Process] = field(default_factory=dict)  # of ranks, where it is known
+    last: dict[int, str] = field(default_factory=dict)  # the last operation of each rank
+    processes: dict[int, Process] = field(default_factory=dict)  # by rank, if known
     looked_ns: int = 0
 
     @property
@@ -41,7 +53,7 @@ class Verdict:
 
     @property
     def decisive(self) -> Finding | None:
-        """The one that says what is waited for: the others follow from it."""
+        """The finding that names what the job waits for; the other findings follow from it."""
         about = [f for f in self.findings if set(f.ranks) & set(self.culprits)]
         return next(iter(about or self.findings), None)
 
@@ -49,15 +61,17 @@ class Verdict:
         return {"ok": self.ok, **asdict(self)}
 
 
-# What a job shows that goes on, too: its ranks' records are not of one moment.
+# A job that makes progress shows these findings too, as records are not of one moment.
 _PASSING: set[Kind] = {"behind", "message", "stuck"}
 
 
 def analyze(dumps: list[Dump], before: Verdict | None = None) -> Verdict:
-    """The verdict over the dumps of some or all ranks of a job.
+    """Derives the verdict from the dumps of some or all ranks of a job.
 
-    `before`: that over dumps of the same ranks, read earlier. Who was behind then and is not now,
-    or is behind in something else, was on its way: that is no finding.
+    Args:
+        dumps: one per rank.
+        before: the verdict over earlier dumps of the same ranks. A rank that was behind then, and
+            is not now or is behind elsewhere, was making progress: that is no finding.
     """
     ranks = tuple(dump.rank for dump in dumps)
     left: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
@@ -117,13 +131,13 @@ def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
     if mismatched:
         return tuple(sorted(mismatched))
     behind = {r for f in findings if f.kind in ("behind", "message") for r in f.ranks}
-    if not behind:  # whom everybody waits for may have gone, and left nothing
+    if not behind:  # the rank that the job waits for may have exited without a record
         behind = {r for f in findings if f.kind == "stuck" for r in f.ranks if r not in f.waiting}
         behind |= {r for f in findings if f.kind == "gone" for r in f.ranks}
-        # Who came when the others had given up.
+        # Ranks that entered an operation after it had failed on their peers.
         behind |= {r for f in findings if f.kind == "failed" and f.waiting for r in f.ranks}
     inside = {d.rank for d in dumps if d.makings or _pending(d)} - gone.before_others(dumps)
-    # Where all that are behind are inside something, they wait for each other.
+    # If all ranks that are behind are inside an operation, they wait for each other.
     return tuple(sorted(behind - inside or behind))
 
 
@@ -136,7 +150,7 @@ def _looked_ns(dumps: list[Dump]) -> int:
 
 
 def _current(dump: Dump) -> Dump:
-    """Without the communicators that it has left."""
+    """The dump without the memberships that the rank has left."""
     if not dump.left:
         return dump
     return replace(
@@ -147,7 +161,7 @@ def _current(dump: Dump) -> Dump:
 
 
 def _pending(dump: Dump) -> list[Operation]:
-    """What it is in, oldest first."""
+    """The operations in flight, oldest first."""
     overwritten = [
         unknown_collective(name, numbers[0])
         for name in dump.members
