@@ -1,9 +1,9 @@
-"""Collectives of Python objects. What arrives is data: reading it imports and calls nothing.
+"""Collectives of Python objects. Received bytes are data: reading them imports and calls nothing.
 
-Objects are written in a format of this package: plain values and containers, tensors, numpy arrays,
-and dataclasses, namedtuples and enums of modules that the reader has imported; besides, what
-torch.load(weights_only=True) reads. A pickle, which can run code, is read only by a call that says
-``weights_only=False``, or where TORCHCOMMS_SERIALIZATION=pickle.
+Objects are written in a format of this package. The format holds plain values and containers,
+tensors, numpy arrays, and dataclasses, namedtuples and enums of modules that the reader has
+imported. It also holds files that torch.load(weights_only=True) reads. A pickle can run code. It is
+read only by a call with ``weights_only=False``, or if TORCHCOMMS_SERIALIZATION=pickle.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torchcomms.objcol import _allowed, _exchange
 from torchcomms.objcol._exchange import Call, Message
 from torchcomms.objcol._format import Refused
 
-# Of one object, or of one list of objects that goes to one rank: what it may take when read.
+# The default cap of one object, or of a list of objects for one rank: its memory when it is read.
 DEFAULT_MAX_BYTES = 64 << 30
 
 __all__ = [
@@ -37,7 +37,7 @@ _Timeout = timedelta | float | None
 
 
 class MissingList(InvalidArgument, AssertionError):
-    """The list that the root must bring. By contract an AssertionError."""
+    """The root gave no list. It is also an AssertionError, because the API promises one."""
 
 
 def register_type(
@@ -47,15 +47,16 @@ def register_type(
     to_data: Callable[[Any], Any] | None = None,
     from_data: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Lets instances of `cls` travel. Every rank that sends or reads them calls this.
+    """Allows instances of `cls` in object collectives. Every rank that sends or reads them calls
+    this.
 
     Args:
         cls: a dataclass, namedtuple or enum; or any class, with both functions.
-        name: what stands in the message, the same on all ranks; None: module and class name.
-        to_data: makes an instance into data that can travel.
-        from_data: makes such data, which a peer may have chosen, into an instance.
+        name: the name of the class in messages, the same on all ranks; None: module and class name.
+        to_data: converts an instance to data that can be sent.
+        from_data: converts such data to an instance. A peer may have chosen the data.
     Raises:
-        InvalidArgument: only one of the functions, or none for a class that is no plain data.
+        InvalidArgument: only one of the functions, or none for a class that is not plain data.
     """
     if not isinstance(cls, type):
         raise TypeError(f"register_type(): argument 'cls' must be a class, not {cls!r}")
@@ -96,22 +97,24 @@ def all_gather_object(
     *,
     max_bytes: int | None = None,
 ) -> None:
-    """Puts every rank's `obj` into everyone's `object_list`, in rank order. Blocks.
+    """Puts every rank's `obj` into `object_list` on all ranks, in rank order. Blocks.
 
     Args:
-        comm: every rank of it makes this call.
+        comm: the communicator; every rank of it makes this call.
         object_list: list of as many elements as there are ranks; its content is replaced.
-        obj: what this rank gives.
-        timeout: timedelta or float seconds, of each operation inside; None: the communicator's.
-        weights_only: False also sends, and reads, what only pickle can: any peer can then run
-            code here.
-        max_bytes: cap of one object; None: DEFAULT_MAX_BYTES. The smallest of all ranks counts.
+        obj: the object of this rank.
+        timeout: timedelta or float seconds, of each operation inside; None: the communicator's
+            default.
+        weights_only: False also sends and reads objects that only pickle supports. Any peer can
+            then run code in this process.
+        max_bytes: cap of one object; None: DEFAULT_MAX_BYTES. The smallest cap of all ranks
+            applies.
     Raises:
-        InvalidArgument, TypeError: a wrong argument. The other ranks raise Mismatch, which names
-            this one.
-        UnsafeObject: an object is not data (on all ranks), or its bytes are damaged (on those
-            that read them). `object_list` is as before, and the communicator goes on.
-        TooLarge: an object is over the cap, on all ranks.
+        InvalidArgument, TypeError: a wrong argument. The peers raise Mismatch, which names this
+            rank.
+        UnsafeObject: an object is not data (on all ranks), or its bytes are damaged (on ranks that
+            read them). `object_list` is unchanged, and the communicator can be used further.
+        TooLarge: an object exceeds the cap, on all ranks.
         CommTimeout, PeerFailed, ...: as the operations of the communicator.
     Cost: three operations; receives every rank's bytes.
     """
@@ -148,9 +151,9 @@ def gather_object(  # noqa: PLR0917 (the contract's order)
 
     Args:
         comm, obj, timeout, weights_only, max_bytes: see all_gather_object.
-        root: rank that gets the objects.
+        root: the rank that receives the objects.
         object_gather_list: on root a list of as many elements as there are ranks; ignored, and
-            untouched, elsewhere.
+            unchanged, on other ranks.
     Raises:
         InvalidArgument: root out of range, wrong list; a missing list is an AssertionError too.
         UnsafeObject, TooLarge, ...: see all_gather_object; damaged bytes only on root.
@@ -193,16 +196,17 @@ def send_object_list(
 ) -> None:
     """Sends the objects to rank `dst`, which calls recv_object_list. Blocks.
 
-    What is not data goes as a pickle: that runs no code here, and the receiver decides.
+    Objects that are not data are sent as a pickle. This runs no code in the sender; the receiver
+    decides whether to read it.
 
     Args:
         comm, timeout, max_bytes: see all_gather_object; the cap is of the whole list.
         object_list: at least one object.
-        dst: rank that receives them.
+        dst: the rank that receives them.
     Raises:
         InvalidArgument, TypeError: a wrong argument. The receiver raises Mismatch, unless `dst` is
-            what is wrong.
-        TooLarge: the list is over `max_bytes`; the receiver raises the same.
+            the wrong argument.
+        TooLarge: the list exceeds `max_bytes`; the receiver raises the same.
     Cost: one message, and one for each 16 MiB.
     """
     call = _call(comm, "send_object_list", max_bytes, False, timeout)
@@ -227,12 +231,12 @@ def recv_object_list(
     Args:
         comm, timeout, weights_only, max_bytes: see all_gather_object; the cap is of the whole list.
         object_list: list of as many elements as the sender's; its content is replaced.
-        src: rank that sends them.
+        src: the rank that sends them.
     Raises:
         InvalidArgument: src out of range, an empty list.
         Mismatch: the sender's list has another length.
-        UnsafeObject, TooLarge: the list was refused. It is taken off the wire, so that the next
-            message is received as if nothing had been.
+        UnsafeObject, TooLarge: the list was refused. Its bytes are received and dropped, so that
+            the next message is received correctly.
     Cost: one message, and one for each 16 MiB.
     """
     call = _call(comm, "recv_object_list", max_bytes, weights_only, timeout)
@@ -243,7 +247,10 @@ def recv_object_list(
 
 
 def _replace(call: Call, object_list: list[Any], found: object, peer: int) -> None:
-    """The number was announced, but the bytes are what counts."""
+    """Replaces the content of the list.
+
+    The received object must be a list of the announced length.
+    """
     if not isinstance(found, list) or len(found) != len(object_list):
         why = f"a list of {len(object_list)} objects is due, something else came"
         raise call.error(UnsafeObject, why, peer)
@@ -259,12 +266,12 @@ def broadcast_object_list(
     *,
     max_bytes: int | None = None,
 ) -> None:
-    """Puts root's objects into everyone's `object_list`. Blocks.
+    """Puts root's objects into `object_list` on all ranks. Blocks.
 
     Args:
         comm, timeout, weights_only, max_bytes: see all_gather_object; the cap is of the whole list.
-        object_list: list of the same length on all ranks; root's stays as it is.
-        root: rank whose objects all get.
+        object_list: list of the same length on all ranks; root's list is unchanged.
+        root: the rank whose objects all ranks receive.
     Raises:
         InvalidArgument: root out of range, an empty list.
         Mismatch: lists of different lengths, on all ranks.
@@ -303,14 +310,15 @@ def scatter_object_list(  # noqa: PLR0917 (the contract's order)
 
     Args:
         comm, timeout, weights_only, max_bytes: see all_gather_object.
-        root: rank whose list counts.
+        root: the rank whose input list is used.
         scatter_object_output_list: list of at least one element.
-        scatter_object_input_list: on root a list of as many elements as there are ranks; ignored
-            elsewhere.
+        scatter_object_input_list: on root a list of as many elements as there are ranks; ignored on
+            other ranks.
     Raises:
         InvalidArgument: root out of range, a wrong or missing list.
-        UnsafeObject, TooLarge, ...: see all_gather_object; damaged bytes only where they are read.
-    Cost: three operations; receives the own object's bytes.
+        UnsafeObject, TooLarge, ...: see all_gather_object; damaged bytes only on ranks that read
+            them.
+    Cost: three operations; each rank receives the bytes of its own object.
     """
     call = _call(comm, "scatter_object_list", max_bytes, weights_only, timeout)
     size, rank = comm.get_size(), comm.get_rank()

@@ -1,7 +1,7 @@
-"""Which classes an object may name, and how instances are made without running code of theirs.
+"""Decides which classes a message may name, and makes instances without running their code.
 
-A name that arrives is looked up among the registered types and in modules that this process has
-imported already. Nothing is imported for it, and no attribute hook is asked.
+A name in a message is looked up among the registered types and in modules that this process has
+imported already. The lookup imports nothing and calls no attribute hook.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchcomms.objcol._format import Refused
 
 
 class Registered(NamedTuple):
-    """A type that `register_type` was called with."""
+    """A type that was passed to `register_type`."""
 
     cls: type
     name: str
@@ -34,12 +34,12 @@ DATACLASS, NAMEDTUPLE, ENUM = "dataclass", "namedtuple", "enum"
 
 
 def full_name(cls: type) -> str:
-    """ "module:Outer.Inner", which is how a class is named in a message."""
+    """The name of a class in a message: "module:Outer.Inner"."""
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def register(row: Registered) -> None:
-    """The latest registration of a class or a name counts."""
+    """Registers a type. It replaces older registrations of the class and of the name."""
     for older in (by_class.get(row.cls), by_name.get(row.name)):
         if older is not None:
             forget(older)
@@ -47,20 +47,21 @@ def register(row: Registered) -> None:
 
 
 def forget(row: Registered) -> None:
-    """Takes a registration back."""
+    """Removes a registration."""
     by_class.pop(row.cls, None)
     by_name.pop(row.name, None)
 
 
 def find(name: str) -> type:
-    """The class called `name`, which must be registered or imported. Raises Refused."""
+    """Returns the class called `name`, which must be registered or imported. Raises Refused."""
     if row := by_name.get(name):
         return row.cls
     module_name, _, path = name.partition(":")
     module = sys.modules.get(module_name)
     if not isinstance(module, types.ModuleType):
         raise Refused(f"{name}: this process has not imported {module_name!r}")
-    # The plain dictionaries: a hook of a module or a metaclass would be code that a peer calls.
+    # Reads the plain dictionaries: a hook of a module or a metaclass would be code that a peer
+    # calls.
     scope = object.__getattribute__(module, "__dict__")
     found: Any = None
     for part in path.split("."):
@@ -75,7 +76,7 @@ def find(name: str) -> type:
 
 
 def kind_of(cls: type) -> str:
-    """DATACLASS, NAMEDTUPLE or ENUM. Raises Refused for a class whose instances are not data."""
+    """Returns DATACLASS, NAMEDTUPLE or ENUM. Raises Refused for a class that is not plain data."""
     if issubclass(cls, enum.Enum):
         return ENUM
     if cls not in by_class and any("__del__" in vars(c) for c in cls.__mro__):
@@ -91,11 +92,12 @@ def kind_of(cls: type) -> str:
 
 
 def check_state(cls: type, value: object) -> None:
-    """Raises Refused for an instance that is more than its fields, which alone would travel."""
+    """Raises Refused for an instance with attributes beside its fields, which would not be sent."""
     fields = getattr(cls, "__dataclass_fields__", ())
     for name in getattr(value, "__dict__", ()):
         kept = isinstance(inspect.getattr_static(cls, name, None), functools.cached_property)
-        if name not in fields and not kept:  # the reader computes what was kept anew
+        # A cached_property is allowed: the reader computes its value again.
+        if name not in fields and not kept:
             raise Refused(f"an instance of {full_name(cls)} has {name!r}, which is no field of it")
 
 
@@ -108,7 +110,7 @@ def _check_fields(cls: type) -> None:
 
 
 def blank(cls: type) -> Any:  # noqa: ANN401
-    """An instance without fields; neither __new__ nor __init__ of the class runs."""
+    """Makes an instance without fields. Neither __new__ nor __init__ of the class runs."""
     try:
         return object.__new__(cls)
     except TypeError as error:
@@ -116,15 +118,18 @@ def blank(cls: type) -> Any:  # noqa: ANN401
 
 
 def hashes_itself(cls: type, kind: str) -> bool:
-    """Whether a key of this class would run the class's own __hash__ or __eq__."""
+    """Returns: whether a key of this class would run the class's own __hash__ or __eq__."""
     if kind == ENUM or cls in by_class:
-        return False  # an enum's members are this process's own; a registered class is trusted
+        return False  # enum members are objects of this process; a registered class is trusted
     own: tuple[object, object] = (cls.__hash__, cls.__eq__)
     return kind == DATACLASS or own != (tuple.__hash__, tuple.__eq__)
 
 
 def fill(cls: type, values: dict[str, Any]) -> Any:  # noqa: ANN401
-    """A dataclass with these fields, all that __init__ takes among them. Raises Refused."""
+    """Makes a dataclass instance with these fields, which must include all arguments of __init__.
+
+    Raises: Refused.
+    """
     fields = {field.name: field for field in dataclasses.fields(cls)}
     needed = {name for name, field in fields.items() if field.init}
     if not needed <= values.keys() <= fields.keys():
@@ -138,7 +143,10 @@ def fill(cls: type, values: dict[str, Any]) -> Any:  # noqa: ANN401
 
 
 def member(cls: type, names: list[str]) -> Any:  # noqa: ANN401
-    """The enum member, or the flag made of several. Raises Refused for an unknown name."""
+    """Returns the enum member, or the flag combined of several.
+
+    Raises Refused for an unknown name.
+    """
     members = type.__getattribute__(cls, "_member_map_")
     unknown = [name for name in names if name not in members]
     if unknown:

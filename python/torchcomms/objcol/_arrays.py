@@ -1,4 +1,4 @@
-"""Tensors, numpy arrays and numpy scalars as a description and their bytes."""
+"""Converts tensors, numpy arrays and numpy scalars to a description and their bytes, and back."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torchcomms.objcol._format import Refused
 from torchcomms.objcol._plain import constant
 
 if TYPE_CHECKING:
-    import numpy as np  # at run time where it is used: its import starts threads
+    import numpy as np  # imported only where it is used: the import starts threads
 
 _KINDS = "biufcmMSUV"  # numpy's kinds of plain memory; "O" holds Python objects
 _DIMENSIONS = 64
-_NOT_DENSE = ("torch.q", "torch.bits")  # dtypes whose bytes alone say nothing
+_NOT_DENSE = ("torch.q", "torch.bits")  # dtypes that need more than their bytes
 
 
 def _elements(shape: object) -> int:
-    """How many elements `shape` has; it must be a short tuple of non-negative numbers."""
+    """Returns the number of elements of `shape`, which must be a short tuple of numbers >= 0."""
     if (
         type(shape) is not tuple
         or len(shape) > _DIMENSIONS
@@ -31,16 +31,20 @@ def _elements(shape: object) -> int:
 
 
 def _expect_bytes(shape: object, item: int, raw: memoryview) -> None:
-    """Before anything is allocated: the description must fit the bytes that are there."""
+    """Checks that the description fits the bytes received, before memory is allocated."""
     count = _elements(shape)
     if count * item != len(raw) or (count and not item):
         raise Refused(f"shape {shape} of {item} byte elements, but {len(raw)} bytes came")
 
 
 def describe_tensor(tensor: torch.Tensor) -> tuple[tuple[Any, ...], bytes]:
-    """(dtype, shape, kind of device, requires_grad, is a Parameter) and the bytes. Where these are
-    not in the order of the dimensions, as of a transposed matrix: the shape is that of the bytes,
-    and which dimension each of these is follows."""
+    """Returns a description of the tensor and its bytes.
+
+    The description is (dtype, shape, device type, requires_grad, is a Parameter). If the bytes are
+    dense but not in the order of the dimensions, as in a transposed matrix, the shape is that of
+    the bytes. The description then ends with the dimension of the tensor for each dimension of the
+    bytes.
+    """
     cls = type(tensor)
     if cls not in (torch.Tensor, torch.nn.Parameter):
         raise Refused(f"a tensor of the class {cls.__module__}:{cls.__qualname__} is not plain")
@@ -70,16 +74,19 @@ def describe_tensor(tensor: torch.Tensor) -> tuple[tuple[Any, ...], bytes]:
 
 
 def make_tensor(about: Any, raw: memoryview, device: torch.device) -> torch.Tensor:  # noqa: ANN401
-    """The tensor; one that was on an accelerator goes to `device` if that is of the same kind."""
+    """Makes the tensor.
+
+    A tensor from an accelerator goes to `device` if that is of the same type.
+    """
     dtype_text, shape, where, requires_grad, parameter, *orders = about
     dtype = constant(torch.dtype, dtype_text)
     if str(dtype).startswith(_NOT_DENSE):
         raise Refused(f"a tensor of {dtype_name(dtype)}")
     _expect_bytes(shape, dtype.itemsize, raw)
     if len(raw):
-        # A copy: tensors can be written to, and must not keep the whole message alive.
+        # Copies the bytes: the tensor must be writable, and must not keep the whole message alive.
         raw_tensor = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
-        # Any byte may come, but a bool is one of two.
+        # A peer may send any byte, but a bool is 0 or 1.
         tensor = raw_tensor.ne(0) if dtype is torch.bool else raw_tensor.view(dtype)
         tensor = tensor.reshape(shape)
     else:
@@ -94,14 +101,14 @@ def make_tensor(about: Any, raw: memoryview, device: torch.device) -> torch.Tens
 
 
 def _inverse(order: Any, dimensions: int) -> list[int]:  # noqa: ANN401
-    """Where in `order`, which must have each dimension once, each one is."""
+    """Returns the inverse permutation of `order`, which must contain each dimension once."""
     if type(order) is not tuple or sorted(order) != list(range(dimensions)):
         raise Refused(f"{str(order)[:80]} is no order of {dimensions} dimensions")
     return sorted(range(dimensions), key=order.__getitem__)
 
 
 def describe_dtype(dtype: np.dtype[Any]) -> Any:  # noqa: ANN401
-    """What `make_dtype` takes."""
+    """Returns the description that `make_dtype` takes."""
     if dtype.hasobject or dtype.kind not in _KINDS:
         raise Refused(f"a numpy array of {dtype} holds Python objects")
     import numpy as np
@@ -110,7 +117,7 @@ def describe_dtype(dtype: np.dtype[Any]) -> Any:  # noqa: ANN401
 
 
 def make_dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401
-    """The numpy dtype. Raises Refused for one that is not plain memory."""
+    """Makes the numpy dtype. Raises Refused for a dtype that is not plain memory."""
     import numpy as np
 
     dtype = np.lib.format.descr_to_dtype(description)
@@ -120,12 +127,12 @@ def make_dtype(description: Any) -> np.dtype[Any]:  # noqa: ANN401
 
 
 def describe_array(array: np.ndarray[Any, Any] | np.generic) -> tuple[tuple[Any, ...], bytes]:
-    """(description of the dtype, shape) and the bytes, in C order."""
+    """Returns (description of the dtype, shape) and the bytes, in C order."""
     return (describe_dtype(array.dtype), tuple(array.shape)), array.tobytes()
 
 
 def make_array(about: Any, raw: memoryview) -> np.ndarray[Any, Any]:  # noqa: ANN401
-    """An array that can be written to."""
+    """Makes a writable array."""
     import numpy as np
 
     description, shape = about

@@ -1,5 +1,8 @@
-"""Bytes to objects. Nothing in the bytes can cause an import, a call or an allocation beyond, but
-for what torch.load(weights_only=True) does with its own."""
+"""Decodes bytes to objects.
+
+The bytes cannot cause an import, a call, or an allocation larger than themselves. The exception are
+files of torch.save, which torch.load(weights_only=True) reads.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from torchcomms.objcol._format import Over, Refused
 
 
 def decode(raw: memoryview, max_bytes: int, device: torch.device) -> Any:  # noqa: ANN401
-    """The object. Raises Refused for whatever is wrong with the bytes, Over beyond the cap.
+    """Returns the object. Raises Refused for wrong bytes, Over if the object exceeds the cap.
 
-    Tensors that were on an accelerator go to `device` if that is of the same kind, else to the CPU.
+    Tensors that were on an accelerator go to `device` if it is of the same type, else to the CPU.
     """
     reader = _Reader(raw, max_bytes, device)
     try:
@@ -33,7 +36,7 @@ class _Reader:
         self._at = 0
         self._budget = f.Budget(max_bytes)
         self._device = device
-        self._own_hashes = 0  # objects so far whose class brings its own __hash__
+        self._own_hashes = 0  # objects so far whose class has its own __hash__
 
     def message(self) -> Any:  # noqa: ANN401
         if bytes(self._take(min(len(f.MAGIC), len(self._raw)))) != f.MAGIC:
@@ -77,7 +80,7 @@ class _Reader:
     def _count(self) -> int:
         self._budget.take(f.COUNT.size)
         (count,) = f.COUNT.unpack(self._take(f.COUNT.size))
-        if count > len(self._raw) - self._at:  # each takes a byte at least
+        if count > len(self._raw) - self._at:  # each value takes at least one byte
             raise Refused(f"{count} values are due at byte {self._at}, but the bytes end before")
         return int(count)
 

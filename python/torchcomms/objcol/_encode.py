@@ -1,4 +1,4 @@
-"""Objects to bytes. Whatever is not data by itself is refused, naming its class."""
+"""Encodes objects to bytes. An object that is not data is refused, with the name of its class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchcomms.objcol._format import Refused
 
 
 def encode(value: object, max_bytes: int) -> bytes:
-    """The bytes of `value`. Raises Refused for what is not data, Over beyond `max_bytes`."""
+    """Returns the bytes of `value`. Raises Refused if it is not data, Over beyond `max_bytes`."""
     writer = _Writer(max_bytes)
     writer.value(value)
     return b"".join(writer.parts)
@@ -25,7 +25,7 @@ class _Writer:
     def __init__(self, max_bytes: int) -> None:
         self.parts: list[bytes] = [f.MAGIC]
         self._budget = f.Budget(max_bytes)
-        self._own_hashes = 0  # objects so far whose class brings its own __hash__
+        self._own_hashes = 0  # objects so far whose class has its own __hash__
 
     def value(self, value: Any) -> None:  # noqa: ANN401
         cls = type(value)
@@ -51,7 +51,7 @@ class _Writer:
             self._of_class(cls, value, row)
 
     def _numpy(self, cls: type, value: Any) -> bool:  # noqa: ANN401
-        """Whether it is numpy's; nothing is before numpy was imported."""
+        """Writes a numpy object. Returns: whether it was one; False if numpy is not imported."""
         numpy: Any = sys.modules.get("numpy")
         if numpy is None:
             return False
@@ -155,7 +155,7 @@ def _kind_and_name(cls: type, row: _allowed.Registered | None) -> tuple[str, str
 
 
 def _names(cls: type, value: enum.Enum) -> list[str]:
-    """The member's name, or the names of the flags it is made of."""
+    """The member's name, or the names of the flags that it combines."""
     members = type.__getattribute__(cls, "_member_map_")
     if value._name_ is not None and value._name_ in members:
         return [value._name_]
@@ -166,7 +166,7 @@ def _names(cls: type, value: enum.Enum) -> list[str]:
 
 
 def _has(value: object, name: str, field: Any) -> bool:  # noqa: ANN401
-    real = field._field_type.name == "_FIELD"  # not a ClassVar, not an InitVar
+    real = field._field_type.name == "_FIELD"  # neither a ClassVar nor an InitVar
     return real and hasattr(value, name)
 
 

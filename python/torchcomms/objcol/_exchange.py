@@ -1,8 +1,7 @@
-"""How bytes move: first all ranks agree that nothing stands against it, then the bytes go.
+"""Moves the bytes of objects: first all ranks agree that the call can succeed, then they send.
 
-A rank that cannot send, will not read, or was called with a wrong argument says so in the first
-step. So all ranks raise, nobody waits for a message that never comes, and the communicator stays in
-step.
+A rank that cannot send, will not read, or has a wrong argument says so in the first step. So all
+ranks raise, no rank waits for a message that never arrives, and the communicator stays in step.
 """
 
 from __future__ import annotations
@@ -32,11 +31,12 @@ from torchcomms._comms import (
 from torchcomms.objcol import _decode, _encode, _torch
 from torchcomms.objcol._format import Over, Refused
 
-# What a message is; the later, the worse. From UNSAFE on there are no bytes.
+# The states of a message, in the order of severity. From UNSAFE on, a message has no bytes.
 NOTHING, DATA, PICKLE, UNSAFE, OVER, ERROR, WRONG = range(7)
 _RANK_BITS = 32
 _MAX_BYTES_END = 1 << 62
-_PIECE_BYTES = 16 << 20  # of a message between two ranks, so that a refused one needs no memory
+# Pieces of a message between two ranks: a refused message needs no more memory than a piece.
+_PIECE_BYTES = 16 << 20
 _ADVICE = (
     "register the class with torchcomms.objcol.register_type or, on every rank, with"
     " torch.serialization.add_safe_globals, or pass weights_only=False at this call if every peer"
@@ -46,13 +46,13 @@ _ADVICE = (
 
 @functools.cache
 def pickles_everything() -> bool:
-    """Whether the environment says so; looked at once."""
+    """Returns: whether TORCHCOMMS_SERIALIZATION is "pickle". Read once."""
     return os.environ.get("TORCHCOMMS_SERIALIZATION", "").strip().lower() == "pickle"
 
 
 @dataclass(frozen=True)
 class Call:
-    """What holds for one call of an object collective, on one rank."""
+    """The arguments of one call of an object collective, on one rank."""
 
     comm: TorchComm
     op: str
@@ -65,7 +65,7 @@ class Call:
         return self.comm.get_device()
 
     def error(self, kind: type[CommError], why: str, peer: int = -1) -> CommError:
-        """An error with the text and the attributes that the native ones have."""
+        """Makes an error with the text and the attributes of native errors."""
         name, rank = self.comm.get_name(), self.comm.get_rank()
         who = f"rank {rank}" + (f", peer {peer}" if peer >= 0 else "")
         made = kind(f"{self.op} on '{name}' ({who}): {why}")
@@ -75,13 +75,16 @@ class Call:
         return made
 
     def _limit(self) -> timedelta | float | None:
-        """The timeout, if the operations inside take it. Raises InvalidArgument, TypeError."""
+        """The timeout, if it is valid. Raises InvalidArgument, TypeError."""
         if self.timeout is None:
             return None
         return _arguments.require_limit(self.op, self.timeout, least_seconds=0)
 
     def check(self, **ranks: int) -> None:
-        """What all calls have, and arguments that are ranks. Raises InvalidArgument, TypeError."""
+        """Checks the arguments of all calls, and ranks given by name.
+
+        Raises InvalidArgument, TypeError.
+        """
         self._limit()
         limit = _arguments.require_int64(self.op, "max_bytes", self.max_bytes)
         if not 0 < limit < _MAX_BYTES_END:
@@ -89,7 +92,7 @@ class Call:
         self.check_ranks(**ranks)
 
     def check_ranks(self, **ranks: int) -> None:
-        """Those alone. Raises InvalidArgument, TypeError."""
+        """Checks only ranks, given by name. Raises InvalidArgument, TypeError."""
         size = self.comm.get_size()
         for argument, value in ranks.items():
             rank = _arguments.require_int64(self.op, argument, value)
@@ -97,7 +100,7 @@ class Call:
                 raise self.error(InvalidArgument, f"{argument}={rank} is outside [0, {size})")
 
     def with_defaults(self) -> Call:
-        """The same, of which nothing stands against a small operation."""
+        """A copy whose cap and timeout cannot fail a small operation."""
         try:
             usable = self._limit()
         except (InvalidArgument, TypeError):
@@ -107,19 +110,20 @@ class Call:
 
 @dataclass(frozen=True)
 class Message:
-    """What a rank sends: bytes, or why there are none."""
+    """What a rank sends: bytes, or the error why there are none."""
 
     state: int
     raw: bytes = b""
     error: BaseException | None = None
-    value: object = None  # of a PICKLE: what is in it
+    value: object = None  # the object of a PICKLE
 
 
 @contextmanager
 def checked(call: Call, tell: Callable[[Call, Message], object]) -> Iterator[None]:
-    """What is raised inside, of a wrong argument, leaves here after `tell` has told the others.
+    """Context manager: tells the peers of a wrong argument before the error leaves the block.
 
-    They may not be in such a call, or not hear of it: that changes nothing here.
+    `tell` sends the message. It may fail, because the peers may not be in such a call; the error of
+    the block is raised in any case.
     """
     wrong: Exception | None = None
     try:
@@ -137,16 +141,19 @@ def checked(call: Call, tell: Callable[[Call, Message], object]) -> Iterator[Non
 
 
 def pack(call: Call, value: object) -> Message:
-    """The value as bytes. Never raises: the others must hear of it first, see `agree`."""
+    """Converts the value to bytes.
+
+    Never raises: peers must learn of a failure first, see `agree`.
+    """
     if call.weights_only:
         return _data(call, value)
-    # Some objects that cannot be pickled are data all the same, such as those of registered types.
+    # Some objects cannot be pickled but are data, such as those of registered types.
     message = _pickled(call, value)
     return message if message.state == PICKLE else _first_of(_data(call, value), message)
 
 
 def pack_for_any(call: Call, value: object) -> Message:
-    """As `pack`, where the reader alone decides whether it takes a pickle."""
+    """Converts the value to bytes, if the reader alone decides whether it accepts a pickle."""
     if pickles_everything():
         return _pickled(call, value)
     message = _data(call, value)
@@ -181,11 +188,11 @@ def _pickled(call: Call, value: object) -> Message:
 
 
 def unpack(call: Call, raw: torch.Tensor, state: int, peer: int) -> Any:  # noqa: ANN401
-    """The object in the bytes that `peer` sent. Raises UnsafeObject, TooLarge."""
+    """Returns the object in the bytes that `peer` sent. Raises UnsafeObject, TooLarge."""
     array: Any = raw.cpu().numpy()
     content = memoryview(array) if raw.numel() else memoryview(b"")
     if state == PICKLE:
-        if call.weights_only:  # whatever the peer said when all agreed
+        if call.weights_only:  # although the peer announced no pickle in agree()
             raise _unwanted_pickle(call, peer)
         if _torch.is_file(content):
             return _torch.load_unsafe(content, call.device)
@@ -199,7 +206,7 @@ def unpack(call: Call, raw: torch.Tensor, state: int, peer: int) -> Any:  # noqa
 
 
 def run(call: Call, operation: Callable[..., Any], *arguments: object) -> None:
-    """Returns when the operation is done, so that its outputs may be read; raises why it is not."""
+    """Runs an operation and returns when its outputs may be read. Raises its error."""
     if call.device.type == "cpu":
         operation(*arguments, False, timeout=call.timeout)
     else:
@@ -207,29 +214,33 @@ def run(call: Call, operation: Callable[..., Any], *arguments: object) -> None:
 
 
 def start(call: Call, operation: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-    """The operation under way, for `finish`."""
-    # On a GPU a synchronous call returns before it is done, and the host can wait for its work.
+    """Starts an operation; `finish` completes it."""
+    # On a GPU a synchronous call returns before it is done; the host can only wait for a work.
     return operation(*arguments, call.device.type == "cpu", timeout=call.timeout)
 
 
 def finish(work: Any) -> None:  # noqa: ANN401
-    """As `run`, of what `start` gave."""
+    """Waits for the work that `start` returned. Raises its error."""
     try:
         work.wait_blocking()
-    except Unsupported:  # of asynchronous works of some backends on the CPU
+    except Unsupported:  # asynchronous works of some backends on the CPU do not support it
         work.wait()
 
 
 def tell_all(call: Call, message: Message) -> None:
-    """Those who call `agree`."""
+    """Sends `message` to all ranks that call `agree`."""
     agree(call, [message])
 
 
 def agree(call: Call, messages: Iterable[Message], count: int = 0) -> list[Message]:
-    """One all-reduce: the messages that go; raises, on all ranks, if it cannot go on.
+    """Agrees by one all-reduce whether the call goes on. If not, all ranks raise.
 
-    Where some rank reads no pickle, those that have one make it data, and there is another one.
-    `count`: a number that must be the same everywhere; 0: this rank has no say.
+    If some rank reads no pickle, ranks that have one convert it to data and agree again.
+
+    Args:
+        count: a number that must be equal on all ranks; 0: this rank has none.
+
+    Returns: the messages to send.
     """
     messages = list(messages)
     own = max(messages, key=lambda m: m.state, default=Message(NOTHING))
@@ -266,7 +277,7 @@ def agree(call: Call, messages: Iterable[Message], count: int = 0) -> list[Messa
 
 
 def _raise_if_hopeless(call: Call, state: int, peer: int) -> None:
-    """For a state that has no bytes, and that another rank came with."""
+    """Raises the error for a state without bytes that another rank reported."""
     if state == UNSAFE:
         why = "the peer's object is not data; its own error names the class"
         raise call.error(UnsafeObject, why, peer)
@@ -285,20 +296,20 @@ def _unwanted_pickle(call: Call, peer: int) -> CommError:
 
 
 def to_wire(call: Call, raw: bytes) -> torch.Tensor:
-    """The bytes as a tensor where the communicator's tensors live."""
+    """Returns the bytes as a tensor on the communicator's device."""
     if not raw:
         return torch.empty(0, dtype=torch.uint8, device=call.device)
     return torch.frombuffer(bytearray(raw), dtype=torch.uint8).to(call.device)
 
 
 def require_room(call: Call, size: int, peer: int) -> None:
-    """For a message of that size, which a peer named. Raises TooLarge."""
+    """Raises TooLarge if a peer announced a message that exceeds the cap."""
     if not 0 <= size <= call.max_bytes:
         raise call.error(TooLarge, f"{size} bytes were announced, max_bytes={call.max_bytes}", peer)
 
 
 def landing(call: Call, size: int, peer: int) -> torch.Tensor:
-    """Room for such a message. Raises TooLarge."""
+    """Allocates memory for a message of an announced size. Raises TooLarge."""
     require_room(call, size, peer)
     return torch.empty(size, dtype=torch.uint8, device=call.device)
 
@@ -309,10 +320,14 @@ def exchange(
     sent: Mapping[int, int] | None = None,
     received: Mapping[int, int] | None = None,
 ) -> list[torch.Tensor]:
-    """Every rank's bytes, in one operation of all ranks: messages would meet the program's own.
+    """Exchanges every rank's bytes in one collective. Messages could match the program's own
+    messages.
 
-    `sent`: how many bytes of `wire` go to a rank, in rank order. `received`: how many come of one,
-    which named that number itself. Raises TooLarge.
+    Args:
+        sent: how many bytes of `wire` go to each rank, in rank order.
+        received: how many bytes each rank has announced.
+
+    Raises: TooLarge.
     """
     due = dict(received or {})
     for peer, size in due.items():
@@ -327,12 +342,12 @@ def exchange(
 
 
 def numbers(call: Call, values: list[int]) -> torch.Tensor:
-    """A small tensor of sizes."""
+    """Makes a small int64 tensor of sizes."""
     return torch.tensor(values, dtype=torch.int64, device=call.device)
 
 
 def send(call: Call, message: Message, count: int, dst: int) -> None:
-    """To `receive` of rank `dst`, which hears of a failure of this side, too."""
+    """Sends to `receive` of rank `dst`. The receiver also learns of a failure of this side."""
     head = numbers(call, [message.state, len(message.raw), count])
     run(call, call.comm.send, head, dst)
     if message.error is not None:
@@ -343,7 +358,7 @@ def send(call: Call, message: Message, count: int, dst: int) -> None:
 
 
 def receive(call: Call, count: int, src: int) -> Any:  # noqa: ANN401
-    """The object of `send`. What is refused is taken off the wire all the same, piece by piece."""
+    """Receives the object of `send`. A refused message is received and dropped, piece by piece."""
     head = numbers(call, [0, 0, 0])
     run(call, call.comm.recv, head, src)
     state, size, theirs = head.tolist()

@@ -1,7 +1,7 @@
-"""The bytes of an object: a mark, then one value. A value is a tag and what follows it.
+"""The bytes of an object: a magic number, then one value. A value is a tag and its content.
 
-Counts and lengths are 8 bytes, little-endian. There are no references: an object that is in a
-message twice is written twice.
+Counts and lengths are 8 bytes, little-endian. There are no references: an object that occurs twice
+in a message is written twice.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import struct
 from typing import Any
 
 MAGIC = b"TCO\x01"
-DEPTH_MAX = 128  # containers in containers
-# What a value takes in the reader's memory besides its bytes, about: so a cap on memory holds.
+DEPTH_MAX = 128  # levels of nested containers
+# The approximate memory of a value in the reader, beside its bytes. With it a cap limits memory.
 VALUE_BYTES = 64
 
 NONE, TRUE, FALSE, INT, BIG, FLOAT, COMPLEX, TEXT, BYTES, BYTEARRAY = b"NTFiIfcsbB"
@@ -27,17 +27,17 @@ PAIR = struct.Struct("<dd")
 
 
 class Refused(Exception):
-    """Why something cannot travel as data; the caller adds who, where and what to do."""
+    """Why an object cannot be sent as data. The caller adds the rank, the call and the advice."""
 
 
 class Over(Exception):
-    """Which limit of size or depth something is over; the caller adds who and where."""
+    """Which limit of size or depth an object exceeds. The caller adds the rank and the call."""
 
 
 class Budget:
-    """What is left of a cap in bytes, and of the depth. Raises Over before anything is made.
+    """The rest of a cap in bytes, and of the nesting depth. Raises Over before memory is allocated.
 
-    Entering it is one level deeper.
+    Entering the budget as a context manager goes one level deeper.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -46,7 +46,7 @@ class Budget:
         self._depth = 0
 
     def take(self, size_bytes: int) -> None:
-        """One value with that many bytes of its own."""
+        """Takes one value with `size_bytes` of content from the budget. Raises Over."""
         self._left -= VALUE_BYTES + size_bytes
         if self._left < 0:
             raise Over(

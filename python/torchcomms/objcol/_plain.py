@@ -1,4 +1,4 @@
-"""Types of the standard library and of torch that travel by conversion to simpler data."""
+"""Types of the standard library and of torch that are converted to simpler data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FACTORIES: dict[str, type] = {
 
 
 def _named(kind: type) -> dict[str, Any]:
-    """torch's constants of a type, by the name they print."""
+    """torch's constants of a type, by their printed name."""
     return {str(value): value for value in vars(torch).values() if type(value) is kind}
 
 
@@ -32,14 +32,14 @@ _CONSTANTS: dict[type, dict[str, Any]] = {
 
 
 def constant(kind: type, name: object) -> Any:  # noqa: ANN401
-    """torch.float32 of (torch.dtype, "torch.float32"). Raises Refused."""
+    """Returns torch.float32 for (torch.dtype, "torch.float32"). Raises Refused."""
     if not isinstance(name, str) or name not in _CONSTANTS[kind]:
         raise Refused(f"this torch has no {kind.__name__} {name!r}")
     return _CONSTANTS[kind][name]
 
 
 def _of_dict(value: Any) -> Any:  # noqa: ANN401
-    """Its items and, where it has any, its attributes: a module's state_dict() has some."""
+    """Returns the items and, if there are any, the attributes, as of a module's state_dict()."""
     attributes = vars(value)
     return (dict(value), attributes) if attributes else dict(value)
 
@@ -94,7 +94,7 @@ def _time(data: Any) -> Any:  # noqa: ANN401
 
 
 def _fraction(data: Any) -> Any:  # noqa: ANN401
-    """Small ones: Fraction divides by the common divisor, which takes long for huge numbers."""
+    """Makes small fractions only: reducing a fraction of huge numbers takes long."""
     above, below = (_expect(part, int) for part in data)
     if max(above.bit_length(), below.bit_length()) > _FRACTION_BITS:
         raise Refused(f"a fraction of numbers beyond {_FRACTION_BITS} bits")

@@ -1,8 +1,8 @@
-"""What torch.load would make of a file, found out before it does.
+"""Checks what torch.load would make of a file before torch.load reads it.
 
-Its pickle is run with stand-ins in the place of torch's functions. They let pass those calls that
-torch.save writes, with arguments as it writes them, and count what they take. torch.load lets pass
-more: torch.UntypedStorage(1 << 40) is data to it.
+The file's pickle is run with stand-ins for torch's functions. They accept only calls that
+torch.save writes, with such arguments, and count the memory. torch.load itself accepts more: for
+it, torch.UntypedStorage(1 << 40) is data.
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ _OPCODES = frozenset(
      "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2",
      "TUPLE3", "EMPTY_LIST", "APPEND", "APPENDS", "EMPTY_DICT", "SETITEM", "SETITEMS"]
 )  # fmt: skip
-_WIDEST = 16  # bytes of an element
+_WIDEST = 16  # bytes of the largest element
 _DIMENSIONS_MAX = 64
 
 
 def rehearse(pkl: bytes, budget: f.Budget) -> None:
-    """Takes from `budget` what the pickle's objects take beside its own bytes: each step counts as
-    a value. Raises Over beyond it, Refused for what torch.save does not write."""
+    """Takes from `budget` the memory of the pickle's objects beside its bytes; each step is a
+    value.
+
+    Raises: Over beyond the budget, Refused for anything that torch.save does not write.
+    """
     try:
         for opcode, argument, at in pickletools.genops(pkl):
             budget.take(0)
             if opcode.name not in _OPCODES or (opcode.name == "PROTO" and argument != 2):
                 raise Refused(f"torch.save writes no {opcode.name} {argument}, as at byte {at}")
-            # Python's reader makes a list of that length.
+            # Python's reader allocates a list of that length.
             if opcode.name == "LONG_BINPUT" and int(argument or 0) > len(pkl):
                 raise Refused(f"object {argument} at byte {at} of a pickle of {len(pkl)} bytes")
         _Rehearsal(pkl, budget).load()
@@ -50,7 +53,7 @@ def rehearse(pkl: bytes, budget: f.Budget) -> None:
 
 
 class _Made:
-    """Stands for what a call makes, or for what is called."""
+    """The stand-in for the result of a call, or for a function."""
 
     __slots__ = ()
 
@@ -76,7 +79,10 @@ class _Function(_Made):
 
 
 class _Name(_Made):
-    """Of a dtype or a class, which is handed on. torch.load calls it where a file says so."""
+    """The stand-in for a dtype or a class that is only passed on.
+
+    torch.load itself would call it if the file says so.
+    """
 
     __slots__ = ("_name",)
 
@@ -88,7 +94,7 @@ class _Name(_Made):
 
 
 class _Trusted(_Made):
-    """Of a class that torch was told to trust: what it makes is its own affair."""
+    """The stand-in for a class that torch was told to trust; its instances are not checked."""
 
     def __new__(cls, *_: object) -> _Trusted:
         return object.__new__(cls)
@@ -141,7 +147,7 @@ class _Rehearsal(pickle.Unpickler):
         return _Storage(elements)
 
     def _take(self, *copied: object) -> None:
-        """Room for copies of these, and of what the tuples among them hold."""
+        """Takes copies of these objects, and of the members of tuples, from the budget."""
         for one in copied:
             for part in (one, *one) if isinstance(one, tuple) else (one,):
                 size = len(part) if isinstance(part, Sized) else 0
@@ -182,7 +188,7 @@ class _Rehearsal(pickle.Unpickler):
         if not known or not all(type(n) is int for n in size):
             raise Refused(f"torch.save writes no tensor of {storage!r:.80} and {size!r:.80}")
         self._take(size, *rest)
-        # More than its storage has are repeated ones, which some of torch's functions write out.
+        # Elements beyond the storage are repeated ones, which some functions of torch write out.
         self._budget.take(max(0, math.prod(size) - storage.elements) * _WIDEST)
         return _Made()
 

@@ -1,8 +1,8 @@
-"""What torch.load(weights_only=True) reads and this format does not: as a file of torch.save.
+"""Objects that torch.load(weights_only=True) reads and this format does not, as torch.save files.
 
-Tensors that are not dense, storages, tensor subclasses, and what was given to
-torch.serialization.add_safe_globals. How safe reading it is, torch decides; how much memory that
-takes, we do before.
+These are tensors that are not dense, storages, tensor subclasses, and classes that were passed to
+torch.serialization.add_safe_globals. torch decides how safe reading them is. This module checks
+before how much memory it takes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ import torch
 from torchcomms.objcol._format import Budget, Over, Refused
 from torchcomms.objcol._rehearsal import rehearse
 
-_BEGINNING = b"PK\3\4"  # of an archive
+_BEGINNING = b"PK\3\4"  # of a zip archive
 
 
 def dump(value: object, why: Refused, budget: Budget) -> bytes:
-    """The file of a value that was refused for `why`. Raises that where torch refuses it, too, and
-    Over where reading it takes more than there is in `budget`, of which its bytes are not taken."""
+    """Returns the torch.save file of a value that was refused for `why`.
+
+    Raises: `why` if torch refuses it, too; Over if reading it exceeds `budget`. The file's bytes
+    are not taken from the budget.
+    """
     file = io.BytesIO()
     try:
         torch.save(value, file)
@@ -39,8 +42,11 @@ def dump(value: object, why: Refused, budget: Budget) -> bytes:
 
 
 def load(raw: memoryview, device: torch.device, budget: Budget) -> Any:  # noqa: ANN401
-    """The value. Raises Refused for what this process's torch does not take for data, Over where it
-    takes more than there is in `budget`, of which its bytes are taken."""
+    """Returns the value in a file.
+
+    Raises: Refused if torch does not accept it as data here; Over if it exceeds `budget`, from
+    which the file's bytes have been taken.
+    """
     _check(raw, budget)
     try:
         return _load(raw, _placing(device))
@@ -53,24 +59,24 @@ def load(raw: memoryview, device: torch.device, budget: Budget) -> Any:  # noqa:
 
 
 def save(value: object) -> bytes:
-    """The file of any value that can be pickled, for `load_unsafe`."""
+    """Returns the file of any value that can be pickled, for `load_unsafe`."""
     file = io.BytesIO()
     torch.save(value, file, pickle_protocol=pickle.HIGHEST_PROTOCOL)
     return file.getvalue()
 
 
 def is_file(raw: memoryview) -> bool:
-    """Whether torch.save wrote it, and pickle did not."""
+    """Returns: whether torch.save, not pickle, wrote the bytes."""
     return bytes(raw[: len(_BEGINNING)]) == _BEGINNING
 
 
 def load_unsafe(raw: memoryview, device: torch.device) -> Any:  # noqa: ANN401
-    """The value of `save`: runs what code its writer wanted."""
+    """Returns the value of `save`. It runs the code that the writer put into the file."""
     return _load(raw, _placing(device), weights_only=False)
 
 
 def _placing(device: torch.device) -> Callable[[Any, str], Any]:
-    """What was on an accelerator goes to `device` if that is of the same kind, else to the CPU."""
+    """Maps storages of an accelerator to `device` if that is of the same type, else to the CPU."""
 
     def place(storage: Any, location: str) -> Any:  # noqa: ANN401
         kind = location.partition(":")[0]
@@ -86,7 +92,7 @@ def _load(
     raw: bytes | memoryview, place: Callable[[Any, str], Any], *, weights_only: bool = True
 ) -> Any:  # noqa: ANN401
     with warnings.catch_warnings():
-        # Of every file with a sparse tensor, and nothing that a user could change.
+        # torch warns so for every file with a sparse tensor; a user cannot change it.
         warnings.filterwarnings("ignore", "Validating sparse tensor invariants")
         return torch.load(io.BytesIO(raw), map_location=place, weights_only=weights_only)
 
@@ -96,9 +102,11 @@ def _stay(storage: Any, _location: str) -> Any:  # noqa: ANN401
 
 
 def _check(raw: memoryview, budget: Budget) -> None:
-    """torch.save compresses nothing: what is in the file takes no more room than the file. What its
-    pickle makes besides is taken from `budget`."""
-    # torch.load takes what begins otherwise for a file of an older torch.
+    """Checks that the file is not compressed, so that its content is no larger than the file.
+
+    The memory of the pickle's objects is taken from `budget`.
+    """
+    # Without this beginning, torch.load assumes a file of an older torch.
     if not is_file(raw):
         raise Refused("what torch.save should have written is no file of its")
     archive = io.BytesIO(raw)
@@ -110,7 +118,7 @@ def _check(raw: memoryview, budget: Budget) -> None:
         ):
             raise Refused("a file of torch.save is compressed")
         archive.seek(0)
-        # As torch.load finds it.
+        # Reads the record as torch.load does.
         pkl = torch._C.PyTorchFileReader(archive).get_record("data.pkl")
     except Refused:
         raise
