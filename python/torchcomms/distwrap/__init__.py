@@ -1,7 +1,7 @@
-"""torch.distributed's functions, on communicators: ``import torchcomms.distwrap as dist``.
+"""Functions of torch.distributed on communicators: ``import torchcomms.distwrap as dist``.
 
-``dist.init_process_group("gloo", use_torchcomms=True)`` gives every device of the group a
-communicator, and all functions use it. Without that argument they call torch.distributed, and add
+``dist.init_process_group("gloo", use_torchcomms=True)`` makes one communicator per device of the
+group, and all functions use it. Without that argument the functions call torch.distributed, and add
 what its backend lacks.
 """
 

@@ -1,4 +1,4 @@
-"""The collectives: on the group's communicator, or on torch's group where that can do it."""
+"""The collectives, on the group's communicator, or on torch's group if torchcomms is off."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SUM = dist.ReduceOp.SUM
 
 
 class Works:
-    """Several operations of torch that stand for one."""
+    """Several operations of torch as one work."""
 
     def __init__(self, works: list[Any], after: Callable[[], None] | None = None) -> None:
         self._works = works
         self._after = after
 
     def wait(self) -> bool:
-        """Returns when all are done."""
+        """Returns True when all operations are done."""
         for work in self._works:
             work.wait()
         after, self._after = self._after, None
@@ -35,12 +35,12 @@ class Works:
         return True
 
     def is_completed(self) -> bool:
-        """Whether all are done, and the results are in place."""
+        """Returns: whether all operations are done and the results are in place."""
         return self._after is None and all(work.is_completed() for work in self._works)
 
 
 def comm_for(group: ProcessGroup | None, tensor: Tensor) -> torchcomms.TorchComm | None:
-    """The communicator, or None where torch does the work."""
+    """The group's communicator for the tensor's device, or None if torch does the work."""
     if not utils.torchcomms_is_enabled():
         return None
     return utils.get_torchcomms_instance(utils.get_group(group), tensor=tensor)
@@ -72,7 +72,20 @@ def all_reduce(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Reduces `tensor` over all ranks, in place. Returns a work if `async_op`, else None."""
+    """Reduces `tensor` over all ranks, in place.
+
+    Args:
+        tensor: contiguous, the same shape and dtype on all ranks.
+        op: a reduce op of torch.distributed or of torchcomms.
+        group: the process group; None: the default group.
+        async_op: True returns at once.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument (a ValueError): the group has no communicator for the tensor's device, or
+            `op` is not supported.
+        CommError: as the operation of the communicator. Without torchcomms, torch's own errors.
+    """
     comm = comm_for(group, tensor)
     if comm is None:
         return c10d.all_reduce(tensor, op, group, async_op)
@@ -86,7 +99,20 @@ def broadcast(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Any:  # noqa: ANN401
-    """Gives every rank the content of `src` (global rank), or of `group_src`."""
+    """Copies the tensor of one rank to the tensors of all ranks.
+
+    Args:
+        tensor: contiguous, as many elements on all ranks; in place.
+        src: global rank whose tensor is sent; exactly one of `src` and `group_src` must be given.
+        group_src: the same rank as a rank of the group.
+        group, async_op: see all_reduce.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument (a ValueError): none or both of `src` and `group_src`, or a rank that is not
+            in the group.
+        CommError: see all_reduce.
+    """
     root = group_rank(utils.get_group(group), src, group_src, "src")
     comm = comm_for(group, tensor)
     if comm is None:
@@ -102,7 +128,19 @@ def reduce(  # noqa: PLR0917 (the contract's order)
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Any:  # noqa: ANN401
-    """Reduces `tensor` over all ranks into that of `dst` (global rank), or of `group_dst`."""
+    """Reduces `tensor` over all ranks into the tensor of one rank.
+
+    Args:
+        tensor: contiguous, the same shape and dtype on all ranks; the result is in that of the
+            target.
+        dst: global rank of the target; exactly one of `dst` and `group_dst` must be given.
+        op, group, async_op: see all_reduce.
+        group_dst: the target as a rank of the group.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument, CommError: see broadcast.
+    """
     root = group_rank(utils.get_group(group), dst, group_dst, "dst")
     comm = comm_for(group, tensor)
     if comm is None:
@@ -116,7 +154,18 @@ def all_gather(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Puts every rank's tensor into everyone's list; they may differ in size."""
+    """Puts every rank's tensor into the list of each rank, in rank order.
+
+    Args:
+        tensor_list: one tensor per rank, each of the size of that rank's `tensor`; sizes may
+            differ.
+        tensor: the tensor of this rank.
+        group, async_op: see all_reduce.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument, CommError: see all_reduce.
+    """
     comm = comm_for(group, tensor)
     if comm is not None:
         gather_ = comm.all_gather_v if _uneven(tensor_list) else comm.all_gather
@@ -138,7 +187,17 @@ def all_gather_into_tensor(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Puts every rank's input into everyone's output, one after the other."""
+    """Concatenates the inputs of all ranks in the output of each rank, in rank order.
+
+    Args:
+        output_tensor: N times as many elements as `input_tensor`, for N ranks.
+        input_tensor: contiguous, as many elements on all ranks.
+        group, async_op: see all_reduce.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument, CommError: see all_reduce.
+    """
     comm = comm_for(group, input_tensor)
     if comm is None:
         return c10d.all_gather_into_tensor(output_tensor, input_tensor, group, async_op)
@@ -152,7 +211,17 @@ def reduce_scatter(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Reduces everyone's slot `r` into rank `r`'s output; slots may differ in size."""
+    """Reduces element `r` of every rank's list into the output of rank `r`.
+
+    Args:
+        output: the size of this rank's element.
+        input_list: one tensor per rank, equal lists of sizes on all ranks; sizes may differ.
+        op, group, async_op: see all_reduce.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument, CommError: see all_reduce.
+    """
     comm = comm_for(group, output)
     if comm is not None:
         scatter_ = comm.reduce_scatter_v if _uneven(input_list) else comm.reduce_scatter
@@ -160,7 +229,8 @@ def reduce_scatter(
     chosen = utils.get_group(group)
     if not (_uneven(input_list) and _on_gloo(chosen, output)):
         return c10d.reduce_scatter(output, input_list, op, group, async_op)
-    slots = [slot.clone() for slot in input_list]  # torch's reduce may write to any rank's tensor
+    # Copies, because torch's reduce may write to the tensors of all ranks.
+    slots = [slot.clone() for slot in input_list]
     works = [
         c10d.reduce(slot, op=op, group=group, async_op=True, group_dst=rank)
         for rank, slot in enumerate(slots)
@@ -180,7 +250,17 @@ def reduce_scatter_tensor(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Reduces all inputs; chunk `r` of the result is rank `r`'s output."""
+    """Reduces the inputs of all ranks; chunk `r` of the result is the output of rank `r`.
+
+    Args:
+        output: 1/N of the elements of `input`, for N ranks.
+        input: contiguous, as many elements on all ranks.
+        op, group, async_op: see all_reduce.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument, CommError: see all_reduce.
+    """
     comm = comm_for(group, output)
     if comm is None:
         return c10d.reduce_scatter_tensor(output, input, op, group, async_op)
@@ -193,7 +273,18 @@ def all_to_all(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Slot `i` of the input goes to rank `i`, which finds it in the slot of this rank."""
+    """Sends element `i` of the input list to rank `i`, into that rank's output element of this
+    rank.
+
+    Args:
+        output_tensor_list: one tensor per rank, of the size that the rank sends.
+        input_tensor_list: one tensor per rank.
+        group, async_op: see all_reduce.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument, CommError: see all_reduce.
+    """
     comm = comm_for(group, output_tensor_list[0])
     if comm is not None:
         return _own(comm.all_to_all(output_tensor_list, input_tensor_list, async_op), async_op)
@@ -216,7 +307,23 @@ def all_to_all_single(  # noqa: PLR0917 (the contract's order)
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Any:  # noqa: ANN401
-    """Chunk `i` of the input goes to rank `i`; the sizes count rows, None: equal ones."""
+    """Sends chunk `i` of the input to rank `i`; chunk `i` of the output comes from rank `i`.
+
+    Args:
+        output: room for all chunks that this rank receives.
+        input: the chunks for all ranks.
+        output_split_sizes: rows of the first dimension in each chunk of the output; None: equal
+            chunks.
+        input_split_sizes: rows of the first dimension in each chunk of the input; None: equal
+            chunks.
+        group, async_op: see all_reduce.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument: only one split is given, and the rows of the other tensor do not divide by
+            the number of ranks.
+        CommError: see all_reduce.
+    """
     comm = comm_for(group, input)
     if comm is None:
         return c10d.all_to_all_single(
@@ -248,7 +355,19 @@ def scatter(  # noqa: PLR0917 (the contract's order)
     async_op: bool = False,
     group_src: int | None = None,
 ) -> Any:  # noqa: ANN401
-    """Gives every rank its slot of the list of `src` (global rank), or of `group_src`."""
+    """Sends each rank its element of the list of one rank.
+
+    Args:
+        tensor: receives this rank's element.
+        scatter_list: on the source one tensor per rank, of equal sizes; elsewhere None.
+        src: global rank of the source; exactly one of `src` and `group_src` must be given.
+        group, async_op: see all_reduce.
+        group_src: the source as a rank of the group.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument, CommError: see broadcast.
+    """
     root = group_rank(utils.get_group(group), src, group_src, "src")
     comm = comm_for(group, tensor)
     if comm is None:
@@ -264,7 +383,19 @@ def gather(  # noqa: PLR0917 (the contract's order)
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> Any:  # noqa: ANN401
-    """Puts every rank's tensor into the list of `dst` (global rank), or of `group_dst`."""
+    """Puts every rank's tensor into the list of one rank, in rank order.
+
+    Args:
+        tensor: contiguous, as many elements on all ranks.
+        gather_list: on the target one tensor per rank, of the size of `tensor`; elsewhere None.
+        dst: global rank of the target; exactly one of `dst` and `group_dst` must be given.
+        group, async_op: see all_reduce.
+        group_dst: the target as a rank of the group.
+    Returns:
+        A work if `async_op`, else None.
+    Raises:
+        InvalidArgument, CommError: see broadcast.
+    """
     root = group_rank(utils.get_group(group), dst, group_dst, "dst")
     comm = comm_for(group, tensor)
     if comm is None:
@@ -275,7 +406,13 @@ def gather(  # noqa: PLR0917 (the contract's order)
 def barrier(
     group: ProcessGroup | None = None, async_op: bool = False, device_ids: list[int] | None = None
 ) -> Any:  # noqa: ANN401
-    """Every rank has come here; with torchcomms on the group's first communicator."""
+    """Returns when every rank has entered; with torchcomms on the group's first communicator.
+
+    Args:
+        group: the process group; None: the default group.
+        async_op: True returns a work at once.
+        device_ids: as in torch.distributed; ignored with torchcomms.
+    """
     if not utils.torchcomms_is_enabled():
         return c10d.barrier(group, async_op, device_ids)
     return _own(utils.get_torchcomms_instance(utils.get_group(group)).barrier(async_op), async_op)
@@ -289,7 +426,16 @@ def reduce_scatter_quantized(  # noqa: PLR0917 (the contract's order)
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Any:  # noqa: ANN401
-    """The reduction of backend ncclx that sends fewer bits. AssertionError without it."""
+    """Reduces and scatters with fewer bits per element; only with backend ncclx.
+
+    Args:
+        output: 1/N of the elements of `input`, for N ranks.
+        input: contiguous, as many elements on all ranks.
+        op, group, async_op: see all_reduce.
+        seed: the seed of the rounding.
+    Raises:
+        AssertionError: torchcomms is off, or the communicator's backend is not ncclx.
+    """
     comm = comm_for(group, output)
     if comm is None or comm.get_backend() != "ncclx":
         raise AssertionError("reduce_scatter_quantized needs torchcomms with backend ncclx")

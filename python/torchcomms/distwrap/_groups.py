@@ -1,4 +1,4 @@
-"""Making, splitting and destroying process groups, and the communicators that belong to them."""
+"""Creates, splits and destroys process groups, and the communicators that belong to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import torchcomms
 from torchcomms import _arguments, _environment
 from torchcomms.distwrap import pginfo, utils
 
-# With communicators these functions of torch.distributed would use its own groups beside them.
+# Functions of torch.distributed that would bypass the communicators and use torch's own groups.
 _REPLACED = (
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "reduce_scatter",
     "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "scatter", "gather", "barrier",
@@ -31,8 +31,10 @@ _originals: dict[str, Any] = {}
 
 
 class _Refusal:
-    """In the place of one of those functions, and equal to it: torch.distributed.isend and irecv
-    also say which kind of message a P2POp is."""
+    """Replaces one of these functions, raises, and compares equal to the function.
+
+    It must be equal, because a P2POp names its kind by torch.distributed.isend or irecv.
+    """
 
     __name__: str
 
@@ -55,7 +57,7 @@ class _Refusal:
 
 
 def _switch(on: bool) -> None:
-    """Turns communicators, and torch's own collective functions, on or off."""
+    """Turns communicators on or off, and torch's own collective functions off or on."""
     utils.set_torchcomms_enabled(on)
     if on and not _originals:
         for name in _REPLACED:
@@ -68,7 +70,7 @@ def _switch(on: bool) -> None:
 
 
 def _hints(pg_options: object) -> dict[str, str]:
-    """Public values of an options object, as text."""
+    """The public values of an options object, as text."""
     names = [] if pg_options is None else [n for n in dir(pg_options) if not n.startswith("_")]
     values = {name: getattr(pg_options, name) for name in names}
     return {name: str(value) for name, value in values.items() if not callable(value)}
@@ -77,7 +79,7 @@ def _hints(pg_options: object) -> dict[str, str]:
 def _shared_store(
     init_method: str | None, rank: int, world_size: int, timeout: timedelta | None
 ) -> Store:
-    """One store for torch's layer and ours."""
+    """Makes one store for torch's groups and for the communicators."""
     address = {
         "MASTER_ADDR": os.environ.get("MASTER_ADDR", "localhost"),
         "MASTER_PORT": os.environ.get("MASTER_PORT", "29500"),
@@ -103,18 +105,20 @@ def init_process_group(  # noqa: PLR0917 (the contract's order)
     device_id: torch.device | int | None = None,
     use_torchcomms: bool = False,
 ) -> None:
-    """As torch.distributed.init_process_group; with `use_torchcomms` communicators do the work.
+    """Initializes the default group, as torch.distributed.init_process_group.
+
+    With `use_torchcomms`, communicators run the operations.
 
     Args:
         backend: "gloo", "nccl", "cpu:gloo,cuda:nccl", ...; must be given.
-        init_method: where the ranks meet; None: `store`, or MASTER_ADDR and MASTER_PORT.
-        timeout: timedelta, limit of the start-up and of the operations.
+        init_method: URL of the rendezvous; None: `store`, or MASTER_ADDR and MASTER_PORT.
+        timeout: timedelta, timeout of the start-up and of each operation.
         world_size, rank: -1: from the launcher's variables.
         store: torch.distributed.Store instead of `init_method`.
         group_name: name of the communicator; "": default_torchcomm_<backend>.
         pg_options: torch's options; with torchcomms their values are hints.
         device_id: for torch's own backends; ignored with torchcomms.
-        use_torchcomms: True: one communicator a device, and torch.distributed's own collective
+        use_torchcomms: True: one communicator per device, and torch.distributed's own collective
             functions raise NotImplementedError until destroy_process_group.
     Raises:
         InvalidArgument (a ValueError): backend missing or malformed.
@@ -128,7 +132,7 @@ def init_process_group(  # noqa: PLR0917 (the contract's order)
     rank, world_size = utils.get_rank_and_world_size(rank, world_size)
     if store is None:
         store = _shared_store(init_method, rank, world_size, timeout)
-    # What an earlier start left under its keys would be taken for this one's.
+    # Keys of an earlier start in this store must not be taken for keys of this start.
     starts = f"distwrap/starts/{rank}"
     part = dist.PrefixStore(f"distwrap/{store.add(starts, 0)}", store)
     shown = utils.shown_to_torch(device_backends)
@@ -165,7 +169,7 @@ def _connect(  # noqa: PLR0917
     name: str,
     hints: dict[str, str],
 ) -> None:
-    """The default group's communicators, one a device."""
+    """Makes the communicators of the default group, one per device."""
     comms: dict[str, torchcomms.TorchComm] = {}
     pginfo.pg_info_set_data(world, pginfo.COMMS, comms)
     pginfo.pg_info_set_data(world, pginfo.STORE, store)
@@ -183,11 +187,13 @@ def _connect(  # noqa: PLR0917
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Finalizes the group's communicators and destroys torch's group; the default one: all.
+    """Finalizes the group's communicators and destroys torch's group.
+
+    For the default group, it does this to all groups.
 
     Raises:
-        AssertionError: nothing is initialized, or a group that was not made here.
-        CommError: what finalize() raised first; the other communicators are finalized and torch's
+        AssertionError: nothing is initialized, or the group was not made here.
+        CommError: the first error of finalize(). The other communicators are finalized and torch's
             groups are destroyed all the same.
     """
     assert dist.is_initialized(), "init_process_group has not been called"
@@ -208,7 +214,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
 
 
 def _finalize(comms: list[torchcomms.TorchComm]) -> None:
-    """All of them. Raises what the first raised that failed, once the others are done."""
+    """Finalizes all communicators, then raises the first error."""
     failures: list[Exception] = []
     for comm in comms:
         try:
@@ -228,7 +234,7 @@ def new_group(  # noqa: PLR0917 (the contract's order)
     group_desc: str | None = None,
     device_id: torch.device | None = None,
 ) -> Any:  # noqa: ANN401
-    """As torch.distributed.new_group. With torchcomms groups come from split_group alone.
+    """Makes a group, as torch.distributed.new_group. With torchcomms use split_group instead.
 
     Raises:
         AssertionError: with torchcomms, or before init_process_group.
@@ -273,21 +279,21 @@ def split_group(  # noqa: PLR0917 (the contract's order)
     group_desc: str | None = None,
     backend: str | None = None,
 ) -> ProcessGroup:
-    """A group of those of the parent's ranks that stand in one list with this one.
+    """Makes a group of the parent's ranks that are in one list with this rank.
 
     Args:
-        parent_pg: group made here; None: the default one. All of its ranks make this call.
+        parent_pg: group made here; None: the default group. All of its ranks make this call.
         split_ranks: disjoint lists of the parent's ranks, the same on all of them; None: one list
             of all. The ranks of the new group are in ascending order.
-        timeout: limit of the new group's operations.
+        timeout: timeout of the new group's operations.
         pg_options: torch's options; with torchcomms their values are hints.
         group_desc: description, and the name of the communicators.
-        backend: keeps the devices of this backend text alone; None: all of the parent's.
+        backend: keeps only the devices of this backend text; None: all of the parent's.
     Raises:
-        InvalidArgument (a ValueError): this rank is in no list, and has taken its part, so that
-            the others go on; on all ranks, a rank in two lists, one that the parent has not, or
+        InvalidArgument (a ValueError): this rank is in no list; it has taken part, so that its
+            peers go on. On all ranks: a rank in two lists, a rank that the parent does not have, or
             an unknown backend.
-        TypeError: `split_ranks` is no list of lists of int.
+        TypeError: `split_ranks` is not a list of lists of int.
         AssertionError: before init_process_group, or a parent that was not made here.
     """
     parent = utils.get_group(parent_pg)
@@ -335,7 +341,7 @@ def split_group(  # noqa: PLR0917 (the contract's order)
 
 
 def _split_name(parent: ProcessGroup, own: list[int]) -> str:
-    """What the new group's ranks, and no others, call the group in torch."""
+    """The name of the new group in torch, which only its ranks use."""
     nth = (pginfo.pg_info_get_data(parent, pginfo.SPLITS) or 0) + 1
     pginfo.pg_info_set_data(parent, pginfo.SPLITS, nth)
     return f"{parent.group_name}:{nth}:{own[0] if own else 'none'}"
@@ -343,8 +349,11 @@ def _split_name(parent: ProcessGroup, own: list[int]) -> str:
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Groups that torch makes meanwhile are called so. By itself it counts the groups of the
-    process, and those are not as many on all ranks once some have split a group of theirs."""
+    """Gives groups that torch makes inside the block this name.
+
+    torch itself counts the groups of the process. These counts differ between ranks once some of
+    them have split a group.
+    """
     naming = c10d._process_group_name
     c10d._process_group_name = lambda *_, **__: cast("Any", name)
     try:
@@ -354,7 +363,7 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _kept(parent: ProcessGroup, backend: str | None) -> dict[str, str]:
-    """The parent's devices that the new group has, too."""
+    """The devices of the parent that the new group has, too. Raises InvalidArgument for others."""
     has: dict[str, str] = pginfo.pg_info_get_data(parent, pginfo.DEVICE_BACKENDS)
     wanted = has if backend is None else utils.parse_backend_string(backend)
     for device, name in wanted.items():
@@ -374,8 +383,12 @@ def _torch_group(  # noqa: PLR0917
     pg_options: Any,  # noqa: ANN401
     group_desc: str | None,
 ) -> ProcessGroup | None:
-    """torch's side: its own split where the parent is connected for it, else a new group, which
-    ranks outside of it need not know of. None for these."""
+    """Makes torch's group: by its own split if the parent supports it, else as a new group.
+
+    Ranks outside of a new group do not take part.
+
+    Returns: None on these ranks.
+    """
     with_comms = utils.torchcomms_is_enabled()
     device = getattr(parent, "bound_device_id", None)
     if not with_comms and device is not None and parent._get_backend(device).supports_splitting:

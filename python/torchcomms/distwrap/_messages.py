@@ -1,4 +1,4 @@
-"""Messages between two ranks, and several of them at once."""
+"""Messages between two ranks, and batches of messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,21 @@ def isend(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> Any:  # noqa: ANN401
-    """Starts to send to `dst` (global rank), or `group_dst`. Returns the work."""
+    """Starts to send `tensor` to one rank.
+
+    Args:
+        tensor: contiguous, any shape.
+        dst: global rank of the receiver; exactly one of `dst` and `group_dst` must be given.
+        group: the process group; None: the default group.
+        tag: messages with one tag match in order.
+        group_dst: the receiver as a rank of the group.
+    Returns:
+        The work.
+    Raises:
+        InvalidArgument (a ValueError): none or both of `dst` and `group_dst`, or a rank that is not
+            in the group.
+        CommError: as the operation of the communicator. Without torchcomms, torch's own errors.
+    """
     comm = comm_for(group, tensor)
     if comm is None:
         return c10d.isend(tensor, dst, group, tag, group_dst)
@@ -38,7 +52,18 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> Any:  # noqa: ANN401
-    """Starts to receive from `src` (global rank), or `group_src`. Returns the work."""
+    """Starts to receive into `tensor` from one rank.
+
+    Args:
+        tensor: contiguous, as many elements as are sent.
+        src: global rank of the sender; exactly one of `src` and `group_src` must be given.
+        group, tag: see isend.
+        group_src: the sender as a rank of the group.
+    Returns:
+        The work.
+    Raises:
+        InvalidArgument, CommError: see isend.
+    """
     comm = comm_for(group, tensor)
     if comm is None:
         return c10d.irecv(tensor, src, group, tag, group_src)
@@ -53,7 +78,10 @@ def send(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> None:
-    """Sends to `dst` (global rank), or `group_dst`."""
+    """Sends `tensor` to one rank.
+
+    Blocks as isend() and wait(); arguments and errors are those of isend.
+    """
     comm = comm_for(group, tensor)
     if comm is None:
         c10d.send(tensor, dst, group, tag, group_dst)
@@ -69,9 +97,13 @@ def recv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> int:
-    """Receives from `src` (global rank), or `group_src`. Returns the global rank of the sender.
+    """Receives into `tensor` from one rank. Blocks as irecv() and wait().
 
-    Without torchcomms neither may be given: any sender. With torchcomms InvalidArgument.
+    Without torchcomms, `src` and `group_src` may both be omitted to receive from any rank. With
+    torchcomms this raises InvalidArgument. Other arguments and errors are those of irecv.
+
+    Returns:
+        The global rank of the sender.
     """
     comm = comm_for(group, tensor)
     if comm is None:
@@ -82,7 +114,8 @@ def recv(
     return pginfo.pg_info_get_global_ranks(chosen)[peer]
 
 
-# What `op` of a message may be. What stands in for torch.distributed's own is equal to it.
+# The values that `op` of a message may have. A _Refusal in torch.distributed compares equal to
+# them.
 _NATIVE = {
     isend: c10d.isend,
     irecv: c10d.irecv,
@@ -92,7 +125,7 @@ _NATIVE = {
 
 
 class P2POp:
-    """One message of batch_isend_irecv; `op` is isend or irecv, of this package or torch's."""
+    """One message of batch_isend_irecv; `op` is isend or irecv, of this package or of torch."""
 
     def __init__(  # noqa: PLR0917 (the contract's order)
         self,
@@ -131,7 +164,11 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: list[Any]) -> list[Any]:
-    """Starts all messages. Returns one work for each; for torch's own backends what torch gives."""
+    """Starts all messages.
+
+    Returns:
+        One work per message. Without torchcomms, the works that torch returns.
+    """
     ops = [op._p2p_op if isinstance(op, P2POp) else op for op in p2p_op_list]
     if not ops:
         return []

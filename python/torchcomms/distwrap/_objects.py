@@ -1,4 +1,4 @@
-"""Object collectives, pools of memory and windows of a group."""
+"""Object collectives, memory pools and windows of a group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchcomms.distwrap._ranks import group_rank
 def _comm(
     group: ProcessGroup | None, device: torch.device | None = None
 ) -> torchcomms.TorchComm | None:
-    """The group's first communicator, or that of `device`; None where torch does the work."""
+    """The group's first communicator, or that of `device`; None if torch does the work."""
     if not utils.torchcomms_is_enabled():
         return None
     return utils.get_torchcomms_instance(
@@ -31,10 +31,18 @@ def all_gather_object(
     group: ProcessGroup | None = None,
     weights_only: bool = True,
 ) -> None:
-    """Puts every rank's object into everyone's list.
+    """Puts every rank's object into the list of each rank, in rank order.
 
-    With torchcomms only data travels, see torchcomms.objcol, unless the call says
-    `weights_only=False`; without, it is torch's function, which pickles.
+    With torchcomms only data can be sent, see torchcomms.objcol, unless `weights_only` is False.
+    Without torchcomms, torch's function pickles the objects.
+
+    Args:
+        object_list: list of as many elements as there are ranks.
+        obj: the object of this rank.
+        group: the process group; None: the default group.
+        weights_only: False allows pickles, so that any peer can run code here.
+    Raises:
+        InvalidArgument, UnsafeObject, TooLarge, ...: see torchcomms.objcol.all_gather_object.
     """
     comm = _comm(group)
     if comm is None:
@@ -53,7 +61,7 @@ def gather_object(  # noqa: PLR0917 (the contract's order)
 ) -> None:
     """Puts every rank's object into the list of `dst` (global rank), or of `group_dst`.
 
-    See all_gather_object about `weights_only`.
+    `weights_only` and errors: see all_gather_object.
     """
     root = group_rank(utils.get_group(group), dst, group_dst, "dst")
     comm = _comm(group)
@@ -71,9 +79,9 @@ def scatter_object_list(  # noqa: PLR0917 (the contract's order)
     group_src: int | None = None,
     weights_only: bool = True,
 ) -> None:
-    """Gives every rank its object of the list of `src` (global rank), or of `group_src`.
+    """Sends each rank its object of the list of `src` (global rank), or of `group_src`.
 
-    See all_gather_object about `weights_only`.
+    `weights_only` and errors: see all_gather_object.
     """
     root = group_rank(utils.get_group(group), src, group_src, "src")
     comm = _comm(group)
@@ -92,9 +100,9 @@ def broadcast_object_list(  # noqa: PLR0917 (the contract's order)
     group_src: int | None = None,
     weights_only: bool = True,
 ) -> None:
-    """Gives every rank the objects of `src` (global rank), or of `group_src`.
+    """Sends the objects of `src` (global rank), or of `group_src`, to every rank.
 
-    See all_gather_object about `weights_only`.
+    `weights_only` and errors: see all_gather_object.
     """
     root = group_rank(utils.get_group(group), src, group_src, "src")
     comm = _comm(group, device)
@@ -105,7 +113,7 @@ def broadcast_object_list(  # noqa: PLR0917 (the contract's order)
 
 
 def get_mem_allocator(group: ProcessGroup, device: torch.device) -> Any:  # noqa: ANN401
-    """The allocator whose memory this group's backend for `device` likes best."""
+    """The allocator whose memory suits the group's backend for `device` best."""
     comm = _comm(group, device)
     if comm is not None:
         return comm.get_mem_allocator()
@@ -113,16 +121,20 @@ def get_mem_allocator(group: ProcessGroup, device: torch.device) -> Any:  # noqa
 
 
 def register_mem_pool(group: ProcessGroup, device: torch.device, pool: Any) -> None:  # noqa: ANN401
-    """Registers a pool with torch's backend; nothing is needed with torchcomms."""
+    """Registers a pool with torch's backend.
+
+    With torchcomms it does nothing, as nothing is needed.
+    """
     if not utils.torchcomms_is_enabled():
         backend: Any = utils.get_group(group)._get_backend(torch.device(device))
         backend.register_mem_pool(pool)
 
 
 def new_window(group: ProcessGroup | None = None, backend: str | None = None) -> Any:  # noqa: ANN401
-    """A window over the group, on its first communicator or on that of `backend`.
+    """Makes a window over the group, on its first communicator or on that of `backend`.
 
-    Raises AssertionError without torchcomms.
+    Raises:
+        AssertionError: torchcomms is off.
     """
     assert utils.torchcomms_is_enabled(), "new_window needs init_process_group(use_torchcomms=True)"
     device = None

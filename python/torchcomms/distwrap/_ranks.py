@@ -1,4 +1,4 @@
-"""The two ways to name a peer, and the reduce operations of both worlds."""
+"""Converts peers that are named in two ways, and torch's reduce operations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _OPS = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "AVG")
 def group_rank(
     group: ProcessGroup, global_rank: int | None, in_group: int | None, name: str
 ) -> int:
-    """The group rank of a peer that is given one way. Raises InvalidArgument (a ValueError)."""
+    """The group rank of a peer, of which exactly one rank is given.
+
+    Raises InvalidArgument (a ValueError) otherwise.
+    """
     if (global_rank is None) == (in_group is None):
         raise torchcomms.InvalidArgument(f"exactly one of {name} and group_{name} must be given")
     if in_group is not None:
@@ -31,17 +34,21 @@ def _make_nccl_premul_sum(mul_factor: Any) -> Any:  # noqa: ANN401
 
 
 def reduce_op(op: Any) -> torchcomms.ReduceOp:  # noqa: ANN401
-    """Our reduce op of torch's. Raises InvalidArgument (a ValueError) for one we do not have."""
+    """Converts a reduce op of torch.
+
+    Raises InvalidArgument (a ValueError) for an unsupported one.
+    """
     if isinstance(op, torchcomms.ReduceOp):
         return op
-    is_torchs = isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType))  # which equal numbers
+    # Checked, because these types compare equal to numbers.
+    is_torchs = isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType))
     for name in _OPS if is_torchs else ():
         if op == getattr(dist.ReduceOp, name):
             ours: torchcomms.ReduceOp = getattr(torchcomms.ReduceOp, name)
             return ours
     scaled: object = dist.ReduceOp.PREMUL_SUM
     if isinstance(op, dist.ReduceOp) and op == scaled:
-        state = op.__getstate__()  # torch shows the factor here alone
+        state = op.__getstate__()  # torch shows the factor only here
         if isinstance(state, tuple) and state[1] is not None:
             return torchcomms.ReduceOp.PREMUL_SUM(state[1])
     allowed = ", ".join(_OPS)

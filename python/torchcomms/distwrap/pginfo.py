@@ -1,6 +1,6 @@
-"""What this package knows of each process group that it made: ranks, name, communicators.
+"""The ranks, name and communicators of each process group that this package made.
 
-A group that torch made on its own is not in here, and asking for it is an AssertionError.
+Groups that torch made on its own are not registered; asking for them raises AssertionError.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 
 from torch.distributed import ProcessGroup
 
-# Keys of the data of a group.
+# The keys of `PgInfo.data`.
 COMMS = "torchcomms"  # dict: device type -> TorchComm
 DEVICE_BACKENDS = "device_backends"  # dict: device type -> name of the backend
-STORE = "tc_store"  # the store below the communicators
-SPLITS = "splits"  # int: how often it was split
+STORE = "tc_store"  # the store of the communicators
+SPLITS = "splits"  # int: the number of splits so far
 
 
 @dataclass
 class PgInfo:
-    """A registered group. `data` is free for whoever registers it."""
+    """A registered group. `data` holds values of the caller that registers it, by key."""
 
     global_ranks: list[int]
     group_desc: str = ""
@@ -30,13 +30,13 @@ _infos: dict[ProcessGroup, PgInfo] = {}
 
 
 def pg_info_create(group: ProcessGroup, global_ranks: list[int], group_desc: str = "") -> PgInfo:
-    """Registers a group; a registered one starts anew."""
+    """Registers a group, and replaces an older registration of it."""
     info = _infos[group] = PgInfo(list(global_ranks), group_desc)
     return info
 
 
 def pg_info_destroy(group: ProcessGroup) -> None:
-    """Forgets a registered group."""
+    """Removes a group. Raises AssertionError if it is not registered."""
     pg_info_get(group)
     del _infos[group]
 
@@ -55,7 +55,7 @@ def pg_info_assert_registered(group: ProcessGroup) -> None:
 
 
 def pg_info_get(group: ProcessGroup) -> PgInfo:
-    """What is known of a group. Raises AssertionError if nothing is."""
+    """The registration of a group. Raises AssertionError if it is not registered."""
     pg_info_assert_registered(group)
     return _infos[group]
 
@@ -76,10 +76,10 @@ def pg_info_get_group_desc(group: ProcessGroup) -> str:
 
 
 def pg_info_set_data(group: ProcessGroup, key: str, value: Any) -> None:  # noqa: ANN401
-    """Keeps a value with the group."""
+    """Stores a value with the group."""
     pg_info_get(group).data[key] = value
 
 
 def pg_info_get_data(group: ProcessGroup, key: str) -> Any:  # noqa: ANN401
-    """The value kept under `key`; None if there is none."""
+    """The value stored under `key`; None if there is none."""
     return pg_info_get(group).data.get(key)

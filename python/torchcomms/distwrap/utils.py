@@ -1,4 +1,4 @@
-"""Backend texts, rank discovery, and the way from a group and a tensor to its communicator."""
+"""Parses backend texts, finds rank and size, and finds the communicator of a group and a tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.distributed import ProcessGroup
 import torchcomms
 from torchcomms.distwrap import pginfo
 
-# Device of each backend of ours whose name stands alone, and of others that torch may have.
+# The device of each backend whose name may be given alone: ours, and one that torch may have.
 _OURS = {
     "nccl": "cuda",
     "ncclx": "cuda",
@@ -21,7 +21,7 @@ _OURS = {
     "ctran": "cpu",
 }
 _DEVICE_OF = {**_OURS, "hccl": "mtia"}
-# What torch is told a backend is, where it does not know the name itself.
+# The names given to torch for backends that it does not know.
 _SHOWN_AS = {"ncclx": "nccl", "rcclx": "rccl", "ctran": "gloo"}
 
 _RANK_AND_SIZE = (
@@ -38,22 +38,22 @@ class _Switches:
 
 
 def torchcomms_is_enabled() -> bool:
-    """Whether the functions of this package use communicators, or torch.distributed."""
+    """Returns: whether this package uses communicators instead of torch.distributed."""
     return _Switches.torchcomms
 
 
 def set_torchcomms_enabled(enabled: bool) -> None:
-    """See `torchcomms_is_enabled`; init_process_group and destroy_process_group call this."""
+    """Switches communicators on or off. init_process_group and destroy_process_group call it."""
     _Switches.torchcomms = bool(enabled)
 
 
 def eager_init_is_enabled() -> bool:
-    """Whether torch's groups connect when they are made: they do where a device_id was given."""
+    """Returns: whether torch's groups connect at creation, as they do with a device_id."""
     return _Switches.eager_init
 
 
 def set_eager_init_enabled(enabled: bool) -> None:
-    """See `eager_init_is_enabled`."""
+    """Switches eager connection of torch's groups on or off; see `eager_init_is_enabled`."""
     _Switches.eager_init = bool(enabled)
 
 
@@ -65,9 +65,11 @@ def _unknown(what: str, text: str) -> torchcomms.InvalidArgument:
 
 
 def parse_backend_string(backend: str) -> dict[str, str]:
-    """{"cuda": "nccl"} of "nccl", {"cpu": "gloo", "cuda": "nccl"} of "cpu:gloo,cuda:nccl".
+    """Parses "cpu:gloo,cuda:nccl" to {"cpu": "gloo", "cuda": "nccl"}, and "nccl" to {"cuda":
+    "nccl"}.
 
-    Raises InvalidArgument (a ValueError): unknown name, malformed pair, a device twice.
+    Raises:
+        InvalidArgument (a ValueError): unknown name, malformed pair, a device twice.
     """
     text = str(backend).lower()
     if ":" not in text and "," not in text:
@@ -88,19 +90,22 @@ def parse_backend_string(backend: str) -> dict[str, str]:
 
 
 def format_backend_string(device_backends: dict[str, str]) -> str:
-    """ "cpu:gloo,cuda:nccl" of {"cpu": "gloo", "cuda": "nccl"}."""
+    """Formats {"cpu": "gloo", "cuda": "nccl"} as "cpu:gloo,cuda:nccl"."""
     return ",".join(f"{device}:{name}" for device, name in device_backends.items())
 
 
 def shown_to_torch(device_backends: dict[str, str]) -> dict[str, str]:
-    """The same with names that torch.distributed knows."""
+    """Replaces names that torch.distributed does not know by names that it knows."""
     return {device: _SHOWN_AS.get(name, name) for device, name in device_backends.items()}
 
 
 def get_rank_and_world_size(rank: int = -1, world_size: int = -1) -> tuple[int, int]:
-    """Those given; what is -1 comes from the first launcher that set both of its variables.
+    """Returns rank and world size.
 
-    Raises AssertionError where no launcher did.
+    A value of -1 is taken from the first launcher that has set both of its variables.
+
+    Raises:
+        AssertionError: a value is -1, and no launcher has set both variables.
     """
     if rank >= 0 and world_size >= 0:
         return rank, world_size
@@ -113,9 +118,11 @@ def get_rank_and_world_size(rank: int = -1, world_size: int = -1) -> tuple[int, 
 
 
 def get_group(group: ProcessGroup | None = None) -> ProcessGroup:
-    """The group, or the default one for None. Raises AssertionError before there is one.
+    """The group, or the default group for None.
 
-    Raises InvalidArgument (a ValueError) for the group that says "not a member".
+    Raises:
+        AssertionError: init_process_group() was not called.
+        InvalidArgument (a ValueError): the group is the marker "not a member".
     """
     if group is None or group is dist.group.WORLD:
         world = dist.group.WORLD
@@ -128,7 +135,11 @@ def get_group(group: ProcessGroup | None = None) -> ProcessGroup:
 
 
 def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
-    """Raises InvalidArgument (a ValueError) for a rank that is not in the group."""
+    """The rank in the group of a global rank.
+
+    Raises:
+        InvalidArgument (a ValueError): the rank is not in the group.
+    """
     ranks = pginfo.pg_info_get_rank_map(group)
     if global_rank not in ranks:
         raise torchcomms.InvalidArgument(f"rank {global_rank} is not in the group {list(ranks)}")
@@ -136,7 +147,11 @@ def get_group_rank(group: ProcessGroup, global_rank: int) -> int:
 
 
 def get_backend_for_device(group: ProcessGroup, device_type: str) -> str:
-    """Raises InvalidArgument (a ValueError) for a device without a backend in this group."""
+    """The name of the group's backend for a device type.
+
+    Raises:
+        InvalidArgument (a ValueError): the group has no backend for it.
+    """
     backends: dict[str, str] = pginfo.pg_info_get_data(group, pginfo.DEVICE_BACKENDS) or {}
     if device_type not in backends:
         raise torchcomms.InvalidArgument(
@@ -148,9 +163,10 @@ def get_backend_for_device(group: ProcessGroup, device_type: str) -> str:
 def get_torchcomms_instance(
     group: ProcessGroup, device_type: str | None = None, tensor: torch.Tensor | None = None
 ) -> torchcomms.TorchComm:
-    """The group's communicator for a device type or a tensor's device; the first for neither.
+    """The group's communicator for a device type or a tensor's device; by default the first one.
 
-    Raises InvalidArgument (a ValueError) for a device without a communicator.
+    Raises:
+        InvalidArgument (a ValueError): the group has no communicator for the device.
     """
     comms: dict[str, torchcomms.TorchComm] = pginfo.pg_info_get_data(group, pginfo.COMMS) or {}
     if tensor is not None:
