@@ -1,7 +1,7 @@
 """Collectives that return new tensors: differentiable, and traceable by torch.compile.
 
-The functions work eagerly everywhere. Whether torch.compile may take them into a graph depends on
-torch's version, see `is_torch_compile_supported`.
+The functions work eagerly with every torch version. torch.compile needs a newer version to trace
+them, see `is_torch_compile_supported`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ __all__ = [
 def is_torch_compile_supported(
     min_version: str = MIN_PYTORCH_VERSION_FOR_COMPILE, _current_version: str | None = None
 ) -> bool:
-    """Whether this torch is new enough.
+    """Returns whether this torch is new enough for torch.compile to trace the collectives.
 
-    TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT=1 says that any is.
+    TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT=1 accepts any version.
+
+    Args:
+        min_version: the oldest accepted version of torch.
     """
     if _environment.flag("TORCHCOMMS_COMPILE_IGNORE_PYTORCH_VERSION_REQUIREMENT"):
         return True
@@ -45,13 +48,13 @@ def is_torch_compile_supported(
 def is_torch_compile_supported_and_enabled(
     min_version: str = MIN_PYTORCH_VERSION_FOR_COMPILE, _current_version: str | None = None
 ) -> bool:
-    """`is_torch_compile_supported`, and TORCHCOMMS_PATCH_FOR_COMPILE=1 asks for it."""
+    """Returns whether `is_torch_compile_supported()`, and TORCHCOMMS_PATCH_FOR_COMPILE=1 is set."""
     enabled = _environment.flag("TORCHCOMMS_PATCH_FOR_COMPILE")
     return enabled and is_torch_compile_supported(min_version, _current_version)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
-    """The collectives, at first use: they need parts of torch that take long to import."""
+    """Imports the collectives at first use: they need parts of torch that take long to import."""
     if name not in _COLLECTIVES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     collectives = importlib.import_module(f"{__name__}.collectives")
@@ -60,9 +63,9 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
 
 
 def _install_when_asked() -> bool:
-    """Makes communicators' methods traceable, if the environment asks for it.
+    """Makes the methods of communicators traceable, if the environment asks for it.
 
-    False where that is due, and torch has not come far enough yet.
+    Returns: False if the environment asks for it and torch is not fully imported yet.
     """
     if not is_torch_compile_supported_and_enabled():
         return True

@@ -1,8 +1,8 @@
-"""Our classes in graphs of torch.compile: which are inputs, and which constants.
+"""Registers our classes with torch.compile: as inputs of graphs, or as constants.
 
-Communicators, windows and batches are inputs of a graph, whose answers about themselves are
-constants of it, guarded. Reduce operations and limits are constants. Where a function calls another
-method of theirs, its graph ends and begins anew.
+Communicators, windows and batches are inputs of a graph. Their properties, such as the rank, are
+constants with a guard. Reduce operations and timeouts are constants. A call of another method of
+these classes breaks the graph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torchcomms
 from torchcomms._graph_metaclass import is_placed
 
-# Answers that are taken while a function is traced.
+# The methods and properties whose values become constants when a function is traced.
 _ANSWERS: dict[type, tuple[str, ...]] = {
     torchcomms.TorchComm: ("get_rank", "get_size", "get_name", "get_device", "get_backend"),
     torchcomms.TorchCommWindow: ("get_size", "get_device", "dtype", "shape", "device"),
@@ -23,7 +23,7 @@ _ANSWERS: dict[type, tuple[str, ...]] = {
 
 
 def _answers(obj: Any, names: tuple[str, ...]) -> list[Any]:  # noqa: ANN401
-    """What a graph was made for. A communicator that is finalized has no answers any more."""
+    """The values that a graph was made for; None for each value of a finalized communicator."""
     found: list[Any] = []
     for name in names:
         try:
@@ -35,7 +35,7 @@ def _answers(obj: Any, names: tuple[str, ...]) -> list[Any]:  # noqa: ANN401
 
 
 def _reduce_op_text(op: torchcomms.ReduceOp) -> tuple[str, dict[str, type]]:
-    """The op as an expression. Raises Unsupported for a factor that is a tensor."""
+    """The op as an expression. Raises Unsupported if its factor is a tensor."""
     factor = op._factor
     if factor is None:
         return repr(op), {"ReduceOp": torchcomms.ReduceOp}
@@ -56,22 +56,22 @@ def _premul_sum(native: Callable[[Any], torchcomms.ReduceOp]) -> Callable[[Any],
         return native(factor)
 
     PREMUL_SUM.__doc__ = native.__doc__
-    # While a function is traced, it is called like everything that gives constants.
+    # Dynamo calls a marked function while it traces, and takes its result as a constant.
     PREMUL_SUM._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return PREMUL_SUM
 
 
 def others(cls: type, traced: tuple[str, ...]) -> list[str]:
-    """Its methods that are neither operations nor answers."""
+    """The public methods of a class that are neither traced operations nor constants."""
     known = {*_ANSWERS[cls], *traced}
     public = (name for name in dir(cls) if not name.startswith("_") and name not in known)
     return [name for name in public if inspect.isroutine(inspect.getattr_static(cls, name))]
 
 
 def register(traced: dict[type, tuple[str, ...]]) -> bool:
-    """Tells torch of the classes; `traced` are the methods that it shall look into.
+    """Registers the classes with torch; `traced` are the methods that torch traces into.
 
-    False where the classes lack the metaclass: then they stay out of graphs.
+    Returns: False if the classes lack the metaclass; torch.compile cannot use them then.
     """
     if not is_placed():
         return False
@@ -79,7 +79,7 @@ def register(traced: dict[type, tuple[str, ...]]) -> bool:
 
     known: Any = opaque_object
     member_type = known.MemberType
-    # Older torch has other words for the same.
+    # Older torch versions have other names for the same functions.
     newer = hasattr(known, "register_custom_class")
     register_class = known.register_custom_class if newer else known.register_opaque_type
     is_registered = known.is_custom_class if newer else known.is_opaque_type

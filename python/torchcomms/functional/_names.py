@@ -1,6 +1,7 @@
-"""Communicators and reduce operations as text: what a traced graph can hold.
+"""Names of communicators and reduce operations, because operators of graphs take only text.
 
-A name says the communicator's number of ranks, so that no graph made for another world fits.
+The name of a communicator contains its number of ranks, so that a graph made for another number
+does not fit.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ _names: WeakKeyDictionary[torchcomms.TorchComm, str] = WeakKeyDictionary()
 _comms: WeakValueDictionary[str, torchcomms.TorchComm] = WeakValueDictionary()
 _numbers = itertools.count()
 
-# Another text after each reconfigure(). What is traced looks at it, so that its graphs are made
-# anew then.
+# Changes with each reconfigure(). Traced functions read it, so that their graphs are guarded by it.
 memberships = "0"
 
 _PREMUL = "premul_sum:"
@@ -31,15 +31,18 @@ _OPS = {
 
 
 def constant(function: _Function) -> _Function:
-    """As torch.compiler.assume_constant_result, which would import the compiler first."""
+    """Marks a function as torch.compiler.assume_constant_result does.
+
+    That function would import the compiler.
+    """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
 def name_of(comm: torchcomms.TorchComm) -> str:
-    """The communicator's name in graphs. A graph is guarded by the object itself.
+    """The communicator's name in graphs. It changes when the number of ranks changes.
 
-    Another one once the number of ranks is another.
+    Graphs are guarded by the communicator object itself.
     """
     if not isinstance(comm, torchcomms.TorchComm):
         raise TypeError(f"argument 'comm' must be TorchComm, not {type(comm).__name__}")
@@ -54,13 +57,13 @@ def name_of(comm: torchcomms.TorchComm) -> str:
 def comm_of(name: str) -> torchcomms.TorchComm:
     """The communicator of a name.
 
-    Raises CommFinalized if it is gone, InvalidArgument if it has another number of ranks now.
+    Raises: CommFinalized if it was deleted, InvalidArgument if its number of ranks has changed.
     """
     comm = _comms.get(name)
     if comm is None:
         raise torchcomms.CommFinalized(f"the communicator {name!r} of this graph is gone")
     made_for, size = _size_in(name), comm.get_size()
-    if size not in {made_for, -1}:  # -1: not connected, which the operation says
+    if size not in {made_for, -1}:  # -1: not connected; the operation raises that error
         raise torchcomms.InvalidArgument(
             f"communicator '{comm.get_name()}' had {made_for} ranks when this was traced or run"
             f" forward, and has {size} since a reconfigure(): trace or run it anew"
@@ -82,7 +85,10 @@ after_change.append(_change)
 
 @constant
 def op_name(op: torchcomms.ReduceOp | str) -> str:
-    """ "sum" of ReduceOp.SUM or "sum", "premul_sum:0.5" of PREMUL_SUM(0.5)."""
+    """Converts ReduceOp.SUM to "sum" and PREMUL_SUM(0.5) to "premul_sum:0.5"; accepts such names.
+
+    Raises: InvalidArgument for another op.
+    """
     if isinstance(op, str):
         reduce_op(op)
         return op
@@ -97,12 +103,12 @@ def op_name(op: torchcomms.ReduceOp | str) -> str:
 
 
 def premul_factor(op: str) -> float | None:
-    """0.5 of "premul_sum:0.5"; None for another op."""
+    """Returns 0.5 for "premul_sum:0.5", and None for another op."""
     return float(op.removeprefix(_PREMUL)) if op.startswith(_PREMUL) else None
 
 
 def reduce_op(op: str) -> torchcomms.ReduceOp:
-    """The reduce op of a name. Raises InvalidArgument."""
+    """Converts a name to the reduce op. Raises InvalidArgument for an unknown name."""
     try:
         factor = premul_factor(op)
     except ValueError:

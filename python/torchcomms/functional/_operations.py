@@ -1,7 +1,7 @@
-"""The operations that graphs can hold: their parameters, shapes and gradients, one row each.
+"""The operations that graphs can contain, one row each: parameters, shapes, gradients.
 
-Gradients are those of the sum of all ranks' losses, so every rank that calls forward calls
-backward.
+Gradients are those of the sum of the losses of all ranks. So every rank that calls forward must
+call backward.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ROOT = _extra("root")
 
 
 def _scaled(grad: Tensor, op: torchcomms.ReduceOp, size: int) -> Tensor:
-    """A sum's gradient as that of `op`. Raises Unsupported where there is none."""
+    """Scales the gradient of a sum to that of `op`. Raises Unsupported if `op` has no gradient."""
     factor = {_Op.SUM: 1.0, _Op.AVG: 1.0 / size, _Op.PREMUL_SUM: op._factor}.get(op.type)
     if factor is None:
         raise torchcomms.Unsupported(
@@ -64,13 +64,13 @@ def _scaled(grad: Tensor, op: torchcomms.ReduceOp, size: int) -> Tensor:
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
-    """What backward needs: everything but the tensors' values."""
+    """Saves what backward needs: everything except the values of tensors."""
     tensors = [value for value in inputs if isinstance(value, Tensor)]
     ctx.shapes = [tuple(tensor.shape) for tensor in tensors]
     ctx.inputs = [None if isinstance(value, Tensor) else value for value in inputs]
     ctx.dtype = tensors[0].dtype if tensors else None
     ctx.comm = inputs[0]
-    ctx.options = inputs[-2:]  # hints and timeout
+    ctx.options = inputs[-2:]  # the hints and the timeout
 
 
 def _run(name: str, ctx: Any, *tensors: Any, extra: Sequence[Any] = ()) -> Any:  # noqa: ANN401
@@ -98,7 +98,7 @@ def _reduce_scatter_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # noqa
 
 
 def _keep_list_free(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401
-    """As _keep; of the list of tensors, only their shapes."""
+    """Saves what _keep saves, and of the list of tensors only the shapes."""
     _keep(ctx, inputs, output)
     lists = [value for value in inputs if isinstance(value, list | tuple)]
     ctx.list_shapes = [tuple(tensor.shape) for tensor in lists[0]]
@@ -130,7 +130,8 @@ def _all_to_all_v_single_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  #
     received, sent = ctx.inputs[3], ctx.inputs[4]
     (rows, *_), shape = ctx.shapes
     arrived = sum(received)
-    # Rows that were not sent have no gradient; rows that none came for stayed, and keep theirs.
+    # Rows that were not sent have no gradient. Output rows without received data keep their
+    # gradient.
     mine = grad.new_zeros(shape) if sum(sent) < shape[0] else grad.new_empty(shape)
     back = _run("all_to_all_v_single_", ctx, mine, grad, extra=[sent, received])
     kept = None
@@ -140,14 +141,14 @@ def _all_to_all_v_single_backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  #
 
 
 class Row(NamedTuple):
-    """An operation of a class: its parameters, what it returns, its gradient."""
+    """An operation of a class: its parameters, result and gradient."""
 
     method: str
     params: tuple[ParamSpec, ...]
     backward: _Backward | None = None
     setup_context: Callable[..., None] | None = None
     meta: Callable[..., Any] | None = None
-    native: Callable[..., Any] | None = None  # what runs; None: the method
+    native: Callable[..., Any] | None = None  # the function that runs; None: the method
 
 
 def _issue(batch: Any, received: list[Tensor], async_op: bool) -> Any:  # noqa: ANN401
@@ -155,7 +156,7 @@ def _issue(batch: Any, received: list[Tensor], async_op: bool) -> Any:  # noqa: 
 
 
 def _map_remote_tensor(window: Any, rank: int) -> Tensor:  # noqa: ANN401
-    """A copy: a graph's tensors are its own, and it may write to them."""
+    """Returns a copy of the mapped tensor: a graph owns its tensors and may write to them."""
     mapped = _native_map(window, rank)
     if list(mapped.shape) != list(window.shape) or mapped.dtype != window.dtype:
         raise torchcomms.InvalidArgument(
@@ -168,7 +169,7 @@ def _map_remote_tensor(window: Any, rank: int) -> Tensor:  # noqa: ANN401
 
 
 def _remote_tensor(window: Any, rank: int) -> Tensor:  # noqa: ANN401
-    """What map_remote_tensor returns: shaped as the own part of the window."""
+    """The shape of the result of map_remote_tensor: that of this rank's part of the window."""
     return torch.empty(tuple(window.shape), dtype=window.dtype, device=window.device)
 
 
@@ -207,7 +208,7 @@ ROWS: dict[type, tuple[Row, ...]] = {
         Row(
             "all_to_all_v_single",
             (
-                # Rows beyond the sum of the split sizes stay.
+                # Rows beyond the sum of the split sizes are unchanged.
                 _changed("output", write_only=False), _read("input"),
                 _extra("output_split_sizes", list[int], ("output_splits",)),
                 _extra("input_split_sizes", list[int], ("input_splits",)), *_OPTIONS,
@@ -232,7 +233,7 @@ ROWS: dict[type, tuple[Row, ...]] = {
         Row(
             "gather",
             (
-                # Only the root's list is written: what the others hold stays.
+                # Only the list of the root is written; the lists of other ranks are unchanged.
                 ParamSpec(
                     "output_tensor_list", ParamKind.INPUT, list[Tensor], older=("output_list",)
                 ),
@@ -263,14 +264,14 @@ ROWS: dict[type, tuple[Row, ...]] = {
     torchcomms.BatchSendRecv: (
         Row("send", (_read("tensor"), _extra("dst"))),
         Row("recv", (_changed("tensor", write_only=False), _extra("src"))),
-        # In graphs `issue` names what it writes to: the tensors of the receives before it.
+        # In graphs `issue` takes the tensors of the earlier receives, because it writes to them.
         Row("issue", (_changed_list("received"), _ASYNC), native=_issue),
     ),
 }  # fmt: skip
 
 
 def register() -> None:
-    """Registers every row."""
+    """Registers all rows."""
     for cls, rows in ROWS.items():
         for row in rows:
             register_collective(

@@ -1,7 +1,7 @@
-"""Works of asynchronous operations, found again by the tensors that they write to.
+"""Finds the works of asynchronous operations by the tensors that the operations write to.
 
-A graph holds tensors and no works: an operator leaves its work here, and the operator that waits
-takes it out. A work that nobody waits for goes when it is done, or with its tensor's memory.
+A graph contains tensors but no works. An operator stores its work here, and the operator that waits
+takes it. A work without a wait is dropped when it is done, or when its tensor is freed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _drop_finished() -> None:
 
 
 def remember(tensors: Sequence[Tensor], work: Any) -> None:  # noqa: ANN401
-    """`work` writes to these tensors: whoever takes one of them waits for it."""
+    """Stores `work`, which writes to these tensors, for a later wait."""
     with _lock:
         _drop_finished()
         for tensor in tensors:
@@ -46,7 +46,7 @@ def remember(tensors: Sequence[Tensor], work: Any) -> None:  # noqa: ANN401
 
 
 def take(tensors: Sequence[Tensor]) -> list[Any]:
-    """The works of these tensors, each once, oldest first. They are forgotten here."""
+    """Removes and returns the works of these tensors, each once, oldest first."""
     found: list[Any] = []
     with _lock:
         for tensor in tensors:
@@ -57,6 +57,6 @@ def take(tensors: Sequence[Tensor]) -> list[Any]:
 
 
 def wait(tensors: Sequence[Tensor]) -> None:
-    """Waits for everything that writes to these tensors. Raises what the works raise."""
+    """Waits for all works that write to these tensors. Raises the errors of the works."""
     for work in take(tensors):
         work.wait()

@@ -1,4 +1,4 @@
-"""Results of asynchronous operations that stand for themselves: whoever uses one waits for it."""
+"""Tensors that are results of asynchronous operations: their first use waits for the operation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MODES = ("FAKE", "FUNCTIONAL", "PROXY")
 
 
 def _are_we_tracing() -> bool:
-    """Whether operations are looked at and not run: compiled, faked, functionalized, recorded."""
+    """Returns: whether operations are only recorded: compiled, faked, functionalized or traced."""
     if torch.compiler.is_compiling():
         return True
     if torch._C._len_torch_dispatch_stack() == 0:
@@ -26,11 +26,11 @@ def _are_we_tracing() -> bool:
 
 
 class FakeWork:
-    """The work of an operation in a graph: waiting is an operation, too, on what it writes to.
+    """The work of an operation in a graph. Its wait is an operation on the tensors written.
 
     Args:
-        result: the tensor or tensors; None of an operation that is over.
-        then: what comes after the wait.
+        result: the tensor or tensors; None if the operation is complete.
+        then: called after the wait.
     """
 
     def __init__(self, result: Any, then: Callable[[], None] | None = None) -> None:  # noqa: ANN401
@@ -38,10 +38,10 @@ class FakeWork:
         self._then = then
 
     def wait(self) -> Any:  # noqa: ANN401
-        """Puts what comes next behind the operation.
+        """Orders what comes next after the operation.
 
-        Returns: what the wait returns of the result, so that no pass over the graph can move a
-            use of it before the wait. None of an operation that is over.
+        Returns: the outputs of the wait operation, so that no pass can move a use before the wait;
+        None if the operation is complete.
         """
         waited = self.result
         if waited is not None:
@@ -56,22 +56,22 @@ class FakeWork:
 
 
 class _OnceWaitWork:
-    """A work, or several, that several tensors share: the first that is used waits for them."""
+    """One or several works that several tensors share. The first tensor used waits for them."""
 
     def __init__(self, work: Any) -> None:  # noqa: ANN401
         self._works = list(work) if isinstance(work, Sequence) else [work]
 
     def wait(self) -> None:
-        """Waits the first time; later calls return at once."""
+        """Waits at the first call. Later calls return at once."""
         while self._works:
-            self._works[0].wait()  # one that fails stays, and fails again
+            self._works[0].wait()  # a failed work stays, and fails again at the next wait
             self._works.pop(0)
 
 
 class _Tied(torch.autograd.Function):
-    """Hands the gradient of a tensor that waits to the tensor itself.
+    """Passes the gradient of a waiting tensor on to the tensor itself.
 
-    For functions that take the first as it is: an autograd.Function asks nobody.
+    It is for functions that use the waiting tensor directly, as an autograd.Function does.
     """
 
     @staticmethod
@@ -85,15 +85,15 @@ class _Tied(torch.autograd.Function):
 
 
 class TorchCommsAsyncTensor(Tensor):
-    """A tensor that is still being written: its first use waits for the work.
+    """A tensor that an operation still writes to. Its first use waits for the work.
 
-    Shape, type and device are known at once. A tensor whose work is None is complete.
+    Shape, type and device are known without a wait. A tensor whose work is None is complete.
     """
 
     elem: Tensor
     work: Any
     completed: bool
-    _tied_to: Any  # what made the value whose gradient this one's is
+    _tied_to: Any  # grad_fn of the value that this tensor's gradient goes to
 
     @staticmethod
     def __new__(cls: Any, elem: Tensor, work: Any) -> TorchCommsAsyncTensor:  # noqa: ANN401
@@ -111,7 +111,7 @@ class TorchCommsAsyncTensor(Tensor):
         return made
 
     def _tie(self) -> None:
-        """Lets the gradient through, to the value that there is now."""
+        """Connects the gradient to the current value of `elem`."""
         if not self.elem.requires_grad:
             return
         with torch._C.DisableTorchFunctionSubclass():
@@ -122,24 +122,24 @@ class TorchCommsAsyncTensor(Tensor):
                 self._tied_to = made_by
 
     def trigger_wait(self) -> Tensor:
-        """Waits if nobody has yet. Returns the tensor itself."""
+        """Waits if no use has waited yet. Returns the tensor itself."""
         if not self.completed:
             self.work.wait()
             self.completed = True
         return self.elem
 
     def wait(self) -> Tensor:
-        """See trigger_wait."""
+        """Waits as trigger_wait()."""
         return self.trigger_wait()
 
     @property
     def grad_fn(self) -> Any:  # type: ignore[override]  # noqa: ANN401
-        """Of the tensor itself."""
+        """The grad_fn of `elem`."""
         return self.elem.grad_fn
 
     @property
     def is_leaf(self) -> bool:  # type: ignore[override]
-        """Of the tensor itself."""
+        """Whether `elem` is a leaf."""
         return self.elem.is_leaf
 
     @property
@@ -152,15 +152,15 @@ class TorchCommsAsyncTensor(Tensor):
         self.elem.grad = value
 
     def backward(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
-        """Of the tensor itself."""
+        """Waits, and calls backward() of `elem`."""
         self.trigger_wait().backward(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def tolist(self) -> Any:  # noqa: ANN401
-        """Of the tensor itself."""
+        """Waits, and calls tolist() of `elem`."""
         return self.trigger_wait().tolist()
 
     def numpy(self, *, force: bool = False) -> Any:  # noqa: ANN401
-        """Of the tensor itself."""
+        """Waits, and calls numpy() of `elem`."""
         return self.trigger_wait().numpy(force=force)
 
     def __repr__(self, **options: Any) -> str:  # type: ignore[override]  # noqa: ANN401
@@ -177,7 +177,7 @@ class TorchCommsAsyncTensor(Tensor):
         used: list[TorchCommsAsyncTensor] = []
         args, kwargs = _waited((args, kwargs or {}), used)
         result = func(*args, **kwargs)
-        for tensor in used:  # which may have another value now
+        for tensor in used:  # an in-place operation may have changed their values
             tensor._tie()
         return result
 
@@ -189,7 +189,7 @@ class TorchCommsAsyncTensor(Tensor):
         return func(*args, **kwargs)
 
 
-# What a tensor knows while it is written.
+# Properties that need no wait.
 _KNOWN_AT_ONCE = {
     getattr(Tensor, name).__get__
     for name in ("dtype", "device", "layout", "requires_grad", "shape", "ndim", "is_cpu", "is_cuda",
@@ -202,7 +202,7 @@ _KNOWN_AT_ONCE = {
 
 
 def _waited(arguments: Any, used: list[TorchCommsAsyncTensor] | None = None) -> Any:  # noqa: ANN401
-    """The arguments with the tensors themselves; what stood for them is added to `used`."""
+    """Replaces waiting tensors by the tensors themselves, and appends the former to `used`."""
 
     def wait(tensor: TorchCommsAsyncTensor) -> Tensor:
         if used is not None:
@@ -213,7 +213,7 @@ def _waited(arguments: Any, used: list[TorchCommsAsyncTensor] | None = None) -> 
 
 
 def _maybe_wrap_tensor(tensor: Tensor, work: Any) -> Tensor:  # noqa: ANN401
-    """The tensor that waits when it is used; in a graph, the result of an operator that waits."""
+    """Wraps a tensor so that its first use waits; in a graph, adds an operator that waits."""
     if not _are_we_tracing():
         return TorchCommsAsyncTensor(tensor, work)
     waited: Tensor = torch.ops.torchcomms.torchcomm_wait_tensors([tensor])[0]
@@ -221,10 +221,10 @@ def _maybe_wrap_tensor(tensor: Tensor, work: Any) -> Tensor:  # noqa: ANN401
 
 
 def _wrap_result_with_registered_work(result: Any) -> Any:  # noqa: ANN401
-    """What an operator returned as tensors that wait for the work it has left behind.
+    """Wraps the result of an operator in tensors that wait for its stored work.
 
     Raises:
-        InvalidArgument: a result that is no tensor and no list of them.
+        InvalidArgument: the result is neither a tensor nor a list of tensors.
     """
     if isinstance(result, Tensor):
         return _maybe_wrap_tensor(result, _OnceWaitWork(_pending.take([result])))

@@ -1,7 +1,7 @@
-"""Differentiable collectives, each a custom operator of torch: it has a shape without running.
+"""Differentiable collectives, each a custom operator of torch with a shape function.
 
-Gradients are those of the sum of all ranks' losses, so every rank that calls forward calls
-backward. The operators are ordered side effects: a compiler keeps them, and their order.
+Gradients are those of the sum of the losses of all ranks. So every rank that calls forward must
+call backward. The operators are ordered side effects: a compiler keeps them and their order.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _NAMESPACE = "torchcomms"
 def all_reduce(
     comm: torchcomms.TorchComm, tensor: Tensor, op: torchcomms.ReduceOp | str = "sum"
 ) -> Tensor:
-    """The reduction of every rank's tensor, as a new tensor.
+    """Reduces the tensors of all ranks. Returns a new tensor.
 
     Args:
         comm: every rank of it makes this call.
         tensor: any shape, the same on all ranks.
-        op: ReduceOp or its name; "premul_sum:<factor>" for PREMUL_SUM. Gradients exist for sum,
-            avg and premul_sum.
+        op: ReduceOp or its name; "premul_sum:<factor>" for PREMUL_SUM. Gradients exist for sum, avg
+            and premul_sum.
     Raises:
-        InvalidArgument: an op that does not exist. Else as TorchComm.all_reduce.
+        InvalidArgument: an unknown op. Otherwise as TorchComm.all_reduce.
     Cost: as TorchComm.all_reduce, and a copy of the tensor; the same again backward.
     """
     result: Tensor = _all_reduce(tensor, op_name(op), _group(comm, _names.memberships))
@@ -47,13 +47,13 @@ def all_reduce(
 
 
 def all_gather(comm: torchcomms.TorchComm, tensor: Tensor) -> Tensor:
-    """Every rank's tensor, one after the other along dimension 0, as a new tensor.
+    """Concatenates the tensors of all ranks along dimension 0. Returns a new tensor.
 
     Args:
         comm: every rank of it makes this call.
         tensor: at least one dimension, the same shape on all ranks.
     Raises:
-        InvalidArgument: a tensor without dimensions. Else as TorchComm.all_gather_single.
+        InvalidArgument: a tensor without dimensions. Otherwise as TorchComm.all_gather_single.
     Cost: as TorchComm.all_gather_single; a reduce-scatter backward.
     """
     result: Tensor = _all_gather(tensor, _group(comm, _names.memberships))
@@ -63,14 +63,14 @@ def all_gather(comm: torchcomms.TorchComm, tensor: Tensor) -> Tensor:
 def reduce_scatter(
     comm: torchcomms.TorchComm, tensor: Tensor, op: torchcomms.ReduceOp | str = "sum"
 ) -> Tensor:
-    """This rank's chunk, along dimension 0, of the reduction of every rank's tensor.
+    """Reduces the tensors of all ranks. Returns this rank's chunk along dimension 0.
 
     Args:
         comm: every rank of it makes this call.
         tensor: its rows divide by the number of ranks; the same shape on all ranks.
         op: see all_reduce.
     Raises:
-        InvalidArgument: rows that do not divide. Else as TorchComm.reduce_scatter_single.
+        InvalidArgument: the rows do not divide. Otherwise as TorchComm.reduce_scatter_single.
     Cost: as TorchComm.reduce_scatter_single; an all-gather backward.
     """
     result: Tensor = _reduce_scatter(tensor, op_name(op), _group(comm, _names.memberships))
@@ -83,21 +83,21 @@ def all_to_all(
     output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None,
 ) -> Tensor:
-    """Chunk `i` of the tensor goes to rank `i`; the chunks that arrive, in rank order.
+    """Sends chunk `i` of the tensor to rank `i`. Returns the received chunks in rank order.
 
     Args:
         comm: every rank of it makes this call.
-        tensor: at least one dimension.
-        output_split_sizes: rows that come from each rank; None with None: equal chunks.
-        input_split_sizes: rows that go to each rank, all rows together.
+        tensor: at least one dimension; chunks are along dimension 0.
+        output_split_sizes: rows received from each rank; both lists None: equal chunks.
+        input_split_sizes: rows sent to each rank; their sum is the number of rows.
     Raises:
-        InvalidArgument: one list without the other, rows that do not divide or add up. Else as
+        InvalidArgument: one list without the other, rows that do not divide or add up. Otherwise as
             TorchComm.all_to_all_single.
     Cost: as TorchComm.all_to_all_single; the same again backward.
     """
     if (output_split_sizes is None) != (input_split_sizes is None):
         raise torchcomms.InvalidArgument("all_to_all: both split lists, or none")
-    # Empty lists say "equal chunks": an operator's optional list cannot be traced everywhere.
+    # Empty lists mean equal chunks: not every tracer supports an optional list of an operator.
     outputs = [] if output_split_sizes is None else list(output_split_sizes)
     inputs = [] if input_split_sizes is None else list(input_split_sizes)
     result: Tensor = _all_to_all(tensor, outputs, inputs, _group(comm, _names.memberships))
@@ -195,7 +195,10 @@ def _received(
 
 
 def _gradient_factor(op: str, size: int) -> float:
-    """What the gradient of a sum is multiplied by. Raises Unsupported where there is none."""
+    """The factor of the gradient relative to a sum's.
+
+    Raises Unsupported if the op has no gradient.
+    """
     factor = {"sum": 1.0, "avg": 1.0 / size}.get(op, premul_factor(op))
     if factor is None:
         raise torchcomms.Unsupported(f"reduce op {op!r} has no gradient: sum, avg, premul_sum have")
@@ -244,19 +247,23 @@ _all_to_all.register_autograd(_all_to_all_backward, setup_context=_keep_splits)
 
 @functools.cache
 def _order_operators() -> None:
-    """What is not used is sent all the same, in the program's order: other ranks wait for it."""
+    """Makes the operators ordered side effects.
+
+    So operators with unused results run too: peer ranks wait for them.
+    """
     for operator in (_all_reduce, _all_gather, _reduce_scatter, _all_to_all):
-        if hasattr(operator, "register_effect"):  # a torch that has effects
+        if hasattr(operator, "register_effect"):  # only newer torch versions have effects
             operator.register_effect(torch.library.EffectType.ORDERED)
 
 
 @constant
 def _group(comm: torchcomms.TorchComm, memberships: str) -> str:
-    """The communicator's name. This runs while a function is traced, too.
+    """The communicator's name. It is also called while a function is traced.
 
-    `memberships` is for graphs alone, which are guarded by it.
+    `memberships` is not used; it adds a guard to graphs.
     """
-    # Effects import parts of torch's compiler: late, for `import torch.distributed` may import us.
+    # Effects import parts of torch's compiler. That must be late, because `import
+    # torch.distributed` may import this package.
     if "torch._dynamo" in sys.modules or "torch._higher_order_ops.effects" in sys.modules:
         _order_operators()
     return name_of(comm)

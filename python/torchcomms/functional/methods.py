@@ -1,8 +1,8 @@
-"""Methods of communicators, windows and batches, with TORCHCOMMS_PATCH_FOR_COMPILE=1.
+"""Methods of communicators, windows and batches with TORCHCOMMS_PATCH_FOR_COMPILE=1.
 
-In compiled functions they are operators. Elsewhere they stay what they are, but for two kinds of
-arguments: where a tensor requires grad, the result carries it; and for tensors without memory
-nothing is sent.
+In compiled functions the methods are operators. Otherwise they behave as before, with two
+exceptions. If a tensor requires grad, the result carries the gradient. For tensors without memory,
+such as meta tensors, nothing is sent.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from torchcomms.functional.param_parsing import (
 
 _Method = Callable[..., Any]
 
-# Methods that keep a tensor, and are no operations.
+# Methods that store a tensor and are not operations.
 _KEEP_TENSORS: dict[type, tuple[str, ...]] = {
     torchcomms.TorchComm: ("new_window", "tensor_register", "tensor_deregister"),
     torchcomms.TorchCommWindow: ("tensor_register", "register_local_buffer"),
 }
 
-# What the receives of batches write to, from a traced `recv` to the next traced `issue`.
+# The outputs of batch receives, from a traced `recv` to the next traced `issue`.
 _received: list[Tensor] = []
 _library: torch.library.Library | None = None
 
@@ -69,7 +69,7 @@ def _is_special(tensor: Tensor) -> bool:
 
 
 def _traced(collective: registry.Collective) -> _Method:
-    """The method in compiled functions."""
+    """The method for compiled functions."""
     schema = collective.schema
     shape = call_shape(schema.all_params[1:])
     names = [param.name for param in schema.all_params[1:]]
@@ -96,7 +96,7 @@ def _traced(collective: registry.Collective) -> _Method:
             return FakeWork(results if is_async else None)
         leaves = [one for one in _tensors(written) if one.requires_grad and one.is_leaf]
         if not leaves:
-            results = run(self, *values)  # a tracer knows of these that they require grad
+            results = run(self, *values)  # the tracer knows that these require grad
             return FakeWork(results) if is_async else results
         fresh = functional(self, *values)
 
@@ -135,9 +135,9 @@ def _traced_issue(native: _Method) -> _Method:
 
 
 class _Written(torch.autograd.Function):
-    """The in-place operation on tensors that cannot carry a gradient of their own.
+    """The in-place operation on tensors that cannot carry a gradient themselves.
 
-    What is returned shares their memory, and carries the gradient.
+    The returned tensors share their memory and carry the gradient.
     """
 
     @staticmethod
@@ -154,10 +154,11 @@ class _Written(torch.autograd.Function):
 
 
 def _carry_grad(written: Sequence[Tensor]) -> bool:
-    """Whether tensors can have the gradient of what is written to them, as of any operation of
-    torch that changes them: not leaves, and views only where one tensor has one.
+    """Returns: whether tensors can carry the gradient of what is written to them.
 
-    A tensor without gradient stays so: buffers are used again, and their past would be kept.
+    The rules are those of in-place operations of torch: no leaves, and views only if one tensor is
+    written. Tensors without a gradient stay so, because a reused buffer would keep its history
+    alive.
     """
     if any(tensor.is_leaf for tensor in written):
         return False
@@ -169,7 +170,7 @@ def _carry_grad(written: Sequence[Tensor]) -> bool:
 
 
 def _with_grad(collective: registry.Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
-    """Runs the operation, and returns its results with their gradient."""
+    """Runs the operation and returns its results with their gradient."""
     tensors, _ = parsed.get_tensor_inputs_flat_with_mutable_mask()
     carry = _carry_grad(parsed.get_mutable_outputs_flat())
     written = (registry._InPlace if carry else _Written).apply(collective, parsed, *tensors)
@@ -179,7 +180,7 @@ def _with_grad(collective: registry.Collective, parsed: ParsedArgs) -> Any:  # n
 
 
 def _without_memory(collective: registry.Collective, parsed: ParsedArgs) -> FakeWork | None:
-    """Has the operation's shapes looked at, or recorded; nothing is sent."""
+    """Checks or records the shapes of the operation. Nothing is sent."""
     name = f"{collective.name}_" if collective.is_mutating else collective.name
     result = registry.operator(name)(*parsed.to_values())
     if not parsed.get_value("async_op"):
@@ -191,7 +192,7 @@ def _without_memory(collective: registry.Collective, parsed: ParsedArgs) -> Fake
 def _converter(
     schema: CollectiveParamSchema, name: str, convert: Callable[[Any], Any]
 ) -> Callable[[list[Any]], None]:
-    """Has the value of a parameter converted, where there is such a parameter."""
+    """A function that converts the value of one parameter, if the operation has that parameter."""
     found = [at for at, param in enumerate(schema.all_params) if param.name == name]
 
     def apply(values: list[Any]) -> None:
@@ -206,7 +207,7 @@ def _hints(method: str, value: Any) -> Any:  # noqa: ANN401
 
 
 def _limit(method: str, value: Any) -> Any:  # noqa: ANN401
-    """A limit as operators take it. Raises for what is none as the native methods do."""
+    """Converts a timeout for operators. Raises the errors of the native methods."""
     if value is None or isinstance(value, torchcomms.Timeout):
         return value
     return as_timeout(require_limit(method, value))
@@ -219,7 +220,7 @@ def _operation(collective: registry.Collective, traced: _Method) -> _Method:
     has_grad = collective.backward_fn is not None
     returns = bool(schema.output_params)
     traced_shape = call_shape(schema.all_params[1:])
-    # Only compiled code may leave it out.
+    # Only compiled code may omit async_op.
     shape = tuple((names, () if "async_op" in names else rest) for names, rest in traced_shape)
     converters = (
         _converter(schema, "async_op", bool),
@@ -253,7 +254,7 @@ def _operation(collective: registry.Collective, traced: _Method) -> _Method:
 
 
 def _waiting(native: _Method) -> _Method:
-    """The method, given tensors that are there."""
+    """Wraps a method so that it receives complete tensors."""
 
     @functools.wraps(native)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -264,13 +265,13 @@ def _waiting(native: _Method) -> _Method:
 
 
 def _outside_graphs(native: _Method) -> _Method:
-    """The method, which no compiled function looks into: it breaks the graph."""
+    """Wraps a method so that compiled functions do not trace into it: it breaks the graph."""
 
     @functools.wraps(native)
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         return native(self, *args, **kwargs)
 
-    # As torch.compiler.disable() has it, which would import the compiler now.
+    # torch.compiler.disable() would import the compiler now.
     method._torchdynamo_disable = True  # type: ignore[attr-defined]
     method._torchdynamo_disable_msg = f"{native.__name__} is no operation"  # type: ignore[attr-defined]
     return method
@@ -295,9 +296,9 @@ def _like(method: _Method, native: Any, collective: registry.Collective) -> _Met
 
 
 def install() -> None:
-    """Makes the operators, and replaces the methods; a second call changes nothing.
+    """Makes the operators and replaces the methods. Later calls do nothing.
 
-    Nothing happens where the classes lack the metaclass that torch asks for.
+    Does nothing if the classes lack the metaclass that torch requires.
     """
     global _library  # noqa: PLW0603 (the operators live as long as it)
     if _library is not None:

@@ -1,7 +1,7 @@
-"""An operation's parameters and arguments: as a method takes them, and as an operator.
+"""Parameters and arguments of operations, for methods and for operators.
 
-A `CollectiveParamSchema` is made of `ParamSpec`s once an operation; everything else about the
-operator (its two signatures, which arguments it changes, how a call is read) follows from it.
+Each operation has one `CollectiveParamSchema`, made of `ParamSpec`s. It gives the two signatures of
+the operator, the arguments that the operation changes, and the parsing of calls.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ABSENT: Any = inspect.Parameter.empty
 
 
 class ParamKind(enum.Enum):
-    """What a parameter is to its operation."""
+    """The role of a parameter in its operation."""
 
-    CLASS_OBJECT = "class_object"  # the object whose method it is
-    INPUT = "input"  # what it works on: tensors, read or changed
-    OUTPUT = "output"  # what it returns anew: no parameter of the call
-    EXTRA = "extra"  # all else
+    CLASS_OBJECT = "class_object"  # the object that has the method
+    INPUT = "input"  # an operand: tensors that are read or changed
+    OUTPUT = "output"  # a new result; not a parameter of the call
+    EXTRA = "extra"  # any other parameter
 
 
 _TYPES = {
@@ -44,7 +44,7 @@ _TYPES = {
 }
 _TENSOR_LIST = list[Tensor]
 _LISTS = {Tensor: "Tensor[]", int: "int[]"}
-# Classes of ours that stand in signatures under their own names.
+# Classes of torchcomms that appear in signatures by their own names.
 _CLASSES = (
     torchcomms.TorchComm,
     torchcomms.TorchCommWindow,
@@ -60,12 +60,12 @@ def class_name(cls: type) -> str:
 
 
 def schema_type(annotation: Any) -> str:  # noqa: ANN401
-    """The text of a type in signatures: "Tensor[]" of list[Tensor], "int?" of int | None.
+    """The text of a type in signatures: "Tensor[]" for list[Tensor], "int?" for int | None.
 
-    A text stays as it is: torch checks it when it defines the operator.
+    A str is returned unchanged; torch checks it when it defines the operator.
 
     Raises:
-        ValueError: a type that signatures do not have.
+        ValueError: a type that signatures do not support.
     """
     if isinstance(annotation, str):
         return annotation
@@ -91,17 +91,17 @@ def schema_type(annotation: Any) -> str:  # noqa: ANN401
 
 @dataclasses.dataclass(frozen=True)
 class ParamSpec:
-    """One parameter.
+    """One parameter of an operation.
 
     Args:
-        name: as the method spells it.
+        name: its name in the method.
         kind: see ParamKind.
         torch_type: its type, as an annotation or as the text of signatures: list[Tensor] or
             "Tensor[]".
-        default_value: left out: there is none.
-        mutable: of a tensor that is INPUT: whether the operation changes it.
-        write_only: of a mutable one: whether what it held before does not matter.
-        older: older spellings, accepted as keywords.
+        default_value: its default; omitted: it has none.
+        mutable: for an INPUT tensor: whether the operation changes it.
+        write_only: for a mutable one: whether its old content does not matter.
+        older: older names, accepted as keywords.
     """
 
     name: str
@@ -113,32 +113,32 @@ class ParamSpec:
     older: tuple[str, ...] = ()
 
     def has_default(self) -> bool:
-        """Whether a call may leave it out."""
+        """Returns whether a call may omit it."""
         return self.default_value is not _ABSENT
 
     def is_tensor(self) -> bool:
-        """Whether it is one tensor."""
+        """Returns whether it is one tensor."""
         return self.torch_type is Tensor or bool(self.torch_type == "Tensor")
 
     def is_tensor_list(self) -> bool:
-        """Whether it is a list of tensors."""
+        """Returns whether it is a list of tensors."""
         return bool(self.torch_type in (_TENSOR_LIST, "Tensor[]"))
 
     def is_tensor_like(self) -> bool:
-        """Whether it is a tensor or a list of them."""
+        """Returns whether it is a tensor or a list of tensors."""
         return self.is_tensor() or self.is_tensor_list()
 
     def is_changed(self) -> bool:
-        """Whether the operation writes to it."""
+        """Returns whether the operation writes to it."""
         return self.kind is ParamKind.INPUT and self.mutable and self.is_tensor_like()
 
 
-# Of each parameter its names, and its default or nothing.
+# For each parameter its names, and its default or an empty tuple.
 CallShape = tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...]
 
 
 def call_shape(params: Sequence[ParamSpec]) -> CallShape:
-    """Parameters as `bind` takes them: few and plain objects, for compilers look at each."""
+    """Converts parameters for `bind` to few plain objects, because compilers guard each object."""
     return tuple(
         ((param.name, *param.older), (param.default_value,) if param.has_default() else ())
         for param in params
@@ -148,10 +148,12 @@ def call_shape(params: Sequence[ParamSpec]) -> CallShape:
 def bind(
     shape: CallShape, args: Sequence[Any], kwargs: dict[str, Any], name: str = "operation"
 ) -> list[Any]:
-    """A value a parameter, as Python gives arguments to a function; `name` is that of errors.
+    """Binds arguments to parameters as Python does. Returns one value per parameter.
 
+    Args:
+        name: the name of the function in errors.
     Raises:
-        TypeError: too many, one is missing, unknown or given twice.
+        TypeError: too many arguments, or one is missing, unknown or given twice.
     """
     if len(args) > len(shape):
         raise TypeError(f"{name}() takes at most {len(shape)} arguments, {len(args)} were given")
@@ -174,7 +176,7 @@ def bind(
 
 
 def _flat(values: Sequence[Any]) -> list[Tensor]:
-    """The tensors of tensors and lists of tensors."""
+    """The tensors in a list of tensors and lists of tensors."""
     tensors: list[Tensor] = []
     for value in values:
         tensors += [value] if isinstance(value, Tensor) else list(value or ())
@@ -182,7 +184,7 @@ def _flat(values: Sequence[Any]) -> list[Tensor]:
 
 
 def is_fake_or_functional(tensor: Tensor) -> bool:
-    """Whether a tensor stands for another one: nothing can be sent for it."""
+    """Returns: whether a tensor is a fake or functional one, whose data cannot be sent."""
     from torch._subclasses.fake_tensor import FakeTensor
     from torch._subclasses.functional_tensor import FunctionalTensor
 
@@ -190,7 +192,7 @@ def is_fake_or_functional(tensor: Tensor) -> bool:
 
 
 class ParsedArgs:
-    """The arguments of one call: a value a parameter, the object first."""
+    """The arguments of one call: one value per parameter, the object first."""
 
     def __init__(self, all_params: Sequence[ParamSpec], values: Sequence[Any]) -> None:
         self.all_params = list(all_params)
@@ -198,10 +200,10 @@ class ParsedArgs:
 
     @classmethod
     def from_lib_args(cls, args: Sequence[Any], all_params: Sequence[ParamSpec]) -> ParsedArgs:
-        """Of an operator's arguments, which end where only defaults would follow.
+        """Parses an operator's arguments, whose trailing defaults may be missing.
 
         Raises:
-            TypeError: too many, or one is missing.
+            TypeError: too many arguments, or one is missing.
         """
         if len(args) > len(all_params):
             raise TypeError(f"takes at most {len(all_params)} arguments, {len(args)} were given")
@@ -221,22 +223,22 @@ class ParsedArgs:
         all_params: Sequence[ParamSpec],
         name: str = "operation",
     ) -> ParsedArgs:
-        """Of a method call's arguments.
+        """Parses the arguments of a method call.
 
         Raises:
-            TypeError: too many, one is missing, unknown or given twice.
+            TypeError: too many arguments, or one is missing, unknown or given twice.
         """
         return cls(all_params, [obj, *bind(call_shape(all_params[1:]), args, kwargs, name)])
 
     def get_value(self, name: str) -> Any:  # noqa: ANN401
-        """The value of a parameter; None where there is no such parameter."""
+        """The value of a parameter; None if there is no such parameter."""
         for param, value in zip(self.all_params, self.values, strict=False):
             if param.name == name:
                 return value
         return None
 
     def get_tensor_input_indices(self) -> list[int]:
-        """Which values are tensors, or lists of them, that the operation works on."""
+        """The indices of operands that are tensors or lists of tensors."""
         return [
             at
             for at, param in enumerate(self.all_params)
@@ -244,11 +246,11 @@ class ParsedArgs:
         ]
 
     def get_mutable_tensor_indices(self) -> list[int]:
-        """Which values the operation changes."""
+        """The indices of the values that the operation changes."""
         return [at for at, param in enumerate(self.all_params) if param.is_changed()]
 
     def get_mutable_outputs(self) -> list[Any]:
-        """The values that the operation changes: tensors, and lists of them."""
+        """The values that the operation changes: tensors and lists of tensors."""
         return [self.values[at] for at in self.get_mutable_tensor_indices()]
 
     def get_mutable_outputs_flat(self) -> list[Tensor]:
@@ -256,11 +258,11 @@ class ParsedArgs:
         return _flat(self.get_mutable_outputs())
 
     def get_tensor_inputs(self) -> list[Any]:
-        """The values that the operation works on: tensors, and lists of them."""
+        """The operands: tensors and lists of tensors."""
         return [self.values[at] for at in self.get_tensor_input_indices()]
 
     def get_tensor_inputs_flat_with_mutable_mask(self) -> tuple[list[Tensor], list[bool]]:
-        """The tensors that the operation works on, and of each whether it is changed."""
+        """The tensors among the operands, and for each whether the operation changes it."""
         tensors: list[Tensor] = []
         mask: list[bool] = []
         for at in self.get_tensor_input_indices():
@@ -269,15 +271,15 @@ class ParsedArgs:
         return tensors, mask
 
     def has_requires_grad(self) -> bool:
-        """Whether one of the tensors requires grad."""
+        """Returns whether one of the tensors requires grad."""
         return any(tensor.requires_grad for tensor in _flat(self.get_tensor_inputs()))
 
     def has_meta(self) -> bool:
-        """Whether one of the tensors has no memory."""
+        """Returns whether one of the tensors is a meta tensor."""
         return any(tensor.is_meta for tensor in _flat(self.get_tensor_inputs()))
 
     def has_fake_or_functional_tensor(self) -> bool:
-        """Whether one of the tensors stands for another one."""
+        """Returns whether one of the tensors is fake or functional."""
         return any(map(is_fake_or_functional, _flat(self.get_tensor_inputs())))
 
     def to_values(self) -> list[Any]:
@@ -286,10 +288,10 @@ class ParsedArgs:
 
 
 class CollectiveParamSchema:
-    """The parameters of one operation, and its two operators.
+    """The parameters of one operation, and the signatures of its two operators.
 
-    The in-place operator changes its arguments and returns them; the functional one leaves them
-    alone and returns what they would be. They are one where nothing is changed.
+    The in-place operator changes its arguments and returns them. The functional operator returns
+    new tensors and changes nothing. An operation that changes nothing has one operator.
     """
 
     def __init__(
@@ -306,12 +308,14 @@ class CollectiveParamSchema:
     def from_raw_specs(
         cls, target_class: type, specs: Sequence[ParamSpec]
     ) -> CollectiveParamSchema:
-        """Of parameters in any order of kinds; the object, `self`, is added where it is missing.
+        """Makes a schema from parameters in any order of kinds. The object, `self`, is added if
+        missing.
 
-        The types of the schema's parameters are texts. The object's type stays the class.
+        The types of the schema's parameters are texts, except that of the object, which is the
+        class.
 
         Raises:
-            ValueError: several objects, or a type that signatures do not have.
+            ValueError: several objects, or a type that signatures do not support.
         """
         by_kind: dict[ParamKind, list[ParamSpec]] = {kind: [] for kind in ParamKind}
         for spec in specs:
@@ -327,53 +331,53 @@ class CollectiveParamSchema:
 
     @property
     def mutable_params(self) -> list[ParamSpec]:
-        """What the operation changes."""
+        """The parameters that the operation changes."""
         return [param for param in self.all_params if param.is_changed()]
 
     @property
     def mutable_indices(self) -> list[int]:
-        """Where in `all_params` that stands."""
+        """The indices of these parameters in `all_params`."""
         return [at for at, param in enumerate(self.all_params) if param.is_changed()]
 
     @property
     def needs_async_dummy_return(self) -> bool:
-        """Whether waiting for the operation has no tensor to wait for: then it returns one."""
+        """Whether the operation returns a dummy tensor, because a wait needs some tensor."""
         is_async = any(param.name == "async_op" for param in self.all_params)
         return is_async and not self.mutable_params and not self.output_params
 
     @property
     def signature(self) -> str:
-        """Of the in-place operator; of the only one where nothing is changed."""
+        """The signature of the in-place operator, or of the only one."""
         return f"{self._arguments(in_place=True)} -> {self.inplace_return_type}"
 
     @property
     def functional_signature(self) -> str:
-        """Of the functional operator."""
+        """The signature of the functional operator."""
         return f"{self._arguments(in_place=False)} -> {self.functional_return_type}"
 
     @property
     def return_type(self) -> str:
-        """What an operation that changes nothing returns."""
+        """The return type of an operation that changes nothing."""
         if self.needs_async_dummy_return:
             return "Tensor"
         return _one_or_tuple([schema_type(param.torch_type) for param in self.output_params])
 
     @property
     def inplace_return_type(self) -> str:
-        """What the in-place operator returns: what it changed."""
+        """The return type of the in-place operator: the types of what it changes."""
         if not self.mutable_params:
             return self.return_type
         return _one_or_tuple([self._type(param, in_place=True) for param in self.mutable_params])
 
     @property
     def functional_return_type(self) -> str:
-        """What the functional operator returns: what the in-place one would change."""
+        """The return type of the functional operator: types of what the other one changes."""
         if not self.mutable_params:
             return self.return_type
         return _one_or_tuple([self._type(param, in_place=False) for param in self.mutable_params])
 
     def parse_lib_args(self, args: Sequence[Any]) -> ParsedArgs:
-        """See ParsedArgs.from_lib_args."""
+        """Parses an operator's arguments, see ParsedArgs.from_lib_args."""
         return ParsedArgs.from_lib_args(args, self.all_params)
 
     def parse_method_args(
@@ -383,7 +387,7 @@ class CollectiveParamSchema:
         kwargs: dict[str, Any],
         name: str = "operation",
     ) -> ParsedArgs:
-        """See ParsedArgs.from_method_args."""
+        """Parses the arguments of a method call, see ParsedArgs.from_method_args."""
         return ParsedArgs.from_method_args(obj, args, kwargs, self.all_params, name)
 
     def _type(self, param: ParamSpec, in_place: bool) -> str:
@@ -424,7 +428,7 @@ def _one_or_tuple(names: list[str]) -> str:
 
 
 def as_timeout(value: Any) -> Any:  # noqa: ANN401
-    """A plain duration as the Timeout that operators take; everything else as it is."""
+    """Converts a duration to the Timeout that operators take. Returns other values unchanged."""
     if isinstance(value, torchcomms.Timeout) or value is None:
         return value
     if isinstance(value, datetime.timedelta):

@@ -1,6 +1,6 @@
-"""Passes over graphs of functional operators, for compilers that have none of their own.
+"""Passes over graphs of functional operators, for compilers that have no such passes.
 
-Inductor needs neither: it puts operators together in place, and keeps their order by itself.
+Inductor does not need them: it makes operators in-place again and keeps their order.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from torch.fx.node import map_arg
 
 from torchcomms.functional.registry import NAMESPACE, in_place_of
 
-_TOKEN = 0  # where a wrapper's results begin with the token
-_WRAPPED = 2  # arguments of a wrapper before those of the operator: token and operator
+_TOKEN = 0  # index of the token in the results of a wrapper
+_WRAPPED = 2  # number of a wrapper's arguments before those of the operator: token and operator
 
 
 def _is_wrapper(node: Any) -> bool:  # noqa: ANN401
@@ -32,7 +32,7 @@ def _is_getitem(node: Node) -> bool:
 
 
 def _inner(node: Node) -> tuple[Any, Sequence[Any]]:
-    """What a node calls, and with which arguments: of a wrapper, what it wraps."""
+    """The target and arguments of a node, or of the operator inside a wrapper."""
     if _is_wrapper(node):
         return node.args[1], node.args[_WRAPPED:]
     return node.target, node.args
@@ -45,14 +45,17 @@ def _flat(values: Any) -> list[Node]:  # noqa: ANN401
 
 
 class _Memory:
-    """Which nodes may share memory: as far as operators say so, and all others might."""
+    """Groups nodes that may share memory.
+
+    Nodes of unknown operators may share with all arguments.
+    """
 
     def __init__(self) -> None:
         self._group: dict[Node, Node] = {}
         self._elements: dict[tuple[Node, Any], Node] = {}
 
     def of(self, node: Node) -> Node:
-        """The first node of the same memory."""
+        """The node that represents the group of nodes with the same memory."""
         while self._group.get(node, node) is not node:
             node = self._group[node]
         return node
@@ -65,7 +68,7 @@ class _Memory:
                 self._group[old] = new
 
     def see(self, node: Node) -> None:
-        """Takes in what a node does; its arguments were seen before."""
+        """Records the effect of a node. Its arguments must have been recorded before."""
         if _is_getitem(node):
             self._see_element(node)
         elif node.op in ("placeholder", "get_attr", "output"):
@@ -78,7 +81,10 @@ class _Memory:
             self.share([node, *_flat((node.args, node.kwargs))])
 
     def _see_element(self, node: Node) -> None:
-        """Elements of a result are apart, but for those that an operator returns as it got them."""
+        """Records an element of a result.
+
+        Elements share no memory, except with arguments returned.
+        """
         parent, index = node.args
         assert isinstance(parent, Node)
         whole, at, wrapper = parent, index, _is_wrapper(parent)
@@ -104,7 +110,7 @@ class _Memory:
 
 
 def _is_read_by_element(holder: Node) -> bool:
-    """Whether all that is done with a list is to take its elements."""
+    """Returns: whether all users of a list only take its elements."""
     return all(_is_getitem(user) for user in holder.users)
 
 
@@ -122,7 +128,7 @@ def _returned(target: torch._ops.OpOverload, args: Sequence[Any], kwargs: Any) -
 
 
 def _changed_arguments(node: Node) -> list[Node]:
-    """The arguments that an operator of ours changes, or would; none of other nodes."""
+    """The arguments that our operator changes in place, or would change; empty for other nodes."""
     target, args = _inner(node)
     found = in_place_of(target)
     if found is not None:
@@ -133,7 +139,7 @@ def _changed_arguments(node: Node) -> list[Node]:
 
 
 def _stems_from_input(node: Node) -> bool:
-    """Whether a value is an input of the graph, or what operators of ours made of one."""
+    """Returns: whether a value is an input of the graph, or a result of our operators on one."""
     while _is_getitem(node):
         parent = node.args[0]
         assert isinstance(parent, Node)
@@ -144,7 +150,7 @@ def _stems_from_input(node: Node) -> bool:
 
 
 def _is_given_out(node: Node) -> bool:
-    """Whether the graph returns a value, or what operators of ours or views make of it."""
+    """Returns: whether the graph returns a value, or a view or result of our operators on it."""
     for user in node.users:
         if user.op == "output":
             return True
@@ -164,32 +170,32 @@ def _is_given_out(node: Node) -> bool:
 
 
 def gives_out_an_input(node: Node) -> bool:
-    """Whether the graph would return the memory of an input of its own, written to in place.
+    """Returns: whether the graph would return the memory of one of its inputs, written in place.
 
-    A caller takes what a graph returns for memory of its own: what is saved for a backward graph
-    may be overwritten there.
+    A caller owns what a graph returns. Memory that is saved for a backward graph might be
+    overwritten there.
     """
     return any(map(_stems_from_input, _changed_arguments(node))) and _is_given_out(node)
 
 
 def _shares_memory(node: Node, memory_of: Callable[[Node], Any]) -> bool:
-    """Whether what an operator changes has memory of another of its arguments, too.
+    """Returns: whether an argument that the operator changes shares memory with another argument.
 
-    Tensors that the program made apart are one in a graph where a compiler found them equal.
+    A compiler may merge tensors of the program that it finds equal.
     """
     given = [memory_of(one) for one in _flat(_inner(node)[1])]
     return any(given.count(memory_of(one)) > 1 for one in _changed_arguments(node))
 
 
 def inductor_may_write(node: Node) -> bool:
-    """What inductor must know beyond its own checks, which take the changed tensors one by one."""
+    """Adds conditions to inductor's own checks, which treat the changed tensors one by one."""
     from torch._inductor.fx_utils import get_node_storage
 
     return not gives_out_an_input(node) and not _shares_memory(node, get_node_storage)
 
 
 def _is_copy_back(node: Node, memory: _Memory, group: Node) -> bool:
-    """Whether a node writes to a graph's input, and does not read it."""
+    """Returns: whether a node writes to an input of the graph without reading it."""
     return (
         node.target is torch.ops.aten.copy_.default
         and memory.of(node.args[0]) is group  # type: ignore[arg-type]
@@ -198,7 +204,7 @@ def _is_copy_back(node: Node, memory: _Memory, group: Node) -> bool:
 
 
 def _may_be_written(node: Node, changed: list[Node], memory: _Memory, order: list[Node]) -> bool:
-    """Whether nobody sees a difference when `node` writes to `changed`."""
+    """Returns: whether the program gives the same results if `node` writes to `changed`."""
     if _shares_memory(node, memory.of):
         return False
     groups = [memory.of(one) for one in changed]
@@ -220,16 +226,16 @@ def _may_be_written(node: Node, changed: list[Node], memory: _Memory, order: lis
 def reinplacement_pass(
     gm: GraphModule, example_inputs: Sequence[Any] | None = None
 ) -> GraphModule:  # fmt: skip
-    """Has functional operators write to their arguments where nobody sees the difference.
+    """Makes functional operators in-place where the results do not change.
 
-    An argument is written to if nothing reads it later; one that is an input of the graph, only if
-    the graph writes to it anyway. Writing a result back to where it is already is taken out.
-    Operators in wrappers that keep effects in order are changed inside of them: inductor takes
-    that, others need `strip_with_effects_pass` afterwards.
+    An argument is overwritten if no node reads it later. An input of the graph is overwritten only
+    if the graph writes to it anyway. Copies of a result onto itself are removed. Operators inside
+    wrappers for effects are changed inside the wrappers. Inductor accepts that; other compilers
+    need `strip_with_effects_pass` afterwards.
 
     Args:
-        gm: a graph of functional operators; is changed, and recompiled.
-        example_inputs: not used; passes get them.
+        gm: a graph of functional operators; it is changed and recompiled.
+        example_inputs: not used; compilers pass it.
     """
     order = list(gm.graph.nodes)
     memory = _Memory()
@@ -248,7 +254,7 @@ def reinplacement_pass(
             node.update_arg(1, in_place)
         else:
             node.target = in_place
-        memory = _Memory()  # results share memory now with what was changed
+        memory = _Memory()  # the results share memory with the changed arguments now
         for one in order:
             memory.see(one)
     for node in order:
@@ -261,7 +267,7 @@ def reinplacement_pass(
 
 
 def _is_same(copy: Node, memory: _Memory) -> bool:
-    """Whether a copy writes a tensor onto itself: the same memory, and no view in between."""
+    """Returns: whether a copy writes a tensor onto itself, with no view in between."""
     goal, source = copy.args[:2]
     assert isinstance(goal, Node)
     while isinstance(source, Node) and source is not goal:
@@ -270,7 +276,7 @@ def _is_same(copy: Node, memory: _Memory) -> bool:
 
 
 def _passed_on(node: Node) -> Node | None:
-    """The argument that an in-place operator of ours returns as this node; None: another."""
+    """The argument that our in-place operator returns as this node; None for other nodes."""
     path: list[Any] = []
     while _is_getitem(node):
         path.insert(0, node.args[1])
@@ -298,15 +304,15 @@ def _passed_on(node: Node) -> Node | None:
 def strip_with_effects_pass(
     gm: GraphModule, example_inputs: Sequence[Any] | None = None
 ) -> GraphModule:  # fmt: skip
-    """Takes our operators out of the wrappers that keep effects in order; other operators stay.
+    """Removes the effect wrappers around our operators. Other operators stay wrapped.
 
-    The graph then runs in the order that it is written in: for compilers that keep that. Where a
-    wrapper's token was used, there stands the token that it was given: the graph's output has as
-    many values as before.
+    The graph then runs in the order of its nodes, for compilers that keep this order. Uses of a
+    wrapper's token get the token that the wrapper was given. So the graph has as many outputs as
+    before.
 
     Args:
-        gm: a graph; is changed, and recompiled.
-        example_inputs: not used; passes get them.
+        gm: a graph; it is changed and recompiled.
+        example_inputs: not used; compilers pass it.
     """
     graph = gm.graph
     for node in list(graph.nodes):

@@ -1,9 +1,9 @@
-"""Operations as operators of torch: ``register_collective`` says what one is, once.
+"""Registers operations as operators of torch; ``register_collective`` describes one.
 
-Of an operation that changes tensors there are two operators. The in-place one, ``x_``, changes its
-arguments and returns them; the functional one, ``x``, leaves them alone and returns new tensors.
-Compilers take the first apart into the second, and put it together again where nobody sees the
-difference. All of them are ordered side effects: other ranks wait for them.
+An operation that changes tensors has two operators. The in-place operator ``x_`` changes its
+arguments and returns them. The functional operator ``x`` returns new tensors and changes nothing.
+Compilers convert the first to the second, and back where the results do not change. All operators
+are ordered side effects, because peer ranks wait for them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from torchcomms.functional.param_parsing import CollectiveParamSchema, ParamSpec
 
 NAMESPACE = "torchcomms"
 _WAIT = "torchcomm_wait_tensors"
-_WAIT_INDEX = 0  # of the tensors among its arguments
+_WAIT_INDEX = 0  # index of the tensors among its arguments
 
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
     """A registered operation.
 
-    `native` is the method as it is without torch.compile; `backward_fn` and `setup_context_fn` are
-    those of torch.library.register_autograd for the functional operator; `meta_fn` gives what an
-    operation that changes nothing returns.
+    `native` is the method without torch.compile. `backward_fn` and `setup_context_fn` are passed to
+    torch.library.register_autograd for the functional operator. `meta_fn` returns the result of an
+    operation that changes nothing.
     """
 
     target_class: type
@@ -46,7 +46,7 @@ class Collective:
 
     @property
     def name(self) -> str:
-        """Of the functional operator, without namespace."""
+        """The name of the functional operator, without namespace."""
         return f"{self.target_class.__name__.lower()}_{self.method}"
 
     @property
@@ -67,11 +67,17 @@ def register_collective(  # noqa: PLR0917 (the contract's order)
     setup_context_fn: Callable[..., Any] | None = None,
     native: Callable[..., Any] | None = None,
 ) -> Collective:
-    """Says what an operation is. `finalize_registration` makes the operators.
+    """Registers an operation. `finalize_registration` makes its operators.
 
-    `native` is what runs, left out: the method. What it is given holds results elsewhere, too,
-    so that its tensors cannot be replaced: the functional operator copies what it has written.
-
+    Args:
+        target_class: the class that has the method.
+        method: the name of the method.
+        param_specs: its parameters.
+        meta_fn: returns the result for fake tensors, if the operation changes nothing.
+        backward_fn: the gradient, as for torch.library.register_autograd.
+        setup_context_fn: as for torch.library.register_autograd.
+        native: the function that runs; None: the method. It may hold its tensors elsewhere, so the
+            functional operator passes the original tensors and returns copies.
     Raises:
         ValueError: no such method, or it was registered before.
     """
@@ -97,9 +103,9 @@ def register_collective(  # noqa: PLR0917 (the contract's order)
 
 
 def finalize_registration(lib: torch.library.Library) -> None:
-    """Makes the operators of everything registered in `lib`, and those that wait for tensors.
+    """Makes the operators of all registered operations in `lib`, and the operators that wait.
 
-    What there is already stays, so that operations registered later can be added.
+    Existing operators stay, so that operations registered later can be added.
     """
     known = getattr(torch.ops, NAMESPACE)
     for collective in _REGISTERED_COLLECTIVES.values():
@@ -116,7 +122,7 @@ def operator(name: str) -> torch._ops.OpOverload:
 
 
 def flat(results: Any) -> list[Tensor]:  # noqa: ANN401
-    """The tensors of what an operator returned: a tensor, a list, or several of both."""
+    """The tensors in the result of an operator: a tensor, a list, or several of both."""
     if isinstance(results, Tensor):
         return [results]
     return [tensor for part in results for tensor in flat(part)]
@@ -127,7 +133,7 @@ def _returned(values: Sequence[Any]) -> Any:  # noqa: ANN401
 
 
 def _like(value: Any, function: Callable[[Tensor], Tensor]) -> Any:  # noqa: ANN401
-    """A tensor, or a list of them, made by `function`."""
+    """Applies `function` to a tensor, or to each tensor of a list."""
     return function(value) if isinstance(value, Tensor) else [function(tensor) for tensor in value]
 
 
@@ -140,7 +146,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def _call(collective: Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
-    """Runs the operation. What it works on is contiguous, or read and written through a copy."""
+    """Runs the operation. Operands that are not contiguous are read and written through copies."""
     values = parsed.to_values()
     changed = set(parsed.get_mutable_tensor_indices())
     copies: list[tuple[Tensor, Tensor]] = []
@@ -164,7 +170,7 @@ def _call(collective: Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
 
 
 def _run(collective: Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
-    """Runs the operation on the tensors given; what the in-place operator returns."""
+    """Runs the operation on the given tensors. Returns the result of the in-place operator."""
     with torch.no_grad():
         result = _call(collective, parsed)
     if collective.schema.output_params:
@@ -178,9 +184,10 @@ def _run(collective: Collective, parsed: ParsedArgs) -> Any:  # noqa: ANN401
 
 
 def _for_torch(signature: str) -> str:
-    """A signature whose object is `obj`.
+    """Renames the object in a signature to `obj`.
 
-    torch.fx calls an argument `self` of an operator `input`, and some operators have an `input`.
+    torch.fx renames an argument `self` of an operator to `input`, which some operators have
+    already.
     """
     return signature.replace(" self,", " obj,", 1)
 
@@ -190,7 +197,7 @@ def _define(lib: Any, collective: Collective) -> None:  # noqa: ANN401
     changed = schema.mutable_indices
 
     def fresh(parsed: ParsedArgs, held: Callable[[Tensor], Tensor]) -> ParsedArgs:
-        """With tensors of its own in place of those that the operation changes."""
+        """The arguments with new tensors in place of those that the operation changes."""
         values = parsed.to_values()
         for at in changed:
             make = _empty if schema.all_params[at].write_only else held
@@ -247,13 +254,12 @@ def _define(lib: Any, collective: Collective) -> None:  # noqa: ANN401
 
 
 def _set_ordered(name: str) -> None:
-    if hasattr(torch.library, "EffectType"):  # a torch that has effects
+    if hasattr(torch.library, "EffectType"):  # only newer torch versions have effects
         entry = torch._library.simple_registry.singleton.find(operator(name)._name)
         entry.effect.register(torch.library.EffectType.ORDERED)
 
 
-# Views of a tensor's whole memory: in a graph, what replaces such a view replaces the tensor, and
-# nothing is copied.
+# Views of a whole tensor. In a graph, replacing such a view replaces the tensor without a copy.
 _WHOLE_VIEWS = {
     f"{name}_ViewMeta"
     for name in ("alias", "detach", "view", "_unsafe_view", "t", "transpose_int", "permute",
@@ -262,18 +268,18 @@ _WHOLE_VIEWS = {
 
 
 def _is_part(tensor: Any) -> bool:  # noqa: ANN401
-    """Whether a functional tensor may be a part of another one."""
+    """Returns: whether a functional tensor may be a part of another one."""
     views_of = getattr(torch._C._functionalization, "get_view_meta_sequence", None)
-    if views_of is None:  # an older torch does not say
+    if views_of is None:  # an older torch cannot say
         return True
     views = views_of(tensor.elem)
     return any(type(view).__name__ not in _WHOLE_VIEWS for view in views)
 
 
 def _writes_later(collective: Collective, args: Sequence[Any]) -> bool:
-    """Whether the operation may still write when its call is over.
+    """Returns: whether the operation may still write after its call has returned.
 
-    Raises Unsupported where it is another call, without tensors of this one, that has it write.
+    Raises: Unsupported if a later call, without these tensors, makes the operation write.
     """
     names = [param.name for param in collective.schema.all_params]
     if "async_op" not in names:
@@ -287,15 +293,15 @@ def _writes_later(collective: Collective, args: Sequence[Any]) -> bool:
 def _functionalize(
     name: str, functional_name: str, changed: Sequence[int], collective: Collective | None = None
 ) -> None:
-    """The in-place operator becomes the functional one, and its results what was changed."""
-    _set_ordered(name)  # for compilers that have put it together again
+    """Converts the in-place operator to the functional one, whose results replace the tensors."""
+    _set_ordered(name)  # for compilers that have made it in-place again
 
     def replace(ctx: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         written = [args[at] for at in changed]
         has_parts = any(map(_is_part, flat(written)))
-        with ctx.mode:  # where effects are put in order
+        with ctx.mode:  # the mode orders effects
             results = operator(functional_name)(*args, **kwargs)
-            # A part is put into its whole by a copy, which must find the data there.
+            # A part is copied into its whole, so its data must be complete before the copy.
             if has_parts and collective is not None and _writes_later(collective, args):
                 results = operator(_WAIT)(flat(results))
         for tensor, result in zip(flat(written), flat(results), strict=True):
@@ -309,7 +315,7 @@ def _functionalize(
 
 
 class _InPlace(torch.autograd.Function):
-    """The in-place operator, with the functional one's gradient: of tensors, lists laid flat."""
+    """The in-place operator with the gradient of the functional one, on a flat list of tensors."""
 
     @staticmethod
     def forward(
@@ -351,7 +357,7 @@ def _as_list(value: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _with_tensors(parsed: ParsedArgs, tensors: Sequence[Tensor]) -> ParsedArgs:
-    """The same call with other tensors."""
+    """The arguments of the call with other tensors."""
     values, rest = parsed.to_values(), list(tensors)
     for at in parsed.get_tensor_input_indices():
         if isinstance(values[at], Tensor):
@@ -396,7 +402,8 @@ def _define_wait(lib: Any) -> None:  # noqa: ANN401
     ):
         lib.impl(name, kernel, "CompositeExplicitAutograd")
         torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=lib)
-    # In place it changes no value, so a tensor keeps its gradient; else the gradient goes through.
+    # The in-place wait changes no value, so tensors keep their gradient. The functional wait passes
+    # the gradient through.
     lib.impl(f"{_WAIT}_", torch.library.fallthrough_kernel, "Autograd")
     torch.library.register_autograd(
         f"{NAMESPACE}::{_WAIT}", lambda ctx, grads: grads, setup_context=None, lib=lib
@@ -405,12 +412,12 @@ def _define_wait(lib: Any) -> None:  # noqa: ANN401
     _functionalize(f"{_WAIT}_", _WAIT, [_WAIT_INDEX])
 
 
-# Functional operator -> which of its arguments the in-place one changes.
+# The indices of the arguments that the in-place operator changes, by functional operator.
 _IN_PLACE: dict[str, tuple[int, ...]] = {}
 
 
 def in_place_of(target: Any) -> tuple[torch._ops.OpOverload, tuple[int, ...]] | None:  # noqa: ANN401
-    """The in-place operator of a functional one, and which arguments it changes; None: no such."""
+    """The in-place operator of a functional one, and the indices of what it changes; else None."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != NAMESPACE:
         return None
     name = target._opname
@@ -429,6 +436,6 @@ def _register_with_inductor() -> None:
 
 
 def _tell_inductor() -> None:
-    """Inductor puts these operators together in place, too: once it is there, which takes long."""
+    """Registers the operators with inductor if it is imported; importing it would take long."""
     if "torch._inductor.fx_passes.post_grad" in sys.modules:
         _register_with_inductor()
