@@ -1,12 +1,12 @@
-"""One harness that measures every operation on every backend, beside torch.distributed.
+"""Measures every operation on every backend, next to torch.distributed, with one harness.
 
     plan = Plan(ops=["all_reduce"], backends=["gloo", "c10d:gloo"], sizes=parse_sizes("8,1K:1M"))
     points = list(launch(plan, ranks=2))          # on processes of its own
     with World.of_launcher("bench") as world:     # or in the processes of torchrun
         points = list(run_here(plan, world))
 
-`torchcomms bench` is the command over it; `write_lines`, `points_table`, `beside_table` and `plot`
-show the result.
+`torchcomms bench` is the command for this package. `write_lines`, `points_table`, `beside_table`
+and `plot` show the result.
 """
 
 from torchcomms.bench.errors import BenchError

@@ -1,5 +1,7 @@
-"""What can be measured: a TorchComm of any backend, torch.distributed and torch's symmetric memory
-as baselines, and vendors' libraries alone."""
+"""What can be measured: any TorchComm, torch.distributed, symmetric memory, vendor libraries.
+
+torch.distributed and torch's symmetric memory are baselines.
+"""
 
 from __future__ import annotations
 
@@ -27,26 +29,28 @@ class Backend(Protocol):
     moves_data: bool
 
     def room(self, numel: int, dtype: torch.dtype) -> torch.Tensor | None:
-        """Zeroes in memory of the backend's, for a tensor of an exchange, until the next clear();
-        None where any memory will do. Collective."""
+        """Returns zeroed memory of the backend for one tensor of an exchange, valid until clear().
+
+        None if any memory will do. Collective.
+        """
 
     def clear(self) -> None:
-        """No exchange is used any more. Collective."""
+        """Frees the memory of all exchanges, which the caller no longer uses. Collective."""
 
     def call(self, exchange: Exchange, async_op: bool) -> Call | None:
-        """One sample of the timed loop, or None if this backend has no such operation.
+        """Returns the call that one sample times, or None if the backend lacks the operation.
 
-        Raises NotMeasured where it has the operation, but not of this kind.
+        Raises NotMeasured if the backend has the operation, but not for this exchange.
         """
 
     def algorithm(self, op: str, size_bytes: int) -> str:
-        """The word for how it is done, as far as the backend tells."""
+        """The name of the algorithm for this size, or "default" if the backend does not say."""
 
     def close(self) -> None: ...
 
 
 class Communicator:
-    """A TorchComm made for the measurement."""
+    """A TorchComm that is made for the measurement."""
 
     def __init__(self, name: str, world: World, device: torch.device) -> None:
         self.name = name
@@ -102,7 +106,7 @@ class Baseline(AnyMemory):
         if bound is not None:
             try:
                 bound()
-            except RuntimeError as error:  # the only way in which c10d states its capabilities
+            except RuntimeError as error:  # c10d states its capabilities only by this error
                 if "does not support" not in str(error):
                     raise
                 return None
@@ -127,9 +131,9 @@ def _open(name: str, world: World, device: torch.device) -> Backend:
 
 @contextmanager
 def opened(names: Sequence[str], world: World, device: torch.device) -> Iterator[list[Backend]]:
-    """Opens the backends in order, on all ranks alike, and closes them in reverse."""
+    """Opens the backends in order, the same on all ranks, and closes them in reverse order."""
     routed = getattr(torch.distributed.config, "use_torchcomms", False)
-    if routed:  # else the baseline would be us
+    if routed:  # otherwise the baseline would run on torchcomms itself
         torch.distributed.config.use_torchcomms = False
     backends: list[Backend] = []
     try:
@@ -139,5 +143,6 @@ def opened(names: Sequence[str], world: World, device: torch.device) -> Iterator
     finally:
         if routed:
             torch.distributed.config.use_torchcomms = True
-    for backend in reversed(backends):  # after a failure they are left to the process's exit
+    # After a failure they are not closed; the process exits soon.
+    for backend in reversed(backends):
         backend.close()

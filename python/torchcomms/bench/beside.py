@@ -1,4 +1,4 @@
-"""A matrix product while an operation is under way all the time: what each costs the other."""
+"""Measures a matrix product and a concurrent operation: how much each slows down the other."""
 
 from __future__ import annotations
 
@@ -18,41 +18,47 @@ from torchcomms.bench.world import World
 
 _DEVICE_EDGE, _HOST_EDGE = 8192, 384
 _WARM_PRODUCTS = 5
-_CALLS_IN_PRODUCTS = 3  # so that ends of some calls in a row fall into the time of the products
+_CALLS_IN_PRODUCTS = 3  # so that several calls end while the products run
 _MOST_PRODUCTS, _MOST_CALLS, _MOST_TURNS = 64, 4096, 1000
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Nanoseconds of each product, and of one call in the meantime."""
+    """The times in ns of each product, and of one call meanwhile."""
 
     products_ns: list[int]
-    call_ns: int | None  # None: fewer than two calls ended in the meantime
-    covered: bool  # a call was under way until the last product's end
+    call_ns: int | None  # None: fewer than two calls ended meanwhile
+    covered: bool  # a call was in flight until the last product ended
 
 
 class Product(Protocol):
-    """Products in a row, the first of which is not counted."""
+    """Matrix products in a row. The first one is not timed."""
 
     name: str
-    least: int  # products of a turn
+    least: int  # products per turn, at least
 
     def alone(self, count: int) -> list[int]:
-        """Nanoseconds of each."""
+        """Runs `count` products alone. Returns the ns of each."""
 
     def beside(self, call: Call, count: int, calls: int) -> Turn:
-        """While `call` is repeated, `calls` times where that must be said before. Collective."""
+        """Runs `count` products while `call` is repeated. Collective.
+
+        `calls` is the number of repetitions, for products that must know it before they start.
+        """
 
 
 def paced(ends: Sequence[float], begin: float, until: float) -> float | None:
-    """From one end to the next, of those between `begin` and `until`; None for fewer than two."""
+    """The mean interval of calls that end between `begin` and `until`; None for fewer than two."""
     inside = [end for end in ends if begin <= end <= until]
     return (inside[-1] - inside[0]) / (len(inside) - 1) if len(inside) > 1 else None
 
 
 class DeviceProduct:
-    """On a stream of its own; calls are on the current stream, to which `prefer_calls` gives
-    priority: else no block of theirs would run before the product's last one does."""
+    """Runs products on a stream of their own, while calls run on the current stream.
+
+    `prefer_calls` gives the calls' stream priority. Without it, no block of a call would run before
+    the last block of a product.
+    """
 
     name = f"bfloat16 {_DEVICE_EDGE}x{_DEVICE_EDGE}x{_DEVICE_EDGE}"
     least = 2
@@ -74,7 +80,7 @@ class DeviceProduct:
         return self._between(marks)
 
     def beside(self, call: Call, count: int, calls: int) -> Turn:
-        call()  # after it, all ranks' devices are at one place
+        call()  # a synchronization point for the devices of all ranks
         first = self._mark(torch.cuda.current_stream())
         self._stream.wait_event(first)
         marks = self._multiply(count)
@@ -110,8 +116,10 @@ class DeviceProduct:
 
 
 class HostProduct:
-    """On the calling thread, which looks between two products whether the operation has ended, and
-    starts the next one."""
+    """Runs products on the calling thread.
+
+    Between two products, it polls whether the operation has ended, and starts the next one.
+    """
 
     name = f"float32 {_HOST_EDGE}x{_HOST_EDGE}x{_HOST_EDGE}"
     least = 12
@@ -134,13 +142,13 @@ class HostProduct:
         for _ in range(count + 1):
             self._multiply()
             if work.is_completed():
-                work.wait()  # raises what went wrong
+                work.wait()  # raises the error of the operation
                 ends.append(perf_counter_ns())
                 work, started = call.start(), started + 1
             marks.append(perf_counter_ns())
         most = int(self._world.gather(torch.tensor([started])).max())
         work.wait()
-        for _ in range(most - started):  # others have begun more of them
+        for _ in range(most - started):  # peer ranks have started more calls
             call()
         pace = paced(ends, marks[0], marks[-1])
         products_ns = [after - before for before, after in pairwise(marks)]
@@ -156,24 +164,27 @@ def product_of(device: torch.device, world: World) -> Product:
 
 @dataclass
 class Company:
-    """An operation that has a product beside it: its call, and what was seen."""
+    """An operation with a concurrent product: its call, and the measured times."""
 
     backend: str
     call: Call
-    call_ns: int  # alone
+    call_ns: int  # of a call alone
     products: int = 0  # of a turn
     calls: int = 0  # of a turn
     alone_ns: list[int] = field(default_factory=list)
     beside_ns: list[int] = field(default_factory=list)
-    calls_ns: list[int] = field(default_factory=list)  # -1: not known of this turn
+    calls_ns: list[int] = field(default_factory=list)  # -1: unknown for this turn
 
     def can_be_left(self, device: torch.device) -> bool:
-        """Whether the calling thread can compute while it is under way."""
+        """Returns: whether the calling thread can compute while the operation is in flight."""
         return device.type != "cpu" or isinstance(self.call, Awaited)
 
 
 class Beside:
-    """Measures sides of a point, which take turns. Every step is collective."""
+    """Measures the sides of a point, which take turns.
+
+    Every method is collective, except `name`.
+    """
 
     def __init__(self, plan: Plan, world: World, product: Product, order: random.Random) -> None:
         self._plan, self._world, self._product, self._order = plan, world, product, order
@@ -183,8 +194,11 @@ class Beside:
         return f"{self._plan.beside} {self._product.name}"
 
     def sample(self, sides: Sequence[Company], note: Report) -> None:
-        """`note` is told of each that ends too early to be under way beside a product; it has no
-        facts."""
+        """Takes all samples of the sides.
+
+        `note` receives a sentence for each operation that is too short to overlap a product. Such
+        an operation has no facts.
+        """
         product_ns = self._world.agree(
             round(statistics.median(self._product.alone(_WARM_PRODUCTS)))
         )
@@ -195,7 +209,7 @@ class Beside:
             side.products = min(max(wanted, self._product.least), _MOST_PRODUCTS)
             products_ns = (side.products + 1) * product_ns
             side.calls = min(2 + 2 * products_ns // call_ns, _MOST_CALLS)
-            if self._turn(side) is not None:  # finds how many calls it takes
+            if self._turn(side) is not None:  # this turn finds the number of calls
                 turns.append((side, self._turns(2 * products_ns)))
         for _ in range(self._rounds()):
             self._order.shuffle(turns)
@@ -223,13 +237,15 @@ class Beside:
         return min(self._plan.rounds, self._plan.iterations or self._plan.rounds)
 
     def _turns(self, turn_ns: int) -> int:
-        """In a round."""
+        """The number of turns per round."""
         fitting = min(max(int(self._plan.seconds * 1e9 / turn_ns), 1), _MOST_TURNS)
         return -(-(self._plan.iterations or fitting) // self._rounds())
 
     def _turn(self, side: Company) -> Turn | None:
-        """With so many calls that they last until the products' end, on all ranks; None where no
-        number of them does."""
+        """Runs one turn with enough calls to outlast the products on all ranks.
+
+        Returns: None if even the largest number of calls does not.
+        """
         while True:
             self._world.barrier()
             turn = self._product.beside(side.call, side.products, side.calls)
@@ -240,9 +256,9 @@ class Beside:
             side.calls = min(2 * side.calls, _MOST_CALLS)
 
     def facts(self, side: Company, per_call: int, alone_us: float) -> dict[str, Any]:
-        """The fields of a point, whose call is of `per_call` operations that take `alone_us` each.
+        """The fields of a point. A call has `per_call` operations, each of `alone_us` when alone.
 
-        Times are the slowest rank's. Collective.
+        Times are those of the slowest rank. Collective.
         """
         if not side.calls_ns:
             return {}

@@ -1,4 +1,4 @@
-"""How many blocks of a GPU an operation takes, as torch's profiler sees its kernels."""
+"""Counts the thread blocks of an operation's kernels with torch's profiler."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from torchcomms.bench.exchange import Call
 
 _CALLS = 3
 _COPIES = ("gpu_memcpy", "gpu_memset")
-_ELEMENTWISE = "at::native"  # torch's kernels that copy, fill or add up: as many blocks as elements
+# Torch's kernels that copy, fill or add: their blocks follow the number of elements.
+_ELEMENTWISE = "at::native"
 
 
 def blocks_of(call: Call) -> int | None:
-    """The most blocks of the kernels of one call that run at the same time: 0 where it has none,
-    None where the profiler sees nothing."""
+    """The largest number of blocks of one call that run at the same time.
+
+    Returns: 0 if the call has no kernel, None if the profiler sees nothing.
+    """
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(_CALLS):
@@ -34,7 +37,7 @@ def blocks_of(call: Call) -> int | None:
 
 
 def most_blocks(events: Iterable[dict[str, Any]]) -> int | None:
-    """Of a trace, without torch's own elementwise kernels."""
+    """The largest number of blocks in a trace, without torch's own elementwise kernels."""
     work = [event for event in events if event.get("cat") in ("kernel", *_COPIES)]
     if not work:
         return None
@@ -44,7 +47,7 @@ def most_blocks(events: Iterable[dict[str, Any]]) -> int | None:
             blocks = math.prod(event["args"]["grid"])
             edges += [(event["ts"], blocks), (event["ts"] + event["dur"], -blocks)]
     running = most = 0
-    for _, change in sorted(edges):  # at one time, ends come first
+    for _, change in sorted(edges):  # at the same time, ends sort before starts
         running += change
         most = max(most, running)
     return most

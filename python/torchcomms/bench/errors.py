@@ -1,14 +1,14 @@
-"""What can go wrong when measuring."""
+"""The errors of a measurement."""
 
 from __future__ import annotations
 
 
 class BenchError(Exception):
-    """The request makes no sense (unknown operation, bad size, ...) or a measuring process failed.
+    """The request is not valid (unknown operation, bad size, ...), or a measuring process failed.
 
-    The text names the value seen and what is allowed.
+    The text names the value seen and the allowed ones.
     """
 
 
 class NotMeasured(BenchError):
-    """One backend lacks this point, on all ranks alike; the others are measured."""
+    """A backend cannot measure this point on any rank. The other backends are measured."""

@@ -1,4 +1,4 @@
-"""Calls in a CUDA graph."""
+"""Captures calls in CUDA graphs."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import torch
 
 from torchcomms.bench.exchange import Call
 
-_WARM_CALLS = 3  # connections and buffers are made outside of a capture
+_WARM_CALLS = 3  # they make connections and buffers outside of a capture
 
 
 class Capture:
-    """Captures what `make_call` returns; that is called on the capture's stream, so that a call
-    may be bound to it."""
+    """Captures the call that `make_call` returns.
+
+    `make_call` runs on the capture's stream, so that a call may be bound to this stream.
+    """
 
     def __init__(self, make_call: Callable[[], Call | None]) -> None:
         current = torch.cuda.current_stream()
-        # Kernels of a graph have the priority of the stream that they were captured on.
+        # Kernels of a graph have the priority of the stream of their capture.
         self._stream = torch.cuda.Stream(priority=current.priority)  # type: ignore[no-untyped-call]
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -27,11 +29,11 @@ class Capture:
         torch.cuda.synchronize()
 
     def graph(self, operations: int) -> Call | None:
-        """A launch of a graph with so many calls in a row; None where there is no call."""
+        """Returns the launch of a graph with `operations` calls; None if there is no call."""
         if self._call is None:
             return None
         graph = torch.cuda.CUDAGraph()
-        # Threads of the libraries may do what a capture of the whole process forbids.
+        # Threads of the libraries may make calls that a process-wide capture forbids.
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             for _ in range(operations):
                 self._call()

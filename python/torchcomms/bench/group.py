@@ -1,4 +1,4 @@
-"""Process groups of torch.distributed, for what is measured through them."""
+"""Process groups of torch.distributed, for measurements through them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torchcomms.bench.world import LIMIT, World
 
 
 class Group:
-    """All ranks of the world on one backend of torch.distributed; `group` is what it calls so."""
+    """All ranks of the world on one backend of torch.distributed, as process group `group`."""
 
     def __init__(self, backend: str, name: str, world: World, device: torch.device) -> None:
-        # So that it is connected when it is made, as ours is.
+        # With a device id the group connects when it is made, as a TorchComm does.
         bound = device if device.type != "cpu" and backend != "gloo" else None
         self._owns_default = not dist.is_initialized()
         if self._owns_default:

@@ -1,4 +1,4 @@
-"""Starts the measuring processes on this host, and ends them whatever happens."""
+"""Starts the measuring processes on this host, and ends them in any case."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torchcomms.bench.measure import silent
 from torchcomms.bench.plan import Plan, Report
 from torchcomms.bench.result import Point
 
-_SILENCE_S = 180.0  # every step of a worker has a shorter limit of its own
-_GRACE_S = 10.0  # for the others, after one process failed: they may say more
+_SILENCE_S = 180.0  # every step of a worker has a shorter timeout
+_GRACE_S = 10.0  # for the other processes after one has failed: they may report more
 
 Processes = Sequence["subprocess.Popen[bytes]"]
 
@@ -27,10 +27,18 @@ Processes = Sequence["subprocess.Popen[bytes]"]
 def launch(
     plan: Plan, ranks: int, progress: Report = silent, note: Report = silent
 ) -> Iterator[Point]:
-    """Runs `plan` on `ranks` new processes of this host and yields the points as they come.
+    """Runs `plan` on `ranks` new processes of this host. Yields the points as they arrive.
 
-    Raises BenchError when the plan is wrong or a process fails or falls silent; then, as on leaving
-    the iterator early, no process is left.
+    No process outlives the iterator, also if the caller leaves it early.
+
+    Args:
+        plan: what to measure.
+        ranks: the number of processes.
+        progress: called with a label before each group of points.
+        note: called with a sentence for each point that has no measurement, and for each wrong
+            value.
+    Raises:
+        BenchError: the plan is not valid, or a process fails or is silent for 180 s.
     """
     plan.check(ranks)
     store = TCPStore(
@@ -56,7 +64,7 @@ def launch(
 
 
 def _start(plan: Plan, rank: int, ranks: int, port: int, answers: int) -> subprocess.Popen[bytes]:
-    # Whatever launcher this process itself belongs to: the measuring world is its own.
+    # The measuring world is independent of the launcher of this process.
     foreign = ("TORCHCOMM_RANK", "TORCHCOMM_SIZE", "TORCHCOMM_BOOTSTRAP_", "OMPI_", "PMI_", "PALS_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
     environment.setdefault("OMP_NUM_THREADS", "1")
@@ -67,20 +75,20 @@ def _start(plan: Plan, rank: int, ranks: int, port: int, answers: int) -> subpro
         LOCAL_WORLD_SIZE=str(ranks),
         MASTER_ADDR="127.0.0.1",
         MASTER_PORT=str(port),
-        TORCHELASTIC_USE_AGENT_STORE="True",  # this process serves the store
+        TORCHELASTIC_USE_AGENT_STORE="True",  # ranks connect to the store of this process
     )
     return subprocess.Popen(
         [sys.executable, "-m", "torchcomms.bench.worker", plan.to_json(), str(answers)],
         env=environment,
         pass_fds=[answers],
         stdin=subprocess.DEVNULL,
-        stdout=2,  # like stderr: our own stdout is for results
-        start_new_session=True,  # Ctrl-C reaches this process, which ends them
+        stdout=2,  # to stderr: stdout of this process is for results
+        start_new_session=True,  # Ctrl-C reaches only this process, which ends the others
     )
 
 
 def _answers(reader: int, processes: Processes, progress: Report, note: Report) -> Iterator[Point]:
-    """Reads until every worker has closed the pipe."""
+    """Reads the pipe until every worker has closed it."""
     label, pending, errors = "start", b"", list[str]()
     deadline = time.monotonic() + _SILENCE_S
     while True:

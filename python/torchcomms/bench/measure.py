@@ -1,4 +1,4 @@
-"""The one timed loop: warm-up, interleaved rounds, the slowest rank of each iteration, a check."""
+"""The timed loop: warm-up, interleaved rounds, the slowest rank of each iteration, a check."""
 
 from __future__ import annotations
 
@@ -23,24 +23,32 @@ from torchcomms.bench.result import Point, machine
 from torchcomms.bench.timing import HostClock, Sample, clock_of
 from torchcomms.bench.world import World
 
-_COLD_CALLS = 3  # connections, first touches of buffers
-_WARM_CALLS = 7  # their median tells how many fit into plan.seconds
+_COLD_CALLS = 3  # for connections and first touches of buffers
+_WARM_CALLS = 7  # their median gives the number of calls that fit into plan.seconds
 _MOST_ITERATIONS = 50_000
 _MODE_WORD = {"sync": "eager", "async": "async", "graph": "graph"}
 
 
 def silent(text: str) -> None:
-    """The Report that tells nobody."""
+    """A Report that does nothing."""
 
 
 def run_here(
     plan: Plan, world: World, progress: Report = silent, note: Report = silent
 ) -> Iterator[Point]:
-    """Measures `plan` in this process, together with every other process of `world`.
+    """Measures `plan` in this process, together with all other processes of `world`. Collective.
 
-    Collective. Yields each point as soon as it is known, on rank 0 only; the other ranks must
-    exhaust the (empty) iterator too. `progress` gets a label before each group of points, `note` a
-    sentence for each point that has no measurement (on rank 0) and for each wrong value (there).
+    Yields each point as soon as it is measured, on rank 0 only. The other ranks must exhaust their
+    empty iterator too.
+
+    Args:
+        plan: what to measure.
+        world: the measuring processes.
+        progress: called with a label before each group of points.
+        note: called with a sentence for each point without a measurement, on rank 0, and for each
+            wrong value, on the rank that has it.
+    Raises:
+        BenchError: the plan is not valid.
     """
     plan.check(world.size)
     loop = _Loop(plan, world, note)
@@ -55,7 +63,7 @@ def run_here(
 
 
 def _counts(plan: Plan, op: str, ranks: int) -> list[int]:
-    """The plan's sizes in elements: at least one (for each rank, where the buffer is cut)."""
+    """The plan's sizes in elements: at least one, or one per rank if the buffer is cut."""
     if op == "barrier":
         return [0]
     itemsize = DTYPES[plan.dtype].itemsize
@@ -64,14 +72,15 @@ def _counts(plan: Plan, op: str, ranks: int) -> list[int]:
 
 
 class _Side:
-    """One backend at one point: its own buffers, its bound call, its samples."""
+    """One backend at one point: its buffers, its bound call, its samples."""
 
     def __init__(self, backend: Backend, exchange: Exchange, call: Call, check: Call) -> None:
         self.backend = backend
         self.exchange = exchange
         self.call = call
-        self.check = check  # what the right answer is of: one operation, or some that give the same
-        self.batch = 1  # calls in a sample
+        # The call that is checked: one operation, or several that give the same result.
+        self.check = check
+        self.batch = 1  # calls per sample
         self.samples: list[Sample] = []
         self.company: Company | None = None
         self.blocks: int | None = None
@@ -79,17 +88,17 @@ class _Side:
 
 
 class _Loop:
-    """Measures point after point of one plan. Every step is collective."""
+    """Measures the points of one plan, one after the other. Every method is collective."""
 
     def __init__(self, plan: Plan, world: World, note: Report) -> None:
         self._plan = plan
         self._world = world
         self._note = note
         self._facts = machine(plan.device)
-        self._order = random.Random(plan.seed)  # the same on all ranks
+        self._order = random.Random(plan.seed)  # the same order on all ranks
         self._rounds = min(plan.rounds, plan.iterations or plan.rounds)
         self.device = torch.device(plan.device)
-        if plan.device == "cuda":  # each rank its own
+        if plan.device == "cuda":  # one GPU per rank
             self.device = torch.device("cuda", world.rank % torch.cuda.device_count())
             torch.cuda.set_device(self.device)
         self._clock = clock_of(self.device)
@@ -101,7 +110,7 @@ class _Loop:
             self._beside = Beside(plan, world, product, self._order)
 
     def points(self, op: str, numel: int, mode: str, backends: list[Backend]) -> list[Point]:
-        """All backends at one operation, size and mode, taking turns."""
+        """Measures all backends at one operation, size and mode; the backends take turns."""
         sides = []
         for backend in backends:
             try:
@@ -109,7 +118,7 @@ class _Loop:
                 sides.append(self._side(exchange, mode, backend))
             except NotMeasured as reason:
                 self._tell(str(reason))
-        for side in sides:  # first of all, so that nothing wrong is worth a time
+        for side in sides:  # checked before, so that no wrong operation is timed
             self._check(side)
         self._sample(sides)
         if self._beside is not None:
@@ -123,7 +132,7 @@ class _Loop:
         return made
 
     def _tell(self, what: str) -> None:
-        """Of what is the same on all ranks."""
+        """Passes a note that is equal on all ranks to the caller once, on rank 0."""
         if self._world.rank == 0:
             self._note(what)
 
@@ -152,7 +161,7 @@ class _Loop:
             self._order.shuffle(turns)
             for side, block in turns:
                 self._world.barrier()
-                self._run(side, 1)  # what the other backends pushed out of the caches
+                self._run(side, 1)  # reloads the caches after the other backends
                 side.samples += self._run(side, block)
         if self._plan.iterations is not None:
             for side in sides:
@@ -177,7 +186,10 @@ class _Loop:
                 side.blocks = None if most < 0 else most
 
     def _block_length(self, side: _Side) -> int:
-        """Samples a round, the same on all ranks. Warms up, and says how long a batch is."""
+        """Warms up, and sets the batch.
+
+        Returns the number of samples per round, equal on all ranks.
+        """
         self._run(side, _COLD_CALLS)
         call_ns = sorted(each.took_ns for each in self._run(side, _WARM_CALLS))[_WARM_CALLS // 2]
         side.batch = self._world.agree(self._clock.batch(call_ns))
@@ -187,7 +199,7 @@ class _Loop:
 
     def _run(self, side: _Side, count: int) -> list[Sample]:
         call, batch, sample = side.call, side.batch, self._clock.sample
-        # Calls of a batch overlap as they will.
+        # Calls of a batch may overlap, so they need no barrier.
         each_alone = isinstance(self._clock, HostClock) and side.exchange.rooted
         align = self._world.align if each_alone else None
         samples = []
@@ -204,14 +216,14 @@ class _Loop:
         return samples
 
     def _worst_us(self, side: _Side, per_call: int, clock: str) -> list[float]:
-        """Of each sample, the slowest rank's time of one operation; ascending."""
+        """The time of one operation on the slowest rank, for each sample; ascending."""
         own = torch.tensor([getattr(sample, clock) for sample in side.samples])
         worst_ns = self._world.gather(own).amax(dim=0).sort().values
         return list((worst_ns.double() / 1e3 / per_call).tolist())
 
     def _point(self, side: _Side, mode: str) -> Point:
         exchange, ranks = side.exchange, self._world.size
-        operations = self._plan.graph_operations if mode == "graph" else 1  # of one call
+        operations = self._plan.graph_operations if mode == "graph" else 1  # in one call
         per_call = exchange.messages * operations
         worst_us = self._worst_us(side, per_call, "took_ns")
         host: dict[str, Any] = {}
@@ -252,7 +264,7 @@ class _Loop:
         )
 
     def _check(self, side: _Side) -> None:
-        """One call on known values, between poison and zeros; the first wrong answer stands."""
+        """Makes one call on known values, and compares. The first wrong result is final."""
         side.exchange.fill()
         side.check()
         wrong = side.exchange.wrong() if side.backend.moves_data else None

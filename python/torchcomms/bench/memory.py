@@ -1,4 +1,4 @@
-"""Where a backend wants the tensors that it is measured with."""
+"""The memory in which a backend wants its tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 class AnyMemory:
-    """A backend that takes tensors wherever they are."""
+    """A backend that accepts tensors in any memory."""
 
     def room(self, numel: int, dtype: torch.dtype) -> torch.Tensor | None:
         return None

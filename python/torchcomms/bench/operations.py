@@ -1,7 +1,7 @@
-"""The collectives as the harness measures them, on TorchComm and on torch.distributed.
+"""The measured collectives, on TorchComm and on torch.distributed.
 
-`bytes` is the largest buffer of a rank: the whole result of a gather, the whole input of a scatter,
-as in nccl-tests, whose bus factors these are.
+`bytes` is the largest buffer of a rank: the whole result of a gather, the whole input of a scatter.
+The bus factors are those of nccl-tests, which count the same way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _others(n: int) -> float:
 
 
 class _InPlace(Exchange):
-    """One buffer, in and out."""
+    """An operation with one buffer for input and output."""
 
     def allocate(self) -> None:
         self.buffer = self.case.empty(self.case.numel)
@@ -90,12 +90,12 @@ class Reduce(_InPlace):
 
     def results(self) -> Pairs:
         if self.case.rank != ROOT:
-            return []  # not an output
+            return []  # this rank has no output
         return [(self.buffer, self.case.total(self.case.numel))]
 
 
 class _Gathering(Exchange):
-    """A share in, everyone's shares out, as one tensor or as a list of views of it."""
+    """Each rank's share in, all shares out, as one tensor or as a list of views of it."""
 
     chunked = True
 
@@ -178,7 +178,7 @@ class GatherSingle(_ToRoot):
 
 
 class _Scattering(Exchange):
-    """Everyone's shares in, as one tensor or as a list of views of it; one share out."""
+    """The shares of all ranks in, as one tensor or as a list of views of it; one share out."""
 
     chunked = True
 
@@ -255,8 +255,10 @@ class Scatter(_Scattering):
 
 
 class _Swapping(Exchange):
-    """A share to every rank and a share from every rank: pair (i, j) exchanges `count(i, j)`
-    elements both ways, so both totals are `numel`."""
+    """A share to every rank, and a share from every rank.
+
+    Ranks i and j send each other `count(i, j)` elements, so that both totals are `numel`.
+    """
 
     chunked = True
 
@@ -321,7 +323,7 @@ class AllToAllVSingle(_Swapping):
 
 @bench("barrier")
 class Barrier(Exchange):
-    captured = False  # torch.distributed blocks the host in it
+    captured = False  # torch.distributed's barrier blocks the host
 
     def allocate(self) -> None:
         pass

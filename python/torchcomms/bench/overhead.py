@@ -1,4 +1,4 @@
-"""What the library costs a Python program beside the communication: a call, and the import."""
+"""Measures what torchcomms costs a Python program beside the communication: call, import."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ import torch.distributed as dist
 import torchcomms
 
 _CUSTOM = dist.ProcessGroup.BackendType.CUSTOM
-CALLS_PER_BLOCK = 100  # a call is near the clock's resolution, so blocks are timed, not calls
+CALLS_PER_BLOCK = 100  # a single call is too short for the clock's resolution, so blocks are timed
 _IMPORT_LIMIT_S = 120
 
 
 @dataclass(frozen=True)
 class CallCost:
-    """One way of calling. Each sample is the mean of a block of `calls_per_block` calls, loop
-    included, so p99 is that of blocks."""
+    """The cost of one way of calling.
+
+    Each sample is the mean of a block of `calls_per_block` calls, loop included. So p99 is that of
+    blocks.
+    """
 
     call: str
     p50_us: float
@@ -38,24 +41,26 @@ class CallCost:
 
 @dataclass(frozen=True)
 class ImportCost:
-    """Seconds of wall time from the interpreter's start to the end of its exit, medians of
-    interleaved fresh processes."""
+    """Seconds from an interpreter's start to the end of its exit: medians over processes."""
 
     torch_s: float
     torch_and_torchcomms_s: float
-    added_s: float  # median of the differences inside a pair
+    added_s: float  # median of the differences within a pair
     pairs: int
 
     as_dict = asdict
 
 
 def call_cost(blocks: int = 2000) -> list[CallCost]:
-    """Times an 8-byte all_reduce(async_op=False) of one rank on `fake`, which does nothing, so all
-    that is left is ours: argument conversion, validation, recording, the work object. The same as
-    a backend of a torch.distributed process group, whose work is waited for: called directly, and
-    through the group, where torch's dispatcher comes on top.
+    """Times an 8-byte all_reduce(async_op=False) of one rank on `fake`, which moves no data.
 
-    The ways of calling take turns, block by block.
+    What remains is the cost of torchcomms: argument conversion, validation, recording, the work
+    object. The call is also timed as a backend of a torch.distributed process group with a wait:
+    directly, and through the group, which adds torch's dispatcher. The ways of calling take turns,
+    block by block.
+
+    Args:
+        blocks: the number of timed blocks of each way; a tenth more warms up.
     """
     comm = torchcomms.new_comm("fake", torch.device("cpu"), name="call_cost")
     buffer = torch.zeros(2)
@@ -123,13 +128,13 @@ def _call_cost(name: str, ordered: list[float]) -> CallCost:
     )
 
 
-# torch imports an installed torchcomms by itself, so without it means hiding it.
+# torch imports an installed torchcomms by itself, so it must be hidden.
 _WITHOUT = "import sys; sys.modules['torchcomms'] = None; import torch"
 _WITH = "import torch; import torchcomms"
 
 
 def import_cost(pairs: int = 5) -> ImportCost:
-    """Times `import torch` alone and with torchcomms, in fresh processes that take turns."""
+    """Times `import torch` alone and with torchcomms, in new processes that take turns."""
     without, added, total = [], [], []
     for pair in range(-1, pairs):  # the first pair fills the page cache
         alone, both = _seconds(_WITHOUT), _seconds(_WITH)

@@ -1,4 +1,4 @@
-"""What to measure, checked before any process starts."""
+"""What to measure, and the check of it before any process starts."""
 
 from __future__ import annotations
 
@@ -31,22 +31,25 @@ DTYPES = {
 }
 MODES = ("sync", "async", "graph")
 BASELINE = "c10d:"  # prefix of a torch.distributed backend
-RAW = "raw:"  # prefix of a vendor's library without torchcomms around it
-SYMMETRIC = "symm_mem:"  # prefix of a way in which torch reduces symmetric memory
+RAW = "raw:"  # prefix of a vendor library without torchcomms
+SYMMETRIC = "symm_mem:"  # prefix of a method by which torch reduces symmetric memory
 WAYS = ("one_shot", "two_shot")
 COMPUTATIONS = ("matmul",)
 
-Report = Callable[[str], None]  # told of progress, or of what was not measured
-COMMON_HINTS = ("batch_invariant",)  # of several backends, with no prefix
+# Receives progress, or a sentence about a point that is not measured.
+Report = Callable[[str], None]
+COMMON_HINTS = ("batch_invariant",)  # hints of several backends, without prefix
 VENDORS = ("nccl", "ncclx", "rccl", "rcclx", "xccl")
 
 
 def knobs(backend: str) -> tuple[str, dict[str, str]]:
-    """ "ctran@transport=tcp" -> ("ctran", {"ctran::transport": "tcp"}): a backend and its hints; of
-    "nccl@:minCTAs=4" it is {"minCTAs": "4"}, of "ctran@batch_invariant=true" that hint, as of a
-    knob with "::" in it.
+    """Parses a backend and its hints: "ctran@transport=tcp" to ("ctran", {"ctran::transport":
+    "tcp"}).
 
-    Raises BenchError for a knob without a value.
+    "nccl@:minCTAs=4" gives hint minCTAs without prefix. So do hints of several backends, as in
+    "ctran@batch_invariant=true", and knobs that contain "::".
+
+    Raises: BenchError for a knob without a value.
     """
     name, *settings = backend.split("@")
     hints = {}
@@ -64,22 +67,22 @@ MOST_ITERATIONS = 10**9
 
 
 def check_seconds(seconds: float) -> None:
-    """Raises BenchError for what nothing can be measured in."""
+    """Raises BenchError for a duration in which nothing can be measured."""
     if not 0 < seconds <= MOST_SECONDS_HERE:
         raise BenchError(f"seconds: {seconds} is not above 0 and at most {MOST_SECONDS_HERE:g}")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run: every combination of its lists is one point, and a point's backends are interleaved.
+    """A run: every combination of the lists is one point, and the backends of a point take turns.
 
-    `iterations` fixes the timed calls of a point; None takes as many as fit into `seconds` (for
-    each backend). They are cut into `rounds`; each round visits all backends in an order shuffled
-    from `seed`, so that drift of the machine meets all of them alike.
+    `iterations` is the number of timed calls of a point. None takes as many as fit into `seconds`
+    for each backend. The calls are divided into `rounds`. Each round visits all backends in an
+    order shuffled from `seed`, so that drift of the machine affects all of them equally.
 
     Mode "graph" measures `graph_operations` calls in a row in a CUDA graph.
 
-    `beside` names a computation that is measured alone and with each operation under way.
+    `beside` names a computation that is measured alone and with each operation in flight.
     """
 
     ops: Sequence[str]
@@ -96,7 +99,7 @@ class Plan:
     beside: str | None = None
 
     def check(self, ranks: int) -> None:
-        """Raises BenchError for the first thing that cannot work, naming what is allowed."""
+        """Raises BenchError for the first wrong value, with the allowed ones."""
         for label, values in (
             ("operation", self.ops),
             ("backend", self.backends),
@@ -173,7 +176,7 @@ class Plan:
             )
 
     def points(self) -> int:
-        """How many lines a complete run gives."""
+        """The number of points of a complete run."""
         of_sizes = sum(1 if name == "barrier" else len(self.sizes) for name in self.ops)
         return of_sizes * len(self.modes) * len(self.backends)
 

@@ -1,4 +1,4 @@
-"""Points as a picture: latency and bandwidth over message size, a row of panels an operation."""
+"""Draws points: latency and bandwidth over message size, one row of panels per operation."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
-# Told apart also without colour vision (Okabe and Ito 2008), and by their markers.
+# Distinguishable also without color vision (Okabe and Ito 2008), and by their markers.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 _LINES = {"eager": "-", "async": "--", "graph": ":"}
 
 
 def require_matplotlib(path: Path) -> ModuleType:
-    """Returns matplotlib.pyplot, drawing to files only; call it before measuring. Raises BenchError
-    when matplotlib is missing or `path` has no suffix it can write, and as _output.prepare()."""
+    """Returns matplotlib.pyplot, for drawing to files only. Call it before the measurement.
+
+    Raises:
+        BenchError: matplotlib is missing, or `path` has a suffix that it cannot write.
+        InvalidArgument: the file cannot be written.
+    """
     if path.suffix not in SUFFIXES:
         raise BenchError(f"plot: {path} must end in one of {', '.join(SUFFIXES)}")
     try:
@@ -40,7 +44,7 @@ def require_matplotlib(path: Path) -> ModuleType:
 
 
 def plot(points: Sequence[Point], path: Path) -> None:
-    """Draws all points into a file of the kind that the suffix says."""
+    """Draws all points into one file, of the format that the suffix of `path` names."""
     pyplot = require_matplotlib(path)
     ops = list(dict.fromkeys(p.op for p in points))
     if not ops:
@@ -62,7 +66,7 @@ def plot(points: Sequence[Point], path: Path) -> None:
 
 
 def draw(latency: Axes, bandwidth: Axes | None, points: Sequence[Point]) -> None:
-    """Draws one operation's points: medians as lines, up to the 99th percentile as a band.
+    """Draws the points of one operation: medians as lines, up to the 99th percentile as a band.
 
     `bandwidth` may be None, for a picture with one panel.
     """
@@ -101,8 +105,10 @@ def _label(axes: Axes, points: Sequence[Point], title: str, unit: str) -> None:
 
 
 def dress(axes: Axes, across: Iterable[int], title: str, x_label: str, y_label: str) -> None:
-    """Scales, ticks, grid, title and legend: the look of all pictures. `across` are the values on
-    the x axis."""
+    """Sets scales, ticks, grid, title and legend, equal in all pictures.
+
+    `across` are the values on the x axis.
+    """
     values = sorted(set(across))
     shown = values[:: -(-len(values) // 9)]  # at most 9 labels
     if values[0] > 0:

@@ -1,4 +1,4 @@
-"""Point-to-point operations as the harness measures them; `bytes` is one message."""
+"""The measured point-to-point operations; `bytes` is the size of one message."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ Pairs = list[tuple[torch.Tensor, torch.Tensor]]
 
 @bench("send_recv")
 class SendRecv(Exchange):
-    """A ping-pong between ranks 2k and 2k+1; half a round trip is one message. An odd last rank
-    stays out of it."""
+    """A ping-pong between ranks 2k and 2k+1; half a round trip is one message.
+
+    An odd last rank does not take part.
+    """
 
     min_ranks = 2
     messages = 2
@@ -69,7 +71,7 @@ class SendRecv(Exchange):
 
 @bench("batch")
 class Batch(Exchange):
-    """Every rank sends to the next and receives from the one before, as one batch."""
+    """Every rank sends to the next rank and receives from the previous one, as one batch."""
 
     min_ranks = 2
 
@@ -98,7 +100,7 @@ class Batch(Exchange):
             dist.P2POp(dist.irecv, self.into, self.previous, group),
         ]
 
-        def issue_and_wait() -> None:  # torch.distributed has the asynchronous form only
+        def issue_and_wait() -> None:  # torch.distributed has only the asynchronous form
             for work in dist.batch_isend_irecv(operations):
                 work.wait()
 

@@ -1,4 +1,4 @@
-"""A vendor's library without torchcomms around it: what a backend over it is held against."""
+"""Measures a vendor library without torchcomms, as the baseline of a backend that uses it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _ID = "raw_id"
 
 
 class Raw(AnyMemory):
-    """One communicator of the library. Asynchronous calls are the same as others: all enqueue."""
+    """One communicator of the library.
+
+    Synchronous and asynchronous calls are equal: both enqueue.
+    """
 
     moves_data = True
 
@@ -36,14 +39,14 @@ class Raw(AnyMemory):
         self._device = device
 
     def call(self, exchange: Exchange, async_op: bool) -> Call | None:
-        """On the stream that is current now."""
+        """Binds the call to the stream that is current now."""
         bound = self._bound(exchange)
         return None if bound is None else partial(self._comm.enqueue, *bound)
 
     def enqueue_us(self, exchange: Exchange, calls: int) -> float:
-        """What one of so many calls in a row takes the host, from C++.
+        """The time in us that one of `calls` calls in a row takes on the host, from C++.
 
-        Raises BenchError for an operation that is not measured raw.
+        Raises BenchError for an operation that cannot be measured raw.
         """
         bound = self._bound(exchange)
         if bound is None:

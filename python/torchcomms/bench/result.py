@@ -1,4 +1,4 @@
-"""One measured point, and the facts about this machine that a number is worthless without."""
+"""One measured point, and the facts about the machine that belong to it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ _TUNING = ("TORCHCOMM", "GLOO_", "NCCL_", "OMP_NUM_THREADS", "TORCH_SYMM")
 
 @dataclass(frozen=True)
 class Point:
-    """A line of the result file. Times are of the slowest rank in each iteration, in microseconds;
-    bandwidths are in GB/s (1e9 bytes), computed from the median time.
+    """A line of the result file.
 
-    On cuda an iteration is a batch of calls in a row, and its times are means over the batch: by
-    the device's clock, and beside them by the host's."""
+    Times are those of the slowest rank in each iteration, in microseconds. Bandwidths are in GB/s
+    (1e9 bytes), computed from the median time.
+
+    On cuda an iteration is a batch of calls in a row. Its times are means over the batch, by the
+    device's clock; the host's clock has fields of its own.
+    """
 
     op: str
     backend: str
@@ -40,22 +43,22 @@ class Point:
     p99_us: float
     algbw_gbps: float
     busbw_gbps: float
-    correct: bool | None  # None: the backend moves no data
+    correct: bool | None  # None: the backend does not move data
     hardware: str
     torch: str
     torchcomms: str
     commit: str | None
     date: str
     environment: dict[str, str]
-    batch: int = 1  # operations in an iteration
-    # By the host's clock, with the synchronisation at the end of the batch; and what the calls
-    # alone took the host.
+    batch: int = 1  # operations per iteration
+    # Times by the host's clock, with the synchronization at the end of the batch. `enqueue` is the
+    # time of the calls alone.
     host_p50_us: float | None = None
     host_p99_us: float | None = None
     enqueue_p50_us: float | None = None
     enqueue_p99_us: float | None = None
-    # What was computed beside it, alone and with the operation under way all the time, what that
-    # operation took in the meantime, and how many times as long as alone.
+    # The concurrent computation: its times alone and with the operation in flight, and their ratio.
+    # The operation's time with the computation, and its ratio to the time alone.
     beside: str | None = None
     product_p50_us: float | None = None
     product_p99_us: float | None = None
@@ -64,7 +67,7 @@ class Point:
     product_ratio: float | None = None
     operation_beside_p50_us: float | None = None
     operation_ratio: float | None = None
-    blocks: int | None = None  # of its kernels, the most at one time
+    blocks: int | None = None  # the most thread blocks of its kernels at one time
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -75,7 +78,7 @@ class Point:
 
 
 def machine(device: str) -> dict[str, Any]:
-    """The fields of a point that are the same for a whole run."""
+    """The fields of a point that are equal for a whole run."""
     return {
         "hardware": _hardware(device),
         "torch": torch.__version__,
@@ -99,17 +102,19 @@ def _cpu() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:
-        pass  # not Linux: the architecture alone has to do
+        pass  # not Linux: only the architecture is known
     return platform.machine()
 
 
 def _commit() -> str | None:
-    """The commit of the working directory's checkout of torchcomms, "+" if it has changes; else
-    the one that this package was built from."""
+    """The commit of the torchcomms checkout in the working directory, with "+" if it has changes.
+
+    Without such a checkout, the commit that this package was built from.
+    """
     try:
         top = _git("rev-parse", "--show-toplevel")
         if not Path(top, "python", "torchcomms").is_dir():
-            return _built_from()  # somebody else's repository
+            return _built_from()  # another project's repository
         return _git("rev-parse", "--short=12", "HEAD") + ("+" if _git("status", "--short") else "")
     except (OSError, subprocess.SubprocessError):
         return _built_from()

@@ -1,4 +1,4 @@
-"""Points as text: a table, a comparison, JSON lines."""
+"""Shows points as text: a table, a comparison, JSON lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOST_HEADERS = ("host us", "enqueue us")
 
 
 def points_table(points: Sequence[Point]) -> str:
-    """One line a point; of devices also what the host's clock says."""
+    """A table with one line per point; with times of the host's clock if points have them."""
     host = any(p.host_p50_us is not None for p in points)
     rows = []
     for p in points:
@@ -46,8 +46,11 @@ _BESIDE_HEADERS = (
 
 
 def beside_table(points: Sequence[Point]) -> str:
-    """One line a point: the product alone and beside the operation, the operation alone and beside
-    the product, and how many times as long each takes there."""
+    """A table with one line per point, for measurements with a concurrent product.
+
+    It lists the product alone and with the operation, the operation alone and with the product, and
+    the ratios of these times.
+    """
     rows = []
     for p in points:
         rows.append([
@@ -67,8 +70,14 @@ def _times(value: float | None) -> str | None:
 
 
 def compare_table(points: Sequence[Point]) -> str:
-    """One line an operation, mode and size: the medians side by side, and how many times as long
-    the first backend takes as each other one (below 1: the first is faster)."""
+    """A table with one line per operation, mode and size, and the medians of all backends.
+
+    It also has the ratio of the first backend's time to that of each other one; below 1 the first
+    one is faster.
+
+    Raises:
+        BenchError: fewer than two backends.
+    """
     backends = list(dict.fromkeys(p.backend for p in points))
     if len(backends) < 2:
         raise BenchError("a comparison needs at least two backends")
@@ -90,5 +99,5 @@ def compare_table(points: Sequence[Point]) -> str:
 
 
 def write_lines(points: Iterable[Point], path: Path) -> None:
-    """Writes one JSON object a line, replacing the file."""
+    """Writes one JSON object per line, and replaces the file."""
     _output.write(path, "".join(point.to_json() + "\n" for point in points))

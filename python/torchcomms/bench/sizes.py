@@ -1,4 +1,4 @@
-"""Message sizes as text: `8`, `1K`, `1K:64M` (doubling), `1K:64M:4` (times four), comma lists."""
+"""Parses message sizes: `8`, `1K`, `1K:64M` (doubling), `1K:64M:4` (times four), comma lists."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import re
 from torchcomms.bench.errors import BenchError
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-MAX_SIZE = 1 << 40  # so that sums over a million ranks are 64-bit numbers
+MAX_SIZE = 1 << 40  # so that sums over a million ranks fit 64 bits
 _SIZE = re.compile(r"(\d{1,30})\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 _FACTOR = re.compile(r"\d{1,30}")
 _ALLOWED = "allowed: 8, 1K, 16M, 1G, a range 1K:64M (doubling) or 1K:64M:4, and lists of these"
 
 
 def parse_size(text: str) -> int:
-    """ "64K" -> 65536. K, M and G are powers of 1024. Raises BenchError."""
+    """Parses "64K" to 65536. K, M and G are powers of 1024. Raises BenchError."""
     match = _SIZE.fullmatch(text.strip())
     if not match or int(match[1]) == 0:
         raise BenchError(f"bytes: {text!r} is not a size; {_ALLOWED}")
@@ -25,7 +25,11 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> list[int]:
-    """ "8,1K:4K" -> [8, 1024, 2048, 4096]: ascending, without repetitions. Raises BenchError."""
+    """Parses "8,1K:4K" to [8, 1024, 2048, 4096]: ascending, without repetitions.
+
+    Raises:
+        BenchError: another text.
+    """
     sizes: set[int] = set()
     for part in text.split(","):
         sizes.update(_parse_range(part))

@@ -1,5 +1,8 @@
-"""Where ranks of one host leave together: within about a microsecond, and not as a barrier's
-messages reach them, which takes longer than many of the calls that are measured from there."""
+"""A barrier in shared memory that ranks of one host leave within about a microsecond.
+
+A barrier with messages releases ranks at times that differ by more than many of the measured calls
+take.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-_LINE = 64  # bytes, so that no two ranks write to the same line of a cache
-_SHARED = Path("/dev/shm")  # memory, where the system has it
+_LINE = 64  # bytes of a cache line, so that no two ranks write to the same one
+_SHARED = Path("/dev/shm")  # in memory, if the system has it
 _LOOKS_PER_CLOCK = 1024
 
 
 class StartingLine:
-    """A counter a rank, in memory that all of them map. One thread."""
+    """One counter per rank, in memory that all ranks map. For one thread."""
 
     def __init__(self, memory: mmap.mmap, rank: int, size: int, limit_s: float) -> None:
         self._counters = memoryview(memory).cast("Q")
@@ -34,9 +37,13 @@ class StartingLine:
         tell: Callable[[str], str],
         all_agree: Callable[[bool], bool],
     ) -> StartingLine | None:
-        """Collective; None on all ranks where one of them cannot map the memory of rank 0.
+        """Makes the barrier. Collective.
 
-        `tell` returns what rank 0 gave to it, `all_agree` whether all ranks gave True.
+        Args:
+            tell: returns on all ranks the text that rank 0 passed.
+            all_agree: returns whether all ranks passed True.
+
+        Returns: None on all ranks if one of them cannot map the memory of rank 0.
         """
         path = ""
         if rank == 0:
@@ -52,7 +59,7 @@ class StartingLine:
                 Path(path).unlink(missing_ok=True)
 
     def meet(self) -> None:
-        """Returns when every rank has come here. Raises TimeoutError after the limit."""
+        """Returns when every rank has called it. Raises TimeoutError after the timeout."""
         self._turn += 1
         counters, turn, looks = self._counters, self._turn, 0
         counters[self._mine] = turn
@@ -72,7 +79,7 @@ class StartingLine:
 
 
 def _new_file(size: int) -> str:
-    """Of zeroes; its path, or "" where there is no room for it."""
+    """Makes a file of zeros. Returns its path, or "" if there is no space for it."""
     try:
         place = _SHARED if os.access(_SHARED, os.W_OK) else None
         descriptor, path = tempfile.mkstemp(prefix="torchcomms-bench-", dir=place)
@@ -84,7 +91,7 @@ def _new_file(size: int) -> str:
 
 
 def _mapped(path: str, size: int) -> mmap.mmap | None:
-    """None: another host's file, or none at all."""
+    """Maps the file. Returns None if it is on another host, or if there is none."""
     if not path:
         return None
     try:

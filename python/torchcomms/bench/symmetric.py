@@ -1,5 +1,7 @@
-"""torch's symmetric memory as a baseline: buffers that all ranks of a host have mapped, and kernels
-that read them. Private functions of torch, so only here."""
+"""torch's symmetric memory as a baseline: kernels that read buffers mapped by all ranks of a host.
+
+The module uses private functions of torch; no other module does so for this.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,21 @@ from torchcomms.bench.operations import AllGatherSingle, AllReduce, ReduceScatte
 from torchcomms.bench.plan import SYMMETRIC
 from torchcomms.bench.world import World
 
-_SUMMED = (torch.float32, torch.bfloat16)  # what torch's kernels add up
-_UNIT = 4  # bytes, of which they take multiples
+_SUMMED = (torch.float32, torch.bfloat16)  # the dtypes that torch's kernels add
+_UNIT = 4  # bytes; sizes must be multiples of it
 _TWO_SHOT_RANKS = (2, 4, 8)
 _NO_MULTICAST = "TORCH_SYMM_MEM_DISABLE_MULTICAST"
 _LEAST_BYTES = 32 << 20  # so that growing sizes rarely need a new mapping
 
 
 class Symmetric(AnyMemory):
-    """`symm_mem:one_shot` and `symm_mem:two_shot`: two ways of an all_reduce. A gather or a scatter
-    is the same on both, torch's low-contention one. NVLink's multicast is left out, unless the
-    environment says otherwise.
+    """The backends `symm_mem:one_shot` and `symm_mem:two_shot`: two methods of all_reduce.
 
-    Inputs are in symmetric memory, which takes the place of the exchange's own; what is no input
-    is in plain memory. Asynchronous calls are the same as others: all enqueue.
+    Gathers and scatters are equal in both: torch's low-contention ones. NVLink multicast is off,
+    unless the environment says otherwise.
+
+    Inputs are in symmetric memory, which replaces the buffers of the exchange. Pure outputs are in
+    ordinary memory. Synchronous and asynchronous calls are equal: both enqueue.
     """
 
     moves_data = True
@@ -45,10 +48,10 @@ class Symmetric(AnyMemory):
         self._owner = Group("nccl", name, world, device)
         self._group: Any = self._owner.group.group_name
         self._memory: torch.Tensor | None = None
-        self._mapping: Any = None  # lives as long as the memory
+        self._mapping: Any = None  # must live as long as the memory
 
     def call(self, exchange: Exchange, async_op: bool) -> Call | None:
-        """Raises NotMeasured for an element type, a size or a number of ranks that torch lacks."""
+        """Raises NotMeasured for a dtype, size or number of ranks that torch does not support."""
         if isinstance(exchange, AllReduce):
             return self._all_reduce(exchange)
         if isinstance(exchange, AllGatherSingle):
@@ -71,7 +74,7 @@ class Symmetric(AnyMemory):
             exchange.output = exchange.buffer
             in_place = torch.ops.symm_mem.two_shot_all_reduce_.default
             return partial(in_place, exchange.buffer, "sum", self._group)
-        # Others still read the input when the output is written.
+        # Peers still read the input while the output is written.
         exchange.output = torch.zeros_like(exchange.buffer)
         out = torch.ops.symm_mem.one_shot_all_reduce_out.default
         return partial(out, exchange.buffer, "sum", self._group, exchange.output)
@@ -87,10 +90,13 @@ class Symmetric(AnyMemory):
         return None
 
     def _shared(self, buffer: torch.Tensor) -> torch.Tensor:
-        """As many zeroes in symmetric memory, the one that earlier exchanges had. Collective."""
+        """Returns zeros of the buffer's size in symmetric memory, reused between exchanges.
+
+        Collective.
+        """
         from torch.distributed import _symmetric_memory
 
-        # Else torch maps the memory for multicast too, which none of these operations uses.
+        # Otherwise torch also maps the memory for multicast, which none of these operations uses.
         os.environ.setdefault(_NO_MULTICAST, "1")
         if self._memory is None or self._memory.numel() < buffer.numel():
             self._mapping = self._memory = None
@@ -103,7 +109,7 @@ class Symmetric(AnyMemory):
 
     @staticmethod
     def _into_new_output(exchange: AllGatherSingle | ReduceScatterSingle, start: Call) -> Call:
-        """These operations run on a stream of torch's own, and make their output."""
+        """Binds an operation that runs on a stream of torch and allocates its output."""
         wait = torch.ops._c10d_functional.wait_tensor.default
 
         def start_and_wait() -> None:
@@ -120,7 +126,7 @@ class Symmetric(AnyMemory):
 
 
 def _check_reach(name: str, world: World, device: torch.device) -> None:
-    """Raises BenchError unless every rank has a GPU of one host that reaches all others' memory."""
+    """Raises BenchError unless each rank has its own GPU of one host, with access to all others."""
     host = zlib.crc32(socket.gethostname().encode())
     mine = torch.tensor([host, device.index or 0])
     places = world.gather(mine).tolist()

@@ -1,4 +1,4 @@
-"""What one sample is: a call by the host's clock, or a batch of calls by a device's."""
+"""Takes samples: one call by the host's clock, or a batch of calls by the device's clock."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ import torch
 
 from torchcomms.bench.exchange import Call
 
-_BATCH_NS = 5_000_000  # about, of a device's time: the ranks' skew at its start drowns in it
-_MOST_CALLS = 50  # so that the device's queue never holds the host up
+# About, of device time: the skew of the ranks at the start is small against it.
+_BATCH_NS = 5_000_000
+_MOST_CALLS = 50  # so that the device's queue never blocks the host
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Nanoseconds of one operation; a device's clock beside the host's where there is one."""
+    """The ns of one operation, by the device's clock if there is one, and by the host's."""
 
     took_ns: int
-    host_ns: int | None = None  # with the synchronisation at the end
-    enqueue_ns: int | None = None  # of the calls alone
+    host_ns: int | None = None  # with the synchronization at the end
+    enqueue_ns: int | None = None  # of the calls without the synchronization
 
 
 class Clock(Protocol):
-    """How samples are taken."""
+    """Takes samples of calls."""
 
     def batch(self, call_ns: int) -> int:
-        """How many calls, that take so long each, are one sample."""
+        """Returns how many calls of `call_ns` ns each make one sample."""
 
     def sample(self, call: Call, batch: int) -> Sample: ...
 
 
 class HostClock:
-    """Every call for itself; `finish` waits for what a call has only enqueued."""
+    """Times each call alone. `finish` waits for work that a call has only enqueued."""
 
     def __init__(self, finish: Callable[[], Any] | None = None) -> None:
         self._finish = finish
@@ -52,7 +53,7 @@ class HostClock:
 
 
 class DeviceClock:
-    """Calls in a row on the current stream, between two of its events."""
+    """Times calls in a row on the current stream, between two events."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class DeviceClock:
         return min(max(_BATCH_NS // max(call_ns, 1), 1), _MOST_CALLS)
 
     def sample(self, call: Call, batch: int) -> Sample:
-        call()  # after it, all ranks' devices are at one place
+        call()  # a synchronization point for the devices of all ranks
         self._synchronize()
         self._begin.record()
         start = perf_counter_ns()

@@ -1,8 +1,8 @@
-"""Measures the algorithms of backend `ctran` against each other, and writes what won as a tuning.
+"""Measures the algorithms of backend `ctran`, and writes the fastest ones to a tuning file.
 
-Each operation is one run of the harness, in which every algorithm is a side with its hint. The
-fastest one at each size becomes a line `use`; the constants of the cost model, which decides where
-nothing was measured, are fitted to all the times.
+Each operation is one run of the harness, in which every algorithm is a side, selected by a hint.
+The fastest algorithm at each size becomes a line `use`. The cost model decides where nothing was
+measured; its constants are fitted to all times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchcomms.bench.result import Point
 
 Report = Callable[[str], None]
 
-# What is measured for each operation of the catalogue.
+# The measured operation for each operation of the catalogue.
 BENCHES = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather_single",
@@ -35,11 +35,11 @@ BENCHES = {
     "all_to_all": "all_to_all_single",
 }
 LARGEST = 1 << 62
-# What wins at a size this small wins below, too, and at one this large above. In between a winner
-# says nothing of sizes that were not measured.
+# The winner at a size of at most SMALL also wins below, and at one of at least LARGE also above.
+# Otherwise a winner says nothing about sizes that were not measured.
 SMALL, LARGE = 1 << 10, 1 << 20
-REACH = 4  # times the largest size measured: the step between sizes, if nobody says another
-CLEARLY = 0.9  # of the time: less of a gain is noise
+REACH = 4  # times the largest size measured: the default step between sizes
+CLEARLY = 0.9  # of the time; a smaller gain is noise
 _CONSTANTS = ("step_ns", "message_ns", "byte_ps", "reduce_ps")
 
 
@@ -54,7 +54,7 @@ class Effort:
     seconds: float = 0.1
 
     def check(self) -> None:
-        """Raises BenchError for the first thing that cannot work, naming what is allowed."""
+        """Raises BenchError for the first wrong value, with the allowed ones."""
         for operation in self.operations:
             if operation not in BENCHES:
                 raise BenchError(f"unknown operation {operation!r}; allowed: {', '.join(BENCHES)}")
@@ -67,7 +67,7 @@ class Effort:
             raise BenchError(f"unknown wire {self.wire!r}; allowed: shm, tcp")
 
     def cost(self, operation: str, size: int) -> list[dict[str, Any]]:
-        # Over TCP on one host all ranks are neighbours, too.
+        # Over TCP on one host, all ranks are on this host too.
         return algorithms.costs(
             operation, self.ranks, size, wire=self.wire, local_size=self.ranks, tuning=""
         )
@@ -81,7 +81,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Timing:
-    """One algorithm at one size: what it costs, and what it took."""
+    """One algorithm at one size: its cost in the model, and its measured time."""
 
     operation: str
     size: int
@@ -90,9 +90,9 @@ class Timing:
 
 
 def measure(effort: Effort, progress: Report, note: Report) -> list[Timing]:
-    """Runs everything on processes of its own. Raises BenchError."""
+    """Runs all measurements on new processes. Raises BenchError."""
     effort.check()
-    # An older tuning must not choose the chunks of the processes that measure.
+    # An older tuning must not choose the chunk sizes of the measuring processes.
     with _environment.variables(TORCHCOMM_CTRAN_TUNING_FILE=os.devnull):
         return list(_timings(effort, progress, note))
 
@@ -119,11 +119,11 @@ def _timing(effort: Effort, operation: str, name: str, point: Point) -> Timing:
 
 
 def overrides(effort: Effort, timings: Sequence[Timing]) -> list[str]:
-    """A line for each range of sizes that one algorithm wins; each measured size begins its own.
-    Sizes far from those that were measured are left to the model.
+    """A line for each range of sizes that one algorithm wins. Each measured size starts a range.
 
-    What won at the size before, or else is the model's choice, is replaced only by what is clearly
-    faster: with few ranks several algorithms are the same one.
+    Sizes far from the measured ones are left to the model. The winner at the next smaller size, or
+    at first the model's choice, is replaced only by an algorithm that is clearly faster. With few
+    ranks several algorithms are identical.
     """
     lines = []
     for operation in dict.fromkeys(t.operation for t in timings):
@@ -164,9 +164,11 @@ def _winner(timings: Sequence[Timing], favourite: str) -> Timing:
 def constants(effort: Effort, timings: Sequence[Timing], cores: int) -> str | None:
     """The line of the wire's constants: least squares of relative errors, none below zero.
 
-    None where too little was measured to tell them apart: sizes far from the small or the large
-    ones, two ranks alone, operations that do not reduce. Algorithms that hand a vector on are left
-    out: their time is no linear function of their cost.
+    Algorithms that pass a vector on along a chain or tree are excluded, because their time is not
+    linear in their cost.
+
+    Returns: None if the measurements cannot separate the constants: sizes too far from the small or
+    large ones, only two ranks, or only operations that do not reduce.
     """
     crowd = max(1.0, effort.ranks / cores)
     rows, fitting = [], []
@@ -206,7 +208,7 @@ def constants(effort: Effort, timings: Sequence[Timing], cores: int) -> str | No
 
 
 def merged(old: str, effort: Effort, line: str | None, uses: Sequence[str]) -> str:
-    """`old`, a tuning's text or "", with these lines instead of those about the same."""
+    """Puts these lines into `old`, a tuning's text or "", and removes those they replace."""
     kept = old.splitlines() or ["torchcomms tuning 1"]
     about = tuple(
         f"use {operation} wire {effort.wire} ranks {effort.ranks}..{effort.ranks} "
@@ -219,19 +221,19 @@ def merged(old: str, effort: Effort, line: str | None, uses: Sequence[str]) -> s
 
 
 def finished(lines: Sequence[str]) -> str:
-    """A tuning's text of these lines, checked, with all constants, and what people wrote first."""
+    """The checked text of a tuning with these lines and all constants; users' comments first."""
     header, *rest = _comms._check_tuning("\n".join(lines) + "\n", "the new tuning").splitlines()
     comments = [each for each in lines if each.startswith("#")]
     return "\n".join([header, *comments, *rest]) + "\n"
 
 
 def check(text: str, path: Path) -> None:
-    """Raises InvalidArgument for what is no tuning, naming the file, line and field."""
+    """Raises InvalidArgument for a wrong tuning, with the file, line and field."""
     _comms._check_tuning(text, f"the tuning file {path}")
 
 
 def write(text: str, path: Path) -> None:
-    """Replaces the file as a whole, so that nobody reads half of it."""
+    """Replaces the file atomically, so that no process reads half of it."""
     with _output.writing(path):
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.write_text(text)

@@ -1,8 +1,8 @@
-"""Measures the algorithms of our GPU kernels against each other, and NCCL's, for a tuning file.
+"""Measures the algorithms of our GPU kernels and NCCL, for a tuning file.
 
-Each operation, kind of elements and mode is one run of the harness, in which every algorithm is a
-side with its hint, and the built-in choice is one more. What won at each size becomes a line
-`kernel` about this model of GPU and this number of ranks.
+Each operation, kind of elements and mode is one run of the harness. In it every algorithm is a
+side, selected by a hint; the built-in choice is one more side. The winner at each size becomes a
+line `kernel` for this model of GPU and this number of ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torchcomms.bench.tune import CLEARLY, LARGEST, finished
 
 Report = Callable[[str], None]
 
-OPERATIONS = {  # whether it adds
+OPERATIONS = {  # the value: whether it reduces
     "all_reduce": True,
     "all_gather_single": False,
     "reduce_scatter_single": True,
@@ -37,29 +37,29 @@ OPERATIONS = {  # whether it adds
     "reduce": True,
     "gather_single": False,
 }
-# The hint that asks for an algorithm, and who runs what the kernels are not best at.
+# The hint that selects an algorithm, and whether the backend can use NCCL instead of kernels.
 BACKENDS = {"ncclx": ("algorithm", True), "ctran": ("kernel_algorithm", False)}
 _ONE_HOP, _TWO_HOPS = ("one_shot_ll", "one_shot_line"), ("two_shot_line",)
 _HAVE_TWO_HOPS = ("all_reduce", "broadcast", "reduce")
 _ON_REGIONS = tuple(each for each in OPERATIONS if each != "gather_single")
-# Where tensors are, and on which device that is: host memory stands for a GPU where the library of
-# kernels is one for it.
+# The devices, by their torch device type. "host" is for tests: host memory replaces a GPU's if the
+# kernel library is one for host memory.
 DEVICES = {"cuda": "cuda", "host": "cpu"}
 MODES = {"eager": "sync", "graph": "graph"}
-TENSORS = ("plain", "registered")  # those that are in windows, by hint
+TENSORS = ("plain", "registered")  # registered: tensors in windows, by a hint
 ON_REGION = "region"
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a line may be about besides: which tensors, and how many thread blocks there may be."""
+    """Further conditions of a line: the kind of tensors, and the limit of thread blocks."""
 
     tensors: str = "plain"
     within: int = 0  # 0: any number
 
     @property
     def words(self) -> str:
-        """At the end of a line; "" where it is about all that no other line is about."""
+        """The end of a line; "" without conditions."""
         return (" tensors registered" if self.tensors == "registered" else "") + (
             f" within {self.within}" if self.within else ""
         )
@@ -67,7 +67,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Run:
-    """What is measured at once."""
+    """What one run of the harness measures."""
 
     operation: str
     dtype: str
@@ -92,7 +92,7 @@ class Effort:
     within: Sequence[int] = ()
 
     def check(self) -> None:
-        """Raises BenchError for the first thing that cannot work, naming what is allowed."""
+        """Raises BenchError for the first wrong value, with the allowed ones."""
         for label, words, known in (
             ("operation", self.operations, OPERATIONS),
             ("backend", [self.backend], BACKENDS),
@@ -103,7 +103,7 @@ class Effort:
         ):
             for word in words:
                 if word not in known:
-                    # On the CPU no kernels run, but `tune` measures what runs there.
+                    # No kernels run on the CPU, but `tune` measures other algorithms there.
                     allowed = ["cpu", *known] if label == "device" else known
                     raise BenchError(f"unknown {label} {word!r}; allowed: {', '.join(allowed)}")
         if self.device == "cuda" and not torch.cuda.is_available():
@@ -124,12 +124,16 @@ class Effort:
             raise BenchError(f"{self.ranks} ranks, but torch sees {torch.cuda.device_count()} GPUs")
 
     def gpu(self) -> str:
-        """The model of GPU, as tuning files have it."""
+        """The model of the GPU, as tuning files name it."""
         return gpu_word(torch.device(DEVICES[self.device], 0))
 
     def sides(self, operation: str, place: Place, regions: Mapping[int, str]) -> Sides:
-        """By side of the harness; the first is the built-in choice. `regions`: by blocks, a tuning
-        file that has all registered tensors written by the peers."""
+        """The candidates by their side of the harness. The first one is the built-in choice.
+
+        Args:
+            regions: by blocks, a tuning file with which peers write all registered tensors
+                directly.
+        """
         hint, has_library = BACKENDS[self.backend]
         words = _ONE_HOP + (_TWO_HOPS if operation in _HAVE_TWO_HOPS else ())
         most = f"/{place.within}" if place.within else ""
@@ -140,7 +144,7 @@ class Effort:
             found[f"{self.backend}@{hint}={word}/{blocks}"] = Candidate(word, blocks)
         if place.tensors == "plain":
             return found
-        # The library alone has no windows, and takes tensors there as all others.
+        # The library alone has no windows, and treats tensors in windows as ordinary ones.
         found = {
             side if each.algorithm == "nccl" else f"{side}@registered=true": each
             for side, each in found.items()
@@ -151,19 +155,19 @@ class Effort:
         return found
 
     def blocks_of(self, place: Place) -> list[int]:
-        """What algorithms are measured with."""
+        """The numbers of blocks that algorithms are measured with."""
         if not place.within:
             return list(self.blocks)
         return sorted({min(each, place.within) for each in self.blocks})
 
     def places(self) -> list[Place]:
-        """In the order of their lines, of which the first that fits counts."""
+        """The conditions, in the order of their lines: the first line that fits is used."""
         withins = [*sorted(set(self.within)), 0]
         tensors = [each for each in reversed(TENSORS) if each in self.tensors]
         return [Place(*each) for each in itertools.product(tensors, withins)]
 
     def runs(self) -> Iterator[Run]:
-        """What only moves does so in one dtype."""
+        """Yields all runs. Operations that do not reduce are measured with one dtype."""
         for operation, place in itertools.product(self.operations, self.places()):
             dtypes = self.dtypes if OPERATIONS[operation] else self.dtypes[:1]
             for dtype, mode in itertools.product(dtypes, self.modes):
@@ -172,7 +176,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way of running an operation, in a tuning file's words."""
+    """A way of running an operation, in the words of a tuning file."""
 
     algorithm: str
     blocks: int
@@ -184,7 +188,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Timing:
-    """One candidate at one size."""
+    """The time of one candidate at one size."""
 
     size: int
     candidate: Candidate
@@ -193,7 +197,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Winners:
-    """What won in one run: by range of sizes, the words of the fastest."""
+    """The winners of one run: for each range of sizes, the words of the fastest candidate."""
 
     operation: str
     kind: str
@@ -210,9 +214,9 @@ def kind_of(dtype: str) -> str:
 
 
 def measure(effort: Effort, progress: Report, note: Report) -> list[Winners]:
-    """Runs everything on processes of its own. Raises BenchError."""
+    """Runs all measurements on new processes. Raises BenchError."""
     effort.check()
-    # An older tuning must not choose for the processes that measure.
+    # An older tuning must not choose algorithms in the measuring processes.
     with _environment.variables(TORCHCOMM_CTRAN_TUNING_FILE=os.devnull):
         return [_winners(effort, run, progress, note) for run in effort.runs()]
 
@@ -240,7 +244,7 @@ def _winners(effort: Effort, run: Run, progress: Report, note: Report) -> Winner
 
 @contextmanager
 def _regions(effort: Effort, run: Run) -> Iterator[dict[int, str]]:
-    """By blocks, a tuning file that asks for regions at any size."""
+    """By blocks, a tuning file that selects regions at any size."""
     if run.place.tensors == "plain" or run.operation not in _ON_REGIONS:
         yield {}
         return
@@ -256,23 +260,24 @@ def _regions(effort: Effort, run: Run) -> Iterator[dict[int, str]]:
 
 
 def timing_of(asked: Candidate, point: Point) -> Timing | None:
-    """None where another algorithm ran in its place, which could not do that size."""
+    """The time of a candidate, or None if another algorithm ran because of the size."""
     if point.correct is False:
         raise BenchError(
             f"{point.op} by {asked.algorithm} gave wrong values at {point.bytes} bytes"
         )
-    if asked.algorithm == "kernels":  # the built-in choice, whoever that is
+    if asked.algorithm == "kernels":  # the built-in choice may be NCCL
         asked = Candidate("nccl", 0) if point.algorithm == "nccl" else asked
-    elif asked.algorithm not in (point.algorithm, ON_REGION):  # what is on regions says nothing
+    # Region runs do not report their algorithm.
+    elif asked.algorithm not in (point.algorithm, ON_REGION):
         return None
     return Timing(point.bytes, asked, point.p50_us)
 
 
 def ranges(timings: Sequence[Timing]) -> tuple[tuple[int, int, str], ...]:
-    """First and last size, and who is the fastest; each measured size begins its own range.
+    """The first and last size of each range, and its fastest candidate. Each size starts a range.
 
-    What won at the size before, or else is the built-in choice, which comes first, is replaced only
-    by what is clearly faster.
+    The winner at the next smaller size, or at first the built-in choice, is replaced only by a
+    candidate that is clearly faster.
     """
     found: list[tuple[int, int, str]] = []
     favourite: Candidate | None = None
@@ -291,7 +296,7 @@ def ranges(timings: Sequence[Timing]) -> tuple[tuple[int, int, str], ...]:
 
 
 def lines(effort: Effort, winners: Sequence[Winners]) -> list[str]:
-    """Of a tuning file. What won in both modes alike has one line for them."""
+    """The lines of the tuning file. Equal winners in both modes share one line."""
     made = []
     place = f"gpu {effort.gpu()} ranks {effort.ranks}..{effort.ranks}"
     for run in winners:
@@ -310,7 +315,7 @@ def lines(effort: Effort, winners: Sequence[Winners]) -> list[str]:
 
 
 def merged(old: str, effort: Effort, new: Sequence[str]) -> str:
-    """`old`, a tuning's text or "", with these lines instead of those about the same."""
+    """Puts these lines into `old`, a tuning's text or "", and removes those they replace."""
     place = f"gpu {effort.gpu()} ranks {effort.ranks}..{effort.ranks} "
     title = f"# kernels, gpu {effort.gpu()}, {effort.ranks} ranks: "
     about = (title, *(f"kernel {operation} {place}" for operation in effort.operations))

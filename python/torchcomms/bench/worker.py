@@ -1,7 +1,8 @@
 """One measuring process: `python -m torchcomms.bench.worker`, started by `launch`.
 
-Rank, size and store come from torchrun's variables, the plan and the descriptor to answer on from
-the command line. Answers are JSON lines, each written at once, so that ranks may share the pipe.
+Rank, size and store come from torchrun's variables. The plan and the file descriptor for answers
+come from the command line. Answers are JSON lines, each written by one write(), so that ranks may
+share the pipe.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def main(plan: Plan, answers: int) -> int:
             for point in run_here(plan, world, progress, lambda text: answer("note", text)):
                 answer("point", point.to_json())
     except BrokenPipeError:
-        return 1  # the launcher is gone
+        return 1  # the launcher has exited
     except Exception as error:
         answer("error", f"rank {rank}: {type(error).__name__}: {error}"[:2000])
         return 1

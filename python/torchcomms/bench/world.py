@@ -1,7 +1,7 @@
-"""The processes that measure together, and the neutral channel between them.
+"""The processes that measure together, and the control channel between them.
 
-The harness's own barriers and exchanges go through a Gloo group of its own, never through what is
-being measured, so that they cost every backend the same.
+The harness's own barriers and exchanges use a separate Gloo group, never a measured backend, so
+that they cost every backend the same.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from torch.distributed.rendezvous import rendezvous
 from torchcomms.bench.errors import BenchError
 from torchcomms.bench.starting_line import StartingLine
 
-LIMIT = timedelta(seconds=60)  # no single step of a measurement takes longer
+LIMIT = timedelta(seconds=60)  # timeout of every single step of a measurement
 
 
 @dataclass
 class World:
-    """This process's place among the measuring ones. One thread.
+    """The rank of this process among the measuring ones. For one thread.
 
-    As a context it is left together, since rank 0 may serve the store, and closed; after a failure
-    it is closed at once.
+    As a context manager, it ends with a barrier, because rank 0 may serve the store, and is closed.
+    After a failure it is closed at once.
     """
 
     rank: int
@@ -49,9 +49,10 @@ class World:
 
     @staticmethod
     def of_launcher(purpose: str) -> World:
-        """Joins the world of torchrun's variables, under keys of its own named `purpose`.
+        """Joins the world of torchrun's variables, under store keys with the prefix `purpose`.
 
-        Raises BenchError when the variables are missing.
+        Raises:
+            BenchError: variables are missing.
         """
         needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR")
         missing = [name for name in needed if not os.environ.get(name, "").strip()]
@@ -73,25 +74,28 @@ class World:
             self.close()
 
     def close(self) -> None:
-        """Ends the control group and its threads. They release tensors, for which they need
-        Python's lock: where Python has ended meanwhile, its older versions end the process."""
+        """Ends the control group and its threads.
+
+        The threads release tensors and need the GIL for that. If the interpreter has ended
+        meanwhile, older Python versions abort the process.
+        """
         if self._control is not None:
-            with contextlib.suppress(RuntimeError):  # a failure may have closed it
+            with contextlib.suppress(RuntimeError):  # it may be closed after a failure
                 self._control.abort()
             self._control = None
 
     def store_of(self, name: str) -> Store:
-        """Keys that nobody has used. Every rank asks in the same order."""
+        """A store with unused keys. Every rank calls this in the same order."""
         self._prefixes += 1
         return PrefixStore(f"{self._prefixes}_{name}", self.store)
 
     def barrier(self) -> None:
-        """Returns when every rank has come here."""
+        """Returns when every rank has called it."""
         if self._control is not None:
             self._control.barrier().wait()
 
     def align(self) -> None:
-        """As barrier(); where all ranks are on one host they leave it together."""
+        """A barrier that ranks leave at the same time if all are on one host."""
         if self._line is not None:
             self._line.meet()
         else:
@@ -107,7 +111,7 @@ class World:
         return bool(self.gather(torch.tensor([int(value)])).all())
 
     def gather(self, values: torch.Tensor) -> torch.Tensor:
-        """(n,) int64 from every rank -> (size, n), on every rank."""
+        """Gathers (n,) int64 from every rank. Returns (size, n) on every rank."""
         if self._control is None:
             return values.unsqueeze(0)
         rows = [torch.empty_like(values) for _ in range(self.size)]
@@ -115,5 +119,5 @@ class World:
         return torch.stack(rows)
 
     def agree(self, value: int) -> int:
-        """Rank 0's `value`, on every rank."""
+        """Returns rank 0's `value` on every rank."""
         return int(self.gather(torch.tensor([value]))[0, 0])
