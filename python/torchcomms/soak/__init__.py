@@ -1,8 +1,8 @@
-"""Random operations with every value checked, for as long as one likes: `torchcomms soak`.
+"""Runs random operations and checks every value, for any length of time: `torchcomms soak`.
 
-`plan.step(terms, number)` and `lives.lives(seed, ranks, step)` say what every rank does at a step:
-pure functions of a seed. `rank.Rank` does it on one rank; `soak(Request(...))` runs all ranks in
-processes of their own, and says how it went.
+`plan.step(terms, number)` and `lives.lives(seed, ranks, step)` define what every rank does at a
+step; both are pure functions of a seed. `rank.Rank` runs the steps on one rank.
+`soak(Request(...))` runs all ranks in processes of their own, and returns the outcome.
 """
 
 from torchcomms.soak.outcome import Failure, Outcome

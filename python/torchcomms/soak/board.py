@@ -1,4 +1,7 @@
-"""Where every rank is: memory that all processes of a soak map, so that a dead rank still tells."""
+"""The progress of every rank, in memory that all processes of a soak map.
+
+The progress of an exited rank remains readable.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from pathlib import Path
 
 from torchcomms.soak.rank import PHASES
 
-_WORDS = 3  # of a rank: step, operation, phase
+_WORDS = 3  # per rank: step, operation, phase
 _WORD_BYTES = 8
 
 
 class Board:
-    """One writer a rank; anyone may read at any time. A reader may see half of a change."""
+    """The step, operation and phase of each rank. Each rank writes its own; any process may read.
+
+    A reader may see a part of a change.
+    """
 
     def __init__(self, path: Path, ranks: int) -> None:
-        """The file is made by the first who comes."""
+        """Maps the file. The first caller makes it."""
         with path.open("a+b") as file:
             file.truncate(ranks * _WORDS * _WORD_BYTES)
             self._memory = mmap.mmap(file.fileno(), 0)
@@ -28,6 +34,6 @@ class Board:
         self._words[first + 2] = PHASES.index(phase)
 
     def read(self, rank: int) -> tuple[int, int, str]:
-        """Step, operation, phase."""
+        """Returns step, operation and phase of a rank."""
         first = rank * _WORDS
         return self._words[first], self._words[first + 1], PHASES[self._words[first + 2]]

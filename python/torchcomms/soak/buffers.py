@@ -1,6 +1,7 @@
-"""Tensors of one call: filled with what an operation is given, and checked against what it owes.
+"""The tensors of one call: fills them before it, and checks them after it.
 
-Around every tensor lie bytes that nobody may touch, and outputs are full of the same bytes before.
+Each tensor lies between margins that no operation may write to. Outputs and margins are filled with
+the same byte before the call.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ _MARGIN_BYTES = 64  # a multiple of every element size
 
 @dataclass(frozen=True)
 class Wrong:
-    """The first element that is not what it must be."""
+    """The first wrong element of a tensor."""
 
     where: str  # "output[2]", or "behind output[2]"
     index: int
     got: str
     expected: str
-    count: int  # of wrong elements of this tensor
-    untouched: bool  # it is what it was filled with before the call
+    count: int  # number of wrong elements of this tensor
+    untouched: bool  # the element still has its fill from before the call
 
     def __str__(self) -> str:
         text = f"{self.where}: element {self.index} is {self.got}, expected {self.expected}"
@@ -36,7 +37,7 @@ class Wrong:
 
 
 class Buffer:
-    """One tensor, with its margins."""
+    """One tensor with its margins."""
 
     def __init__(self, name: str, piece: Piece, op: Operation, device: torch.device) -> None:
         self.name, self.piece = name, piece
@@ -58,7 +59,7 @@ class Buffer:
         return self._flat[first : first + numel]
 
     def fill(self, sample: Sample) -> None:
-        """What it holds before the call."""
+        """Writes the content that the tensor has before the call, and poisons the margins."""
         self._bytes.fill_(POISON)
         for part, segment in self._segments(self.piece.before):
             if segment.kind != "poison":
@@ -67,7 +68,7 @@ class Buffer:
                 )
 
     def good(self, sample: Sample) -> torch.Tensor:
-        """Whether everything is as it must be, as a truth value on the device."""
+        """Whether all values and margins are right, as a bool tensor on the device."""
         margins = (self._bytes[: self._begin], self._bytes[self._end :])
         verdicts = [(margin == POISON).all() for margin in margins]
         for part, segment in self._segments(self.piece.after or ()):
@@ -78,7 +79,7 @@ class Buffer:
         return torch.stack(verdicts).all()
 
     def diagnose(self, sample: Sample) -> Wrong | None:
-        """The first thing that is not as it must be."""
+        """The first wrong element or margin byte, or None."""
         first = 0
         for part, segment in self._segments(self.piece.after or ()):
             if wrong := self._wrong(part.cpu(), segment, sample, first):
@@ -156,7 +157,7 @@ class Buffers:
         return sum(buffer.size_bytes for buffer in self._all)
 
     def forget_inputs(self) -> None:
-        """Drops what is only read, and writes over memory that the allocator would give again."""
+        """Drops the inputs, and overwrites memory that the allocator would reuse for them."""
         dropped = [b for b in self._all if b.piece.before == b.piece.after]
         kept = [b for b in self._all if b not in dropped]
         names = {b.name.partition("[")[0] for b in kept}
@@ -180,7 +181,7 @@ def _expected(segment: Segment, sample: Sample) -> Expected:
 
 
 def _agree(part: torch.Tensor, expected: Expected) -> torch.Tensor:
-    """Which elements are as expected."""
+    """Compares each element with the expected one."""
     want = expected.tiled(part.numel(), part.device)
     if expected.bound is None:
         return (_bytes_of(part) == _bytes_of(want)).view(part.numel(), -1).all(1)

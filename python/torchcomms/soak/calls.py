@@ -1,6 +1,6 @@
-"""The table of operations: what each rank gives, what it has afterwards, and how it is called.
+"""The table of operations: their arguments on each rank, their results, and how they are called.
 
-`arguments` is pure: contents are named, not made. `call` is the one place that calls the library.
+`arguments` is pure: it names contents and makes no tensors. Only `call` calls the library.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Segment:
-    """Elements in a row with one origin."""
+    """Consecutive elements with one origin."""
 
-    kind: str  # "given": by `rank`; "reduced": over what all ranks gave; "poison": nobody's
+    kind: str  # "given": by `rank`; "reduced": over all ranks; "poison": not written
     numel: int
-    part: int = 0  # of what a rank gives, or of what is reduced
+    part: int = 0  # the number of the part that a rank gives, or of the reduced part
     rank: int = 0
 
 
@@ -32,9 +32,9 @@ class Piece:
     """One tensor of a call."""
 
     before: tuple[Segment, ...]
-    after: tuple[Segment, ...] | None  # None: the operation may leave anything
+    after: tuple[Segment, ...] | None  # None: the content is undefined
     shape: tuple[int, ...] | None = None
-    # It is in the memory of this argument's only tensor, from this element on.
+    # The tensor lies in the only tensor of this argument, from this element on.
     inside: tuple[str, int] | None = None
 
     @property
@@ -58,7 +58,7 @@ def _filled(*segments: Segment) -> Piece:
 
 
 def arguments(op: Operation, rank: int, size: int) -> Arguments:
-    """What rank `rank` of `size` passes, by name."""
+    """The arguments that rank `rank` of `size` passes, by name."""
     return _ARGUMENTS[op.name](op, rank, size)
 
 
@@ -127,7 +127,7 @@ def _all_to_all_single(op: Operation, rank: int, size: int) -> Arguments:
 
 
 def _all_to_all_v_single(op: Operation, rank: int, size: int) -> Arguments:
-    """With a row behind the last one, which nobody asks for."""
+    """Adds a row after the last one, which the operation must not touch."""
     width, rows_in, rows_out = op.width, _rows_in(op, rank, size), _rows_out(op, rank, size)
     spare = Segment("poison", width)
     incoming = [given(n * width, rank, r) for r, n in enumerate(rows_out)]
@@ -180,7 +180,7 @@ def _messages(op: Operation, rank: int, size: int) -> Arguments:
 
 
 def messages(op: Operation, size: int) -> list[Message]:
-    """Those that a group of this size has both ends of."""
+    """The messages of which both ends are in a group of this size."""
     if op.name == "ring":
         ends = [(r, (r + 1) % size) for r in range(size)] if size > 1 else []
         return [Message(src, dst, op.numel) for src, dst in ends]
@@ -209,7 +209,7 @@ _ARGUMENTS: dict[str, Callable[[Operation, int, int], Arguments]] = {
     "barrier": _barrier,
 }
 
-# Arguments that are a list of tensors even where it has one, or none.
+# Arguments that are always lists of tensors, also with one tensor or none.
 _LISTS = ("tensor_list", "input_list", "input_tensor_list", "output_tensor_list")
 Tensors = Mapping[str, Sequence["torch.Tensor"]]
 
@@ -221,7 +221,7 @@ def call(
     reduction: torchcomms.ReduceOp | None,
     free_order: bool,
 ) -> list[Any]:
-    """Calls the operation; the works. `tensors` are what `arguments` names."""
+    """Calls the operation with the tensors that `arguments` names. Returns the works."""
     rank, size = comm.get_rank(), comm.get_size()
     if op.name in ("send_recv", "ring"):
         return _call_messages(comm, op, tensors, free_order)
@@ -254,7 +254,8 @@ def _call_messages(
         pairs = zip(tensors["received"], receives, strict=True)
         return [comm.recv(tensor, peer, op.async_op) for tensor, peer in pairs]
 
-    # Where all may not send first, every second one does; of an odd ring rank 0 receives, too.
+    # If not all ranks may send first, every second one receives first. In an odd ring, rank 0
+    # receives first too.
     waits = rank % 2 == 1 or (rank == 0 and size % 2 == 1)
     if op.name == "ring" and waits and not (free_order and op.async_op):
         return receive() + send()
@@ -262,7 +263,7 @@ def _call_messages(
 
 
 def _call_batch(comm: torchcomms.TorchComm, op: Operation, tensors: Tensors) -> list[Any]:
-    """Every second rank adds what it receives first: in a batch that makes no difference."""
+    """Issues a batch. Every second rank adds its receives first, which must make no difference."""
     rank, size = comm.get_rank(), comm.get_size()
     batch = comm.batch_op_create()
     sends = [m.dst for m in messages(op, size) if m.src == rank]

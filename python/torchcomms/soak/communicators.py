@@ -1,4 +1,4 @@
-"""The communicators of one rank, made and finalized as the plan of lives says."""
+"""The communicators of one rank, created and finalized by the plan in `lives`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torchcomms.soak.lives import Life, lives, parent_of
 
 @dataclass(frozen=True)
 class How:
-    """How every communicator is made."""
+    """The arguments with which all communicators are made."""
 
     backend: str
     device: torch.device
     hints: dict[str, str]
     limit_s: float
-    store: Callable[[str], torch.distributed.Store]  # keys of their own for every name
+    store: Callable[[str], torch.distributed.Store]  # a store with separate keys for each name
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Member:
 
 
 class Communicators:
-    """Those that exist now, by slot. Every rank follows the same steps."""
+    """The communicators that exist now. Every rank calls `follow` with the same steps."""
 
     def __init__(self, seed: int, ranks: int, rank: int, how: How) -> None:
         self._seed, self._ranks, self._rank, self._how = seed, ranks, rank, how
@@ -41,10 +41,10 @@ class Communicators:
         self.made = 0
 
     def follow(self, step: int) -> dict[int, Member]:
-        """Finalizes what ends before `step`, makes what is born; this rank's, by slot."""
+        """Creates and finalizes communicators for `step`. Returns those of this rank by slot."""
         due = lives(self._seed, self._ranks, step)
         if set(due) != set(self._open):
-            # A child needs its parent only while it is made.
+            # A child needs its parent only while it is created.
             for life in due:
                 if life not in self._open:
                     self._make(life)
@@ -53,7 +53,7 @@ class Communicators:
         return {m.life.slot: m for life in due if (m := self._member(life)) is not None}
 
     def close(self) -> None:
-        """Finalizes all."""
+        """Finalizes all communicators."""
         for life in list(self._open):
             self._finalize(life)
 

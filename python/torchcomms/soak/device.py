@@ -1,4 +1,4 @@
-"""Where tensors are and what orders them: the host, or a GPU with its streams and graphs."""
+"""The device of the tensors: the host, or a GPU with its streams and graphs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
-_STREAMS = 3  # beside the current one
-_CYCLES_A_US = 1500  # of a GPU, about
-_ROWS = 96  # of the matrices that a straggler multiplies
+_STREAMS = 3  # in addition to the current one
+_CYCLES_A_US = 1500  # approximate clock of a GPU
+_ROWS = 96  # rows of the matrices that a late rank multiplies
 
 
 class Device:
-    """The host: every call does what it says before it returns."""
+    """The host: a call is complete when it returns."""
 
     streams = 1
 
@@ -22,18 +22,19 @@ class Device:
         self.torch = device
 
     def stream(self, number: int) -> contextlib.AbstractContextManager[object]:
-        """What runs inside goes to this stream."""
+        """Context manager: calls inside run on this stream."""
         return contextlib.nullcontext()
 
     def branches(self, numbers: Iterable[int]) -> contextlib.AbstractContextManager[object]:
-        """Inside, these streams go on from the current one; it waits for them at the end."""
+        """Context manager: these streams follow the current one, which waits for them at the
+        end."""
         return contextlib.nullcontext()
 
     def settle(self) -> None:
-        """Returns when everything is done."""
+        """Returns when all work of the device is done."""
 
     def be_late(self, kind: str, time_us: int) -> None:
-        """Lets this rank's next operation wait."""
+        """Delays this rank's next operation."""
         if kind == "host":
             time.sleep(time_us / 1e6)
         else:
@@ -46,12 +47,12 @@ class Device:
             torch.mm(matrix, matrix)
 
     def capture(self, body: Callable[[], None]) -> Callable[[], None]:
-        """A graph of what `body` does, to be run again and again."""
+        """Captures `body` in a graph. Returns the function that replays the graph."""
         raise NotImplementedError
 
 
 class Gpu(Device):
-    """A CUDA device of this process's own."""
+    """A CUDA device that only this process uses."""
 
     streams = 1 + _STREAMS
 
@@ -84,7 +85,7 @@ class Gpu(Device):
     def capture(self, body: Callable[[], None]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        # Threads of the libraries may do what a capture of the whole process forbids.
+        # Threads of the libraries may make calls that a process-wide capture forbids.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             body()
         replay: Callable[[], None] = graph.replay
@@ -92,7 +93,7 @@ class Gpu(Device):
 
 
 def device_of(kind: str, rank: int) -> Device:
-    """The one of rank `rank`."""
+    """The device of rank `rank`."""
     if kind == "cpu":
         return Device(torch.device("cpu"))
     return Gpu(torch.device(kind, rank))

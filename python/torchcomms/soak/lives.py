@@ -1,7 +1,7 @@
-"""Which communicators exist at a step: a pure function of seed, number of ranks and step.
+"""Defines which communicators exist at a step: a pure function of seed, number of ranks and step.
 
-There are a few slots. What is in a slot is replaced after a number of steps of the slot's own, so
-communicators are made and finalized all the time while others are in use.
+There are a few slots. Each slot replaces its communicators after its own number of steps. So
+communicators are created and finalized all the time while others are in use.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-# How many steps what is in a slot lives; the first two hold all ranks, the others are splits.
+# The number of steps that a slot keeps its communicators. The first two slots contain all ranks,
+# the others are splits.
 _PERIODS = (480, 90, 40, 60)
 SLOTS = len(_PERIODS)
 _WHOLE = 2
@@ -17,21 +18,21 @@ _WHOLE = 2
 
 @dataclass(frozen=True)
 class Life:
-    """A communicator of every group: made before step `born`, finalized before step `ends`."""
+    """The communicators of one slot: created before step `born`, finalized before step `ends`."""
 
     slot: int
-    number: int  # how many were in this slot before
+    number: int  # the number of earlier lives of the slot
     born: int
     ends: int
-    groups: tuple[tuple[int, ...], ...]  # ranks, in the order that they have in the communicator
-    parent: int | None  # number of the life in slot 0 that this one is split from
+    groups: tuple[tuple[int, ...], ...]  # the ranks of each group, in the communicator's rank order
+    parent: int | None  # the number of the life in slot 0 that is split
 
     @property
     def name(self) -> str:
         return f"soak_{self.slot}_{self.number}"
 
     def group_of(self, rank: int) -> tuple[int, tuple[int, ...]] | None:
-        """The number and the ranks of the group that has `rank`; None where it is in none."""
+        """The index and the ranks of the group that contains `rank`; None if there is none."""
         for index, group in enumerate(self.groups):
             if rank in group:
                 return index, group
@@ -39,12 +40,12 @@ class Life:
 
 
 def lives(seed: int, ranks: int, step: int) -> tuple[Life, ...]:
-    """What exists while step number `step` runs, by slot."""
+    """The lives that exist while step `step` runs, by slot."""
     return tuple(_life(seed, ranks, slot, _number(seed, slot, step)) for slot in range(SLOTS))
 
 
 def parent_of(seed: int, ranks: int, life: Life) -> Life:
-    """The one that `life` is split from; it may end before its child does."""
+    """The life that `life` is split from. It may end earlier than its child."""
     assert life.parent is not None
     return _life(seed, ranks, 0, life.parent)
 

@@ -1,6 +1,6 @@
-"""What a step does: a pure function of the terms and the number of the step.
+"""Defines the operations of a step: a pure function of the terms and the number of the step.
 
-Every rank computes it alone and gets the same. Nothing here knows a tensor, a clock or a process.
+Every rank computes the same step by itself. This module uses no tensor, clock or process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from torchcomms.soak.lives import SLOTS, lives
 
-# Bytes of an element.
+# The dtypes, with their bytes per element.
 DTYPES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2,
     "int8": 1, "int16": 2, "int32": 4, "int64": 8,
@@ -20,7 +20,7 @@ DTYPES = {
 }  # fmt: skip
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 COMPLEX = ("complex64", "complex128")
-# Those of vendors' libraries.
+# The dtypes that vendor libraries support.
 COMMON = (
     "float64", "float32", "float16", "bfloat16", "int8", "int32", "int64", "uint8", "uint32",
     "uint64", "bool",
@@ -32,14 +32,16 @@ MOVING = (
     "broadcast", "all_gather", "all_gather_v", "all_gather_single", "all_to_all",
     "all_to_all_single", "all_to_all_v_single", "scatter", "gather", "gather_single",
 )  # fmt: skip
-# A message of one rank to another; one of every rank to the next; a batch of messages.
+# "send_recv": a message from one rank to another. "ring": from every rank to the next one. "batch":
+# a batch of messages.
 MESSAGES = ("send_recv", "ring", "batch")
 COLLECTIVES = (*REDUCING, *MOVING, "barrier")
 OPERATIONS = (*COLLECTIVES, *MESSAGES)
-_IN_PLACE = ("all_gather_single",)  # beside those that have one tensor anyhow
+_IN_PLACE = ("all_gather_single",)  # in addition to operations with a single tensor
 _ROOTED = ("broadcast", "reduce", "scatter", "gather", "gather_single")
 
-# A sample begins anew after so many elements: primes, so that what stands in a wrong place shows.
+# A sample repeats after this many elements. The numbers are primes, so that misplaced elements
+# differ.
 _PERIODS = (127, 251, 509, 1021, 2039)
 _MOST_OPERATIONS = 12
 _WIDEST_US = 20_000
@@ -47,25 +49,25 @@ _WIDEST_US = 20_000
 
 @dataclass(frozen=True)
 class Traits:
-    """What the plan must know of a backend, the same on all ranks."""
+    """The properties of a backend that the plan depends on, equal on all ranks."""
 
     reductions: tuple[str, ...]
-    dtypes: tuple[str, ...]  # that it reduces
-    self_messages: bool  # in a batch
-    # Operations of different communicators, and the two sides of messages, may be called in any
-    # order while they are asynchronous.
+    dtypes: tuple[str, ...]  # the dtypes that it reduces
+    self_messages: bool  # in batches
+    # Asynchronous operations of different communicators, and the two sides of messages, may be
+    # called in any order.
     free_order: bool
     streams: int
     graphs: bool
-    same_bits: bool  # of sums, on all ranks
-    # Of each operation hints that say how it is to be run, by key.
+    same_bits: bool  # all ranks get the same bits of sums
+    # For each operation the hints of single calls, and their values.
     wishes: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...] = ()
-    graphs_alone: bool = True  # a communicator of one rank has them, too
+    graphs_alone: bool = True  # communicators of one rank can be captured, too
 
 
 @dataclass(frozen=True)
 class Terms:
-    """All that a plan depends on."""
+    """All inputs of a plan."""
 
     seed: int
     ranks: int
@@ -75,7 +77,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Message:
-    """From one rank of a communicator to another; only where it has both."""
+    """A message between two ranks of a communicator, if it has both."""
 
     src: int
     dst: int
@@ -84,23 +86,24 @@ class Message:
 
 @dataclass(frozen=True)
 class Operation:
-    """A call of every rank in the communicators of a slot. A smaller group takes what it can."""
+    """A call on every rank, in the communicators of a slot. Smaller groups use a part of it."""
 
-    index: int  # in its step
+    index: int  # index in its step
     name: str
     slot: int
     dtype: str = "float32"
-    numel: int = 0  # of a rank's part
-    reduction: str = ""  # PREMUL_NUMBER and PREMUL_TENSOR are PREMUL_SUM
-    root: int = 0  # modulo the size
-    # Elements of each rank's slot (*_v), or rows from rank i to rank j (all_to_all_v_single).
+    numel: int = 0  # elements of a rank's part
+    reduction: str = ""  # PREMUL_NUMBER and PREMUL_TENSOR mean PREMUL_SUM
+    root: int = 0  # modulo the size of the group
+    # The elements of each rank's part (*_v), or the rows from rank i to rank j
+    # (all_to_all_v_single).
     counts: tuple[tuple[int, ...], ...] = ()
     width: int = 1  # elements of a row
     messages: tuple[Message, ...] = ()
     async_op: bool = False
     offset: int = 0  # elements between an aligned address and the tensors
     in_place: bool = False
-    drops: bool = False  # the inputs' tensors are forgotten right after the call
+    drops: bool = False  # the input tensors are dropped right after the call
     stream: int = 0
     wait_stream: int = 0
     period: int = 127
@@ -112,7 +115,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class Straggler:
-    """A rank that comes late to an operation."""
+    """A rank that is late for an operation."""
 
     rank: int
     before: int  # index of the operation
@@ -122,23 +125,23 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Step:
-    """Operations that are in flight together, and what happens around them."""
+    """Operations that are in flight together, and the events around them."""
 
     number: int
     operations: tuple[Operation, ...]
-    orders: tuple[tuple[int, ...], ...]  # of each rank's calls
+    orders: tuple[tuple[int, ...], ...]  # the order of each rank's calls
     waits: tuple[int, ...]  # the order of waiting and checking
     stragglers: tuple[Straggler, ...]
-    replays: int  # of a graph of the operations; 0: no graph
+    replays: int  # replays of a graph of the operations; 0: no graph
     compares: bool  # ranks compare the bits of their sums
 
 
 def step(terms: Terms, number: int) -> Step:
-    """Step number `number`."""
+    """The step with this number."""
     chance = random.Random(f"{terms.seed} step {number}")
     traits = terms.traits
     replays = chance.randint(2, 4) if traits.graphs and chance.random() < 0.04 else 0
-    # Calls in any order: they must not block.
+    # The calls are in any order, so they must be asynchronous.
     mixed = traits.free_order and chance.random() < 0.3
     count = min(1 + int(chance.expovariate(0.4)), _MOST_OPERATIONS)
     budget = terms.most_bytes
@@ -163,7 +166,7 @@ def step(terms: Terms, number: int) -> Step:
 
 
 def _is_one_alone(terms: Terms, number: int, operations: list[Operation]) -> bool:
-    """Whether some rank is the only one of a communicator that is used."""
+    """Returns: whether a used communicator has a single rank."""
     alive = lives(terms.seed, terms.ranks, number)
     groups = (group for called in operations for group in alive[called.slot].groups)
     return any(len(group) == 1 for group in groups)
@@ -172,7 +175,7 @@ def _is_one_alone(terms: Terms, number: int, operations: list[Operation]) -> boo
 def _operation(
     chance: random.Random, terms: Terms, index: int, budget: int, mixed: bool
 ) -> tuple[Operation, int]:
-    """An operation, and the bytes of its largest tensor."""
+    """Returns an operation, and the bytes of its largest tensor."""
     name, ranks, traits = chance.choice(OPERATIONS), terms.ranks, terms.traits
     reduction = ""
     dtypes = tuple(DTYPES)
@@ -223,7 +226,7 @@ def _hints(chance: random.Random, name: str, traits: Traits) -> tuple[tuple[str,
 
 
 def is_defined(reduction: str, dtype: str) -> bool:
-    """Whether the contract gives `reduction` on `dtype` a meaning."""
+    """Returns: whether the API defines `reduction` for `dtype`."""
     if dtype in FLOATS:
         return reduction not in BITWISE
     if dtype in COMPLEX:
@@ -234,7 +237,7 @@ def is_defined(reduction: str, dtype: str) -> bool:
 
 
 def _numel(chance: random.Random, most: int) -> int:
-    """0, 1, or spread over the orders of magnitude; few large ones, most of them odd."""
+    """0, 1, or spread over orders of magnitude. Few numbers are large, and most are odd."""
     kind = chance.random()
     if kind < 0.05:
         return 0
@@ -256,7 +259,7 @@ def _counts(
     if name in ("all_gather_v", "reduce_scatter_v"):
         return (row(),)
     if name == "all_to_all_v_single":
-        numel = -(-numel // 16)  # the widest row has so many
+        numel = -(-numel // 16)  # the widest row has 16 elements
         return tuple(row() for _ in range(ranks))
     return ()
 
@@ -283,7 +286,7 @@ def _messages(
 def _order(
     terms: Terms, number: int, rank: int, operations: list[Operation], mixed: bool
 ) -> tuple[int, ...]:
-    """In one communicator the same on all ranks, else as it comes where that is allowed."""
+    """The order of calls on a rank: equal on all ranks within one communicator, else random."""
     indices = tuple(range(len(operations)))
     if not mixed:
         return indices

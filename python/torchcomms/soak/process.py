@@ -1,4 +1,4 @@
-"""The inside of a process: settles as one rank, runs steps as far as it may, says how it went."""
+"""The process of one rank: runs the steps that the parent grants, and reports the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchcomms.soak.request import Request
 from torchcomms.soak.show import operation_text
 from torchcomms.soak.traits import traits_of
 
-# Variables that would tell a rank that it belongs to the caller's job.
+# Variables by which a rank would take part in the caller's job.
 _FOREIGN = (
     "TORCHCOMM_RANK", "TORCHCOMM_SIZE", "TORCHCOMM_BOOTSTRAP_", "OMPI_", "PMI_", "PMIX_", "PALS_",
     "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
@@ -31,19 +31,19 @@ _FOREIGN = (
 )  # fmt: skip
 
 
-RECORDS = "records"  # the folder of the ranks' event rings, in that of the soak
+RECORDS = "records"  # the folder of the ranks' event rings, in the soak's folder
 
 
 @dataclass(frozen=True)
 class Role:
-    """What a process must know to be one rank of a soak."""
+    """Everything that a process needs to be one rank of a soak."""
 
     request: Request
     rank: int
-    name: str  # of the soak
+    name: str  # the name of the soak
     store_port: int
     folder: str
-    environment: dict[str, str]  # of who asked
+    environment: dict[str, str]  # the environment of the caller
 
     @property
     def log(self) -> Path:
@@ -54,11 +54,10 @@ class Role:
         return Path(self.folder, "board")
 
 
-# What a rank says, each with its content:
-# ("ready",), ("refused", text), ("failed", kind, step, text, operation, wrong, progress) or
-# ("done", tally, plan).
+# The messages of a rank to its parent: ("ready",), ("refused", text), ("failed", kind, step, text,
+# operation, wrong, progress) or ("done", tally, plan).
 def run(connection: Connection, role: Role) -> None:
-    """The whole life of a rank."""
+    """Runs one rank from start to end."""
     settle(role)
     torch.set_num_threads(1)
     request = role.request
@@ -95,7 +94,7 @@ def run(connection: Connection, role: Role) -> None:
 
 
 def _steps(connection: Connection, role: Role, terms: Terms, rank: Rank) -> None:
-    """Until the last step that the parent grants."""
+    """Runs steps until the last one that the parent grants."""
     board = Board(role.board, terms.ranks)
     number, until, last = role.request.from_step, role.request.from_step, False
     plan = hashlib.sha256()
@@ -118,7 +117,7 @@ def _steps(connection: Connection, role: Role, terms: Terms, rank: Rank) -> None
             connection.send(
                 ("failed", kind, number, str(error), _fields(error, rank), wrong, rank.progress)
             )
-            connection.recv()  # until the parent has heard of all, or ends this process
+            connection.recv()  # waits until the parent has all reports, or kills this process
             return
         number += 1
     board.write(role.rank, number, 0, "idle")
@@ -132,7 +131,7 @@ def _fields(error: StepError, rank: Rank) -> dict[str, object] | None:
 
 
 def settle(role: Role) -> None:
-    """Makes this process a rank, with the environment of who asked."""
+    """Makes this process a rank, with the environment of the caller."""
     _forked.settle(role.log)
     os.environ.clear()
     os.environ.update({k: v for k, v in role.environment.items() if not k.startswith(_FOREIGN)})
@@ -143,6 +142,6 @@ def settle(role: Role) -> None:
         MASTER_PORT=str(role.store_port),
         TORCHCOMM_RECORDER_DIR=str(Path(role.folder, RECORDS)),
     )
-    # By default work of more than 8 streams may wait for work of another one.
+    # By default, work of more than 8 streams may be serialized.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

@@ -19,13 +19,13 @@ from torchcomms.soak.plan import Operation, Step, Terms
 from torchcomms.soak.show import operation_text
 from torchcomms.soak.values import Sample
 
-# What a rank does; its place is (step, operation, phase).
+# The phases of a rank; its place is (step, operation, phase).
 PHASES = ("start", "communicators", "call", "wait", "check", "replay", "compare", "idle")
 At = Callable[[int, int, str], None]
 
 
 class StepError(Exception):
-    """A step went wrong on this rank. `wrong` is set for a wrong value."""
+    """A step failed on this rank. `wrong` is set for a wrong value."""
 
     def __init__(self, op: Operation | None, text: str, wrong: Wrong | None = None) -> None:
         super().__init__(text)
@@ -34,7 +34,7 @@ class StepError(Exception):
 
 @dataclass
 class _Call:
-    """An operation of a step, on this rank."""
+    """One operation of a step on this rank."""
 
     op: Operation
     member: Member
@@ -45,7 +45,7 @@ class _Call:
 
 
 class Rank:
-    """Runs steps. `at` is told where it is, before anything may block."""
+    """Runs steps. It calls `at` with its place before each call that may block."""
 
     def __init__(
         self, terms: Terms, rank: int, device: Device, communicators: Communicators, at: At
@@ -53,12 +53,13 @@ class Rank:
         self._terms, self._rank, self._device, self._at = terms, rank, device, at
         self._communicators = communicators
         self.tally = Tally()
-        self.names: dict[int, str] = {}  # of the communicators, by slot
-        # How far in its step: 0 while it calls and 1 while it waits, and the how manieth.
+        self.names: dict[int, str] = {}  # the communicators' names, by slot
+        # The progress in the step: 0 while it calls or 1 while it waits, and the number of the call
+        # or wait.
         self.progress = (0, 0)
 
     def run(self, step: Step) -> None:
-        """All of one step. Raises StepError."""
+        """Runs one step. Raises StepError."""
         self._at(step.number, 0, "communicators")
         self.progress = (0, 0)
         with _named(None, "making and finalizing communicators"):
@@ -94,7 +95,7 @@ class Rank:
         return calls
 
     def _replayed(self, step: Step, members: dict[int, Member]) -> dict[int, _Call]:
-        """Once without a graph, then from a graph, with new values each time."""
+        """Runs the operations without a graph, then from a graph, with new values each time."""
         calls = {
             op.index: self._prepared(step, op, members[op.slot])
             for op in step.operations
@@ -151,7 +152,7 @@ class Rank:
         op, buffers = one.op, one.buffers
         free = self._terms.traits.free_order
         one.works = call(one.member.comm, op, buffers.tensors, one.reduction, free)
-        if one.works:  # a message may be of others
+        if one.works:  # messages may be between other ranks
             self.tally.calls[op.name] += 1
             self.tally.size_bytes[op.name] += buffers.size_bytes
 
@@ -163,7 +164,10 @@ class Rank:
                 self.tally.late += 1
 
     def _waited(self, number: int, one: _Call) -> torch.Tensor:
-        """Whether its values are right, as soon as the device gets there."""
+        """Waits for a call.
+
+        Returns whether its values are right, as a bool tensor on the device.
+        """
         self._at(number, one.op.index, "wait")
         with self._device.stream(_wait_stream(one.op)), _named(one.op, "waiting"):
             _wait(one)
@@ -192,7 +196,7 @@ class Rank:
             raise StepError(one.op, f"{f'in replay {turn}: ' if turn else ''}{wrong}", wrong)
 
     def _compare(self, step: Step, calls: dict[int, _Call]) -> None:
-        """The bits of sums that may be rounded in different orders, on all ranks."""
+        """Compares the bits of sums across ranks, if their rounding depends on the order."""
         self._at(step.number, 0, "compare")
         for one in calls.values():
             if one.op.name != "all_reduce" or one.sample.exact:
@@ -214,7 +218,7 @@ class Rank:
 
 
 def _wait_stream(op: Operation) -> int:
-    """What is synchronous is in order with the stream of its call, and no other."""
+    """The stream that waits. A synchronous call is ordered only with the stream of the call."""
     return op.wait_stream if op.async_op else op.stream
 
 
@@ -225,7 +229,7 @@ def _wait(one: _Call) -> None:
 
 @contextlib.contextmanager
 def _named(op: Operation | None, doing: str) -> Iterator[None]:
-    """What is raised inside says what was done."""
+    """Adds what was done to errors inside the block."""
     try:
         yield
     except StepError:

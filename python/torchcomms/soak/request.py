@@ -1,4 +1,4 @@
-"""What to run, checked before any process starts."""
+"""What to run, and the check of it before any process starts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,25 @@ _MOST_STEPS = 10**15
 
 
 class SoakError(Exception):
-    """The request makes no sense here. The text names the value seen and what is allowed."""
+    """The request is not possible here. The text names the value seen and the allowed ones."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One soak. `steps` None: as many as `minutes` allow."""
+    """The parameters of one soak.
+
+    Attributes:
+        backend: the backend to test.
+        device: "cpu" or "cuda".
+        ranks: the number of processes.
+        seed: the seed of everything random.
+        minutes: the duration, if `steps` is None.
+        steps: the number of steps; None: as many as `minutes` allow.
+        from_step: the first step.
+        limit_s: timeout of a step and of every operation, in seconds.
+        most_bytes: the size of the largest tensor.
+        hints: hints of every communicator.
+    """
 
     backend: str
     device: str = "cpu"
@@ -25,12 +38,12 @@ class Request:
     minutes: float = 1.0
     steps: int | None = None
     from_step: int = 0
-    limit_s: float = 60.0  # of a step, and of every operation
-    most_bytes: int = 32 << 20  # of a tensor
+    limit_s: float = 60.0  # timeout of a step and of every operation
+    most_bytes: int = 32 << 20  # the largest tensor
     hints: dict[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Raises SoakError for the first thing that cannot work."""
+        """Raises SoakError for the first wrong value."""
         self._check_backend()
         self._check_device()
         for label, value in (("--minutes", self.minutes), ("--limit", self.limit_s)):
@@ -70,7 +83,7 @@ class Request:
 
 
 def default_ranks(device: str) -> int:
-    """One a GPU, and 2 on the CPU."""
+    """One rank per GPU; 2 on the CPU."""
     if device != "cuda":
         return 2
     import torch
@@ -79,7 +92,11 @@ def default_ranks(device: str) -> int:
 
 
 def parse_hints(texts: list[str]) -> dict[str, str]:
-    """["a::b=c"] -> {"a::b": "c"}. Raises SoakError."""
+    """Parses ["a::b=c"] to {"a::b": "c"}.
+
+    Raises:
+        SoakError: a text without name or "=".
+    """
     hints = {}
     for text in texts:
         name, separator, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""The outside of a soak: starts its ranks, lets them go on, and judges how it went."""
+"""The parent process of a soak: starts the ranks, grants them steps, and judges the result."""
 
 from __future__ import annotations
 
@@ -29,21 +29,25 @@ from torchcomms.soak.request import Request, SoakError
 Report = Callable[[str], None]
 Program = Callable[[Connection, Role], None]
 
-_LOOK_S = 0.2  # between two looks at the board
-_AHEAD = 16  # steps that are granted at a time
-_GRACE_S = 3.0  # for the other ranks, after one has failed: they may say more
-_TOLD_S = 5.0  # beyond the limit: until others are told of an operation that has met its own
-_START_S = 120.0  # at least, for processes to import what they need
+_LOOK_S = 0.2  # between two polls of the board
+_AHEAD = 16  # steps granted at a time
+_GRACE_S = 3.0  # after one rank has failed, for reports of the others
+_TOLD_S = 5.0  # after the timeout, until peers learn of the operation that timed out
+_START_S = 120.0  # at least, for the imports of the processes
 _LOG_CHARS = 3000
 
 
 def soak(
     request: Request, progress: Report = lambda text: None, program: Program = process.run
 ) -> Outcome:
-    """Runs `request`; how it went. Raises SoakError for one that makes no sense here.
+    """Runs `request` and returns the outcome. No process is left afterwards.
 
-    `progress` is called some times a second. Afterwards no process is left. `program` is what a
-    rank runs.
+    Args:
+        request: what to run.
+        progress: called several times a second with a status text.
+        program: the function that a rank runs.
+    Raises:
+        SoakError: the request is not possible here.
     """
     request.check()
     run = _Run(request, progress)
@@ -55,7 +59,7 @@ def soak(
 
 
 class _Child:
-    """A rank, from outside."""
+    """A rank as the parent sees it."""
 
     def __init__(self, role: Role, program: Program) -> None:
         self.rank, self.log = role.rank, role.log
@@ -63,18 +67,18 @@ class _Child:
         self.connection, self._theirs = context.Pipe()
         self.process = context.Process(target=program, args=(self._theirs, role), daemon=True)
         self.ready = False
-        self.listening = True  # more may come
+        self.listening = True  # more messages may arrive
         self.failed: tuple[Any, ...] | None = None
         self.done: tuple[Any, ...] | None = None
         self.place: tuple[int, int, str] = (-1, 0, "start")
-        self.since = time.monotonic()  # in this step, or idle
+        self.since = time.monotonic()  # since when it is in this step, or idle
 
     def start(self) -> None:
         _forked.start(self.process)
         self._theirs.close()
 
     def end(self) -> None:
-        if self.process.pid is not None:  # it was started
+        if self.process.pid is not None:  # the process was started
             if self.process.exitcode is None:
                 self.process.kill()
             with _forked.processes:
@@ -82,7 +86,7 @@ class _Child:
         self.connection.close()
 
     def grant(self, until: int, last: bool) -> None:
-        with contextlib.suppress(OSError):  # its end is noticed elsewhere
+        with contextlib.suppress(OSError):  # an exited process is detected elsewhere
             self.connection.send((until, last))
 
     def said(self) -> bool:
@@ -98,7 +102,7 @@ class _Run:
         self._folder = Path(tempfile.mkdtemp(prefix="torchcomms_soak_"))
 
     def start(self, program: Program) -> None:
-        """Starts the ranks. What there is when that fails is for `close`."""
+        """Starts the ranks. If that fails, `close` ends those that were started."""
         request = self._request
         self._store = TCPStore(
             "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=60)
@@ -112,7 +116,7 @@ class _Run:
             self._children[-1].start()
 
     def outcome(self) -> Outcome:
-        """Attends the ranks until all are done, or one has failed."""
+        """Serves the ranks until all are done, or one has failed."""
         outcome = Outcome(request=self._request)
         while outcome.failure is None and not all(c.done for c in self._children):
             self._listen(_LOOK_S)
@@ -153,7 +157,7 @@ class _Run:
                 child.done = tuple(content)
 
     def _go_on(self) -> None:
-        """Grants more steps while there is time, once every rank has its communicators."""
+        """Grants more steps while time is left, after every rank has its communicators."""
         if self._last or not all(child.ready for child in self._children):
             return
         request, now = self._request, time.monotonic()
@@ -170,7 +174,7 @@ class _Run:
             child.grant(self._granted, self._last)
 
     def _failure(self) -> Failure | None:
-        """The first thing that went wrong, when the other ranks have had time to speak."""
+        """The first failure, after the other ranks had time to report."""
         now = time.monotonic()
         hanging = []
         for child in self._children:
@@ -193,8 +197,11 @@ class _Run:
         return self._judged(hanging)
 
     def _judged(self, hanging: list[_Child]) -> Failure:
-        """Of several failures one of the first step, the worst there, and of these the one of the
-        rank that has come least far: the others wait in vain for what that rank waits in."""
+        """Chooses one failure: of the first step, of the worst kind, of the rank with least
+        progress.
+
+        The other ranks wait in vain for the operation in which that rank waits.
+        """
         records = _read(self._folder / RECORDS)
         silent = [c for c in self._children if not c.said() and c.listening]
         self._ask_for_stacks(silent)
@@ -215,14 +222,14 @@ class _Run:
                 found.append(((0, 0), Failure("hang", step, child.rank, text)))
         first = min(found, key=lambda f: (f[1].step, KINDS.index(f[1].kind), f[0]))[1]
         first = replace(first, ranks={c.rank: self._word(c) for c in self._children})
-        if first.kind == "wrong value":  # the others wait for who has found it
+        if first.kind == "wrong value":  # the other ranks wait for the rank that found it
             return first
         comm = None if first.operation is None else str(first.operation["comm"])
         text, culprits = behind(records, comm)
         return replace(first, records=text, culprits=culprits)
 
     def _word(self, child: _Child) -> str:
-        """What a rank says of itself, or where it is seen."""
+        """The report of a rank, or its place."""
         if child.done:
             return "has done all its steps"
         if child.failed is not None:
@@ -240,7 +247,7 @@ class _Run:
         )
 
     def _ask_for_stacks(self, children: list[_Child]) -> None:
-        """They go to the logs; the processes end of it."""
+        """Makes processes write their stacks to their logs. It ends the processes."""
         for child in children:
             child.place = self._board.read(child.rank)
             if child.process.pid is not None and child.process.exitcode is None:
@@ -257,7 +264,7 @@ class _Run:
         return Failure("different plans", self._request.from_step, 0, text, ranks=plans)
 
     def _bad_end(self) -> Failure | None:
-        """A rank that does not end by itself, without an error."""
+        """The failure of a rank that reported no error but did not exit with status 0."""
         for child in self._children:
             with _forked.processes:
                 child.process.join(self._request.limit_s + _TOLD_S)
@@ -298,7 +305,7 @@ class _Run:
 
 
 def _innermost(log: Path) -> str:
-    """The Python stack of the main thread, of a process that was asked for it."""
+    """The Python stack of the main thread from a log, if it was written."""
     with contextlib.suppress(OSError):
         lines = log.read_text(errors="replace").splitlines()
         heads = [i for i, line in enumerate(lines) if line.startswith("Current thread")]
@@ -310,16 +317,18 @@ def _innermost(log: Path) -> str:
 
 
 def _read(folder: Path) -> list[Dump]:
-    """What the library has recorded of all ranks' calls."""
+    """The library's records of the calls of all ranks."""
     with contextlib.suppress(AnalyzeError, OSError):
         return read([folder])
     return []
 
 
 def behind(records: list[Dump], comm: str | None) -> tuple[str, tuple[int, ...]]:
-    """What records say of ranks whose calls are missing, and these ranks.
+    """What the records say of ranks whose calls are missing, and these ranks.
 
-    `comm`: the communicator of an operation that failed: who has called less there comes first.
+    Args:
+        comm: the communicator of a failed operation. Ranks with fewer calls on it are reported
+            first.
     """
     called = {d.rank: d.entered.get(comm, 0) for d in records if comm in d.members}
     if late := [rank for rank, count in called.items() if count < max(called.values())]:

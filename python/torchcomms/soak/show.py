@@ -1,4 +1,4 @@
-"""What a soak was, as text and as JSON."""
+"""Shows the outcome of a soak as text and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _DEFAULTS = {field.name: field.default for field in fields(Operation)}
 
 
 def operation_text(op: Operation) -> str:
-    """The operation with everything that is not as usual: "all_reduce(slot=1, numel=7, ...)"."""
+    """The operation with all fields that differ from the defaults:
+
+    "all_reduce(slot=1, numel=7, ...)".
+    """
     values = {
         name: value
         for name, value in asdict(op).items()
@@ -30,7 +33,10 @@ def operation_text(op: Operation) -> str:
 
 
 def communicator_text(request: Request, step: int, slot: int, rank: int) -> str:
-    """ "soak_2_7, rank 0 of [2, 0]": what a rank has in a slot at a step."""
+    """The communicator of a rank in a slot at a step:
+
+    "soak_2_7 (split, ...), rank 0 of ranks [2, 0]".
+    """
     life = lives(request.seed, request.ranks, step)[slot]
     place = life.group_of(rank)
     kind = "split" if life.parent is not None else "new"
@@ -51,8 +57,10 @@ def again(request: Request, step: int) -> str:
 
 
 def failure_text(request: Request, failure: Failure) -> str:
-    """All that is known, in lines. The first and the last one say what failed: of long output the
-    beginning is often lost."""
+    """All that is known about a failure, in lines.
+
+    The first and the last line say what failed, because the beginning of long output is often lost.
+    """
     head = f"{failure.kind} at step {failure.step} on rank {failure.rank}, seed {request.seed}"
     lines = [head, *(f"  {line}" for line in failure.text.splitlines())]
     if failure.operation is not None:
@@ -74,7 +82,7 @@ def failure_text(request: Request, failure: Failure) -> str:
 
 
 def summary(outcome: Outcome) -> str:
-    """The table of operations, and a line about the whole."""
+    """The table of operations, and two lines about the whole run."""
     rows = [
         (name, outcome.calls[name], human_bytes(outcome.size_bytes[name]))
         for name in sorted(outcome.calls)
@@ -94,7 +102,7 @@ def summary(outcome: Outcome) -> str:
 
 
 def as_object(outcome: Outcome) -> dict[str, Any]:
-    """One object of plain values."""
+    """The outcome as one object of plain values, for JSON."""
     import os
     import platform
 

@@ -1,4 +1,4 @@
-"""What a plan must know of a backend, from what that says of itself."""
+"""Derives the traits of a backend from its own description."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torchcomms
 from torchcomms.algorithms import catalogue, kernels
 from torchcomms.soak.plan import BITWISE, COLLECTIVES, COMMON, DTYPES, Traits
 
-# Backends over a vendor's library.
+# Backends that use a vendor library.
 _VENDORS = ("nccl", "nccl-lazy", "ncclx", "rccl", "rcclx", "xccl")
 
 _ALGORITHM, _CHUNK_BYTES = "ctran::algorithm", "ctran::chunk_bytes"
-# What refuses calls in which pairs of ranks may exchange different counts.
+# Algorithms that refuse calls in which pairs of ranks may exchange different counts.
 _BARRED = {
     "all_to_all": ("bruck",),
     "all_to_all_v_single": ("bruck",),
@@ -22,7 +22,7 @@ Wishes = tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...]
 
 
 def traits_of(comm: torchcomms.TorchComm, streams: int) -> Traits:
-    """What a plan must know about the backend of `comm`."""
+    """The traits of the backend of `comm`."""
     about, name = comm.describe(), comm.get_backend()
     able = about["capabilities"]
     on_device = name in _VENDORS or any("kernels" in link for link in about["links"])
@@ -39,14 +39,14 @@ def traits_of(comm: torchcomms.TorchComm, streams: int) -> Traits:
         streams=streams,
         graphs=able["graph_capture"] and comm.get_device().type == "cuda",
         same_bits=name == "ctran",
-        # Kernels need a second rank; without them tensors go through the host.
+        # Kernels need a second rank; without kernels, tensors are staged through the host.
         graphs_alone=name in _VENDORS,
         wishes=_wishes(name, on_device),
     )
 
 
 def _wishes(backend: str, on_device: bool) -> Wishes:
-    """Hints of single calls: every algorithm that there is, also where it is not the fastest."""
+    """Hints of single calls: every available algorithm, also where it is not the fastest."""
     if backend == "ncclx":
         hints = ((_KERNELS, ("auto", "nccl", "kernels", *_KERNEL_ALGORITHMS)),)
         return tuple((row, hints) for row in dict.fromkeys(r["operation"] for r in kernels()))

@@ -1,8 +1,8 @@
-"""What ranks give and what must come of it: a function of seed, step, operation, rank and part.
+"""Inputs and expected results: functions of seed, step, operation, rank and part.
 
-A sample repeats after `period` elements, so that every rank computes what all others gave in no
-time. Values that are reduced are whole and small, so that sums are exact in every dtype whatever
-the order of adding; what divides or multiplies by fractions has a bound that is derived below.
+A sample repeats after `period` elements, so that every rank quickly computes the inputs of all
+ranks. Reduced values are small whole numbers, so that sums are exact in every dtype and order.
+Divisions and fractional factors have an error bound, which is derived below.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ import torch
 import torchcomms
 from torchcomms.soak.plan import COMPLEX, FLOATS, Operation
 
-# Whole numbers up to here are exact, and so is every sum that stays below.
+# Whole numbers up to this limit are exact, and so are sums below it.
 _EXACT = {
     "float64": 1 << 20, "float32": 1 << 20, "float16": 1 << 11, "bfloat16": 1 << 8,
     "float8_e4m3fn": 1 << 4, "float8_e5m2": 1 << 3, "complex64": 1 << 20, "complex128": 1 << 20,
     "int8": 127, "uint8": 127, "bool": 1,
 }  # fmt: skip
-_LARGEST = 1 << 14  # where the dtype would take more
+_LARGEST = 1 << 14  # used if the dtype allows more
 _MOST_FACTOR = 3
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One period of a result, and how far off an element may be."""
+    """One period of a result, and the allowed error of an element."""
 
     values: torch.Tensor
-    bound: float | None  # None: every bit counts; 0: equal as numbers
+    bound: float | None  # None: all bits must be equal; 0: equal as numbers
 
     def tiled(self, numel: int, device: torch.device) -> torch.Tensor:
         return tiled(self.values.to(device), numel)
 
 
 def tiled(period: torch.Tensor, numel: int) -> torch.Tensor:
-    """`numel` elements that repeat a sample."""
+    """Repeats a sample to `numel` elements."""
     if numel <= period.numel():
         return period[:numel]
     return period.view(torch.uint8).repeat(-(-numel // period.numel())).view(period.dtype)[:numel]
@@ -48,7 +48,7 @@ def tiled(period: torch.Tensor, numel: int) -> torch.Tensor:
 class Sample:
     """All values of one operation of a group of `size` ranks.
 
-    `salt` tells it from all others. What ranks give differs by `turn`, their factors do not.
+    `salt` makes the values unique. Inputs differ by `turn`; the factors of ranks do not.
     """
 
     def __init__(self, op: Operation, size: int, salt: str, turn: int = 0) -> None:
@@ -56,7 +56,7 @@ class Sample:
         self._dtype: torch.dtype = getattr(torch, op.dtype)
 
     def given(self, rank: int, part: int) -> Expected:
-        """One period of what `rank` gives as its part number `part`."""
+        """One period of the input of `rank`, part `part`."""
         if self._op.reduction:
             return Expected(self._whole(rank, part).to(self._dtype), None)
         generator = self._generator(rank, part)
@@ -67,7 +67,7 @@ class Sample:
         return Expected(raw.view(self._dtype), None)
 
     def reduced(self, part: int) -> Expected:
-        """One period of what all ranks' parts number `part` are reduced to."""
+        """One period of the reduction of part `part` over all ranks."""
         op, size = self._op, self._size
         parts = [self._whole(rank, part) for rank in range(size)]
         if op.dtype == "bool":
@@ -85,11 +85,11 @@ class Sample:
                 return Expected(*self._rounded(total / size, self.magnitude, size + 1))
             return Expected(torch.div(total, size, rounding_mode="trunc").to(self._dtype), None)
         total = functools.reduce(_PLAIN[op.reduction], parts)
-        # Zeros of either sign are equal; of integers all bits count.
+        # Zeros of either sign are equal; integers are compared by bits.
         return Expected(total.to(self._dtype), 0 if self._inexact else None)
 
     def operation(self, rank: int, device: torch.device) -> torchcomms.ReduceOp | None:
-        """What rank `rank` passes as its reduce operation."""
+        """The reduce operation that rank `rank` passes."""
         kind = self._op.reduction
         if not kind:
             return None
@@ -103,13 +103,13 @@ class Sample:
 
     @property
     def exact(self) -> bool:
-        """Whether the reduction has one result only, in whatever order it is done."""
+        """Whether the reduction has the same result in any order."""
         divides = self._op.reduction.startswith("PREMUL") or self._op.reduction == "AVG"
         return not (divides and self._inexact)
 
     @property
     def magnitude(self) -> int:
-        """No element is larger: so that no sum of all ranks' is, with factors, inexact or wraps."""
+        """The largest absolute value of an element: sums of all ranks, with factors, stay exact."""
         most = min(_EXACT.get(self._op.dtype, _LARGEST), _LARGEST)
         scale = _MOST_FACTOR if self._op.reduction.startswith("PREMUL") else 1
         return max(most // (self._size * scale), 1)
@@ -125,19 +125,20 @@ class Sample:
     def _rounded(
         self, values: torch.Tensor, most: float, roundings: int
     ) -> tuple[torch.Tensor, float | None]:
-        """`values` in a dtype that has them, and how far off so many roundings may be.
+        """Returns `values` in a dtype that holds them, and the error bound of `roundings`
+        roundings.
 
-        Each is of at most half an eps of a number that is no larger than `most`; one more is the
-        library's last, into the element type. Integers have none.
+        Each rounding is at most half an eps of a number that is at most `most`. One more is the
+        final rounding to the element type. Integers have none.
         """
         if not self._inexact:
             return values.to(self._dtype), None
         half_eps = torch.finfo(self._dtype).eps / 2
-        # A complex number is rounded in two parts.
+        # A complex number has two rounded parts.
         return values, (roundings + 1) * half_eps * most * (2 if self._dtype.is_complex else 1)
 
     def _whole(self, rank: int, part: int) -> torch.Tensor:
-        """Whole numbers as int64, complex128 of whole numbers, or bool."""
+        """Whole numbers as int64 or as complex128, or bools."""
         op, generator = self._op, self._generator(rank, part)
 
         def numbers(low: int, high: int) -> torch.Tensor:
@@ -156,7 +157,7 @@ class Sample:
     def _factors_of_a_product(
         self, numbers: Callable[[int, int], torch.Tensor], signed: bool
     ) -> torch.Tensor:
-        """Powers of two, or of i: products of all ranks' have few bits."""
+        """Powers of two, or of i, so that the product over all ranks has few bits."""
         if self._dtype.is_complex:
             turns = torch.tensor([1, 1j, -1, -1j], dtype=torch.complex128)
             return turns[numbers(0, 3)]
@@ -165,7 +166,7 @@ class Sample:
         return twos * (2 * numbers(0, 1) - 1) if signed else twos
 
     def _factor(self, rank: int) -> float | int:
-        """A multiple of a quarter, or of one; none is larger than _MOST_FACTOR."""
+        """A factor in quarters, or a whole one for integers; at most _MOST_FACTOR."""
         number = _number(f"{self._salt} factor {rank}")
         return 1 + number % _MOST_FACTOR if not self._inexact else (number % 11 - 4) / 4
 
