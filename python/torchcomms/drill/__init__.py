@@ -1,7 +1,8 @@
-"""The fault table as a program: `torchcomms drill`.
+"""Runs the fault table as a program: `torchcomms drill`.
 
-A cell (`cell.py`) is a fault and the program of the ranks that meet it; `cells/` has all of them.
-`drill(Plan(...))` runs them and judges each by the failure contract of docs/concepts/faults.md.
+A cell (`cell.py`) is a fault, and the program of the ranks that it affects; `cells/` has all of
+them. `drill(Plan(...))` runs cells, and judges each by the failure contract of
+docs/concepts/faults.md.
 """
 
 from torchcomms.drill.cell import BASELINE, EVERY, OURS, Cell, Skip

@@ -1,4 +1,4 @@
-"""What holds around every cell: U5 to U7 of the failure contract, in one process."""
+"""Checks U5 to U7 of the failure contract, which hold after every fault, in one process."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from torchcomms.drill.cell import BASELINE
 from torchcomms.drill.scene import Scene
 from torchcomms.drill.side import Side, open_side
 
-# Threads and sockets are given back in the background; not later than this.
+# Threads and sockets are released in the background, within this time.
 CLEAN_S = 3.0
-# Of threads that are kept for the next call, and are in none: src/base/concurrency/kept_threads.hpp.
+# The name of idle threads that are cached for later calls: src/base/concurrency/kept_threads.hpp.
 IDLE_THREAD = "tc-idle"
 
 
 @dataclass(frozen=True)
 class Possessions:
-    """What a process has: descriptors by number, and threads."""
+    """The file descriptors of a process by number, and its threads."""
 
     descriptors: dict[int, str]
     threads: dict[int, str]
@@ -35,7 +35,7 @@ class Possessions:
         for name in os.listdir("/proc/self/fd"):
             try:
                 descriptors[int(name)] = os.readlink(f"/proc/self/fd/{name}")
-            except FileNotFoundError:  # the listing's own
+            except FileNotFoundError:  # the descriptor of the listing itself
                 continue
         for name in os.listdir("/proc/self/task"):
             try:
@@ -46,7 +46,7 @@ class Possessions:
         return Possessions(descriptors, threads)
 
     def more_than(self, before: Possessions) -> list[str]:
-        """What is here and was not before, in words."""
+        """What is new since `before`, in words."""
         new = [
             f"descriptor {number} ({to})"
             for number, to in self.descriptors.items()
@@ -62,13 +62,13 @@ class Possessions:
 
 
 class Surroundings:
-    """Asserts on one surviving rank what every fault must leave as it was."""
+    """Checks on one surviving rank what no fault may change."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._bystander: Side | None = None
         _warm_up(scene.backend)
-        if scene.cell.serves:  # libuv keeps a pipe, from the first server of a process on
+        if scene.cell.serves:  # libuv keeps a pipe after the first server of a process
             TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._before = Possessions.now()
         self._watching = [r for r in scene.survivors if r not in scene.cell.apart]
@@ -81,7 +81,7 @@ class Surroundings:
         return scene.comm(f"{scene.role.run}_bystander", ranks=self._watching, limit_s=30.0)
 
     def check(self) -> None:
-        """After the program. Finalizes everything that it has left open."""
+        """Checks after the program. Finalizes all communicators that the program has left open."""
         scene = self._scene
         if self._bystander is not None:
             scene.meet("bystander", self._watching)
@@ -128,7 +128,7 @@ class Surroundings:
 
 
 def _warm_up(backend: str) -> None:
-    """What a process makes once and keeps is no leftover of the cell."""
+    """Makes the process allocate what it keeps forever, so that it does not count as a leak."""
     hints = {"persistent_store": "true"}
     options = {} if backend.startswith(BASELINE) else {"hints": hints}
     side = open_side(backend, "warm_up", HashStore(), (0, 1), 30.0, **options)

@@ -1,4 +1,4 @@
-"""torch.distributed's own Gloo process group as a cell drives it: the yardstick."""
+"""torch.distributed's own Gloo process group, driven as a cell needs it: the baseline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchcomms.drill.side import Pending
 
 
 class Baseline:
-    """The process group alone, without what torch.distributed keeps about all of them."""
+    """A process group without the global state of torch.distributed."""
 
     def __init__(self, name: str, store: Store, place: tuple[int, int], limit_s: float) -> None:
         self.name = name
@@ -49,7 +49,7 @@ class Baseline:
         return Baseline(name, self._store, (list(ranks).index(self.rank), len(ranks)), limit_s)
 
     def finalize(self) -> None:
-        with contextlib.suppress(RuntimeError):  # a failure may have closed it
+        with contextlib.suppress(RuntimeError):  # it may be closed after a failure
             self._group.abort()
         self._group = None
 
@@ -70,12 +70,12 @@ def _parts(b: Buffers, of: str) -> list[Any]:
 
 
 def _at_root(slots: list[Any]) -> list[Any]:
-    """The lists that only the root of an operation gives."""
+    """The nested lists that only the root of an operation passes."""
     return [slots] if slots else []
 
 
 _ROOT, _OP = "rootRank", "reduceOp"
-# group, buffers, limit -> work
+# Functions of (group, buffers, timeout) that return the work.
 _CALLS: dict[str, Callable[[Any, Buffers, timedelta], Any]] = {
     "barrier": lambda g, b, t: g.barrier(_options(dist.BarrierOptions, t, b)),
     "all_reduce": lambda g, b, t: g.allreduce(

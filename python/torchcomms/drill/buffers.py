@@ -1,4 +1,4 @@
-"""Known numbers for operations: what a rank gives, and what it must get."""
+"""Known numbers for operations: the inputs of a rank, and its expected results."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ COLLECTIVES = (
 
 @dataclass(frozen=True)
 class Shape:
-    """What a rank says of an operation. Disagreeing ranks have different ones."""
+    """The arguments of an operation on one rank. Ranks that disagree have different ones."""
 
-    numel: int = 1000  # of one rank's part
+    numel: int = 1000  # elements of one rank's part
     dtype: torch.dtype = torch.float32
-    root: int = 0  # or the other rank of a send or recv
+    root: int = 0  # or the peer of a send or recv
     reduce_op: str = "sum"
 
 
 @dataclass
 class Buffers:
-    """Rank r gives r + 1; where every rank gets something else, r * size + i to rank i."""
+    """The tensors of one operation.
+
+    Rank r contributes r + 1. If each rank receives a different value, rank r contributes r * size +
+    i for rank i.
+    """
 
     op: str
     rank: int
@@ -48,11 +52,11 @@ class Buffers:
         return torch.cat(parts).to(self.shape.dtype)
 
     def slots(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """One part for every rank; on the root alone."""
+        """The parts of the tensor by rank, on the root only."""
         return list(tensor.chunk(self.size)) if self.rank == self.shape.root else []
 
     def wrong(self) -> str | None:
-        """How the output differs from what it must be; None where it does not."""
+        """How the output differs from the expected one; None if it does not."""
         values = _EXPECTED.get(self.op, _nothing)(self)
         if values is None:
             return None
@@ -82,7 +86,7 @@ def _all(b: Buffers) -> list[int]:
     return [r + 1 for r in range(b.size)]
 
 
-# The values of the parts that the output must have.
+# The expected values of the output's parts.
 _EXPECTED: dict[str, Callable[[Buffers], list[int] | None]] = {
     "all_reduce": _sum,
     "reduce": _at_root(_sum),

@@ -1,4 +1,4 @@
-"""`python -m torchcomms.drill.fresh DESCRIPTOR`: a rank that is an interpreter of its own."""
+"""`python -m torchcomms.drill.fresh DESCRIPTOR`: a rank in a new interpreter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from torchcomms.drill.process import run
 
 
 def main() -> None:
-    """The connection to the runner is open at the descriptor; the role is the first message."""
+    """Runs the rank.
+
+    The descriptor is the connection to the runner; the role is its first message.
+    """
     connection = Connection(int(sys.argv[1]))
     os.set_inheritable(connection.fileno(), False)
     run(connection, pickle.loads(connection.recv_bytes()))

@@ -1,5 +1,7 @@
-"""Every rank on a host of its own: network namespaces, and a hub between them that all packets
-pass. The hub is the first helper of a cell, and can take a host from the others."""
+"""Puts every rank on a host of its own: network namespaces, connected by a hub.
+
+All packets pass the hub. It is the first helper of a cell, and can cut off a host.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ from torchcomms.drill.cell import Skip
 from torchcomms.drill.namespaces import NETWORK, USER, join, leave
 from torchcomms.drill.scene import Scene
 
-_INTERFACE = "eth0"  # of a rank
+_INTERFACE = "eth0"  # interface of a rank
 _NONE = "no private network namespace"
 
 
 @functools.cache
 def missing() -> str | None:
-    """Why hosts cannot be had here, or None: as `Cell.missing`."""
+    """Why hosts cannot be made on this machine, or None: a value of `Cell.missing`."""
     for program in ("unshare", "ip", "tc"):
         if shutil.which(program) is None:
             return f"no program {program!r}"
@@ -38,7 +40,7 @@ def missing() -> str | None:
 
 
 def own_host(scene: Scene) -> None:
-    """Moves this rank to a host of its own: as `Cell.enter`. Has one thread."""
+    """Moves this rank to a host of its own: a value of `Cell.enter`. Requires a single thread."""
     everybody = _everybody(scene)
     _note_process(scene)
     scene.meet("hub", everybody)
@@ -51,7 +53,7 @@ def own_host(scene: Scene) -> None:
     _run("ip", "address", "add", f"{address(scene.rank)}/30", "dev", _INTERFACE)
     _run("ip", "link", "set", _INTERFACE, "up")
     _run("ip", "route", "add", "default", "via", _gate(scene.rank))
-    os.environ["GLOO_SOCKET_IFNAME"] = _INTERFACE  # of torch.distributed
+    os.environ["GLOO_SOCKET_IFNAME"] = _INTERFACE  # read by torch.distributed
     scene.meet("up", everybody)
 
 
@@ -60,7 +62,7 @@ def address(rank: int) -> str:
 
 
 class Hub:
-    """The process that connects the hosts of all ranks, made when all of them are up."""
+    """The process that connects the hosts of all ranks, made when all ranks are ready."""
 
     def __init__(self, scene: Scene) -> None:
         everybody = _everybody(scene)
@@ -78,18 +80,18 @@ class Hub:
         scene.meet("up", everybody)
 
     def cut(self, rank: int, *, sends: bool = True, hears: bool = True) -> None:
-        """What that host sends, or what others send to it, is lost from here on, without a word."""
+        """Silently drops all packets that this host sends, or that are sent to it."""
         for direction, is_cut in (("from", sends), ("to", hears)):
             if is_cut:
                 _run("ip", "rule", "add", "pref", "1", direction, address(rank), "blackhole")
 
     def slow(self, rank: int, rate: str) -> None:
-        """The way to that host has so many bits a second, in words of tc: "1mbit"."""
+        """Limits the rate towards this host, in the notation of tc: "1mbit"."""
         shape = ("tbf", "rate", rate, "burst", "16kb", "latency", "1s")
         _run("tc", "qdisc", "add", "dev", _port(rank), "root", *shape)
 
     def delay(self, rank: int, seconds: float) -> None:
-        """What that host sends arrives so much later: the packets pass a thread of this process."""
+        """Delays packets of this host by `seconds`: they pass a thread of this process."""
         tunnel = _Tunnel("late", seconds)
         _system("conf/all/rp_filter", "0")
         _system("conf/late/rp_filter", "0")
@@ -100,7 +102,7 @@ class Hub:
 
 
 class _Tunnel:
-    """A network interface whose packets come back after a while."""
+    """A network interface that returns its packets after a delay."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""Namespaces of Linux, by the calls themselves: os.unshare() and os.setns() are of Python 3.12."""
+"""Namespaces of Linux through libc: os.unshare() and os.setns() need Python 3.12."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def must(result: int, what: str) -> None:
-    """The result of a call of libc; raises Skip, saying `what` and why."""
+    """Checks the result of a libc call. Raises Skip with `what` and the reason."""
     if result != 0:
         raise Skip(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
 def leave(kind: int, what: str) -> None:
-    """This process has a new namespace of `kind`, in a new user namespace where it must. Skip.
+    """Moves this process to a new namespace of `kind`, in a new user namespace unless it is root.
 
-    For those who are not root: in a process with one thread.
+    Raises Skip. A process that is not root must have a single thread.
     """
     if os.geteuid() == 0:
         must(libc.unshare(kind), what)
@@ -35,6 +35,6 @@ def leave(kind: int, what: str) -> None:
 
 
 def join(process: int, kind: int, what: str) -> None:
-    """This process has the namespace of `kind` of that one. Raises Skip."""
+    """Moves this process to the namespace of `kind` of another process. Raises Skip."""
     with open(f"/proc/{process}/ns/{_NAMES[kind]}") as namespace:
         must(libc.setns(namespace.fileno(), kind), what)

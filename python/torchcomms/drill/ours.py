@@ -1,4 +1,4 @@
-"""A TorchComm as a cell drives it."""
+"""A TorchComm, driven as a cell needs it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _START_UP = "TORCHCOMM_INIT_TIMEOUT_SECONDS"
 
 
 class Ours:
-    """`comm` is the TorchComm itself. Option `meeting_s`: the limit of its start-up, if not that of
-    all its operations."""
+    """A communicator of this library; `comm` is the TorchComm.
+
+    Option `meeting_s` is the timeout of its start-up, if it differs from that of its operations.
+    """
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class Ours:
     def _take(self, comm: torchcomms.TorchComm) -> None:
         self.comm = comm
         self.name = comm.get_name()
-        # Before reconfigure() a communicator has no members, and may refuse to tell a rank.
+        # Before reconfigure(), a communicator has no members, and may have no rank.
         self.rank, self.size = (comm.get_rank(), comm.get_size()) if comm.get_ranks() else (-1, 0)
 
     def start(

@@ -1,4 +1,4 @@
-"""What to run, checked before any process starts."""
+"""What to run, and the check of it before any process starts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ MOST_SLACK = 1000.0
 
 
 class DrillError(Exception):
-    """The request makes no sense. The text names the value seen and what is allowed."""
+    """The request is not valid. The text names the value seen and the allowed ones."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every cell on every backend that it is meant for."""
+    """A run of cells on backends. A cell runs on every given backend that it is meant for."""
 
     cells: Sequence[Cell]
     backends: Sequence[str]
     seed: int = 1
-    jobs: int = 1  # cells at a time
-    limit_s: float = 2.0  # of the operations that are to time out
-    slack: float = 1.0  # bounds are multiplied by this: for machines that do other things, too
-    rounds: int = 100  # of cells that repeat
+    jobs: int = 1  # cells that run at a time
+    limit_s: float = 2.0  # timeout of operations that are expected to time out
+    slack: float = 1.0  # factor on all bounds, for machines with other work
+    rounds: int = 100  # rounds of cells that repeat
 
     def check(self) -> None:
-        """Raises DrillError for the first thing that cannot work."""
+        """Raises DrillError for the first wrong value."""
         import torchcomms
 
         if not self.backends:
@@ -62,7 +62,7 @@ class Plan:
 
 
 def _require_host_library(backend: str) -> None:
-    """Ranks have tensors on the CPU, as many as a cell needs."""
+    """Raises DrillError if the backend's library cannot use CPU tensors, which all ranks have."""
     from torchcomms.doctor.vendors import why_not_on_host
 
     if why_not := why_not_on_host(backend):
@@ -70,9 +70,12 @@ def _require_host_library(backend: str) -> None:
 
 
 def chosen(cells: Sequence[Cell], text: str, slow: bool) -> list[Cell]:
-    """ "F01,F17/double": all cells of F01 and one of F17; "": all. Raises DrillError.
+    """Selects cells: "F01,F17/double" is all cells of F01 and one of F17; "" is all cells.
 
-    Without `slow` those that take long are left out, unless they are named whole.
+    Without `slow`, slow cells are omitted unless they are named in full.
+
+    Raises:
+        DrillError: an unknown cell.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:

@@ -1,4 +1,4 @@
-"""What the processes of a cell ask of the runner: to meet, and to act on each other."""
+"""Requests of a cell's processes to the runner: to meet at a point, and to act on each other."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torchcomms.drill.start import Child
 
 
 class Points:
-    """The requests that are open. Answers each when it has happened."""
+    """The open requests. Each is answered when the requested event has happened."""
 
     def __init__(self, everybody: Sequence[Child]) -> None:
-        self.fault_at: float | None = None  # monotonic seconds; the first fault counts
+        self.fault_at: float | None = None  # monotonic seconds of the first fault
         self._everybody = everybody
         self._meetings: dict[
             str, tuple[set[int], list[Child]]
-        ] = {}  # whom each waits for, who is here
+        ] = {}  # by point: missing ranks, processes that have arrived
         self._mourners: list[tuple[int, Child]] = []
 
     def request(self, child: Child, kind: str, content: tuple[Any, ...]) -> None:
@@ -34,7 +34,7 @@ class Points:
                 child.answer()
 
     def on_end(self, child: Child) -> None:
-        """A process has ended: those that wait for it go on."""
+        """Answers the processes that wait for the end of `child`."""
         index = child.role.index
         for mourner in [m for i, m in self._mourners if i == index]:
             mourner.answer()
@@ -48,7 +48,7 @@ class Points:
         self._open_meetings()
 
     def _open_meetings(self) -> None:
-        """The dead are not waited for: that is not what hangs."""
+        """Answers complete meetings. Exited processes do not count as missing."""
         for point, (missing, here) in list(self._meetings.items()):
             if all(self._everybody[index].ended for index in missing):
                 del self._meetings[point]

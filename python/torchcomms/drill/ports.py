@@ -1,16 +1,16 @@
-"""A port for a rendezvous at a fixed address."""
+"""A free port for a rendezvous at a fixed address."""
 
 from __future__ import annotations
 
 import random
 import socket
 
-# Below the range from which the kernel takes outgoing ports: nobody gets one of these by chance.
+# Below the range of ephemeral ports, so that the kernel gives none of these to a connection.
 _FIRST, _COUNT = 10000, 20000
 
 
 def free_port(numbers: random.Random) -> int:
-    """A random port of 127.0.0.1 that nobody listens on."""
+    """A random port of 127.0.0.1 on which no process listens."""
     for _ in range(_COUNT):
         port = _FIRST + numbers.randrange(_COUNT)
         with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""The inside of a process of a cell: settles, runs its program, and says how it went."""
+"""The process of a cell: prepares itself, runs its program, and reports the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torchcomms.drill.around import Surroundings
 from torchcomms.drill.cell import Skip
 from torchcomms.drill.scene import Role, Scene
 
-# Variables that would tell a rank that it belongs to the caller's job.
+# Variables by which a rank would take part in the caller's job.
 _FOREIGN = (
     "TORCHCOMM_", "OMPI_", "PMI_", "PMIX_", "PALS_", "SLURM_", "TORCHELASTIC_", "MASTER_", "RANK",
     "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK",
@@ -24,7 +24,7 @@ _FOREIGN = (
 
 
 def settle(role: Role) -> None:
-    """Makes this process a session of its own that ends with its parent and writes to a log."""
+    """Makes this process a session leader that writes to a log, with the environment of a rank."""
     _forked.settle(log_path(role))
     for name in [n for n in os.environ if n.startswith(_FOREIGN)]:
         del os.environ[name]
@@ -46,7 +46,7 @@ def log_path(role: Role) -> Path:
 
 
 def run(connection: Connection, role: Role) -> None:
-    """The whole life of a process. Says ("done", Report) or ("skip", why) before it returns."""
+    """Runs one process from start to end. It sends ("done", Report) or ("skip", reason)."""
     settle(role)
     scene = Scene(role, connection)
     try:
@@ -74,7 +74,7 @@ def run(connection: Connection, role: Role) -> None:
 
 
 def _where(error: BaseException) -> str:
-    """The line of the cell's program, not the depth of the library."""
+    """The line of the cell's program that raised, not the innermost frame."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [f for f in frames if f"drill{os.sep}" in f.filename] or frames
     return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}"

@@ -1,4 +1,4 @@
-"""Runs cells: starts their processes, acts at their points, ends what is left, and judges."""
+"""Runs cells: starts processes, serves their requests, ends what is left, and judges."""
 
 from __future__ import annotations
 
@@ -30,15 +30,20 @@ from torchcomms.drill.strays import Strays
 from torchcomms.drill.verdict import ORDER, Finding, Result, Verdict
 
 Report = Callable[[str], None]
-GRACE_S = 5.0  # a process that has said how it went ends within this
+GRACE_S = 5.0  # a process that has reported must exit within this time
 _numbers = itertools.count()
 
 
 def drill(plan: Plan, progress: Report = lambda label: None) -> Iterator[Result]:
-    """Runs every cell of `plan` on every backend; yields the results in the order of the plan.
+    """Runs every cell of `plan` on every backend. Yields the results in the order of the plan.
 
-    `progress` is called with a label as each begins. Raises DrillError for a plan that makes no
-    sense. On leaving the iterator early no process is left.
+    No process is left, also if the caller leaves the iterator early.
+
+    Args:
+        plan: what to run.
+        progress: called with a label as each cell begins.
+    Raises:
+        DrillError: the plan is not valid.
     """
     plan.check()
     store = TCPStore(
@@ -137,7 +142,7 @@ class _Run:
         )
 
     def _attend(self, points: Points) -> None:
-        """Serves the points until every rank has ended or the cell hangs."""
+        """Serves requests until every rank has exited or the cell hangs."""
         cell, plan = self._cell, self._plan
         until = time.monotonic() + cell.hang_s * plan.slack + 3 * plan.limit_s
         ranks = self._children[: cell.ranks]
@@ -162,14 +167,14 @@ class _Run:
                 return
 
     def _died(self, child: Child) -> bool:
-        """A rank ended in a way that it must not: the others may wait for it in vain."""
+        """Returns: whether a rank exited unexpectedly, so that peers may wait for it in vain."""
         index, role = child.role.index, child.role
         if not role.is_rank or child.report is not None or child.skipped:
             return False
         return index not in self._cell.victims
 
     def _report_hang(self) -> None:
-        """Every Python stack of those that hang goes to their logs."""
+        """Adds a finding for each hanging rank, with the stack from its log."""
         hanging = [c for c in self._children[: self._cell.ranks] if not c.ended]
         for child in hanging:
             child.send(signal.SIGCONT)
@@ -191,7 +196,10 @@ class _Run:
             child.end()
 
     def _detected(self, points: Points) -> float | None:
-        """Seconds from the fault to the last error; judged against the cell's bound."""
+        """The seconds from the fault to the last error.
+
+        Adds a finding if the cell's bound is exceeded.
+        """
         cell = self._cell
         raised = [
             child.report.raised_at
@@ -244,7 +252,7 @@ class _Run:
         )
 
     def _documented(self, finding: Finding) -> str:
-        """Why a backend is known to do that; empty for what is a surprise."""
+        """Why a deviation of this backend is documented; "" if it is not."""
         if finding.verdict == "hang":
             return ""
         for pattern, reason in DOCUMENTED.get(self._backend, ()):
@@ -272,7 +280,7 @@ class _Run:
 
 
 def _innermost(log: Path) -> str:
-    """Where a process was, by the stacks that it left; or its last words."""
+    """The innermost frame in a log, or its last line."""
     with contextlib.suppress(OSError):
         lines = log.read_text(errors="replace").splitlines()
         main = [i for i, line in enumerate(lines) if line.startswith("Current thread")]

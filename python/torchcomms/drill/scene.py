@@ -1,4 +1,4 @@
-"""What the program of a rank can do and say: make communicators, name its point, expect errors."""
+"""The interface of a cell's program: make communicators, name points, expect errors."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from torchcomms.drill.cell import BASELINE, Cell
 from torchcomms.drill.side import Pending, Side, open_side
 from torchcomms.drill.verdict import Finding, Report, Verdict
 
-MEETING_S = 30.0  # of ranks that are all there
+MEETING_S = 30.0  # timeout of a rendezvous of running ranks
 
 
 @dataclass(frozen=True)
 class Role:
-    """Everything that tells a process what it is. Ranks count from 0, helpers go on from there."""
+    """Everything that a process needs to know. Ranks count from 0, helpers continue after them."""
 
     cell: Cell
     backend: str
     index: int
-    run: str  # unique for each run of a cell: no two share a name on the store
-    store_port: int  # of a store that the runner serves
-    free_port: int  # nobody listens there
-    folder: str  # of this run; TMPDIR is below it
+    run: str  # unique per run of a cell: two runs share no name on the store
+    store_port: int  # port of a store that the runner serves
+    free_port: int  # no process listens on it
+    folder: str  # the folder of this run; TMPDIR is below it
     seed: int
-    limit_s: float  # of an operation, where the cell says nothing else
-    slack: float  # bounds are multiplied by this
-    rounds: int  # of cells that repeat
-    runner: int  # its process
-    libraries: Mapping[str, str]  # variables of the runner that say which ones are used, and how
+    limit_s: float  # timeout of an operation, unless the cell sets one
+    slack: float  # factor on all bounds
+    rounds: int  # rounds of cells that repeat
+    runner: int  # process id of the runner
+    libraries: Mapping[str, str]  # variables of the runner that select libraries
 
     @property
     def is_rank(self) -> bool:
@@ -48,9 +48,9 @@ class Role:
 
 
 class Scene:
-    """One process of a cell. Programs are plain functions of it.
+    """One process of a cell. Programs are plain functions with this argument.
 
-    Threads: the program's main thread alone, but where a method says otherwise.
+    Threads: only the program's main thread, unless a method says otherwise.
     """
 
     def __init__(self, role: Role, connection: Connection) -> None:
@@ -61,30 +61,30 @@ class Scene:
         self.limit_s = role.limit_s
         self.survivors = [r for r in range(self.size) if r not in role.cell.victims]
         self.report = Report()
-        self.open: list[Side] = []  # to be finalized by the end of the cell
+        self.open: list[Side] = []  # finalized at the end of the cell
         self._connection = connection
         self.stores: list[Store] = []
         self._made = 0
 
-    # ---- what is said
+    # ---- findings
 
     def find(self, verdict: Verdict, text: str) -> None:
-        """Something is not as it must be. Any thread."""
+        """Adds a finding. Any thread."""
         self.report.findings.append(Finding(verdict, f"rank {self.rank}: {text}"))
 
     def check(self, condition: object, text: str) -> None:
         if not condition:
             self.find("fail", text)
 
-    # ---- points: what the runner is asked for. Each call returns when it has happened.
+    # ---- points: requests to the runner. Each call returns when the event has happened.
 
     def meet(self, point: str, ranks: Sequence[int] | None = None) -> None:
-        """All of `ranks` (all there are) have come to this point."""
+        """Returns when all of `ranks` (default: all ranks) have called it with this point."""
         who = list(range(self.size)) if ranks is None else list(ranks)
         self._ask("meet", point, tuple(who))
 
     def await_end(self, rank: int) -> None:
-        """The process of that rank has ended."""
+        """Returns when the process of that rank has exited."""
         self._ask("await end", rank)
 
     def send_signal(self, rank: int, number: int) -> None:
@@ -92,15 +92,18 @@ class Scene:
         self._ask("signal", rank, number)
 
     def note_fault(self) -> None:
-        """The fault happens now; detection counts from here."""
+        """Notes that the fault happens now; the detection time counts from here."""
         self._ask("fault", time.monotonic())
 
     def note_fault_from_thread(self) -> None:
-        """As note_fault(), for the thread that ends this process next: it waits for no answer."""
+        """Notes the fault from another thread, which ends this process next.
+
+        It waits for no answer.
+        """
         self._connection.send(("fault", time.monotonic()))
 
     def die(self, number: int = signal.SIGKILL) -> NoReturn:
-        """The fault is the end of this process, here."""
+        """Ends this process here, as the fault."""
         self.note_fault()
         os.kill(os.getpid(), number)
         signal.pause()
@@ -113,13 +116,13 @@ class Scene:
     # ---- communicators
 
     def store(self) -> Store:
-        """A store of this run, in a file: opening it asks no name server, as a TCPStore would."""
+        """A store of this run in a file: unlike a TCPStore it needs no name server."""
         store = FileStore(str(self.tmp / "store"), -1)
         self.stores.append(store)
         return store
 
     def tcp_store(self, port: int | None = None) -> Store:
-        """A connection of its own to the runner's store, or to one at that port of this host."""
+        """A new connection to the runner's store, or to a store at that port of this host."""
         limit = timedelta(seconds=60)
         port = self.role.store_port if port is None else port
         client = TCPStore("127.0.0.1", port, is_master=False, timeout=limit)
@@ -131,10 +134,11 @@ class Scene:
         store: Store | None = None, limit_s: float | None = None,
         **options: Any,  # noqa: ANN401
     ) -> Side:  # fmt: skip
-        """A communicator of `ranks` (all). Collective over them, in the same order on all.
+        """Makes a communicator of `ranks` (all). Collective over them, in the same order on all.
 
-        They meet on the run's store and stay with it; a given one is left as programs leave theirs.
-        Where the cell says nothing of how they meet, they have time for it: machines may be busy.
+        By default the ranks use the run's store and keep it. With a given store, they leave it as
+        programs do by default. Unless the cell sets a timeout, the start-up has a long one, for
+        busy machines.
         """
         if self.ours and store is None and limit_s is None:
             options["meeting_s"] = MEETING_S
@@ -153,7 +157,7 @@ class Scene:
         return side
 
     def finalize(self, side: Side) -> None:
-        """In any case: also where the communicator has failed. Bounded."""
+        """Finalizes a communicator, also a failed one, within a bound."""
         self.open.remove(side)
         with self.bounded(2.0 + self.limit_s, "finalize()"):
             side.finalize()
@@ -162,7 +166,7 @@ class Scene:
 
     @contextlib.contextmanager
     def bounded(self, limit_s: float, what: str) -> Iterator[None]:
-        """What runs inside must be over within the limit."""
+        """Adds a finding if the block takes longer than `limit_s`."""
         began = time.monotonic()
         yield
         took = time.monotonic() - began
@@ -175,7 +179,7 @@ class Scene:
             self.find("wrong result", text)
 
     def works(self, side: Side, op: str = "all_reduce") -> None:
-        """The communicator is as good as new."""
+        """Checks that the communicator works, by one operation."""
         self.right(side.start(op, async_op=False))
 
     def raises(
@@ -183,9 +187,11 @@ class Scene:
         words: Sequence[str] = (), within_s: float | None = None, least_s: float = 0.0,
         what: str = "the call",
     ) -> BaseException | None:  # fmt: skip
-        """`action` must raise one of `kinds` (names of types, with | between) and name these ranks.
+        """Checks that `action` raises one of `kinds` (type names, separated by |) that names these
+        ranks.
 
-        Of the yardstick any exception will do. Returns it; None where nothing was raised.
+        For the baseline, any exception is accepted. Returns the exception; None if nothing was
+        raised.
         """
         began = time.monotonic()
         try:
@@ -207,7 +213,7 @@ class Scene:
         self, error: BaseException, kinds: str, *, naming: Sequence[int] = (),
         words: Sequence[str] = (), what: str = "the call",
     ) -> None:  # fmt: skip
-        """As the errors of `raises`."""
+        """Checks an error as `raises` does."""
         text = str(error)
         self.report.errors.append(f"rank {self.rank}: {type(error).__name__}: {text}")
         mine = {kind.__name__ for kind in type(error).__mro__}
@@ -222,11 +228,13 @@ class Scene:
         self, side: Side, op: str, kinds: str, *, naming: Sequence[int], attempts: int = 3,
         shape: Shape = Shape(), limit_s: float | None = None,  # noqa: B008
     ) -> Pending | None:  # fmt: skip
-        """Repeats an operation until it raises; one that completes before must be right.
+        """Repeats an operation until it raises. Operations that complete before must be right.
 
-        A collective may be over for this rank though another one has died in it. Returns the
-        operation that failed where it was started. Without a limit: long on `ctran`, where no
-        limit is waited for; elsewhere some ranks wait for theirs.
+        A collective may complete on this rank although another rank died in it. Without `limit_s`
+        the timeout is long on `ctran`, where no rank waits for it; on other backends some ranks
+        wait for theirs.
+
+        Returns: the operation that failed, if it was started.
         """
         if limit_s is None:
             limit_s = 30.0 if self.backend == "ctran" else 2 * self.limit_s
@@ -247,11 +255,14 @@ class Scene:
 
     @property
     def tmp(self) -> Path:
-        """A folder of this run alone."""
+        """A folder that only this run uses."""
         return Path(self.role.folder)
 
 
 def names_rank(text: str, rank: int) -> bool:
-    """Whether an error's text speaks of that rank: "rank 1", "ranks 0, 1 and 2 more", "peer 1"."""
+    """Returns: whether an error text names the rank:
+
+    "rank 1", "ranks 0, 1 and 2 more", "peer 1".
+    """
     lists = re.findall(r"\b(?:ranks?|peer)\b:? \[?(\d+(?:(?:,| and|-) ?\d+)*)", text)
     return any(str(rank) in re.findall(r"\d+", found) for found in lists)

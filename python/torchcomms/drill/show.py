@@ -1,4 +1,4 @@
-"""Cells and results as text."""
+"""Shows cells and results as text."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torchcomms._table import table
 from torchcomms.drill.cell import Cell
 from torchcomms.drill.verdict import Result
 
-_WIDTH = 100  # of the reason, in the table for the terminal
+_WIDTH = 100  # width of the reason in the table for the terminal
 
 
 def cells_table(cells: Sequence[Cell]) -> str:
-    """What there is."""
+    """A table of the cells."""
     rows = [(c.id, c.injection, c.expect, "slow" if c.slow else "") for c in cells]
     return table(("cell", "fault", "survivors", ""), rows)
 
 
 def results_table(results: Sequence[Result]) -> str:
-    """One line a cell and backend."""
+    """A table with one line per cell and backend."""
     rows = [
         (r.cell, r.backend, _verdict(r), _seconds(r.detected_s), f"{r.took_s:.1f}", _short(r.why))
         for r in results
@@ -31,7 +31,7 @@ def results_table(results: Sequence[Result]) -> str:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """ "ctran: 40 pass, 1 fail; ...": how often each verdict was given."""
+    """Counts the verdicts: "ctran: 40 pass, 1 fail; ..."."""
     backends = dict.fromkeys(r.backend for r in results)
     parts = []
     for backend in backends:
@@ -41,7 +41,10 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """One line a cell, one column a backend, and below what was not as it must be."""
+    """A Markdown table with one line per cell and one column per backend.
+
+    Below the table, it lists the results other than "pass".
+    """
     backends = list(dict.fromkeys(r.backend for r in results))
     by_cell: dict[str, dict[str, Result]] = {}
     for r in results:
@@ -62,7 +65,7 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def write_json(results: Sequence[Result], path: Path) -> None:
-    """Writes one object: the results, a list in `results`, and what they ran on."""
+    """Writes one object: the results, as a list in `results`, and the machine they ran on."""
     _output.write(path, json.dumps(as_object(results), indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""What a cell drives: a communicator of this library, or of torch.distributed."""
+"""The interface of a communicator for cells: of this library, or of torch.distributed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Pending:
         return [self.buffers.input, self.buffers.output]
 
     def wrong(self) -> str | None:
-        """After wait(): how the values differ from what they must be."""
+        """After wait(): how the values differ from the expected ones, or None."""
         return self.buffers.wrong()
 
 
 class Side(Protocol):
-    """A communicator. Splits are of the same kind."""
+    """A communicator. Its splits are of the same type."""
 
     name: str
     rank: int
@@ -54,7 +54,7 @@ def open_side(
     limit_s: float,
     **options: Any,  # noqa: ANN401
 ) -> Side:
-    """A communicator that meets on `store`, as rank and size `place`; collective."""
+    """Makes a communicator over `store`; `place` is its rank and size. Collective."""
     from torchcomms.drill.baseline import Baseline
     from torchcomms.drill.ours import Ours
 

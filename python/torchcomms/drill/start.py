@@ -1,4 +1,4 @@
-"""The outside of a process of a cell: a fork of one that has imported torch, or a new one."""
+"""Starts the processes of a cell: forks of a process that has imported torch, or new ones."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from torchcomms.drill import process
 from torchcomms.drill.scene import Role
 from torchcomms.drill.verdict import Report
 
-# child, kind, the rest
+# A function of the child, the kind of a request, and its arguments.
 Request = Callable[["Child", str, tuple[Any, ...]], None]
 
 
 class Child:
-    """A process of a cell. Not thread-safe."""
+    """A process of a cell, as the runner sees it. Not thread-safe."""
 
     def __init__(self, role: Role, pid: int, sentinel: int, connection: Connection) -> None:
         self.role, self.pid = role, pid
         self.sentinel, self.connection = sentinel, connection
-        self.listening = True  # more may come
+        self.listening = True  # more messages may arrive
         self.ended = False
-        self.status: int | None = None  # as of subprocess: -9 is SIGKILL
+        self.status: int | None = None  # as in subprocess: -9 is SIGKILL
         self.report: Report | None = None
         self.skipped = ""
 
     def hear(self, request: Request) -> None:
-        """One message of the process."""
+        """Reads one message of the process."""
         try:
             kind, *content = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -49,13 +49,13 @@ class Child:
             request(self, kind, tuple(content))
 
     def hear_rest(self, request: Request) -> None:
-        """What it said before its end."""
+        """Reads the messages that an exited process has sent."""
         while self.listening and self.connection.poll():
             self.hear(request)
         self.listening = False
 
     def answer(self) -> None:
-        with contextlib.suppress(OSError):  # it may have ended since
+        with contextlib.suppress(OSError):  # the process may have exited since
             self.connection.send("now")
 
     def send(self, number: int) -> None:
@@ -64,11 +64,11 @@ class Child:
                 os.kill(self.pid, number)
 
     def reap(self) -> None:
-        """Takes the status of a process that has ended."""
+        """Takes the exit status of a process that has exited."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Whatever it does: afterwards it is gone."""
+        """Kills the process if it runs, and waits for it."""
         self.send(signal.SIGKILL)
         if not self.ended:
             self.reap()
@@ -112,10 +112,10 @@ class _Launched(Child):
 
 
 def fork(role: Role) -> Child:
-    """A copy of a process that has imported torch and this library, and made no communicator."""
+    """Forks a process that has imported torch and this library, and made no communicator."""
     return _Forked(role)
 
 
 def launch(role: Role, environment: Mapping[str, str]) -> Child:
-    """A new interpreter, which also ends as one."""
+    """Starts a new interpreter, which also runs the shutdown of an interpreter."""
     return _Launched(role, environment)

@@ -1,4 +1,4 @@
-"""What a cell leaves on the machine: processes of its sessions, files in /dev/shm and TMPDIR."""
+"""Finds what a cell leaves on the machine: processes, and files in /dev/shm and TMPDIR."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _SHARED = Path("/dev/shm")
 
 
 class Strays:
-    """Made before a cell's processes start; asked when all of its ranks have ended.
+    """Compares the machine before a cell's processes start and after all ranks have exited.
 
-    `of_cells` are the processes of all cells of the drill, those that run beside this one, too.
+    `of_cells` are the processes of all cells of the drill, including those that run at the same
+    time.
     """
 
     def __init__(self, of_cells: Collection[int] = ()) -> None:
@@ -23,15 +24,19 @@ class Strays:
         self._before = _shared_files()
 
     def left(self, sessions: Sequence[int], tmp: Path) -> list[str]:
-        """In words. Ends the processes and removes the files that it finds."""
+        """What is left, in words.
+
+        Kills the processes and removes the files of /dev/shm that it finds.
+        """
         found = []
         for pid, name in _members(sessions):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             found.append(f"a process is left: {pid} ({name})")
         for name in sorted(_shared_files() - self._before):
-            # Others use /dev/shm, too: ours bear a rank's process id, or our name and the id of
-            # no process beside this cell. A rank's child may have written it, and be gone.
+            # Other programs use /dev/shm, too. Our files contain a rank's process id, or our name
+            # and the id of a process that is not part of another cell. An exited child of a rank
+            # may have written it.
             numbers = [int(text) for text in re.findall(r"\d+", name)]
             of_ranks = not set(sessions).isdisjoint(numbers)
             if of_ranks or ("torchcomms" in name and not self._is_beside(numbers[:1])):
@@ -42,12 +47,12 @@ class Strays:
         return found
 
     def _is_beside(self, owner: list[int]) -> bool:
-        """A process, if one is named, is of another cell, or of another job that runs."""
+        """Returns: whether the named process belongs to another cell, or to another running job."""
         return any(pid in self._of_cells or Path(f"/proc/{pid}").exists() for pid in owner)
 
 
 def _shared_files() -> set[str]:
-    """Without folders: the flight recorder's, whoever uses it first, stays for the next job."""
+    """The files, without folders: the folder of the flight recorder stays for later jobs."""
     if not _SHARED.is_dir():
         return set()
     with os.scandir(_SHARED) as entries:
@@ -55,7 +60,7 @@ def _shared_files() -> set[str]:
 
 
 def _members(sessions: Sequence[int]) -> list[tuple[int, str]]:
-    """Living processes of these sessions."""
+    """The running processes of these sessions."""
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():

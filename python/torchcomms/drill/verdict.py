@@ -1,4 +1,4 @@
-"""What became of a cell on a backend."""
+"""The result of a cell on a backend."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 Verdict = Literal["pass", "fail", "hang", "wrong result", "survivor killed", "skipped"]
 
-# Worst first: what a cell is called where several things went wrong.
+# The worst verdict first: it is the result of a cell with several findings.
 ORDER: tuple[Verdict, ...] = ("survivor killed", "wrong result", "hang", "fail", "skipped", "pass")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was not as it must be."""
+    """One deviation from the expected behavior."""
 
     verdict: Verdict
     text: str
@@ -21,24 +21,40 @@ class Finding:
 
 @dataclass
 class Report:
-    """What one process of a cell says at its end. Times are of the monotonic clock, in seconds."""
+    """The report of one process at its end. Times are of the monotonic clock, in seconds."""
 
     findings: list[Finding] = field(default_factory=list)
-    raised_at: float | None = None  # the last error that was waited for
+    raised_at: float | None = None  # time of the last expected error
     errors: list[str] = field(default_factory=list)  # as they were raised
-    notes: dict[str, Any] = field(default_factory=dict)  # measured besides
+    notes: dict[str, Any] = field(default_factory=dict)  # further measurements
 
 
 @dataclass(frozen=True)
 class Result:
-    """A line of the table."""
+    """The result of one cell on one backend: a line of the table.
+
+    Attributes:
+        cell: the id of the cell.
+        backend: the backend.
+        verdict: "pass", "fail", "hang", "wrong result", "survivor killed" or "skipped".
+        why: the reason; "" for "pass".
+        known: documented for this backend, so that it does not make the exit status 1.
+        detected_s: seconds from the fault to the last survivor's error.
+        took_s: seconds that the cell took.
+        seed: the seed of the plan.
+        injection: the fault, in words.
+        expect: what survivors must see, in words.
+        findings: all findings, as text.
+        errors: the errors of the ranks, as raised.
+        notes: further measurements.
+    """
 
     cell: str
     backend: str
     verdict: Verdict
     why: str  # empty for "pass"
-    known: bool  # documented of this backend: no reason for exit status 1
-    detected_s: float | None  # from the fault until the last survivor raised
+    known: bool  # documented for this backend; does not make the exit status 1
+    detected_s: float | None  # from the fault to the last survivor's error
     took_s: float
     seed: int
     injection: str
@@ -49,7 +65,7 @@ class Result:
 
     @property
     def bad(self) -> bool:
-        """True for what must not be: a failure of a backend of ours that is not documented."""
+        """True for a failure of a torchcomms backend that is not documented."""
         return (
             self.verdict not in ("pass", "skipped")
             and not self.known

@@ -1,4 +1,4 @@
-"""Failpoints on the wire: a proxy before a TCP server, which acts after so many messages."""
+"""A proxy in front of a TCP server, which kills its process after a number of messages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from collections.abc import Callable
 
 
 class KillingProxy:
-    """Passes bytes between the connections made to `port` and a server of this host; kills its own
-    process at the given message, counted in both directions from arm() on."""
+    """Passes bytes between connections to `port` and a server of this host.
+
+    It kills its own process at the given message, counted in both directions after arm().
+    """
 
     def __init__(self, server_port: int, messages: int, last_words: Callable[[], None]) -> None:
         self._server_port, self._left, self._last_words = server_port, messages, last_words

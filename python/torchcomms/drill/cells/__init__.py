@@ -1,4 +1,4 @@
-"""All cells, by fault: what each module has in its CELLS, in the order of the fault table."""
+"""All cells: the CELLS of each module, in the order of the fault table."""
 
 from torchcomms.drill.cells import (
     clock,

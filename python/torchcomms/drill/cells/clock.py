@@ -16,9 +16,9 @@ from torchcomms.drill.cell import OURS, Cell, Skip
 from torchcomms.drill.scene import Scene
 
 _DAY_S = 86400
-_VARIABLE = "DRILL_CLOCK_FILE"  # of the interposed library and the program below, nobody else's
+_VARIABLE = "DRILL_CLOCK_FILE"  # read by the interposed library and by the program below
 
-# Every way to read the wall clock, moved by the seconds at the start of a shared file.
+# Interposes all functions that read the wall clock: they add the seconds in a shared file.
 _SOURCE = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -74,7 +74,7 @@ time_t time(time_t* out) {
 
 
 def moving_clock(folder: Path) -> dict[str, str]:
-    """Builds the library that moves the wall clock; the environment of those that run under it."""
+    """Builds the library that moves the wall clock. Returns the environment of the ranks."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise Skip("no C compiler to build a clock that can be moved")
@@ -89,14 +89,14 @@ def moving_clock(folder: Path) -> dict[str, str]:
 
 
 def move_clock(seconds: int) -> None:
-    """Of all processes that run under the library."""
+    """Moves the wall clock of all processes that run with the library."""
     path = os.environ[_VARIABLE]
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 4096) as shared:
         shared[:8] = struct.pack("<q", seconds)
 
 
 def jumps(scene: Scene, days: int) -> None:
-    """The clock jumps while all wait for rank 1, and a limit still passes when it must."""
+    """The clock jumps while all ranks wait for rank 1. Timeouts must still last as long."""
     side = scene.comm(limit_s=30.0)
     scene.works(side)
     scene.meet("before")

@@ -1,4 +1,4 @@
-"""F01 and F03: the process of a rank ends."""
+"""F01 and F03: the process of a rank exits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchcomms.drill.side import Side
 from torchcomms.drill.wire import KillingProxy
 
 VICTIM = 1
-LARGE = Shape(numel=1 << 18)  # takes long enough to die inside
+LARGE = Shape(numel=1 << 18)  # long enough to die inside
 _LAST_WORD = "a rank that dies while it lets the others go on is not named"
 
 
@@ -33,7 +33,7 @@ def before(scene: Scene) -> None:
 
 
 def bootstrap(scene: Scene, messages: int) -> None:
-    """Rank 1 dies after so many messages with the store; or right after, where it needs fewer."""
+    """Rank 1 dies after `messages` messages with the store, or right after the start-up."""
     name = f"{scene.role.run}_mortal"
     if scene.rank == VICTIM:
         proxy = KillingProxy(scene.role.store_port, messages, scene.note_fault_from_thread)
@@ -62,7 +62,7 @@ def idle(scene: Scene) -> None:
 
 
 def fails_at_once(scene: Scene, side: Side) -> None:
-    """An operation, and every later one, raises the same error: it names rank 1."""
+    """An operation, and every later one, must raise an error that names rank 1."""
     with scene.bounded(DEATH_S, "all_reduce"):
         scene.fails_for(side, "all_reduce", "PeerFailed", naming=[VICTIM])
     with scene.bounded(DEATH_S, "the next operation"):
@@ -70,7 +70,7 @@ def fails_at_once(scene: Scene, side: Side) -> None:
 
 
 def inside(scene: Scene, op: str) -> None:
-    """Survivors are in the operation, or about to enter it; rank 1 starts it, and dies in it."""
+    """Rank 1 starts the operation and dies, while survivors are in it or about to enter it."""
     side = scene.comm()
     scene.works(side)
     scene.meet("entering")
@@ -113,7 +113,7 @@ def inside_finalize(scene: Scene) -> None:
 
 
 def leaves(scene: Scene, how: str) -> None:
-    """Rank 1 ends as a program does that fails, or that believes it is done."""
+    """Rank 1 exits as a program that fails, or that has finished."""
     side = scene.comm()
     scene.works(side)
     scene.meet("leaving")
@@ -126,7 +126,7 @@ def leaves(scene: Scene, how: str) -> None:
         gc.collect()
         if how == "exit":
             sys.exit(0)
-        os._exit(1)  # what an interpreter does at the end of an uncaught exception
+        os._exit(1)  # as an interpreter does after an uncaught exception
     scene.fails_for(side, "all_reduce", "PeerFailed", naming=[VICTIM])
 
 

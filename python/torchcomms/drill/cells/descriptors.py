@@ -1,4 +1,4 @@
-"""F22: a process runs out of descriptors."""
+"""F22: a process runs out of file descriptors."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ POOR = 1
 
 @contextlib.contextmanager
 def few(spare: int) -> Iterator[None]:
-    """No more than `spare` new descriptors while the block runs."""
+    """Limits the process to `spare` new descriptors inside the block."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
     taken = [os.open(os.devnull, os.O_RDONLY)]
-    while taken[-1] <= highest:  # lower numbers that are free would be spare, too
+    while taken[-1] <= highest:  # free lower numbers would be spare, too
         taken.append(os.open(os.devnull, os.O_RDONLY))
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken[-1] + 1 + spare, before[1]))
     try:
@@ -34,7 +34,10 @@ def few(spare: int) -> Iterator[None]:
 
 
 def at_start(scene: Scene, spare: int) -> None:
-    """Rank 1 cannot finish its start-up; the others are told; the second try works."""
+    """Rank 1 cannot finish its start-up.
+
+    The other ranks must learn it; the second try must work.
+    """
     name = f"{scene.role.run}_poor"
     store = PrefixStore("first", scene.store())
     if scene.rank == POOR:
@@ -54,8 +57,11 @@ def at_start(scene: Scene, spare: int) -> None:
 
 
 def at_split(scene: Scene) -> None:
-    """A split of ctran needs no descriptor; elsewhere it fails typed, and works later."""
-    side = scene.comm(limit_s=scene.limit_s)  # which splits of it inherit
+    """A split of ctran needs no descriptor.
+
+    On other backends it fails with a type, and works later.
+    """
+    side = scene.comm(limit_s=scene.limit_s)  # splits inherit the timeout
     scene.works(side)
     scene.meet("splitting")
 

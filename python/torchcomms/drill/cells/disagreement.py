@@ -1,4 +1,4 @@
-"""F10 to F16: ranks that call different things."""
+"""F10 to F16: ranks call different operations."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from torchcomms.drill.ours import Ours
 from torchcomms.drill.scene import Scene
 from torchcomms.drill.side import Pending, Side
 
-ODD = 2  # the minority
+ODD = 2  # the rank in the minority
 
 Call = tuple[str, Shape]
 _ENDS = "Gloo ends the process, or adds up what it has; hint check_calls finds it before"
 
 
 def is_compared(side: Side) -> bool:
-    """Whether calls are compared as they run: by `ctran`, and by kernels in a library's place."""
+    """Returns: whether calls are compared while they run: by `ctran`, and by kernels.
+
+    Kernels may run in place of a library's collectives.
+    """
     if not isinstance(side, Ours):
         return False
     by_kernels = any(link.startswith("kernels") for link in side.comm.describe()["links"])
@@ -28,7 +31,7 @@ def is_compared(side: Side) -> bool:
 
 
 def disagree(scene: Scene, many: Call, one: Call, checks: bool = False) -> None:
-    """All ranks call at once, rank 2 something else. A call that returns gave a wrong result."""
+    """All ranks call at once; rank 2 calls something else. No call may return."""
     side = scene.comm(hints={"check_calls": "true"}) if checks else scene.comm()
     scene.works(side)
     scene.meet("calling")
@@ -40,7 +43,7 @@ def disagree(scene: Scene, many: Call, one: Call, checks: bool = False) -> None:
 
 
 def another_root(scene: Scene, many: Call, one: Call) -> None:
-    """The same, where who does not wait for rank 2 may have what it called for."""
+    """Rank 2 names another root. A rank that does not wait for rank 2 may get its data."""
     side = scene.comm()
     scene.works(side)
     scene.meet("calling")
@@ -49,13 +52,13 @@ def another_root(scene: Scene, many: Call, one: Call) -> None:
     if returned is not None and (text := returned.wrong()):
         scene.find("wrong result", text)
     scene.meet("called")
-    if returned is not None:  # what was called is compared with the next collective at the latest
+    if returned is not None:  # calls are compared with the next collective at the latest
         refused(scene, side, ("barrier", Shape()))
     scene.meet("over")
 
 
 def refused(scene: Scene, side: Side, call: Call, checks: bool = False) -> Pending | None:
-    """The call must raise; where it returns instead, what it made."""
+    """The call must raise. Returns the operation if it returned instead."""
     op, shape = call
     compared = checks or is_compared(side)
     within_s = 1.0 if compared else scene.limit_s + 1
@@ -109,7 +112,7 @@ def crossed_communicators(scene: Scene, async_op: bool) -> None:
         first.start("all_reduce", async_op=False)
         second.start("all_reduce", async_op=False)
 
-    # Either both wait to their limits, or one hears that the other gave up.
+    # Either both ranks time out, or one learns that the other timed out.
     scene.raises(
         both, "CommTimeout|PeerFailed", naming=[1 - scene.rank], within_s=2 * scene.limit_s + 1,
         what="the pair",
@@ -118,7 +121,7 @@ def crossed_communicators(scene: Scene, async_op: bool) -> None:
 
 
 def skipped(scene: Scene, order: Sequence[str], kinds: str) -> None:
-    """Rank 2 leaves one call out, and goes on."""
+    """Rank 2 omits one call, and goes on."""
     side = scene.comm()
     scene.works(side)
     scene.meet("calling")
@@ -132,7 +135,7 @@ def skipped(scene: Scene, order: Sequence[str], kinds: str) -> None:
             side.start(op, async_op=False)
 
     if scene.rank == ODD and len(set(order)) == 1:
-        calls()  # for this rank all is well: the others have one more
+        calls()  # no error on this rank: its peers have one call more
     else:
         scene.raises(calls, kinds, naming=[ODD], within_s=scene.limit_s + 1, what="the series")
     scene.meet("over")

@@ -12,7 +12,7 @@ from torchcomms.drill.scene import Scene
 
 
 class _Own(Exception):
-    """What the hook raises."""
+    """The exception of the hook."""
 
 
 def raising(scene: Scene) -> None:
@@ -43,7 +43,7 @@ def raising(scene: Scene) -> None:
 
 
 def blocking(scene: Scene) -> None:
-    """Rank 0 is held in a hook until rank 1 is inside the operation: it waits, and is served."""
+    """Rank 0 blocks in a hook until rank 1 is inside the operation, which must wait."""
     side = scene.comm()
     assert isinstance(side, Ours)
     scene.works(side)
@@ -60,7 +60,7 @@ def blocking(scene: Scene) -> None:
 
 
 def recursive(scene: Scene) -> None:
-    """A hook that calls the same communicator: refused, or done. No hang, no wrong value."""
+    """A hook calls the same communicator: an error or a result, but no hang and no wrong value."""
     side = scene.comm()
     assert isinstance(side, Ours)
     comm, depth = side.comm, threading.local()

@@ -16,7 +16,7 @@ WAITER, SOON_S = 0, 1.0
 
 
 def when_inside(comm: str, op: str, number: int, sent: list[float]) -> threading.Thread:
-    """A thread that sends this process a signal as soon as the operation begins once more."""
+    """Starts a thread that sends this process a signal when the operation begins once more."""
 
     def times_begun() -> int:
         mine = [e for e in events.read() if e["comm"] == comm and e["op"] == op]
@@ -37,7 +37,10 @@ def when_inside(comm: str, op: str, number: int, sent: list[float]) -> threading
 
 
 def waiting(scene: Scene) -> None:
-    """Ctrl-C twice on rank 0, which waits for rank 1; then it leaves as an interrupted program."""
+    """Ctrl-C twice on rank 0, which waits for rank 1.
+
+    Then rank 0 exits as an interrupted program.
+    """
     side = scene.comm()
     scene.works(side)
     scene.meet("waiting")
@@ -73,7 +76,7 @@ def starting(scene: Scene) -> None:
 
     def interrupt() -> None:
         patience = threading.Event()
-        while store.num_keys() == keys:  # new_comm has written there
+        while store.num_keys() == keys:  # new_comm has written a key
             patience.wait(0.005)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
@@ -89,7 +92,7 @@ def starting(scene: Scene) -> None:
 
 
 def terminated(scene: Scene) -> None:
-    """SIGTERM ends rank 0 inside an operation, as it would end any program."""
+    """SIGTERM ends rank 0 inside an operation, as it ends any program."""
     side = scene.comm()
     scene.works(side)
     scene.meet("waiting")

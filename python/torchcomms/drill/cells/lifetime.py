@@ -1,4 +1,4 @@
-"""F17 and F18: communicators that end at the wrong time, or are never ended."""
+"""F17 and F18: communicators that are finalized at the wrong time, or never."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torchcomms.drill.scene import Scene
 
 
 def twice(scene: Scene) -> None:
-    """A second finalize(), and every call after the first one."""
+    """Calls finalize() a second time, and operations after the first one."""
     side = scene.comm()
     scene.works(side)
     scene.finalize(side)
@@ -28,20 +28,21 @@ def twice(scene: Scene) -> None:
 
 
 def in_flight(scene: Scene) -> None:
-    """finalize() while an operation waits for a peer that never comes."""
+    """Calls finalize() while an operation waits for a peer that never comes."""
     side = scene.comm()
     scene.works(side)
     pending = side.start("all_reduce") if scene.rank == 0 else None
     scene.meet("calling")
     scene.open.remove(side)
-    ends(scene, side.finalize)  # tells what nobody has met, if the operation has failed by then
+    # finalize() raises the error of an operation that has failed unobserved.
+    ends(scene, side.finalize)
     if pending is not None:
         ends(scene, pending.wait)
     scene.meet("over")
 
 
 def ends(scene: Scene, wait: Callable[[], object]) -> None:
-    """A call that must be over within the limit: by a typed error, or with the operation."""
+    """Checks that a call returns in time, with a typed error or with the operation."""
     with scene.bounded(scene.limit_s + 1, "wait()"):
         try:
             wait()
@@ -50,7 +51,7 @@ def ends(scene: Scene, wait: Callable[[], object]) -> None:
 
 
 def by_thread(scene: Scene) -> None:
-    """Another thread finalizes while this one waits inside an operation."""
+    """Another thread calls finalize() while this one waits inside an operation."""
     side = scene.comm()
     scene.works(side)
     scene.meet("calling")
@@ -66,7 +67,10 @@ def by_thread(scene: Scene) -> None:
 
 
 def dropped(scene: Scene) -> None:
-    """The last reference goes while an operation is in flight; then life goes on."""
+    """The last reference is dropped while an operation is in flight.
+
+    A new communicator must work.
+    """
     side = scene.comm()
     scene.works(side)
     pending = side.start("all_reduce") if scene.rank == 0 else None
@@ -80,7 +84,7 @@ def dropped(scene: Scene) -> None:
 
 
 def at_exit(scene: Scene, raising: bool) -> None:
-    """The interpreter ends with operations in flight and communicators at module level."""
+    """The interpreter exits with operations in flight and communicators at module level."""
     side = scene.comm()
     scene.works(side)
     scene.meet("calling")

@@ -1,4 +1,4 @@
-"""F45, and what F02 and F08 say of it: members change."""
+"""F45, and the parts of F02 and F08 about membership: members change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Member:
         return self.side.comm
 
     def handles(self, ranks: Sequence[int]) -> list[str]:
-        """Of these ranks, which all call this."""
+        """The handles of these ranks, which all call this method."""
         self._turn += 1
         store = PrefixStore(f"handles/{self._turn}", self.scene.store())
         store.set(str(self.scene.rank), self.comm.get_init_handle())
@@ -56,7 +56,7 @@ class Member:
 
 
 def disagree(scene: Scene) -> None:
-    """Rank 2 lists only ranks 1 and 2; the others list all."""
+    """Rank 2 lists only ranks 1 and 2; the other ranks list all."""
     member = Member(scene)
     everybody = list(range(scene.size))
     member.join(1, everybody)
@@ -68,7 +68,7 @@ def disagree(scene: Scene) -> None:
 
 
 def race(scene: Scene) -> None:
-    """Ranks 0 and 1 reconfigure to number 2 while rank 2 is at number 3: nobody hangs."""
+    """Ranks 0 and 1 reconfigure with number 2, rank 2 with number 3: no rank may hang."""
     member = Member(scene)
     everybody = list(range(scene.size))
     member.join(1, everybody)
@@ -83,7 +83,7 @@ def race(scene: Scene) -> None:
 
 
 def death(scene: Scene) -> None:
-    """Rank 1 dies during a reconfigure; the others fail, and go on without it."""
+    """Rank 1 dies during a reconfigure. The others must fail, and go on without it."""
     member = Member(scene)
     everybody = list(range(scene.size))
     member.join(1, everybody)
@@ -99,7 +99,7 @@ def death(scene: Scene) -> None:
 
 
 def cycles(scene: Scene) -> None:
-    """Again and again, with another order each time; nothing grows."""
+    """Reconfigures many times, each time in another order. No resource may grow."""
     member = Member(scene)
     everybody = list(range(scene.size))
     member.join(1, everybody)
@@ -115,7 +115,7 @@ def cycles(scene: Scene) -> None:
 
 
 def stale(scene: Scene) -> None:
-    """Rank 1 is stopped and left out; when it goes on, it is told, and changes nothing."""
+    """Rank 1 is stopped and left out. When it resumes, it must get an error and change nothing."""
     member = Member(scene)
     everybody = list(range(scene.size))
     member.join(1, everybody)
@@ -124,7 +124,7 @@ def stale(scene: Scene) -> None:
         scene.note_fault()
         signal.raise_signal(signal.SIGSTOP)
         if scene.backend in VENDORS:
-            # It may find all that it needs, come before the others left, or wait for them in vain.
+            # The first call may complete, run before the others left, or wait for them in vain.
             kinds = "StaleGeneration|CommTimeout|PeerFailed"
             scene.fails_for(
                 member.side, "all_reduce", kinds, naming=[], attempts=2, limit_s=scene.limit_s
@@ -149,7 +149,7 @@ def stale(scene: Scene) -> None:
 
 
 def _others(member: Member) -> list[str]:
-    """Handles may be new after a failure: those of ranks 0 and 2 as they are now."""
+    """The handles of ranks 0 and 2 as they are now: they may be new after a failure."""
     scene = member.scene
     store = PrefixStore("others", scene.store())
     store.set(str(scene.rank), member.comm.get_init_handle())
@@ -157,7 +157,7 @@ def _others(member: Member) -> list[str]:
 
 
 def without_store(scene: Scene) -> None:
-    """The store's server dies: reconfigure fails typed."""
+    """The store's server dies. reconfigure() must fail with a type."""
     everybody = [*range(scene.size + 1)]
     scene.meet("served", everybody)
     member = Member(scene, scene.tcp_store(scene.role.free_port))

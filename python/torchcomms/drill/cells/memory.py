@@ -15,7 +15,7 @@ _SHARED = b"/dev/shm"
 
 
 def own_shared_memory(read_only: bool) -> None:
-    """From here on this process has a /dev/shm of 64 KiB of its own. Raises Skip."""
+    """Gives this process a /dev/shm of its own, of 64 KiB. Raises Skip."""
     leave(MOUNTS, "no private mount namespace")
     must(libc.mount(b"none", b"/", None, _PRIVATE | _RECURSIVE, None), "mounts stay shared")
     options = _READ_ONLY if read_only else 0
@@ -23,7 +23,7 @@ def own_shared_memory(read_only: bool) -> None:
 
 
 def scarce(scene: Scene, read_only: bool) -> None:
-    """All ranks: start, small and large operations, a split."""
+    """All ranks start, run small and large operations, and split."""
     own_shared_memory(read_only)
     if not read_only:
         with open("/dev/shm/filler", "wb", buffering=0) as filler:
@@ -39,7 +39,7 @@ def scarce(scene: Scene, read_only: bool) -> None:
     scene.check(not left, f"files in /dev/shm: {left}")
 
 
-# What else shares memory does so as its library wants.
+# Libraries of other backends decide themselves how they share memory.
 _SHARING = (*OWN, "c10d:gloo")
 
 CELLS = (

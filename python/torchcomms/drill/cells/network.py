@@ -18,24 +18,24 @@ from torchcomms.drill.side import Side
 
 APART = 1
 _OTHERS = (0, 2)
-_ROUNDS = 20  # that work before the fault strikes inside of one
+_ROUNDS = 20  # operations that succeed before the fault happens inside one
 _SLOW = "1mbit"
 _DELAY_S = 0.2
 
 
 def faulty(scene: Scene, strike: Callable[[Hub], None]) -> None:
-    """The hub: the fault strikes when rank 0 says so."""
+    """The hub: the fault happens when rank 0 asks for it."""
     hub = Hub(scene)
     scene.meet("strike", [0, scene.rank])
     scene.note_fault()
     strike(hub)
     scene.meet("struck", [*range(scene.size + 1)])
-    for rank in range(scene.size):  # without this process there is no network
+    for rank in range(scene.size):  # this process is the network
         scene.await_end(rank)
 
 
 def partition(scene: Scene, inside: bool) -> None:
-    """All raise in time, and the majority goes on by itself."""
+    """All ranks must raise in time, and the majority must go on alone."""
     member: Member | None = None
     if scene.ours:
         member = Member(scene, PrefixStore("members", scene.store()))
@@ -63,7 +63,7 @@ def partition(scene: Scene, inside: bool) -> None:
 
 
 def _until_it_fails(scene: Scene, side: Side, strikes_at: int | None) -> None:
-    """A rank that still hears the others may have all that it needs of one more operation."""
+    """Repeats an operation: a rank that still receives may complete one more."""
     for number in itertools.count():
         if number == strikes_at:
             scene.meet("strike", [0, scene.size])
@@ -71,7 +71,7 @@ def _until_it_fails(scene: Scene, side: Side, strikes_at: int | None) -> None:
 
 
 def slow(scene: Scene) -> None:
-    """What is slow is no error."""
+    """A slow network must not cause errors."""
     side = scene.comm(limit_s=30.0)
     scene.works(side)
     if scene.rank == 0:
@@ -82,7 +82,7 @@ def slow(scene: Scene) -> None:
 
 
 def _striking(method: Callable[..., None], **how: Any) -> Program:  # noqa: ANN401
-    """A hub that does this to rank 1's host."""
+    """A hub that applies this fault to the host of rank 1."""
     strike = functools.partial(method, rank=APART, **how)
     return functools.partial(faulty, strike=strike)
 

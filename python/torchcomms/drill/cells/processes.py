@@ -1,4 +1,4 @@
-"""F20, F21 and F30: forks, programs that are started, and jobs that were here before."""
+"""F20, F21 and F30: forks, started programs, and an earlier job of the same name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OURS_TO_TELL, _NO_ERROR, _OTHER = 33, 34, 35
 
 
 def forked(scene: Scene) -> None:
-    """A child calls, drops everything, and ends; the parent goes on."""
+    """A child calls an operation, drops everything, and exits. The parent must not be affected."""
     side = scene.comm()
     scene.works(side)
     pending = side.start("all_reduce", Shape(numel=1 << 16)) if scene.rank == 0 else None
@@ -73,7 +73,7 @@ def loader(scene: Scene) -> None:
 
 
 def executed(scene: Scene) -> None:
-    """A program started with inherited descriptors gets none of ours."""
+    """A program that is started with inherited descriptors must get none of ours."""
     before = Possessions.now()
     side = scene.comm()
     scene.works(side)
@@ -88,7 +88,7 @@ def executed(scene: Scene) -> None:
 
 
 def listening_ports() -> list[int]:
-    """TCP ports of 127.0.0.1 or of all addresses on which this process listens."""
+    """The TCP ports of 127.0.0.1 or of all addresses on which this process listens."""
     sockets = {to for to in Possessions.now().descriptors.values() if to.startswith("socket:")}
     ports = []
     for table in ("tcp", "tcp6"):
@@ -100,7 +100,7 @@ def listening_ports() -> list[int]:
 
 
 def port_after_death(scene: Scene) -> None:
-    """Rank 0 dies while a program that it started lives on: its ports are free."""
+    """Rank 0 dies while a program that it started keeps running: its ports must be free."""
     side = scene.comm(f"{scene.role.run}_ported", **_over_tcp(scene))
     scene.works(side)
     path = scene.tmp / "ports"
@@ -128,7 +128,7 @@ def _over_tcp(scene: Scene) -> dict[str, Any]:
 
 
 def earlier_job(scene: Scene) -> None:
-    """A process of the job that crashed: same name, same port."""
+    """A process of the crashed job, with the same name and port."""
     rank = scene.rank - scene.size
     os.environ.update(TORCHCOMM_RANK=str(rank), TORCHCOMM_SIZE=str(scene.size))
     side = Ours(scene.backend, "again", None, (rank, scene.size), 10.0)
@@ -138,7 +138,7 @@ def earlier_job(scene: Scene) -> None:
 
 
 def same_name(scene: Scene) -> None:
-    """The new job starts at once, and its traffic is its own."""
+    """The new job must start at once, and must not receive traffic of the old one."""
     for rank in range(scene.size):
         scene.await_end(scene.size + rank)
     with scene.bounded(10.0, "the second start"):

@@ -17,7 +17,10 @@ SILENT = 1
 
 
 def stopped(scene: Scene) -> None:
-    """Rank 1 is stopped; goes on when the others have raised; its late data reaches nobody."""
+    """Rank 1 is stopped, and resumes after the others have raised.
+
+    Its late data must not arrive.
+    """
     side = scene.comm()
     scene.works(side)
     scene.meet("entering")
@@ -30,7 +33,7 @@ def stopped(scene: Scene) -> None:
         return
     tensors = times_out(scene, side)
     if scene.backend != "ctran":
-        scene.finalize(side)  # until then late data may arrive, which is documented
+        scene.finalize(side)  # before finalize() late data may arrive, which is documented
     for one in tensors:
         one.fill_(7)
     scene.meet("raised", others)
@@ -42,35 +45,36 @@ def stopped(scene: Scene) -> None:
 
 
 def times_out(scene: Scene, side: Side) -> Sequence[torch.Tensor]:
-    """An operation that rank 1 does not join raises in time; its tensors."""
+    """An operation without rank 1 must raise in time. Returns its tensors."""
     began = time.monotonic()
     pending = scene.fails_for(
         side, "all_reduce", "CommTimeout", naming=[SILENT], attempts=1, limit_s=scene.limit_s
     )
     took = time.monotonic() - began
     limit = scene.limit_s
-    # Not from the limit on: another survivor, who called before, may have told this one.
+    # The lower bound is half the timeout: a survivor that called earlier may have notified this
+    # one.
     inside = limit / 2 <= took <= limit + scene.role.slack
     scene.check(inside, f"raised after {took:.2f} s, not within {limit + 1:g}")
     return pending.tensors if pending is not None else []
 
 
 def late(scene: Scene, side: Side) -> None:
-    """What the resumed rank calls raises: nobody else is there.
+    """The calls of the resumed rank must raise, because no peer takes part.
 
-    Its first call may complete, with right values, when all that it needs came before.
+    Its first call may complete with right values, if all its data arrived before.
     """
     kinds = "PeerFailed|CommTimeout|StaleGeneration"
     scene.fails_for(side, "all_reduce", kinds, naming=[], attempts=2, limit_s=scene.limit_s)
 
 
 def hold_the_lock() -> None:
-    """Keeps Python's lock until a signal comes."""
+    """Holds the GIL until a signal arrives."""
     ctypes.PyDLL(None).pause()
 
 
 def lock_of_peer(scene: Scene) -> None:
-    """Rank 1 computes for long in code that keeps Python's lock."""
+    """Rank 1 runs for long in code that holds the GIL."""
     side = scene.comm()
     scene.works(side)
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
@@ -88,7 +92,7 @@ def lock_of_peer(scene: Scene) -> None:
 
 
 def lock_of_waiter(scene: Scene) -> None:
-    """Rank 0 keeps Python's lock while its own operation times out: rank 2 must hear of that."""
+    """Rank 0 holds the GIL while its own operation times out. Rank 2 must be notified."""
     side = scene.comm()
     scene.works(side)
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
@@ -100,7 +104,7 @@ def lock_of_waiter(scene: Scene) -> None:
         hold_the_lock()
         scene.raises(pending.wait, kinds, naming=[SILENT], within_s=0.5, what="wait()")
     elif scene.rank == 2:
-        # Its own limit is far: what it hears in time comes from rank 0.
+        # Its own timeout is long: an error in time is caused by rank 0.
         scene.raises(
             lambda: side.start("all_reduce", async_op=False, limit_s=20 * scene.limit_s),
             kinds, naming=[SILENT], within_s=scene.limit_s + 1, what="all_reduce",
@@ -123,6 +127,7 @@ CELLS = (
     Cell(
         "F04/waiter", "rank 0 keeps Python's lock while its own operation times out",
         "rank 2, whose limit is far, hears of it within limit + 1 s",
-        lock_of_waiter, backends=("ctran",),  # elsewhere one rank's limit is told to no other
+        # On other backends, a timeout is not reported to peers.
+        lock_of_waiter, backends=("ctran",),
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""F40: odd sizes, odd places."""
+"""F40: unusual sizes and addresses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torchcomms.drill.cell import OURS, Cell
 from torchcomms.drill.ours import Ours
 from torchcomms.drill.scene import Scene
 
-_LARGE = 2**31 + 1  # elements of one byte
+_LARGE = 2**31 + 1  # elements, of one byte each
 _NEEDED_GIB = 12
 
 
 def small(scene: Scene) -> None:
-    """Nothing, one byte, and sizes beside powers of two."""
+    """No data, one byte, and sizes near powers of two."""
     side = scene.comm()
     for op, numel in itertools.product(COLLECTIVES, (0, 1, 3, 63, 65, 4097)):
         pending = side.start(op, Shape(numel, torch.uint8), async_op=False)
@@ -26,7 +26,7 @@ def small(scene: Scene) -> None:
 
 
 def places(scene: Scene) -> None:
-    """Tensors at odd addresses are right; views with holes and overlaps are refused or right."""
+    """Tensors at odd addresses must be right; views with gaps and overlaps right or refused."""
     side = scene.comm()
     assert isinstance(side, Ours)
     comm, size = side.comm, scene.size
@@ -42,7 +42,7 @@ def places(scene: Scene) -> None:
         lambda: comm.all_reduce(holes, ReduceOp.SUM, False), "InvalidArgument", within_s=1.0,
         what="a view with holes",
     )  # fmt: skip
-    # The own row of the output is the input: allowed by the contract.
+    # The input is this rank's row of the output, which the API allows.
     output = torch.zeros(size, 16)
     output[scene.rank] = scene.rank + 1
     comm.all_gather_single(output, output[scene.rank], False)
@@ -54,7 +54,7 @@ def places(scene: Scene) -> None:
 
 
 def overlapping(scene: Scene, side: Ours) -> None:
-    """The input lies across two rows of the output: right, or refused before anything is sent."""
+    """The input overlaps two rows of the output: right, or refused before anything is sent."""
     size = scene.size
     output = torch.zeros(size * 16)
     lying = output[8:24]

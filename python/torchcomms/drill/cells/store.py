@@ -1,4 +1,4 @@
-"""F08: the server of the rendezvous store goes away."""
+"""F08: the server of the rendezvous store dies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "served"
 
 
 def serve(scene: Scene) -> TCPStore:
-    """The store of this cell, in a process of its own."""
+    """Serves the store of this cell, in this process."""
     limit = timedelta(seconds=60)
     return TCPStore(
         "127.0.0.1", scene.role.free_port, is_master=True, wait_for_workers=False, timeout=limit
@@ -24,7 +24,7 @@ def serve(scene: Scene) -> TCPStore:
 
 
 def server(scene: Scene) -> None:
-    """Serves until it is told to die."""
+    """Serves the store until the ranks ask it to die."""
     store = serve(scene)
     everybody = [*range(scene.size), scene.rank]
     scene.meet("served", everybody)
@@ -34,12 +34,12 @@ def server(scene: Scene) -> None:
 
 
 def early(scene: Scene) -> list[int]:
-    """The server, and the ranks that come before its end."""
+    """The server, and the ranks that start before its end."""
     return [*range(scene.size - 1), scene.size]
 
 
 def server_of_start_up(scene: Scene) -> None:
-    """Dies in the middle of a rendezvous: when ranks have written there, and not all have come."""
+    """Dies during a rendezvous, after ranks have written keys and before all have come."""
     store = serve(scene)
     everybody = [*range(scene.size), scene.rank]
     scene.meet("served", everybody)
@@ -53,7 +53,7 @@ def server_of_start_up(scene: Scene) -> None:
 def during(scene: Scene) -> None:
     scene.meet("served", [*range(scene.size + 1)])
     if scene.rank == scene.size - 1:
-        scene.await_end(scene.size)  # not there before the server is gone
+        scene.await_end(scene.size)  # starts only after the server has died
         return
     port = scene.role.free_port
     store = PrefixStore(NAME, scene.tcp_store(port))
@@ -79,7 +79,7 @@ def after(scene: Scene) -> None:
 
 
 def split_after(scene: Scene) -> None:
-    """A split needs no store on ctran, and on gloo the one that rank 0 serves."""
+    """A split on ctran needs no store; on gloo it uses the store that rank 0 serves."""
     everybody = [*range(scene.size + 1)]
     scene.meet("served", everybody)
     side = scene.comm(NAME, store=PrefixStore(NAME, scene.tcp_store(scene.role.free_port)))

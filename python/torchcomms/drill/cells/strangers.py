@@ -1,4 +1,4 @@
-"""F27 and F28: who else knocks at the ports, and ranks that are not what they say."""
+"""F27 and F28: foreign connections to the ports, and ranks with a wrong identity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torchcomms.drill.cells.processes import listening_ports
 from torchcomms.drill.ours import Ours
 from torchcomms.drill.scene import Scene
 
-_SILENT = 50  # connections that send one byte and stay
+_SILENT = 50  # connections that send one byte and stay open
 _MEMORY_KIB = 32 << 10
 _TCP: dict[str, Any] = {"hints": {"ctran::transport": "tcp"}}
 _GREETINGS = (
@@ -34,7 +34,7 @@ _GREETINGS = (
 
 
 def attack(ports: list[int], numbers: random.Random) -> Iterator[list[socket.socket]]:
-    """Knocks at every port in every way, once for each step; keeps what it opened and yields it."""
+    """Connects to every port in every way, once per step. Yields the connections that it keeps."""
     kept: list[socket.socket] = []
     while True:
         for port in ports:
@@ -42,7 +42,7 @@ def attack(ports: list[int], numbers: random.Random) -> Iterator[list[socket.soc
                 with contextlib.suppress(OSError):
                     stranger = socket.create_connection(("127.0.0.1", port), timeout=1.0)
                     stranger.sendall(greeting)
-                    if numbers.random() < 0.5:  # an RST instead of a FIN
+                    if numbers.random() < 0.5:  # closes with RST instead of FIN
                         linger = struct.pack("ii", 1, 0)
                         stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                     stranger.close()
@@ -54,7 +54,7 @@ def attack(ports: list[int], numbers: random.Random) -> Iterator[list[socket.soc
 
 
 def at_work(scene: Scene) -> None:
-    """Strangers knock while operations run; nobody notices."""
+    """Strangers connect while operations run, without any effect."""
     side = scene.comm(f"{scene.role.run}_open", **(_TCP if scene.backend == "ctran" else {}))
     scene.works(side)
     files = [scene.tmp / f"ports{rank}" for rank in range(scene.size)]
@@ -68,7 +68,7 @@ def at_work(scene: Scene) -> None:
     for _ in range(10):
         kept = next(step)
         scene.works(side)
-    # A large one, and a new communicator, while the silent ones are still there.
+    # A large operation, and a new communicator, while silent connections are open.
     scene.right(side.start("all_reduce", Shape(1 << 18), async_op=False))
     again = scene.comm(f"{scene.role.run}_later", **(_TCP if scene.backend == "ctran" else {}))
     scene.works(again)
@@ -80,7 +80,7 @@ def at_work(scene: Scene) -> None:
 
 
 def knocker(scene: Scene) -> None:
-    """Knocks at every port that a rank opens from its start on, until the ranks are connected."""
+    """Connects to every port that a rank opens, from its start until all ranks are connected."""
     numbers = random.Random(scene.role.seed)
     scene.meet("go", [*range(scene.size), scene.rank])
     pids = [int((scene.tmp / f"pid{rank}").read_text()) for rank in range(scene.size)]
@@ -107,7 +107,7 @@ def _ports_of(pid: int) -> list[int]:
 
 
 def at_start(scene: Scene) -> None:
-    """Strangers knock while the ranks find each other."""
+    """Strangers connect during the rendezvous of the ranks."""
     (scene.tmp / f"pid{scene.rank}").write_text(str(os.getpid()))
     scene.meet("go", [*range(scene.size + 1)])
     try:
@@ -123,13 +123,13 @@ def at_start(scene: Scene) -> None:
 
 
 def duplicate(scene: Scene) -> None:
-    """Rank 2 says that it is rank 1."""
+    """Rank 2 claims to be rank 1."""
     rank = min(scene.rank, 1)
     claims(scene, (rank, scene.size), "Mismatch", ["rank 1"])
 
 
 def too_high(scene: Scene) -> None:
-    """Rank 2 says that it is rank 7 of 3: refused there. The others miss it."""
+    """Rank 2 claims to be rank 7 of 3 and is refused. The other ranks time out."""
     if scene.rank == 2:
         claims(scene, (7, scene.size), "InvalidArgument", ["7", "3"])
     else:
@@ -137,7 +137,7 @@ def too_high(scene: Scene) -> None:
 
 
 def other_size(scene: Scene) -> None:
-    """Rank 2 says that there are 4 ranks."""
+    """Rank 2 claims that there are 4 ranks."""
     size = 4 if scene.rank == 2 else scene.size
     claims(scene, (scene.rank, size), "Mismatch", ["3", "4"])
 
@@ -153,7 +153,7 @@ def claims(
 
 
 def one_port(scene: Scene) -> None:
-    """Two jobs of one rank 0 each are told the same MASTER_PORT: ranks 0, 1 and ranks 2, 3."""
+    """Two jobs get the same MASTER_PORT: ranks 0, 1 and ranks 2, 3."""
     job, rank = divmod(scene.rank, 2)
     if job == 1:
         scene.meet("first is connected")

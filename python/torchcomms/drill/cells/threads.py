@@ -18,16 +18,16 @@ _TYPES = ("Aborted", "CommFinalized", "PeerFailed", "CommTimeout")
 
 
 def storm(scene: Scene) -> None:
-    """A new communicator each round, made by a split where that needs no store."""
+    """Uses a new communicator in each round, made by a split."""
     side = scene.comm()
     scene.works(side)
     numbers = random.Random(scene.role.seed * 1000 + scene.rank)
     slowest = 0.0
-    # Without abort() a round that is torn apart lasts until the limit.
+    # Without abort(), a round that fails lasts until the timeout.
     rounds = scene.role.rounds if scene.backend == "ctran" else max(1, scene.role.rounds // 10)
     scene.report.notes["rounds"] = rounds
     for number in range(rounds):
-        scene.meet(f"round {number}")  # the one before may have lasted until a limit
+        scene.meet(f"round {number}")  # the previous round may have lasted until a timeout
         child = side.split(range(scene.size), scene.limit_s)
         assert isinstance(child, Ours)
         began = time.monotonic()
@@ -37,12 +37,12 @@ def storm(scene: Scene) -> None:
             scene.find("fail", f"in round {number} of {rounds}")
             return
     scene.report.notes[f"slowest round of rank {scene.rank}, s"] = round(slowest, 3)
-    scene.meet("the end")  # nor is the last one over for all at once
+    scene.meet("the end")  # the last round may also end at different times
     scene.works(side)
 
 
 def _round(scene: Scene, child: Ours, numbers: random.Random) -> None:
-    """Four threads that begin together, each after a random number of turns at doing nothing."""
+    """Starts four threads at once; each acts after a random number of empty loops."""
     together = threading.Barrier(4)
 
     def after_turns(turns: int, action: Callable[[Side], None]) -> Callable[[], None]:
