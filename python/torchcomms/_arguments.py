@@ -11,8 +11,8 @@ from torchcomms._comms import InvalidArgument
 # The checks below refuse integers that do not fit the C++ type. Native code checks the rest.
 _INT32_END, _INT64_END = 2**31, 2**63
 MOST_SECONDS = 1e9  # the longest timeout; native code treats larger values as this one
-# The `torchcomms` commands take at most one day for a wait (poll() with its 32-bit milliseconds can
-# express several) and this many ranks on one machine.
+# The `torchcomms` commands accept waits of at most one day, and this many ranks on one machine.
+# poll(), with its 32-bit milliseconds, could express several days.
 MOST_SECONDS_HERE, MOST_RANKS_HERE = 86400.0, 1024
 LIMIT = "datetime.timedelta, float seconds or None"
 

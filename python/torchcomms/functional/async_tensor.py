@@ -144,7 +144,7 @@ class TorchCommsAsyncTensor(Tensor):
 
     @property
     def grad(self) -> Tensor | None:
-        """Of the tensor itself."""
+        """The gradient of `elem`."""
         return self.elem.grad
 
     @grad.setter
