@@ -345,12 +345,12 @@ class TestWhatTorchLoadsAsData:
             assert type(got["tensor"]) is Labelled
         with pytest.raises(Refused, match="Plain is not among torch's safe globals here"):
             _decode.decode(raw, CAP, CPU)
-        with pytest.raises(Refused, match="Plain is no dataclass"):
+        with pytest.raises(Refused, match="Plain is not a dataclass"):
             _encode.encode(value, CAP)
 
     def test_not_as_keys_which_would_run_their_hash(self):
         key = torch.ones(1).as_subclass(Labelled)
-        with torch.serialization.safe_globals([Labelled]), pytest.raises(Refused, match="as a key"):
+        with torch.serialization.safe_globals([Labelled]), pytest.raises(Refused, match="the key"):
             _encode.encode({key: 1}, CAP)
 
     def test_over_the_cap(self):
@@ -365,7 +365,7 @@ class TestWhatTorchLoadsAsData:
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as new:
             for row in old.infolist():
                 new.writestr(row.filename, old.read(row))
-        for file, why in ((packed.getvalue(), "compressed"), (b"pickle", "no file of its")):
+        for file, why in ((packed.getvalue(), "compressed"), (b"pickle", "not a file of")):
             wrong = raw[: at - _format.COUNT.size] + _format.COUNT.pack(len(file)) + file
             with pytest.raises(Refused, match=why):
                 _decode.decode(memoryview(wrong), CAP, CPU)
@@ -431,12 +431,12 @@ class TestWhatIsNotDataIsRefusedWhereItIsSent:
         kept = Kept(2)
         assert through(kept).twice == kept.twice == 4  # what a class keeps is computed anew
         kept.note = "x"
-        with pytest.raises(Refused, match="'note', which is no field"):
+        with pytest.raises(Refused, match="'note', which is not a field"):
             _encode.encode(kept, CAP)
         named = Named(1)
         assert through(named) == named
         named.note = "x"
-        with pytest.raises(Refused, match="'note', which is no field"):
+        with pytest.raises(Refused, match="'note', which is not a field"):
             _encode.encode({"a": [named]}, CAP)
 
     def test_a_cycle_ends_at_the_depth_limit(self):
@@ -455,7 +455,7 @@ class TestWhatIsNotDataIsRefusedWhereItIsSent:
 
 class TestHostileBytes:
     def test_a_pickle_is_not_read(self):
-        with pytest.raises(Refused, match="do not begin"):
+        with pytest.raises(Refused, match="magic number"):
             _decode.decode(memoryview(pickle.dumps([1])), CAP, CPU)
 
     def test_nothing_is_imported(self):

@@ -117,14 +117,14 @@ class TestWhatIsRefused:
                 read(b"\x80\x02" + cls + size + b"\x85\x81.")
 
     def test_names_without_python_2s_spelling(self):
-        with pytest.raises(Refused, match="no bytearray of"):
+        with pytest.raises(Refused, match="bytearray"):
             read(b"\x80\x02cbuiltins\nbytearray\nJ" + struct.pack("<i", HUGE) + b"\x85R.")
 
     def test_a_state_that_would_change_what_the_count_is_made_of(self):
         rebuild = pickled(torch._utils._rebuild_tensor_v2)[2:-1]
         storage = pickled(Stored())[2:-1]
         state = pickled((None, {"elements": HUGE}))[2:-1]
-        with pytest.raises(Refused, match="no state of a Storage"):
+        with pytest.raises(Refused, match="of a Storage"):
             read(b"\x80\x02" + rebuild + storage + state + b"b\x85R.")
 
     @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ class TestWhatIsRefused:
     def test_a_file_of_an_older_torch_before_the_archive(self):
         old = io.BytesIO()
         torch.save(torch.ones(1), old, _use_new_zipfile_serialization=False)
-        with pytest.raises(Refused, match="no file of its"):
+        with pytest.raises(Refused, match="not a file of"):
             _decode.decode(message(pickled(None), old.getvalue()), CAP, CPU)
 
 

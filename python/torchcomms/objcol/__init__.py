@@ -61,7 +61,9 @@ def register_type(
     if not isinstance(cls, type):
         raise TypeError(f"register_type(): argument 'cls' must be a class, not {cls!r}")
     if (to_data is None) != (from_data is None):
-        raise InvalidArgument(f"register_type({cls.__qualname__}): both functions, or none")
+        raise InvalidArgument(
+            f"register_type({cls.__qualname__}): pass both to_data and from_data, or neither"
+        )
     row = _allowed.Registered(cls, name or _allowed.full_name(cls), to_data, from_data)
     _allowed.register(row)
     if to_data is None:
@@ -85,7 +87,7 @@ def _check_list(call: Call, name: str, value: object, length: int | None) -> Non
         raise TypeError(f"{call.op}(): argument '{name}' must be list, not {type(value).__name__}")
     if len(value) != length if length is not None else not value:
         due = "at least one element" if length is None else f"{length} elements"
-        raise call.error(InvalidArgument, f"{name} has {len(value)} elements, {due} are due")
+        raise call.error(InvalidArgument, f"{name} has {len(value)} elements, expected {due}")
 
 
 def all_gather_object(
@@ -252,7 +254,7 @@ def _replace(call: Call, object_list: list[Any], found: object, peer: int) -> No
     The received object must be a list of the announced length.
     """
     if not isinstance(found, list) or len(found) != len(object_list):
-        why = f"a list of {len(object_list)} objects is due, something else came"
+        why = f"the message does not contain the announced list of {len(object_list)} objects"
         raise call.error(UnsafeObject, why, peer)
     object_list[:] = found
 

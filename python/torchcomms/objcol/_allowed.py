@@ -67,10 +67,10 @@ def find(name: str) -> type:
     for part in path.split("."):
         found = scope.get(part)
         if not isinstance(found, type):
-            raise Refused(f"{name}: there is no such class here")
+            raise Refused(f"{name}: this process has no class of this name")
         scope = type.__getattribute__(found, "__dict__")
     if full_name(found) != name:
-        raise Refused(f"{name}: the class that has this name here is {full_name(found)}")
+        raise Refused(f"{name}: in this process the name belongs to {full_name(found)}")
     cls: type = found
     return cls
 
@@ -80,7 +80,7 @@ def kind_of(cls: type) -> str:
     if issubclass(cls, enum.Enum):
         return ENUM
     if cls not in by_class and any("__del__" in vars(c) for c in cls.__mro__):
-        raise Refused(f"{full_name(cls)} has __del__, which would run on what was sent")
+        raise Refused(f"{full_name(cls)} has __del__, which would run on received data")
     if issubclass(cls, tuple):
         fields = inspect.getattr_static(cls, "_fields", None)
         if isinstance(fields, tuple) and all(isinstance(field, str) for field in fields):
@@ -88,7 +88,7 @@ def kind_of(cls: type) -> str:
     elif "__dataclass_fields__" in vars(cls):
         _check_fields(cls)
         return DATACLASS
-    raise Refused(f"{full_name(cls)} is no dataclass, namedtuple or enum")
+    raise Refused(f"{full_name(cls)} is not a dataclass, namedtuple or enum")
 
 
 def check_state(cls: type, value: object) -> None:
@@ -98,7 +98,7 @@ def check_state(cls: type, value: object) -> None:
         kept = isinstance(inspect.getattr_static(cls, name, None), functools.cached_property)
         # A cached_property is allowed: the reader computes its value again.
         if name not in fields and not kept:
-            raise Refused(f"an instance of {full_name(cls)} has {name!r}, which is no field of it")
+            raise Refused(f"an instance of {full_name(cls)} has {name!r}, which is not a field")
 
 
 def _check_fields(cls: type) -> None:
@@ -114,7 +114,9 @@ def blank(cls: type) -> Any:  # noqa: ANN401
     try:
         return object.__new__(cls)
     except TypeError as error:
-        raise Refused(f"{full_name(cls)} cannot be made without its own code: {error}") from error
+        raise Refused(
+            f"{full_name(cls)} cannot be created without its own code: {error}"
+        ) from error
 
 
 def hashes_itself(cls: type, kind: str) -> bool:
@@ -134,7 +136,7 @@ def fill(cls: type, values: dict[str, Any]) -> Any:  # noqa: ANN401
     needed = {name for name, field in fields.items() if field.init}
     if not needed <= values.keys() <= fields.keys():
         raise Refused(
-            f"{full_name(cls)} has the fields {sorted(fields)} here, but {sorted(values)} came"
+            f"{full_name(cls)} has fields {sorted(fields)} here, but received {sorted(values)}"
         )
     made = blank(cls)
     for name, value in values.items():
@@ -155,7 +157,7 @@ def member(cls: type, names: list[str]) -> Any:  # noqa: ANN401
         return members[names[0]]
     missing = inspect.getattr_static(cls, "_missing_", None)
     if not issubclass(cls, enum.Flag) or missing is not vars(enum.Flag)["_missing_"]:
-        raise Refused(f"{full_name(cls)} makes members by code of its own")
+        raise Refused(f"{full_name(cls)} has its own code that creates members")
     value = 0
     for name in names:
         value |= members[name]._value_

@@ -26,7 +26,7 @@ def _elements(shape: object) -> int:
         or len(shape) > _DIMENSIONS
         or not all(type(n) is int and 0 <= n < 1 << 62 for n in shape)
     ):
-        raise Refused(f"{str(shape)[:80]} is no shape")
+        raise Refused(f"{str(shape)[:80]} is not a shape")
     return math.prod(shape)
 
 
@@ -34,7 +34,7 @@ def _expect_bytes(shape: object, item: int, raw: memoryview) -> None:
     """Checks that the description fits the bytes received, before memory is allocated."""
     count = _elements(shape)
     if count * item != len(raw) or (count and not item):
-        raise Refused(f"shape {shape} of {item} byte elements, but {len(raw)} bytes came")
+        raise Refused(f"received {len(raw)} bytes for shape {shape} of {item}-byte elements")
 
 
 def describe_tensor(tensor: torch.Tensor) -> tuple[tuple[Any, ...], bytes]:
@@ -47,12 +47,12 @@ def describe_tensor(tensor: torch.Tensor) -> tuple[tuple[Any, ...], bytes]:
     """
     cls = type(tensor)
     if cls not in (torch.Tensor, torch.nn.Parameter):
-        raise Refused(f"a tensor of the class {cls.__module__}:{cls.__qualname__} is not plain")
+        raise Refused(f"{cls.__module__}:{cls.__qualname__} is not a plain tensor class")
     without_plain_data = tensor.is_quantized or tensor.is_nested or tensor.is_meta
     if tensor.layout != torch.strided or without_plain_data:
         nested = "nested, " if tensor.is_nested else ""
         what = f"{nested}{tensor.layout}, {dtype_name(tensor.dtype)}, on {tensor.device}"
-        raise Refused(f"only dense tensors that have data can travel, this one is {what}")
+        raise Refused(f"only dense tensors with data can be sent, not {what}")
     plain = tensor.detach().resolve_conj().resolve_neg().cpu()
     order: tuple[int, ...] = ()
     if not plain.is_contiguous():
@@ -81,7 +81,7 @@ def make_tensor(about: Any, raw: memoryview, device: torch.device) -> torch.Tens
     dtype_text, shape, where, requires_grad, parameter, *orders = about
     dtype = constant(torch.dtype, dtype_text)
     if str(dtype).startswith(_NOT_DENSE):
-        raise Refused(f"a tensor of {dtype_name(dtype)}")
+        raise Refused(f"tensors of {dtype_name(dtype)} cannot be received")
     _expect_bytes(shape, dtype.itemsize, raw)
     if len(raw):
         # Copies the bytes: the tensor must be writable, and must not keep the whole message alive.
@@ -103,7 +103,7 @@ def make_tensor(about: Any, raw: memoryview, device: torch.device) -> torch.Tens
 def _inverse(order: Any, dimensions: int) -> list[int]:  # noqa: ANN401
     """Returns the inverse permutation of `order`, which must contain each dimension once."""
     if type(order) is not tuple or sorted(order) != list(range(dimensions)):
-        raise Refused(f"{str(order)[:80]} is no order of {dimensions} dimensions")
+        raise Refused(f"{str(order)[:80]} is not an order of {dimensions} dimensions")
     return sorted(range(dimensions), key=order.__getitem__)
 
 

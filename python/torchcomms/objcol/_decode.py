@@ -40,10 +40,10 @@ class _Reader:
 
     def message(self) -> Any:  # noqa: ANN401
         if bytes(self._take(min(len(f.MAGIC), len(self._raw)))) != f.MAGIC:
-            raise Refused("the bytes do not begin as an object does")
+            raise Refused("the bytes do not start with the magic number of an object")
         value = self.value()
         if self._at != len(self._raw):
-            raise Refused(f"{len(self._raw) - self._at} bytes follow the object")
+            raise Refused(f"{len(self._raw) - self._at} surplus bytes after the object")
         return value
 
     def value(self) -> Any:  # noqa: ANN401
@@ -56,7 +56,9 @@ class _Reader:
 
     def _take(self, size: int) -> memoryview:
         if size > len(self._raw) - self._at:
-            raise Refused(f"{size} bytes are due at byte {self._at}, {len(self._raw)} came in all")
+            raise Refused(
+                f"expected {size} bytes at byte {self._at}, but received {len(self._raw)} in total"
+            )
         self._at += size
         return self._raw[self._at - size : self._at]
 
@@ -81,7 +83,7 @@ class _Reader:
         self._budget.take(f.COUNT.size)
         (count,) = f.COUNT.unpack(self._take(f.COUNT.size))
         if count > len(self._raw) - self._at:  # each value takes at least one byte
-            raise Refused(f"{count} values are due at byte {self._at}, but the bytes end before")
+            raise Refused(f"expected {count} values at byte {self._at}, but the bytes end earlier")
         return int(count)
 
     def _list(self) -> list[Any]:
@@ -119,7 +121,7 @@ class _Reader:
     def _scalar(self) -> Any:  # noqa: ANN401
         array = self._array()
         if array.shape != ():
-            raise Refused(f"a numpy scalar of shape {array.shape}")
+            raise Refused(f"a numpy scalar cannot have shape {array.shape}")
         return array[()]
 
     def _converted(self, rows: dict[str, _allowed.Registered]) -> Any:  # noqa: ANN401
@@ -132,7 +134,7 @@ class _Reader:
     def _class(self, kind: str) -> type:
         cls = _allowed.find(self._text())
         if _allowed.kind_of(cls) != kind:
-            raise Refused(f"{_allowed.full_name(cls)} is no {kind} here")
+            raise Refused(f"{_allowed.full_name(cls)} is not a {kind} in this process")
         self._own_hashes += _allowed.hashes_itself(cls, kind)
         return cls
 
@@ -143,7 +145,9 @@ class _Reader:
         cls = self._class(_allowed.NAMEDTUPLE)
         values = self._of(list)
         if len(values) != len(cls._fields):  # type: ignore[attr-defined]
-            raise Refused(f"{len(values)} values for the namedtuple {_allowed.full_name(cls)}")
+            raise Refused(
+                f"received {len(values)} values for the namedtuple {_allowed.full_name(cls)}"
+            )
         return tuple.__new__(cls, values)
 
     def _member(self) -> Any:  # noqa: ANN401
@@ -153,7 +157,7 @@ class _Reader:
     def _of(self, kind: type) -> Any:  # noqa: ANN401
         value = self.value()
         if type(value) is not kind:
-            raise Refused(f"a {kind.__name__} is due at byte {self._at}")
+            raise Refused(f"expected a {kind.__name__} at byte {self._at}")
         return value
 
 

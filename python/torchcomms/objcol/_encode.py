@@ -122,7 +122,7 @@ class _Writer:
         before = self._own_hashes
         self.value(value)
         if self._own_hashes != before:
-            raise Refused(f"{value!r:.80} as a key would run __hash__ of its class")
+            raise Refused(f"the key {value!r:.80} would run __hash__ of its class")
 
     def _keys(self, tag: int, values: Collection[Any]) -> None:
         self._tag(tag, f.COUNT.pack(len(values)))
@@ -148,7 +148,7 @@ def _kind_and_name(cls: type, row: _allowed.Registered | None) -> tuple[str, str
     kind = _allowed.kind_of(cls)
     name = row.name if row is not None else _allowed.full_name(cls)
     if row is None and _allowed.find(name) is not cls:
-        raise Refused(f"{name} is not the class that has this name")
+        raise Refused(f"{name}: another class has this name")
     if kind == _allowed.DATACLASS:
         _allowed.blank(cls)
     return kind, name
@@ -161,7 +161,7 @@ def _names(cls: type, value: enum.Enum) -> list[str]:
         return [value._name_]
     parts = [name for name, part in members.items() if part in value]  # type: ignore[operator]
     if _allowed.member(cls, parts) != value:
-        raise Refused(f"{value!r} is not made of members of {_allowed.full_name(cls)}")
+        raise Refused(f"{value!r} is not a combination of members of {_allowed.full_name(cls)}")
     return parts
 
 

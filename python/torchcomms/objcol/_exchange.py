@@ -263,7 +263,7 @@ def agree(call: Call, messages: Iterable[Message], count: int = 0) -> list[Messa
     if worst == WRONG:
         _raise_if_hopeless(call, worst, peer)
     if worst == OVER or numbers[1] > -numbers[2]:
-        why = f"an object is over a rank's max_bytes, the smallest of which is {-numbers[2]}"
+        why = f"an object exceeds the smallest max_bytes of all ranks, which is {-numbers[2]}"
         raise call.error(TooLarge, why)
     _raise_if_hopeless(call, worst, peer)
     if worst == PICKLE and numbers[5]:
@@ -271,7 +271,7 @@ def agree(call: Call, messages: Iterable[Message], count: int = 0) -> list[Messa
         remade = [_data(call, m.value, what_for) if m.state == PICKLE else m for m in messages]
         return agree(call, remade, count)
     if numbers[3] and numbers[3] != -numbers[4]:
-        why = f"the lists have {-numbers[4]} to {numbers[3]} elements, here {count}"
+        why = f"the ranks' lists have {-numbers[4]} to {numbers[3]} elements, this rank's {count}"
         raise call.error(Mismatch, why)
     return messages
 
@@ -282,16 +282,16 @@ def _raise_if_hopeless(call: Call, state: int, peer: int) -> None:
         why = "the peer's object is not data; its own error names the class"
         raise call.error(UnsafeObject, why, peer)
     if state == OVER:
-        raise call.error(TooLarge, "the peer's object is over its own max_bytes", peer)
+        raise call.error(TooLarge, "the peer's object exceeds the peer's max_bytes", peer)
     if state == WRONG:
         why = "the peer's call has a wrong argument; its own error names it"
         raise call.error(Mismatch, why, peer)
     if state > OVER or state < NOTHING:
-        raise call.error(CommError, "the peer could not make its object into bytes", peer)
+        raise call.error(CommError, "the peer could not convert its object to bytes", peer)
 
 
 def _unwanted_pickle(call: Call, peer: int) -> CommError:
-    why = f"the peer sent a pickle, for its object is not data by itself: {_ADVICE}"
+    why = f"the peer sent a pickle, because its object is not data: {_ADVICE}"
     return call.error(UnsafeObject, why, peer)
 
 
@@ -305,7 +305,8 @@ def to_wire(call: Call, raw: bytes) -> torch.Tensor:
 def require_room(call: Call, size: int, peer: int) -> None:
     """Raises TooLarge if a peer announced a message that exceeds the cap."""
     if not 0 <= size <= call.max_bytes:
-        raise call.error(TooLarge, f"{size} bytes were announced, max_bytes={call.max_bytes}", peer)
+        why = f"the peer announced {size} bytes, max_bytes={call.max_bytes}"
+        raise call.error(TooLarge, why, peer)
 
 
 def landing(call: Call, size: int, peer: int) -> torch.Tensor:
@@ -372,7 +373,8 @@ def receive(call: Call, count: int, src: int) -> Any:  # noqa: ANN401
     elif state == PICKLE and call.weights_only:
         error = _unwanted_pickle(call, src)
     elif theirs != count:
-        error = call.error(Mismatch, f"the peer sent {theirs} objects, {count} are due here", src)
+        why = f"the peer sent {theirs} objects, object_list has {count}"
+        error = call.error(Mismatch, why, src)
     if error is None:
         wire = landing(call, size, src)
         for piece in torch.split(wire, _PIECE_BYTES):

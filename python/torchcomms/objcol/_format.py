@@ -57,7 +57,7 @@ class Budget:
     def __enter__(self) -> None:
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise Over(f"an object is nested deeper than {DEPTH_MAX}, or holds itself")
+            raise Over(f"an object is nested deeper than {DEPTH_MAX}, or contains itself")
 
     def __exit__(self, *error: Any) -> None:  # noqa: ANN401
         self._depth -= 1

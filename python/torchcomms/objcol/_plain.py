@@ -58,7 +58,7 @@ def _from_dict(kind: type) -> Any:  # noqa: ANN401
 
 def _expect(data: Any, kind: type) -> Any:  # noqa: ANN401
     if type(data) is not kind:
-        raise Refused(f"a {kind.__name__} is due, a {type(data).__name__} came")
+        raise Refused(f"expected a {kind.__name__}, received a {type(data).__name__}")
     return data
 
 
@@ -70,7 +70,7 @@ def _default_dict(data: Any) -> Any:  # noqa: ANN401
 def _factory_name(factory: Any) -> str | None:  # noqa: ANN401
     if factory is None or _FACTORIES.get(getattr(factory, "__name__", "")) is factory:
         return None if factory is None else str(factory.__name__)
-    raise Refused(f"a defaultdict whose default_factory is {factory!r} holds code")
+    raise Refused(f"a defaultdict with the default_factory {factory!r} contains code")
 
 
 def _offset(zone: datetime.tzinfo | None) -> datetime.timedelta | None:
@@ -97,7 +97,7 @@ def _fraction(data: Any) -> Any:  # noqa: ANN401
     """Makes small fractions only: reducing a fraction of huge numbers takes long."""
     above, below = (_expect(part, int) for part in data)
     if max(above.bit_length(), below.bit_length()) > _FRACTION_BITS:
-        raise Refused(f"a fraction of numbers beyond {_FRACTION_BITS} bits")
+        raise Refused(f"a fraction has numbers of more than {_FRACTION_BITS} bits")
     return fractions.Fraction(above, below)
 
 

@@ -41,15 +41,18 @@ def rehearse(pkl: bytes, budget: f.Budget) -> None:
         for opcode, argument, at in pickletools.genops(pkl):
             budget.take(0)
             if opcode.name not in _OPCODES or (opcode.name == "PROTO" and argument != 2):
-                raise Refused(f"torch.save writes no {opcode.name} {argument}, as at byte {at}")
+                raise Refused(f"torch.save does not write {opcode.name} {argument} (byte {at})")
             # Python's reader allocates a list of that length.
             if opcode.name == "LONG_BINPUT" and int(argument or 0) > len(pkl):
-                raise Refused(f"object {argument} at byte {at} of a pickle of {len(pkl)} bytes")
+                raise Refused(
+                    f"object number {argument} at byte {at} is impossible in a pickle of"
+                    f" {len(pkl)} bytes"
+                )
         _Rehearsal(pkl, budget).load()
     except (Refused, Over):
         raise
     except Exception as error:
-        raise Refused(f"the pickle in a file of torch.save: {error}") from error
+        raise Refused(f"the pickle in a file of torch.save is damaged: {error}") from error
 
 
 class _Made:
@@ -58,7 +61,9 @@ class _Made:
     __slots__ = ()
 
     def __setstate__(self, state: object) -> None:
-        raise Refused(f"torch.save writes no state of a {type(self).__name__[1:]}: {state!r:.80}")
+        raise Refused(
+            f"torch.save does not write the state {state!r:.80} of a {type(self).__name__[1:]}"
+        )
 
 
 class _Storage(_Made):
@@ -90,7 +95,7 @@ class _Name(_Made):
         self._name = name
 
     def __call__(self, *_: object) -> NoReturn:
-        raise Refused(f"torch.save writes no call of {self._name}")
+        raise Refused(f"torch.save does not write a call of {self._name}")
 
 
 class _Trusted(_Made):
@@ -143,7 +148,7 @@ class _Rehearsal(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> _Storage:  # noqa: ANN401
         kind, _type, _key, _location, elements = pid
         if kind != "storage" or type(elements) is not int:
-            raise Refused(f"torch.save writes no storage as {pid!r:.80}")
+            raise Refused(f"torch.save does not write the storage {pid!r:.80}")
         return _Storage(elements)
 
     def _take(self, *copied: object) -> None:
@@ -173,20 +178,20 @@ class _Rehearsal(pickle.Unpickler):
 
     def _bytes(self, text: object, encoding: object) -> bytes:
         if type(text) is not str or encoding != "latin1":
-            raise Refused(f"torch.save writes no bytes as {text!r:.80}, {encoding!r:.80}")
+            raise Refused(f"torch.save does not write the bytes {text!r:.80}, {encoding!r:.80}")
         self._take(text)
         return text.encode("latin1")
 
     def _bytearray(self, content: object = b"") -> bytearray:
         if type(content) is not bytes:
-            raise Refused(f"torch.save writes no bytearray of {content!r:.80}")
+            raise Refused(f"torch.save does not write a bytearray of {content!r:.80}")
         self._take(content)
         return bytearray(content)
 
     def _tensor(self, storage: Any, _offset: object, size: Any, *rest: object) -> _Made:  # noqa: ANN401
         known = type(storage) is _Storage and len(size) <= _DIMENSIONS_MAX
         if not known or not all(type(n) is int for n in size):
-            raise Refused(f"torch.save writes no tensor of {storage!r:.80} and {size!r:.80}")
+            raise Refused(f"torch.save does not write a tensor of {storage!r:.80} and {size!r:.80}")
         self._take(size, *rest)
         # Elements beyond the storage are repeated ones, which some functions of torch write out.
         self._budget.take(max(0, math.prod(size) - storage.elements) * _WIDEST)

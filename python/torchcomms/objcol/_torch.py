@@ -108,7 +108,7 @@ def _check(raw: memoryview, budget: Budget) -> None:
     """
     # Without this beginning, torch.load assumes a file of an older torch.
     if not is_file(raw):
-        raise Refused("what torch.save should have written is no file of its")
+        raise Refused("the bytes are not a file of torch.save")
     archive = io.BytesIO(raw)
     try:
         with zipfile.ZipFile(archive) as file:
@@ -123,5 +123,5 @@ def _check(raw: memoryview, budget: Budget) -> None:
     except Refused:
         raise
     except Exception as error:
-        raise Refused(f"what torch.save should have written is no file of its: {error}") from error
+        raise Refused(f"the bytes are not a file of torch.save: {error}") from error
     rehearse(pkl, budget)
