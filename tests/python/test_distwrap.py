@@ -401,7 +401,7 @@ def splits_of_some(dist, rank, size):
     again = dist.split_group(half)
     assert sum_over(dist, again, rank) == (1 if rank < 2 else 5)
     for wrong in ([[0, 1], [1, 2, 3]], [[0, 1, 2, 3, 1]]):
-        with refused(ValueError, "rank 1 is twice"):
+        with refused(ValueError, "rank 1 is listed"):
             dist.split_group(split_ranks=wrong)
     for outside in (4, -1):
         with refused(ValueError, f"rank {outside}", "outside [0, 4)"):
@@ -434,7 +434,7 @@ class Compared(int):
 def a_split_of_many(dist, rank, size):
     many = 2000
     others = [Compared(r) for r in range(1, many)]
-    with refused(ValueError, f"rank {many - 1} is twice"):
+    with refused(ValueError, f"rank {many - 1} is listed"):
         dist.split_group(split_ranks=[[0], [*others, many - 1]])
     assert Compared.times < 10 * many, "a look at every other rank for every rank"
 

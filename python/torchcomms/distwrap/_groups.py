@@ -45,7 +45,7 @@ class _Refusal:
     def __call__(self, *_: object, **__: object) -> None:
         name = self.__name__
         raise NotImplementedError(
-            f"torch.distributed.{name} is off while torchcomms is in use: call"
+            f"torch.distributed.{name} is disabled while torchcomms is in use: call"
             f" torchcomms.distwrap.{name}"
         )
 
@@ -307,7 +307,7 @@ def split_group(  # noqa: PLR0917 (the contract's order)
     for rank, times in Counter(rank for one in lists for rank in one).items():
         if times > 1:
             raise torchcomms.InvalidArgument(
-                f"split_group: rank {rank} is twice in {lists}; each may be once"
+                f"split_group: rank {rank} is listed {times} times in {lists}; list it once"
             )
     for rank in itertools.chain(*lists):
         if not 0 <= rank < size:
@@ -332,7 +332,8 @@ def split_group(  # noqa: PLR0917 (the contract's order)
         )
     if made is None or not own:
         raise torchcomms.InvalidArgument(
-            f"split_group: rank {parent.rank()} is in none of {lists}; each must be in one"
+            f"split_group: rank {parent.rank()} is in none of {lists}; pass every rank of the"
+            " parent in one list"
         )
     _registered(made, members, group_desc, device_backends)
     if comms:
@@ -369,7 +370,7 @@ def _kept(parent: ProcessGroup, backend: str | None) -> dict[str, str]:
     for device, name in wanted.items():
         if has.get(device) != name:
             raise torchcomms.InvalidArgument(
-                f"split_group: the parent has no backend {name!r} for {device!r}, but {has}"
+                f"split_group: the parent has no backend {name!r} for {device!r}, only {has}"
             )
     return wanted
 

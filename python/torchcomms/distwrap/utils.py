@@ -84,7 +84,7 @@ def parse_backend_string(backend: str) -> dict[str, str]:
         if name not in _DEVICE_OF:
             raise _unknown(f"{name!r} is unknown", text)
         if device in found:
-            raise _unknown(f"device {device!r} stands twice", text)
+            raise _unknown(f"device {device!r} is given twice", text)
         found[device] = name
     return found
 
