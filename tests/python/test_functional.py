@@ -353,7 +353,7 @@ def test_methods_are_traced_when_the_environment_asks_for_it(free_port):
 def test_a_graph_says_that_its_communicator_is_gone(comm):
     from torchcomms.functional import _names
 
-    with pytest.raises(torchcomms.CommFinalized, match="gone"):
+    with pytest.raises(torchcomms.CommFinalized, match="deleted"):
         _names.comm_of("nobody/1/0")
     name = _names.name_of(comm)
     assert _names.comm_of(name) is comm

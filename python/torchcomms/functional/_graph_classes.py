@@ -41,7 +41,7 @@ def _reduce_op_text(op: torchcomms.ReduceOp) -> tuple[str, dict[str, type]]:
         return repr(op), {"ReduceOp": torchcomms.ReduceOp}
     if not isinstance(factor, float):
         raise torchcomms.Unsupported(
-            "ReduceOp.PREMUL_SUM(tensor) cannot stand in a graph: a factor that is a number can"
+            "ReduceOp.PREMUL_SUM(tensor) cannot be traced: pass the factor as a number"
         )
     return f"ReduceOp.PREMUL_SUM({factor!r})", {"ReduceOp": torchcomms.ReduceOp}
 

@@ -58,7 +58,7 @@ def _scaled(grad: Tensor, op: torchcomms.ReduceOp, size: int) -> Tensor:
     factor = {_Op.SUM: 1.0, _Op.AVG: 1.0 / size, _Op.PREMUL_SUM: op._factor}.get(op.type)
     if factor is None:
         raise torchcomms.Unsupported(
-            f"reduce op {op!r} has no gradient: SUM, AVG and PREMUL_SUM have"
+            f"reduce op {op!r} has no gradient: use SUM, AVG or PREMUL_SUM"
         )
     return grad if isinstance(factor, float) and factor == 1.0 else grad * factor
 
@@ -161,7 +161,7 @@ def _map_remote_tensor(window: Any, rank: int) -> Tensor:  # noqa: ANN401
     if list(mapped.shape) != list(window.shape) or mapped.dtype != window.dtype:
         raise torchcomms.InvalidArgument(
             f"map_remote_tensor: rank {rank} registered {dtype_name(mapped.dtype)}"
-            f" {list(mapped.shape)}; in a graph allowed is what is registered here,"
+            f" {list(mapped.shape)}; in a graph it must be as on this rank,"
             f" {dtype_name(window.dtype)} {list(window.shape)}"
         )
     copy: Tensor = mapped.clone()

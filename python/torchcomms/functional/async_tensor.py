@@ -230,7 +230,7 @@ def _wrap_result_with_registered_work(result: Any) -> Any:  # noqa: ANN401
         return _maybe_wrap_tensor(result, _OnceWaitWork(_pending.take([result])))
     if not isinstance(result, list | tuple) or not all(isinstance(one, Tensor) for one in result):
         raise torchcomms.InvalidArgument(
-            f"result of an operator: {type(result).__name__}, allowed are a tensor and a list of"
+            f"the operator returned a {type(result).__name__}; allowed are a tensor and a list of"
             " tensors"
         )
     work = _OnceWaitWork(_pending.take(result))

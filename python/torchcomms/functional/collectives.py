@@ -96,7 +96,9 @@ def all_to_all(
     Cost: as TorchComm.all_to_all_single; the same again backward.
     """
     if (output_split_sizes is None) != (input_split_sizes is None):
-        raise torchcomms.InvalidArgument("all_to_all: both split lists, or none")
+        raise torchcomms.InvalidArgument(
+            "all_to_all: pass both output_split_sizes and input_split_sizes, or neither"
+        )
     # Empty lists mean equal chunks: not every tracer supports an optional list of an operator.
     outputs = [] if output_split_sizes is None else list(output_split_sizes)
     inputs = [] if input_split_sizes is None else list(input_split_sizes)
@@ -201,7 +203,9 @@ def _gradient_factor(op: str, size: int) -> float:
     """
     factor = {"sum": 1.0, "avg": 1.0 / size}.get(op, premul_factor(op))
     if factor is None:
-        raise torchcomms.Unsupported(f"reduce op {op!r} has no gradient: sum, avg, premul_sum have")
+        raise torchcomms.Unsupported(
+            f"reduce op {op!r} has no gradient: use sum, avg or premul_sum"
+        )
     return factor
 
 

@@ -126,7 +126,7 @@ def _traced_issue(native: _Method) -> _Method:
     def method(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401
         options = args[1] if len(args) > 1 else kwargs.pop("options", None)
         if options is not None:
-            raise torchcomms.Unsupported("batch.issue: options cannot be traced: leave them out")
+            raise torchcomms.Unsupported("batch.issue: options cannot be traced: omit them")
         received = list(_received)
         _received.clear()
         return native(self, (received, *args[:1]), kwargs)
@@ -273,7 +273,7 @@ def _outside_graphs(native: _Method) -> _Method:
 
     # torch.compiler.disable() would import the compiler now.
     method._torchdynamo_disable = True  # type: ignore[attr-defined]
-    method._torchdynamo_disable_msg = f"{native.__name__} is no operation"  # type: ignore[attr-defined]
+    method._torchdynamo_disable_msg = f"{native.__name__} cannot be traced"  # type: ignore[attr-defined]
     return method
 
 

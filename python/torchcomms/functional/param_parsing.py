@@ -83,7 +83,7 @@ def schema_type(annotation: Any) -> str:  # noqa: ANN401
     elif annotation in _CLASSES:
         return class_name(annotation)
     raise ValueError(
-        f"type {annotation!r} has no place in an operator's signature: allowed are"
+        f"type {annotation!r} is not possible in an operator's signature: allowed are"
         f" {', '.join(known.__name__ for known in (*_TYPES, *_CLASSES))}, list[Tensor], list[int],"
         " dict[str, str], and each with '| None'"
     )
@@ -323,7 +323,7 @@ class CollectiveParamSchema:
             by_kind[spec.kind].append(spec if is_object else _as_text(spec))
         objects = by_kind[ParamKind.CLASS_OBJECT]
         if len(objects) > 1:
-            raise ValueError(f"{len(objects)} parameters are the object: one is allowed")
+            raise ValueError(f"{len(objects)} parameters are the object; only one is allowed")
         own = objects[0] if objects else ParamSpec("self", ParamKind.CLASS_OBJECT, target_class)
         return cls(
             own, by_kind[ParamKind.INPUT], by_kind[ParamKind.OUTPUT], by_kind[ParamKind.EXTRA]

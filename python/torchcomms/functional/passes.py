@@ -329,7 +329,8 @@ def strip_with_effects_pass(
             index = user.args[1] if _is_getitem(user) else None
             if not isinstance(index, int):
                 raise RuntimeError(
-                    f"strip_with_effects_pass: {node} is used by {user}: allowed are its elements"
+                    f"strip_with_effects_pass: {user} uses {node} as a whole; only its elements may"
+                    " be used"
                 )
             if index == _TOKEN:
                 user.replace_all_uses_with(token)

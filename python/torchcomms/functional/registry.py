@@ -284,7 +284,7 @@ def _writes_later(collective: Collective, args: Sequence[Any]) -> bool:
     names = [param.name for param in collective.schema.all_params]
     if "async_op" not in names:
         raise torchcomms.Unsupported(
-            f"{collective.method}: part of a tensor, in a graph allowed is a whole one"
+            f"{collective.method}: cannot write to a part of a tensor in a graph; pass a whole one"
         )
     at = names.index("async_op")
     return at < len(args) and bool(args[at])
