@@ -23,7 +23,7 @@ def place() -> None:
             metaclass = importlib.import_module(source).OpaqueBaseMeta
         except (ImportError, AttributeError):
             continue
-        module = types.ModuleType(_NAME, "The metaclass of classes that stand in graphs.")
+        module = types.ModuleType(_NAME, "The metaclass of classes that appear in graphs.")
         module.OpaqueBaseMeta = metaclass  # type: ignore[attr-defined]
         sys.modules[_NAME] = module
         return

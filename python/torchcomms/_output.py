@@ -44,13 +44,13 @@ def _prepare(path: Path) -> None:
     except FileExistsError:
         _refuse(path, f"{path.parent} is not a folder")
     except NotADirectoryError:
-        _refuse(path, "what leads to it is not a folder")
+        _refuse(path, "one of its parents is not a folder")
     except OSError as error:
         _refuse(path, f"folder {path.parent} cannot be made: {error.strerror}")
     if path.is_dir():
-        _refuse(path, "it is a folder")
+        _refuse(path, "the path is a folder")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        _refuse(path, "this user may not write there")
+        _refuse(path, "this user has no write permission")
 
 
 def _refuse(path: Path, why: str) -> None:

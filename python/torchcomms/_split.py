@@ -31,7 +31,7 @@ def _own_group(comm: TorchComm, groups: Sequence[Sequence[int]]) -> list[int]:
     own = [group for group in lists if comm.get_rank() in group]
     if len(own) > 1:
         raise InvalidArgument(
-            f"split on '{comm.get_name()}': rank {comm.get_rank()} stands in {len(own)} of the"
+            f"split on '{comm.get_name()}': rank {comm.get_rank()} is in {len(own)} of the"
             " rank_groups; groups must not overlap"
         )
     return own[0] if own else []

@@ -46,7 +46,7 @@ def catalogue(operation: str | None = None) -> list[Row]:
     found = [row for row in rows if row["operation"] == operation]
     if not found:
         names = ", ".join(dict.fromkeys(row["operation"] for row in rows))
-        raise _comms.InvalidArgument(f"there is no operation {operation!r}; there are {names}")
+        raise _comms.InvalidArgument(f"unknown operation {operation!r}; known ones are {names}")
     return found
 
 

@@ -57,7 +57,7 @@ def init_device_mesh(
     if not mesh_dim_comms or len(mesh_dim_comms) != len(mesh_dim_names):
         raise InvalidArgument(
             f"init_device_mesh: {len(mesh_dim_comms)} communicators and {len(mesh_dim_names)}"
-            " names, allowed is one name each, at least one"
+            " names; pass one name per communicator, and at least one communicator"
         )
     if len(mesh_dim_comms) > 1 and _global_comm is None:
         raise RuntimeError(
@@ -75,9 +75,9 @@ def init_device_mesh(
         mesh.numel(),
     ):
         raise InvalidArgument(
-            f"init_device_mesh: rank {_global_comm.get_rank()} of {_global_comm.get_size()} in"
-            f" _global_comm, but rank {rank} of {mesh.numel()} by its place {coordinate} in the"
-            f" mesh of shape {shape}"
+            f"init_device_mesh: this rank is rank {_global_comm.get_rank()} of"
+            f" {_global_comm.get_size()} in _global_comm, but rank {rank} of {mesh.numel()} at"
+            f" coordinate {coordinate} of the mesh of shape {shape}"
         )
 
     lines: list[list[int]] = [
@@ -111,14 +111,14 @@ def _require_kinds(comms: object, names: object, world: object) -> None:
     function = "init_device_mesh"
     if not isinstance(comms, Sequence) or isinstance(comms, str):
         raise wrong_type(
-            function, "mesh_dim_comms", "tuple[TorchComm, ...], a communicator a dimension", comms
+            function, "mesh_dim_comms", "tuple[TorchComm, ...], one per dimension", comms
         )
     for dim, comm in enumerate(comms):
         if not isinstance(comm, TorchComm):
             raise wrong_type(function, f"mesh_dim_comms[{dim}]", "TorchComm", comm)
     if not isinstance(names, Sequence) or isinstance(names, str):
         raise wrong_type(
-            function, "mesh_dim_names", "tuple[str, ...], a name a dimension: ('dp',)", names
+            function, "mesh_dim_names", "tuple[str, ...], one name per dimension: ('dp',)", names
         )
     for dim, name in enumerate(names):
         if not isinstance(name, str):
@@ -137,8 +137,8 @@ def _require_new(names: Sequence[str]) -> None:
             raise InvalidArgument(f"init_device_mesh: two dimensions have the name '{name}'")
         if name in taken:
             raise InvalidArgument(
-                f"init_device_mesh: there is a process group with the name '{name}' already;"
-                " destroy it, or take another name"
+                f"init_device_mesh: a process group with the name '{name}' exists already;"
+                " destroy it, or choose another name"
             )
 
 
@@ -148,7 +148,7 @@ def _require_alike(comms: Sequence[TorchComm]) -> None:
     if len(set(devices.values())) > 1:
         seen = ", ".join(f"'{name}' on {device}" for name, device in devices.items())
         raise InvalidArgument(
-            f"init_device_mesh: communicators of one kind of device are due, not {seen}"
+            f"init_device_mesh: all communicators must be on one type of device, but {seen}"
         )
     for comm in comms:
         if not comm.get_ranks():
@@ -172,9 +172,9 @@ def _require_places(
     if rank == own and (size == world or members == lines):
         return
     raise InvalidArgument(
-        f"init_device_mesh: rank {rank} of {size} by the communicators' own ranks, but this is rank"
-        f" {own} of {world} in the default process group, which has the mesh's ranks;"
-        f" communicators of ranks {members} stand for ranks {lines}"
+        f"init_device_mesh: this rank is rank {rank} of {size} in the mesh, but rank {own} of"
+        f" {world} in the default process group; the communicators have the global ranks {members},"
+        f" and the mesh needs {lines}"
     )
 
 
@@ -218,8 +218,8 @@ def _own_store(group_name: str, size: int) -> Any:  # noqa: ANN401
         def _require(self, keys: list[str]) -> None:
             if not self._keys.check(keys):
                 raise InvalidArgument(
-                    f"the process group '{group_name}' is of a communicator and has no store that"
-                    " all ranks share, so that no new group can meet in it: make one by"
+                    f"a new process group needs a store that all ranks share, but the group"
+                    f" '{group_name}' was made from a communicator and has none: use"
                     " torch.distributed.split_group(), or call init_process_group() before"
                     " init_device_mesh()"
                 )

@@ -24,6 +24,7 @@ def device_library() -> Path:
     file = Path(__file__).parent / "libtorchcomms_device.bc"
     if not file.is_file():
         raise torchcomms.Unsupported(
-            "this build has no device library: it is built where there is a clang++ with llvm-as"
+            "this build has no device library: install a clang++ with target nvptx64 and llvm-as,"
+            " and build torchcomms again"
         )
     return file
