@@ -63,7 +63,7 @@ def test_it_names_versions_libraries_and_backends(runs):
 
 @pytest.mark.parametrize(
     "names",
-    ["open files: the limit is 64", "there is no interface nowhere0",
+    ["open files: the limit is 64", "the interface nowhere0",
      "nowhere.invalid does not resolve", "TORCHCOMM_TIMEOUT_SECONDS: 'soon' cannot be read"],
 )  # fmt: skip
 def test_planted_faults_are_named_with_what_to_do(runs, names):

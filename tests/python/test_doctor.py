@@ -87,13 +87,13 @@ def test_the_address_is_chosen_by_gloos_rules(monkeypatch, variables, why):
 def test_an_interface_that_is_not_there(monkeypatch, variable):
     monkeypatch.setenv(variable, "lo,nowhere0")
     section = rendezvous.look()
-    assert f"{variable}: there is no interface nowhere0" in problems(section)
+    assert f"{variable}: the interface nowhere0" in problems(section)
     assert "lo" in fixes(section)
 
 
 def test_a_foreign_address(monkeypatch):
     monkeypatch.setenv("TORCHCOMM_GLOO_HOSTNAME", "203.0.113.7")  # nobody's (RFC 5737)
-    assert "it is 203.0.113.7, which is no address of this host" in problems(rendezvous.look())
+    assert "resolves to 203.0.113.7" in problems(rendezvous.look())
 
 
 def test_a_job_over_hosts_uses_the_address_that_routes_to_rank_0(monkeypatch):
@@ -104,7 +104,7 @@ def test_a_job_over_hosts_uses_the_address_that_routes_to_rank_0(monkeypatch):
     monkeypatch.setattr("torchcomms.doctor.rendezvous.route", lambda address: "198.51.100.3")
     shown = facts_of(rendezvous.look())
     assert shown["gloo's address"] == "198.51.100.3"
-    assert shown["because"] == "it routes to rank 0's host"
+    assert "rank 0's host" in shown["because"]
 
 
 def test_a_job_on_one_host_may_use_loopback(monkeypatch):
@@ -116,7 +116,7 @@ def test_a_job_on_one_host_may_use_loopback(monkeypatch):
 def test_a_host_without_a_route(monkeypatch):
     monkeypatch.setattr("torchcomms.doctor.rendezvous.route", lambda address: None)
     monkeypatch.setenv("MASTER_ADDR", "203.0.113.7")
-    assert "there is no route from this host to 203.0.113.7" in problems(rendezvous.look())
+    assert "no route to 203.0.113.7" in problems(rendezvous.look())
 
 
 def test_a_rendezvous_that_does_not_resolve(monkeypatch):
@@ -148,7 +148,7 @@ def test_a_name_server_that_keeps_every_start_up_waiting(monkeypatch, server):
         return
     (finding,) = found
     assert finding.level == "warning"
-    assert ("no answer within 0.2 s" if server == "silent" else "it took") in finding.text
+    assert ("no answer within 0.2 s" if server == "silent" else " took ") in finding.text
     assert "RES_OPTIONS" in finding.fix
 
 
@@ -163,7 +163,7 @@ def test_a_port_that_somebody_holds(monkeypatch):
         monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
         monkeypatch.setenv("MASTER_PORT", str(holder.getsockname()[1]))
         monkeypatch.setenv("RANK", "0")
-        assert "rank 0 is to listen on 127.0.0.1" in problems(rendezvous.look())
+        assert "listen on 127.0.0.1" in problems(rendezvous.look())
         monkeypatch.setenv("RANK", "1")
         assert problems(rendezvous.look()) == ""
 
@@ -186,7 +186,7 @@ def test_a_port_that_somebody_holds(monkeypatch):
         ({"TORCHCOMM_EVENTS_CAPACITY": "1_000"}, "'1_000' cannot be read"),
         ({"TORCHCOMM_LOG_LEVEL": "warn"}, "'warn' cannot be read"),
         ({"TORCHCOMM_FR_BUFFER_SIZE": "-1"}, "'-1' cannot be read"),
-        ({"TORCHCOMMS_BACKEND_LIB_PATH_X": "/nowhere/x.so"}, "there is no file /nowhere/x.so"),
+        ({"TORCHCOMMS_BACKEND_LIB_PATH_X": "/nowhere/x.so"}, "/nowhere/x.so does not exist"),
         ({"TORCHCOMM_CTRAN_TUNING_FILE": "/nowhere/t"}, "tuning file /nowhere/t cannot be read"),
         ({"TORCHCOMM_CTRAN_TUNING_FILE": "/proc/cpuinfo"}, "line 1"),
     ],
@@ -215,7 +215,7 @@ def test_the_launcher_is_named_and_a_second_opinion_too(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
     section = environment.look()
     assert "Open MPI: rank 0 of 4" in [f.text for f in section.findings]
-    assert "torchrun says rank 1 of 4, but Open MPI is looked at first" in warnings(section)
+    assert "torchrun says rank 1 of 4, but Open MPI" in warnings(section)
 
 
 # --- machine -------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_a_tiny_shared_memory():
 
 def test_more_ranks_than_cores(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(len(os.sched_getaffinity(0)) + 1))
-    assert "will take turns" in warnings(machine.look())
+    assert "oversubscribed" in warnings(machine.look())
 
 
 # --- libraries -----------------------------------------------------------------------------------
@@ -280,14 +280,12 @@ def test_two_copies_of_one_library_in_the_process():
     for path in ("/a/libnccl.so.2", "/b/libnccl.so.2"):
         section.rows.append({"library": "nccl", "state": "loaded", "version": None, "path": path})
     libraries._judge_copies(section)
-    assert problems(section) == (
-        "libnccl: 2 copies of it are in this process: /a/libnccl.so.2, /b/libnccl.so.2"
-    )
+    assert "2 copies of libnccl: /a/libnccl.so.2, /b/libnccl.so.2" in problems(section)
 
 
 def test_a_folder_of_the_search_path_that_is_not_there(monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere")
-    assert "LD_LIBRARY_PATH: there is no folder /nowhere" in warnings(libraries.look())
+    assert "LD_LIBRARY_PATH: folder /nowhere" in warnings(libraries.look())
 
 
 # --- backends and the exchange -------------------------------------------------------------------
@@ -306,7 +304,7 @@ def test_a_backend_that_does_not_load_is_a_problem(monkeypatch):
 
     monkeypatch.setattr("torchcomms._load_backend", broken)
     section, usable = backends.look()
-    assert "fake: it is installed, but does not load: ImportError: undefined" in problems(section)
+    assert "does not load: ImportError: undefined" in problems(section)
     assert "no backend that moves data works here" in problems(section)
     assert usable == []
 
@@ -347,7 +345,7 @@ def test_a_check_that_cannot_begin_is_a_finding(descriptors):
     """)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "problem gloo: the check could not begin" in done.stdout
+    assert "problem gloo: the check could not start" in done.stdout
     assert "too many open files" in done.stdout.lower()
 
 

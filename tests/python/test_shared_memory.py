@@ -276,7 +276,7 @@ def test_a_full_shared_memory_and_temporary_folder_leave_records_in_memory_and_t
     told, findings = out.splitlines()
     assert told == "None 2 []"
     assert "warning" in findings
-    assert "in memory alone, and end with their process" in findings
+    assert "only in memory" in findings
     assert "a tenth of the file system" in findings
 
 
@@ -300,4 +300,4 @@ def test_the_doctor_names_a_file_size_limit():
     out = forked(source).expect_success().out
     assert "the limit is 64K" in out
     assert "ulimit -f says (64 blocks of 1024 bytes)" in out  # of the records
-    assert "File too large; ranks of backend ctran on this host go over TCP" in out
+    assert "File too large; ranks of backend ctran on this host use TCP" in out

@@ -19,7 +19,7 @@ def _cuda() -> str | None:
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
     if not Path("/dev/nvidiactl").exists():
-        return "there is no NVIDIA driver here (/dev/nvidiactl is missing)"
+        return "this machine has no NVIDIA driver (/dev/nvidiactl is missing)"
     if torch.cuda.device_count() == 0:
         return "the NVIDIA driver shows no GPU (see CUDA_VISIBLE_DEVICES, nvidia-smi)"
     return None
@@ -120,7 +120,7 @@ def _unusable(section: Section, backend: Backend, built: bool) -> str | None:
             reason = f"{type(error).__name__}: {error}"
             section.problem(
                 backend.name,
-                f"it is installed, but does not load: {reason}",
+                f"the backend is installed, but does not load: {reason}",
                 "reinstall torchcomms for this torch: pip install --force-reinstall .",
             )
             return reason

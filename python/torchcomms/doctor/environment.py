@@ -62,7 +62,7 @@ def _identity(section: Section) -> None:
         if (other_rank, other_size) != (rank, size):
             section.warn(
                 "launcher",
-                f"{other} says rank {other_rank} of {other_size}, but {name} is looked at first",
+                f"{other} says rank {other_rank} of {other_size}, but {name} has priority",
                 f"start with one launcher only, or unset the variables of {name}",
             )
 
@@ -75,11 +75,13 @@ def _ask(section: Section, row: Launcher) -> tuple[str, int, int] | None:
         # These are set without ranks too, as in a batch script.
         if size is not None and row.name not in ("Slurm", "PALS"):
             section.problem(
-                row.name, f"{size_name} is set, but {row.rank} is not", "set both or none"
+                row.name, f"{size_name} is set, but {row.rank} is not", "set both or neither"
             )
         return None
     if size is None:
-        section.problem(row.name, f"{row.rank} is set, but {size_name} is not", "set both or none")
+        section.problem(
+            row.name, f"{row.rank} is set, but {size_name} is not", "set both or neither"
+        )
         return None
     if not (rank.isdigit() and size.isdigit() and int(rank) < int(size)):
         section.problem(
@@ -98,7 +100,9 @@ def _values(section: Section) -> None:
         if name.startswith(_LIBRARY):
             if not Path(text).is_file():
                 section.problem(
-                    name, f"there is no file {text}", "set it to the backend's shared library"
+                    name,
+                    f"the file {text} does not exist",
+                    f"set {name} to the backend's shared library",
                 )
         elif name in registry:
             try:
@@ -121,5 +125,7 @@ def _tuning(section: Section) -> None:
         algorithms.measured_kernels()  # parses the whole file
     except _comms.CommError as error:
         section.problem(
-            "tuning file", str(error), f"see {algorithms.tuning_path()}, or write it anew"
+            "tuning file",
+            str(error),
+            f"correct {algorithms.tuning_path()}, or write it again with `torchcomms tune`",
         )

@@ -96,7 +96,7 @@ class Exchanges:
 
     def finish(self) -> Section:
         """Waits until all ranks are done or the timeout is over, and returns the findings."""
-        section = Section("exchanges", "One all_reduce a backend")
+        section = Section("exchanges", "One all_reduce per backend")
         for rank in self._ranks:
             _collect(rank, self._deadline)
         self.close()
@@ -104,8 +104,8 @@ class Exchanges:
             section.rows.append(_row(name, 0, correct=False))
             section.problem(
                 name,
-                f"the check could not begin: {why}",
-                "end other programs, or raise what this process may have (ulimit -n, ulimit -u)",
+                f"the check could not start: {why}",
+                "end other programs, or raise the limits of this process (ulimit -n, ulimit -u)",
             )
         for name in dict.fromkeys(rank.backend.name for rank in self._ranks):
             self._judge(section, [rank for rank in self._ranks if rank.backend.name == name])
@@ -134,7 +134,7 @@ class Exchanges:
                 section.problem(
                     name,
                     f"rank {rank.rank} of the check failed in {rank.phase}: {rank.error}",
-                    "the text says what failed; the other findings may say why",
+                    "correct what the error names; the other findings may give the reason",
                 )
             elif rank.result is None:
                 section.problem(

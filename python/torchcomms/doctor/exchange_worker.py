@@ -62,7 +62,7 @@ def _sum_and_compare(comm: torchcomms.TorchComm, device: torch.device) -> None:
     want = index * size + size * (size - 1) / 2
     if not torch.equal(values, want):
         at = int((values != want).nonzero()[0])
-        raise WrongValue(f"element {at} is {values[at].item()}, must be {want[at].item()}")
+        raise WrongValue(f"element {at} is {values[at].item()}, expected {want[at].item()}")
 
 
 def _device(kind: str) -> torch.device:

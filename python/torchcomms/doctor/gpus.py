@@ -59,13 +59,13 @@ def _judge_reach(section: Section, count: int) -> None:
     apart = [(i, j) for i in range(count) for j in range(count) if i != j and not reaches(i, j)]
     if not apart:
         if count > 1:
-            section.ok("peer access", "each GPU reaches the memory of every other")
+            section.ok("peer access", "each GPU can access the memory of every other GPU")
         return
     pairs = ", ".join(f"{i} and {j}" for i, j in apart if i < j or (j, i) not in apart)
     section.warn(
         "peer access",
-        f"not between GPUs {pairs}: their data go through the host's memory",
-        "on a virtual machine: pass the GPUs' peer access through; see nvidia-smi topo -p2p rw",
+        f"not between GPUs {pairs}: their data go through host memory",
+        "on a virtual machine, enable peer access for the GPUs; see nvidia-smi topo -p2p rw",
     )
 
 

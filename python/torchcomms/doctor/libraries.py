@@ -147,8 +147,8 @@ def _judge_copies(section: Section) -> None:
             copies = ", ".join(str(row["path"]) for row, n in both if n == name)
             section.problem(
                 name,
-                f"{names.count(name)} copies of it are in this process: {copies}",
-                "keep one: uninstall the other package, or take its folder off LD_LIBRARY_PATH",
+                f"this process has loaded {names.count(name)} copies of {name}: {copies}",
+                "keep one: uninstall the other package, or remove its folder from LD_LIBRARY_PATH",
             )
     installed = {
         name
@@ -160,7 +160,7 @@ def _judge_copies(section: Section) -> None:
             "nccl",
             f"{' and '.join(sorted(installed))} are both installed and share one folder, so the "
             "later one has overwritten the library of the other",
-            f"pip uninstall {' '.join(sorted(installed))}, then install the one that torch names",
+            f"pip uninstall {' '.join(sorted(installed))}, then install the one that torch needs",
         )
 
 
@@ -168,7 +168,9 @@ def _judge_search_path(section: Section) -> None:
     for place in filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")):
         if not Path(place).is_dir():
             section.warn(
-                "LD_LIBRARY_PATH", f"there is no folder {place}", "take it off LD_LIBRARY_PATH"
+                "LD_LIBRARY_PATH",
+                f"folder {place} does not exist",
+                "remove it from LD_LIBRARY_PATH",
             )
             continue
         for path in sorted(_matching(Path(place).glob("libnccl.so*"))):
@@ -177,6 +179,6 @@ def _judge_search_path(section: Section) -> None:
                 section.warn(
                     "nccl",
                     f"{path} is on LD_LIBRARY_PATH, but torch has loaded another copy",
-                    f"take {place} off LD_LIBRARY_PATH unless a program needs that copy",
+                    f"remove {place} from LD_LIBRARY_PATH unless a program needs that copy",
                 )
                 break

@@ -31,7 +31,7 @@ def look() -> Section:
 def _shared_memory(section: Section) -> None:
     if not _SHM.is_dir():
         section.problem(
-            str(_SHM), "it does not exist", f"mount it: mount -t tmpfs -o size=1g tmpfs {_SHM}"
+            str(_SHM), "does not exist", f"mount it: mount -t tmpfs -o size=1g tmpfs {_SHM}"
         )
         return
     state = os.statvfs(_SHM)
@@ -45,7 +45,7 @@ def _shared_memory(section: Section) -> None:
     )
     more = f"mount -o remount,size=1g {_SHM}; for a container: docker run --shm-size=1g"
     if not os.access(_SHM, os.W_OK):
-        section.problem(str(_SHM), "this user cannot write to it", f"chmod 1777 {_SHM}")
+        section.problem(str(_SHM), "this user has no write permission", f"chmod 1777 {_SHM}")
     elif free < 16 * _MIB:
         section.problem(str(_SHM), f"only {human_bytes(free)} of {human_bytes(size)} free", more)
     elif free < 256 * _MIB:
@@ -63,9 +63,9 @@ def _links(section: Section) -> None:
     except OSError as error:
         section.warn(
             "shared memory of ranks",
-            f"a file of {human_bytes(_PAIR_BYTES)} without a name: {error.strerror}; ranks of "
-            "backend ctran on this host go over TCP",
-            "ulimit -f unlimited; have the container's policy (seccomp) allow memfd_create",
+            f"memfd_create of {human_bytes(_PAIR_BYTES)} failed: {error.strerror}; ranks of "
+            "backend ctran on this host use TCP",
+            "ulimit -f unlimited; allow memfd_create in the container's policy (seccomp)",
         )
 
 
@@ -74,23 +74,23 @@ def _records(section: Section) -> None:
     rooms = _comms._recorder_rooms()
     section.rows += facts((f"records in {room['folder']}", _room(room)) for room in rooms)
     if not rooms:
-        section.ok("records", "in memory alone, as TORCHCOMM_RECORDER_DIR=off says")
+        section.ok("records", "only in memory, because TORCHCOMM_RECORDER_DIR is off")
         return
     fitting = next((room for room in rooms if room["more_rings"] > 0), None)
     more = (
-        f"give {_SHM} more room (docker run --shm-size=1g), or name another folder with "
+        f"enlarge {_SHM} (docker run --shm-size=1g), or name another folder with "
         "TORCHCOMM_RECORDER_DIR; `torchcomms trace` cannot show a rank whose record is in memory"
     )
     if fitting is None:
         whys = "; ".join(f"{room['folder']}: {room['why_none']}" for room in rooms)
-        section.warn("records", f"in memory alone, and end with their process: {whys}", more)
+        section.warn("records", f"only in memory, and lost at the process's exit: {whys}", more)
         return
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     wanted = int(ranks) if ranks.isdigit() else 1
     found = sum(room["more_rings"] for room in rooms)
     text = f"{fitting['folder']} has room for {fitting['more_rings']} more ranks"
     if found < wanted:
-        few = f"{text}, of {wanted} of this host: the others keep theirs in memory"
+        few = f"{text}, but this host has {wanted}: the others keep their records in memory"
         section.warn("records", few, more)
     elif fitting is not rooms[0]:
         why = f"{rooms[0]['folder']}: {rooms[0]['why_none']}"
@@ -137,8 +137,8 @@ def _limits(section: Section) -> None:
     if 0 <= sizes < 64 * _MIB:
         section.warn(
             "file size",
-            f"the limit is {human_bytes(sizes)}: ranks of backend ctran share no memory of more, "
-            "and are reached over TCP",
+            f"the limit is {human_bytes(sizes)}: ranks of backend ctran share no larger memory, "
+            "and use TCP",
             "ulimit -f unlimited, or LimitFSIZE=infinity of the service",
         )
     verbs = Path("/dev/infiniband")
@@ -194,7 +194,7 @@ def _cores(section: Section) -> None:
     if ranks.isdigit() and int(ranks) > len(allowed):
         section.warn(
             "cores",
-            f"{ranks} ranks of this host share {len(allowed)} cores and will take turns",
+            f"{ranks} ranks of this host share {len(allowed)} cores (oversubscribed)",
             "start fewer ranks here, or widen the affinity (taskset, --cpus, cpuset)",
         )
 

@@ -31,7 +31,7 @@ def look() -> Section:
     if chosen is not None:
         address, why = chosen
     elif _spans_hosts():
-        address, why = route(master or ANYWHERE), "it routes to rank 0's host"
+        address, why = route(master or ANYWHERE), "the route to rank 0's host uses it"
     else:
         address, why = "127.0.0.1", "all ranks share this host"
     section.rows += facts([("gloo's address", address), ("because", why)])
@@ -59,14 +59,14 @@ def _host_name(section: Section) -> None:
     if address is None:
         section.warn(
             "host name",
-            f"{name} does not resolve ({error}); torch.distributed's own gloo needs that",
+            f"{name} does not resolve ({error}); torch.distributed's own gloo needs it to",
             "add the name to /etc/hosts",
         )
     elif not is_local(address):
         section.warn(
             "host name",
-            f"{name} resolves to {address}, which is no address of this host; "
-            "torch.distributed's own gloo needs that",
+            f"{name} resolves to {address}, which is not an address of this host; "
+            "torch.distributed's own gloo needs one",
             "correct /etc/hosts",
         )
 
@@ -76,11 +76,11 @@ def _name_server(section: Section) -> None:
     took_s = reverse_lookup_s("127.0.0.1", PATIENCE_S)
     if took_s is not None and took_s < SLOW_S:
         return
-    waited = f"no answer within {PATIENCE_S:g} s" if took_s is None else f"it took {took_s:.1f} s"
+    waited = f"had no answer within {PATIENCE_S:g} s" if took_s is None else f"took {took_s:.1f} s"
     section.warn(
         "name server",
-        f"the name behind 127.0.0.1: {waited}; torch's stores ask that at every connection, so "
-        "that each start-up waits",
+        f"the reverse lookup of 127.0.0.1 {waited}; torch's stores make one at every connection, "
+        "so each start-up waits",
         "correct /etc/resolv.conf, or set RES_OPTIONS='timeout:1 attempts:1' for the job",
     )
 
@@ -96,13 +96,13 @@ def _chosen(section: Section, found: list[Interface]) -> tuple[str | None, str] 
     if name := os.environ.get("TORCHCOMM_GLOO_HOSTNAME", "").strip():
         address, error = resolve(name)
         if address is not None and not is_local(address):
-            error = f"it is {address}, which is no address of this host"
+            error = f"it resolves to {address}, which is not an address of this host"
         if error:
             addresses = ", ".join(each.addresses[0] for each in usable)
             section.problem(
                 "TORCHCOMM_GLOO_HOSTNAME",
                 f"gloo cannot bind to {name}: {error}",
-                f"give a name or an address of this host: {addresses}",
+                f"set it to a name or an address of this host: {addresses}",
             )
         return (None if error else address), f"TORCHCOMM_GLOO_HOSTNAME={name}"
     for variable in ("TORCHCOMM_GLOO_INTERFACE", "GLOO_SOCKET_IFNAME"):
@@ -123,7 +123,7 @@ def _of_interface(
         variable,
         f"the interface {name} is down or has no address"
         if there
-        else f"there is no interface {name}",
+        else f"the interface {name} does not exist",
         f"set it to one of: {', '.join(each.name for each in usable)}",
     )
     return None
@@ -157,7 +157,7 @@ def _master(section: Section) -> str | None:
     if source is None:
         section.problem(
             "MASTER_ADDR",
-            f"there is no route from this host to {address}",
+            f"this host has no route to {address}",
             "connect the hosts, or set MASTER_ADDR to an address in a network of this host",
         )
         return None
@@ -181,6 +181,6 @@ def _port_is_free(section: Section, address: str, port: int) -> None:
         except OSError as error:
             section.problem(
                 "MASTER_PORT",
-                f"rank 0 is to listen on {address}:{port}, but: {error.strerror}",
+                f"rank 0 cannot listen on {address}:{port}: {error.strerror}",
                 "choose another port, or end the program that holds it",
             )

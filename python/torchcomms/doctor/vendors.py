@@ -34,10 +34,10 @@ def look() -> Section:
             library = _vendor.Library(name)
             row |= {"version": library.version, "why": library.how, "path": library.path}
         except torchcomms.BackendUnavailable as error:
-            row["why"] = "none was found"
+            row["why"] = "not found"
             if os.environ.get(variable(name)):
                 section.problem(
-                    variable(name), str(error), "name a library that loads, or unset it"
+                    variable(name), str(error), "set it to a library that loads, or unset it"
                 )
         section.rows.append(row)
     return section

@@ -37,10 +37,11 @@ def look() -> Section:
         ]
     )
     release = torch.__version__.partition("+")[0]
-    same = "the same" if release == _build_info.TORCH_VERSION.partition("+")[0] else "its minor"
+    is_same = release == _build_info.TORCH_VERSION.partition("+")[0]
+    same = "the same version" if is_same else "the same minor version"
     section.ok(
         "versions",
-        f"torchcomms was built for torch {_build_info.TORCH_VERSION}, {same} is here",
+        f"torchcomms was built for torch {_build_info.TORCH_VERSION}; {same} is installed",
     )
     return section
 
