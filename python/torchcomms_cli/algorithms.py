@@ -16,20 +16,21 @@ def algorithms(
     context: typer.Context,
     *,
     operation: Annotated[
-        str | None, typer.Option(help="Of this operation, with costs: all_reduce, ...")
+        str | None, typer.Option(help="One operation, with costs: all_reduce, ...")
     ] = None,
     ranks: Annotated[
-        int, typer.Option(min=1, max=_MOST, help="For the costs: how many ranks.")
+        int, typer.Option(min=1, max=_MOST, help="Number of ranks, for the costs.")
     ] = 4,
     sizes: Annotated[
-        str, typer.Option("--bytes", help="For the costs: 8 | 1K | 1K:64M | comma list.")
+        str, typer.Option("--bytes", help="Sizes, for the costs: 8 | 1K | 1K:64M | comma list.")
     ] = "8,64K,16M",
     wire: Annotated[str, typer.Option(help="What connects the ranks: self, shm or tcp.")] = "shm",
     local_size: Annotated[
-        int | None, typer.Option(min=1, max=_MOST, help="Ranks a host (shm: all of them; tcp: 1).")
+        int | None,
+        typer.Option(min=1, max=_MOST, help="Ranks per host (shm: all of them; tcp: 1)."),
     ] = None,
     cores: Annotated[
-        int | None, typer.Option(min=1, max=_MOST, help="Cores a host (this machine's).")
+        int | None, typer.Option(min=1, max=_MOST, help="Cores per host (this machine's).")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
@@ -49,7 +50,9 @@ def algorithms(
 
     try:
         if operation is None and (given := _of_costs(context)):
-            raise BenchError(f"{', '.join(given)}: of the costs of one operation; add --operation")
+            raise BenchError(
+                f"{', '.join(given)}: only for the costs of one operation; add --operation"
+            )
         rows = table_of.catalogue(operation)
         measured = table_of.measured_kernels()
         points = []
@@ -103,7 +106,7 @@ def _print_kernels(rows: list[Row]) -> None:
 
     if not rows:
         return
-    print("\nBackend `ncclx` runs these by kernels over NVLink, NCCL the rest:\n")
+    print("\nBackend `ncclx` runs these by kernels over NVLink; NCCL runs the rest:\n")
     lines = []
     for row in rows:
         most = row["bytes_most"]
@@ -117,7 +120,7 @@ def _print_measured(rows: list[Row]) -> None:
 
     if not rows:
         return
-    print("\nMeasured here, and taken on such GPUs instead (`torchcomms tune --device cuda`):\n")
+    print("\nMeasured here, and preferred on these GPUs (`torchcomms tune --device cuda`):\n")
     lines = []
     for row in rows:
         first, last = row["bytes"]
@@ -146,7 +149,7 @@ def _print_costs(operation: str, ranks: int, wire: str, rows: list[Row], points:
     for point in points:
         lines = [_cost_line(cost, point["chosen"]["algorithm"]) for cost in point["costs"]]
         why = point["chosen"]["why"]
-        taken = why if why == "the only one" else f"taken by the {why}"
+        taken = why if why == "the only one" else f"chosen by the {why}"
         print(f"\n{human_bytes(point['bytes'])} bytes ({taken})")
         print(table(headers, lines, right=range(2, len(headers))))
 

@@ -31,28 +31,28 @@ class _Commands(TyperGroup):
         known = self.list_commands(ctx)
         if not (ctx.resilient_parsing or wrong.startswith("-") or wrong in known):
             near = difflib.get_close_matches(wrong, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-            ctx.fail(f"no command {wrong!r}; {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(known)}"
+            ctx.fail(f"unknown command {wrong!r}; {hint}")
         return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(
     cls=_Commands,
-    help="Tools around torchcomms: look at this machine, measure it, read what happened.",
+    help="Tools for torchcomms: examine this machine, measure it, and analyze jobs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 for _run, _short_help, _epilog in (
-    (doctor, "Does it work on this machine, and if not, why.", None),
-    (bench, "How fast is it, one backend beside the other.", None),
-    (algorithms, "What moves the data, what it costs, and what is chosen.", None),
+    (doctor, "Examine whether torchcomms works here, and say why not.", None),
+    (bench, "Measure operations, one backend next to the other.", None),
+    (algorithms, "List the algorithms, their costs, and which is chosen.", None),
     (tune, "Measure the algorithms here, and choose by that.", None),
-    (events, "What the event ring of a process looks like.", None),
-    (trace, "Which rank a hung job waits for, in what, since when.", None),
-    (sim, "What a collective or a start costs on 100,000 ranks.", EXAMPLES),
-    (drill, "What survivors see when ranks die, hang or disagree.", None),
-    (soak, "Random operations, with every value checked.", None),
+    (events, "Show what the event ring of a process looks like.", None),
+    (trace, "Say which rank a hung job waits for, in what, since when.", None),
+    (sim, "Simulate a collective or a start on up to 1,000,000 ranks.", EXAMPLES),
+    (drill, "Inject faults, and judge what surviving ranks see.", None),
+    (soak, "Run random operations, and check every value.", None),
 ):
     app.command(cls=FiniteCommand, short_help=_short_help, epilog=_epilog)(_run)
 

@@ -28,13 +28,13 @@ def bench(
     backend: Annotated[
         str,
         typer.Option(
-            help="Comma list; c10d:<name>: torch.distributed; raw:nccl: the vendor's library "
+            help="Comma list; c10d:<name>: torch.distributed; raw:nccl: a vendor library "
             "alone; symm_mem:one_shot, symm_mem:two_shot: torch's symmetric memory; "
             "@knob=value: a hint."
         ),
     ] = "gloo,c10d:gloo",
     ranks: Annotated[
-        int | None, typer.Option(help="Processes to start (2); under torchrun: its own.")
+        int | None, typer.Option(help="Processes to start (2); under torchrun: its ranks.")
     ] = None,
     sizes: Annotated[
         str, typer.Option("--bytes", help="8 | 1K | 1K:64M (doubling) | 1K:64M:4 | comma list.")
@@ -46,20 +46,20 @@ def bench(
     device: Annotated[str, typer.Option(help="Where the tensors are: cpu, cuda.")] = "cpu",
     seconds: Annotated[float, typer.Option(help="Time for each point of each backend.")] = 0.3,
     iterations: Annotated[
-        int | None, typer.Option(help="Timed calls a point, instead of --seconds.")
+        int | None, typer.Option(help="Timed calls per point, instead of --seconds.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Turns that the backends take at a point.")] = 10,
+    rounds: Annotated[int, typer.Option(help="Turns of each backend at a point.")] = 10,
     graph_operations: Annotated[
-        int, typer.Option(help="Calls in a row in a graph, of mode graph.")
+        int, typer.Option(help="Calls in a row in a graph, in mode graph.")
     ] = 50,
     beside: Annotated[
         str | None,
-        typer.Option(help="matmul: what the operation costs a product beside it, and back."),
+        typer.Option(help="matmul: how operation and matrix product slow down each other."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the order in which backends take turns.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the order in which backends take turns.")] = 1,
     plot: Annotated[Path | None, typer.Option(help="Draw to this .png, .svg or .pdf.")] = None,
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write JSON lines here; - is stdout, no table.")
+        Path | None, typer.Option("--json", help="Write JSON lines here; -: stdout, no table.")
     ] = None,
     show_table: Annotated[bool, typer.Option("--table/--no-table", help="Print the table.")] = True,
     compare: Annotated[
@@ -177,7 +177,9 @@ def _measure(plan: Plan, ranks: int | None, outputs: Outputs) -> list[Point]:
         if all(os.environ.get(name, "").strip() for name in ("RANK", "WORLD_SIZE")):
             world = stack.enter_context(World.of_launcher("torchcomms_bench"))
             if ranks not in (None, world.size):
-                raise BenchError(f"ranks: the launcher has started {world.size}, not {ranks}")
+                raise BenchError(
+                    f"--ranks: {ranks}, but the launcher has started {world.size} ranks"
+                )
         bar = progress_bar(groups, rank=world.rank if world else 0)
         progress, note = stack.enter_context(bar)
         if world is not None:

@@ -19,34 +19,32 @@ if TYPE_CHECKING:
 def drill(
     faults: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[CELLS]", help="What --cells takes, also several.", show_default=False
-        ),
+        typer.Argument(metavar="[CELLS]", help="Cells, as for --cells.", show_default=False),
     ] = None,
     *,
     backend: Annotated[
         str,
         typer.Option(
-            help="Comma list of ctran, gloo, and c10d:gloo as the yardstick; nccl and ncclx where "
-            "their library is one for host memory."
+            help="Comma list of ctran, gloo, and c10d:gloo as the baseline; nccl and ncclx with "
+            "a library for host memory."
         ),
     ] = "ctran,gloo",
     cells: Annotated[
-        str, typer.Option(help="Comma list: F01 is all of a fault, F01/idle one; all if left out.")
+        str, typer.Option(help="Comma list: F01 is all cells of a fault, F01/idle one; empty: all.")
     ] = "",
-    slow: Annotated[bool, typer.Option("--slow", help="Also cells that take long.")] = False,
-    show_list: Annotated[bool, typer.Option("--list", help="Print the cells, run none.")] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="Include slow cells.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the cells, run none.")] = False,
     limit: Annotated[
-        float, typer.Option(help="Seconds that operations may take where they are to time out.")
+        float, typer.Option(help="Timeout in seconds of operations that must time out.")
     ] = 2.0,
     slack: Annotated[
         float, typer.Option(help="Factor on all bounds, for a machine with other work.")
     ] = 1.0,
-    rounds: Annotated[int, typer.Option(help="Of cells that repeat.")] = 100,
-    seed: Annotated[int, typer.Option(help="Of what is random in a cell.")] = 1,
+    rounds: Annotated[int, typer.Option(help="Rounds of cells that repeat.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of random choices in cells.")] = 1,
     jobs: Annotated[int, typer.Option(help="Cells that run at a time.")] = 1,
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write results here; - is stdout, no table.")
+        Path | None, typer.Option("--json", help="Write results here; -: stdout, no table.")
     ] = None,
     markdown_path: Annotated[
         Path | None, typer.Option("--markdown", help="Write a Markdown table here.")

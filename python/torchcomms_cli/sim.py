@@ -31,37 +31,39 @@ def sim(
         str, typer.Argument(help="all_reduce, all_gather, barrier, ..., or bootstrap.")
     ] = "all_reduce",
     *,
-    algorithm: Annotated[
-        str, typer.Option(help="Comma list; all of the operation if left out.")
-    ] = "",
+    algorithm: Annotated[str, typer.Option(help="Comma list; empty: all of the operation.")] = "",
     ranks: Annotated[
         str, typer.Option(help="4096 | 1K:128K (doubling) | 1K:64K:4 | comma list.")
     ] = "1K:16K:4",
     sizes: Annotated[
         str,
-        typer.Option("--bytes", help="Of the vector, or of each rank's block; as for ranks."),
+        typer.Option("--bytes", help="Size of the vector, or of each rank's block; as --ranks."),
     ] = "1M",
-    local_size: Annotated[int, typer.Option(help="Ranks on a host.")] = 1,
-    rails: Annotated[int | None, typer.Option(help="NICs of a host; one a rank.")] = None,
-    hosts_per_leaf: Annotated[
-        int | None, typer.Option(help="Hosts under a leaf switch; all under one.")
-    ] = None,
+    local_size: Annotated[int, typer.Option(help="Ranks per host.")] = 1,
+    rails: Annotated[int | None, typer.Option(help="NICs per host (one per rank).")] = None,
+    hosts_per_leaf: Annotated[int | None, typer.Option(help="Hosts per leaf switch (all).")] = None,
     oversubscription: Annotated[
-        float | None, typer.Option(help="Of the leaves' uplinks: 2 is half of what hosts send.")
+        float | None, typer.Option(help="Oversubscription of uplinks: 2 is half the bandwidth.")
     ] = None,
-    latency_us: Annotated[float | None, typer.Option(help="Between hosts (2; TCP 25).")] = None,
-    overhead_us: Annotated[float | None, typer.Option(help="At either end (0.3; 5).")] = None,
-    gap_us: Annotated[float | None, typer.Option(help="Between messages (0.1; 1).")] = None,
+    latency_us: Annotated[
+        float | None, typer.Option(help="Latency between hosts (2; TCP 25).")
+    ] = None,
+    overhead_us: Annotated[
+        float | None, typer.Option(help="Processor time at either end (0.3; 5).")
+    ] = None,
+    gap_us: Annotated[float | None, typer.Option(help="Time between messages (0.1; 1).")] = None,
     bandwidth: Annotated[float | None, typer.Option(help="GB/s of a NIC (50; 1).")] = None,
-    local_latency_us: Annotated[float | None, typer.Option(help="In a host (0.4; 10).")] = None,
+    local_latency_us: Annotated[
+        float | None, typer.Option(help="Latency inside a host (0.4; 10).")
+    ] = None,
     local_bandwidth: Annotated[
-        float | None, typer.Option(help="GB/s of a rank in a host (100; 5).")
+        float | None, typer.Option(help="GB/s of a rank inside a host (100; 5).")
     ] = None,
     chunk: Annotated[
-        int | None, typer.Option(help="Elements that pipelined algorithms move at a time.")
+        int | None, typer.Option(help="Elements per chunk of pipelined algorithms.")
     ] = None,
     blob_bytes: Annotated[
-        int | None, typer.Option(help="bootstrap: what a rank tells the others (128).")
+        int | None, typer.Option(help="bootstrap: bytes of a rank's blob (128).")
     ] = None,
     stagger_us: Annotated[
         float | None, typer.Option(help="bootstrap: ranks start at random within this time.")
@@ -70,16 +72,16 @@ def sim(
         str | None, typer.Option(metavar="RANK:MS", help="bootstrap: end this rank's process.")
     ] = None,
     drop: Annotated[
-        float | None, typer.Option(help="Part of the messages that are lost and sent again.")
+        float | None, typer.Option(help="Fraction of messages that are lost and sent again.")
     ] = None,
     delay: Annotated[
-        float | None, typer.Option(help="Part of the messages that come --delay-us later.")
+        float | None, typer.Option(help="Fraction of messages that arrive --delay-us later.")
     ] = None,
-    delay_us: Annotated[float | None, typer.Option(help="How much later (10000).")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of what goes wrong.")] = None,
+    delay_us: Annotated[float | None, typer.Option(help="Delay of these messages (10000).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the faults.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw to this .png, .svg or .pdf.")] = None,
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write JSON lines here; - is stdout, no table.")
+        Path | None, typer.Option("--json", help="Write JSON lines here; -: stdout, no table.")
     ] = None,
 ) -> None:
     """Simulate a collective algorithm, or the start of a job, on up to a million ranks.
@@ -121,7 +123,7 @@ def sim(
         )
         points = _simulate(plan, json_path == Path("-"))
         if not points:
-            raise SimError("nothing of this can be simulated")
+            raise SimError("none of the points can be simulated; the lines above say why")
         _write(points, plot, json_path)
         if json_path != Path("-"):
             _print(points)
@@ -155,9 +157,9 @@ def _check_words(bootstrap: bool, settings: dict[str, float], kill: str | None) 
     only_bootstrap = {"blob_bytes", "stagger_us"} & settings.keys()
     if not bootstrap and (only_bootstrap or kill is not None):
         word = next(iter(only_bootstrap), "kill").replace("_", "-")
-        raise SimError(f"--{word} is for bootstrap alone")
+        raise SimError(f"--{word} is only for bootstrap")
     if bootstrap and "chunk" in settings:
-        raise SimError("--chunk is for collective operations alone")
+        raise SimError("--chunk is only for collective operations")
 
 
 def _parse_kill(text: str) -> dict[str, float]:

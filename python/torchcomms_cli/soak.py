@@ -22,27 +22,27 @@ def soak(
     backend: Annotated[str, typer.Option(help="One of ctran, gloo, nccl, ncclx, ...")] = "ctran",
     device: Annotated[str, typer.Option(help="Where the tensors are: cpu, cuda.")] = "cpu",
     ranks: Annotated[
-        int | None, typer.Option(help="Processes to start; one a GPU, and 2 on cpu.")
+        int | None, typer.Option(help="Processes to start; one per GPU, 2 on cpu.")
     ] = None,
-    minutes: Annotated[float, typer.Option(help="How long; steps under way are finished.")] = 1.0,
-    steps: Annotated[int | None, typer.Option(help="So many steps, instead of --minutes.")] = None,
-    from_step: Annotated[
-        int, typer.Option(help="The first step: a failed one is run again alone.")
-    ] = 0,
+    minutes: Annotated[float, typer.Option(help="Duration; steps in flight are finished.")] = 1.0,
+    steps: Annotated[
+        int | None, typer.Option(help="Number of steps, instead of --minutes.")
+    ] = None,
+    from_step: Annotated[int, typer.Option(help="The first step, to run a failed step again.")] = 0,
     seed: Annotated[
-        int | None, typer.Option(help="Of everything that is random; a new one if left out.")
+        int | None, typer.Option(help="Seed of everything random; by default a new one.")
     ] = None,
     limit: Annotated[
-        float, typer.Option(help="Seconds that an operation, and a step, may take.")
+        float, typer.Option(help="Timeout in seconds of an operation, and of a step.")
     ] = 60.0,
     most_bytes: Annotated[
         str, typer.Option("--bytes", help="The largest tensor: 64K, 32M.")
     ] = "32M",
     hint: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE, of every communicator; may be repeated.")
+        list[str] | None, typer.Option(help="Hint NAME=VALUE of all communicators; repeatable.")
     ] = None,
     json_path: Annotated[
-        Path | None, typer.Option("--json", help="Write a report here; - is stdout, no table.")
+        Path | None, typer.Option("--json", help="Write a report here; -: stdout, no table.")
     ] = None,
 ) -> None:
     """Run random operations on processes of this machine, and check every value.

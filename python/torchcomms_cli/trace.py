@@ -14,7 +14,7 @@ def trace(
     records: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="A folder of records, or one record a rank: files of event rings, or flight "
+            help="A folder of records, or one record per rank: files of event rings, or flight "
             "recorder dumps. Default: the newest job of this machine."
         ),
     ] = None,
@@ -25,21 +25,19 @@ def trace(
     with_stacks: Annotated[
         bool,
         typer.Option(
-            "--stacks", help="Also ask the ranks to look at, where they run, what they are in."
+            "--stacks", help="Also print the Python stacks of the ranks to look at, if they run."
         ),
     ] = False,
     perfetto: Annotated[
         Path | None,
         typer.Option(
-            help="Write a timeline here, for ui.perfetto.dev or chrome://tracing; - is stdout, no "
+            help="Write a timeline here, for ui.perfetto.dev or chrome://tracing; -: stdout, no "
             "verdict."
         ),
     ] = None,
     torch_dumps: Annotated[
         Path | None,
-        typer.Option(
-            "--torch", help="Write a dump a rank to this folder, for PyTorch's torchfrtrace."
-        ),
+        typer.Option("--torch", help="Write one dump per rank to this folder, for torchfrtrace."),
     ] = None,
 ) -> None:
     """Say which rank a hung job waits for, in what and since when, or whose call differs.

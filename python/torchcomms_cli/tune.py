@@ -28,37 +28,37 @@ def tune(
     *,
     device: Annotated[
         str,
-        typer.Option(help="cpu: algorithms of ctran; cuda: those of the kernels on these GPUs."),
+        typer.Option(help="cpu: algorithms of ctran; cuda: algorithms of kernels on these GPUs."),
     ] = "cpu",
     ranks: Annotated[
-        int | None, typer.Option(min=2, help="Processes to start: 2; on cuda as many as GPUs.")
+        int | None, typer.Option(min=2, help="Processes to start: 2; on cuda one per GPU.")
     ] = None,
     sizes: Annotated[
         str | None, typer.Option("--bytes", help="8 | 1K | 1K:64M:4 | comma list.")
     ] = None,
     wire: Annotated[str, typer.Option(help="What connects the ranks: shm or tcp.")] = "shm",
     backend: Annotated[
-        str, typer.Option(help="On cuda: ncclx, whose kernels have NCCL beside them, or ctran.")
+        str, typer.Option(help="On cuda: ncclx (kernels or NCCL), or ctran (kernels).")
     ] = "ncclx",
     dtype: Annotated[
-        str, typer.Option(help="On cuda: a type of floats, one of integers, or both.")
+        str, typer.Option(help="On cuda: one float type, one integer type, or both.")
     ] = "bfloat16",
     mode: Annotated[str, typer.Option(help="On cuda: eager, graph or both.")] = "eager,graph",
     blocks: Annotated[
-        str, typer.Option(help="On cuda: thread blocks at most, a comma list.")
+        str, typer.Option(help="On cuda: maximum thread blocks, a comma list.")
     ] = "64,128",
     tensors: Annotated[
         str, typer.Option(help="On cuda: plain, registered (in windows) or both.")
     ] = "plain",
     within: Annotated[
         str,
-        typer.Option(help="On cuda: also of operations that may have so few blocks, a comma list."),
+        typer.Option(help="On cuda: also for operations limited to so many blocks, a comma list."),
     ] = "",
     seconds: Annotated[
-        float | None, typer.Option(help="For each algorithm at each size: 0.1; on cuda 0.05.")
+        float | None, typer.Option(help="Time for each algorithm at each size: 0.1; on cuda 0.05.")
     ] = None,
     path: Annotated[
-        Path | None, typer.Option("--output", help="The file; default: where ctran looks for it.")
+        Path | None, typer.Option("--output", help="The file; default: the one that ctran reads.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the file instead of writing it.")

@@ -120,7 +120,7 @@ def test_the_command_prints_json():
         (("--operation", "barrier", "--wire", "ib"), "wire is 'ib'"),
         (("--operation", "barrier", "--bytes", "8Q"), "'8Q' is not a size"),
         (("--operation", "all_reduce", "--bytes", 20 * "9"), "is over 1024G"),
-        (("--bytes", "8", "--ranks", "4"), "--ranks, --bytes: of the costs of one operation; add"),
+        (("--bytes", "8", "--ranks", "4"), "--ranks, --bytes: only for the costs"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(arguments, says):

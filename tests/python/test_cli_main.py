@@ -27,9 +27,10 @@ def test_the_command_is_also_a_module():
     assert version.expect_success().out == f"{torchcomms.__version__}\n"
     assert "doctor" in nothing.err
     assert unknown.code == 2
-    assert "no command 'examine'; there are doctor, bench, algorithms, tune, " in unknown.err
+    assert "'examine'" in unknown.err
+    assert "doctor, bench, algorithms, tune, " in unknown.err
     assert mistyped.code == 2
-    assert "no command 'drll'; did you mean drill?" in mistyped.err
+    assert "did you mean drill?" in mistyped.err
 
 
 def test_a_variable_that_cannot_be_read_is_one_line():

@@ -78,7 +78,7 @@ class Plan:
             allowed = ", ".join([BOOTSTRAP, *known])
             raise SimError(f"unknown operation {self.operation!r}; allowed: {allowed}")
         if self.operation == BOOTSTRAP and self.algorithms:
-            raise SimError("bootstrap has one algorithm: leave --algorithm out")
+            raise SimError("bootstrap has only one algorithm: omit --algorithm")
         for name in self.algorithms:
             if name not in known[self.operation]:
                 raise SimError(
@@ -87,7 +87,7 @@ class Plan:
                 )
         for count in self.ranks:
             if count > MAX_RANKS:
-                raise SimError(f"ranks: {count} is over {MAX_RANKS}")
+                raise SimError(f"ranks: {count} is above the maximum, {MAX_RANKS}")
         for name, (least, most) in WHOLE.items():
             value = self.settings.get(name, least)
             if not least <= value <= most:

@@ -112,8 +112,8 @@ def notes(points: Sequence[Point]) -> str:
     if drawn:
         steps = str(drawn[0]) if len(set(drawn)) == 1 else f"{min(drawn)} to {max(drawn)}"
         lines.append(
-            "ran: so many ranks, each standing for as many others that do the same around the ring;"
-            f" {steps} steps of others were drawn and compared"
+            "ran: simulated ranks; each represents equally many ranks with the same steps;"
+            f" {steps} steps of other ranks were drawn and compared"
         )
     return "\n".join(lines)
 
