@@ -330,7 +330,7 @@ def test_the_rank_comes_from_the_name_where_the_dump_says_nothing(tmp_path):
     raw = dump(0, entry())
     del raw["global_rank"]
     assert read([write(tmp_path / "trace_17.json", raw)])[0].rank == 17
-    with pytest.raises(AnalyzeError, match="nothing of its rank"):
+    with pytest.raises(AnalyzeError, match="is unknown"):
         read([write(tmp_path / "trace", raw)])
 
 
@@ -343,17 +343,17 @@ class Evil:
     ("data", "why"),
     [
         (b"", "cannot be read"),
-        (b"{", "it is no file of an event ring, and no flight recorder dump as JSON or pickle"),
-        (b"[]", "no flight recorder dump"),
-        (b"[" * 100_000, "cannot be read: it is no file of an event ring"),
-        (b'{"pg_config": []}', "no flight recorder dump"),
-        (b'{"pg_config": {"a": {"ranks": "os"}}, "global_rank": 0}', "no flight recorder dump"),
+        (b"{", "flight recorder dump as JSON or pickle"),
+        (b"[]", "not a flight recorder dump"),
+        (b"[" * 100_000, "cannot be read"),
+        (b'{"pg_config": []}', "not a flight recorder dump"),
+        (b'{"pg_config": {"a": {"ranks": "os"}}, "global_rank": 0}', "not a flight recorder dump"),
         (pickle.dumps(Evil()), "names builtins.print"),
-        (b"\x80\x02}K\x01b.", "cannot be read: it is no file of an event ring"),
-        (b"\x80\x02]K\x01a}e.", "cannot be read: it is no file of an event ring"),
+        (b"\x80\x02}K\x01b.", "cannot be read"),
+        (b"\x80\x02]K\x01a}e.", "cannot be read"),
         (b"\x80\x02\x8e" + b"\xff" * 7 + b"\x0f.", "cannot be read: .*MemoryError"),
         (pickle.dumps({"pg_config": {1: {"ranks": "[0]"}}}), "a group's name is 1, allowed is str"),
-        (pickle.dumps({"pg_config": {}, "entries": [3]}), "no flight recorder dump"),
+        (pickle.dumps({"pg_config": {}, "entries": [3]}), "not a flight recorder dump"),
     ],
 )
 def test_what_is_no_dump_is_refused_by_name(tmp_path, data, why, capsys):
@@ -391,7 +391,7 @@ def test_a_value_of_another_kind_is_refused_with_its_name(tmp_path, key, value):
     path = write(tmp_path / "trace_0", dump(0, entry() | {key: value}, entry(seq=2)))
     refused = run(path)
     assert refused.exit_code == 2
-    assert f"{path} is no flight recorder dump" in refused.stderr
+    assert f"{path} is not a flight recorder dump" in refused.stderr
     assert key in refused.stderr or "unhashable" in refused.stderr
 
 

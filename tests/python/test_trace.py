@@ -100,8 +100,8 @@ EXPECTED = {
     "stays away": "rank 1 has not entered new_comm of 'world'; ranks 0, 2 wait in it;"
     " no record of rank 1",
     "makes none": "rank 1 has not entered new_comm of 'second'; ranks 0, 2 wait in it",
-    "batch": "rank 0 waits in batch_op_issue 1 of 'world', with rank 1, which is in no message with"
-    " it",
+    "batch": "rank 0 waits in batch_op_issue 1 of 'world', with rank 1, which has posted no message"
+    " with it",
     "namesakes": "rank 1 has not entered barrier 1 of 'pair_1 (2)' (no operation before it is"
     " recorded); rank 3 waits in it",
     "splits not": "rank 1 has not entered split of 'both_0'; rank 0 waits in it",
@@ -492,11 +492,11 @@ def test_what_a_name_holds_ends_no_line_and_moves_no_cursor(tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda data: data[:5000], "is cut: 5000 bytes"),
+        (lambda data: data[:5000], "truncated: 5000 of"),
         (lambda data: data[:8] + b"\x09" + data[9:], "has layout 9"),
         (lambda data: data[:8] + b"\x01" + data[9:], "has layout 1"),
         (lambda data: data[:12] + b"\x01" + data[13:], "its parts have sizes"),
-        (lambda data: b"TCRONG" + data[6:], "no event ring"),
+        (lambda data: b"TCRONG" + data[6:], "not an event ring"),
     ],
 )
 def test_what_is_no_whole_ring_is_refused_by_name(spoil, why, tmp_path):
@@ -517,10 +517,10 @@ def test_a_damaged_file_hides_no_other_job(tmp_path):
     (tmp_path / "a" / "README").write_text("no record")
     told = run(tmp_path)
     assert (told.exit_code, "nothing is wrong" in told.stdout) == (0, True), told.output
-    assert f"left out: {damaged} is cut" in told.stderr
+    assert f"left out: {damaged} is truncated" in told.stderr
     assert run(tmp_path / "a").exit_code == 0
     named = run(damaged)
-    assert (named.exit_code, "is cut" in named.stderr) == (2, True)
+    assert (named.exit_code, "truncated" in named.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -547,8 +547,8 @@ def test_sizes_that_cannot_be_are_refused_where_members_are_not_known(rank, size
     struct.pack_into("<2i", data, 4096 + 52, rank, size)
     path.write_bytes(data)
     told = run(path)
-    damage = f"{path} is damaged: rank {rank} of a communicator of {size} ranks"
-    assert (told.exit_code, damage in told.stderr) == (2, True), told.output
+    assert (told.exit_code, f"{path} is damaged: " in told.stderr) == (2, True), told.output
+    assert f"cannot have rank {rank}" in told.stderr
 
 
 def test_the_newest_job_is_that_of_all_default_folders(tmp_path, monkeypatch):
@@ -572,4 +572,4 @@ def test_nothing_to_read_is_said(tmp_path):
     told = run(tmp_path)
     assert (told.exit_code, "no record" in told.stderr) == (2, True)
     rings.write(tmp_path, -1, [Comm("alone", -1, (), size=-1)], [])
-    assert "1 processes left records, and none of them was connected" in run(tmp_path).stderr
+    assert "1 processes left records, but none" in run(tmp_path).stderr

@@ -36,7 +36,9 @@ class _Plain(pickle.Unpickler):
     """Unpickles plain values only. A class or function is an error, so no code can run."""
 
     def find_class(self, module: str, name: str) -> None:
-        raise pickle.UnpicklingError(f"it names {module}.{name}; a dump holds plain values alone")
+        raise pickle.UnpicklingError(
+            f"the pickle names {module}.{name}; a dump may contain only plain values"
+        )
 
 
 def read(paths: Iterable[Path]) -> list[Dump]:
@@ -91,10 +93,10 @@ def _together(paths: list[Path], records: Iterable[Dump | ring.Ring]) -> list[Du
         dumps.setdefault(dump.rank, dump)
     if not dumps:
         raise AnalyzeError(
-            f"{len(rings)} processes left records, and none of them was connected with others"
+            f"{len(rings)} processes left records, but none of them was connected with other ranks"
             if rings
-            else f"no record is in {', '.join(map(str, paths)) or 'any folder of this user'};"
-            " a process has one from its first new_comm() on"
+            else f"no record in {', '.join(map(str, paths)) or 'any folder of this user'};"
+            " a process has one after its first new_comm()"
         )
     return [dumps[rank] for rank in sorted(dumps)]
 
@@ -140,11 +142,11 @@ def _read_file(path: Path) -> Dump | ring.Ring:
         raise AnalyzeError(f"{path} cannot be read: {error}") from None
     except _MALFORMED as error:
         raise AnalyzeError(
-            f"{path} cannot be read: it is no file of an event ring, and no flight recorder dump as"
-            f" JSON or pickle ({str(error) or type(error).__name__})"
+            f"{path} cannot be read: neither an event ring nor a flight recorder dump as JSON or"
+            f" pickle ({str(error) or type(error).__name__})"
         ) from None
     if not isinstance(raw, dict) or "pg_config" not in raw:
-        raise AnalyzeError(f"{path} is no flight recorder dump: it has no pg_config")
+        raise AnalyzeError(f"{path} is not a flight recorder dump: pg_config is missing")
     return parse(raw, str(path))
 
 
@@ -159,7 +161,8 @@ def parse(raw: dict[str, Any], source: str) -> Dump:
             number = re.search(r"(\d+)(\.\w+)?$", source)
             if number is None:
                 raise AnalyzeError(
-                    f"{source} says nothing of its rank, and its name ends in no number"
+                    f"the rank of {source} is unknown: global_rank is missing, and the file name"
+                    " does not end in a number"
                 )
             rank = int(number[1])
         members = {
@@ -169,7 +172,7 @@ def parse(raw: dict[str, Any], source: str) -> Dump:
         backends = {name: str(group.get("desc", "")) for name, group in raw["pg_config"].items()}
         operations = tuple(_operation(entry) for entry in raw.get("entries", ()))
     except _MALFORMED as error:
-        raise AnalyzeError(f"{source} is no flight recorder dump: {error!r}") from None
+        raise AnalyzeError(f"{source} is not a flight recorder dump: {error!r}") from None
     return Dump(rank, source, members, operations, backends=backends)
 
 

@@ -131,7 +131,7 @@ class Messages:
         for rank, op in self._open_batches().items():
             if (partner := self._missed_partner(rank, op)) is None:
                 continue
-            why = f"with rank {partner}, which is in no message with it"
+            why = f"with rank {partner}, which has posted no message with it"
             found.append(self._missing(rank, op, partner, why, "with"))
         return found
 

@@ -120,7 +120,7 @@ def read_ring(path: Path) -> Ring:
         owned = _is_owned(file.fileno())
         inode = os.fstat(file.fileno()).st_ino
     if len(data) < _HEADER.size or data[: len(MAGIC)] != MAGIC:
-        raise AnalyzeError(f"{path} is no event ring: it does not begin like one")
+        raise AnalyzeError(f"{path} is not an event ring: the magic bytes are wrong")
     header = dict(zip(_FACTS, _HEADER.unpack_from(data), strict=True))
     if header["version"] != _VERSION:
         raise AnalyzeError(
@@ -128,11 +128,14 @@ def read_ring(path: Path) -> Ring:
         )
     sizes = tuple(header[of] for of in ("header_bytes", "row_bytes", "slot_bytes"))
     if sizes != (_HEADER.size, _ROW.size, _SLOT.size):
-        raise AnalyzeError(f"{path} is no event ring: its parts have sizes that none has")
+        raise AnalyzeError(
+            f"{path} is not an event ring: its parts have sizes {sizes}, expected"
+            f" {(_HEADER.size, _ROW.size, _SLOT.size)}"
+        )
     first_slot = _HEADER.size + header["rows"] * _ROW.size
     end = first_slot + header["slots"] * _SLOT.size
     if len(data) < end or len(again) != len(data):
-        raise AnalyzeError(f"{path} is cut: {len(data)} bytes of {end}")
+        raise AnalyzeError(f"{path} is truncated: {len(data)} of {end} bytes")
 
     clock_ns = header["began_wall_ns"] - header["began_ns"]
     lines = (line.split(" ") for line in _text(header["vocabulary"]).splitlines())
@@ -228,7 +231,7 @@ def _comms(data: bytes, again: bytes) -> tuple[Comm, ...]:
         if size < 0 or (flags & _BEING_MADE and ended):
             continue
         if size > _MOST_RANKS or size <= rank:
-            raise ValueError(f"rank {rank} of a communicator of {size} ranks")
+            raise ValueError(f"a communicator of {size} ranks cannot have rank {rank}")
         made_by = None
         if flags & _BEING_MADE:
             joins = "reconfigure" if flags & _HAS_MEMBERSHIP else "new_comm"

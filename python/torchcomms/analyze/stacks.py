@@ -23,18 +23,18 @@ def stacks(process: Process) -> str:
     if process.state != "running":
         return "not running on this machine"
     if not process.stack_signal:
-        return "not offered: no Python program, or one that uses the signal itself"
+        return "not available: not a Python program, or one that uses the signal itself"
     path = Path(f"/proc/{process.pid}/fd/{process.stack_descriptor}")
     try:
         # In another container, the pid may be a different process.
         if "torchcomms_stacks" not in os.readlink(path):
-            return f"process {process.pid} is another one here: ask in its container"
+            return f"pid {process.pid} is another process here: run this in the rank's container"
         with path.open("rb") as file:
             begin = file.seek(0, os.SEEK_END)
             os.kill(process.pid, process.stack_signal)
             return _shortened(_written(file.fileno(), begin))
     except OSError as error:
-        return f"process {process.pid} cannot be asked: {error.strerror}"
+        return f"the stacks of process {process.pid} cannot be read: {error.strerror}"
 
 
 def _written(descriptor: int, begin: int) -> str:

@@ -16,7 +16,7 @@ _STATES = {
     "killed": "its process was killed or has crashed",
     "ended": "its process has ended, without finalize()",
     "finalized": "its process was killed or has crashed, after finalize()",
-    "unknown": "of its process nothing is known",
+    "unknown": "the state of its process is unknown",
 }
 
 
