@@ -117,7 +117,10 @@ def test_a_library_for_other_memory_is_refused(stand_in):
         ({"modes": ["graph"]}, "mode graph needs device cuda, not cpu"),
         ({"modes": ["graph"], "device": "cuda", "ops": ["barrier"]}, "barrier cannot be captured"),
         ({"graph_operations": 0}, "graph operations: 0 is not at least 1"),
-        ({"backends": ["raw:gloo"]}, "unknown backend 'raw:gloo'; a vendor's library is raw:nccl"),
+        (
+            {"backends": ["raw:gloo"]},
+            "unknown backend 'raw:gloo'; allowed vendor libraries: raw:nccl",
+        ),
     ],
 )
 def test_a_plan_that_cannot_work_is_refused(changes, says):

@@ -219,8 +219,8 @@ class Beside:
         for side in sides:
             if not side.calls_ns:
                 note(
-                    f"{side.backend}: {side.calls} calls end before {side.products} products do: "
-                    "not measured beside them"
+                    f"{side.backend}: {side.calls} calls end before {side.products} products: "
+                    "not measured with a concurrent product"
                 )
 
     def _add_turn(self, side: Company) -> None:

@@ -117,7 +117,7 @@ def _answers(reader: int, processes: Processes, progress: Report, note: Report) 
     if errors:
         raise BenchError(f"measuring failed at {label}:\n  " + "\n  ".join(errors))
     if any(process.poll() is None for process in processes) and not _all_ended(processes):
-        raise BenchError(f"measuring processes said nothing for {_SILENCE_S:.0f} s after {label}")
+        raise BenchError(f"measuring processes sent nothing for {_SILENCE_S:.0f} s after {label}")
 
 
 def _all_ended(processes: Processes) -> bool:

@@ -175,7 +175,8 @@ class _Loop:
                 side.company = company
             else:
                 self._tell(
-                    f"{side.backend.name} waits in {side.exchange.name}: not measured beside others"
+                    f"{side.backend.name} blocks in {side.exchange.name}: not measured with a "
+                    "concurrent product"
                 )
         beside.sample([side.company for side in sides if side.company is not None], self._tell)
         if self.device.type == "cuda":

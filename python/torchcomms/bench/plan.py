@@ -156,7 +156,7 @@ class Plan:
             raise BenchError(f"mode graph needs device cuda, not {self.device}")
         for name in self.ops:
             if not operation(name).captured:
-                raise BenchError(f"{name} cannot be captured: leave mode graph out")
+                raise BenchError(f"{name} cannot be captured: omit mode graph")
 
     def _check_symmetric(self, device: torch.device) -> None:
         for name in self.backends:
@@ -171,8 +171,8 @@ class Plan:
             raise BenchError(f"--beside needs device cpu or cuda, not {self.device}")
         if device.type == "cpu" and list(self.modes) != ["async"]:
             raise BenchError(
-                f"--beside on a CPU needs mode async alone, not {', '.join(self.modes)}: "
-                "other calls leave no time for a computation"
+                f"--beside on a CPU needs mode async only, not {', '.join(self.modes)}: "
+                "other calls block the thread that computes"
             )
 
     def points(self) -> int:
@@ -195,7 +195,7 @@ def _check_word(label: str, value: str, allowed: Iterable[str]) -> None:
 
 def _check_backend(name: str, ranks: int) -> None:
     if name == "fake" and ranks > 1:
-        raise BenchError(f"the backend fake always has 1 rank, not {ranks}: give --ranks 1")
+        raise BenchError(f"the backend fake always has 1 rank, not {ranks}: pass --ranks 1")
     if name.startswith(BASELINE):
         known = [each for each in dist.Backend.backend_list if each != "undefined"]
         if name.removeprefix(BASELINE) not in known:
@@ -207,20 +207,20 @@ def _check_backend(name: str, ranks: int) -> None:
     if name.startswith(RAW):
         if name.removeprefix(RAW) not in VENDORS:
             allowed = ", ".join(RAW + each for each in VENDORS)
-            raise BenchError(f"unknown backend {name!r}; a vendor's library is {allowed}")
+            raise BenchError(f"unknown backend {name!r}; allowed vendor libraries: {allowed}")
         return
     if name.startswith(SYMMETRIC):
         if name.removeprefix(SYMMETRIC) not in WAYS:
             allowed = ", ".join(SYMMETRIC + each for each in WAYS)
-            raise BenchError(f"unknown backend {name!r}; torch's symmetric memory is {allowed}")
+            raise BenchError(f"unknown backend {name!r}; allowed for symmetric memory: {allowed}")
         return
     name, _ = knobs(name)
     if not (torchcomms.is_backend_built(name) or _comms._is_backend_registered(name)):
         built = ", ".join(torchcomms.built_backends())
         raise BenchError(
             f"unknown backend {name!r}; built here: {built}; "
-            "c10d:<name> stands for torch.distributed, for example c10d:gloo; "
-            "raw:<vendor> for a vendor's library alone, for example raw:nccl; "
-            "symm_mem:<way> for torch's symmetric memory, for example symm_mem:one_shot; "
+            "c10d:<name> is torch.distributed, for example c10d:gloo; "
+            "raw:<vendor> is a vendor library alone, for example raw:nccl; "
+            "symm_mem:<way> is torch's symmetric memory, for example symm_mem:one_shot; "
             "<name>@<knob>=<value> sets its hint <name>::<knob>, <name>@:<hint>=<value> hint <hint>"
         )

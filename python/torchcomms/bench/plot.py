@@ -48,7 +48,7 @@ def plot(points: Sequence[Point], path: Path) -> None:
     pyplot = require_matplotlib(path)
     ops = list(dict.fromkeys(p.op for p in points))
     if not ops:
-        raise BenchError("plot: there is no point to draw")
+        raise BenchError("plot: no point to draw")
     figure, axes = pyplot.subplots(
         len(ops), 2, figsize=(11, 4.2 * len(ops)), squeeze=False, layout="constrained"
     )

@@ -74,7 +74,7 @@ class StartingLine:
                 deadline = deadline or monotonic() + self._limit_s
                 if monotonic() > deadline:
                     raise TimeoutError(
-                        f"a rank has not come to its starting line within {self._limit_s:g} s"
+                        f"a rank has not reached the start of a sample within {self._limit_s:g} s"
                     )
 
 

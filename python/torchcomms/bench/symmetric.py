@@ -139,4 +139,4 @@ def _check_reach(name: str, world: World, device: torch.device) -> None:
         )
     for peer in indices:
         if peer != device.index and not torch.cuda.can_device_access_peer(device, peer):
-            raise BenchError(f"{name}: {device} does not reach the memory of cuda:{peer}")
+            raise BenchError(f"{name}: {device} cannot access the memory of cuda:{peer}")

@@ -109,15 +109,15 @@ class Effort:
         if self.device == "cuda" and not torch.cuda.is_available():
             raise BenchError("device cuda: torch sees no GPU here")
         if not 2 <= self.ranks <= 8:
-            raise BenchError(f"ranks: {self.ranks} is not one of 2 to 8, which kernels take")
+            raise BenchError(f"ranks: {self.ranks} is not from 2 to 8, as kernels require")
         check_seconds(self.seconds)
         kinds = [kind_of(dtype) for dtype in self.dtypes]
         if len(set(kinds)) != len(kinds):
-            raise BenchError("dtypes: one of floats and one of integers, not two of a kind")
+            raise BenchError("dtypes: pass at most one float type and one integer type")
         if not all(1 <= each <= 1024 for each in self.blocks) or not self.blocks:
-            raise BenchError("blocks: whole numbers from 1 to 1024")
+            raise BenchError("blocks: allowed are whole numbers from 1 to 1024")
         if not all(1 <= each <= 1024 for each in self.within):
-            raise BenchError("within: whole numbers of thread blocks from 1 to 1024")
+            raise BenchError("within: allowed are whole numbers from 1 to 1024")
         if self.device == "host" and "graph" in self.modes:
             raise BenchError("mode graph needs device cuda, not host")
         if self.device == "cuda" and torch.cuda.device_count() < self.ranks:
