@@ -86,7 +86,7 @@ def test_without_a_seed_there_is_a_new_one(monkeypatch):
         (("--backend", "mpi"), "unknown backend 'mpi'; built here: ctran"),
         (("--backend", "fake"), "backend fake moves no data"),
         (("--device", "tpu"), "unknown device 'tpu'; allowed: cpu, cuda"),
-        (("--device", "cuda", "--ranks", "99"), "--ranks: 99 on cuda need a GPU each"),
+        (("--device", "cuda", "--ranks", "99"), "--ranks: 99 on cuda need"),
         (("--ranks", "0"), "--ranks: 0 is not at least 1"),
         (("--ranks", "100000000"), "--ranks: 100000000 is above 1024"),
         (("--limit", "1e10"), "--limit: 1e+10 is not above 0 and at most 86400"),

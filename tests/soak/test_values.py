@@ -165,7 +165,7 @@ def test_margins_and_rows_that_nobody_asked_for_are_watched():
     output[1, 2] = 9
     assert not buffers.good(sample, CPU)
     wrong = buffers.diagnose(sample)
-    assert (wrong.where, wrong.index, wrong.expected) == ("output", 5, "what it was filled with")
+    assert (wrong.where, wrong.index, wrong.expected) == ("output", 5, "the fill bytes")
 
 
 def test_an_input_that_was_written_to_is_found():

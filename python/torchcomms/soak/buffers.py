@@ -33,7 +33,7 @@ class Wrong:
     def __str__(self) -> str:
         text = f"{self.where}: element {self.index} is {self.got}, expected {self.expected}"
         text += f" ({self.count} wrong)"
-        return text + "; nothing was written there" if self.untouched else text
+        return text + "; the element was not written" if self.untouched else text
 
 
 class Buffer:
@@ -99,7 +99,7 @@ class Buffer:
     ) -> Wrong | None:
         if segment.kind == "poison":
             same = (_bytes_of(part) == POISON).view(part.numel(), -1).all(1)
-            expected = "what it was filled with"
+            expected = "the fill bytes"
         else:
             result = _expected(segment, sample)
             same = _agree(part, result)

@@ -191,7 +191,7 @@ class Rank:
             one = calls[index]
             wrong = one.buffers.diagnose(one.sample)
             if wrong is None:
-                text = "values were wrong when they were looked at, and are right now"
+                text = "values were wrong at the first check, and are right at the second"
                 raise StepError(one.op, text)
             raise StepError(one.op, f"{f'in replay {turn}: ' if turn else ''}{wrong}", wrong)
 

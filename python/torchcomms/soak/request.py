@@ -77,7 +77,7 @@ class Request:
             raise SoakError(f"unknown device {self.device!r}; allowed: {', '.join(DEVICES)}")
         if self.device == "cuda" and self.ranks > torch.cuda.device_count():
             raise SoakError(
-                f"--ranks: {self.ranks} on cuda need a GPU each, here are"
+                f"--ranks: {self.ranks} on cuda need one GPU each, but torch sees"
                 f" {torch.cuda.device_count()}"
             )
 

@@ -214,11 +214,11 @@ class _Run:
             elif not child.listening and not child.done:
                 with _forked.processes:
                     child.process.join(_GRACE_S)
-                text = f"its process ended with status {child.process.exitcode}"
+                text = f"the process exited with status {child.process.exitcode}"
                 text += f" in operation {operation}, phase {phase}\n{self._log_tail(child)}"
                 found.append(((0, 0), Failure("died", step, child.rank, text)))
             elif child in hanging:
-                text = f"nothing for {self._request.limit_s:g} s, {self._place(child)}"
+                text = f"no progress for {self._request.limit_s:g} s, {self._place(child)}"
                 found.append(((0, 0), Failure("hang", step, child.rank, text)))
         first = min(found, key=lambda f: (f[1].step, KINDS.index(f[1].kind), f[0]))[1]
         first = replace(first, ranks={c.rank: self._word(c) for c in self._children})
@@ -231,12 +231,12 @@ class _Run:
     def _word(self, child: _Child) -> str:
         """The report of a rank, or its place."""
         if child.done:
-            return "has done all its steps"
+            return "completed all steps"
         if child.failed is not None:
             kind, number, text, *_ = child.failed
             return f"step {number}: {kind}: {text}"
         if not child.listening:
-            return f"ended with status {child.process.exitcode}"
+            return f"exited with status {child.process.exitcode}"
         return self._place(child)
 
     def _place(self, child: _Child) -> str:
@@ -260,7 +260,9 @@ class _Run:
         plans = {c.rank: c.done[1] for c in self._children if c.done}
         if len(set(plans.values())) == 1:
             return None
-        text = "the ranks had different plans: this backend says different things to them"
+        text = (
+            "the ranks computed different plans: the backend reports different capabilities to them"
+        )
         return Failure("different plans", self._request.from_step, 0, text, ranks=plans)
 
     def _bad_end(self) -> Failure | None:
@@ -271,10 +273,10 @@ class _Run:
             status = child.process.exitcode
             if status == 0:
                 continue
-            how = "did not end" if status is None else f"ended with status {status}"
+            how = "did not exit" if status is None else f"exited with status {status}"
             if status is None:
                 self._ask_for_stacks([child])
-            text = f"its process {how} after the last step\n{self._log_tail(child)}"
+            text = f"the process {how} after the last step\n{self._log_tail(child)}"
             kind = "hang" if status is None else "died"
             return Failure(kind, self._board.read(child.rank)[0], child.rank, text)
         return None

@@ -70,13 +70,13 @@ def failure_text(request: Request, failure: Failure) -> str:
             "communicator: " + communicator_text(request, failure.step, slot, failure.rank),
         ]
     if failure.records:
-        lines.append(f"by the records of calls: {failure.records}")
+        lines.append(f"records of calls: {failure.records}")
     lines += [f"rank {rank}: {text}" for rank, text in sorted(failure.ranks.items())]
     lines += [f"run it again: {again(request, failure.step)}"]
     if failure.step > request.from_step:
         first = max(failure.step - 20, request.from_step)
         count = failure.step - first + 1
-        lines += [f"if it needs what was before: --from-step {first} --steps {count}"]
+        lines += [f"if the failure needs earlier steps: --from-step {first} --steps {count}"]
     short = "" if failure.operation is None else f": {failure.operation['text']}"
     return "\n".join([*lines, head + short])
 
