@@ -151,20 +151,20 @@ def only_rank_0_watches(scene):
 PLANTED = {
     "hang": (cell(hangs, hang_s=1.0), "hang", "rank 1 hangs: "),
     "wrong result": (cell(wrong), "wrong result", "at element 7"),
-    "dead survivor": (cell(dies, hang_s=5.0), "survivor killed", "rank 1 ended with status -9"),
-    "silent survivor": (cell(exits_well), "fail", "rank 1 said nothing of how it went"),
-    "wrong status": (cell(exits_well, victims={1: 3}), "fail", "status 0, not with its own, 3"),
+    "dead survivor": (cell(dies, hang_s=5.0), "survivor killed", "rank 1 exited with status -9"),
+    "silent survivor": (cell(exits_well), "fail", "rank 1 exited without a report"),
+    "wrong status": (cell(exits_well, victims={1: 3}), "fail", "status 0, expected 3"),
     "shared file": (cell(leaves_shared_file), "fail", "/dev/shm/torchcomms_planted_"),
     "temporary file": (cell(leaves_temporary_file), "fail", "TMPDIR: planted_0"),
-    "process": (cell(leaves_process), "fail", "a process is left: "),
+    "process": (cell(leaves_process), "fail", "a process is left running: "),
     "descriptor": (cell(leaves_descriptor), "fail", "left behind: descriptor"),
     "thread": (cell(leaves_thread), "fail", "left behind: thread"),
-    "no error": (cell(raises_nothing), "fail", "the planted call went through"),
+    "no error": (cell(raises_nothing), "fail", "the planted call succeeded"),
     "another type": (cell(raises_another_type), "fail", "raised ValueError, not PeerFailed"),
     "no name": (cell(names_nobody), "fail", "does not name rank 1"),
     "late": (cell(raises_late), "fail", "not within 0.1"),
     "late after the fault": (
-        cell(raises_long_after_the_fault, detect_s=0.1), "fail", "after the fault, not in 0.1"
+        cell(raises_long_after_the_fault, detect_s=0.1), "fail", "after the fault, not within 0.1"
     ),
     "bystander": (cell(breaks_the_bystander), "fail", "unrelated communicator failed"),
     "exception": (cell(has_an_error), "fail", "KeyError: 'planted' at test_runner.py:"),
@@ -264,7 +264,7 @@ def test_results_as_text(verdict):
     page = markdown(results[1:])
     assert f"| cell | fault | `{BACKEND}` |" in page
     assert "| T00 | planted | fail" in page
-    assert f"- T00 on `{BACKEND}`: fail: rank 0: the planted call went through" in page
+    assert f"- T00 on `{BACKEND}`: fail: rank 0: the planted call succeeded" in page
 
 
 def test_files_are_strays_and_folders_are_other_jobs(tmp_path, monkeypatch):

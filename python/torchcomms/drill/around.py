@@ -88,7 +88,7 @@ class Surroundings:
             try:
                 scene.works(self._bystander)
             except Exception as error:
-                scene.find("fail", f"an unrelated communicator failed, too: {error}")
+                scene.find("fail", f"an unrelated communicator failed as well: {error}")
         self._check_record()
         if scene.cell.keeps:
             return
@@ -111,8 +111,8 @@ class Surroundings:
         known = {event["comm"] for event in events.read()}
         for side in scene.open:
             if side.name not in known:
-                scene.find("fail", f"the event record says nothing of '{side.name}'")
-        scene.check("state" in text.getvalue(), "the event record cannot be printed")
+                scene.find("fail", f"the event ring has no record of '{side.name}'")
+        scene.check("state" in text.getvalue(), "the event ring cannot be printed")
 
     def _check_leftovers(self) -> None:
         patience, until = threading.Event(), time.monotonic() + CLEAN_S

@@ -64,7 +64,7 @@ class Buffers:
         if torch.equal(self.output, want):
             return None
         at = int((self.output != want).nonzero()[0])
-        return f"{self.op} gave {self.output[at]} instead of {want[at]} at element {at}"
+        return f"{self.op} returned {self.output[at]} at element {at}, expected {want[at]}"
 
     def reduced(self, values: Sequence[int]) -> list[int]:
         return [max(values) if self.shape.reduce_op == "max" else sum(values)]

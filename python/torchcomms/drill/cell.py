@@ -20,7 +20,7 @@ EVERY = (*OURS, "c10d:gloo")
 # Until peers detect a death, which closes connections: no timeout is involved.
 DEATH_S = 1.0
 # Known deviations in all cells: words of findings, and the text of the backend's documentation.
-DOCUMENTED = {"gloo": (("does not name rank", "Gloo does not say which peer it was"),)}
+DOCUMENTED = {"gloo": (("does not name rank", "Gloo does not report which peer failed"),)}
 ANY = -256  # any exit status is accepted
 
 

@@ -111,7 +111,7 @@ class _Tunnel:
             plain = 0x0001 | 0x1000  # IFF_TUN, IFF_NO_PI
             fcntl.ioctl(self._file, 0x400454CA, struct.pack("16sH22x", name.encode(), plain))
         except OSError as error:
-            raise Skip(f"no tunnel to delay packets in: {error}") from error
+            raise Skip(f"no tunnel device to delay packets: {error}") from error
 
     def run(self) -> None:
         waiting = collections.deque[tuple[float, bytes]]()

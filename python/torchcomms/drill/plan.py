@@ -85,7 +85,7 @@ def chosen(cells: Sequence[Cell], text: str, slow: bool) -> list[Cell]:
             known = of_fault or sorted({cell.id.partition("/")[0] for cell in cells})
             raise DrillError(
                 f"unknown cell {word!r}; allowed: {', '.join(known)}"
-                + ("" if of_fault else ", or one by --list")
+                + ("" if of_fault else "; see --list")
             )
     found = [c for c in cells if not words or any(_is_meant(c, word) for word in words)]
     return [c for c in found if slow or not c.slow or c.id in words]

@@ -184,9 +184,9 @@ class _Run:
         for child in hanging:
             rank = child.role.index
             if child.report is not None:
-                text = f"rank {rank} has said how it went, and does not end"
+                text = f"rank {rank} has reported, and does not exit"
             elif killed:
-                text = f"rank {rank} hangs after the end of rank {killed[0].role.index}"
+                text = f"rank {rank} hangs after the exit of rank {killed[0].role.index}"
             else:
                 text = f"rank {rank} hangs"
             self._findings.append(Finding("hang", f"{text}: {_innermost(log_path(child.role))}"))
@@ -211,7 +211,10 @@ class _Run:
             return None
         detected = max(raised) - points.fault_at
         if cell.detect_s is not None and detected > cell.detect_s * self._plan.slack:
-            text = f"the last error came {detected:.2f} s after the fault, not in {cell.detect_s:g}"
+            text = (
+                f"the last error was raised {detected:.2f} s after the fault, not within"
+                f" {cell.detect_s:g} s"
+            )
             self._findings.append(Finding("fail", text))
         return detected
 
@@ -266,16 +269,16 @@ class _Run:
         if rank in self._cell.victims:
             due = self._cell.victims[rank]
             if status is not None and due not in (ANY, status):
-                text = f"rank {rank} ended with status {status}, not with its own, {due}"
+                text = f"rank {rank} exited with status {status}, expected {due}"
                 findings.append(Finding("fail", text))
             return findings
         hung = any(f.verdict == "hang" and f"rank {rank} " in f.text for f in self._findings)
         if not hung and status != 0:
             where = _innermost(log_path(child.role))
-            text = f"rank {rank} ended with status {status}: {where}"
+            text = f"rank {rank} exited with status {status}: {where}"
             findings.append(Finding("survivor killed", text))
         elif not hung and child.report is None:
-            findings.append(Finding("fail", f"rank {rank} said nothing of how it went"))
+            findings.append(Finding("fail", f"rank {rank} exited without a report"))
         return findings
 
 
@@ -289,5 +292,5 @@ def _innermost(log: Path) -> str:
             stack = [line.strip() for line in lines[main[-1] + 1 : main[-1] + 30]]
             inside = [line for line in stack if f"drill{os.sep}cells" in line] or stack
             return inside[0] if inside else "no stack"
-        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
-    return "it left no log"
+        return next((line for line in reversed(lines) if line.strip()), "the log is empty")
+    return "the process left no log"

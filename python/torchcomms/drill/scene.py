@@ -170,7 +170,8 @@ class Scene:
         began = time.monotonic()
         yield
         took = time.monotonic() - began
-        self.check(took < limit_s * self.role.slack, f"{what} took {took:.2f} s, over {limit_s:g}")
+        bound_s = limit_s * self.role.slack
+        self.check(took < bound_s, f"{what} took {took:.2f} s, not within {bound_s:g} s")
 
     def right(self, pending: Pending) -> None:
         """Waits for an operation that must succeed, and checks its values."""
@@ -202,11 +203,11 @@ class Scene:
             self.judge(error, kinds, naming=naming, words=words, what=what)
             took = now - began
             if within_s is not None and took > within_s * self.role.slack:
-                self.find("fail", f"{what} raised after {took:.2f} s, not within {within_s:g}")
+                self.find("fail", f"{what} raised after {took:.2f} s, not within {within_s:g} s")
             if took < least_s:
-                self.find("fail", f"{what} raised after {took:.2f} s, before {least_s:g}")
+                self.find("fail", f"{what} raised after {took:.2f} s, not after {least_s:g} s")
             return error
-        self.find("fail", f"{what} went through, though {kinds} is due")
+        self.find("fail", f"{what} succeeded, expected {kinds}")
         return None
 
     def judge(
@@ -250,7 +251,7 @@ class Scene:
             if text := pending.wrong():
                 self.find("wrong result", text)
                 return pending
-        self.find("fail", f"{op} went through {attempts} times, though {kinds} is due")
+        self.find("fail", f"{op} succeeded {attempts} times, expected {kinds}")
         return pending
 
     @property

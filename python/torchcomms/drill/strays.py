@@ -32,7 +32,7 @@ class Strays:
         for pid, name in _members(sessions):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            found.append(f"a process is left: {pid} ({name})")
+            found.append(f"a process is left running: {pid} ({name})")
         for name in sorted(_shared_files() - self._before):
             # Other programs use /dev/shm, too. Our files contain a rank's process id, or our name
             # and the id of a process that is not part of another cell. An exited child of a rank

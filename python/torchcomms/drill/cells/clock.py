@@ -77,14 +77,15 @@ def moving_clock(folder: Path) -> dict[str, str]:
     """Builds the library that moves the wall clock. Returns the environment of the ranks."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        raise Skip("no C compiler to build a clock that can be moved")
+        raise Skip("no C compiler to build the library that moves the clock")
     source, library, shared = folder / "clock.c", folder / "clock.so", folder / "clock"
     source.write_text(_SOURCE)
     shared.write_bytes(bytes(4096))
     command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise Skip(f"the clock that can be moved does not compile: {done.stderr.strip()[:200]}")
+        why = done.stderr.strip()[:200]
+        raise Skip(f"the library that moves the clock does not compile: {why}")
     return {"LD_PRELOAD": str(library), _VARIABLE: str(shared)}
 
 
@@ -118,18 +119,18 @@ def jumps(scene: Scene, days: int) -> None:
         began = time.monotonic()
         scene.raises(
             lambda: again.start("all_reduce", async_op=False, limit_s=scene.limit_s),
-            "CommTimeout", naming=[1], what="the operation that nobody joins",
+            "CommTimeout", naming=[1], what="the operation without peers",
         )  # fmt: skip
         took = time.monotonic() - began
         inside = scene.limit_s * 0.95 <= took <= scene.limit_s + scene.role.slack
-        scene.check(inside, f"a limit of {scene.limit_s:g} s passed after {took:.2f} s")
+        scene.check(inside, f"a timeout of {scene.limit_s:g} s passed after {took:.2f} s")
     scene.meet("over")
 
 
 CELLS = tuple(
     Cell(
         f"F42/{name}", f"the wall clock jumps by {days:+d} day while an operation waits",
-        "no limit passes early or late", functools.partial(jumps, days=days), ranks=2,
+        "no timeout passes early or late", functools.partial(jumps, days=days), ranks=2,
         backends=OURS, fresh=moving_clock, slow=True, hang_s=60.0,
     )
     for name, days in (("forward", 1), ("back", -1))

@@ -19,7 +19,7 @@ from torchcomms.drill.wire import KillingProxy
 
 VICTIM = 1
 LARGE = Shape(numel=1 << 18)  # long enough to die inside
-_LAST_WORD = "a rank that dies while it lets the others go on is not named"
+_LAST_WORD = "a rank that dies while it releases its peers is not named"
 
 
 def before(scene: Scene) -> None:
@@ -136,13 +136,13 @@ _TYPED = "PeerFailed naming rank 1, within a second of the death"
 CELLS = (
     Cell(
         "F01/before", "rank 1 is killed before it joins",
-        "CommTimeout naming rank 1, within limit + 1 s", before, victims=KILLED,
+        "CommTimeout naming rank 1, within timeout + 1 s", before, victims=KILLED,
     ),
     *(
         Cell(
             f"F01/bootstrap-{messages}",
             f"rank 1 is killed in new_comm, after message {messages} of its traffic with the store",
-            "PeerFailed or CommTimeout naming rank 1, within limit + 1 s",
+            "PeerFailed or CommTimeout naming rank 1, within timeout + 1 s",
             functools.partial(bootstrap, messages=messages),
             victims=KILLED,
             serves=True,
@@ -163,7 +163,7 @@ CELLS = (
         victims=KILLED, detect_s=DEATH_S,
     ),
     Cell(
-        "F01/finalize", "rank 1 is killed inside finalize", "finalize() of the others succeeds",
+        "F01/finalize", "rank 1 is killed inside finalize", "finalize() of the peers succeeds",
         inside_finalize, victims=KILLED,
     ),
     Cell(

@@ -90,13 +90,13 @@ CELLS = (
     *(
         Cell(
             f"F22/start-{spare}", f"rank 1 has {spare} descriptors left in new_comm",
-            "ResourceExhausted there, an error naming rank 1 elsewhere; the next try works",
+            "ResourceExhausted on rank 1, an error naming rank 1 on peers; the next try works",
             functools.partial(at_start, spare=spare), backends=OWN, serves=True,
         )
         for spare in (0, 3, 6)
     ),
     Cell(
         "F22/split", "rank 1 has 3 descriptors left in a split",
-        "it works, or ResourceExhausted there; the next try works", at_split, backends=OWN,
+        "it works, or ResourceExhausted on rank 1; the next try works", at_split, backends=OWN,
     ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from torchcomms.drill.side import Pending, Side
 ODD = 2  # the rank in the minority
 
 Call = tuple[str, Shape]
-_ENDS = "Gloo ends the process, or adds up what it has; hint check_calls finds it before"
+_ENDS = "Gloo aborts the process, or sums what it has; hint check_calls detects it before"
 
 
 def is_compared(side: Side) -> bool:
@@ -143,7 +143,7 @@ def skipped(scene: Scene, order: Sequence[str], kinds: str) -> None:
 
 def _cell(name: str, what: str, many: Call, one: Call, **known: str) -> Cell:
     return Cell(
-        name, what, "all raise within 1 s, naming both calls and rank 2; nobody gets a result",
+        name, what, "all raise within 1 s, naming both calls and rank 2; no call returns",
         functools.partial(disagree, many=many, one=one), known=known,
     )  # fmt: skip
 
@@ -151,13 +151,13 @@ def _cell(name: str, what: str, many: Call, one: Call, **known: str) -> Cell:
 def _checked(name: str, what: str, many: Call, one: Call) -> Cell:
     return Cell(
         f"{name}/checked", f"{what}, and calls are checked",
-        "all raise within 1 s, naming both calls and rank 2; nobody gets a result",
+        "all raise within 1 s, naming both calls and rank 2; no call returns",
         functools.partial(disagree, many=many, one=one, checks=True),
         backends=OURS,
     )  # fmt: skip
 
 
-_UNCHECKED = "hint check_calls finds what the library does not wait for"
+_UNCHECKED = "the library does not wait for it; hint check_calls detects it"
 _SUM: Call = ("all_reduce", Shape(96))
 _FEWER: Call = ("all_reduce", Shape(64))
 _WIDER: Call = ("all_reduce", Shape(96, torch.float64))
@@ -178,8 +178,9 @@ CELLS = (
     _checked("F13", "rank 2 has another reduce operation", _SUM, _MAX),
     Cell(
         "F14", "rank 2 has another root",
-        "who waits for another rank than its peers do raises within 1 s, naming both calls and "
-        "rank 2; who returns has the data of its root, and raises in its next collective",
+        "a rank that waits for another rank than its peers raises within 1 s, naming both calls "
+        "and rank 2; a rank that returns has the data of its root, and raises in its next "
+        "collective",
         functools.partial(another_root, many=_ROOT_0, one=_ROOT_1),
         known={"nccl": _UNCHECKED},
     ),
@@ -190,7 +191,7 @@ CELLS = (
     ),
     Cell(
         "F15/two-sync", "two ranks use two communicators in opposite order, each call waiting",
-        "both raise within twice the limit, naming the other",
+        "both raise within twice the timeout, naming the peer",
         functools.partial(crossed_communicators, async_op=False), ranks=2,
     ),
     Cell(
@@ -199,7 +200,7 @@ CELLS = (
         functools.partial(crossed_communicators, async_op=True), ranks=2,
     ),
     Cell(
-        "F16/kinds", "rank 2 leaves out one operation of a series of different ones",
+        "F16/kinds", "rank 2 omits one operation of a series of different ones",
         "all raise at the first that differs, naming rank 2",
         functools.partial(
             skipped, order=("barrier", "all_reduce", "all_gather_single", "broadcast"),
@@ -207,8 +208,8 @@ CELLS = (
         ),
     ),
     Cell(
-        "F16/alike", "rank 2 leaves out one operation of a series of the same",
-        "the others raise at the last one, naming rank 2",
+        "F16/alike", "rank 2 omits one operation of a series of the same",
+        "its peers raise at the last one, naming rank 2",
         functools.partial(skipped, order=("barrier",) * 4, kinds="CommTimeout"),
     ),
 )  # fmt: skip

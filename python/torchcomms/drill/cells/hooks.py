@@ -34,7 +34,7 @@ def raising(scene: Scene) -> None:
     hook = side.comm.register_post_hook(lambda op_id, args: fail(None, op_id, args))
     try:
         side.start("all_reduce", async_op=False)
-        scene.find("fail", "the exception of the hook behind is lost")
+        scene.find("fail", "the post-hook's exception is lost")
     except _Own:
         pass
     hook.remove()
@@ -88,7 +88,7 @@ def recursive(scene: Scene) -> None:
 
 CELLS = (
     Cell(
-        "F44/raises", "a hook raises on all ranks", "its own exception; then all goes on", raising,
+        "F44/raises", "a hook raises on all ranks", "its own exception; later calls work", raising,
         ranks=2, backends=OURS,
     ),
     Cell(
@@ -96,7 +96,7 @@ CELLS = (
         ranks=2, backends=OURS,
     ),
     Cell(
-        "F44/recursion", "a hook calls the same communicator", "it is done or refused", recursive,
+        "F44/recursion", "a hook calls the same communicator", "a result or an error", recursive,
         ranks=2, backends=OURS,
     ),
 )  # fmt: skip

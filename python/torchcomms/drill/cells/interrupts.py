@@ -109,7 +109,7 @@ def terminated(scene: Scene) -> None:
 CELLS = (
     Cell(
         "F43/wait", "Ctrl-C twice on rank 0, which waits inside recv",
-        "KeyboardInterrupt within 1 s; then PeerFailed elsewhere", waiting, ranks=2,
+        "KeyboardInterrupt within 1 s; then PeerFailed on the peer", waiting, ranks=2,
         victims={WAITER: ANY}, backends=OURS,
     ),
     Cell(
@@ -117,7 +117,7 @@ CELLS = (
         "KeyboardInterrupt within 1 s", starting, ranks=2, backends=OURS,
     ),
     Cell(
-        "F43/sigterm", "SIGTERM on rank 0 inside all_reduce", "it ends; PeerFailed elsewhere",
+        "F43/sigterm", "SIGTERM on rank 0 inside all_reduce", "rank 0 exits; the peer: PeerFailed",
         terminated, ranks=2, victims={WAITER: -signal.SIGTERM},
     ),
 )  # fmt: skip

@@ -62,7 +62,7 @@ def by_thread(scene: Scene) -> None:
         other.start()
         ends(scene, pending.wait)
         other.join(scene.limit_s + 5)
-        scene.check(not other.is_alive(), "finalize() of another thread does not return")
+        scene.check(not other.is_alive(), "finalize() in another thread does not return")
     scene.meet("over")
 
 
@@ -108,24 +108,24 @@ CELLS = (
     ),
     Cell(
         "F17/inflight", "finalize() with an operation in flight",
-        "it returns; the operation completes or raises", in_flight,
+        "finalize() returns; the operation completes or raises", in_flight,
     ),
     Cell(
-        "F17/thread", "finalize() of another thread while this one waits",
+        "F17/thread", "finalize() in another thread while this one waits",
         "both return; the operation completes or raises", by_thread,
     ),
     Cell(
         "F18/dropped", "the last reference is dropped with an operation in flight",
-        "the process goes on and makes a new one", dropped,
+        "the process makes a new communicator", dropped,
     ),
     Cell(
-        "F18/exit", "the interpreter ends with operations in flight", "it ends at once, status 0",
+        "F18/exit", "the interpreter exits with operations in flight", "exit at once, status 0",
         functools.partial(at_exit, raising=False), ranks=2, fresh=plain, slow=True, bystander=False,
         keeps=True,
     ),
     Cell(
-        "F18/exception", "the interpreter ends with the traceback of an exception alive",
-        "it ends at once, status 0",
+        "F18/exception", "the interpreter exits with the traceback of an exception alive",
+        "exit at once, status 0",
         functools.partial(at_exit, raising=True), ranks=2, fresh=plain, slow=True, bystander=False,
         keeps=True,
     ),

@@ -32,7 +32,7 @@ class Member:
                 enable_reconfigure=True,
             )  # fmt: skip
         except torchcomms.Unsupported as error:
-            raise Skip(f"{scene.backend} cannot reconfigure yet") from error
+            raise Skip(f"{scene.backend} does not support reconfigure()") from error
 
     @property
     def comm(self) -> torchcomms.TorchComm:
@@ -177,27 +177,27 @@ _OF: dict[str, Any] = {"backends": OURS, "serves": True}
 
 CELLS = (
     Cell(
-        "F02/stale", "rank 1 is stopped, left out of the next membership, and goes on",
-        "StaleGeneration there; nothing changes for the others", stale, **_OF,
+        "F02/stale", "rank 1 is stopped, left out of the next membership, and resumes",
+        "StaleGeneration on rank 1; nothing changes for its peers", stale, **_OF,
     ),
     Cell(
         "F08/reconfigure", "the store's server is killed before a reconfigure",
-        "it fails with a typed error within limit + 1 s", without_store, helpers=(server,), **_OF,
+        "a typed error within timeout + 1 s", without_store, helpers=(server,), **_OF,
     ),
     Cell(
         "F45/disagree", "members disagree on the set", "all raise within 2 s; the next one works",
         disagree, **_OF,
     ),
     Cell(
-        "F45/race", "two reconfigures with different numbers meet",
-        "all raise within limit + 1 s; the next one works", race, **_OF,
+        "F45/race", "two reconfigures with different numbers run at the same time",
+        "all raise within timeout + 1 s; the next one works", race, **_OF,
     ),
     Cell(
         "F45/death", "rank 1 dies during a reconfigure",
-        "the others raise naming it, and reconfigure without it", death, victims=_KILLED, **_OF,
+        "its peers raise naming it, and reconfigure without it", death, victims=_KILLED, **_OF,
     ),
     Cell(
-        "F45/cycles", "memberships change again and again", "values are right; nothing grows",
+        "F45/cycles", "memberships change many times", "values are right; no resource grows",
         cycles, hang_s=120.0, **_OF,
     ),
 )  # fmt: skip

@@ -17,7 +17,10 @@ _SHARED = b"/dev/shm"
 def own_shared_memory(read_only: bool) -> None:
     """Gives this process a /dev/shm of its own, of 64 KiB. Raises Skip."""
     leave(MOUNTS, "no private mount namespace")
-    must(libc.mount(b"none", b"/", None, _PRIVATE | _RECURSIVE, None), "mounts stay shared")
+    must(
+        libc.mount(b"none", b"/", None, _PRIVATE | _RECURSIVE, None),
+        "mounts cannot be made private",
+    )
     options = _READ_ONLY if read_only else 0
     must(libc.mount(b"tmpfs", _SHARED, b"tmpfs", options, b"size=64k"), "no tmpfs")
 
@@ -44,11 +47,11 @@ _SHARING = (*OWN, "c10d:gloo")
 
 CELLS = (
     Cell(
-        "F23/full", "/dev/shm has 4 KiB left", "everything works without it, and leaves no file",
+        "F23/full", "/dev/shm has 4 KiB left", "all operations work, and leave no file",
         functools.partial(scarce, read_only=False), bystander=False, backends=_SHARING,
     ),
     Cell(
-        "F23/unwritable", "/dev/shm is read-only", "everything works without it",
+        "F23/unwritable", "/dev/shm is read-only", "all operations work",
         functools.partial(scarce, read_only=True), bystander=False, backends=_SHARING,
     ),
 )  # fmt: skip

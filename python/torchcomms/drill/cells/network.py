@@ -88,9 +88,9 @@ def _striking(method: Callable[..., None], **how: Any) -> Program:  # noqa: ANN4
 
 
 _CUTS = {
-    "F06": ("rank 1 is cut off from the others", True, True),
-    "F07/mute": ("what rank 1 sends is lost", True, False),
-    "F07/deaf": ("what is sent to rank 1 is lost", False, True),
+    "F06": ("rank 1 is cut off from its peers", True, True),
+    "F07/mute": ("packets from rank 1 are lost", True, False),
+    "F07/deaf": ("packets to rank 1 are lost", False, True),
 }
 _WHEN = {"idle": False, "inside": True}
 _HOSTS: dict[str, Any] = {
@@ -102,7 +102,7 @@ CELLS = (
         Cell(
             f"{name}/{when}" if name == "F06" else f"{name}-{when}",
             f"{what}, {'inside all_reduce' if inside else 'while all are idle'}",
-            "all raise within limit + 1 s, naming those beyond; the majority reconfigures",
+            "all raise within timeout + 1 s, naming the other side; the majority reconfigures",
             functools.partial(partition, inside=inside),
             helpers=(_striking(Hub.cut, sends=sends, hears=hears),),
             apart=(APART,),
@@ -112,12 +112,12 @@ CELLS = (
         for when, inside in _WHEN.items()
     ),
     Cell(
-        "F07/slow", "the way to rank 1 carries 1 Mbit/s", "operations are right", slow,
+        "F07/slow", "the link to rank 1 carries 1 Mbit/s", "operations are right", slow,
         helpers=(_striking(Hub.slow, rate=_SLOW),),
         **_HOSTS,
     ),
     Cell(
-        "F07/delay", "what rank 1 sends comes 200 ms later", "operations are right", slow,
+        "F07/delay", "packets from rank 1 arrive 200 ms later", "operations are right", slow,
         helpers=(_striking(Hub.delay, seconds=_DELAY_S),),
         **_HOSTS,
     ),

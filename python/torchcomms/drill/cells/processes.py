@@ -43,7 +43,7 @@ def forked(scene: Scene) -> None:
             os._exit(status)
     _, ended = os.waitpid(child, 0)
     status = os.waitstatus_to_exitcode(ended)
-    scene.check(status == _OURS_TO_TELL, f"the child ended with {status}: no ForkedProcess")
+    scene.check(status == _OURS_TO_TELL, f"the child exited with {status}: no ForkedProcess")
     if pending is None:
         pending = side.start("all_reduce", Shape(numel=1 << 16))
     scene.right(pending)
@@ -118,7 +118,7 @@ def port_after_death(scene: Scene) -> None:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError as error:
-                scene.find("fail", f"port {port} is taken after the death of its process: {error}")
+                scene.find("fail", f"port {port} is in use after its process has died: {error}")
     scene.report.notes["ports"] = len(ports)
     os.kill(pid, signal.SIGKILL)
 
@@ -150,25 +150,25 @@ def same_name(scene: Scene) -> None:
 
 CELLS = (
     Cell(
-        "F20/fork", "a forked child calls and ends, with an operation of the parent in flight",
+        "F20/fork", "a forked child calls and exits, with an operation of the parent in flight",
         "ForkedProcess in the child; nothing changes for the parent", forked, ranks=2,
         backends=OURS,
     ),
     Cell(
-        "F20/loader", "workers of a DataLoader are forked, and end", "the parent goes on", loader,
-        ranks=2,
+        "F20/loader", "workers of a DataLoader are forked, and exit",
+        "operations of the parent are right", loader, ranks=2,
     ),
     Cell(
-        "F21/exec", "a program is started without closing descriptors", "it inherits none",
+        "F21/exec", "a program is started without closing descriptors", "none is inherited",
         executed, ranks=2, known={"gloo": "sockets of Gloo are inherited"},
     ),
     Cell(
-        "F21/port", "rank 0 dies while a program that it started lives", "its ports are free",
+        "F21/port", "rank 0 dies while a program that it started runs", "its ports are free",
         port_after_death, ranks=2, victims={0: -signal.SIGKILL}, backends=OURS,
         known={"gloo": "sockets of Gloo are inherited"},
     ),
     Cell(
-        "F30", "a job of the same name and port crashed just before", "the new one starts at once",
+        "F30", "a job of the same name and port crashed just before", "the new job starts at once",
         same_name, ranks=2, backends=OURS, helpers=(earlier_job,) * 2,
         serves=True,
     ),

@@ -41,7 +41,7 @@ def stopped(scene: Scene) -> None:
         scene.send_signal(SILENT, signal.SIGCONT)
     scene.meet("late")
     if any((one != 7).any() for one in tensors):
-        scene.find("wrong result", "late data has arrived in a tensor that was free")
+        scene.find("wrong result", "late data has arrived in a tensor that the program reuses")
 
 
 def times_out(scene: Scene, side: Side) -> Sequence[torch.Tensor]:
@@ -55,7 +55,7 @@ def times_out(scene: Scene, side: Side) -> Sequence[torch.Tensor]:
     # The lower bound is half the timeout: a survivor that called earlier may have notified this
     # one.
     inside = limit / 2 <= took <= limit + scene.role.slack
-    scene.check(inside, f"raised after {took:.2f} s, not within {limit + 1:g}")
+    scene.check(inside, f"raised after {took:.2f} s, not within {limit + 1:g} s")
     return pending.tensors if pending is not None else []
 
 
@@ -117,16 +117,17 @@ def lock_of_waiter(scene: Scene) -> None:
 
 CELLS = (
     Cell(
-        "F02/stopped", "rank 1 is stopped, and goes on when the others have raised",
-        "CommTimeout naming rank 1, within limit + 1 s; late data changes nothing",
+        "F02/stopped", "rank 1 is stopped, and resumes when its peers have raised",
+        "CommTimeout naming rank 1, within timeout + 1 s; late data changes nothing",
         stopped,
     ),
     Cell(
-        "F04/peer", "rank 1 keeps Python's lock and never calls", "as F02", lock_of_peer,
+        "F04/peer", "rank 1 holds the GIL and never calls",
+        "CommTimeout naming rank 1, within timeout + 1 s", lock_of_peer,
     ),
     Cell(
-        "F04/waiter", "rank 0 keeps Python's lock while its own operation times out",
-        "rank 2, whose limit is far, hears of it within limit + 1 s",
+        "F04/waiter", "rank 0 holds the GIL while its own operation times out",
+        "CommTimeout on rank 2, whose own timeout is long, within timeout + 1 s",
         # On other backends, a timeout is not reported to peers.
         lock_of_waiter, backends=("ctran",),
     ),

@@ -36,11 +36,11 @@ def places(scene: Scene) -> None:
         comm.all_reduce(tensor, ReduceOp.SUM, False)
         good = bool((tensor == size * (size + 1) // 2).all())
         if not good:
-            scene.find("wrong result", f"at an address that is {offset} bytes off")
+            scene.find("wrong result", f"all_reduce at an address with an offset of {offset} bytes")
     holes = torch.ones(8, 8)[:, ::2]
     scene.raises(
         lambda: comm.all_reduce(holes, ReduceOp.SUM, False), "InvalidArgument", within_s=1.0,
-        what="a view with holes",
+        what="a view with gaps",
     )  # fmt: skip
     # The input is this rank's row of the output, which the API allows.
     output = torch.zeros(size, 16)
@@ -65,7 +65,7 @@ def overlapping(scene: Scene, side: Ours) -> None:
         return
     rows = [float(value) for value in output[::16]]
     if rows != [float(r + 1) for r in range(size)]:
-        scene.find("wrong result", f"an input that overlaps the output: rows {rows}")
+        scene.find("wrong result", f"all_gather_single with an overlapping input gave rows {rows}")
 
 
 def large(scene: Scene) -> None:
@@ -92,7 +92,7 @@ def memory_for_large() -> str | None:
 CELLS = (
     Cell("F40/small", "0, 1, 3, 63, 65 and 4097 bytes", "right results", small),
     Cell(
-        "F40/places", "odd addresses, views with holes, overlapping inputs and outputs",
+        "F40/places", "odd addresses, views with gaps, overlapping inputs and outputs",
         "right results, or InvalidArgument before anything is sent", places, backends=OURS,
     ),
     Cell(

@@ -94,12 +94,12 @@ def split_after(scene: Scene) -> None:
 
 CELLS = (
     Cell(
-        "F08/during", "the store's server is killed while ranks meet there",
+        "F08/during", "the store's server is killed during the rendezvous",
         "PeerFailed naming the store's address, in less than 2 s",
         during, helpers=(server_of_start_up,), bystander=False, serves=True,
     ),
     Cell(
-        "F08/after", "the store's server is killed when all are connected", "operations go on",
+        "F08/after", "the store's server is killed when all are connected", "operations are right",
         after, helpers=(server,), serves=True,
     ),
     Cell(

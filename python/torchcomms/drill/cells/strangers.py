@@ -73,7 +73,7 @@ def at_work(scene: Scene) -> None:
     again = scene.comm(f"{scene.role.run}_later", **(_TCP if scene.backend == "ctran" else {}))
     scene.works(again)
     more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used
-    scene.check(more < _MEMORY_KIB, f"{more} KiB more memory, over {_MEMORY_KIB}")
+    scene.check(more < _MEMORY_KIB, f"memory grew by {more} KiB, allowed is {_MEMORY_KIB} KiB")
     scene.meet("over")
     for one in kept:
         one.close()
@@ -174,28 +174,28 @@ def one_port(scene: Scene) -> None:
 
 CELLS = (
     Cell(
-        "F27/work", "strangers connect, send garbage, reset or fall silent while operations run",
-        "nobody notices; memory stays", at_work, ranks=2, backends=OURS,
+        "F27/work", "strangers connect, send garbage, reset or stay silent while operations run",
+        "operations are right; memory does not grow", at_work, ranks=2, backends=OURS,
     ),
     Cell(
-        "F27/start", "strangers knock at every port that opens while ranks find each other",
+        "F27/start", "strangers connect to every port that opens during the rendezvous",
         "the start-up completes", at_start, ranks=2, backends=OURS, helpers=(knocker,),
     ),
     Cell(
-        "F28/duplicate", "two processes say that they are rank 1", "all raise Mismatch within 2 s",
+        "F28/duplicate", "two processes claim to be rank 1", "all raise Mismatch within 2 s",
         duplicate, backends=OURS,
     ),
     Cell(
-        "F28/rank", "a process says that it is rank 7 of 3",
-        "InvalidArgument there, CommTimeout naming rank 2 elsewhere", too_high, backends=OURS,
+        "F28/rank", "a process claims to be rank 7 of 3",
+        "InvalidArgument there, CommTimeout naming rank 2 on peers", too_high, backends=OURS,
     ),
     Cell(
-        "F28/size", "a process says that there are 4 ranks, the others 3",
+        "F28/size", "a process claims that there are 4 ranks, the others 3",
         "all raise Mismatch within 2 s, naming both", other_size, backends=OURS,
     ),
     Cell(
-        "F28/port", "two jobs are told the same port, one after the other",
-        "the first runs; the second runs, too, or raises a typed error", one_port, ranks=4,
+        "F28/port", "two jobs get the same port, one after the other",
+        "the first runs; the second runs as well, or raises a typed error", one_port, ranks=4,
         backends=OURS, serves=True,
     ),
 )  # fmt: skip

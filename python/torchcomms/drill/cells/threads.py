@@ -94,6 +94,6 @@ def _finalize(child: Side) -> None:
 CELLS = (
     Cell(
         "F19", "four threads enqueue, wait, abort and finalize, in random order, round after round",
-        "typed errors alone; every call returns", storm, ranks=2, backends=OURS, hang_s=120.0,
+        "only typed errors; every call returns", storm, ranks=2, backends=OURS, hang_s=120.0,
     ),
 )  # fmt: skip
