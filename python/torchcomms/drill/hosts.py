@@ -41,20 +41,20 @@ def missing() -> str | None:
 
 def own_host(scene: Scene) -> None:
     """Moves this rank to a host of its own: a value of `Cell.enter`. Requires a single thread."""
-    everybody = _everybody(scene)
+    all_processes = _all_processes(scene)
     _note_process(scene)
-    scene.meet("hub", everybody)
+    scene.meet("hub", all_processes)
     if os.geteuid() != 0:
         join(_process(scene, scene.size), USER, _NONE)
     leave(NETWORK, _NONE)
-    scene.meet("hosts", everybody)
-    scene.meet("linked", everybody)
+    scene.meet("hosts", all_processes)
+    scene.meet("linked", all_processes)
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "address", "add", f"{address(scene.rank)}/30", "dev", _INTERFACE)
     _run("ip", "link", "set", _INTERFACE, "up")
     _run("ip", "route", "add", "default", "via", _gate(scene.rank))
     os.environ["GLOO_SOCKET_IFNAME"] = _INTERFACE  # read by torch.distributed
-    scene.meet("up", everybody)
+    scene.meet("up", all_processes)
 
 
 def address(rank: int) -> str:
@@ -65,19 +65,19 @@ class Hub:
     """The process that connects the hosts of all ranks, made when all ranks are ready."""
 
     def __init__(self, scene: Scene) -> None:
-        everybody = _everybody(scene)
+        all_processes = _all_processes(scene)
         leave(NETWORK, _NONE)
         _note_process(scene)
-        scene.meet("hub", everybody)
-        scene.meet("hosts", everybody)
+        scene.meet("hub", all_processes)
+        scene.meet("hosts", all_processes)
         for rank in range(scene.size):
             peer = ("peer", "name", _INTERFACE, "netns", str(_process(scene, rank)))
             _run("ip", "link", "add", _port(rank), "type", "veth", *peer)
             _run("ip", "address", "add", f"{_gate(rank)}/30", "dev", _port(rank))
             _run("ip", "link", "set", _port(rank), "up")
         _system("ip_forward", "1")
-        scene.meet("linked", everybody)
-        scene.meet("up", everybody)
+        scene.meet("linked", all_processes)
+        scene.meet("up", all_processes)
 
     def cut(self, rank: int, *, sends: bool = True, hears: bool = True) -> None:
         """Silently drops all packets that this host sends, or that are sent to it."""
@@ -124,7 +124,7 @@ class _Tunnel:
                 os.write(self._file, waiting.popleft()[1])
 
 
-def _everybody(scene: Scene) -> list[int]:
+def _all_processes(scene: Scene) -> list[int]:
     return [*range(scene.size + 1)]
 
 

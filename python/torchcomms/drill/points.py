@@ -11,9 +11,9 @@ from torchcomms.drill.start import Child
 class Points:
     """The open requests. Each is answered when the requested event has happened."""
 
-    def __init__(self, everybody: Sequence[Child]) -> None:
+    def __init__(self, children: Sequence[Child]) -> None:
         self.fault_at: float | None = None  # monotonic seconds of the first fault
-        self._everybody = everybody
+        self._children = children
         self._meetings: dict[
             str, tuple[set[int], list[Child]]
         ] = {}  # by point: missing ranks, processes that have arrived
@@ -27,7 +27,7 @@ class Points:
                 self._await_end(child, *content)
             case "signal":
                 rank, number = content
-                self._everybody[rank].send(number)
+                self._children[rank].send(number)
                 child.answer()
             case "fault":
                 self.fault_at = content[0] if self.fault_at is None else self.fault_at
@@ -50,13 +50,13 @@ class Points:
     def _open_meetings(self) -> None:
         """Answers complete meetings. Exited processes do not count as missing."""
         for point, (missing, here) in list(self._meetings.items()):
-            if all(self._everybody[index].ended for index in missing):
+            if all(self._children[index].ended for index in missing):
                 del self._meetings[point]
                 for one in here:
                     one.answer()
 
     def _await_end(self, child: Child, rank: int) -> None:
-        if self._everybody[rank].ended:
+        if self._children[rank].ended:
             child.answer()
         else:
             self._mourners.append((rank, child))

@@ -58,36 +58,36 @@ class Member:
 def disagree(scene: Scene) -> None:
     """Rank 2 lists only ranks 1 and 2; the other ranks list all."""
     member = Member(scene)
-    everybody = list(range(scene.size))
-    member.join(1, everybody)
-    handles = member.handles(everybody)
+    all_ranks = list(range(scene.size))
+    member.join(1, all_ranks)
+    handles = member.handles(all_ranks)
     mine = handles[1:] if scene.rank == 2 else handles
     scene.raises(lambda: member.reconfigure(2, mine), KINDS, within_s=2.0, what="reconfigure")
     scene.meet("failed")
-    member.join(3, everybody)
+    member.join(3, all_ranks)
 
 
 def race(scene: Scene) -> None:
     """Ranks 0 and 1 reconfigure with number 2, rank 2 with number 3: no rank may hang."""
     member = Member(scene)
-    everybody = list(range(scene.size))
-    member.join(1, everybody)
-    handles = member.handles(everybody)
+    all_ranks = list(range(scene.size))
+    member.join(1, all_ranks)
+    handles = member.handles(all_ranks)
     uuid = 3 if scene.rank == 2 else 2
     scene.raises(
         lambda: member.reconfigure(uuid, handles, scene.limit_s), KINDS,
         within_s=scene.limit_s + 1, what="reconfigure",
     )  # fmt: skip
     scene.meet("failed")
-    member.join(4, everybody)
+    member.join(4, all_ranks)
 
 
 def death(scene: Scene) -> None:
     """Rank 1 dies during a reconfigure. The others must fail, and go on without it."""
     member = Member(scene)
-    everybody = list(range(scene.size))
-    member.join(1, everybody)
-    handles = member.handles(everybody)
+    all_ranks = list(range(scene.size))
+    member.join(1, all_ranks)
+    handles = member.handles(all_ranks)
     scene.meet("entering")
     if scene.rank == 1:
         scene.die()
@@ -101,12 +101,12 @@ def death(scene: Scene) -> None:
 def cycles(scene: Scene) -> None:
     """Reconfigures many times, each time in another order. No resource may grow."""
     member = Member(scene)
-    everybody = list(range(scene.size))
-    member.join(1, everybody)
+    all_ranks = list(range(scene.size))
+    member.join(1, all_ranks)
     before: Possessions | None = None
     for turn in range(2, 2 + scene.role.rounds):
         shift = turn % scene.size
-        member.join(turn, everybody[shift:] + everybody[:shift])
+        member.join(turn, all_ranks[shift:] + all_ranks[:shift])
         if turn == 10:
             before = Possessions.now()
     if before is not None:
@@ -117,8 +117,8 @@ def cycles(scene: Scene) -> None:
 def stale(scene: Scene) -> None:
     """Rank 1 is stopped and left out. When it resumes, it must get an error and change nothing."""
     member = Member(scene)
-    everybody = list(range(scene.size))
-    member.join(1, everybody)
+    all_ranks = list(range(scene.size))
+    member.join(1, all_ranks)
     scene.meet("stopping")
     if scene.rank == 1:
         scene.note_fault()
@@ -158,13 +158,13 @@ def _others(member: Member) -> list[str]:
 
 def without_store(scene: Scene) -> None:
     """The store's server dies. reconfigure() must fail with a type."""
-    everybody = [*range(scene.size + 1)]
-    scene.meet("served", everybody)
+    all_processes = [*range(scene.size + 1)]
+    scene.meet("served", all_processes)
     member = Member(scene, scene.tcp_store(scene.role.free_port))
     ranks = list(range(scene.size))
     member.join(1, ranks)
     handles = member.handles(ranks)
-    scene.meet("die", everybody)
+    scene.meet("die", all_processes)
     scene.await_end(scene.size)
     scene.raises(
         lambda: member.reconfigure(2, handles, scene.limit_s), "PeerFailed|CommTimeout",

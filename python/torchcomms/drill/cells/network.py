@@ -44,19 +44,19 @@ def partition(scene: Scene, inside: bool) -> None:
     else:
         side = scene.comm()
     apart = scene.rank == APART
-    everybody = [*range(scene.size + 1)]
+    all_processes = [*range(scene.size + 1)]
     if not inside:
         scene.works(side)
         if scene.rank == 0:
             scene.meet("strike", [0, scene.size])
-        scene.meet("struck", everybody)
+        scene.meet("struck", all_processes)
     strikes_at = _ROUNDS if inside and scene.rank == 0 else None
     scene.raises(
         functools.partial(_until_it_fails, scene, side, strikes_at), "CommTimeout|PeerFailed",
         naming=_OTHERS if apart else [APART], within_s=scene.limit_s + 1, what="all_reduce",
     )  # fmt: skip
     if inside:
-        scene.meet("struck", everybody)
+        scene.meet("struck", all_processes)
     if member is not None and not apart:
         member.join(2, _OTHERS)
     scene.meet("over")

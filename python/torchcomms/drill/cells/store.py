@@ -26,9 +26,9 @@ def serve(scene: Scene) -> TCPStore:
 def server(scene: Scene) -> None:
     """Serves the store until the ranks ask it to die."""
     store = serve(scene)
-    everybody = [*range(scene.size), scene.rank]
-    scene.meet("served", everybody)
-    scene.meet("die", everybody)
+    all_processes = [*range(scene.size), scene.rank]
+    scene.meet("served", all_processes)
+    scene.meet("die", all_processes)
     del store
     scene.die()
 
@@ -41,8 +41,8 @@ def early(scene: Scene) -> list[int]:
 def server_of_start_up(scene: Scene) -> None:
     """Dies during a rendezvous, after ranks have written keys and before all have come."""
     store = serve(scene)
-    everybody = [*range(scene.size), scene.rank]
-    scene.meet("served", everybody)
+    all_processes = [*range(scene.size), scene.rank]
+    scene.meet("served", all_processes)
     keys, patience, until = store.num_keys(), threading.Event(), time.monotonic() + 30
     scene.meet("connected", early(scene))
     while store.num_keys() < keys + 2 and time.monotonic() < until:
@@ -65,12 +65,12 @@ def during(scene: Scene) -> None:
 
 
 def after(scene: Scene) -> None:
-    everybody = [*range(scene.size + 1)]
-    scene.meet("served", everybody)
+    all_processes = [*range(scene.size + 1)]
+    scene.meet("served", all_processes)
     store = PrefixStore(NAME, scene.tcp_store(scene.role.free_port))
     side = scene.comm(NAME, store=store)
     scene.works(side)
-    scene.meet("die", everybody)
+    scene.meet("die", all_processes)
     pending = side.start("all_reduce", Shape(numel=1 << 16))
     scene.await_end(scene.size)
     scene.right(pending)
@@ -80,11 +80,11 @@ def after(scene: Scene) -> None:
 
 def split_after(scene: Scene) -> None:
     """A split on ctran needs no store; on gloo it uses the store that rank 0 serves."""
-    everybody = [*range(scene.size + 1)]
-    scene.meet("served", everybody)
+    all_processes = [*range(scene.size + 1)]
+    scene.meet("served", all_processes)
     side = scene.comm(NAME, store=PrefixStore(NAME, scene.tcp_store(scene.role.free_port)))
     scene.works(side)
-    scene.meet("die", everybody)
+    scene.meet("die", all_processes)
     scene.await_end(scene.size)
     child = side.split(range(scene.size), 10.0)
     assert child is not None
