@@ -16,20 +16,23 @@
 
 namespace torch::comms {
 
-// A library below a communicator. TorchComm has already checked the arguments of every operation
-// against capabilities(), so a backend only moves data.
+// A communication library below a communicator. TorchComm has checked the arguments of each
+// operation against capabilities() before, so a backend only moves data.
 //
-// Threads: calls on one backend are serialised by the caller, except abort() and isAborted(): any
-// thread. Failure: a synchronous operation throws CommError; an asynchronous one keeps it in its
-// work. Vectors of tensors are borrowed for the call; asynchronous work keeps its own references.
+// Vectors of tensors are borrowed for the call; asynchronous work keeps its own references.
+// Failure: a synchronous operation throws CommError; an asynchronous one keeps the error in its
+// work.
+// Threads: the caller serializes the calls on one backend, except abort() and isAborted(), which
+// may run on any thread.
 class TC_API TorchCommBackend {
  public:
   virtual ~TorchCommBackend() = default;
 
-  // Connects. Collective over the job's ranks unless options.enable_reconfigure. Throws CommError
-  // within options.timeout.
+  // Connects this rank. All ranks of the job must call it, unless options.enable_reconfigure is
+  // set.
+  // Throws: CommError within options.timeout.
   virtual void init(at::Device device, const std::string& name, const CommOptions& options) = 0;
-  // Local, not a barrier.
+  // Releases the connections of this rank. It is local and not a barrier.
   virtual void finalize() = 0;
 
   virtual int getRank() const = 0;
@@ -40,7 +43,7 @@ class TC_API TorchCommBackend {
   virtual const at::Device& getDevice() const = 0;
 
   virtual Capabilities capabilities() const { return Capabilities::all(); }
-  // Global ranks of the members, in rank order; empty while not connected.
+  // Returns: the global ranks of the members in rank order; empty while not connected.
   virtual std::vector<int> getRanks() const;
 
   virtual WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
@@ -80,16 +83,17 @@ class TC_API TorchCommBackend {
                           const ScatterOptions& options) = 0;
   virtual WorkPtr gather(const Tensors& output, const at::Tensor& input, int root, bool async_op,
                          const GatherOptions& options) = 0;
-  // Default: gather into N views of `output` along its elements, with the same hints and timeout.
+  // The default calls gather() with N views of `output`, with the same hints and timeout.
   virtual WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root,
                                 bool async_op, const GatherSingleOptions& options);
 
-  // The child's backend, or nullptr for a rank that is in no group. `ranks` has been checked.
+  // Creates the backend of a group of `ranks`, which the caller has checked.
+  // Returns: nullptr for a rank that is in no group.
   virtual std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks,
                                                   const std::string& name,
                                                   const CommOptions& options) = 0;
 
-  // Optional parts. Each default throws CommError(kUnsupported) "<method> not implemented by
+  // The optional parts. Each default throws CommError(kUnsupported) "<method> not implemented by
   // backend '<name>'".
   virtual std::string_view getBackendVersion() const;
   virtual std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor);
@@ -116,46 +120,52 @@ class TC_API TorchCommBackend {
   virtual bool isAborted() const { return false; }
   virtual bool isInitialized() const { return true; }
 
-  // The process is about to be ended for a failure of this communicator. Runs the abort hooks.
-  // Any thread.
+  // The library calls it before it terminates the process because this communicator has failed. It
+  // runs the abort hooks.
+  // Threads: any.
   virtual void announceAbort() noexcept { runAbortHooks(); }
   virtual void registerAbortHook(int64_t id, AbortHook hook);
   virtual void unregisterAbortHook(int64_t id);
   virtual void registerGraphReplayHook(int64_t id, GraphReplayHook hook);
   virtual void unregisterGraphReplayHook(int64_t id);
 
-  // Who carries out an operation whose tensors are all on such a device, or that has none where the
-  // communicator is there; asked only where capabilities() say staging. Null: there is nobody, so
-  // this one does, on copies. All ranks say the same.
+  // Returns: the backend that runs an operation on tensors of this device, or an operation without
+  // tensors if the communicator is on this device. Null: this backend runs it on copies in host
+  // memory. The communicator asks only if capabilities() include staging. All ranks must give the
+  // same answer.
   struct OnDevice {
     OpName op;
-    const ReduceOp* reduction;  // null: none
-    at::ScalarType dtype;       // of what is reduced
-    const Hints* hints;         // of the call; null: none
+    const ReduceOp* reduction;  // no reduction: null
+    at::ScalarType dtype;       // of the reduced tensor
+    const Hints* hints;         // of the call; null if there are none
   };
   virtual TorchCommBackend* onDevice(const at::Device&, const OnDevice&) { return nullptr; }
 
-  // How long each phase of init() took, for describe(). Empty where a backend does not measure.
+  // Returns: how long each phase of init() took, for describe(); empty if the backend does not
+  // measure.
   struct InitPhase {
     std::string name;
     double milliseconds;
   };
   virtual std::vector<InitPhase> initPhases() const { return {}; }
 
-  // What carries the data to each rank ("shm", "tcp"), by rank, and which algorithm runs an
-  // operation at which sizes, for describe(). Empty where a backend does not say.
+  // Returns: the link type to each rank ("shm", "tcp"), by rank, for describe(); empty if the
+  // backend does not report it.
   virtual std::vector<std::string> links() const { return {}; }
   struct AlgorithmRange {
     OpName operation;
-    int64_t bytes_from;  // of the largest buffer of a rank; up to the next range of the operation
+    int64_t
+        bytes_from;  // size of a rank's largest buffer; the range ends where the next one begins
     std::string algorithm;
-    int64_t chunk_bytes;  // 0: everything at once
+    int64_t chunk_bytes;  // 0: the whole message at once
     std::string why;
   };
+  // Returns: which algorithm runs an operation at which sizes, for describe(); empty if the backend
+  // does not report it.
   virtual std::vector<AlgorithmRange> algorithms() const { return {}; }
 
  protected:
-  // Both swallow and log what a hook throws.
+  // These two log an exception that a hook throws, and continue.
   void runAbortHooks() noexcept;
   void fireGraphReplayHook(uint64_t graph_id, uint64_t replay_id, uint64_t stream, uint64_t index,
                            std::string_view event) noexcept;

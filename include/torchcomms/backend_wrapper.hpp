@@ -18,89 +18,95 @@
 
 namespace torch::comms {
 
-// What a call of torch.distributed issued here, one operation or several, as its kind of work.
-//
-// Threads: as TorchWork. Failure: poll_once() throws the first error, each time.
+// The c10d work of one call of torch.distributed, which may consist of several operations.
+// Failure: wait() throws the first error, each time.
+// Threads: as TorchWork.
 class TC_API WorkWrapper final : public c10d::Work {
  public:
   WorkWrapper(std::vector<WorkPtr> works, std::vector<at::Tensor> outputs, c10d::OpType type,
               int source_rank = -1);
 
-  // True also for a work that failed; isSuccess() tells.
+  // Returns: true also for a work that failed; isSuccess() tells the difference.
   bool isCompleted() override;
-  // Who asks these two has met a failure, as who waits has, and so has who gets a future that
-  // fails.
+  // These two mark a failure as observed, as wait() does. A future that fails marks it, too.
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  // "failed", "completed" or "in progress", for display: nobody has met a failure by it.
+  // Returns: "failed", "completed" or "in progress", for display; it does not mark a failure as
+  // observed.
   std::string_view standing() const;
-  int sourceRank() const override;  // of a receive, else -1
+  int sourceRank() const override;  // of a receive; otherwise -1
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait(kNoTimeout); }
-  // A limit other than none throws CommError(kUnsupported): an operation has its limit from its
-  // call on. Returns when the callbacks of its future have run; one of them may wait, too.
+  // Waits for all operations, and for the callbacks of the future; a callback may itself call
+  // wait().
+  // Throws: the first error; CommError(kUnsupported) for a timeout, because an operation gets its
+  // timeout when it is called.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  // CPU, and where poll_once() blocks the host: completed when the operation has ended, by a thread
-  // of its own kind, so that a callback may block and wait for other futures. GPU: at once, ordered
-  // on the current stream.
+  // Returns: a future of the outputs. On CPU, and if wait() blocks the host, a thread completes it
+  // when the operation has ended, so a callback may block and wait for other futures. On GPU it is
+  // complete at once, ordered on the current stream.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  // From here on poll_once() also blocks the host until a device has done it, as that of a
-  // synchronous barrier does. Before the first poll_once().
+  // After this call, wait() also blocks the host until the device has finished, as a synchronous
+  // barrier requires. Call it before the first wait().
   void blockHost() noexcept { blocks_host_ = true; }
-  // What futures fail with, made of the work's error; by default that itself. For whoever knows
-  // Python: torch hands on to it what it knows, and anything else as a RuntimeError. Once.
+  // Sets the function that turns the error of a work into the exception of its futures; without one
+  // they get the error itself. The Python bindings set it, because torch passes on the exceptions
+  // that it knows and turns all others into a RuntimeError. Set it once.
   using FutureError = std::exception_ptr (*)(const std::exception_ptr& error);
   static void setFutureError(FutureError make) noexcept;
-  // max() where the backend does not say.
+  // Returns: the longest timeout of its operations; max() if the backend does not report it.
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
   std::chrono::milliseconds getTimeout() const override;
-#else  // torch has no such method
+#else  // this version of torch has no such method
   std::chrono::milliseconds getTimeout() const;
 #endif
 
  private:
   struct Callbacks;
-  // `callbacks`: null where the future is complete before anybody has it.
+  // `callbacks`: stays null if the future is complete when it is returned.
   c10::intrusive_ptr<c10::ivalue::Future> make_future(std::shared_ptr<Callbacks>& callbacks) const;
 
   std::vector<WorkPtr> works_;
   std::vector<at::Tensor> outputs_;
   int source_rank_;
   bool blocks_host_ = false;
-  std::mutex making_mutex_;  // of one getFuture() at a time
+  std::mutex making_mutex_;  // serializes getFuture()
   std::mutex future_mutex_;  // guards the rest
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::shared_ptr<Callbacks> callbacks_;  // of future_
 };
 
-// A communicator as a backend of torch.distributed's process groups: every call becomes an
-// operation of the communicator, on its one path.
+// A communicator as a backend of torch.distributed's process groups. Every call becomes an
+// operation of the communicator.
 //
-// Limits: the call's own, else setTimeout()'s, else the communicator's. Tensors of elementwise
-// operations and messages may have any dense layout, which must be the same on all ranks; those of
-// the others any layout at all. Copies stand for such as are not contiguous, and an operation whose
-// outputs these are is waited for in the call.
-// Threads: as TorchComm. Failure: what the communicator throws, and CommError(kInvalidArgument) for
-// a call that has no equal here (several tensors a rank, a root tensor).
+// Tensors of elementwise operations and messages may have any dense layout, which must be the same
+// on all ranks. Tensors of other operations may have any layout. The wrapper copies tensors that
+// are not contiguous; if such a tensor is an output, the call waits for the operation.
+// Failure: the errors of the communicator, and CommError(kInvalidArgument) for a call that has no
+// equivalent here (several tensors per rank, a root tensor).
+// Limits: the timeout of the call, otherwise that of setTimeout(), otherwise that of the
+// communicator.
+// Threads: as TorchComm.
 class TC_API BackendWrapper final : public c10d::Backend {
  public:
-  // Fields of torch.distributed's options are there for its own use. Of those here a wrapper's tell
-  // how its communicator was made; of those that are given to next_split() the abort flag, the
-  // priority and the hints count.
+  // The options of this backend. A wrapper's options tell how its communicator was created. Of
+  // options that are given to split(), the abort flag, the priority and the hints count.
+  // torch.distributed uses the fields of the base class itself.
   struct TC_API Options final : c10d::Backend::Options {
     Options();
-#ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch knows how to copy what we added
+#ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch's own clone() would drop the fields below
     c10::intrusive_ptr<c10d::Backend::Options> clone() const override;
 #endif
-    // As in the options of torch's own gloo: DDP's log takes every backend of that type for it, and
-    // reads the second.
+    // Equal to the options of torch's own gloo: DDP's log treats every backend of that type as gloo
+    // and reads `threads`.
     std::vector<std::shared_ptr<void>> devices;
     int threads = 2;
 
     std::optional<bool> abort_process_on_timeout_or_error;
     std::optional<bool> is_high_priority_stream;
-    c10::intrusive_ptr<c10d::Store> store;  // null once it has met the others, as CommOptions say
-    // Of calls without a limit of their own: the communicator's, else what setTimeout() said.
+    c10::intrusive_ptr<c10d::Store>
+        store;  // null once the communicator is connected; see CommOptions
+    // The timeout of calls without their own: that of setTimeout(), otherwise the communicator's.
     std::chrono::milliseconds default_timeout = kDefaultTimeout;
     Hints hints;
   };
@@ -114,27 +120,31 @@ class TC_API BackendWrapper final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
   bool supportsCoalescing() const override { return true; }
   void setTimeout(std::chrono::milliseconds timeout) override;
-  // That of a call with this one: its own, else setTimeout()'s; kNoTimeout where there is neither.
+  // Returns: the timeout of a call: `timeout` if it is set, otherwise that of setTimeout();
+  // kNoTimeout if neither is set.
   std::chrono::milliseconds limit(std::chrono::milliseconds timeout) const;
-  // How many collectives were called. The same on all ranks, unless they disagree.
+  // Returns: the number of collectives that were called. It is the same on all ranks unless they
+  // disagree.
   uint64_t getSequenceNumberForGroup() override { return collectives_.load(); }
   void setSequenceNumberForGroup() override {}
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
 
-  // A piece of memory of torch's caching allocator.
+  // One segment of torch's caching allocator.
   struct MemPoolSegment {
     uintptr_t address;
     size_t size_bytes;
     at::Device device;
   };
   using MemPoolId = std::pair<uint64_t, uint64_t>;  // of torch.cuda.MemPool
-  // Registers what the pool has now, as TorchComm::tensor_register() does: called again, also what
-  // has come since. A communicator on the CPU passes over memory of GPUs, and over a backend
-  // without registration.
-  // Throws: CommError, kInvalidArgument for memory of another device, else as tensor_register().
+  // Registers the segments that the pool has now, as TorchComm::tensor_register() does; a later
+  // call adds new segments. A communicator on the CPU ignores GPU memory. The call has no effect on
+  // a backend without registration.
+  // Throws: CommError: kInvalidArgument for memory of another device, otherwise as
+  // tensor_register().
   void registerMemPool(const MemPoolId& pool, const std::vector<MemPoolSegment>& segments);
-  // Before the pool frees its memory. Nothing for a pool that is not registered, or a communicator
-  // that is finalized. Throws: as TorchComm::tensor_deregister().
+  // Deregisters the segments of a pool; call it before the pool frees its memory. It does nothing
+  // for a pool that is not registered, or after finalize().
+  // Throws: as TorchComm::tensor_deregister().
   void deregisterMemPool(const MemPoolId& pool);
 
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
@@ -155,7 +165,7 @@ class TC_API BackendWrapper final : public c10d::Backend {
                                           const c10d::AllgatherOptions& options) override;
   WorkPtr gather(TensorLists& outputs, Tensors& inputs,
                  const c10d::GatherOptions& options) override;
-#ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch has this, too
+#ifdef C10D_BACKEND_HAS_RECONFIGURE  // this version of torch has it, too
   WorkPtr gather_single(at::Tensor& output, at::Tensor& input,
                         const c10d::GatherOptions& options) override;
 #endif
@@ -173,38 +183,42 @@ class TC_API BackendWrapper final : public c10d::Backend {
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
                    const c10d::AllToAllOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // Rank 0 names the ranks that have not come by the limit; without `wait_all_ranks` the first one.
-  // Ranks that have come learn of it at once. Nothing of that meets messages of the program, where
-  // the backend has tags.
+  // A barrier in which rank 0 reports the ranks that have not come within the timeout; without
+  // `wait_all_ranks`, only the first one. The other ranks learn of the failure at once. If the
+  // backend has tags, its messages do not match messages of the program.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
-  // Always asynchronous. The source rank of a work from recvAnysource() is known once it has ended.
+  // Messages are always asynchronous. The work of recvAnysource() reports its source rank once it
+  // has ended.
   WorkPtr send(Tensors& tensors, int dst, int tag) override;
   WorkPtr recv(Tensors& tensors, int src, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
-  // Sends and receives in between go out as one batch, with their tags; their works are complete at
-  // once, and wait for it from the end on. The work of the end is the work of all that was called
-  // in between. Throws CommError(kInvalidArgument) when nested or unmatched. A call in between that
-  // throws, a nested start, and abort() give up what is in the batch: poll_once() of those works
-  // and the end throw CommError(kInvalidArgument), and calls are as outside.
+  // Starts a batch: sends and receives until endCoalescing() are issued together, with their tags.
+  // Their works are complete at once; after endCoalescing() they wait for the batch. The work of
+  // endCoalescing() stands for all calls in between. A call in between that throws, a nested start,
+  // or abort() discards the batch: wait() of its works and endCoalescing() then throw
+  // CommError(kInvalidArgument), and later calls are issued normally.
+  // Throws: CommError(kInvalidArgument) if calls are nested or unmatched.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
 #ifdef C10D_BACKEND_HAS_WINDOW
   bool supportsWindow() const override { return comm_->supportsWindow(); }
-  // Collective where a tensor is given.
+  // All ranks must call it if a tensor is given.
   c10::intrusive_ptr<c10d::Window> new_window(
       const std::optional<at::Tensor>& tensor = std::nullopt) override;
 #endif
 
-  // For torch.distributed.split_group: it refuses a group whose backend does not say so.
+  // torch.distributed.split_group() refuses a backend that does not return true here.
   bool supportsSplitting() const override { return true; }
-  // nullptr for a rank that is not in `ranks`, after its part in the parent's split. A child's
-  // limit is the one of `options`.
+  // Creates the backend of a group of ranks, with the timeout of `options`.
+  // Returns: nullptr for a rank that is not in `ranks`, after it has taken part in the split of the
+  // parent.
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
 
-  // Quiet and repeatable: torch calls them at the end, whatever was before.
+  // Both may be called repeatedly and raise no error, because torch calls them at its end in any
+  // state.
   void abort() override;
   void shutdown() override;
 
@@ -221,8 +235,8 @@ class TC_API BackendWrapper final : public c10d::Backend {
   }
   void send_check_in();
   void wait_for_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks);
-  // One collective, which `issue`(outputs as it needs them, async_op) begins. Where copies stand
-  // for some of `outputs`, it is waited for here.
+  // Runs one collective. `issue`(outputs, async_op) begins it with the tensors it can use; if some
+  // of these are copies of `outputs`, this call waits for the operation.
   template <class Issue>
   torch::comms::WorkPtr run_into(const Tensors& outputs, bool async_op, const Issue& issue);
   torch::comms::WorkPtr all_gather_single(const at::Tensor& output, const at::Tensor& input,
@@ -239,10 +253,12 @@ class TC_API BackendWrapper final : public c10d::Backend {
   bool is_coalescing() const;
 
   std::shared_ptr<TorchComm> comm_;
-  c10::intrusive_ptr<Options> options_;  // where torch's own gloo has them, see AlgorithmOptions
+  c10::intrusive_ptr<Options>
+      options_;  // torch's own gloo keeps its options in the same place, see Options
   std::chrono::milliseconds timeout_ = torch::comms::kNoTimeout;  // of later operations
   std::atomic<uint64_t> collectives_{0};
-  std::shared_ptr<CoalescingRegion> coalescing_region_;  // null outside; may have been given up
+  std::shared_ptr<CoalescingRegion>
+      coalescing_region_;  // null outside a region; it may have been discarded
   std::shared_ptr<RegisteredPools> pools_;
 };
 

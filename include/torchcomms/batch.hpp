@@ -10,20 +10,23 @@ namespace torch::comms {
 
 class TorchComm;
 
-// Sends and receives that go out as one group, so that mixed orders cannot deadlock. Several to one
-// peer match in order. Keeps its communicator alive. Issuing leaves the list: issuing again repeats
-// it.
+// Collects sends and receives that are issued as one group, so that their order cannot cause a
+// deadlock. Several messages to one peer match in order. issue() keeps the list, so a second
+// issue() repeats it.
+// Lifetime: keeps its communicator alive.
 class TC_API BatchSendRecv {
  public:
   using P2POp = torch::comms::P2POp;
 
   explicit BatchSendRecv(std::shared_ptr<TorchComm> comm);
 
-  // Only append; nothing is checked or sent before issue().
+  // These methods only append; checks and transfers begin with issue().
   void send(const at::Tensor& tensor, int dst);
   void recv(const at::Tensor& tensor, int src);
 
-  // Throws CommError(kInvalidArgument): empty batch, peer out of range, unusable tensor.
+  // Issues all messages of the batch.
+  // Throws: CommError(kInvalidArgument) for an empty batch, a peer out of range, or an unusable
+  // tensor.
   WorkPtr issue(bool async_op, const BatchP2POptions& options = {});
 
   const std::shared_ptr<TorchComm>& comm() const { return comm_; }

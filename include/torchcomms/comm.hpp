@@ -27,32 +27,35 @@ class OpOrder;
 struct OpRecord;
 }  // namespace base
 
-// A group of ranks that communicate. Every operation runs one path: it becomes an Operation value,
-// is checked (a wrong call throws before anything is sent), meets the pre-hooks, is recorded,
-// issued by the backend, and meets the post-hooks.
+// A group of ranks that communicate. Every operation takes one path: it becomes an Operation value,
+// is checked (a wrong call throws before anything is sent), runs the pre-hooks, is recorded, goes
+// to the backend, and runs the post-hooks. It returns a work; that of a synchronous operation has
+// finished.
 //
-// Threads: the caller serialises calls on one communicator; abort() and isAborted() from any
-// thread, and finalize(), which waits for the calls of others, also on windows. Failure: CommError.
-// Every operation returns a work, synchronous ones a finished one.
+// Failure: CommError.
+// Threads: the caller serializes the calls on one communicator. abort(), isAborted() and finalize()
+// may run on any thread. finalize() waits for calls of other threads on the communicator and its
+// windows.
 class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
  public:
-  // Use new_comm(). `backend_name` is the name asked for ("nccl-lazy"), whatever the backend calls
-  // itself.
+  // Wraps a connected backend; programs use new_comm(). `backend_name` is the name that the program
+  // asked for ("nccl-lazy"), which may differ from the backend's own name.
   static std::shared_ptr<TorchComm> wrap(std::shared_ptr<TorchCommBackend> backend,
                                          std::string backend_name);
   ~TorchComm();
   TorchComm(const TorchComm&) = delete;
   TorchComm& operator=(const TorchComm&) = delete;
 
-  // Releases what the communicator holds. A second call throws CommError(kFinalized) where the
-  // backend is used up by the first.
+  // Releases the resources of the communicator. A second call throws CommError(kFinalized) if
+  // Capabilities::final_finalize is set.
   void finalize();
 
-  // Of a communicator without members they are -1, or throw CommError(kFinalized):
+  // Without members both return -1 or throw CommError(kFinalized): see
   // Capabilities::place_before_members.
   int getRank() const;
   int getSize() const;
-  // It has members: false before the first reconfigure(), and after one that failed.
+  // Returns: true if the communicator has members; false before the first reconfigure(), and after
+  // one that failed.
   bool isConnected() const { return backend_->isInitialized(); }
   std::vector<int> getRanks() const;
   std::string_view getCommName() const;
@@ -62,19 +65,21 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::string_view getBackendVersion() const;
   const std::shared_ptr<TorchCommBackend>& getBackendImpl() const { return backend_; }
   const Capabilities& capabilities() const { return capabilities_; }
-  // What the backend tells of itself and its members, as far as it does. Empty after finalize().
+  // What the backend reports about itself and its members.
   struct BackendFacts {
     std::vector<std::string> links;
     std::vector<TorchCommBackend::AlgorithmRange> algorithms;
-    std::map<std::string, uint64_t> memory;  // bytes on the device, by what they are for
+    std::map<std::string, uint64_t> memory;  // bytes of device memory, by purpose
     std::map<std::string, std::string> notes;
   };
+  // Returns: what the backend reports; empty after finalize().
   BackendFacts getBackendFacts() const;
-  // How it stands, for people: "rank 0 of 4", "rank 0 of 4, ended", "finalized", "not connected".
+  // Returns: the state as text for people: "rank 0 of 4", "rank 0 of 4, ended", "finalized", "not
+  // connected".
   std::string standing() const;
 
-  // `tensor` arguments must be contiguous, of one dtype and on a device of the backend. Element
-  // counts decide, shapes are not compared. Zero elements are legal.
+  // Tensors must be contiguous, of one dtype, and on a device of the backend. Only element counts
+  // must match; shapes are not compared. Zero elements are allowed.
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op, const SendOptions& options = {});
   WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options = {});
   WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
@@ -114,17 +119,19 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                          const BatchP2POptions& options);
 
-  // A communicator of `ranks`, in that order; nullptr for an empty list. Every rank of this one
-  // calls it. Throws CommError(kInvalidArgument): rank out of range, twice, or the own rank
-  // missing.
+  // Creates a communicator of `ranks`, in that order. Every rank of this communicator calls it.
+  // Returns: nullptr for an empty list.
+  // Throws: CommError(kInvalidArgument) for a rank out of range, a rank that occurs twice, or a
+  // list without the own rank.
   std::shared_ptr<TorchComm> split(const std::vector<int>& ranks, const std::string& name,
                                    const CommOptions& options = {});
 
   bool supportsWindow() const { return backend_->supportsWindow(); }
-  // Memory for one-sided access; with a tensor collective, as tensor_register() of the window is.
+  // Creates a window for one-sided access. With a tensor all ranks must call it, as for
+  // TorchCommWindow::tensor_register().
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor = {});
-  // The older form, collective: new memory of `size_bytes`, and `signal_size` slots beside it
-  // (nothing: 256). `cpu_buf`: host memory, whatever the device.
+  // Creates a window over new memory of `size_bytes` with `signal_size` slots (default 256); it is
+  // the older form, and all ranks must call it. `cpu_buf`: host memory, whatever the device.
   std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf = false,
                                                    std::optional<size_t> signal_size = {});
 
@@ -139,14 +146,19 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   void tensor_deregister(const at::Tensor& tensor);
   int64_t get_device_transport();
 
-  // Names this member for reconfigure(). The same text until the next one.
+  // Returns: the text that names this member for reconfigure(). It stays the same until the next
+  // reconfigure().
   InitHandle getInitHandle() const;
-  // Connects exactly these members, who all call it with one uuid that they have not used before,
-  // and the same handles. Needs enable_reconfigure. Blocks. A wrong call throws, and changes
-  // nothing; of what the world does the work is a failed one, and there are no members then.
+  // Connects exactly the given members. All of them call it with the same handles and the same
+  // uuid, which none of them has used before. The communicator must have been created with
+  // enable_reconfigure.
+  // Returns: a finished work. If a member failed or did not come, the work has failed and there are
+  // no members.
+  // Blocks: until the members are connected, or the timeout has passed.
+  // Throws: CommError for a wrong call, which changes nothing.
   WorkPtr reconfigure(const ReconfigureOptions& options);
-  // The uuid of the reconfigure() that connected the members there are: the same on all of them.
-  // Nothing where there are none, or where they are for good.
+  // Returns: the uuid of the reconfigure() that connected the present members, equal on all of
+  // them. It has no value if there are no members, or if they came from new_comm() or split().
   std::optional<int64_t> getMembership() const { return membership_; }
   void abort();
   bool isAbortSupported() const;
@@ -162,22 +174,24 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
 
  private:
   struct Hooks;
-  // `parent`: of one that was split.
+  // `parent`: the communicator that was split; null for others.
   TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string backend_name,
             const TorchComm* parent = nullptr);
 
   template <class Op>
   WorkPtr run(const Op& op);
-  // Hands it to the backend, by way of host memory where a tensor is on a GPU.
+  // Calls the backend, through copies in host memory if a tensor is on a GPU and the backend cannot
+  // use it there.
   template <class Op>
   WorkPtr dispatch_or_stage(const Op& op);
-  // Before other calls of the backend: it has all operations that were called.
+  // Returns when the backend has received all staged operations. Call it before other calls of the
+  // backend.
   void flush_staging();
-  // Instead of an end, where threads are in calls of it that they will not come out of: nothing is
-  // taken away from under them.
+  // Leaks the backend instead of finalizing it, because threads are inside calls that will not
+  // return.
   void abandon_backend();
-  // What is no work: `make` runs between the pre-hooks and the end event, `post` gives the
-  // post-hooks' arguments for its result; a null result has none.
+  // Runs an operation whose result is not a work: `make` runs between the pre-hooks and the end
+  // event. `post` makes the arguments of the post-hooks from the result; a null result runs none.
   template <class Op, class Make, class Post>
   auto run_constructing(const Op& op, const Make& make, const Post& post);
   template <class Make>
@@ -187,20 +201,22 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   bool isForked() const;
   // Throws CommError(kForked).
   void requireOwnProcess(std::string_view op) const;
-  // The same, and CommError(kFinalized) after finalize().
+  // Throws CommError(kForked), or CommError(kFinalized) after finalize().
   void requireNotFinalized(std::string_view op) const;
   bool isFinalized() const { return finalized_ && capabilities_.final_finalize; }
   [[noreturn]] void refuseUnconnected(std::string_view op) const;
-  // `place`: a rank or a size, negative while there are no members.
+  // `place`: a rank or a size, negative while there are no members. Returns `place`, or throws
+  // CommError(kFinalized): see Capabilities::place_before_members.
   int require_connected(std::string_view op, int place) const;
   CommFacts facts() const;
   template <class Op>
   ProfiledOperation profiler_metadata(const Op& op, const base::OpRecord& record) const;
-  // Of an operation that is about to begin: everything but what it does.
+  // Fills in the numbers of an operation that is about to begin: communicator, sequence, operation
+  // id.
   void assign_sequence(base::OpRecord& record, size_t op_id);
-  // `uuid`: of the reconfigure() that may have changed it.
+  // `uuid`: of the reconfigure() that may have changed the members.
   void refreshMembership(std::optional<int64_t> uuid = {});
-  // Of the members; empty where they are not known.
+  // Returns: the global ranks of the members; empty if they are not known.
   std::vector<int> globalRanks() const;
 
   std::shared_ptr<TorchCommBackend> backend_;
@@ -209,33 +225,36 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::string name_;
   int rank_ = -1, size_ = -1;  // cached; -1 while not connected
   std::optional<int64_t> membership_;
-  // Has a value where the backend's ranks are not the job's: the job's of this process, -1 where
-  // that is not known.
+  // Set if the ranks of this communicator are not those of the job: the global rank of this
+  // process, or -1 if it is not known.
   std::optional<int> global_rank_;
   std::string unconnected_reason_;  // why the last reconfigure() failed, for error texts
-  bool is_reconfigurable_ = false;  // by reconfigure(), or the one it was split from does
-  uint32_t record_id_ = 0;          // this communicator in the event ring
-  uint64_t sequence_ = 0;           // operations issued here; ours alone
-  std::shared_ptr<OperationObserver> observer_;  // null where the backend has none
+  bool is_reconfigurable_ =
+      false;                // has reconfigure(), or was split from a communicator that has it
+  uint32_t record_id_ = 0;  // number of this communicator in the event ring
+  uint64_t sequence_ = 0;   // operations that this rank has issued
+  std::shared_ptr<OperationObserver> observer_;  // null if the backend has none
   std::unique_ptr<base::OpOrder> order_;
   uint64_t fork_generation_ = 0;
   std::atomic<bool> finalized_{false};
   std::unique_ptr<ActiveCalls> active_calls_;
   std::shared_ptr<Hooks> hooks_;
-  std::shared_ptr<UnobservedFailureGuard> failure_guard_;  // null where none has to be met
-  std::unique_ptr<Staging> staging_;  // null before the first operation that needs it
+  std::shared_ptr<UnobservedFailureGuard> failure_guard_;  // null if failures need not be observed
+  std::unique_ptr<Staging> staging_;                       // null until an operation needs it
 };
 
-// Connects this process with the job's other ranks. Collective. Throws CommError within
-// options.timeout: kBackendUnavailable, kInvalidArgument, kTimeout naming the phase, the address
-// and the missing ranks.
+// Creates a communicator of all ranks of the job. All ranks must call it.
+// Throws: CommError within options.timeout: kBackendUnavailable, kInvalidArgument, or kTimeout with
+// the phase, the address and the missing ranks.
 TC_API std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
                                            const std::string& name,
                                            const CommOptions& options = {});
 
+// Returns: the memory allocator of a backend.
+// Throws: CommError(kUnsupported) if the backend has none.
 TC_API std::shared_ptr<c10::Allocator> get_mem_allocator(const std::string& backend);
 
-// The next operation id becomes 0. Ids are global to the process.
+// Sets the next operation id to 0. Operation ids are global to the process.
 TC_API void resetGlobalOpIdGenerator();
 
 }  // namespace torch::comms

@@ -16,12 +16,13 @@ namespace torch::comms {
 
 #define TC_STRINGIFY_(x) #x
 #define TC_STRINGIFY(x) TC_STRINGIFY_(x)
-// What a backend in a shared library must have been built with: our interface's version and torch's
-// minor.
+// The interface that a backend in a shared library must have been built for: the version of this
+// interface and torch's major and minor version.
 #define TORCHCOMM_BACKEND_ABI_VERSION \
   "tc1+torch" TC_STRINGIFY(TORCH_VERSION_MAJOR) "." TC_STRINGIFY(TORCH_VERSION_MINOR)
 
-// What the C function `create_dynamic_loader_<backend>` of a backend library returns, by value.
+// The functions of a backend library. Its C function `create_dynamic_loader_<backend>` returns them
+// by value.
 struct DynamicLoaderInterface {
   TorchCommBackend* (*new_comm)();
   void (*destroy_comm)(TorchCommBackend*);
@@ -32,43 +33,46 @@ using CreateDynamicLoaderFn = DynamicLoaderInterface (*)();
 using BackendFactory = std::function<std::shared_ptr<TorchCommBackend>()>;
 using AllocatorFactory = std::function<std::shared_ptr<c10::Allocator>()>;
 
-// Which backends this process has. Backends register themselves when their module loads. Any
-// thread.
+// The backends of this process. A backend registers itself when its module is loaded.
+// Threads: any.
 class TC_API TorchCommFactory {
  public:
   static TorchCommFactory& get();
 
-  // The first registration of a name wins; a later one is ignored, with a warning where it is not
-  // `native`. One that came with what installed() loaded counts from the first use of its backend
-  // on: before, a later one replaces it. `native`: an instance costs nothing before its init(), so
-  // that one may be made to ask what it can do.
+  // Registers a backend under `name`. The first registration of a name wins; a later one is
+  // ignored, with a warning unless it is `native`. A backend that installed() has loaded is an
+  // exception: until its first use, a later registration replaces it. `native`: an instance costs
+  // nothing before its init(), so one may be created only to read its capabilities.
   void register_backend(const std::string& name, const BackendFactory& factory, bool native = true);
   bool is_backend_registered(const std::string& name) const;
   std::vector<std::string> registered() const;  // sorted
 
-  // `discover` loads every installed backend that is not loaded yet, and does not throw.
+  // Sets the function that loads every installed backend that is not loaded yet. `discover` must
+  // not throw.
   void set_discovery(std::function<void()> discover);
-  // What each installed native backend can do, by name. Slow at first: for error texts.
+  // Loads all installed backends and asks each native one for its capabilities, for error texts.
+  // The first call is slow.
+  // Returns: the capabilities by backend name.
   std::map<std::string, Capabilities> installed();
 
-  // A new, initialised backend: the registered one, else the library named by
-  // TORCHCOMMS_BACKEND_LIB_PATH_<NAME>. Throws CommError(kBackendUnavailable) "failed to find
-  // backend ..." when there is neither, or naming what is wrong with the library (path, missing
-  // symbol, versions found and needed).
+  // Creates and initializes a backend: the registered one, otherwise that of the library named by
+  // TORCHCOMMS_BACKEND_LIB_PATH_<NAME>.
+  // Throws: CommError(kBackendUnavailable) "failed to find backend ..." if there is neither, or
+  // with the defect of the library: its path, a missing symbol, or the versions found and needed.
   std::shared_ptr<TorchCommBackend> create_backend(const std::string& name, at::Device device,
                                                    const std::string& comm_name,
                                                    const CommOptions& options);
 
   void register_allocator_factory(const std::string& name, const AllocatorFactory& factory);
-  // The one allocator of that backend, made on first use. Throws CommError(kUnsupported) where
-  // there is none.
+  // Returns: the allocator of that backend, created on first use.
+  // Throws: CommError(kUnsupported) if the backend has none.
   std::shared_ptr<c10::Allocator> get_allocator(const std::string& name);
 
  private:
   struct Registered {
     BackendFactory factory;
     bool native;
-    bool discovered;  // by installed(), and not used since
+    bool discovered;  // loaded by installed() and not used since
   };
 
   std::shared_ptr<TorchCommBackend> instantiate(const std::string& name);
@@ -80,11 +84,11 @@ class TC_API TorchCommFactory {
   std::unordered_map<std::string, std::shared_ptr<c10::Allocator>> allocators_;
 };
 
-// The environment variable that names the library of backend `name`:
+// Returns: the environment variable that names the library of backend `name`:
 // TORCHCOMMS_BACKEND_LIB_PATH_<NAME>.
 TC_API std::string backend_library_variable(const std::string& name);
 
-// Registers `factory` when the library that holds it is loaded.
+// Registers `factory` when the library that contains this object is loaded.
 struct BackendRegistration {
   BackendRegistration(const std::string& name, const BackendFactory& factory) {
     TorchCommFactory::get().register_backend(name, factory);

@@ -6,18 +6,20 @@
 
 namespace torch::comms {
 
-// Whether this process has met a failure that an outside observer should know of. One a process.
-// Any thread.
+// Reports to an outside observer whether an operation of this process has timed out. There is one
+// object in a process.
+// Threads: any.
 class TC_API TorchCommsHealthCheck {
  public:
   static TorchCommsHealthCheck& get();
 
-  // For good: a process that failed once does not become healthy again.
+  // Records a timeout permanently: a process that has failed once does not become healthy again.
   void setTimedOut() noexcept { timed_out_.store(true, std::memory_order_release); }
   bool isTimedOut() const noexcept { return timed_out_.load(std::memory_order_acquire); }
 
-  // Set by the library right before it ends the process itself. The abort hooks that run from then
-  // on may take time to let somebody fetch what is known; before, they must not block.
+  // The library calls setEnding() right before it terminates the process. Abort hooks that run
+  // afterwards may block for a time so that a collector can fetch their data; before that they must
+  // not block.
   void setEnding() noexcept { ending_.store(true, std::memory_order_release); }
   bool isEnding() const noexcept { return ending_.load(std::memory_order_acquire); }
 

@@ -10,14 +10,15 @@
 #include <torchcomms/operation.hpp>
 #include <torchcomms/work.hpp>
 
-// Callbacks around every operation. They run on the calling thread, in order of registration; an
-// exception of a pre- or post-hook leaves the call with its own type and skips the hooks after it.
+// Callbacks around every operation. They run on the calling thread in order of registration. An
+// exception of a pre-hook or post-hook leaves the call with its own type, and later hooks are
+// skipped.
 namespace torch::comms {
 
 class TorchComm;
 class TorchCommWindow;
 
-// A pre-hook sees the operation itself; its references are valid during the call.
+// The argument of a pre-hook is the operation itself; its references are valid during the call.
 using PreHookArgs = Operation;
 
 using SendPreHookArgs = Send;
@@ -43,7 +44,7 @@ using NewWindowPreHookArgs = NewWindow;
 using BatchOpIssuePreHookArgs = BatchOpIssue;
 using FinalizePreHookArgs = Finalize;
 
-// A post-hook sees what came out, weakly: it must not prolong a work's life.
+// The arguments of post-hooks refer to the result weakly, because a hook must not prolong its life.
 struct CollectivePostHookArgs {
   c10::weak_intrusive_ptr<TorchWork> work;
 };
@@ -62,21 +63,25 @@ using PostHookArgs = std::variant<CollectivePostHookArgs, SplitPostHookArgs, New
 
 using PreHook = std::function<void(size_t op_id, const PreHookArgs& args)>;
 using PostHook = std::function<void(size_t op_id, const PostHookArgs& args)>;
-// Why an operation whose pre-hooks were called has no post-hooks.
+// Tells why the post-hooks of an operation did not run although its pre-hooks did.
 enum class Unposted : uint8_t {
-  kRefused,  // a pre-hook raised, and nothing was sent
-  kRaised,   // what came after the pre-hooks did
-  kLeft,     // a split that this rank is in no group of
+  kRefused,  // a pre-hook threw, and nothing was sent
+  kRaised,   // the operation threw after the pre-hooks
+  kLeft,     // a split() whose groups do not contain this rank
 };
-// Must not throw. May hear of operations whose own pre-hook was not called: one before it refused.
+// Runs for an operation that gets no post-hooks. It must not throw. An earlier pre-hook may have
+// thrown, so the owner of this hook may not have seen the operation.
 using UnpostedHook = std::function<void(size_t op_id, Unposted why)>;
+// Runs once when a communicator is aborted or has failed.
 using AbortHook = std::function<void()>;
-// `event`: "S", "E". `index` and `replay_id` begin at 0. By looks: see docs/concepts/timeouts.md.
+// Runs when a replay of a captured operation starts (`event` "S") or ends ("E"). `index` and
+// `replay_id` start at 0. The library detects these events by polling: see
+// docs/concepts/timeouts.md.
 using GraphReplayHook = std::function<void(uint64_t graph_id, uint64_t replay_id, uint64_t stream,
                                            uint64_t index, std::string_view event)>;
 
-// Takes a registration back. Idempotent; destruction alone leaves the hook registered; safe after
-// the communicator is gone.
+// Removes a hook registration with remove(), which is idempotent and also safe after the
+// communicator is destroyed. Destroying the handle leaves the hook registered.
 class TC_API RemovableHandle {
  public:
   static std::unique_ptr<RemovableHandle> create(std::function<void()> remove);
@@ -87,7 +92,7 @@ class TC_API RemovableHandle {
   std::function<void()> remove_;
 };
 
-// finalize() takes no operation id; its hooks see this one.
+// The operation id that hooks of finalize() receive.
 inline constexpr size_t kFinalizeOpId = static_cast<size_t>(-1);
 
 }  // namespace torch::comms

@@ -8,11 +8,11 @@
 #include <torchcomms/options.hpp>
 #include <torchcomms/types.hpp>
 
-// An operation is a value: one struct each, borrowing everything from the caller for the length of
-// the call. What holds for all operations (checks, hooks, records, issue) is written once, over
-// `Operation`.
+// Each operation is a value: one struct that borrows all arguments from the caller for the length
+// of the call. Code that is the same for all operations (checks, hooks, records, dispatch) is
+// written once, over `Operation`.
 //
-// Member names are the ones that hooks show. `kName` is the public name.
+// The member names are those that hooks show. `kName` is the public name.
 namespace torch::comms {
 
 using Tensors = std::vector<at::Tensor>;
@@ -128,7 +128,7 @@ struct Barrier {
   bool async_op;
   const BarrierOptions& options;
 };
-// `input` counts on the root alone.
+// Only the root reads `input`.
 struct Scatter {
   static constexpr OpName kName = OpName::scatter;
   at::Tensor& output;
@@ -137,7 +137,7 @@ struct Scatter {
   bool async_op;
   const ScatterOptions& options;
 };
-// `output` counts on the root alone.
+// Only the root writes `output`.
 struct Gather {
   static constexpr OpName kName = OpName::gather;
   const Tensors& output;
@@ -146,7 +146,7 @@ struct Gather {
   bool async_op;
   const GatherOptions& options;
 };
-// `output` counts on the root alone.
+// Only the root writes `output`.
 struct GatherSingle {
   static constexpr OpName kName = OpName::gather_single;
   at::Tensor& output;

@@ -12,19 +12,20 @@
 
 namespace torch::comms {
 
-// What every operation takes besides its data.
+// The options that all operations have.
 struct OperationOptions {
-  Hints hints;                                     // unknown keys are ignored, never an error
-  std::chrono::milliseconds timeout = kNoTimeout;  // kNoTimeout: the communicator's default
+  Hints hints;  // unknown keys have no effect and are never an error
+  std::chrono::milliseconds timeout = kNoTimeout;  // kNoTimeout: the communicator's timeout applies
 };
 
 struct SendOptions : OperationOptions {
-  int tag = 0;  // used where the backend has tags (gloo, ctran); messages match by (peer, tag)
+  int tag = 0;  // messages match by (peer, tag); only backends with tags (gloo, ctran) use it
 };
 struct RecvOptions : OperationOptions {
   int tag = 0;
-  // The next message with the tag, whoever sent it; `src` is kAnySource then, and the work says who
-  // it was. Of a sender's messages the first that no other receive waits for.
+  // Accepts the next message with this tag from any rank; `src` must be kAnySource, and
+  // TorchWork::source() reports the sender. If one sender has sent several messages, the receive
+  // takes the first that no other receive waits for.
   bool any_source = false;
 };
 struct BroadcastOptions : OperationOptions {};
@@ -48,27 +49,28 @@ struct PutOptions : OperationOptions {};
 struct SignalOptions : OperationOptions {};
 struct WaitSignalOptions : OperationOptions {};
 
-// How a communicator is made. The constructor reads the environment
-// (TORCHCOMM_ABORT_ON_ERROR, TORCHCOMM_TIMEOUT_SECONDS) each time and throws
-// CommError(kInvalidArgument) naming a bad value.
+// The settings of a new communicator. The constructor reads the environment variables
+// TORCHCOMM_ABORT_ON_ERROR and TORCHCOMM_TIMEOUT_SECONDS each time.
+// Throws: CommError(kInvalidArgument) that names a variable with a bad value.
 struct TC_API CommOptions {
   CommOptions();
 
   bool abort_process_on_timeout_or_error;
-  std::chrono::milliseconds timeout;  // per operation, and for the start-up
-  bool timeout_is_given = false;  // of a split: `timeout` is its own, also where it is the default
-  std::optional<bool> is_high_priority_stream;  // the hint of the same name wins
+  std::chrono::milliseconds timeout;  // of each operation, and of the start-up
+  bool timeout_is_given = false;  // for split(): `timeout` is its own, even if it is the default
+  std::optional<bool> is_high_priority_stream;  // the hint of the same name has precedence
   c10::intrusive_ptr<c10d::Store> store;        // null: rank discovery finds one
   bool enable_reconfigure = false;
-  std::string name;  // older API: used when new_comm is called without a name
+  std::string name;  // older API: the name if new_comm() is called without one
   Hints hints;
 
-  // Compares abort flag, timeout and hints.
+  // Compares the abort flag, the timeout and the hints.
   bool operator==(const CommOptions& other) const;
 
-  // The hint `key` as bool, size_t or std::string; `fallback` where it is absent.
-  // Throws CommError: bad boolean text (kVendor-free RuntimeError kind), not a number
-  // (kInvalidArgument), too large (kOutOfRange).
+  // Reads the hint `key` as bool, size_t or std::string.
+  // Returns: the value, or `fallback` if the hint is absent.
+  // Throws: CommError: kInvalidArgument if the text is not a boolean or not a number, kOutOfRange
+  // if the number is too large.
   template <class T>
   T getHint(const std::string& key, const T& fallback) const;
 };
@@ -79,10 +81,13 @@ TC_API size_t CommOptions::getHint<size_t>(const std::string&, const size_t&) co
 template <>
 TC_API std::string CommOptions::getHint<std::string>(const std::string&, const std::string&) const;
 
+// The members of the next membership, for reconfigure().
 struct ReconfigureOptions {
+  // The number of this membership: equal on all members, and never used by them before.
   int64_t uuid = 0;
-  // A vector orders the ranks; a set leaves the order to the backend.
+  // A vector gives the order of the ranks; with a set the backend chooses the order.
   std::variant<std::unordered_set<InitHandle>, std::vector<InitHandle>> handles;
+  // Without a value the communicator's timeout applies.
   std::optional<std::chrono::milliseconds> timeout;
   Hints hints;
 };

@@ -14,8 +14,8 @@
 
 namespace torch::comms {
 
-// Every hooked entry point of a communicator, by its public name. The values are part of the
-// contract.
+// The operations of a communicator that run hooks, by public name. The numeric values are part of
+// the contract and do not change.
 enum class OpName : uint8_t {
   send = 0,
   recv,
@@ -42,9 +42,10 @@ enum class OpName : uint8_t {
 };
 inline constexpr int kOpNameCount = 22;
 
-// "all_reduce", ...; the words used in messages, records and hooks.
+// Returns: the public name of the operation, such as "all_reduce", for messages, records and hooks.
 TC_API std::string_view opToString(OpName name) noexcept;
 
+// The state of a TorchWork. COMPLETED, TIMEDOUT and ERROR are terminal.
 enum class WorkStatus : uint8_t {
   NOT_STARTED = 0,
   INPROGRESS = 1,
@@ -54,6 +55,7 @@ enum class WorkStatus : uint8_t {
 };
 TC_API std::string_view toString(WorkStatus status) noexcept;
 
+// How a reduction combines elements. AVG divides the sum by the number of ranks.
 enum class RedOpType : uint8_t {
   SUM = 0,
   PRODUCT = 1,
@@ -67,23 +69,28 @@ enum class RedOpType : uint8_t {
 };
 TC_API std::string_view toString(RedOpType type) noexcept;
 
+// Named settings of a communicator or of one call; docs/reference/hints.md lists them.
 using Hints = std::unordered_map<std::string, std::string>;
+// A text that names one member of a reconfigurable communicator.
 using InitHandle = std::string;
+// The factor of PREMUL_SUM: a number, or a tensor.
 using PreMulSumFactorT = std::variant<at::Tensor, double>;
 
 inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::seconds(600);
 inline constexpr std::chrono::milliseconds kNoTimeout{0};  // "not set": the next default applies
 
-// How elements are combined. Immutable; compares by type and by identity of the factor.
+// A reduction: its type and, for PREMUL_SUM, its factor. It is immutable. Two reductions are equal
+// if their types are equal and their factors are the same number or the same tensor object.
 class TC_API ReduceOp {
  public:
   using RedOpType = torch::comms::RedOpType;
 
-  // Any type but PREMUL_SUM, whose factor would be missing: throws CommError(kInvalidArgument).
-  // Implicit on purpose: `all_reduce(t, RedOpType::SUM, ...)`.
+  // Makes a reduction of any type but PREMUL_SUM, which needs a factor. The constructor is implicit
+  // on purpose: `all_reduce(t, RedOpType::SUM, ...)`.
+  // Throws: CommError(kInvalidArgument) for PREMUL_SUM.
   ReduceOp(RedOpType type);  // NOLINT(google-explicit-constructor)
 
-  // Every rank's input is multiplied by its own `factor` before the sum.
+  // Makes a PREMUL_SUM: each rank multiplies its input by its own `factor` before the sum.
   static ReduceOp make_nccl_premul_sum(PreMulSumFactorT factor);
 
   ReduceOp(const ReduceOp&) = default;
@@ -92,7 +99,7 @@ class TC_API ReduceOp {
   RedOpType type() const noexcept { return type_; }
   operator RedOpType() const noexcept { return type_; }  // NOLINT(google-explicit-constructor)
 
-  // The factor of PREMUL_SUM; nullptr for every other type.
+  // Returns: the factor of PREMUL_SUM; nullptr for every other type.
   const PreMulSumFactorT* factor() const noexcept {
     return type_ == RedOpType::PREMUL_SUM ? &factor_ : nullptr;
   }
@@ -108,22 +115,24 @@ class TC_API ReduceOp {
   PreMulSumFactorT factor_ = 1.0;
 };
 
-// The peer of a receive that takes a message from anybody.
+// The peer of a receive that accepts a message from any rank.
 inline constexpr int kAnySource = -1;
 
+// The direction of one message of a batch.
 enum class P2POpType : uint8_t { SEND = 0, RECV = 1 };
 
-// Of messages. The one tag above is this library's own, for what it sends beside the program.
+// The largest tag that a program may use. The library uses the tag above it, kOwnTag, for its own
+// messages.
 inline constexpr int kLargestTag = std::numeric_limits<int>::max() - 1;
 inline constexpr int kOwnTag = kLargestTag + 1;
 
-// One entry of a batch. `peer` is checked against the communicator when the batch is issued.
+// One message of a batch. `peer` is checked against the communicator when the batch is issued.
 struct P2POp {
   using OpType = P2POpType;
   P2POpType type;
   at::Tensor tensor;
   int peer;
-  int tag = 0;  // as SendOptions have it
+  int tag = 0;  // see SendOptions::tag
 };
 
 }  // namespace torch::comms

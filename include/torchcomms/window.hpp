@@ -13,87 +13,99 @@ namespace torch::comms {
 using torchcomms::device::kMaxNicsPerGpu;
 using torchcomms::device::RegisteredBuffer;
 
+// How kernels and the CPU of this rank reach the memory of a peer.
 enum class TorchCommWinAccessType : uint8_t {
-  WIN_ACCESS_TYPE_UNIFIED = 0,   // the peer's memory is reachable by load and store
-  WIN_ACCESS_TYPE_SEPARATE = 1,  // over a network
+  WIN_ACCESS_TYPE_UNIFIED = 0,   // loads and stores reach the memory of the peer
+  WIN_ACCESS_TYPE_SEPARATE = 1,  // only a network reaches it
 };
 
 struct TorchCommWindowAttr {
   TorchCommWinAccessType access_type = TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED;
 };
 
-// Comparison of the older window API: the slot's value on the left.
+// The comparison of wait_slot(), of the older window API. The value of the slot is on the left.
 enum class SignalCmpOp : uint8_t { EQ = 0, GE = 1, LE = 2 };
 
-// Memory of this rank that peers write without this rank's part in it (one-sided access). Backends
-// with TransportCapabilities::windows derive from it.
+// Memory of this rank that peers read and write without a call of this rank (one-sided access).
+// Backends with Capabilities::windows derive from it.
 //
-// The windows that TorchComm gives out check arguments first (kInvalidArgument, kOutOfRange: before
-// anything is sent), hold the backend's window, and keep the communicator alive. Without a time
-// of its own an operation takes the communicator's.
+// A window of a TorchComm checks all arguments before anything is sent (kInvalidArgument,
+// kOutOfRange), holds the window of the backend, and keeps the communicator alive. An operation
+// without its own timeout gets that of the communicator.
 //
-// Threads: the caller serialises calls on one window. Failure: CommError, as for operations.
+// Failure: CommError, as for operations.
+// Threads: the caller serializes the calls on one window.
 class TC_API TorchCommWindow {
  public:
   virtual ~TorchCommWindow() = default;
 
-  // Collective. Makes `tensor` this rank's part; `owning` keeps it alive. Throws CommError when one
-  // is registered already.
+  // Makes `tensor` this rank's memory of the window; all ranks must call it. `owning`: the window
+  // keeps the tensor alive.
+  // Throws: CommError if a tensor is registered already.
   virtual void tensor_register(const at::Tensor& tensor, bool owning = true) = 0;
-  // Collective; includes a barrier. Mapped remote tensors become invalid.
+  // Takes the memory out of the window; all ranks must call it, and it includes a barrier. Tensors
+  // of map_remote_tensor() become invalid.
   virtual void tensor_deregister() = 0;
-  // Collective where a tensor is registered: a window of the same communicator, with a copy of it.
+  // Creates a window of the same communicator, with a copy of the registered tensor. All ranks must
+  // call it if a tensor is registered.
   virtual std::shared_ptr<TorchCommWindow> clone() = 0;
 
-  // Copies `tensor` into `dst_rank`'s part at `target_offset_nelems` elements of the tensor's
-  // dtype.
+  // Copies `tensor` into the window memory of `dst_rank`, starting at `target_offset_nelems`
+  // elements of the tensor's dtype.
   virtual WorkPtr put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems,
                       bool async_op, const PutOptions& options = {}) = 0;
-  // One more signal for `peer_rank`, which sees what was put to it before when it sees the signal.
+  // Adds one signal for `peer_rank`. When the peer sees the signal, it also sees all data that this
+  // rank has put to it before.
   virtual WorkPtr signal(int peer_rank, bool async_op, const SignalOptions& options = {}) = 0;
-  // Consumes one signal from `peer_rank`.
+  // Waits for one signal of `peer_rank` and consumes it.
   virtual WorkPtr wait_signal(int peer_rank, bool async_op,
                               const WaitSignalOptions& options = {}) = 0;
-  // The memory of `rank` itself, with the dtype and shape that it has there; of the own rank the
-  // registered tensor. Throws CommError(kUnsupported) where get_attr() says SEPARATE.
+  // Returns: a tensor over the window memory of `rank`, with the dtype and shape that it has there;
+  // for the own rank, the registered tensor.
+  // Throws: CommError(kUnsupported) if get_attr() says SEPARATE.
   virtual at::Tensor map_remote_tensor(int rank) = 0;
+  // Returns: how this rank reaches the window memory of `peer_rank`.
   virtual std::shared_ptr<TorchCommWindowAttr> get_attr(int peer_rank) = 0;
 
-  // The older interface: every rank has slots, 64-bit words that are zero at first, beside its
-  // part. Each default throws CommError(kUnsupported). Stores `value` in a slot of `dst_rank`,
-  // which sees what was put to it before when it sees it.
+  // The older interface: besides its memory, each rank has slots, which are 64-bit words that are
+  // zero at first. Each default throws CommError(kUnsupported).
+  //
+  // Stores `value` in a slot of `dst_rank`. When that rank sees the value, it also sees all data
+  // that this rank has put to it before.
   virtual WorkPtr signal_slot(size_t slot, uint64_t value, int dst_rank, bool async_op,
                               const SignalOptions& options = {});
-  // Until `compare` holds between the own slot and `value`. Nothing is consumed.
+  // Waits until `compare` holds between the own slot and `value`. The slot keeps its value.
   virtual WorkPtr wait_slot(size_t slot, uint64_t value, SignalCmpOp compare, bool async_op,
                             const WaitSignalOptions& options = {});
-  // A contiguous view of the memory of `rank` from `offset_nelems` elements of `dtype` on; of
-  // others as map_remote_tensor().
+  // Returns: a contiguous view of the window memory of `rank`, from `offset_nelems` elements of
+  // `dtype` on. For peers the conditions of map_remote_tensor() apply.
   virtual at::Tensor get_remote_tensor(int rank, const std::vector<int64_t>& sizes,
                                        at::ScalarType dtype, int64_t offset_nelems);
 
-  // For kernels on the device. Each default throws CommError(kUnsupported).
+  // The interface for kernels on the device. Each default throws CommError(kUnsupported).
   //
-  // The address of a device::TorchCommDeviceWindow (torchcomms/device/window.hpp) in the memory of
-  // this rank's device: made by the first call, whose counts hold, until the tensor is
-  // deregistered. -1: as many as there can be. Local; what kernels put to peers needs no call
-  // there.
+  // Returns: the address of a device::TorchCommDeviceWindow (torchcomms/device/window.hpp) in the
+  // memory of this rank's device. The first call creates it, and its counts apply until the tensor
+  // is deregistered; -1 means the maximum. The call is local: kernels can put to peers that have
+  // not called it.
   virtual int64_t get_device_window(int signal_count = -1, int counter_count = -1,
                                     int barrier_count = 1);
-  // The address of a RegisteredBuffer there: a source of puts, whose memory is kept. After
-  // get_device_window().
+  // Registers `tensor` as a source of puts by kernels and keeps its memory. Call
+  // get_device_window() first.
+  // Returns: the address of a RegisteredBuffer in device memory.
   virtual int64_t register_local_buffer(const at::Tensor& tensor);
-  // Throws CommError(kInvalidArgument) for what is no such address.
+  // Throws: CommError(kInvalidArgument) if `handle` is not such an address.
   virtual void deregister_local_buffer(int64_t handle);
-  // The same by the names that tell the address from other handles.
+  // The two functions above under their other names, which tell these addresses from other handles.
   virtual int64_t register_local_buffer_handle(const at::Tensor& tensor) {
     return register_local_buffer(tensor);
   }
   virtual void deregister_local_buffer_handle(int64_t handle) { deregister_local_buffer(handle); }
-  // Where kernels here have the memory of `peer`, `offset_bytes` after its begin; 0 where they do
-  // not reach it.
+  // Returns: the address at which kernels of this rank reach the memory of `peer`, `offset_bytes`
+  // after its begin; 0 if they cannot reach it.
   virtual int64_t get_nvlink_address(int peer, uint64_t offset_bytes = 0);
-  // The same of all ranks at once, by multicast.
+  // Returns: the multicast address of the memory of all ranks, `offset_bytes` after its begin; 0 if
+  // there is none.
   virtual int64_t get_multimem_address(uint64_t offset_bytes = 0);
 
   at::ScalarType getDtype() const { return dtype_; }
@@ -103,7 +115,7 @@ class TC_API TorchCommWindow {
   std::optional<at::Tensor> get_tensor() const { return tensor_; }
 
  protected:
-  std::optional<at::Tensor> tensor_;  // absent when not owning
+  std::optional<at::Tensor> tensor_;  // absent if the window does not own it
   at::ScalarType dtype_ = at::ScalarType::Float;
   std::vector<int64_t> shape_;
   at::Device device_{at::DeviceType::CUDA};

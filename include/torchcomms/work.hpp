@@ -19,9 +19,11 @@ struct Future;
 
 namespace torch::comms {
 
+// Returns: true for COMPLETED, TIMEDOUT and ERROR.
 constexpr bool isTerminal(WorkStatus status) noexcept { return status >= WorkStatus::COMPLETED; }
 
-// The state machine of a work. Terminal states absorb: a late completion never hides a timeout.
+// Returns: whether a work may move between these states. A terminal state never changes, so a late
+// completion never hides a timeout.
 constexpr bool canMove(WorkStatus from, WorkStatus to) noexcept {
   if (isTerminal(from)) return false;
   if (from == WorkStatus::INPROGRESS) return isTerminal(to);
@@ -30,21 +32,21 @@ constexpr bool canMove(WorkStatus from, WorkStatus to) noexcept {
 
 class TorchWork;
 
-// Sees one work leave its queue and end, before its hooks do: what a communicator writes of each of
-// its operations. Runs on the thread that made the transition, without the work's lock, and must
-// not block.
+// Sees one work start and end, before its hooks run; the communicator records its operations this
+// way.
+// Threads: runs on the thread that made the transition, without the work's lock, and must not
+// block.
 class TC_API WorkObserver {
  public:
   virtual ~WorkObserver() = default;
-  virtual void started(TorchWork& work) noexcept = 0;  // unless it had when it was observed
+  virtual void started(TorchWork& work) noexcept = 0;  // not called if it started before observe()
   virtual void ended(TorchWork& work) noexcept = 0;
 };
 
-// One issued operation.
-//
-// Threads: status() and isCompleted() from any thread; poll_once() from one thread at a time.
-// Failure: the error is kept and raised by every poll_once(), the first and the tenth.
-// Lifetime: may be dropped before completion; the operation finishes all the same.
+// The handle of one issued operation. It keeps the error of a failed operation, and every wait()
+// throws it, not only the first.
+// Lifetime: the caller may drop it before completion; the operation finishes all the same.
+// Threads: status() and isCompleted() may run on any thread; wait() on one thread at a time.
 class TC_API TorchWork : public c10::intrusive_ptr_target {
  public:
   TorchWork();
@@ -54,78 +56,88 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
 
   WorkStatus status() const noexcept { return status_.load(std::memory_order_acquire); }
 
-  // True for COMPLETED alone, not for a failed work. May make progress.
+  // Returns: true only for COMPLETED, not for a failed work. The call may make progress.
   bool isCompleted() noexcept {
     if (!isTerminal(status())) poll();
     return status() == WorkStatus::COMPLETED;
   }
 
-  // CPU: blocks until the operation ended. GPU: makes the current stream wait, the host goes on.
-  // Throws the operation's error.
+  // Waits for the operation.
+  // Blocks: on CPU, until the operation has ended; on GPU it only makes the current stream wait,
+  // and the host continues.
+  // Throws: the error of the operation.
   virtual void wait() = 0;
 
-  // Blocks the host until the operation ended. Throws CommError(kUnsupported) "waitBlocking not
-  // implemented" by default.
+  // Waits on the host until the operation has ended.
+  // Throws: CommError(kUnsupported) "waitBlocking not implemented" unless the class overrides it.
   virtual void waitBlocking();
 
-  // Blocks the host for device work that poll_once() only ordered. Nothing to do on CPU.
+  // Blocks the host until the device work that wait() only ordered has finished. It does nothing on
+  // CPU.
   virtual void hostSynchronize() {}
 
-  // The limit that this operation runs under; milliseconds::max() where the backend does not say.
+  // Returns: the timeout of this operation; milliseconds::max() if the backend does not report it.
   virtual std::chrono::milliseconds getTimeout() const { return std::chrono::milliseconds::max(); }
 
-  // Who sent what a receive from kAnySource took, once it has ended well; else -1.
+  // Returns: the rank that sent the message which a receive from kAnySource got, once the work is
+  // COMPLETED; otherwise -1.
   virtual int source() const noexcept { return kAnySource; }
-  // True if nothing but a poll_once() brings this work to its end, as with works of Python
-  // backends. Who only watches it, a future, then has to wait on a thread of its own, beside
-  // others' poll_once().
+  // Returns: true if only a wait() brings this work to its end, as with works of Python backends. A
+  // future of such a work needs a thread that calls wait(), also while other threads wait.
   virtual bool endsByWaitOnly() const noexcept { return false; }
 
-  // True if poll_once() blocks the host although the tensors are on a device, as with those that
-  // are staged. Its end is on the device, too: who only watches it need not wait.
+  // Returns: true if wait() blocks the host although the tensors are on a device, as with staged
+  // operations. A future of such a work completes when the operation has ended on the device.
   virtual bool waitBlocksHost() const noexcept { return false; }
 
-  // Hooks run in order of registration. Start: on INPROGRESS, at once if already past NOT_STARTED.
-  // End: once, on the first terminal status, at once if already there. Wait hooks: at every
-  // poll_once() begin and end. A hook runs on the thread that made the transition and must not
-  // block.
+  // Hooks run in order of registration. Start hooks run on the change to INPROGRESS, and at once if
+  // the work has started already. End hooks run once, on the first terminal status, and at once if
+  // the work has ended already. Wait hooks run at the begin and end of every wait().
+  // Threads: start and end hooks run on the thread that made the transition, and must not block.
   void registerWorkStartHook(std::function<void()> hook);
   void registerWorkEndHook(std::function<void()> hook);
   void registerWorkWaitPreHook(std::function<void()> hook);
   void registerWorkWaitPostHook(std::function<void()> hook);
 
-  // By the communicator that hands the work out; lives as long as the work. Of one that has ended
-  // already, the end at once. A second one, of a work that comes from another communicator, is told
-  // of its end by a hook.
+  // Attaches the observer of the communicator that returns this work; the work owns it. If the work
+  // has ended already, the observer sees the end at once. A second observer, of a work that comes
+  // from another communicator, sees only the end.
   void observe(std::unique_ptr<WorkObserver> observer);
 
-  // Of a work that has failed, whenever the failure comes to the program: at every poll_once() end,
-  // and by meetFailure(); at once if that was before. Hooks as those above.
+  // Registers a hook of a failed work that runs each time the program observes the failure: at the
+  // end of every wait(), and in meetFailure(). It runs at once if meetFailure() was called before.
   void registerWorkMetHook(std::function<void()> hook);
-  // For who hands the failure on otherwise than by poll_once(), as futures do. Does nothing where
-  // there is none. Any thread.
+  // Marks the failure as observed by the program, for code that reports it otherwise than by
+  // wait(), such as futures. It does nothing if the work has not failed.
+  // Threads: any.
   void meetFailure() noexcept;
 
-  // The stored failure; null while there is none.
+  // Returns: the stored error; null if there is none.
   std::exception_ptr error() const;
 
  protected:
-  // Any thread. True for exactly one caller: the one whose transition happened; hooks run on it.
+  // Moves the work to the state `to`, and runs its hooks if it does.
+  // Returns: true for exactly one caller, whose transition happened and on whose thread the hooks
+  // run.
+  // Threads: any.
   bool setStatus(WorkStatus to, std::exception_ptr error = nullptr);
 
-  // COMPLETED, and `future`, which somebody waits for, has `tensors`; the error where it has failed
-  // before. Once for a future.
+  // Sets the work to COMPLETED and completes `future` with `tensors`; if the work has failed
+  // before, the future gets its error. Call it once for a future.
   void markCompleted(const c10::intrusive_ptr<c10::ivalue::Future>& future,
                      const std::vector<at::Tensor>& tensors);
 
-  // Sets the state whatever it was and runs no hook: for works whose state somebody outside owns.
+  // Sets the status unconditionally and runs no hook, for works whose state is kept outside of this
+  // class.
   void forceStatus(WorkStatus to) noexcept;
 
-  // A chance to notice completion without blocking, from isCompleted().
+  // Checks for completion without blocking; isCompleted() calls it.
   virtual void poll() noexcept {}
 
-  // Blocks until a terminal status. True if reached within `limit`. max: no limit; throws what the
-  // host language interrupts it with, Ctrl-C above all.
+  // Waits for a terminal status.
+  // Returns: true if the work reached it within `limit`; milliseconds::max() means no timeout.
+  // Throws: without a timeout, the exception with which the host language interrupts the wait, such
+  // as Ctrl-C.
   bool waitForTerminal(std::chrono::milliseconds limit);
   void rethrowIfFailed() const;
 
@@ -134,13 +146,13 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
 
  private:
   struct HookLists;
-  HookLists& hookLists();  // creates on first use; mutex_ held
+  HookLists& hookLists();  // creates them on first use; the caller holds mutex_
   void runWaitHooks(bool before);
 
   std::atomic<WorkStatus> status_{WorkStatus::NOT_STARTED};
   std::atomic<bool> has_hooks_{false};
   mutable std::mutex mutex_;  // guards all below; partner of ended_
-  bool ending_ = false;  // whoever looks at the end is still called: poll_once() returns behind him
+  bool ending_ = false;       // the observer and the end hooks are still running
   std::condition_variable ended_;
   std::exception_ptr error_;
   std::unique_ptr<WorkObserver> observer_;
@@ -149,7 +161,7 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
 
 using WorkPtr = c10::intrusive_ptr<TorchWork>;
 
-// Already done when it is made. poll_once() and waitBlocking() return at once.
+// A work that is complete when it is created. wait() and waitBlocking() return at once.
 class TC_API TorchWorkCompleted : public TorchWork {
  public:
   TorchWorkCompleted() { setStatus(WorkStatus::COMPLETED); }
@@ -157,11 +169,12 @@ class TC_API TorchWorkCompleted : public TorchWork {
   void waitBlocking() override { wait(); }
 };
 
-// A finished work shared by all synchronous operations, so that the hot path allocates nothing.
+// Returns: one finished work that all synchronous operations share, so that the hot path allocates
+// nothing.
 TC_API const WorkPtr& completedWork();
 
-// Runs `body` on a thread of its own; its exception is the work's error. Destruction waits for the
-// thread.
+// Runs `body` on a thread of its own; an exception of `body` is the work's error. The destructor
+// waits for the thread.
 class TC_API TorchWorkThread : public TorchWork {
  public:
   explicit TorchWorkThread(std::function<void()> body);

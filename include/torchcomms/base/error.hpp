@@ -12,48 +12,52 @@
 
 namespace torch::comms {
 
-// What kind of failure a CommError is. One row each in docs/concepts/errors.md; the Python
-// exception types are made from the same table (errc_rows() in src/base/error.cpp).
+// The kind of failure of a CommError. docs/concepts/errors.md has one row for each. The Python
+// exception types are made from the same table: errc_rows() in src/base/error.cpp.
 enum class Errc : uint8_t {
   kInvalidArgument,     // the call itself is wrong; nothing was sent
   kOutOfRange,          // a number does not fit or lies outside its range
-  kTimeout,             // a limit passed
-  kPeerFailed,          // a peer's process or connection is gone
+  kTimeout,             // a timeout has passed
+  kPeerFailed,          // the process or the connection of a peer has failed
   kAborted,             // abort() was called
   kMismatch,            // ranks disagree about an operation
-  kFinalized,           // the communicator is not initialized (any more)
+  kFinalized,           // the communicator is not initialized, or was finalized
   kStaleGeneration,     // this member belongs to an earlier membership
-  kForked,              // used in a forked child
+  kForked,              // the communicator was made before fork() and is used in the child
   kBackendUnavailable,  // the backend does not exist or does not work here
   kUnsupported,         // this backend has no such operation, dtype or device
   kResourceExhausted,   // descriptors, memory, threads, ports
-  kUnsafeObject,        // an object collective was sent something that may run code
+  kUnsafeObject,        // an object collective received data that may run code
   kTooLarge,            // over a size cap
   kVendor,              // the vendor library's own error, its text included
   kSystem,              // the operating system's error, its text included
   kInternal,            // our bug
 };
 
-// Where an error was born. Empty strings and -1 mean "not applicable".
+// The place of an error: operation, communicator, ranks. Empty strings and -1 mean "not
+// applicable".
 struct Context {
   std::string op = {};    // "all_reduce"
   std::string comm = {};  // name of the communicator
   int rank = -1;
-  int peer = -1;  // the one other rank that it is about
-  // Number of the operation in its communicator, as event ring and flight recorder have it; of a
-  // collective on ctran as reports of other ranks have it, which count its own calls, too. 0: none.
+  int peer = -1;  // the peer rank that the error is about
+  // Number of the operation in its communicator, equal to that in the event ring and the flight
+  // recorder; 0: none. For a collective on ctran it is the number that reports of peer ranks
+  // contain; ctran counts its internal collectives, too.
   uint64_t seq = 0;
-  // Ranks at fault, as far as they are known, ascending; of kPeerFailed the first one to be missed
-  // comes first. Of a failure's CommError `peer` is that one, or the only one, and both are there.
+  // Ranks at fault, as far as they are known, in ascending order. For kPeerFailed the first entry
+  // is the rank whose failure was detected first. In the context of a CommError, `peer` and
+  // `culprits` agree: `peer` is the first or only culprit, and both are set.
   std::vector<int> culprits = {};
-  std::chrono::milliseconds limit{0};  // what the operation had; 0: none, or not known
+  std::chrono::milliseconds limit{0};  // timeout of the operation; 0: none, or not known
 
-  // This place, with those who are at fault there.
+  // Returns: this context with `peer` and `culprits` of `there`.
   TC_API Context blaming(const Context& there) const;
 };
 
-// The one C++ exception of the library. `what()` is "<op> on '<comm>' (rank R, peer P, operation
-// S): <why>"; `format_error()` is the reason alone. Internal errors also carry the source line.
+// The only C++ exception type of the library. `what()` is "<op> on '<comm>' (rank R, peer P,
+// operation S): <why>"; `why()` is the reason alone. For kInternal, `what()` also has the source
+// line.
 class TC_API CommError : public std::runtime_error {
  public:
   CommError(Errc code, std::string why, Context context = {},
@@ -69,15 +73,17 @@ class TC_API CommError : public std::runtime_error {
   Context context_;
 };
 
-// Name and meaning of each Errc, in enum order: the one table behind the Python types and the docs.
+// One row of the error table, from which the Python exception types and the docs are made.
 struct ErrcRow {
   Errc code;
-  const char* name;  // Python class name; "CommError" where there is no type of its own
+  const char* name;  // Python class name; "CommError" if the code has no class of its own
   const char* doc;
 };
+// Returns: the rows of all codes in enum order; `*count` receives their number.
 TC_API const ErrcRow* errc_rows(size_t* count) noexcept;
 
-// Throws kInternal with the source line. For conditions that only our own bug can break.
+// Throws CommError(kInternal) with the source line. It is for conditions that only a bug of this
+// library can break.
 [[noreturn]] TC_API void throw_internal(std::string_view condition,
                                         std::source_location at = std::source_location::current());
 

@@ -1,4 +1,4 @@
 #pragma once
 
-// Marks what crosses a shared library's border. Everything else is hidden.
+// Exports a symbol from the shared library; all other symbols are hidden.
 #define TC_API __attribute__((visibility("default")))

@@ -7,22 +7,26 @@
 
 namespace torch::comms {
 
-// The variables that one launcher sets.
+// The environment variables that one launcher sets.
 struct LauncherVariables {
   const char* name;
-  std::vector<const char*> methods;  // of TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD; empty: all
+  // Accepted values of TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD; empty: all.
+  std::vector<const char*> methods;
   const char* rank;
-  std::vector<const char*> sizes;  // the first that is set counts
+  std::vector<const char*> sizes;  // the first variable that is set counts
   const char* local_rank;
-  const char* local_size;        // "" where the launcher gives none
-  std::vector<const char*> job;  // all that are set, joined, are the job's id
+  const char* local_size;        // "" if the launcher sets none
+  std::vector<const char*> job;  // the values of all variables that are set, joined, are the job id
 };
 
-// The launchers that are known, in the order in which they are looked at.
+// Returns: the known launchers, in the order in which query_ranksize() tries them.
 TC_API const std::vector<LauncherVariables>& launchers();
 
-// {rank, size} of this process, from the launcher's variables. Reads the environment at each call.
-// Throws CommError(kInvalidArgument) naming what was looked at, or the variable and its text.
+// Finds the rank and size of this process in the variables of its launcher. Each call reads the
+// environment again.
+// Returns: {rank, size}.
+// Throws: CommError(kInvalidArgument) with the variables that were tried, or with the variable and
+// its text.
 TC_API std::pair<int, int> query_ranksize();
 
 }  // namespace torch::comms

@@ -4,7 +4,8 @@
 
 namespace torchcomms::device {
 
-// The elements of T from `begin` on that are whole within `bytes`; where they end.
+// Copies the elements of T that lie completely within `bytes`, from offset `begin` on.
+// Returns: the offset at which they end.
 template <class T>
 TC_DEVICE uint64_t copy_as(char* to, const char* from, uint64_t begin, uint64_t bytes,
                            const Group& group) {
@@ -18,8 +19,9 @@ TC_DEVICE uint64_t copy_as(char* to, const char* from, uint64_t begin, uint64_t 
   return begin + elements * sizeof(T);
 }
 
-// The threads of a group copy memory of any alignment, apart from each other: by 16 bytes where
-// both are equally far from such a boundary, else by 4 or 1. Ordered as each thread's own stores.
+// Copies memory of any alignment; the threads of a group share the work. Units are 16 bytes if
+// source and target have the same offset from a 16-byte boundary, otherwise 4 bytes or 1 byte.
+// Order: that of each thread's own stores.
 TC_DEVICE void copy_bytes(void* to, const void* from, uint64_t bytes, const Group& group) {
   auto* const target = static_cast<char*>(to);
   const auto* const source = static_cast<const char*>(from);

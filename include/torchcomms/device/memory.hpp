@@ -1,8 +1,8 @@
 #pragma once
 
-// Memory as other devices and the host see it, and what else only a device has. One source for
-// nvcc, NVRTC and clang, which needs no other header of them; where none of those compiles it, a
-// thread of the host is a thread block of one thread, which is how the tests run it.
+// Memory operations that other devices and the host observe, and a few device functions. The same
+// source compiles with nvcc, NVRTC and clang and needs no other header of these compilers. For
+// other compilers a host thread acts as a thread block of one thread; the tests use that.
 #if defined(__CUDACC__)
 #define TC_DEVICE __device__ inline
 #define TC_ANYWHERE __host__ __device__ constexpr
@@ -21,7 +21,7 @@
 
 namespace torchcomms::device {
 
-// 16 bytes, as they are moved.
+// A unit of 16 bytes for copies.
 struct alignas(16) Bytes16 {
   uint32_t x, y, z, w;
 };
@@ -38,15 +38,16 @@ TC_DEVICE uint32_t load_relaxed(const uint32_t* from) {
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
   return v;
 }
-// What the writer of the value has done before its release is seen after this.
+// An acquire load: this thread then sees everything that the writer did before its release.
 TC_DEVICE uint64_t load_acquire(const uint64_t* from) {
   uint64_t v;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
   return v;
 }
-// What this thread has done and seen before is seen by whoever acquires what it writes after this.
+// A system-wide fence: a thread that acquires a later store of this thread sees everything that
+// this thread did and saw before.
 TC_DEVICE void fence_system() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-// Released only with a fence before.
+// The functions below store or add with release semantics only after fence_system().
 TC_DEVICE void store_fenced(uint64_t* to, uint64_t v) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(v) : "memory");
 }
@@ -56,7 +57,8 @@ TC_DEVICE void store_fenced(uint32_t* to, uint32_t v) {
 TC_DEVICE void add_fenced(uint64_t* to, uint64_t v) {
   asm volatile("red.relaxed.sys.global.add.u64 [%0], %1;" ::"l"(to), "l"(v) : "memory");
 }
-// Whether the word was `before` and is `after` now.
+// Replaces the word with `after` if it is `before`.
+// Returns: true if it did.
 TC_DEVICE bool exchange_if(uint64_t* word, uint64_t before, uint64_t after) {
   uint64_t seen;
   asm volatile("atom.acq_rel.sys.global.cas.b64 %0, [%1], %2, %3;"
@@ -83,7 +85,7 @@ inline uint32_t load_relaxed(const uint32_t* from) {
 inline uint64_t load_acquire(const uint64_t* from) {
   return __atomic_load_n(from, __ATOMIC_ACQUIRE);
 }
-// Every store below releases by itself: the thread checker does not know fences.
+// Each store below is a release by itself, because ThreadSanitizer does not understand fences.
 inline void fence_system() {}
 inline void store_fenced(uint64_t* to, uint64_t v) { __atomic_store_n(to, v, __ATOMIC_RELEASE); }
 inline void store_fenced(uint32_t* to, uint32_t v) { __atomic_store_n(to, v, __ATOMIC_RELEASE); }

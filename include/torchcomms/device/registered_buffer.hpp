@@ -6,14 +6,14 @@ namespace torchcomms::device {
 
 inline constexpr int kMaxNicsPerGpu = 2;
 
-// A source of puts which was registered.
+// A registered buffer, from which kernels put data.
 struct RegisteredBuffer {
   void* base_ptr;
   uint64_t size;  // bytes
   void* backend_window;
   struct {
     uint32_t values[kMaxNicsPerGpu];
-    uint32_t size;  // 0: there is no network
+    uint32_t size;  // number of entries; 0: no network
   } lkey_per_device;
 };
 

@@ -2,14 +2,15 @@
 
 #include <torchcomms/device/memory.hpp>
 
-// Which threads of a block make a call together.
+// The threads of a block that make a call together.
 namespace torchcomms::device {
 
-// All threads of the scope make the call, with the same arguments, and get the same result.
+// The scope of a call. All its threads make the call with the same arguments and get the same
+// result.
 enum class CoopScope { THREAD, WARP, BLOCK };
 
-// The threads of a scope as one of them sees it. Blocks of any shape; of a warp all threads that
-// the block has.
+// The threads of a scope, as one of them sees it. Blocks may have any shape. A warp consists of
+// those of its threads that the block has.
 class Group {
  public:
 #if !defined(TC_DEVICE_IS_HOST)
@@ -31,12 +32,12 @@ class Group {
     count_ = is_block ? threads : is_warp ? (left < kWarp ? left : kWarp) : 1;
   }
 
-  // What each has done before is seen by all after.
+  // Synchronizes the threads: after it, each sees what all have done before it.
   TC_DEVICE void sync() const {
     if (scope_ == CoopScope::BLOCK) asm volatile("bar.sync 0;" ::: "memory");
     if (scope_ == CoopScope::WARP) asm volatile("bar.warp.sync %0;" ::"r"(lanes_) : "memory");
   }
-  // Whether one of them says so. The same as sync() otherwise.
+  // Returns: true if `says` is true in any thread. It also synchronizes as sync() does.
   TC_DEVICE bool any(bool says) const {
     uint32_t all = says ? 1 : 0;
     if (scope_ == CoopScope::BLOCK)
@@ -66,7 +67,7 @@ class Group {
   TC_DEVICE uint32_t index() const { return index_; }
   TC_DEVICE uint32_t count() const { return count_; }
   TC_DEVICE bool is_leader() const { return index_ == 0; }
-  // Of the block.
+  // Index of the warp in the block, and number of warps.
   TC_DEVICE uint32_t warp() const { return warp_; }
   TC_DEVICE uint32_t warps() const { return warps_; }
 

@@ -3,15 +3,16 @@
 #include <torchcomms/device/transport.hpp>
 #include <torchcomms/device/window.hpp>
 
-// C functions over the classes of window.hpp and transport.hpp, for compilers of kernels that link
-// a library of LLVM bitcode, as Triton does: there all threads of a block make each call. In CUDA
-// C++ use the classes.
+// C functions over the classes of window.hpp and transport.hpp, for kernel compilers that link LLVM
+// bitcode, such as Triton. There, all threads of a block make each call. CUDA C++ code should use
+// the classes.
 //
-// They return 0 or a negative Result where nothing else is said. All threads of the block have to
-// call what ends with _block, _direct, and all of the transport but its properties. Of the others
-// each thread fences and waits by itself, and thread 0 resets. Sources are what
-// register_local_buffer() gave, whose bounds are checked, or plain addresses of this device. Waits
-// are for at least `expected`.
+// A source is a handle from register_local_buffer(), whose bounds are checked, or a plain address
+// of this device. Waits end when the value is at least `expected`.
+// Returns: 0 or a negative Result, unless stated otherwise.
+// Threads: all threads of the block must call the functions with names ending in _block or _direct,
+// and all transport functions except the properties. In the other functions each thread fences and
+// waits by itself, and thread 0 resets.
 
 #if defined(__CUDA__) && !defined(__CUDACC__)
 #define TC_SYMBOL extern "C" __attribute__((used)) TC_DEVICE
@@ -28,7 +29,7 @@ TC_DEVICE const TorchCommDeviceTransport& transport_at(const void* handle) {
   return *static_cast<const TorchCommDeviceTransport*>(handle);
 }
 
-// Where the bytes of a source are; null beyond its bounds.
+// Returns: the address of the source's bytes; null if they exceed its bounds.
 TC_DEVICE const char* source_at(const void* handle, const void* source, uint64_t offset,
                                 uint64_t bytes) {
   const auto* const buffer = window_at(handle).buffer(source);
@@ -47,7 +48,7 @@ TC_DEVICE int put_block(const void* handle, uint64_t dst_offset, const void* sou
                                CoopScope::BLOCK);
 }
 
-// The block's warps take chunks in turn.
+// Puts the data in chunks, which the warps of the block take in turn.
 TC_DEVICE int put_chunks(const void* handle, uint64_t dst_offset, const void* source,
                          uint64_t src_offset, int dst_rank, uint64_t bytes, uint64_t chunk_bytes) {
   const auto& window = window_at(handle);
@@ -64,7 +65,8 @@ TC_DEVICE int put_chunks(const void* handle, uint64_t dst_offset, const void* so
   return kDone;
 }
 
-// The numbers of torchcomms_transport_wait_signal. False of others.
+// Translates the comparison number of torchcomms_transport_wait_signal.
+// Returns: false for any other number.
 TC_ANYWHERE bool comparison_of(int number, CmpOp& op) {
   constexpr CmpOp kOps[] = {CmpOp::EQ, CmpOp::GT, CmpOp::LT, CmpOp::GE, CmpOp::LE, CmpOp::NE};
   if (number < 0 || number > 5) return false;
@@ -166,11 +168,11 @@ TC_SYMBOL void* torchcomms_base(void* handle) {
 TC_SYMBOL unsigned long long torchcomms_size(void* handle) {
   return torchcomms::device::window_at(handle).size();
 }
-// Null of a rank that there is not.
+// Returns: null for a rank that does not exist.
 TC_SYMBOL void* torchcomms_get_nvlink_address(void* handle, int peer) {
   return torchcomms::device::window_at(handle).get_nvlink_address(peer);
 }
-// Null: there is no multicast.
+// Returns: null, because windows have no multicast.
 TC_SYMBOL void* torchcomms_get_multimem_address(void* handle, unsigned long long offset) {
   return torchcomms::device::window_at(handle).get_multimem_address(offset);
 }
@@ -214,7 +216,7 @@ TC_SYMBOL int torchcomms_transport_n_ranks(void* handle) {
 TC_SYMBOL int torchcomms_transport_num_nvl_peers(void* handle) {
   return torchcomms::device::transport_at(handle).num_nvl_peers();
 }
-// 0: this rank, 1: by NVLink; negative of a rank that there is not.
+// Returns: 0 for this rank, 1 for NVLink; negative for a rank that does not exist.
 TC_SYMBOL int torchcomms_transport_get_type(void* handle, int rank) {
   return torchcomms::device::transport_at(handle).type(rank);
 }

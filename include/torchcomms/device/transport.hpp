@@ -5,17 +5,19 @@
 
 namespace torchcomms::device {
 
-// How a rank is reached.
+// The link to a rank.
 enum class TransportType : int { kSelf = 0, kNvlink = 1, kIbgda = 2 };
 
-// A message's place in the stream of bytes from one rank to another, which goes through a ring of
-// kRingBytes: 16 bytes of head, then what is sent, filled up to 16. Both sides count the same.
+// The position of a message in the byte stream from one rank to another. The stream passes through
+// a ring of kRingBytes. A message has a header of 16 bytes, then its data, padded to 16 bytes. Both
+// sides compute the same positions.
 struct Stretch {
   uint64_t begin, end;
 
   TC_ANYWHERE Stretch(uint64_t before, uint64_t bytes)
       : begin(before), end(before + kHeadBytes + (bytes + 15) / 16 * 16) {}
-  // How much is moved at once from `at` on: at most `most`, and not beyond the ring's end.
+  // Returns: the number of bytes to move at once from `at` on: at most `most`, and not beyond the
+  // end of the ring.
   TC_ANYWHERE uint64_t piece(uint64_t at, uint64_t most) const {
     const uint64_t to_wrap = kRingBytes - at % kRingBytes, left = end - at;
     const uint64_t least = most < to_wrap ? most : to_wrap;
@@ -24,8 +26,8 @@ struct Stretch {
   static constexpr uint64_t kHeadBytes = 16;
 };
 
-// What users ask for, made whole and short enough for both sides to have room for a piece of the
-// other's size. 0: what is usual.
+// Rounds the requested piece size to a multiple of 16 bytes and to at most half a ring, so that
+// both sides have room for a piece of the peer's size. 0 means the default.
 TC_ANYWHERE uint64_t piece_bytes(uint64_t asked) {
   constexpr uint64_t kMost = kRingBytes / 2;
   if (asked == 0) return kPieceBytes;
@@ -33,24 +35,25 @@ TC_ANYWHERE uint64_t piece_bytes(uint64_t asked) {
   return whole < kMost ? whole : kMost;
 }
 
-// Messages, signals and barriers between pairs of ranks, for kernels: at the address that
-// get_device_transport() gives. Scope, order, limits and failure: as TorchCommDeviceWindow. A rank
-// may be its own peer.
+// Messages, signals and barriers between pairs of ranks, for kernels. The object is at the address
+// that get_device_transport() returns. Scope, order, limits and failure are as for
+// TorchCommDeviceWindow. A rank may be its own peer.
 class TorchCommDeviceTransport {
  public:
   TC_DEVICE int my_rank() const { return state_.team.rank; }
   TC_DEVICE int n_ranks() const { return state_.team.size; }
   TC_DEVICE int num_nvl_peers() const { return n_ranks() - 1; }
-  // TransportType as a number, or kInvalid.
+  // Returns: a TransportType as a number, or kInvalid.
   TC_DEVICE int type(int rank) const {
     if (!is_rank(rank)) return kInvalid;
     return static_cast<int>(rank == my_rank() ? TransportType::kSelf : TransportType::kNvlink);
   }
 
-  // A message to `peer`, which takes it with recv(). It is over when all of it is in the ring
-  // there, so a long one not before its receive. Messages of one direction are one after the other:
-  // one scope sends to a peer at a time, and one receives from it. `max_signal_bytes`: how much is
-  // told to the other side at once; each may have its own; 0: 64 KiB.
+  // Sends a message to `peer`, which receives it with recv(). It returns when the whole message is
+  // in the ring of the peer, so a message larger than the ring waits for its receive. Messages of
+  // one direction follow each other: one scope at a time sends to a peer, and one receives from it.
+  // `max_signal_bytes`: how many bytes are announced to the peer at once (default 64 KiB); the two
+  // sides may use different values.
   TC_DEVICE int send(int peer, const void* from, uint64_t bytes, uint64_t max_signal_bytes = 0,
                      CoopScope scope = CoopScope::BLOCK) const {
     if (!is_rank(peer)) return kInvalid;
@@ -86,8 +89,8 @@ class TorchCommDeviceTransport {
     return kDone;
   }
 
-  // The next message of `peer`, which has to have this size: else the communicator ends on both
-  // sides, and this is kMismatched.
+  // Receives the next message of `peer`, which must have exactly this size. Otherwise the
+  // communicator ends on both sides, and the call returns kMismatched.
   TC_DEVICE int recv(int peer, void* into, uint64_t bytes, uint64_t max_signal_bytes = 0,
                      CoopScope scope = CoopScope::BLOCK) const {
     if (!is_rank(peer)) return kInvalid;
@@ -103,7 +106,8 @@ class TorchCommDeviceTransport {
         return !group.is_leader() || has_come(load_acquire(&own.came), wanted);
       });
     };
-    // Whose message is shorter never comes to the end of a piece of this one.
+    // A sender of a shorter message never fills a whole piece of this message, so the header is
+    // checked first.
     if (const auto result = come_to(stretch.begin + Stretch::kHeadBytes); result != kDone)
       return result;
     const auto* const head = reinterpret_cast<const uint64_t*>(ring + stretch.begin % kRingBytes);
@@ -129,7 +133,8 @@ class TorchCommDeviceTransport {
     return kDone;
   }
 
-  // Signals of pairs: each rank has kTransportSignals for every rank.
+  // Sets or adds to a signal of `peer` for this rank. Each rank has kTransportSignals of them for
+  // every peer.
   TC_DEVICE int signal(int peer, int signal_id, SignalOp op = SignalOp::ADD, uint64_t value = 1,
                        CoopScope scope = CoopScope::THREAD) const {
     if (!is_rank(peer) || signal_id < 0 || signal_id >= kTransportSignals) return kInvalid;
@@ -144,7 +149,8 @@ class TorchCommDeviceTransport {
       add_fenced(word, value);
     return kDone;
   }
-  // Until what `peer` has made of this rank's signal compares with `value`. Consumes nothing.
+  // Waits until the signal that `peer` sets on this rank compares with `value`. The signal keeps
+  // its value.
   TC_DEVICE int wait_signal(int peer, int signal_id, CmpOp cmp, uint64_t value,
                             CoopScope scope = CoopScope::THREAD) const {
     if (!is_rank(peer) || signal_id < 0 || signal_id >= kTransportSignals) return kInvalid;
@@ -155,7 +161,8 @@ class TorchCommDeviceTransport {
     });
   }
 
-  // Until both have come to it as often: one of kTransportBarriers of the pair.
+  // Waits until both ranks have entered the barrier equally often. A pair has kTransportBarriers
+  // barriers.
   TC_DEVICE int barrier(int peer, int barrier_id, CoopScope scope = CoopScope::THREAD) const {
     if (!is_rank(peer) || barrier_id < 0 || barrier_id >= kTransportBarriers) return kInvalid;
     const Group group(scope);
@@ -175,7 +182,7 @@ class TorchCommDeviceTransport {
   }
 
  private:
-  // Where the bytes of the message that a piece has are in the ring and in the message.
+  // The position of a piece in the ring and in the message.
   struct Piece {
     bool has_head;
     uint64_t in_ring, in_message, bytes;
@@ -189,7 +196,8 @@ class TorchCommDeviceTransport {
     const uint64_t room = piece > head ? piece - head : 0;
     return {has_head, at % kRingBytes + head, offset, room < left ? room : left};
   }
-  // Every piece of a message is awaited, by its end, moved, and told to the other side.
+  // Moves a message piece by piece: waits for the end of the piece, moves it, and announces it to
+  // the peer.
   template <class Await, class Move>
   TC_DEVICE static Result for_pieces(const Stretch& stretch, uint64_t bytes,
                                      uint64_t max_signal_bytes, const Group& group, uint64_t* told,
@@ -209,7 +217,7 @@ class TorchCommDeviceTransport {
   }
 
   TC_DEVICE bool is_rank(int rank) const { return rank >= 0 && rank < n_ranks(); }
-  // What `owner` has for `other`.
+  // The words that `owner` keeps for `other`.
   TC_DEVICE PairWords& post(int owner, int other) const {
     return state_.areas[owner]->posts[other];
   }

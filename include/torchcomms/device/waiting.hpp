@@ -3,24 +3,26 @@
 #include <torchcomms/device/handle.hpp>
 #include <torchcomms/device/scope.hpp>
 
-// How kernels wait for other ranks: until it is so, or the communicator is aborted, or ends, or the
-// limit of the wait has passed, which ends the communicator.
+// How kernels wait for peers: until the condition holds, the communicator is aborted or ends, or
+// the timeout of the wait passes, which ends the communicator.
 namespace torchcomms::device {
 
-// What calls return: 0, or why not. Nothing was written where it is negative, but by what waits.
+// The result of a call: 0, or the reason of a failure. After a negative result nothing was written,
+// except by calls that wait.
 enum Result : int {
   kDone = 0,
-  kInvalid = -1,      // a rank, signal, counter or barrier that there is not
+  kInvalid = -1,      // the rank, signal, counter or barrier does not exist
   kOutOfBounds = -2,  // beyond the window or the source
   kStopped = -3,      // the communicator was aborted, or has failed
   kTimedOut = -4,     // longer than the communicator's timeout
   kMismatched = -5,   // the two sides of a message have different sizes
 };
 
+// Whether a signal is set to a value or increased by it.
 enum class SignalOp { SET, ADD };
 enum class CmpOp { EQ, NE, LT, LE, GT, GE };
 
-// The signal's value on the left.
+// Compares a signal with a value; the signal is on the left.
 TC_ANYWHERE bool compares(CmpOp op, uint64_t seen, uint64_t value) {
   switch (op) {
     case CmpOp::EQ:
@@ -39,16 +41,17 @@ TC_ANYWHERE bool compares(CmpOp op, uint64_t seen, uint64_t value) {
   return false;
 }
 
-// Whether a count that only grows has come to `wanted`, also across its end.
+// Returns: whether a growing count has reached `wanted`, also after it has wrapped around.
 TC_ANYWHERE bool has_come(uint64_t count, uint64_t wanted) {
   return static_cast<long long>(count - wanted) >= 0;
 }
 
-// Whether `bytes` from `offset` on are within `room`.
+// Returns: whether `bytes` from `offset` on fit within `room`.
 TC_ANYWHERE bool is_within(uint64_t offset, uint64_t bytes, uint64_t room) {
   return bytes <= room && offset <= room - bytes;
 }
 
+// Returns: the result for a value of ControlWords::stop.
 TC_ANYWHERE Result result_of(uint64_t stop) {
   return stop == 0               ? kDone
          : stop == kStopLimit    ? kTimedOut
@@ -56,7 +59,8 @@ TC_ANYWHERE Result result_of(uint64_t stop) {
                                  : kStopped;
 }
 
-// This rank's kernels have to stop; the first that finds so says why. For one thread.
+// Stops the kernels of this rank; the first caller records the reason.
+// Threads: one thread of the group calls it.
 TC_DEVICE void stop(const TeamState& team, uint32_t why, int waited_for) {
   if (!exchange_if(team.stop, 0, why)) return;
   team.control->waited_for = waited_for;
@@ -66,17 +70,19 @@ TC_DEVICE void stop(const TeamState& team, uint32_t why, int waited_for) {
   store_fenced(&team.control->stop, why);
 }
 
-// Tells `peer` that it has to stop as well. For one thread.
+// Reports to `peer` that it must stop, too.
+// Threads: one thread of the group calls it.
 TC_DEVICE void report(const TeamState& team, uint32_t why, int peer) {
   fence_system();
   store_fenced(team.reported[peer],
                uint64_t{why} << 32 | static_cast<uint64_t>(static_cast<uint32_t>(team.rank + 1)));
 }
 
-// Whether they have to. For one thread, and seldom: it is slow. `waited_for`: the rank that this
-// one cannot go on without; -1: any.
+// Returns: whether the kernels of this rank must stop. The call is slow, so waits make it seldom.
+// `waited_for`: the rank that this one waits for; -1: any.
+// Threads: one thread of the group calls it.
 TC_DEVICE bool must_stop(const TeamState& team, uint64_t since_ns, int waited_for) {
-  constexpr uint64_t kLookEvery_ns = 50000;  // the host's memory is far
+  constexpr uint64_t kLookEvery_ns = 50000;  // host memory is slow to read
   if (load_relaxed(team.stop) != 0) return true;
   const uint64_t now = now_ns();
   if (const uint64_t report = load_relaxed(team.reported[team.rank]); report != 0) {
@@ -94,8 +100,9 @@ TC_DEVICE bool must_stop(const TeamState& team, uint64_t since_ns, int waited_fo
   return true;
 }
 
-// For all threads of a group, each of which may have a condition of its own: until all of them
-// hold. A condition acquires what it sees.
+// Waits until the conditions of all threads of the group hold; each thread may have its own. A
+// condition must acquire what it reads.
+// Threads: all threads of the group call it.
 template <class Met>
 TC_DEVICE Result wait_until(const TeamState& team, const Group& group, int waited_for,
                             const Met& met) {

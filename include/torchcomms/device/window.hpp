@@ -5,23 +5,23 @@
 
 namespace torchcomms::device {
 
-// Whose windows they are: both backends have the same.
+// The backends that have such windows; both use the same state.
 struct CtranBackend {
   using Comm = TeamState;
   using Window = WindowState;
 };
 struct NCCLXBackend : CtranBackend {};
 
-// A window for kernels, at the address that get_device_window() gives. What they do with it has no
-// order with the communicator's operations but by streams.
+// A window for kernels, at the address that get_device_window() returns. Only streams order its
+// calls with operations of the communicator.
 //
-// Scope: all threads of the scope make the call, with the same arguments, and get the same result.
-// Order: what the scope's threads have written before is what a put copies; and what they have
-// written and put is seen, with a put's signal, a signal or a barrier, by all threads of the scope
+// Failure: calls return 0, or a negative Result if they did not do their work.
+// Limits: a wait ends within 1 ms after the communicator is aborted or has failed, and after its
+// timeout, which ends the communicator. Kernels that wait for each other must run at the same time.
+// Order: a put copies what the threads of its scope have written before. A put's signal, a signal
+// or a barrier makes all earlier writes and puts of the scope visible to all threads of the scope
 // that waits for it.
-// Limits: a wait ends within 1 ms once the communicator is aborted or has failed, and after its
-// timeout, which ends the communicator. Kernels that wait for each other have to run at once.
-// Failure: calls return 0, or a negative Result, where what they were to do is not done.
+// Scope: all threads of the scope make the call with the same arguments and get the same result.
 template <class Backend = CtranBackend>
 class TorchCommDeviceWindow {
  public:
@@ -30,15 +30,16 @@ class TorchCommDeviceWindow {
 
   TC_DEVICE int rank() const { return state_.team.rank; }
   TC_DEVICE int num_ranks() const { return state_.team.size; }
-  // This rank's part.
+  // The window memory of this rank.
   TC_DEVICE void* base() const { return state_.parts[rank()].base; }
   TC_DEVICE uint64_t size() const { return state_.parts[rank()].size_bytes; }
   TC_DEVICE const Comm& comm() const { return state_.team; }
   TC_DEVICE const State& window() const { return state_; }
 
-  // Copies `bytes` from `src_offset` of the source to `dst_offset` of the part of `dst_rank`, which
-  // may be this rank. It is done when this returns but for other devices, which see it with what is
-  // signalled after it. Then adds 1 to `signal_id` there and `counter_id` here, where not -1.
+  // Copies `bytes` from `src_offset` of the source to `dst_offset` of the window memory of
+  // `dst_rank`, which may be this rank. When it returns, the copy is done for this device; other
+  // devices see it with a later signal. Then it adds 1 to `signal_id` of that rank and to
+  // `counter_id` of this rank, unless they are -1.
   TC_DEVICE int put(uint64_t dst_offset, const RegisteredBuffer& source, uint64_t src_offset,
                     int dst_rank, uint64_t bytes, int signal_id = -1, int counter_id = -1,
                     CoopScope scope = CoopScope::THREAD) const {
@@ -46,14 +47,14 @@ class TorchCommDeviceWindow {
     return put(dst_offset, static_cast<const char*>(source.base_ptr) + src_offset, dst_rank, bytes,
                signal_id, counter_id, scope);
   }
-  // The same from any memory of this device.
+  // Puts from any memory of this device, without a registered source.
   TC_DEVICE int put(uint64_t dst_offset, const void* from, int dst_rank, uint64_t bytes,
                     int signal_id = -1, int counter_id = -1,
                     CoopScope scope = CoopScope::THREAD) const {
     const auto refused = check_put(dst_offset, dst_rank, bytes, signal_id, counter_id);
     if (refused != kDone) return refused;
     const Group group(scope);
-    group.sync();  // what it copies may be of other threads
+    group.sync();  // the data may come from other threads
     copy_bytes(state_.parts[dst_rank].base + dst_offset, from, bytes, group);
     if (signal_id < 0 && counter_id < 0) return kDone;
     group.sync();
@@ -64,7 +65,7 @@ class TorchCommDeviceWindow {
     return kDone;
   }
 
-  // What a put would return; copies nothing.
+  // Returns: the result that a put with these arguments would have; it copies nothing.
   TC_DEVICE Result check_put(uint64_t dst_offset, int dst_rank, uint64_t bytes, int signal_id = -1,
                              int counter_id = -1) const {
     if (!is_rank(dst_rank) || !is_optional(signal_id, state_.signals) ||
@@ -74,8 +75,8 @@ class TorchCommDeviceWindow {
     return fits ? kDone : kOutOfBounds;
   }
 
-  // Sets the signal of `peer`, or adds to it: what all ranks see together as its value, and what
-  // wait_signal_from() sees of this rank.
+  // Sets the signal of `peer`, or adds to it. It changes the common value, and the value that
+  // wait_signal_from() reads for this rank.
   TC_DEVICE int signal(int peer, int signal_id, SignalOp op = SignalOp::ADD, uint64_t value = 1,
                        CoopScope scope = CoopScope::THREAD) const {
     if (!is_rank(peer) || !is_one(signal_id, state_.signals)) return kInvalid;
@@ -87,23 +88,25 @@ class TorchCommDeviceWindow {
     return kDone;
   }
 
-  // Until this rank's signal compares with `value`, the signal on the left. Consumes nothing.
+  // Waits until the common value of this rank's signal compares with `value`; the signal is on the
+  // left and keeps its value.
   TC_DEVICE int wait_signal(int signal_id, CmpOp cmp, uint64_t value,
                             CoopScope scope = CoopScope::THREAD) const {
     if (!is_one(signal_id, state_.signals)) return kInvalid;
     return wait(&own().signals[signal_id].all, -1, cmp, value, scope);
   }
-  // The same of what `peer` alone has made of it.
+  // Waits as wait_signal() does, for the value that `peer` alone has produced.
   TC_DEVICE int wait_signal_from(int peer, int signal_id, CmpOp cmp, uint64_t value,
                                  CoopScope scope = CoopScope::THREAD) const {
     if (!is_rank(peer) || !is_one(signal_id, state_.signals)) return kInvalid;
     return wait(&own().signals[signal_id].from[peer], peer, cmp, value, scope);
   }
-  // 0 of a signal that there is not.
+  // Returns: the common value; 0 for a signal that does not exist.
   TC_DEVICE uint64_t read_signal(int signal_id) const {
     return is_one(signal_id, state_.signals) ? load_acquire(&own().signals[signal_id].all) : 0;
   }
-  // To 0, for all ranks' parts in it. What others send at the same time may be lost, or stay.
+  // Sets the common value and the values of all ranks to 0. Signals that arrive at the same time
+  // may be lost or stay.
   TC_DEVICE int reset_signal(int signal_id) const {
     if (!is_one(signal_id, state_.signals)) return kInvalid;
     SignalWords& signal = own().signals[signal_id];
@@ -113,7 +116,7 @@ class TorchCommDeviceWindow {
     return kDone;
   }
 
-  // Of puts of this rank.
+  // Waits until the counter of this rank's puts compares with `value`.
   TC_DEVICE int wait_counter(int counter_id, CmpOp cmp, uint64_t value,
                              CoopScope scope = CoopScope::THREAD) const {
     if (!is_one(counter_id, state_.counters)) return kInvalid;
@@ -129,19 +132,20 @@ class TorchCommDeviceWindow {
     return kDone;
   }
 
-  // What this thread has put before is seen before what it puts after.
+  // Orders puts: a peer sees earlier puts of this thread before later ones.
   TC_DEVICE int fence() const {
     fence_system();
     return kDone;
   }
-  // What the scope has put before is seen by whoever sees what it writes after.
+  // Makes earlier puts of the scope visible to every thread that sees a later write of the scope.
   TC_DEVICE int flush(CoopScope scope = CoopScope::THREAD) const {
     const Group group(scope);
     fence_system();
     group.sync();
     return kDone;
   }
-  // Until all ranks have come to it as often. One scope of each rank at a time.
+  // Waits until all ranks have entered the barrier equally often. Each rank may use it in one scope
+  // at a time.
   TC_DEVICE int barrier(int barrier_id, CoopScope scope = CoopScope::THREAD) const {
     if (!is_one(barrier_id, state_.barriers)) return kInvalid;
     const Group group(scope);
@@ -164,17 +168,18 @@ class TorchCommDeviceWindow {
     return result;
   }
 
-  // The part of `peer` for loads and stores; null of a rank that there is not.
+  // Returns: the window memory of `peer` for loads and stores; null for a rank that does not exist.
   TC_DEVICE void* get_nvlink_address(int peer) const {
     return is_rank(peer) ? state_.parts[peer].base : nullptr;
   }
-  // Null: windows have no multicast.
+  // Returns: null, because windows have no multicast.
   TC_DEVICE void* get_multimem_address(uint64_t offset = 0) const {
     (void)offset;
     return nullptr;
   }
 
-  // The source that register_local_buffer() gave as `handle`; null for any other address.
+  // Returns: the source with the handle `handle` of register_local_buffer(); null for any other
+  // address.
   TC_DEVICE const RegisteredBuffer* buffer(const void* handle) const {
     const auto at = reinterpret_cast<uint64_t>(handle);
     const auto first = reinterpret_cast<uint64_t>(&own().buffers[0]);
@@ -189,7 +194,7 @@ class TorchCommDeviceWindow {
   TC_DEVICE bool is_rank(int rank) const { return is_one(rank, num_ranks()); }
   TC_DEVICE WindowArea& own() const { return *state_.parts[rank()].area; }
 
-  // After a fence.
+  // Changes the signal; a fence must come before.
   TC_DEVICE void give(int peer, int signal_id, SignalOp op, uint64_t value) const {
     SignalWords& signal = state_.parts[peer].area->signals[signal_id];
     if (op == SignalOp::SET) {

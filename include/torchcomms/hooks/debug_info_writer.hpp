@@ -7,22 +7,26 @@
 
 namespace torch::comms::fr {
 
-// Where FlightRecorderHook::dump_file() puts a dump. Replaceable: derive, and registerWriter().
+// Writes the dumps of FlightRecorderHook::dump_file(). A program replaces it with a derived class
+// and registerWriter().
 class TC_API DebugInfoWriter {
  public:
   virtual ~DebugInfoWriter() = default;
 
-  // Keeps `trace`, a whole dump. Default: in the file getWriterTarget(), written beside it and
-  // renamed, so that a reader never sees half a dump. Throws CommError(kSystem). Any thread.
+  // Stores `trace`, a whole dump. The default writes to a temporary file and renames it to
+  // getWriterTarget(), so that a reader never sees half a dump.
+  // Throws: CommError(kSystem).
+  // Threads: any.
   virtual void write(const std::string& trace);
 
-  // The name of the file. Default: TORCHCOMM_FR_DUMP_TEMP_FILE and the rank; with
-  // TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME the variable's text at each call, as it stands.
+  // Returns: the file name. The default is TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank. With
+  // TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME each call reads that variable again and uses its text as it
+  // is.
   virtual std::string getWriterTarget();
 
-  // The registered writer, else one for `rank`. Lives as long as somebody holds it.
+  // Returns: the registered writer, otherwise one for `rank`. The caller shares ownership.
   static std::shared_ptr<DebugInfoWriter> getWriter(int rank);
-  // Takes the place of the default for every rank; nullptr brings that back.
+  // Replaces the default writer for every rank; nullptr restores the default.
   static void registerWriter(std::unique_ptr<DebugInfoWriter> writer);
 
  protected:
