@@ -9,35 +9,36 @@
 
 namespace torch::comms {
 
-// That a communicator has ended, told to its abort hooks: once, on a thread of their own, since
-// they are the program's, and may last or want what others hold.
-//
+// Runs the abort hooks of a communicator once, on a thread of their own. The hooks belong to the
+// program: they may take long, or need locks that other threads hold.
 // Threads: any.
 class TC_API AbortHookRunner {
  public:
-  // How long whoever raises the failure waits for the hooks, from when they began.
+  // The longest time that a thread which raises the failure waits for the hooks, counted from their
+  // start.
   static constexpr std::chrono::seconds kHookTimeout{1};
 
-  // The first call begins `hooks`, which must not throw; later ones do nothing. Does not wait for
-  // them, but where no thread is to be had: then they run here.
+  // Starts `hooks`, which must not throw; later calls do nothing. If no thread can be created, the
+  // hooks run on the calling thread.
   void start(std::function<void()> hooks);
-  // Returns when they have run, or had kHookTimeout. At once where none have begun, and in hooks of
-  // whatever communicator, which may use their own.
+  // Waits until the hooks have run or kHookTimeout has passed. It returns at once if none have
+  // started, and inside hooks of any communicator, because these may use their own.
   void wait() const;
-  // The same however long they take.
+  // Waits until the hooks have run, without a timeout; otherwise like wait().
   void wait_until_done() const;
-  // None will run, as if they had; whether they had begun.
+  // Prevents the hooks from running, as if they had run.
+  // Returns: true if they had started already.
   bool cancel();
-  // The next failure is to be told again.
+  // Lets start() run hooks again at the next failure.
   void rearm();
 
-  // This thread runs hooks.
+  // Returns: true if this thread is running abort hooks.
   static bool in_hook() noexcept;
 
  private:
   using Clock = std::chrono::steady_clock;
   struct AbortHookRun {
-    std::shared_future<void> done;  // not valid: none has begun
+    std::shared_future<void> done;  // not valid if no hooks have started
     Clock::time_point deadline;
   };
   AbortHookRun run() const;

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::chrono::seconds kTeardownTimeout{1};
 
-// Communicators that end. Messages that a program has sent and not waited for should arrive
-// although it ends now.
+// Threads in teardown. Messages that a program has sent without a wait() should arrive although the
+// program exits, so process exit waits for these threads.
 base::AwaitedThreads teardown_threads(kTeardownTimeout);
 
 }  // namespace

@@ -9,15 +9,15 @@
 
 namespace torch::comms {
 
-// Runs `end`, which takes a communicator's threads and connections apart, without ever blocking the
-// caller: at once where `may_block` and nothing is in flight, else on a thread of its own when what
-// is in flight has ended. At the end of the process such threads get a second. `begin`: what that
-// thread does before it waits.
+// Runs `end`, which stops a communicator's threads and closes its connections, without blocking the
+// caller. `end` runs at once if `may_block` is set and nothing is in flight. Otherwise a thread of
+// its own runs `begin`, waits until nothing is in flight, and runs `end`. At process exit such
+// threads get one second.
 TC_API void teardown_async(std::shared_ptr<InFlightCounter> flight, std::function<void()> end,
                            bool may_block, std::function<void()> begin = nullptr);
 
-// Waits, a second at most, while more communicators than that are still ending. For callers that
-// may block.
+// Waits while more than `most` communicators are still in teardown.
+// Blocks: at most one second.
 TC_API void wait_for_teardowns(int most = 16);
 
 }  // namespace torch::comms

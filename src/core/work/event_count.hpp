@@ -7,8 +7,8 @@
 
 namespace torch::comms {
 
-// Tells whoever waits that something has changed. Any thread, that of a GPU runtime's callbacks
-// too: it owns nothing.
+// An eventcount: a waiter reads epoch(), checks its condition, and waits until the epoch changes.
+// Threads: any, including the callback thread of a GPU runtime.
 class EventCount {
  public:
   static constexpr auto kForever = std::chrono::milliseconds::max();
@@ -22,7 +22,7 @@ class EventCount {
     const std::lock_guard lock(mutex_);
     return epoch_;
   }
-  // Returns when it was rung more often than `seen` times, or after `limit`.
+  // Waits until the epoch differs from `seen`, or `limit` has passed.
   void wait(uint64_t seen, std::chrono::milliseconds limit) {
     std::unique_lock lock(mutex_);
     const auto more = [&] { return epoch_ != seen; };
@@ -33,7 +33,7 @@ class EventCount {
   }
 
  private:
-  std::mutex mutex_;  // guards rings_; partner of rung_
+  std::mutex mutex_;  // guards epoch_; partner of changed_
   std::condition_variable changed_;
   uint64_t epoch_ = 0;
 };

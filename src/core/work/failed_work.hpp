@@ -7,8 +7,8 @@
 
 namespace torch::comms {
 
-// Of a call that the world has refused: failed when it is made, and each poll_once() raises the
-// error.
+// The work of a call that failed for an external reason. It has failed when it is created, and each
+// wait() throws the error.
 class FailedWork final : public TorchWork {
  public:
   explicit FailedWork(const CommError& error) {

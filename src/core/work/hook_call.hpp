@@ -7,7 +7,8 @@
 
 namespace torch::comms {
 
-// Runs one hook of a user. One that fails is logged: it must not hide what it was told of.
+// Runs one hook of the program and logs its exceptions, because a failing hook must not hide the
+// event that it is called for.
 template <class Call>
 void call_hook_noexcept(const char* kind, const Call& call) noexcept {
   try {

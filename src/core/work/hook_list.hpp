@@ -10,8 +10,9 @@
 
 namespace torch::comms {
 
-// Callbacks of one kind, in order of registration. A callback may add or remove callbacks, itself
-// too: the change holds from the next call on. Any thread.
+// A list of callbacks of one kind, in order of registration. A callback may add or remove
+// callbacks, including itself; the change takes effect at the next call.
+// Threads: any.
 template <class Function>
 class HookList {
  public:
@@ -29,8 +30,8 @@ class HookList {
   }
 
   void remove(uint64_t id) {
-    // Outlives the lock: the end of a callback may wait for another thread that wants it, or come
-    // by here again.
+    // `before` outlives the lock: destroying a callback may wait for a thread that needs the lock,
+    // or call this list again.
     std::shared_ptr<const Entries> before;
     std::lock_guard lock(mutex_);
     auto next = std::make_shared<Entries>(*entries_);
@@ -39,7 +40,7 @@ class HookList {
   }
 
   void clear() {
-    std::shared_ptr<const Entries> before;  // outlives the lock, as above
+    std::shared_ptr<const Entries> before;  // outlives the lock, as in remove()
     std::lock_guard lock(mutex_);
     before = publish(std::make_shared<Entries>());
   }
@@ -55,7 +56,7 @@ class HookList {
   }
 
  private:
-  // Returns those before.
+  // Returns: the previous entries.
   std::shared_ptr<const Entries> publish(std::shared_ptr<const Entries> entries) {
     size_.store(entries->size(), std::memory_order_release);
     return std::exchange(entries_, std::move(entries));
@@ -64,7 +65,7 @@ class HookList {
   mutable std::mutex mutex_;  // guards entries_ and last_id_
   std::shared_ptr<const Entries> entries_ = std::make_shared<Entries>();
   uint64_t last_id_ = 0;
-  std::atomic<size_t> size_{0};  // of *entries_, so that an empty list costs one load
+  std::atomic<size_t> size_{0};  // size of *entries_, so that an empty list costs one load
 };
 
 }  // namespace torch::comms

@@ -8,10 +8,11 @@
 
 namespace torch::comms {
 
-// Counts the operations of a communicator that somebody may still complete. Any thread.
+// Counts the operations of a communicator that are in flight.
+// Threads: any.
 class InFlightCounter {
  public:
-  // One operation, from its issue until nothing below uses its tensors any more.
+  // Represents one operation, from its issue until no lower layer uses its tensors.
   class Token {
    public:
     explicit Token(std::shared_ptr<InFlightCounter> flight) : counter_(std::move(flight)) {
@@ -26,7 +27,7 @@ class InFlightCounter {
       const auto flight = std::exchange(counter_, nullptr);
       if (!flight) return;
       if (flight->count_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-      // Or who waits misses it between his look and his sleep.
+      // Without the lock, a waiter could miss the notification between its check and its wait.
       std::lock_guard lock(flight->mutex_);
       flight->idle_.notify_all();
     }

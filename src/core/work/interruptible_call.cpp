@@ -16,7 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// Never destroyed: threads may wait while the process ends.
+// Never destroyed, because threads may wait while the process exits.
 std::function<void()>& interrupt_check() {
   static auto* const check = new std::function<void()>;
   return *check;
@@ -24,7 +24,7 @@ std::function<void()>& interrupt_check() {
 
 bool (*interpreter_exit_check)() = nullptr;
 
-// By a check of ours: those who hear that this one left learn why.
+// An interrupt by a check of this library: peers that learn that this rank left get the reason.
 class InterruptedByCheck final : public Interrupted {
  public:
   explicit InterruptedByCheck(const CommError& error)
@@ -66,13 +66,13 @@ void check_interrupt_unwrapped() {
   }
 }
 
-// Where the thread finds its next task.
+// The slot in which the thread finds its next task.
 struct AbandonableThread::TaskSlot {
-  std::mutex mutex;  // guards task and closed, and whoever writes called; partner of changed
+  std::mutex mutex;  // guards task, closed and writes to is_signaled; partner of changed
   std::condition_variable changed;
   std::function<void()> task;
   bool closed = false;
-  std::atomic<bool> is_signaled{false};  // the thread has something to do: a task, or to end
+  std::atomic<bool> is_signaled{false};  // the thread has a task, or must end
 
   void run() {
     while (true) {
@@ -81,7 +81,7 @@ struct AbandonableThread::TaskSlot {
       changed.wait(lock, [this] { return is_signaled.load(); });
       if (!task) return;
       const auto next = std::exchange(task, nullptr);
-      is_signaled = closed;  // also while the task was still to come: it is left behind with it
+      is_signaled = closed;  // also if the task was still pending: the thread is abandoned with it
       lock.unlock();
       next();
     }

@@ -14,18 +14,18 @@
 
 namespace torch::comms {
 
-// Lets the host language end long waits of the start-up: `check` runs about 20 times a second on
-// the thread that waits, and what it throws ends the wait. Empty: nothing runs. Set it while
-// nothing waits.
+// Sets the function by which the host language interrupts long waits of the start-up. `check` runs
+// about 20 times a second on the waiting thread, and an exception of it ends the wait. An empty
+// `check` disables this. Call it only while no thread waits.
 TC_API void set_interrupt_check(std::function<void()> check);
 
-// Whether the host language is on its way out: its other threads then stay in whatever call they
-// are in until the process ends. `ends` is asked from any thread; empty: it never is. Set it while
-// nothing waits.
+// Sets the function that tells whether the host language is exiting; its other threads then stay
+// inside their calls until the process ends. `ends` runs on any thread; null means never. Call it
+// only while no thread waits.
 TC_API void set_interpreter_exit_check(bool (*ends)());
 TC_API bool interpreter_is_exiting();
 
-// The host language wants out; `cause` is what its check threw.
+// The host language interrupts a wait; `cause` is the exception of its check.
 class TC_API Interrupted : public std::exception {
  public:
   explicit Interrupted(std::exception_ptr cause) : cause_(std::move(cause)) {}
@@ -36,20 +36,22 @@ class TC_API Interrupted : public std::exception {
   std::exception_ptr cause_;
 };
 
-// Runs the check. Throws Interrupted.
+// Runs the interrupt check.
+// Throws: Interrupted.
 TC_API void check_interrupt();
-// The same for who has nothing to clean up: throws what the check threw itself.
+// Runs the interrupt check for callers that have nothing to clean up.
+// Throws: the exception of the check itself.
 TC_API void check_interrupt_unwrapped();
 
-// A call did not return in time; it goes on by itself on a thread that is left behind.
+// A call did not return in time; it continues on an abandoned thread.
 class TC_API CallTimedOut : public std::exception {
  public:
   const char* what() const noexcept override { return "the call did not return in time"; }
 };
 
-// Looks for `condition` during 0.15 ms. A store of this host answers within 0.1 ms; a thread that
-// sleeps meanwhile needs another tenth to wake up, a dozen times in a start-up.
-// Returns: false if it has not come.
+// Polls `condition` for 0.15 ms. A store on this host answers within 0.1 ms. A thread that sleeps
+// meanwhile needs another 0.1 ms to wake up, about a dozen times in a start-up.
+// Returns: false if the condition did not become true.
 template <class Condition>
 bool spin_briefly(const Condition& condition) {
   using Clock = std::chrono::steady_clock;
@@ -59,8 +61,9 @@ bool spin_briefly(const Condition& condition) {
   return false;
 }
 
-// A thread for calls that may block for ever: an operation on a TCPStore whose server is stopped
-// never returns, whatever its timeout. Used by one thread at a time.
+// A thread for calls that may block forever: an operation on a TCPStore whose server is stopped
+// never returns, whatever its timeout.
+// Threads: one thread at a time uses it.
 class TC_API AbandonableThread {
  public:
   AbandonableThread() = default;
@@ -68,11 +71,13 @@ class TC_API AbandonableThread {
   AbandonableThread& operator=(const AbandonableThread&) = delete;
   ~AbandonableThread();
 
-  // Runs `call` on the thread and returns what it returns or throws. `call` must own all it uses,
-  // since it may outlive this object. Throws CallTimedOut after `limit`, Interrupted,
-  // CommError(kResourceExhausted) if no thread can be made. After the first two the thread is left
-  // behind with its call; a later run gets a new one. So after what `check` throws, which runs some
-  // times a second in between.
+  // Runs `call` on the thread. `call` must own everything it uses, because it may outlive this
+  // object. `check` runs on the caller about every 500 ms. After CallTimedOut, Interrupted or an
+  // exception of `check`, the thread is abandoned with its call, and a later run() gets a new
+  // thread.
+  // Returns: the result of `call`.
+  // Throws: the exception of `call` or `check`; CallTimedOut after `limit`; Interrupted;
+  // CommError(kResourceExhausted) if no thread can be created.
   template <class Call>
   auto run(std::chrono::milliseconds limit, Call call, const std::function<void()>& check = {})
       -> std::invoke_result_t<Call> {
@@ -99,7 +104,7 @@ class TC_API AbandonableThread {
   std::thread thread_;
 };
 
-// The same for a single call.
+// Runs a single call on an AbandonableThread of its own.
 template <class Call>
 auto run_with_timeout(std::chrono::milliseconds limit, Call call,
                       const std::function<void()>& check = {}) -> std::invoke_result_t<Call> {

@@ -6,8 +6,9 @@
 
 namespace torch::comms {
 
-// While it lives, check_interrupt() on this thread runs `check` first, so that what it throws ends
-// any wait of this thread. It calls no check_interrupt() itself. Of one inside another both run.
+// Adds `check` to check_interrupt() on this thread while the object lives, so an exception of
+// `check` ends any wait of this thread. `check` must not call check_interrupt(). With nested
+// objects all checks run.
 class TC_API ScopedInterruptCheck {
  public:
   explicit ScopedInterruptCheck(std::function<void()> check);
@@ -15,7 +16,7 @@ class TC_API ScopedInterruptCheck {
   ScopedInterruptCheck(const ScopedInterruptCheck&) = delete;
   ScopedInterruptCheck& operator=(const ScopedInterruptCheck&) = delete;
 
-  // This thread's, the innermost first.
+  // Runs all checks of this thread, the innermost first.
   static void run_all();
 
  private:

@@ -17,7 +17,7 @@ namespace {
 constexpr std::chrono::seconds kObserveGrace{10};
 constexpr std::chrono::seconds kBeforeTerminateTimeout{30};
 
-// The end of the process has met every failure.
+// Process exit counts as observation of every failure.
 std::atomic<bool> is_exiting{false};
 struct ExitFlagSetter {
   ~ExitFlagSetter() { is_exiting = true; }
@@ -50,7 +50,7 @@ UnobservedFailureGuard::UnobservedFailureGuard(std::string comm, std::chrono::mi
 
 void UnobservedFailureGuard::arm(TorchWork& work) noexcept {
   try {
-    // A wait that is on its way learns of the failure after this hook, and meets it then.
+    // A wait() in progress sees the failure after this hook, and observes it then.
     work.registerWorkMetHook([self = shared_from_this()] { self->mark_observed(); });
     {
       std::lock_guard lock(mutex_);
@@ -104,7 +104,8 @@ void UnobservedFailureGuard::terminate(WorkStatus status) {
                 " ms. Wait for every work, raise "
                 "TORCHCOMM_ABORT_GRACE_SECONDS, or make the communicator with "
                 "abort_process_on_timeout_or_error=False");
-  // Hooks are the program's: one that blocks, or wants a lock of a stuck thread, ends with it.
+  // Abort hooks belong to the program. A hook that blocks, or needs a lock of a stuck thread, ends
+  // with the process.
   std::promise<void> said;
   auto heard = said.get_future();
   std::thread([self = shared_from_this(), said = std::move(said)]() mutable {

@@ -13,28 +13,28 @@
 
 namespace torch::comms {
 
-// Whether the program has met a communicator's failure: some call, poll_once() or finalize() raised
-// it, or a future of a work has it, or who asked a work of a process group was told. An
-// asynchronous operation that failed and that nobody waits for leaves wrong data where nobody
-// looks; after a grace the process ends rather than go on with that.
-//
+// Terminates the process if a failed asynchronous operation stays unobserved for the grace period,
+// because it leaves wrong data that no code checks. A failure is observed once a call, wait() or
+// finalize() has raised it, a future of the work has it, or a work of a process group has reported
+// it.
 // Threads: any.
 class TC_API UnobservedFailureGuard : public std::enable_shared_from_this<UnobservedFailureGuard> {
  public:
-  // `last_words` runs on a thread of its own right before the end, which waits 30 s for it at most.
-  // `end` is what ends the process, std::abort but in tests. `grace` may be kNever.
+  // `last_words` runs on a thread of its own right before termination, which waits at most 30 s for
+  // it. `end` terminates the process; it is std::abort except in tests. `grace` may be kNever.
   static constexpr auto kNever = std::chrono::milliseconds::max();
   UnobservedFailureGuard(std::string comm, std::chrono::milliseconds grace,
                          std::function<void()> last_words, std::function<void()> end);
 
-  // The failure of `work` will be met by whoever waits for it, or is told by meetFailure(); until
-  // then the process is on its way to its end. The first one counts. Called by who sees the work
-  // end, from inside of that.
+  // Arms the guard with the failure of `work`. A wait() on the work, or meetFailure(), observes the
+  // failure; otherwise the process terminates after the grace period. Only the first failure
+  // counts. The code that sees the work end calls it from within that transition.
   void arm(TorchWork& work) noexcept;
-  // The same as soon as `work` fails, which has begun. kInvalidArgument is no such failure: the
-  // communicator goes on, as after a wait whose window was closed.
+  // Arms the guard as soon as `work`, which has been issued, fails. A failure with kInvalidArgument
+  // does not count: the communicator continues, for example after a wait whose window was closed.
   void arm_on_failure(TorchWork& work);
-  // The program knows, or does now. There is no way back. The failure that nobody had met before.
+  // Marks the failures of the communicator as observed, permanently.
+  // Returns: the failure that was pending, if any.
   std::exception_ptr mark_observed() noexcept;
 
  private:
@@ -50,7 +50,8 @@ class TC_API UnobservedFailureGuard : public std::enable_shared_from_this<Unobse
   std::exception_ptr pending_;
 };
 
-// TORCHCOMM_ABORT_GRACE_SECONDS. Throws CommError(kInvalidArgument).
+// Returns: the grace period, TORCHCOMM_ABORT_GRACE_SECONDS, or 10 s.
+// Throws: CommError(kInvalidArgument).
 std::chrono::milliseconds abort_grace();
 
 }  // namespace torch::comms

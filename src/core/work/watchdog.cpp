@@ -13,7 +13,7 @@
 namespace torch::comms {
 namespace {
 
-// Deadlines are seconds; tensors that are done with should go soon.
+// The period is short because finished tensors should be released soon; deadlines are seconds.
 constexpr std::chrono::milliseconds kPeriod{5};
 
 struct Watchdog {
@@ -30,9 +30,10 @@ struct Watchdog {
       lock.unlock();
       for (const auto& one : now) one->poll(std::chrono::steady_clock::now());
       lock.lock();
-      // Under the lock: whoever calls watch() after this answer finds it gone, and adds it.
+      // is_active() runs under the lock: a later add_to_watchdog() finds the client gone and adds
+      // it again.
       std::erase_if(clients, [](const auto& one) { return !one->is_active(); });
-      // Not under it: what ends here may have something else watched.
+      // Clients are destroyed without the lock, because a destructor may add another client.
       lock.unlock();
       now.clear();
       lock.lock();
@@ -46,7 +47,7 @@ Watchdog* watchdog = nullptr;  // never destroyed: its thread outlives static de
 
 Watchdog& of_this_process() {
   const std::lock_guard lock(creation);
-  // A forked child has no thread; what the parent watched is none of its business.
+  // A forked child has no watchdog thread, and does not poll the clients of its parent.
   if (watchdog == nullptr || watchdog->fork_generation != base::fork_generation()) {
     auto made = std::make_unique<Watchdog>();
     std::thread([dog = made.get()] { dog->run(); }).detach();

@@ -7,19 +7,21 @@
 
 namespace torch::comms {
 
-// Something with deadlines that nobody may be waiting for.
+// An object with deadlines that no thread may be waiting for.
 class TC_API WatchdogClient {
  public:
   virtual ~WatchdogClient() = default;
-  // Called by the watchdog every few milliseconds. Must not block.
+  // The watchdog calls it every few milliseconds. It must not block.
   virtual void poll(std::chrono::steady_clock::time_point now) noexcept = 0;
-  // False: not needed any more, until the next watch(). Must take no lock that is held around it.
+  // Returns: false if the watchdog may drop the object until the next add_to_watchdog(). It must
+  // not take a lock that is held around add_to_watchdog().
   virtual bool is_active() noexcept = 0;
 };
 
-// Has the process's one watchdog look at `what`, which it keeps until is_active() says no. Does
-// nothing for what it looks at already. The thread sleeps while there is nothing to look at. Any
-// thread.
+// Adds `what` to the only watchdog thread of the process, which keeps it until is_active() returns
+// false. It does nothing if the object is present already. The thread sleeps while it has no
+// clients.
+// Threads: any.
 TC_API void add_to_watchdog(const std::shared_ptr<WatchdogClient>& what);
 
 }  // namespace torch::comms

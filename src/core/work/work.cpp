@@ -11,14 +11,14 @@
 namespace torch::comms {
 namespace {
 
-constexpr std::chrono::milliseconds kWorkTick{50};  // between looks for Ctrl-C
+constexpr std::chrono::milliseconds kWorkTick{50};  // between checks for Ctrl-C
 
 }  // namespace
 
 struct TorchWork::HookLists : base::FreelistAllocated<TorchWork::HookLists> {
   using List = c10::SmallVector<std::function<void()>, 1>;
   List start, end, wait_pre, wait_post, failure_observed;
-  bool is_failure_observed = false;  // by meetFailure()
+  bool is_failure_observed = false;  // meetFailure() was called
 };
 
 TorchWork::TorchWork() = default;
@@ -122,14 +122,15 @@ bool TorchWork::setStatus(WorkStatus to, std::exception_ptr error) {
     seen_by = observer_.get();
     if (hooks_) {
       if (starts) start = std::move(hooks_->start);
-      // A terminal work lets its start and end hooks go: they may hold what holds the work.
+      // A terminal work releases its start and end hooks, because they may hold an object that
+      // holds the work.
       if (ends) end = std::move(hooks_->end);
     }
     ending_ = ends && (seen_by != nullptr || !end.empty());
   }
   if (starts && seen_by != nullptr) seen_by->started(*this);
   if (ends && seen_by != nullptr) seen_by->ended(*this);
-  // One that fails keeps neither the others from running nor a waiter waiting.
+  // A hook that throws neither prevents later hooks nor blocks a waiter.
   for (const auto& hook : start) call_hook_noexcept("start of a work's", hook);
   for (const auto& hook : end) call_hook_noexcept("end of a work's", hook);
   if (!ends) return true;
@@ -196,7 +197,7 @@ void TorchWorkCompleted::wait() {
 }
 
 const WorkPtr& completedWork() {
-  // Never destroyed: works outlive static destruction in Python programs.
+  // Never destroyed, because works outlive static destruction in Python programs.
   static const auto* work = new WorkPtr(c10::make_intrusive<TorchWorkCompleted>());
   return *work;
 }
