@@ -11,18 +11,19 @@
 
 namespace torch::comms {
 
-// In the recorder while it lives: this process is inside a call that waits for other ranks, and has
-// no communicator from it yet. A rank alone waits for nobody, and is not recorded.
+// An entry of the event ring that exists while this process is inside a call that waits for peer
+// ranks and has not returned a communicator yet. A single rank waits for no peer and is not
+// recorded.
 class InitRecord {
  public:
-  // Of new_comm(): rank and size are the launcher's. Without them nothing is recorded: who needs
-  // them says what is wrong.
+  // Records new_comm(), with the rank and size of the launcher. If these are not known, nothing is
+  // recorded: the call itself reports the error.
   InitRecord(const std::string& name, const std::string& backend, const CommOptions& options);
-  // Of reconfigure().
+  // Records reconfigure().
   InitRecord(const std::string& name, const std::string& backend,
              const ReconfigureMembers& members);
-  // Of next_split(), as `rank` of the parent, one of these. `of_parent`: its members' global ranks;
-  // empty where they are not known.
+  // Records split() by the rank `rank` of the parent, which is one of `ranks`. `of_parent`: the
+  // global ranks of the parent's members; empty if they are not known.
   InitRecord(const std::string& name, const std::string& backend, const std::vector<int>& ranks,
              int rank, const std::vector<int>& of_parent);
   ~InitRecord();

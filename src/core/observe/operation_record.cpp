@@ -34,7 +34,7 @@ void describe(base::OpRecord& record, const Data& data) noexcept {
   record.bytes = std::max(record.elements_in, record.elements_out) * tensor->itemsize();
 }
 
-// False where there is no room for it.
+// Returns: false if the record has no room for another peer.
 bool keep_peer(base::OpRecord& record, int peer) noexcept {
   if (peer < 0 || peer >= base::kNoPeer) return false;
   const auto own = static_cast<uint16_t>(peer);
@@ -64,7 +64,8 @@ base::OpRecord make_record(const Op& op) noexcept {
   if constexpr (requires { op.input; }) {
     record.elements_in = count(op.input);
     record.elements_out = count(op.output);
-    // The single side always has a tensor; a list may be empty on ranks that do not use it.
+    // The side with one tensor always has a tensor; a list may be empty on ranks that do not use
+    // it.
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(op.input)>, at::Tensor>)
       describe(record, op.input);
     else

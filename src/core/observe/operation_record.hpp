@@ -10,16 +10,17 @@
 
 namespace torch::comms {
 
-// The numbers of an operation, for the event ring and errors: one visitor per shape of operation.
-// `comm`, `sequence`, `op_id` and `order` are the caller's to fill.
+// Makes the record of an operation for the event ring and for errors. The caller fills in `comm`,
+// `sequence`, `op_id` and `matching_sequence`.
 template <class Op>
 base::OpRecord make_record(const Op& op) noexcept;
 
-// What the numbers in records mean, for tracing::RingHeader: a line each of operations, dtypes,
-// reductions and errors, "ops send recv ...", a number's word at its place, "?" where it has none.
+// Returns: the meaning of the numbers in records, for tracing::RingHeader. It has one line each for
+// operations, dtypes, reductions and errors, such as "ops send recv ...". The word of a number
+// stands at its position, or "?" if it has none.
 TC_API std::string_view record_vocabulary();
 
-// A failure as tracing::Event has it; 0 for null.
+// Returns: the number of an error in tracing::Event; 0 for null.
 uint8_t error_number(const std::exception_ptr& error) noexcept;
 
 }  // namespace torch::comms

@@ -15,7 +15,7 @@ namespace {
 
 using Info = torch::ParamCommsDebugInfo;
 
-// Newer PyTorch also takes whether the operation is asynchronous, and its number.
+// Newer versions of PyTorch also take the async flag and the sequence number.
 template <class... Args>
 std::shared_ptr<Info> make_info(bool async_op, int64_t sequence, bool is_message, Args... args) {
   std::shared_ptr<Info> info;
@@ -30,8 +30,8 @@ std::shared_ptr<Info> make_info(bool async_op, int64_t sequence, bool is_message
   return info;
 }
 
-// The record has no list of ranks, but where they begin and how far they are apart. Others are
-// shown by their numbers in the communicator.
+// The record has no list of ranks, but their start and stride. Other sets of ranks are shown as
+// ranks in the communicator.
 std::pair<int, int> start_and_stride(const std::vector<int>& ranks) {
   const std::pair own_numbers{0, 1};
   if (ranks.empty()) return own_numbers;

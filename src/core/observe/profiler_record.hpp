@@ -13,16 +13,16 @@
 
 namespace torch::comms {
 
-// What a profiler shows of an operation, in the words of torch.distributed's own records.
+// What a profiler shows of an operation, in the terms of torch.distributed's own records.
 struct ProfiledOperation {
   std::string name;
   std::string comm;
   std::string backend;
-  int rank = 0;            // the root or peer; else the own one
+  int rank = 0;            // the root or peer; otherwise the own rank
   int size = 0;            // of the communicator
-  std::vector<int> ranks;  // its members; empty: 0 to size - 1
+  std::vector<int> ranks;  // its members; empty means 0 to size - 1
   int64_t sequence = 0;
-  bool is_message = false;  // between two ranks
+  bool is_message = false;  // a message between two ranks
   bool async_op = false;
   uint64_t elements_in = 0;
   uint64_t elements_out = 0;
@@ -33,13 +33,14 @@ struct ProfiledOperation {
   Tensors output;
 };
 
-// The part that an operation knows of itself; communicator and ranks are the caller's to fill.
+// Returns: the fields that follow from the operation itself; the caller fills in communicator and
+// ranks.
 template <class Op>
 ProfiledOperation profiled_operation(const Op& op, const base::OpRecord& record);
 
-// Shows an operation to PyTorch's profiler while it lives, as torch.distributed shows its own: a
-// "record_param_comms" with name, group, type, sizes and tensors, and nothing of what the backend
-// calls in torch to do it. Costs one look-up where no profiler runs: then `describe` is not called.
+// Shows an operation to PyTorch's profiler while the object lives, as torch.distributed does: a
+// "record_param_comms" with name, group, type, sizes and tensors. It hides torch calls that the
+// backend makes meanwhile. Without a profiler it costs one look-up, and `describe` is not called.
 class ProfilerRecord {
  public:
   template <class Describe>
@@ -54,7 +55,7 @@ class ProfilerRecord {
   void begin(at::StepCallbacks callbacks, const ProfiledOperation& shown);
 
   std::optional<c10::DebugInfoGuard> info_;
-  std::optional<at::RecordFunction> record_;  // ends before info_, which its end may look at
+  std::optional<at::RecordFunction> record_;  // destroyed before info_, which its end may read
   std::optional<at::RecordFunctionGuard> nested_records_off_;
 };
 
