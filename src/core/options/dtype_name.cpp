@@ -10,7 +10,7 @@ namespace {
 std::string find_name(c10::ScalarType dtype) {
   try {
     return std::string(c10::getDtypeNames(dtype).first);
-  } catch (const std::exception&) {  // some have no name in Python
+  } catch (const std::exception&) {  // some dtypes have no Python name
     return c10::toString(dtype);
   }
 }

@@ -8,9 +8,9 @@
 
 namespace torch::comms {
 
-// torch's own name of a dtype, "float32" or "bfloat16": the one spelling in errors, descriptions
-// and records. The flight recorder and the call log, whose formats are others', have words of their
-// own.
+// Returns: torch's name of a dtype, such as "float32" or "bfloat16". Errors, descriptions and
+// records use this spelling. The flight recorder and the call log have external formats with their
+// own names.
 TC_API const std::string& dtype_name(c10::ScalarType dtype);
 
 }  // namespace torch::comms

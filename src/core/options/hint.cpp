@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kColons = "::";
 constexpr std::string_view kForwarding = "ncclx::";  // before any hint without a prefix
-// Those that torch writes of a process group's options, and nobody reads.
+// Keys that torch writes from the options of a process group; no backend reads them.
 constexpr std::string_view kTorchKeys[] = {"backend",
                                            "config",
                                            "enable_reconfigure",
@@ -35,7 +35,7 @@ constexpr std::string_view kTorchKeys[] = {"backend",
                                            "use_pg_for_symm_mem_rendezvous"};
 constexpr size_t kMaxWarnedKeys = 64;
 
-// How many letters have to be put in, left out or changed to make one text the other.
+// Returns: the edit distance of two texts: how many letters to insert, remove or replace.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -50,7 +50,7 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// With its colons; "" where there is none.
+// Returns: the prefix with its colons; "" if there is none.
 std::string_view prefix_of(std::string_view key) {
   const auto colons = key.rfind(kColons);
   return colons == std::string_view::npos ? "" : key.substr(0, colons + kColons.size());
@@ -63,10 +63,10 @@ void for_each_name(const Visit& visit) {
       if (!name.empty()) visit(name);
 }
 
-// In the table, or torch's.
+// Returns: whether the key is in the table or is one of torch's.
 bool is_known(std::string_view key) {
   static const auto* const known = [] {
-    auto* const names =  // never destroyed: communicators may outlive static destruction
+    auto* const names =  // never destroyed, as communicators may outlive static destruction
         new std::unordered_set<std::string_view>(std::begin(kTorchKeys), std::end(kTorchKeys));
     for_each_name([names](std::string_view name) { names->insert(name); });
     return names;
@@ -75,7 +75,7 @@ bool is_known(std::string_view key) {
          (key.starts_with(kForwarding) && known->contains(key.substr(kForwarding.size())));
 }
 
-// The table's names with this prefix, in the order of a dictionary.
+// Returns: the names in the table with this prefix, in alphabetical order.
 std::vector<std::string_view> names_with(std::string_view prefix) {
   std::vector<std::string_view> names;
   for_each_name([&](std::string_view name) {
@@ -89,7 +89,8 @@ std::vector<std::string_view> names_with(std::string_view prefix) {
   return names;
 }
 
-// What may have been meant, or what there is. Nothing for a prefix that is nobody's here.
+// Returns: a suggestion of a similar name, or the list of names with this prefix; nothing for a
+// prefix that is not in the table.
 std::optional<std::string> suggest_name(std::string_view key) {
   const auto prefix = prefix_of(key);
   const auto names = names_with(prefix);
@@ -105,7 +106,7 @@ std::optional<std::string> suggest_name(std::string_view key) {
   return "; backend '" + std::string(backend) + "' has " + list;
 }
 
-// Whether the key is to be told, which it is once.
+// Returns: whether to warn about the key, which is true once per key.
 bool is_first_warning(const std::string& key) {
   static std::mutex mutex;  // guards told
   static std::set<std::string> told;

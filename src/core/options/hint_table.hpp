@@ -1,9 +1,9 @@
 #pragma once
 
-// TC_HINTS(ROW) lists every hint that a backend of this library reads, or that programs for others
-// give and that is accepted: ROW(constant, name, other spelling or ""). By who reads them.
-// Those with a prefix are one backend's; other prefixes are for backends from elsewhere.
-// docs/reference/hints.md is held against this list by a test.
+// TC_HINTS(ROW) lists every hint that a backend of this library reads, or accepts because programs
+// give it to other libraries: ROW(constant, name, alias or ""). The rows are grouped by reader. A
+// hint with a prefix belongs to one backend; prefixes that are not listed are for backends from
+// elsewhere. A test compares docs/reference/hints.md with this list.
 #define TC_HINTS(ROW)                                                         \
   /* several backends */                                                      \
   ROW(kBatchInvariant, "batch_invariant", "")                                 \
@@ -51,7 +51,7 @@
   ROW(kNcclxAlgorithm, "ncclx::algorithm", "")                                \
   ROW(kNcclxTuningFile, "ncclx::tuning_file", "")                             \
   ROW(kOlderHighPriorityStream, "torchcomm::ncclx::high_priority_stream", "") \
-  /* accepted, and read by nobody */                                          \
+  /* accepted without effect */                                               \
   ROW(kFastInitMode, "fastInitMode", "")                                      \
   ROW(kGarbageCollectIntervalMs, "garbage_collect_interval_ms", "")           \
   ROW(kLazySetupChannels, "lazySetupChannels", "")                            \
@@ -59,7 +59,7 @@
   ROW(kFakeRank, "fake::rank", "")                                            \
   ROW(kFakeSize, "fake::size", "")
 
-// The names, for whoever reads a hint: no other place spells one.
+// The hint names as constants. Code that reads a hint uses these and never spells the name itself.
 namespace torch::comms::hint {
 
 struct Hint {
