@@ -13,7 +13,8 @@ BackendDiagnostics::~BackendDiagnostics() = default;
 
 namespace {
 
-// `part`: what of TransportCapabilities says that a backend has it, where there is such a thing.
+// `part`: the field of Capabilities that says whether a backend has the method; null if there is no
+// such field.
 [[noreturn]] void lacks(const TorchCommBackend& backend, const char* method,
                         bool Capabilities::* part = nullptr) {
   std::string others;

@@ -13,28 +13,31 @@ namespace torch::comms {
 
 class OperationObserver;
 
-// What some backends can tell beyond TorchCommBackend, which they derive from besides.
+// The optional interface of a backend for describe(), memory usage, failures without a work, and
+// observers. A backend derives from it in addition to TorchCommBackend.
 class TC_API BackendDiagnostics {
  public:
   virtual ~BackendDiagnostics();
 
-  // Facts for describe(), by what they are about.
+  // Returns: facts for describe(), by subject.
   virtual std::map<std::string, std::string> describe_entries() const = 0;
 
-  // Bytes of the device's memory, by what they are for, as far as that is known: what was taken
-  // between two looks at the device, which others may use, too. For describe().
+  // Returns: bytes of device memory by purpose, for describe(). The numbers are differences between
+  // two readings of the device's free memory, which other processes may change, too.
   virtual std::map<std::string, uint64_t> memory_usage() const = 0;
 
-  // Operations may fail that nobody has a work of, as those that a graph replays. `met` gets one in
-  // their place that has failed, on the thread that found it. Set before the first operation.
+  // Registers a callback for failures that have no TorchWork, such as an operation in a CUDA graph
+  // replay. The callback receives a placeholder work that has failed. Set it before the first
+  // operation.
+  // Threads: runs on the thread that detects the failure.
   virtual void set_unowned_failure_callback(std::function<void(TorchWork&)> met) = 0;
 
-  // A number that its members share, and no other communicator has; 0: it is not connected. Asked
-  // as operation_observer() is.
+  // Returns: a number that all members share and that no other communicator has; 0 if it is not
+  // connected. The communicator asks when it asks for operation_observer().
   virtual uint64_t comm_identity() const = 0;
 
-  // Who sees its operations from now on; nullptr: nobody. Asked before the first one, and after
-  // each change of members.
+  // Returns: the observer of operations from now on; null if there is none. The communicator asks
+  // before the first operation, and after each change of members.
   virtual std::shared_ptr<OperationObserver> operation_observer() { return nullptr; }
 };
 

@@ -9,7 +9,7 @@ namespace torch::comms {
 std::string backends_supporting(const std::function<bool(const Capabilities&)>& can) {
   std::vector<std::string> names;
   for (const auto& [name, capabilities] : TorchCommFactory::get().installed())
-    // Where arguments are not checked, nothing is known of what becomes of them.
+    // A backend that does not check arguments says nothing about what it can do.
     if (capabilities.strict_arguments && can(capabilities)) names.push_back(name);
   if (names.empty()) return "";
   std::string text = names.size() == 1 ? "; backend " : "; backends ";

@@ -8,9 +8,9 @@
 
 namespace torch::comms {
 
-// The end of an error text, for what one backend lacks: "; backend 'ctran' can", "; backends
-// 'ctran' and 'nccl' can", or "" where none can. Looks at every installed backend, those in
-// Python and those that only pretend aside.
+// Returns: the end of an error text about an ability that one backend lacks: "; backend 'ctran'
+// can", "; backends 'ctran' and 'nccl' can", or "" if none can. It asks every installed backend
+// except Python backends and those that do not check arguments (fake).
 TC_API std::string backends_supporting(const std::function<bool(const Capabilities&)>& can);
 
 }  // namespace torch::comms

@@ -9,25 +9,27 @@
 #include <torchcomms/capabilities.hpp>
 #include <torchcomms/options.hpp>
 
-// What the backends for CPU tensors have in common.
+// Functions that the backends for CPU tensors share.
 namespace torch::comms {
 
-// Every operation but windows, on every dtype that holds values (not quantised, not bits).
+// Returns: capabilities with every operation except windows, for every dtype that holds values (not
+// quantized, not bits).
 TC_API Capabilities cpu_capabilities();
 
-// The same for a backend whose communicators may be on a GPU: see core/staging/staging.hpp.
+// Returns: cpu_capabilities() with staging of GPU tensors: see core/staging/staging.hpp.
 TC_API Capabilities staged_capabilities();
 
-// `timeout`, or the library's default where none was given.
+// Returns: `timeout`, or kDefaultTimeout if none was given.
 TC_API std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout);
-// How long a split with these options waits for its members; kNoTimeout where no timeout was given,
-// so that theirs is the environment's: then the parent's limit holds.
+// Returns: how long a split with these options waits for its members; kNoTimeout if the options
+// have no timeout of their own, and then the timeout of the parent applies.
 TC_API std::chrono::milliseconds split_timeout(const CommOptions& options);
-// Of a communicator of these ranks of `parent`, whose members give it a `number` that no other
-// split with one of them has: see BackendDiagnostics::comm_identity().
+// Returns: the identity of a communicator of these ranks of `parent`: see
+// BackendDiagnostics::comm_identity(). The members use a `number` that no other split with one of
+// them has.
 TC_API uint64_t split_identity(uint64_t parent, const std::vector<int>& ranks, uint64_t number);
-// What the communicator of these ranks, at least one, is called, whose next_split() is given
-// `name`.
+// Returns: the name of the communicator that split() creates for `ranks` (at least one) from the
+// name `name`.
 TC_API std::string split_comm_name(const std::string& name, const std::vector<int>& ranks);
 
 }  // namespace torch::comms

@@ -14,7 +14,7 @@
 namespace torch::comms {
 namespace {
 
-// This thread runs what installed() was given.
+// This thread is inside the discovery function of installed().
 thread_local bool discovering = false;
 
 class DiscoveryScope {
@@ -31,7 +31,7 @@ class DiscoveryScope {
 }  // namespace
 
 TorchCommFactory& TorchCommFactory::get() {
-  // Never destroyed: communicators of static storage may outlive it otherwise.
+  // Never destroyed, because communicators in static storage may outlive it otherwise.
   static auto* factory = new TorchCommFactory;
   return *factory;
 }
@@ -48,7 +48,8 @@ void TorchCommFactory::register_backend(const std::string& name, const BackendFa
       return;
     }
   }
-  // A native one that comes late makes way for a class that was registered to take its place.
+  // A native backend that registers late silently gives way to a class that the program registered
+  // in its place.
   if (!native)
     base::log(base::LogLevel::kWarning, "register_backend: backend '" + name +
                                             "' is registered already; the new class is ignored");
@@ -79,7 +80,7 @@ std::map<std::string, Capabilities> TorchCommFactory::installed() {
     std::lock_guard lock(mutex_);
     discover = discover_;
   }
-  // Without the lock: what it loads registers itself.
+  // Without the lock, because the modules that it loads register themselves.
   if (discover) {
     const DiscoveryScope here;
     discover();

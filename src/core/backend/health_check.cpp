@@ -3,7 +3,7 @@
 namespace torch::comms {
 
 TorchCommsHealthCheck& TorchCommsHealthCheck::get() {
-  // Never destroyed: asked from threads that outlive static destruction.
+  // Never destroyed, because threads that outlive static destruction read it.
   static auto* check = new TorchCommsHealthCheck;
   return *check;
 }
