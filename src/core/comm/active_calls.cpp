@@ -18,7 +18,8 @@ thread_local const ActiveCalls::CallScope* innermost_call = nullptr;
 ActiveCalls::CallScope::CallScope(ActiveCalls& presence) noexcept
     : calls_(presence), outer_(innermost_call) {
   innermost_call = this;
-  // Before the caller looks whether he may be here: either he sees that he may not, or he is seen.
+  // The count rises before the caller checks whether the communicator is usable: either the caller
+  // sees finalize(), or finalize() sees the call.
   calls_.active_.fetch_add(1, std::memory_order_seq_cst);
 }
 

@@ -9,11 +9,12 @@
 
 namespace torch::comms {
 
-// Which threads are inside of a communicator's calls: finalize() takes nothing away from under
-// them. Any thread.
+// Counts the calls that are running in a communicator, so that finalize() releases nothing that a
+// running call uses.
+// Threads: any.
 class TC_API ActiveCalls {
  public:
-  // A call, from its beginning to its end. Calls nest, since hooks may make some.
+  // Represents one call from begin to end. Calls nest, because hooks may make calls.
   class TC_API CallScope {
    public:
     explicit CallScope(ActiveCalls& presence) noexcept;
@@ -24,12 +25,14 @@ class TC_API ActiveCalls {
    private:
     friend ActiveCalls;
     ActiveCalls& calls_;
-    const CallScope* const outer_;  // of this thread, of whichever communicator
+    const CallScope* const outer_;  // the enclosing call of this thread, in any communicator
   };
 
-  // Returns true when no other thread is inside. Whoever comes after this began must turn back by
-  // himself. `check` runs now and then, and may throw. False: some thread still is a second after
-  // `ends` has become true, as interpreter_is_exiting(), and may be for ever.
+  // Waits until no other thread is inside a call. Calls that start later must detect this and
+  // return by themselves. `check` runs about every 20 ms and may throw.
+  // Returns: true if no other thread is inside; false if one still is a second after `ends` has
+  // become true (interpreter_is_exiting()), because it may never leave.
+  // Throws: the exception of `check`.
   [[nodiscard]] bool wait_until_idle(const std::function<void()>& check,
                                      const std::function<bool()>& ends);
 
@@ -38,7 +41,7 @@ class TC_API ActiveCalls {
 
   std::atomic<int> active_{0};
   std::atomic<bool> has_waiter_{false};
-  std::mutex mutex_;  // partner of left_
+  std::mutex mutex_;  // partner of call_ended_
   std::condition_variable call_ended_;
 };
 

@@ -14,7 +14,7 @@ void BatchSendRecv::recv(const at::Tensor& tensor, int src) {
 }
 
 WorkPtr BatchSendRecv::issue(bool async_op, const BatchP2POptions& options) {
-  const auto issued = ops;  // hooks may add to them
+  const auto issued = ops;  // a copy, because hooks may append to the list
   return comm_->batch_op_issue(issued, async_op, options);
 }
 

@@ -35,7 +35,7 @@ uint64_t record_begin(const base::OpRecord& record, OperationObserver* witness) 
                                          .op = record});
 }
 
-// `error`: null where it went well.
+// `error`: null if the operation succeeded.
 void record_end(const base::OpRecord& record, OperationObserver* witness,
                 const std::exception_ptr& error = nullptr) noexcept {
   if (witness != nullptr) witness->on_end(record);
@@ -47,7 +47,7 @@ void record_end(const base::OpRecord& record, OperationObserver* witness,
                                   .op = record});
 }
 
-// Of a work that has ended.
+// Records the end of a work.
 void record_end(const base::OpRecord& record, OperationObserver* witness,
                 const TorchWork& work) noexcept {
   if (work.status() == WorkStatus::COMPLETED) return record_end(record, witness);
@@ -56,7 +56,7 @@ void record_end(const base::OpRecord& record, OperationObserver* witness,
   record_end(record, witness, error);
 }
 
-// Writes when an operation left its queue, and its end.
+// Records the start and the end of an asynchronous operation.
 class WorkCompletionRecorder final : public WorkObserver,
                                      public base::FreelistAllocated<WorkCompletionRecorder> {
  public:
@@ -82,7 +82,8 @@ class WorkCompletionRecorder final : public WorkObserver,
   const std::shared_ptr<OperationObserver> observer_;
 };
 
-// Of one call. A backend from elsewhere may read what nobody here knows of.
+// Warns about unknown hints of one call. An external backend may read hints that are not in the
+// table, so it causes no warning.
 void warn_unknown_call_hints(TorchCommBackend& backend, const Hints& hints) {
   if (!hints.empty() && dynamic_cast<BackendDiagnostics*>(&backend) != nullptr)
     warn_unknown_hints(hints);
@@ -134,7 +135,7 @@ void TorchComm::flush_staging() {
 
 namespace {
 
-// What a backend is asked before it gets the operation.
+// Returns: the query by which the backend decides where to run the operation.
 template <class Op>
 TorchCommBackend::OnDevice device_query_of(const Op& op) {
   TorchCommBackend::OnDevice asked{Op::kName, nullptr, at::kByte, &op.options.hints};
@@ -155,7 +156,7 @@ WorkPtr TorchComm::dispatch_or_stage(const Op& op) {
   if (!capabilities_.staging) return dispatch(*backend_, op);
   const auto own = [this] { return backend_->getDevice(); };
   const auto device = device_of(op, own);
-  // Each time: with other members a backend may have what it had not before.
+  // The communicator asks each time, because the answer may change with the members.
   if (auto* const there = backend_->onDevice(device, device_query_of(op))) {
     if (all_on_device(op, device.type())) return dispatch(*there, op);
     throw CommError(Errc::kInvalidArgument,
@@ -203,7 +204,7 @@ WorkPtr TorchComm::run(const Op& op) {
   }
 
   hooks.post([&] {
-    // A hook may attach itself to the work, so it must not be the one that all calls share.
+    // A hook may attach itself to the work, so the work must not be the one that all calls share.
     if (work.get() == completedWork().get()) work = c10::make_intrusive<TorchWorkCompleted>();
     using Args = std::conditional_t<std::is_same_v<Op, BatchOpIssue>, BatchOpIssuePostHookArgs,
                                     CollectivePostHookArgs>;
@@ -365,7 +366,7 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
         }();
         if (!backend) return nullptr;
         std::shared_ptr<TorchComm> child(new TorchComm(std::move(backend), backend_name_, this));
-        // reconfigure() of this one ends it, which must not end the process.
+        // A reconfigure() of the parent ends the child, which must not terminate the process.
         if (is_reconfigurable_) {
           child->is_reconfigurable_ = true;
           child->failure_guard_.reset();
@@ -403,7 +404,7 @@ WorkPtr TorchComm::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& 
   const ActiveCalls::CallScope here(*active_calls_);
   requireUsable("all_gather_p_exec");
   auto work = backend_->all_gather_p_exec(handle, input, async_op, options);
-  // Without hooks and records; but a failure of it has to be met as any other.
+  // This call has no hooks and records, but its failure must be observed like any other.
   if (failure_guard_) failure_guard_->arm_on_failure(*work);
   return work;
 }

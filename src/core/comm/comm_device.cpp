@@ -54,7 +54,8 @@ gpu::NativeStream current_stream_of(const at::Device& device) {
   if (device.is_cpu()) return gpu::cpu_current_stream();
   const c10::impl::VirtualGuardImpl torch(device.type());
   const auto current = torch.getStream(device);
-  // A stream keeps its handle, and torch asks the runtime for the device before it says it.
+  // The handle of a stream never changes, but torch asks the runtime for the device each time
+  // before it returns the handle, so the last one is cached.
   thread_local std::optional<std::pair<c10::Stream, gpu::NativeStream>> last;
   if (!last || last->first != current) last.emplace(current, current.native_handle());
   return last->second;
@@ -63,19 +64,19 @@ gpu::NativeStream current_stream_of(const at::Device& device) {
 void synchronize_stream(const gpu::Runtime& runtime, gpu::NativeStream stream) noexcept try {
   if (runtime.capture_of(stream) == 0) runtime.synchronize(stream);
 } catch (const CommError&) {
-  // The device has failed, or the process ends: nothing runs there any more.
+  // The device has failed or the process exits, so nothing runs on the stream any more.
 }
 
 void synchronize_torch_stream(const gpu::Runtime& runtime, const at::Device& device) noexcept try {
   const gpu::CaptureModeGuard mode(runtime);
   const auto stream = current_stream_of(device);
   if (device.is_cpu() && stream == nullptr) return;
-  // The default stream is that of the current device.
+  // The default stream refers to the current device.
   std::optional<TorchDeviceGuard> guard;
   if (!device.is_cpu()) guard.emplace(runtime, device);
   synchronize_stream(runtime, stream);
 } catch (const std::exception&) {
-  // As above; torch says so in errors of its own.
+  // The device has failed or the process exits; torch reports this by its own error types.
 }
 
 at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, std::optional<int> rank,

@@ -8,16 +8,18 @@
 
 namespace torch::comms {
 
+// The hooks of a communicator.
 struct TorchComm::Hooks {
-  // Those around one operation: whoever sees its beginning sees its end, whatever that is.
+  // Runs the hooks of one operation. Once its pre-hooks have started, either the post-hooks or the
+  // unposted hooks follow.
   class HookScope;
 
   HookList<PreHook> pre;
   HookList<PostHook> post;
   HookList<UnpostedHook> unposted;
 
-  // No operation begins any more. Who saw one begin, from which finalize() was called, still sees
-  // its end.
+  // Removes the pre-hooks and post-hooks, because no operation begins any more. If a hook called
+  // finalize(), the owner of an unposted hook still sees the end of that operation.
   void clear_operation_hooks() {
     pre.clear();
     post.clear();

@@ -22,7 +22,8 @@
 #include "core/work/unobserved_failure.hpp"
 #include "tracing/recorder.hpp"
 
-// A communicator from its making to its end: its members, whether it may be called, hooks.
+// The life of a communicator from creation to finalize(): its members, its state checks, and its
+// hooks.
 namespace torch::comms {
 namespace {
 
@@ -77,12 +78,13 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
 
 TorchComm::~TorchComm() {
   if (isForked()) {
-    // A forked child has neither the backend's threads nor a right to the parent's connections: let
-    // go of the object without running its destructor.
+    // A forked child has no threads of the backend and must not touch the parent's connections, so
+    // the object leaks instead of being destroyed.
     static_cast<void>(new std::shared_ptr<TorchCommBackend>(std::move(backend_)));
     return;
   }
-  if (failure_guard_) failure_guard_->mark_observed();  // nobody can look any more
+  if (failure_guard_)
+    failure_guard_->mark_observed();  // the program can no longer call this communicator
   tracing::process_ring().end_communicator(record_id_, finalized_);
   if (!finalized_)
     base::log(base::LogLevel::kInfo, "communicator '" + name_ + "' ends without finalize()");
@@ -94,7 +96,7 @@ void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
   size_ = connected ? backend_->getSize() : -1;
   membership_ = connected ? uuid : std::nullopt;
   unconnected_reason_.clear();
-  // Whoever joins has counted nothing before, so all begin anew.
+  // New members have counted no operations, so all members restart their counters.
   if (order_) tracing::process_ring().end_communicator(record_id_, true);
   order_ = std::make_unique<base::OpOrder>();
   auto* const insight = dynamic_cast<BackendDiagnostics*>(backend_.get());
@@ -111,7 +113,7 @@ void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
 }
 
 std::vector<int> TorchComm::globalRanks() const {
-  // Ranks after a reconfigure() are new ones, and name no process.
+  // Ranks after a reconfigure() do not correspond to global ranks.
   if (size_ < 0 || membership_ || global_rank_) return {};
   return backend_->getRanks();
 }
@@ -138,7 +140,7 @@ void TorchComm::requireUsable(std::string_view op) const {
 }
 
 void TorchComm::refuseUnconnected(std::string_view op) const {
-  if (!capabilities_.reconfigure) {  // it does not know its place, and says why
+  if (!capabilities_.reconfigure) {  // the backend throws the reason why it has no rank
     backend_->getRank();
     backend_->getSize();
   }
@@ -170,7 +172,7 @@ std::string TorchComm::standing() const {
 }
 
 void TorchComm::abandon_backend() {
-  finalized_ = false;  // nothing is released
+  finalized_ = false;  // nothing was released
   static_cast<void>(new std::shared_ptr<TorchCommBackend>(backend_));
   static_cast<void>(staging_.release());
   base::log(
@@ -187,17 +189,17 @@ void TorchComm::finalize() {
   };
   require_first(finalized_);
   if (!hooks_->pre.empty()) hooks_->pre.call(kFinalizeOpId, PreHookArgs(Finalize{}));
-  // Before the backend has its say: a failure that it reports leaves the communicator finalized.
-  // Another thread, or a hook, may have been faster.
+  // The flag is set before the backend's finalize(): the communicator is finalized even if that
+  // fails. Another thread, or a hook, may have called finalize() first.
   require_first(finalized_.exchange(true));
   try {
     if (!active_calls_->wait_until_idle(check_interrupt, interpreter_is_exiting))
       return abandon_backend();
   } catch (const Interrupted& e) {
-    finalized_ = false;  // nothing has been released
+    finalized_ = false;  // nothing was released
     e.rethrow_cause();
   }
-  // However it ends: there are no operations any more, and a hook may hold this communicator.
+  // Runs on every way out: no operation follows, and a hook may hold this communicator.
   const auto hooks_end = c10::make_scope_exit([this] {
     if (capabilities_.final_finalize) hooks_->clear_operation_hooks();
   });
@@ -222,9 +224,9 @@ WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
   try {
     work = backend_->reconfigure(options);
   } catch (const CommError&) {
-    throw;  // a wrong call has changed nothing
+    throw;  // a wrong call changed nothing
   } catch (...) {
-    refreshMembership(options.uuid);  // it was interrupted, whatever it had come to
+    refreshMembership(options.uuid);  // the call was interrupted, and the members may have changed
     throw;
   }
   refreshMembership(options.uuid);
@@ -236,7 +238,7 @@ WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
   return work;
 }
 void TorchComm::abort() {
-  if (isForked()) return;  // nothing of it is this process's
+  if (isForked()) return;  // the parent process owns everything
   if (failure_guard_) failure_guard_->mark_observed();
   backend_->abort();
 }

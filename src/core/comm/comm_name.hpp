@@ -7,11 +7,11 @@
 
 namespace torch::comms {
 
-// A name is part of keys in the store, which c10d's TCPStore caps at 8192 bytes, and of what is
-// written about the communicator.
-inline constexpr size_t kMaxNameBytes = 1024;  // bytes
+// The longest name of a communicator. The name is part of store keys, which c10d's TCPStore limits
+// to 8192 bytes, and of records.
+inline constexpr size_t kMaxNameBytes = 1024;
 
-// Throws CommError(kInvalidArgument), with `context`, for a longer name of a communicator.
+// Throws: CommError(kInvalidArgument) with `context` for a longer name.
 void require_name_length(const std::string& name, const Context& context);
 
 }  // namespace torch::comms

@@ -2,8 +2,8 @@
 
 #include <torchcomms/backend.hpp>
 
-// The visitor that hands an operation to its backend: one line an operation, the only place where
-// the operation's members meet the backend's parameter order.
+// The visitor that calls the backend method of an operation. Each operation has one line, and only
+// this file maps the members of an operation to the parameters of the backend.
 namespace torch::comms {
 
 inline WorkPtr dispatch(TorchCommBackend& b, const Send& o) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// X(Op) for every operation of <torchcomms/operation.hpp> that a backend carries out and that gives
-// a work: to instantiate what is templated on them.
+// Expands to X(Op) for every operation of <torchcomms/operation.hpp> that a backend carries out and
+// that returns a work. It instantiates templates over operations.
 #define TC_FOR_EACH_OPERATION_OF_BACKENDS(X) \
   X(Send)                                    \
   X(Recv)                                    \
@@ -23,7 +23,7 @@
   X(GatherSingle)                            \
   X(BatchOpIssue)
 
-// The same with those that make something else.
+// Expands to X(Op) also for the operations that return another object.
 #define TC_FOR_EACH_OPERATION(X)       \
   TC_FOR_EACH_OPERATION_OF_BACKENDS(X) \
   X(Split)                             \

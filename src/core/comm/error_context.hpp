@@ -7,27 +7,28 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
-// What the errors of all backends say alike.
+// Helpers for the error texts of all backends.
 namespace torch::comms {
 
-// What the limit is called of a call without its own.
+// How an error text names the timeout of a call that has none of its own.
 inline constexpr std::string_view kCommTimeoutHelp =
     "the communicator's timeout (raise it for this call with timeout=, for all with timeout= of "
     "new_comm or TORCHCOMM_TIMEOUT_SECONDS)";
 
-// The limit of an operation, and whose it is: "5 s, timeout= of this call", or the communicator's
-// and how to raise it.
+// Returns: the timeout of an operation and its source: "5 s, timeout= of this call", or the
+// communicator's timeout and how to raise it.
 TC_API std::string format_timeout(std::chrono::milliseconds limit, bool is_own);
 
-// The longest limit: as of TORCHCOMM_TIMEOUT_SECONDS, 31 years. Now and it are still a time of a
-// clock that counts ns.
+// The longest timeout, equal to that of TORCHCOMM_TIMEOUT_SECONDS: about 31 years. The current time
+// plus this timeout still fits a clock that counts nanoseconds.
 inline constexpr std::chrono::seconds kMaxTimeout{1'000'000'000};
 
-// Throws CommError(kInvalidArgument) where a communicator's timeout is negative or above that.
+// Throws: CommError(kInvalidArgument) if the timeout of a communicator is negative or longer than
+// kMaxTimeout.
 TC_API void require_valid_timeout(std::chrono::milliseconds timeout, const Context& context);
 
-// Runs `body`; a CommError without an operation gets `context`, or what it returns, and keeps the
-// ranks that it blames.
+// Runs `body`. A CommError without an operation gets `context`, or the result of calling it, and
+// keeps its peer and culprits.
 template <class MakeContext, class Body>
 auto with_context(const MakeContext& context, const Body& body) {
   try {

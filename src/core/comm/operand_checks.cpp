@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<std::string (*)(const at::Tensor&)> tensor_class_name = nullptr;
 
-// Whether a class in Python carries out the operators of the tensor.
+// Returns: whether a Python class implements the operators of the tensor.
 bool is_subclass(const at::Tensor& tensor) {
   return tensor.key_set().has(c10::DispatchKey::Python);
 }

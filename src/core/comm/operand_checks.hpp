@@ -9,26 +9,27 @@
 #include <torchcomms/base/export.hpp>
 #include <torchcomms/types.hpp>
 
-// What every backend for CPU tensors asks of its operands, besides the rest of validate(). Throws
-// CommError(kInvalidArgument), without context.
+// Checks of operands that every backend for CPU tensors needs besides validate(). They throw
+// CommError(kInvalidArgument) without context.
 namespace torch::comms {
 
-// The tensor's elements lie in its memory as they are: it has memory of its own (a fake tensor has
-// none), and is no conjugate or negative that torch has not carried out yet.
+// Requires that the memory of the tensor holds its elements. A fake tensor has no memory, and a
+// lazy conjugate or negative view does not hold its values.
 TC_API void require_plain_memory(const at::Tensor& tensor);
-// Why it is not so: what "the tensor" is or has. nullopt: it is.
+// Returns: the reason why a tensor does not have plain memory, as the predicate of a sentence about
+// it; nullopt if it has.
 TC_API std::optional<std::string> plain_memory_error(const at::Tensor& tensor);
 
 // Sets the function that gives the name of a tensor's Python class, for messages. Without one, as
 // in C++ programs, messages name no class.
 TC_API void set_tensor_class_name(std::string (*name_of)(const at::Tensor& tensor));
 
-// `factor` can scale `count` elements of `dtype`: a number for floating-point and complex data,
-// else a CPU tensor of 1 or `count` elements that converts to `dtype`.
+// Requires that `factor` can scale `count` elements of `dtype`: a number for floating-point and
+// complex data, otherwise a CPU tensor of 1 or `count` elements that converts to `dtype`.
 TC_API void require_valid_factor(const PreMulSumFactorT& factor, at::ScalarType dtype,
                                  int64_t count);
 
-// On this thread, while it lives, operators go straight to their CPU kernels.
+// Sends operators of this thread directly to their CPU kernels while the object lives.
 class PlainDispatchGuard {
  private:
   c10::impl::ExcludeDispatchKeyGuard guard_{

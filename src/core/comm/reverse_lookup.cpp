@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kSlow{200};
 
-// Asks as torch's stores do: for the name behind the address.
+// Queries the name of an address as torch's stores do.
 void look_up(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -33,7 +33,7 @@ void look_up(const std::string& host) {
 struct ReverseLookupTimer::LookupMeasurement {
   std::string host;
   Clock::time_point begin = Clock::now();
-  std::atomic<int64_t> took_ms{-1};  // -1: it goes on
+  std::atomic<int64_t> took_ms{-1};  // -1: not finished yet
 
   milliseconds elapsed() const {
     return std::chrono::duration_cast<milliseconds>(Clock::now() - begin);

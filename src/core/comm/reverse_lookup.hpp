@@ -5,13 +5,13 @@
 
 namespace torch::comms {
 
-// Measures how long the name server takes for the name behind the address of `host`. torch's stores
-// ask for it at every connection, on the client and in the server's only loop.
+// Measures how long the name server takes to find the name for the address of `host`. torch's
+// stores make this query at every connection, on the client and in the server's only loop.
 //
-// Lifetime: the lookup goes on by itself where it outlives this object.
+// Lifetime: the lookup continues if it outlives this object.
 class ReverseLookupTimer {
  public:
-  // Starts the lookup on a thread of its own. An empty `host` is not looked up.
+  // Starts the lookup on a thread of its own. An empty `host` starts none.
   explicit ReverseLookupTimer(const std::string& host);
 
   // Returns: "the name server took 2.1 s for 127.0.0.1", or "the name server has not answered for

@@ -7,6 +7,7 @@
 
 namespace torch::comms {
 
+// Returns: the first tensor that is not on the CPU; null if there is none.
 inline const at::Tensor* first_gpu_tensor(const at::Tensor& tensor) noexcept {
   return tensor.defined() && !tensor.is_cpu() ? &tensor : nullptr;
 }
@@ -16,8 +17,8 @@ inline const at::Tensor* first_gpu_tensor(const Tensors& tensors) noexcept {
   return nullptr;
 }
 
-// Of the first tensor of an operation that is not on the CPU; the CPU where all are, and
-// `otherwise` for an operation without tensors.
+// Returns: the device of the first tensor of an operation that is not on the CPU; the CPU if all
+// tensors are there; `otherwise()` for an operation without tensors.
 template <class Op, class Otherwise>
 at::Device device_of(const Op& op, const Otherwise& otherwise) {
   const at::Tensor* found = nullptr;
@@ -35,7 +36,7 @@ at::Device device_of(const Op& op, const Otherwise& otherwise) {
   return found == nullptr ? at::Device(at::kCPU) : found->device();
 }
 
-// Whether every tensor of the operation is on devices of that type.
+// Returns: whether every tensor of the operation is on a device of this type.
 template <class Op>
 bool all_on_device(const Op& op, at::DeviceType type) {
   const auto one = [type](const at::Tensor& tensor) {

@@ -15,8 +15,8 @@
 namespace torch::comms {
 namespace {
 
-// What an argument is called in a message: "tensor", or "tensor_list[3]". Text only when it is
-// needed.
+// The name of an argument in an error text: "tensor", or "tensor_list[3]". The text is only built
+// when it is needed.
 struct ArgumentName {
   ArgumentName(const char* what, size_t index = kWhole)  // NOLINT(google-explicit-constructor)
       : what(what), index(index) {}
@@ -28,7 +28,7 @@ struct ArgumentName {
   size_t index;
 };
 
-// Checks of one call: the operation's name and the communicator ride along into every message.
+// Checks the arguments of one call. Each error has the operation and the communicator.
 class ArgumentChecker {
  public:
   template <class Op>
@@ -39,11 +39,11 @@ class ArgumentChecker {
             [this](const Capabilities& other) { return other.has(op_); });
     if (is_strict()) timeout(op.options.timeout);
   }
-  // Of a window's method.
+  // Checks a method of a window.
   ArgumentChecker(std::string_view name, const CommFacts& comm)
       : op_(OpName::new_window), name_(name), comm_(comm) {}
 
-  // False where the backend wants no checks of sizes and layouts (dry runs).
+  // Returns: false if the backend wants no checks of sizes and layouts (dry runs).
   bool is_strict() const { return comm_.capabilities.strict_arguments; }
   int size() const { return comm_.size; }
   int rank() const { return comm_.rank; }
@@ -52,7 +52,7 @@ class ArgumentChecker {
     throw CommError(code, why, {.op = std::string(name_), .comm = comm_.name, .rank = comm_.rank});
   }
   [[noreturn]] void refuse(const std::string& why) const { refuse(Errc::kInvalidArgument, why); }
-  // `can`: what a backend that has it states.
+  // `can`: tells whether another backend has the missing ability.
   template <class Can>
   [[noreturn]] void lacks(const std::string& why, const Can& can) const {
     refuse(Errc::kUnsupported, why + backends_supporting(can));
@@ -105,7 +105,7 @@ class ArgumentChecker {
     if (const auto why = plain_memory_error(tensor)) refuse(what.to_text() + " " + *why);
   }
 
-  // Two tensors of one call: same dtype.
+  // Requires that two tensors of a call have the same dtype.
   void pair(ArgumentName what_a, const at::Tensor& a, ArgumentName what_b,
             const at::Tensor& b) const {
     tensor(what_a, a);
@@ -120,7 +120,7 @@ class ArgumentChecker {
              what_b.to_text() + " has " + dtype_name(b.scalar_type()) + "; they must be the same");
   }
 
-  // A list with one tensor a rank, of `other`'s dtype.
+  // Requires a list with one tensor per rank, with the dtype of `other`.
   void list(const char* what, const Tensors& tensors, const char* what_other,
             const at::Tensor& other) const {
     if (is_strict() && tensors.size() != static_cast<size_t>(comm_.size))
@@ -132,7 +132,7 @@ class ArgumentChecker {
     }
   }
 
-  // `relation` says in words what is expected: "as", "ranks times" ...
+  // `relation` describes the expected count, such as "as" or "ranks times".
   void elements(ArgumentName what, int64_t seen, const char* relation, ArgumentName other,
                 int64_t expected) const {
     if (is_strict() && seen != expected)
@@ -140,7 +140,7 @@ class ArgumentChecker {
              std::to_string(expected) + " (" + relation + " " + other.to_text() + ")");
   }
 
-  // Every tensor of the list has as many elements as `other`.
+  // Requires that each tensor of the list has as many elements as `other`.
   void equal_slots(const char* what, const Tensors& tensors, const char* what_other,
                    const at::Tensor& other) const {
     list(what, tensors, what_other, other);
@@ -148,7 +148,7 @@ class ArgumentChecker {
       elements({what, i}, tensors[i].numel(), "as", what_other, other.numel());
   }
 
-  // Slots may differ; this rank's own has as many elements as `other`.
+  // Requires that this rank's own slot has as many elements as `other`; the other slots may differ.
   void own_slot(const char* what, const Tensors& tensors, const char* what_other,
                 const at::Tensor& other) const {
     list(what, tensors, what_other, other);
@@ -190,7 +190,7 @@ class ArgumentChecker {
 
  private:
   void premul_factor(const PreMulSumFactorT& factor, at::ScalarType dtype) const {
-    // Times a truth value would leave bytes that are neither 0 nor 1.
+    // A multiplied boolean would leave bytes that are neither 0 nor 1.
     if (dtype == at::kBool) refuse("PREMUL_SUM is not defined for dtype bool");
     const bool integral = c10::isIntegralType(dtype, /*includeBool=*/true);
     if (std::holds_alternative<double>(factor)) {
@@ -313,7 +313,7 @@ void validate(const AllToAllVSingle& op, const CommFacts& comm) {
   if (!check.is_strict()) return;
   check.splits("output_split_sizes", op.output_split_sizes, "output", op.output);
   check.splits("input_split_sizes", op.input_split_sizes, "input", op.input);
-  // Rows of the two may differ in size, as of an exchange into a flat tensor.
+  // The rows of the two tensors may differ in size, for example in an exchange into a flat tensor.
   const auto elements = [](const at::Tensor& t, uint64_t rows) {
     return t.dim() > 0 && t.size(0) > 0 ? rows * static_cast<uint64_t>(t.numel() / t.size(0))
                                         : rows;

@@ -10,7 +10,7 @@
 
 namespace torch::comms {
 
-// What the argument checks need to know of a communicator.
+// The facts about a communicator that the argument checks need.
 struct CommFacts {
   int rank;
   int size;
@@ -19,9 +19,10 @@ struct CommFacts {
   const std::string& name;
 };
 
-// Throws CommError before anything is sent: kInvalidArgument for a wrong root, peer, tensor, list
-// or size, kUnsupported for an operation, dtype, device or reduction that the backend lacks. Names
-// the value seen and what is allowed.
+// Checks the arguments of an operation before anything is sent.
+// Throws: CommError: kInvalidArgument for a wrong root, peer, tensor, list or size; kUnsupported
+// for an operation, dtype, device or reduction that the backend lacks. The text has the value and
+// what is allowed.
 void validate(const Send& op, const CommFacts& comm);
 void validate(const Recv& op, const CommFacts& comm);
 void validate(const Broadcast& op, const CommFacts& comm);
@@ -43,7 +44,7 @@ void validate(const GatherSingle& op, const CommFacts& comm);
 void validate(const Split& op, const CommFacts& comm);
 void validate(const BatchOpIssue& op, const CommFacts& comm);
 
-// The same for windows, whose operations are no Operation: `method` is the public name.
+// Check the arguments of window methods, which are no Operation: `method` is the public name.
 void validate_window_tensor(std::string_view method, const at::Tensor& tensor,
                             const CommFacts& comm);
 void validate_window_rank(std::string_view method, const char* what, int rank,
@@ -51,8 +52,8 @@ void validate_window_rank(std::string_view method, const char* what, int rank,
 void validate_window_timeout(std::string_view method, std::chrono::milliseconds timeout,
                              const CommFacts& comm);
 
-// What is said of a tensor that is not contiguous: what it may be replaced by, and that a replaced
-// output does not fill the caller's.
+// Returns: the error text for a tensor that is not contiguous. It says what can replace the tensor,
+// and that a replaced output does not fill the original.
 TC_API std::string format_not_contiguous(const std::string& tensor);
 
 }  // namespace torch::comms
