@@ -30,7 +30,8 @@ class CheckedWindow final : public TorchCommWindow {
   void tensor_deregister() override {
     const WindowCallScope call(guard_, "tensor_deregister");
     require_registered(call);
-    // Whatever comes of it: a failure ends the communicator, and the memory is not used any more.
+    // The window counts as deregistered even if this fails: a failure ends the communicator, and
+    // the memory is not used any more.
     registered_ = false;
     try {
       run_observed([&] { inner_->tensor_deregister(); });
@@ -140,7 +141,7 @@ class CheckedWindow final : public TorchCommWindow {
   }
 
  private:
-  // Of a method, as long as it runs.
+  // The scope of one method call.
   struct WindowCallScope {
     WindowCallScope(const WindowGuard& guard, std::string_view method)
         : method(method), scope(guard.active_calls), comm(guard.require_usable(method)) {}
@@ -150,10 +151,10 @@ class CheckedWindow final : public TorchCommWindow {
     }
 
     const std::string_view method;
-    const ActiveCalls::CallScope scope;  // before anybody is asked
+    const ActiveCalls::CallScope scope;  // entered before the state of the communicator is checked
     const CommFacts comm;
   };
-  // Has the backend do it. What that raises has been met.
+  // Runs a call of the backend. An error that it throws counts as observed.
   template <class Body>
   std::invoke_result_t<Body> run_observed(const Body& body) const {
     try {
@@ -163,7 +164,7 @@ class CheckedWindow final : public TorchCommWindow {
       throw;
     }
   }
-  // The same of an operation, which may fail later.
+  // Runs an operation of the backend, and arms the failure guard for its later failure.
   template <class Body>
   WorkPtr run_armed(const Body& body) const {
     auto work = run_observed(body);

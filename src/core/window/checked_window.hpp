@@ -12,19 +12,19 @@
 
 namespace torch::comms {
 
-// What a window asks of its communicator, which it keeps alive.
+// What a window uses of its communicator, which it keeps alive.
 struct WindowGuard {
-  // Before every operation: throws where the communicator cannot be used any more, else says what
-  // arguments are checked against.
+  // Runs before every operation: it throws if the communicator is not usable, and otherwise returns
+  // the facts for the argument checks.
   std::function<CommFacts(std::string_view method)> require_usable;
-  // Who is in a method of the window is in a call of the communicator.
+  // A method of the window counts as a call of the communicator.
   ActiveCalls& active_calls;
-  // Whether the program has met a failure of that communicator; null where none has to be met.
+  // The guard of the communicator; null if failures need not be observed.
   std::shared_ptr<UnobservedFailureGuard> failure_guard;
 };
 
-// The window that a communicator gives out for a backend's: the checks that hold for all backends,
-// then the backend's own. `registered`: it has memory already.
+// Returns: the window that a communicator gives to the program. It applies the checks of all
+// backends, then calls the backend's window. `registered`: the window has memory already.
 std::shared_ptr<TorchCommWindow> checked_window(std::shared_ptr<TorchCommWindow> inner,
                                                 WindowGuard guard, bool registered);
 

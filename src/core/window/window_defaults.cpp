@@ -2,7 +2,7 @@
 
 #include <torchcomms/base/error.hpp>
 
-// The optional parts of a window, for backends that have none of them.
+// The defaults of the optional window methods, for backends without them.
 namespace torch::comms {
 namespace {
 

@@ -11,27 +11,29 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/base/export.hpp>
 
-// What windows of tensors have in common, wherever their memory is. What throws CommError does so
+// Functions that all windows of tensors share, wherever their memory is. They throw CommError
 // without context.
 namespace torch::comms {
 
-// Dtype and shape as the text that a window's members tell each other, and back. The first throws
-// CommError(kInvalidArgument) for more than 16 dimensions, the second CommError(kSizeMismatch).
+// Encode and decode the dtype and shape of a tensor, which the members of a window exchange.
+// encode_tensor_meta() throws CommError(kInvalidArgument) for more than 16 dimensions,
+// parse_tensor_meta() CommError(kMismatch).
 TC_API std::string encode_tensor_meta(const at::Tensor& tensor);
 TC_API std::pair<at::ScalarType, std::vector<int64_t>> parse_tensor_meta(std::string_view note);
 
-// Throws CommError(kTooLarge) for more than any machine has.
+// Throws: CommError(kTooLarge) if a window of this size cannot be addressed.
 TC_API void require_addressable_size(size_t size_bytes, size_t slots);
-// The byte where a put of `tensor` begins in the window of `rank`, which has `room_bytes`. Throws
-// CommError(kOutOfRange) where it does not fit.
+// Returns: the byte offset of a put of `tensor` in the window of `rank`, which has `room_bytes`.
+// Throws: CommError(kOutOfRange) if the tensor does not fit.
 TC_API uint64_t put_offset_bytes(const at::Tensor& tensor, size_t offset_nelems, int rank,
                                  uint64_t room_bytes);
-// The byte where a view begins; as above.
+// Returns: the byte offset of a view.
+// Throws: CommError(kOutOfRange) if the view does not fit.
 TC_API uint64_t view_offset_bytes(at::IntArrayRef sizes, at::ScalarType dtype,
                                   int64_t offset_nelems, int rank, uint64_t room_bytes);
-// Throws CommError(kOutOfRange).
+// Throws: CommError(kOutOfRange) if `rank` has no such slot.
 TC_API void require_slot(size_t slot, int rank, uint64_t slots);
-// What calls of a window throw whose communicator has other members now.
+// Returns: the error for calls of a window whose communicator has new members.
 TC_API CommError stale_window_error(const Context& context);
 
 }  // namespace torch::comms
