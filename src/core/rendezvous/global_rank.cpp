@@ -12,13 +12,13 @@
 namespace torch::comms {
 namespace {
 
-// The most ranks that a communicator of this process had so far, `size` now among them.
+// Returns: the size of the largest communicator of this process so far, including `size`.
 int largest_with(int size) {
-  static std::mutex mutex;  // guards what follows
+  static std::mutex mutex;  // guards generation and largest
   static uint64_t generation = 0;
   static int largest = 0;
   const std::lock_guard lock(mutex);
-  // A forked child is a process of a job of its own.
+  // A forked child counts as a process of another job.
   if (generation != base::fork_generation()) largest = 0;
   generation = base::fork_generation();
   return largest = std::max(largest, size);
@@ -28,7 +28,7 @@ std::optional<bootstrap::LaunchInfo> job() {
   try {
     return bootstrap::discover_job();
   } catch (const CommError&) {
-    return std::nullopt;  // variables that hold something else
+    return std::nullopt;  // the variables have other contents
   }
 }
 

@@ -4,10 +4,11 @@
 
 namespace torch::comms {
 
-// The rank of this process in its job, where that has more ranks than `size`, so that a
-// communicator of new_comm() with as many has a part of them and its own ranks name no process: the
-// launcher's, or -1 where none says and an earlier communicator of this process was larger. nullopt
-// where `size` is the whole job. Any thread.
+// Finds the global rank of this process for a communicator of new_comm() with `size` ranks that is
+// only a part of a larger job, so that its own ranks do not identify processes.
+// Returns: the launcher's rank; -1 if no launcher gives it but an earlier communicator of this
+// process was larger; nullopt if `size` is the whole job.
+// Threads: any.
 std::optional<int> global_rank_if_subset(int size);
 
 }  // namespace torch::comms

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostBytes = 512;
 constexpr const char* kUnknown = "-1";
-constexpr const char* kAt = "@";  // no name of a host has it
+constexpr const char* kAt = "@";  // host names do not contain it
 constexpr int kHex = 16;
 constexpr size_t kHexDigits = 16;
 

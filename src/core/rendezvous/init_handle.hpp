@@ -12,47 +12,51 @@
 
 namespace torch::comms {
 
-// What an init handle says: which communicator of which process, and where its members meet. As
-// text "gloo:<rank>:<uuid>:<host>:<port>:<version>:<identity>", with -1 for what is unknown. The
-// host may hold colons; "@<loopback>" follows it where the member serves the store itself.
+// The content of an init handle: which communicator of which process it names, and where its
+// members meet. Its text is "gloo:<rank>:<uuid>:<host>:<port>:<version>:<identity>", with -1 for
+// unknown values. The host may contain colons. "@<loopback>" follows the host if the member serves
+// the store itself.
 struct TC_API InitHandleInfo {
-  std::string backend;    // "ctran"; members have the same one
-  int rank = -1;          // in the membership that was connected last
-  int64_t uuid = -1;      // of that
-  std::string host = {};  // of the TCPStore where the members meet; "": a store of another kind
+  std::string backend;    // "ctran"; all members have the same
+  int rank = -1;          // rank in the last membership that was connected
+  int64_t uuid = -1;      // uuid of that membership
+  std::string host = {};  // host of the TCPStore where the members meet; "": another kind of store
   int port = -1;
-  // A hash, equal for processes that reach each other by 127.0.0.1, of the one that serves the
-  // store. 0: the member does not serve it itself.
+  // A hash that is equal for processes that can reach each other by 127.0.0.1. It belongs to the
+  // process that serves the store. 0: the member does not serve the store itself.
   uint64_t loopback = 0;
-  uint64_t identity = 0;  // of this communicator alone: nobody else draws the same number
+  uint64_t identity = 0;  // a random number of this communicator
 
   static constexpr int kVersion = 2;
 
   InitHandle to_text() const;
-  // Of a store, as error texts call it: "tcp://host:port"; others have none.
+  // Sets host and port from a store address of the form "tcp://host:port"; other addresses are
+  // ignored.
   void set_store_address(std::string_view address);
-  // Whether both have an address, and the same.
+  // Returns: whether both have an address and the two are equal.
   bool has_same_address(const InitHandleInfo& other) const noexcept;
 };
 
-// Throws CommError(kInvalidArgument), without context, for a text that no backend of this name and
-// version wrote.
+// Parses an init handle.
+// Throws: CommError(kInvalidArgument) without context, if no backend of this name and version wrote
+// the text.
 TC_API InitHandleInfo parse_init_handle(std::string_view text, std::string_view backend);
 
-// Of a set, whose order everybody must find alike: connected members as they were, then the others.
+// The order of the members of a set, which all members must compute equally: connected members by
+// their ranks, then the others by identity.
 TC_API bool is_ordered_before(const InitHandleInfo& a, const InitHandleInfo& b) noexcept;
 
-// Who is to be connected by one reconfigure().
+// The members that one reconfigure() connects.
 struct ReconfigureMembers {
   int64_t uuid = 0;
   std::vector<InitHandleInfo> handles;  // by rank
-  int rank = -1;                        // of this one
+  int rank = -1;                        // rank of this member
   bootstrap::NamedTimeout timeout = {};
-  uint64_t abort_count = 0;  // how many abort() calls there were before this reconfigure()
+  uint64_t abort_count = 0;  // number of abort() calls before this reconfigure()
 
   int size() const noexcept { return static_cast<int>(handles.size()); }
-  // Hashes, equal on all of them: of the list, and of that and the uuid, which no other
-  // reconfigure() has.
+  // Hashes that are equal on all members: list_hash() of the list, identity() of the list and the
+  // uuid. No other reconfigure() has the same identity.
   uint64_t list_hash() const noexcept;
   uint64_t identity() const noexcept;
 };

@@ -12,24 +12,25 @@
 
 namespace torch::comms {
 
-// The store at MASTER_ADDR:MASTER_PORT, or where the job's variables say.
+// The store at MASTER_ADDR:MASTER_PORT, or at the address in the job's variables.
 struct MasterStore {
   c10::intrusive_ptr<c10d::Store> store;
   bootstrap::MasterAddress master;
-  std::string key_prefix;  // keys must start with it: apart from other jobs and from earlier tries
-                           // of this one
+  std::string key_prefix;  // prefix of all keys, which separates jobs and restarts of one job
   bool is_served_by_rank0;
 };
 
-// Rank 0 serves, unless TORCHELASTIC_USE_AGENT_STORE says that the launcher does; the others
-// connect. `timeout` becomes the store's own. Throws CommError with `context`: kInvalidArgument
-// naming what to set, and those of serve_store, join_store.
+// Opens the store of the job. Rank 0 serves it unless TORCHELASTIC_USE_AGENT_STORE says that the
+// launcher does; the other ranks connect. `timeout` becomes the store's own timeout.
+// Throws: CommError with `context`: kInvalidArgument that names what to set, and the errors of
+// serve_store() and join_store().
 MasterStore open_master_store(const bootstrap::LaunchInfo& launch,
                               std::chrono::milliseconds timeout, bootstrap::Deadline deadline,
                               const Context& context);
 
-// A sentence for rank 0's errors if `master` is not an address of this host; else empty. May ask a
-// name server.
+// Returns: a sentence for rank 0's errors if `master` is not an address of this host; otherwise an
+// empty text.
+// Blocks: for a query of a name server, if `master` is a name.
 std::string check_master_address(const bootstrap::MasterAddress& master);
 
 }  // namespace torch::comms

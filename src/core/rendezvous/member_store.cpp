@@ -27,14 +27,14 @@ using bootstrap::Deadline;
 using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-constexpr milliseconds kLocalStoreTimeout{500};  // with a store without an address, which is near
-constexpr const char* kHere = "here";  // the key of a member in a store without an address
+constexpr milliseconds kLocalStoreTimeout{500};  // for a store without an address, which is local
+constexpr const char* kHere = "here";            // kind of the key in a store without an address
 
 constexpr const char* kWhatToDo =
     "Pass store= of new_comm a TCPStore that all members reach, or, where a communicator is made "
     "with size 1 (TORCHCOMM_RANK=0, TORCHCOMM_SIZE=1), no store: it then serves one itself";
 
-// Equal for processes that reach each other by 127.0.0.1; never 0.
+// Returns: a hash that is equal for processes that reach each other by 127.0.0.1; never 0.
 uint64_t own_loopback() {
   uint64_t hash = base::kFnvOffsetBasis;
   for (const char c : base::loopback_identity())
@@ -71,7 +71,7 @@ std::string who(const ReconfigureMembers& members, size_t rank) {
   return "rank " + std::to_string(rank) + " of this list (" + members.handles[rank].to_text() + ")";
 }
 
-// Members without addresses: they are all at `store`, or not at all.
+// Requires that all members without addresses use `store`.
 void require_at(const StorePtr& store, const ReconfigureMembers& members, const Context& context) {
   StoreKeyValue keys(store, Deadline(kLocalStoreTimeout), context);
   for (size_t rank = 0; rank < members.handles.size(); ++rank)
@@ -130,7 +130,7 @@ void require_reachable_store(const ReconfigureMembers& members, const StorePtr& 
     e.rethrow_cause();
   } catch (const CommError& e) {
     if (e.code() == Errc::kInvalidArgument) throw;
-    // The store is ill: those that meet there will say so.
+    // The store does not work; the members that meet there report that.
     base::log(base::LogLevel::kDebug, e.what());
   }
 }

@@ -12,8 +12,15 @@
 
 namespace torch::comms {
 
-// The store that a member of a reconfigurable communicator brings. Members meet at that of the
-// first one.
+// Opens the store of one member of a reconfigurable communicator and writes its address into
+// `self`. The members meet at the store of the first one. The store is:
+// - options.store, below all its prefixes if it is a TCPStore;
+// - for a job of size 1, a TCPStore on a free port, which this process serves until the last
+//   reference is gone;
+// - otherwise the store at MASTER_ADDR:MASTER_PORT.
+// A store without an address gets a key that says that this member uses it: see
+// require_reachable_store().
+// Throws: CommError: kInvalidArgument that names what to set, kTimeout, kResourceExhausted.
 
 // Finds the store and writes its address into `self`:
 // - options.store, below all its prefixes if it is a TCPStore;
@@ -25,15 +32,17 @@ namespace torch::comms {
 c10::intrusive_ptr<c10d::Store> open_member_store(const std::string& name,
                                                   const CommOptions& options, InitHandleInfo& self);
 
-// Throws CommError(kInvalidArgument) with `context` where a member cannot come to the store of the
-// first one. `store`: that of this member. Blocks: half a second at most.
+// Checks that all members can reach the store of the first one. `store` is the store of this
+// member.
+// Blocks: at most half a second.
+// Throws: CommError(kInvalidArgument) with `context` if a member cannot reach it.
 void require_reachable_store(const ReconfigureMembers& members,
                              const c10::intrusive_ptr<c10d::Store>& store, const Context& context);
 
-// Connects to the store of another member, by 127.0.0.1 where both are on one host, unless this
-// process is connected. `timeout` becomes the store's own.
-// Throws CommError with `context`: kTimeout, kPeerFailed. A store that its member serves is there
-// before the handle is: if its host refuses the connection, the member has ended, and this raises
+// Connects to the store of another member, by 127.0.0.1 if both are on one host, unless this
+// process is connected already. `timeout` becomes the store's own timeout.
+// Throws: CommError with `context`: kTimeout, kPeerFailed. A member serves its store before its
+// handle exists. If its host refuses the connection, the member has ended, and the call throws
 // kPeerFailed at once.
 c10::intrusive_ptr<c10d::Store> join_member_store(const InitHandleInfo& member,
                                                   std::chrono::milliseconds timeout,

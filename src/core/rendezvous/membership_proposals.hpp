@@ -9,28 +9,31 @@
 
 namespace torch::comms {
 
-// Every key begins with it. What belongs to one member has its identity in the key.
+// The prefix of every key. A key of one member contains its identity.
 inline constexpr const char* kReconfigureKeyPrefix = "torchcomms/reconfigure";
 std::string member_key(const char* kind, const InitHandleInfo& member);
 
-// What the members of a reconfigure() have called, as they tell each other at a store: a number
-// that the store gives each call, the uuid, and a hash of the list. Of a member its newest call
-// counts.
+// The proposals that members of a reconfigure() publish in the store: a number that the store gives
+// each call, the uuid, and a hash of the list. Only the newest proposal of a member counts.
 class MembershipProposals {
  public:
-  // Puts this member's own there. Both outlive it. Throws as KeyValueStore does.
+  // Publishes the proposal of this member. `store` and `members` must outlive the object.
+  // Throws: the errors of KeyValueStore.
   MembershipProposals(bootstrap::KeyValueStore& store, const ReconfigureMembers& members);
 
-  // The claim of a member that names itself alone: it tells those that use this uuid for another
-  // list. It ends no call of another uuid that waits for this member, which may still come to that.
+  // Publishes the proposal of a member that lists only itself, so that members which use this uuid
+  // for another list find the conflict. It does not conflict with waiting calls of another uuid,
+  // because this member may still join them.
   static void propose_single_member(bootstrap::KeyValueStore& store,
                                     const ReconfigureMembers& members);
 
-  // Why these members will not meet: one of the next few that it looks at has called something
-  // else since, or uses this uuid for another list. Throws as KeyValueStore does.
+  // Compares the proposals of the next few members with the own one.
+  // Returns: the reason why these members cannot meet: a member has called another reconfigure()
+  // since, or uses this uuid for another list.
+  // Throws: the errors of KeyValueStore.
   std::optional<std::string> find_conflict();
 
-  // Equal for equal lists.
+  // Returns: a hash that is equal for equal lists.
   uint64_t list_hash() const noexcept { return own_.list_hash; }
 
  private:
@@ -46,7 +49,7 @@ class MembershipProposals {
   bootstrap::KeyValueStore& store_;
   const ReconfigureMembers& members_;
   MembershipProposal own_;
-  int last_checked_;  // the one that was looked at last
+  int last_checked_;  // the member that was checked last
 };
 
 }  // namespace torch::comms

@@ -22,7 +22,7 @@ namespace {
 using bootstrap::Deadline;
 using std::chrono::milliseconds;
 
-// What rank 0 publishes: "ok <port> <address> <loopback identity>", or "failed <why>".
+// The text that rank 0 publishes: "ok <port> <address> <loopback identity>", or "failed <why>".
 struct StoreAdvertisement {
   uint16_t port;
   std::string address, identity;
@@ -51,7 +51,7 @@ std::optional<StoreAdvertisement> parse(std::string text) {
   return advert;
 }
 
-// The store that this process serves, as long as one of its communicators uses it.
+// The private store that this process serves while one of its communicators uses it.
 struct PrivateServer {
   std::mutex mutex;
   std::weak_ptr<SharedStore> store;
@@ -94,11 +94,12 @@ PrivateStore publish_private_store(bootstrap::KeyValueStore& meeting, const std:
     const StoreAdvertisement advert{served.port, own_address(hint), base::loopback_identity()};
     meeting.set(key, advert.to_text());
     return {scoped(std::move(served.store), scope, timeout), tcp_url(advert.address, advert.port)};
-    // Without this the others would wait out their limit for a store that cannot come.
+    // On failure rank 0 publishes the reason; otherwise the peer ranks would wait until their
+    // timeout.
   } catch (const CommError& e) {
     meeting.set(key, kFailed + e.why());
     throw;
-  } catch (const std::exception& e) {  // an interrupt, too
+  } catch (const std::exception& e) {  // includes Interrupted
     meeting.set(key, kFailed + std::string(e.what()));
     throw;
   }
@@ -138,21 +139,22 @@ PrivateStore join_private_store(bootstrap::KeyValueStore& meeting, const std::st
 
 namespace {
 
-// What rank 0 finds at the end of its limit has this much time to reach the others.
+// The time that rank 0 has after its timeout to publish the missing ranks to the peers.
 constexpr milliseconds kResultTimeout{300};
 
-constexpr const char* kConnectedKey = "connected/";  // and the rank
+constexpr const char* kConnectedKey = "connected/";  // followed by the rank
 constexpr const char* kAcknowledgedKey =
-    "heard/";  // and the number of ranks that know how it ended
+    "heard/";  // followed by the number of ranks that know the result
 
-// The store ends with the error that rank 0 is about to raise; the others are to hear of it first.
+// Publishes the failure and waits until the peers have read it, because the store ends with the
+// error that rank 0 throws next.
 void publish_connect_failure(bootstrap::KeyValueStore& own, const std::string& why) {
   own.set("left", why);
   const auto others = own.add("connected", 0) - 1;
   try {
     if (others > 0) own.get(kAcknowledgedKey + std::to_string(others), kResultTimeout);
   } catch (const CommError&) {
-    // One of them is gone, too: `why` matters more.
+    // A peer has failed as well, but the error `why` is more important.
   }
 }
 
@@ -184,7 +186,7 @@ void switch_to_private_store(bootstrap::KeyValueStore& own, int rank, int size,
     wait_for_connections(own, size, limit, deadline);
     let_go();
     own.set("left", "");
-    // This process serves `own`: the others must have read that before it may end.
+    // This process serves `own`, so the peers must have read the result before it may end.
     own.get(kAcknowledgedKey + std::to_string(size - 1), deadline.remaining());
     return;
   }

@@ -28,11 +28,11 @@ using std::chrono::milliseconds;
 using Clock = Deadline::Clock;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-constexpr milliseconds kAfterErrorTimeout{500};  // with the store, where an error is known already
-constexpr size_t kMaxQueriedStores = 4;          // by a member that may have been left out
+constexpr milliseconds kAfterErrorTimeout{500};  // for calls of the store after an error
+constexpr size_t kMaxQueriedStores = 4;          // stores that a possibly excluded member asks
 
-// What passes the time of a member that waits: short pauses at first, longer ones later, and a look
-// at the others' claims now and then.
+// The waiting step of a member: it sleeps, first briefly and later longer, and checks the proposals
+// of the others now and then.
 class ConflictPoller {
  public:
   ConflictPoller(MembershipProposals& claims, Deadline deadline)
@@ -225,7 +225,7 @@ Rendezvous Reconfiguration::rendezvous_members(const ReconfigureMembers& members
         why += ". The limit is " + bootstrap::format_duration(members.timeout.duration) +
                "; if it only needs longer, raise " + members.timeout.setting;
       auto where = context.blaming(e.context());
-      // A store that a member serves is lost with that member.
+      // A store that a member serves is lost when that member fails.
       const bool is_store_lost = e.code() == Errc::kPeerFailed || e.code() == Errc::kTimeout;
       if (is_store_lost && where.peer < 0 && members.rank > 0 && first.loopback != 0)
         where.peer = 0;
@@ -236,8 +236,8 @@ Rendezvous Reconfiguration::rendezvous_members(const ReconfigureMembers& members
     result.phases.push_back({name, took.count()});
   };
   if (members.size() == 1) {
-    // Alone it needs no store; those it leaves, and those that wait for it, may be told, if there
-    // is one.
+    // A single member needs no store. If there is one, the members that it leaves or that wait for
+    // it get a notice.
     try {
       const Deadline patience(std::min(kAfterErrorTimeout, deadline.remaining()));
       rendezvous_store_ = connect_to_store(self_, patience, context);
@@ -273,8 +273,8 @@ void Reconfiguration::on_connected(const ReconfigureMembers& members) {
   }
 }
 
-// By the first one that stays, for all that do, at the store that it brings. The one that serves
-// the store where they met may be among those that leave.
+// The first remaining member notifies the excluded ones for all remaining members, through its own
+// store. The member that serves the store where they met may be among the excluded ones.
 void Reconfiguration::notify_excluded(const ReconfigureMembers& before,
                                       const ReconfigureMembers& members) {
   const auto stays = [&](const InitHandleInfo& member) {
@@ -296,7 +296,8 @@ void Reconfiguration::notify_excluded(const ReconfigureMembers& before,
                     std::to_string(members.uuid) + ")");
 }
 
-// The first one that stays is not known here: each of the first members is asked, by their order.
+// This member does not know which member remained first, so it asks the stores of the first members
+// in order.
 std::optional<std::string> Reconfiguration::find_exclusion_notice(const Context& context) const {
   const auto told = member_key("left", self_) + "/" + std::to_string(connected_members_.uuid);
   const Deadline deadline(kAfterErrorTimeout);

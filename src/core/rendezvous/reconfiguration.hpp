@@ -22,71 +22,78 @@
 
 namespace torch::comms {
 
-// How a communicator that was made with enable_reconfigure=True meets its members, again and again.
-// It knows nothing of how they are connected then.
+// Connects the members of a communicator that was created with enable_reconfigure=True, each time
+// they change. It finds and checks the members; the backend connects them.
 //
-// The store: see open_member_store(). It is only asked while members meet, on a connection of its
-// own each time. Members whose stores differ meet at that of the first one, which its handle names.
-// The communicator keeps its store until close_queue(); a store that it serves itself ends then,
-// also under members that met there. They need it for the next meeting only if this one comes
-// first.
+// The store: see open_member_store(). It is used only while members meet, each time on a connection
+// of its own. Members with different stores meet at the store of the first one, which its handle
+// names. The communicator keeps its store until close(). A store that it serves itself then ends,
+// also for members that met there. They need it for the next reconfigure() only if this member is
+// its first one.
 //
-// Agreement: a member says at the store what it calls, and looks, while it waits, what those it
-// waits for have called. The newest call counts: a member that waits for one which has since called
-// something else raises kSizeMismatch, as do all that wait with it. So do members that use one uuid
-// for different lists.
+// Agreement: a member publishes its call in the store. While it waits, it checks the calls of the
+// members that it waits for. Only the newest call of a member counts. If a member has called
+// another reconfigure() since, all members that wait for it throw kMismatch. The same holds for
+// members that use one uuid for different lists.
 //
-// Threads: one at a time, but abort(): any.
+// Threads: one at a time, except abort(): any.
 class TC_API Reconfiguration {
  public:
-  // Reaches no other rank. Throws CommError: kInvalidArgument naming what to set, kTimeout,
-  // kResourceExhausted.
+  // Opens the store; it contacts no other rank.
+  // Throws: CommError: kInvalidArgument that names what to set, kTimeout, kResourceExhausted.
   Reconfiguration(const std::string& backend, std::string name, const CommOptions& options);
 
-  // A communicator's, if it has one. Throws CommError(kUnsupported) saying what makes it have one.
+  // Returns: the object of a communicator.
+  // Throws: CommError(kUnsupported) if the communicator was created without
+  // enable_reconfigure=True.
   static Reconfiguration& require(const std::unique_ptr<Reconfiguration>& its,
                                   const Context& context);
 
-  // Lets go of the store; only require_handle() goes on.
+  // Releases the store; only handle() works afterwards.
   void close() noexcept { store_.reset(), rendezvous_store_.reset(); }
 
   InitHandle handle() const { return self_.to_text(); }
 
-  // Throws CommError(kInvalidArgument): a uuid that was used, a handle that is none or is there
-  // twice, a list without this member, a handle without an address whose member is not at this
-  // one's store. Changes nothing. `timeout`: the limit where options has none.
+  // Parses and checks the options of reconfigure(); it changes nothing. `timeout` applies if the
+  // options have none.
+  // Throws: CommError(kInvalidArgument) for a uuid that was used before, an invalid or repeated
+  // handle, a list without this member, or a handle without an address whose member does not use
+  // this member's store.
   ReconfigureMembers parse_members(const ReconfigureOptions& options,
                                    std::chrono::milliseconds timeout) const;
 
-  // How `members` are those that were connected last without some of them.
+  // How `members` differ from the members that were connected last, if they are those without some.
   struct ShrinkPlan {
-    std::string parent_key;  // equal for all that were connected together, and for no others
-    std::vector<int> excluded_ranks;    // ranks there, in rising order
-    std::string not_shrinkable_reason;  // not empty: they are not, or were connected with nobody
+    std::string parent_key;  // equal for all that were connected together, and unique to them
+    std::vector<int> excluded_ranks;    // former ranks, in ascending order
+    std::string not_shrinkable_reason;  // not empty: no shrink, or there were no other members
   };
   ShrinkPlan shrink_plan(const ReconfigureMembers& members) const;
 
-  // Meets them all, and has them connected by `connect`; then this handle says so, and those that
-  // are no members any more are told. Uses the uuid up. The work is a failed one for a CommError of
-  // either, on all that take part: kTimeout naming the absent ones, kSizeMismatch, kPeerFailed.
-  // Throws what ends a wait.
+  // Meets all members and lets `connect` connect them. Afterwards the handle has the new rank and
+  // uuid, and excluded members are notified. The uuid counts as used.
+  // Returns: a finished work. After a CommError it has failed on all members that take part:
+  // kTimeout with the absent ones, kMismatch, kPeerFailed.
+  // Throws: the exception that interrupts a wait.
   WorkPtr run(const ReconfigureMembers& members,
               const std::function<void(const Rendezvous& met)>& connect);
 
-  // The run_all() of members that were asked for before gives a work that has failed with kAborted,
-  // within half a second; what it has connected meanwhile is the caller's to undo.
+  // Makes the run() of members that were parsed before fail with kAborted within half a second. The
+  // caller must undo what `connect` has done meanwhile.
   void abort() noexcept { abort_count_.fetch_add(1); }
 
-  // kStaleGeneration once the other members have connected without this one, as far as the store
-  // tells within half a second. Throws what ends a wait.
+  // Checks whether the other members have connected without this one, as far as the store answers
+  // within half a second.
+  // Returns: CommError(kStaleGeneration) if they have.
+  // Throws: the exception that interrupts a wait.
   std::optional<CommError> check_excluded(const Context& context);
-  // Whether it has found that before.
+  // Returns: whether check_excluded() has found that before.
   bool is_excluded() const noexcept { return exclusion_reason_.has_value(); }
 
  private:
-  // Whether the store of that member is the one that this member brings.
+  // Returns: whether the store of that member is the store of this member.
   bool is_at_own_store(const InitHandleInfo& member) const noexcept;
-  // A connection to the store of that member.
+  // Returns: a connection to the store of that member.
   c10::intrusive_ptr<c10d::Store> connect_to_store(const InitHandleInfo& member,
                                                    bootstrap::Deadline deadline,
                                                    const Context& context) const;
@@ -96,7 +103,7 @@ class TC_API Reconfiguration {
   bootstrap::ArrivalBarrierResult wait_for_members(const ReconfigureMembers& members,
                                                    bootstrap::Deadline deadline);
   void notify_excluded(const ReconfigureMembers& before, const ReconfigureMembers& members);
-  // What those that have gone on without this member have told it.
+  // Returns: the notice of members that continue without this one.
   std::optional<std::string> find_exclusion_notice(const Context& context) const;
 
   std::string name_;
@@ -105,9 +112,9 @@ class TC_API Reconfiguration {
   InitHandleInfo self_;
   std::set<int64_t> used_uuids_;
   std::atomic<uint64_t> abort_count_{0};
-  ReconfigureMembers connected_members_;              // those that were connected last
-  c10::intrusive_ptr<c10d::Store> rendezvous_store_;  // where members are meeting just now
-  std::optional<std::string> exclusion_reason_;       // why this member is
+  ReconfigureMembers connected_members_;              // the members that were connected last
+  c10::intrusive_ptr<c10d::Store> rendezvous_store_;  // the store where members are meeting now
+  std::optional<std::string> exclusion_reason_;       // why this member is excluded
 };
 
 }  // namespace torch::comms

@@ -34,8 +34,8 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 constexpr const char* kStoreVariable = "TORCHCOMM_STORE_TIMEOUT_SECONDS";
 constexpr const char* kInitVariable = "TORCHCOMM_INIT_TIMEOUT_SECONDS";
 
-// A lost connection is tried again for this long: rank 0 closes the store of an earlier
-// communicator when that one is ready, also under a rank that is early for the next one.
+// How long a rank retries a lost connection. Rank 0 closes the store of an earlier communicator
+// when that one is ready, even if another rank already uses it for the next one.
 constexpr milliseconds kReconnectTimeout{1500};
 
 milliseconds usable(milliseconds timeout) {
@@ -49,14 +49,14 @@ NamedTimeout timeout_of(const std::string& variable, const CommOptions& options,
           "timeout= of " + op + " or TORCHCOMM_TIMEOUT_SECONDS, or set " + variable};
 }
 
-// Where the ranks find what they begin with, below their own keys.
+// The key of the id with which the ranks connect, below the communicator's keys.
 constexpr const char* kConnectIdKey = "word";
 
 bool is_set(const std::string& variable) { return base::env_text(variable).has_value(); }
 
 using ConflictCheck = std::function<std::optional<std::string>()>;
 
-// One rank's way through the start-up.
+// The start-up of one rank.
 class RendezvousRun {
  public:
   RendezvousRun(const bootstrap::LaunchInfo& launch, const std::string& name,
@@ -80,7 +80,8 @@ class RendezvousRun {
     if (launch_.size == 1 && !options_.store) return make_result(single_rank_store());
     phase("store", store_timeout_,
           [this] { open_store(Deadline(store_timeout_.duration, begin_)); });
-    // A variable of its own gives a part a clock of its own; else all share the timeout.
+    // If one of the variables is set, each part has its own deadline; otherwise all share
+    // options.timeout.
     if (is_set(kStoreVariable) || is_set(kInitVariable))
       deadline_ = Deadline(init_timeout_.duration);
     const auto keys = phase("arrive", init_timeout_, [this] { return wait_for_ranks(); });
@@ -100,7 +101,7 @@ class RendezvousRun {
   }
 
  private:
-  // Runs a part, keeps how long it took, and completes its errors.
+  // Runs a phase, records its duration, and completes its errors.
   template <class Part>
   auto phase(const char* name, const NamedTimeout& limit, Part part) -> decltype(part()) {
     const auto begin = Clock::now();
@@ -151,7 +152,7 @@ class RendezvousRun {
     throw CommError(e.code(), why, context);
   }
 
-  // Opens the store where the ranks find each other.
+  // Opens the store in which the ranks find each other.
   void open_store(Deadline deadline) {
     if (options_.store) {
       connection_ = share_store(options_.store, deadline, context_);
@@ -167,7 +168,7 @@ class RendezvousRun {
     may_reconnect_ = found.is_served_by_rank0 && launch_.rank != 0;
   }
 
-  // The prefix of this communicator's keys, once all ranks are here.
+  // Waits for all ranks and returns the prefix of this communicator's keys.
   std::string wait_for_ranks() {
     while (true) {
       try {
@@ -176,7 +177,7 @@ class RendezvousRun {
         identity_ = arrival.identity;
         return arrival.key_prefix;
       } catch (const CommError& e) {
-        // A verdict of the ranks is final; a lost connection (which has no peer to blame) may come
+        // A result of the ranks is final. A lost connection, which has no failed peer, may come
         // back.
         if (e.code() != Errc::kPeerFailed || e.context().peer >= 0 || !may_reconnect_ ||
             deadline_.has_passed())
@@ -242,7 +243,7 @@ class RendezvousRun {
     return store;
   }
 
-  // A name under which this host may be known to the others.
+  // Returns: a name by which peers may know this host.
   std::string address_hint() const {
     if (const auto address = base::env_text("MASTER_ADDR")) return *address;
     if (master_) return master_->host;
@@ -252,8 +253,8 @@ class RendezvousRun {
     return given.substr(kTcp.size(), given.rfind(':') - kTcp.size());
   }
 
-  // Lets go of the meeting store, everywhere before anywhere this returns: its port may be opened
-  // anew next.
+  // Releases the store in which the ranks met. All ranks release it before any rank returns,
+  // because the caller may open its port again.
   void leave_rendezvous_store(const StorePtr& own, const std::vector<std::string>& used_keys) {
     StoreKeyValue store(own, deadline_, context_);
     switch_to_private_store(store, launch_.rank, launch_.size, init_timeout_, deadline_, [&] {
@@ -294,13 +295,13 @@ class RendezvousRun {
   const ConflictCheck conflict_check_;
   const OverlappedConnect& overlapped_connect_;
 
-  StorePtr connection_;                           // to the store where the ranks find each other
-  std::optional<StoreKeyValue> bootstrap_store_;  // the same as bootstrap sees it
+  StorePtr connection_;                           // to the store in which the ranks find each other
+  std::optional<StoreKeyValue> bootstrap_store_;  // that store as a KeyValueStore
   std::string key_prefix_;
-  std::string address_;  // as all ranks know it; empty for a given store
+  std::string address_;  // equal on all ranks; empty for a given store
   std::optional<bootstrap::MasterAddress> master_;
   bool may_reconnect_ = false;
-  uint64_t identity_ = 0;             // 0: it is alone
+  uint64_t identity_ = 0;             // 0: a single rank
   std::exception_ptr prepare_error_;  // why this rank cannot take part
 };
 

@@ -30,9 +30,9 @@ using bootstrap::Deadline;
 using std::chrono::milliseconds;
 using Clock = Deadline::Clock;
 
-// A call of the store may take this long beyond a limit before it counts as stuck.
+// How long a call of the store may exceed its limit before it counts as stuck.
 constexpr milliseconds kStoreGrace{500};
-// A waiter looks at its own interrupts this often.
+// How often a waiter checks for interrupts.
 constexpr milliseconds kStoreTick{50};
 
 bool is_connection_error(const std::exception_ptr& error) {
@@ -62,7 +62,8 @@ class StoreQueue {
 
   explicit StoreQueue(SharedStore::StorePtr store) : store_(std::move(store)) {}
 
-  // Throws: std::system_error if no thread can be started. close_queue() or move_to() must follow.
+  // Starts the thread; close() or move_to() must follow.
+  // Throws: std::system_error if no thread can be started.
   static std::shared_ptr<StoreQueue> start(SharedStore::StorePtr store) {
     auto queue = std::make_shared<StoreQueue>(std::move(store));
     queue->thread_ = std::thread([queue] { queue->work(); });
@@ -79,7 +80,8 @@ class StoreQueue {
     return request;
   }
 
-  // Waits for the end of `request` up to `until`. Returns: its state.
+  // Waits for the end of `request` until `until`.
+  // Returns: the state of the request.
   int wait(const StoreRequest& request, Clock::time_point until) {
     std::unique_lock lock(mutex_);
     ended_.wait_until(lock, until, [&] { return request.state.load() != kPending; });
@@ -99,8 +101,8 @@ class StoreQueue {
 
   bool is_lost() const { return lost_.load(); }
 
-  // Hands what has not begun to `other`; this queue executes nothing more. The call that runs now
-  // is left behind.
+  // Moves pending requests to `other`; this queue executes no more. A call that is running is
+  // abandoned.
   void move_to(StoreQueue& other) {
     std::deque<RequestPtr> requests;
     {
@@ -112,8 +114,8 @@ class StoreQueue {
     for (auto& request : requests) other.add(std::move(request));
   }
 
-  // Ends the thread when the operations that were posted are executed. Returns when the store is
-  // released; a call that has been running for half a second is left behind.
+  // Ends the thread after all pending operations have run, and returns when the store is released.
+  // A call that has been running for half a second is abandoned.
   void close() {
     std::unique_lock lock(mutex_);
     close_locked();
@@ -200,14 +202,14 @@ class StoreQueue {
   std::deque<RequestPtr> requests_;
   std::optional<Clock::time_point> busy_since_;
   bool closed_ = false, has_ended_ = false;
-  std::atomic<bool> is_signaled_{false};  // the thread has something new to look at
+  std::atomic<bool> is_signaled_{false};  // a request was added, or the queue was closed
   std::atomic<bool> lost_{false};
 };
 
 namespace {
 
-// What this process shares: by the object that the program passed, and by the address of servers
-// that the communicators found themselves.
+// The shared stores of this process: by the object that the program passed, and by the address of
+// servers that the communicators found themselves.
 struct SharedStoreRegistry {
   std::mutex mutex;
   std::map<const c10d::Store*, std::weak_ptr<SharedStore>> by_object;
@@ -250,7 +252,7 @@ std::shared_ptr<SharedStore> SharedStore::connect(const std::string& host, uint1
   }
   auto store = join_store(host, port, timeout, deadline, context, refusal);
   const std::lock_guard lock(all.mutex);
-  if (auto shared = known()) return shared;  // another thread was faster
+  if (auto shared = known()) return shared;  // another thread has connected first
   auto shared = std::make_shared<SharedStore>(std::move(store));
   all.by_address[address] = shared;
   return shared;
@@ -263,7 +265,7 @@ SharedStore::~SharedStore() {
   if (!queue_) return;
   if (generation_ == base::fork_generation())
     queue_->close();
-  else  // A forked child has no such thread, and may have its locks as they were.
+  else  // a forked child has no such thread, and its locks may be held
     static_cast<void>(new std::shared_ptr<StoreQueue>(std::move(queue_)));
 }
 
@@ -350,7 +352,7 @@ void SharedStore::ensure_responsive(Deadline deadline, const Context& context) {
     try {
       return connect_again(RefusedConnectPolicy::kFail);
     } catch (const CommError& e) {
-      // The server has no successor at its address: the loss says more than the refusal.
+      // No new server listens at the address: the original loss says more than the refusal.
       if (e.code() == Errc::kPeerFailed) std::rethrow_exception(loss);
       throw;
     }
@@ -371,8 +373,8 @@ std::optional<std::vector<uint8_t>> try_get(c10d::Store& store, const std::strin
     if (!store.check({key})) return std::nullopt;
     return store.get(key);
   }
-  // Where the key is missing, compareSet() returns the value that was expected, and sets nothing.
-  // The value is one that no rank sets.
+  // If the key is missing, compareSet() returns the expected value and sets nothing. No rank ever
+  // sets this value.
   static const std::vector<uint8_t> missing = [] {
     const std::string text = "torchcomms: no such key " + std::to_string(base::random_number());
     return std::vector<uint8_t>(text.begin(), text.end());
@@ -399,7 +401,7 @@ void require_in_time(SharedStore::StoreCallStatus outcome, const std::vector<std
 PolledStore::PolledStore(std::shared_ptr<SharedStore> shared)
     : Store(shared->root()->getTimeout()), shared_(std::move(shared)) {}
 
-// Calls once, and returns what the store returned.
+// Runs one call and returns its result.
 template <class Call>
 auto PolledStore::call(const char* what, Call call) {
   using Result = std::invoke_result_t<Call, c10d::Store&>;

@@ -32,13 +32,13 @@ class TC_API SharedStore {
  public:
   using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-  // An operation. Returns true when it is complete, false to be called again later. It runs on the
-  // store's thread, so it must own all that it uses, and must not wait.
+  // An operation on the store. It returns true when it is complete, and false to be called again
+  // later. It runs on the thread of the store, so it must own all that it uses, and must not wait.
   using StoreOperation = std::function<bool(c10d::Store& store)>;
 
   enum class StoreCallStatus { kDone, kTimedOut, kNoAnswer };
 
-  // Returns: what this process shares of `root`, a store below all prefixes.
+  // Returns: the SharedStore of this process for `root`, a store below all prefixes.
   static std::shared_ptr<SharedStore> of(const StorePtr& root);
 
   // Returns: this process' connection to the TCPStore server at host:port; opens it if there is
@@ -54,12 +54,12 @@ class TC_API SharedStore {
   SharedStore(const SharedStore&) = delete;
   SharedStore& operator=(const SharedStore&) = delete;
 
-  // Calls `attempt` until it is complete, or `limit` has passed. `tick` runs on the calling thread
+  // Calls `attempt` until it is complete or `limit` has passed. `tick` runs on the calling thread
   // about 20 times a second.
-  // Blocks: until the outcome is known, half a second beyond `limit` at most.
   // Returns: kTimedOut if the last attempt, at the limit, was not complete; kNoAnswer if a call of
   // the store has not returned.
-  // Throws: what `attempt` or `tick` throws; Interrupted; CommError(kResourceExhausted).
+  // Blocks: until the result is known, at most half a second beyond `limit`.
+  // Throws: the exceptions of `attempt` and `tick`; Interrupted; CommError(kResourceExhausted).
   StoreCallStatus run(StoreOperation attempt, std::chrono::milliseconds limit,
                       const std::function<void()>& tick = {});
 
@@ -70,25 +70,26 @@ class TC_API SharedStore {
   std::chrono::milliseconds busy_for() const;
 
   // Makes sure that operations are executed. If the connection does not answer within half a
-  // second, a thread of the program may be waiting on the same TCPStore: a second connection
-  // replaces it for all communicators. So does one to the server that has followed a lost one.
-  // Throws: what c10d throws for a lost connection; CommError with `context`: kTimeout.
+  // second, a thread of the program may be waiting on the same TCPStore. Then a second connection
+  // replaces it for all communicators. A lost connection is replaced, too, if a server listens at
+  // the same address again.
+  // Throws: the error of c10d for a lost connection; CommError with `context`: kTimeout.
   void ensure_responsive(bootstrap::Deadline deadline, const Context& context);
 
-  // Returns: true once the connection was closed, reset or refused.
+  // Returns: true after the connection was closed, reset or refused.
   bool is_lost() const;
 
-  // Returns: the store that was passed to require(), or the connection that was opened.
+  // Returns: the store that was passed to of(), or the connection that connect() opened.
   const StorePtr& root() const { return root_; }
 
  private:
-  std::shared_ptr<StoreQueue> queue();                   // starts it
-  std::shared_ptr<StoreQueue> queue_if_started() const;  // null if nothing was asked yet
+  std::shared_ptr<StoreQueue> queue();                   // starts the queue on first use
+  std::shared_ptr<StoreQueue> queue_if_started() const;  // null if no operation was requested yet
   void replace(StorePtr connection);
 
   const StorePtr root_;
-  const uint64_t generation_;             // of forks: the process that has the thread
-  std::atomic<bool> is_replaced_{false};  // the queue is on another connection
+  const uint64_t generation_;             // fork generation of the process that has the thread
+  std::atomic<bool> is_replaced_{false};  // the queue uses another connection than root_
   mutable std::mutex mutex_;              // guards queue_
   std::shared_ptr<StoreQueue> queue_;     // shared with its thread
 };

@@ -21,20 +21,20 @@ namespace {
 using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// A call that is bounded by no limit of its own may take this long.
+// The least time for a call near or without a deadline.
 constexpr milliseconds kAnswerGrace{500};
-// How long the store may take for what is asked and told once the limit has passed: who is missing,
-// and why this rank leaves. A busy host may leave its server without a core for a second.
+// The time for the last store calls after the deadline: which ranks are missing, and why this rank
+// leaves. On a busy host the store's server may not run for a second.
 constexpr milliseconds kFinalWriteTimeout{2500};
-// A call that takes longer than this may wait for a name server.
+// A call that takes longer than this may be waiting for a name server.
 constexpr milliseconds kSlowReply{500};
 
-// Which c10d shows to derived classes alone.
+// Gives access to the prefix, which c10d only shows to derived classes.
 struct Prefix : c10d::PrefixStore {
   static const std::string& of(const c10d::PrefixStore& store) { return store.*&Prefix::prefix_; }
 };
 
-// The store below all prefixes, and the text that they put before a key.
+// The store below all prefixes, and the prefix of its keys.
 struct StorePath {
   StorePtr root;
   std::string prefix;
@@ -49,7 +49,7 @@ StorePath path_of(StorePtr store) {
   return {std::move(store), std::move(prefix)};
 }
 
-// `store` with another root.
+// Returns: `store` with its prefixes over another root.
 StorePtr over(const StorePtr& root, const StorePtr& store) {
   auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
   if (prefixed == nullptr) return root;
@@ -59,7 +59,7 @@ StorePtr over(const StorePtr& root, const StorePtr& store) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// The host whose address a TCPStore's server looks up; empty for other stores.
+// Returns: the host whose address the server of a TCPStore looks up; empty for other stores.
 std::string root_host(const StorePtr& root) {
   const auto* tcp = dynamic_cast<const c10d::TCPStore*>(root.get());
   return tcp != nullptr ? tcp->getHost() : std::string();
@@ -91,7 +91,7 @@ std::string store_address(const StorePtr& store) {
 }
 
 StorePtr share_store(const StorePtr& store, bootstrap::Deadline deadline, const Context& context) {
-  // Held throughout: a connection that ensure_responsive() makes lives as long as this does.
+  // This reference keeps a connection alive that ensure_responsive() opens.
   const auto shared = SharedStore::of(path_of(store).root);
   StoreKeyValue(store, deadline, context).ensure_responsive();
   return over(c10::make_intrusive<PolledStore>(shared), store);
@@ -167,7 +167,7 @@ void StoreKeyValue::run(const std::string& what, milliseconds limit,
   }
 }
 
-// Calls the store once with the whole name of `key`, and returns what it returned.
+// Calls the store once with the full name of `key`, and returns its result.
 template <class Call>
 auto StoreKeyValue::call(const std::string& what, const std::string& key, const Call& call) {
   using Result = std::invoke_result_t<Call, c10d::Store&, const std::string&>;
@@ -220,7 +220,7 @@ std::string StoreKeyValue::get(const std::string& key, milliseconds limit,
     } catch (const CommError&) {
       throw;
     } catch (...) {
-      // The host language's: it stays what it is.
+      // An exception of the host language stays an interrupt.
     }
     throw;
   }
@@ -241,7 +241,7 @@ int64_t StoreKeyValue::add(const std::string& key, int64_t amount) {
 
 void StoreKeyValue::remove(const std::string& key) {
   call("remove", key, [](c10d::Store& store, const std::string& whole) {
-    // A key that stays is read by no rank any more.
+    // A key that cannot be removed is harmless: no rank reads it any more.
     const auto stays = [&whole](const std::exception& why) {
       base::log(base::LogLevel::kDebug, "the store keeps " + whole + ": " + why.what());
     };
@@ -250,9 +250,9 @@ void StoreKeyValue::remove(const std::string& key) {
     } catch (const c10::NotImplementedError& e) {
       stays(e);
     } catch (const c10::Error&) {
-      throw;  // what stores of torch say of a server that is gone
+      throw;  // torch's stores throw it if the server has ended
     } catch (const std::exception& e) {
-      stays(e);  // as a store in Python without the method
+      stays(e);  // such as a Python store without the method
     }
     return true;
   });

@@ -17,39 +17,38 @@
 
 namespace torch::comms {
 
-// "tcp://host:port", "file /tmp/x", "the memory of this process (HashStore)": a store for error
-// texts.
+// Returns: the name of a store in error texts: "tcp://host:port", "file /tmp/x", "the memory of
+// this process (HashStore)".
 std::string store_address(const c10::intrusive_ptr<c10d::Store>& store);
 
-// `store` as all communicators of this process use it: see SharedStore. It opens no connection,
-// unless the program waits on the connection of `store` at this moment.
-// Throws: CommError with `context`: kTimeout, kPeerFailed.
+// Returns: `store` as all communicators of this process share it: see SharedStore. It opens no
+// connection, unless the program is waiting on the connection of `store` at this moment.
 c10::intrusive_ptr<c10d::Store> share_store(const c10::intrusive_ptr<c10d::Store>& store,
                                             bootstrap::Deadline deadline, const Context& context);
 
 // Returns: the store below all prefixes, and below what share_store() put around it.
 c10::intrusive_ptr<c10d::Store> root_store(const c10::intrusive_ptr<c10d::Store>& store);
 
-// Returns: the TCPStore below all prefixes, where there is one; else `store`.
+// Returns: the TCPStore below all prefixes if there is one, otherwise `store`.
 c10::intrusive_ptr<c10d::Store> tcp_root(const c10::intrusive_ptr<c10d::Store>& store);
 
-// A c10d store as bootstrap sees it, over the SharedStore of this process.
-// Blocks: half a second past `deadline` at most, or past the limit of a get, even if the store's
+// The KeyValueStore of bootstrap over a c10d store and the SharedStore of this process.
+// Blocks: at most half a second past `deadline`, or past the limit of a get(), even if the store's
 // server is stopped.
+// Throws: CommError with `context`: kTimeout, kPeerFailed (the connection was lost), kSystem
+// (another error of the store, with its text); Interrupted. After a call that did not return, all
+// later calls throw at once.
 // Threads: one at a time.
-// Throws: CommError with `context`: kTimeout, kPeerFailed (the connection is gone), kSystem (any
-// other error of the store, with its text); Interrupted. After a call that did not return every
-// later one throws at once.
 class TC_API StoreKeyValue final : public bootstrap::KeyValueStore {
  public:
-  // `address`: how error texts call the store; empty: store_address().
+  // `address`: the name of the store in error texts; empty: store_address().
   StoreKeyValue(const c10::intrusive_ptr<c10d::Store>& store, bootstrap::Deadline deadline,
                 Context context, const std::string& address = {});
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, std::chrono::milliseconds limit) override;
-  // Like the get() above, but `look` runs 20 times a second meanwhile. It may throw CommError to
-  // end the wait.
+  // Gets a value as above; `look` runs 20 times a second meanwhile and may throw CommError to end
+  // the wait.
   std::string get(const std::string& key, std::chrono::milliseconds limit,
                   const std::function<void()>& look);
   bool has(const std::vector<std::string>& keys) override;
@@ -75,7 +74,7 @@ class TC_API StoreKeyValue final : public bootstrap::KeyValueStore {
   bootstrap::Deadline deadline_;
   Context context_;
   std::string address_;
-  std::optional<ReverseLookupTimer> lookup_;  // once the store has been slow
+  std::optional<ReverseLookupTimer> lookup_;  // started when the store is slow for the first time
   bool is_stuck_ = false;                     // a call did not return
 };
 

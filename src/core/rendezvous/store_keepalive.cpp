@@ -21,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kKeepAliveTimeout{10'000};
-constexpr milliseconds kMaxPollInterval{100};  // between two looks
-constexpr milliseconds kShutdownGrace{1'000};  // for the last look, and the server
+constexpr milliseconds kMaxPollInterval{100};  // between two checks
+constexpr milliseconds kShutdownGrace{1'000};  // for the last check, and the end of the server
 
 base::AwaitedThreads keepalive_threads(kKeepAliveTimeout + kShutdownGrace);
 

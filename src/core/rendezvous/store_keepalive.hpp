@@ -5,10 +5,9 @@
 
 namespace torch::comms {
 
-// Lets go of a TCPStore that this process serves as soon as no other process is connected to it any
-// more, after ten seconds at the latest; the end of the process waits for that, too. For who leaves
-// in good order a store where others may still meet, who are then soon through. Returns at once
-// where a thread is to be had.
+// Keeps a TCPStore that this process serves alive until no other process is connected to it, at
+// most ten seconds, then releases it. Call it on clean shutdown when peers may still be using the
+// store for a short time. It does not block if a thread can be created; process exit waits for it.
 TC_API void keep_store_alive(c10::intrusive_ptr<c10d::Store> store);
 
 }  // namespace torch::comms

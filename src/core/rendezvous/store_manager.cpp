@@ -16,7 +16,7 @@ namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// Never destroyed: stores of static storage may outlive it otherwise.
+// Never destroyed, because stores in static storage may outlive it otherwise.
 const StorePtr& store_of_this_process() {
   static const auto* store = new StorePtr(c10::make_intrusive<c10d::HashStore>());
   return *store;

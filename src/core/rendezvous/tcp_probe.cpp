@@ -35,10 +35,10 @@ struct ProbeAddress {
 
 struct ResolvedHost {
   std::vector<ProbeAddress> endpoints;
-  std::string error;  // why there are none
+  std::string error;  // the reason why there are no endpoints
 };
 
-// `flags`: of getaddrinfo.
+// `flags`: ai_flags of getaddrinfo().
 ResolvedHost resolve(const std::string& host, uint16_t port, int flags = 0) {
   addrinfo hints{};
   hints.ai_flags = flags;
@@ -58,9 +58,11 @@ ResolvedHost resolve(const std::string& host, uint16_t port, int flags = 0) {
   return found;
 }
 
-constexpr milliseconds kMinResolveTimeout{200};  // even at the end of a limit a name gets this much
+constexpr milliseconds kMinResolveTimeout{
+    200};  // a name gets this much time even near the deadline
 
-// A name server that does not answer holds getaddrinfo for many seconds.
+// Resolves a name within a timeout; getaddrinfo() takes many seconds if the name server does not
+// answer.
 ResolvedHost resolve_within(const std::string& host, uint16_t port, milliseconds limit) {
   if (auto number = resolve(host, port, AI_NUMERICHOST); !number.endpoints.empty()) return number;
   try {
@@ -71,7 +73,7 @@ ResolvedHost resolve_within(const std::string& host, uint16_t port, milliseconds
   }
 }
 
-// 0, or the errno of the attempt.
+// Returns: 0, or the errno of the attempt.
 int try_connect(const ProbeAddress& endpoint, Deadline deadline) {
   const auto socket = open_socket(endpoint.get()->sa_family, SOCK_STREAM);
   if (!socket) return errno;
@@ -91,13 +93,13 @@ int try_connect(const ProbeAddress& endpoint, Deadline deadline) {
   return ETIMEDOUT;
 }
 
-// Empty, or why none of the addresses of `host` accepts.
+// Returns: an empty text, or why no address of `host` accepts a connection.
 std::string try_host(const std::string& host, uint16_t port, Deadline deadline) {
   const ResolvedHost found = resolve_within(host, port, deadline.remaining());
   if (found.endpoints.empty()) return found.error;
   int error = 0;
   for (const auto& endpoint : found.endpoints) {
-    // One lost packet costs a second, two cost three.
+    // Retransmission after one lost packet takes one second, after two it takes three.
     const Deadline each(std::min(deadline.remaining(), milliseconds(3500)));
     error = try_connect(endpoint, each);
     if (error == 0) return {};
@@ -105,7 +107,7 @@ std::string try_host(const std::string& host, uint16_t port, Deadline deadline) 
   return std::strerror(error);
 }
 
-// As peers write them: without the interface that a link-local address is of.
+// Returns: the addresses as peers write them, without the interface suffix of a link-local address.
 std::vector<std::string> interface_addresses() {
   std::vector<std::string> found;
   for (const auto& own : base::interface_addresses())
@@ -115,7 +117,7 @@ std::vector<std::string> interface_addresses() {
 
 constexpr milliseconds kResolveTimeout{2000};  // for names that only improve a text or a choice
 
-// The first address of `host` that one of this machine's interfaces has.
+// Returns: the first address of `host` that an interface of this machine has.
 std::string find_own_address(const std::string& host) {
   const auto own = interface_addresses();
   for (const auto& endpoint : resolve_within(host, 1, kResolveTimeout).endpoints) {
@@ -125,7 +127,7 @@ std::string find_own_address(const std::string& host) {
   return {};
 }
 
-// The address that packets to `endpoint` would carry as their source. Nothing is sent.
+// Returns: the source address of packets to `endpoint`. Nothing is sent.
 std::string source_towards(const ProbeAddress& endpoint) {
   const auto socket = open_socket(endpoint.get()->sa_family, SOCK_DGRAM);
   ProbeAddress own;
@@ -154,7 +156,7 @@ void wait_until_reachable(const std::string& host, uint16_t port, Deadline deadl
     const auto last = try_host(host, port, deadline);
     if (last.empty()) return;
     check_interrupt();
-    // What the end of the limit cut short tells less than the tries before it.
+    // An attempt that the deadline cut short says less than earlier attempts.
     if (why.empty() || !deadline.has_passed()) why = last;
     const bool has_ended =
         refusal == RefusedConnectPolicy::kFail && last == std::strerror(ECONNREFUSED);
@@ -178,7 +180,7 @@ std::string own_address(const std::string& hint) {
     if (const auto own = find_own_address(hint); !own.empty() && !is_loopback(own)) return own;
     if (const auto source = route_source(hint); !source.empty()) return source;
   }
-  // Addresses set aside for documentation: they take the default route.
+  // These documentation addresses take the default route.
   for (const char* far : {"192.0.2.1", "2001:db8::1"})
     if (const auto source = route_source(far); !source.empty()) return source;
   for (const auto& own : interface_addresses())

@@ -16,16 +16,15 @@ namespace {
 using bootstrap::Deadline;
 using std::chrono::milliseconds;
 
-// Closing a server and opening the next one on its port may overlap for a moment, in another thread
-// or in a process that is just ending.
+// How long a taken port is retried: closing a server and opening the next one on its port may
+// overlap, in another thread or in a process that is exiting.
 constexpr milliseconds kPortRetryTimeout{1000};
 constexpr milliseconds kConnectGrace{500};
 
-// c10d counts limits in whole seconds in places, and takes zero for "no limit".
+// In places c10d counts timeouts in whole seconds, and takes zero as "no timeout".
 milliseconds at_least_1s(milliseconds timeout) { return std::max(timeout, milliseconds(1000)); }
 
-// `patience` is of the connection alone: that is the start-up's business, whatever the store's own
-// limit is.
+// `patience` is only the timeout of connecting; the store gets its own timeout later.
 c10d::TCPStoreOptions options_for(uint16_t port, milliseconds patience) {
   c10d::TCPStoreOptions options;
   options.port = port;
@@ -44,7 +43,8 @@ ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) 
   options.isServer = true;
   options.multiTenant = port != 0;
   return run_with_timeout(std::max(deadline.remaining(), kConnectGrace), [options, timeout] {
-    // The own client takes the shortest way: the name that peers use may not lead back here.
+    // The client in this process uses loopback, because the name that peers use may not lead back
+    // here.
     auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
     store->setTimeout(at_least_1s(timeout));
     const uint16_t bound = store->getPort();
@@ -52,8 +52,8 @@ ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) 
   });
 }
 
-// Connects to a server that is there. c10d goes on trying for up to twice `patience`, which is the
-// connection's alone; `timeout` becomes the store's own.
+// Connects to a running server. c10d retries for up to twice `patience`, which is only the timeout
+// of connecting; `timeout` becomes the store's own timeout.
 c10::intrusive_ptr<c10d::Store> connect_store(const std::string& host, uint16_t port,
                                               milliseconds patience, milliseconds timeout) {
   auto store = c10::make_intrusive<c10d::TCPStore>(host, options_for(port, patience));
@@ -102,8 +102,8 @@ ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
 c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t port,
                                            milliseconds timeout, Deadline deadline,
                                            const Context& context, RefusedConnectPolicy refusal) {
-  // c10d's own attempts wait a second between each other, overrun their limit, and print a page
-  // each.
+  // The address is probed first, because c10d waits a second between its attempts, exceeds its
+  // timeout, and prints a page for each.
   wait_until_reachable(host, port, deadline, context, refusal);
   std::optional<ReverseLookupTimer> lookup;
   const auto no_answer = [&] {
@@ -119,7 +119,7 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
     return connect_store(host, port, patience, at_least_1s(timeout));
   };
   try {
-    // The first check comes half a second later: until then a connection is not slow.
+    // The check first runs after half a second; a faster connection is not slow.
     return run_with_timeout(patience + kConnectGrace, connect, [&] {
       if (!lookup) lookup.emplace(host);
     });
