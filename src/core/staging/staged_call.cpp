@@ -9,12 +9,12 @@
 namespace torch::comms {
 namespace {
 
-// A tensor's place among the hosts.
+// The position of a tensor among the host tensors.
 struct HostTensorRef {
   size_t index;
   at::Tensor& operator()(Tensors& hosts) const { return hosts[index]; }
 };
-// The places of a list, one behind the other.
+// The consecutive positions of a list.
 struct HostTensorListRef {
   size_t begin, count;
   Tensors operator()(const Tensors& hosts) const {
@@ -22,7 +22,7 @@ struct HostTensorListRef {
     return {first, std::next(first, static_cast<std::ptrdiff_t>(count))};
   }
 };
-// A reduction, whose factor may be a tensor.
+// A reduction; its factor may be a tensor.
 struct StagedReduction {
   ReduceOp op;
   bool has_tensor;
@@ -67,7 +67,7 @@ class StagedCallBuilder {
     const size_t size_bytes = tensor.nbytes();
     char* data = nullptr;
     if (size_bytes > 0) {
-      // Not data_ptr(): a tensor that requires a gradient is moved all the same.
+      // This avoids data_ptr(), because tensors that require a gradient are allowed, too.
       auto* base = static_cast<char*>(is_written ? tensor.storage().mutable_data()
                                                  : const_cast<void*>(tensor.storage().data()));
       data = base + static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
@@ -91,7 +91,7 @@ class StagedCallBuilder {
   StagedCall call_;
 };
 
-// The operations of one shape: an output, an input, perhaps a reduction.
+// The operations with an output, an input, and possibly a reduction.
 template <class Op>
 StagedCall stage_out_of_place(const Op& op) {
   StagedCallBuilder b(op);
@@ -174,7 +174,7 @@ StagedCall staged_call(const AllToAll& op, int) { return stage_out_of_place(op);
 
 StagedCall staged_call(const AllToAllVSingle& op, int) {
   StagedCallBuilder b(op);
-  // The splits need not cover all rows.
+  // The splits may not cover all rows, so the output is read as well.
   const auto output = b.read_write(op.output);
   const auto input = b.read(op.input);
   return b.build([=, to = op.output_split_sizes, from = op.input_split_sizes, options = op.options](
@@ -214,7 +214,7 @@ StagedCall staged_call(const Gather& op, int rank) {
 StagedCall staged_call(const GatherSingle& op, int rank) {
   StagedCallBuilder b(op);
   const auto input = b.read(op.input);
-  // Elsewhere it counts for nothing, and may be undefined.
+  // On other ranks the output is not used and may be undefined.
   const auto output = rank == op.root ? b.write(op.output) : input;
   return b.build([=, root = op.root, options = op.options](TorchCommBackend& backend,
                                                            Tensors& hosts, bool async) {

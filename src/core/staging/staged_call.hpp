@@ -11,8 +11,8 @@
 
 namespace torch::comms {
 
-// A tensor of an operation that a backend for CPU tensors is to carry out, and what has to be
-// copied for that. Holds memory, not tensors: that is freed without Python.
+// A tensor of a staged operation, and what must be copied for it. It holds the storage instead of
+// the tensor, because a storage is freed without Python.
 struct StagedOperand {
   c10::Storage storage;
   void* data;
@@ -23,20 +23,20 @@ struct StagedOperand {
   bool is_read, is_written;
 };
 
-// An operation that outlives its call: what it works on, and how it is called with other tensors in
-// their places.
+// An operation that outlives its call: its tensors, and a function that issues it with other
+// tensors in their places.
 struct StagedCall {
   OpName op = OpName::barrier;
   bool async_op = false;
-  std::chrono::milliseconds timeout = kNoTimeout;  // of the call
+  std::chrono::milliseconds timeout = kNoTimeout;  // timeout of the call
   uint64_t sequence = base::current_sequence();
   std::vector<StagedOperand> operands;
-  // `hosts`: one an operand, in their order.
+  // `hosts`: one host tensor per operand, in their order.
   std::function<WorkPtr(TorchCommBackend& backend, Tensors& hosts, bool async_op)> dispatch;
 };
 
-// What each operation reads and writes on this rank: one function an operation. Throws
-// CommError(kInvalidArgument), without context, for a tensor without plain memory.
+// Describe what each operation reads and writes on this rank.
+// Throws: CommError(kInvalidArgument) without context, for a tensor without plain memory.
 StagedCall staged_call(const Send& op, int rank);
 StagedCall staged_call(const Recv& op, int rank);
 StagedCall staged_call(const Broadcast& op, int rank);

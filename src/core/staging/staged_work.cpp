@@ -29,9 +29,9 @@ void Staging::StagedWork::wait() {
   executor_->wait_for_stage(*operation_, StagedOperation::Stage::kRunning);
   if (const auto inner = executor_->backend_work_of(*operation_)) {
     try {
-      inner->wait();  // which makes progress here
+      inner->wait();  // this makes progress on the calling thread
     } catch (const CommError&) {
-      // The desk meets it, too, and makes it this work's.
+      // The executor sees the error, too, and stores it in this work.
     }
   }
   if (executor_->wait_for_stage(*operation_, StagedOperation::Stage::kCopyingBack) ==
@@ -43,13 +43,14 @@ void Staging::StagedWork::wait() {
   rethrowIfFailed();
 }
 
-// Whoever has waited for the device finds it complete, though the desk's thread is still asleep.
+// A caller that has waited for the device finds the work complete, even if the executor's thread
+// still sleeps.
 void Staging::StagedWork::poll() noexcept {
   if (fork_generation_ != base::fork_generation()) return;
   try {
     if (executor_->is_copied_back(*operation_)) setStatus(WorkStatus::COMPLETED);
   } catch (const std::exception&) {
-    // Of a device that has failed the desk's thread tells.
+    // The executor's thread reports a failed device.
   }
 }
 
@@ -65,7 +66,7 @@ void Staging::StagedWork::block() {
 void Staging::StagedWork::waitBlocking() {
   require_own_process();
   executor_->wait_for_stage(*operation_, StagedOperation::Stage::kRunning);
-  // Whether a work of that backend can be waited for like this is its own to say.
+  // The backend's work decides whether it supports waitBlocking().
   if (const auto inner = executor_->backend_work_of(*operation_);
       inner && !isTerminal(inner->status()))
     inner->waitBlocking();

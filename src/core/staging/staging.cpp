@@ -28,7 +28,7 @@ Staging::Staging(std::shared_ptr<TorchCommBackend> backend, std::shared_ptr<Comm
 
 Staging::~Staging() {
   if (fork_generation_ != base::fork_generation()) {
-    // Its thread exists in the parent alone.
+    // The thread only exists in the parent process.
     static_cast<void>(new std::shared_ptr<StagingExecutor>(std::move(executor_)));
     return;
   }

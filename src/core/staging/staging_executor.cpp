@@ -16,10 +16,11 @@
 namespace torch::comms {
 namespace {
 
-// How often a blocked thread looks whether the user wants out, and whether the device has failed.
+// How often a blocked thread checks for interrupts and for a failed device.
 constexpr std::chrono::milliseconds kStagingTick{50};
 
-// Of an exception that ended an operation, the backend's own or the device's.
+// Returns: the work status for the exception that ended an operation, from the backend or the
+// device.
 WorkStatus status_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -45,7 +46,7 @@ Staging::StagingExecutor::StagingExecutor(std::shared_ptr<TorchCommBackend> back
 
 Staging::StagingExecutor::~StagingExecutor() {
   if (fork_generation_ != base::fork_generation()) {
-    // A runtime does not work in the child of a fork.
+    // A GPU runtime does not work in a forked child.
     static_cast<void>(new auto(std::move(device_)));
     static_cast<void>(new auto(std::move(pool_)));
     return;
@@ -167,7 +168,8 @@ void Staging::StagingExecutor::run_sync(StagedOperationPtr job) {
     copy_to_host(*job);
     block_until([&] {
       const gpu::CaptureModeGuard mode(device_->runtime());
-      // Of an aborted backend the next call raises why, whatever the device has come to.
+      // If the backend is aborted, its next call throws the reason, whatever the state of the
+      // device.
       return is_done(job->copied_to_host) || backend_->isAborted();
     });
     job->call.dispatch(*backend_, job->host_tensors, /*async_op=*/false);
@@ -255,7 +257,7 @@ void Staging::StagingExecutor::order_current_stream(const StagedOperation& job) 
   const CommDevice::DeviceCallGuard scope(*device_);
   const auto& runtime = device_->runtime();
   const auto current = device_->current_stream();
-  // A capture cannot wait for what is outside of it; the host can.
+  // A captured stream cannot wait for an event outside of the capture, but the host can.
   if (current != nullptr && runtime.capture_of(current) != 0)
     runtime.synchronize_event(job.copied_back.get());
   else
@@ -362,7 +364,7 @@ void Staging::StagingExecutor::poll_once() noexcept {
       return is_done(event);
     } catch (const CommError& e) {
       base::log(base::LogLevel::kError, e.what());
-      return true;  // the device has failed: nothing is copied any more
+      return true;  // the device has failed, so no copy runs any more
     }
   };
   const gpu::CaptureModeGuard mode(device_->runtime());

@@ -16,25 +16,27 @@
 
 namespace torch::comms {
 
-// One operation on its way: queued, fetched from the device, with the backend, copied back.
+// A staged operation: queued, copied to the host, run by the backend, copied back.
 struct Staging::StagedOperation {
   enum class Stage : uint8_t { kQueued, kRunning, kCopyingBack, kDone, kFailed };
 
   StagedCall call;
-  Tensors host_tensors;  // what the backend works on
-  // On the device: what the operation waits for has run; its tensors are read; are written. Kept as
-  // long as somebody may wait for them.
+  Tensors host_tensors;  // the tensors that the backend uses
+  // Events on the device: the operation may start; its inputs are on the host; its outputs are on
+  // the device. They live as long as a thread may wait for them.
   gpu::EventPool::Lease ready, copied_to_host, copied_back;
 
-  // Guarded by the desk's lock.
+  // The executor's lock guards the fields below.
   Stage stage = Stage::kQueued;
-  WorkPtr backend_work;  // of the backend
+  WorkPtr backend_work;  // the work of the backend
 
-  c10::intrusive_ptr<StagedWork> work;  // until the end; null for a synchronous operation
+  c10::intrusive_ptr<StagedWork> work;  // until the operation ends; null if it is synchronous
   std::optional<InFlightCounter::Token> token;
 };
 
-// Carries jobs out. Threads: see Staging; works call wait_for_stage() and job members from any.
+// Carries out staged operations.
+// Threads: see Staging; works call wait_for_stage() and the methods with an operation from any
+// thread.
 class Staging::StagingExecutor : public std::enable_shared_from_this<StagingExecutor> {
  public:
   using StagedOperationPtr = std::shared_ptr<StagedOperation>;
@@ -50,26 +52,29 @@ class Staging::StagingExecutor : public std::enable_shared_from_this<StagingExec
   gpu::PinnedPool& pool() const noexcept { return *pool_; }
   const std::shared_ptr<InFlightCounter>& in_flight() const noexcept { return in_flight_; }
 
-  // Throws CommError without context for what cannot be staged.
+  // Throws: CommError without context if the call cannot be staged.
   void require(const StagedCall& call) const;
-  // Behind what the current stream has.
+  // Creates an operation that starts after the present work of the current stream.
   StagedOperationPtr make_operation(StagedCall call);
-  // On the calling thread, until the result is there. Throws what the backend throws.
+  // Runs the operation on the calling thread until the result is on the device.
+  // Throws: the exception of the backend.
   void run_sync(StagedOperationPtr job);
-  // On the desk's own thread.
+  // Queues the operation for the executor's thread.
   void enqueue(StagedOperationPtr job);
 
   void flush();
   void drain();
-  // Nothing is under way, and nothing comes any more.
+  // Releases the backend; no operation is running and none follows.
   void close();
 
-  // Blocks until the job has come as far as `stage`, or failed. Where it is then.
+  // Blocks until the operation has reached `stage`, or failed.
+  // Returns: its stage.
   StagedOperation::Stage wait_for_stage(const StagedOperation& job, StagedOperation::Stage stage);
   WorkPtr backend_work_of(const StagedOperation& job);
-  // What it writes is on the device, whether or not the desk's thread has seen that.
+  // Returns: whether the outputs are on the device, even if the executor's thread has not noticed
+  // it yet.
   bool is_copied_back(const StagedOperation& job);
-  // Puts the current stream behind what the job writes on the device.
+  // Makes the current stream wait for the copies back to the device.
   void order_current_stream(const StagedOperation& job);
 
  private:
@@ -79,7 +84,7 @@ class Staging::StagingExecutor : public std::enable_shared_from_this<StagingExec
   bool touches_device(const StagedCall& call) const;
   at::Tensor make_host_tensor(const StagedOperand& operand);
   void copy_to_host(StagedOperation& job);
-  // False if nothing has to be copied back.
+  // Returns: false if there is nothing to copy back.
   bool copy_back(StagedOperation& job);
   void notify_on_stream(gpu::NativeStream stream);
   bool is_done(const gpu::EventPool::Lease& event) const;
@@ -89,35 +94,36 @@ class Staging::StagingExecutor : public std::enable_shared_from_this<StagingExec
   void start_thread();
   void run_thread() noexcept;
   void poll_once() noexcept;
-  // False if the first of the queue has to wait.
+  // Issues the first queued operation.
+  // Returns: false if the queue is empty or its first operation must wait.
   bool issue_first();
   void poll_running(const StagedOperationPtr& job);
   void finish(StagedOperation& job) noexcept;
   void fail(const StagedOperationPtr& job, const std::exception_ptr& error,
             WorkStatus status) noexcept;
-  // What a failed job's copies use lives until they have ended; where it timed out, the backend may
-  // use it for longer.
+  // Keeps the memory of a failed operation until its copies have ended. After a timeout the backend
+  // may use that memory for longer, so it is kept.
   void keep_until_idle(const StagedOperationPtr& job, WorkStatus status);
   void set_stage(StagedOperation& job, StagedOperation::Stage stage, WorkPtr inner = nullptr);
 
-  std::shared_ptr<TorchCommBackend> backend_;  // null after close_queue()
-  std::shared_ptr<CommDevice> device_;         // its own stream is the one to fetch on
+  std::shared_ptr<TorchCommBackend> backend_;  // null after close()
+  std::shared_ptr<CommDevice> device_;         // its own stream carries the copies to the host
   std::shared_ptr<gpu::PinnedPool> pool_;
-  gpu::NativeStream copy_back_stream_ = nullptr;  // the stream to give back on
+  gpu::NativeStream copy_back_stream_ = nullptr;  // the stream of the copies back to the device
   const std::shared_ptr<InFlightCounter> in_flight_ = std::make_shared<InFlightCounter>();
   const std::shared_ptr<EventCount> event_count_ = std::make_shared<EventCount>();
   const uint64_t fork_generation_;
 
-  std::mutex mutex_;  // guards all below, and what jobs say that it does
+  std::mutex mutex_;  // guards all below, and the marked fields of operations
   std::deque<StagedOperationPtr> queued_;
   std::list<StagedOperationPtr>
-      failed_in_use_;  // failed, while the device may still read into their memory
-  std::vector<Tensors> timed_out_buffers_;  // the backend may still write to it: timed out
+      failed_in_use_;                       // failed operations whose copies still use their memory
+  std::vector<Tensors> timed_out_buffers_;  // the backend may still write to them after a timeout
   bool is_thread_running_ = false, is_closed_ = false;
-  std::list<StagedOperationPtr> running_, copying_back_;  // of the desk's thread alone
+  std::list<StagedOperationPtr> running_, copying_back_;  // only the executor's thread uses them
 };
 
-// An asynchronous operation.
+// The work of an asynchronous staged operation.
 class Staging::StagedWork final : public TorchWork {
  public:
   StagedWork(std::shared_ptr<StagingExecutor> desk, std::shared_ptr<StagedOperation> job);
