@@ -27,10 +27,10 @@ class OpOrder;
 struct OpRecord;
 }  // namespace base
 
-// A group of ranks that communicate. Every operation takes one path: it becomes an Operation value,
-// is checked (a wrong call throws before anything is sent), runs the pre-hooks, is recorded, goes
-// to the backend, and runs the post-hooks. It returns a work; that of a synchronous operation has
-// finished.
+// A group of ranks that communicate. Every operation takes one path. It becomes an Operation value
+// and is checked; a wrong call throws before anything is sent. Then it runs the pre-hooks, is
+// recorded, goes to the backend, and runs the post-hooks. It returns a work; that of a synchronous
+// operation has finished.
 //
 // Failure: CommError.
 // Threads: the caller serializes the calls on one communicator. abort(), isAborted() and finalize()

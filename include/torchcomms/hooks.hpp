@@ -63,7 +63,7 @@ using PostHookArgs = std::variant<CollectivePostHookArgs, SplitPostHookArgs, New
 
 using PreHook = std::function<void(size_t op_id, const PreHookArgs& args)>;
 using PostHook = std::function<void(size_t op_id, const PostHookArgs& args)>;
-// Tells why the post-hooks of an operation did not run although its pre-hooks did.
+// The reason why the post-hooks of an operation did not run although its pre-hooks did.
 enum class Unposted : uint8_t {
   kRefused,  // a pre-hook threw, and nothing was sent
   kRaised,   // the operation threw after the pre-hooks

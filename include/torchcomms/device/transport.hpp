@@ -26,8 +26,8 @@ struct Stretch {
   static constexpr uint64_t kHeadBytes = 16;
 };
 
-// Rounds the requested piece size to a multiple of 16 bytes and to at most half a ring, so that
-// both sides have room for a piece of the peer's size. 0 means the default.
+// Rounds the requested piece size to a multiple of 16 bytes and to at most half a ring. Thus both
+// sides have room for a piece of the peer's size. 0 means the default.
 TC_ANYWHERE uint64_t piece_bytes(uint64_t asked) {
   constexpr uint64_t kMost = kRingBytes / 2;
   if (asked == 0) return kPieceBytes;

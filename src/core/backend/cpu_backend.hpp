@@ -22,7 +22,7 @@ TC_API Capabilities staged_capabilities();
 // Returns: `timeout`, or kDefaultTimeout if none was given.
 TC_API std::chrono::milliseconds timeout_or_default(std::chrono::milliseconds timeout);
 // Returns: how long a split with these options waits for its members; kNoTimeout if the options
-// have no timeout of their own, and then the timeout of the parent applies.
+// have no timeout of their own. In that case the timeout of the parent applies.
 TC_API std::chrono::milliseconds split_timeout(const CommOptions& options);
 // Returns: the identity of a communicator of these ranks of `parent`: see
 // BackendDiagnostics::comm_identity(). The members use a `number` that no other split with one of

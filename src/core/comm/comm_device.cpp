@@ -54,8 +54,8 @@ gpu::NativeStream current_stream_of(const at::Device& device) {
   if (device.is_cpu()) return gpu::cpu_current_stream();
   const c10::impl::VirtualGuardImpl torch(device.type());
   const auto current = torch.getStream(device);
-  // The handle of a stream never changes, but torch asks the runtime for the device each time
-  // before it returns the handle, so the last one is cached.
+  // The handle of a stream never changes, so the last one is cached: torch asks the runtime for the
+  // device each time before it returns the handle.
   thread_local std::optional<std::pair<c10::Stream, gpu::NativeStream>> last;
   if (!last || last->first != current) last.emplace(current, current.native_handle());
   return last->second;

@@ -4,8 +4,8 @@
 
 namespace torch::comms {
 
-// Finds the global rank of this process for a communicator of new_comm() with `size` ranks that is
-// only a part of a larger job, so that its own ranks do not identify processes.
+// Finds the global rank of this process for a communicator of new_comm() with `size` ranks. If it
+// is only a part of a larger job, its own ranks do not identify processes.
 // Returns: the launcher's rank; -1 if no launcher gives it but an earlier communicator of this
 // process was larger; nullopt if `size` is the whole job.
 // Threads: any.

@@ -12,8 +12,10 @@
 
 namespace torch::comms {
 
-// Opens the store of one member of a reconfigurable communicator and writes its address into
-// `self`. The members meet at the store of the first one. The store is:
+// The store that a member of a reconfigurable communicator contributes. The members meet at the
+// store of the first one.
+
+// Opens the store and writes its address into `self`. The store is:
 // - options.store, below all its prefixes if it is a TCPStore;
 // - for a job of size 1, a TCPStore on a free port, which this process serves until the last
 //   reference is gone;
@@ -21,14 +23,6 @@ namespace torch::comms {
 // A store without an address gets a key that says that this member uses it: see
 // require_reachable_store().
 // Throws: CommError: kInvalidArgument that names what to set, kTimeout, kResourceExhausted.
-
-// Finds the store and writes its address into `self`:
-// - options.store, below all its prefixes if it is a TCPStore;
-// - for a job of size 1, a TCPStore on a free port that this process serves until the last
-//   reference is gone;
-// - else the store at MASTER_ADDR:MASTER_PORT.
-// A store without an address gets a key that says that this member uses it: see require_reachable.
-// Throws CommError: kInvalidArgument naming what to set, kTimeout, kResourceExhausted.
 c10::intrusive_ptr<c10d::Store> open_member_store(const std::string& name,
                                                   const CommOptions& options, InitHandleInfo& self);
 

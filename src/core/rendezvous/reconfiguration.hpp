@@ -56,9 +56,9 @@ class TC_API Reconfiguration {
 
   // Parses and checks the options of reconfigure(); it changes nothing. `timeout` applies if the
   // options have none.
-  // Throws: CommError(kInvalidArgument) for a uuid that was used before, an invalid or repeated
-  // handle, a list without this member, or a handle without an address whose member does not use
-  // this member's store.
+  // Throws: CommError(kInvalidArgument) for a uuid that was used before, for an invalid or repeated
+  // handle, and for a list without this member. The same error is thrown for a handle without an
+  // address if its member does not use this member's store.
   ReconfigureMembers parse_members(const ReconfigureOptions& options,
                                    std::chrono::milliseconds timeout) const;
 

@@ -16,7 +16,7 @@ namespace {
 using bootstrap::Deadline;
 using std::chrono::milliseconds;
 
-// How long a taken port is retried: closing a server and opening the next one on its port may
+// How long a taken port is retried. Closing a server and opening the next one on its port may
 // overlap, in another thread or in a process that is exiting.
 constexpr milliseconds kPortRetryTimeout{1000};
 constexpr milliseconds kConnectGrace{500};
