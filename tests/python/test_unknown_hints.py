@@ -90,7 +90,7 @@ def test_a_mistyped_key_without_a_prefix_is_told_with_the_one_that_was_meant(bac
         "maxCTA: did you mean maxCTAs?",
     ]
     assert len(lines) == 4
-    assert lines[3].startswith("unheard_of: without a prefix there are batch_invariant, blocking, ")
+    assert lines[3].startswith("unheard_of: known hints without a prefix: batch_invariant, ")
 
 
 def documented():

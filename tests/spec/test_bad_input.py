@@ -157,7 +157,7 @@ def strided(shape):
 
 
 def strided_everywhere(comm, failures):
-    every_slot(comm, failures, strided, "not contiguous", "copy what is written to it back")
+    every_slot(comm, failures, strided, "not contiguous", "copy the result back")
 
 
 def test_a_tensor_with_gaps_is_refused_in_every_place(world):

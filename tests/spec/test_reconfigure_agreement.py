@@ -32,7 +32,7 @@ def fails(party, handles, uuid, limit, kind, *words):
     with refused(kind, "reconfigure", *words):
         work.wait()
     party.is_of_nobody()
-    with refused(torchcomms.CommFinalized, "the last one failed", *words):
+    with refused(torchcomms.CommFinalized, "the last reconfigure() failed", *words):
         party.comm.barrier(False)
     print(f"{kind.__name__} after {took:.2f} s", flush=True)
 

@@ -159,7 +159,7 @@ if me == 0:
 else:
     told.wait(["finalized"])
     work = comm.reconfigure(2, list, timeout=timedelta(seconds=100))
-    error = refused(torchcomms.PeerFailed, work.wait, "rank 1, peer 0", "is gone", list[0])
+    error = refused(torchcomms.PeerFailed, work.wait, "rank 1, peer 0", "was closed", list[0])
     assert error.peer == 0
     comm.reconfigure(3, list[1:]).wait()
     comm.finalize()

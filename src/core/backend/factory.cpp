@@ -96,7 +96,8 @@ std::map<std::string, Capabilities> TorchCommFactory::installed() {
     try {
       found.emplace(name, factory()->capabilities());
     } catch (const std::exception& e) {
-      base::log(base::LogLevel::kWarning, "backend '" + name + "' cannot be asked: " + e.what());
+      base::log(base::LogLevel::kWarning,
+                "cannot read the capabilities of backend '" + name + "': " + e.what());
     }
   }
   return found;
@@ -117,8 +118,8 @@ std::shared_ptr<TorchCommBackend> TorchCommFactory::instantiate(const std::strin
   std::string known;
   for (const auto& other : registered()) known += (known.empty() ? "" : ", ") + other;
   throw CommError(Errc::kBackendUnavailable,
-                  "failed to find backend '" + name + "'; loaded are: " + known +
-                      "; a library of your own is named by " + backend_library_variable(name),
+                  "failed to find backend '" + name + "'; loaded backends: " + known +
+                      "; to load another library, set " + backend_library_variable(name),
                   {.op = "new_comm"});
 }
 

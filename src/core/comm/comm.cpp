@@ -52,7 +52,8 @@ void record_end(const base::OpRecord& record, OperationObserver* witness,
                 const TorchWork& work) noexcept {
   if (work.status() == WorkStatus::COMPLETED) return record_end(record, witness);
   auto error = work.error();
-  if (!error) error = std::make_exception_ptr(std::runtime_error("no reason was kept"));
+  if (!error)
+    error = std::make_exception_ptr(std::runtime_error("the operation failed without an error"));
   record_end(record, witness, error);
 }
 
@@ -160,8 +161,8 @@ WorkPtr TorchComm::dispatch_or_stage(const Op& op) {
   if (auto* const there = backend_->onDevice(device, device_query_of(op))) {
     if (all_on_device(op, device.type())) return dispatch(*there, op);
     throw CommError(Errc::kInvalidArgument,
-                    "some of its tensors are on " + device.str() +
-                        ", others are not; they must be on one device",
+                    "some tensors are on " + device.str() +
+                        " and others are not; all tensors of a call must be on one device",
                     {.op = std::string(opToString(Op::kName)), .comm = name_, .rank = rank_});
   }
   if (!staging_) {

@@ -86,8 +86,8 @@ at::Device resolve_device(const gpu::Runtime& runtime, at::Device wanted, std::o
   if (count == 0)
     throw CommError(Errc::kBackendUnavailable,
                     "backend '" + backend + "' has no device: the " + std::string(runtime.name()) +
-                        " runtime (" + runtime.path() + ") finds none (" + why +
-                        "); it needs a GPU and its driver. For CPU tensors there is backend "
+                        " runtime (" + runtime.path() + ") found none (" + why +
+                        "); a GPU and its driver are required. For CPU tensors use backend "
                         "'ctran' with device cpu");
   const int index = wanted.has_index() ? wanted.index() : rank ? *rank % count : runtime.device();
   if (index >= count)

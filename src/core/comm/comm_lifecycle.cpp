@@ -87,7 +87,8 @@ TorchComm::~TorchComm() {
     failure_guard_->mark_observed();  // the program can no longer call this communicator
   tracing::process_ring().end_communicator(record_id_, finalized_);
   if (!finalized_)
-    base::log(base::LogLevel::kInfo, "communicator '" + name_ + "' ends without finalize()");
+    base::log(base::LogLevel::kInfo,
+              "communicator '" + name_ + "' is destroyed without finalize()");
 }
 
 void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
@@ -175,9 +176,9 @@ void TorchComm::abandon_backend() {
   finalized_ = false;  // nothing was released
   static_cast<void>(new std::shared_ptr<TorchCommBackend>(backend_));
   static_cast<void>(staging_.release());
-  base::log(
-      base::LogLevel::kInfo,
-      "communicator '" + name_ + "' ends with the process: a thread is still in a call of it");
+  base::log(base::LogLevel::kInfo,
+            "communicator '" + name_ +
+                "' is not released before process exit: a thread is still inside one of its calls");
 }
 
 void TorchComm::finalize() {
@@ -233,7 +234,7 @@ WorkPtr TorchComm::reconfigure(const ReconfigureOptions& options) {
   if (const auto error = work->error()) try {
       std::rethrow_exception(error);
     } catch (const std::exception& e) {
-      unconnected_reason_ = std::string("; the last one failed: ") + e.what();
+      unconnected_reason_ = std::string("; the last reconfigure() failed: ") + e.what();
     }
   return work;
 }

@@ -5,7 +5,7 @@ namespace torch::comms {
 void require_name_length(const std::string& name, const Context& context) {
   if (name.size() > kMaxNameBytes)
     throw CommError(Errc::kInvalidArgument,
-                    "the name has " + std::to_string(name.size()) + " bytes; the most are " +
+                    "the name has " + std::to_string(name.size()) + " bytes; the maximum is " +
                         std::to_string(kMaxNameBytes),
                     context);
 }

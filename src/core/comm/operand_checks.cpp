@@ -21,8 +21,8 @@ std::string no_memory(const at::Tensor& tensor) {
   const auto name_of = tensor_class_name.load();
   if (!is_subclass(tensor) || name_of == nullptr) return "has no memory (a fake or meta tensor)";
   return "is of class " + name_of(tensor) +
-         ", which has no memory of its own; pass a plain tensor: of a DTensor that is to_local(), "
-         "of an asynchronous tensor wait()";
+         ", which has no memory of its own; pass a plain tensor: to_local() of a DTensor, "
+         "wait() of an asynchronous tensor";
 }
 
 }  // namespace

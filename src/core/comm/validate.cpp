@@ -61,7 +61,7 @@ class ArgumentChecker {
   void timeout(std::chrono::milliseconds timeout) const {
     if (timeout < kNoTimeout || timeout > kMaxTimeout)
       refuse("timeout is " + std::to_string(timeout.count()) +
-             " ms, allowed is up to 1e9 seconds, or 0 for the communicator's own");
+             " ms, allowed is up to 1e9 seconds, or 0 for the communicator's timeout");
   }
 
   void rank_in_range(ArgumentName what, int value) const {
@@ -74,7 +74,7 @@ class ArgumentChecker {
     rank_in_range(what, value);
     if (value == comm_.rank && !comm_.capabilities.self_messages)
       refuse(what.to_text() + " is " + std::to_string(value) + ", this rank itself: backend '" +
-             comm_.backend + "' has no messages to oneself");
+             comm_.backend + "' does not support messages to the own rank");
   }
 
   void any_source(ArgumentName what, int value, bool async_op) const {
@@ -84,7 +84,8 @@ class ArgumentChecker {
     if (value != kAnySource)
       refuse(what.to_text() + " is " + std::to_string(value) + " with any_source, allowed is " +
              std::to_string(kAnySource));
-    if (!async_op) refuse("any_source without async_op: its work says who has sent");
+    if (!async_op)
+      refuse("any_source requires async_op=True: only the work reports the rank of the sender");
   }
 
   void tensor(ArgumentName what, const at::Tensor& tensor) const {
@@ -125,7 +126,7 @@ class ArgumentChecker {
             const at::Tensor& other) const {
     if (is_strict() && tensors.size() != static_cast<size_t>(comm_.size))
       refuse(ArgumentName(what).to_text() + " has " + std::to_string(tensors.size()) +
-             " tensors, expected one a rank: " + std::to_string(comm_.size));
+             " tensors, expected one per rank: " + std::to_string(comm_.size));
     for (size_t i = 0; i < tensors.size(); ++i) {
       tensor({what, i}, tensors[i]);
       same_dtype({what, i}, tensors[i], what_other, other);
@@ -177,7 +178,7 @@ class ArgumentChecker {
               const at::Tensor& tensor) const {
     if (splits.size() != static_cast<size_t>(comm_.size))
       refuse(std::string(what) + " has " + std::to_string(splits.size()) +
-             " entries, expected one a rank: " + std::to_string(comm_.size));
+             " entries, expected one per rank: " + std::to_string(comm_.size));
     const auto rows = static_cast<uint64_t>(tensor.dim() > 0 ? tensor.size(0) : tensor.numel());
     uint64_t sum = 0;
     for (const uint64_t split : splits) {
@@ -222,7 +223,8 @@ class ArgumentChecker {
 }  // namespace
 
 std::string format_not_contiguous(const std::string& tensor) {
-  return tensor + " is not contiguous; pass a contiguous copy, and copy what is written to it back";
+  return tensor +
+         " is not contiguous; pass a contiguous copy, and for an output copy the result back";
 }
 
 void validate(const Send& op, const CommFacts& comm) {
@@ -304,7 +306,8 @@ void validate(const AllToAllSingle& op, const CommFacts& comm) {
   check.elements("output", op.output.numel(), "as", "input", op.input.numel());
   if (check.is_strict() && op.input.numel() % comm.size != 0)
     check.refuse("input has " + std::to_string(op.input.numel()) +
-                 " elements, which does not divide by the " + std::to_string(comm.size) + " ranks");
+                 " elements, which is not divisible by the " + std::to_string(comm.size) +
+                 " ranks");
 }
 
 void validate(const AllToAllVSingle& op, const CommFacts& comm) {
@@ -326,7 +329,7 @@ void validate(const AllToAllVSingle& op, const CommFacts& comm) {
                  std::to_string(op.output_split_sizes[own]) + ", of " + std::to_string(received) +
                  " elements, input_split_sizes[" + std::to_string(own) + "] is " +
                  std::to_string(op.input_split_sizes[own]) + ", of " + std::to_string(sent) +
-                 "; what a rank sends itself it receives, so they must be the same");
+                 "; a rank receives what it sends to itself, so both must be the same");
 }
 
 void validate(const AllToAll& op, const CommFacts& comm) {
@@ -335,7 +338,7 @@ void validate(const AllToAll& op, const CommFacts& comm) {
     if (!check.is_strict()) return;
     check.refuse("output_tensor_list has " + std::to_string(op.output.size()) +
                  " tensors and input_tensor_list " + std::to_string(op.input.size()) +
-                 ", expected one a rank: " + std::to_string(comm.size));
+                 ", expected one per rank: " + std::to_string(comm.size));
   }
   check.tensor("input_tensor_list[0]", op.input[0]);
   check.list("output_tensor_list", op.output, "input_tensor_list[0]", op.input[0]);
@@ -376,18 +379,21 @@ void validate(const GatherSingle& op, const CommFacts& comm) {
 void validate(const Split& op, const CommFacts& comm) {
   const ArgumentChecker check(op, comm);
   if (op.options.enable_reconfigure)
-    check.refuse("enable_reconfigure is for new_comm alone: the members of a split are for good");
+    check.refuse(
+        "enable_reconfigure is an option of new_comm() only: the members of a split cannot change");
   require_name_length(op.name, {.op = "split", .comm = comm.name, .rank = comm.rank});
   for (const int rank : op.ranks) check.rank_in_range("a rank of the list", rank);
   std::vector<bool> seen(static_cast<size_t>(comm.size), false);
   for (const int rank : op.ranks) {
     if (seen[static_cast<size_t>(rank)])
-      check.refuse("rank " + std::to_string(rank) + " stands in the list twice");
+      check.refuse("rank " + std::to_string(rank) + " occurs twice in the list");
     seen[static_cast<size_t>(rank)] = true;
   }
   if (!op.ranks.empty() && check.is_strict() && !seen[static_cast<size_t>(comm.rank)])
-    check.refuse("this rank, " + std::to_string(comm.rank) +
-                 ", is missing from the list; a rank that takes no part passes an empty list");
+    check.refuse("the list of " + std::to_string(op.ranks.size()) +
+                 " ranks does not contain rank " + std::to_string(comm.rank) +
+                 ", which calls split(); pass a list that includes the calling rank, or [] to "
+                 "take no part");
 }
 
 void validate(const BatchOpIssue& op, const CommFacts& comm) {

@@ -101,7 +101,7 @@ std::optional<std::string> suggest_name(std::string_view key) {
     return "; did you mean " + std::string(*near) + "?";
   std::string list;
   for (const auto name : names) list.append(list.empty() ? "" : ", ").append(name);
-  if (prefix.empty()) return "; without a prefix there are " + list;
+  if (prefix.empty()) return "; known hints without a prefix: " + list;
   const auto backend = prefix.substr(0, prefix.size() - kColons.size());
   return "; backend '" + std::string(backend) + "' has " + list;
 }

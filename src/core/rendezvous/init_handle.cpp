@@ -95,8 +95,8 @@ InitHandleInfo parse_init_handle(std::string_view text, std::string_view backend
                      handle.port <= UINT16_MAX && !rest.empty();
   if (!whole) refuse(text, "is not what get_init_handle() returns");
   if (version != InitHandleInfo::kVersion)
-    refuse(text, "is of protocol version " + std::to_string(version) + "; this build speaks " +
-                     std::to_string(InitHandleInfo::kVersion));
+    refuse(text, "is of protocol version " + std::to_string(version) +
+                     "; this build supports version " + std::to_string(InitHandleInfo::kVersion));
   if (rest != kUnknown) handle.host = rest;
   return handle;
 }

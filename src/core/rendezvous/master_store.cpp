@@ -44,7 +44,7 @@ std::string check_master_address(const bootstrap::MasterAddress& master) {
   if (is_own_address(master.host)) return {};
   return master.source + "=" + master.host + " is not an address of rank 0's host (which has " +
          own_address(master.host) +
-         "): if the others cannot reach rank 0 there, set MASTER_ADDR to its host";
+         "): if peers cannot reach rank 0 there, set MASTER_ADDR to its host";
 }
 
 }  // namespace torch::comms

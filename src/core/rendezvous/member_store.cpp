@@ -31,8 +31,8 @@ constexpr milliseconds kLocalStoreTimeout{500};  // for a store without an addre
 constexpr const char* kHere = "here";            // kind of the key in a store without an address
 
 constexpr const char* kWhatToDo =
-    "Pass store= of new_comm a TCPStore that all members reach, or, where a communicator is made "
-    "with size 1 (TORCHCOMM_RANK=0, TORCHCOMM_SIZE=1), no store: it then serves one itself";
+    "Pass new_comm(store=...) a TCPStore that all members can reach. A communicator that is made "
+    "with size 1 (TORCHCOMM_RANK=0, TORCHCOMM_SIZE=1) and without a store serves one itself";
 
 // Returns: a hash that is equal for processes that reach each other by 127.0.0.1; never 0.
 uint64_t own_loopback() {
@@ -97,7 +97,7 @@ StorePtr open_member_store(const std::string& name, const CommOptions& options,
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
-    throw CommError(e.code(), "the store where members will meet: " + e.why(), context);
+    throw CommError(e.code(), "the store for reconfigure(): " + e.why(), context);
   }
 }
 
@@ -150,7 +150,7 @@ StorePtr join_member_store(const InitHandleInfo& member, milliseconds timeout, D
     throw CommError(Errc::kPeerFailed,
                     "the store of " + member.to_text() + " at tcp://" + host + ":" +
                         std::to_string(port) +
-                        " is gone: the process of that member or its communicator has ended",
+                        " was closed: the process or the communicator of that member has ended",
                     context);
   }
   auto store = c10::make_intrusive<PolledStore>(std::move(shared));

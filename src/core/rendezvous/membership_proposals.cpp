@@ -72,7 +72,7 @@ std::optional<std::string> MembershipProposals::find_conflict_with(int rank) {
     return std::nullopt;
   const auto who = "rank " + std::to_string(rank) + " of this list (" + member.to_text() + ")";
   if (claim->uuid == own_.uuid)
-    return "the members disagree about who they are: " + who +
+    return "the members disagree about the list of members: " + who +
            " calls reconfigure(uuid=" + std::to_string(own_.uuid) +
            ") with another list, or with this one in another order";
   // An older call than this one may still end, and be followed by this one.

@@ -130,9 +130,9 @@ PrivateStore join_private_store(bootstrap::KeyValueStore& meeting, const std::st
     throw CommError(
         e.code(),
         e.why() +
-            ". Rank 0 serves the communicator's own store there, on a port that its system "
-            "chose: a firewall must let it through, MASTER_ADDR must be rank 0's host, or the hint "
-            "persistent_store=true must keep the store that is passed",
+            ". Rank 0 serves the communicator's own store there, on a port that the operating "
+            "system chose. Allow the port in the firewall, set MASTER_ADDR to rank 0's host, or "
+            "pass a store with hint persistent_store=true",
         context);
   }
 }

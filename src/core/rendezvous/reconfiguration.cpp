@@ -70,8 +70,8 @@ Reconfiguration& Reconfiguration::require(const std::unique_ptr<Reconfiguration>
                                           const Context& context) {
   if (its) return *its;
   throw CommError(Errc::kUnsupported,
-                  "the communicator was made without enable_reconfigure=True, so its members are "
-                  "for good",
+                  "the communicator was made without enable_reconfigure=True, so its members "
+                  "cannot change",
                   context);
 }
 
@@ -122,7 +122,7 @@ ReconfigureMembers Reconfiguration::parse_members(const ReconfigureOptions& opti
 
 Reconfiguration::ShrinkPlan Reconfiguration::shrink_plan(const ReconfigureMembers& members) const {
   const auto not_because = [](const std::string& why) { return ShrinkPlan{{}, {}, why}; };
-  if (connected_members_.size() < 2) return not_because("this member was connected with no others");
+  if (connected_members_.size() < 2) return not_because("this member had no peers");
   const auto& first = connected_members_.handles.front();
   ShrinkPlan fewer{
       .parent_key = std::to_string(connected_members_.uuid) + "/" + std::to_string(first.identity),
@@ -136,10 +136,10 @@ Reconfiguration::ShrinkPlan Reconfiguration::shrink_plan(const ReconfigureMember
     while (at < connected_members_.size() && !is_it()) fewer.excluded_ranks.push_back(at++);
     if (at++ == connected_members_.size())
       return not_because(member.to_text() +
-                         " was none of the members before, or has another place");
+                         " was not a member before, or has another order in the list");
   }
   while (at < connected_members_.size()) fewer.excluded_ranks.push_back(at++);
-  if (fewer.excluded_ranks.empty()) return not_because("nobody leaves");
+  if (fewer.excluded_ranks.empty()) return not_because("no member leaves");
   return fewer;
 }
 
@@ -222,8 +222,8 @@ Rendezvous Reconfiguration::rendezvous_members(const ReconfigureMembers& members
     } catch (const CommError& e) {
       std::string why = std::string("phase '") + name + "': " + e.why();
       if (e.code() == Errc::kTimeout && why.find(members.timeout.setting) == std::string::npos)
-        why += ". The limit is " + bootstrap::format_duration(members.timeout.duration) +
-               "; if it only needs longer, raise " + members.timeout.setting;
+        why += ". The timeout is " + bootstrap::format_duration(members.timeout.duration) +
+               "; to allow more time, raise " + members.timeout.setting;
       auto where = context.blaming(e.context());
       // A store that a member serves is lost when that member fails.
       const bool is_store_lost = e.code() == Errc::kPeerFailed || e.code() == Errc::kTimeout;
@@ -269,7 +269,7 @@ void Reconfiguration::on_connected(const ReconfigureMembers& members) {
     notify_excluded(before, members);
   } catch (const CommError& e) {
     base::log(base::LogLevel::kWarning,
-              "members that were left out of '" + name_ + "' could not be told: " + e.what());
+              "excluded members of '" + name_ + "' could not be notified: " + e.what());
   }
 }
 
@@ -292,7 +292,7 @@ void Reconfiguration::notify_excluded(const ReconfigureMembers& before,
   for (const auto& member : before.handles)
     if (!stays(member))
       store.set(member_key("left", member) + "/" + std::to_string(before.uuid),
-                "the other members have gone on without this one, by reconfigure(uuid=" +
+                "the other members have excluded this one by reconfigure(uuid=" +
                     std::to_string(members.uuid) + ")");
 }
 
@@ -328,9 +328,9 @@ std::optional<CommError> Reconfiguration::check_excluded(const Context& context)
     }
   if (!exclusion_reason_) return std::nullopt;
   return CommError(Errc::kStaleGeneration,
-                   *exclusion_reason_ + "; this one had joined by reconfigure(uuid=" +
+                   *exclusion_reason_ + "; this member had joined by reconfigure(uuid=" +
                        std::to_string(connected_members_.uuid) +
-                       "). It can take part in another reconfigure()",
+                       "). It may take part in another reconfigure()",
                    context);
 }
 

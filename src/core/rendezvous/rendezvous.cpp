@@ -139,8 +139,8 @@ class RendezvousRun {
                          const CommError& e) const {
     std::string why = "start-up phase '" + phase + "': " + e.why();
     if (e.code() == Errc::kTimeout && e.why().find(limit.setting) == std::string::npos)
-      why += ". The limit is " + format_duration(limit.duration) +
-             "; if it only needs longer, raise " + limit.setting;
+      why += ". The timeout is " + format_duration(limit.duration) +
+             "; to allow more time, raise " + limit.setting;
     if (e.code() == Errc::kTimeout || e.code() == Errc::kMismatch)
       why += ". Rank and size come from " + describe(launch_);
     if (e.code() == Errc::kTimeout && launch_.source == "Slurm")
@@ -192,9 +192,9 @@ class RendezvousRun {
     try {
       open_store(Deadline(std::min(kReconnectTimeout, deadline_.remaining())));
     } catch (const CommError& e) {
-      throw CommError(Errc::kPeerFailed, lost.why() + ", and it did not come back within " +
-                                             format_duration(kReconnectTimeout) + " (" + e.why() +
-                                             ")");
+      throw CommError(Errc::kPeerFailed,
+                      lost.why() + ", and the connection did not come back within " +
+                          format_duration(kReconnectTimeout) + " (" + e.why() + ")");
     }
   }
 
@@ -358,7 +358,9 @@ void finish_failed_rendezvous(StoreKeyValue& store, const Rendezvous& met) {
     if (store.add("left", 1) == met.size) store.set("gone", "yes");
     if (met.rank == 0) store.get("gone", met.deadline.remaining());
   } catch (const CommError& e) {
-    base::log(base::LogLevel::kDebug, std::string("a rank left a start-up alone: ") + e.what());
+    base::log(base::LogLevel::kDebug,
+              std::string("a rank could not leave a failed start-up together with its peers: ") +
+                  e.what());
   }
 }
 

@@ -151,7 +151,7 @@ void StoreKeyValue::run(const std::string& what, milliseconds limit,
         return;
       case SharedStore::StoreCallStatus::kTimedOut:
         throw CommError(Errc::kTimeout,
-                        "the store " + address_ + " (" + what + "): the key did not come within " +
+                        "the store " + address_ + " (" + what + "): the key was not set within " +
                             bootstrap::format_duration(limit),
                         context_);
       case SharedStore::StoreCallStatus::kNoAnswer:

@@ -31,9 +31,10 @@ void wait_for_remote_clients(uint16_t port) {
   milliseconds pause{1};
   while (const int guests = base::count_remote_connections(port)) {
     if (Clock::now() >= until) {
-      base::log(base::LogLevel::kInfo, "lets go of the store at port " + std::to_string(port) +
-                                           " of this process, to which other processes have " +
-                                           std::to_string(guests) + " connections");
+      base::log(base::LogLevel::kInfo, "the store at port " + std::to_string(port) +
+                                           " of this process is released, although other processes "
+                                           "still have " +
+                                           std::to_string(guests) + " connections to it");
       return;
     }
     std::this_thread::sleep_for(pause);
@@ -51,7 +52,8 @@ void keep_store_alive(c10::intrusive_ptr<c10d::Store> store) {
     try {
       wait_for_remote_clients(port);
     } catch (const std::exception& e) {
-      base::log(base::LogLevel::kWarning, std::string("a store is not kept: ") + e.what());
+      base::log(base::LogLevel::kWarning,
+                std::string("cannot keep a store alive for its clients: ") + e.what());
     }
   });
 }

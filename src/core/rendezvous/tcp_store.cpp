@@ -83,7 +83,7 @@ ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
     try {
       return open_server(port, timeout, deadline);
     } catch (const CallTimedOut&) {
-      throw CommError(Errc::kTimeout, what + "it did not start in time", context);
+      throw CommError(Errc::kTimeout, what + "the server did not start in time", context);
     } catch (const c10::DistError& e) {
       if (!is_port_taken(e)) throw CommError(Errc::kSystem, what + first_line(e), context);
       if (patience.has_passed())
@@ -91,7 +91,7 @@ ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
             Errc::kResourceExhausted,
             what +
                 "another process, or a store of this process that does not share its "
-                "port, has it. Choose another MASTER_PORT, or pass that store as store=",
+                "port, uses it. Choose another MASTER_PORT, or pass that store as store=",
             context);
     }
     check_interrupt();

@@ -19,7 +19,8 @@ Staging::StagedWork::StagedWork(std::shared_ptr<StagingExecutor> desk,
 
 void Staging::StagedWork::require_own_process() const {
   if (fork_generation_ != base::fork_generation())
-    throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
+    throw CommError(Errc::kForked,
+                    "this work was started before fork(); only the parent process can wait for it",
                     {.op = std::string(opToString(operation_->call.op))});
 }
 

@@ -81,7 +81,7 @@ void require_stageable(const at::Device& device, const std::string& backend,
   if (!device.is_cuda())
     throw CommError(Errc::kUnsupported,
                     "backend '" + backend +
-                        "' works on device cpu, and on cuda by way of host memory, not on " +
+                        "' supports device cpu, and cuda through host memory, but not " +
                         device.str(),
                     context);
   with_context(context, [&] { resolve_device(*runtime(), device, 0, backend); });

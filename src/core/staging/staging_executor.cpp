@@ -64,7 +64,7 @@ void Staging::StagingExecutor::require(const StagedCall& call) const {
   for (const auto& operand : call.operands)
     if (!is_staged(operand) && !operand.device.is_cpu())
       throw CommError(Errc::kInvalidArgument, "a tensor is on device " + operand.device.str() +
-                                                  ", this communicator's are on " +
+                                                  ", allowed for this communicator is " +
                                                   device_->torch_device().str() + " or cpu");
   if (!touches_device(call)) return;
   const CommDevice::DeviceCallGuard scope(*device_);
@@ -73,7 +73,7 @@ void Staging::StagingExecutor::require(const StagedCall& call) const {
     throw CommError(Errc::kUnsupported,
                     "the current stream is being captured, and backend '" +
                         std::string(backend_->getBackendName()) +
-                        "' moves tensors of a GPU through host memory, which a graph cannot do; "
+                        "' copies GPU tensors through host memory, which cannot be captured; "
                         "call it outside of the capture");
 }
 
@@ -188,8 +188,9 @@ void Staging::StagingExecutor::start_thread() {
   try {
     std::thread([self = shared_from_this()] { self->run_thread(); }).detach();
   } catch (const std::system_error& e) {
-    throw CommError(Errc::kResourceExhausted,
-                    std::string("there is no thread for asynchronous operations: ") + e.what());
+    throw CommError(
+        Errc::kResourceExhausted,
+        std::string("no thread could be started for asynchronous operations: ") + e.what());
   }
   is_thread_running_ = true;
 }
@@ -291,7 +292,8 @@ void Staging::StagingExecutor::fail(const StagedOperationPtr& job, const std::ex
     const auto work = std::exchange(job->work, nullptr);
     if (work) work->setStatus(status, error);
   } catch (const std::exception& e) {
-    base::log(base::LogLevel::kError, std::string("a failed operation: ") + e.what());
+    base::log(base::LogLevel::kError,
+              std::string("cannot complete a failed operation: ") + e.what());
   }
   job->token.reset();
   event_count_->notify_all();
@@ -344,8 +346,8 @@ void Staging::StagingExecutor::poll_running(const StagedOperationPtr& job) {
   if (job->backend_work->status() != WorkStatus::COMPLETED) {
     auto error = job->backend_work->error();
     if (!error)
-      error = std::make_exception_ptr(
-          CommError(Errc::kInternal, "the backend's work failed without an error"));
+      error = std::make_exception_ptr(CommError(
+          Errc::kInternal, "the backend's work failed without an error; please report this"));
     return fail(job, error, job->backend_work->status());
   }
   try {

@@ -35,7 +35,11 @@ std::pair<at::ScalarType, std::vector<int64_t>> parse_tensor_meta(std::string_vi
   const bool right = text.size() == sizeof note;
   if (right) std::memcpy(&note, text.data(), sizeof note);
   if (!right || note.dimensions > PackedTensorMeta::kMaxDimensions)
-    throw CommError(Errc::kMismatch, "what a rank tells of its tensor is not what we know");
+    throw CommError(Errc::kMismatch,
+                    "protocol error: a peer rank sent tensor metadata that this version cannot "
+                    "parse (" +
+                        std::to_string(text.size()) +
+                        " bytes); all ranks must run the same torchcomms version");
   return {static_cast<at::ScalarType>(note.dtype),
           std::vector<int64_t>(note.sizes, note.sizes + note.dimensions)};
 }
@@ -44,8 +48,7 @@ void require_addressable_size(size_t size_bytes, size_t slots) {
   const auto limit = static_cast<size_t>(std::numeric_limits<int64_t>::max() / 2);
   if (size_bytes > limit || slots > limit / sizeof(uint64_t))
     throw CommError(Errc::kTooLarge, std::to_string(size_bytes) + " bytes and " +
-                                         std::to_string(slots) +
-                                         " slots are more than any machine has");
+                                         std::to_string(slots) + " slots exceed the address space");
 }
 
 uint64_t put_offset_bytes(const at::Tensor& tensor, size_t offset_nelems, int rank,
@@ -85,7 +88,7 @@ void require_slot(size_t slot, int rank, uint64_t slots) {
 
 CommError stale_window_error(const Context& context) {
   return {Errc::kStaleGeneration,
-          "the communicator has been reconfigured, which ended the links of this window; "
+          "the communicator was reconfigured, so this window has no connection to its peers; "
           "deregister its tensor, and register it again",
           context};
 }

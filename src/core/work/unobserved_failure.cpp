@@ -63,9 +63,9 @@ void UnobservedFailureGuard::arm(TorchWork& work) noexcept {
       self->wait_until_observed(status);
     }).detach();
   } catch (const std::exception& e) {
-    base::log(
-        base::LogLevel::kError,
-        "communicator '" + comm_ + "' failed and cannot watch whether anyone notices: " + e.what());
+    base::log(base::LogLevel::kError,
+              "communicator '" + comm_ +
+                  "' failed, and no thread checks whether the failure is observed: " + e.what());
   }
 }
 
@@ -92,18 +92,15 @@ void UnobservedFailureGuard::wait_until_observed(WorkStatus status) {
 }
 
 void UnobservedFailureGuard::terminate(WorkStatus status) {
-  const char* cause = status == WorkStatus::TIMEDOUT ? "timeout" : "error";
+  const bool timed_out = status == WorkStatus::TIMEDOUT;
   base::log(base::LogLevel::kError,
-            std::string("Aborting process due to ") + cause +
-                ": an asynchronous operation of "
-                "communicator '" +
-                comm_ +
-                "' failed, and no wait(), call or finalize() has met "
-                "that for " +
+            std::string("Aborting process due to ") + (timed_out ? "timeout" : "error") +
+                ": an asynchronous operation on communicator '" + comm_ + "' " +
+                (timed_out ? "timed out" : "failed") +
+                ", and no call, wait() or finalize() observed the error within " +
                 std::to_string(grace_.count()) +
-                " ms. Wait for every work, raise "
-                "TORCHCOMM_ABORT_GRACE_SECONDS, or make the communicator with "
-                "abort_process_on_timeout_or_error=False");
+                " ms. Call wait() on every work. To change this: TORCHCOMM_ABORT_GRACE_SECONDS, "
+                "or new_comm(..., abort_process_on_timeout_or_error=False)");
   // Abort hooks belong to the program. A hook that blocks, or needs a lock of a stuck thread, ends
   // with the process.
   std::promise<void> said;

@@ -99,7 +99,7 @@ void TorchWork::meetFailure() noexcept {
     lists.is_failure_observed = true;
     hooks = lists.failure_observed;
   }
-  for (const auto& hook : hooks) call_hook_noexcept("met failure of a work's", hook);
+  for (const auto& hook : hooks) call_hook_noexcept("failure-observed", hook);
 }
 
 std::exception_ptr TorchWork::error() const {
@@ -131,8 +131,8 @@ bool TorchWork::setStatus(WorkStatus to, std::exception_ptr error) {
   if (starts && seen_by != nullptr) seen_by->started(*this);
   if (ends && seen_by != nullptr) seen_by->ended(*this);
   // A hook that throws neither prevents later hooks nor blocks a waiter.
-  for (const auto& hook : start) call_hook_noexcept("start of a work's", hook);
-  for (const auto& hook : end) call_hook_noexcept("end of a work's", hook);
+  for (const auto& hook : start) call_hook_noexcept("work start", hook);
+  for (const auto& hook : end) call_hook_noexcept("work end", hook);
   if (!ends) return true;
   if (seen_by != nullptr || !end.empty()) {
     std::lock_guard lock(mutex_);

@@ -58,7 +58,7 @@ TEST_F(Failure, AnAddressNobodyServesIsNamedWithinTheLimitOfTheStore) {
   const auto outcome = meet([] { return rendezvous(launch(1, 2), "train", with_store({})); });
   expect_error(outcome, Errc::kTimeout,
                {"phase 'store'", "cannot reach tcp://127.0.0.1:" + std::to_string(port), "refused",
-                "The limit is 0.5 s", "raise TORCHCOMM_STORE_TIMEOUT_SECONDS"});
+                "The timeout is 0.5 s", "raise TORCHCOMM_STORE_TIMEOUT_SECONDS"});
   expect_on_time(outcome, milliseconds(500));
 }
 

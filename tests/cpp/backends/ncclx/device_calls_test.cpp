@@ -160,7 +160,7 @@ TEST_F(NcclxDeviceCalls, WrongTensorsAreRefusedBeforeAnythingIsSent) {
               "input has dtype float32, expected int64");
     EXPECT_EQ(
         why([](auto& into, auto&, auto&, auto&) { into = at::zeros({4, 4}).t(); }),
-        "output is not contiguous; pass a contiguous copy, and copy what is written to it back");
+        "output is not contiguous; pass a contiguous copy, and for an output copy the result back");
     EXPECT_EQ(why([](auto&, auto&, auto& received, auto&) { received = at::Tensor(); }),
               "output_split_sizes is an undefined tensor");
     EXPECT_EQ(launches_of(self), 0);
