@@ -18,7 +18,7 @@ TC_KERNEL_OF(ScatterOneShot)
 
 namespace {
 
-// That all have begun it is all that a barrier says.
+// The work of a barrier is empty: begin() has waited for all ranks.
 struct Nothing {
   __device__ Nothing(const CollectiveParams&, const LaunchContext&) {}
   __device__ __forceinline__ bool run() { return true; }
@@ -31,7 +31,7 @@ const void* find(KernelShape shape, int ranks) {
     return shape.is_lean ? for_ranks<Of, Lean<LL128Protocol>, Move>(ranks)
                          : for_ranks<Of, LL128Protocol, Move>(ranks);
   if (shape.protocol != PacketProtocol::kLongLL128) return nullptr;
-  // Of two ranks alone.
+  // Only teams of two ranks use long LL128.
   return shape.is_lean ? Of<Lean<LongLL128Protocol>, Move, 2>::kernel()
                        : Of<LongLL128Protocol, Move, 2>::kernel();
 }

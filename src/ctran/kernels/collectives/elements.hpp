@@ -10,8 +10,8 @@
 
 #include "ctran/kernels/protocol/portable.hpp"
 
-// How elements lie in memory (Stored) and what they are computed in (Lane): what the host's
-// arithmetic does with vectors, for one element.
+// How elements are stored in memory (Stored), and the type in which they are computed (Lane). It is
+// the arithmetic that the host does with vectors, for one element.
 namespace torch::comms::ctran::kernels {
 
 template <class To, class From>
@@ -33,15 +33,16 @@ struct Plain {
 inline constexpr uint32_t kFloatInfinity = 0x7f800000, kFloatSign = 0x80000000,
                           kFloatQuiet = 0x00400000;
 
-// What the largest exponent means, and what becomes of a float that is too large.
+// What the largest exponent means, and the result for a float that is too large.
 enum class TopExponent : uint8_t {
-  kIeee,      // infinity and NaN; infinity
-  kNanOnly,   // numbers, and NaN where all bits are set; the largest number, of
-              // infinity as well
-  kUnsigned,  // numbers; NaN, which has the bits of -0 (there is no -0)
+  kIeee,      // infinity and NaN; too large is infinity
+  kNanOnly,   // numbers, and NaN if all bits are set; too large is the largest number
+              // also for infinity
+  kUnsigned,  // numbers; too large is NaN, which has the bits of -0 (there is no -0)
 };
 
-// Floating point with a sign, kExponent and kMantissa bits. Rounds to nearest, ties to even.
+// Floating point with a sign, kExponent and kMantissa bits. encode() rounds to nearest, ties to
+// even.
 template <class T, int kExponent, int kMantissa, int kBias, TopExponent kTop>
 struct SmallFloat {
   using Stored = T;
@@ -97,7 +98,7 @@ using Float8E4m3fn = SmallFloat<uint8_t, 4, 3, 7, TopExponent::kNanOnly>;
 using Float8E5m2fnuz = SmallFloat<uint8_t, 5, 2, 16, TopExponent::kUnsigned>;
 using Float8E4m3fnuz = SmallFloat<uint8_t, 4, 3, 8, TopExponent::kUnsigned>;
 
-// Powers of two, by exponent: no sign, no zero; 255 is NaN. Signs are dropped.
+// Powers of two by exponent, without sign and without zero; 255 is NaN. encode() drops signs.
 struct Float8E8m0fnu {
   using Stored = uint8_t;
   using Lane = float;
@@ -108,7 +109,7 @@ struct Float8E8m0fnu {
   static TC_BOTH uint8_t encode(float value) {
     const uint32_t v = bits_as<uint32_t>(value), exponent = v >> 23 & 255;
     if (exponent == 255) return 255;
-    // Up from half way, except that half way from 2^-127, a denormal, is down.
+    // Rounds up from half way, except that half way from 2^-127, a denormal, rounds down.
     const uint32_t limit = exponent == 0 ? 0x400001 : 0x400000;
     return static_cast<uint8_t>((v & 0x7fffff) >= limit ? exponent + 1 : exponent);
   }

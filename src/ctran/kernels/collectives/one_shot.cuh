@@ -2,7 +2,8 @@
 
 #include "ctran/kernels/protocol/tiles.cuh"
 
-// One hop: every rank's tiles to whom they are for, and those of others as they come.
+// Collectives of one hop: a rank sends tiles to their receivers, and uses the tiles of peers as
+// they arrive.
 namespace torch::comms::ctran::kernels {
 
 template <class Protocol, class F, int N>
@@ -13,8 +14,8 @@ class OneShot {
 
   static constexpr bool kMayScale = !F::kMoves && !Protocol::kLean;
 
-  // What this thread sends first, read while the launch begins. Of LL a vector for each peer, from
-  // the next rank on, unless all of them have the same one.
+  // The vectors that this thread sends first, read while the launch begins. With LL, one vector for
+  // each peer from the next rank on, or a single one if all peers get the same.
   struct PrefetchedVectors {
     static constexpr int kMost = Protocol::kVectors > 1 ? Protocol::kVectors : N - 1;
     Vector16 v[kMost];
@@ -99,7 +100,7 @@ class OneShot {
       if (i < p_.size && (p_.send_to >> next(p_, i) & 1) != 0)
         protocol_.put(next(p_, i), 0, 0, 0, p_.send_stride == 0 ? ahead.v[0] : ahead.v[i - 1]);
   }
-  // A tile to each peer, all of which are read before the first is sent.
+  // Sends a tile to each peer; all of them are read before the first is sent.
   __device__ __forceinline__ bool send_parts(uint64_t step, size_t at) const {
     Vector16 v[N - 1][Protocol::kVectors];
 #pragma unroll
@@ -114,7 +115,7 @@ class OneShot {
             protocol_.put(next(p_, i), step % kRing, step, k, v[i - 1][k]);
     return true;
   }
-  // What was read from number `first` on.
+  // Copies the prefetched vectors from number `first` on.
   __device__ __forceinline__ void use_prefetched(const PrefetchedVectors& ahead, int first,
                                                  Vector16 (&v)[Protocol::kVectors]) const {
 #pragma unroll

@@ -6,7 +6,7 @@
 namespace torch::comms::ctran::kernels {
 
 QuantizedPlan plan_of(const TeamDescriptor& team, const QuantizedReduceScatter& call) {
-  // A reduce-scatter of bfloat16 in all but where its elements come from.
+  // The kernel runs as a reduce-scatter of bfloat16, except where its elements come from.
   KernelCall moved{};
   moved.collective = Collective::kReduceScatter;
   moved.algorithm = call.algorithm;

@@ -3,8 +3,8 @@
 #include "ctran/kernels/host/kernel_table.hpp"
 #include "ctran/kernels/protocol/kernel_main.cuh"
 
-// One hop: each part to its owner as bfloat16, eight elements to a vector, and those of others as
-// they come.
+// Collective of one hop: each part goes to its owner as bfloat16, eight elements in a vector. Parts
+// of peers are added as they arrive.
 namespace torch::comms::ctran::kernels {
 namespace {
 
@@ -15,7 +15,7 @@ struct QuantizedFloats {
   float at[kElements];
 };
 
-// `count` (4 or 8) elements from element `first`, a multiple of 4, of a part.
+// Loads `count` (4 or 8) elements of a part from element `first` on, a multiple of 4.
 __device__ __forceinline__ QuantizedFloats load_floats(const QuantizedParams& p, const char* part,
                                                        size_t first, int count) {
   const float* const from = reinterpret_cast<const float*>(part);
@@ -75,7 +75,7 @@ class Quantized {
   __device__ __forceinline__ size_t tile_of(uint64_t step) const {
     return step * Protocol::workers() + protocol_.worker();
   }
-  // Of a lane's vector k: its first element, and how many it holds.
+  // Returns the first element of a lane's vector k; elements() returns how many the vector holds.
   __device__ __forceinline__ size_t first_of(size_t at, int k) const {
     return (at + protocol_.offset(k)) / sizeof(uint16_t);
   }
@@ -83,7 +83,7 @@ class Quantized {
     return static_cast<int>(protocol_.width() / sizeof(uint16_t));
   }
 
-  // Half a group is in a lane that has also a flag.
+  // A lane that also holds a flag has half a group of elements.
   __device__ __forceinline__ Vector16 round_vector(const QuantizedFloats& v, size_t first,
                                                    int peer) const {
     const PhiloxWords draws = draws_of(seed_, p_.rank, peer, first / kDraws);
@@ -190,7 +190,7 @@ const void* find_reduce_scatter_quantized(PacketProtocol protocol, int ranks) {
     case PacketProtocol::kLL128:
       return for_ranks<LL128Protocol>(ranks);
     case PacketProtocol::kLongLL128:
-      return address<LongLL128Protocol, 2>();  // of two ranks alone
+      return address<LongLL128Protocol, 2>();  // only for teams of two ranks
     default:
       return nullptr;
   }

@@ -2,11 +2,11 @@
 
 #include "ctran/kernels/host/launch_plan.hpp"
 
-// A reduce-scatter of float32 that travels as bfloat16, as its kernels understand it.
+// Prepares the launch of a reduce-scatter of float32 that travels as bfloat16.
 namespace torch::comms::ctran::kernels {
 
-// `bytes`, `tiles` and `steps` are of what travels; `input` and `output` are of float32, as are
-// send_stride and output_bytes.
+// `bytes`, `tiles` and `steps` describe the bfloat16 data that travels. `input`, `output`,
+// send_stride and output_bytes describe float32.
 struct QuantizedParams : CollectiveParams {
   const uint64_t* seed;
   size_t count;  // elements of a part
@@ -15,7 +15,7 @@ struct QuantizedParams : CollectiveParams {
 struct QuantizedPlan : LaunchPlan {
   QuantizedParams params;
 };
-// The plan has no blocks where the call makes no sense, or is for no kernel.
+// Returns a plan without blocks if the call is invalid, or no kernel can run it.
 QuantizedPlan plan_of(const TeamDescriptor& team, const QuantizedReduceScatter& call);
 
 }  // namespace torch::comms::ctran::kernels

@@ -8,7 +8,7 @@ enum class DtypeClass : uint8_t { kNone, kInteger, kBool, kFloat, kComplex };
 struct DtypeElement {
   DtypeClass kind;
   ElementFormat format;      // of one part of a complex number
-  ElementFormat sum_format;  // of an integer: what it is added as
+  ElementFormat sum_format;  // of an integer: the format in which it is added
 };
 
 DtypeElement element_of(Dtype dtype) {
@@ -83,7 +83,7 @@ CombineOp combine_op_of(ReduceOpCode op) {
   }
 }
 
-// "any" and "all" of truth values, which are bytes of 0 and 1.
+// Truth values are bytes of 0 and 1: "any" is their maximum, "all" their minimum.
 CombineOp combine_op_of_bool(ReduceOpCode op) {
   if (op == ReduceOpCode::kBitXor) return CombineOp::kXor;
   const bool any =

@@ -4,7 +4,7 @@
 
 #include "ctran/kernels/host/library.hpp"
 
-// Which reducer does what a dtype and an operation ask for. Several ask for the same.
+// Maps a dtype and an operation to the reducer that computes it. Several pairs share a reducer.
 namespace torch::comms::ctran::kernels {
 
 enum class ElementFormat : uint8_t {
@@ -53,21 +53,21 @@ constexpr bool is_rooted(Collective collective) {
          collective == Collective::kGather || collective == Collective::kScatter;
 }
 
-// Whether the arithmetic is defined: no bits of floating point, no order of complex numbers, no
-// factor for bool.
+// Whether the arithmetic is defined. Undefined are bitwise operations on floats, MIN and MAX of
+// complex numbers, and factors of bool.
 bool is_defined(Dtype dtype, ReduceOpCode op) noexcept;
 
-// Of what is defined.
+// Returns the reducer of a defined reduction.
 ReducerId reducer_id_of(Dtype dtype, ReduceOpCode op) noexcept;
 
-// Whether 8 bytes of its elements cannot be computed without the others: products of complex
-// numbers of 16 bytes, and their multiples.
+// Whether 8 bytes of an element cannot be computed without the other 8. This holds for products of
+// complex numbers of 16 bytes, and for their multiples by a factor.
 bool needs_wide_ll128(Dtype dtype, ReduceOpCode op) noexcept;
 
-// Whether there are kernels of long lines for it: for what programs use most.
+// Whether there are kernels of long LL128 for it, which exist for the most used reducers.
 bool has_long_ll128(ReducerId cell) noexcept;
 
-// NaN in all of 8 bytes, or 0 for a dtype without.
+// Returns 8 bytes filled with NaN of the dtype; 0 if the dtype has no NaN.
 uint64_t nan_of(Dtype dtype) noexcept;
 
 }  // namespace torch::comms::ctran::kernels

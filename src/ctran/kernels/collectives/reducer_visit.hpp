@@ -3,8 +3,9 @@
 #include "ctran/kernels/collectives/reducer_dispatch.hpp"
 #include "ctran/kernels/collectives/reducers.hpp"
 
-// The reducer of a cell, as a type: visit.template operator()<Reducer>(), in three groups, since
-// nvcc compiles them beside each other. A cell of another group gives a value-initialised result.
+// Calls visit.template operator()<Reducer>() with the reducer type of an id. There are three groups
+// of ids, which nvcc compiles in parallel. For an id of another group the result is
+// value-initialized.
 namespace torch::comms::ctran::kernels {
 
 template <class Result, class Format, bool kHot, class Visitor>
@@ -23,7 +24,7 @@ Result visit_combine_op(CombineOp verb, Visitor& visit) {
   }
 }
 
-// Complex numbers have parts of these.
+// Visits the reducers of a format that parts of complex numbers have.
 template <class Result, class Format, bool kHot, class Visitor>
 Result visit_part(CombineOp verb, Visitor& visit) {
   if (verb == CombineOp::kComplexProduct)
@@ -65,7 +66,7 @@ Result visit_small_floats(ReducerId cell, Visitor visit) {
   }
 }
 
-// Only the order and the averages of integers know of a sign.
+// Only the order and the averages of integers depend on their sign.
 template <class Result, class T, class Wide, class Visitor>
 Result visit_signed(CombineOp verb, Visitor& visit) {
   switch (verb) {

@@ -5,8 +5,8 @@
 #include "ctran/kernels/collectives/elements.hpp"
 #include "ctran/kernels/protocol/vector.hpp"
 
-// Reductions on vectors of 16 bytes, in the order of ranks: begin with the first rank's, step by
-// step to the last one's, end.
+// Reductions of vectors of 16 bytes in rank order: step() for each rank from the first to the last,
+// then end().
 namespace torch::comms::ctran::kernels {
 
 struct Sum {
@@ -15,7 +15,7 @@ struct Sum {
     return static_cast<T>(left + right);
   }
 };
-// Of integers wider than their dtype, which are divided afterwards.
+// Sum of integers that are wider than their dtype and are divided afterwards.
 struct WrappingSum {
   template <class T>
   static TC_BOTH T combine(T left, T right) {
@@ -27,12 +27,12 @@ struct Product {
   template <class T>
   static TC_BOTH T combine(T left, T right) {
     if constexpr (std::is_integral_v<T> && sizeof(T) < sizeof(uint32_t))
-      return static_cast<T>(uint32_t{left} * uint32_t{right});  // whose int could overflow
+      return static_cast<T>(uint32_t{left} * uint32_t{right});  // their int product could overflow
     else
       return static_cast<T>(left * right);
   }
 };
-// The left one of equal numbers, so of zeros; NaN if either is.
+// Returns the left one of equal numbers, also of zeros; NaN if either is NaN.
 struct Min {
   template <class T>
   static TC_BOTH T combine(T left, T right) {
@@ -64,7 +64,7 @@ struct BitXor {
   }
 };
 
-// kHot_: what programs use most, and is compiled for speed; the others for size.
+// kHot_: one of the most used reducers, compiled for speed; the others are compiled for size.
 template <class Format, class Combine, bool kHot_ = false>
 struct Reducer {
   using Element = Format;
@@ -86,7 +86,7 @@ struct Reducer {
       lanes[i] = first ? lane : Combine::combine(lanes[i], lane);
     }
   }
-  // Averages: sums are divided, those of integers toward zero.
+  // Returns the result. Sums are divided by `divisor`; integers round toward zero.
   TC_BOTH Vector16 end(uint32_t divisor) const {
     Stored stored[kLanes];
     if (kDivides && divisor != 1) {
@@ -103,7 +103,8 @@ struct Reducer {
   }
 };
 
-// (a + bi)(c + di) = (ac - bd) + (ad + bc)i, every product rounded; parts lie side by side.
+// (a + bi)(c + di) = (ac - bd) + (ad + bc)i, every product rounded. The two parts of a number are
+// adjacent.
 template <class Format>
 struct ComplexProduct {
   using Element = Format;
@@ -141,7 +142,7 @@ struct ComplexProduct {
   }
 };
 
-// What only moves.
+// Stands for the reducer in collectives that only move data.
 struct Move {
   static constexpr bool kHot = true, kMoves = true;
 };

@@ -4,12 +4,12 @@
 #include "ctran/kernels/host/kernel_table.hpp"
 #include "ctran/kernels/protocol/kernel_main.cuh"
 
-// The kernels of reducing collectives. What is compiled for speed has a kernel of each collective's
-// name; what is compiled for size has one for all of them.
+// Kernels of reducing collectives. Reducers that are compiled for speed have a kernel with the name
+// of each collective; reducers that are compiled for size have one kernel for all.
 namespace torch::comms::ctran::kernels {
 
-// <ArgumentName>LoopTable: OneShot and TwoShot of a wire, a reducer and a number of ranks have the
-// kernel's address.
+// Defines <Name>Kernels, whose OneShot and TwoShot have the address of the kernel for a packet
+// protocol, a reducer and a number of ranks.
 #define TC_REDUCING_KERNELS(Name, has_two_hops)       \
   TC_ONE_SHOT(Name##OneShot)                          \
   TC_KERNEL_OF(Name##OneShot)                         \
@@ -23,12 +23,12 @@ namespace torch::comms::ctran::kernels {
     using TwoShot = Name##TwoShotOf<Protocol, F, N>;  \
   };
 
-// Those of which a product or a multiple of complex128 is made.
+// Reducers from which a product or a multiple of complex128 is made.
 template <class F>
 inline constexpr bool kMayBeWide = std::is_same_v<F, ComplexProduct<Plain<double>>> ||
                                    std::is_same_v<F, Reducer<Plain<double>, Sum>>;
 
-// Null where there is none.
+// Returns null if there is no such kernel.
 template <class C, class F>
 const void* find_shape(KernelShape shape, int ranks) {
   if constexpr (kMayBeWide<F>) {
@@ -46,7 +46,7 @@ const void* find_shape(KernelShape shape, int ranks) {
     if constexpr (C::kHasTwoHops)
       if (shape == KernelShape{PacketProtocol::kLL128, true, true})
         return for_ranks<C::template TwoShot, Lean<LL128Protocol>, F>(ranks);
-    // Of two ranks alone.
+    // Only teams of two ranks use long LL128.
     if (shape == KernelShape{PacketProtocol::kLongLL128, false})
       return C::template OneShot<LongLL128Protocol, F, 2>::kernel();
     if (shape == KernelShape{PacketProtocol::kLongLL128, false, true})

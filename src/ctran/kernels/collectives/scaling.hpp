@@ -3,7 +3,8 @@
 #include "ctran/kernels/collectives/reducers.hpp"
 #include "ctran/kernels/host/library.hpp"
 
-// PREMUL_SUM: each rank multiplies what is its own, and rounds it to the dtype; then it is a sum.
+// PREMUL_SUM: each rank multiplies its own elements and rounds them to the dtype; the rest is a
+// sum.
 namespace torch::comms::ctran::kernels {
 
 struct KernelPremulFactor {
@@ -52,7 +53,7 @@ TC_BOTH void visit_scaled(Dtype dtype, Visitor&& visit) {
   }
 }
 
-// The factor from an element of the dtype, which may be anywhere.
+// Returns the factor from an element of the dtype, at any alignment.
 TC_BOTH KernelPremulFactor factor_at(Dtype dtype, const void* element) {
   KernelPremulFactor factor{1, 0, 1};
   visit_scaled(dtype, [&](auto format, bool complex) {
@@ -67,7 +68,7 @@ TC_BOTH KernelPremulFactor factor_at(Dtype dtype, const void* element) {
   return factor;
 }
 
-// The factor from a number: of integers cut off, and with the sign of the number.
+// Returns the factor from a number; for integers it is truncated and keeps its sign.
 TC_BOTH KernelPremulFactor factor_from(double value) {
   const auto integer =
       value < 0 ? static_cast<uint64_t>(static_cast<int64_t>(value)) : static_cast<uint64_t>(value);

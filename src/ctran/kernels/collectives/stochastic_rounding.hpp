@@ -2,9 +2,9 @@
 
 #include "ctran/kernels/collectives/elements.hpp"
 
-// Rounding to bfloat16 by chance: up with the probability that makes the mean right. The chance is
-// a function of what is rounded and for whom, so it is the same on every device, in every order and
-// in every run.
+// Stochastic rounding to bfloat16: up with the probability that makes the mean exact. The random
+// bits are a function of the element and of its receiver, so they are the same on every device, in
+// every order and in every run.
 namespace torch::comms::ctran::kernels {
 
 struct PhiloxWords {
@@ -31,8 +31,8 @@ TC_BOTH PhiloxWords philox(PhiloxWords counter, uint64_t key) {
   return counter;
 }
 
-// What chance says of elements 8 * group to 8 * group + 7 of the part that `source` has for
-// `receiver`: 16 bits each.
+// Returns random bits for elements 8 * group to 8 * group + 7 of the part that `source` has for
+// `receiver`: 16 bits for each element.
 inline constexpr int kDraws = 8;
 TC_BOTH PhiloxWords draws_of(uint64_t seed, int source, int receiver, uint64_t group) {
   return philox({{static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
@@ -43,9 +43,10 @@ TC_BOTH uint32_t draw_of(const PhiloxWords& draws, int element) {
   return draws.word[element / 2] >> (element % 2 * 16) & 0xffff;
 }
 
-// `draw`: 0 to 65535. Of the two bfloat16 around the value, the one away from zero for as many of
-// 65536 draws as the value is 65536ths on the way to it; a value that is one stays. What is finite
-// stays finite: beyond the largest bfloat16 it is that one. NaN is quiet.
+// Rounds to one of the two bfloat16 around a value. `draw`: 0 to 65535. The result is the one away
+// from zero for as many of 65536 draws as the value is 65536ths of the way to it. A value that is a
+// bfloat16 does not change.
+// A finite value stays finite: beyond the largest bfloat16 it becomes that one. NaN becomes quiet.
 TC_BOTH uint16_t round_stochastically(float value, uint32_t draw) {
   constexpr uint32_t kInfinity = 0x7f800000, kQuiet = 1u << 22;
   const uint32_t bits = bits_as<uint32_t>(value), magnitude = bits & 0x7fffffff;

@@ -2,9 +2,9 @@
 
 #include "ctran/kernels/protocol/tiles.cuh"
 
-// Two hops without a barrier between: every tile of a part goes to the part's owner, who makes one
-// of them and sends it on. A worker sends its next tiles before it waits for those of a step, so
-// that both hops are under way at once; two slots are enough for either.
+// Collectives of two hops without a barrier between. Every tile of a part goes to the part's owner,
+// who makes one tile of them and sends it on. A worker sends its next tiles before it waits for the
+// tiles of a step, so both hops are in flight at once. Two slots are enough for each hop.
 namespace torch::comms::ctran::kernels {
 
 template <class Protocol, class F, int N>
@@ -35,11 +35,11 @@ class TwoShot {
   __device__ __forceinline__ TensorRange part_of_rank(int rank) const {
     return part_of(p_.bytes, p_.part, rank, p_.without_part);
   }
-  // Where a part's tile begins; at or after the part's end where it has none.
+  // Returns where a part's tile begins; at or after the part's end if it has no such tile.
   __device__ __forceinline__ size_t tile_at(const TensorRange& part, uint64_t step) const {
     return part.begin + (step * Protocol::workers() + protocol_.worker()) * Protocol::kTile;
   }
-  // Of `ranks`, those whose parts have a tile in this step.
+  // Returns those of `ranks` whose parts have a tile in this step.
   __device__ __forceinline__ uint32_t with_tile(uint32_t ranks, uint64_t step) const {
     for (int r = 0; r < p_.size; ++r) {
       const TensorRange part = part_of_rank(r);
@@ -94,7 +94,7 @@ class TwoShot {
     }
   }
 
-  // A vector of this rank's part is made.
+  // Handles a finished vector of this rank's part: stores it, and sends it to gather_to.
   __device__ __forceinline__ void made(size_t at, size_t end, uint64_t step, int k,
                                        const Vector16& v, bool stores) const {
     if (stores)

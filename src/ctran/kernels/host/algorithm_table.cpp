@@ -20,13 +20,13 @@ constexpr SelectionRow row(Collective collective, int ranks, size_t bytes,
                            KernelAlgorithm algorithm, int blocks) {
   return {collective, {2, ranks}, {0, bytes}, algorithm, blocks};
 }
-// Two ranks: as measured on two H200 and two H100. Beyond kLarge half of the processors or fewer,
-// which costs up to 16 % of the time: a product of matrices beside all_reduces of 16 MB takes
-// 1.01 times as long as alone then, with 128 blocks 1.99 times.
-// Three and four: as measured on four H200. Fewer than all processors cost up to 7 % there, and
-// nothing up to kLarger.
-// More ranks: from what a hop costs there and what a GPU sends in a microsecond, 0.36 MB; one hop
-// sends a tensor to each peer, two send it about twice in all.
+// Two ranks: measured on two H200 and on two H100. Above kLarge, half of the SMs or fewer are used,
+// which costs up to 16 % of the time. A matrix product beside all_reduces of 16 MB then takes 1.01
+// times as long as alone; with 128 blocks it takes 1.99 times as long.
+// Three and four ranks: measured on four H200. Fewer than all SMs cost up to 7 % there, and nothing
+// up to kLarger.
+// More ranks: computed from the cost of a hop there, and from the 0.36 MB that a GPU sends in a
+// microsecond. One hop sends a tensor to each peer; two hops send it about twice in all.
 constexpr size_t kLarge = 2 * kMB, kLarger = 6 * kMB, kHuge = 32 * kMB;
 constexpr SelectionRow kRows[] = {
     row(Collective::kAllReduce, 2, 128 * kKB, kOneShotLL, 64),
@@ -65,9 +65,9 @@ constexpr SelectionRow kRows[] = {
     row(Collective::kReduce, 8, kAll, kTwoShotLL128, 64),
 };
 
-// All others: a hop, and bytes that each rank sends to each. Blocks of two ranks, beyond kLarge and
-// beyond kHuge, and of three and four, between kLarge and kLarger; of gather and scatter not
-// measured.
+// The other collectives have one hop; their bytes are what each rank sends to each rank. Blocks of
+// two ranks beyond kLarge (`large`) and beyond kHuge (`huge`), and of three and four ranks between
+// kLarge and kLarger (`of_four`). Gather and scatter are not measured.
 struct OneHopBlocks {
   Collective collective;
   int large, huge, of_four;
@@ -124,7 +124,7 @@ KernelAlgorithmChoice choose_algorithm(int ranks, const KernelCall& call) {
   const auto* const found = find(rows_of(call.collective), question, [&](const SelectionRow& row) {
     return can_run(ranks, call, row.algorithm, std::min(row.blocks, cap));
   });
-  if (found == nullptr) return {kAutomatic, cap};  // more than 2^20 steps
+  if (found == nullptr) return {kAutomatic, cap};  // the call needs more than 2^20 steps
   return {found->algorithm, std::min(found->blocks, cap)};
 }
 

@@ -2,8 +2,8 @@
 
 #include "ctran/kernels/host/library.hpp"
 
-// Which algorithm is thought best: a table of what was measured on Hopper GPUs with NVLink, and for
-// more ranks than were measured, of what the model of hops and bytes says.
+// Chooses the algorithm of a call: by a table of measurements on Hopper GPUs with NVLink, and for
+// more ranks than were measured by a model of hops and bytes.
 namespace torch::comms::ctran::kernels {
 
 struct KernelAlgorithmChoice {
@@ -11,11 +11,11 @@ struct KernelAlgorithmChoice {
   int blocks;  // at most
 };
 
-// Of a call that is sound. It fits the call.
+// Returns the best algorithm that can run a valid call; kAutomatic if there is none.
 KernelAlgorithmChoice choose_algorithm(int ranks, const KernelCall& call);
-// What runs a call, which may ask for an algorithm. kAutomatic: nothing does.
+// Returns what runs a call, which may request an algorithm. kAutomatic: no kernel can run it.
 KernelAlgorithmChoice resolve_algorithm(int ranks, const KernelCall& call);
-// See KernelFunctionTable.
+// See KernelFunctionTable::needs_full_workspace.
 bool needs_full_workspace(int ranks, const KernelCall& call);
 
 }  // namespace torch::comms::ctran::kernels

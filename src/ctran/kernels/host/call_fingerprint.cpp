@@ -7,7 +7,7 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-// Every part changes about half of all bits [Steele, Lea, Flood, OOPSLA 2014].
+// Hashes parts; every part changes about half of all bits [Steele, Lea, Flood, OOPSLA 2014].
 uint64_t mixed(std::initializer_list<uint64_t> parts) {
   uint64_t all = 0;
   for (const uint64_t part : parts) {
@@ -19,8 +19,9 @@ uint64_t mixed(std::initializer_list<uint64_t> parts) {
   return all;
 }
 
-// What parts the data take, in one word. Collectives of regions are apart from all others.
+// Which areas of memory the data pass through. Window collectives differ from all others.
 enum class LaunchFamily : uint8_t { kTeam, kRegion, kCopies };
+// Packs the kind of a call into one word.
 uint64_t kind_of(LaunchFamily family, Collective collective, Dtype dtype, ReduceOpCode op,
                  int32_t root) {
   const auto at = [](auto value, int shift) { return static_cast<uint64_t>(value) << shift; };
@@ -49,7 +50,7 @@ uint64_t print_of(const WindowCollectiveCall& call) noexcept {
   const auto& one = call.call;
   const auto family = uses_copy_engines(call) ? LaunchFamily::kCopies : LaunchFamily::kRegion;
   const uint64_t kind = kind_of(family, one.collective, one.dtype, one.op, one.root);
-  // Each block hears of those with its number, but where copies follow.
+  // Each block receives from the peers' blocks of the same number, except where copy engines copy.
   return mixed({kind, uses_copy_engines(call) ? 0 : static_cast<uint64_t>(one.blocks)});
 }
 

@@ -4,36 +4,37 @@
 #include "ctran/kernels/messages/message_kind.hpp"
 #include "ctran/kernels/protocol/layout.hpp"
 
-// The kernels, by what they do. Each function is in a file of its own, which nvcc compiles beside
-// the others.
+// Finds kernels by what they do. Each function is in a file of its own, so that nvcc compiles the
+// files in parallel.
 namespace torch::comms::ctran::kernels {
 
+// The variant of a collective's kernel.
 struct KernelShape {
   PacketProtocol protocol;
   bool two_hops;
-  // For calls that have nothing but whole vectors, which are neither scaled nor divided. To the
-  // peers it is the same. It is a third of the code, of which a launch has to fetch every line
-  // anew: an all_reduce of 1 KB of 4 H200 takes 3.1 us instead of 3.7.
+  // A lean kernel takes only calls of whole aligned vectors that are neither scaled nor divided.
+  // Peers see no difference. Its code is a third as long, and every launch has to fetch its code
+  // again: an all_reduce of 1 KB on 4 H200 takes 3.1 us instead of 3.7.
   bool is_lean = false;
   bool operator==(const KernelShape&) const = default;
 };
 
-// Null where there is none.
-// What is compiled for speed, see Reducer.
+// All functions return null if there is no such kernel.
+// Kernels that are compiled for speed, see Reducer.
 const void* find_all_reduce(ReducerId cell, KernelShape shape, int ranks);
 const void* find_reduce_scatter(ReducerId cell, KernelShape shape, int ranks);
 const void* find_reduce(ReducerId cell, KernelShape shape, int ranks);
-// What is compiled for size, for any of the three.
+// Kernels that are compiled for size, for any of the three collectives.
 const void* find_cold_floats(ReducerId cell, KernelShape shape, int ranks);
 const void* find_cold_small_floats(ReducerId cell, KernelShape shape, int ranks);
 const void* find_cold_integers(ReducerId cell, KernelShape shape, int ranks);
 const void* find_move(Collective collective, KernelShape shape, int ranks);
 const void* find_exchange(MessageKind kind);
-// Of a put, of a wait, or of what gives words.
+// The kernel of a put, of a wait, or of a signal or store.
 const void* find_rma(KernelRmaOperation::Kind kind);
 const void* find_all_to_all_v_dynamic(MessageKind kind);
 const void* find_reduce_scatter_quantized(PacketProtocol wire, int ranks);
-// Of a HostRingCall.
+// The kernels of a HostRing, which take a HostRingCall.
 const void* find_post();
 const void* find_wait_for_command();
 const void* find_poison_output();

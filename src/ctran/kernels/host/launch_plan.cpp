@@ -11,13 +11,13 @@ namespace {
 
 constexpr int kWarpsOfBlock = kMostThreads / kWarp;
 
-// Of two hops: the bytes of a rank's part.
+// Returns the bytes of a rank's part, for two hops.
 size_t part_of_call(int ranks, const KernelCall& call) {
   const size_t bytes = call.count * size_of(call.dtype);
   return part_bytes(bytes, is_rooted(call.collective) ? ranks - 1 : ranks);
 }
 
-// The longest run of bytes that the workers share.
+// Returns the longest run of bytes that the workers share.
 size_t bytes_to_share(int ranks, const KernelCall& call, KernelShape shape) {
   const size_t bytes = call.count * size_of(call.dtype);
   return shape.two_hops ? std::min(bytes, part_of_call(ranks, call)) : bytes;
@@ -25,7 +25,7 @@ size_t bytes_to_share(int ranks, const KernelCall& call, KernelShape shape) {
 
 KernelShape shape_of(int ranks, const KernelCall& call, KernelAlgorithm algorithm) {
   if (algorithm == KernelAlgorithm::kOneShotLL) return {PacketProtocol::kLL, false};
-  // From so many bytes for each worker, long lines are faster.
+  // From so many bytes for each worker on, long LL128 is faster.
   constexpr size_t kLongFrom = size_t{16} * 1024;
   const bool reduces = is_reduction(call.collective);
   KernelShape shape{PacketProtocol::kLL128, algorithm == KernelAlgorithm::kTwoShotLL128};
@@ -41,7 +41,7 @@ KernelShape shape_of(int ranks, const KernelCall& call, KernelAlgorithm algorith
 
 uint32_t all_but(int ranks, int rank) { return ((1u << ranks) - 1) & ~(1u << rank); }
 
-// Who sends to whom: to and from all, unless there is a root.
+// Sets which rank sends to which: every rank to all others, unless there is a root.
 void set_peers(CollectiveParams& p, Collective collective, bool two_hops) {
   const uint32_t peers = all_but(p.size, p.rank), root = 1u << p.root;
   const bool is_root = p.rank == p.root;
@@ -69,7 +69,7 @@ void set_peers(CollectiveParams& p, Collective collective, bool two_hops) {
   }
 }
 
-// Where the parts are that are not the whole tensor, and this rank's own.
+// Sets where parts lie that are not the whole tensor, and where this rank's own part lies.
 void set_places(CollectiveParams& p, Collective collective) {
   const auto rank = static_cast<size_t>(p.rank);
   switch (collective) {
@@ -125,7 +125,7 @@ bool can_run(int ranks, const KernelCall& call, KernelAlgorithm algorithm, int m
          (plan.shape.protocol == PacketProtocol::kLL ? 1 : kMostSteps);
 }
 
-// Few warps to a block while there are blocks, so that many SMs have a little to do.
+// A block has few warps as long as there are more blocks, so that many SMs have a little to do.
 LaunchPlan plan_of(int ranks, const KernelCall& call, KernelAlgorithm algorithm, int most_blocks) {
   constexpr size_t kFewWarps = 4, kLeastWarps = 2;
   const KernelShape shape = shape_of(ranks, call, algorithm);

@@ -6,13 +6,14 @@
 
 #include "ctran/kernels/host/library.hpp"
 
-// What was found out of calls before, for those that come again: a training step makes the same few
-// ones all the time. std only.
+// Caches launch plans by call, because a training step repeats the same few calls. Includes only
+// the standard library.
 namespace torch::comms::ctran::kernels {
 
 using CallKey = std::array<uint64_t, 3>;
 
-// All of a call that plans depend on, but its root; `more`: what else they depend on.
+// Returns everything in a call that plans depend on, except its root. `more`: other inputs of the
+// plan.
 constexpr CallKey key_of(const KernelCall& call, uint64_t more) noexcept {
   const auto at = [](auto value, int shift) { return static_cast<uint64_t>(value) << shift; };
   return {call.count,
@@ -21,7 +22,7 @@ constexpr CallKey key_of(const KernelCall& call, uint64_t more) noexcept {
           more};
 }
 
-// The last value of each slot; a key has one slot. Of one thread.
+// A direct-mapped cache: each key has one slot, which keeps the last value. Threads: one.
 template <class Value>
 class LaunchPlanCache {
  public:

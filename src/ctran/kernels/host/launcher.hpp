@@ -3,21 +3,21 @@
 #include <atomic>
 #include <cstddef>
 
-// Puts kernels on streams, and knows the devices that they run on. Results are CUDA's codes.
+// Enqueues kernels on streams, and keeps facts about the devices. Results are CUDA error codes.
 namespace torch::comms::ctran::kernels {
 
 inline constexpr int kMostDevices = 64;
 
 struct LaunchDevice {
-  // Whether a kernel may be set up before the one before it is over, and processors have a copy
-  // unit: since Hopper.
+  // Hopper or later: a kernel may be set up before the previous one has ended, and SMs have a TMA
+  // unit.
   std::atomic<bool> is_hopper{false};
-  std::atomic<bool> is_unsupported{false};  // it is of another architecture
+  std::atomic<bool> is_unsupported{false};  // the library has no code for its architecture
   std::atomic<int> multiprocessors{1};
 };
-// By number; all from kMostDevices on are one.
+// Returns the facts of device `index`. All devices from kMostDevices on share one entry.
 LaunchDevice& device_of(int index);
-const LaunchDevice& this_device();  // the one that is current
+const LaunchDevice& this_device();  // the current device
 
 int enqueue(const void* kernel, void* params, int blocks, int threads, void* stream,
             size_t shared_bytes = 0);

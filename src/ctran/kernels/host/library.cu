@@ -46,11 +46,11 @@ KernelAlgorithm choice(int32_t ranks, const KernelCall& call, int32_t* blocks) {
   return choice.algorithm;
 }
 
-// How a call is run. No kernel: it is not; then `error`.
+// How a call is launched. `kernel` is null if it cannot be; `error` says why.
 struct PreparedLaunch {
   LaunchPlan plan{};
   const void* kernel = nullptr;
-  const void* lean = nullptr;  // of those calls that may have it
+  const void* lean = nullptr;  // the lean kernel, for calls that qualify
   int error = cudaErrorInvalidValue;
 };
 
@@ -84,7 +84,7 @@ int launch(const TeamDescriptor& team, const KernelCall& call, void* stream) {
   return enqueue(kernel, &params, how.plan.blocks, how.plan.threads, stream);
 }
 
-// The blocks that messages may have: a few processors are left for what else runs.
+// Returns the most blocks that messages may have. A few SMs are left for other kernels.
 int most_exchange_blocks() {
   constexpr int kLeft = 4;
   return this_device().multiprocessors.load(std::memory_order_relaxed) - kLeft;
@@ -144,9 +144,9 @@ WindowCollectiveKernel window_kernel_of(int ranks, const KernelCall& call, CopyM
   return {find_window_reduction(reducer_id_of(call.dtype, call.op), ranks), 0};
 }
 
-// As LocalCopy asks.
+// The `Runtime` of LocalCopy, by functions of CUDA.
 struct CudaStreams {
-  int blocks;  // of threads that copy
+  int blocks;  // of the kernel that copies
 
   static int record(void* event, void* stream) {
     return cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream));
@@ -162,7 +162,7 @@ struct CudaStreams {
     DeviceCopy params = one;
     return enqueue(find_local_copy(), &params, blocks, kWindowThreads, stream);
   }
-  // Of a capture that has failed it may find no number: then one that no capture has.
+  // A capture that has failed may have no id; the result is then an id that no capture has.
   static int find_capture(void* stream, uint64_t& id) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long found = ~0ull;
@@ -173,7 +173,7 @@ struct CudaStreams {
   }
 };
 
-// `reduction`: the kernel of one.
+// `reduction`: the kernel that reduces this rank's part.
 int launch_with_copy_engines(const TeamDescriptor& team, const WindowCollectiveCall& call,
                              const void* reduction, void* stream) {
   const auto meet = [&]() -> int {
@@ -209,7 +209,7 @@ int launch_on_window(const TeamDescriptor& team, const WindowCollectiveCall& cal
 }
 
 size_t workspace_bytes(int32_t ranks) {
-  if (ranks == 1) return sizeof(WorkspaceHeader);  // nobody to send to
+  if (ranks == 1) return sizeof(WorkspaceHeader);  // no peers
   return ranks < 1 || ranks > kMaxRanks ? 0 : WorkspaceLayout(ranks).bytes;
 }
 
@@ -221,7 +221,7 @@ const char* error_text(int error) { return cudaGetErrorString(static_cast<cudaEr
 
 const char* architectures() { return TC_CUDA_ARCHITECTURES; }
 
-// Also those that no kernel is for.
+// Calls of(id) for each pair of format and operation, also for pairs without a kernel.
 template <class Of>
 void for_cells(Of of) {
   for (int number = 0; number <= static_cast<int>(ElementFormat::kE8m0); ++number)
@@ -229,8 +229,8 @@ void for_cells(Of of) {
       of(ReducerId{static_cast<ElementFormat>(number), static_cast<CombineOp>(verb)});
 }
 
-// A kernel that is loaded at its first launch may have to wait for those that run, which wait for
-// it.
+// Loads all kernels to a device. A kernel that is loaded at its first launch may wait for running
+// kernels, which may wait for that launch.
 void load_all(int device) {
   int major = 0, processors = 1;
   (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
@@ -249,7 +249,7 @@ void load_all(int device) {
     cudaFuncAttributes attributes;
     if (kernel != nullptr && cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) {
       (void)cudaGetLastError();
-      runs_here = false;  // none of the architectures is this device's
+      runs_here = false;  // the library has no code for this device's architecture
     }
   };
   for (const KernelShape shape : kShapes)
@@ -278,7 +278,7 @@ void load_all(int device) {
     if (major >= 9 && one.shared_bytes != 0 &&
         cudaFuncSetAttribute(one.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(one.shared_bytes)) != cudaSuccess)
-      (void)cudaGetLastError();  // of a device that load_library() has refused
+      (void)cudaGetLastError();  // on a device that KernelLibrary::load() refuses
   };
   for (const CopyMethod copy_method : {CopyMethod::kStores, CopyMethod::kTma})
     load_push(find_push(copy_method));

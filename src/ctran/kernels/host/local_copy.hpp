@@ -4,18 +4,19 @@
 
 #include "ctran/kernels/windows/window_copies.hpp"
 
-// The copy of what a rank has for itself, for launch_with_copy_engines().
+// Copies a rank's part for itself, for launch_with_copy_engines().
 namespace torch::comms::ctran::kernels {
 
-// Long ones run on the call's side stream, beside the copies to peers; in a capture they are a
-// branch of the graph. A few blocks of threads do it there, for a copy engine that does it takes
-// from what the others of the GPU have for the peers. Others are on the call's stream, before those
-// copies. So are they where the side stream is in another capture, which keeps it until it ends.
+// The copy of this rank's part for itself. A long copy runs on the call's side stream, in parallel
+// with the copies to peers; in a capture it is a branch of the graph. A few thread blocks do it
+// there, because a copy engine would take bandwidth from the copies to peers.
+// A short copy runs on the call's stream before those copies. So does a long copy while the side
+// stream is in another capture, which holds the stream until it ends.
 //
-// `Runtime` is whose streams and events these are. It gives 0, or an error:
-//   record(event, stream), wait(stream, event), copy(DeviceCopy, stream)
-//   copy_by_threads(DeviceCopy, stream)
-//   find_capture(stream, id)    id: set to the capture's, 0 where there is none
+// `Runtime` has the functions on streams and events. They return 0, or an error:
+//  record(event, stream), wait(stream, event), copy(DeviceCopy, stream)
+//  copy_by_threads(DeviceCopy, stream)
+//  find_capture(stream, id)    sets `id` to the capture's, 0 if there is none
 template <class Runtime>
 class LocalCopy {
  public:
@@ -32,8 +33,8 @@ class LocalCopy {
     return runtime_.copy_by_threads(copy, side_.stream);
   }
 
-  // After begin(), also where that or what came later has failed: a capture that ends without its
-  // side stream is lost.
+  // Makes the call's stream wait for the copy. Call it after begin(), also if begin() or a later
+  // step has failed: a capture that ends before its side stream has joined is invalid.
   int join() {
     if (!is_forked_) return 0;
     is_forked_ = false;

@@ -8,16 +8,16 @@
 
 #include "ctran/kernels/host/library.hpp"
 
-// Tables of who runs an operation, and how: rows of what was measured, or else of what a model
-// says. The first row that fits counts. std only.
+// Tables of which library runs an operation, and how: rows of measurements or of a model. The first
+// row that matches counts. Includes only the standard library.
 namespace torch::comms::ctran::kernels {
 
-// Elements by what it takes to add them.
+// Classes of elements, by the arithmetic that adding them takes.
 enum class ElementKind : uint8_t { kAny, kFloat, kInteger };
-// Whether an operation is captured.
+// Whether an operation is captured in a CUDA graph.
 enum class LaunchMode : uint8_t { kAny, kEager, kGraph };
 
-// Whether its tensors are in windows, and hint registered says so of all ranks.
+// Whether the tensors are in windows, which hint `registered` promises for all ranks.
 enum class TensorMemory : uint8_t { kAny, kPlain, kRegistered };
 
 template <class T>
@@ -32,20 +32,21 @@ struct SelectionRow {
   Collective collective;
   InclusiveRange<int> ranks;
   InclusiveRange<size_t> bytes;  // of the largest buffer of a rank
-  KernelAlgorithm algorithm;     // kAutomatic: as the library of kernels thinks best
-  int blocks;                    // at most; 0: the same
+  KernelAlgorithm algorithm;     // kAutomatic: chosen by the library of kernels
+  int blocks;                    // at most; 0: chosen by the library of kernels
   ElementKind kind = ElementKind::kAny;
   LaunchMode mode = LaunchMode::kAny;
   bool uses_vendor_library =
-      false;  // of a vendor, where there is one: then the row has no algorithm
-  bool uses_window_collective = false;  // as regions.hpp has it, of kRegistered: the same
+      false;  // run by a vendor's library, if there is one; the row has no algorithm
+  bool uses_window_collective =
+      false;  // run as a window collective, with kRegistered; no algorithm
   TensorMemory memory = TensorMemory::kAny;
-  int block_limit = 0;  // of operations that may have so many blocks at most; 0: of all
+  int block_limit = 0;  // for operations that may have at most so many blocks; 0: for all
 
   bool operator==(const SelectionRow&) const = default;
 };
 
-// What a row is found by. Alike on all ranks.
+// What a row is looked up by. Equal on all ranks.
 struct SelectionKey {
   Collective collective;
   int ranks;
@@ -65,12 +66,13 @@ constexpr bool matches(const SelectionRow& row, const SelectionKey& question) no
          (row.block_limit == 0 ||
           (question.block_limit > 0 && question.block_limit <= row.block_limit));
 }
-// Blocks of a row, 0 for as many as the kernels think best, where no more than `within` may be had.
+// Returns the blocks of a row, limited to `within`. 0 is "chosen by the kernels" for `blocks`, and
+// "no limit" for `within`.
 constexpr int blocks_within(int blocks, int within) noexcept {
   return within == 0 ? blocks : blocks == 0 ? within : std::min(blocks, within);
 }
 
-// The first that fits and that `accepts(row)` says yes to; null: none.
+// Returns the first row that matches and for which `accepts(row)` is true; null: none.
 template <class Accepts>
 constexpr const SelectionRow* find(std::span<const SelectionRow> rows, const SelectionKey& question,
                                    const Accepts& accepts) {
@@ -80,20 +82,20 @@ constexpr const SelectionRow* find(std::span<const SelectionRow> rows, const Sel
   return found == rows.end() ? nullptr : &*found;
 }
 
-// How many parts of KernelCall::count the largest buffer of a rank has: one for each rank, unless
-// all of them have the whole.
+// Returns how many parts of KernelCall::count the largest buffer of a rank has: one for each rank,
+// or 1 if all ranks have the whole tensor.
 constexpr size_t parts_of(Collective collective, int ranks) noexcept {
   const bool is_whole = collective == Collective::kAllReduce || collective == Collective::kReduce ||
                         collective == Collective::kBroadcast || collective == Collective::kBarrier;
   return is_whole ? 1 : static_cast<size_t>(ranks);
 }
 
-// Of a call; kAny where it adds nothing.
+// Returns kAny for a call that adds nothing.
 ElementKind element_kind_of(const KernelCall& call) noexcept;
 
-// As tables that users read and write have them: "one_shot_ll", or "automatic"; torch's word,
-// "all_gather_single"; "any", "float" or "integer"; "any", "eager" or "graph"; "any", "plain" or
-// "registered".
+// Names as they stand in tables of users. Algorithm: "one_shot_ll", or "automatic". Collective:
+// torch's word, such as "all_gather_single". Kind: "any", "float" or "integer". Mode: "any",
+// "eager" or "graph". Memory: "any", "plain" or "registered".
 std::string_view name_of(KernelAlgorithm algorithm) noexcept;
 std::string_view name_of(Collective collective) noexcept;
 std::string_view name_of(ElementKind kind) noexcept;

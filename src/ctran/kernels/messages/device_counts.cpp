@@ -31,7 +31,7 @@ AllToAllVDynamicParams params_of(const TeamDescriptor& team, const AllToAllVDyna
       route.is_receive = receives;
       route.channels = channels_of(receives ? p.output : p.input);
     }
-  // The copy is one more route, of a GPU's own memory.
+  // The copy counts as one more route, within the GPU's own memory.
   const int copying = std::max(1, most_blocks / (p.routes_count + 1));
   assign_blocks(p, exchange.blocks, most_blocks - copying);
   p.local_copy_blocks = std::min<int>(copying, channels_of(p.output));

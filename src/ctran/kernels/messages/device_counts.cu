@@ -2,12 +2,12 @@
 #include "ctran/kernels/messages/device_counts.hpp"
 #include "ctran/kernels/messages/exchange.cuh"
 
-// Parts of tensors to and from all ranks, by counts that the kernel reads. Each part is a message:
-// its sender tells its size ahead of it, and a receiver that has counted otherwise stops both.
+// All-to-all by counts that the kernel reads. Each part is a message: its sender sends its size
+// ahead of it, and a receiver with another count stops both sides.
 namespace torch::comms::ctran::kernels {
 namespace {
 
-// For one thread. All blocks find the same, and leave.
+// Stops this rank and its peers. For one thread; all blocks find the same and end.
 __device__ __noinline__ void refuse_counts(const AllToAllVDynamicParams& p,
                                            const LaunchContext& s) {
   stop(p, s, StopReason::kInvalidCounts, p.rank);
@@ -15,7 +15,7 @@ __device__ __noinline__ void refuse_counts(const AllToAllVDynamicParams& p,
     if (peer != p.rank) report(p, StopReason::kInvalidCounts, peer);
 }
 
-// Blocks `block` of `blocks` copy a part, which begins anywhere.
+// Copies a part at any alignment, as block `block` of `blocks`.
 __device__ __forceinline__ void copy(char* to, const char* from, size_t bytes, size_t block,
                                      size_t blocks) {
   const size_t stride = blocks * kExchangeThreads * 16;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kExchangeThreads, 1)
   __shared__ BlockState state;
   __shared__ DeviceCountedPart input, output;  // of this rank for itself
   const bool copies = static_cast<int>(blockIdx.x) >= p.blocks;
-  const MessageRoute route = route_of(p);  // where it does not copy
+  const MessageRoute route = route_of(p);  // unused if the block copies
   const Connection connection(p, s, route, state);
   if (!copies) connection.load_counters();
   if (threadIdx.x == kExchangeThreads - 1) begin_exchange(p, s);

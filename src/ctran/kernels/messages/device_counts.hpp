@@ -3,18 +3,17 @@
 #include "ctran/kernels/messages/messages.hpp"
 #include "ctran/kernels/protocol/portable.hpp"
 
-// An exchange whose sizes are in device memory: what the host says of it, and how the counts are
-// read.
+// Prepares the launch of an exchange whose sizes are in device memory, and reads the counts.
 namespace torch::comms::ctran::kernels {
 
-// One of the tensors.
+// One of the two tensors.
 struct DeviceCountedBuffer {
   char* data;
   const int64_t* counts;  // of elements, by rank
-  size_t elements;        // that exist
+  size_t elements;        // of the whole tensor
 };
 
-// Where a rank's part is, by the counts, in elements; `fits`: whether all of them are possible.
+// Where a rank's part is, in elements. `is_possible`: whether all counts are valid.
 struct DeviceCountedPart {
   size_t begin, count;
   bool is_possible;
@@ -26,7 +25,7 @@ TC_BOTH DeviceCountedPart part_of(const DeviceCountedBuffer& tensor, int ranks, 
   for (int r = 0; r < kMaxRanks; ++r) {
     if (r >= ranks) continue;
     const int64_t count = tensor.counts[r];
-    // Negative ones are too large as well.
+    // A negative count is too large as well.
     const bool fits = static_cast<uint64_t>(count) <= left;
     if (r == rank) part.begin = tensor.elements - left, part.count = static_cast<size_t>(count);
     part.is_possible = part.is_possible && fits;
@@ -35,7 +34,7 @@ TC_BOTH DeviceCountedPart part_of(const DeviceCountedBuffer& tensor, int ranks, 
   return part;
 }
 
-// What the kernel is given. Of its blocks, those after the routes' copy what a rank has for itself.
+// Parameters of the kernel. Its last local_copy_blocks blocks copy this rank's part for itself.
 struct AllToAllVDynamicParams : MessageParams {
   DeviceCountedBuffer input, output;
   size_t element_bytes;
@@ -44,7 +43,7 @@ struct AllToAllVDynamicParams : MessageParams {
   char* zero_copy_targets[kMaxRanks];
 };
 
-// Whether the call makes sense on this rank, but for its counts.
+// Whether the call makes sense on this rank, apart from its counts.
 constexpr bool is_valid(const TeamDescriptor& team, const AllToAllVDynamic& exchange) {
   return team.size >= 2 && team.size <= kMaxRanks && exchange.blocks >= 0 &&
          exchange.element_bytes >= 1 && exchange.input_counts != nullptr &&
@@ -53,7 +52,8 @@ constexpr bool is_valid(const TeamDescriptor& team, const AllToAllVDynamic& exch
          (exchange.output != nullptr || exchange.output_elements == 0);
 }
 
-// Of an exchange that is sound. `most_blocks`: as for messages, and one more.
+// Returns the parameters of a valid exchange. `most_blocks`: blocks that are on the GPU at once, at
+// least one for each route and one for the copy.
 AllToAllVDynamicParams params_of(const TeamDescriptor& team, const AllToAllVDynamic& exchange,
                                  int most_blocks);
 

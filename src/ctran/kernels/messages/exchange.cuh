@@ -5,15 +5,17 @@
 #include "ctran/kernels/messages/message_chunks.cuh"
 #include "ctran/kernels/messages/message_tiles.cuh"
 
-// What kernels of messages have in common: each has the code for its kind alone, since code costs
-// registers, and a launch fetches it anew. Every block goes through its work in the order
-// of messages, and of channels within each; so does the other side, on however many blocks. Of all
-// that is not done, the first has both its sides at work: nothing waits for ever.
+// What the kernels of messages share. Each kernel has the code of its kind alone, because code
+// costs registers, and every launch fetches it again.
+//
+// Every block works in the order of messages, and of channels within each message. The peer does
+// the same, on any number of blocks. The first message that is not complete thus has both its sides
+// at work, so there is no deadlock.
 namespace torch::comms::ctran::kernels {
 
 template <MessageKind kKind>
 using Chunks = MessageChunks<kKind == MessageKind::kZeroCopy>;
-// What reads ahead: of what is not lean, what is large.
+// What prefetches: tiles in a lean kernel, else chunks.
 template <MessageKind kKind>
 using PrefetchSource =
     std::conditional_t<kKind == MessageKind::kLean, MessageTiles<true>, Chunks<kKind>>;
@@ -24,12 +26,12 @@ __device__ __forceinline__ const MessageRoute& route_of(const MessageParams& p) 
   return p.routes[r];
 }
 
-// For one thread: reads the number of the launch, and whether there is to be one.
+// Reads the number of the launch, and whether it has to stop already. For one thread.
 __device__ __forceinline__ void begin_exchange(const MessageParams& p, LaunchContext& s) {
   begin_concurrent(p, s, load_relaxed(&header_of(p, p.rank).exchanges) + 1);
 }
-// For one thread of each block, when all of the block know the number, which may be counted up once
-// all blocks do. Nobody waits for this.
+// Call it in one thread of each block when the whole block knows the launch number. The last
+// block's end_exchange() increments the number. No thread waits for this.
 __device__ __forceinline__ uint32_t take_ticket(const MessageParams& p) {
   return atomicInc(&header_of(p, p.rank).ticket, gridDim.x - 1);
 }
@@ -38,8 +40,9 @@ __device__ __forceinline__ void end_exchange(const MessageParams& p, const Launc
   if (ticket == gridDim.x - 1) header_of(p, p.rank).exchanges = s.launch;
 }
 
-// For all threads of a block: its channels of a message, of which there are `before` in the launch
-// before it. False if the launch has to stop.
+// Transfers this block's channels of a message. `before`: messages of the route earlier in the
+// launch. For all threads of a block.
+// Returns: false if the launch has to stop.
 template <MessageKind kKind>
 __device__ __forceinline__ bool transfer(const Connection& connection,
                                          const MessageTransfer& parcel, int before,

@@ -3,8 +3,9 @@
 #include "ctran/kernels/protocol/bytes.cuh"
 #include "ctran/kernels/protocol/connection.cuh"
 
-// Large messages: chunks of plain data, and a counter that follows them after a fence. Or the
-// sender writes them straight to their place, and the counter follows all of a channel.
+// Large messages: chunks of plain data, and a counter that follows them after a fence. With
+// zero-copy, the sender writes the data to the receiver's memory, and the counter follows the whole
+// channel.
 namespace torch::comms::ctran::kernels {
 
 template <bool kZeroCopy>
@@ -19,7 +20,7 @@ class MessageChunks {
     bool is_read = false;
   };
   using Prefetched = PrefetchedChunk;
-  // `channel`: which this block has first, of those that the route's blocks have.
+  // `channel`: the first channel of this block in the route.
   __device__ __forceinline__ static PrefetchedChunk prefetch(const MessageTransfer& parcel,
                                                              const MessageRoute& route,
                                                              int channel) {
@@ -31,8 +32,9 @@ class MessageChunks {
     return ahead;
   }
 
-  // For all threads of a block: what a channel carries of a message, before which there are so
-  // many in the launch. `ahead` is used, if it is read. False if the launch has to stop.
+  // Transfers one channel of a message. `before`: messages of the route earlier in the launch.
+  // `ahead` is used if it has been read. For all threads of a block.
+  // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool transfer(const MessageTransfer& parcel, int before, int channel,
                                            PrefetchedChunk& ahead) const {
     const bool likes_place = kZeroCopy && (c_.is_receive ? parcel.zero_copy_target != nullptr
@@ -43,7 +45,7 @@ class MessageChunks {
       if (c_.is_receive && c_.state.zero_copy_target != nullptr)
         return wait_for_all(parcel, channel);
     }
-    // What is left to the courier: to tell the head.
+    // What is left to the signal warp: the header.
     const auto begin = [&] { return likes_place || c_.exchange_header(parcel, before, channel); };
     if (c_.is_receive) return receive(parcel, channel, begin);
     return send(parcel, channel, likes_place ? c_.state.zero_copy_target : nullptr, begin, ahead);
@@ -58,7 +60,7 @@ class MessageChunks {
     return static_cast<uint32_t>(
         pieces_of(quotient_up(parcel.bytes, parcel.piece), parcel.channels, channel));
   }
-  // Chunk i of a channel.
+  // Offset and size of chunk i of a channel.
   struct ChunkExtent {
     size_t at;
     uint32_t bytes;
@@ -76,12 +78,13 @@ class MessageChunks {
     mover.load(parcel.data + piece.at, piece.bytes);
   }
 
-  // Movers go ahead as far as the courier lets them, each warp at its own pace. The courier tells
-  // the peer what all of them have moved: as much as there is, since the fence before it takes its
-  // time.
+  // Copy warps proceed as far as the signal warp allows, each at its own pace. The signal warp
+  // reports to the peer what all copy warps have moved. It reports as many chunks at once as there
+  // are, because the fence before a report takes time.
   static constexpr uint32_t kNoMore = ~0u;
 
-  // For a warp of movers: waits until it may move chunk i.
+  // Waits until this copy warp may move chunk i.
+  // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool may_move(uint32_t i) const {
     uint32_t granted = load_shared(c_.state.granted);
     while (granted <= i) granted = load_shared(c_.state.granted);
@@ -93,8 +96,8 @@ class MessageChunks {
     __syncwarp();
     if (lane_of_warp() == 0) store_shared(c_.state.moved[threadIdx.x / kWarp], chunks);
   }
-  // For the courier. `granted` says how many chunks may be moved, now that the peer has been told
-  // of so many; `tell_peer` tells it.
+  // The work of the signal warp for `count` chunks. granted(told) returns how many chunks may be
+  // moved, when `told` chunks have been reported. tell_peer(moved) reports to the peer.
   template <class Granted, class Tell>
   __device__ __forceinline__ bool run_signal_warp(uint32_t count, Granted granted,
                                                   Tell tell_peer) const {
@@ -118,7 +121,7 @@ class MessageChunks {
     }
     return true;
   }
-  // What both do when they have gone through it. `counter`: of the channel, as it is kept.
+  // Ends a channel; for all threads of a block. `counter`: the new counter of the channel.
   __device__ __forceinline__ bool finish(bool done, int channel, uint64_t counter) const {
     if (is_signal_warp()) {
       if (lane_of_warp() == 0) c_.state.own.chunks[channel] = counter;
@@ -151,8 +154,8 @@ class MessageChunks {
     return chunks < count ? static_cast<uint32_t>(chunks) : count;
   }
 
-  // To the peer: so many chunks, of all that there ever were, are there, or are taken. For one
-  // thread.
+  // Reports to the peer how many chunks, of all that there ever were, have been written or taken.
+  // For one thread.
   __device__ __forceinline__ void publish_chunks(int channel, uint64_t counter) const {
     fence_release();
     store_relaxed(&c_.there.chunks[channel].value, counter);
@@ -161,20 +164,20 @@ class MessageChunks {
     store_relaxed(&c_.there.taken_by_peer.chunks[channel], c_.p.chunks.known_ring | chunks);
   }
 
-  // `place`: where the peer has the message; null: it is for the ring. `begin`: for the courier,
-  // false if the launch has to stop.
+  // `zero_copy_target`: where the peer has the message; null: send through the ring. `begin`: for
+  // the signal warp; false if the launch has to stop.
   template <class Begin>
   __device__ __forceinline__ bool send(const MessageTransfer& parcel, int channel,
                                        char* zero_copy_target, Begin begin,
                                        PrefetchedChunk& ahead) const {
     const bool is_straight = kZeroCopy && zero_copy_target != nullptr;
-    // The bytes before the first aligned vector of the place, which are few of the message.
+    // The bytes before the first aligned vector of the target, which are few.
     const uint32_t head = is_straight ? -misaligned(zero_copy_target) % 16 : 0;
     MessageTransfer rest = parcel;
     rest.data += head;
     rest.bytes -= head;
     const uint32_t count = chunks_of(rest, channel);
-    // The peer knows nothing of what is cut off.
+    // The peer counts chunks of the whole message, including the bytes that are cut off.
     const uint64_t counter = c_.state.own.chunks[channel], before = number_of(counter),
                    shared = c_.p.chunks.known_ring & ring_in(c_.state.taken.chunks[channel]),
                    ring = is_straight ? ring_in(counter) : shared,
@@ -188,11 +191,11 @@ class MessageChunks {
       const auto end = [&] { return end_of_space(before, number_of(taken), slots, changes); };
       const auto granted = [&](uint32_t told) {
         if (is_straight) return count;
-        // Seldom, while there is enough.
+        // The peer's counter is read only when less than half of the ring is known to be free.
         const uint32_t ahead = told + slots / 2 + 1;
         if (!has_reached(end(), before + (ahead < count ? ahead : count)))
           taken = __shfl_sync(~0u, load_acquire(&c_.here.taken_by_peer.chunks[channel]), 0);
-        // What was written straight to its place may be further ahead than the ring is long.
+        // After zero-copy messages `before` may be further ahead than the ring is long.
         return has_reached(end(), before) ? least(end() - before, count) : 0;
       };
       done = begin() && run_signal_warp(count, granted, [&](uint32_t moved) {
@@ -228,14 +231,15 @@ class MessageChunks {
       if (lane_of_warp() == 0) publish_taken(channel, before);
       const auto granted = [&](uint32_t) {
         const uint64_t sent = __shfl_sync(~0u, load_acquire(&c_.here.chunks[channel].value), 0);
-        // The ring of a message is empty before another one is used, so what is here of this one
-        // went through that.
+        // A ring is empty before a message uses another one, so the chunks of this message all went
+        // through the ring that the counter names.
         if (lane_of_warp() == 0) c_.state.slots = c_.p.chunks.slots(ring_in(sent));
         return least(number_of(sent) - before, count);
       };
       uint32_t told = 0;
       done = begin() && run_signal_warp(count, granted, [&](uint32_t moved) {
-               // Of the last one as of a message's last tile.
+               // The last chunk is reported as late as the last tile of a message
+               // (message_tiles.cuh).
                if (told + 1 < count) publish_taken(channel, before + least(moved, count - 1));
                told = moved;
              });

@@ -4,11 +4,11 @@
 
 namespace torch::comms::ctran::kernels {
 
-// What the messages of a launch are, and what its kernel so has code for.
+// The kind of the messages of a launch; its kernel has the code for this kind alone.
 enum class MessageKind : uint8_t {
   kDefault,
-  kZeroCopy,  // some have a place, or ask
-  kLean,      // lines of whole vectors; to the peer it makes no difference
+  kZeroCopy,  // some messages offer or request zero-copy
+  kLean,      // LL128 of whole vectors; peers see no difference
 };
 
 }  // namespace torch::comms::ctran::kernels

@@ -3,22 +3,22 @@
 #include "ctran/kernels/protocol/bytes.cuh"
 #include "ctran/kernels/protocol/connection.cuh"
 
-// Small messages: tiles of lines, each with its flag. Every warp of movers is by itself.
+// Small messages: LL128 tiles, each with its flag. Every copy warp works by itself.
 namespace torch::comms::ctran::kernels {
 
-// `kLean`: for what is_lean().
+// `kLean`: for messages that is_lean().
 template <bool kLean>
 class MessageTiles {
  public:
   __device__ explicit MessageTiles(const Connection& connection) : c_(connection) {}
 
-  // What this thread sends first, read while the launch begins. With kLean alone.
+  // What this thread sends first, read while the launch begins. Only with kLean.
   struct PrefetchedTile {
     Vector16 v[kLL128Vectors];
     bool is_read;
   };
   using Prefetched = PrefetchedTile;
-  // `channel`: which this block has first, of those that the route's blocks have.
+  // `channel`: the first channel of this block in the route.
   __device__ __forceinline__ static PrefetchedTile prefetch(const MessageTransfer& parcel,
                                                             const MessageRoute& route,
                                                             int channel) {
@@ -29,8 +29,9 @@ class MessageTiles {
     return ahead;
   }
 
-  // For all threads of a block: what a channel carries of a message, before which there are so
-  // many in the launch. `ahead` is used, if it is read. False if the launch has to stop.
+  // Transfers one channel of a message. `before`: messages of the route earlier in the launch.
+  // `ahead` is used if it has been read. For all threads of a block.
+  // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool transfer(const MessageTransfer& parcel, int before, int channel,
                                            PrefetchedTile& ahead) const {
     const bool done = is_signal_warp() ? c_.exchange_header(parcel, before, channel)
@@ -40,7 +41,7 @@ class MessageTiles {
   }
 
  private:
-  // The vectors of a tile are 480 bytes of the message each.
+  // Each vector of a tile is 480 bytes of the message.
   static constexpr size_t kRow = kLL128Tile / kLL128Vectors;
 
   __device__ __forceinline__ static int warp() { return static_cast<int>(threadIdx.x / kWarp); }
@@ -48,7 +49,8 @@ class MessageTiles {
     return c_.p.workspace[owner] + c_.p.tiles + tile_offset(owner, peer, channel, warp(), number) +
            lane_of_warp() * 16;
   }
-  // Tiles go to the channels in turn, and to the warps of each: few warps of many blocks have one.
+  // Tiles go to the channels in turn, then to the warps of each channel: short messages have few
+  // warps in many blocks.
   __device__ __forceinline__ static size_t first_of(const MessageTransfer& parcel, int channel) {
     return static_cast<size_t>(warp() * parcel.channels + channel) * kLL128Tile;
   }
@@ -82,7 +84,7 @@ class MessageTiles {
     }
   }
 
-  // For a warp of movers.
+  // For a copy warp.
   __device__ __forceinline__ bool send(const MessageTransfer& parcel, int channel,
                                        PrefetchedTile& ahead) const {
     uint64_t& sent = c_.state.own.tiles[channel][warp()];
@@ -115,8 +117,8 @@ class MessageTiles {
     };
     uint64_t number = taken;
     for (size_t at = first_of(parcel, channel); at < parcel.bytes; at += stride_of(parcel)) {
-      // That the tile before is taken. Of the last one it is told with the next message: a kernel's
-      // end waits until all that it has written is there.
+      // Reports the previous tile as taken. The last tile is reported with the next message: a
+      // kernel's end waits until all that it has written has arrived.
       tell(number);
       const char* from = tile(c_.p.rank, c_.peer, channel, number);
       ++number;

@@ -9,7 +9,7 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-// The place of a pair and direction among all that a rank can have, sends first.
+// Returns the index of a pair and direction among all that a rank can have, sends first.
 int index_of(const KernelMessage& message) {
   return message.peer + (message.is_receive != 0 ? kMaxRanks : 0);
 }
@@ -29,7 +29,8 @@ MessageParams message_params_of(const TeamDescriptor& team, Collective collectiv
 }
 
 void assign_blocks(MessageParams& p, int wanted, int most_blocks) {
-  // A power of two, as the channels are, so that all blocks have as much to do.
+  // Blocks of a route are a power of two, as its channels are, so that all blocks have the same
+  // work.
   const auto each =
       static_cast<unsigned>(std::min(most_blocks, kMostExchangeBlocks) / p.routes_count);
   const int even = static_cast<int>(std::bit_floor(std::max(each, 1u)));
@@ -52,7 +53,7 @@ ExchangeParams params_of(const TeamDescriptor& team, const MessageExchange& exch
 
   int filled = 0;
   bool lean = true;
-  size_t tiles = 0;  // of lines, that a channel has of a message
+  size_t tiles = 0;  // most LL128 tiles that a channel has of a message
   for (int index = 0; index < 2 * kMaxRanks; ++index) {
     MessageRoute route{};
     route.first = static_cast<uint8_t>(filled);

@@ -1,7 +1,7 @@
 #include "ctran/kernels/host/kernel_table.hpp"
 #include "ctran/kernels/messages/exchange.cuh"
 
-// One kernel for all messages that the host knows.
+// The kernel of messages whose sizes the host knows.
 namespace torch::comms::ctran::kernels {
 namespace {
 

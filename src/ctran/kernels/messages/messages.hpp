@@ -5,7 +5,7 @@
 #include "ctran/kernels/protocol/params.hpp"
 #include "ctran/kernels/protocol/tiling.hpp"
 
-// Messages as the kernel understands them: pure functions of a launch.
+// Prepares the launch of messages: pure functions of the exchange.
 namespace torch::comms::ctran::kernels {
 
 // Whether the message makes sense on this rank.
@@ -20,25 +20,27 @@ constexpr bool is_valid(const TeamDescriptor& team, const MessageExchange& excha
   return true;
 }
 
-// Messages of more bytes go by chunks: lines need no fence, but not all of what they move is data.
-// One of 4 MB takes 18.2 us by lines, and about 20.5 by chunks (four H100).
+// Larger messages use chunks. LL128 needs no fence, but not all of what it moves is data. A message
+// of 4 MB takes 18.2 us by LL128, and about 20.5 us by chunks (four H100).
 inline constexpr size_t kLL128MaxBytes = size_t{4} << 20;
 
-// How a message travels. Both sides know it from the size alone.
+// How a message travels. Both sides derive it from the size alone.
 struct KernelMessageProtocol {
   bool is_ll128;   // else chunks
-  int channels;    // its pieces go to them in turn: tiles to their warps, chunks
+  int channels;    // its pieces go to them in turn: tiles to their warps, or chunks
   uint32_t piece;  // bytes of a tile or chunk
 
   constexpr int workers() const { return is_ll128 ? channels * kChannelWarps : channels; }
 };
 constexpr KernelMessageProtocol protocol_of(size_t bytes) {
-  // Few tiles a channel while there are channels, so that many processors have a little to do: with
-  // four channels instead of 16 a message of 64 KB took 5.0 us instead of 3.4 (four H200). The most
-  // only where each warp of 16 would have several: with 16 instead of 32 one of 256 KB takes 4.6 us
-  // instead of 3.6, of 1 MB 8.3 instead of 5.9, of 4 MB 21.4 instead of 18.2 (four H100). With 8
-  // channels of chunks one of 4 MB took 24.8 instead of 19.2, with 32 whose rings are half as long
-  // 18.6, but of 16 MB, parts to all ranks, 43.3 instead of 41.8 (four H200).
+  // A channel has few tiles as long as there are more channels, so that many SMs have a little to
+  // do. With four channels instead of 16 a message of 64 KB took 5.0 us instead of 3.4 (four H200).
+  // The most channels are used only if each of 16 warps would have several tiles. With 16 channels
+  // instead of 32 a message of 256 KB takes 4.6 us instead of 3.6, of 1 MB 8.3 instead of 5.9, of 4
+  // MB 21.4 instead of 18.2 (four H100).
+  // With 8 channels of chunks 4 MB took 24.8 us instead of 19.2. With 32 channels whose rings are
+  // half as long 4 MB took 18.6 us, but 16 MB, as parts to all ranks, took 43.3 instead of 41.8
+  // (four H200).
   constexpr size_t kFewTiles = 4, kChunksEach = 4, kKB = 1024;
   constexpr int kMany = 16;
   if (bytes <= kLL128MaxBytes) {
@@ -53,17 +55,16 @@ constexpr KernelMessageProtocol protocol_of(size_t bytes) {
   return {false, kChunkChannels, static_cast<uint32_t>(chunk < kChunk ? chunk : kChunk)};
 }
 
-// Of `pieces` that go to `workers` in turn, how many one of them has.
+// Returns how many of `pieces` one worker has, if they go to `workers` in turn.
 constexpr uint64_t pieces_of(uint64_t pieces, int workers, int worker) {
   const auto all = static_cast<uint64_t>(workers), own = static_cast<uint64_t>(worker);
   return pieces <= own ? 0 : (pieces - own + all - 1) / all;
 }
 
-// A side of a message, and a pair and direction: all of its messages, and the blocks of the launch
-// that work for it.
+// One side of a message.
 struct MessageTransfer {
   char* data;
-  char* zero_copy_target;  // as KernelMessage has it; null for lines
+  char* zero_copy_target;  // as in KernelMessage; null with LL128
   size_t bytes;
   uint32_t piece;
   uint16_t channels;
@@ -79,19 +80,21 @@ constexpr MessageTransfer transfer_of(char* data, size_t bytes, char* place, boo
           manner.is_ll128,
           asks && !manner.is_ll128};
 }
+// A pair and direction: its messages, and the blocks of the launch that work for it.
 struct MessageRoute {
   int16_t peer;
   bool is_receive;
-  uint8_t first, end;  // parcels
+  uint8_t first, end;  // range in ExchangeParams::transfers
   uint8_t channels;    // of its messages, at most
   uint8_t blocks;
   int16_t first_block;
 };
 inline constexpr int kMaxRoutes = 2 * (kMaxRanks - 1);
-// A block for each channel, at most so many of a launch.
+// The most blocks of a launch. A route has at most one block for each channel.
 inline constexpr int kMostExchangeBlocks = 112;
 inline constexpr int kExchangeThreads = (kChannelWarps + 1) * kWarp;  // at most
 
+// Whether the message is LL128 of whole aligned vectors.
 inline bool is_lean(const MessageTransfer& parcel) {
   const auto at = reinterpret_cast<uintptr_t>(parcel.data);
   return parcel.is_ll128 && (at | parcel.bytes) % 16 == 0;
@@ -103,28 +106,28 @@ struct MessageParams : TeamView {
   ChunkRings chunks;
   int32_t routes_count, blocks;
   MessageKind kind;
-  int32_t
-      copy_warps;  // warps of a block that move data: fewer than all if no message has more tiles
+  int32_t copy_warps;  // that move data in a block: fewer than all if no message has more tiles
   MessageRoute routes[kMaxRoutes];
 
   int threads() const { return (copy_warps + 1) * kWarp; }
 };
 
-// What the kernel is given.
+// Parameters of the kernel.
 struct ExchangeParams : MessageParams {
   MessageTransfer transfers[kMaxMessages];
 };
 static_assert(sizeof(ExchangeParams) <= 4096, "a kernel's parameters");
 
-// The beginning of what kernels of messages are given; its routes are still to be added.
+// Returns the parameters that all kernels of messages begin with; its routes are still to be added.
 MessageParams message_params_of(const TeamDescriptor& team, Collective collective,
                                 uint64_t limit_ns);
-// Gives every route its blocks, no more than it has channels. `wanted`: for each; 0: as many as
-// there are. `most_blocks`: that are on the GPU at once, at least one for each route.
+// Gives every route its blocks, at most one for each channel. `wanted`: blocks of each route; 0: as
+// many as there are. `most_blocks`: blocks that are on the GPU at once, at least one for each
+// route.
 void assign_blocks(MessageParams& p, int wanted, int most_blocks);
 
-// Of an exchange that is sound. `most_blocks`: that are on the GPU at once, at least 2 * (size -
-// 1).
+// Returns the parameters of a valid exchange. `most_blocks`: blocks that are on the GPU at once, at
+// least 2 * (size - 1).
 ExchangeParams params_of(const TeamDescriptor& team, const MessageExchange& exchange,
                          int most_blocks);
 

@@ -2,18 +2,18 @@
 #include "ctran/kernels/messages/rma.hpp"
 #include "ctran/kernels/protocol/launch_context.cuh"
 
-// What windows do: words that a rank leaves with another, and waits for them, one warp each; and
-// small puts, for which the copy engine takes longer to begin than they last.
+// Kernels of window operations: signals and stores to words of a peer, and waits for them, by one
+// warp each; and small puts, which last less time than a copy engine takes to begin.
 namespace torch::comms::ctran::kernels {
 namespace {
 
-// By this name programs look for signals in profiles and graphs.
+// Programs look for signals in profiles and graphs by this name.
 __global__ void __launch_bounds__(kWarp)
     ncclKernelSignal(const __grid_constant__ KernelRmaParams p) {
   follow_previous();
   if (threadIdx.x != 0 || load_relaxed(&header_of(p, p.rank).stop) != 0) return;
   const KernelRmaOperation& step = p.step;
-  // What was copied before is there before the word is.
+  // Data that was copied before is visible to a peer that sees the word.
   fence_release();
   if (step.kind == KernelRmaOperation::Kind::kStore) {
     store_relaxed(slots_of(step.there) + step.slot, step.value);
@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(kWarp) AwaitSignal(const __grid_constant__ Ker
   const bool counts = step.kind == KernelRmaOperation::Kind::kWaitSignal;
   const uint64_t* word = counts ? &step.own->received[step.peer] : slots_of(step.own) + step.slot;
   uint64_t wanted = step.value;
-  // Taken at once: a replay may wait beside a call, and each is to have a signal of its own.
+  // The count is taken at once: a replay may wait in parallel with a call, and each must have a
+  // signal of its own.
   if (counts && threadIdx.x == 0)
     wanted = atomicAdd(reinterpret_cast<unsigned long long*>(&step.own->awaited[step.peer]), 1) + 1;
   LaunchContext s{};
@@ -43,7 +44,8 @@ __global__ void __launch_bounds__(kWarp) AwaitSignal(const __grid_constant__ Ker
   }
 }
 
-// The bytes from `begin` on, in elements of T, which both addresses are aligned to. Where it ended.
+// Copies the bytes from `begin` on as elements of T, to which both addresses are aligned.
+// Returns: where the copy ended.
 template <class T>
 __device__ __forceinline__ uint64_t copy_as(const KernelRmaOperation& step, uint64_t begin) {
   const uint64_t elements = (step.size_bytes - begin) / sizeof(T), all = gridDim.x * blockDim.x;

@@ -3,7 +3,7 @@
 #include "ctran/kernels/protocol/params.hpp"
 #include "ctran/kernels/protocol/portable.hpp"
 
-// Steps beside windows as the kernels understand them: pure functions of a launch.
+// Prepares the launch of an operation on a window: pure functions of the operation.
 namespace torch::comms::ctran::kernels {
 
 constexpr bool is_wait(KernelRmaOperation::Kind kind) {
@@ -11,7 +11,7 @@ constexpr bool is_wait(KernelRmaOperation::Kind kind) {
          kind == KernelRmaOperation::Kind::kWaitSlot;
 }
 
-// Whether the step makes sense on this rank.
+// Whether the operation makes sense on this rank.
 constexpr bool is_valid(const TeamDescriptor& team, const KernelRmaOperation& step) {
   return step.peer >= 0 && step.peer < team.size && step.own != nullptr && step.there != nullptr &&
          (step.kind != KernelRmaOperation::Kind::kWaitSlot || step.peer == team.rank) &&
@@ -19,7 +19,7 @@ constexpr bool is_valid(const TeamDescriptor& team, const KernelRmaOperation& st
           (step.from != nullptr && step.into != nullptr && step.size_bytes > 0));
 }
 
-// A put's threads: each has some vectors of 16 bytes.
+// Threads of a put; each copies some vectors of 16 bytes.
 inline constexpr int kPutThreads = 512, kMostPutBlocks = 64;
 constexpr int put_blocks(uint64_t size_bytes) {
   constexpr uint64_t kOfBlock = uint64_t{kPutThreads} * 16 * 2;
@@ -31,7 +31,7 @@ TC_BOTH uint64_t* slots_of(WindowSignalWords* words) {
   return reinterpret_cast<uint64_t*>(words + 1);
 }
 
-// Whether `seen` is what a wait is for. Counts of signals only grow, also across their end.
+// Whether `seen` satisfies a wait. Counts of signals only grow, also across a wrap.
 constexpr bool is_satisfied(const KernelRmaOperation& step, uint64_t seen, uint64_t wanted) {
   if (step.kind == KernelRmaOperation::Kind::kWaitSignal)
     return static_cast<int64_t>(seen - wanted) >= 0;

@@ -4,7 +4,8 @@
 
 #include "ctran/kernels/protocol/device.cuh"
 
-// Reading and writing bytes at any address, in vectors where its alignment allows.
+// Loads and stores 16-byte vectors at any address, with vector instructions where the alignment
+// allows.
 namespace torch::comms::ctran::kernels {
 
 __device__ __forceinline__ uint32_t misaligned(const char* at) {
@@ -14,8 +15,8 @@ __device__ __forceinline__ Vector16 load_aligned(const char* at) {
   return *reinterpret_cast<const Vector16*>(at);
 }
 
-// 16 bytes that exist. Those around them in the two aligned vectors are on the same pages, so that
-// they can be read as well.
+// Loads 16 existing bytes from a misaligned address. The two aligned vectors around them lie on the
+// same pages, so both may be read.
 __device__ __forceinline__ Vector16 load_shifted(const char* at) {
   const uint32_t off = misaligned(at);
   return shifted(load_aligned(at - off), load_aligned(at - off + 16), off);
@@ -28,12 +29,12 @@ static __device__ __noinline__ Vector16 load_some(const char* at, const char* en
     if (at + i < end) words[i / 4] |= uint32_t{static_cast<uint8_t>(at[i])} << (i % 4 * 8);
   return {words[0], words[1], words[2], words[3]};
 }
-// 16 bytes at `at`, of which those before `end` exist.
+// Loads 16 bytes at `at`. Only the bytes before `end` exist; the others are 0.
 __device__ __forceinline__ Vector16 load_bytes(const char* at, const char* end) {
   return misaligned(at) == 0 && at + 16 <= end ? load_aligned(at) : load_some(at, end);
 }
 
-// Whole elements of T among the first `count` bytes of `v`, and the bytes after them.
+// Stores the first `count` bytes of `v`: whole elements of T first, then single bytes.
 template <class T>
 __device__ __forceinline__ void store_parts(char* to, const Vector16& v, int count) {
   const uint32_t words[4] = {v.x, v.y, v.z, v.w};
@@ -58,7 +59,7 @@ static __device__ __noinline__ void store_some(char* to, Vector16 v, int count) 
   else
     store_parts<uint8_t>(to, v, count);
 }
-// The first `count` bytes of `v`.
+// Stores the first `count` bytes of `v` to any address.
 __device__ __forceinline__ void store_bytes(char* to, const Vector16& v, int count) {
   if (misaligned(to) == 0 && count == 16)
     *reinterpret_cast<Vector16*>(to) = v;
@@ -68,8 +69,9 @@ __device__ __forceinline__ void store_bytes(char* to, const Vector16& v, int cou
     store_some(to, v, count);
 }
 
-// Threads 0 to kThreads - 1 move a chunk between a slot, which is aligned, and memory that need not
-// be. What is to be sent is loaded before its slot is known to be free.
+// Copies a message chunk between a slot, which is aligned, and memory of any alignment.
+// load() reads what is sent before its slot is known to be free; put() then writes the slot.
+// copy_from_slot() copies a received chunk. Threads 0 to kThreads - 1 call the methods together.
 template <int kThreads, size_t kMost>
 class ChunkCopier {
  public:
@@ -119,14 +121,14 @@ class ChunkCopier {
  private:
   __device__ __forceinline__ static uint32_t index(int k) { return k * kThreads + threadIdx.x; }
 
-  // Bytes [begin, end), which are few.
+  // Copies bytes [begin, end), at most one for each thread.
   __device__ __forceinline__ static void take_bytes(char* to, const char* slot, uint32_t begin,
                                                     uint32_t end) {
     const uint32_t at = begin + threadIdx.x;
     if (at < end) to[at] = *const_cast<const volatile char*>(slot + at);
   }
-  // Every aligned vector of the memory has the end of one of the slot's, and the beginning of the
-  // next.
+  // Every aligned vector of the destination consists of the end of one slot vector and the
+  // beginning of the next one.
   __device__ __forceinline__ static void take_shifted(char* to, const char* slot, uint32_t bytes) {
     constexpr int kSome = 2;
     const uint32_t skip = 16 - misaligned(to);

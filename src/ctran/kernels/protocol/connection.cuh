@@ -7,39 +7,40 @@
 
 namespace torch::comms::ctran::kernels {
 
-// Of a block's warps, all but the last are movers: they move data. The last one is the courier,
-// which waits for flags and tells them.
+// The last warp of a block is the signal warp, which waits for flags of the peer and publishes
+// flags to it. All other warps are copy warps, which move data.
 __device__ __forceinline__ bool is_signal_warp() {
   return threadIdx.x / kWarp == blockDim.x / kWarp - 1;
 }
 __device__ __forceinline__ uint32_t lane_of_warp() { return threadIdx.x % kWarp; }
 
-// What the warps of a block share.
+// State that the warps of a block share.
 struct BlockState {
-  MessageCounters own;    // what this rank has sent, or taken
-  MessageCounters taken;  // of sends: what the peer has taken, as far as it is known
-  // Of the message and channel that the block is at: how many chunks the movers may move, and how
-  // many each of their warps has moved.
+  MessageCounters own;    // what this rank has sent, or has taken if it receives
+  MessageCounters taken;  // of a send: what the peer has taken, as last read
+  // For the current message and channel: how many chunks the copy warps may move, and how many each
+  // of them has moved.
   uint32_t granted;
-  uint32_t slots;  // of the ring that they go through, once some may be moved
+  uint32_t slots;  // of the current ring; set before chunks are granted
   uint32_t moved[kChannelWarps];
-  char* zero_copy_target;  // of the message, where its sender writes it; null: nowhere
+  char* zero_copy_target;  // where the sender writes the message directly; null: to the ring
 
-  // For the courier, while no mover is at work.
+  // Resets the grants. Called by the signal warp while no copy warp moves data.
   __device__ __forceinline__ void reset_grants() {
     if (lane_of_warp() < kChannelWarps) moved[lane_of_warp()] = 0;
     if (lane_of_warp() == 0) granted = 0;
   }
 };
 
-// A pair and direction as one block sees it: where its counters are, and the heads of its messages.
+// One peer and direction as one block sees them: where the counters are, and the message headers.
 struct Connection {
   const MessageParams& p;
   const LaunchContext& s;
   BlockState& state;
   const int peer;
   const bool is_receive;
-  const int block, blocks, channels;  // this one, of the route
+  const int block, blocks,
+      channels;  // index of this block in the route; blocks and channels of the route
   Mailbox& here;
   Mailbox& there;
 
@@ -56,7 +57,7 @@ struct Connection {
         here(mailbox(p.rank, peer)),
         there(mailbox(peer, p.rank)) {}
 
-  // Brings what the workspace has of the block's channels, and back.
+  // Loads the counters of this block's channels from the workspace. For all threads of a block.
   __device__ __forceinline__ void load_counters() const {
     const uint64_t *own = words(is_receive ? here.taken : here.sent),
                    *by_peer = words(here.taken_by_peer);
@@ -68,7 +69,8 @@ struct Connection {
     });
     if (is_signal_warp()) state.reset_grants();
   }
-  // There were so many messages.
+  // Stores the counters of this block's channels after `messages` messages. For all threads of a
+  // block.
   __device__ __forceinline__ void store_counters(int messages) const {
     if (threadIdx.x == 0) state.own.messages += static_cast<uint64_t>(messages);
     __syncthreads();
@@ -78,7 +80,9 @@ struct Connection {
     });
   }
 
-  // For a warp: waits until the peer's counter says that one more has room in a ring.
+  // Waits until a ring of `ring` entries has space for one more. `taken` is updated from the peer's
+  // `counter`. For a whole warp.
+  // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool wait_for_space(const uint64_t& counter, uint64_t sent,
                                                  uint64_t& taken, uint64_t ring) const {
     for (StopChecker patience; !has_space(sent, taken, ring);) {
@@ -88,15 +92,18 @@ struct Connection {
     return true;
   }
 
-  // For the courier: a channel of a message begins, before which there are so many in the launch.
-  // With the first one its size goes to the peer, or is held against the peer's, and a peer that
-  // asks is answered. False if the launch has to stop.
+  // Begins a channel of a message; for the signal warp. On channel 0 a sender sends the message's
+  // size. A receiver compares it with its own and answers a zero-copy request. `before`: messages
+  // of the route earlier in the launch.
+  // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool exchange_header(const MessageTransfer& parcel, int before,
                                                   int channel) const {
     if (channel != 0) return true;
     return is_receive ? check_header(parcel, number(before)) : send_header(parcel, number(before));
   }
-  // The same where this side likes it written straight to its place: finds out whether it is.
+  // Begins a channel for which this side offers or requests zero-copy; for the signal warp. Sets
+  // state.zero_copy_target to the agreed address, or to null.
+  // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool negotiate_zero_copy(const MessageTransfer& parcel, int before,
                                                       int channel) const {
     if (!exchange_header(parcel, before, channel)) return false;
@@ -113,12 +120,13 @@ struct Connection {
   }
 
  private:
-  // A MessageCounters as words, of which the first are the messages.
+  // Views MessageCounters as words; word 0 is `messages`.
   static_assert(offsetof(MessageCounters, messages) == 0);
   __device__ __forceinline__ static uint64_t* words(MessageCounters& all) {
     return reinterpret_cast<uint64_t*>(&all);
   }
-  // Gives each(word) of the messages, and of all channels that this block has, each to a thread.
+  // Calls each(word) for the message counter and for all counters of this block's channels. Each
+  // word goes to one thread.
   template <class Each>
   __device__ __forceinline__ void for_own(Each each) const {
     constexpr int kOfChannel = kChannelWarps + 1, kChunks = offsetof(MessageCounters, chunks) / 8,
@@ -136,7 +144,7 @@ struct Connection {
     return *reinterpret_cast<Mailbox*>(p.workspace[owner] + p.mailboxes +
                                        mailbox_offset(owner, other));
   }
-  // Of a message, among all that there ever were.
+  // Returns the number of a message among all messages that this direction ever had.
   __device__ __forceinline__ uint64_t number(int before) const {
     return state.own.messages + static_cast<uint64_t>(before);
   }
@@ -146,7 +154,8 @@ struct Connection {
         reinterpret_cast<char*>(&to),
         Vector16{static_cast<uint32_t>(value), number, static_cast<uint32_t>(value >> 32), number});
   }
-  // For a warp: what the peer tells of the message. False if the launch has to stop.
+  // Waits until the peer has written the mailbox entry of `message`. For a whole warp.
+  // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool wait_for_entry(const MailboxEntry& from, uint64_t message,
                                                  uint64_t& value) const {
     const uint32_t number = header_number(message);
@@ -173,8 +182,8 @@ struct Connection {
   }
   __device__ __forceinline__ bool check_header(const MessageTransfer& parcel,
                                                uint64_t message) const {
-    // That the one before is taken is told here, where nobody waits for it: a kernel's end waits
-    // until all that it has written is there.
+    // The previous message is reported as taken here, where no rank waits for the report. At a
+    // kernel's end it would cost time: the end waits until all writes have arrived.
     if (lane_of_warp() == 0) store_relaxed(&there.taken_by_peer.messages, message);
     uint64_t value = 0;
     if (!wait_for_entry(here.headers[message % kHeaderSlots], message, value)) return false;

@@ -5,19 +5,22 @@
 #include "ctran/kernels/protocol/tma_copy.cuh"
 #include "ctran/kernels/windows/window_plan.hpp"
 
-// How a block's tiles of a transfer get to a peer's memory, or to this rank's own.
+// Copies a block's tiles of a transfer to a peer's memory or to this rank's own: by stores of its
+// threads (StoreCopier), or by the TMA unit (TmaCopier).
 namespace torch::comms::ctran::kernels {
 
 static_assert(kWindowThreads == kStoringThreads);
 
+// Copies tiles by stores of all threads of a block.
 class StoreCopier {
  public:
   __device__ StoreCopier(const WindowCollectiveParams& p, const LaunchContext& s) : p_(p), s_(s) {}
 
-  // For all threads of a block. False if the launch has to stop.
+  // Copies all tiles of `runs`. For all threads of a block.
+  // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool transfer(const TileRuns& runs) { return store(runs, p_, s_); }
-  // What was carried has arrived once another block of threads sees what is told after this and a
-  // fence.
+  // Completes the copies. Their data is visible to a peer that sees a flag which is stored after
+  // this and a fence.
   __device__ __forceinline__ void finish() {}
 
  private:
@@ -26,8 +29,8 @@ class StoreCopier {
 };
 
 #if __CUDA_ARCH__ >= 900
-// One thread feeds the copy unit; where source and destination are not aligned alike, all threads
-// store.
+// Copies tiles by the TMA unit, which one thread feeds. If source and destination have different
+// alignment, all threads store instead.
 class TmaCopier {
  public:
   __device__ TmaCopier(const WindowCollectiveParams& p, const LaunchContext& s)
@@ -69,11 +72,12 @@ class TmaCopier {
     return ends_of(reinterpret_cast<uint64_t>(run.to + run.at(i)), run.length(i));
   }
 
-  // What the copy unit has of a tile. The last one of a transfer may be too short for a vector.
+  // Whether a tile has whole vectors for the TMA unit. The last tile of a transfer may be too
+  // short.
   __device__ __forceinline__ static bool has_middle(const TileIterator& turn) {
     return ends(turn.run(), turn.tile()).middle != 0;
   }
-  // `number`: of the tile, among all that this block has loaded.
+  // `number`: index of the tile among all tiles that this block has loaded.
   __device__ __forceinline__ static void load(const TileIterator& turn, uint64_t number) {
     const TileRun& run = turn.run();
     const UnalignedEnds cut = ends(run, turn.tile());
@@ -109,13 +113,13 @@ class TmaCopier {
       store(stores, tiles_ + stored);
       stores.advance();
       if (!loads.is_over()) {
-        // The stage's store before.
+        // Waits for the earlier store from this stage.
         tma::wait_for_reads<kTmaStages - kTmaLoads>();
         load_one();
       }
       if (stored % kLookEvery == kLookEvery - 1) goes_on = !must_stop(p_, s_, -1);
     }
-    for (; stored < loaded; ++stored) wait(tiles_ + stored);  // after a stop
+    for (; stored < loaded; ++stored) wait(tiles_ + stored);  // after a stop: complete the loads
     tiles_ += loaded;
     tma::wait_for_reads<0>();
     return goes_on;

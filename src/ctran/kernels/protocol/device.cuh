@@ -5,10 +5,11 @@
 
 #include "ctran/kernels/protocol/vector.hpp"
 
-// Memory as other GPUs and the host see it, and what else only a GPU has.
+// Loads, stores and fences for memory that other GPUs and the host access, and other instructions
+// that only a GPU has.
 namespace torch::comms::ctran::kernels {
 
-// `width` (8 or 16) bytes, at a multiple of it.
+// Loads `width` (8 or 16) bytes from a multiple of `width`.
 __device__ __forceinline__ Vector16 load_whole(const char* from, size_t width) {
   if (width == 16) return *reinterpret_cast<const Vector16*>(from);
   const uint2 half = *reinterpret_cast<const uint2*>(from);
@@ -44,15 +45,16 @@ __device__ __forceinline__ uint32_t load_relaxed(const uint32_t* from) {
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
   return v;
 }
-// What the writer of the value has done before its release is seen after this.
+// Loads a value. What its writer did before the matching release is visible afterwards.
 __device__ __forceinline__ uint64_t load_acquire(const uint64_t* from) {
   uint64_t v;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
   return v;
 }
-// What has been done before is seen by whoever acquires what is stored after this.
+// Makes all earlier writes visible to a reader that acquires a value which is stored after this.
 __device__ __forceinline__ void fence_release() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-// The same among the threads of a block, who tell() each other words of shared memory and look().
+// Orders accesses among the threads of a block, which exchange words by store_shared() and
+// load_shared().
 __device__ __forceinline__ void fence_block() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 __device__ __forceinline__ uint32_t load_shared(const uint32_t& at) {
   return *const_cast<const volatile uint32_t*>(&at);
@@ -72,8 +74,8 @@ __device__ __forceinline__ uint64_t now_ns() {
   return v;
 }
 
-// A launch may be set up while the kernel before it on its stream still runs, and begins when that
-// one is over; the next one may be set up from then on.
+// Waits for the end of the previous kernel of the stream (programmatic dependent launch). This
+// launch may have been set up while that kernel ran; the next launch may be set up from here on.
 __device__ __forceinline__ void follow_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

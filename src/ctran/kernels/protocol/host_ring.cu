@@ -2,11 +2,11 @@
 #include "ctran/kernels/protocol/device.cuh"
 #include "ctran/kernels/protocol/layout.hpp"
 
-// The device's side of a ring of commands.
+// Kernels of a HostRing: post a command, wait for a command, poison an output.
 namespace torch::comms::ctran::kernels {
 namespace {
 
-// Whether this launch or one before it has to stop, and why. For one thread.
+// Finds out whether this launch or an earlier one has to stop, and records why. For one thread.
 class HostRingStopChecker {
  public:
   __device__ __forceinline__ HostRingStopChecker(const HostRingCall& call, uint64_t number)
@@ -20,9 +20,9 @@ class HostRingStopChecker {
     if (is_wanted) stop(StopReason::kAborted);
     return is_wanted;
   }
-  // After a look at host memory that found nothing.
+  // Checks for a stop after a failed poll of host memory.
   __device__ __forceinline__ bool must_stop() {
-    // The memory that it looks at is the host's: each look takes a microsecond by itself.
+    // The polled memory is the host's: each poll takes a microsecond by itself.
     constexpr uint32_t kLooks = 16;
     if (++looks_ % kLooks != 0) return false;
     if (is_stopped()) return true;
@@ -51,8 +51,8 @@ __device__ __forceinline__ bool wait_until_done(const HostRingCall& call,
   return true;
 }
 
-// What the stream has done before, copies into host memory as well, is seen by whoever sees the
-// command's number.
+// Posts a command. A host thread that sees the command's number also sees what the stream did
+// before, including copies into host memory.
 __global__ void PostHostCommand(const __grid_constant__ HostRingCall call) {
   follow_previous();
   HostRing& ring = *call.ring;

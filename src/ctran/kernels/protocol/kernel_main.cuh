@@ -3,11 +3,12 @@
 #include "ctran/kernels/collectives/one_shot.cuh"
 #include "ctran/kernels/collectives/two_shot.cuh"
 
-// What all kernels are made of.
+// The body that all collective kernels share: begin the launch, do the work, end the launch.
 namespace torch::comms::ctran::kernels {
 
-// `P`: Params, or what a kernel has beside them. Work may look ahead, before the launch has begun,
-// at what is this rank's own.
+// Runs a launch. `P`: CollectiveParams, or a type derived from it. Work::prefetch(), if it exists,
+// reads data of this rank before the launch has begun. `kTogether`: the work starts when all ranks
+// have begun this launch.
 template <class Work, bool kTogether, class P>
 __device__ __forceinline__ void run(const P& p) {
   follow_previous();
@@ -26,7 +27,7 @@ __device__ __forceinline__ void run(const P& p) {
   end(p, s, done, ticket);
 }
 
-// A kernel of one hop, and one of two. Their names are what profilers and graphs show.
+// These macros define a kernel of one hop and of two hops. Profilers and graphs show its name.
 #define TC_ONE_SHOT(Name)                                \
   template <class Protocol, class F, int N>              \
   __global__ void __launch_bounds__(kMostThreads, 1)     \
@@ -40,7 +41,8 @@ __device__ __forceinline__ void run(const P& p) {
     run<TwoShot<Protocol, F, N>, false>(p);              \
   }
 
-// The kernel of Of<Protocol, F, N> for so many ranks; what is compiled for size has one for all.
+// Returns the kernel of Of<Protocol, F, N> for `ranks` ranks. A reducer that is compiled for size
+// has one kernel for all numbers of ranks.
 template <template <class, class, int> class Of, class Protocol, class F>
 const void* for_ranks(int ranks) {
   if constexpr (F::kHot) {

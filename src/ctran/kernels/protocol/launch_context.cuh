@@ -5,15 +5,16 @@
 #include "ctran/kernels/protocol/params.hpp"
 #include "ctran/kernels/protocol/workspace_layout.hpp"
 
-// A launch from its beginning to its end: its number, who else has begun, and what happens when it
+// The life of a launch: its number, the arrival of the peers, its work, and what happens when it
 // has to stop.
 namespace torch::comms::ctran::kernels {
 
+// State of one launch, shared by the threads of a block.
 struct LaunchContext {
   uint64_t launch;
-  uint64_t arrival;  // what this rank tells of it, see arrival_word(); 0: it is no collective
+  uint64_t arrival;  // arrival_word() of this launch; 0: not a collective
   uint64_t start_ns;
-  bool stopped;  // before it began
+  bool stopped;  // before the launch began
   KernelPremulFactor factor;
 };
 
@@ -21,7 +22,7 @@ __device__ __forceinline__ WorkspaceHeader& header_of(const TeamView& p, int ran
   return *reinterpret_cast<WorkspaceHeader*>(p.workspace[rank]);
 }
 
-// This rank's kernels have to stop; the first that finds so says why. For one thread.
+// Stops this rank's kernels. The first thread that calls it records the reason. For one thread.
 static __device__ __noinline__ void stop(const TeamView& p, const LaunchContext& s, StopReason why,
                                          int waited_for) {
   if (atomicCAS(reinterpret_cast<unsigned long long*>(&header_of(p, p.rank).stop), 0ull,
@@ -34,26 +35,26 @@ static __device__ __noinline__ void stop(const TeamView& p, const LaunchContext&
   *const_cast<volatile uint32_t*>(&p.control->stop) = static_cast<uint32_t>(why);
 }
 
-// Tells `peer` that it has to stop as well, which it finds where it waits or launches next. For one
-// thread.
+// Reports to `peer` that it has to stop as well. The peer finds the report while it waits, or at
+// its next launch. For one thread.
 __device__ __forceinline__ void report(const TeamView& p, StopReason why, int peer) {
   store_relaxed(&header_of(p, peer).reported, report_of(why, p.rank));
 }
 
-// The same because `peer` has called something else, which is for all ranks to know.
+// Stops this rank and all peers because `peer` has called something else. For one thread.
 static __device__ __noinline__ void stop_all(const TeamView& p, const LaunchContext& s, int peer) {
   stop(p, s, StopReason::kCallMismatch, peer);
   for (int rank = 0; rank < p.size; ++rank)
     if (rank != p.rank) report(p, StopReason::kCallMismatch, rank);
 }
 
-// `passed_ns` may be a little below 0.
+// Whether the timeout has passed; `timeout_ns` 0: never. `passed_ns` may be slightly below 0.
 __device__ __forceinline__ bool is_over(uint64_t timeout_ns, uint64_t passed_ns) {
   return timeout_ns != 0 && static_cast<int64_t>(passed_ns - timeout_ns) > 0;
 }
 
-// Whether they have to. For one thread, and seldom: it is slow. `waited_for`: the rank that this
-// one cannot go on without.
+// Checks whether this rank's kernels have to stop, and stops them if so. For one thread; it is
+// slow. `waited_for`: the rank that this one waits for; -1: none.
 static __device__ __noinline__ bool must_stop(const TeamView& p, const LaunchContext& s,
                                               int waited_for) {
   constexpr uint64_t kLookEvery_ns = 50000;
@@ -83,8 +84,8 @@ static __device__ __noinline__ bool must_stop(const TeamView& p, const LaunchCon
   return true;
 }
 
-// The same for all lanes of a warp at once, which also look whether some rank has called something
-// else.
+// Checks for a stop, also for a peer that has called something else. For all lanes of a warp
+// together.
 __device__ __forceinline__ bool must_leave(const TeamView& p, const LaunchContext& s,
                                            int waited_for) {
   const int lane = static_cast<int>(threadIdx.x % kWarp);
@@ -97,13 +98,13 @@ __device__ __forceinline__ bool must_leave(const TeamView& p, const LaunchContex
   return __any_sync(~0u, over);
 }
 
-// The same for all threads of a block at once, which wait for nobody.
+// Checks for a stop while the block waits for no peer. For all threads of a block together.
 __device__ __forceinline__ bool block_must_stop(const TeamView& p, const LaunchContext& s) {
   return __syncthreads_or(threadIdx.x == 0 && must_stop(p, s, -1)) != 0;
 }
 
-// Whom the first lane waits for, if that rank is known to write nothing any more; else -1. All that
-// it has written is there for looks that follow. For all lanes of a warp at once.
+// Returns the rank that lane 0 waits for if it is known to be quiesced, else -1. All that a
+// quiesced rank has written is visible to later polls. For all lanes of a warp together.
 __device__ __forceinline__ int peer_that_left(const TeamView& p, int waited_for) {
   waited_for = __shfl_sync(~0u, waited_for, 0);
   if (waited_for < 0) return -1;
@@ -113,11 +114,12 @@ __device__ __forceinline__ int peer_that_left(const TeamView& p, int waited_for)
   return waited_for;
 }
 
-// Counts failed looks at memory, and asks about stopping now and then.
+// Counts failed polls of memory, and checks for a stop after every 32 of them.
 class StopChecker {
  public:
-  // For all lanes of a warp at once, after a look that has failed. Not `for_it`: what is waited for
-  // is this rank's own doing, which a rank that is gone has no part in.
+  // Call it after a failed poll, with all lanes of a warp. `for_it`: false if the warp waits for
+  // its own block, which does not depend on a peer that has left.
+  // Returns: true if the launch has to stop.
   __device__ __forceinline__ bool is_over(const TeamView& p, const LaunchContext& s, int waited_for,
                                           bool for_it = true) {
     if (++looks_ % kLooks != 0) return false;
@@ -128,8 +130,8 @@ class StopChecker {
  private:
   static constexpr uint32_t kLooks = 32, kOver = 1;
 
-  // After so many looks. What they begin at next, which is in one word with whom it has found gone,
-  // so that loops which wait keep one register for both; kOver: no more.
+  // Checks for a stop. The result is the next value of looks_, or kOver. It also encodes which
+  // quiesced rank was found, so that loops which wait need one register for both.
   static __device__ __noinline__ uint32_t ask(const TeamView& p, const LaunchContext& s,
                                               int waited_for, bool for_it, uint32_t looks) {
     if (must_leave(p, s, waited_for)) return kOver;
@@ -137,7 +139,7 @@ class StopChecker {
     const int gone_before = static_cast<int>(looks / kLooks) - 2;
     if (quiesced < 0 || quiesced != gone_before)
       return static_cast<uint32_t>(quiesced + 1) * kLooks;
-    // What it had written has been looked for since.
+    // Since the last check the warp has polled again for all that the quiesced rank had written.
     if (threadIdx.x % kWarp == 0) stop(p, s, StopReason::kPeerLeft, quiesced);
     return kOver;
   }
@@ -145,8 +147,8 @@ class StopChecker {
   uint32_t looks_ = 0;
 };
 
-// Of what is no collective, which this rank counts as `launch` of its kind. For one thread: reads
-// whether there is to be one.
+// Begins a launch that is not a collective; `launch` is its number among launches of its kind. Sets
+// s.stopped if it must not run. For one thread.
 __device__ __forceinline__ void begin_concurrent(const TeamView& p, LaunchContext& s,
                                                  uint64_t launch) {
   const WorkspaceHeader& own = header_of(p, p.rank);
@@ -157,7 +159,7 @@ __device__ __forceinline__ void begin_concurrent(const TeamView& p, LaunchContex
       load_relaxed(&own.stop) != 0 || (load_relaxed(&own.reported) != 0 && must_stop(p, s, -1));
 }
 
-// Gives the flags of what others write for the next launch a value that is past. For a warp.
+// Gives the slots that peers write in the next launch a flag of a past launch. For a warp.
 static __device__ __noinline__ void clear_ll(const CollectiveParams& p, uint64_t launch) {
   const WorkspaceLayout layout(p.size);
   const uint64_t past = past_launch(launch), generation = (launch + 1) & 1;
@@ -197,13 +199,14 @@ inline constexpr int kLaunches = offsetof(WorkspaceHeader, launches) / 8,
                      kStop = offsetof(WorkspaceHeader, stop) / 8,
                      kReported = offsetof(WorkspaceHeader, reported) / 8;
 
-// The thread's word of the header, for begin(). Read as early as can be: all else waits for it.
+// Returns this thread's word of the header, for begin(). Call it as early as possible, because
+// everything else waits for this load.
 __device__ __forceinline__ uint64_t load_header(const CollectiveParams& p) {
   return threadIdx.x <= kReported ? load_relaxed(header_of(p, p.rank).arrival + threadIdx.x) : 0;
 }
 
-// Of the first warp: learns the launch's number, tells the others, and waits until they have begun
-// the launch before it, or with `together` this one.
+// Begins a launch: reads its number, announces it to the peers, and waits until they have begun the
+// previous launch, or this one if `together`. For the first warp.
 __device__ __forceinline__ void begin_warp(const CollectiveParams& p, LaunchContext& s,
                                            uint64_t word, bool together) {
   const int lane = static_cast<int>(threadIdx.x);
@@ -249,21 +252,22 @@ static __device__ __noinline__ void read_factor(const CollectiveParams& p, Launc
   s.factor = p.factor != nullptr ? factor_at(p.dtype, p.factor) : factor_from(p.factor_value);
 }
 
-// For all threads of a block, with load_header(). False if the launch has to stop already.
-// `ticket` is for end().
+// Begins a launch. `word`: the result of load_header(); `ticket` is for end(). For all threads of a
+// block.
+// Returns: false if the launch has to stop already.
 template <bool kMayScale = true>
 __device__ __forceinline__ bool begin(const CollectiveParams& p, LaunchContext& s, uint64_t word,
                                       bool together, uint32_t& ticket) {
   if (threadIdx.x < kWarp) begin_warp(p, s, word, together);
   if (kMayScale && p.has_factor && threadIdx.x == 0) read_factor(p, s);
   __syncthreads();
-  // The number may be counted up once all blocks have read it. Nobody waits for this.
+  // The launch number may be incremented once all blocks have read it. No thread waits for this.
   if (threadIdx.x == 0) ticket = atomicInc(&header_of(p, p.rank).ticket, gridDim.x - 1);
   return !s.stopped;
 }
 
-// After a stop: waits a moment until the other blocks have left, then fills the output together
-// with those that stopped as well.
+// Fills the output with NaN after a stop, together with all blocks that stopped as well. First
+// waits up to 0.2 ms for the other blocks to end their work.
 static __device__ __noinline__ void poison_output(const CollectiveParams& p,
                                                   const LaunchContext& s) {
   constexpr size_t kPiece = 65536;
@@ -289,7 +293,7 @@ static __device__ __noinline__ void poison_output(const CollectiveParams& p,
   }
 }
 
-// For all threads of a block, whether they are `done` or had to stop.
+// Ends a launch. `done`: false if this thread's work had to stop. For all threads of a block.
 __device__ __forceinline__ void end(const CollectiveParams& p, const LaunchContext& s, bool done,
                                     uint32_t ticket) {
   const bool stopped = __syncthreads_or(!done) != 0;

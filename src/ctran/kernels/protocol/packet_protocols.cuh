@@ -3,11 +3,11 @@
 #include "ctran/kernels/protocol/launch_context.cuh"
 #include "ctran/kernels/protocol/tiling.hpp"
 
-// How a warp's tile gets into a peer's slot, and how the peer knows. A tile is kVectors vectors of
-// each lane; `ring` says which of the worker's slots.
+// Packet protocols: how a warp writes its tile into a slot of a peer, and how the peer detects it.
+// A tile is kVectors vectors of each lane; `ring` selects one of the worker's slots.
 namespace torch::comms::ctran::kernels {
 
-// A line's flag is in the lanes that hold_flag().
+// Stores four LL128 lines, one by 8 lanes each. The lanes that holds_flag() selects carry the flag.
 __device__ __forceinline__ void store_ll128(char* to, uint32_t lane, Vector16 v, uint64_t flag) {
   if (holds_flag(lane)) {
     v.z = static_cast<uint32_t>(flag), v.w = static_cast<uint32_t>(flag >> 32);
@@ -24,7 +24,7 @@ __device__ __forceinline__ bool has_flag(const Vector16& raw, uint32_t lane, uin
          (raw.z == static_cast<uint32_t>(flag) && raw.w == static_cast<uint32_t>(flag >> 32));
 }
 
-// What both wires have: where the slots of a worker are. Made once the launch has begun.
+// Where the slots of a worker are, for LL and LL128. Constructed once the launch has begun.
 template <PacketProtocol kKind_>
 class WorkerSlots {
  public:
@@ -35,7 +35,7 @@ class WorkerSlots {
   __device__ __forceinline__ WorkerSlots(const CollectiveParams& p, const LaunchContext& s)
       : p_(p), s_(s) {}
 
-  // One of so many workers.
+  // Returns the index of this warp among the workers; workers() returns their number.
   __device__ __forceinline__ static int worker() {
     return static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarp);
   }
@@ -57,7 +57,8 @@ class WorkerSlots {
   }
 };
 
-// 4 bytes of data beside 4 of flag, which land together. One tile a launch for each warp.
+// LL: 4 bytes of data beside 4 bytes of flag, which arrive together. Each warp has one tile in a
+// launch.
 struct LLProtocol : WorkerSlots<PacketProtocol::kLL> {
   static constexpr int kVectors = 1;
   static constexpr bool kSkipsEmpty = true;  // lanes without data send nothing
@@ -94,10 +95,11 @@ struct LLProtocol : WorkerSlots<PacketProtocol::kLL> {
   __device__ __forceinline__ void acknowledge(uint32_t, uint64_t) const {}
 
  private:
-  Vector16 flag_;  // by 4 bytes of data
+  Vector16 flag_;  // one for each 4 bytes of data
 };
 
-// Lines of 128 bytes, which a warp writes whole and NVLink keeps whole, with 8 bytes of flag.
+// LL128: lines of 128 bytes with 8 bytes of flag. A warp writes a line whole, and NVLink keeps it
+// whole.
 template <PacketProtocol kLines>
 struct BasicLL128Protocol : WorkerSlots<kLines> {
   using Base = WorkerSlots<kLines>;
@@ -130,7 +132,8 @@ struct BasicLL128Protocol : WorkerSlots<kLines> {
   }
   __device__ __forceinline__ static Vector16 data(const Raw& raw) { return raw; }
 
-  // Waits until all of `peers` have finished so many steps. False if the launch has to stop.
+  // Waits until all of `peers` have acknowledged `steps` steps.
+  // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool acknowledged(uint32_t peers, uint64_t steps) const {
     const uint64_t wanted = tag_of(this->s_.launch, steps);
     for (StopChecker patience;;) {
@@ -165,7 +168,7 @@ using LL128Protocol = BasicLL128Protocol<PacketProtocol::kLL128>;
 using LongLL128Protocol = BasicLL128Protocol<PacketProtocol::kLongLL128>;
 using WideLL128Protocol = BasicLL128Protocol<PacketProtocol::kWideLL128>;
 
-// As KernelShape::is_lean.
+// The protocol of a lean kernel, see KernelShape::is_lean.
 template <class Protocol>
 struct Lean : Protocol {
   using Protocol::Protocol;

@@ -4,7 +4,7 @@
 
 namespace torch::comms::ctran::kernels {
 
-// Where a launch runs, as all kernels have to know it.
+// A rank's view of its team, which all kernels need.
 struct TeamView {
   char* workspace[kMaxRanks];
   KernelControl* control;
@@ -13,36 +13,36 @@ struct TeamView {
   Collective collective;
 };
 
-// What a kernel is given: a call, brought down to who sends which bytes to whom. It is the same in
-// every replay of a captured launch.
+// Parameters of a kernel: a call, resolved into which rank sends which bytes to which. They are the
+// same in every replay of a captured launch.
 //
-// One hop: this rank sends `bytes` from input + p * send_stride to each p of `send_to`, and has as
-// many from each of `receive_from`, which it reduces, with those at `own`, into output, or stores
-// at output + p * receive_stride.
+// One hop: this rank sends `bytes` from input + p * send_stride to each rank p of `send_to`, and
+// receives as many from each rank p of `receive_from`. It reduces them, with the bytes at `own`,
+// into output, or stores them at output + p * receive_stride.
 //
-// Two hops: a tensor of `bytes` is cut into parts. Of each this rank sends one to its owner, if in
-// send_to; it makes its own part from those of receive_from, and sends it to all of gather_to; the
-// other parts come from their owners, if in gather_from. A root has no part: so each byte leaves
-// it, or comes to it, once.
+// Two hops: a tensor of `bytes` is divided into parts. This rank sends each part to its owner, if
+// the owner is in send_to. It reduces its own part from the ranks of receive_from, and sends the
+// result to all of gather_to. The other parts come from their owners, if these are in gather_from.
+// A root has no part, so each byte leaves or reaches it once.
 struct CollectiveParams : TeamView {
   const char* input;
   char* output;
-  const char* own;  // this rank's part, for itself
-  char* own_to;     // where it is copied; null: nowhere
+  const char* own;  // this rank's part for itself
+  char* own_to;     // where `own` is copied; null: nowhere
   const void* factor;
   double factor_value;
-  uint64_t fingerprint;  // of the call, see print.hpp
-  uint64_t nan;          // what the output is filled with after a stop; 0: left as it is
+  uint64_t fingerprint;  // of the call, see call_fingerprint.hpp
+  uint64_t nan;          // fill of the output after a stop; 0: unchanged
   size_t bytes, output_bytes, send_stride, receive_stride;
   size_t part;                // of two hops: bytes of a rank's part
-  int32_t without_part;       // the rank that has none; kMaxRanks: all have one
-  uint64_t tiles, steps;      // of the workers, and for each of them
-  size_t slots_offset, acks;  // in the workspaces
+  int32_t without_part;       // the rank without a part; kMaxRanks: all have one
+  uint64_t tiles, steps;      // of all workers together, and of each worker
+  size_t slots_offset, acks;  // offsets in the workspaces
   int32_t root;
-  uint32_t send_to, receive_from, gather_to, gather_from;  // bits by rank
+  uint32_t send_to, receive_from, gather_to, gather_from;  // bit masks of ranks
   uint32_t divisor;
-  uint32_t unit;    // bytes read and written at once where not 16
-  bool is_aligned;  // to 16 bytes, where not at an end
+  uint32_t unit;    // bytes read and written at once where 16 is impossible
+  bool is_aligned;  // to 16 bytes, except at an end
   bool has_acks;
   bool has_factor;
   Dtype dtype;

@@ -1,6 +1,7 @@
 #pragma once
 
-// What is computed on the device and held against the rest of the library on the host.
+// TC_BOTH marks functions of the device that tests compare with the rest of the library on the
+// host.
 #if defined(__CUDACC__)
 #define TC_BOTH __host__ __device__ __forceinline__
 #else

@@ -4,17 +4,17 @@
 #include "ctran/kernels/protocol/launch_context.cuh"
 #include "ctran/kernels/windows/window_layout.hpp"
 
-// A block's tiles of a transfer, by stores of its threads to a peer's memory, or to this rank's
-// own.
+// Copies a block's tiles of a transfer by stores of its threads, to a peer's memory or to this
+// rank's own.
 namespace torch::comms::ctran::kernels {
 
 inline constexpr int kStoringThreads = 512;
 
-// A run of tiles of one block: number i of them is tile block + i * blocks of the transfer.
+// A run of tiles of one block. Tile i of the run is tile `block + i * blocks` of the transfer.
 struct TileRun {
   char* to;
   const char* from;
-  size_t bytes;  // of the transfer
+  size_t bytes;  // of the whole transfer
   int block, blocks;
   uint64_t first, end;
 
@@ -30,13 +30,13 @@ struct TileRun {
   }
 };
 
-// Runs of one block that are carried side by side: the first tile of each, then the second ones.
-// One after the other, 4 GPUs that push to each other came to 250 GB/s instead of 330.
+// Runs of one block that are copied in turn: the first tile of each run, then the second ones. With
+// one run after another, 4 GPUs that push to each other reached 250 GB/s instead of 330.
 struct TileRuns {
   TileRun run[kMaxRanks];
   int count;
 };
-// Goes through their tiles.
+// Iterates over the tiles of all runs, one tile of each run in turn.
 class TileIterator {
  public:
   __device__ __forceinline__ TileIterator(const TileRuns& runs) : runs_(runs) {
@@ -68,7 +68,7 @@ class TileIterator {
   int r_ = 0;
 };
 
-// The few bytes of a tile that are in no vector. For threads 0 to 15.
+// Copies the bytes of a tile that are in no vector. For threads 0 to 15 of a warp.
 __device__ __forceinline__ void copy_ends(char* to, const char* from, const UnalignedEnds& ends) {
   const auto thread = threadIdx.x % kWarp;
   const auto byte = [&](size_t at) { to[at] = *const_cast<const volatile char*>(from + at); };
@@ -76,15 +76,15 @@ __device__ __forceinline__ void copy_ends(char* to, const char* from, const Unal
   if (thread < ends.tail) byte(ends.head + ends.middle + thread);
 }
 
-// Tiles that are under way at once.
+// Tiles of a block that are in flight at once.
 inline constexpr int kStoredTiles = 2;
 
-// Never what a cache had before a peer wrote it.
+// Loads a vector, never from a cache line that is older than a peer's write.
 __device__ __forceinline__ Vector16 load_anywhere(const char* from, uint32_t off) {
   if (off == 0) return load_volatile(from);
   return shifted(load_volatile(from - off), load_volatile(from - off + 16), off);
 }
-// For threads 0 to kStoringThreads - 1.
+// Copies kStoredTiles tiles of a run from index `first` on. For threads 0 to kStoringThreads - 1.
 __device__ __forceinline__ void store_tiles(const TileRun& run, uint64_t first) {
   constexpr int kTiles = kStoredTiles,
                 kVectors = static_cast<int>(kWindowTile / 16) / kStoringThreads;
@@ -115,8 +115,9 @@ __device__ __forceinline__ void store_tiles(const TileRun& run, uint64_t first) 
   }
 }
 
-// For all threads of a block. False if the launch has to stop. What was stored has arrived once
-// another block of threads sees what is told after this and a fence.
+// Copies all tiles of `runs`. For all threads of a block. The data is visible to a peer that sees a
+// flag which is stored after this and a fence.
+// Returns: false if the launch has to stop.
 __device__ __forceinline__ bool store(const TileRuns& runs, const TeamView& p,
                                       const LaunchContext& s) {
   constexpr uint64_t kLookEvery = 128;

@@ -4,7 +4,7 @@
 #include "ctran/kernels/protocol/device.cuh"
 #include "ctran/kernels/protocol/params.hpp"
 
-// Reading and writing users' memory, 16 bytes (or 8) at a time where its alignment allows.
+// Loads and stores user memory, 16 bytes (or 8) at a time where its alignment allows.
 namespace torch::comms::ctran::kernels {
 
 template <class T>
@@ -24,7 +24,8 @@ static __device__ __noinline__ void copy_units(char* to, const char* from, size_
     move_units<uint8_t>(to, from, bytes);
 }
 
-// Fewer bytes than a vector, or off its alignment. Apart, so that what is usual is little code.
+// These load and store fewer bytes than a vector, or unaligned ones. They are not inlined, so that
+// the common path is little code.
 static __device__ __noinline__ Vector16 load_some(const char* from, size_t bytes, uint32_t unit) {
   alignas(16) char some[16] = {};
   copy_units(some, from, bytes, unit);
@@ -36,7 +37,8 @@ static __device__ __noinline__ void store_some(char* to, size_t bytes, uint32_t 
   copy_units(to, some, bytes, unit);
 }
 
-// `width` (8 or 16) bytes at `from + at`, of which those before `end` exist. kWhole: all or none.
+// Loads `width` (8 or 16) bytes at `from + at`. Only the bytes before `end` exist; the others are
+// 0. kWhole: either all of them exist or none.
 template <bool kWhole = false>
 __device__ __forceinline__ Vector16 load(const CollectiveParams& p, const char* from, size_t at,
                                          size_t end, uint32_t width) {

@@ -3,13 +3,14 @@
 #include "ctran/kernels/protocol/packet_protocols.cuh"
 #include "ctran/kernels/protocol/tensor.cuh"
 
-// What a worker does with a tile: sends it, takes those of others, reduces them.
+// What a worker does with a tile: it sends the tile, receives the tiles of peers, and reduces them.
 namespace torch::comms::ctran::kernels {
 
 template <int N, class Protocol>
 inline constexpr int kAtOnce = Protocol::kVectors < 8 / N ? Protocol::kVectors : 8 / N;
 
-// Whether tiles for all peers are read before the first is sent: of more ranks they are too many.
+// Whether a worker reads the tiles for all peers before it sends the first. With more ranks they
+// are too many.
 template <int N>
 inline constexpr bool kPartsTogether = N <= 4;
 
@@ -18,7 +19,8 @@ static __device__ __noinline__ void scale(const CollectiveParams& p, const Launc
   v = scaled(p.dtype, s.factor, v);
 }
 
-// This rank's vector k of the tile at `at`, of a tensor that ends at `end`.
+// Loads this rank's vector k of the tile at `at`, scaled if the call has a factor. The tensor ends
+// at `end`.
 template <class Protocol, class F>
 __device__ __forceinline__ Vector16 load_own(const CollectiveParams& p, const LaunchContext& s,
                                              const Protocol& protocol, const char* from, size_t at,
@@ -34,7 +36,8 @@ __device__ __forceinline__ bool is_there(const Protocol& protocol, size_t at, si
   return !Protocol::kSkipsEmpty || at + protocol.offset(k) < end;
 }
 
-// From one source, when it has landed. The lanes of a warp look together.
+// Waits until a vector of one source has arrived. All lanes of a warp poll together.
+// Returns: false if the launch has to stop.
 template <class Protocol>
 __device__ __forceinline__ bool wait_for_vector(const CollectiveParams& p, const LaunchContext& s,
                                                 const Protocol& protocol,
@@ -47,8 +50,9 @@ __device__ __forceinline__ bool wait_for_vector(const CollectiveParams& p, const
   return true;
 }
 
-// Some vectors of all of `sources`, when all of them have landed. They come at about the same time,
-// and one loop for all of them is less code, of which a launch has to fetch every line anew.
+// Waits until some vectors of all `sources` have arrived. They arrive at about the same time. One
+// loop for all of them is less code, every cache line of which a launch has to fetch again.
+// Returns: false if the launch has to stop.
 template <class Protocol, int N, int kSome>
 __device__ __forceinline__ bool wait_for_vectors(const CollectiveParams& p, const LaunchContext& s,
                                                  const Protocol& protocol,
@@ -76,7 +80,8 @@ __device__ __forceinline__ bool wait_for_vectors(const CollectiveParams& p, cons
   }
 }
 
-// Gives into(source, k, vector) for all of `sources`.
+// Receives a tile of all `sources` and calls into(source, k, vector) for each vector.
+// Returns: false if the launch has to stop.
 template <class Protocol, int N, class Into>
 __device__ __forceinline__ bool receive_tile(const CollectiveParams& p, const LaunchContext& s,
                                              const Protocol& protocol, uint32_t sources, int ring,
@@ -95,7 +100,9 @@ __device__ __forceinline__ bool receive_tile(const CollectiveParams& p, const La
   return true;
 }
 
-// Gives into(k, vector) of the reduction over `sources` and what is this rank's own, own(k).
+// Reduces the tiles of `sources` and this rank's own vectors own(k), in rank order, and calls
+// into(k, vector) for each result.
+// Returns: false if the launch has to stop.
 template <class Protocol, class F, int N, class Own, class Into>
 __device__ __forceinline__ bool reduce_tile(const CollectiveParams& p, const LaunchContext& s,
                                             const Protocol& protocol, uint32_t sources, int ring,

@@ -4,8 +4,9 @@
 
 #include "ctran/kernels/protocol/device.cuh"
 
-// The copy unit of a processor, since Hopper: one thread has it bring bytes to shared memory, and
-// from there to any memory that the GPU maps. Addresses and sizes are multiples of 16.
+// Starts copies of the TMA unit (cp.async.bulk, Hopper and later). One thread copies bytes to
+// shared memory, and from there to any memory that the GPU maps.
+// Units: addresses and sizes are multiples of 16 bytes.
 namespace torch::comms::ctran::kernels::tma {
 
 #if __CUDA_ARCH__ >= 900
@@ -15,16 +16,16 @@ __device__ __forceinline__ uint32_t shared_address(const void* at) {
 __device__ __forceinline__ void make_barrier(uint64_t& barrier) {
   asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&barrier)) : "memory");
 }
-// After make_barrier() of all of them.
+// Publishes initialized barriers. Call it after make_barrier() of all barriers.
 __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-// What the unit does after this sees what the thread has seen before, and the other way round.
+// Orders this thread and the TMA unit: each sees what the other did before the fence.
 __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-// Begins to bring them; `barrier` moves on when they have come.
+// Starts a load into shared memory. `barrier` completes its phase when the bytes have arrived.
 __device__ __forceinline__ void load(char* to_shared, const char* from, uint32_t bytes,
                                      uint64_t& barrier) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)),
@@ -50,12 +51,12 @@ __device__ __forceinline__ void store(char* to, const char* from_shared, uint32_
                : "memory");
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Until all stores but the newest `kNewest` have read shared memory.
+// Waits until all stores but the newest `kNewest` have read shared memory.
 template <int kNewest>
 __device__ __forceinline__ void wait_for_reads() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kNewest) : "memory");
 }
-// Until all stores are done.
+// Waits until all stores are complete.
 __device__ __forceinline__ void wait_for_stores() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }

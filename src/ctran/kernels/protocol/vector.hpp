@@ -6,13 +6,12 @@
 
 namespace torch::comms::ctran::kernels {
 
-// 16 bytes, as they are moved.
+// A vector of 16 bytes, the unit in which kernels move data.
 struct alignas(16) Vector16 {
   uint32_t x, y, z, w;
 };
 
-// The 16 bytes that begin `bytes` (0 to 15) bytes after the beginning of `low`, which `high`
-// follows.
+// Returns the 16 bytes at offset `bytes` (0 to 15) of the 32 bytes that `low` and `high` form.
 TC_BOTH Vector16 shifted(const Vector16& low, const Vector16& high, uint32_t bytes) {
   const bool by_8 = (bytes & 8) != 0, by_4 = (bytes & 4) != 0;
   uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};

@@ -2,23 +2,23 @@
 
 #include "ctran/kernels/windows/window_layout.hpp"
 
-// What lies where in a workspace, as pure functions of the number of ranks: of the kinds of things
-// that layout.hpp, message_layout.hpp and region_layout.hpp describe.
+// Layout of a workspace: pure functions of the number of ranks. It combines the areas that
+// layout.hpp, message_layout.hpp and window_layout.hpp describe.
 //
-// The first part has what small collectives, messages and windows need. The rest is for large
-// collectives on memory that is in no window, all-reduces in windows that push operands, and longer
-// rings of large messages. It may come later than the first part, between two launches, filled with
-// kLateFill.
+// The first part serves small collectives, messages and windows. The rest serves large collectives
+// on memory outside of windows, window all-reduces that push operands, and longer rings of large
+// messages. The rest may be allocated later than the first part, between two launches; it is then
+// filled with kLateFill.
 namespace torch::comms::ctran::kernels {
 
 struct WorkspaceLayout {
-  // Offsets.
+  // Offsets from the beginning of the workspace.
   size_t acks, ll, mailboxes, tiles, chunks, window_sync_words;
-  size_t rest;  // where the first page begins that has nothing of the first part
+  size_t rest;  // the first device page that has nothing of the first part
   size_t ll128, operands, more_chunks;
-  size_t bytes;  // of the whole
+  size_t bytes;  // of the whole workspace
 
-  // A multiple of any page of a device's memory.
+  // A multiple of every page size of device memory.
   static constexpr size_t kDevicePage = size_t{2} << 20;
 
   constexpr explicit WorkspaceLayout(int ranks) {

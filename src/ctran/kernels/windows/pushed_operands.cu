@@ -1,6 +1,6 @@
 #include "ctran/kernels/windows/window_reduce.cuh"
 
-// All-reduces whose operands are pushed to who reduces them, as region_layout.hpp has it.
+// All-reduces that push their operands to the ranks which reduce them, see window_layout.hpp.
 namespace torch::comms::ctran::kernels {
 namespace {
 
@@ -8,7 +8,8 @@ using Threads = ThreadGroup<kWindowThreads>;
 constexpr int kMakers = 0, kPushers = 1;
 static_assert(kPushingThreads == 2 * kWindowThreads);
 
-// Methods are for all threads of a crew; what returns false has found that the launch has to stop.
+// The work of a block, by two thread groups. Methods are for all threads of a group; they return
+// false if the launch has to stop.
 template <class F, int N>
 class PushedOperands {
  public:
@@ -25,7 +26,7 @@ class PushedOperands {
       if (const uint64_t made = made_before_push(step); made != 0)
         if (!window_sync_.wait(p_.pushed_from, made, &WindowSyncWords::made, pushers)) return false;
       push(operands, step);
-      load(operands, step + 1);  // nobody writes there before it has been pushed
+      load(operands, step + 1);  // peers write there only after it has been pushed
       window_sync_.signal(step + 1, &WindowSyncWords::pushed, pushers);
     }
     return true;
@@ -46,7 +47,7 @@ class PushedOperands {
   static constexpr int kVectors = static_cast<int>(kWindowTile / 16) / kWindowThreads;
   using Loaded = Vector16[N - 1][kVectors];  // of a step
 
-  // This thread's vector k of a step: in a slot, and in a rank's part.
+  // Returns the index of this thread's vector k of a step, in a slot; in_part() in a rank's part.
   __device__ __forceinline__ static size_t in_slot(int k) {
     return static_cast<size_t>(k) * kWindowThreads + static_cast<size_t>(Threads::thread());
   }
@@ -85,7 +86,7 @@ class PushedOperands {
     }
   }
 
-  // In the order of ranks.
+  // Reduces a step in rank order, and stores the result in all ranks' tensors.
   __device__ __forceinline__ void make(uint64_t step) const {
     const size_t vectors = vectors_in(p_.made);
     const char* const own = p_.input + p_.made.begin;

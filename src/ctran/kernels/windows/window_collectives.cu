@@ -2,19 +2,19 @@
 #include "ctran/kernels/windows/window_copies.hpp"
 #include "ctran/kernels/windows/window_sync.cuh"
 
-// Collectives into memory that all ranks map: every rank pushes what is its to push straight to
-// where the others have their outputs, and says so block by block.
+// Window collectives that only move data: every rank pushes its data directly to the outputs of its
+// peers, and signals them block by block.
 namespace torch::comms::ctran::kernels {
 namespace {
 
-// Methods are for all threads of a block; what returns false has found that the launch has to stop.
+// Methods are for all threads of a block; they return false if the launch has to stop.
 template <class CopyMethod>
 class Pushes {
  public:
   __device__ Pushes(const WindowCollectiveParams& p, WindowBlockState& common, TileRuns& runs)
       : p_(p), c_(common), runs_(runs), window_sync_(p, common), carrier_(p, common.s) {}
 
-  // After begin().
+  // Call it after begin().
   __device__ __forceinline__ bool run() {
     const bool done = block() < p_.blocks ? exchange() : copy();
     carrier_.finish();
@@ -41,7 +41,7 @@ class Pushes {
     window_sync_.signal(rounds);
   }
 
-  // Its tiles of a round, to each peer.
+  // Pushes this block's tiles of a round to each peer.
   __device__ __forceinline__ bool push(uint64_t round) {
     if (threadIdx.x < kWarp) {
       const int i = static_cast<int>(threadIdx.x) + 1;

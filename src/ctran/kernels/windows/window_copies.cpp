@@ -5,7 +5,7 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-// As if kernels were to do it: who is given what.
+// Returns the parameters of the same call by kernels, which say what each rank pushes.
 WindowCollectiveParams pushes_of(const TeamDescriptor& team, const WindowCollectiveCall& call) {
   auto pushing = call;
   pushing.copy_method = CopyMethod::kStores;
@@ -16,18 +16,19 @@ void add(DeviceCopies& copies, char* to, const char* from, size_t bytes) {
   if (bytes != 0) copies.all[copies.count++] = {to, from, bytes};
 }
 
-// Not so where a rank has broken the promise, which the launch before finds out.
+// Whether a copy stays inside the memory of `rank`. It may not if that rank breaks the promise of
+// equal offsets, which the launch before the copies detects.
 bool is_inside(const WindowCollectiveCall& call, int rank, size_t at, size_t bytes) {
   return at <= call.bytes[rank] && bytes <= call.bytes[rank] - at;
 }
 
-// Gives of(peer) each of them, from each rank in another order.
+// Calls of(peer) for each peer; each rank begins with a different one.
 template <class Of>
 void for_peers(const WindowCollectiveParams& p, Of of) {
   for (int i = 1; i < p.size; ++i) of(rank_after(p.rank, i, p.size));
 }
 
-// What this rank gives a peer in a stage, from `from` to its place in the peer's memory.
+// What this rank copies to a peer in a stage: from `from` to offset `into` of the peer's tensor.
 struct CopySource {
   const char* from;
   size_t into, bytes;
@@ -72,7 +73,7 @@ WindowCollectiveParams local_reduction_params(const TeamDescriptor& team,
   p.write_to = 1u << p.rank;
   p.pushes_operands = false;
   p.pushed_from = 0;
-  // It reads and writes what a reduce-scatter does.
+  // The kernel reads and writes as much as a reduce-scatter does.
   p.blocks =
       blocks_of(team.size, Collective::kReduceScatter, p.made.end - p.made.begin, call.call.blocks);
   return p;

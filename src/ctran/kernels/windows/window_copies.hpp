@@ -2,7 +2,7 @@
 
 #include "ctran/kernels/windows/window_plan.hpp"
 
-// A call on a region by copy engines: all that is enqueued for it, as pure functions of it.
+// All that is enqueued for a window collective by copy engines: pure functions of the call.
 namespace torch::comms::ctran::kernels {
 
 struct DeviceCopy {
@@ -13,27 +13,29 @@ struct DeviceCopy {
 struct DeviceCopies {
   DeviceCopy all[kMaxRanks];  // to peers
   int count = 0;
-  DeviceCopy local{};  // of what this rank has for itself; no bytes: there is none
+  DeviceCopy local{};  // this rank's part for itself; 0 bytes: none
 };
 
-// The copies of a stage. After each stage the ranks meet. Of a call that uses_copy_engines().
+// Number of stages, and the copies of a stage, of a call that uses_copy_engines(). After each stage
+// the ranks synchronize.
 int stages_of(const TeamDescriptor& team, const WindowCollectiveCall& call);
 DeviceCopies copies_of(const TeamDescriptor& team, const WindowCollectiveCall& call, int stage);
 
-// The kernel of an all-reduce that makes this rank's part of it, in its own tensor.
+// Returns the parameters of the kernel that makes this rank's part of an all-reduce in its own
+// tensor.
 WindowCollectiveParams local_reduction_params(const TeamDescriptor& team,
                                               const WindowCollectiveCall& call);
 
-// Bytes of a copy that is worth a fork: that costs microseconds, which is what a shorter one takes.
+// The least bytes of a copy that is worth a fork to the side stream. A fork costs microseconds, as
+// much as a shorter copy takes.
 inline constexpr size_t kForkMinBytes = size_t{8} << 20;
-// Whether `call.side` has a use. False where the call makes no sense.
+// Whether WindowCollectiveCall::side_stream has a use. False if the call is invalid.
 bool needs_side_stream(const TeamDescriptor& team, const WindowCollectiveCall& call);
 
-// All that a library enqueues, in this order. `sync()` is a launch of params_of(), `reduce()` one
-// of local_reduction_params(), `copy(DeviceCopy)` one of the copies to peers;
-// `own.begin(DeviceCopy)` begins the copy of what this rank has for itself, which what comes after
-// `own.join()` waits for. They give 0, or an error, which ends it and is the result; but what has
-// begun is joined.
+// Enqueues all that a call needs, in order. `meet()` launches params_of(), `reduce()` launches
+// local_reduction_params(), `copy(DeviceCopy)` enqueues a copy to a peer. `own.begin(DeviceCopy)`
+// begins the copy of this rank's part for itself; what is enqueued after `own.join()` waits for it.
+// Returns: 0, or the first error. An error ends the sequence, but a copy that has begun is joined.
 template <class Meet, class Reduce, class CopyOne, class Own>
 int launch_with_copy_engines(const TeamDescriptor& team, const WindowCollectiveCall& call,
                              const Meet& meet, const Reduce& reduce, const CopyOne& copy,

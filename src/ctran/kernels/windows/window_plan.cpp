@@ -11,12 +11,12 @@ namespace {
 
 constexpr size_t kMB = size_t{1} << 20;
 
-// As many as the copy units need to come near what a GPU can send. Of two ranks twice as many are
-// 6 % faster where a transfer is long (2 H200, 128 MB to the peer), and no faster at 8 MB; of four
-// they are 5 % faster from 16 MB to each peer on, of a broadcast from 32 MB on, and of reductions
-// below 4 MB a rank. Above, 16 take 1 to 3 % longer than 64, but in a reduce-scatter 4 % longer
-// than 32 (4 H200 and 4 H100).
-// Of an all-to-all with 4 MB to each of three peers 96 are 4 % faster.
+// As many blocks as the TMA units need to come near what a GPU can send. Two ranks: twice as many
+// blocks are 6 % faster for long transfers (2 H200, 128 MB to the peer), and no faster at 8 MB.
+// Four ranks (4 H200 and 4 H100): twice as many are 5 % faster from 16 MB to each peer on, for a
+// broadcast from 32 MB on, and for reductions below 4 MB a rank. Above that, 16 blocks take 1 to 3
+// % longer than 64 in reductions, but 4 % longer than 32 in a reduce-scatter.
+// In an all-to-all with 4 MB to each of three peers, 96 blocks are 4 % faster.
 constexpr int default_blocks(int ranks, Collective collective, size_t longest) {
   if (ranks == 2) return longest < 32 * kMB ? 16 : 32;
   if (collective == Collective::kReduceScatter) return 32;
@@ -68,9 +68,9 @@ CopyMethod default_copy_method(int ranks, const KernelCall& call) {
                                                                              : CopyMethod::kStores;
 }
 
-// Bytes of a rank's part. On four H200, 128 blocks that push took 82.5 us for 16 MB and 314 for 64,
-// where 16 that read took 94.1 and 335, and 96 that push as long as those; of 256 MB it is 4 %
-// less, for all processors. At 4 MB there is no difference.
+// The limits are bytes of a rank's part. On four H200, 128 blocks that push took 82.5 us for 16 MB
+// and 314 us for 64 MB. 16 blocks that read took 94.1 and 335 us, and 96 blocks that push took as
+// long. For 256 MB pushing takes 4 % less, on all SMs. At 4 MB there is no difference.
 bool pushes_operands(int ranks, const WindowCollectiveCall& call) {
   constexpr size_t kLeast = 2 * kMB, kMost = 32 * kMB;
   constexpr int kLeastBlocks = 96;
@@ -114,12 +114,12 @@ WindowCollectiveParams params_of(const TeamDescriptor& team, const WindowCollect
   const int wanted =
       p.pushes_operands && call.call.blocks == 0 ? kMaxWindowBlocks : call.call.blocks;
   p.blocks = blocks_of(team.size, p.collective, longest, wanted);
-  if (reduces) p.own_to = nullptr;  // it makes it where it lies
+  if (reduces) p.own_to = nullptr;  // the result is made where it belongs
   p.local_copy_blocks = p.own_to != nullptr && p.bytes != 0 ? p.blocks : 0;
   p.rounds = p.pushes_operands ? PushRounds{steps_of_pushes(longest, p.blocks), 1}
                                : rounds_of_pushes(longest, p.blocks, forwards);
 
-  // To and from all, unless there is a root: that pushes to all, and the others to each other.
+  // Every rank pushes to all others. A root pushes to all its peers, and these push to each other.
   const auto self = 1u << team.rank, all = (1u << team.size) - 1, root = 1u << p.root;
   p.push_to = p.pushed_from = all & ~self;
   if (p.collective == Collective::kBroadcast) {

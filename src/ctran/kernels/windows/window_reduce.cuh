@@ -4,11 +4,12 @@
 #include "ctran/kernels/protocol/tensor.cuh"
 #include "ctran/kernels/windows/window_sync.cuh"
 
-// Reductions over tensors that all ranks map: every rank makes a part of the result, from all
-// tensors where they lie, and writes it to where it is wanted.
+// Reductions over tensors in a window: every rank makes a part of the result from all tensors where
+// they lie, and writes it to the ranks that need it.
 namespace torch::comms::ctran::kernels {
 
-// The bytes that this rank reduces, and where the result goes. After the places have been found.
+// The bytes that this rank reduces, and the destinations of the result. Constructed after the
+// locations have arrived.
 class WindowOperands {
  public:
   __device__ WindowOperands(const WindowCollectiveParams& p, const WindowBlockState& common)
@@ -21,16 +22,16 @@ class WindowOperands {
   }
 
   __device__ __forceinline__ size_t bytes() const { return range_.end - range_.begin; }
-  // Of all ranks' tensors, so that all find the same.
+  // Depends on the tensors of all ranks, so all ranks of an all-reduce find the same.
   __device__ __forceinline__ bool are_aligned() const { return aligned_; }
-  // The first ones, which are read and written 16 bytes at once.
+  // The first bytes, which are read and written as vectors of 16 bytes.
   __device__ __forceinline__ size_t vectors() const { return aligned_ ? bytes() / 16 : 0; }
-  // How the others are.
+  // The unit in which the other bytes are read and written.
   __device__ __forceinline__ uint32_t unit() const { return unit_; }
   __device__ __forceinline__ const char* of(int rank) const {
     return c_.tensors[rank] + range_.begin;
   }
-  // Gives into(char*) of each place for the result.
+  // Calls into(char*) for each destination of the result.
   template <class Into>
   __device__ __forceinline__ void for_results(Into into) const {
     if (p_.write_to == 0) return into(p_.output);
@@ -49,7 +50,7 @@ class WindowOperands {
   uint32_t unit_;
 };
 
-// Never what a cache had before a peer wrote it.
+// Reads memory that peers write, never from a cache line that is older than their writes.
 template <class T>
 __device__ __forceinline__ void read_units(char* to, const char* from, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; i += sizeof(T))
@@ -68,9 +69,9 @@ static __device__ __noinline__ Vector16 read_some(const char* from, uint32_t byt
   return *reinterpret_cast<const Vector16*>(some);
 }
 
-// All of it is for all threads of a block, and returns false if the launch has to stop.
-//
-// What is in no vector, all of it where addresses are not aligned: by all threads, one by one.
+// Reduces the bytes that are in no vector, or all of them if addresses are not aligned, 16 bytes of
+// each thread at once. For all threads of a block.
+// Returns: false if the launch has to stop.
 template <class F>
 __device__ __forceinline__ bool reduce_rest(const WindowCollectiveParams& p, const LaunchContext& s,
                                             const WindowOperands& operands) {
@@ -96,8 +97,9 @@ __device__ __forceinline__ bool reduce_rest(const WindowCollectiveParams& p, con
   return true;
 }
 
-// The vectors, of which each thread reads some of all tensors at once. With 16 blocks that is 66 us
-// for an all-reduce of 16 MB of 2 H100; by the copy units, through shared memory, it was 101.
+// Reduces the vectors; each thread reads some of all tensors at once. With 16 blocks, an all-reduce
+// of 16 MB on 2 H100 takes 66 us; by the TMA units, through shared memory, it took 101 us. reduce()
+// is for all threads of a block, and returns false if the launch has to stop.
 template <class F, int N>
 class VectorReduction {
  public:
@@ -120,8 +122,8 @@ class VectorReduction {
   static constexpr int kAtOnce = F::kHot ? 16 / N : 1;
   static constexpr uint64_t kLookEvery = 64;
 
-  // Read from the next rank on, so that not all ranks read the same one's, and added from the
-  // first.
+  // Reads from the next rank on, so that not all ranks read from the same one, and adds from rank 0
+  // on.
   __device__ __forceinline__ void some(const WindowOperands& operands, size_t first,
                                        size_t vectors) const {
     Vector16 made[kAtOnce];
@@ -194,7 +196,8 @@ __global__ void __launch_bounds__(kWindowThreads, 1)
   end(p, common.s, done, ticket);
 }
 
-// For so many ranks; what is compiled for size has one kernel for all.
+// Finds the kernel for `ranks` ranks. A reducer that is compiled for size has one kernel for all
+// numbers of ranks.
 struct FindWindowReduction {
   int ranks;
 

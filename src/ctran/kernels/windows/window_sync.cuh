@@ -3,21 +3,21 @@
 #include "ctran/kernels/protocol/launch_context.cuh"
 #include "ctran/kernels/windows/window_plan.hpp"
 
-// How the ranks of a launch on a region meet: every rank tells where its tensor is, and hears from
-// the others, block by block, what they have done.
+// How the ranks of a window collective synchronize: every rank publishes where its tensor is, and
+// peers signal, block by block, what they have done.
 namespace torch::comms::ctran::kernels {
 
 __device__ __forceinline__ WindowSyncWords& words_of(const WindowCollectiveParams& p, int rank) {
   return *reinterpret_cast<WindowSyncWords*>(p.workspace[rank] + p.words);
 }
 
-// What the threads of a block share.
+// State that the threads of a block share.
 struct WindowBlockState {
   LaunchContext s;
-  char* tensors[kMaxRanks];  // what is in the region, of those that were found
+  char* tensors[kMaxRanks];  // tensors in the window, of the ranks whose locations have arrived
 };
 
-// Threads that do something together: all of a block, or one of the crews that it is divided into.
+// Threads that synchronize with each other: all of a block, or one of several groups in it.
 struct WholeBlock {
   __device__ __forceinline__ void sync() const { __syncthreads(); }
   __device__ __forceinline__ bool all(bool each) const { return __syncthreads_and(each) != 0; }
@@ -53,15 +53,15 @@ class ThreadGroup {
   const int number_;
 };
 
-// Methods are for all threads of a block, unless they say otherwise; what returns false has found
-// that the launch has to stop.
+// Exchanges locations and signals with the peers. Methods are for all threads of a block unless
+// they say otherwise; they return false if the launch has to stop.
 class WindowSync {
  public:
   __device__ WindowSync(const WindowCollectiveParams& p, WindowBlockState& common)
       : p_(p), c_(common) {}
 
-  // To all, by the first warp of the first block: what was done with the tensor before, this rank's
-  // stream had done before the launch. `fences`: they read it.
+  // Publishes this rank's location to all peers, by the first warp of block 0. The launch runs
+  // after all earlier work on the tensor in this rank's stream. `fences`: peers read the tensor.
   __device__ __forceinline__ void publish_location(bool fences) const {
     if (blockIdx.x != 0 || !is_first_warp() || lane() >= p_.size || lane() == p_.rank) return;
     if (fences) fence_release();
@@ -72,15 +72,17 @@ class WindowSync {
                     location_word(p_.location, c_.s.launch, fingerprint_in(c_.s.arrival), i));
   }
 
-  // Waits for the places of all of push_to. What is pushed goes to addresses that are read here, so
-  // not before. `fences`: their tensors are read, and are as they had them.
+  // Waits for the locations of all ranks of push_to. Pushes go to addresses that are read here, so
+  // no push can begin earlier. `fences`: this rank reads their tensors, with all their earlier
+  // writes.
   __device__ __forceinline__ bool wait_for_locations(bool fences) const {
     const bool found = !is_first_warp() || find_by_lanes();
     if (fences && is_first_warp()) fence_release();
     return __syncthreads_and(found) != 0;
   }
-  // Tells push_to that this block, or these threads of it, have done so many rounds of what is
-  // counted so: what they have written is there.
+  // Signals to push_to that this block, or these threads of it, have completed `rounds` rounds.
+  // What they have written is visible to a peer that sees the signal. `told`: which counter is
+  // signaled.
   template <class Threads = WholeBlock>
   __device__ __forceinline__ void signal(uint64_t rounds,
                                          WindowSyncWords::BlockCounters told = kPushed,
@@ -90,7 +92,7 @@ class WindowSync {
     fence_release();
     store_relaxed(&(words_of(p_, lane()).*told)[block()][p_.rank], tag_of(c_.s.launch, rounds));
   }
-  // Waits until the same block of each of those ranks has told so many rounds.
+  // Waits until the same block of each of `ranks` has signaled `rounds` rounds.
   template <class Threads = WholeBlock>
   __device__ __forceinline__ bool wait(uint32_t ranks, uint64_t rounds,
                                        WindowSyncWords::BlockCounters told = kPushed,
@@ -117,7 +119,7 @@ class WindowSync {
   __device__ __forceinline__ static int block() { return static_cast<int>(blockIdx.x); }
   __device__ __forceinline__ static int lane() { return static_cast<int>(threadIdx.x % kWarp); }
   __device__ __forceinline__ static bool is_first_warp() { return threadIdx.x < kWarp; }
-  // Whether this lane's number is one of the ranks.
+  // Whether this lane stands for one of `ranks`.
   __device__ __forceinline__ static bool is_one_of(uint32_t ranks) {
     return (ranks >> lane() & 1) != 0;
   }
