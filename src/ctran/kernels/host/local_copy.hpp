@@ -14,9 +14,9 @@ namespace torch::comms::ctran::kernels {
 // stream is in another capture, which holds the stream until it ends.
 //
 // `Runtime` has the functions on streams and events. They return 0, or an error:
-//  record(event, stream), wait(stream, event), copy(DeviceCopy, stream)
-//  copy_by_threads(DeviceCopy, stream)
-//  find_capture(stream, id)    sets `id` to the capture's, 0 if there is none
+//   record(event, stream), wait(stream, event), copy(DeviceCopy, stream)
+//   copy_by_threads(DeviceCopy, stream)
+//   find_capture(stream, id)    sets `id` to the capture's, 0 if there is none
 template <class Runtime>
 class LocalCopy {
  public:
