@@ -15,36 +15,41 @@
 
 namespace torch::comms::ctran {
 
-// The rest of a team's workspace, which comes when one rank wants it, whatever the threads of the
-// others that call operations are doing: a thread of each does its part.
+// Allocates the rest of a team's workspace on all ranks when one rank needs it. A background thread
+// of each rank does that rank's part, whatever the calling threads of the rank are doing.
 //
-// Threads: one, but for abort_for_reconfigure().
+// Threads: one at a time, except stop().
 class DeferredWorkspace {
  public:
-  // Outlived by `memory`, which it alone changes from start() on. Throws
-  // CommError(kResourceExhausted, kSystem).
+  // Lifetime: `memory` outlives this object, which alone changes it from start() on.
+  // Throws: CommError(kResourceExhausted, kSystem).
   DeferredWorkspace(const transport::nvl::RankContext& seat,
                     transport::nvl::SymmetricMemory& memory);
-  ~DeferredWorkspace();  // waits for what it does at the moment
+  ~DeferredWorkspace();  // waits for what the background thread is doing
   DeferredWorkspace(const DeferredWorkspace&) = delete;
   DeferredWorkspace& operator=(const DeferredWorkspace&) = delete;
 
-  // What the other ranks have to know, and what they have said, by rank. Throws CommError(kSystem).
+  // Returns the address that the other ranks need. start() takes the addresses of all ranks, by
+  // rank, and lets the background thread begin.
+  // Throws: CommError(kSystem).
   std::string address() const { return all_gather_.address(); }
   void start(const std::vector<std::string>& addresses);
 
-  // Tries it: for the nth time here is for the nth time everywhere. "", or why it does not come,
-  // the same on all ranks. Throws CommError(kPeerFailed) where a rank has ended; `look` is called
-  // now and then while it waits, and may end that by what it throws.
+  // Tries to allocate the rest on all ranks. The nth call on this rank is the nth call on every
+  // rank. `look` is called every 20 ms during the wait, and may end it by an exception.
+  // Returns: "", or why the rest is unavailable, the same text on all ranks.
+  // Blocks: until the background threads of all ranks have done their parts.
+  // Throws: CommError(kPeerFailed) if a rank has ended.
   std::string allocate_collectively(const std::function<void()>& look);
-  // This rank has no part in it any more: a allocate_collectively() that waits throws
-  // CommError(kAborted), those of other ranks kPeerFailed. Waits for nobody. Any thread.
+  // Ends this rank's part. A waiting allocate_collectively() throws CommError(kAborted) on this
+  // rank, and kPeerFailed on other ranks. Does not block.
+  // Threads: any.
   void stop() noexcept;
 
  private:
   struct DeferredAllocation {
     std::string unavailable_reason;
-    std::optional<CommError> failure;  // there will be no other attempt
+    std::optional<CommError> failure;  // if set, there is no other attempt
   };
   void run();
   DeferredAllocation allocate();
@@ -56,8 +61,8 @@ class DeferredWorkspace {
   std::mutex mutex_;  // guards the rest
   std::condition_variable changed_;
   bool has_started_ = false;
-  size_t requested_ = 0;                         // attempts
-  std::vector<DeferredAllocation> allocations_;  // of all attempts
+  size_t requested_ = 0;                         // number of attempts
+  std::vector<DeferredAllocation> allocations_;  // results of the attempts
   std::thread thread_;
 };
 

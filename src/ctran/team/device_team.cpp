@@ -19,7 +19,7 @@ namespace {
 
 std::atomic_ref<uint32_t> word(uint32_t& at) { return std::atomic_ref<uint32_t>(at); }
 
-// Pinned, so that the device has it at the same address.
+// Allocates the control block in pinned memory, which the device maps at the same address.
 DeviceTeam::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>& runtime) {
   void* const at = runtime->allocate_pinned(sizeof(kernels::KernelControl));
   std::memset(at, 0, sizeof(kernels::KernelControl));
@@ -29,8 +29,9 @@ DeviceTeam::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>
           }};
 }
 
-// Collective, in one exchange. Why there is none, the same on all ranks; "": there is, to begin
-// with `addresses`.
+// Creates the DeferredWorkspace of all ranks, in one exchange; `addresses` are for its start().
+// Collective.
+// Returns: "", or why there is none, the same text on all ranks.
 std::string make_deferred_workspace(const transport::nvl::RankContext& seat,
                                     transport::nvl::SymmetricMemory& memory,
                                     const transport::nvl::AllGatherStrings& exchange,
@@ -38,7 +39,7 @@ std::string make_deferred_workspace(const transport::nvl::RankContext& seat,
                                     std::vector<std::string>& addresses) {
   const auto why = transport::nvl::error_text_of(
       [&] { growth = std::make_unique<DeferredWorkspace>(seat, memory); });
-  constexpr char kAddress = '+', kReason = '-';  // what the words behind it are
+  constexpr char kAddress = '+', kReason = '-';  // what the text behind it is
   addresses = exchange(why.empty() ? kAddress + growth->address() : kReason + why);
   std::vector<std::string> reasons(addresses.size());
   for (size_t rank = 0; rank < addresses.size(); ++rank) {

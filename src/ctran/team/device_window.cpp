@@ -14,13 +14,14 @@
 namespace torch::comms::ctran {
 namespace {
 
-// A put of more is the copy engine's, which needs no processors, but some 10 us to begin.
+// A larger put goes by a copy engine, which needs no SMs, but takes some 10 us to begin.
 constexpr size_t kKernelPutMaxBytes = size_t{4} << 20;
 
 using kernels::KernelRmaOperation;
 using kernels::WindowSignalWords;
 
-// The process and device whose queue this rank's copies are in; "" where that is the stream's own.
+// Names the process and device whose copy queue this rank's copies are in; "" if they are in the
+// stream's own queue.
 std::string queue_of(const transport::nvl::RankContext& seat) {
   if (seat.driver->name() == "cpu") return {};
   std::string words = std::to_string(::getpid());
@@ -29,7 +30,7 @@ std::string queue_of(const transport::nvl::RankContext& seat) {
   return words;
 }
 
-// "SLOTS:QUEUE:NOTE"
+// Formats "SLOTS:QUEUE:METADATA".
 std::string serialize(const DeviceWindow::RankMemory& part, const std::string& queue) {
   return std::to_string(part.slots) + ":" + queue + ":" +
          std::string(base::utf8_prefix(part.metadata, DeviceWindow::kMaxMetadataBytes));
@@ -46,7 +47,7 @@ DeviceWindow::RankMemory parse_rank_memory(const std::string& words, std::string
   return part;
 }
 
-// By rank: where this process maps its memory.
+// Formats by rank where this process maps the rank's memory.
 std::string addresses_of(const std::vector<DeviceWindow::RankMemory>& parts) {
   std::string words;
   for (const auto& part : parts)

@@ -13,36 +13,39 @@
 
 namespace torch::comms::ctran {
 
-// Memory of every rank of a team, on its device, which the others write without its doing.
+// Memory of every rank of a team, on its device, which other ranks write without a call of its
+// owner.
 //
-// Large puts go by the copy engine, to memory that this process maps; small ones, signals and waits
-// are kernels of the team, which end with it: at their limit, and when it is aborted. All of it may
-// be captured.
-// What is enqueued is one after the other on each rank, as the team's launches are.
+// Large puts go by a copy engine to memory that this process maps. Small puts, signals and waits
+// are kernels of the team. They end with the team's kernels: at their timeout, and when the team is
+// aborted. All operations may be captured. The operations of a rank run one after another, like the
+// team's launches.
 //
-// Order: whoever has seen a rank's signal, or a value that it stored, sees all that this rank put
-// to it before.
+// Order: a rank that sees a signal of another rank, or a value that it stored, sees all that this
+// rank put to it before.
 //
-// Threads: as the team.
+// Threads: as DeviceTeam.
 class DeviceWindow {
  public:
-  // What a rank brings, and what the others learn of it.
+  // What a rank contributes, and what the other ranks know of it.
   struct RankMemory {
-    std::byte* at = nullptr;  // as this process maps it; null where there are no bytes
+    std::byte* at = nullptr;  // as this process maps it; null if there are no bytes
     size_t size_bytes = 0;
-    uint64_t slots = 0;         // 64-bit words beside it, zero at first
+    uint64_t slots = 0;         // 64-bit words in addition to the memory, zero at first
     std::string metadata = {};  // up to kMaxMetadataBytes
   };
   static constexpr size_t kMaxMetadataBytes = 256;
 
-  // Either all ranks have one, or none.
+  // The result of create(): either all ranks have a window, or none.
   struct DeviceWindowResult {
     std::unique_ptr<DeviceWindow> window;
     std::string
         unavailable_reason;  // the same text on all ranks, naming the first rank that cannot
   };
-  // Collective. `own.at` is memory of the team's device, which is current, and outlives the window.
-  // `unwilling`: why this rank can have none; "" where it can. Throws what `exchange` does.
+  // Collective. The team's device is current. `unwilling`: why this rank can have no window; "" if
+  // it can.
+  // Lifetime: `own.at` is memory of the team's device, and outlives the window.
+  // Throws: what `exchange` throws.
   static DeviceWindowResult create(const std::shared_ptr<DeviceTeam>& team, const RankMemory& own,
                                    std::string unwilling,
                                    const transport::nvl::AllGatherStrings& exchange);
@@ -50,20 +53,21 @@ class DeviceWindow {
   const RankMemory& rank_memory(int rank) const noexcept {
     return rank_memories_[static_cast<size_t>(rank)];
   }
-  // This rank's memory `at`, which is in it, as `rank` maps it.
+  // Returns where `rank` maps the address `at`, which is in this rank's memory.
   void* address_on_peer(int rank, const void* at) const noexcept;
-  // Whether those bytes of this rank's memory are in it.
+  // Whether these bytes are in this rank's memory.
   bool contains(const void* at, size_t size_bytes) const noexcept;
-  // Whether no two ranks of one process have the same device. What those copy may be in one queue,
-  // and wait there for what waits for it. Alike on all ranks.
+  // Whether no two ranks of one process have the same device. The copies of such ranks may be in
+  // one queue, where a copy waits for work that waits for the copy. Equal on all ranks.
   bool has_separate_copy_queues() const noexcept { return has_separate_copy_queues_; }
-  // It as a region, for `call`, whose output or input is in it; see kernels::WindowCollectiveCall.
+  // Returns `call` as a window collective, whose output or input is in this window; see
+  // kernels::WindowCollectiveCall.
   kernels::WindowCollectiveCall make_collective_call(
       const kernels::KernelCall& call,
       kernels::CopyMethod carrier = kernels::CopyMethod::kAutomatic) const noexcept;
   const DeviceTeam& team() const noexcept { return *team_; }
-  // For kernels of users: what `rank` has for all, and its handle; zero at first, and as this
-  // process maps it.
+  // For users' kernels: what `rank` has for all ranks, and its handle. It is zero at first, and at
+  // the address where this process maps it.
   struct DeviceApiMemory {
     torchcomms::device::WindowArea area;
     alignas(256) torchcomms::device::WindowState handle;
@@ -71,10 +75,11 @@ class DeviceWindow {
   DeviceApiMemory* device_api_memory(int rank) const noexcept {
     return static_cast<DeviceApiMemory*>(signal_memory_->at(rank));
   }
-  // On this rank's device, beside its memory.
+  // Bytes on this rank's device in addition to its memory.
   size_t signal_bytes() const noexcept { return signal_memory_->size_bytes(); }
 
-  // What is in bounds is the caller's to check. Throw CommError(kVendor).
+  // Enqueue one operation each. The caller checks that it is in bounds.
+  // Throws: CommError(kVendor).
   void put(int rank, size_t offset_bytes, const void* from, size_t size_bytes,
            gpu::NativeStream stream) const;
   void signal(int rank, gpu::NativeStream stream) const;
@@ -88,7 +93,7 @@ class DeviceWindow {
       : team_(std::move(team)), window_id_(team_->next_window_id()) {}
   kernels::KernelRmaOperation make_operation(kernels::KernelRmaOperation::Kind kind,
                                              int rank) const;
-  // Behind what is for kernels of users.
+  // The signal words lie behind the memory for users' kernels.
   kernels::WindowSignalWords* signal_words(int rank) const noexcept {
     return reinterpret_cast<kernels::WindowSignalWords*>(device_api_memory(rank) + 1);
   }
@@ -96,7 +101,7 @@ class DeviceWindow {
   const std::shared_ptr<DeviceTeam> team_;
   const uint32_t window_id_;
   std::vector<RankMemory> rank_memories_;  // by rank
-  std::vector<uintptr_t> peer_views_;      // by rank: where that maps this rank's memory
+  std::vector<uintptr_t> peer_views_;      // by rank: where it maps this rank's memory
   bool has_separate_copy_queues_ = true;
   std::unique_ptr<transport::nvl::PeerMemory> memory_;
   std::unique_ptr<transport::nvl::SymmetricMemory> signal_memory_;

@@ -14,7 +14,7 @@ namespace {
 
 namespace device = torchcomms::device;
 
-// Device code has its own names for what the kernels' library and the host know.
+// Device code has its own names for what the kernel library and the host share.
 static_assert(device::kMostRanks == kernels::kMaxRanks);
 static_assert(offsetof(device::ControlWords, abort) == offsetof(kernels::KernelControl, abort) &&
               offsetof(device::ControlWords, stop) == offsetof(kernels::KernelControl, stop) &&
@@ -46,7 +46,8 @@ device::TeamState team_of(const DeviceTeam& team, kernels::Collective what, uint
   return made;
 }
 
-// It is there when this returns, whatever streams do.
+// Writes a value to device memory.
+// Blocks: until the value is there, whatever other streams do.
 template <class T>
 void write(const gpu::Runtime& runtime, T* to, const T& value) {
   const auto stream = runtime.create_stream(false);

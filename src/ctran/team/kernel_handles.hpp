@@ -10,44 +10,49 @@
 #include "ctran/team/device_window.hpp"
 #include "transport/nvl/symmetric_memory.hpp"
 
-// What users' kernels are given of a window and of a team: addresses of include/torchcomms/device's
-// plain data, in this rank's device memory.
+// Handles of a window and of a team for users' kernels: addresses of plain data
+// (include/torchcomms/device) in this rank's device memory.
 namespace torch::comms::ctran {
 
-// Threads: as the team. Kernels that use it are over before it goes.
+// The handle of a window.
+// Threads: as DeviceTeam.
+// Lifetime: kernels that use the handle end before it is destroyed.
 class WindowHandle {
  public:
-  // -1: as many as there can be.
+  // -1: as many as possible.
   struct WindowHandleCounts {
     int signals = -1, counters = -1, barriers = 1;
   };
-  // Local; each rank's waits are for its own. The device is current. Throws CommError without
-  // context: kInvalidArgument, kOutOfRange for counts that cannot be; kVendor.
+  // Local; a rank's waits are for its own signals and counters. The device is current.
+  // Throws: CommError without context: kInvalidArgument, kOutOfRange for counts that are not
+  // allowed; kVendor.
   WindowHandle(std::shared_ptr<const DeviceWindow> window, const WindowHandleCounts& counts,
                uint64_t limit_ns);
 
   const void* address() const noexcept;
 
-  // A source of puts. Throws CommError(kResourceExhausted) where there are
-  // torchcomms::device::kMostBuffers, kVendor.
+  // Registers a source of puts.
+  // Throws: CommError(kResourceExhausted) if there are torchcomms::device::kMostBuffers already;
+  // CommError(kVendor).
   const void* add_buffer(void* at, size_t size_bytes);
-  // False: there is no such one.
+  // Returns: false if there is no such buffer.
   bool remove_buffer(const void* handle);
 
  private:
   const std::shared_ptr<const DeviceWindow> window_;
-  std::vector<bool> used_buffers_;  // buffers of the area
+  std::vector<bool> used_buffers_;  // which buffers of the area are in use
 };
 
 // Messages between pairs of ranks by users' kernels, through memory of a team.
 class DeviceTransport {
  public:
-  // Either all ranks have one, or none.
+  // The result of create(): either all ranks have a transport, or none.
   struct DeviceTransportResult {
     std::unique_ptr<DeviceTransport> transport;
     std::string unavailable_reason;  // the same text on all ranks
   };
-  // Collective. The device is current. Throws what `exchange` does; kVendor.
+  // Collective. The device is current.
+  // Throws: what `exchange` throws; CommError(kVendor).
   static DeviceTransportResult create(const std::shared_ptr<DeviceTeam>& team, uint64_t limit_ns,
                                       const transport::nvl::AllGatherStrings& exchange);
 
@@ -59,7 +64,7 @@ class DeviceTransport {
                   std::unique_ptr<transport::nvl::SymmetricMemory> memory)
       : team_(std::move(team)), memory_(std::move(memory)) {}
 
-  const std::shared_ptr<DeviceTeam> team_;  // whose words waits watch
+  const std::shared_ptr<DeviceTeam> team_;  // kernels poll its control words while they wait
   const std::unique_ptr<transport::nvl::SymmetricMemory> memory_;
 };
 

@@ -18,7 +18,7 @@ constexpr const char* kVariable = "TORCHCOMM_KERNELS_LIBRARY";
   throw CommError(Errc::kBackendUnavailable, why);
 }
 
-// "" where this code's own place is unknown.
+// Returns the path beside this code, or only the file name if this code's own path is unknown.
 std::string beside_this_code(std::string_view runtime) {
   const auto here = base::path_of_library(reinterpret_cast<const void*>(&KernelLibrary::load));
   const auto folder = here.substr(0, here.rfind('/') + 1);

@@ -8,22 +8,25 @@
 
 namespace torch::comms::ctran {
 
-// The library of device kernels: the file that TORCHCOMM_KERNELS_LIBRARY names, else the one beside
-// this code, loaded at first use and kept.
+// The library of device kernels: the file that TORCHCOMM_KERNELS_LIBRARY names, else the file
+// beside this code. It is loaded at first use and stays loaded.
 struct KernelLibrary {
   const kernels::KernelFunctionTable* functions;
   std::string path;
   const kernels::WindowCollectiveTable* window_collectives =
-      nullptr;  // null where it has none that are known here
+      nullptr;  // null if it has none of this version
 
-  // For the device that is current, which is `runtime`'s. Throws CommError(kBackendUnavailable)
-  // saying what was looked for, or why it is not usable. Any thread.
+  // Loads the library for the current device, which is one of `runtime`.
+  // Throws: CommError(kBackendUnavailable), which says which file was tried, or why it is not
+  // usable.
+  // Threads: any.
   static KernelLibrary load(const gpu::Runtime& runtime);
-  // Whether the file that the variable names is one for host memory. Any thread.
+  // Whether the file that TORCHCOMM_KERNELS_LIBRARY names is for host memory.
+  // Threads: any.
   static bool is_for_host();
 };
 
-// What a library for host memory calls its architecture.
+// The architecture that a library for host memory reports.
 inline constexpr const char* kHostArchitecture = "host";
 
 }  // namespace torch::comms::ctran

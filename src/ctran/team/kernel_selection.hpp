@@ -8,24 +8,25 @@
 
 #include "ctran/kernels/host/selection_rows.hpp"
 
-// When kernels of ours run a collective in the place of a vendor's library, and by which algorithm.
+// Decides when kernels of this project run a collective instead of a vendor's library, and by which
+// algorithm.
 namespace torch::comms::ctran {
 
-// Where nothing was measured: the sizes up to which kernels are faster. What no row fits is for the
-// library.
+// The defaults where nothing was measured: the sizes up to which kernels are faster. A vendor's
+// library runs what no row matches.
 std::span<const kernels::SelectionRow> default_rows() noexcept;
 bool prefers_kernels(kernels::Collective collective, int32_t ranks, size_t bytes) noexcept;
 
-// What was measured for a team: rows of a tuning file that are about its GPU and its number of
-// ranks. Where none fits, default_rows() and the library of kernels decide.
+// What was measured for a team: the rows of a tuning file for its GPU and its number of ranks. If
+// none matches, default_rows() and the kernel library decide.
 class MeasuredRows {
  public:
   MeasuredRows() = default;
   explicit MeasuredRows(std::vector<kernels::SelectionRow> rows);
 
-  // Whether it matters to some row of the collective that an operation is captured.
+  // Whether some row of the collective depends on whether an operation is captured.
   bool has_modes(kernels::Collective collective) const noexcept;
-  // Whether some row is about registered tensors alone.
+  // Whether some row is for registered tensors only.
   bool has_registered() const noexcept { return has_registered_; }
   // See kernels::find().
   template <class Accepts>
@@ -40,25 +41,27 @@ class MeasuredRows {
   bool has_registered_ = false;
 };
 
-// What a user asks for.
+// What a user requests.
 struct KernelPreference {
   enum class KernelProvider : uint8_t {
     kAutomatic,  // the table decides
-    kVendor,     // the library, always
-    kKernels,    // kernels, wherever they take it
+    kVendor,     // always the vendor's library
+    kKernels,    // kernels, for all calls that they accept
   };
   KernelProvider provider = KernelProvider::kAutomatic;
   kernels::KernelAlgorithm algorithm = kernels::KernelAlgorithm::kAutomatic;  // of kKernels
-  int blocks = 0;  // at most; 0: as the library of kernels thinks best
+  int blocks = 0;  // at most; 0: chosen by the kernel library
 
   bool operator==(const KernelPreference&) const = default;
 };
-// "auto", "nccl", "kernels", or an algorithm's name, all but "nccl" perhaps with the blocks that
-// kernels may have: "one_shot_ll/64", "auto/16".
-// CTRAN's own names mean the nearest of ours: `ctran` and `ctgraph` kernels, `ctdirect`
-// one_shot_line, `ctring` and `ctpipeline` two_shot_line, `ctrd` one_shot_ll, `ctp2p` nccl.
-// `has_library`: else "nccl" and "kernels" mean nothing, and CTRAN's names for them "auto". Throws
-// CommError(kInvalidArgument) naming `knob`, the text and what is allowed.
+// Parses "auto", "nccl", "kernels", or an algorithm's name. All but "nccl" may be followed by the
+// blocks that kernels may have: "one_shot_ll/64", "auto/16".
+// CTRAN's names stand for the nearest of ours: `ctran` and `ctgraph` for kernels, `ctdirect` for
+// one_shot_line, `ctring` and `ctpipeline` for two_shot_line, `ctrd` for one_shot_ll, `ctp2p` for
+// nccl.
+// `has_library`: if false, "nccl" and "kernels" are not allowed, and CTRAN's names for them mean
+// "auto".
+// Throws: CommError(kInvalidArgument), which names `knob`, the text and what is allowed.
 KernelPreference parse_kernel_preference(std::string_view knob, std::string_view text,
                                          bool has_library = true);
 bool is_ctran_algorithm(std::string_view name) noexcept;

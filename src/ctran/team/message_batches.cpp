@@ -5,7 +5,7 @@
 namespace torch::comms::ctran {
 namespace {
 
-// Counts the messages of each rank and direction, and says which one of them the next is.
+// Numbers the messages of each peer and direction in the order of the list.
 class BatchPositions {
  public:
   size_t next(const kernels::KernelMessage& message) {

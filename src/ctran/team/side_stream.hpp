@@ -8,13 +8,13 @@
 
 namespace torch::comms::ctran {
 
-// What a launch by copy engines needs to copy beside its own stream.
+// The stream and events with which a launch by copy engines copies in parallel with its own stream.
 //
-// Threads: any; what is launched with one, one at a time.
+// Threads: any; launches that use one run one at a time.
 class SideStream {
  public:
-  // On that device, whichever is current, also while this thread captures. Throws
-  // CommError(kVendor).
+  // Creates them on `device`, whichever device is current, also while this thread captures.
+  // Throws: CommError(kVendor).
   SideStream(const std::shared_ptr<const gpu::Runtime>& runtime, int device);
 
   kernels::WindowCollectiveCall::SideStreamHandles get() const noexcept {

@@ -8,7 +8,7 @@ namespace {
 
 std::mutex mutex;
 std::map<int, int>& counts() {
-  static auto* const all = new std::map<int, int>;  // teams may end after static objects have
+  static auto* const all = new std::map<int, int>;  // teams may be destroyed after static objects
   return *all;
 }
 

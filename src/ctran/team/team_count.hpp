@@ -4,15 +4,16 @@
 
 namespace torch::comms::ctran {
 
-// One of the teams of several ranks that this process has on a device. Any thread.
+// Counts the teams of several ranks that this process has on a device; an object is one of them.
+// Threads: any.
 class DeviceTeamCount {
  public:
-  DeviceTeamCount(int device, int ranks);  // of a rank alone: counts nothing
+  DeviceTeamCount(int device, int ranks);  // a team of one rank is not counted
   ~DeviceTeamCount() { release(); }
   DeviceTeamCount(const DeviceTeamCount&) = delete;
   DeviceTeamCount& operator=(const DeviceTeamCount&) = delete;
 
-  void release() noexcept;  // at once
+  void release() noexcept;  // stops counting this team before its destruction
   static bool has_any(int device);
 
  private:
