@@ -6,10 +6,10 @@
 
 #include "ctran/kernels/host/library.hpp"
 
-// The messages of a group: those with other ranks, and those of a rank to itself.
+// Sorts the messages of a group: messages with other ranks, and messages of a rank to itself.
 namespace torch::comms::ctran {
 
-// From and into memory of one rank.
+// A message of a rank to itself: a copy in its memory.
 struct SelfMessage {
   const void* from;
   void* into;
@@ -17,9 +17,9 @@ struct SelfMessage {
 };
 
 struct SortedMessages {
-  std::vector<kernels::KernelMessage> to_others;  // in their order
-  std::vector<SelfMessage> to_itself;             // sends and receives in their order, by turns
-  std::string refused;                            // why the group cannot be; "" where it can
+  std::vector<kernels::KernelMessage> to_others;  // in the order of the group
+  std::vector<SelfMessage> to_itself;             // the nth send with the nth receive
+  std::string refused;                            // why the group is invalid; "" if it is valid
 };
 SortedMessages sort_messages(int rank, std::span<const kernels::KernelMessage> messages);
 

@@ -43,7 +43,7 @@ struct OpenMessageGroup {
     abi::Stream stream;
   };
   int depth = 0;
-  GroupPost post{};  // of all its messages
+  GroupPost post{};  // the same for all its messages
   std::vector<kernels::KernelMessage> messages;
 };
 thread_local OpenMessageGroup group;
@@ -64,7 +64,7 @@ Result launch(const OpenMessageGroup::GroupPost& post,
     for (const auto& copy : parts.to_itself)
       if (copy.bytes > 0 && copy.from != copy.into)
         comm.runtime->copy_on_device(copy.into, copy.from, copy.bytes, post.stream);
-    // No limit of their own: whoever watches the operation aborts it.
+    // Messages have no timeout here: the backend monitors the operation and aborts the team.
     if (comm.team) comm.team->exchange(parts.to_others, 0, post.stream);
     return kSuccess;
   } catch (const CommError& e) {
@@ -94,7 +94,7 @@ Result post(const kernels::KernelMessage& message, abi::Comm comm, abi::Stream s
   return kSuccess;
 }
 
-// Types of one byte are all there is: backends move bytes.
+// The backends pass only types of one byte, because they move bytes.
 Result send(const void* data, size_t count, abi::DataType, int peer, abi::Comm comm,
             abi::Stream stream) {
   return post({const_cast<void*>(data), count, peer, 0}, comm, stream);
@@ -143,7 +143,7 @@ class MappableAllocations {
   bool free(void* at) {
     std::unique_lock lock(mutex_);
     const auto piece = pieces_.extract(at);
-    lock.unlock();  // before it is unmapped
+    lock.unlock();  // unmapping needs no lock
     return !piece.empty();
   }
 
