@@ -15,9 +15,9 @@ using schedule::Operation;
 using schedule::Problem;
 
 constexpr std::array<int64_t, 4> kChunkBytes = {0, 64 << 10, 256 << 10, 1 << 20};
-// Over this many, all at once is a flood for whoever receives.
+// With more ranks, sending everything at once would flood the receivers.
 constexpr int kMostAtOnce = 64;
-// Less of an advantage is within what the model can tell.
+// A smaller advantage is within the error of the model.
 constexpr double kClearly = 0.95;
 
 std::string names(Operation operation, const Problem* problem) {
@@ -35,7 +35,7 @@ int64_t elements(int64_t bytes, size_t element_bytes) {
   return std::max<int64_t>(1, bytes / static_cast<int64_t>(std::max<size_t>(1, element_bytes)));
 }
 
-// Each rank knows only its own counts here, so no number of them may decide.
+// Whether each rank knows only its own counts, so that no count may decide.
 bool knows_only_own_counts(const Problem& problem) {
   return problem.operation == Operation::kAllToAll &&
          !(problem.blocks.equal() && problem.receive_blocks.equal());
@@ -47,7 +47,7 @@ class AlgorithmSearch {
                   const Tuning& tuning)
       : problem_(problem), element_(element), facts_(facts), tuning_(tuning) {}
 
-  // Adds an algorithm, at the best chunk where none is given.
+  // Considers an algorithm, with the best chunk if none is given.
   void consider(const Algorithm& algorithm, int64_t chunk_bytes) {
     if (chunk_bytes >= 0) return consider_at(algorithm, chunk_bytes);
     for (const int64_t bytes : kChunkBytes) consider_at(algorithm, bytes);

@@ -5,13 +5,13 @@
 
 #include "ctran/selection/tuning.hpp"
 
-// Which algorithm runs an operation. Pure functions: ranks that know the same choose the same.
+// Selects the algorithm of an operation. Pure functions: ranks with equal inputs select the same.
 namespace torch::comms::ctran {
 
-// What the user asked for.
+// What the user requested.
 struct AlgorithmRequest {
-  std::string_view algorithm = {};  // empty: the best one
-  int64_t chunk_bytes = -1;         // 0: everything at once; -1: the best one
+  std::string_view algorithm = {};  // empty: the best algorithm
+  int64_t chunk_bytes = -1;         // 0: everything at once; -1: the best size
 };
 
 struct AlgorithmSelection {
@@ -23,26 +23,27 @@ struct AlgorithmSelection {
     kEstimated,
     kOnlyOne
   } reason = SelectionReason::kEstimated;
-  double estimate_ns = 0;  // by the model; 0 for an all_to_all with counts of its own for each pair
+  double estimate_ns = 0;  // by the model; 0 for an all_to_all with different counts for each pair
 };
 
-// "wished", "tuning file", "cost model", "the only one".
+// Returns "wished", "tuning file", "cost model" or "the only one".
 std::string_view format_reason(AlgorithmSelection::SelectionReason why) noexcept;
 
-// The algorithm for `problem`, whose chunk is not looked at. It follows the wish, else the first
-// override that fits and can do it, else the model; without a wish nothing is chosen whose scratch
-// is over kMostScratchBytes as long as there is another way. Of algorithms that are nearly as fast
-// the first of the table is taken.
+// Selects the algorithm for `problem`, whose chunk is ignored. A request comes first, then the
+// first override that matches and supports the problem, then the model. Without a request, no
+// algorithm is selected whose scratch exceeds kMostScratchBytes, unless all of them exceed it. Of
+// algorithms that are nearly as fast, the first of the table is selected.
 //
-// Throws CommError without context: kInvalidArgument for a wish that is no algorithm of this
-// operation, kUnsupported for one that cannot do this problem, both naming those that can.
+// Throws: CommError without context: kInvalidArgument if the request is no algorithm of this
+// operation, kUnsupported if it cannot do this problem. Both name the algorithms that can.
 AlgorithmSelection select_algorithm(const schedule::Problem& problem, const ElementSizes& element,
                                     const TopologyFacts& facts, const Tuning& tuning,
                                     const AlgorithmRequest& wish = {});
 
 inline constexpr int64_t kMostScratchBytes = int64_t{32} << 20;
 
-// Throws CommError(kInvalidArgument) unless `algorithm` is a name of an algorithm of `operation`.
+// Checks that `algorithm` is the name of an algorithm of `operation`.
+// Throws: CommError(kInvalidArgument) if it is not.
 void require_algorithm(schedule::Operation operation, std::string_view algorithm);
 
 }  // namespace torch::comms::ctran

@@ -12,13 +12,13 @@ using schedule::Cost;
 using schedule::Operation;
 using schedule::Problem;
 
-// What leaves a rank, by where it goes.
+// What a rank sends, by destination.
 struct HostTraffic {
   double near_messages = 0, near_elements = 0;  // to ranks of this host
   double far_messages = 0, far_elements = 0;    // to other hosts
 };
 
-// Whoever hands a vector on in chunks waits for as many of them as the way is long.
+// Whether a rank forwards a vector in chunks. It then waits for as many chunks as the path is long.
 bool forwards_chunks(const Algorithm& algorithm) {
   const bool whole = algorithm.operation == Operation::kBroadcast ||
                      algorithm.operation == Operation::kReduce ||
@@ -26,11 +26,11 @@ bool forwards_chunks(const Algorithm& algorithm) {
   return whole && (algorithm.name == "chain" || algorithm.name == "tree");
 }
 
-// On one host, larger messages are copied by their receivers, out of the sender's memory. Very
-// large ones that go one way are written and read at the same time instead, so that who sends has
-// its share. The link exempts those that are reduced as they arrive, too, and chooses by what it
-// measures; this model does not.
-constexpr double kCopiedByReceiver = transport::kMaxEagerBytes;  // over which
+// On one host, receivers copy larger messages out of the sender's memory. Very large messages of
+// one-way operations are written and read at the same time instead, so that the sender does a share
+// of the work. The transport also exempts messages that are reduced on arrival, and adapts to what
+// it measures; this model does neither.
+constexpr double kCopiedByReceiver = transport::kMaxEagerBytes;  // bytes over which
 constexpr double kCopiedByBoth = transport::kMaxInitialRemoteReadBytes;
 
 bool goes_one_way(Operation operation) {
@@ -38,7 +38,7 @@ bool goes_one_way(Operation operation) {
          operation == Operation::kGather || operation == Operation::kReduce;
 }
 
-// The elements that the slowest way through the schedule carries.
+// Returns the elements that the slowest path through the schedule carries.
 double elements_on_the_way(const Algorithm& algorithm, const Problem& problem, const Cost& cost,
                            bool one_host, double bytes) {
   auto most = static_cast<double>(std::max(cost.sent, cost.received));
@@ -52,8 +52,8 @@ double elements_on_the_way(const Algorithm& algorithm, const Problem& problem, c
                             static_cast<double>(std::min(chunk, problem.count())));
 }
 
-// The share of a schedule's messages and elements that goes to other hosts, of the rank of the
-// first host that sends most of it. In one piece: chunks do not change where data goes.
+// Returns what the rank of the first host that sends most to other hosts sends to both. Chunks are
+// ignored because they do not change where data goes.
 HostTraffic share_between_hosts(const Algorithm& algorithm, Problem problem) {
   problem.options.chunk = 0;
   HostTraffic most;
@@ -78,7 +78,7 @@ HostTraffic share_between_hosts(const Algorithm& algorithm, Problem problem) {
   return most;
 }
 
-// What an element of this algorithm's messages has.
+// Returns the bytes of an element in this algorithm's messages.
 double bytes_of(const Algorithm& algorithm, const ElementSizes& element) {
   const bool at_once = algorithm.reduction_order == schedule::ReductionOrder::kNone ||
                        (algorithm.reduction_order == schedule::ReductionOrder::kRankOrder &&

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kBlank = " \t\r";
 
-// What a text from outside may put into an error: no control characters, not too much.
+// Quotes text from outside for an error: without control characters, and not too long.
 std::string quoted(std::string_view text) {
   constexpr size_t kMost = 40;
   std::string out = "'";

@@ -16,7 +16,7 @@ constexpr int64_t kMostBytes = int64_t{1} << 62;
 constexpr int64_t kMostBlocks = 1024;
 constexpr std::string_view kByLibrary = "nccl", kByKernels = "kernels", kOnRegion = "region";
 
-// The value from `first` on, below `end`, that is called so.
+// Reads a word that names one of the values from `first` on, below `end`.
 template <class T>
 T named(FieldParser& fields, std::string_view field, T first, int end) {
   std::string allowed;

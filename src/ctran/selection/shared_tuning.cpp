@@ -12,7 +12,7 @@
 namespace torch::comms::ctran {
 namespace {
 
-// What follows the GPU: a file's text; or the error's code, and why there is none.
+// What follows the GPU: the text of a file, or the code and text of an error.
 constexpr char kText = '+', kWhyNot = '-';
 
 [[noreturn]] void rethrow(std::string_view error) {
@@ -24,7 +24,7 @@ constexpr char kText = '+', kWhyNot = '-';
   throw CommError(static_cast<Errc>(code), "on rank 0:" + why);
 }
 
-// Every communicator of the process meets the same file.
+// Whether this is the first warning about a file, which every communicator of the process reads.
 bool is_first_warning(const std::string& path) {
   static std::mutex mutex;  // guards told
   static std::set<std::string> told;

@@ -5,21 +5,22 @@
 
 #include "ctran/selection/tuning.hpp"
 
-// One rank's tuning counts for a whole job, or its ranks would choose differently: what rank 0
-// tells the others of its file, and of its GPU.
+// Shares rank 0's tuning file and GPU model with all ranks, because ranks with different tunings
+// would select different algorithms.
 namespace torch::comms::ctran {
 
 struct SharedTuning {
   Tuning tuning;
-  std::string gpu;  // a to_word() its model; "" where there is none
+  std::string gpu;  // to_word() of its model; "" if there is none
 };
 
-// A file as it is told; also that it cannot be used, which in the usual place is a warning, once in
-// this process, and no file. Never throws CommError.
+// Serializes rank 0's file, or why the file cannot be used. A file in the default place that cannot
+// be used is only a warning, once in this process, and counts as no file. Never throws CommError.
 std::string serialize_tuning(const TuningFile& file, std::string_view gpu);
 
-// What was told, on every rank, rank 0 too. Throws CommError, the same everywhere: of
-// read_tuning_file() or parse_tuning() on rank 0, kSizeMismatch for what nobody tells.
+// Parses what rank 0 serialized. Every rank calls it, rank 0 too.
+// Throws: CommError, the same on all ranks: what read_tuning_file() or parse_tuning() threw on rank
+// 0, or kMismatch for text that serialize_tuning() does not produce.
 SharedTuning parse_shared_tuning(std::string_view told);
 
 }  // namespace torch::comms::ctran

@@ -18,7 +18,7 @@ constexpr double kMostNs = 1e9;
 constexpr int64_t kMostBytes = int64_t{1} << 62;
 constexpr int kMostRanks = 1 << 20;
 
-// Adds `words` with commas, for "allowed: ...".
+// Adds `word` to a list with commas, unless it is already there.
 void join(std::string& text, std::string_view word) {
   if (text.find(word) != std::string::npos &&
       (", " + text + ",").find(", " + std::string(word) + ",") != std::string::npos)
@@ -57,7 +57,7 @@ Operation operation_of(FieldParser& fields) {
   fields.fail("operation", text, allowed);
 }
 
-// Reads lines into a tuning.
+// Parses lines into a Tuning.
 class TuningParser {
  public:
   explicit TuningParser(const std::string& source) { tuning_.source = source; }
@@ -173,7 +173,7 @@ class TuningParser {
   std::array<bool, kLinkTypes * 2> wires_ = {};
 };
 
-// The shortest text that reads back as the same number, whatever the locale.
+// Returns the shortest text that parses to the same number, whatever the locale.
 std::string text_of(double value) {
   std::array<char, 64> buffer;
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;

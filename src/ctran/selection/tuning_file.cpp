@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kVariable = "TORCHCOMM_CTRAN_TUNING_FILE";
 
-// "amd-epyc-9b45-2": what decides the constants, as a part of a file's name.
+// Returns what decides the constants, as a part of a file's name: "amd-epyc-9b45-2".
 std::string processor() {
   std::ifstream info("/proc/cpuinfo");
   std::string line, model = "processor";
@@ -37,7 +37,7 @@ std::string processor() {
                                               "` writes one, and /dev/null is none");
 }
 
-// To open a FIFO waits for whoever writes to it, and a terminal for whoever types.
+// Whether opening the file may block: a FIFO waits for a writer, a terminal for input.
 bool may_block(const std::string& path) {
   struct stat it{}, null{};
   if (::stat(path.c_str(), &it) != 0 || S_ISREG(it.st_mode) || S_ISDIR(it.st_mode)) return false;
