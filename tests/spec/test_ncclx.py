@@ -361,7 +361,7 @@ def impossible(context):
         output = torch.zeros(MOST, device=device)
         sent = on_device(context, spoiled) if context.rank == 1 else good
         kind = torchcomms.InvalidArgument if context.rank == 1 else torchcomms.Mismatch
-        with failures.case(name), refused(kind, "counts of rank 1 are impossible"):
+        with failures.case(name), refused(kind, "counts of rank 1 are invalid"):
             comm.get_backend_impl().device_alltoallv_single(
                 output, source, good, sent, False
             ).wait_blocking()
@@ -613,7 +613,7 @@ def test_without_kernels_it_is_nccl_alone_and_says_why(free_port):
         comm.all_reduce(values, torchcomms.ReduceOp.SUM, False)
         assert values[0] == 2
         why = comm.describe()["links"][1 - comm.get_rank()]
-        assert "nccl alone (rank 1: no library of kernels: /no/such/library.so" in why, why
+        assert "nccl alone (rank 1: cannot load the kernel library: /no/such/library.so" in why, why
         comm.finalize()
     """
     for rank in ranks(program, 2, free_port, **NCCLX.environment):

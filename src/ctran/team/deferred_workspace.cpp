@@ -18,7 +18,9 @@ DeferredWorkspace::DeferredWorkspace(const transport::nvl::RankContext& seat,
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& e) {
     throw CommError(Errc::kResourceExhausted,
-                    std::string("a thread for a workspace that grows: ") + e.what());
+                    std::string("cannot start the thread that allocates the rest of the "
+                                "kernel workspace: ") +
+                        e.what());
   }
 }
 
@@ -88,7 +90,7 @@ DeferredWorkspace::DeferredAllocation DeferredWorkspace::allocate() {
     while (!all_gather_.is_stopped() && !all_gather_.is_round_started() && !is_requested())
       all_gather_.wait();
     if (all_gather_.is_stopped())
-      return failed({Errc::kAborted, "the communicator has ended here"});
+      return failed({Errc::kAborted, "this rank has closed or aborted the communicator"});
     const gpu::CaptureModeGuard mode(*seat_.runtime);
     seat_.runtime->set_device(seat_.device);
     const auto tell = [this](const std::string& words) { return all_gather_.all_gather(words); };

@@ -56,11 +56,11 @@ std::string make_deferred_workspace(const transport::nvl::RankContext& seat,
   const auto which = std::string(message.is_receive != 0 ? "a receive from" : "a send to") +
                      " rank " + std::to_string(message.peer);
   if (message.data == nullptr && message.bytes > 0)
-    throw CommError(Errc::kInvalidArgument,
-                    which + " has " + std::to_string(message.bytes) + " bytes and no memory");
-  throw CommError(Errc::kInvalidArgument, which + ", where rank " + std::to_string(team.rank) +
-                                              " of " + std::to_string(team.size) +
-                                              " may have messages with all others");
+    throw CommError(Errc::kInvalidArgument, which + " has " + std::to_string(message.bytes) +
+                                                " bytes, but its buffer is null");
+  throw CommError(Errc::kInvalidArgument,
+                  which + " is not possible: the peers of rank " + std::to_string(team.rank) +
+                      " are the other ranks from 0 to " + std::to_string(team.size - 1));
 }
 
 }  // namespace
@@ -78,26 +78,26 @@ CommError to_error(const KernelFailure& stopped, const Context& where, const std
     return error(
         Errc::kMismatch,
         "the tensor of " + peer +
-            " is in another window, or has another size; hint registered promises that "
-            "outputs, and inputs of reductions, are in the same one on all ranks" +
-            (has_copies ? ", and registered=copies that they are at the same place of it" : ""));
+            " is in another window than on this rank, or has another size; hint registered "
+            "requires outputs, and inputs of reductions, to be in the same window on all ranks" +
+            (has_copies ? ", and registered=copies requires them at the same offset" : ""));
   }
   switch (stopped.reason) {
     case kernels::StopReason::kTimeout:
-      return error(Errc::kTimeout, kernels + " passed its limit" + whom);
+      return error(Errc::kTimeout, kernels + " passed its timeout" + whom);
     case kernels::StopReason::kCallMismatch:
       return error(Errc::kMismatch,
                    peer +
-                       " has called something else: another operation, count, dtype, reduce "
-                       "operation or root, now or before");
+                       " has called something else: the operation, count, dtype, reduce operation "
+                       "or root differ, in this call or an earlier one");
     case kernels::StopReason::kSizeMismatch:
       return error(Errc::kMismatch,
                    "the two sides of a message with " + peer + " have different sizes");
     case kernels::StopReason::kInvalidCounts:
       return error(where.peer == where.rank ? Errc::kInvalidArgument : Errc::kMismatch,
                    "the counts of " + peer +
-                       " are impossible: negative, beyond its tensor, or not one for what it has "
-                       "for itself");
+                       " are invalid: a count is negative, their sum exceeds the tensor, or its "
+                       "input and output count for itself differ");
     case kernels::StopReason::kPeerLeft:
       return error(Errc::kPeerFailed, base::peer_closed_text(where.peer));
     default:
@@ -111,8 +111,8 @@ DeviceTeam::DeviceTeamResult DeviceTeam::create(int rank, int size, int device,
                                                 const transport::nvl::AllGatherStrings& exchange,
                                                 WorkspaceExtent room) {
   if (size > kernels::kMaxRanks)
-    return {nullptr, std::to_string(size) + " ranks; kernels take up to " +
-                         std::to_string(kernels::kMaxRanks)};
+    return {nullptr, "the kernels support up to " + std::to_string(kernels::kMaxRanks) +
+                         " ranks, and the communicator has " + std::to_string(size)};
   transport::nvl::RankContext seat{rank, size, device, runtime, nullptr};
   transport::nvl::MemoryRequest wanted{0, "", std::move(unwilling)};
   KernelLibrary library{};
@@ -125,9 +125,10 @@ DeviceTeam::DeviceTeamResult DeviceTeam::create(int rank, int size, int device,
         room == WorkspaceExtent::kPartial ||
         (room == WorkspaceExtent::kDefault && DeviceTeamCount::has_any(device));
     if (is_first_part) wanted.initial_bytes = library.functions->rest_offset(size);
-    wanted.purpose = "kernels of interface " + std::to_string(library.functions->abi);
+    wanted.purpose = "kernel interface " + std::to_string(library.functions->abi);
     if (library.window_collectives != nullptr)
-      wanted.purpose += " with regions " + std::to_string(library.window_collectives->version);
+      wanted.purpose +=
+          ", window collectives " + std::to_string(library.window_collectives->version);
     control = make_control(runtime);
   };
   if (wanted.unavailable_reason.empty())
@@ -219,8 +220,10 @@ void DeviceTeam::create_side_stream() {
     side_stream_.emplace(rank_context_.runtime, rank_context_.device);
   } catch (const CommError& error) {
     has_side_stream_failed_ = true;
-    base::log(base::LogLevel::kWarning,
-              "copies of windows go without a stream beside the call's: " + error.why());
+    base::log(
+        base::LogLevel::kWarning,
+        "cannot create a side stream; copies between windows run on the stream of the call: " +
+            error.why());
   }
 }
 

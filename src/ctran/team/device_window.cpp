@@ -91,7 +91,8 @@ DeviceWindow::DeviceWindowResult DeviceWindow::create(
     made->peer_views_.push_back(address_in(words, seat.rank));
   auto words = transport::nvl::SymmetricMemory::make(
       seat,
-      {sizeof(DeviceApiMemory) + WindowSignalWords::bytes(most_slots), "words of a window", ""},
+      {sizeof(DeviceApiMemory) + WindowSignalWords::bytes(most_slots), "signal words of a window",
+       ""},
       exchange);
   if (!words.memory) return {nullptr, std::move(words.error)};
   made->signal_memory_ = std::move(words.memory);

@@ -131,7 +131,7 @@ DeviceTransport::DeviceTransportResult DeviceTransport::create(
   const auto& seat = team->rank_context();
   const auto bytes = device::TransportArea::bytes(seat.size) + sizeof(device::TransportState);
   auto made =
-      transport::nvl::SymmetricMemory::make(seat, {bytes, "transport of kernels", ""}, exchange);
+      transport::nvl::SymmetricMemory::make(seat, {bytes, "device transport", ""}, exchange);
   if (!made.memory) return {nullptr, std::move(made.error)};
   device::TransportState handle{};
   handle.team = team_of(*team, kernels::Collective::kExchange, limit_ns);

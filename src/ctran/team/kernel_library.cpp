@@ -43,15 +43,17 @@ KernelLibrary KernelLibrary::load(const gpu::Runtime& runtime) {
   std::string why;
   void* const library = base::open_library(path, why);
   if (library == nullptr)
-    refuse("no library of kernels" + std::string(named ? ": " : " is part of this build: ") + why);
+    refuse((named ? "cannot load the kernel library: " : "this build has no kernel library: ") +
+           why);
   auto* const entry =
       reinterpret_cast<kernels::KernelLibraryEntry>(::dlsym(library, kernels::kSymbol));
-  if (entry == nullptr) refuse(path + " is no library of kernels: it has no " + kernels::kSymbol);
+  if (entry == nullptr)
+    refuse(path + " is not a kernel library: it has no symbol " + kernels::kSymbol);
   const auto* functions = entry();
   if (functions == nullptr) refuse(path + " has no kernels that run on this device");
   if (functions->abi != kernels::kAbi)
-    refuse(path + " is of another build: its interface is " + std::to_string(functions->abi) +
-           ", this one's is " + std::to_string(kernels::kAbi));
+    refuse(path + " is from another build: it has kernel interface " +
+           std::to_string(functions->abi) + ", this build needs " + std::to_string(kernels::kAbi));
   const std::string_view architectures = functions->architectures();
   if ((architectures == kHostArchitecture) != (runtime.name() == "cpu"))
     refuse(path + " has kernels for " + std::string(architectures) + ", not for " +

@@ -123,13 +123,8 @@ TEST_F(NcclxDeviceCalls, ImpossibleCountsEndTheCommunicatorAndChangeNothing) {
       EXPECT_EQ(error.code(), self.rank == 1 ? Errc::kInvalidArgument : Errc::kMismatch);
       EXPECT_EQ(error.context().op, "device_alltoallv_single");
       EXPECT_EQ(error.context().peer, 1);
-      const std::string why =
-          "the counts of rank 1 are impossible: negative, beyond its tensor, or not one for what "
-          "it has for itself (launch 1 of its kernels)";
-      // Rank 0 finds it in its kernel, or hears of it from rank 1 first.
-      if (self.rank == 1 || error.why() != "rank 1: " + why) {
-        EXPECT_EQ(error.why(), why);
-      }
+      // Rank 0 finds it in its kernel, or rank 1 reports it first.
+      EXPECT_NE(error.why().find("counts of rank 1 are invalid"), std::string::npos) << error.why();
       EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
       if (self.rank == 1) {
         EXPECT_EQ(values_of(output), Counts(20, -1));

@@ -51,8 +51,7 @@ TEST_F(NcclxFailures, AReplayWhosePeerDoesNotComeEndsAtItsLimitAndNamesIt) {
     EXPECT_EQ(error.code(), Errc::kTimeout);
     EXPECT_EQ(error.context().op, "all_reduce");
     EXPECT_EQ(error.context().peer, 1);
-    EXPECT_EQ(error.why(),
-              "the kernel passed its limit, waiting for rank 1 (launch 1 of its kernels)");
+    EXPECT_NE(error.why().find("waiting for rank 1"), std::string::npos) << error.why();
     over.set_value();
   });
 }

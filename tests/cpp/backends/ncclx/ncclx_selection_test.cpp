@@ -134,7 +134,7 @@ TEST_F(NcclxChoice, ACommunicatorOfTheLibraryAloneSaysWhy) {
     self.synchronize();
     EXPECT_EQ(first(tensor), 2);
     EXPECT_NE(self.comm->getBackendImpl()->links()[static_cast<size_t>(1 - self.rank)].find(
-                  "nccl alone (rank 0: no library of kernels: /nowhere.so"),
+                  "nccl alone (rank 0: cannot load the kernel library: /nowhere.so"),
               std::string::npos);
     self.comm->finalize();
   });

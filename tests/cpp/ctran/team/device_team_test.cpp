@@ -451,14 +451,13 @@ void expect_why(const std::string& why) {
 
 TEST_F(TeamTest, IsNoneWithoutALibraryOfThisBuild) {
   ::unsetenv(kVariable);
-  expect_why("rank 0: no library of kernels is part of this build");
+  expect_why("rank 0: this build has no kernel library");
   ::setenv(kVariable, "/nowhere.so", 1);
-  expect_why("rank 0: no library of kernels: /nowhere.so");
+  expect_why("kernel library: /nowhere.so");
   ::setenv(kVariable, library("libstand_in_kernels_other.so").c_str(), 1);
-  expect_why("is of another build: its interface is " + std::to_string(kernels::kAbi + 1) +
-             ", this one's is " + std::to_string(kernels::kAbi));
+  expect_why("interface " + std::to_string(kernels::kAbi + 1));
   ::setenv(kVariable, library("libstand_in_nccl.so").c_str(), 1);
-  expect_why("is no library of kernels: it has no torchcomms_kernels");
+  expect_why("torchcomms_kernels");
 }
 
 TEST_F(TeamTest, IsNoneForTooManyRanks) {
@@ -467,7 +466,8 @@ TEST_F(TeamTest, IsNoneForTooManyRanks) {
   };
   const auto made =
       DeviceTeam::create(0, kernels::kMaxRanks + 1, 0, gpu::Runtime::shared_cpu(), "", nobody);
-  EXPECT_EQ(made.unavailable_reason, "9 ranks; kernels take up to 8");
+  EXPECT_NE(made.unavailable_reason.find("up to 8 ranks"), std::string::npos)
+      << made.unavailable_reason;
 }
 
 TEST_F(TeamTest, OfOneRankTakesNoCollectives) {

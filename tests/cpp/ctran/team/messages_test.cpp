@@ -321,13 +321,11 @@ TEST_F(MessagesTest, ThatMakeNoSenseAreRefusedBeforeAnyIsLaunched) {
       }
       return "";
     };
-    EXPECT_EQ(why({&one, 1, rank, 0}), "a send to rank " + std::to_string(rank) + ", where rank " +
-                                           std::to_string(rank) +
-                                           " of 2 may have messages with all others");
-    EXPECT_NE(why({&one, 1, 2, 1}).find("a receive from rank 2, where"), std::string::npos);
+    EXPECT_NE(why({&one, 1, rank, 0}).find("a send to rank " + std::to_string(rank)),
+              std::string::npos);
+    EXPECT_NE(why({&one, 1, 2, 1}).find("a receive from rank 2"), std::string::npos);
     EXPECT_NE(why({&one, 1, -1, 1}).find("rank -1"), std::string::npos);
-    EXPECT_EQ(why({nullptr, 9, 1 - rank, 1}),
-              "a receive from rank " + std::to_string(1 - rank) + " has 9 bytes and no memory");
+    EXPECT_NE(why({nullptr, 9, 1 - rank, 1}).find("9 bytes"), std::string::npos);
     member.run();  // nothing
     kernels::KernelCall call{};
     call.collective = Collective::kExchange;
