@@ -12,11 +12,10 @@ SortedMessages sort_messages(int rank, std::span<const kernels::KernelMessage> m
       (message.is_receive != 0 ? receives : sends).push_back(&message);
   }
   if (sends.size() != receives.size()) {
-    sorted.refused = "messages of rank " + std::to_string(rank) +
-                     " to itself: " + std::to_string(sends.size()) + " sends and " +
-                     std::to_string(receives.size()) +
-                     " receives are in one call; each needs its other side in the same call, as "
-                     "in a batch";
+    sorted.refused = "rank " + std::to_string(rank) + " has " + std::to_string(sends.size()) +
+                     " sends to itself and " + std::to_string(receives.size()) +
+                     " receives from itself in one call; each send needs its receive in the same "
+                     "call: put both into one batch";
     return sorted;
   }
   for (size_t i = 0; i < sends.size(); ++i) {

@@ -60,7 +60,7 @@ Result launch(const OpenMessageGroup::GroupPost& post,
     auto parts = sort_messages(comm.team ? comm.team->rank() : 0, messages);
     if (!parts.refused.empty()) return refuse(&comm, std::move(parts.refused));
     if (!comm.team && !parts.to_others.empty())
-      return refuse(&comm, "there is no team, so there are no messages to other ranks");
+      return refuse(&comm, "messages to other ranks need kernels, and this communicator has none");
     for (const auto& copy : parts.to_itself)
       if (copy.bytes > 0 && copy.from != copy.into)
         comm.runtime->copy_on_device(copy.into, copy.from, copy.bytes, post.stream);
@@ -88,7 +88,8 @@ Result post(const kernels::KernelMessage& message, abi::Comm comm, abi::Stream s
   const OpenMessageGroup::GroupPost post{comm, stream};
   if (group.depth == 0) return launch(post, {&message, 1});
   if (!group.messages.empty() && (group.post.comm != comm || group.post.stream != stream))
-    return refuse(comm, "a group has messages of two communicators, or on two streams");
+    return refuse(comm,
+                  "all messages of a group must have the same communicator and the same stream");
   group.post = post;
   group.messages.push_back(message);
   return kSuccess;
