@@ -99,8 +99,9 @@ const Algorithm& requested_algorithm(const Problem& problem, std::string_view na
   const auto why = algorithm.unsupported_reason(problem);
   if (!why.empty())
     throw CommError(Errc::kUnsupported,
-                    "algorithm " + std::string(name) + ": " + std::string(why) +
-                        "; those that can: " + names(problem.operation, &problem));
+                    "algorithm " + std::string(name) +
+                        " cannot run this call: " + std::string(why) +
+                        "; algorithms that can: " + names(problem.operation, &problem));
   return algorithm;
 }
 
@@ -114,9 +115,9 @@ std::string_view format_reason(AlgorithmSelection::SelectionReason why) noexcept
 void require_algorithm(Operation operation, std::string_view algorithm) {
   if (schedule::find_algorithm(operation, algorithm) != nullptr) return;
   throw CommError(Errc::kInvalidArgument,
-                  "algorithm '" + std::string(base::utf8_prefix(algorithm, 40)) + "' is none of " +
-                      std::string(operation_name(operation)) +
-                      "; those are: " + names(operation, nullptr));
+                  "algorithm '" + std::string(base::utf8_prefix(algorithm, 40)) +
+                      "' is not an algorithm of " + std::string(operation_name(operation)) +
+                      "; allowed: " + names(operation, nullptr));
 }
 
 AlgorithmSelection select_algorithm(const Problem& problem, const ElementSizes& element,
@@ -150,9 +151,9 @@ AlgorithmSelection select_algorithm(const Problem& problem, const ElementSizes& 
     search.consider(*algorithm, wish.chunk_bytes);
   }
   if (!search.has_found())
-    throw CommError(
-        Errc::kUnsupported,
-        "no algorithm of " + std::string(operation_name(problem.operation)) + " can do this");
+    throw CommError(Errc::kUnsupported, "no algorithm of " +
+                                            std::string(operation_name(problem.operation)) +
+                                            " supports this call");
   return search.best(able == 1 ? AlgorithmSelection::SelectionReason::kOnlyOne
                                : AlgorithmSelection::SelectionReason::kEstimated);
 }

@@ -30,7 +30,7 @@ void FieldParser::fail(std::string_view field, std::string_view found,
                        std::string_view allowed) const {
   throw CommError(Errc::kInvalidArgument,
                   source_ + ", line " + std::to_string(line_) + ", " + std::string(field) + ": " +
-                      (found.empty() ? std::string("nothing there") : quoted(found)) +
+                      (found.empty() ? std::string("missing") : quoted(found)) +
                       "; allowed: " + std::string(allowed));
 }
 
@@ -76,7 +76,7 @@ int64_t FieldParser::integer(std::string_view field, int64_t most) {
 FieldParser::IntegerRange FieldParser::integer_range(std::string_view field, int64_t least,
                                                      int64_t most) {
   const std::string allowed = "<first>..<last>, whole numbers from " + std::to_string(least) +
-                              " to " + std::to_string(most) + " that do not fall";
+                              " to " + std::to_string(most) + " with first <= last";
   const auto text = word(field, allowed);
   const auto dots = text.find("..");
   IntegerRange span;

@@ -19,7 +19,9 @@ constexpr char kText = '+', kWhyNot = '-';
   int code = 0;
   const auto [end, wrong] = std::from_chars(error.data(), error.data() + error.size(), code);
   if (wrong != std::errc{} || code < 0 || code > static_cast<int>(Errc::kInternal))
-    throw CommError(Errc::kMismatch, "what rank 0 told of its tuning has no error's code");
+    throw CommError(Errc::kMismatch,
+                    "protocol error: rank 0's tuning record has no error code; all ranks must run "
+                    "the same torchcomms version");
   const std::string why(end, error.data() + error.size());
   throw CommError(static_cast<Errc>(code), "on rank 0:" + why);
 }
@@ -45,8 +47,8 @@ std::string serialize_tuning(const TuningFile& file, std::string_view gpu) {
       if (is_first_warning(file.path))
         base::log(base::LogLevel::kWarning,
                   e.why() +
-                      "; without it, the built-in constants choose. `torchcomms tune` writes "
-                      "it anew");
+                      "; algorithms are selected by the built-in constants. `torchcomms tune` "
+                      "writes a new file");
       return head + kText;
     }
     return head + kWhyNot + std::to_string(static_cast<int>(e.code())) + ' ' + e.why();
@@ -56,7 +58,10 @@ std::string serialize_tuning(const TuningFile& file, std::string_view gpu) {
 SharedTuning parse_shared_tuning(std::string_view told) {
   const auto end = told.find('\n');
   if (end == std::string_view::npos || end + 1 == told.size())
-    throw CommError(Errc::kMismatch, "what rank 0 told of its tuning is too short");
+    throw CommError(Errc::kMismatch, "protocol error: rank 0's tuning record is truncated (" +
+                                         std::to_string(told.size()) +
+                                         " bytes); all ranks must run the same torchcomms "
+                                         "version");
   SharedTuning made{.tuning = {}, .gpu = std::string(told.substr(0, end))};
   const auto rest = told.substr(end + 2);
   if (told[end + 1] != kText) rethrow(rest);

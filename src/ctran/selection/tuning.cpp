@@ -99,7 +99,7 @@ class TuningParser {
   }
 
   void once(FieldParser& fields, std::string_view field, bool& seen) {
-    if (seen) fields.fail(field, "a second line for it", "one");
+    if (seen) fields.fail(field, "repeated line", "one line");
     seen = true;
   }
 
@@ -138,8 +138,9 @@ class TuningParser {
 
   void require_space(size_t lines, const char* kind) const {
     if (lines == kMaxOverrides)
-      throw CommError(Errc::kTooLarge, tuning_.source + ": more than " +
-                                           std::to_string(kMaxOverrides) + " lines '" + kind + "'");
+      throw CommError(Errc::kTooLarge, tuning_.source + " has more than " +
+                                           std::to_string(kMaxOverrides) + " lines '" + kind +
+                                           "', the most that are allowed");
   }
 
   void kernel(FieldParser& fields) {
@@ -190,9 +191,9 @@ std::string wire_line(LinkType wire, const char* how, const LinkCost& row) {
 
 Tuning parse_tuning(std::string_view text, const std::string& source) {
   if (text.size() > kMaxTuningBytes)
-    throw CommError(Errc::kTooLarge, source + ": " + std::to_string(text.size()) +
-                                         " bytes, at most " + std::to_string(kMaxTuningBytes) +
-                                         " are read");
+    throw CommError(Errc::kTooLarge, source + " has " + std::to_string(text.size()) +
+                                         " bytes; at most " + std::to_string(kMaxTuningBytes) +
+                                         " bytes are allowed");
   TuningParser reader(source);
   size_t number = 0;
   while (!text.empty()) {

@@ -34,7 +34,7 @@ std::string processor() {
   if (!reason.empty()) why += ": " + reason;
   if (from.setting.empty()) throw CommError(Errc::kSystem, why);
   throw CommError(Errc::kInvalidArgument, why + "; `torchcomms tune --output " + from.path +
-                                              "` writes one, and /dev/null is none");
+                                              "` writes one, and /dev/null stands for no file");
 }
 
 // Whether opening the file may block: a FIFO waits for a writer, a terminal for input.
@@ -64,7 +64,7 @@ std::string read_tuning_file(const TuningFile& from) {
   const auto& path = from.path;
   if (path.empty()) return {};
   if (from.setting.empty() && ::access(path.c_str(), F_OK) != 0) return {};
-  if (may_block(path)) refuse(from, "it is no regular file");
+  if (may_block(path)) refuse(from, "it is not a regular file");
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::string text(kMaxTuningBytes + 1, '\0');
@@ -75,7 +75,7 @@ std::string read_tuning_file(const TuningFile& from) {
   if (text.size() > kMaxTuningBytes)
     throw CommError(Errc::kTooLarge, from.format_name() + " has more than " +
                                          std::to_string(kMaxTuningBytes) +
-                                         " bytes, which is the most that are read");
+                                         " bytes, the most that are allowed");
   return text;
 }
 

@@ -149,7 +149,8 @@ TEST(Select, AWishThatCannotBeIsNamedTogetherWithThoseThatCan) {
   const auto unable = message_of(
       [&] { select_algorithm(problem, kFloat, kOneHost, Tuning(), {.algorithm = "ring"}); },
       Errc::kUnsupported);
-  EXPECT_EQ(unable, "algorithm ring: does not add in rank order; those that can: direct");
+  EXPECT_NE(unable.find("rank order"), std::string::npos) << unable;
+  EXPECT_NE(unable.find(": direct"), std::string::npos) << unable;
 }
 
 TEST(Select, TheFirstOverrideThatFitsAndCanDoItWins) {
