@@ -21,9 +21,9 @@ constexpr size_t kAnySize = ~size_t{0};
 constexpr SelectionRow kernels_up_to(Collective collective, int ranks, size_t bytes) {
   return {collective, {2, ranks}, {0, bytes}, KernelAlgorithm::kAutomatic, 0};
 }
-// Up to these sizes kernels are faster than NCCL: for 2, 3 and 4 ranks as measured in graphs on two
-// and on four H200 with NVLink; for more ranks by the model of hops and bytes. Scatter has no row:
-// its root has a list of tensors, and the other ranks do not know how they lie.
+// Up to these sizes kernels are faster than NCCL. For 2, 3 and 4 ranks they were measured in graphs
+// on two and on four H200 with NVLink. For more ranks they follow the model of hops and bytes.
+// Scatter has no row: its root has a list of tensors, and the other ranks do not know how they lie.
 constexpr SelectionRow kDefaultRows[] = {
     kernels_up_to(Collective::kAllReduce, 2, 256 * kMega),
     kernels_up_to(Collective::kAllReduce, 8, 16 * kMega),

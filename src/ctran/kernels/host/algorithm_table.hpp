@@ -2,8 +2,8 @@
 
 #include "ctran/kernels/host/library.hpp"
 
-// Chooses the algorithm of a call: by a table of measurements on Hopper GPUs with NVLink, and for
-// more ranks than were measured by a model of hops and bytes.
+// Chooses the algorithm of a call by a table of measurements on Hopper GPUs with NVLink. For more
+// ranks than were measured, the rows follow a model of hops and bytes.
 namespace torch::comms::ctran::kernels {
 
 struct KernelAlgorithmChoice {

@@ -164,7 +164,7 @@ class MessageChunks {
     store_relaxed(&c_.there.taken_by_peer.chunks[channel], c_.p.chunks.known_ring | chunks);
   }
 
-  // `zero_copy_target`: where the peer has the message; null: send through the ring. `begin`: for
+  // `zero_copy_target`: where the peer wants the message; null: send through the ring. `begin`: for
   // the signal warp; false if the launch has to stop.
   template <class Begin>
   __device__ __forceinline__ bool send(const MessageTransfer& parcel, int channel,

@@ -30,9 +30,9 @@ inline constexpr int kMostChannels = kLineChannels;  // of either
 static_assert(kMostChannels >= kChunkChannels);
 inline constexpr int kChannelWarps = 16;  // copy warps of a block
 inline constexpr int kTileRing = 4;       // tiles of a warp
-// Headers of a pair and direction that may be in flight. A block may be at the first message of a
-// launch when another block of its rank has taken the last one, so there are as many more slots.
-// Replies are read within the sender's launch, and only to messages that it has sent.
+// Headers of a pair and direction that may be in flight. When a block is at the first message of a
+// launch, another block of its rank may have taken the last one. There are as many more slots for
+// that. Replies are read within the sender's launch, and only to messages that it has sent.
 inline constexpr int kHeaderRing = 128, kHeaderSlots = 256;
 static_assert(kMaxMessages <= kHeaderRing && kHeaderSlots >= kHeaderRing + kMaxMessages);
 inline constexpr size_t kTileSlot = size_t{kLL128Vectors} * 512;

@@ -36,11 +36,10 @@ constexpr KernelMessageProtocol protocol_of(size_t bytes) {
   // A channel has few tiles as long as there are more channels, so that many SMs have a little to
   // do. With four channels instead of 16 a message of 64 KB took 5.0 us instead of 3.4 (four H200).
   // The most channels are used only if each of 16 warps would have several tiles. With 16 channels
-  // instead of 32 a message of 256 KB takes 4.6 us instead of 3.6, of 1 MB 8.3 instead of 5.9, of 4
-  // MB 21.4 instead of 18.2 (four H100).
-  // With 8 channels of chunks 4 MB took 24.8 us instead of 19.2. With 32 channels whose rings are
-  // half as long 4 MB took 18.6 us, but 16 MB, as parts to all ranks, took 43.3 instead of 41.8
-  // (four H200).
+  // instead of 32 a message of 256 KB takes 4.6 us instead of 3.6. One of 1 MB takes 8.3 instead of
+  // 5.9, one of 4 MB 21.4 instead of 18.2 (four H100). With 8 channels of chunks 4 MB took 24.8 us
+  // instead of 19.2. With 32 channels whose rings are half as long 4 MB took 18.6 us. But 16 MB, as
+  // parts to all ranks, took 43.3 us instead of 41.8 (four H200).
   constexpr size_t kFewTiles = 4, kChunksEach = 4, kKB = 1024;
   constexpr int kMany = 16;
   if (bytes <= kLL128MaxBytes) {

@@ -2,8 +2,9 @@
 #include "ctran/kernels/messages/rma.hpp"
 #include "ctran/kernels/protocol/launch_context.cuh"
 
-// Kernels of window operations: signals and stores to words of a peer, and waits for them, by one
-// warp each; and small puts, which last less time than a copy engine takes to begin.
+// Kernels of window operations. One warp each stores signals and values to words of a peer, or
+// waits for them. Small puts have a kernel because they last less time than a copy engine takes to
+// begin.
 namespace torch::comms::ctran::kernels {
 namespace {
 

@@ -40,12 +40,12 @@ enum class CopyMethod : uint8_t {
 // ranks, because copies are enqueued before the ranks have exchanged locations. If an offset
 // differs, the launch stops with kWindowMismatch, and the contents of the windows are undefined.
 // Nothing stops a copy: after a stop, the enqueued copies still write to the peers' memory, whether
-// these have begun or not, also in replays.
-// The call is two launches with copies between, or three where a broadcast is forwarded. Each
-// launch has the timeout. All copies are pushes from this rank's own memory: if one process has
-// several ranks, a pull would queue in the peer's copy engines before copies that the peer has to
-// make first. An all-gather or all-to-all copies this rank's part for itself on a side stream, if
-// the call has one, in parallel with the copies to peers.
+// these have begun or not, also in replays. The call is two launches with copies between, or three
+// where a broadcast is forwarded. Each launch has the timeout. All copies are pushes from this
+// rank's own memory. If one process has several ranks, a pull would queue in the peer's copy
+// engines before copies that the peer has to make first. An all-gather or all-to-all copies this
+// rank's part for itself on a side stream, if the call has one, in parallel with the copies to
+// peers.
 //
 // The first launch of an all-reduce with copy engines makes this rank's part in its own tensor, and
 // copies take the part to the peers. No rank waits for another in between, because only this rank

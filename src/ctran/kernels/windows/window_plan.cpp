@@ -13,10 +13,10 @@ constexpr size_t kMB = size_t{1} << 20;
 
 // As many blocks as the TMA units need to come near what a GPU can send. Two ranks: twice as many
 // blocks are 6 % faster for long transfers (2 H200, 128 MB to the peer), and no faster at 8 MB.
-// Four ranks (4 H200 and 4 H100): twice as many are 5 % faster from 16 MB to each peer on, for a
-// broadcast from 32 MB on, and for reductions below 4 MB a rank. Above that, 16 blocks take 1 to 3
-// % longer than 64 in reductions, but 4 % longer than 32 in a reduce-scatter.
-// In an all-to-all with 4 MB to each of three peers, 96 blocks are 4 % faster.
+// Four ranks (4 H200 and 4 H100): twice as many are 5 % faster from 16 MB to each peer on. For a
+// broadcast they are so from 32 MB on, and for reductions below 4 MB a rank. Above that, 16 blocks
+// take 1 to 3 % longer than 64 in reductions, but 4 % longer than 32 in a reduce-scatter. In an
+// all-to-all with 4 MB to each of three peers, 96 blocks are 4 % faster.
 constexpr int default_blocks(int ranks, Collective collective, size_t longest) {
   if (ranks == 2) return longest < 32 * kMB ? 16 : 32;
   if (collective == Collective::kReduceScatter) return 32;
