@@ -12,9 +12,9 @@
 namespace torch::comms::ctran {
 namespace {
 
-constexpr uint32_t kFirstStream = 16;  // those before are the family's own
+constexpr uint32_t kFirstStream = 16;  // lower streams belong to the context
 constexpr unsigned kProgressPerClockRead = 16;
-constexpr size_t kMostClaimed = 1024;  // streams of groups that are remembered one by one
+constexpr size_t kMostClaimed = 1024;  // bases of groups that are remembered one by one
 constexpr std::chrono::milliseconds kQueryAfter{200};
 
 std::unique_ptr<CommError> error_of(const Task& task) {
@@ -74,7 +74,7 @@ void Engine::require_own_process(std::string_view op) const {
 }
 
 void Engine::open() {
-  // Also for what peers ask while this rank is in no call.
+  // The progress thread also answers peers while this rank is in no call.
   if (links_.size() > 1) progress_engine_.ensure_thread();
   progress_engine_.enter();
   try {
@@ -112,7 +112,7 @@ bool Engine::claim_streams(uint32_t base) noexcept {
   const std::lock_guard lock(streams_mutex_);
   const auto place = std::lower_bound(claimed_.begin(), claimed_.end(), base);
   if (base < next_stream_ || (place != claimed_.end() && *place == base)) return false;
-  claimed_.insert(place, base);  // its memory is there
+  claimed_.insert(place, base);  // cannot throw: the capacity is reserved
   if (claimed_.size() == kMostClaimed) {
     next_stream_ = claimed_.front() + GroupState::kStreams;
     claimed_.erase(claimed_.begin());
@@ -132,7 +132,7 @@ void Engine::start(Task* task) noexcept {
   submit(task);
   progress_engine_.poll_once(true);
   if (!is_closed_.load(std::memory_order_seq_cst)) return;
-  // There is no thread any more that would come to it.
+  // The progress thread has stopped, so this thread admits the task.
   progress_engine_.enter();
   drain_inbox();
   progress_engine_.leave();
@@ -165,21 +165,22 @@ void Engine::admit(Task* task) noexcept {
   if (group.queue.size() == 1) start_next_collective(group);
 }
 
-// The group's next collectives, up to one that has to wait.
+// Begins the group's next collectives, until one has to wait.
 void Engine::start_next_collective(GroupState& group) noexcept {
   while (!group.queue.empty() && group.failure() == nullptr) {
     auto* task = group.queue.front();
     const bool ended = run_step(task, TaskAction::kBegin);
     if (group.mismatch) send_own_fingerprint(group);
     if (!group.deferred_queries.empty()) answer_deferred_queries(group);
-    if (group.failure() != nullptr) return;  // which is the task's, too
+    if (group.failure() != nullptr) return;  // the failure is the task's, too
     if (!ended) return active_.push_back(task);
     group.queue.pop_front();
     complete(task, nullptr);
   }
 }
 
-// True: well, or alone. Any other failure ends its group, and the task with it.
+// Returns true if the task has succeeded, or has failed without its group. Any other failure fails
+// its group, and the task with it.
 bool Engine::run_step(Task* task, TaskAction step) noexcept {
   auto& group = *task->group;
   const int self = group.layout.rank;
@@ -211,7 +212,7 @@ bool Engine::advance_all() noexcept {
     active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
     const bool queued = task->is_queued;
     if (queued) group.queue.pop_front();
-    const auto keep = task->group;  // ending the task may let it go
+    const auto keep = task->group;  // completing the task may release the group
     complete(task, nullptr);
     if (queued) start_next_collective(group);
   }
@@ -224,13 +225,14 @@ bool Engine::advance_all() noexcept {
 }
 
 void Engine::complete(Task* task, std::unique_ptr<CommError> error) noexcept {
-  if (!error && !task->is_queued) task->group->record_p2p_finished();  // also alone
+  // Also if only this call fails.
+  if (!error && !task->is_queued) task->group->record_p2p_finished();
   if (!error && task->is_local_failure) error = error_of(*task);
   if (!error && task->is_queued) task->group->last_finished = task->sequence;
   task->close();
   const auto group = task->group->is_leaving ? task->group : nullptr;
   const bool told = task->listener == nullptr;
-  task->finish(std::move(error));  // before others can tell how it ended
+  task->finish(std::move(error));  // before other threads can see how the task ended
   if (!told) {
     const std::lock_guard lock(completions_mutex_);
     completions_.push_back(task);
@@ -257,7 +259,7 @@ void Engine::deliver_completions() noexcept {
 
 bool Engine::progress(std::optional<uint32_t> but) noexcept {
   bool moved = drain_inbox();
-  if (close_reason_) return moved;  // what was submitted has ended
+  if (close_reason_) return moved;  // submitted tasks have completed with the error
   if (has_abort_requests_.load(std::memory_order_relaxed)) moved |= check_aborts();
   moved |= progress_links(but);
   if (!active_.empty()) moved |= advance_all();
@@ -269,7 +271,7 @@ bool Engine::progress(std::optional<uint32_t> but) noexcept {
   return moved;
 }
 
-// Asked before a sleep.
+// Called before a thread sleeps.
 bool Engine::has_work() noexcept {
   if (inbox_.load(std::memory_order_seq_cst) != nullptr ||
       has_abort_requests_.load(std::memory_order_seq_cst) || has_unread_control_)
@@ -290,7 +292,7 @@ bool Engine::needs_background_progress() const noexcept {
                                        [](const auto* link) { return link->has_unsent(); });
 }
 
-// Ranks that have connected here before this one needed them: they may have something to say.
+// Connects the ranks that have connected to this rank first: they may have sent control messages.
 bool Engine::accept_incoming_peers() noexcept {
   bool any = false;
   try {
@@ -303,7 +305,7 @@ bool Engine::accept_incoming_peers() noexcept {
   return any;
 }
 
-// What peers say of groups, and whether they are still there.
+// Handles control messages, and failed links.
 bool Engine::poll_control() noexcept {
   has_unread_control_ = false;
   bool heard_any = accept_incoming_peers();
@@ -420,8 +422,9 @@ void Engine::announce_quiesced(GroupState& group) noexcept {
   progress_engine_.poll_once(true);
 }
 
-// Once the others know of all that this rank has sent, and again when it takes nothing more. Not
-// only when nothing is open: calls of two ranks that leave may wait for each other.
+// Sends the leave message once the members know of all that this rank has sent, and again when it
+// receives nothing more. Waiting until nothing is open would deadlock: calls of two ranks that
+// leave may wait for each other.
 void Engine::send_leave_if_ready(GroupState& group) noexcept {
   if (!group.is_leaving || group.failure() != nullptr ||
       (group.has_announced_leave && !group.announced_leave.has_open_receives))
@@ -433,14 +436,14 @@ void Engine::send_leave_if_ready(GroupState& group) noexcept {
     receives = receives || task->can_still_receive();
   }
   if (group.has_announced_leave && receives) return;
-  // Other members may wait for this rank as it does, or did, for a member that closed the group.
+  // Other members may wait for this rank, as this rank waits or waited for a member that left.
   if (receives || group.has_failed_for_leave) connect_all(group);
   group.has_announced_leave = true;
   group.announced_leave = {group.sequence.load(std::memory_order_relaxed), receives};
   broadcast(group, leave_message(group));
 }
 
-// Members without a connection may wait for this rank, as it does for others.
+// Members without a connection may wait for this rank: the leave message must reach them.
 void Engine::connect_all(const GroupState& group) noexcept {
   for (const int member : group.ranks) try {
       link_to(member);
@@ -491,8 +494,8 @@ std::string Engine::describe_links() {
 void Engine::shut_down(const CommError& why) noexcept {
   progress_engine_.stop();
   progress_engine_.enter();
-  is_closed_.store(true,
-                   std::memory_order_seq_cst);  // whoever does not see it has submitted before
+  // A thread that does not see it has submitted its task before drain_inbox().
+  is_closed_.store(true, std::memory_order_seq_cst);
   drain_inbox();
   check_aborts();  // their reason comes first
   if (!close_reason_) close_reason_ = why;

@@ -25,10 +25,10 @@ class FastPath;
 class GroupState;
 struct EngineCall;
 
-// What a family is inside: it moves the calls of all groups over the links, and ends those that
-// cannot go on.
-//
-// Threads: as marked; the rest with the lock of `progress`.
+// The implementation of a LinkContext: moves the calls of all groups over the links, and fails the
+// calls that cannot complete.
+// Threads: the methods marked "any thread" take the lock of progress_engine() themselves if they
+// need it. The caller of every other method holds that lock.
 class Engine final : public ProgressEngine::ProgressClient,
                      public std::enable_shared_from_this<Engine> {
  public:
@@ -36,59 +36,73 @@ class Engine final : public ProgressEngine::ProgressClient,
   ~Engine() override;
 
   // ---- any thread
-  // Connects what is to be connected at once.
+  // Starts the progress thread if there are peers, and connects to all peers if the context is
+  // small enough (LinkContextOptions::eager_connect_ranks).
+  // Throws: CommError.
   void open();
-  // The task is in the engine's hands from here on; it has the caller's reference besides.
+  // Queues the task. The engine holds one reference to it until it completes; the caller holds
+  // another.
   void submit(Task* task) noexcept;
-  // The same, and looks at it at once. Its listener is told though nobody waits, where
-  // Progress::ensure_thread() was called before.
+  // Queues the task like submit(), and then makes progress once. The task's listener runs even if
+  // no caller waits, provided that ProgressEngine::ensure_thread() was called before.
   void start(Task* task) noexcept;
-  // Returns when the task has ended. Throws what LinkContextOptions::interrupt does. `entered`:
-  // with the lock of `progress`, which it gives back.
+  // Waits until the task is complete. `entered`: the caller holds the lock of progress_engine(),
+  // and wait() releases it.
+  // Throws: what LinkContextOptions::interrupt_check throws.
   void wait(const Task& task, bool entered = false);
-  // Sets the task's deadline, submits it and waits; at once where nothing else is under way.
+  // Runs a task to its end. A collective runs inline, on the caller's thread, if no other call is
+  // in flight. Every other task gets its deadline, is submitted and waited for.
   void run(Task* task);
-  // The same for a collective that can go without a task, and has its engine to itself: true if it
-  // has ended, well. Else nothing has happened; or all but its end, and `rest` is to be waited for
-  // by wait(*rest, true). Throws CommError(kResourceExhausted), after which the group has failed.
+  // Runs a collective without a task, if a FastPath exists for it and no other call is in flight.
+  // It returns false with `rest` null if nothing was started. It returns false with `rest` set if
+  // the collective has begun but not completed: the caller then calls wait(*rest, true).
+  // Returns: true if the collective has completed without an error.
+  // Throws: CommError(kResourceExhausted); the group has failed then.
   bool run_fast_path(const std::shared_ptr<GroupState>& group, const EngineCall& call, Task*& rest);
   void add_group(const std::shared_ptr<GroupState>& group);
-  // Ends what is in flight, tells the members, and forgets it.
+  // Fails the calls in flight, sends a leave message to the members, and removes the group.
   void remove_group(const std::shared_ptr<GroupState>& group) noexcept;
-  // Nothing is called any more: tells the members when nothing but waits for them is in flight.
+  // Marks the group as leaving: this rank makes no more calls in it. The members get a leave
+  // message once they know of everything that this rank has sent, and a second one when it receives
+  // nothing more. Window waits delay neither message.
   void announce_leave(GroupState& group) noexcept;
-  // Nothing on this rank's device writes to the others' any more: they learn of it.
+  // Sends a kQuiesced message to the members: no kernel of this rank writes to their memory any
+  // more.
   void announce_quiesced(GroupState& group) noexcept;
   void notify_abort_request() noexcept;
-  // Throws CommError(kForked) in a forked child.
+  // Throws: CommError(kForked) in a forked child.
   void require_own_process(std::string_view op) const;
-  // Streams for a new group, beginning at the same number on all of its members: each proposes one,
-  // all claim the largest, and begin anew where one could not, because another group has it. The
-  // more often it has `failed`, the further ahead a proposal is, by a step that `parent`, the base
-  // of the group that is split, decides: so two that are made at the same time do not meet again.
-  // What is claimed is never free again, nor is what lies far behind.
+  // Choose the streams of a new group, so that all of its members use the same `base`. Each member
+  // proposes a base, and all claim the largest proposal. They repeat this if one member could not
+  // claim it because another group has it. After `failed` rounds a proposal may be further ahead.
+  // The step also depends on `parent`, the base of the group that is split, so that two
+  // simultaneous splits do not collide again. A claimed base is never free again, and a base far
+  // behind the newest claims cannot be claimed either.
   uint32_t propose_streams(int failed, uint32_t parent = 0) noexcept;
   bool claim_streams(uint32_t base) noexcept;
-  // Closes the links: all groups fail with that, also those that are added later, and whatever is
-  // submitted ends with it. The first reason counts.
+  // Closes the links. All groups fail with `why`, including groups that are added later. Tasks that
+  // are submitted later complete with it. The first reason counts.
   void shut_down(const CommError& why) noexcept;
   bool is_forked() const noexcept;
-  // LinkTable::describe_links(); "" in a forked child.
+  // Returns: LinkTable::describe_links(), or "" in a forked child.
   std::string describe_links();
   TaskPool& task_pool() noexcept { return task_pool_; }
   const LinkTable& link_table() const noexcept { return links_; }
   const AlgorithmChooser& chooser() const noexcept { return chooser_; }
   ProgressEngine& progress_engine() noexcept { return progress_engine_; }
 
-  // ---- with the lock
-  // The link to a rank of the family, connected if it was not. Throws CommError.
+  // ---- with the lock of progress_engine()
+  // Returns the link to a rank of the context, and connects it on first use.
+  // Throws: CommError.
   transport::Transport& link_to(int family_rank);
-  // The stream of messages with a tag to a member; throws as link_to(). Of those from a member:
-  // nothing before it has said that it sends any.
+  // Returns the stream of messages with this tag to or from a member. stream_to() announces a new
+  // stream to the receiver. stream_from() returns nothing until the sender has announced its
+  // stream.
+  // Throws: stream_to() throws like link_to().
   uint32_t stream_to(GroupState& group, int rank, int tag);
   std::optional<uint32_t> stream_from(const GroupState& group, int rank, int tag) const;
-  // A message with a member that has closed the group is on its way: what fails for that member
-  // waits until it has arrived.
+  // Returns whether a message with a member that has closed the group is still on its way. Failures
+  // because of that member are delayed until the message has arrived.
   bool is_draining(const GroupState& group) const noexcept;
   ScratchPool scratch;
 
@@ -104,13 +118,13 @@ class Engine final : public ProgressEngine::ProgressClient,
 
  private:
   enum class TaskAction : uint8_t { kBegin, kAdvance };
-  // A call that has its engine to itself (alone.cpp).
+  // Inline execution (inline_execution.cpp).
   bool try_enter_inline(const GroupState& group) noexcept;
   bool can_run_inline(const GroupState& group) const noexcept;
   bool has_pending_requests() const noexcept;
   template <class Look>
   bool poll_until_done(const GroupState& group, int often, const Look& look);
-  // `but`: messages of this stream are about to be taken at once: Transport::progress_except().
+  // `but`: a stream whose messages the caller receives itself; see Transport::progress_except().
   bool progress(std::optional<uint32_t> but) noexcept;
   bool progress_links(std::optional<uint32_t> but = std::nullopt) noexcept;
   void enqueue(Task* task) noexcept;
@@ -137,7 +151,7 @@ class Engine final : public ProgressEngine::ProgressClient,
   bool check_deadlines() noexcept;
   bool check_aborts() noexcept;
 
-  // Failures (failures.cpp).
+  // Failures (control/failures.cpp).
   void fail(GroupState& group, Errc code, const std::string& why,
             std::vector<int> culprits) noexcept;
   void fail_for_left_members(GroupState& group) noexcept;
@@ -160,15 +174,15 @@ class Engine final : public ProgressEngine::ProgressClient,
   void on_leaving(GroupState& group, int rank, const ControlMessage& notice) noexcept;
   bool has_calls(const GroupState& group) const noexcept;
 
-  // Tags of messages (tags.cpp).
+  // Streams of tagged messages (group/tag_streams.cpp).
   void on_tag_stream(GroupState& group, int rank, const ControlMessage& notice);
   void close_stream(uint32_t stream, Errc code) noexcept;
   void close_tag_streams(GroupState& group, Errc code) noexcept;
 
-  // Where every rank is (inquiry.cpp).
+  // The hang query: where every rank is (control/hang_report.cpp).
   static constexpr const char* kLeftText = "it has closed the communicator";
   static constexpr const char* kFailedText = "its process or its link has ended";
-  static constexpr const char* failure_text(Errc code) noexcept {  // of its link
+  static constexpr const char* failure_text(Errc code) noexcept {  // the code of the link's failure
     return code == Errc::kPeerFailed ? kFailedText : "not to be reached from here";
   }
   void start_hang_query(GroupState& group, Errc code, std::string why, std::vector<int> culprits,
@@ -192,32 +206,32 @@ class Engine final : public ProgressEngine::ProgressClient,
   TaskPool task_pool_;
   ControlChannel control_channel_;
   uint64_t fork_generation_;
-  std::atomic<Task*> inbox_{nullptr};                                 // newest first
-  std::atomic<bool> has_abort_requests_{false};                       // a group wants one
-  std::unordered_map<uint32_t, std::shared_ptr<GroupState>> groups_;  // by base
+  std::atomic<Task*> inbox_{nullptr};            // a linked list, newest task first
+  std::atomic<bool> has_abort_requests_{false};  // a group has requested an abort
+  std::unordered_map<uint32_t, std::shared_ptr<GroupState>> groups_;  // by GroupState::base
   std::vector<Task*> active_;
-  unsigned inline_calls_ = 0;  // calls that found nobody at it
-  std::vector<GroupState*>
-      failed_groups_;               // failed in this turn: their calls are still to be ended
-  std::mutex completions_mutex_;    // guards the next one
-  std::vector<Task*> completions_;  // whose listeners are still to be told
-  std::atomic<bool> has_completions_{false};  // there are some
+  unsigned inline_calls_ = 0;  // calls that tried to run inline
+  // Groups that failed in this turn; complete_failed() still has to complete their calls.
+  std::vector<GroupState*> failed_groups_;
+  std::mutex completions_mutex_;              // guards completions_
+  std::vector<Task*> completions_;            // tasks whose listeners have not run yet
+  std::atomic<bool> has_completions_{false};  // completions_ is not empty
   struct EarlyControlMessage {
     int from;
     ControlMessage message;
   };
-  std::list<EarlyControlMessage> early_messages_;  // for groups that this rank has not made yet
-  transport::ClosedStreams removed_streams_;       // of groups that it has had
-  uint32_t tag_streams_ = 0;                       // taken from this rank's range
-  std::mutex streams_mutex_;                       // guards the next two
-  uint32_t next_proposed_, next_stream_;  // next_stream_: what lies before cannot be claimed
-  std::vector<uint32_t> claimed_;         // from there on, ascending
+  std::list<EarlyControlMessage> early_messages_;  // for groups that this rank has not created yet
+  transport::ClosedStreams removed_streams_;       // streams of removed groups
+  uint32_t tag_streams_ = 0;                       // number of streams taken from this rank's range
+  std::mutex streams_mutex_;                       // guards the next three fields
+  uint32_t next_proposed_, next_stream_;  // next_stream_: a base below it cannot be claimed
+  std::vector<uint32_t> claimed_;         // claimed bases from next_stream_ on, ascending
   Deadline next_deadline_ = Deadline::max();
   unsigned progress_calls_ = 0;
-  bool has_unread_control_ = false;        // something came since the last look at notices
-  bool is_deadline_passed_ = false;        // next_deadline_ has passed
-  std::optional<CommError> close_reason_;  // set: the links are
-  std::atomic<bool> is_closed_{false};     // so they are, or are about to be
+  bool has_unread_control_ = false;  // a link has moved something since the last poll_control()
+  bool is_deadline_passed_ = false;  // next_deadline_ has passed
+  std::optional<CommError> close_reason_;  // set once the links are closed
+  std::atomic<bool> is_closed_{false};     // the links are closed or about to be closed
 };
 
 }  // namespace torch::comms::ctran

@@ -19,13 +19,14 @@ namespace torch::comms::ctran {
 using transport::Bytes;
 using transport::ConstBytes;
 
-// The peer of a receive that takes the next message with its tag that no other receive waits for.
+// The peer of a receive that takes the next message with its tag from any rank, unless another
+// receive waits for that message.
 inline constexpr int kAnySource = -1;
 
 inline constexpr std::chrono::milliseconds kNoTimeout = std::chrono::milliseconds::max();
 
-// How long a call may take, from now on but for what is spent, and what its user calls that, for
-// the error of whoever meets its end: "timeout= of that call". Lives forever; "": not said.
+// The timeout of a call, and the name of the user's setting for it ("timeout= of that call"), which
+// error texts show. `setting` is a string with static lifetime; "" means not given.
 struct CallTimeout {
   template <class Rep, class Period>
   constexpr CallTimeout(std::chrono::duration<Rep, Period> how_long, std::string_view called = {})
@@ -34,56 +35,61 @@ struct CallTimeout {
 
   std::chrono::milliseconds duration;
   std::string_view setting;
-  std::chrono::milliseconds elapsed{0};  // on what belongs to it and came before
+  std::chrono::milliseconds elapsed{0};  // time already spent on earlier parts of the same call
 };
 
-// One operation as plain data. Counts are elements, as the table at schedule::Problem says.
+// One operation as plain data. Counts are elements, as in the table at schedule::Problem.
 //
-// Buffers are lists of pieces that follow each other (a list of tensors is one piece a tensor); no
-// piece cuts an element. Together they have exactly what the operation needs of them: on a rank
-// that has no input or output they are not looked at. Lists, offsets of `blocks` and `arriving` are
-// copied; the memory itself is the caller's and is used until the call has ended. In place as
-// schedule::Problem says; any other overlap is not allowed.
+// Buffers are lists of pieces that follow each other; a list of tensors is one piece per tensor. No
+// piece may split an element. Together the pieces have exactly the size that the operation needs.
+// The buffers of a rank that has no input or no output are ignored.
+//
+// In-place use is allowed as schedule::Problem says; any other overlap is not.
+// Lifetime: the engine copies the lists and the offsets of `blocks` and `arriving`. The memory
+// itself belongs to the caller, and the engine uses it until the call has ended.
 struct EngineCall {
-  std::string_view name;  // the public one ("all_gather_v"), for errors; lives forever
+  std::string_view name;  // the public name ("all_gather_v"), for error texts; has static lifetime
   schedule::Operation operation = schedule::Operation::kBarrier;
-  uint8_t dtype = 0;           // number of c10::ScalarType; with arithmetic where it adds
-  uint32_t element_bytes = 1;  // of the dtype, or of any unit to be moved where nothing is added
+  uint8_t dtype = 0;  // number of c10::ScalarType; a reduction needs a dtype with arithmetic
+  uint32_t element_bytes = 1;  // of the dtype, or of any unit that is moved without arithmetic
   ReduceOpCode op = ReduceOpCode::kSum;
-  PremulFactor factor = {};        // of PREMUL_SUM: this rank's own
-  int root = 0;                    // send, receive: the peer, which may be this rank; or kAnySource
-  int tag = 0;                     // send, receive: they match by (peer, tag)
-  schedule::Blocks blocks = {};    // one a rank; Blocks::even(count, size) for whole vectors
-  schedule::Blocks arriving = {};  // all_to_all
+  PremulFactor factor = {};        // of PREMUL_SUM: the factor of this rank
+  int root = 0;                    // send, receive: the peer (may be this rank) or kAnySource
+  int tag = 0;                     // send, receive: messages match by (peer, tag)
+  schedule::Blocks blocks = {};    // one per rank; Blocks::even(count, size) for whole vectors
+  schedule::Blocks arriving = {};  // all_to_all: the blocks that this rank receives
   std::span<const ConstBytes> input = {};
   std::span<const Bytes> output = {};
   CallTimeout timeout = kNoTimeout;
-  // From hints, equal on all ranks. Nothing: the family's chooser decides. A choice that cannot do
-  // this problem: kUnsupported, naming what is missing.
+  // The algorithm that a hint asks for, equal on all ranks. nullptr: the context's AlgorithmChooser
+  // decides. An algorithm that cannot do this problem fails the call with kUnsupported and names
+  // what is missing.
   const schedule::Algorithm* algorithm = nullptr;
-  int64_t chunk = -1;  // elements; -1: chosen
-  // Instead of running it: a barrier of ranks that are about to call it, which fails where they
-  // are not alike in all of the above that is compared.
+  int64_t chunk = -1;  // elements; -1: the chooser decides
+  // Runs only a consistency barrier: the ranks compare what they are about to call, and the barrier
+  // fails if the fields that a fingerprint covers differ.
   bool is_consistency_check = false;
 };
 
-// Learns that a call has ended: exactly once, on whatever thread noticed, which holds no lock. May
-// start other calls; must not block and not wait.
+// Gets the completion of a call, exactly once.
+// Threads: runs on the thread that notices the completion, which holds no lock. May start other
+// calls; must not block or wait.
 class CompletionListener {
  public:
   virtual ~CompletionListener() = default;
-  virtual void on_complete(const CommError* error) noexcept = 0;  // nullptr: it did what it should
+  virtual void on_complete(const CommError* error) noexcept = 0;  // nullptr: the call has succeeded
 };
 
 class Task;
 class Window;
 
-// A call, or a batch, in flight. A handle: dropping it neither cancels nor waits.
-//
-// Threads: any, several at once. It may outlive its group, whose end ends it.
+// A handle to a call or a batch in flight. Dropping the handle neither cancels the call nor waits
+// for it.
+// Threads: any, several at once.
+// Lifetime: may outlive its group; the end of the group completes the call.
 class TC_API EngineWork {
  public:
-  EngineWork() noexcept = default;  // done
+  EngineWork() noexcept = default;  // an empty handle, which is done
   EngineWork(const EngineWork& other) noexcept;
   EngineWork(EngineWork&& other) noexcept : task_(std::exchange(other.task_, nullptr)) {}
   EngineWork& operator=(EngineWork other) noexcept {
@@ -92,17 +98,21 @@ class TC_API EngineWork {
   }
   ~EngineWork();
 
-  // Whether it has ended, well or not; its memory may be used again then.
+  // Returns: whether the call has completed, with or without an error. Its memory may be used again
+  // then.
   bool done() const noexcept;
-  // The same after a look at the links, unless another thread is looking.
+  // Makes progress once, unless another thread is making progress, and then returns done().
   bool poll() noexcept;
-  // Makes progress until it has ended. Throws its error, each time.
+  // Makes progress until the call has completed.
+  // Throws: the error of the call, each time.
   void wait();
-  // Does not throw its error. False: not within `limit`; it goes on.
+  // Waits at most `limit`. The call continues after a timeout.
+  // Returns: done(). Does not throw the error of the call.
   bool wait_for(std::chrono::milliseconds limit);
-  // Of a receive from kAnySource that has ended well: who has sent; else kAnySource.
+  // Returns: the sender's rank after a receive from kAnySource has succeeded; kAnySource otherwise.
   int source() const noexcept;
-  // Of a call that ended badly, else nullptr. Valid as long as this handle.
+  // Returns: the error of a completed call, else nullptr.
+  // Lifetime: valid as long as this handle.
   const CommError* error() const noexcept;
 
  private:

@@ -10,7 +10,8 @@ bool adds(uint8_t operation) noexcept {
   return op == Operation::kReduce || op == Operation::kAllReduce || op == Operation::kReduceScatter;
 }
 
-// Of whole vectors the blocks are how we cut them.
+// Whether the fingerprint includes the blocks. For operations on whole vectors, blocks only say how
+// the algorithm splits the vector.
 bool has_blocks(Operation op) noexcept {
   return op == Operation::kGather || op == Operation::kScatter || op == Operation::kAllGather ||
          op == Operation::kReduceScatter;
@@ -42,7 +43,8 @@ Fingerprint fingerprint_of(const EngineCall& call, uint64_t sequence) noexcept {
   print.element_bytes = call.element_bytes;
   if (adds(print.operation)) print.reduce_op = static_cast<uint8_t>(call.op);
   if (has_root(call.operation)) print.root = call.root;
-  // What an all_to_all with given counts moves is compared where two ranks meet.
+  // The counts of an all_to_all with per-rank counts are compared pairwise, by kFingerprintQuery
+  // and message sizes.
   if (call.operation != Operation::kAllToAll || call.blocks.equal()) {
     print.count = call.blocks.total();
     if (has_blocks(call.operation) && !call.blocks.equal())

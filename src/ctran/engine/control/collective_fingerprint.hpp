@@ -10,10 +10,11 @@ namespace torch::comms::ctran {
 using monitor::Fingerprint;
 using monitor::hash_bytes;
 
-// Of a collective of `size` ranks.
+// Returns the fingerprint of a collective: what all ranks must agree on.
 Fingerprint fingerprint_of(const EngineCall& call, uint64_t sequence) noexcept;
 
-// Of messages of signature() as number `sequence`; never 0. `scope` keeps groups apart.
+// Returns the message tag of the collective with this signature() and number; never 0. `scope`
+// distinguishes groups.
 uint32_t tag_of(uint64_t what, uint64_t sequence, uint64_t scope) noexcept;
 
 }  // namespace torch::comms::ctran

@@ -16,7 +16,7 @@ namespace torch::comms::ctran {
 
 using monitor::RankProgress;
 
-// What ranks tell each other beside their operations, about a group.
+// A message about a group that ranks exchange outside of the group's operations.
 struct ControlMessage {
   enum class Kind : uint8_t {
     kFailed = 1,
@@ -29,32 +29,37 @@ struct ControlMessage {
     kQuiesced
   };
   Kind kind = Kind::kFailed;
-  Errc code = Errc::kInternal;  // kFailed: what the group's error is to be
-  uint32_t base = 0;            // the group's streams
-  // A rank of the family. kProgressQuery, kProgress: who wants to know. kQuiesced: who does.
-  // kTagStream: a tag, whose messages from the sender come on stream `sequence`.
+  Errc code = Errc::kInternal;  // kFailed: the code of the group's error
+  uint32_t base = 0;            // identifies the group: its first stream
+  // A rank of the context. kProgressQuery, kProgress: the rank that asks. kQuiesced: the rank that
+  // has quiesced. kTagStream: not a rank but a tag; the sender's messages with this tag come on
+  // stream `sequence`.
   int32_t subject = -1;
-  uint64_t sequence = 0;  // kFingerprintQuery, kMismatch: where; kLeaving: of the last collective
-  Fingerprint fingerprint = {};  // kFingerprintQuery, kMismatch: what the sender called
-  // kFingerprintQuery, of an exchange whose counts each rank has of its own: elements that the
-  // sender sends to, and awaits of, the one that it asks.
+  // kFingerprintQuery, kMismatch: number of the collective. kLeaving: number of the sender's last
+  // collective.
+  uint64_t sequence = 0;
+  Fingerprint fingerprint = {};  // kFingerprintQuery, kMismatch: what the sender has called
+  // kFingerprintQuery of an all_to_all with per-rank counts: the elements that the sender sends to
+  // the receiver of this message, and expects from it. -1: not such an exchange.
   int64_t sent = -1, expected = -1;
-  // kFailed. kMismatch: what the sender met that no fingerprint shows, or "".
+  // kFailed: the reason. kMismatch: what the sender has found that no fingerprint shows, or "".
   std::string reason = {};
-  int32_t reporter = -1;             // kProgress: the rank of the family that is there
-  RankProgress progress = {};        // kProgress, kFailed: where that rank, or the sender, is
-  bool has_progress_report = false;  // kFailed: `why` says where the ranks were
-  bool has_open_receives = false;  // kLeaving: receives or collectives of the sender are still open
-  std::vector<int32_t> culprits = {};  // kFailed: ranks of the family, kMaxCulprits at most
+  int32_t reporter = -1;       // kProgress: the rank of the context that reports
+  RankProgress progress = {};  // kProgress, kFailed: progress of the reporter or of the sender
+  bool has_progress_report = false;  // kFailed: `reason` includes a progress report
+  bool has_open_receives = false;    // kLeaving: the sender still has open receives or collectives
+  std::vector<int32_t> culprits = {};  // kFailed: ranks of the context, at most kMostCulprits
 
   bool has_text() const noexcept { return kind == Kind::kFailed || kind == Kind::kMismatch; }
   static constexpr size_t kMostCulprits = 32;
   std::string serialize() const;
-  // Throws CommError(kSizeMismatch).
+  // Throws: CommError(kMismatch) for a text that is not a serialized message.
   static ControlMessage parse(std::string_view text);
 };
 
-// The stream of notices on every link of a family: one receive a peer is always there.
+// Sends and receives control messages on stream 0 of every link. One receive per connected peer is
+// always posted.
+// Threads: the caller holds the engine's lock.
 class ControlChannel {
  public:
   static constexpr uint32_t kStream = 0;
@@ -65,9 +70,11 @@ class ControlChannel {
   void send(int peer, transport::Transport& link, const ControlMessage& notice);
 
   enum class ControlPollResult : uint8_t { kNothing, kMessage, kFailed };
-  // What came from a peer that is listened to; kFailed once.
+  // Takes the next message from a peer.
+  // Returns: kNothing if no message is there; kFailed, once, if the link has failed or the message
+  // is malformed.
   ControlPollResult poll(int peer, transport::Transport& link, ControlMessage& notice);
-  // Sent notices that have left give back their memory.
+  // Frees the memory of messages that have been sent.
   void release_sent();
 
  private:
@@ -81,7 +88,7 @@ class ControlChannel {
     transport::Request request;
     std::string text;
   };
-  std::vector<std::unique_ptr<ControlInbox>> inboxes_;  // by rank
+  std::vector<std::unique_ptr<ControlInbox>> inboxes_;  // by rank of the context
   std::list<OutgoingControlMessage> outgoing_;
 };
 

@@ -10,13 +10,14 @@
 #include "monitor/abort_reason.hpp"
 #include "monitor/mismatch_report.hpp"
 
-// How groups of an engine end that cannot go on, and how their members learn of it.
+// How groups of an engine fail, and how their members are informed.
 namespace torch::comms::ctran {
 namespace {
 
 constexpr size_t kMostEarly = 1024;
 
-// Links speak of ranks of the family: "rank 3: its process has ended".
+// Removes the rank from a link's text, which names ranks of the context: "rank 3: its process has
+// ended".
 std::string without_rank(const std::string& why) {
   const auto colon = why.find(": ");
   return why.starts_with("rank ") && colon != std::string::npos ? why.substr(colon + 2) : why;
@@ -35,11 +36,11 @@ void Engine::on_task_failed(Task* task) noexcept {
   if (mismatch && task->is_queued) return start_mismatch(group, task->sequence, failed.reason);
   if (mismatch && !failed.is_closed_by_peer)
     return start_hang_query(group, failed.code, failed.reason, ranks_of(failed.peer), 0);
-  // The peer may have said before its end that it goes, or whose fault it was.
+  // Before its end, the peer may have sent a leave message or the reason of its failure.
   poll_control();
   if (group.failure() != nullptr) return;
   if (group.left_members.contains(failed.peer) && task->can_outlive_left_peers() && !mismatch)
-    return;  // it ends when it is looked at next
+    return;  // advance() fails the task
   if (group.left_members.contains(failed.peer))
     return fail(group, Errc::kPeerFailed, base::peer_closed_text(failed.peer), {failed.peer});
   if (mismatch) {
@@ -55,13 +56,14 @@ void Engine::on_task_failed(Task* task) noexcept {
   fail(group, failed.code, "the link has ended", {failed.peer});
 }
 
-// The first error counts. Its calls end in complete_failed(): the caller may be looking at them.
+// The first error counts. complete_failed() completes the group's calls later, because the caller
+// of fail() may be iterating over them.
 void Engine::fail(GroupState& group, Errc code, const std::string& why,
                   std::vector<int> culprits) noexcept {
   if (!group.set_failure(code, why, culprits)) return;
   failed_groups_.push_back(&group);
   auto seen = monitor::as_seen_by_peers({code, why, std::move(culprits)}, group.layout.rank);
-  // All members raise ResourceExhausted where one rank ran out of something.
+  // All members raise kResourceExhausted if one rank ran out of a resource.
   if (code == Errc::kResourceExhausted) seen.code = code;
   ControlMessage notice{.kind = ControlMessage::Kind::kFailed,
                         .code = seen.code,
@@ -74,8 +76,8 @@ void Engine::fail(GroupState& group, Errc code, const std::string& why,
   broadcast(group, notice);
 }
 
-// Ends the messages of a group that failed which are done: one link may bring the last byte of a
-// message and the news of the failure at once, before the message's task is looked at.
+// Completes the messages of a failed group that are done. One link may deliver the last byte of a
+// message and the failure at once, before the message's task advances.
 void Engine::complete_finished_messages(GroupState& group) noexcept {
   std::vector<Task*> ended;
   std::erase_if(active_, [&](Task* task) {
@@ -83,18 +85,19 @@ void Engine::complete_finished_messages(GroupState& group) noexcept {
     try {
       if (task->advance() != Task::TaskStatus::kDone) return false;
     } catch (const std::exception&) {
-      return false;  // it ends with the group's error
+      return false;  // the task completes with the group's error
     }
     ended.push_back(task);
     return true;
   });
   for (auto* task : ended) {
-    const auto keep = task->group;  // ending the task may let it go
+    const auto keep = task->group;  // completing the task may release the group
     complete(task, nullptr);
   }
 }
 
-// Ends the calls of the groups that have failed: nothing touches their memory any more.
+// Completes the calls of all groups that have failed. The links do not touch the memory of these
+// calls any more.
 void Engine::complete_failed() noexcept {
   for (auto* group : std::exchange(failed_groups_, {})) {
     complete_finished_messages(*group);
@@ -127,7 +130,7 @@ void Engine::on_peer_failed(int family_rank, Errc code, const std::string& why) 
       mark_unavailable(*group, rank, failure_text(code));
       continue;
     }
-    if (code != Errc::kPeerFailed) {  // it may be as well as ever
+    if (code != Errc::kPeerFailed) {  // the peer itself may be fine
       fail(*group, code, "this rank cannot reach rank " + number + ": " + without_rank(why),
            {group->layout.rank});
       continue;
@@ -139,20 +142,21 @@ void Engine::on_peer_failed(int family_rank, Errc code, const std::string& why) 
   }
 }
 
-// In flight.
+// Returns: whether the group has a call in flight.
 bool Engine::has_calls(const GroupState& group) const noexcept {
   return !group.queue.empty() || std::any_of(active_.begin(), active_.end(), [&](const Task* task) {
     return task->group.get() == &group;
   });
 }
 
-// To those that are connected, `but` one; they pass it on to theirs.
+// Sends to the connected members except `but`. Receivers that forward messages reach the
+// unconnected ones.
 void Engine::broadcast(GroupState& group, const ControlMessage& notice, int but) noexcept {
   for (const int member : group.ranks)
     if (member != links_.rank() && member != but) send_control(member, notice);
 }
 
-// Unless it is not connected, or not any more.
+// Sends nothing if the peer is not connected or its link has failed.
 void Engine::send_control(int family_rank, const ControlMessage& notice) noexcept {
   if (!links_.is_connected(family_rank) || links_.failure(family_rank) != nullptr) return;
   try {
@@ -174,7 +178,7 @@ void Engine::on_control_message(int from, const ControlMessage& notice) noexcept
     return close_stream(static_cast<uint32_t>(notice.sequence), Errc::kFinalized);
   if (found == groups_.end()) {
     if (removed_streams_.contains(notice.base)) return;
-    // It is for a group that this rank is still making.
+    // The message is for a group that this rank is still creating.
     early_messages_.push_back({from, notice});
     if (early_messages_.size() > kMostEarly) early_messages_.pop_front();
     return;
@@ -205,15 +209,16 @@ void Engine::on_control_message(int from, const ControlMessage& notice) noexcept
   }
 }
 
-// Whoever had no call in flight has not asked where the others are; it is worth it here.
+// A rank without a call in flight does not query the progress of its peers when it fails. If this
+// rank has calls, it starts the query now.
 void Engine::on_remote_failure(GroupState& group, int rank, const ControlMessage& notice) noexcept {
   std::vector<int> culprits;
   for (const int member : notice.culprits)
     if (const int one = group.rank_of(member); one >= 0) culprits.push_back(one);
-  // What this rank has ended by leaving was that one.
+  // This rank's leave message caused the failure of the sender.
   if (group.has_announced_leave && std::ranges::count(culprits, group.layout.rank)) {
-    // The news may overtake messages that the failed rank had sent: these still arrive. It sends
-    // nothing more, as if it had closed the group.
+    // The failure may overtake messages that the failed rank had sent: they still arrive. The rank
+    // sends nothing more, as if it had left the group.
     if (group.queue.empty()) {
       const auto entry = group.left_members.insert_or_assign(rank, GroupState::GroupLeave{});
       if (is_draining(group)) return;
@@ -238,7 +243,7 @@ void Engine::on_leaving(GroupState& group, int rank, const ControlMessage& notic
   fail_for_left_members(group);
 }
 
-// Who is not connected with it hears of it from those who are.
+// Forwards the message, so that members without a connection to the quiesced rank receive it.
 void Engine::on_quiesced(GroupState& group, int from, const ControlMessage& notice) noexcept {
   const int rank = group.rank_of(notice.subject);
   if (rank < 0 || rank >= 32) return;
@@ -247,7 +252,7 @@ void Engine::on_quiesced(GroupState& group, int from, const ControlMessage& noti
   if (!was_known) broadcast(group, notice, from);
 }
 
-// Collectives that a member will never come to.
+// Fails the group if its running collective needs a member that has left before it.
 void Engine::fail_for_left_members(GroupState& group) noexcept {
   if (group.hang_query || group.queue.empty()) return;
   for (const auto& [rank, departure] : group.left_members) {
@@ -281,8 +286,9 @@ void Engine::query_fingerprints(GroupState& group, const CollectiveTask& task) n
   }
 }
 
-// What has been asked too early is compared when this rank comes to it: it may have nothing to send
-// there, so that whoever asks would never meet it.
+// A query for a collective that this rank has not reached is compared when this rank reaches it.
+// This rank may have nothing to send in it, so that the asking rank would never see a message of
+// it.
 void Engine::on_fingerprint_query(GroupState& group, int rank,
                                   const ControlMessage& question) noexcept {
   if (group.last_started() < question.sequence) {
@@ -290,7 +296,7 @@ void Engine::on_fingerprint_query(GroupState& group, int rank,
     return;
   }
   const auto& own = group.fingerprint(question.sequence);
-  if (own.sequence != question.sequence) return;  // long ago
+  if (own.sequence != question.sequence) return;  // the collective is too old to be remembered
   const auto met =
       own == question.fingerprint ? group.describe_count_mismatch(rank, question) : std::string();
   if (own == question.fingerprint && met.empty()) return;
@@ -307,8 +313,9 @@ void Engine::answer_deferred_queries(GroupState& group) noexcept {
   });
 }
 
-// Everybody tells everybody what it called, and waits a moment for what the others did. The
-// earliest collective counts: a rank that was done with it meets its messages in a later one.
+// All ranks send each other what they have called, and wait at most query_timeout_ for the answers.
+// The earliest collective counts: a rank that has completed it sees the messages of its peers in a
+// later one.
 void Engine::start_mismatch(GroupState& group, uint64_t sequence, const std::string& met) noexcept {
   if (group.hang_query || group.failure() != nullptr) return;
   auto& now = group.mismatch;
@@ -323,7 +330,7 @@ void Engine::start_mismatch(GroupState& group, uint64_t sequence, const std::str
   send_own_fingerprint(group);
 }
 
-// Once, and not before this rank has come to it.
+// Sends once, and only after this rank has reached the collective.
 void Engine::send_own_fingerprint(GroupState& group) noexcept {
   auto& disagreement = *group.mismatch;
   const auto& own = group.fingerprint(disagreement.sequence);

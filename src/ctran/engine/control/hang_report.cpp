@@ -5,11 +5,12 @@
 #include "ctran/engine/engine.hpp"
 #include "ctran/engine/group/group_state.hpp"
 
-// "Where is every rank?": asked before a group fails, and answered by whoever makes progress on the
-// other ranks, which is their family's own thread where their program is elsewhere.
+// The hang query: before a group fails, this rank asks its members how far they are. The thread
+// that makes progress on each member answers; the context's progress thread does so while the
+// program is busy elsewhere.
 namespace torch::comms::ctran {
 
-// The group stands still from here on, and fails when all have answered, or `hearing_` has passed.
+// Stops the group's calls. The group fails when all ranks have answered, or after query_timeout_.
 void Engine::start_hang_query(GroupState& group, Errc code, std::string why,
                               std::vector<int> culprits, uint64_t number) noexcept {
   if (group.hang_query || group.failure() != nullptr) return;
@@ -26,7 +27,8 @@ void Engine::start_hang_query(GroupState& group, Errc code, std::string why,
   for (int rank = 0; rank < group.size(); ++rank)
     if (const auto* failure = links_.failure(group.ranks[static_cast<size_t>(rank)]))
       mark_unavailable(group, rank, failure_text(failure->code));
-  // Where questions are passed on, one at a time is enough: its end is told to all.
+  // In large contexts ranks forward queries, and one query at a time is enough: all ranks receive
+  // its outcome.
   if (links_.size() <= eager_connect_ranks_ || group.query_routes.empty())
     query_all_progress(group);
   inquiry.deadline = std::chrono::steady_clock::now() + query_timeout_;
@@ -67,7 +69,7 @@ void Engine::finish_hang_query_if_complete(GroupState& group) noexcept {
     finish_hang_query(group);
 }
 
-// Others may have ended since the first one did.
+// Adds the ranks that have exited since the first one.
 void Engine::add_failed_peers(const ProgressReport& seen, std::vector<int>& culprits) {
   for (int rank = 0; rank < seen.size; ++rank)
     if (const auto gone = seen.unreachable.find(rank);
@@ -86,7 +88,8 @@ void Engine::finish_hang_query(GroupState& group) noexcept {
                                           ", has ended: " + group.failure()->why());
 }
 
-// Ranks that are not linked to the one who asks hear of it from others, and answer the same way.
+// Answers a query, and in large contexts forwards it to the ranks that are not connected to the
+// asking rank.
 void Engine::on_progress_query(GroupState* group, int from,
                                const ControlMessage& question) noexcept {
   ControlMessage answer{.kind = ControlMessage::Kind::kProgress,

@@ -24,7 +24,7 @@ bool is_message(const EngineCall& call) noexcept {
          call.operation == schedule::Operation::kReceive;
 }
 
-// With its two references, not yet submitted.
+// Makes a task with its two references, which is not submitted yet.
 Task* make_task(const std::shared_ptr<GroupState>& group, std::span<const EngineCall> calls,
                 CompletionListener* listener) {
   auto& engine = *group->engine;
@@ -41,7 +41,7 @@ Task* make_task(const std::shared_ptr<GroupState>& group, std::span<const Engine
       auto* collective = engine.task_pool().acquire_collective();
       task = collective;
       task->group = group;
-      // One call after another is often the same one.
+      // Consecutive calls are often the same.
       auto plan = collective->reuse_plan(group->base);
       if (!plan || !plan->matches(first)) plan = group->plan(first);
       collective->prepare(first, std::move(plan));

@@ -17,89 +17,106 @@ namespace torch::comms::ctran {
 class GroupState;
 class Window;
 
-// A communicator: an ordered list of a family's ranks.
+// A communicator: an ordered list of ranks of a LinkContext.
 //
 // Order: the collectives of a group run one after the other in the order of their calls, which must
 // be the same on all ranks. Sends and receives match per (peer, direction, tag) in the order of
-// their calls, and run beside each other and the collectives; a batch starts all of its calls at
-// once. Each tag but 0 that a rank sends with costs a few hundred bytes until the group's end.
+// their calls. They run concurrently with each other and with the collectives; a batch starts all
+// of its calls at once. Each nonzero tag that a rank sends with costs a few hundred bytes until the
+// group ends.
 //
-// Progress: a synchronous call, and EngineWork::poll_once(), move everything of the family on the
-// caller's own thread; where several wait, one does it for all. Asynchronous work moves on a thread
-// of the family while nobody waits, which sleeps when there is none.
+// Progress: a synchronous call and EngineWork::poll() move all calls of the context on the caller's
+// own thread. If several threads wait, one of them makes progress for all. While no caller waits,
+// the context's progress thread moves asynchronous work; it sleeps while there is none.
 //
-// Failure: a wrong call throws kInvalidArgument, kUnsupported or kTooLarge before anything is sent,
-// and changes nothing. What the world does ends the group, here and soon on all members: the calls
-// in flight and all later ones raise the first error, which is kPeerFailed (naming the rank),
-// kTimeout (naming who has not delivered), kSizeMismatch (with what each rank called); or kAborted,
-// kResourceExhausted or kSystem (this rank cannot send, or has no descriptor left for a
-// connection), which other members see as kPeerFailed that names this one. Other groups go on.
-// kFinalized: the group was destroyed while the call was in flight. An ended call touches its
-// memory no more.
+// Failure: an invalid call throws kInvalidArgument, kUnsupported or kTooLarge before anything is
+// sent, and changes nothing. A failure at run time fails the group, on this rank and soon on all
+// members: the calls in flight and all later calls raise the first error. Other groups continue. A
+// completed call does not touch its memory any more. The error is one of:
+// - kPeerFailed, which names the rank
+// - kTimeout, which names the ranks that have not delivered
+// - kMismatch, with what each rank has called
+// - kAborted, kResourceExhausted or kSystem: this rank cannot send, or has no descriptor left for a
+//   connection; other members see kPeerFailed that names this rank
+// - kFinalized: the group was destroyed while the call was in flight
 //
-// Threads: all methods, any thread; but the destructor and next_split() not beside others of this
-// group.
+// Threads: any, for all methods. Only the destructor and split() must not run concurrently with
+// other calls of this group.
 class TC_API EngineGroup {
  public:
-  // All ranks of the family, once a family. `name` is for errors.
+  // Creates the group of all ranks of the context. May be called once per context. `name` is for
+  // error texts.
   static std::unique_ptr<EngineGroup> world(std::shared_ptr<LinkContext> family, std::string name);
-  // Local, not a barrier: what others still wait for from this rank fails there.
+  // Local, not a barrier: operations of peers that still wait for this rank fail.
   ~EngineGroup();
   EngineGroup(const EngineGroup&) = delete;
   EngineGroup& operator=(const EngineGroup&) = delete;
 
   int rank() const noexcept;
   int size() const noexcept;
-  // Equal on all members; no two groups of a rank in its family have the same.
+  // Returns: a number that is equal on all members and differs between the groups of this process
+  // in one context.
   uint32_t id() const noexcept;
   const std::string& name() const noexcept;
   const std::shared_ptr<LinkContext>& link_context() const noexcept;
-  // The family's number of a member.
+  // Returns: the rank in the context of a member of this group.
   int context_rank(int rank) const noexcept;
 
-  // Runs to its end. Throws its error.
+  // Runs a call to its end.
+  // Throws: the error of the call.
   void run(const EngineCall& call);
-  // Sends and receives alone, at least one. The first error.
+  // Runs a batch of sends and receives, at least one, to its end.
+  // Throws: the first error.
   void run(std::span<const EngineCall> batch);
 
-  // Returns at once; the world's errors are in the work. `listener` outlives the call.
+  // Starts a call or a batch and returns at once. Errors at run time are in the work.
+  // Lifetime: `listener` must outlive the call.
   EngineWork start(const EngineCall& call, CompletionListener* listener = nullptr);
   EngineWork start(std::span<const EngineCall> batch, CompletionListener* listener = nullptr);
 
-  // Whether each member may call a split what it likes.
+  // Whether the members may give a split different names.
   enum class SplitNames : uint8_t { kMustMatch, kMayDiffer };
-  // A group of these members of this one, in this order; all of them call it with the same list,
-  // others need not. nullptr for an empty list, at once. Uses the links that there are: no store.
-  // Throws CommError: kInvalidArgument for a list that cannot be, or without this rank;
-  // kSizeMismatch where the names have to be alike and differ, with nothing changed, or the lists;
-  // otherwise as an operation. A failed split fails this group, too.
+  // Creates a group of these members of this group, in this order. All of them call split() with
+  // the same list; other members need not call it. An empty list returns nullptr at once. Uses the
+  // existing links and no store.
+  // Throws: CommError. kInvalidArgument: the list is invalid or does not contain this rank.
+  // kMismatch: the lists differ, or the names differ although they must match; differing names
+  // change nothing. Otherwise like an operation. A split that fails in another way fails this
+  // group, too.
   std::unique_ptr<EngineGroup> split(std::span<const int> ranks, std::string name,
                                      const CallTimeout& limit = kNoTimeout,
                                      SplitNames names = SplitNames::kMustMatch);
 
-  // This rank calls nothing any more. Others learn of it once what it has in flight is over, but
-  // for waits of windows; one for a member that has left, too, ends with kPeerFailed. Local.
+  // Announces that this rank makes no more calls in the group. The members get a leave message once
+  // they know of everything that this rank has sent, and a second one when it receives nothing
+  // more. Window waits delay neither. A window wait for a member that has left, too, fails with
+  // kPeerFailed. Local.
   void announce_leave() noexcept;
-  // What this rank has launched on its device for the members has ended, for good: nothing of it is
-  // on its way to them. They learn of it, those who live on. Local.
+  // Announces that this rank has quiesced: all device work that it has launched for the members has
+  // ended for good. No write of it is on its way to them. The members that stay in the group
+  // receive the message. Local.
   void announce_quiesced() noexcept;
 
-  // Ends all calls of this group with kAborted, within a moment, and all later ones. `why` is for
-  // the text. Any thread, at any time; the first failure counts.
+  // Fails all calls in flight of this group with kAborted shortly, and all later ones. `why` is for
+  // the error text. The first failure counts.
+  // Threads: any, at any time.
   void abort(const std::string& why = {}) noexcept;
-  // The same with the error of something beside the group that its members share. They get it as
-  // that of an operation: kAborted as kPeerFailed that names this rank, kSizeMismatch as it is.
+  // Fails the group with the error of another component that the members share, such as the GPU
+  // part. Members receive it like the error of an operation: kAborted becomes kPeerFailed that
+  // names this rank; kMismatch stays.
   void abort(const CommError& why) noexcept;
-  // The error that ended the group. Cheap while there is none.
+  // Returns: the error that has failed the group. Cheap while there is none.
   std::optional<CommError> failure() const;
-  // The same after what peers have said so far was heard, as far as a few turns go: whoever slept
-  // while its peers gave up learns of that before it calls anything. Costs a turn or two.
+  // Makes progress until no message moves any more, at most 16 times, and then returns failure(). A
+  // process that was suspended while its peers failed learns of the failure before its next call.
   std::optional<CommError> poll_failure() const;
-  // The same for whoever must not keep the group: nothing once it has ended. Any thread.
+  // Reads the failure of a group without keeping the group alive. Returns nothing once the group
+  // has been destroyed.
+  // Threads: any.
   class GroupObserver {
    public:
-    std::optional<CommError> failure() const;  // as poll_failure()
-    // Members below 32, a bit each, that rest, as far as has been heard.
+    std::optional<CommError> failure() const;  // like poll_failure()
+    // Returns: the members known to have quiesced, one bit per rank below 32.
     uint32_t quiesced_ranks() const noexcept;
 
    private:
@@ -107,7 +124,8 @@ class TC_API EngineGroup {
     std::weak_ptr<GroupState> state_;
   };
   GroupObserver observer() const;
-  // Collectives that were called, so far: the number of the last one in errors.
+  // Returns: the number of collectives called so far, which is the number of the last one in
+  // errors.
   uint64_t sequence() const noexcept;
 
  private:

@@ -13,7 +13,7 @@ CollectivePlan::GroupLayout layout_of(const LinkTable& table, const std::vector<
   const auto host_of_first = [&](int rank) { return table.is_same_host(ranks[0], rank); };
   const auto first = std::find_if_not(ranks.begin(), ranks.end(), host_of_first);
   place.is_one_host = first == ranks.end();
-  // Host by host, equally many on each?
+  // Checks whether the ranks are ordered by host, with equally many on each.
   const auto local = static_cast<size_t>(first - ranks.begin());
   bool regular = ranks.size() % local == 0;
   for (size_t i = 0; regular && i < ranks.size(); ++i) {

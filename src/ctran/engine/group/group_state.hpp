@@ -24,13 +24,12 @@ namespace torch::comms::ctran {
 using monitor::NonCollectiveCall;
 using monitor::ProgressReport;
 
-// What is known of a group on this rank.
-//
-// Threads: the first part never changes; the second is of any thread; the rest belongs to whoever
-// has the engine's lock.
+// The state of a group on this rank: its members, queue, plans and failure.
+// Threads: the first part is constant. The second part may be used from any thread. The rest
+// requires the engine's lock.
 class GroupState {
  public:
-  // Streams of the links that a group uses, from its `base` on.
+  // Streams that a group uses on every link, as offsets from `base`.
   enum StreamOffset : uint32_t { kCollectives, kMessages, kSplits, kStreams };
 
   GroupState(std::shared_ptr<Engine> engine, std::string name, std::vector<int> ranks,
@@ -38,35 +37,37 @@ class GroupState {
 
   const std::shared_ptr<Engine> engine;
   const std::string name;
-  const std::vector<int> ranks;  // of the family, by rank here
+  const std::vector<int> ranks;  // ranks of the context, by rank of the group
   const uint32_t base;
   const CollectivePlan::GroupLayout layout;
   int size() const noexcept { return layout.size; }
-  // -1: no member.
+  // Returns: the group's rank of a rank of the context; -1: it is not a member.
   int rank_of(int family_rank) const noexcept;
 
   // ---- any thread
-  // The first error, for good.
+  // Returns: the first error of the group, or nullptr. Once set, it never changes.
   const CommError* failure() const noexcept { return failure_.load(std::memory_order_acquire); }
-  // Throws CommError: the group's error, or kForked.
+  // Throws: CommError, if the group has failed or this process is a forked child (kForked).
   void require_usable(std::string_view op) const;
   void request_abort(const CommError& why) noexcept;
   std::optional<CommError> requested_abort();
-  // A plan that fits, from the cache or new.
+  // Returns the plan for this call, from the cache or a new one.
   std::shared_ptr<const CollectivePlan> plan(const EngineCall& call);
-  std::atomic<uint64_t> sequence{0};  // of the last collective
-  // Members below 32, a bit each, that have said that their devices write to others no more.
+  std::atomic<uint64_t> sequence{0};  // number of the last collective
+  // Members whose devices write no more to peer memory, one bit per rank below 32.
   std::atomic<uint32_t> quiesced{0};
 
-  // ---- with the lock
-  // True for the first one. The text says whose, the code what kind.
+  // ---- with the engine's lock
+  // Sets the group's error, unless it has one already. `culprits` are the ranks at fault.
+  // Returns: true if this is the first error.
   bool set_failure(Errc code, std::string why, std::vector<int> culprits) noexcept;
-  // The group's error, as it concerns one call.
+  // Returns the group's error with the context of one call.
   std::unique_ptr<CommError> error_for(const Task& task) const;
-  // Of a collective that this rank called lately; its newest for others.
+  // Returns: the fingerprint of a collective among the last 8 of this rank; of the newest one if
+  // `number` is not among them.
   const Fingerprint& fingerprint(uint64_t number) const noexcept;
-  // Where this rank meets a message with this tag now, of one of those: which that was, in words.
-  // "": of none, or not to be known any more.
+  // Describes which recent collective of this rank a received message with an unexpected tag
+  // belongs to. "": none of the recent ones.
   std::string describe_stale_message(uint32_t tag) const;
   void record_call(const std::shared_ptr<const CollectivePlan>& plan, uint64_t number) noexcept {
     auto& kept = fingerprints_[number % kFingerprints];
@@ -78,82 +79,84 @@ class GroupState {
     else if (exchange)
       exchange.reset();
   }
-  // In what counts this rank, in a collective that it remembers, and another one differ, which has
-  // asked; "": in none.
+  // Describes how the counts of this rank and of the rank that asks differ in a recent all_to_all.
+  // "": they do not, or the call is not remembered.
   std::string describe_count_mismatch(int rank, const ControlMessage& question) const;
 
-  // What runs calls like this one, if a plan for them is in the cache and made for that. Throws as
-  // Engine::link_to().
+  // Returns the fast path for calls like this one, or nullptr if there is none. A plan for the call
+  // must be in the cache and suit a fast path.
+  // Throws: like Engine::link_to().
   FastPath* fast_path(const EngineCall& call);
 
-  std::deque<Task*> queue;  // collectives; the first one runs
+  std::deque<Task*> queue;  // collectives in order; the first one runs
   uint64_t running() const noexcept { return queue.empty() ? 0 : queue.front()->sequence; }
-  // Of the last collective that has.
+  // Returns: the number of the last collective that has started.
   uint64_t last_started() const noexcept {
     return queue.empty() ? sequence.load(std::memory_order_relaxed) : running();
   }
 
-  // How far this rank is, for others that ask.
+  // Returns how far this rank is; peers that ask get this.
   RankProgress progress() const noexcept;
-  // Something beside the collectives has begun, and has ended well.
+  // Record that a non-collective call has begun, and that one has ended without failing the group.
   void record_p2p_started(const NonCollectiveCall& aside) noexcept {
     last_p2p_call_ = aside, ++p2p_started_;
   }
   void record_p2p_finished() noexcept { ++p2p_finished_; }
-  uint64_t last_finished = 0;  // number of the last collective that ended well
+  uint64_t last_finished = 0;  // number of the last collective that succeeded
 
-  // Streams of messages with tags, and who was told of them: see tags.cpp.
+  // Streams of tagged messages, and the receivers that know of them; see tag_streams.cpp.
   struct TagStreams {
-    std::unordered_map<int, uint32_t> to;          // by tag
-    std::set<std::pair<int, int>> announced;       // rank and tag
-    std::map<std::pair<int, int>, uint32_t> from;  // by rank and tag
+    std::unordered_map<int, uint32_t> to;          // tag to stream
+    std::set<std::pair<int, int>> announced;       // (rank, tag)
+    std::map<std::pair<int, int>, uint32_t> from;  // (rank, tag) to stream
   } tag_streams;
 
-  // A member has closed the group: it calls nothing more, and all that it has sent is known here,
-  // see Transport::send().
+  // A member's leave message: the member makes no more calls, and this rank knows of all that the
+  // member has sent (see Transport::send()).
   struct GroupLeave {
-    uint64_t last_collective = 0;    // number of its last collective
-    bool has_open_receives = false;  // receives or collectives of it are still open
+    uint64_t last_collective = 0;    // number of the member's last collective
+    bool has_open_receives = false;  // the member still has open receives or collectives
   };
-  std::unordered_map<int, GroupLeave> left_members;  // of other members, by rank
-  bool has_failed_for_leave = false;                 // a message of this rank failed by one of them
-  bool is_leaving = false;                           // this rank calls nothing any more
-  bool has_announced_leave = false;                  // and has told the others so
-  GroupLeave announced_leave;                        // then: what it has told last
-  // nullptr: the member has not closed the group. Of this rank: what it has told.
+  std::unordered_map<int, GroupLeave> left_members;  // by rank, without this rank
+  bool has_failed_for_leave = false;  // a message of this rank failed because its peer had left
+  bool is_leaving = false;            // this rank makes no more calls
+  bool has_announced_leave = false;   // this rank has sent its leave message
+  GroupLeave announced_leave;         // the content of its last leave message
+  // Returns: the leave message of a member, or of this rank if it has sent one; nullptr: it has not
+  // left.
   const GroupLeave* leave_of(int rank) const {
     if (rank == layout.rank) return has_announced_leave ? &announced_leave : nullptr;
     const auto found = left_members.find(rank);
     return found == left_members.end() ? nullptr : &found->second;
   }
-  // This transfer with a member that has closed the group will never be done, unless the member had
-  // posted its own part before.
+  // Returns: whether this transfer can never complete, because the member has left the group before
+  // it posted its side of the transfer.
   bool can_never_complete(int rank, const transport::Request& transfer) const {
     return !transfer.has_begun() && left_members.contains(rank);
   }
 
-  // Ranks have found out that they disagree, and collect what each has called.
+  // A mismatch that ranks have found: they now collect what each rank has called.
   struct PendingMismatch {
     uint64_t sequence = 0;
     Deadline deadline;
-    bool has_answered = false;  // this rank has come to it, and said what it called
+    bool has_answered = false;  // this rank has reached the collective and sent its fingerprint
     std::unordered_map<int, Fingerprint> fingerprints;  // by rank
-    std::string detail = {};                            // by the first rank that said so
+    std::string detail = {};                            // from the first rank that reported one
   };
   std::unique_ptr<PendingMismatch> mismatch;
-  // What members have asked that wait in a collective to which this rank has not come: the last
-  // question of each, by rank.
+  // Fingerprint queries for a collective that this rank has not reached yet: the last one of each
+  // member, by rank.
   std::unordered_map<int, ControlMessage> deferred_queries;
-  // The group is about to fail: its ranks are asked where they are, for the error's text.
+  // The group is about to fail, and asks all its ranks how far they are, for the error text.
   struct HangQuery {
     Errc code = Errc::kInternal;
     std::string reason;
-    std::vector<int> culprits;  // empty: who is behind, or silent
+    std::vector<int> culprits;  // empty: the ranks that are behind or silent
     Deadline deadline;
-    bool has_asked = false;  // not while somebody else's question may bring the end
-    int closed_by = -1;      // see Task::Failure
+    bool has_asked = false;  // false while a query of another rank may end this one
+    int closed_by = -1;      // see Task::TaskFailure::is_closed_by_peer
     ProgressReport report;
-    // Where that rank says meanwhile why it has ended, this is the reason.
+    // Replaces the reason if rank `closed_by` has meanwhile reported why it failed.
     void set_reason(int rank, Errc of, const std::string& its_why, const std::vector<int>& whose) {
       if (rank != closed_by) return;
       code = of;
@@ -163,11 +166,13 @@ class GroupState {
     }
   };
   std::unique_ptr<HangQuery> hang_query;
-  std::unordered_map<int, int> query_routes;  // by rank of the family: who passed its question on
-  // It will fail.
+  // By asking rank of the context: the rank that forwarded the query.
+  std::unordered_map<int, int> query_routes;
+  // Returns: whether the group will fail after a mismatch or a hang query.
   bool is_failing() const noexcept { return mismatch || hang_query; }
-  // While ranks disagree, whatever comes before that goes on: without it, a rank that is behind
-  // would never come to say what it calls.
+  // Returns: whether the task must not advance. During a mismatch, tasks before the mismatched
+  // collective continue: otherwise a rank that is behind would never reach it and report what it
+  // calls.
   bool is_held(const Task& task) const noexcept {
     return hang_query || (mismatch && !(task.is_queued && task.sequence < mismatch->sequence));
   }
@@ -176,17 +181,17 @@ class GroupState {
   static constexpr size_t kFingerprints = 8;
   std::array<Fingerprint, kFingerprints> fingerprints_;
   std::array<std::shared_ptr<const CollectivePlan>, kFingerprints>
-      own_count_plans_;  // of those with own counts
+      own_count_plans_;  // by number; plans with per-rank counts only
   static constexpr size_t kMaxFastPaths = 4;
   struct CachedFastPath {
     std::shared_ptr<const CollectivePlan> plan;
-    std::unique_ptr<FastPath> fast_path;  // nullptr: not made for it
+    std::unique_ptr<FastPath> fast_path;  // nullptr: the plan suits no fast path
   };
   std::vector<CachedFastPath> fast_paths_;
   size_t last_fast_path_ = 0;
   NonCollectiveCall last_p2p_call_;
   uint64_t p2p_started_ = 0, p2p_finished_ = 0;
-  std::mutex mutex_;  // guards the cache and abort_
+  std::mutex mutex_;  // guards plans_ and abort_
   CollectivePlanCache plans_;
   std::optional<CommError> abort_;
   std::atomic<const CommError*> failure_{nullptr};

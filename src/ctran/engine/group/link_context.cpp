@@ -20,7 +20,8 @@ LinkContext::LinkContext(std::shared_ptr<Engine> engine) : engine_(std::move(eng
 
 LinkContext::~LinkContext() {
   if (engine_->is_forked()) {
-    // Never destroyed: what it has is the parent's, in whatever state the fork met it.
+    // Never destroyed: its resources belong to the parent, in an unknown state at the time of the
+    // fork.
     static_cast<void>(new std::shared_ptr<Engine>(std::move(engine_)));
     return;
   }

@@ -23,58 +23,62 @@ namespace torch::comms::ctran {
 
 class Engine;
 
-// Which links peers are reached over. This rank itself is always reached in memory.
+// Which links reach the peers. This rank itself is always reached in memory.
 enum class LinkPolicy : uint8_t {
-  kAuto,  // shared memory where host and user are the same and both ranks have it, TCP elsewhere
-  kShm,   // shared memory alone: a peer that cannot be reached so is refused
+  kAuto,  // shared memory between ranks of one host and one user that both have it, else TCP
+  kShm,   // shared memory only: create() fails if a peer cannot be reached over it
   kTcp,
 };
 
 struct LinkContextOptions {
   LinkPolicy links = LinkPolicy::kAuto;
-  std::string interface = {};  // of TCP: name or address; "": chosen
-  // Ranks of one machine that say different names are treated as on different hosts; "": the
-  // machine is the host.
+  std::string interface = {};  // of TCP: name or address; "": chosen automatically
+  // Ranks of one machine with different values are treated as on different hosts. "": the machine
+  // is the host.
   std::string host = {};
-  // Large messages between processes of this host are copied once, where the system allows it and
-  // that takes less.
+  // Large messages between processes of this host are copied once instead of twice, if the system
+  // allows it and it is faster.
   bool single_copy = true;
-  // Ranks that wait move to cores with fewer of them: transport::Seating.
+  // Waiting threads move to cores with fewer ranks; see transport::CoreBalancer.
   bool move_threads = true;
-  // Up to so many ranks, all connect at once: then the death of any is seen while idle, too. In
-  // larger families a peer is connected on first use.
+  // Contexts of up to this many ranks connect all ranks at once; the death of any peer is then
+  // noticed even while this rank is idle. In larger contexts a peer is connected on first use.
   int eager_connect_ranks = 16;
   AlgorithmChooser chooser = choose_by_size;
-  // When ranks disagree about an operation, how long each waits to hear what all of them called;
-  // and before a group fails, where all of them are. Those that have not answered by then are named
+  // After a mismatch, how long each rank waits for the fingerprints of all others; before a group
+  // fails, how long it waits for their progress. Ranks that have not answered by then are reported
   // as silent.
   std::chrono::milliseconds query_timeout{500};
-  // Called about 20 times a second on a thread that waits in EngineGroup::run(),
-  // EngineGroup::next_split() or Work::poll_once(), without a lock. What it throws leaves the wait:
-  // a call goes on by itself, and uses its memory; an interrupted split ends the group. For Ctrl-C.
+  // Called about 20 times a second by a thread that waits in EngineGroup::run(),
+  // EngineGroup::split() or EngineWork::wait(), without a lock. An exception from it ends the wait,
+  // for Ctrl-C: the call itself continues and still uses its memory; an interrupted split fails the
+  // group.
   std::function<void()> interrupt_check = nullptr;
-  // Around every channel, for tests: transport::inject_faults.
+  // Wraps every connection, for tests: transport::inject_faults.
   std::function<std::unique_ptr<transport::PeerConnection>(
       int peer, std::unique_ptr<transport::PeerConnection>)>
       wrap = nullptr;
 };
 
-// Hands this rank's blob, a few hundred bytes, to all ranks and returns theirs, by rank. May block
-// and throw.
+// Sends this rank's blob, a few hundred bytes, to all ranks and returns the blobs of all ranks, by
+// rank. May block and throw.
 using AllGatherBlobs = std::function<std::vector<std::string>(std::string mine)>;
 
-// What one rendezvous connected: the links of this process to the ranks of a job, the thread that
-// moves asynchronous work while nobody waits, and what is shared by the communicators over them.
+// The links of this process to the ranks of one rendezvous, and the state that communicators over
+// these links share. It includes the progress thread, which moves asynchronous work while no caller
+// waits.
 //
-// Threads: any. Lives as long as a group of it or the caller's pointer; its end closes the links,
-// never hangs, and must not come from a CompletionListener.
-// Forked children: everything raises kForked; destruction touches nothing of the parent's.
+// Threads: any.
+// Lifetime: it lives as long as a group of it or the caller's pointer. Its destructor closes the
+// links and never hangs; it must not run in a CompletionListener.
+// Forked children: every call raises kForked; destruction does not touch the parent's state.
 class TC_API LinkContext {
  public:
-  // Collective over all ranks, as `exchange` is. Returns before peers have answered. Throws
-  // CommError: kInvalidArgument (rank, size, interface), kSizeMismatch (a blob of another job or
-  // version), kUnsupported (LinkPolicy::kShm across hosts or users), kResourceExhausted (with
-  // Links::kShm on all ranks where one has no shared memory); and what `exchange` throws.
+  // Connects the ranks. Collective over all ranks, as `exchange` is. Returns before peers have
+  // answered.
+  // Throws: CommError, and what `exchange` throws. kInvalidArgument: rank, size or interface.
+  // kMismatch: a blob of another job or version. kUnsupported: LinkPolicy::kShm across hosts or
+  // users. kResourceExhausted: with LinkPolicy::kShm on all ranks if one rank has no shared memory.
   static std::shared_ptr<LinkContext> create(int rank, int size, const transport::Secret& job,
                                              const AllGatherBlobs& exchange,
                                              const LinkContextOptions& options = {});
@@ -82,28 +86,29 @@ class TC_API LinkContext {
 
   int rank() const noexcept;
   int size() const noexcept;
-  // "self", "shm" or "tcp".
+  // Returns: "self", "shm" or "tcp".
   std::string_view link_name(int rank) const noexcept;
-  // Equal for ranks of one host and one user, which share memory unless describe_links() says
-  // otherwise.
+  // Returns: whether two ranks have the same host and user. Such ranks share memory unless
+  // describe_links() says otherwise.
   bool is_same_host(int a, int b) const noexcept;
-  // The host with the most ranks to a core: the same on all ranks.
+  // Returns: ranks and cores of the host with the most ranks per core; the same on all ranks.
   const transport::CoreSharing& most_oversubscribed_host() const noexcept;
-  // Closes the links at once and tells nobody, as the end of the process would: peers see this rank
-  // fail. The calls of all groups end with that error, kFinalized where none is given. Not from a
-  // Listener.
+  // Close the links at once without a message, like the end of the process: peers see this rank
+  // fail. The calls of all groups fail with `why`, or with kFinalized in shut_down(). Must not be
+  // called from a CompletionListener.
   void shut_down() noexcept;
   void break_off(const CommError& why) noexcept;
-  // "shm to 3 peers; tcp to 4 peers (...)": what carries this family, and what a link cannot do
-  // here or why it goes the way it does.
+  // Returns: the links of this context ("shm to 3 peers; tcp to 4 peers (...)"), and in parentheses
+  // what a link cannot do here or why it was chosen.
   std::string describe_links() const;
-  // "yield first (4 ranks on 2 cores)": how this rank waits, and who shares its cores.
+  // Returns: how this rank waits, and how many ranks share its cores: "yield first (4 ranks on 2
+  // cores)".
   std::string describe_waiting() const;
 
  private:
   friend class EngineGroup;
   explicit LinkContext(std::shared_ptr<Engine> engine);
-  std::shared_ptr<Engine> engine_;  // calls that have ended keep it, too
+  std::shared_ptr<Engine> engine_;  // also kept by the handles of completed calls
 };
 
 }  // namespace torch::comms::ctran

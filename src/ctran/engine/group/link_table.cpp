@@ -19,16 +19,18 @@ namespace {
 using transport::Endpoint;
 using transport::Transport;
 
-// Rings are shaped before it is known how many ranks share the host, and alike on all.
+// Rings are sized before the number of ranks per host is known, and must have the same layout on
+// all ranks.
 constexpr int kMostLocalRanks = 64;
 
-constexpr size_t kMostReason = 320;  // bytes of why a rank has no shared memory
+constexpr size_t kMostReason = 320;  // bytes of RankAddress::shared_memory_error
 
-// What a rank tells of itself.
+// What a rank publishes about itself in the address exchange.
 struct RankAddress {
   std::string host;
   transport::UserIdentity user;
-  std::string shared_memory_error;  // why it has no shared memory; "" where it has, or wants none
+  // Why the rank has no shared memory; "": it has, or does not use it.
+  std::string shared_memory_error;
   transport::CpuSet cores;
   std::optional<Endpoint> shm, tcp;
 };
@@ -65,7 +67,8 @@ RankAddress parse_rank_address(std::string_view text, const transport::Secret& j
 
 std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
-// Why two ranks share no memory; "" where they do. The same on both, but for the order.
+// Returns why two ranks share no memory; "" if they do. Both ranks get the same answer, except for
+// the order of the names.
 std::string no_sharing_reason(const RankAddress& self, int peer, const RankAddress& other) {
   const auto them = rank_text(peer);
   if (other.host != self.host) return them + " is on another host, or in another container";
@@ -81,7 +84,7 @@ std::string no_sharing_reason(const RankAddress& self, int peer, const RankAddre
   return "";
 }
 
-// Where ranks share memory with those of the same text, as far as they have any.
+// Ranks with equal keys share memory, as far as they have shared memory.
 std::string sharers_of(const RankAddress& blob) {
   return blob.host + "/" + blob.user.user_namespace + "/" + std::to_string(blob.user.id);
 }
@@ -187,7 +190,8 @@ void LinkTable::set_addresses(const std::vector<std::string>& blobs) {
   set_cores(cores, machines);
 }
 
-// Ranks that are bound to cores of their own spin, however many share the host.
+// Sets the wait policy by who shares this rank's cores. Ranks that are bound to cores of their own
+// spin, however many ranks share the host.
 void LinkTable::set_cores(const std::vector<transport::CpuSet>& cores,
                           const std::vector<int>& machines) {
   const auto& own = cores[static_cast<size_t>(rank_)];

@@ -13,14 +13,18 @@
 
 namespace torch::comms::ctran {
 
-// Which link reaches which rank, and the links. Threads: one at a time, as transports.
+// The links of this rank, and which link reaches which rank.
+// Threads: one at a time, like the transports.
 class LinkTable {
  public:
-  // Opens the links that may be needed. Throws as LinkContext::create().
+  // Opens the links that may be needed.
+  // Throws: like LinkContext::create().
   LinkTable(int rank, int size, const transport::Secret& job, const LinkContextOptions& options);
 
-  // What peers must know of this rank, and what they told, by rank. Drops the links that nobody is
-  // reached over.
+  // serialize_address() returns what peers must know of this rank. set_addresses() takes the
+  // addresses of all ranks, by rank, selects a link for each peer, and closes links that reach no
+  // peer.
+  // Throws: set_addresses() throws like LinkContext::create().
   std::string serialize_address() const;
   void set_addresses(const std::vector<std::string>& blobs);
 
@@ -28,29 +32,30 @@ class LinkTable {
   int size() const noexcept { return size_; }
   bool is_same_host(int a, int b) const noexcept;
   std::string_view link_name(int peer) const noexcept;
-  // As LinkContext::describe_links().
+  // See LinkContext::describe_links().
   std::string describe_links() const;
-  // The host with the most ranks to a core: the same on all ranks.
+  // Returns: ranks and cores of the host with the most ranks per core; the same on all ranks.
   const transport::CoreSharing& most_oversubscribed_host() const noexcept {
     return most_oversubscribed_host_;
   }
-  // How a wait passes its time, by how many ranks share the cores that this one may run on.
+  // Returns: how waits spin, yield and sleep, given how many ranks share the cores of this process.
   const transport::WaitPolicy& wait_policy() const noexcept { return wait_policy_; }
   std::string describe_waiting() const;
 
-  // Closes the links; nothing is connected any more.
+  // Closes the links. No peer is connected any more.
   void close() noexcept;
-  // The link to a rank, connected on first use; true in `fresh` then. Throws CommError where the
-  // peer cannot be reached for want of descriptors and the like.
+  // Returns the link to a rank, and connects it on first use; `fresh` is set to true then.
+  // Throws: CommError if the peer cannot be connected, for example without a free descriptor.
   transport::Transport& link_to(int peer, bool* fresh = nullptr);
   bool is_connected(int peer) const noexcept { return is_connected_[static_cast<size_t>(peer)]; }
-  // Why a connected one is not to be reached any more, else nullptr.
+  // Returns: the failure of a connected peer's link, else nullptr.
   const transport::PeerFailure* failure(int peer) const noexcept;
-  // The next rank that has connected by itself, and is not connected from here; -1: none.
+  // Returns: the next peer that has connected to this rank and that link_to() has not connected
+  // yet; -1: none.
   int next_incoming_peer() noexcept;
-  // Ranks that are connected, but for this one.
+  // Returns: the connected ranks, without this rank.
   std::span<const int> connected() const noexcept { return connected_; }
-  // Those that need progress.
+  // Returns: the links that need progress.
   std::span<transport::Transport* const> active() const noexcept { return active_; }
 
  private:
@@ -58,26 +63,29 @@ class LinkTable {
   transport::TransportOptions link_options() const;
   std::unique_ptr<transport::Transport> make(LinkKind which) const;
   void open_shared_memory();
-  // `machines`: by rank, the first rank whose cores are of the same machine.
+  // `machines`: for each rank, the first rank on the same machine, whose cores it shares.
   void set_cores(const std::vector<transport::CpuSet>& cores, const std::vector<int>& machines);
 
   int rank_, size_;
   transport::Secret job_;
   LinkContextOptions options_;
-  std::string
-      shared_memory_error_;  // why this rank has no shared memory; "": it has, or wants none
-  std::string tcp_reason_;   // why ranks of this host are reached over TCP, of the first one
-  std::unique_ptr<transport::CoreBalancer> seating_;  // outlives the links
+  // Why this rank has no shared memory; "": it has, or does not use it.
+  std::string shared_memory_error_;
+  // Why ranks of this host are reached over TCP: the reason of the first such rank.
+  std::string tcp_reason_;
+  std::unique_ptr<transport::CoreBalancer> seating_;  // must outlive the links
   std::array<std::unique_ptr<transport::Transport>, 3> links_;
-  std::vector<transport::Endpoint> endpoints_;  // by rank, of the link that reaches it
+  std::vector<transport::Endpoint> endpoints_;  // by rank, of the link that reaches the rank
   std::vector<LinkKind> link_kinds_;            // by rank
-  std::vector<int> host_;                       // by rank: the first rank that it may share with
-  std::vector<bool> is_connected_;              // by rank
+  std::vector<int> host_;           // by rank: the first rank with the same host and user
+  std::vector<bool> is_connected_;  // by rank
   std::vector<int> connected_;
-  std::array<size_t, 3> polled_opened_{};  // of connected_peers(), by link
+  // Number of connected_peers() that next_incoming_peer() has read, by link.
+  std::array<size_t, 3> polled_opened_{};
   std::vector<transport::Transport*> active_;
-  transport::CoreSharing most_oversubscribed_host_,
-      core_sharers_;  // of all hosts; this rank and who shares a core with it
+  // most_oversubscribed_host_: over all hosts. core_sharers_: the ranks that share a core with this
+  // rank, itself included.
+  transport::CoreSharing most_oversubscribed_host_, core_sharers_;
   transport::WaitPolicy wait_policy_;
 };
 

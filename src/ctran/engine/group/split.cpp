@@ -14,12 +14,13 @@
 #include "monitor/fingerprint.hpp"
 #include "monitor/rank_progress.hpp"
 
-// A group made of another one's members, who agree about its streams among themselves.
+// split(): creates a group from members of another group. The members agree on its streams among
+// themselves.
 namespace torch::comms::ctran {
 namespace {
 
-constexpr int kMaxOneShotMembers = 16;  // members, whose numbers all go to all
-constexpr int kMostRounds = 64;         // with other splits of the same ranks in between
+constexpr int kMaxOneShotMembers = 16;  // up to this many members, all send their numbers to all
+constexpr int kMostRounds = 64;  // attempts, if other splits of the same ranks take the streams
 
 void require_members(std::span<const int> ranks, const GroupState& parent) {
   const auto wrong = [&](const std::string& why) {
@@ -40,8 +41,8 @@ void require_members(std::span<const int> ranks, const GroupState& parent) {
 
 using Numbers = std::vector<int64_t>;
 
-// The largest of the members' values, each place alone. All call this with the same list and as
-// many values.
+// Returns the maximum of the members' values, element by element. All members call this with the
+// same list and equally many values.
 Numbers all_reduce_max(const std::shared_ptr<GroupState>& parent, std::span<const int> members,
                        const Numbers& values, const CallTimeout& limit) {
   using schedule::Operation;
@@ -75,7 +76,7 @@ Numbers all_reduce_max(const std::shared_ptr<GroupState>& parent, std::span<cons
   try {
     engine.wait(*task);
   } catch (...) {
-    // It uses memory of this function: it must end first.
+    // The task uses memory of this function, so it must complete first.
     parent->request_abort(CommError(Errc::kAborted, "a split was interrupted"));
     engine.notify_abort_request();
     engine.progress_engine().wait(task->is_done, Deadline::max());
@@ -88,11 +89,10 @@ Numbers all_reduce_max(const std::shared_ptr<GroupState>& parent, std::span<cons
   return result;
 }
 
-// Of a value x of each member this and x have their largest: they are opposites where all are
-// equal.
+// If max(x) and max(opposite(x)) over all members are opposites, x is equal on all members.
 int64_t opposite(int64_t value) { return ~value; }
 
-constexpr size_t kNameWords = 8;  // so much of a name is told where they differ
+constexpr size_t kNameWords = 8;  // of each name, when the names differ
 constexpr size_t kNameBytes = kNameWords * sizeof(int64_t);
 
 std::string shortened(const std::string& name) {
@@ -102,7 +102,8 @@ std::string shortened(const std::string& name) {
          std::string(base::utf8_suffix(name, kHalf));
 }
 
-// Every member has found that the names differ: who has which.
+// Collects the members' names, after every member has found that they differ, and returns the
+// error.
 CommError name_mismatch(const std::shared_ptr<GroupState>& parent, std::span<const int> members,
                         const std::string& whole_name, const CallTimeout& limit) {
   const auto name = shortened(whole_name);

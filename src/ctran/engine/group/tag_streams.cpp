@@ -2,9 +2,9 @@
 #include "ctran/engine/group/group_state.hpp"
 #include "ctran/engine/task/task.hpp"
 
-// Messages with tags. Each tag that a rank sends with, in a group, has a stream of its own, so that
-// tags never wait for each other. The sender takes the number from a range that no other rank takes
-// from, and tells each receiver before its first message.
+// Streams of tagged messages. Each tag that a rank sends with in a group has a stream of its own,
+// so that tags never wait for each other. The sender takes the stream from a range that no other
+// rank uses, and announces it to each receiver before its first message.
 namespace torch::comms::ctran {
 namespace {
 
@@ -45,12 +45,12 @@ std::optional<uint32_t> Engine::stream_from(const GroupState& group, int rank, i
 
 void Engine::on_tag_stream(GroupState& group, int rank, const ControlMessage& notice) {
   group.tag_streams.from[{rank, notice.subject}] = static_cast<uint32_t>(notice.sequence);
-  // In the order of their calls, before any that comes now.
+  // In the order of their calls, before any later call.
   for (auto* task : active_)
     if (task->group.get() == &group) task->on_tag_stream_known();
 }
 
-// What comes over it has nobody to take it.
+// Drops what arrives on the stream.
 void Engine::close_stream(uint32_t stream, Errc code) noexcept {
   for (auto* link : links_.active()) link->close_streams(stream, stream, code);
 }

@@ -9,30 +9,31 @@
 
 namespace torch::comms::ctran {
 
-// What an algorithm is chosen by. Only things on which all ranks of the group agree: where counts
-// are this rank's own (all_to_all with given counts), a chooser must not look at them.
+// What an AlgorithmChooser may use. All ranks of the group agree on it, with one exception: the
+// counts of an all_to_all with per-rank counts, which a chooser must not use.
 struct ProblemInfo {
   const schedule::Problem& problem;
-  uint64_t element_bytes = 1;  // as they travel
+  uint64_t element_bytes = 1;  // bytes of an element as the caller has it
   bool is_reduction = false;
-  bool has_wide_accumulator =
-      false;             // sums are kept in a wider dtype, and travel in it unless added at once
+  // Sums use a wider dtype, also on the wire unless all operands are added at once.
+  bool has_wide_accumulator = false;
   bool one_host = true;  // all members share memory
-  int local_size = 1;    // members a host, where ranks are placed host by host; else 1
+  int local_size = 1;    // members per host, if ranks are placed host by host; else 1
 };
 
 struct AlgorithmChoice {
   const schedule::Algorithm* algorithm = nullptr;
-  int64_t chunk = 0;  // elements; 0: everything at once. See schedule::Options
+  int64_t chunk = 0;  // elements; 0: everything at once. See schedule::AlgorithmOptions
 };
 
-// Called once for every plan that is not cached, on the thread of the call: pure and quick, and
-// may be called by several at once.
-// Its algorithm can do the problem (why_not() is empty). Equal on all ranks.
+// Chooses the algorithm of a plan. Called once for every plan that is not cached, on the thread of
+// the call. It must be pure and quick, and give the same result on all ranks. The algorithm must be
+// able to do the problem (unsupported_reason() is empty).
+// Threads: several threads may call it at once.
 using AlgorithmChooser = std::function<AlgorithmChoice(const ProblemInfo&)>;
 
-// By operation and bytes alone: direct algorithms on one host, one-shot while it is cheap; log-step
-// ones for small data and rings for large between hosts.
+// Chooses by operation and size. On one host: direct algorithms, and one-shot for small data.
+// Between hosts: log-step algorithms for small data, rings for large data.
 TC_API AlgorithmChoice choose_by_size(const ProblemInfo& question);
 
 }  // namespace torch::comms::ctran

@@ -22,26 +22,26 @@ bool adds(Operation operation) noexcept {
          operation == Operation::kReduceScatter;
 }
 
-// All operands of each of its sums meet on one rank, in one step.
+// Whether all operands of each sum are added on one rank, in one step.
 bool adds_at_once(const schedule::Algorithm& algorithm) noexcept {
   return adds(algorithm.operation) && (algorithm.name == "one_shot" ||
                                        algorithm.name == "two_shot" || algorithm.name == "direct");
 }
 
-// The same cuts, with offsets that live here.
+// Returns equal blocks whose offsets live in `offsets`.
 schedule::Blocks kept(const schedule::Blocks& blocks, std::vector<int64_t>& offsets) {
   const auto parts = blocks.parts();
   const auto even = parts == 0 ? schedule::Blocks() : schedule::Blocks::even(blocks.total(), parts);
   bool is_even = true;
   for (int i = 0; i < parts && is_even; ++i) is_even = even.begin(i) == blocks.begin(i);
-  // A buffer that is cut evenly by chance only is no buffer of equal blocks to all ranks.
+  // Blocks that are even only by chance are not blocks with equal() set.
   if (is_even && even.equal() == blocks.equal()) return even;
   offsets.resize(static_cast<size_t>(parts) + 1);
   for (int i = 0; i <= parts; ++i) offsets[static_cast<size_t>(i)] = blocks.begin(i);
   return schedule::Blocks::from_offsets(offsets);
 }
 
-// What moves: of a call that only compares, a barrier.
+// Returns the problem whose data moves; for a consistency check, a barrier.
 schedule::Problem problem_of(const EngineCall& call, const CollectivePlan::GroupLayout& place) {
   if (call.is_consistency_check)
     return vector_problem(Operation::kBarrier, place.rank, place.size, 0, 0);
@@ -72,7 +72,7 @@ bool is_send(const Action& action) {
   return action.kind == ActionKind::kSend || action.kind == ActionKind::kSignal;
 }
 
-// Zeros differ by their signs, and a NaN is itself.
+// Compares bits: zeros of different signs differ, and a NaN equals itself.
 bool same_bits(const PremulFactor& a, const PremulFactor& b) noexcept {
   const auto bits = [](double number) { return std::bit_cast<uint64_t>(number); };
   return bits(a.real) == bits(b.real) && bits(a.imaginary) == bits(b.imaginary) &&
@@ -153,10 +153,11 @@ CollectivePlan::CollectivePlan(const EngineCall& call, const GroupLayout& place,
   }
 }
 
-// Results that nothing of the plan reads again are written past the caches, where those would not
-// hold them until the caller does.
+// Results that the plan does not read again are written past the caches, if the caches would not
+// hold them until the caller reads them.
 void CollectivePlan::mark_non_temporal() {
-  if (reduction_.is_wide || reduction_.has_final_division ||  // all of them are read once more
+  // write_results() reads all of them again
+  if (reduction_.is_wide || reduction_.has_final_division ||
       !base::exceeds_own_cache_share(input_bytes_ + output_bytes_))
     return;
   for (size_t t = 0; t < cached_steps_.size(); ++t) {
@@ -173,7 +174,7 @@ void CollectivePlan::mark_non_temporal() {
   }
 }
 
-// Whether what a step writes is a result, and not read in it or after it.
+// Returns whether the range that a step writes is a result, and is not read in this step or later.
 bool CollectivePlan::is_result(const BufferRange& written, size_t step) const noexcept {
   const auto apart_from = [&](const BufferRange& read) { return apart(written, read); };
   return written.buffer == schedule::Buffer::kOutput &&
@@ -278,8 +279,8 @@ void CollectivePlan::write_step(const schedule::Step& step, StepPlan& out) const
   out.can_run_local_first = are_local_actions_independent(out);
 }
 
-// Copies of input to parts of the output that nothing else of the step writes or reads. In place,
-// they are copies onto themselves.
+// Returns whether all local actions copy input to parts of the output that no other part of the
+// step writes or reads. In place, they are copies onto themselves.
 bool CollectivePlan::are_local_actions_independent(const StepPlan& out) noexcept {
   using schedule::Buffer;
   return std::all_of(
@@ -296,7 +297,7 @@ bool CollectivePlan::are_local_actions_independent(const StepPlan& out) noexcept
       });
 }
 
-// Messages first, in the order in which their peers come up; then what is in them.
+// Creates the messages first, in the order of their peers' first actions, and then fills them.
 void CollectivePlan::write_transfers(std::span<const Action> transfers, StepPlan& out) const {
   size_t to = 0, from = 0;
   for (const auto& action : transfers)
@@ -327,7 +328,8 @@ void CollectivePlan::write_transfers(std::span<const Action> transfers, StepPlan
   }
 }
 
-// A chain of sums, each of the one before and one operand more, is one sum of all operands.
+// Merges a chain of sums, each of the previous sum and one more operand, into one sum of all
+// operands.
 void CollectivePlan::write_locals(std::span<const Action> locals, StepPlan& out) const {
   for (size_t i = 0; i < locals.size(); ++i) {
     const auto& action = locals[i];
@@ -347,15 +349,15 @@ void CollectivePlan::write_locals(std::span<const Action> locals, StepPlan& out)
   }
 }
 
-// Of two ranks, the sum of the own operand and what arrives in scratch needs no scratch: it is made
-// of what arrives. Not where the result would overwrite what is still being sent.
+// With two ranks, the sum of the own operand and the incoming data needs no scratch: the receive
+// reduces. This is not done if the result would overwrite data that is still being sent.
 void CollectivePlan::reduce_on_arrival(StepPlan& out) const {
   if (out.local_actions.size() != 1 || out.local_actions[0].count != 2) return;
   const auto& local = out.local_actions[0];
   const bool incoming_first = out.operands[local.first].buffer == schedule::Buffer::kScratch;
   const BufferRange arriving = out.operands[local.first + (incoming_first ? 0 : 1)];
   const BufferRange own = out.operands[local.first + (incoming_first ? 1 : 0)];
-  // Where the buffers overlap at most: in place.
+  // The buffers overlap only in place.
   const uint64_t shift =
       problem_.operation == Operation::kReduceScatter
           ? static_cast<uint64_t>(problem_.blocks.begin(problem_.rank)) * wire_element_bytes_

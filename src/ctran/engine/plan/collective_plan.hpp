@@ -12,72 +12,75 @@
 
 namespace torch::comms::ctran {
 
-// A range of one of the three buffers, in bytes of what travels.
+// A range of one of the three buffers, in bytes of the wire format.
 struct BufferRange {
   schedule::Buffer buffer = schedule::Buffer::kInput;
   uint64_t begin = 0, bytes = 0;
 };
 
-// What becomes of a part of a message where it arrives.
+// What to do with a part of a message when it arrives.
 struct ReceiveAction {
   BufferRange into;
-  bool is_reduction = false;  // into = own op arriving, in the order that `first` says
+  bool is_reduction = false;  // into = own op incoming, in the order that `first` gives
   schedule::LeftOperand first = schedule::LeftOperand::kOwn;
   BufferRange own = {};
 };
 
 struct PlannedMessage {
   int peer = -1;
-  uint32_t first = 0, count = 0;  // of StepPlan::sent or ::arrivals
+  uint32_t first = 0, count = 0;  // a range of StepPlan::sent or StepPlan::receive_actions
   uint64_t bytes = 0;
-  bool has_reduction = false;    // some of its arrivals do
-  bool is_non_temporal = false;  // of one that is received: Plan::mark_non_temporal()
+  bool has_reduction = false;    // some of its receive actions reduce
+  bool is_non_temporal = false;  // of a receive: see CollectivePlan::mark_non_temporal()
 };
 
 struct LocalAction {
   BufferRange into;
-  uint32_t first = 0, count = 0;  // operands, of StepPlan::operands; one: a copy
-  bool is_non_temporal = false;   // of a copy
+  uint32_t first = 0, count = 0;  // a range of StepPlan::operands; one operand: a copy
+  bool is_non_temporal = false;   // copies only
 };
 
-// One step, resolved: one message a peer and direction, reductions of several operands at once.
+// One step with all ranges resolved: one message per peer and direction, and reductions of several
+// operands at once.
 struct StepPlan {
   std::vector<PlannedMessage> sends, receives;
   std::vector<BufferRange> sent, operands;
   std::vector<ReceiveAction> receive_actions;
   std::vector<LocalAction> local_actions;
-  bool can_run_local_first =
-      false;  // they touch nothing of the transfers: done while those are under way
+  // The local actions touch no memory of the transfers, so they run while those are in flight.
+  bool can_run_local_first = false;
   void clear() noexcept;
 };
 
 // How a plan adds. Sums of a dtype with a wider accumulator are rounded once, whatever the
-// algorithm, so their bits depend on the order of addition alone:
-// - DirectResult algorithms (one_shot, two_shot, direct) have all operands of a sum in one place:
-// added
-//   at once by NcclReduction::combine_all().
-// - In all others partial sums travel: inputs are widened to a staging buffer first, everything
-//   travels wide, and results are settled at the end. PREMUL_SUM of such dtypes always does.
-// AVG divides at the end, by way of either, or of the result where the dtype is its own
-// accumulator. PREMUL_SUM multiplies a copy of the input first.
+// algorithm. So their bits depend only on the order of addition:
+// - Algorithms that have all operands of a sum in one place (one_shot, two_shot, direct) add them
+//   at once with Reduction::combine_all().
+// - In all other algorithms partial sums travel. The inputs are first widened into a staging
+//   buffer, all messages are wide, and Reduction::finish() writes the results. PREMUL_SUM of such
+//   dtypes always works this way.
+//
+// AVG divides at the end: in combine_all() or finish(), or on the result if the dtype is its own
+// accumulator. PREMUL_SUM first multiplies a copy of the input.
 struct PlannedReduction {
-  std::optional<Reduction> reduction = {};  // none: nothing is added
+  std::optional<Reduction> reduction = {};  // none: the operation does not reduce
   bool is_single_pass = false;
   bool is_wide = false;
   bool has_factor = false;
   bool has_final_division = false;
 };
 
-// An operation of a group, without its memory: shared by all calls that look alike.
+// An operation of a group without its memory: algorithm, steps and sizes. All calls with the same
+// parameters share one plan.
 class CollectivePlan {
  public:
-  // What is known of the group.
+  // The parameters of the group that a plan depends on.
   struct GroupLayout {
     int rank = 0, size = 1;
     bool is_one_host = true;
     int local_size = 1;
   };
-  // Throws CommError(kInvalidArgument, kUnsupported, kOutOfRange) for a call that cannot be.
+  // Throws: CommError(kInvalidArgument, kUnsupported, kTooLarge) for an invalid call.
   CollectivePlan(const EngineCall& call, const GroupLayout& place, const AlgorithmChooser& choose);
 
   bool matches(const EngineCall& call) const noexcept;
@@ -87,23 +90,26 @@ class CollectivePlan {
   const PlannedReduction& planned_reduction() const noexcept { return reduction_; }
   const PremulFactor& factor() const noexcept { return key_.factor; }
   int64_t steps() const noexcept { return steps_; }
-  // Of an element as the caller has it, and as it travels.
+  // Bytes of an element: in the caller's buffers, and on the wire.
   uint32_t element_bytes() const noexcept { return key_.element_bytes; }
   uint32_t wire_element_bytes() const noexcept { return wire_element_bytes_; }
   uint64_t input_bytes() const noexcept { return input_bytes_; }
   uint64_t output_bytes() const noexcept { return output_bytes_; }
   uint64_t scratch_bytes() const noexcept { return scratch_bytes_; }
   const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
-  uint64_t signature() const noexcept { return signature_; }  // Fingerprint::signature()
-  // Each rank knows its own counts alone, which the fingerprint says nothing of.
+  // Fingerprint::hash_without_sequence()
+  uint64_t signature() const noexcept { return signature_; }
+  // Returns: whether this is an all_to_all with per-rank counts, which the fingerprint does not
+  // contain.
   bool has_own_counts() const noexcept {
     return problem_.operation == schedule::Operation::kAllToAll && fingerprint_.count < 0;
   }
 
-  // One sum a rank's element, of what travels: as `addition` says.
+  // Reduces `bytes` of the operands, in the wire format, as planned_reduction() says.
   void reduce(void* into, std::span<const void* const> operands, uint64_t bytes) const noexcept;
 
-  // Step t: kept for small plans, else written to `own`.
+  // Returns step t: the cached one of a small plan, else one that it writes to `own`. `memory` is
+  // scratch of the caller.
   const StepPlan& step(int64_t t, StepPlan& own, schedule::Step& memory) const;
   bool has_cached_steps() const noexcept { return !cached_steps_.empty(); }
 
@@ -120,7 +126,7 @@ class CollectivePlan {
   static bool are_local_actions_independent(const StepPlan& out) noexcept;
   BufferRange buffer_range(const schedule::Range& range) const noexcept;
 
-  EngineCall key_;  // without memory; its blocks refer to the two below
+  EngineCall key_;  // without buffers; its blocks refer to the next two fields
   std::vector<int64_t> offsets_, arriving_offsets_;
   schedule::Problem problem_;
   const schedule::Algorithm* algorithm_ = nullptr;
@@ -133,7 +139,8 @@ class CollectivePlan {
   std::vector<StepPlan> cached_steps_;
 };
 
-// The last plans of a group. Threads: one at a time.
+// The plans that a group has used last, at most 8.
+// Threads: one at a time.
 class CollectivePlanCache {
  public:
   std::shared_ptr<const CollectivePlan> find(const EngineCall& call) noexcept;

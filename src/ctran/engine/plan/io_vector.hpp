@@ -9,10 +9,11 @@
 
 namespace torch::comms::ctran {
 
-// A buffer that may be in several places: pieces, one after the other.
+// A buffer that consists of several pieces, one after the other.
 class IoVector {
  public:
-  // Keeps its memory. What is only read may be given as constant.
+  // Replaces the pieces; empty ones are dropped. Does not free its own memory. A buffer that is
+  // only read may be given as constant bytes.
   template <class Piece>
   void assign(std::span<const Piece> pieces) {
     pieces_.clear();
@@ -30,12 +31,12 @@ class IoVector {
   uint64_t bytes() const noexcept { return ends_.empty() ? 0 : ends_.back(); }
   std::span<const transport::Bytes> pieces() const noexcept { return pieces_; }
 
-  // What follows byte `begin`, which is inside, in its piece.
+  // Returns: the bytes from `begin` to the end of its piece. `begin` must be inside the buffer.
   transport::Bytes from(uint64_t begin) const noexcept {
     const auto i = index(begin);
     return pieces_[i].subspan(pieces_[i].size() - (ends_[i] - begin));
   }
-  // Appends the parts of [begin, begin + bytes), as the list's own kind of bytes.
+  // Appends the pieces of [begin, begin + bytes) to `list`.
   template <class Piece>
   void append(uint64_t begin, uint64_t bytes, std::vector<Piece>& list) const {
     while (bytes > 0) {
@@ -52,7 +53,7 @@ class IoVector {
     if (ends_.size() == 1) return 0;
     return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin());
   }
-  std::vector<transport::Bytes> pieces_;  // none of them empty
+  std::vector<transport::Bytes> pieces_;  // none is empty
   std::vector<uint64_t> ends_;
 };
 

@@ -10,17 +10,17 @@ namespace torch::comms::ctran {
 namespace {
 
 constexpr uint64_t kMostScratch = uint64_t{512} * 1024;  // bytes
-// What is only copied goes through the channel's memory up to these sizes, where there is a single
-// copy instead. Measured with two ranks on two cores, in us here and by the single copy: all_gather
-// of two messages of 16 KB 2.4 and 2.2, of 64 KB 9.3 and 7.2; broadcasts of 16 KB, which are
-// written and read at the same time, 0.9 and 1.4, of 64 KB 4.0 and 5.2 on one machine; on
-// another 7.4 and 7.3, or 29 and 7.8 where the cores share no cache. From a window, which is read
-// where it lies, an all_gather of two messages of 16 KB takes 1.2, a broadcast of 64 KB 1.7 to 2.1.
+// Up to these sizes, messages that are only copied use inline eager; larger ones use the link's
+// single copy if it has one. Measured with two ranks on two cores, in us, inline eager and single
+// copy: all_gather of two messages of 16 KB 2.4 and 2.2, of 64 KB 9.3 and 7.2. Broadcasts of 16 KB,
+// which are written and read at the same time, 0.9 and 1.4. Broadcasts of 64 KB 4.0 and 5.2 on one
+// machine, 7.4 and 7.3 on another, 29 and 7.8 if the cores share no cache. Directly from a window,
+// an all_gather of two messages of 16 KB takes 1.2, a broadcast of 64 KB 1.7 to 2.1.
 constexpr uint64_t kMostBothWays = uint64_t{8} * 1024, kMostOneWay = uint64_t{16} * 1024;  // bytes
 
 }  // namespace
 
-// Adds a message to an operand of this rank where it arrives.
+// Reduces a message with an operand of this rank where it arrives.
 class FastPath::FastPathReducer final : public transport::ReceiveSink {
  public:
   FastPathReducer(const FastPath& express, const ReceiveAction& arrival) noexcept
@@ -49,7 +49,8 @@ std::unique_ptr<FastPath> FastPath::create(const GroupState& group,
   return made->resolve(group) ? std::move(made) : nullptr;
 }
 
-// False: a transfer is in several parts, or its link does not do it at once.
+// Looks up the links and the ranges of all transfers.
+// Returns: false if a transfer has several parts, or its link does not support inline eager for it.
 bool FastPath::resolve(const GroupState& group) {
   const bool adds = plan_->planned_reduction().reduction.has_value();
   StepPlan unused;
@@ -100,7 +101,8 @@ bool FastPath::begin(const EngineCall& call, uint32_t tag) {
   return true;
 }
 
-// False: its buffers are not of the plan's size, or cut where a transfer is not.
+// Sets the buffers of a call.
+// Returns: false if they do not have the plan's sizes, or split a transfer.
 bool FastPath::bind_buffers(const EngineCall& call) {
   has_contiguous_buffers_ = call.input.size() <= 1 && call.output.size() <= 1;
   if (has_contiguous_buffers_) {
@@ -144,7 +146,7 @@ bool FastPath::advance() {
   return true;
 }
 
-// In their order: one that finds no room now waits with those after it.
+// Sends in order: a send that finds no room waits, and so do those after it.
 void FastPath::send(const FastPathStep& step) {
   for (; sent_ < step.sends.size(); ++sent_) {
     const auto& to = step.sends[sent_];
@@ -154,7 +156,7 @@ void FastPath::send(const FastPathStep& step) {
   }
 }
 
-// In their order: whoever is waited for gets the time.
+// Receives in order: the first missing message ends the attempt.
 bool FastPath::receive(const FastPathStep& step) {
   for (; received_ < step.receives.size(); ++received_) {
     const auto& from = step.receives[received_];

@@ -14,25 +14,30 @@ namespace torch::comms::ctran {
 
 class GroupState;
 
-// A collective of small messages without a task and without requests: a plan whose steps, links
-// and scratch memory have been looked up before, for calls one after the other that look alike.
-// What it has begun a task can go on with: CollectiveTask::go_on(). With the engine's lock.
+// Runs a collective of small messages without a task and without requests, for repeated calls that
+// look alike. The steps, links and scratch memory of the plan have been looked up before. A task
+// can continue a collective that the fast path has begun: CollectiveTask::resume_from().
+// Threads: the caller holds the engine's lock.
 class FastPath {
  public:
-  static constexpr size_t kMostTransfers = 64;  // of a step: bits of transferred()
+  static constexpr size_t kMostTransfers = 64;  // of one step: bits of transferred()
 
-  // nullptr: the plan is not made for it, or a link is not. Throws as Engine::link_to().
+  // Returns: nullptr if the plan or one of its links does not suit a fast path.
+  // Throws: like Engine::link_to().
   static std::unique_ptr<FastPath> create(const GroupState& group,
                                           std::shared_ptr<const CollectivePlan> plan);
   ~FastPath();
 
   const std::shared_ptr<const CollectivePlan>& plan() const noexcept { return plan_; }
-  // Takes the call's buffers, for messages with this tag. False: they do not suit it.
+  // Starts a call, whose messages have this tag.
+  // Returns: false if the call's buffers do not suit the plan.
   bool begin(const EngineCall& call, uint32_t tag);
-  // Moves what can be moved without waiting; true if everything is done.
+  // Moves what can be moved without waiting.
+  // Returns: true if the collective is complete.
   bool advance();
 
-  // Where it is: the step, which of its transfers (receives, then sends) are done, and scratch.
+  // The progress of the call: the step, which of its transfers (receives, then sends) are done, and
+  // the scratch memory.
   int64_t step() const noexcept { return static_cast<int64_t>(step_); }
   uint64_t transferred() const noexcept { return transferred_; }
   ConstBytes scratch() const noexcept { return scratch_; }
@@ -40,9 +45,9 @@ class FastPath {
  private:
   struct FastPathTransfer {
     transport::Transport* link;
-    int peer;  // in the family
+    int peer;  // rank in the context
     BufferRange part;
-    const ReceiveAction* arrival;  // of a receive
+    const ReceiveAction* arrival;  // receives only
   };
   struct FastPathStep {
     const StepPlan* plan;
@@ -67,7 +72,7 @@ class FastPath {
   uint32_t stream_;
   std::vector<FastPathStep> steps_;
   std::vector<std::byte> scratch_;
-  bool has_contiguous_buffers_ = true;  // each buffer is: at its base; else as in places_
+  bool has_contiguous_buffers_ = true;  // each buffer is one piece, at its base; else see buffers_
   std::array<std::byte*, 3> bases_{};
   std::array<IoVector, 3> buffers_;
   uint32_t tag_ = 0;

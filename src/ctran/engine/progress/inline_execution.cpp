@@ -4,16 +4,17 @@
 #include "ctran/engine/group/group_state.hpp"
 #include "ctran/engine/task/collective_task.hpp"
 
-// A synchronous call that has its engine to itself: without what others need to meet it, its peers
-// being about to come to it, too. Most small ones end here.
+// Inline execution: a synchronous call runs on its caller's thread while nothing else is in flight.
+// It skips the queues that other threads would need, because its peers are about to make the same
+// call. Most small calls end here.
 namespace torch::comms::ctran {
 namespace {
 
 constexpr unsigned kCallsPerProgress = 64;
 constexpr int kPollsPerProgress = 16;
-// Input and output. Over it ranks that share cores are better off handing messages over in parts:
-// all_reduce of 256 KB among four ranks on two cores takes 88 us instead of 134 to 159, of 128 KB
-// in a window 41 instead of 62.
+// Input and output together. Above this size, ranks that share cores are faster if they exchange
+// messages in parts. Measured with four ranks on two cores: all_reduce of 256 KB takes 88 us
+// instead of 134 to 159, of 128 KB in a window 41 instead of 62.
 constexpr uint64_t kFastPathMaxBytes = uint64_t{200} * 1024;  // bytes
 
 uint64_t bytes_of(const EngineCall& call) noexcept {
@@ -35,8 +36,10 @@ void Engine::run(Task* task) {
   wait(*task);
 }
 
-// Takes the lock for a call, where that is all there is to do; now and then after a turn, so that
-// peers are heard, but not those of its messages that are there already. False: without it.
+// Takes the lock for a call if nothing else is in flight. Every kCallsPerProgress calls it makes
+// progress first, so that control messages of peers are handled; messages of this call that have
+// arrived stay on their stream.
+// Returns: false without the lock.
 bool Engine::try_enter_inline(const GroupState& group) noexcept {
   if (!progress_engine_.try_enter()) return false;
   if (++inline_calls_ % kCallsPerProgress == 0) progress(group.base + GroupState::kCollectives);
@@ -45,21 +48,22 @@ bool Engine::try_enter_inline(const GroupState& group) noexcept {
   return false;
 }
 
-// Nothing else is under way or to be looked at.
+// Returns: whether nothing else is in flight or pending.
 bool Engine::can_run_inline(const GroupState& group) const noexcept {
   return !close_reason_ && active_.empty() && group.queue.empty() && !group.is_failing() &&
          group.left_members.empty() && group.deferred_queries.empty() &&
          group.failure() == nullptr && failed_groups_.empty() && !has_pending_requests();
 }
 
-// Another thread has something for the next turn.
+// Returns: whether another thread has left work for the next progress().
 bool Engine::has_pending_requests() const noexcept {
   return inbox_.load(std::memory_order_relaxed) != nullptr ||
          has_abort_requests_.load(std::memory_order_relaxed);
 }
 
-// Until look(bool moved), asked before and after the links are, says that all is done: true. False:
-// it takes too long, or others want the lock. `often`: looks for each turn of the links.
+// Polls until look(bool moved) returns true. look() is called before and after progress on the
+// links. `often`: number of looks per progress on the links.
+// Returns: false if it takes too long, or if other threads want the lock.
 template <class Look>
 bool Engine::poll_until_done(const GroupState& group, int often, const Look& look) {
   const auto goes_on = [&] {
@@ -67,11 +71,11 @@ bool Engine::poll_until_done(const GroupState& group, int often, const Look& loo
            !progress_engine_.is_contended();
   };
   const auto& policy = links_.wait_policy();
-  // Where every rank has a core, what is awaited is on its way. No pauses: a look more often would
-  // keep its writer from it.
+  // If every rank has a core, the awaited message is on its way. There are no pauses. Looking more
+  // often would keep its writer from the cache line.
   for (int looks = 1; looks <= policy.spins * often && goes_on(); ++looks)
     if (look(false) || (looks % often == 0 && progress_links() && look(true))) return true;
-  // Where they share cores, it is there when this one comes back.
+  // If ranks share cores, the message is there when this thread runs again.
   auto later = policy;
   later.spins = 0;
   transport::Backoff pace(later);
@@ -92,7 +96,7 @@ bool Engine::progress_links(std::optional<uint32_t> but) noexcept {
   return arrived;
 }
 
-// It is in flight from here on, or has failed.
+// Leaves the task in flight, unless its group has failed.
 void Engine::enqueue(Task* task) noexcept {
   progress_engine_.add_call();
   task->deadline = deadline_after(task->timeout.remaining());
@@ -108,7 +112,7 @@ void Engine::complete_inline(Task* task) noexcept {
   task->release();
 }
 
-// True: it has ended; else it is in flight, or has failed.
+// Returns: true if the task has completed; else it is in flight or has failed.
 bool Engine::run_inline(Task* task) noexcept {
   auto& group = *task->group;
   task->sequence = group.sequence.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -129,7 +133,7 @@ bool Engine::run_fast_path(const std::shared_ptr<GroupState>& membership, const 
   FastPath* express = nullptr;
   try {
     express = group.fast_path(call);
-  } catch (const CommError&) {  // the usual way meets it, too
+  } catch (const CommError&) {  // the task reports the error
   } catch (const std::bad_alloc&) {
   }
   const uint64_t number = group.sequence.load(std::memory_order_relaxed) + 1;
@@ -158,7 +162,8 @@ bool Engine::run_fast_path(const std::shared_ptr<GroupState>& membership, const 
   }
 }
 
-// With the task that run_fast_path() has done without, and with the lock, as run_inline() ends.
+// Continues a collective of the fast path as a task. The caller holds the lock.
+// Returns: like run_inline(): true if the collective has completed; the lock is released then.
 bool Engine::resume_as_task(const std::shared_ptr<GroupState>& group, const EngineCall& call,
                             const FastPath& express, Task*& rest) {
   auto* task = task_pool_.acquire_collective();
@@ -167,7 +172,7 @@ bool Engine::resume_as_task(const std::shared_ptr<GroupState>& group, const Engi
     task->group = group;
     task->prepare(call, express.plan());
   } catch (...) {
-    task->release();  // the engine's reference; the other is the caller's
+    task->release();  // the engine's reference; the caller holds the other
     throw;
   }
   task->resume_from(express);

@@ -16,11 +16,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using transport::Backoff;
 
-// The thread competes with whoever computes: it sleeps earlier than a caller who waits.
+// The progress thread competes with threads that compute, so it sleeps earlier than a waiting
+// caller.
 constexpr std::chrono::microseconds kThreadSpinTime{50};
 constexpr int kProgressPerClockRead = 64;
-// Without a visit for so long, the thread attends to what comes in. Shorter ones would make peers
-// wake it up between two calls.
+// After this time without a caller, the progress thread serves the links. A shorter interval would
+// make peers wake it between two calls.
 constexpr std::chrono::milliseconds kMaxVisitInterval{100};
 
 }  // namespace
@@ -51,7 +52,7 @@ void ProgressEngine::wait(const std::atomic<bool>& done, Deadline limit, bool en
   wake_successor();
 }
 
-// Moves everything until done; with the lock on entry, without it on return.
+// Makes progress until done. The caller holds the lock; it is released on return.
 template <class Done>
 void ProgressEngine::run_progress(const Done& done, Deadline limit, Backoff& pace) {
   if (is_armed_) disarm();
@@ -82,12 +83,13 @@ void ProgressEngine::run_progress(const Done& done, Deadline limit, Backoff& pac
   unlock();
 }
 
-// With the lock on entry; false: without it on return. Announced in one call, done in the next, so
-// that a turn lies between.
+// The caller holds the lock. The links are armed in one call, and the thread sleeps in the next, so
+// that progress() runs in between.
+// Returns: false if the lock was released.
 template <class Done>
 bool ProgressEngine::sleep(const Done& done, Deadline limit, const Backoff& pace) {
   if (is_polling_.load(std::memory_order_seq_cst)) {
-    // Whoever polls wakes up for what arrives, if the links were told.
+    // The thread that polls wakes up for new messages if the links are armed.
     if (!is_armed_) {
       arm();
       return true;
@@ -113,14 +115,14 @@ bool ProgressEngine::sleep(const Done& done, Deadline limit, const Backoff& pace
     return true;
   }
   const auto until = polls_until_ = std::min(limit, client_.next_deadline());
-  auto wanted = events();  // others may add links from here on; then they ring
+  auto wanted = events();  // other threads may add links after this, and then wake the poller
   unlock();
   poll(wanted, until);
   is_polling_.store(false, std::memory_order_seq_cst);
   return false;
 }
 
-// With the lock.
+// Requires the lock.
 ProgressEngine::Events ProgressEngine::events() const noexcept {
   Events wanted;
   wanted.fill({-1, 0, 0});  // ignored
@@ -141,7 +143,7 @@ void ProgressEngine::poll(Events& wanted, Deadline until) noexcept {
   [[maybe_unused]] const auto got = ::read(wakeup_event_.get(), &rung, sizeof rung);
 }
 
-// Another thread drives, or polls for all.
+// Sleeps while another thread makes progress or polls.
 template <class Done>
 void ProgressEngine::park(const Done& done, Deadline limit) {
   std::unique_lock lock(mutex_);
@@ -154,7 +156,7 @@ void ProgressEngine::park(const Done& done, Deadline limit) {
   parked_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
-// Whoever polls meanwhile must tell the links again that it sleeps.
+// A thread that polls meanwhile must arm the links again.
 void ProgressEngine::unlock() noexcept {
   const bool rearm = !is_armed_ && is_polling_.load(std::memory_order_seq_cst);
   const bool unfinished = client_.needs_background_progress();
@@ -170,7 +172,7 @@ bool ProgressEngine::is_thread_needed() const noexcept {
           needs_background_progress_.load(std::memory_order_seq_cst));
 }
 
-// This thread leaves: somebody else goes on, if there is anything.
+// Called when this thread stops making progress: wakes another thread if there is work.
 void ProgressEngine::wake_successor() noexcept {
   if (parked_.load(std::memory_order_seq_cst) > 0) {
     const std::lock_guard lock(mutex_);
@@ -178,7 +180,7 @@ void ProgressEngine::wake_successor() noexcept {
   }
   if (!is_thread_needed()) return;
   try {
-    ensure_thread();  // a caller may have left bytes behind without ever having started one
+    ensure_thread();  // a caller may leave unsent bytes although the thread was never started
   } catch (const CommError& error) {
     base::log(base::LogLevel::kWarning,
               std::string("what is left to send waits for the next call: ") + error.why());
@@ -263,7 +265,7 @@ void ProgressEngine::disarm() noexcept {
 
 void ProgressEngine::wake_poller() noexcept {
   const uint64_t one = 1;
-  // It only fails where the bell rings already.
+  // The write only fails if the event is already set.
   [[maybe_unused]] const auto written = ::write(wakeup_event_.get(), &one, sizeof one);
 }
 
@@ -302,13 +304,13 @@ void ProgressEngine::run_thread() {
   }
 }
 
-// On the own thread; it polls the links where there is nothing to do.
+// Runs on the progress thread, which polls the links while there is nothing to do.
 template <class Done>
 void ProgressEngine::run_progress_until(const Done& done) {
   auto policy = policy_;
   policy.spins = 0;
   policy.awake_time = policy.max_awake_time = kThreadSpinTime;
-  policy.core_balancer = nullptr;  // it says where the callers are
+  policy.core_balancer = nullptr;  // the balancer records the cores of callers only
   policy.yield_cost = &thread_yields_;
   Backoff pace(policy);
   while (!done()) {
@@ -333,7 +335,7 @@ void ProgressEngine::stop() noexcept {
   thread_.reset();
 }
 
-// The copies of thread and mutex are of no use here, and must not be destroyed.
+// The child's copies of thread and mutex are unusable and must not be destroyed.
 void ProgressEngine::abandon_thread() noexcept { static_cast<void>(thread_.release()); }
 
 }  // namespace torch::comms::ctran

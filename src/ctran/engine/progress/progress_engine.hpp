@@ -18,65 +18,78 @@ namespace torch::comms::ctran {
 
 using transport::Deadline;
 
-// From now on; far ahead is never.
+// Returns the deadline `limit` from now. A limit of a year or more means no deadline.
 inline Deadline deadline_after(std::chrono::milliseconds limit) {
   constexpr std::chrono::hours kNever{24 * 365};
   return limit >= kNever ? Deadline::max() : std::chrono::steady_clock::now() + limit;
 }
 
-// Who makes progress: flat combining [Hendler, Incze, Shavit, Tzafrir, SPAA 2010]. One lock;
-// whoever waits and gets it moves everything, others wait for what they need or for the lock.
-// Nobody holds it asleep: at most one thread sleeps in poll() on the links, the others on a
-// condition variable, and an own thread steps in where something is to be done and nobody waits.
-// Where nobody came by for a while, that thread sleeps on the links, too: what peers ask of a rank
-// that is in no call is answered all the same. Where somebody comes by, but each time for less than
-// it takes to look at everything, he is told to.
+// Decides which thread makes progress, by flat combining [Hendler, Incze, Shavit, Tzafrir, SPAA
+// 2010]. There is one lock. A waiting thread that gets the lock moves all calls; the other threads
+// wait for their own call or for the lock.
+//
+// No thread sleeps with the lock. At most one thread sleeps in poll() on the links, the others on a
+// condition variable. The progress thread works if there is work and no caller waits.
+//
+// If no caller has used the engine for a while, the progress thread sleeps on the links, too. So
+// requests of peers are answered even if this rank is in no call. Callers may come often but leave
+// before the links have been checked completely. The progress thread then makes the next caller
+// check them.
 class ProgressEngine {
  public:
-  // What is moved. All with the lock held, but for after_turn().
+  // The engine whose calls are moved. All methods run with the lock held, except
+  // deliver_completions().
   class ProgressClient {
    public:
     virtual ~ProgressClient() = default;
-    virtual bool progress() noexcept = 0;  // true if anything moved
-    virtual bool has_work() noexcept = 0;  // from other threads: progress() would move something
+    virtual bool progress() noexcept = 0;  // returns true if anything moved
+    // Returns true if progress() would move something that another thread has left.
+    virtual bool has_work() noexcept = 0;
     virtual Deadline next_deadline() const noexcept = 0;
     virtual std::span<transport::Transport* const> links() const noexcept = 0;
-    // Something needs turns though nobody waits for it. Looked at after every turn.
+    // Returns true if the links need progress although no caller waits. Called when the lock is
+    // released.
     virtual bool needs_background_progress() const noexcept = 0;
-    // True if a turn left something that is to be told without the lock.
+    // Returns true if progress() left completions to deliver without the lock.
     virtual bool has_completions() const noexcept = 0;
-    virtual void deliver_completions() noexcept = 0;  // without the lock
+    virtual void deliver_completions() noexcept = 0;  // runs without the lock
   };
 
-  // Throws CommError(kResourceExhausted) without a descriptor left.
+  // Throws: CommError(kResourceExhausted) if no descriptor is left.
   ProgressEngine(ProgressClient& job, const transport::WaitPolicy& policy);
   ~ProgressEngine();
 
-  // Returns when `done`, which a turn or another thread sets, or at `limit`. `entered`: after
-  // try_enter(), instead of leave().
+  // Makes progress or sleeps until `done` is set by progress() or by another thread, or until
+  // `limit`. `entered`: the caller has called try_enter() and does not call leave().
   void wait(const std::atomic<bool>& done, Deadline limit, bool entered = false);
-  // One turn, unless another thread is at it, which then learns of it if `news`.
+  // Makes progress once, unless another thread holds the lock. `news`: if a thread sleeps on the
+  // links, wakes it, because there is new work.
   void poll_once(bool news);
-  // Turns until nothing moves, 16 at most; waits for the lock.
+  // Makes progress until nothing moves, at most 16 times.
+  // Blocks: until it has the lock.
   void drain_incoming() noexcept;
-  // Takes the lock from whoever has it, for what is no call.
+  // Takes the lock for work that is not a call.
+  // Blocks: until the thread that makes progress releases the lock.
   void enter() noexcept;
-  // Takes it where nobody has it, and nobody sleeps in poll(). False: without it.
+  // Takes the lock if no thread holds it and no thread sleeps in poll().
+  // Returns: false without the lock.
   bool try_enter() noexcept;
   void leave() noexcept;
-  // A call may be left without anybody who waits for it, and peers may ask: the thread is there
-  // from now on. Throws CommError(kResourceExhausted).
+  // Starts the progress thread, if it does not run yet. It is needed when a call may have no
+  // waiting caller, and to answer peers.
+  // Throws: CommError(kResourceExhausted).
   void ensure_thread();
-  // Ends the thread. Not from the thread itself.
+  // Ends the progress thread. Must not be called on that thread.
   void stop() noexcept;
-  // In a forked child: the thread is the parent's.
+  // For a forked child: forgets the progress thread, which is the parent's.
   void abandon_thread() noexcept;
 
-  // With the lock held: others wait for it in enter().
+  // Returns: whether threads wait in enter(). Requires the lock.
   bool is_contended() const noexcept { return entering_.load(std::memory_order_relaxed) > 0; }
-  // With the lock held: a call has ended that others may wait for.
+  // Wakes threads that may wait for a call that has completed. Requires the lock.
   void notify_completed() noexcept;
-  // A call is in flight; one less is. Also something that peers may need turns for at any time.
+  // Count a call that is in flight. A window that needs this rank's progress for its peers counts
+  // as one, too.
   void add_call() noexcept { calls_.fetch_add(1, std::memory_order_seq_cst); }
   void remove_call() noexcept { calls_.fetch_sub(1, std::memory_order_seq_cst); }
 
@@ -93,18 +106,18 @@ class ProgressEngine {
   bool is_thread_needed() const noexcept;
   void arm() noexcept;
   void disarm() noexcept;
-  using Events = std::array<pollfd, 4>;  // the bell, and those of all links
+  using Events = std::array<pollfd, 4>;  // wakeup_event_, and the event of every link
   Events events() const noexcept;
   void poll(Events& wanted, Deadline until) noexcept;
   void wake_poller() noexcept;
   void run_thread();
   template <class Done>
   void run_progress_until(const Done& done);
-  // Somebody came by. Two at once may count as one.
+  // Records that a caller uses the engine. Two concurrent visits may count as one.
   void record_visit() noexcept {
     visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  // With the lock.
+  // Requires the lock.
   void check_links_if_due() noexcept {
     if (is_link_check_due_.load(std::memory_order_relaxed)) check_links();
   }
@@ -112,24 +125,26 @@ class ProgressEngine {
 
   ProgressClient& client_;
   transport::WaitPolicy policy_;
-  // Of the own thread: callers that compute while it waits are no other program to each other.
+  // Cost of a yield on the progress thread. It is separate, so that callers which compute meanwhile
+  // do not look like other programs to waiting callers.
   transport::YieldCost thread_yields_;
   base::FileDescriptor wakeup_event_;
   std::atomic<bool> is_locked_{false};   // the lock
-  std::atomic<bool> is_polling_{false};  // a thread sleeps on the links, or is about to
-  std::atomic<bool> needs_background_progress_{
-      false};                        // job_.needs_background_progress() after the last turn
-  std::atomic<int> waiting_{0};      // threads in poll_once()
-  std::atomic<int> entering_{0};     // threads in enter(): whoever drives lets them in
-  std::atomic<int> calls_{0};        // in flight
-  std::atomic<uint32_t> visits_{0};  // of threads but the own one
-  bool is_armed_ = false,
-       is_quiet_ = false;  // with the lock: the links wake us; and had nothing to do
+  std::atomic<bool> is_polling_{false};  // a thread sleeps on the links or is about to
+  // The value of client_.needs_background_progress() at the last unlock().
+  std::atomic<bool> needs_background_progress_{false};
+  std::atomic<int> waiting_{0};   // threads in wait()
+  std::atomic<int> entering_{0};  // threads in enter(); the thread that makes progress lets them in
+  std::atomic<int> calls_{0};     // calls in flight
+  std::atomic<uint32_t> visits_{0};  // of callers, not of the progress thread
+  // With the lock. is_armed_: the links wake this engine. is_quiet_: the links had nothing to do
+  // when they were armed.
+  bool is_armed_ = false, is_quiet_ = false;
   std::atomic<bool> thread_polls_{false};
-  Deadline polls_until_ = Deadline::max();      // of who polls, with the lock
-  std::atomic<bool> is_link_check_due_{false};  // nobody was seen to look at everything for a while
+  Deadline polls_until_ = Deadline::max();  // of the thread that sleeps in poll(); with the lock
+  std::atomic<bool> is_link_check_due_{false};  // no caller has made complete progress for a while
 
-  std::mutex mutex_;  // of the two conditions; guards nothing else
+  std::mutex mutex_;  // for the two condition variables; guards no data
   std::condition_variable changed_, thread_needed_;
   std::atomic<int> parked_{0};
   std::atomic<bool> thread_sleeps_{false}, stopping_{false};

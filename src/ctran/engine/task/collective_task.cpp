@@ -13,10 +13,10 @@ namespace {
 
 using schedule::Buffer;
 
-// Between two looks at transfers that are not next in line, for failures.
+// Polls between two checks of the transfers that are not next in line, which may have failed.
 constexpr unsigned kLooks = 64;
 
-// Calls `body(bytes done, bytes)` for as much as all parts have in one piece.
+// Calls `body(bytes done, bytes)` for each range that is contiguous in all buffers.
 template <class Longest, class Body>
 void walk(uint64_t bytes, const Longest& longest, const Body& body) {
   for (uint64_t done = 0; done < bytes;) {
@@ -32,7 +32,7 @@ void CollectiveTask::prepare(const EngineCall& call, std::shared_ptr<const Colle
                              std::vector<int> members, uint32_t stream) {
   prepare(call, std::move(plan));
   is_queued = false;
-  base_ = 0;  // the plan is not the group's
+  base_ = 0;  // the plan is not one of the whole group
   members_ = std::move(members);
   stream_ = stream;
 }
@@ -83,7 +83,8 @@ Task::TaskStatus CollectiveTask::begin() {
   return advance();
 }
 
-// One block: the inputs as they travel, where they are not the caller's; then scratch.
+// Allocates one block: staged inputs in the wire format, unless the caller's input is used
+// directly, and then scratch.
 void CollectiveTask::stage_inputs() {
   const auto& addition = plan_->planned_reduction();
   const auto& problem = plan_->problem();
@@ -109,7 +110,7 @@ void CollectiveTask::stage_inputs() {
   }
   buffers_[0].assign(block.first(inputs * travelling));
   if (!addition.is_wide) return;
-  // Results are made in place of the inputs.
+  // Results are computed in place of the inputs.
   result_ = std::exchange(buffers_[1], IoVector());
   const auto shift = problem.operation == schedule::Operation::kReduceScatter
                          ? static_cast<uint64_t>(problem.blocks.begin(problem.rank)) * travelling
@@ -118,7 +119,7 @@ void CollectiveTask::stage_inputs() {
       block.subspan(shift, static_cast<uint64_t>(problem.output_count()) * travelling));
 }
 
-// Requests point into the lists, which do not move after this.
+// Requests point into these lists, which must not be reallocated after this.
 void CollectiveTask::gather_io_vectors() {
   into_.clear();
   from_.clear();
@@ -151,7 +152,7 @@ void CollectiveTask::post() {
   while (requests_.size() < posted_) requests_.emplace_back();
   while (receive_reducers_.size() < step_->receives.size()) receive_reducers_.emplace_back();
   gather_io_vectors();
-  // Receives first: their peers may be waiting for them.
+  // Receives are posted first, because their peers may be waiting for them.
   post_receives();
   const size_t receives = step_->receives.size();
   for (size_t i = receives, begin = 0; i < posted_; ++i) {
@@ -190,7 +191,7 @@ void CollectiveTask::post_receives() {
   }
 }
 
-// `pieces` lie in from_.
+// `pieces` is a part of from_.
 void CollectiveTask::post_send(size_t index, std::span<const ConstBytes> pieces) {
   const auto& message = step_->sends[index - step_->receives.size()];
   const int peer = group->ranks[static_cast<size_t>(group_rank(message.peer))];
@@ -202,7 +203,7 @@ void CollectiveTask::post_send(size_t index, std::span<const ConstBytes> pieces)
     link.send(requests_[index], peer, stream, pieces, tag_);
 }
 
-// False: it failed, and `failed` says how.
+// Returns: false if the request has failed; `failure` is set then.
 bool CollectiveTask::check(size_t index) {
   const auto& request = requests_[index];
   const auto receives = step_->receives.size();
@@ -227,7 +228,7 @@ bool CollectiveTask::check(size_t index) {
   return false;
 }
 
-// Whether all transfers of the step are; a failure counts as one, with `failed` set.
+// Returns: whether all transfers of the step are done, or one has failed; `failure` is set then.
 bool CollectiveTask::has_finished_transfers() {
   while (finished_ < posted_) {
     if (!is_transferred(finished_)) {
@@ -243,8 +244,9 @@ bool CollectiveTask::has_finished_transfers() {
   return false;
 }
 
-// Of one that is none of the group's collectives, whose numbers tell: a member has closed the group
-// before it came to it. Then `failed` says which.
+// For a collective without a number in the group: returns true if a member has left before it
+// posted its transfer. `failure` names the member then. Numbered collectives are handled by
+// fail_for_left_members().
 bool CollectiveTask::can_never_complete() {
   if (is_queued || group->left_members.empty()) return false;
   const auto receives = step_->receives.size();
@@ -360,7 +362,7 @@ void CollectiveTask::ReceiveReducer::consume(uint64_t offset, ConstBytes chunk) 
   }
 }
 
-// What the caller sees: rounded, divided.
+// Writes the results that the caller sees: rounded and divided.
 void CollectiveTask::write_results() const {
   const auto& addition = plan_->planned_reduction();
   if (!addition.is_wide && !addition.has_final_division) return;

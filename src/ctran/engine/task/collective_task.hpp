@@ -15,22 +15,26 @@ namespace torch::comms::ctran {
 
 class FastPath;
 
-// A collective: runs its plan step by step. Keeps its memory for the next call.
+// Runs a collective: its plan, step by step. Keeps its allocated memory for the next call.
 class CollectiveTask final : public Task {
  public:
-  // In `group`, whose plan it is. Copies what the call lends. Throws CommError(kInvalidArgument)
-  // for buffers of another size.
+  // Sets the call up. `group` must be set, and `plan` be a plan of it. Copies the lists that the
+  // call lends.
+  // Throws: CommError(kInvalidArgument) if a buffer has another size than the plan.
   void prepare(const EngineCall& call, std::shared_ptr<const CollectivePlan> plan);
 
-  // The same among some members of the group alone, by their ranks in it, on a stream of their own
-  // and beside the group's other collectives. All of them name the same ones.
+  // Sets up a collective among some members of the group, given by their ranks in it. It runs on a
+  // stream of its own, concurrently with the group's other collectives. All of these members must
+  // pass the same list.
   void prepare(const EngineCall& call, std::shared_ptr<const CollectivePlan> plan,
                std::vector<int> members, uint32_t stream);
 
-  // Between prepare() and begin(), which is at once: some of it has been done there.
+  // Makes begin() continue a collective that a fast path has begun. Call it after prepare();
+  // begin() must follow before the fast path is used again.
   void resume_from(const FastPath& begun) noexcept { resumed_from_ = &begun; }
 
-  // The plan of the last call, if that was in the group with this base.
+  // Takes the plan of the task's last call, if that call was in the group with this base; else
+  // nullptr.
   std::shared_ptr<const CollectivePlan> reuse_plan(uint32_t base) noexcept {
     return base_ == base ? std::move(plan_) : nullptr;
   }
@@ -41,10 +45,11 @@ class CollectiveTask final : public Task {
   std::string format_pending() const override;
   std::string format_call() const override;
   const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
-  const CollectivePlan& plan() const noexcept { return *plan_; }  // between begin() and its end
+  // Valid between begin() and completion.
+  const CollectivePlan& plan() const noexcept { return *plan_; }
 
  private:
-  // Reduces a message where it arrives.
+  // Reduces a message as its bytes arrive.
   class ReceiveReducer final : public transport::ReceiveSink {
    public:
     void bind(const CollectiveTask& task, const PlannedMessage& message) noexcept {
@@ -81,14 +86,14 @@ class CollectiveTask final : public Task {
   bool check(size_t index);
 
   std::shared_ptr<const CollectivePlan> plan_;
-  uint32_t base_ = 0;         // of the group whose plan it is
-  std::vector<int> members_;  // empty: all
-  uint32_t stream_ = 0;       // of the group's
+  uint32_t base_ = 0;         // of the plan's group; 0: a subset of members
+  std::vector<int> members_;  // empty: all members
+  uint32_t stream_ = 0;       // offset from the group's base
   Fingerprint fingerprint_;
   uint32_t tag_ = 0;
-  std::array<IoVector, 3> buffers_;  // as the plan travels
-  IoVector result_;                  // the caller's output, where that is another one
-  ScratchPool::ScratchBlock block_;  // staging, then scratch
+  std::array<IoVector, 3> buffers_;  // input, output and scratch in the wire format
+  IoVector result_;                  // the caller's output if it is not buffers_[1]
+  ScratchPool::ScratchBlock block_;  // staging memory, then scratch
 
   int64_t step_number_ = 0;
   const StepPlan* step_ = nullptr;
@@ -98,11 +103,11 @@ class CollectiveTask final : public Task {
   std::deque<ReceiveReducer> receive_reducers_;
   std::vector<Bytes> into_;
   std::vector<ConstBytes> from_;
-  std::vector<size_t> ends_;  // in those two, of each message
+  std::vector<size_t> ends_;  // per message, its end in into_ or from_
   size_t posted_ = 0, finished_ = 0;
   unsigned polls_ = 0;
-  const FastPath* resumed_from_ = nullptr;  // what it goes on with
-  uint64_t transferred_ = 0;                // by transfer of the step: done before it went on
+  const FastPath* resumed_from_ = nullptr;  // the fast path that has begun this collective
+  uint64_t transferred_ = 0;  // per transfer of the step: the fast path has completed it
 };
 
 }  // namespace torch::comms::ctran

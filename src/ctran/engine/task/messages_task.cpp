@@ -75,16 +75,18 @@ void MessagesTask::match_any_source(BatchedMessage& item) {
 
 void MessagesTask::post(BatchedMessage& item) {
   if (item.peer == kAnySource) {
-    for (const int member : group->ranks) group->engine->link_to(member);  // to hear of it
+    // So that the message can be announced.
+    for (const int member : group->ranks) group->engine->link_to(member);
     return match_any_source(item);
   }
   auto& engine = *group->engine;
   if (item.tag == 0) return post_on_stream(group->base + GroupState::kMessages, item);
   if (item.is_send) return post_on_stream(engine.stream_to(*group, item.peer, item.tag), item);
+  // Without a known stream, the link is connected so that the sender can announce the tag.
   if (const auto stream = engine.stream_from(*group, item.peer, item.tag))
     post_on_stream(*stream, item);
   else
-    engine.link_to(group->ranks[static_cast<size_t>(item.peer)]);  // to hear of it
+    engine.link_to(group->ranks[static_cast<size_t>(item.peer)]);
 }
 
 void MessagesTask::on_tag_stream_known() {
@@ -136,24 +138,25 @@ bool MessagesTask::is_draining() const noexcept {
                      });
 }
 
-// The peer has closed the group before it came to this message. Of any: all others have, and
-// match_any_source() has just found nothing of theirs.
+// The peer has left the group before it posted its side of this message. For any source: all other
+// members have left, and match_any_source() has just found no message of theirs.
 bool MessagesTask::can_never_complete(const BatchedMessage& item) const {
   if (item.peer == kAnySource) return group->left_members.size() + 1 >= group->ranks.size();
   const auto* departure = group->leave_of(item.peer);
   if (departure == nullptr) return false;
   if (item.is_send) return !departure->has_open_receives;
-  // One whose tag is unknown would have been announced before.
+  // A message with an unknown tag would have been announced before.
   return !item.is_posted || !item.request.has_begun();
 }
 
-// Its peer has closed the group, and the link has ended since.
+// The peer has left the group, and the link has failed since.
 bool MessagesTask::has_lost_link(const BatchedMessage& item) const {
   return item.done() && !item.request.is_ok() && item.request.error() == Errc::kPeerFailed &&
          group->left_members.contains(item.peer);
 }
 
-// The group goes on: messages that the peer had sent before may still be received.
+// Fails only this call. The group continues: messages that the peer had sent before may still be
+// received.
 Task::TaskStatus MessagesTask::fail_locally(const BatchedMessage& first) {
   int gone = first.peer;
   if (gone == kAnySource)

@@ -11,7 +11,9 @@
 
 namespace torch::comms::ctran {
 
-// Memory for sums on their way, kept for the next call. Threads: one at a time.
+// A pool of scratch memory for collectives. It keeps up to 16 free blocks and 64 MiB for later
+// calls.
+// Threads: one at a time.
 class ScratchPool {
  public:
   struct ScratchBlock {
@@ -24,7 +26,8 @@ class ScratchPool {
 
   ScratchPool() { free_blocks_.reserve(kMaxFreeBlocks); }
 
-  // At least `bytes`, aligned to a cache line; nothing for 0. Throws std::bad_alloc.
+  // Returns: a block of at least `bytes`, aligned to a cache line; an empty block for 0.
+  // Throws: std::bad_alloc.
   ScratchBlock acquire(size_t bytes) {
     if (bytes == 0) return {};
     size_t best = free_blocks_.size();

@@ -16,43 +16,48 @@ namespace torch::comms::ctran {
 class Engine;
 class GroupState;
 
-// A call in flight: what all kinds share. Taken from a pool of its engine, given back by whoever
-// lets it go last.
-//
-// Threads: `done`, `error` after it, and the references from any thread; all else belongs to the
-// one with the lock, once it was submitted.
+// The base of every call in flight. A task comes from a TaskPool of its engine and returns to it
+// with its last reference.
+// Threads: `is_done`, `error` after it, and the references may be used from any thread. Once the
+// task is submitted, everything else requires the engine's lock.
 class Task {
  public:
   virtual ~Task() = default;
 
   enum class TaskStatus : uint8_t { kInProgress, kDone, kFailed };
-  // The first transfers. Throws CommError, std::bad_alloc.
+  // Posts the first transfers.
+  // Throws: CommError, std::bad_alloc.
   virtual TaskStatus begin() = 0;
-  // What can be done now. kFailed: `failed` tells how. Throws as begin().
+  // Does what can be done now without blocking.
+  // Returns: kFailed with the reason in `failure`.
+  // Throws: like begin().
   virtual TaskStatus advance() = 0;
-  // A sender has told the stream of one of its tags.
+  // Called when a sender has announced the stream of a tag.
   virtual void on_tag_stream_known() {}
-  // No transfer is in flight any more: forgets the caller's memory.
+  // Forgets the caller's memory. Called when no transfer is in flight any more.
   virtual void close() noexcept = 0;
-  // This rank closes the group. Whether the call may still begin something that the other members
-  // do not know of, other than by its number, and whether it may still take something of theirs.
+  // For a group that this rank is leaving. can_still_send(): the call may still begin a transfer
+  // that the members do not know of by its number. can_still_receive(): the call may still receive
+  // something from members.
   virtual bool can_still_send() const noexcept { return !is_queued; }
   virtual bool can_still_receive() const noexcept { return true; }
-  // It moves a message whose other side has closed the group since, and which will arrive.
+  // Returns: whether the call moves a message that will still arrive although its peer has closed
+  // the group.
   virtual bool is_draining() const noexcept { return false; }
-  // Where a member that it waits for has closed the group, it fails alone.
+  // Returns: whether only this call fails, not the group, if a member that it waits for has closed
+  // the group.
   virtual bool can_outlive_left_peers() const noexcept { return false; }
-  // "rank 3 has not delivered": what it is waiting for.
+  // Returns: what the call is waiting for, for error texts: "still missing: data from rank 3".
   virtual std::string format_pending() const = 0;
-  // The members that this is on, in order. None: the group's question finds them, as of a
-  // collective.
+  // Returns: the members that the call waits for, ascending. Empty for a collective: the hang query
+  // finds them.
   virtual std::vector<int> awaited_ranks() const { return {}; }
-  // "all_reduce(float32, 7 elements, sum) as number 3", or "send".
+  // Returns: "all_reduce(float32, 7 elements, SUM) as number 3", or "send".
   virtual std::string format_call() const = 0;
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release() noexcept;
-  // Ends it: `error` or none, seen by whoever sees `done`.
+  // Completes the task with `error` or nullptr. A thread that sees `is_done` also sees `error`.
   void finish(std::unique_ptr<CommError> error) noexcept;
 
   std::atomic<bool> is_done{false};
@@ -63,24 +68,24 @@ class Task {
   CompletionListener* listener = nullptr;
   Deadline deadline = Deadline::max();
   CallTimeout timeout = kNoTimeout;
-  bool is_collective = true;              // which kind of task it is
-  bool is_pooled = true;                  // false: it ends with its last reference
-  bool is_queued = true;                  // it takes its turn among the group's collectives
-  bool is_local_failure = false;          // of kFailed: its group goes on
-  bool has_queried = false;               // the others what they are doing
-  Deadline idle_since = Deadline::max();  // it was waiting when everybody went to sleep
-  uint64_t sequence = 0;                  // of a collective among those of its group
-  uint64_t call_number = 0;  // of anything else, for its errors: see base::current_sequence()
-  int source = kAnySource;   // see EngineWork::source(); written before `done`
-  Task* next = nullptr;      // in the inbox
+  bool is_collective = true;              // true: a CollectiveTask of the pool
+  bool is_pooled = true;                  // false: deleted with its last reference
+  bool is_queued = true;                  // runs in order with the group's collectives
+  bool is_local_failure = false;          // after kFailed: the group continues
+  bool has_queried = false;               // has sent fingerprint queries to peers
+  Deadline idle_since = Deadline::max();  // since when the call waits while every thread sleeps
+  uint64_t sequence = 0;                  // number of a collective in its group
+  uint64_t call_number = 0;  // number of any other call, for errors: see base::current_sequence()
+  int source = kAnySource;   // see EngineWork::source(); written before is_done
+  Task* next = nullptr;      // next task in Engine::inbox_
 
-  // After kFailed: the request that failed, with this member, or that was not as it should be. Of
-  // one that fails alone: its error.
+  // Set after kFailed: the peer of the request that failed, and how. If only this call fails, this
+  // is its error.
   struct TaskFailure {
     int peer = -1;
     Errc code = Errc::kInternal;
-    std::string reason = {};  // of kSizeMismatch between two members, and of one that fails alone
-    // Of kSizeMismatch: the member has closed what the call needs of it, as it does when it ends.
+    std::string reason = {};  // of kMismatch between two members, and if only this call fails
+    // Of kMismatch: the member has closed memory that the call needs, as it does when it exits.
     bool is_closed_by_peer = false;
   } failure;
 

@@ -18,7 +18,7 @@ Kind* TaskPool::acquire(FreeTasks<Kind>& kept) {
   auto* task = kept.last.exchange(nullptr, std::memory_order_acquire);
   if (task == nullptr) {
     const std::lock_guard lock(mutex_);
-    kept.more.reserve(kMaxFreeTasks);  // so that giving one back cannot fail
+    kept.more.reserve(kMaxFreeTasks);  // so that put_back() cannot fail
     if (!kept.more.empty()) {
       task = kept.more.back().release();
       kept.more.pop_back();

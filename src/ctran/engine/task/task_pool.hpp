@@ -11,13 +11,14 @@ class Task;
 class CollectiveTask;
 class MessagesTask;
 
-// Tasks that nobody has any more, with the memory that they have grown. Threads: any.
+// A pool of unreferenced tasks, which keep their allocated memory.
+// Threads: any.
 class TaskPool {
  public:
   TaskPool();
   ~TaskPool();
 
-  // With two references: the caller's and the engine's.
+  // Return a task with two references: the caller's and the engine's.
   CollectiveTask* acquire_collective();
   MessagesTask* acquire_messages();
   void release(Task* task) noexcept;
@@ -26,7 +27,8 @@ class TaskPool {
   static constexpr size_t kMaxFreeTasks = 256;
   template <class Kind>
   struct FreeTasks {
-    std::atomic<Kind*> last{nullptr};  // without the lock: one call after another needs no more
+    // Used without the lock, which suffices for one call after another.
+    std::atomic<Kind*> last{nullptr};
     std::vector<std::unique_ptr<Kind>> more;
   };
   template <class Kind>
@@ -34,7 +36,7 @@ class TaskPool {
   template <class Kind>
   void put_back(Kind* task, FreeTasks<Kind>& kept) noexcept;
 
-  std::mutex mutex_;  // guards what is more than one
+  std::mutex mutex_;  // guards FreeTasks::more
   FreeTasks<CollectiveTask> collectives_;
   FreeTasks<MessagesTask> messages_;
 };
