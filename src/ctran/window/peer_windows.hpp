@@ -11,22 +11,24 @@
 
 namespace torch::comms::ctran {
 
-// What one member knows of a window: where the memory of all is, and the words that they signal.
-// Operations in flight keep it. Constant once the window is open, but for the words and `closed`.
+// The windows of all members as one member sees them: their memory, and the words in which members
+// signal each other. Constant once the window is open, except the words and `is_closed`.
+// Lifetime: operations in flight keep it.
 struct PeerWindows {
   struct PeerWindow {
     uint64_t bytes = 0, slots = 0;
     std::string metadata;
     int context_rank = -1;
-    transport::Transport* link = nullptr;  // nullptr: this rank itself
+    transport::Transport* link = nullptr;  // nullptr: this rank's own window
     std::shared_ptr<const transport::RemoteMemory> memory, signal_words;
 
-    // Loads and stores from here reach all of it.
+    // Returns: whether this process can load and store all of the peer's window.
     bool is_mapped() const noexcept {
       return link == nullptr ||
              ((bytes == 0 || !memory->mapped().empty()) && !signal_words->mapped().empty());
     }
-    // Nothing is needed of its owner, either. With the engine's lock.
+    // Returns: whether operations need no progress of the owner, either. Requires the engine's
+    // lock.
     bool is_passive_target() const {
       if (link == nullptr) return true;
       return link->state(context_rank) == transport::PeerState::kReady &&
@@ -37,13 +39,14 @@ struct PeerWindows {
 
   int rank = 0;
   transport::Bytes local_memory;
-  bool is_local_shared = false;                     // it lies where peers of this host can map it
+  bool is_local_shared = false;                     // peers of this host can map local_memory
   std::shared_ptr<SharedMemoryBlock> signal_words;  // of this rank
   std::vector<PeerWindow> windows;                  // by rank
-  std::atomic<bool> is_closed{false};               // by all members: nobody signals any more
+  std::atomic<bool> is_closed{false};  // all members have closed it: no member signals any more
 
-  // One counter a member, each in a cache line of its own, which only that member raises; then the
-  // slots, whose values are the users'. Offsets in bytes.
+  // Layout of the signal words. First comes one counter per member, each in its own cache line,
+  // which only that member raises. The slots follow; their values belong to the user.
+  // Units: bytes.
   static uint64_t signal_bytes(size_t members, uint64_t slots) noexcept {
     return members * kLine + slots * sizeof(uint64_t);
   }
@@ -53,7 +56,8 @@ struct PeerWindows {
   uint64_t slot_offset(uint64_t slot) const noexcept {
     return windows.size() * kLine + slot * sizeof(uint64_t);
   }
-  // What stands there now; all that was written before it is visible then.
+  // Returns: the word's current value. Everything that the writer wrote before that value is
+  // visible.
   uint64_t read(uint64_t offset) const noexcept {
     auto* word = reinterpret_cast<uint64_t*>(signal_words->bytes().data() + offset);
     return std::atomic_ref(*word).load(std::memory_order_seq_cst);

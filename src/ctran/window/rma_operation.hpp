@@ -15,19 +15,19 @@ constexpr bool compare_slot(SlotComparison comparison, uint64_t seen, uint64_t w
   return comparison == SlotComparison::kAtLeast ? seen >= wanted : seen <= wanted;
 }
 
-// One operation on a window as plain data. What is in bounds of what was opened is the caller's to
-// check.
+// One operation on a window as plain data. The caller must check that offsets and slots are within
+// the target's window.
 struct RmaOperation {
   enum class Kind : uint8_t {
-    kPut,         // `from` into `rank`'s memory at byte `offset`
-    kSignal,      // one more to the counter that `rank` keeps of this member
-    kStore,       // `value` to `slot` of `rank`
-    kWaitSignal,  // for one more signal of `rank` than was waited for before
-    kWaitSlot,    // until `comparison` holds between this member's own `slot` and `value`
-    kFlush,       // until all that this member has put and signalled is where it was to go
+    kPut,         // writes `from` into the memory of `rank` at byte `offset`
+    kSignal,      // adds one to the counter that `rank` keeps for this member
+    kStore,       // stores `value` in `slot` of `rank`
+    kWaitSignal,  // waits for one more signal of `rank` than all earlier waits
+    kWaitSlot,    // waits until `comparison` holds between this member's own `slot` and `value`
+    kFlush,       // waits until all puts and signals of this member have arrived
   };
   Kind kind = Kind::kFlush;
-  std::string_view name = {};  // the public one, for errors; lives forever
+  std::string_view name = {};  // the public name, for error texts; has static lifetime
   int rank = 0;
   uint64_t offset = 0;
   ConstBytes from = {};

@@ -10,20 +10,20 @@
 
 namespace torch::comms::ctran {
 
-// Zeroed memory that the other processes of this host can map, once it is registered with a link.
-// Where the system gives this process none, it is memory that its owner alone maps: links copy it.
+// Zeroed memory that other processes of this host can map once it is registered with a link. If the
+// system provides no shared memory, the block is private memory of this process, and links copy it.
 class TC_API SharedMemoryBlock {
  public:
-  // Throws CommError(kResourceExhausted).
+  // Throws: CommError(kResourceExhausted, kSystem).
   explicit SharedMemoryBlock(uint64_t size);
 
   transport::Bytes bytes() const noexcept { return mapping_.bytes().first(size_); }
-  // Why no other process can map it; "" where one can.
+  // Returns: why no other process can map the block; "" if other processes can.
   const std::string& private_reason() const noexcept { return private_reason_; }
 
  private:
   std::string private_reason_;
-  base::FileDescriptor file_;  // none: it is private
+  base::FileDescriptor file_;  // none: the memory is private
   base::Mapping mapping_;
   uint64_t size_;
 };

@@ -18,51 +18,59 @@ namespace torch::comms::ctran {
 
 class WindowExchange;
 
-// Memory of every member of a group, which the others write without its doing.
+// A window: memory of every member of a group, which the other members write without a call of its
+// owner.
 //
-// Order: whoever has seen a member's signal, or a value that it stored, sees all that this member
-// put to it before. A put or signal has ended when it is where it was to go, and not before.
+// Order: a member that has seen a peer's signal, or a value that the peer stored, sees everything
+// that the peer put before it. A put or signal completes when it has arrived at the target.
 //
-// Progress: memory that peers on this host map, or copy to, needs nothing of its owner. For the
-// rest the family's thread serves while the window is open: asleep until something comes.
+// Progress: memory that peers on this host map or copy to needs no progress of its owner. For other
+// memory the context's progress thread makes progress while the window is open; it sleeps while
+// nothing arrives.
 //
-// Failure: as for the calls of the group, which an operation that fails ends.
+// Failure: like the calls of the group. An operation that fails fails the group.
 //
-// Threads: all methods but create() and close_queue(), any thread. Forked children: as for groups.
+// Threads: any, except for create() and close().
+// Forked children: as for groups.
 class TC_API Window {
  public:
   static constexpr size_t kMaxMetadataBytes = 192;
 
-  // What a member brings. `memory` must outlive the window. Members may bring different sizes.
+  // The window of one member. Members may have different sizes.
+  // Lifetime: `memory` must outlive the window.
   struct LocalWindow {
     Bytes memory = {};
-    uint64_t slots = 0;         // 64-bit words beside it, zero at first
-    std::string metadata = {};  // up to kMaxMetadataBytes, for the others to read
+    uint64_t slots = 0;         // number of 64-bit words of the window, zero at first
+    std::string metadata = {};  // at most kMaxMetadataBytes; the other members can read it
   };
-  // Collective. `name` is for errors and lives forever. Throws CommError: what an operation throws;
-  // kResourceExhausted, kSystem on all members where one has not the means.
+  // Opens a window. Collective. `name` is for error texts and has static lifetime.
+  // Throws: CommError like an operation; kResourceExhausted or kSystem on all members if one member
+  // lacks the resources.
   static std::unique_ptr<Window> create(EngineGroup& group, const LocalWindow& offer,
                                         std::string_view name,
                                         const CallTimeout& limit = kNoTimeout);
-  // Collective: returns when nobody writes to this member's memory any more. `group` is the one
-  // that opened it. Throws as an operation; the window is then closed all the same, and a member on
-  // this host that copies to the memory at that moment ends with the MiB that it is at. Waits that
-  // are still in flight, and will be in vain, end with kInvalidArgument, and the group goes on.
+  // Closes the window. Collective. `group` is the one that opened it. Waits that are in flight and
+  // can never complete fail with kInvalidArgument, and the group continues.
+  // Blocks: until no member writes to this member's memory any more.
+  // Throws: like an operation. The window is closed even then. A member on this host that copies to
+  // the memory at that moment stops after the MiB that it is copying.
   void close(EngineGroup& group, std::string_view name, const CallTimeout& limit = kNoTimeout);
-  // Local: what others still write fails there, as after a close_queue() that throws, or goes into
-  // memory that they have mapped.
+  // Local. Later writes of peers fail, as after a close() that throws, or go to memory that the
+  // peers have mapped.
   ~Window();
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
 
-  // Runs to its end. Throws its error.
+  // Runs an operation to its end.
+  // Throws: the error of the operation.
   void run(const RmaOperation& operation);
-  // Returns at once; the world's errors are in the work. `listener` outlives the operation.
+  // Starts an operation and returns at once. Errors at run time are in the work.
+  // Lifetime: `listener` must outlive the operation.
   EngineWork start(const RmaOperation& operation, CompletionListener* listener = nullptr);
 
   const PeerWindows& peer_windows() const noexcept { return *peer_windows_; }
-  // The memory of a member where loads and stores reach it, else nothing. Of others it lives as
-  // long as `keeper`.
+  // Returns: the memory of a member if this process can load and store it, else nothing.
+  // Lifetime: memory of another member lives as long as `keeper`.
   Bytes mapped(int rank, std::shared_ptr<const void>& keeper) const;
 
  private:
@@ -73,8 +81,8 @@ class TC_API Window {
   std::shared_ptr<GroupState> group_;
   std::shared_ptr<PeerWindows> peer_windows_;
   WindowRegistrations registrations_;
-  std::vector<std::atomic<uint64_t>> awaited_signals_;  // signals, by rank
-  bool needs_target_progress_;                          // the family's thread is there for peers
+  std::vector<std::atomic<uint64_t>> awaited_signals_;  // signals waited for so far, by rank
+  bool needs_target_progress_;  // the progress thread serves peers while the window is open
   std::atomic<bool> is_open_{true};
 };
 

@@ -15,11 +15,11 @@ namespace {
 using transport::MemoryHandle;
 using transport::Transport;
 
-// A rank's blob: fixed, so that one all_gather does.
+// Bytes of a rank's blob. The size is fixed, so that one all_gather suffices.
 constexpr size_t kBlobBytes = 512;
-constexpr uint8_t kNoErrorCode = UINT8_MAX;  // where the code of an error would be
+constexpr uint8_t kNoErrorCode = UINT8_MAX;  // instead of an error code
 
-// What each member tells each other about the other's memory.
+// What each member reports to each other member about that member's memory.
 enum class PeerAccess : uint8_t { kDirect, kNeedsProgress, kUnmappable };
 
 }  // namespace
@@ -31,7 +31,7 @@ void run_collective(EngineGroup& group, const EngineCall& call) {
   } catch (const CommError&) {
     throw;
   } catch (...) {
-    // It uses the caller's memory: it must end first.
+    // The call uses the caller's memory, so it must complete first.
     group.abort(std::string(call.name) + " was interrupted");
     work.wait_for(kNoTimeout);
     throw;
@@ -75,7 +75,7 @@ void WindowExchange::run(Bytes own, uint64_t slots, const std::string& note) {
   import_peers();
 }
 
-// Opens this rank's memory on every link that a member is reached over.
+// Registers this rank's memory with every link that reaches a member, and returns this rank's blob.
 std::string WindowExchange::register_and_serialize(uint64_t slots, const std::string& note) {
   const auto write = [&](std::optional<Errc> failed, std::string_view text, uint64_t bytes,
                          uint64_t has_slots,

@@ -13,19 +13,20 @@ namespace torch::comms::ctran {
 
 class GroupState;
 
-// How the members of a group open memory to each other: each tells all where its own is, maps what
-// it can of theirs, and tells whom it needs to take its part.
+// Opens a window: the members exchange the handles of their memory, import the memory of all
+// others, and tell each other whose progress they need.
 class WindowExchange {
  public:
   WindowExchange(EngineGroup& group, const GroupState& membership, std::string_view name,
                  const CallTimeout& limit);
 
-  // Collective. Throws CommError, on all members where one could not.
+  // Runs the exchange. Collective.
+  // Throws: CommError, on all members if one member has failed.
   void run(Bytes own, uint64_t slots, const std::string& note);
 
   std::shared_ptr<PeerWindows> release_peer_windows() { return std::move(peer_windows_); }
   WindowRegistrations release_registrations() { return std::move(registrations_); }
-  // Some member cannot reach this one's memory without this one's turns.
+  // Returns: whether some member can reach this rank's memory only while this rank makes progress.
   bool needs_target_progress() const noexcept { return needs_target_progress_; }
 
  private:
@@ -42,7 +43,7 @@ class WindowExchange {
   Engine& engine_;
   std::string_view name_;
   transport::Deadline deadline_;
-  std::string_view timeout_setting_;  // of the limit
+  std::string_view timeout_setting_;  // the user's name for the timeout
   std::shared_ptr<PeerWindows> peer_windows_ = std::make_shared<PeerWindows>();
   WindowRegistrations registrations_;
   struct WindowMemoryHandles {
@@ -52,7 +53,7 @@ class WindowExchange {
   bool needs_target_progress_ = false;
 };
 
-// Runs a collective to its end. What interrupts the wait ends the group.
+// Runs a collective to its end. An exception that interrupts the wait fails the group.
 void run_collective(EngineGroup& group, const EngineCall& call);
 
 }  // namespace torch::comms::ctran

@@ -16,7 +16,7 @@ const transport::MemoryHandle& WindowRegistrations::add(transport::Transport& li
 
 void WindowRegistrations::clear() noexcept {
   if (memories_.empty()) return;
-  if (engine_->is_forked()) {  // the tables are the parent's, in whatever state the fork met them
+  if (engine_->is_forked()) {  // the tables belong to the parent, in an unknown state
     for (auto& memory : memories_) static_cast<void>(memory.release());
     memories_.clear();
     return;

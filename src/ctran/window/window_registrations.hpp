@@ -9,7 +9,8 @@ namespace torch::comms::ctran {
 
 class Engine;
 
-// Memory that links have opened to peers, given back with the engine's lock, which its links need.
+// The memory that links have registered for peers. It is released with the engine's lock, which the
+// links require.
 class WindowRegistrations {
  public:
   explicit WindowRegistrations(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
@@ -17,9 +18,10 @@ class WindowRegistrations {
   WindowRegistrations& operator=(WindowRegistrations&&) = delete;
   ~WindowRegistrations() { clear(); }
 
-  // With the lock held. Throws CommError.
+  // Registers memory with a link. Requires the engine's lock.
+  // Throws: CommError.
   const transport::MemoryHandle& add(transport::Transport& link, transport::Bytes bytes);
-  // Without it.
+  // Releases all registrations. Takes the engine's lock.
   void clear() noexcept;
 
  private:
@@ -27,7 +29,7 @@ class WindowRegistrations {
   std::vector<std::unique_ptr<transport::MemoryRegion>> memories_;
 };
 
-// Holds the engine's lock.
+// Holds the engine's lock while it lives.
 class EngineLock {
  public:
   explicit EngineLock(Engine& engine) noexcept;

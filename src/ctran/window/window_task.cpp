@@ -12,7 +12,7 @@ using transport::CounterOp;
 
 namespace {
 
-// As the other ranks are told of it.
+// Describes the operation for the progress reports of peers.
 NonCollectiveCall p2p_call_of(const RmaOperation& operation) noexcept {
   using Kind = RmaOperation::Kind;
   NonCollectiveCall aside;
@@ -51,7 +51,7 @@ Task::TaskStatus WindowTask::begin() {
       const auto from = operation_.from;
       if (to.link != nullptr)
         to.link->put(transfer(operation_.rank), *to.memory, operation_.offset, from);
-      else if (!from.empty())  // the two may overlap
+      else if (!from.empty())  // the ranges may overlap
         std::memmove(peer_windows_->local_memory.data() + operation_.offset, from.data(),
                      from.size());
       flush(operation_.rank);
@@ -83,7 +83,7 @@ void WindowTask::update_word(uint64_t offset, uint64_t amount, CounterOp op) {
   flush(operation_.rank);
 }
 
-// At once where nothing went as frames.
+// The flush completes at once if nothing was sent as frames.
 void WindowTask::flush(int rank) {
   const auto& to = peer_windows_->windows[static_cast<size_t>(rank)];
   if (to.link != nullptr) to.link->flush(transfer(rank), to.context_rank);
@@ -108,7 +108,8 @@ Task::TaskStatus WindowTask::advance() {
 
 Task::TaskStatus WindowTask::poll_wait() {
   const bool slot = operation_.kind == Kind::kWaitSlot;
-  const bool closed = peer_windows_->is_closed.load();  // what came before that counts
+  // Read before the words, so that earlier signals count.
+  const bool closed = peer_windows_->is_closed.load();
   const uint64_t seen = peer_windows_->read(slot ? peer_windows_->slot_offset(operation_.slot)
                                                  : PeerWindows::counter_offset(operation_.rank));
   if (slot ? compare_slot(operation_.comparison, seen, operation_.value) : seen >= count_)
@@ -118,7 +119,7 @@ Task::TaskStatus WindowTask::poll_wait() {
                         "the window was closed while this waited; " + format_pending());
   const auto& departed = group->left_members;
   if (departed.empty() && !group->has_announced_leave) return TaskStatus::kInProgress;
-  // Nobody is left who could.
+  // From here on, checks whether any member is left that could end the wait.
   const bool alone = static_cast<int>(departed.size()) == group->size() - 1;
   const bool is_own = slot ? departed.empty() : operation_.rank == peer_windows_->rank;
   if (is_own && group->has_announced_leave && (alone || !slot))
@@ -163,7 +164,7 @@ std::string WindowTask::format_pending() const {
 
 std::vector<int> WindowTask::awaited_ranks() const {
   if (operation_.kind == Kind::kWaitSignal) return {operation_.rank};
-  std::set<int> ranks;  // of a slot anyone may write: none
+  std::set<int> ranks;  // none for a slot, which any member may write
   for (const auto& [rank, request] : transfers_)
     if (!request.is_done()) ranks.insert(rank);
   return {ranks.begin(), ranks.end()};

@@ -10,11 +10,11 @@
 
 namespace torch::comms::ctran {
 
-// An operation on a window, in flight.
+// An operation on a window in flight.
 class WindowTask final : public Task {
  public:
-  // `count`, of kWaitSignal: how many signals must have come. With two references: the caller's and
-  // the engine's.
+  // Creates a task with two references: the caller's and the engine's. `count`: for kWaitSignal,
+  // the number of signals to wait for.
   WindowTask(std::shared_ptr<const PeerWindows> reach, const RmaOperation& operation,
              uint64_t count);
 
@@ -40,7 +40,7 @@ class WindowTask final : public Task {
   TaskStatus poll_wait();
   TaskStatus fail_locally(Errc code, int peer, std::string why);
 
-  // A transfer to a member, until it is where it was to go.
+  // A transfer to a member, until it has arrived there.
   struct WindowTransfer {
     int rank;
     transport::Request request;
