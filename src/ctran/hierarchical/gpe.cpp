@@ -16,9 +16,9 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Between two looks of a thread that does not look all the time.
+// Intervals between two polls of the ring by a sleeping thread.
 constexpr microseconds kLaunchedPollInterval{50}, kCapturedPollInterval{200};
-// How soon the end of an engine's call is looked at again, if nothing tells of it.
+// Interval at which an engine call is checked, if no notification comes.
 constexpr milliseconds kPollInterval{50};
 
 template <class Word>
@@ -108,7 +108,8 @@ void Gpe::post(const GpeCommand& command, gpu::NativeStream stream) {
     captured_.store(true);
   else
     launched_.fetch_add(1);
-  // Under the lock, or a thread between its look and its sleep misses it.
+  // Notifies under the lock; otherwise a thread between its check and its sleep would miss the
+  // wake-up.
   const std::lock_guard lock(mutex_);
   wake_.notify_all();
 }
@@ -129,7 +130,8 @@ void Gpe::poison_output(void* output, size_t size_bytes, Dtype dtype, gpu::Nativ
 
 void Gpe::run() noexcept {
   execute_all();
-  // Only now: kernels that have left let the stream write to what a command was sending.
+  // Only after the thread has ended: once the waiting kernels exit, the stream may write to memory
+  // that a command was sending.
   word(control_->abort).store(1, std::memory_order_release);
 }
 
@@ -216,10 +218,10 @@ void Gpe::execute(const GpeCommand& command) {
   };
   try {
     auto work = options_.rail->start(call);
-    // Whoever stops this thread aborts the rail first, so it ends.
+    // abort() and close() abort the rail before they stop this thread, so the call completes.
     while (!work.wait_for(kPollInterval)) continue;
     if (const auto* error = work.error()) throw CommError(*error);
-  } catch (const CommError& e) {  // of a rail that had ended before, too
+  } catch (const CommError& e) {  // also if the rail had failed before
     throw between_hosts(e);
   }
 }
@@ -235,7 +237,7 @@ void Gpe::fail(const CommError& error) noexcept {
 }
 
 std::optional<CommError> Gpe::failure() const {
-  // Cheap while all is well.
+  // Cheap while there is no failure.
   if (word(control_->abort).load(std::memory_order_acquire) == 0) return std::nullopt;
   const std::lock_guard lock(mutex_);
   return failure_;
@@ -263,13 +265,13 @@ CommError Gpe::to_rail_ranks(const CommError& error) const {
 void Gpe::abort(const CommError& why) noexcept {
   const std::lock_guard lock(mutex_);
   stop();
-  // The lock keeps close_queue() from letting go of it.
+  // The lock keeps close() from releasing the rail.
   if (options_.rail) options_.rail->abort(to_rail_ranks(why));
 }
 
 void Gpe::stop() noexcept {
   stopping_.store(true);
-  // Else the thread does that, when its command has ended.
+  // Otherwise the thread does this when its command has ended.
   if (!is_busy_.load()) word(control_->abort).store(1, std::memory_order_release);
   wake_.notify_all();
 }
@@ -278,7 +280,8 @@ void Gpe::close() noexcept {
   {
     const std::lock_guard lock(mutex_);
     stop();
-    // Only then: what peers have not heard yet of the last command would end with it.
+    // Aborts the rail only if a command is running: an abort would also drop what peers have not
+    // received yet of the last command.
     if (is_busy_.load() && options_.rail) options_.rail->abort("the communicator was closed");
   }
   if (thread_.joinable()) thread_.join();

@@ -20,66 +20,72 @@
 
 namespace torch::comms::ctran {
 
-// The progress engine of a GPU's streams: a thread of the host that carries out, among the ranks of
-// a rail, what kernels ask for by way of a ring of commands. Nothing of it is an entry in a graph
-// but kernels and copies, so it goes with each replay.
+// The GPE, the progress engine of a GPU's streams. A host thread executes, among the ranks of a
+// rail, the commands that kernels post to a ring in pinned memory. The stream contains only kernels
+// and copies for this, so a captured graph can be replayed.
 //
-// Waiting: while commands that were launched are still to come, the thread looks at the ring as
-// WaitPolicy says, and between sleeps of 50 us. Once a launch was captured, nobody tells of the
-// commands of replays: then it looks every 200 us also while there is nothing to do. Else it
-// sleeps.
+// Waiting: while launched commands are outstanding, the thread polls the ring as WaitPolicy says,
+// and then every 50 us. Once a launch was captured, no call announces the commands of replays: the
+// thread then polls every 200 us even if nothing is outstanding. Otherwise it sleeps.
 //
-// Failure: a command that fails ends the ring here, with its error: kernels leave, what they are to
-// write is sealed, later commands are not begun.
+// Failure: a command that fails stops the ring of this rank with its error. The waiting kernels
+// exit, their outputs are poisoned, and later commands are not executed.
 //
-// Threads: post(), wait(), poison_output() one at a time; the others: any.
+// Threads: post(), wait() and poison_output() one at a time; the other methods from any thread.
 class Gpe {
  public:
   struct Options {
     KernelLibrary library;
     std::shared_ptr<const gpu::Runtime> runtime;
-    std::unique_ptr<EngineGroup> rail;           // null: this rank is on none, and posts nothing
-    std::vector<int> ranks;                      // of the rail, as the communicator counts them
-    const kernels::KernelControl* team_control;  // see kernels::HostRingCall; null: none
-    size_t staging_bytes;                        // of pinned memory
-    int polling_ranks;                           // of this host, that may wait beside each other
-    std::function<void()> on_failure;            // once, on the thread, after failure() is set
+    std::unique_ptr<EngineGroup> rail;           // null: this rank is on no rail and posts nothing
+    std::vector<int> ranks;                      // the rail's members, as ranks of the communicator
+    const kernels::KernelControl* team_control;  // see kernels::HostRingCall; may be null
+    size_t staging_bytes;                        // bytes of pinned memory
+    int polling_ranks;                 // ranks of this host that may poll at the same time
+    std::function<void()> on_failure;  // called once, on the GPE's thread, after failure() is set
   };
-  // The device is current. Throws CommError: kResourceExhausted, kVendor.
+  // The caller has set the device.
+  // Throws: CommError(kResourceExhausted, kVendor).
   explicit Gpe(Options options);
-  // Nothing that was launched may run any more.
+  // No kernel that was launched with this object may be running.
   ~Gpe();
   Gpe(const Gpe&) = delete;
   Gpe& operator=(const Gpe&) = delete;
 
-  // Pinned, and seen by the device at the same address.
+  // Returns: pinned memory, which the device sees at the same address.
   std::byte* staging() const noexcept { return staging_; }
   size_t staging_bytes() const noexcept { return options_.staging_bytes; }
 
-  // Enqueue: the command; a wait for the oldest that was not awaited; and what a stop does to an
-  // output, whose dtype is `dtype`. Throw CommError(kVendor).
+  // Enqueue on a stream: a command; a wait for the oldest command that was not waited for yet; and
+  // the poisoning of an output of `dtype` if the wait was stopped.
+  // Throws: CommError(kVendor).
   void post(const GpeCommand& command, gpu::NativeStream stream);
   void wait(uint64_t limit_ns, gpu::NativeStream stream);
   void poison_output(void* output, size_t size_bytes, Dtype dtype, gpu::NativeStream stream);
 
-  // Why the host's part has ended, with the culprit's rank; nothing while all is well.
+  // Returns: why the host thread has failed, with the culprits as ranks of the communicator;
+  // nothing if it has not.
   std::optional<CommError> failure() const;
-  // Whether the device's part has stopped, and at which command.
+  // Returns: why a waiting kernel has stopped, and in `command` at which command; nothing if none
+  // has.
   std::optional<kernels::StopReason> stop_reason(uint64_t& command) const noexcept;
-  // Ends what runs, and what is launched later, and tells the rail why: its ranks get that as
-  // Group::abort() says. `why` counts ranks as the communicator does. Never waits.
+  // Stops the running command and all later launches, and aborts the rail with `why`; its members
+  // receive it as EngineGroup::abort() says. `why` has ranks of the communicator.
+  // Blocks: never.
   void abort(const CommError& why) noexcept;
-  // The same, and lets go of the rail. Waits until a call of the engine has ended, a moment.
+  // Stops like abort() and releases the rail.
+  // Blocks: until a running call of the engine has been aborted, a moment.
   void close() noexcept;
 
  private:
   void run() noexcept;
   void execute_all() noexcept;
-  // Under the lock. Kernels leave when the thread is through with their memory.
+  // Requires mutex_. Waiting kernels exit once the thread no longer uses their memory.
   void stop() noexcept;
   void execute(const GpeCommand& command);
   void fail(const CommError& error) noexcept;
-  // The ranks of a rail as the communicator counts them, and back, without those on no rail.
+  // Conversions between ranks of the rail and of the communicator. to_rail_ranks() drops culprits
+  // that are not on the rail.
   int communicator_rank(int rank) const { return options_.ranks[static_cast<size_t>(rank)]; }
   CommError to_rail_ranks(const CommError& error) const;
   void sleep(uint64_t next);
@@ -92,10 +98,10 @@ class Gpe {
   std::byte* staging_ = nullptr;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> captured_{false};
-  std::atomic<bool> is_busy_{false};   // with a command
-  std::atomic<uint64_t> launched_{0};  // posts outside of captures
+  std::atomic<bool> is_busy_{false};   // the thread executes a command
+  std::atomic<uint64_t> launched_{0};  // posts outside of a capture
 
-  mutable std::mutex mutex_;  // guards failure_, and the rail against its end; partner of wake_
+  mutable std::mutex mutex_;  // guards failure_ and the release of options_.rail; used with wake_
   std::condition_variable wake_;
   std::optional<CommError> failure_;
   std::thread thread_;

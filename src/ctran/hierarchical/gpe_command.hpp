@@ -9,19 +9,19 @@
 
 namespace torch::comms::ctran {
 
-// What the host does for one chunk: an operation among the ranks of a rail, on staging memory.
+// The command for one chunk: an operation among the ranks of a rail, on staging memory.
 struct GpeCommand {
   enum class Kind : uint8_t { kAllReduce, kBroadcast, kAllGather, kReduceScatter, kBarrier };
   Kind kind;
   Dtype dtype;
   ReduceOpCode op;
   uint8_t reserved;
-  int32_t root;    // of the rail
-  uint64_t begin;  // bytes, in the staging memory, where the operation is in place
-  // Elements: of a reduce_scatter's or all_gather's part, else of all of it.
+  int32_t root;    // rank of the rail
+  uint64_t begin;  // byte offset in the staging memory; the operation is in place
+  // Elements of one rank's part for reduce_scatter and all_gather, of the whole chunk otherwise.
   uint64_t count;
-  uint64_t timeout_ms;  // from when the host begins
-  uint64_t chunk;       // which of the operation's it is, for errors
+  uint64_t timeout_ms;  // from the time at which the host begins
+  uint64_t chunk;       // index of the chunk in its operation, for errors
   uint64_t unused[2];
 };
 

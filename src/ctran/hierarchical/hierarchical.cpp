@@ -13,7 +13,7 @@ namespace {
 using kernels::Collective;
 using std::chrono::milliseconds;
 
-// What is waited for on the device beyond the host's limit, which is to be found first.
+// How much longer kernels wait than the host, so that the host finds a timeout first.
 constexpr milliseconds kGrace{500};
 
 uint64_t device_timeout_ns(milliseconds limit) {
@@ -159,7 +159,7 @@ void HierarchicalCollectives::broadcast(void* data, size_t size_bytes, int root,
   auto* const bytes = static_cast<std::byte*>(data);
   const auto chunks = split_into_chunks(size_bytes, 1, topology_.rails, chunk_sizes_);
   const auto from = topology_.host_ranks[static_cast<size_t>(root)];
-  const bool has_it = from.host == host_rank_.host;  // the root is here
+  const bool has_it = from.host == host_rank_.host;  // the root is on this host
   pipeline(
       chunks.size(),
       [&](size_t i) {
@@ -209,7 +209,7 @@ void HierarchicalCollectives::all_gather(void* output, const void* input, size_t
     const int rank = topology_.ranks[host][static_cast<size_t>(local)];
     return out + static_cast<size_t>(rank) * size_bytes + piece.begin;
   };
-  // What this rank's rail has brought goes to the others of the host, and theirs comes here.
+  // Exchanges, within the host, what the rails of its ranks have received.
   std::vector<kernels::KernelMessage> messages;
   const auto swap_here = [&](const StagingSlice& piece) {
     messages.clear();
@@ -252,8 +252,8 @@ void HierarchicalCollectives::reduce_scatter(void* output, const void* input, si
     const int rank = topology_.ranks[host][static_cast<size_t>(local)];
     return in + (static_cast<size_t>(rank) * count + piece.begin) * element;
   };
-  // The sums of this host's ranks, for the rank of each host that has this one's number: kernels
-  // store them in host memory.
+  // Reduces over the ranks of this host, for the rank of each host with this local rank. Kernels
+  // store the sums in host memory.
   const auto reduce_here = [&](size_t i, const StagingSlice& piece) {
     const bool at_once = piece.count == count && topology_.is_host_major();
     const ElementSpan part{piece.count, dtype, op};

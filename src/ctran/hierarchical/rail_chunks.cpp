@@ -20,8 +20,8 @@ std::vector<RailChunk> split_into_chunks(size_t count, size_t element_bytes, int
   const size_t most = std::max(cuts.part_bytes / element_bytes / unit * unit, unit);
   const size_t least =
       std::min(std::max(kMinPartBytes / element_bytes / unit, size_t{1}) * unit, most);
-  // What each rail carries in whole units, in parts that fill the pipeline if they are no smaller
-  // than is worth it.
+  // The elements per rail in whole units, in parts that fill the pipeline unless they would be
+  // smaller than kMinPartBytes.
   const size_t of_rail = count / all / unit * unit;
   const size_t wanted = quotient_up(quotient_up(of_rail, unit), kPipelineDepth) * unit;
   const size_t part = std::clamp(wanted, least, most);

@@ -3,12 +3,13 @@
 #include <cstddef>
 #include <vector>
 
-// How a tensor is cut for its way between hosts: pure, and the same on all ranks.
+// How a tensor is split for its transfer between hosts: pure functions with the same result on all
+// ranks.
 namespace torch::comms::ctran {
 
-// `rails` parts of `part` elements each, one behind the other; rail r carries part r.
+// A chunk of a tensor: `rails` consecutive parts of `part` elements each. Rail r carries part r.
 struct RailChunk {
-  size_t begin;  // element
+  size_t begin;  // in elements
   size_t part;
   int rails;
 
@@ -18,22 +19,21 @@ struct RailChunk {
 };
 
 struct ChunkSizes {
-  size_t part_bytes;       // no part is larger; at least one element
-  size_t small_bytes = 0;  // tensors up to this go by one rail: fewer launches than parts
+  size_t part_bytes;       // maximum size of a part, but at least one element
+  size_t small_bytes = 0;  // tensors up to this size use one rail: fewer launches
 };
 
-// So many chunks of one tensor are under way at once; smaller ones than so many bytes a part are
-// not made for that.
+// kPipelineDepth: chunks of one tensor in flight at once. Parts are not made smaller than
+// kMinPartBytes to fill the pipeline.
 inline constexpr int kPipelineDepth = 4;
 inline constexpr size_t kMinPartBytes = size_t{128} << 10;
 
-// Covers [0, count) once, in order. Parts begin at multiples of 16 bytes of the tensor where the
-// element's size divides 16, but for what is left over at the end, which goes by one rail. Nothing
-// for count 0.
+// Splits [0, count) into chunks, in order. Parts begin at multiples of 16 bytes if the element size
+// divides 16. The remainder at the end uses one rail. Returns nothing for count 0.
 std::vector<RailChunk> split_into_chunks(size_t count, size_t element_bytes, int rails,
                                          const ChunkSizes& cuts);
 
-// [0, count) in pieces of at most `most`, as equal as can be.
+// A piece of [0, count). split_evenly() returns pieces of at most `most`, as equal as possible.
 struct StagingSlice {
   size_t begin, count;
 };
