@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <string_view>
 
-// What elements are and how they are combined, as numbers: base::OpRecord keeps the same ones.
+// Dtypes and reduction operations as numbers, which base::OpRecord uses, too.
 namespace torch::comms::ctran {
 
-// The dtypes with arithmetic; the numbers of c10::ScalarType.
+// The dtypes with arithmetic. The values are those of c10::ScalarType.
 enum class Dtype : uint8_t {
   kUInt8 = 0,
   kInt8 = 1,
@@ -33,7 +33,7 @@ enum class Dtype : uint8_t {
 };
 inline constexpr size_t kDtypeNumbers = 45;
 
-// The numbers of RedOpType.
+// Reduction operations. The values are those of RedOpType.
 enum class ReduceOpCode : uint8_t {
   kSum = 0,
   kProduct = 1,
@@ -47,10 +47,10 @@ enum class ReduceOpCode : uint8_t {
 };
 inline constexpr size_t kReduceOpCodes = 9;
 
-// Bytes of an element; 0 for a number that is no dtype with arithmetic.
+// Returns: bytes of an element; 0 for a dtype without arithmetic.
 size_t size_of(Dtype dtype) noexcept;
 
-// torch's word for it ("bfloat16"), or "unknown".
+// Returns: torch's name ("bfloat16"), or "unknown".
 std::string_view name_of(Dtype dtype) noexcept;
 std::string_view name_of(ReduceOpCode op) noexcept;
 

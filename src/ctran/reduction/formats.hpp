@@ -4,8 +4,9 @@
 
 #include "ctran/reduction/lanes.hpp"
 
-// How numbers lie in memory (Stored) and what they are computed in (Vector of Lane). Conversions
-// give the same bits on every instruction set; that rules out AVX512_BF16's, which flush denormals.
+// Number formats: how numbers are stored in memory (Stored) and in which type they are computed
+// (Vector of Lane). Conversions give the same bits on every instruction set. That excludes the
+// AVX512_BF16 instructions, which flush denormals.
 namespace torch::comms::ctran {
 namespace {
 
@@ -14,7 +15,8 @@ inline constexpr size_t kLanesFor = TC_VECTOR_BYTES / sizeof(T);
 template <class T>
 using Register = Vector<T, kLanesFor<T>>;
 
-// Computed as they are. Sums and products of integers wrap: take the unsigned type.
+// Numbers that are computed in the type in which they are stored. For sums and products of
+// integers, which wrap, use the unsigned type.
 template <class T>
 struct PlainFormat {
   using Lane = T;
@@ -34,18 +36,19 @@ struct WideIntegerFormat {
 using Bits = Register<uint32_t>;
 using Floats = Register<float>;
 
-// Of numbers below 2^31: most machines compare only signed ones.
+// Compares numbers below 2^31. It uses a signed comparison, because most instruction sets lack an
+// unsigned one.
 TC_INLINE auto less(Bits v, uint32_t limit) {
   return as<Register<int32_t>>(v) < static_cast<int32_t>(limit);
 }
 
 inline constexpr uint32_t kInfinity = 0x7f800000, kSign = 0x80000000, kQuiet = 0x00400000;
 
-// What is known of floats that become bfloat16.
+// What is known about floats before they are converted to bfloat16.
 enum class BFloat16Source : uint8_t {
   kAny,
-  kNoLowNan,  // a NaN has no bits set in the lower half: so are those of computing with bfloat16
-  kExact,     // neither has any number
+  kNoLowNan,  // no NaN has bits in its lower half; true for results of computing with bfloat16
+  kExact,     // no number has bits in its lower half
 };
 template <BFloat16Source kKnown>
 struct BFloat16Format {
@@ -57,20 +60,22 @@ struct BFloat16Format {
     if constexpr (kKnown == BFloat16Source::kExact)
       return converted<Stored>(v >> 16);
     else if constexpr (kKnown == BFloat16Source::kNoLowNan)
-      return converted<Stored>(even >> 16);  // which cannot carry into the upper half of a NaN
+      return converted<Stored>(even >> 16);  // cannot carry into the upper half of a NaN
     else
       return converted<Stored>((value != value ? v | kQuiet : even) >> 16);
   }
 };
 
-// What the largest exponent means, and what becomes of a float that is too large.
+// What the largest exponent encodes, and what a float that is too large becomes.
 enum class LargestExponent : uint8_t {
-  kIeee,      // infinity and NaN; infinity
-  kNanOnly,   // numbers, and NaN where all bits are set; the largest number, of infinity as well
-  kUnsigned,  // numbers; NaN, which has the bits of -0 (there is no -0)
+  kIeee,  // encodes infinity and NaN; overflow gives infinity
+  // Encodes numbers, and NaN if all bits are set; overflow and infinity give the largest number.
+  kNanOnly,
+  kUnsigned,  // encodes numbers; overflow gives NaN, which has the bits of -0 (there is no -0)
 };
 
-// Floating point with a sign, kExponent and kMantissa bits. Rounds to nearest, ties to even.
+// A floating-point format with a sign, kExponent and kMantissa bits. It rounds to nearest, ties to
+// even.
 template <class T, int kExponent, int kMantissa, int kBias, LargestExponent kTop>
 struct SmallFloatFormat {
   using Lane = float;
@@ -83,7 +88,7 @@ struct SmallFloatFormat {
 
   TC_INLINE static Floats decode(Stored stored) {
     const Bits v = converted<Bits>(stored), magnitude = v & kMask;
-    // Denormals are whole multiples of the smallest one.
+    // Denormals are integer multiples of the smallest one.
     constexpr float kUnit = 1.0f / static_cast<float>(uint64_t{1} << (kBias + kMantissa - 1));
     const Bits denormal =
         as<Bits>(__builtin_convertvector(as<Register<int32_t>>(magnitude), Floats) * kUnit);
@@ -105,7 +110,7 @@ struct SmallFloatFormat {
     const Bits v = as<Bits>(value), magnitude = v & ~kSign;
     Bits result =
         (magnitude - kRebias + ((1u << (kShift - 1)) - 1) + ((magnitude >> kShift) & 1)) >> kShift;
-    // The addition shifts the bits of a denormal out, rounding them.
+    // The addition shifts the bits of a denormal out and rounds them.
     constexpr uint32_t kMagic = uint32_t{127 - kBias + kShift + 1} << 23;
     const Bits denormal = as<Bits>(as<Floats>(magnitude) + as_float(kMagic)) - kMagic;
     result = less(magnitude, kSmallestNormal) ? denormal : result;
@@ -124,7 +129,7 @@ struct SmallFloatFormat {
     if constexpr (kTop == LargestExponent::kIeee) {
       constexpr uint32_t kLimit = kRebias + (kLargestExponent << kShift);
       result = less(magnitude, kLimit) ? result : Bits{} + kLargestExponent;
-      // Half keeps the upper bits of a NaN, as the machines do; torch has one NaN in fp8.
+      // float16 keeps the upper bits of a NaN, as the hardware does; torch has one NaN in fp8.
       const Bits nan = sizeof(T) == 1 ? Bits{} + kMask
                                       : ((magnitude & (kQuiet - 1)) >> kShift) | kLargestExponent |
                                             (1u << (kMantissa - 1));
@@ -145,7 +150,8 @@ using Float8E4m3fnFormat = SmallFloatFormat<uint8_t, 4, 3, 7, LargestExponent::k
 using Float8E5m2fnuzFormat = SmallFloatFormat<uint8_t, 5, 2, 16, LargestExponent::kUnsigned>;
 using Float8E4m3fnuzFormat = SmallFloatFormat<uint8_t, 4, 3, 8, LargestExponent::kUnsigned>;
 
-// Powers of two, by exponent: no sign, no zero; 255 is NaN. Signs are dropped, as torch does.
+// Powers of two, stored as an exponent. There is no sign and no zero; 255 is NaN. Signs are
+// dropped, as in torch.
 struct Float8E8m0fnuFormat {
   using Lane = float;
   using Stored = Vector<uint8_t, kLanesFor<float>>;
@@ -156,7 +162,7 @@ struct Float8E8m0fnuFormat {
   }
   TC_INLINE static Stored encode(Floats value) {
     const Bits v = as<Bits>(value), exponent = (v >> 23) & 255;
-    // Up from half way, except that half way from 2^-127, a denormal, is down.
+    // Rounds half up, except that the value half way above 2^-127, a denormal, rounds down.
     const Bits limit = exponent == 0 ? Bits{} + 0x400001 : Bits{} + 0x400000;
     const Bits rounded = (v & 0x7fffff) >= limit ? exponent + 1 : exponent;
     return converted<Stored>(exponent == 255 ? exponent : rounded);
@@ -168,7 +174,7 @@ struct Float16Format {
   using Lane = float;
   using Stored = Vector<uint16_t, kLanesFor<float>>;
 #if TC_VECTOR_BYTES == 64
-  // With a mask of all lanes: g++ 11 and 12 warn of their own header otherwise.
+  // A mask of all lanes avoids a warning of g++ 11 and 12 in their own header.
   TC_INLINE static Floats decode(Stored v) {
     return as<Floats>(_mm512_maskz_cvtph_ps(0xffff, as<__m256i>(v)));
   }

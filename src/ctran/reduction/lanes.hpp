@@ -2,20 +2,21 @@
 
 #include "ctran/reduction/vector.hpp"
 
-// converted<To>(v): each integer of a vector as a wider or narrower one, truncated. The compilers
-// take vectors apart for most of these, which is why the machine's instructions are named.
+// converted<To>(v): converts each integer of a vector to a wider or narrower one, with truncation.
+// Most of these use intrinsics, because compilers split the vectors.
 namespace torch::comms::ctran {
 namespace {
 
 template <class To, class From>
 inline constexpr bool kWidens = sizeof(ElementOf<To>) > sizeof(ElementOf<From>);
 
-// Whether this is a conversion between elements of kFrom and of kTo bytes.
+// Whether the conversion is from elements of kFrom bytes to elements of kTo bytes.
 template <class To, class From, size_t kFrom, size_t kTo>
 inline constexpr bool kIs = sizeof(ElementOf<From>) == kFrom && sizeof(ElementOf<To>) == kTo;
 
-// The whole of a vector that is smaller than a register, and its first part again: by way of a
-// number, not of memory, from which a register could not be read before all of it is written.
+// extended() places a vector that is smaller than a register into one; first_part() extracts it
+// again. Both use an integer and not memory: a register cannot be loaded from memory before all of
+// it has been written.
 template <class Wide, class V>
 TC_INLINE Wide extended(V v) {
   using Number = std::conditional_t<sizeof(V) == 8, uint64_t, uint32_t>;
@@ -44,7 +45,7 @@ TC_INLINE V first_part(Wide wide) {
 
 #if defined(__x86_64__) && TC_VECTOR_BYTES == 64
 
-// With a mask of all lanes: g++ 11 and 12 warn of their own header otherwise.
+// A mask of all lanes avoids a warning of g++ 11 and 12 in their own header.
 template <class To, class From>
 TC_INLINE To converted(From v) {
   constexpr bool kSigned = std::is_signed_v<ElementOf<From>>;
@@ -78,7 +79,7 @@ TC_INLINE To widened(__m128i v) {
     return as<To>(kSigned ? _mm256_cvtepi32_epi64(v) : _mm256_cvtepu32_epi64(v));
 }
 
-// The low parts of each 16 bytes are gathered, then those of both halves.
+// Gathers the low parts of each 16 bytes, and then the low parts of both halves.
 template <class To, class From>
 TC_INLINE To narrowed(__m256i v) {
   if constexpr (kIs<To, From, 4, 1>)
@@ -106,7 +107,7 @@ template <class To, class From>
 TC_INLINE To converted(From v) {
   constexpr bool kSigned = std::is_signed_v<ElementOf<From>>;
   if constexpr (kIs<To, From, 1, 4>) {
-    // Each byte in the top one of four, and down again.
+    // Moves each byte to the top of a 4-byte lane, and shifts it down.
     const __m128i x = extended<__m128i>(v), zero = _mm_setzero_si128();
     const __m128i top = _mm_unpacklo_epi16(zero, _mm_unpacklo_epi8(zero, x));
     return as<To>(kSigned ? _mm_srai_epi32(top, 24) : _mm_srli_epi32(top, 24));

@@ -20,7 +20,8 @@ void run_loop(ReductionLoop loop, LoopWork& work, size_t count, size_t parts,
   const size_t element = parts * part_bytes, end = count * parts;
   work.end = end;
   if (base::exceeds_last_level_cache(count * element * (work.operands + 1))) {
-    // Stores past the caches are aligned, and no element is cut. What is read anyway is in a cache.
+    // Stores past the caches must be aligned and must not split an element. A target that is also
+    // an operand is in a cache anyway.
     const size_t lead = -reinterpret_cast<uintptr_t>(work.into) % 64;
     const auto* last = work.sources + work.operands;
     if (lead % element == 0 && std::find(work.sources, last, work.into) == last) {

@@ -2,13 +2,13 @@
 
 #include "ctran/reduction/operations.hpp"
 
-// The table of loops of one instruction set.
+// Implements the loops of one instruction set, and their table.
 namespace torch::comms::ctran {
 namespace {
 
-// Vectors from element `at` on. Each source is read once, all before the store, so that the target
-// may be one of them. One expression for each index, not loops over them: then every compiler keeps
-// the results in registers.
+// Reduces vectors from element `at` on. Each source is read once, before the store, so the target
+// may be one of the sources. The code expands each index into its own expression instead of a loop:
+// then every compiler keeps the results in registers.
 template <class In, class Out, class Op, class Finish, size_t... kIndex>
 TC_INLINE void combine_vectors(const LoopWork& work, size_t at, std::index_sequence<kIndex...>) {
   using Read = typename In::Stored;
@@ -30,7 +30,7 @@ TC_INLINE void combine_vectors(const LoopWork& work, size_t at, std::index_seque
     (store(into + kIndex * sizeof(Written), Out::encode(result[kIndex])), ...);
 }
 
-// The last `rest` elements, which are less than a vector.
+// Reduces the last `rest` elements, which are fewer than a vector.
 template <class In, class Out, class Op, class Finish>
 TC_INLINE void combine_rest(const LoopWork& work, size_t at, size_t rest) {
   using Read = typename In::Stored;
@@ -67,7 +67,7 @@ constexpr void add_order(LoopTable& table, Dtype dtype) {
   table.reduce[index(dtype)][index(ReduceOpCode::kMax)] = run<F, F, VectorMax, VectorIdentity>;
 }
 
-// Sums, products and bits of integers are those of the unsigned type of the size.
+// Sums, products and bit operations of integers use the unsigned type of the same size.
 template <class T>
 constexpr void add_unsigned(LoopTable& table, Dtype dtype) {
   using F = PlainFormat<T>;
@@ -98,8 +98,8 @@ constexpr void add_average(LoopTable& table, Dtype dtype) {
   table.widen[index(dtype)] = run<Narrow, F, VectorSum, VectorIdentity>;
 }
 
-// Computed in Wide, which is F itself or float. Own and Ordered are F where the result comes from
-// sums and products of F, and where it is one of the operands.
+// Adds the loops of a floating-point format F, computed in Wide, which is F or float. Own is F for
+// results of sums and products of F; Ordered is F for results that are one of the operands.
 template <class F, class Wide, class Own = F, class Ordered = F>
 constexpr void add_float(LoopTable& table, Dtype dtype) {
   auto& reduce = table.reduce[index(dtype)];
@@ -114,7 +114,7 @@ constexpr void add_float(LoopTable& table, Dtype dtype) {
   add_order<Ordered>(table, dtype);
 }
 
-// What complex numbers have besides their parts.
+// Adds the loops that treat a complex number as a whole, not as two parts.
 template <class F, class Wide>
 constexpr void add_complex(LoopTable& table, Dtype dtype) {
   table.reduce[index(dtype)][index(ReduceOpCode::kProduct)] =

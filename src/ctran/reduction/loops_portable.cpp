@@ -1,5 +1,5 @@
-// Vectors of 16 bytes, which every compiler can express: SSE2 on x86-64 and NEON on aarch64, where
-// either is always there, and plain arithmetic elsewhere.
+// Loops with vectors of 16 bytes, which every compiler supports: SSE2 on x86-64 and NEON on
+// aarch64, which are always there, and scalar code elsewhere.
 #define TC_VECTOR_BYTES 16
 #define TC_TARGET
 #include "ctran/reduction/loops.hpp"

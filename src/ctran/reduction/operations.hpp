@@ -5,7 +5,7 @@
 #include "ctran/reduction/formats.hpp"
 #include "ctran/reduction/loop_table.hpp"
 
-// What is done to vectors: combining two, and finishing the result.
+// Operations on vectors: combine() for two operands, and finish() for the result.
 namespace torch::comms::ctran {
 namespace {
 
@@ -48,7 +48,8 @@ struct VectorBitXor {
   }
 };
 
-// The left one of equal numbers, so of zeros; NaN if either is.
+// VectorMin and VectorMax return the left operand if both are equal (also for -0 and 0), and NaN if
+// either is NaN.
 template <class V>
 TC_INLINE auto right_is_nan(V right) {
   return right != right;
@@ -72,7 +73,8 @@ struct VectorMax {
   }
 };
 
-// (a + bi)(c + di) = (ac - bd) + (ad + bc)i, every product rounded; parts lie side by side.
+// Computes (a + bi)(c + di) = (ac - bd) + (ad + bc)i and rounds every product. Real and imaginary
+// parts are interleaved.
 struct VectorComplexProduct {
   template <class V>
   TC_INLINE static V combine(V left, V right) {
@@ -98,9 +100,9 @@ struct VectorIdentity {
   }
 };
 
-// The quotients of whole numbers, computed in T and cut off: exact while the numbers and the
-// divisor are below 2^24 for float and 2^53 for double, since the number nearest to a quotient is
-// then never past the next integer.
+// Returns integer quotients, computed in T and truncated. They are exact while the numbers and the
+// divisor are below 2^24 for float and 2^53 for double: the number nearest to a quotient is then
+// never beyond the next integer.
 template <class T, class V>
 TC_INLINE V truncated_quotients(V v, uint32_t divisor) {
   using Numbers = LanesOf<T, V>;
@@ -108,7 +110,8 @@ TC_INLINE V truncated_quotients(V v, uint32_t divisor) {
       __builtin_convertvector(v, Numbers) / splat<Numbers>(static_cast<T>(divisor)), V);
 }
 
-// Sums of F: integers toward zero. kSmall: the sums of up to 64 numbers of up to 16 bits.
+// Divides sums of F by the divisor; integers round toward zero. kSmall: the values are sums of up
+// to 64 numbers of up to 16 bits.
 template <class F, bool kSmall = false>
 struct VectorDivide {
   template <class V>

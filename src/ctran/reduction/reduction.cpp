@@ -64,7 +64,7 @@ Dtype accumulator_of(Dtype dtype, ReduceOpCode op) {
   return size_of(dtype) == 4 ? Dtype::kInt64 : Dtype::kInt32;
 }
 
-// "any" and "all" of truth values, which are bytes of 0 and 1.
+// Maps an operation on bool to "any" (MAX) or "all" (MIN) of bytes that are 0 or 1.
 ReduceOpCode op_of_bool(ReduceOpCode op) {
   if (op == ReduceOpCode::kBitXor) return op;
   const bool any =
@@ -72,7 +72,7 @@ ReduceOpCode op_of_bool(ReduceOpCode op) {
   return any ? ReduceOpCode::kMax : ReduceOpCode::kMin;
 }
 
-// The table's cell for combining elements of `dtype`.
+// The entry of LoopTable::reduce that combines elements of a dtype.
 struct LoopKey {
   Dtype dtype;
   ReduceOpCode op;

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array kAll = {SimdLevel::kPortable, SimdLevel::kAvx2, SimdLevel::kAvx512};
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports() knows the name "f16c" in some compilers only.
+// Only some compilers accept the name "f16c" in __builtin_cpu_supports().
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;

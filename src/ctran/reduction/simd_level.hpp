@@ -6,14 +6,15 @@
 
 namespace torch::comms::ctran {
 
-// The instruction sets that loops are compiled for. All give the same bits; the later, the faster.
+// The instruction sets that loops are compiled for, slowest first. All give the same bits.
 enum class SimdLevel : uint8_t {
-  kPortable,  // 16 bytes at once: SSE2, NEON, or what the compiler makes of it
+  kPortable,  // 16-byte vectors: SSE2, NEON, or what the compiler generates
   kAvx2,      // with F16C
   kAvx512,    // F, BW, DQ and VL
 };
 
-// What this machine can run, slowest first; never empty. The last one is the default everywhere.
+// Returns: the levels that this machine supports, slowest first; never empty. The last one is the
+// default.
 std::span<const SimdLevel> simd_levels() noexcept;
 inline SimdLevel best_simd_level() noexcept { return simd_levels().back(); }
 

@@ -1,9 +1,10 @@
 #pragma once
 
-// Vectors of one instruction set, for the file that compiles the kernels for it. That file defines
+// Vectors of one instruction set. The file that compiles the loops for an instruction set defines
 //   TC_VECTOR_BYTES  the width of its registers
 //   TC_TARGET        the attribute that lets a function use the instruction set
-// and includes these headers after that. All is in unnamed namespaces, since each set has its own.
+// and includes these headers after that. All code is in unnamed namespaces, because every
+// instruction set has its own copy.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +30,7 @@ struct VectorOf {
 template <class T, size_t kLanes>
 using Vector = typename VectorOf<T, kLanes>::type;
 
-// The vector type with other elements in as many lanes.
+// LanesOf is a vector type with another element type and equally many lanes.
 template <class V>
 inline constexpr size_t kLanesOf = sizeof(V) / sizeof(std::declval<V&>()[0]);
 template <class V>
@@ -37,7 +38,7 @@ using ElementOf = std::remove_cvref_t<decltype(std::declval<V&>()[0])>;
 template <class T, class V>
 using LanesOf = Vector<T, kLanesOf<V>>;
 
-// The same bits as another vector of the same size.
+// Reinterprets the bits as another vector type of the same size.
 template <class To, class From>
 TC_INLINE To as(From v) {
   static_assert(sizeof(To) == sizeof(From));
@@ -61,7 +62,7 @@ TC_INLINE void store(std::byte* into, V v) {
   __builtin_memcpy(into, &v, sizeof v);
 }
 
-// The first `bytes` of a vector, the rest 0.
+// Loads the first `bytes` of a vector; the remaining bytes are 0.
 template <class V>
 TC_INLINE V load_some(const std::byte* from, size_t bytes) {
 #if TC_VECTOR_BYTES == 64
@@ -94,7 +95,8 @@ TC_INLINE void store_some(std::byte* into, V v, size_t bytes) {
 #endif
 }
 
-// Past the caches, where the machine has such a store for this size. `into` is aligned to the size.
+// Stores past the caches if the machine has such a store for this size. `into` must be aligned to
+// the size.
 template <class V>
 TC_INLINE void store_non_temporal(std::byte* into, V v) {
 #if defined(__x86_64__)
@@ -117,15 +119,15 @@ TC_INLINE void store_non_temporal(std::byte* into, V v) {
 #endif
 }
 
-// Orders the stores past the caches before what follows.
+// Orders the stores past the caches before later memory accesses.
 TC_INLINE void fence_non_temporal() {
 #if defined(__x86_64__)
   _mm_sfence();
 #endif
 }
 
-// The product stays a rounded product: no compiler may fuse it with an addition after it, which
-// would give other bits where the machine has such an instruction.
+// Keeps a product rounded: prevents the compiler from fusing it with a following addition, which
+// would give other bits on machines with such an instruction.
 template <class V>
 TC_INLINE V rounded(V v) {
 #if defined(__x86_64__) && TC_VECTOR_BYTES == 64
