@@ -7,7 +7,7 @@ bool point_to_point(Operation operation) {
   return operation == Operation::kSend || operation == Operation::kReceive;
 }
 
-// A rank that is alone has its result: it only may have to be moved.
+// Whether the rank is the only one: it has its result, which at most has to be copied.
 bool alone(const Problem& problem) {
   return problem.size == 1 && !point_to_point(problem.operation);
 }

@@ -7,23 +7,24 @@
 #include "schedule/action.hpp"
 #include "schedule/problem.hpp"
 
-// Collective algorithms as pure functions: no state, no I/O, no clock. Every rank asks for its own
-// steps, one at a time, and any step of any rank can be asked for by anyone.
+// Collective algorithms as pure functions: no state, no I/O, no clock. Every rank computes its own
+// steps, one at a time, and any caller can compute any step of any rank.
 namespace torch::comms::schedule {
 
-// In which order an algorithm adds. Either way all ranks and all runs get the same bits.
+// The order in which an algorithm adds. All ranks and all runs get the same bits with any order.
 enum class ReductionOrder : uint8_t {
-  kNone,       // it adds nothing
+  kNone,       // the algorithm does not add
   kRankOrder,  // ((x0 + x1) + x2) + ...: the bits do not depend on count, chunk or root
-  kFixed,  // an order of its own, fixed by size, count, root, options and the element's position
+  kFixed,  // another order, which depends on size, count, root, options and the element's position
 };
 
-// What the dearest rank pays, each number for itself: the largest over all ranks, in elements.
-// Exact, but for messages where blocks or chunks are empty: an empty message is not sent. The cost
-// of an all_to_all with given counts is this rank's own, for no rank knows more.
+// The cost of an algorithm. Each number is the largest over all ranks. It is exact, except for
+// messages of empty blocks or chunks, which are not sent. For an all_to_all with per-rank counts it
+// is the cost of this rank alone, because no rank knows more.
+// Units: elements, except `steps` and `messages`.
 struct Cost {
   int64_t steps = 0;
-  int64_t messages = 0;  // sent
+  int64_t messages = 0;  // messages sent
   int64_t sent = 0;
   int64_t received = 0;
   int64_t reduced = 0;  // additions
@@ -35,44 +36,47 @@ struct Cost {
 struct Algorithm {
   Operation operation = Operation::kBarrier;
   std::string_view name;     // unique in its operation: "ring"
-  std::string_view summary;  // one line: what it does and when it is good
-  std::string_view source;   // the paper it is from, or what it is put together from
+  std::string_view summary;  // one line: what the algorithm does and when it is good
+  std::string_view source;   // the paper that describes it, or the algorithms that it combines
   ReductionOrder reduction_order = ReductionOrder::kNone;
-  std::string_view order_text = {};  // of addition, in words
-  // Rank r does what rank 0 does, with every peer r further around the ring, and as much of it when
-  // all blocks are equal: who looks at one rank has seen them all.
+  std::string_view order_text = {};  // the order of addition, in words
+  // Rank r does what rank 0 does, with every peer shifted by r around the ring; if all blocks are
+  // equal, also with the same sizes. So the steps of one rank show those of all ranks.
   bool is_rotation_invariant = false;
-  // credit_cost() may be a little more than what is paid, unless everything can be cut evenly.
+  // cost() may be slightly more than the real cost, unless all data can be split evenly.
   bool is_cost_upper_bound = false;
 
-  // "" when this algorithm can do `problem`, else what is missing, to go after "ring: ". All ranks
-  // of an operation get the same answer.
+  // Returns: "" if this algorithm can do `problem`, else what is missing, as a text to follow
+  // "ring: ". All ranks of an operation get the same answer.
   std::string_view unsupported_reason(const Problem& problem) const noexcept;
 
-  // The four below are for problems it can do. `steps` is equal on all ranks.
+  // The next four functions require a problem that this algorithm can do. steps() is equal on all
+  // ranks.
   int64_t steps(const Problem& problem) const;
-  // Replaces `out` by step `t`, 0 <= t < steps(problem), of problem.rank. O(actions of the step).
+  // Replaces `out` with step `t` of problem.rank, 0 <= t < steps(problem). The time is O(actions of
+  // the step).
   void step(const Problem& problem, int64_t t, Step& out) const;
   Cost cost(const Problem& problem) const;
-  // Elements of scratch that problem.rank needs; the largest over all ranks is
-  // credit_cost().scratch.
+  // Returns: elements of scratch that problem.rank needs. The largest over all ranks is
+  // cost().scratch.
   int64_t scratch(const Problem& problem) const;
 
-  // What an algorithm's own file says, for at least two ranks; ask through the methods above.
+  // The functions that an algorithm's file defines, for at least two ranks. Callers use the methods
+  // above instead.
   struct AlgorithmFunctions {
-    std::string_view (*unsupported_reason)(const Problem&) =
-        nullptr;  // none: any problem of its operation
+    // nullptr: any problem of its operation.
+    std::string_view (*unsupported_reason)(const Problem&) = nullptr;
     int64_t (*steps)(const Problem&) = nullptr;
     void (*step)(const Problem&, int64_t t, Step&) = nullptr;
-    Cost (*cost)(const Problem&) = nullptr;        // without `steps`
-    int64_t (*scratch)(const Problem&) = nullptr;  // none: 0
+    Cost (*cost)(const Problem&) = nullptr;        // without Cost::steps
+    int64_t (*scratch)(const Problem&) = nullptr;  // nullptr: 0
   } functions = {};
 };
 
-// All of them, by operation.
+// Returns: all algorithms, ordered by operation.
 std::span<const Algorithm* const> algorithms() noexcept;
 
-// nullptr when there is none of this name.
+// Returns: nullptr if no algorithm of the operation has this name.
 const Algorithm* find_algorithm(Operation operation, std::string_view name) noexcept;
 
 }  // namespace torch::comms::schedule

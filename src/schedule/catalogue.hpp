@@ -2,7 +2,7 @@
 
 #include "schedule/algorithm.hpp"
 
-// The entries of the table, each defined in the file of its subject.
+// The entries of the table of algorithms. Each is defined in the file named at its right.
 namespace torch::comms::schedule {
 
 extern const Algorithm kAllReduceRing, kAllReduceRings;           // all_reduce_ring.cpp

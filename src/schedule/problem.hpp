@@ -21,22 +21,23 @@ enum class Operation : uint8_t {
   kBarrier,
 };
 
-// "all_reduce": the name used in lists, logs and the tuning file.
+// Returns: the name used in lists, logs and the tuning file: "all_reduce".
 std::string_view operation_name(Operation operation) noexcept;
 
-// How an algorithm is to run. Equal on all ranks of an operation; each algorithm reads what
-// concerns it.
+// The options of an algorithm. They are equal on all ranks of an operation; each algorithm uses
+// those that concern it.
 struct AlgorithmOptions {
-  // Elements that algorithms which pipeline, and direct ones, move to a peer at a time; it also
-  // bounds the scratch of the latter. 0: everything at once.
+  // Elements per transfer to a peer, for pipelined and direct algorithms. It also bounds the
+  // scratch of direct algorithms. 0: everything at once.
   int64_t chunk = 0;
-  int local_size = 1;       // ranks on a host: [h * local_size, (h + 1) * local_size) are on host h
-  int rings = 1;            // how many rings at once, each leaving the hosts at another local rank
+  int local_size = 1;       // ranks per host: [h * local_size, (h + 1) * local_size) are on host h
+  int rings = 1;            // rings that run at once; each leaves the hosts at another local rank
   bool rank_order = false;  // sums must have the bits of ((x0 + x1) + x2) + ..., whatever the count
 };
 
-// One operation as one rank sees it. The makers below throw std::invalid_argument for a rank, root
-// or count that cannot be; local_size and rings are looked at by the algorithms that use them.
+// One operation as one rank sees it. The functions below create problems. They throw
+// std::invalid_argument for an invalid rank, root or count. local_size and rings are checked by the
+// algorithms that use them.
 //
 // | operation      | input         | output        | blocks               | in place            |
 // | -------------- | ------------- | ------------- | -------------------- | ------------------- |
@@ -58,28 +59,31 @@ struct Problem {
   Blocks receive_blocks = {};  // all_to_all: the output, by source
   AlgorithmOptions options = {};
 
-  // Elements of the whole vector.
+  // Returns: elements of the whole vector.
   int64_t count() const noexcept { return blocks.total(); }
-  // What each buffer must hold on this rank. Scratch depends on the algorithm:
-  // Algorithm::scratch().
+  // Return the elements that each buffer must hold on this rank. The scratch size depends on the
+  // algorithm: see Algorithm::scratch().
   int64_t input_count() const noexcept;
   int64_t output_count() const noexcept;
 
-  // The same operation as another rank sees it, where all ranks know all counts: not all_to_all.
+  // Returns: this operation as another rank sees it. It requires that all ranks know all counts, so
+  // it excludes all_to_all.
   Problem for_rank(int other) const noexcept;
 
-  // (rank + distance) around the ring of all ranks.
+  // Returns: the rank `distance` further around the ring of all ranks.
   int ring_neighbor(int64_t distance) const noexcept;
 };
 
-// all_reduce, reduce, broadcast, send, receive, barrier (count 0): one vector of `count` elements.
+// Creates an all_reduce, reduce, broadcast, send, receive or barrier (count 0): one vector of
+// `count` elements.
 Problem vector_problem(Operation operation, int rank, int size, int64_t count, int root = 0,
                        const AlgorithmOptions& options = {});
-// gather, scatter, all_gather, reduce_scatter: one block a rank, all ranks know all of them.
+// Creates a gather, scatter, all_gather or reduce_scatter: one block per rank; all ranks know all
+// blocks.
 Problem block_problem(Operation operation, int rank, const Blocks& blocks, int root = 0,
                       const AlgorithmOptions& options = {});
-// all_to_all: what this rank sends and receives; Blocks::constant_time_equal() when that is the
-// same for all pairs.
+// Creates an all_to_all, with what this rank sends and receives. Use Blocks::equal() if every pair
+// exchanges the same count.
 Problem all_to_all_problem(int rank, const Blocks& sent, const Blocks& received,
                            const AlgorithmOptions& options = {});
 

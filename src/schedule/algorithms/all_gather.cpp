@@ -2,13 +2,13 @@
 #include "schedule/patterns/direct.hpp"
 #include "schedule/patterns/ring.hpp"
 
-// All_gather without a tree. Blocks may differ in size.
+// all_gather without a tree. Blocks may differ in size.
 namespace torch::comms::schedule {
 namespace {
 
 Range input(const Problem& p) { return {Buffer::kInput, 0, p.input_count()}; }
 
-// The own block is put in place beside the first transfers, which read the input.
+// Copies the own block to the output during the first transfers, which read the input.
 void place_own_block(const Problem& p, int64_t t, Step& out) {
   if (t == 0) out.copy(input(p), p.blocks.in(Buffer::kOutput, p.rank));
 }

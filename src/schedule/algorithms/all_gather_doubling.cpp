@@ -1,15 +1,15 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/patterns/fold.hpp"
 
-// All_gather in a logarithmic number of rounds, each of which doubles what a rank has. All blocks
-// are received where they stay. Blocks may differ in size.
+// all_gather in a logarithmic number of rounds, each of which doubles the blocks that a rank has.
+// All blocks are received in their final place. Blocks may differ in size.
 namespace torch::comms::schedule {
 namespace {
 
 Range input(const Problem& p) { return {Buffer::kInput, 0, p.input_count()}; }
 
-// Bruck: in round k a rank has the 2^k blocks from its own on, around the ring of ranks; it gives
-// them to the rank 2^k before it and gets those that follow from the rank 2^k after it.
+// Bruck: in round k a rank has the 2^k blocks from its own on, around the ring of ranks. It sends
+// them to the rank 2^k before it, and receives the blocks that follow from the rank 2^k after it.
 int bruck_blocks(int size, int round) { return std::min(1 << round, size - (1 << round)); }
 
 void bruck_step(const Problem& p, int64_t t, Step& out) {
@@ -35,14 +35,15 @@ Cost bruck_cost(const Problem& p) {
   return cost;
 }
 
-// The blocks that a core rank has before a round: those of a group of 2^round neighbours in the
-// core, with the ranks that are paired with them.
+// The blocks that a core rank has before a round: those of a group of 2^round neighbors in the
+// core, and of the ranks paired with them.
 Range group(const Problem& p, const Fold& fold, int index, int round) {
   const int first = index >> round << round;
   return p.blocks.in(Buffer::kOutput, fold.rank(first), fold.rank(first + (1 << round)));
 }
 
-// Blocks of pairs are put together in the core before, and everything but its own block comes back.
+// Before the core rounds, the even rank of a pair gets its partner's block; after them, the partner
+// gets all blocks but its own.
 void doubling_outer_step(const Problem& p, const Fold& fold, bool before, Step& out) {
   if (!fold.is_paired(p.rank)) return;
   const int odd = p.rank | 1;

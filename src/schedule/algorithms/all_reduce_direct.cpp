@@ -1,8 +1,8 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/patterns/direct.hpp"
 
-// All_reduce over a switch or shared memory, where everybody reaches everybody in one hop. Chunks
-// bound the scratch, which else grows with the vector.
+// all_reduce over a switch or shared memory, where every rank reaches every other in one hop.
+// Chunks bound the scratch, which otherwise grows with the vector.
 namespace torch::comms::schedule {
 namespace {
 
@@ -31,7 +31,7 @@ Cost one_shot_cost(const Problem& p) {
           .scratch = one_shot_scratch(p)};
 }
 
-// While a chunk is added up, everybody gets the one before.
+// While a chunk is reduced, the chunk before is sent to all ranks.
 void two_shot_step(const Problem& p, int64_t t, Step& out) {
   const Range block = p.blocks.in(Buffer::kOutput, p.rank);
   const Chunks chunks = chunks_of_block(p);

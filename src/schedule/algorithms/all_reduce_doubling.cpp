@@ -1,9 +1,9 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/patterns/fold.hpp"
 
-// All_reduce in log2(size) rounds over hypercube neighbours: of whole vectors (recursive doubling),
-// or of halves of halves and back (Rabenseifner). Distances grow, so the biggest halves go to the
-// nearest ranks. Any number of ranks: see Fold. Lower ranks are always the left operand.
+// all_reduce in log2(size) rounds over hypercube neighbors: of whole vectors (recursive doubling),
+// or by halving and doubling (Rabenseifner). Distances grow, so the largest halves go to the
+// nearest ranks. Any number of ranks works: see Fold. Lower ranks are always the left operand.
 namespace torch::comms::schedule {
 namespace {
 
@@ -14,7 +14,8 @@ bool is_lower(const Fold& fold, int rank, int round) {
   return (fold.index(rank) >> round & 1) == 0;
 }
 
-// What a rank has summed up before this round: its own input, or the output once that holds a sum.
+// The buffer with a rank's sum before this round: its own input, or the output once that holds a
+// sum.
 Buffer sum_before(const Fold& fold, int rank, int round) {
   return round == 0 && !fold.is_paired(rank) ? Buffer::kInput : Buffer::kOutput;
 }
@@ -51,8 +52,8 @@ Cost doubling_cost(const Problem& p) {
           .scratch = p.count()};
 }
 
-// The blocks [begin, begin + count), of fold.core() ones, that a core rank still works on after
-// `rounds` rounds: each round it keeps the lower half if it is the lower of the two ranks.
+// The blocks [begin, begin + count), of fold.core() ones, that a core rank still reduces after
+// `rounds` rounds. In each round the lower of two ranks keeps the lower half.
 struct CoreBlockInterval {
   int begin = 0, count = 0;
 };
@@ -99,8 +100,8 @@ void halving_step(const Problem& p, int64_t t, Step& out) {
 Cost halving_cost(const Problem& p) {
   const Fold fold(p.size);
   const Blocks blocks = Blocks::even(p.count(), fold.core());
-  // Rank 0 pays most: it is in a pair if there are any, and keeps the first blocks, the bigger
-  // ones.
+  // Rank 0 has the highest cost: it is in a pair if there are pairs, and keeps the first blocks,
+  // which are the larger ones.
   Cost cost{.messages = 2 * int64_t{fold.rounds()}, .sent = p.count()};
   for (int half = 1; half < fold.core(); half *= 2) {
     cost.reduced += blocks.count(0, half);

@@ -2,8 +2,8 @@
 #include "schedule/patterns/chain.hpp"
 #include "schedule/patterns/tree.hpp"
 
-// All_reduce as a reduce to one rank and a broadcast from it, in chunks, so that chunks on their
-// way down pass chunks on their way up.
+// all_reduce as a reduce to one rank and a broadcast from it, in chunks, so that chunks move down
+// while others move up.
 namespace torch::comms::schedule {
 namespace {
 
@@ -30,7 +30,7 @@ void chain_step(const Problem& p, int64_t t, Step& out) {
 }
 
 Cost chain_cost(const Problem& p) {
-  const int64_t ways = p.size > 2 ? 2 : 1;  // who is inside the line sends up and down
+  const int64_t ways = p.size > 2 ? 2 : 1;  // inner ranks of the line send up and down
   return {.messages = ways * chunks_of(p).count(),
           .sent = ways * p.count(),
           .received = ways * p.count(),

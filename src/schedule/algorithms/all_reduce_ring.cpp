@@ -1,8 +1,8 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/patterns/ring.hpp"
 
-// Ring all_reduce: size - 1 steps of reduce_scatter, then size - 1 of all_gather. Each rank sends
-// all blocks but one in either half, which is the least that any algorithm can do with large data.
+// Ring all_reduce: size - 1 steps of reduce_scatter, then size - 1 of all_gather. In each half,
+// every rank sends all blocks but one, which is the minimum for large data.
 namespace torch::comms::schedule {
 namespace {
 
@@ -16,7 +16,7 @@ void ring_step(const RingPosition& ring, const Blocks& blocks, int64_t t, Step& 
 
 Cost ring_cost(const Blocks& blocks) {
   const int n = blocks.parts();
-  // A rank leaves out one block in either half, two that are neighbours around the ring.
+  // A rank omits one block in each half; the two are neighbors around the ring.
   int64_t left_out = 2 * blocks.smallest();
   if (n > 1 && blocks.total() % n == n - 1) ++left_out;
   const int64_t moved = 2 * blocks.total() - left_out;
@@ -51,7 +51,7 @@ void rings_step(const Problem& p, int64_t t, Step& out) {
 
 Cost rings_cost(const Problem& p) {
   const Blocks parts = part_of_rings(p);
-  // Inside a host all rings but one go to the same neighbour, and that one leaves the host.
+  // Inside a host, all rings but one go to the same neighbor, and that one leaves the host.
   const bool split = p.options.local_size > 1 && p.options.local_size < p.size && rings(p) > 1;
   Cost sum{.messages = (split ? 2 : 1) * steps(p)};
   for (int i = 0; i < rings(p); ++i) {

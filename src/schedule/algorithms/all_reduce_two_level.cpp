@@ -1,9 +1,9 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/patterns/direct.hpp"
 
-// All_reduce over hosts: inside each host every rank gets the sum of one block, directly; between
-// hosts, the ranks with the same local number all_reduce that block, all local numbers at once, so
-// that every NIC carries its share; inside each host everybody gets all blocks, directly.
+// all_reduce over hosts. Inside each host every rank reduces one block, directly. Between hosts,
+// the ranks with the same local rank all_reduce that block, all local ranks at once, so that every
+// NIC carries its share. Inside each host the ranks then all_gather the blocks, directly.
 namespace torch::comms::schedule {
 namespace {
 
@@ -21,7 +21,7 @@ struct Levels {
   Problem between(const Problem& p, int64_t count) const {
     return vector_problem(Operation::kAllReduce, host, hosts, count, 0, p.options);
   }
-  // In chunks, which bound the scratch; between hosts and back there is nothing to bound.
+  // The steps inside a host use chunks, which bound the scratch. The steps between hosts need none.
   Chunks chunks(const Problem& p) const { return {blocks.largest(), p.options.chunk}; }
   int64_t steps_before(const Problem& p) const { return local_size > 1 ? chunks(p).count() : 0; }
   int64_t steps_between(const Problem& p) const {

@@ -1,7 +1,7 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/patterns/direct.hpp"
 
-// All_to_all in which every block goes straight to its target. Counts may differ for all pairs.
+// all_to_all in which every block goes directly to its target. Counts may differ for all pairs.
 namespace torch::comms::schedule {
 namespace {
 

@@ -3,15 +3,14 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/patterns/fold.hpp"
 
-// Bruck's index algorithm: a block that has d ranks to go moves 2^k ranks in round k for every bit
-// k of d, together with all others that do. Nothing is rotated or packed in memory: blocks leave
-// from the input, wait in one of two areas of scratch in turn - so that a round never overwrites
-// what it sends - and their last move ends in the output.
+// Bruck's index algorithm. A block whose target is d ranks away moves 2^k ranks in round k for
+// every bit k of d. All blocks that move in a round are one message. No data is rotated or packed
+// in memory. Blocks leave from the input and wait in two areas of scratch in turn, so that a round
+// never overwrites what it sends. Their last move ends in the output.
 namespace torch::comms::schedule {
 namespace {
 
-// The block with d ranks to go in all, as this rank holds it before round k: `moves` it made so
-// far.
+// Returns the block whose target is d ranks away, where this rank holds it after `moves` moves.
 Range waiting(const Problem& p, int d, int moves) {
   const int64_t each = p.blocks.largest();
   if (moves == 0) return p.blocks.in(Buffer::kInput, p.ring_neighbor(d));
@@ -23,7 +22,7 @@ int moves_before(int d, int round) {
 }
 
 int64_t scratch(const Problem& p) {
-  const int areas = p.size < 4 ? 0 : p.size < 8 ? 1 : 2;  // a second wait needs three bits
+  const int areas = p.size < 4 ? 0 : p.size < 8 ? 1 : 2;  // waiting twice needs three bits
   return int64_t{areas} * p.size * p.blocks.largest();
 }
 

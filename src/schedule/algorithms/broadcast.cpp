@@ -3,7 +3,7 @@
 #include "schedule/patterns/ring.hpp"
 #include "schedule/patterns/tree.hpp"
 
-// Broadcast of the root's output. Nodes are ranks rotated so that the root is 0.
+// broadcast of the root's output. Nodes are ranks rotated so that the root is node 0.
 namespace torch::comms::schedule {
 namespace {
 
@@ -32,13 +32,13 @@ void chain_step(const Problem& p, int64_t t, Step& out) {
                   t, out);
 }
 
-// Van de Geijn: the root's blocks, one a node, are scattered down the tree and gathered around the
-// ring, in which nobody is sent what the tree gave it.
+// Van de Geijn: the root's blocks, one per node, are scattered down the tree and gathered around
+// the ring. The ring does not send a rank the blocks that the tree has delivered to it.
 void scatter_step(const Problem& p, const BinomialTree& tree, int64_t t, Step& out) {
   const auto subtree = [&](int node, int level) {
     return p.blocks.in(Buffer::kOutput, node, tree.end(node, level));
   };
-  const int64_t j = tree.height() - 1 - t;  // who is child number j, gets its subtree's blocks
+  const int64_t j = tree.height() - 1 - t;  // child j receives the blocks of its subtree
   if (tree.node() != 0 && tree.level() == j)
     out.receive(tree.rank(tree.parent()), subtree(tree.node(), tree.level()));
   if (j < tree.children())
@@ -64,7 +64,8 @@ void scatter_gather_step(const Problem& p, int64_t t, Step& out) {
 }
 
 Cost scatter_gather_cost(const Problem& p) {
-  // The root: everything but its own block down the tree, everything but node 1's around the ring.
+  // The root sends everything but its own block down the tree, and everything but node 1's block
+  // around the ring.
   return {.messages = ceil_log2(p.size) + p.size - 1,
           .sent = 2 * p.count() - p.blocks.count(0) - p.blocks.count(1),
           .received = p.count()};

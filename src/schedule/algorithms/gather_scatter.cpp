@@ -1,6 +1,6 @@
 #include "schedule/catalogue.hpp"
 
-// Gather and scatter in one step. Blocks may differ in size.
+// gather and scatter in one step. Blocks may differ in size.
 namespace torch::comms::schedule {
 namespace {
 

@@ -1,8 +1,8 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/patterns/tree.hpp"
 
-// Gather and scatter by a binomial tree. Blocks travel in the order of nodes, so that what a
-// subtree holds is one range around the ring of ranks; inner nodes keep their children's blocks in
+// gather and scatter by a binomial tree. Blocks travel in the order of nodes, so that the blocks of
+// a subtree are one range around the ring of ranks. Inner nodes keep their children's blocks in
 // scratch. Blocks may differ in size.
 namespace torch::comms::schedule {
 namespace {
@@ -10,15 +10,15 @@ namespace {
 BinomialTree tree_of(const Problem& p) { return {p.rank, p.size, p.root}; }
 int64_t steps(const Problem& p) { return ceil_log2(p.size); }
 
-// What an inner node keeps for its children.
+// Returns the elements that an inner node keeps for its children.
 int64_t scratch(const Problem& p) {
   const BinomialTree tree = tree_of(p);
   return tree.node() == 0 ? 0
                           : p.blocks.count_around(p.ring_neighbor(1), tree.end() - tree.node() - 1);
 }
 
-// The blocks of nodes [begin, end), of this node's subtree and without its own, where this rank has
-// them: in `whole` at the root, in up to two pieces, else in scratch.
+// Returns the ranges of the blocks of nodes [begin, end) in this node's subtree, without its own.
+// At the root they are in `whole`, in up to two pieces; elsewhere in scratch.
 std::array<Range, 2> held(const Problem& p, const BinomialTree& tree, Buffer whole, int begin,
                           int end) {
   const auto pieces = p.blocks.around(whole, tree.rank(begin), end - begin);
@@ -27,7 +27,7 @@ std::array<Range, 2> held(const Problem& p, const BinomialTree& tree, Buffer who
   return {Range{Buffer::kScratch, before, pieces[0].count + pieces[1].count}, Range{}};
 }
 
-// Child j's subtree moves between this rank and the child.
+// Appends the transfer of child j's subtree between this rank and the child.
 template <class Transfer>
 void with_child(const Problem& p, const BinomialTree& tree, Buffer whole, int64_t j,
                 const Transfer& transfer) {
@@ -60,13 +60,14 @@ void scatter_step(const Problem& p, int64_t t, Step& out) {
   out.receive(parent, {Buffer::kScratch, 0, scratch(p)});
 }
 
-// Between the root and all, and between any other rank and its parent, at most.
+// The elements sent between the root and all ranks, and at most between any other rank and its
+// parent.
 struct TreeTraffic {
   int64_t root = 0, other = 0, scratch = 0;
 };
 TreeTraffic load_of(const Problem& p) {
   TreeTraffic load{.root = p.count() - p.blocks.count(p.root)};
-  // With equal blocks the first node of each level has the biggest subtree of that level.
+  // With equal blocks the first node of each level has the largest subtree of that level.
   for (int node = 1; node < p.size; node = p.blocks.equal() ? node * 2 : node + 1) {
     const Problem other = p.for_rank((node + p.root) % p.size);
     load.scratch = std::max(load.scratch, scratch(other));

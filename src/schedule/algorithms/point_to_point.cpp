@@ -1,13 +1,13 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/patterns/fold.hpp"
 
-// What has nothing to add and nothing to cut: send, receive, barrier.
+// Operations without arithmetic and without blocks: send, receive, barrier.
 namespace torch::comms::schedule {
 namespace {
 
 int64_t one_step(const Problem&) { return 1; }
 
-// After round k a rank has heard, directly or not, from the 2^(k+1) - 1 ranks before it.
+// After round k a rank has a signal, directly or not, from the 2^(k+1) - 1 ranks before it.
 void dissemination_step(const Problem& p, int64_t t, Step& out) {
   out.signal(p.ring_neighbor(int64_t{1} << t));
   out.wait(p.ring_neighbor(-(int64_t{1} << t)));

@@ -3,7 +3,8 @@
 #include "schedule/patterns/direct.hpp"
 #include "schedule/patterns/tree.hpp"
 
-// Reduce of whole vectors to the root. Only the root has an output: others keep sums in scratch.
+// reduce of whole vectors to the root. Only the root has an output: other ranks keep sums in
+// scratch.
 namespace torch::comms::schedule {
 namespace {
 
@@ -11,7 +12,7 @@ Chunks chunks_of(const Problem& p) { return {p.count(), p.options.chunk}; }
 BinomialTree tree_of(const Problem& p) { return {p.rank, p.size, p.root}; }
 Buffer sum_of(const Problem& p) { return p.rank == p.root ? Buffer::kOutput : Buffer::kScratch; }
 
-// In chunks, which bound the root's scratch.
+// The chunks bound the root's scratch.
 void direct_step(const Problem& p, int64_t t, Step& out) {
   const Range mine = chunks_of(p).in(Buffer::kInput, t);
   if (p.rank != p.root) return out.send(p.root, mine);
@@ -49,7 +50,7 @@ Cost tree_cost(const Problem& p) {
           .scratch = p.size > 3 ? p.count() : 0};
 }
 
-// Along all ranks in their order, and one more hop when the last one is not the root.
+// The chain visits all ranks in order, with one more hop if the last one is not the root.
 int64_t chain_steps(const Problem& p) {
   return chunks_of(p).count() + p.size - 2 + (p.root != p.size - 1 ? 1 : 0);
 }

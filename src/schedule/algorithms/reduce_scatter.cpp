@@ -2,13 +2,13 @@
 #include "schedule/patterns/direct.hpp"
 #include "schedule/patterns/ring.hpp"
 
-// Reduce_scatter without a tree. Blocks may differ in size.
+// reduce_scatter without a tree. Blocks may differ in size.
 namespace torch::comms::schedule {
 namespace {
 
 Range output(const Problem& p) { return {Buffer::kOutput, 0, p.output_count()}; }
 
-// They bound the scratch, which else grows with the vector.
+// The chunks bound the scratch, which otherwise grows with the vector.
 Chunks chunks_of(const Problem& p) { return {p.blocks.largest(), p.options.chunk}; }
 
 Cost direct_cost(const Problem& p) {
@@ -24,7 +24,7 @@ int64_t direct_scratch(const Problem& p) {
   return (p.size - 1) * chunks_of(p).of(output(p), 0).count;
 }
 
-// Sums on their way are kept in two slots in turn: one is sent while the other one is made.
+// Partial sums alternate between two slots: one is sent while the other is computed.
 int slots(const Problem& p) { return std::min(p.size - 2, 2); }
 
 void ring_step(const Problem& p, int64_t t, Step& out) {

@@ -1,13 +1,13 @@
 #include "schedule/catalogue.hpp"
 #include "schedule/patterns/fold.hpp"
 
-// Reduce_scatter by recursive halving: in each round a rank gives half of what it works on to a
-// rank of the other half, farthest first, so that it ends with its own block. Pairs (see Fold) work
-// on the blocks of both. The input stays as it is: sums are kept in scratch.
+// reduce_scatter by recursive halving. In each round a rank sends half of its current blocks to a
+// rank of the other half. The farthest ranks come first, so that a rank ends with its own block.
+// Pairs (see Fold) reduce the blocks of both ranks. The input is not changed: sums are in scratch.
 namespace torch::comms::schedule {
 namespace {
 
-// Core indices [begin, begin + count): whose blocks a core rank still works on before a round.
+// Core indices [begin, begin + count): the blocks that a core rank still reduces before a round.
 struct CoreIndexInterval {
   int begin = 0, count = 0;
 };
@@ -20,8 +20,8 @@ Range blocks_of(const Problem& p, const Fold& fold, CoreIndexInterval interval, 
   return p.blocks.in(buffer, fold.rank(interval.begin), fold.rank(interval.begin + interval.count));
 }
 
-// What of the whole vector is kept in scratch: all for a pair's even rank, else what the first
-// round leaves, and nothing if that is the result.
+// Returns the part of the whole vector that is kept in scratch. The even rank of a pair keeps all.
+// Other core ranks keep what the first round leaves, or nothing if that is the result.
 Range kept(const Problem& p, const Fold& fold) {
   if (!fold.is_in_core(p.rank)) return {};
   const int index = fold.index(p.rank);
@@ -77,7 +77,7 @@ Cost cost(const Problem& p) {
   const bool folded = fold.extra() > 0;
   Cost cost{.messages = fold.rounds() + (folded ? 1 : 0),
             .sent = folded ? p.count() : p.count() - p.blocks.smallest()};
-  // Rank 0 has the most to do when all blocks are equal.
+  // Rank 0 has the highest cost when all blocks are equal.
   for (int index = 0; index < (p.blocks.equal() ? 1 : fold.core()); ++index) {
     const int rank = fold.rank(index);
     int64_t reduced = fold.is_paired(rank) ? p.count() : 0;

@@ -2,14 +2,13 @@
 #include "schedule/patterns/direct.hpp"
 #include "schedule/patterns/ring.hpp"
 
-// Reduce as a reduce_scatter whose blocks then go to the root, so that all ranks add.
+// reduce as a reduce_scatter whose blocks then go to the root, so that all ranks add.
 namespace torch::comms::schedule {
 namespace {
 
 bool at_root(const Problem& p) { return p.rank == p.root; }
 
-// Chunk t of every rank's block goes to the root: of `sum`, which is all of the block or only that
-// chunk.
+// Sends chunk t of every rank's block to the root. `sum` is the whole block or only that chunk.
 void collect(const Problem& p, const Chunks& chunks, int64_t t, Range sum, Step& out) {
   if (!at_root(p)) return out.send(p.root, sum);
   for (int d = 1; d < p.size; ++d) {
@@ -19,12 +18,13 @@ void collect(const Problem& p, const Chunks& chunks, int64_t t, Range sum, Step&
 }
 
 Chunks chunks_of(const Problem& p) { return {p.blocks.largest(), p.options.chunk}; }
-// Of this rank's block.
+// Returns chunk t of this rank's block.
 Range chunk_of(const Problem& p, Buffer buffer, int64_t t) {
   return chunks_of(p).of(p.blocks.in(buffer, p.rank), t);
 }
 
-// While a chunk is added up, the root gets the one before. It has waited behind the contributions.
+// While a chunk is reduced, the chunk before is sent to the root. Until then it is in scratch,
+// behind the contributions.
 void two_shot_step(const Problem& p, int64_t t, Step& out) {
   const int64_t behind = (p.size - 1) * chunk_of(p, Buffer::kInput, 0).count;
   const auto sum = [&](int64_t chunk) -> Range {
@@ -41,8 +41,8 @@ int64_t two_shot_scratch(const Problem& p) {
 
 Cost two_shot_cost(const Problem& p) {
   const int64_t others = p.size - 1;
-  const int first = p.root == 0 ? 1 : 0;  // whose block is as big as that of any rank but the root
-  // The root also collects.
+  const int first = p.root == 0 ? 1 : 0;  // its block is as large as that of any rank but the root
+  // The root also receives the blocks of all ranks.
   const int64_t root = (others - 1) * p.blocks.count(p.root) + p.count();
   const auto scratch_of = [&p](int rank) { return two_shot_scratch(p.for_rank(rank)); };
   return {.messages = others * chunks_of(p).count() + 1,
@@ -52,7 +52,7 @@ Cost two_shot_cost(const Problem& p) {
           .scratch = std::max(scratch_of(first), scratch_of(p.root))};
 }
 
-// As reduce_scatter, but only the root can put its sum into its output.
+// Number of slots as for reduce_scatter, but only the root can put its sum into its output.
 int slots(const Problem& p) { return std::min(at_root(p) ? p.size - 2 : p.size - 1, 2); }
 
 void ring_step(const Problem& p, int64_t t, Step& out) {

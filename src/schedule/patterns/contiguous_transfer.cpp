@@ -19,7 +19,7 @@ void append_contiguous_transfers(int from, const Step& sent, int to, const Step&
   };
   const auto end = received.transfers().end();
   auto target = std::find_if(received.transfers().begin(), end, receives);
-  int64_t filled = 0;  // of the target
+  int64_t filled = 0;  // elements of the target that are filled
   for (const Action& send : sent.transfers()) {
     if (send.kind != ActionKind::kSend || send.peer != to) continue;
     for (int64_t taken = 0; taken < send.from.count && target != end;) {

@@ -8,8 +8,8 @@ Range contribution_range(int rank, int peer, int64_t count) noexcept {
 
 void reduce_in_rank_order(int rank, int size, Range mine, Range into, Step& out) {
   const auto of = [&](int i) { return i == rank ? mine : contribution_range(rank, i, mine.count); };
-  const Range sum{Buffer::kScratch, 0,
-                  mine.count};  // of the lower of the two that were added first
+  // The sum reuses the scratch of the lower of the two peers that are added first.
+  const Range sum{Buffer::kScratch, 0, mine.count};
   for (int i = 1; i < size; ++i)
     out.reduce(i == 1 ? of(0) : sum, of(i), i == size - 1 ? into : sum);
 }

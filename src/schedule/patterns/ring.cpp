@@ -8,7 +8,8 @@ int modulo(int64_t a, int64_t n) {
   return static_cast<int>(r < 0 ? r + n : r);
 }
 
-// The j-th local rank that ring `index` visits on a host, and back: each is the other's inverse.
+// Convert between the j-th visit of ring `index` on a host and the local rank; they are inverses of
+// each other.
 int local_at(int index, int host, int j, int local_size) {
   return host % 2 == 0 ? modulo(index + j, local_size) : modulo(index - 1 - j, local_size);
 }

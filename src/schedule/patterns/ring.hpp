@@ -7,33 +7,34 @@
 
 namespace torch::comms::schedule {
 
-// A rank's place in a ring: who is before and after it, and how far it is from where the ring
-// begins.
+// A rank's position in a ring, counted from the rank where the ring begins, and its neighbors.
 struct RingPosition {
   int position = 0;
   int size = 1;
   int previous = 0, next = 0;  // ranks
 
-  // Position + distance around the ring.
+  // Returns: the position `distance` further around the ring.
   int around(int64_t distance) const noexcept;
 };
 
-// All ranks in their order.
+// Returns the ring of all ranks in their order.
 RingPosition rank_ring(int rank, int size) noexcept;
 
-// Ring `index` over hosts x local_size ranks (rank = host * local_size + local): visits a host's
-// ranks one after the other, then the next host. Ring i, of local_size different ones, uses the
-// local ranks i and i - 1 to cross: even hosts are entered at i and left at i - 1, odd ones the
-// other way round. So a crossing stays on one local rank (one rail) - except the last one when the
-// number of hosts is odd - and over all rings each local rank of each host has one ring coming in
-// and one going out. Indices from local_size on repeat the first ones.
+// Returns ring `index` over hosts x local_size ranks (rank = host * local_size + local). The ring
+// visits all ranks of a host, then the next host. Ring i, of local_size different ones, crosses
+// hosts at the local ranks i and i - 1: it enters even hosts at i and leaves them at i - 1, and odd
+// hosts in reverse.
+//
+// So a crossing stays on one local rank (one rail), except the last one when the number of hosts is
+// odd. Over all rings each local rank of each host has one incoming and one outgoing ring. Indices
+// from local_size on repeat the first ones.
 RingPosition host_ring(int index, int rank, int hosts, int local_size) noexcept;
-// The rank at a position of that ring.
+// Returns: the rank at a position of host_ring().
 int host_ring_rank(int index, int64_t position, int hosts, int local_size) noexcept;
 
-// Step t < size - 1 of the ring reduce_scatter: block b, by position, starts at the rank after b's
-// and is added to by each rank on its way, last by its owner: x(b+1) + x(b+2) + ... + x(b).
-// `into(t, b)` says where a rank puts the sum of block b that it makes in step t.
+// Appends step t < size - 1 of the ring reduce_scatter. Block b, by position, starts at the rank
+// after position b. Each rank on its way adds to it, last its owner: x(b+1) + x(b+2) + ... + x(b).
+// `into(t, b)` is where a rank stores the sum of block b that it computes in step t.
 template <class Into>
 void ring_reduce_scatter(const RingPosition& ring, const Blocks& blocks, int64_t t,
                          const Into& into, Step& out) {
@@ -43,8 +44,8 @@ void ring_reduce_scatter(const RingPosition& ring, const Blocks& blocks, int64_t
                      LeftOperand::kIncoming);
 }
 
-// Step t < size - 1 of the ring all_gather into the output: each rank sends `mine`, its block, then
-// passes on what it got.
+// Appends step t < size - 1 of the ring all_gather into the output. Each rank sends `mine`, its
+// block, and then forwards what it has received.
 void ring_all_gather(const RingPosition& ring, const Blocks& blocks, Range mine, int64_t t,
                      Step& out);
 
