@@ -327,8 +327,8 @@ def met_another(context):
     """The receiver says in what the sender's message differs, and in nothing else."""
     failures = Failures()
     for sent, said in (
-        (torch.ones(5), "a receive of 16 bytes met a send of 20"),
-        (torch.ones(4, dtype=torch.int32), "a receive of 16 bytes met a send of another dtype"),
+        (torch.ones(5), "a receive of 16 bytes matches a send of 20 bytes"),
+        (torch.ones(4, dtype=torch.int32), "a receive of 16 bytes matches a send of another dtype"),
     ):
         comm = context.new_comm()
         comm.barrier(False)

@@ -192,7 +192,7 @@ bool Engine::run_step(Task* task, TaskAction step) noexcept {
   } catch (const CommError& error) {
     fail(group, error.code(), error.why(), {self});
   } catch (const std::bad_alloc&) {
-    fail(group, Errc::kResourceExhausted, "no memory left", {self});
+    fail(group, Errc::kResourceExhausted, "out of host memory", {self});
   }
   return false;
 }
@@ -300,7 +300,7 @@ bool Engine::accept_incoming_peers() noexcept {
       link_to(peer), any = true;
   } catch (const CommError& error) {
     base::log(base::LogLevel::kWarning,
-              std::string("a rank has connected in vain: ") + error.what());
+              std::string("cannot accept the connection of a peer rank: ") + error.what());
   }
   return any;
 }
@@ -325,7 +325,9 @@ bool Engine::poll_control() noexcept {
       if (failure != nullptr)
         on_peer_failed(peer, failure->code, failure->reason);
       else
-        on_peer_failed(peer, Errc::kPeerFailed, "it broke the protocol");
+        on_peer_failed(
+            peer, Errc::kPeerFailed,
+            "protocol error in a control message; all ranks must run the same torchcomms version");
     }
   }
   control_channel_.release_sent();
@@ -449,7 +451,8 @@ void Engine::connect_all(const GroupState& group) noexcept {
       link_to(member);
     } catch (const std::exception& error) {
       base::log(base::LogLevel::kWarning,
-                "rank " + std::to_string(member) + " could not be told: " + error.what());
+                "communicator '" + group.name + "': cannot connect to rank " +
+                    std::to_string(member) + " to announce that this rank leaves: " + error.what());
     }
 }
 

@@ -183,7 +183,7 @@ class Engine final : public ProgressEngine::ProgressClient,
   static constexpr const char* kLeftText = "it has closed the communicator";
   static constexpr const char* kFailedText = "its process or its link has ended";
   static constexpr const char* failure_text(Errc code) noexcept {  // the code of the link's failure
-    return code == Errc::kPeerFailed ? kFailedText : "not to be reached from here";
+    return code == Errc::kPeerFailed ? kFailedText : "unreachable from this rank";
   }
   void start_hang_query(GroupState& group, Errc code, std::string why, std::vector<int> culprits,
                         uint64_t number) noexcept;

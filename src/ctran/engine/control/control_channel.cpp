@@ -26,7 +26,7 @@ std::string ControlMessage::serialize() const {
 }
 
 ControlMessage ControlMessage::parse(std::string_view text) {
-  transport::ByteReader reader(text, "a notice");
+  transport::ByteReader reader(text, "control message");
   ControlMessage notice;
   notice.kind = reader.number<Kind>();
   notice.code = reader.number<Errc>();
@@ -34,7 +34,7 @@ ControlMessage ControlMessage::parse(std::string_view text) {
   notice.subject = reader.number<int32_t>();
   notice.sequence = reader.number<uint64_t>();
   reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kQuiesced, "unknown kind");
-  reader.require(notice.code <= Errc::kInternal, "unknown error");
+  reader.require(notice.code <= Errc::kInternal, "unknown error code");
   if (notice.kind == Kind::kFingerprintQuery || notice.kind == Kind::kMismatch)
     notice.fingerprint = reader.number<Fingerprint>();
   if (notice.kind == Kind::kFingerprintQuery) {
@@ -52,7 +52,7 @@ ControlMessage ControlMessage::parse(std::string_view text) {
     notice.culprits = reader.list<int32_t>();
   }
   if (notice.has_text()) notice.reason = reader.text();
-  reader.require(reader.is_at_end(), "it goes on after its end");
+  reader.require(reader.is_at_end(), "unexpected bytes at the end");
   return notice;
 }
 

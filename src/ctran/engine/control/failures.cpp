@@ -53,7 +53,10 @@ void Engine::on_task_failed(Task* task) noexcept {
   if (const auto* failure = links_.failure(peer))
     on_peer_failed(peer, failure->code, failure->reason);
   if (group.hang_query) return;
-  fail(group, failed.code, "the link has ended", {failed.peer});
+  fail(group, failed.code,
+       "the " + std::string(links_.link_name(peer)) + " connection to rank " +
+           std::to_string(failed.peer) + " failed during " + std::string(task->name),
+       {failed.peer});
 }
 
 // The first error counts. complete_failed() completes the group's calls later, because the caller
@@ -162,8 +165,8 @@ void Engine::send_control(int family_rank, const ControlMessage& notice) noexcep
   try {
     control_channel_.send(family_rank, links_.link_to(family_rank), notice);
   } catch (const std::exception& error) {
-    base::log(base::LogLevel::kWarning,
-              "rank " + std::to_string(family_rank) + " could not be told: " + error.what());
+    base::log(base::LogLevel::kWarning, "cannot send a control message to rank " +
+                                            std::to_string(family_rank) + ": " + error.what());
   }
 }
 

@@ -83,9 +83,9 @@ void Engine::finish_hang_query(GroupState& group) noexcept {
   auto culprits = inquiry.culprits.empty() ? inquiry.report.culprits() : inquiry.culprits;
   if (inquiry.code == Errc::kPeerFailed) add_failed_peers(inquiry.report, culprits);
   fail(group, inquiry.code, inquiry.reason + "; " + inquiry.report.format(), std::move(culprits));
-  base::log(base::LogLevel::kWarning, "communicator '" + group.name + "', rank " +
+  base::log(base::LogLevel::kWarning, "communicator '" + group.name + "' (rank " +
                                           std::to_string(group.layout.rank) +
-                                          ", has ended: " + group.failure()->why());
+                                          ") has failed: " + group.failure()->why());
 }
 
 // Answers a query, and in large contexts forwards it to the ranks that are not connected to the

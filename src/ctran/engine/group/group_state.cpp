@@ -146,12 +146,14 @@ std::string GroupState::describe_stale_message(uint32_t tag) const {
     const auto fits = [&] {
       return tag_of(theirs.hash_without_sequence(), print.sequence, base) == tag;
     };
-    if (fits()) return self + " met a message of " + theirs.format() + ", which had ended there";
+    if (fits())
+      return self + " received a message of " + theirs.format() + ", which " + self +
+             " had already completed";
     for (int root = 0; print.root >= 0 && root < size(); ++root) {
       theirs.root = root;
       if (fits())
-        return self + " met a message of " + theirs.format() + ", which it called with root " +
-               std::to_string(print.root);
+        return self + " received a message of " + theirs.format() + ", which " + self +
+               " called with root " + std::to_string(print.root);
     }
   }
   return {};

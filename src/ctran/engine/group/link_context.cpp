@@ -29,7 +29,8 @@ LinkContext::~LinkContext() {
 }
 
 void LinkContext::shut_down() noexcept {
-  break_off(CommError(Errc::kFinalized, "the links were closed"));
+  break_off(
+      CommError(Errc::kFinalized, "this process has closed the connections of the communicator"));
 }
 
 void LinkContext::break_off(const CommError& why) noexcept {

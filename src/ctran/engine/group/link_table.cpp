@@ -50,7 +50,7 @@ std::string host_of(const LinkContextOptions& options) {
 }
 
 RankAddress parse_rank_address(std::string_view text, const transport::Secret& job) {
-  transport::ByteReader reader(text, "what a rank tells of itself");
+  transport::ByteReader reader(text, "address blob of a rank");
   RankAddress blob;
   blob.host = reader.text();
   blob.user = {std::string(reader.text()), 0};
@@ -61,7 +61,7 @@ RankAddress parse_rank_address(std::string_view text, const transport::Secret& j
     auto endpoint = transport::parse_endpoint(reader.text(), job);
     (endpoint.link == "shm" ? blob.shm : blob.tcp) = std::move(endpoint);
   }
-  reader.require(reader.is_at_end(), "it goes on after its end");
+  reader.require(reader.is_at_end(), "unexpected bytes at the end");
   return blob;
 }
 
@@ -95,8 +95,8 @@ LinkTable::LinkTable(int rank, int size, const transport::Secret& job,
                      const LinkContextOptions& options)
     : rank_(rank), size_(size), job_(job), options_(options) {
   if (size < 1 || rank < 0 || rank >= size)
-    throw CommError(Errc::kInvalidArgument, "rank " + std::to_string(rank) + " of " +
-                                                std::to_string(size) + " ranks cannot be");
+    throw CommError(Errc::kInvalidArgument, "rank " + std::to_string(rank) + " is outside [0, " +
+                                                std::to_string(size) + ")");
   if (size > 1 && options.links != LinkPolicy::kTcp) open_shared_memory();
   if (size > 1 && options.links != LinkPolicy::kShm) links_[kTcp] = make(kTcp);
 }
@@ -149,8 +149,9 @@ std::string LinkTable::serialize_address() const {
 
 void LinkTable::set_addresses(const std::vector<std::string>& blobs) {
   if (blobs.size() != static_cast<size_t>(size_))
-    throw CommError(Errc::kMismatch, "the exchange gave " + std::to_string(blobs.size()) +
-                                         " answers for " + std::to_string(size_) + " ranks");
+    throw CommError(Errc::kMismatch, "the address exchange returned " +
+                                         std::to_string(blobs.size()) + " blobs for " +
+                                         std::to_string(size_) + " ranks");
   const auto count = blobs.size();
   endpoints_.resize(count);
   link_kinds_.assign(count, kTcp);
@@ -173,11 +174,12 @@ void LinkTable::set_addresses(const std::vector<std::string>& blobs) {
     if (apart.empty() && links_[kShm] && blob.shm) which = kShm;
     auto& endpoint = which == kShm ? blob.shm : blob.tcp;
     if (!links_[which] || !endpoint)
-      throw CommError(own.shared_memory_error.empty() && blob.shared_memory_error.empty()
-                          ? Errc::kUnsupported
-                          : Errc::kResourceExhausted,
-                      "shared memory alone was asked for (ctran::transport=shm), but " + apart,
-                      {.rank = rank_, .peer = peer});
+      throw CommError(
+          own.shared_memory_error.empty() && blob.shared_memory_error.empty()
+              ? Errc::kUnsupported
+              : Errc::kResourceExhausted,
+          "hint ctran::transport=shm requires shared memory with every peer, but " + apart,
+          {.rank = rank_, .peer = peer});
     if (tcp_reason_.empty() && options_.links == LinkPolicy::kAuto && blob.host == own.host)
       tcp_reason_ = apart;
     endpoints_[static_cast<size_t>(peer)] = std::move(*endpoint);

@@ -34,9 +34,11 @@ void require_members(std::span<const int> ranks, const GroupState& parent) {
   std::vector<int> sorted(ranks.begin(), ranks.end());
   std::sort(sorted.begin(), sorted.end());
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end())
-    throw wrong("rank " + std::to_string(*twice) + " is there twice");
+    throw wrong("rank " + std::to_string(*twice) + " is in the list twice");
   if (!std::binary_search(sorted.begin(), sorted.end(), parent.layout.rank))
-    throw wrong("this rank is not among those that it is to be split with");
+    throw wrong("the list (" + monitor::format_rank_list(sorted) + ") does not contain rank " +
+                std::to_string(parent.layout.rank) +
+                ", which calls split(); add this rank to the list, or pass [] to take no part");
 }
 
 using Numbers = std::vector<int64_t>;
@@ -77,7 +79,7 @@ Numbers all_reduce_max(const std::shared_ptr<GroupState>& parent, std::span<cons
     engine.wait(*task);
   } catch (...) {
     // The task uses memory of this function, so it must complete first.
-    parent->request_abort(CommError(Errc::kAborted, "a split was interrupted"));
+    parent->request_abort(CommError(Errc::kAborted, "split() was interrupted"));
     engine.notify_abort_request();
     engine.progress_engine().wait(task->is_done, Deadline::max());
     task->release();
@@ -119,7 +121,7 @@ CommError name_mismatch(const std::shared_ptr<GroupState>& parent, std::span<con
     const auto* text = reinterpret_cast<const char*>(&told[i * kNameWords]);
     by_name[{text, ::strnlen(text, kNameBytes)}].push_back(members[i]);
   }
-  std::string why = "the ranks give it different names";
+  std::string why = "the ranks call split() with different names";
   for (auto& [each, ranks] : by_name) {
     std::sort(ranks.begin(), ranks.end());
     why += (&each == &by_name.begin()->first ? ": '" : ", '") + each + "' by " +
@@ -153,10 +155,12 @@ std::unique_ptr<EngineGroup> EngineGroup::split(std::span<const int> ranks, std:
     engine->add_group(membership);
     return std::unique_ptr<EngineGroup>(new EngineGroup(link_context_, std::move(membership)));
   }
-  throw CommError(
-      Errc::kResourceExhausted,
-      "other splits of the same ranks came in between, " + std::to_string(kMostRounds) + " times",
-      {.op = "split", .comm = state_->name, .rank = state_->layout.rank});
+  throw CommError(Errc::kResourceExhausted,
+                  "the members could not agree on the streams of the new group in " +
+                      std::to_string(kMostRounds) +
+                      " attempts, because the same ranks create other splits at the same time; "
+                      "call split() in the same order on all ranks, not concurrently",
+                  {.op = "split", .comm = state_->name, .rank = state_->layout.rank});
 }
 
 }  // namespace torch::comms::ctran

@@ -19,7 +19,9 @@ uint32_t Engine::stream_to(GroupState& group, int rank, int tag) {
     const uint32_t most = kFirstTagStream / static_cast<uint32_t>(links_.size());
     if (tag_streams_ == most)
       throw CommError(Errc::kResourceExhausted,
-                      "this process has sent with " + std::to_string(most) + " different tags");
+                      "this process has used all " + std::to_string(most) +
+                          " streams for tagged messages, one for each tag of each communicator; "
+                          "use fewer different tags");
     const uint32_t first = kFirstTagStream + static_cast<uint32_t>(links_.rank()) * most;
     stream = tags.to.emplace(tag, first + tag_streams_++).first;
   }

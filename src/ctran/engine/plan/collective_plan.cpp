@@ -111,9 +111,9 @@ CollectivePlan::CollectivePlan(const EngineCall& call, const GroupLayout& place,
                      {.op = std::string(call.name), .rank = place.rank});
   };
   if (call.blocks.parts() != place.size)
-    throw wrong(std::to_string(call.blocks.parts()) + " blocks for " + std::to_string(place.size) +
-                " ranks");
-  if (call.element_bytes == 0) throw wrong("elements of no size");
+    throw wrong("the call has " + std::to_string(call.blocks.parts()) +
+                " blocks, but the group has " + std::to_string(place.size) + " ranks");
+  if (call.element_bytes == 0) throw wrong("the element size is 0 bytes");
   key_.input = {};
   key_.output = {};
   key_.blocks = kept(call.blocks, offsets_);
@@ -122,8 +122,9 @@ CollectivePlan::CollectivePlan(const EngineCall& call, const GroupLayout& place,
     const auto dtype = static_cast<Dtype>(call.dtype);
     reduction_.reduction.emplace(dtype, call.op);
     if (size_of(dtype) != call.element_bytes)
-      throw wrong("elements of " + std::to_string(call.element_bytes) + " bytes, but " +
-                  std::string(name_of(dtype)) + " has " + std::to_string(size_of(dtype)));
+      throw wrong("the element size is " + std::to_string(call.element_bytes) +
+                  " bytes, but an element of " + std::string(name_of(dtype)) + " has " +
+                  std::to_string(size_of(dtype)) + " bytes");
   }
   try {
     problem_ = problem_of(key_, place);
@@ -133,7 +134,8 @@ CollectivePlan::CollectivePlan(const EngineCall& call, const GroupLayout& place,
   constexpr int64_t kMostBytes = int64_t{1} << 56;
   if (problem_.count() > kMostBytes / call.element_bytes ||
       problem_.receive_blocks.total() > kMostBytes / call.element_bytes)
-    throw CommError(Errc::kTooLarge, "more than 2^56 bytes", {.op = std::string(call.name)});
+    throw CommError(Errc::kTooLarge, "the operation moves more than 2^56 bytes",
+                    {.op = std::string(call.name)});
   fingerprint_ = fingerprint_of(key_, 0);
   signature_ = fingerprint_.hash_without_sequence();
   choose_algorithm(call, place, choose_by);

@@ -155,9 +155,9 @@ bool Engine::run_fast_path(const std::shared_ptr<GroupState>& membership, const 
     }
     return resume_as_task(membership, call, *express, rest);
   } catch (const std::bad_alloc&) {
-    fail(group, Errc::kResourceExhausted, "no memory left", {group.layout.rank});
+    fail(group, Errc::kResourceExhausted, "out of host memory", {group.layout.rank});
     progress_engine_.leave();
-    throw CommError(Errc::kResourceExhausted, "no memory left",
+    throw CommError(Errc::kResourceExhausted, "out of host memory",
                     {.op = std::string(call.name), .comm = group.name, .seq = number});
   }
 }

@@ -183,7 +183,9 @@ void ProgressEngine::wake_successor() noexcept {
     ensure_thread();  // a caller may leave unsent bytes although the thread was never started
   } catch (const CommError& error) {
     base::log(base::LogLevel::kWarning,
-              std::string("what is left to send waits for the next call: ") + error.why());
+              std::string(
+                  "cannot start the progress thread, so unsent messages wait for the next call: ") +
+                  error.why());
   }
   if (thread_sleeps_.load(std::memory_order_seq_cst)) {
     const std::lock_guard lock(mutex_);
@@ -274,7 +276,8 @@ void ProgressEngine::ensure_thread() {
     try {
       thread_ = std::make_unique<std::thread>([this] { run_thread(); });
     } catch (const std::system_error& error) {
-      throw CommError(Errc::kResourceExhausted, std::string("no thread: ") + error.what());
+      throw CommError(Errc::kResourceExhausted,
+                      std::string("cannot start the progress thread: ") + error.what());
     }
   });
 }

@@ -49,8 +49,8 @@ void CollectiveTask::prepare(const EngineCall& call, std::shared_ptr<const Colle
   const auto require = [&](const IoVector& buffer, const char* which, uint64_t bytes) {
     if (bytes == 0 || buffer.bytes() == bytes) return;
     throw CommError(Errc::kInvalidArgument,
-                    std::string(which) + " of " + std::to_string(buffer.bytes()) + " bytes, but " +
-                        std::to_string(bytes) + " are needed",
+                    "the " + std::string(which) + " has " + std::to_string(buffer.bytes()) +
+                        " bytes, but the operation needs " + std::to_string(bytes) + " bytes",
                     {.op = std::string(call.name), .rank = plan_->problem().rank});
   };
   require(buffers_[0], "input", plan_->input_bytes());
@@ -215,7 +215,7 @@ bool CollectiveTask::check(size_t index) {
     failure.reason = group->describe_stale_message(request.tag());
   if (!failure.reason.empty()) return false;
   if (!is_queued)
-    failure.reason = "members call it with other ranks";
+    failure.reason = "the members call " + std::string(name) + " with different lists of ranks";
   else if (comes && request.bytes() != message.bytes)
     failure.reason = "rank " + std::to_string(group->layout.rank) + " expects " +
                      std::to_string(message.bytes) + " bytes of rank " +
@@ -395,8 +395,8 @@ std::string CollectiveTask::format_pending() const {
     list += (list.empty() ? "" : ", ") + std::to_string(group_rank(message.peer));
   }
   if (!senders.empty()) return "still missing: data from rank " + senders;
-  if (!takers.empty()) return "data was not yet taken by rank " + takers;
-  return "it had not begun";
+  if (!takers.empty()) return "data not yet received by rank " + takers;
+  return "the call had not begun";
 }
 
 std::string CollectiveTask::format_call() const {

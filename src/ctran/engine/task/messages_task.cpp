@@ -22,7 +22,7 @@ void MessagesTask::prepare(std::span<const EngineCall> calls, int rank, int size
   for (const auto& call : calls) {
     auto& item = items_[count_];
     if (call.operation != Operation::kSend && call.operation != Operation::kReceive)
-      throw wrong(call, "a batch holds sends and receives alone");
+      throw wrong(call, "a batch may contain only sends and receives");
     const bool anybody = call.root == kAnySource && call.operation == Operation::kReceive;
     if (!anybody && (call.root < 0 || call.root >= size))
       throw wrong(call, "peer " + std::to_string(call.root) + " is outside [0, " +
@@ -35,8 +35,8 @@ void MessagesTask::prepare(std::span<const EngineCall> calls, int rank, int size
       item.memory.assign(call.output);
     const auto bytes = static_cast<uint64_t>(call.blocks.total()) * call.element_bytes;
     if (item.memory.bytes() != bytes)
-      throw wrong(call, "a buffer of " + std::to_string(item.memory.bytes()) + " bytes, but " +
-                            std::to_string(bytes) + " are needed");
+      throw wrong(call, "the buffer has " + std::to_string(item.memory.bytes()) +
+                            " bytes, but the call needs " + std::to_string(bytes) + " bytes");
     const uint64_t meaning = (uint64_t{call.dtype} << 32) + call.element_bytes;
     item.signature = static_cast<uint32_t>(hash_bytes(&meaning, sizeof meaning));
     item.tag = call.tag;
@@ -165,7 +165,8 @@ Task::TaskStatus MessagesTask::fail_locally(const BatchedMessage& first) {
   failure.reason =
       first.is_send ? base::no_more_receives_text(gone) : base::no_more_sends_text(gone);
   if (gone == group->layout.rank)
-    failure = {gone, Errc::kFinalized, "the communicator was closed while this waited"};
+    failure = {gone, Errc::kFinalized,
+               "the communicator was closed while " + std::string(name) + " waited"};
   is_local_failure = group->has_failed_for_leave = true;
   for (size_t i = finished_; i < count_; ++i) {
     auto& item = items_[i];
@@ -211,10 +212,10 @@ Task::TaskStatus MessagesTask::advance() {
 
 std::string MessagesTask::describe_mismatch(const BatchedMessage& item) {
   const auto mine = item.memory.bytes(), theirs = item.request.bytes();
-  const std::string bytes = std::to_string(mine) + " bytes met a ";
+  const std::string bytes = std::to_string(mine) + " bytes matches a ";
   if (item.is_send) return "a send of " + bytes + "receive of another size or dtype";
   return "a receive of " + bytes + "send of " +
-         (mine == theirs ? "another dtype" : std::to_string(theirs));
+         (mine == theirs ? "another dtype" : std::to_string(theirs) + " bytes");
 }
 
 std::string MessagesTask::format_pending() const {

@@ -122,8 +122,8 @@ TEST_P(Failures, AMessageOfAnEarlierCollectiveIsNamedWithItsRoot) {
       EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
       expect_text(error,
                   {"ranks 0, 1 call all_reduce(float32, " + std::to_string(count) + " elements",
-                   "met a message of", "broadcast(float32, 10 elements, root ",
-                   "as number 2, which it called with root "});
+                   "received a message of", "broadcast(float32, 10 elements, root ",
+                   "as number 2, which rank ", "called with root "});
       self.meet();
     });
 }

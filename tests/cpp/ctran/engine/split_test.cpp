@@ -109,7 +109,7 @@ TEST(Split, MembersWithOtherNamesAreToldAndGoOn) {
           self.group->split(all, self.rank() == 2 ? "other" : long_name + "y", kLong));
     });
     EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
-    EXPECT_EQ(error.why(), "the ranks give it different names: 'other' by rank 2, '" +
+    EXPECT_EQ(error.why(), "the ranks call split() with different names: 'other' by rank 2, '" +
                                std::string(29, 'x') + "..." + std::string(31, 'x') +
                                "y' by ranks 0, 1, 3");
     EXPECT_EQ(sum_of_ranks(*self.group, 1), 4.0f);
@@ -130,8 +130,8 @@ TEST(Split, ALongNameIsToldInWholeCharacters) {
     const auto error = error_of([&] {
       static_cast<void>(self.group->split(all, self.rank() == 0 ? repeated(60) + "y" : "a", kLong));
     });
-    EXPECT_EQ(error.why(), "the ranks give it different names: 'a' by rank 1, '" + repeated(14) +
-                               "..." + repeated(15) + "y' by rank 0");
+    EXPECT_EQ(error.why(), "the ranks call split() with different names: 'a' by rank 1, '" +
+                               repeated(14) + "..." + repeated(15) + "y' by rank 0");
     self.meet();
   });
 }
