@@ -725,7 +725,9 @@ def closed_with_waits(context):
         with (
             failures.case(name),
             refused(
-                torchcomms.InvalidArgument, "wait_signal", "the window was closed while this waited"
+                torchcomms.InvalidArgument,
+                "wait_signal",
+                "the window was closed while wait_signal waited",
             ),
         ):
             work.wait()

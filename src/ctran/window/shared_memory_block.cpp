@@ -31,7 +31,8 @@ SharedMemoryBlock::SharedMemoryBlock(uint64_t size) : size_(size) {
     private_reason_ = error.why();
     mapping_ = private_memory(whole);
     base::log(base::LogLevel::kInfo,
-              "a window's memory cannot be mapped by other ranks of this host, links copy it: " +
+              "window memory is private to this process, so peers on this host copy it instead of "
+              "mapping it: " +
                   private_reason_);
   }
 }

@@ -113,7 +113,7 @@ std::string WindowExchange::register_and_serialize(uint64_t slots, const std::st
   } catch (const CommError& e) {
     return write(e.code(), e.why(), 0, 0, {});
   } catch (const std::bad_alloc&) {
-    return write(Errc::kResourceExhausted, "no memory left", 0, 0, {});
+    return write(Errc::kResourceExhausted, "out of host memory", 0, 0, {});
   }
 }
 
@@ -135,7 +135,7 @@ void WindowExchange::parse_peers(std::string_view blobs) {
   for (size_t i = 0; i < peer_windows_->windows.size(); ++i) {
     auto& member = peer_windows_->windows[i];
     transport::ByteReader reader(blobs.substr(i * kBlobBytes, kBlobBytes),
-                                 "what a rank tells of a window");
+                                 "window metadata of a rank");
     const auto failed = reader.number<uint8_t>();
     member.metadata = reader.text();
     if (failed != kNoErrorCode)
@@ -150,7 +150,7 @@ void WindowExchange::parse_peers(std::string_view blobs) {
       handles_[i] = {transport::parse_memory_handle(memory), transport::parse_memory_handle(words)};
       found = true;
     }
-    reader.require(found, "nothing for the link that it is reached over");
+    reader.require(found, "no memory handle for the link that reaches the rank");
   }
 }
 
@@ -174,7 +174,7 @@ void WindowExchange::import_peers() {
   all_to_all(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(theirs)));
   for (size_t i = 0; i < theirs.size(); ++i) {
     if (theirs[i] == PeerAccess::kUnmappable)
-      throw error(Errc::kResourceExhausted, "the others' memory cannot be mapped" + why,
+      throw error(Errc::kResourceExhausted, "cannot map the window memory of the peers" + why,
                   static_cast<int>(i));
     needs_target_progress_ |= theirs[i] == PeerAccess::kNeedsProgress;
   }

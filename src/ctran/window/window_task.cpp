@@ -115,8 +115,9 @@ Task::TaskStatus WindowTask::poll_wait() {
   if (slot ? compare_slot(operation_.comparison, seen, operation_.value) : seen >= count_)
     return TaskStatus::kDone;
   if (closed)
-    return fail_locally(Errc::kInvalidArgument, operation_.rank,
-                        "the window was closed while this waited; " + format_pending());
+    return fail_locally(
+        Errc::kInvalidArgument, operation_.rank,
+        "the window was closed while " + std::string(name) + " waited; " + format_pending());
   const auto& departed = group->left_members;
   if (departed.empty() && !group->has_announced_leave) return TaskStatus::kInProgress;
   // From here on, checks whether any member is left that could end the wait.
@@ -124,7 +125,7 @@ Task::TaskStatus WindowTask::poll_wait() {
   const bool is_own = slot ? departed.empty() : operation_.rank == peer_windows_->rank;
   if (is_own && group->has_announced_leave && (alone || !slot))
     return fail_locally(Errc::kFinalized, peer_windows_->rank,
-                        "the communicator was closed while this waited");
+                        "the communicator was closed while " + std::string(name) + " waited");
   if (slot ? !alone : !departed.contains(operation_.rank)) return TaskStatus::kInProgress;
   const int peer = slot ? departed.begin()->first : operation_.rank;
   if (group->has_announced_leave)
@@ -159,7 +160,7 @@ std::string WindowTask::format_pending() const {
   for (const auto& [rank, request] : transfers_)
     if (!request.is_done() && text.size() < 200)
       text += (text.empty() ? "" : ", ") + std::to_string(rank);
-  return "still without an answer: rank " + text;
+  return "not yet acknowledged by rank " + text;
 }
 
 std::vector<int> WindowTask::awaited_ranks() const {
