@@ -72,7 +72,8 @@ Gpe::Gpe(Options options) : options_(std::move(options)) {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& e) {
-    throw CommError(Errc::kResourceExhausted, std::string("no thread: ") + e.what());
+    throw CommError(Errc::kResourceExhausted,
+                    std::string("cannot start the GPE thread: ") + e.what());
   }
 }
 
@@ -94,9 +95,10 @@ kernels::HostRingCall Gpe::make_call() const {
 
 void Gpe::check(int code) const {
   if (code != 0)
-    throw CommError(Errc::kVendor, std::string("a command to the host was not launched: ") +
-                                       options_.library.functions->error_text(code) + " (" +
-                                       std::to_string(code) + ")");
+    throw CommError(Errc::kVendor,
+                    std::string("cannot launch the kernel for the GPE thread of the host: ") +
+                        options_.library.functions->error_text(code) + " (" + std::to_string(code) +
+                        ")");
 }
 
 void Gpe::post(const GpeCommand& command, gpu::NativeStream stream) {
@@ -211,9 +213,8 @@ void Gpe::execute(const GpeCommand& command) {
     for (int& rank : where.culprits) rank = communicator_rank(rank);
     where.rank = communicator_rank(options_.rail->rank());
     return CommError(error.code(),
-                     "between hosts, among the ranks " + format_ranks(options_.ranks) +
-                         " (called 0 and so on here), in chunk " + std::to_string(command.chunk) +
-                         ": " + error.why(),
+                     "between hosts, in chunk " + std::to_string(command.chunk) + ", among ranks " +
+                         format_ranks(options_.ranks) + " (here numbered from 0): " + error.why(),
                      where);
   };
   try {

@@ -303,7 +303,7 @@ std::optional<CommError> HierarchicalCollectives::failure(const Context& context
   const auto stop = gpe_->stop_reason(number);
   if (stop == kernels::StopReason::kTimeout)
     return CommError(Errc::kTimeout,
-                     "the device passed the limit while it waited for its host (command " +
+                     "the GPU timed out while it waited for the GPE thread of its host (command " +
                          std::to_string(number) + ")",
                      context);
   if (team_) {
@@ -316,7 +316,9 @@ std::optional<CommError> HierarchicalCollectives::failure(const Context& context
           "the kernel of " + std::string(name_of(team->collective)) + " inside the host");
     }
   }
-  if (stop) return CommError(Errc::kAborted, "the wait for the host was aborted", context);
+  if (stop)
+    return CommError(Errc::kAborted,
+                     "the wait of the GPU for the GPE thread of its host was aborted", context);
   return std::nullopt;
 }
 
