@@ -116,7 +116,8 @@ Reduction::Reduction(Dtype dtype, ReduceOpCode op, SimdLevel level)
                                                 " is not defined for dtype " +
                                                 std::string(name_of(dtype)));
   if (std::ranges::find(simd_levels(), level) == simd_levels().end())
-    throw CommError(Errc::kUnsupported, "this machine has no " + std::string(name_of(level)));
+    throw CommError(Errc::kUnsupported,
+                    "this machine does not support SIMD level " + std::string(name_of(level)));
 
   const LoopTable& table = loops_of(level);
   const LoopKey cell = loop_key_of(dtype, op), wide = loop_key_of(accumulator_, op);
