@@ -90,17 +90,17 @@ Problem checked(Problem problem) {
   outside("root", problem.root);
   if (problem.blocks.smallest() < 0 || problem.blocks.total() < 0 ||
       problem.receive_blocks.smallest() < 0)
-    throw std::invalid_argument("a negative number of elements");
+    throw std::invalid_argument("the number of elements is negative");
   if (problem.blocks.parts() != problem.size ||
       (problem.receive_blocks.parts() != 0 && problem.receive_blocks.parts() != problem.size))
-    throw std::invalid_argument("the blocks of an operation are one a rank");
+    throw std::invalid_argument("the operation needs one block per rank");
   if (problem.receive_blocks.parts() == 0) return problem;
   const auto sent = problem.blocks.count(problem.rank);
   const auto received = problem.receive_blocks.count(problem.rank);
   if (sent != received)
-    throw std::invalid_argument("this rank sends itself " + std::to_string(sent) +
-                                " elements, and receives " + std::to_string(received) +
-                                "; they must be as many");
+    throw std::invalid_argument("this rank sends " + std::to_string(sent) +
+                                " elements to itself, but receives " + std::to_string(received) +
+                                " elements from itself; both counts must be equal");
   return problem;
 }
 

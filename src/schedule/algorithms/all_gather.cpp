@@ -56,7 +56,7 @@ int64_t pipelined_ring_steps(const Problem& p) { return (p.size - 1) * chunks_of
 constinit const Algorithm kAllGatherDirect{
     .operation = Operation::kAllGather,
     .name = "direct",
-    .summary = "everybody sends its block to everybody: one hop; best on one host",
+    .summary = "every rank sends its block to every rank: one hop; best on one host",
     .source = "direct exchange (Chan et al. 2007)",
     .is_rotation_invariant = true,
     .functions = {.steps = [](const Problem&) { return int64_t{1}; },
@@ -66,7 +66,7 @@ constinit const Algorithm kAllGatherDirect{
 constinit const Algorithm kAllGatherRing{
     .operation = Operation::kAllGather,
     .name = "ring",
-    .summary = "blocks go around the ring, neighbours only; large blocks between hosts",
+    .summary = "blocks go around the ring, neighbors only; large blocks between hosts",
     .source = "bucket algorithm: Chan et al. 2007",
     .is_rotation_invariant = true,
     .functions = {.steps = [](const Problem& p) { return int64_t{p.size - 1}; },

@@ -58,7 +58,7 @@ Cost two_shot_cost(const Problem& p) {
 constinit const Algorithm kAllReduceOneShot{
     .operation = Operation::kAllReduce,
     .name = "one_shot",
-    .summary = "everybody sends everything to everybody and adds for itself: one hop; tiny vectors",
+    .summary = "every rank sends its vector to every rank and adds locally: one hop; tiny vectors",
     .source =
         "direct exchange (Chan, Heimlich, Purkayastha & van de Geijn, Concurrency Computat.: "
         "Pract. Exper. 19(13), 2007)",

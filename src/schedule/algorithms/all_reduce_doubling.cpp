@@ -122,10 +122,11 @@ constinit const Algorithm kAllReduceDoubling{
     .operation = Operation::kAllReduce,
     .name = "doubling",
     .summary =
-        "recursive doubling of whole vectors: fewest hops without talking to all; small vectors",
+        "recursive doubling of whole vectors: fewest hops without a message to every rank; small "
+        "vectors",
     .source = "Thakur, Rabenseifner & Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005",
     .reduction_order = ReductionOrder::kFixed,
-    .order_text = "neighbours first, then neighbouring pairs, and so on, lower ranks left",
+    .order_text = "neighbors first, then neighboring pairs, and so on, lower ranks left",
     .functions = {.steps = doubling_steps,
                   .step = doubling_step,
                   .cost = doubling_cost,
@@ -141,7 +142,7 @@ constinit const Algorithm kAllReduceHalving{
         "the number of ranks is a power of two, up to twice as much when not",
     .source = "Rabenseifner, ICCS 2004; Thakur, Rabenseifner & Gropp 2005",
     .reduction_order = ReductionOrder::kFixed,
-    .order_text = "neighbours first, then neighbouring pairs, and so on, lower ranks left",
+    .order_text = "neighbors first, then neighboring pairs, and so on, lower ranks left",
     .functions = {.steps = halving_steps, .step = halving_step, .cost = halving_cost}};
 
 }  // namespace torch::comms::schedule

@@ -42,7 +42,7 @@ constinit const Algorithm kAllToAllDirect{
 constinit const Algorithm kAllToAllPairwise{
     .operation = Operation::kAllToAll,
     .name = "pairwise",
-    .summary = "one target and one source a step: nobody is flooded; large blocks, many ranks",
+    .summary = "one target and one source per step: no rank is flooded; large blocks, many ranks",
     .source = "pairwise exchange: Thakur, Rabenseifner & Gropp 2005",
     .is_rotation_invariant = true,
     .functions = {.steps = [](const Problem& p) { return int64_t{p.size - 1}; },

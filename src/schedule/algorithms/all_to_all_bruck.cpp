@@ -59,7 +59,8 @@ constinit const Algorithm kAllToAllBruck{
     .operation = Operation::kAllToAll,
     .name = "bruck",
     .summary =
-        "log messages a rank instead of one a pair, each with about half of the data; tiny blocks",
+        "log messages per rank instead of one per pair, each with about half of the data; tiny "
+        "blocks",
     .source =
         "Bruck, Ho, Kipnis, Upfal & Weathersby, IEEE Trans. Parallel Distrib. Syst. 8(11), 1997",
     .is_rotation_invariant = true,

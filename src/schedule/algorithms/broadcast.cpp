@@ -76,7 +76,7 @@ Cost scatter_gather_cost(const Problem& p) {
 constinit const Algorithm kBroadcastDirect{
     .operation = Operation::kBroadcast,
     .name = "direct",
-    .summary = "the root sends to everybody: one hop; best on one host and for small vectors",
+    .summary = "the root sends to every rank: one hop; best on one host and for small vectors",
     .source = "flat tree: Chan et al. 2007",
     .functions = {.steps = [](const Problem&) { return int64_t{1}; },
                   .step = direct_step,
@@ -98,7 +98,7 @@ constinit const Algorithm kBroadcastChain{
     .operation = Operation::kBroadcast,
     .name = "chain",
     .summary =
-        "along the ranks in chunks: everybody sends the vector once; large vectors, few ranks",
+        "along the ranks in chunks: every rank sends the vector once; large vectors, few ranks",
     .source = "pipelined chain: Chan et al. 2007",
     .functions = {
         .steps = [](const Problem& p) { return chunks_of(p).count() + int64_t{p.size} - 2; },
@@ -113,7 +113,7 @@ constinit const Algorithm kBroadcastScatterGather{
     .operation = Operation::kBroadcast,
     .name = "scatter_all_gather",
     .summary =
-        "blocks down a binomial tree, then around the ring: at most two vectors sent by anyone, "
+        "blocks down a binomial tree, then around the ring: at most two vectors sent per rank, "
         "whatever the number of ranks; large vectors",
     .source = "Barnett, Gupta, Payne, Shuler, van de Geijn & Watts, SHPCC 1994",
     .functions = {.steps = [](const Problem& p) { return int64_t{ceil_log2(p.size)} + p.size - 1; },

@@ -47,14 +47,14 @@ Cost scatter_cost(const Problem& p) {
 constinit const Algorithm kGatherDirect{
     .operation = Operation::kGather,
     .name = "direct",
-    .summary = "everybody sends to the root: one hop; large blocks, few ranks",
+    .summary = "every rank sends to the root: one hop; large blocks, few ranks",
     .source = "flat tree: Chan et al. 2007",
     .functions = {.steps = one_step, .step = gather_step, .cost = gather_cost}};
 
 constinit const Algorithm kScatterDirect{
     .operation = Operation::kScatter,
     .name = "direct",
-    .summary = "the root sends everybody its block: one hop; large blocks, few ranks",
+    .summary = "the root sends every rank its block: one hop; large blocks, few ranks",
     .source = "flat tree: Chan et al. 2007",
     .functions = {.steps = one_step, .step = scatter_step, .cost = scatter_cost}};
 

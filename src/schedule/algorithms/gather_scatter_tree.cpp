@@ -91,14 +91,14 @@ Cost scatter_cost(const Problem& p) {
 constinit const Algorithm kGatherTree{
     .operation = Operation::kGather,
     .name = "tree",
-    .summary = "binomial tree: the root hears from few; small blocks, many ranks",
+    .summary = "binomial tree: the root receives few messages; small blocks, many ranks",
     .source = "minimum spanning tree gather: Chan et al. 2007",
     .functions = {.steps = steps, .step = gather_step, .cost = gather_cost, .scratch = scratch}};
 
 constinit const Algorithm kScatterTree{
     .operation = Operation::kScatter,
     .name = "tree",
-    .summary = "binomial tree: the root sends to few; small blocks, many ranks",
+    .summary = "binomial tree: the root sends few messages; small blocks, many ranks",
     .source = "minimum spanning tree scatter: Chan et al. 2007",
     .functions = {.steps = steps, .step = scatter_step, .cost = scatter_cost, .scratch = scratch}};
 

@@ -18,7 +18,7 @@ void dissemination_step(const Problem& p, int64_t t, Step& out) {
 constinit const Algorithm kBarrierDissemination{
     .operation = Operation::kBarrier,
     .name = "dissemination",
-    .summary = "in round k everybody signals the rank 2^k after it; any number of ranks",
+    .summary = "in round k every rank signals the rank 2^k after it; any number of ranks",
     .source = "Hensgen, Finkel & Manber, Int. J. Parallel Program. 17(1), 1988",
     .is_rotation_invariant = true,
     .functions = {.steps = [](const Problem& p) { return int64_t{ceil_log2(p.size)}; },
@@ -28,7 +28,7 @@ constinit const Algorithm kBarrierDissemination{
 constinit const Algorithm kBarrierDirect{
     .operation = Operation::kBarrier,
     .name = "direct",
-    .summary = "everybody signals everybody, in one step",
+    .summary = "every rank signals every rank in one step",
     .source = "no algorithm",
     .is_rotation_invariant = true,
     .functions = {.steps = one_step,

@@ -80,7 +80,7 @@ Cost chain_cost(const Problem& p) {
 constinit const Algorithm kReduceDirect{
     .operation = Operation::kReduce,
     .name = "direct",
-    .summary = "everybody sends to the root, which adds: one hop; small vectors on one host",
+    .summary = "every rank sends to the root, which adds: one hop; small vectors on one host",
     .source = "flat tree: Chan et al. 2007",
     .reduction_order = ReductionOrder::kRankOrder,
     .order_text = "rank order",
@@ -95,7 +95,7 @@ constinit const Algorithm kReduceTree{
     .operation = Operation::kReduce,
     .name = "tree",
     .summary =
-        "binomial tree, in chunks: log steps, everybody sends once; small vectors, many ranks",
+        "binomial tree, in chunks: log steps, every rank sends once; small vectors, many ranks",
     .source = "minimum spanning tree reduce: Chan et al. 2007",
     .reduction_order = ReductionOrder::kFixed,
     .order_text =

@@ -49,7 +49,7 @@ Cost ring_cost(const Problem& p) {
 constinit const Algorithm kReduceScatterDirect{
     .operation = Operation::kReduceScatter,
     .name = "direct",
-    .summary = "everybody sends every other rank its block: one hop; best on one host",
+    .summary = "every rank sends every other rank its block: one hop; best on one host",
     .source = "direct exchange (Chan et al. 2007)",
     .reduction_order = ReductionOrder::kRankOrder,
     .order_text = "rank order",
@@ -68,7 +68,7 @@ constinit const Algorithm kReduceScatterRing{
     .operation = Operation::kReduceScatter,
     .name = "ring",
     .summary =
-        "sums go around the ring, neighbours only; large blocks between hosts, little scratch",
+        "sums go around the ring, neighbors only; large blocks between hosts, little scratch",
     .source = "bucket algorithm: Chan et al. 2007; Patarasuk & Yuan 2009",
     .reduction_order = ReductionOrder::kFixed,
     .order_text = "block b: from rank b + 1 around the ring to rank b",
