@@ -14,7 +14,7 @@ namespace torch::comms::ctran {
 class GroupState;
 
 // Opens a window: the members exchange the handles of their memory, import the memory of all
-// others, and tell each other whose progress they need.
+// others, and report to each other whose progress they need.
 class WindowExchange {
  public:
   WindowExchange(EngineGroup& group, const GroupState& membership, std::string_view name,

@@ -14,9 +14,9 @@ namespace torch::comms::ctran {
 
 class GroupState;
 
-// Runs a collective of small messages without a task and without requests, for repeated calls that
-// look alike. The steps, links and scratch memory of the plan have been looked up before. A task
-// can continue a collective that the fast path has begun: CollectiveTask::resume_from().
+// Runs a collective of small messages without a task and without requests, for repeated calls with
+// equal parameters. The steps, links and scratch memory of the plan have been looked up before. A
+// task can continue a collective that the fast path has begun: CollectiveTask::resume_from().
 // Threads: the caller holds the engine's lock.
 class FastPath {
  public:
