@@ -12,14 +12,16 @@
 
 #include <torchcomms/base/error.hpp>
 
-// Numbers and texts as bytes. Little-endian, as every machine that we build for.
+// Serialization of numbers and texts as little-endian bytes; all supported machines are
+// little-endian.
 namespace torch::comms::transport {
 
 static_assert(std::endian::native == std::endian::little);
 
+// Appends numbers, texts and lists to a string of bytes.
 class ByteWriter {
  public:
-  ByteWriter() { bytes_.reserve(96); }  // most messages
+  ByteWriter() { bytes_.reserve(96); }  // bytes; enough for most messages
 
   template <class T>
     requires std::is_trivially_copyable_v<T>
@@ -33,7 +35,7 @@ class ByteWriter {
     bytes_.append(value);
     return *this;
   }
-  // Of `most` at most: the first ones.
+  // Appends the first `most` values, or all if there are fewer.
   template <class T>
   ByteWriter& list(const std::vector<T>& values, size_t most) {
     const size_t count = std::min(values.size(), most);
@@ -47,7 +49,8 @@ class ByteWriter {
   std::string bytes_;
 };
 
-// Throws CommError(kSizeMismatch) naming `what` where the bytes end too early.
+// Reads what ByteWriter wrote.
+// Throws: CommError(kMismatch) that names `what`, if the bytes end too early.
 class ByteReader {
  public:
   ByteReader(std::string_view bytes, std::string_view what) : bytes_(bytes), what_(what) {}

@@ -57,7 +57,7 @@ class FaultConnection final : public PeerConnection {
     while (!held_.empty() && broken_.empty()) {
       const auto& next = held_.front();
       const ConstBytes payload(next.payload);
-      // One copy at a time may be lent: the inner channel reads from it until it is through.
+      // At most one copy is lent: the inner connection reads from it until it has sent the frame.
       if (frames_in_use_ > 0 || !inner_->try_send(next.frame, {&payload, 1}, &frames_in_use_))
         break;
       if (frames_in_use_ > 0) payload_in_use_ = std::move(held_.front().payload);
@@ -103,8 +103,8 @@ class FaultConnection final : public PeerConnection {
     held_.push_back(std::move(held));
   }
 
-  // One of the plan's faults; or the frame waits behind those that wait, so that lanes stay in
-  // order.
+  // Injects one of the plan's faults. Without a fault the frame waits behind the frames that wait
+  // already, so that channels stay in order.
   bool inject_fault(const Frame& frame, std::span<const ConstBytes> payload) noexcept {
     const auto total = plan_.drop + plan_.duplicate + plan_.delay + plan_.reset;
     const bool queued = !held_.empty() || wait_ > 0;
@@ -125,14 +125,14 @@ class FaultConnection final : public PeerConnection {
     return true;
   }
 
-  // The copy that the inner channel may still read outlives it.
+  // Declared before `inner_`, which may still read the copy, so that the copy outlives it.
   std::vector<std::byte> payload_in_use_;
   uint32_t frames_in_use_ = 0;
   std::unique_ptr<PeerConnection> inner_;
   FaultPlan plan_;
   SplitMix64 dice_;
   std::deque<HeldFrame> held_;
-  int wait_ = 0;  // pushes until the next held frame may go
+  int wait_ = 0;  // flush() calls until the next held frame may go
   std::string broken_;
 };
 

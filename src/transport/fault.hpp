@@ -11,22 +11,23 @@
 
 namespace torch::comms::transport {
 
-// What is to go wrong with the frames that a rank sends; of 1,000 frames each. Delays are counted
-// in the rank's own progress_engine() calls and never sleep; each peer has its own, so frames to
-// different peers overtake each other.
+// How many of 1,000 frames that a rank sends are dropped, duplicated, delayed or followed by a
+// reset. A delay is counted in the rank's own progress() calls and never sleeps. Each peer has its
+// own delay, so frames to different peers overtake each other.
 struct FaultPlan {
   uint64_t seed = 1;
   int drop = 0;
   int duplicate = 0;
   int delay = 0;
-  int reset = 0;  // the connection breaks
+  int reset = 0;  // frames at which the connection breaks
   int max_delay = 50;
 
   std::string describe() const;  // "seed 1: drop 0, ..., of 1000 frames"
 };
 
-// For TransportOptions::wrap, around the channels of any link. A plan does the same to the same
-// frames of a (rank, peer) each time. Logs the plan, so that a failure can be repeated.
+// Returns a function for TransportOptions::wrap_connection that injects `plan` into connections of
+// any transport. A plan does the same to the same frames of a (rank, peer) each time. The plan is
+// logged, so that a failure can be repeated.
 TC_API std::function<std::unique_ptr<PeerConnection>(int peer, std::unique_ptr<PeerConnection>)>
 inject_faults(const FaultPlan& plan, int rank);
 

@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kChunkBytes = 256 * 1024;
 constexpr size_t kMaxFrames = 16;
 
-// What goes in comes out.
+// A connection that delivers what was sent to its own sender.
 class LoopbackConnection final : public PeerConnection {
  public:
   uint32_t max_payload() const noexcept override { return kChunkBytes; }
@@ -70,7 +70,7 @@ class SelfTransport final : public FramedTransport {
   TransportCapabilities capabilities() const override {
     return {.eager_bytes = options_.eager_bytes, .chunk_bytes = kChunkBytes};
   }
-  int event_fd() const noexcept override { return event_.get(); }  // never has anything to say
+  int event_fd() const noexcept override { return event_.get(); }  // never readable
 
  private:
   void start_connection(int peer, const Endpoint&) override {
