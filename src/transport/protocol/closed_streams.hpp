@@ -7,7 +7,8 @@
 
 namespace torch::comms::transport {
 
-// Which streams were closed, as ranges: neighbours become one, so that many cost little.
+// The set of closed streams, kept as ranges. Adjacent ranges are merged, so that many closed
+// streams need little memory.
 class ClosedStreams {
  public:
   void add(uint32_t first, uint32_t last) {
@@ -30,11 +31,12 @@ class ClosedStreams {
   size_t ranges() const noexcept { return ranges_.size(); }
 
  private:
-  // A range that ends at `last` and one that begins at `first`, not before it, have no gap.
+  // Returns: whether no stream lies between a range that ends at `last` and a range that begins at
+  // `first`. `first` is not before the beginning of the former range.
   static bool reaches(uint32_t last, uint32_t first) noexcept {
     return last >= first || last + 1 == first;
   }
-  std::map<uint32_t, uint32_t> ranges_;  // last ones, by first ones
+  std::map<uint32_t, uint32_t> ranges_;  // last stream by first stream
 };
 
 }  // namespace torch::comms::transport

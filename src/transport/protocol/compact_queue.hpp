@@ -6,8 +6,8 @@
 
 namespace torch::comms::transport {
 
-// A queue whose middle can be looked at, with one allocation while it has something and none
-// before: there may be many that are empty, where std::deque has half a kilobyte each.
+// A FIFO queue with access by index. It needs one allocation while it has elements and none before.
+// There may be many empty queues, and an empty std::deque takes half a kilobyte.
 template <class T>
 class CompactQueue {
  public:
@@ -18,7 +18,8 @@ class CompactQueue {
   std::span<const T> all() const noexcept { return std::span(slots_).subspan(begin_); }
 
   void push_back(T value) { slots_.push_back(value); }
-  // Constant time on average: what was taken is given up when it is half of all.
+  // Takes constant time on average: the memory of removed elements is reused when they are half of
+  // all.
   void pop_front() noexcept {
     ++begin_;
     if (begin_ == slots_.size()) {

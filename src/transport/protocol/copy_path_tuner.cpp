@@ -9,9 +9,10 @@ namespace {
 
 using CopyPath = CopyPathTuner::CopyPath;
 
-constexpr double kNewest = 0.25;    // its weight
-constexpr double kMostTimes = 2.5;  // of what was known: who was interrupted says little
-constexpr double kClearly = 1.05, kSlow = 1.5;  // times as long
+constexpr double kNewest = 0.25;  // weight of the newest sample
+// A sample counts as at most this multiple of the known time, because an interruption says little.
+constexpr double kMostTimes = 2.5;
+constexpr double kClearly = 1.05, kSlow = 1.5;  // factors of time
 static_assert(1 + (kMostTimes - 1) * kNewest < kSlow, "one interruption does not make a way slow");
 
 CopyPath other(CopyPath way) noexcept {
@@ -70,7 +71,7 @@ void CopyPathTuner::add_sample(CopyPath way, uint64_t bytes,
   known.until_probe = std::min(known.until_probe, known.interval);
 }
 
-// After so many messages tries cost as little as they may.
+// Returns: the interval, in messages, at which probes cost at most kMaxProbeOverhead.
 uint32_t CopyPathTuner::min_interval(const CopySizeClass& known) noexcept {
   if (known.probed_ns_a_byte <= known.ns_a_byte) return kFirstProbe;
   const double lost = kProbeMessages * (known.probed_ns_a_byte / known.ns_a_byte - 1);
@@ -78,7 +79,7 @@ uint32_t CopyPathTuner::min_interval(const CopySizeClass& known) noexcept {
       std::clamp<double>(lost / kMaxProbeOverhead, kFirstProbe, kLastProbe));
 }
 
-// The other way has been tried.
+// Chooses the default path after a probe.
 void CopyPathTuner::update_default(CopySizeClass& known) noexcept {
   known.probes = 0;
   if (known.ns_a_byte > kClearly * known.probed_ns_a_byte) {

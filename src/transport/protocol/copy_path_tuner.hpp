@@ -11,48 +11,54 @@
 
 namespace torch::comms::transport {
 
-// How large messages between processes of a host move: copied by their receiver out of the sender's
-// memory, or by both ends through the channel, each on its core. Where the two cores share a cache
-// the channel can be the faster one, where they share none it takes several times as long; and
-// cores of a virtual machine change that as it runs. So whichever took clearly less the last times
-// is chosen, and the other one tried now and then: a few messages, of which the fastest counts, for
-// the first one finds its data in the wrong caches. Measured with two ranks on two virtual cores of
-// an AMD EPYC: broadcasts of 16 MB take 1.7 ms through the channel and 2.7 ms copied, some minutes
-// later 6.0 and 3.0.
+// Chooses how large messages between processes of a host move: by a remote read of the receiver, or
+// by copy-in/copy-out through the ring, where both ends copy, each on its core.
 //
-// Of the messages of one peer. Threads: one at a time.
+// Copy-in/copy-out can be faster where the two cores share a cache; where they share none it takes
+// several times as long. On a virtual machine this changes while it runs. So the tuner chooses the
+// path that was clearly faster recently. It probes the other path now and then with a few messages,
+// of which the fastest counts, because the first one finds its data in the wrong caches. Measured
+// with two ranks on two virtual cores of an AMD EPYC: broadcasts of 16 MB take 1.7 ms by
+// copy-in/copy-out and 2.7 ms by remote read; some minutes later 6.0 and 3.0 ms.
+//
+// One tuner serves the messages of one peer.
+// Threads: one at a time.
 class TC_API CopyPathTuner {
  public:
   enum class CopyPath : uint8_t { kRemoteRead, kCopyInOut };
 
-  // Messages of `first` bytes and less are one class, of up to twice as many the next one, and so
-  // on. Those of over `most_fetched` begin with the channel.
+  // Messages of up to `first` bytes are one size class, messages of up to twice that size the next
+  // one, and so on. Classes over `most_fetched` bytes begin with copy-in/copy-out.
   explicit CopyPathTuner(uint64_t first, uint64_t most_fetched = UINT64_MAX) noexcept;
   CopyPath choose(uint64_t bytes) noexcept;
-  // What that will say.
+  // Returns: what the next choose() will return.
   CopyPath preview(uint64_t bytes) const noexcept;
-  // The way of one that is not timed.
+  // Returns: the path of a message that is not timed.
   CopyPath default_path(uint64_t bytes) const noexcept { return class_of(bytes).default_path; }
-  // Whether that was ever timed.
+  // Returns: whether the default path of this size class was ever timed.
   bool has_sample(uint64_t bytes) const noexcept { return class_of(bytes).ns_a_byte > 0; }
-  // What a message took that next() was asked for; a time without end if it could not go that way.
+  // Records how long a message took for which choose() was called. nanoseconds::max() means that
+  // the message could not move on this path.
   void add_sample(CopyPath way, uint64_t bytes, std::chrono::nanoseconds time) noexcept;
   size_t class_number(uint64_t bytes) const noexcept;
-  // What is known of a time, 0 if nothing, with one more: an interruption says little.
+  // Returns: `known` (0: nothing known yet) updated with the sample `now`. One sample has a limited
+  // weight, because an interruption says little.
   static double smoothed(double known, double now) noexcept;
 
  private:
-  // The other way is tried after so many messages, and more seldom the longer it is not better;
-  // soon again where the usual one has become slow. Where it is known to be worse, and not by a few
-  // messages alone, its tries take no more than a part of the time, as far as the last interval
-  // allows.
+  // A probe sends kProbeMessages messages on the other path. The interval between probes, in
+  // messages, grows while the other path is not faster. It shrinks when the default path has become
+  // slow. If the other path is known to be clearly slower, the interval is so long that probes cost
+  // at most kMaxProbeOverhead, as far as kLastProbe allows.
   static constexpr uint32_t kFirstProbe = 8, kLastProbe = 256, kProbeMessages = 3;
-  static constexpr uint32_t kMaxGrowth = 4;  // of an interval, at a time
+  static constexpr uint32_t kMaxGrowth = 4;  // factor by which an interval grows at a time
   static constexpr double kMaxProbeOverhead = 0.03;
   struct CopySizeClass {
     CopyPath default_path = CopyPath::kRemoteRead;
-    double ns_a_byte = 0, min_ns_a_byte = 0;  // of the usual way: now, and since it has been that
-    double probed_ns_a_byte = 0;              // of the other one, the least of the last tries
+    // On the default path: now, and the least since it became the default.
+    double ns_a_byte = 0, min_ns_a_byte = 0;
+    // On the other path: the least of the last probe.
+    double probed_ns_a_byte = 0;
     uint32_t interval = kFirstProbe, until_probe = kFirstProbe, probes = 0;
   };
   static void update_default(CopySizeClass& known) noexcept;

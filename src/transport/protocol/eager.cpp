@@ -1,4 +1,4 @@
-// Messages without a request: see Transport::try_send().
+// Inline eager messages: see Transport::try_send().
 
 #include "transport/protocol/message_protocol.hpp"
 
@@ -21,7 +21,7 @@ bool MessageProtocol::try_send(uint32_t stream, ConstBytes bytes, uint32_t tag) 
   return true;
 }
 
-// A receive that was there before its message fits it, if there is one.
+// Returns: whether the message fits its receive, if the receive's kCts is here already.
 bool MessageProtocol::is_cleared(const SendStream& out, uint64_t bytes, uint32_t tag) {
   const auto found = out.early_cts.find(out.next);
   return found == out.early_cts.end() ||

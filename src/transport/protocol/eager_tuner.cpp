@@ -19,7 +19,8 @@ void EagerThresholdTuner::on_sent(uint64_t bytes, Time copy) noexcept {
   known.copies = 0;
 }
 
-// Where it has a core its receiver may have come late, which is no matter of the way.
+// Where each rank has a core the receiver may just have come late, which is not a cost of the path.
+// So the measured copy time bounds the sample.
 void EagerThresholdTuner::on_peer_read(uint64_t bytes, Time after) noexcept {
   const double known = class_of(bytes).read_ns;
   const Time copied = Time(static_cast<int64_t>(known)) + kAnnounceOverhead;

@@ -10,46 +10,47 @@
 
 namespace torch::comms::transport {
 
-// Whether messages between processes of a host that are too large to leave before their receive is
-// there, but not by much, do so nevertheless: both ends copy them then, through the channel, and
-// nobody is asked. Where the cores share a cache that takes half the time of the system's copy,
-// which costs a microsecond before it begins; where they share none it may take longer. Measured
-// with two ranks on two cores of an AMD EPYC that share one: an all_gather of 64 KB takes 3.6 us
-// this way and 6.0 us copied by the system.
+// Decides whether messages slightly over the eager limit are eager, too, between processes of a
+// host. An eager message is copied by both ends through the ring and needs no rendezvous. Where the
+// cores share a cache this takes half the time of CMA, which costs a microsecond before it begins;
+// where they share none it may take longer. Measured with two ranks on two cores of an AMD EPYC
+// that share a cache: an all_gather of 64 KB takes 3.6 us with eager messages and 6.0 us with CMA.
 //
-// Of the messages of one peer, in both directions. Threads: one at a time.
+// One tuner serves the messages of one peer, in both directions.
+// Threads: one at a time.
 class TC_API EagerThresholdTuner {
  public:
   using Time = std::chrono::nanoseconds;
 
-  // `takes_turns`: ranks share cores, so an answer takes a turn of theirs, which is part of the
-  // way.
+  // `takes_turns`: ranks share cores, so the wait of a message for the peer's turn is part of its
+  // cost.
   explicit EagerThresholdTuner(bool takes_turns) noexcept : is_oversubscribed_(takes_turns) {}
-  // Of a message with more than kMaxEagerBytes bytes and at most kMaxInlineEagerBytes.
+  // Returns: whether a message of more than kMaxEagerBytes and at most kMaxInlineEagerBytes bytes
+  // is sent eagerly.
   bool choose_eager(uint64_t bytes) noexcept {
     return path_tuner_.choose(bytes) == CopyPathTuner::CopyPath::kCopyInOut;
   }
-  // It has left: this end's copy took so long.
+  // Records that an eager message was sent; the copy of this end took `copy`.
   void on_sent(uint64_t bytes, Time copy) noexcept;
-  // It was announced, and the peer has copied it: this long after.
+  // Records that the peer has read an announced message, `after` its announcement.
   void on_peer_read(uint64_t bytes, Time after) noexcept;
-  // It was announced, but the peer would not copy it.
+  // Records that the peer did not read an announced message and asked for its data instead.
   void on_peer_refused(uint64_t bytes) noexcept;
-  // One of the peer's was copied here: what it takes without waiting for anybody.
+  // Records that this rank has read a message of the peer; the copy, without any wait, took `copy`.
   void on_local_read(uint64_t bytes, Time copy) noexcept;
 
  private:
-  static constexpr uint64_t kFirstClassBytes =
-      2 * kMaxEagerBytes;                         // bytes of the first class at most
-  static constexpr Time kAnnounceOverhead{1000};  // what goes back and forth beside the copy
+  // Largest message of the first size class, in bytes.
+  static constexpr uint64_t kFirstClassBytes = 2 * kMaxEagerBytes;
+  static constexpr Time kAnnounceOverhead{1000};  // RTS and its answer
 
-  // What is measured of one message is that it was interrupted, or not: of so many, which all went
-  // the usual way, the fastest counts.
+  // One sample mainly shows whether it was interrupted. So the fastest of this many samples of the
+  // default path counts.
   static constexpr int kSamplesPerEstimate = 8;
   struct EagerSizeClass {
-    double read_ns = 0;  // 0: not known
+    double read_ns = 0;  // 0: not known; a remote read of this rank
     Time min_copy = Time::max();
-    int copies = 0;  // of which that is the least
+    int copies = 0;  // samples of which min_copy is the least
   };
   EagerSizeClass& class_of(uint64_t bytes) noexcept;
 

@@ -8,38 +8,55 @@
 
 namespace torch::comms::transport {
 
-// What ranks say to each other over a channel.
+// Kinds of frames, with the header fields and the payload that each kind uses.
 enum class FrameKind : uint8_t {
-  kEager = 1,   // a whole message: stream, sequence, key = its tag
-  kRts,         // the length of a message that waits for its grant: stream, sequence, value, key;
-                // payload: none, or an RemoteReadDescriptor
-  kCts,         // memory is ready for it: stream, sequence, value = its capacity, key = its tag;
-                // payload: none, or CtsFrame
-  kNack,        // the receive does not fit: stream, sequence, value = its capacity
-  kData,        // part of a granted message: stream, sequence, value = where in the message
-  kCredit,      // `value` bytes of eager messages have been taken
-  kPut,         // into region `stream` at `value`, with its key; sequence: see below
-  kSignal,      // on the counter in region `stream` at `value`; payload SignalFrame
-  kGet,         // from region `stream` at `value`; sequence; payload GetFrame
-  kGetReply,    // part of the answer: sequence, value = where in it
-  kGetNack,     // sequence
-  kFlush,       // sequence, of its own; payload FlushFrame
-  kFlushAck,    // sequence; value = operations refused since the last one
-  kPutSkipped,  // `value` bytes of puts will not come, their operation has ended; sequence as
-                // kPut's
-  kReadDone,    // all of an offered message has been copied: stream, sequence
+  // A whole eager message. Fields: stream, sequence, key = its tag.
+  kEager = 1,
+  // Ready to send: announces a message that waits for its CTS. Fields: stream, sequence, value =
+  // its length, key = its tag. Payload: none, or a RemoteReadDescriptor.
+  kRts,
+  // Clear to send: the receive is posted. Fields: stream, sequence, value = its capacity, key = its
+  // tag. Payload: none, or a CtsFrame.
+  kCts,
+  // The receive does not fit the message. Fields: stream, sequence, value = its capacity.
+  kNack,
+  // Part of a message that is clear to send. Fields: stream, sequence, value = offset in the
+  // message.
+  kData,
+  // Returns credit: `value` bytes of eager messages have been taken.
+  kCredit,
+  // Data for region `stream` at offset `value`, with the region's key. Sequence: see below.
+  kPut,
+  // Changes the counter in region `stream` at offset `value`. Payload: SignalFrame.
+  kSignal,
+  // Asks for data of region `stream` at offset `value`. Fields: sequence. Payload: GetFrame.
+  kGet,
+  // Part of the answer to a kGet. Fields: sequence, value = offset in the answer.
+  kGetReply,
+  kGetNack,  // refuses a kGet; fields: sequence
+  // Asks for an answer once all earlier puts have arrived. Fields: its own sequence. Payload:
+  // FlushFrame.
+  kFlush,
+  // Answers a kFlush. Fields: sequence, value = operations refused since the last kFlushAck.
+  kFlushAck,
+  // `value` bytes of puts will not come, because their operation has ended. Sequence: as of kPut.
+  kPutSkipped,
+  // The receiver has read all of a message that was announced with a RemoteReadDescriptor. Fields:
+  // stream, sequence.
+  kReadDone,
 };
 
-// Signals and flushes are counted from 0 by whoever sends them. The sequence of a put is the number
-// of the next one then, which says that it comes after it.
+// The sender counts its signals and flushes from 0. The sequence of a put is the number of the next
+// signal or flush, which must take effect after the put.
 
-// Sent before each payload as it stands. Its numbers are not to be trusted before the peer's
+// The header of a frame, sent as it lies in memory. Its numbers are untrusted until the peer's
 // protocol has checked them.
 struct Frame {
   FrameKind kind = FrameKind::kEager;
-  uint8_t channel = 0;   // which of the channel's ordered lanes it takes
-  uint16_t spare = 0;    // 0
-  uint32_t ordinal = 0;  // of the frame in its lane, from 0: a lost or doubled frame is seen
+  uint8_t channel = 0;  // the connection's channel that carries the frame
+  uint16_t spare = 0;   // 0
+  // Number of the frame in its channel, from 0: a lost or duplicated frame is detected.
+  uint32_t ordinal = 0;
   uint32_t stream = 0;
   uint32_t sequence = 0;
   uint32_t bytes = 0;  // of payload
@@ -49,7 +66,8 @@ struct Frame {
 static_assert(sizeof(Frame) == 32 && std::is_trivially_copyable_v<Frame>);
 
 struct CtsFrame {
-  uint64_t from;  // bytes of an offered message that have been copied: the rest is to be sent
+  // Bytes of the announced message that the receiver has read; the sender sends the rest.
+  uint64_t from;
 };
 struct SignalFrame {
   uint64_t amount;
@@ -64,11 +82,12 @@ struct FlushFrame {
   uint64_t after;
 };
 
-// Payload over this is no frame of ours, whatever the header says.
+// The largest payload of a frame in bytes, whatever the header says.
 inline constexpr uint32_t kMaxPayload = 1u << 20;
 
-// nullptr if the header can be one of ours, else what is wrong with it: an unknown kind, a payload
-// over `max_payload` or of the wrong size for its kind, a lane >= `lanes`.
+// Checks a header.
+// Returns: nullptr if it is valid, else what is wrong: an unknown kind, a channel >= `lanes`, or a
+// payload that is larger than `max_payload` or has the wrong size for its kind.
 TC_API const char* frame_error(const Frame& frame, uint32_t max_payload, unsigned lanes) noexcept;
 
 }  // namespace torch::comms::transport

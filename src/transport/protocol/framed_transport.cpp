@@ -17,13 +17,14 @@ uint64_t total(std::span<const Piece> pieces) noexcept {
   return sum;
 }
 
-// Of 65,536: of any few ranks in a row each is far from the others (Knuth, TAOCP 3, 6.4). A rank
-// that is the only one to copy begins at the beginning, which takes 0.96 of the time.
+// Returns: where in large messages `rank` begins a copy, of 65,536. Any few consecutive ranks get
+// starts that are far from each other (Knuth, TAOCP 3, 6.4). With two ranks only one copies and
+// begins at the beginning, which takes 0.96 of the time.
 uint32_t spread(int rank, int ranks) noexcept {
   return ranks > 2 ? (static_cast<uint32_t>(rank) * 40'503u) & 0xffffu : 0;
 }
 
-// Of an operation that was refused directly.
+// Returns: the error of an operation for which put_directly() or get_directly() returned kFailed.
 Errc code_of(const PeerProtocol& peer) noexcept {
   return peer.failure() != nullptr ? peer.failure()->code : Errc::kMismatch;
 }
@@ -42,15 +43,15 @@ FramedTransport::FramedTransport(TransportOptions options, Endpoint endpoint)
                                                 std::to_string(options_.size) + " ranks cannot be");
   peers_.resize(static_cast<size_t>(options_.size));
   regions_->on_remove = [this](ConstBytes range) {
-    if (forked()) return;  // the channels are the parent's
+    if (forked()) return;  // the connections are the parent's
     for (auto* peer : active_) peer->cancel_access(range);
   };
 }
 
 FramedTransport::~FramedTransport() { close_peers(); }
 
-// What the last messages of a rank need to arrive, when it closes its link at once: also those for
-// a peer that has connected here, or is about to, and was not let in yet.
+// Waits until the last messages of this rank have left, when it closes its transport right after
+// them. This includes messages for a peer whose connection has not been accepted yet.
 void FramedTransport::drain_before_close() noexcept {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kPatience{200}, kMost{5000};
@@ -308,7 +309,7 @@ void FramedTransport::signal(const RemoteMemory& to, uint64_t offset, uint64_t a
                     {.peer = to.handle.rank});
   auto& peer = require_peer(to.handle.rank);
   if (forked() || abort_->is_raised() || peer.failure() != nullptr) return;
-  // Directly, it could overtake puts that went as frames.
+  // A direct signal could overtake puts that were sent as frames.
   if (!peer.one_sided.has_unflushed() &&
       signal_directly(to, offset, amount, op) == DirectResult::kDone)
     return;
@@ -343,7 +344,7 @@ bool FramedTransport::for_active_peers(const Step& step) noexcept {
     return true;
   }
   bool moved = progress_connections();
-  // The next rank first, so that not everybody copies from rank 0 at the same time.
+  // Begins with the next rank, so that the ranks do not all copy from rank 0 at the same time.
   const size_t count = active_.size(), first = static_cast<size_t>(options_.rank);
   for (size_t i = 0; i < count; ++i) moved |= step(*active_[(first + i) % count]);
   return moved;
@@ -364,7 +365,7 @@ bool FramedTransport::has_unsent() const noexcept {
 }
 
 bool FramedTransport::prepare_sleep() noexcept {
-  // Said to all before the fence, looked at once more after it.
+  // Announces the sleep to all peers before the fence and checks all of them again after it.
   for (auto* peer : active_) peer->prepare_sleep();
   fence_peers();
   bool quiet = !abort_->is_raised();

@@ -11,8 +11,8 @@
 
 namespace torch::comms::transport {
 
-// A link whose peers talk in frames: everything but how channels come to be, and what the link can
-// do more directly. See Transport for the contract.
+// A transport whose peers exchange frames. It implements everything except how connections are made
+// and what a transport can do without frames. The contract is that of Transport.
 class FramedTransport : public Transport {
  public:
   ~FramedTransport() override;
@@ -38,7 +38,7 @@ class FramedTransport : public Transport {
   void close_streams(uint32_t first, uint32_t last, Errc error) final;
 
   std::unique_ptr<MemoryRegion> register_memory(Bytes bytes) override;
-  // Memory that only frames reach, where the link has no better.
+  // Allocates memory that only frames reach; a transport that has better memory overrides this.
   std::unique_ptr<MemoryRegion> allocate(uint64_t size) override;
   std::unique_ptr<RemoteMemory> import(const MemoryHandle& handle) override;
   void put(Request& request, const RemoteMemory& to, uint64_t offset, ConstBytes from) final;
@@ -59,19 +59,22 @@ class FramedTransport : public Transport {
  protected:
   explicit FramedTransport(TransportOptions options, Endpoint endpoint);
 
-  // Begins to make a channel to `peer`, unless it has one; open() follows when it is there.
+  // Begins to connect to `peer`, unless a connection exists. The transport calls open() when the
+  // connection is ready.
   virtual void start_connection(int peer, const Endpoint& endpoint) = 0;
-  // After start_connection(), or where the peer was first to connect: what its endpoint says
-  // beside.
+  // Reads the rest of the peer's endpoint. Called after start_connection(), or where the peer
+  // connected first.
   virtual void on_endpoint(int peer, const Endpoint& endpoint) noexcept {
     static_cast<void>(peer), static_cast<void>(endpoint);
   }
-  // True if anything moved.
+  // Makes progress on connections that are being made.
+  // Returns: whether anything moved.
   virtual bool progress_connections() noexcept { return false; }
 
   enum class DirectResult : uint8_t { kNo, kDone, kFailed };
-  // What needs no frames. kNo: not this memory. kFailed: it is closed, or the peer has just failed.
-  // In bounds.
+  // Carries out a put, get or signal without frames. The range is inside the region.
+  // Returns: kNo if this memory needs frames; kFailed if the memory is closed or the peer has just
+  // failed.
   virtual DirectResult put_directly(const RemoteMemory&, uint64_t, ConstBytes) noexcept {
     return DirectResult::kNo;
   }
@@ -83,18 +86,20 @@ class FramedTransport : public Transport {
     return DirectResult::kNo;
   }
 
-  // Every operation ends, every channel closes; what was sent before has time to arrive while it
-  // moves, and 0.2 s where it does not, 5 s at most.
-  // For destructors: channels use what those destroy.
+  // Ends every operation and closes every connection. Destructors of derived classes call it,
+  // because connections use members of those classes.
+  // Blocks: while data that was sent before still moves, until 0.2 s without movement, 5 s at most.
   void close_peers() noexcept;
-  // After every channel was told of a sleep, before each is asked once more whether all is quiet.
+  // Called between the two calls of PeerProtocol::prepare_sleep(): after every connection has
+  // announced the sleep, before each one is checked again.
   virtual void fence_peers() noexcept {}
-  // After a sleep.
+  // Called after a sleep.
   virtual void on_wake() noexcept {}
 
   void open(int peer, std::unique_ptr<PeerConnection> channel);
   void fail(int peer, Errc code, const std::string& why) noexcept;
-  // The peer, made if there is none. Throws CommError(kInvalidArgument) for ranks that cannot be.
+  // Returns: the peer; the first call makes it.
+  // Throws: CommError(kInvalidArgument) for a rank outside of the communicator.
   PeerProtocol& peer_of(int peer);
   PeerConnection* connection(int peer) noexcept;
   bool forked() const noexcept;
@@ -107,7 +112,8 @@ class FramedTransport : public Transport {
   void drain_before_close() noexcept;
   template <class Step>
   bool for_active_peers(const Step& step) noexcept;
-  // nullptr: it is done. `received`: the stream of a receive.
+  // Starts a request. `received`: the stream of a receive.
+  // Returns: the peer; nullptr if the request is done already.
   PeerProtocol* begin(Request& request, Request::Kind kind, int peer,
                       std::optional<uint32_t> received = std::nullopt);
   PeerProtocol& require_peer(int peer) const;
@@ -121,7 +127,7 @@ class FramedTransport : public Transport {
   bool aborted_ = false;
   ClosedStreams closed_;
   std::vector<std::unique_ptr<PeerProtocol>> peers_;  // by rank
-  std::vector<PeerProtocol*> active_;                 // those that there are
+  std::vector<PeerProtocol*> active_;                 // peers that exist
   std::vector<int> opened_;
 };
 

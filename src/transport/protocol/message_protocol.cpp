@@ -9,7 +9,7 @@
 namespace torch::comms::transport {
 namespace {
 
-// Grants, announcements and the like that may wait for their partner, of one peer.
+// The largest number of RTS, CTS and unexpected messages of one peer that wait for their partner.
 constexpr uint64_t kMaxEarly = 1u << 20;
 constexpr size_t kMostSpare = 64, kMostSpareBytes = 256u << 10;
 
@@ -81,7 +81,7 @@ bool MessageProtocol::try_eager(Request& request) {
   return true;
 }
 
-// As it is larger, how long that takes is looked at.
+// Tries to send a large message eagerly and measures how long that takes.
 bool MessageProtocol::try_timed(Request& request) {
   const auto began = std::exchange(request.began_, {});
   if (!try_eager(request)) return false;
@@ -92,7 +92,8 @@ bool MessageProtocol::try_timed(Request& request) {
 bool MessageProtocol::send_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
                                  uint32_t* borrowed) {
   frame.bytes = static_cast<uint32_t>(size);
-  // Answers to the peer's messages that wait go first: it has them when it hears what came later.
+  // Waiting control frames go first: the peer has the answers to its messages before it sees this
+  // message.
   if (out_.has_queued_control() || !out_.try_send(frame, pieces, borrowed)) return false;
   credit_in_use_ += credit_cost(size);
   return true;
@@ -107,7 +108,7 @@ Frame MessageProtocol::frame_of(FrameKind kind, const Request& request) noexcept
   return frame;
 }
 
-// The receive is there. `offset_` of a message is the room it has there.
+// Records that the receive is posted. `offset_` of a message is the receive's capacity.
 void MessageProtocol::apply_cts(Request& request, const ReceivedCts& grant) noexcept {
   request.is_cleared_ = true;
   request.offset_ = grant.capacity;
@@ -126,7 +127,7 @@ void MessageProtocol::send(Request& request) {
       --unmatched_entries_;
     }
   }
-  // It may overtake what waits: messages are matched by their numbers.
+  // An eager message may overtake waiting ones: messages are matched by their numbers.
   if ((has_credit(request.size_, options_.eager_bytes, request.from_.size()) &&
        try_eager(request)) ||
       (is_sent_eagerly(request) && try_timed(request))) {
@@ -146,9 +147,9 @@ bool MessageProtocol::push(Request& request, bool& moved) {
     if (!request.is_announced_) {
       if (!send_rts(request)) return false;
       moved = true;
-      if (!request.is_cleared_) return true;  // on_cts() brings it back
+      if (!request.is_cleared_) return true;  // on_cts() puts it back into `ready`
     }
-    if (request.is_mismatched_) {  // the receiver learnt it from the announcement
+    if (request.is_mismatched_) {  // the receiver has seen it in kRts
       open.erase(request.sequence_);
       request.finish(Errc::kMismatch);
       return true;
@@ -196,7 +197,7 @@ void MessageProtocol::receive(Request& request) {
     send_cts(request);
 }
 
-// What came before its receive, which is there now.
+// Removes an unexpected message whose receive is posted now.
 MessageProtocol::UnexpectedNode MessageProtocol::extract_unexpected(ReceiveStream& in,
                                                                     UnexpectedIterator place) {
   --unmatched_entries_;
@@ -204,7 +205,7 @@ MessageProtocol::UnexpectedNode MessageProtocol::extract_unexpected(ReceiveStrea
   return in.unexpected.extract(place);
 }
 
-// Where early messages were, for the next ones.
+// Keeps the node of an unexpected message for the next ones.
 void MessageProtocol::recycle_node(UnexpectedNode node) {
   const auto bytes = node.mapped().data.capacity();
   if (spare_nodes_.size() == kMostSpare || bytes > kMostSpareBytes - spare_bytes_) return;
@@ -225,7 +226,7 @@ bool MessageProtocol::has_whole_unexpected(uint32_t stream) const noexcept {
   return early != nullptr && early->is_whole;
 }
 
-// The end of an eager message.
+// Completes a receive with an eager message.
 void MessageProtocol::receive_whole(Request& request, uint32_t tag, ConstBytes whole) {
   return_credit(credit_cost(whole.size()));
   end_copy_in_out(request);
@@ -244,7 +245,8 @@ void MessageProtocol::receive_whole(Request& request, uint32_t tag, ConstBytes w
   request.finish();
 }
 
-// Until its receive is there. False: there is one already.
+// Keeps an eager message until its receive is posted.
+// Returns: false if a message with this number exists already.
 bool MessageProtocol::store_unexpected(ReceiveStream& in, const Frame& frame, ConstBytes payload) {
   if (spare_nodes_.empty()) {
     UnexpectedMessage early{payload.size(), frame.key, true, {payload.begin(), payload.end()}};
@@ -345,7 +347,7 @@ const char* MessageProtocol::on_cts(const Frame& frame, ConstBytes payload) {
   auto& out = *stream;
   const auto open = out.open.find(frame.sequence);
   if (open == out.open.end()) {
-    if (int32_t(frame.sequence - out.next) < 0) return nullptr;  // it left as a small one
+    if (int32_t(frame.sequence - out.next) < 0) return nullptr;  // it was sent as an eager message
     if (unmatched_entries_ >= kMaxEarly) return "too many receives that nobody sends to";
     if (!out.early_cts.emplace(frame.sequence, ReceivedCts{frame.value, frame.key}).second)
       return "a grant came twice";
@@ -429,7 +431,7 @@ void MessageProtocol::return_credit(uint64_t bytes) {
   out_.post(frame);
 }
 
-// Nothing writes into the memory of `receive` any more.
+// Stops all writes into the memory of `receive`.
 void MessageProtocol::forget(Request& receive) {
   end_copy_in_out(receive);
   for (const auto& piece : receive.into_) out_.cancel_writes(piece);
@@ -453,7 +455,7 @@ void MessageProtocol::close(uint32_t first, uint32_t last, Errc error) {
   out_.cancel_sends(first, last, error);
   std::erase_if(sends_, [&](auto& entry) {
     if (!inside(entry)) return false;
-    for (auto& [sequence, request] : entry.second.open)  // what waits for its grant
+    for (auto& [sequence, request] : entry.second.open)  // sends that wait for kCts
       if (!request->is_done()) request->finish(error);
     unmatched_entries_ -= entry.second.early_cts.size();
     return true;

@@ -21,34 +21,39 @@ namespace torch::comms::transport {
 
 struct MessageProtocolOptions {
   uint64_t eager_bytes = 0;  // larger messages wait for their receive
-  uint64_t inline_eager_bytes =
-      0;                      // the same, of those without a request; and where that is faster
-  uint64_t eager_credit = 0;  // bytes of messages without one, kept by the receiver; equal on ranks
-  bool is_oversubscribed =
-      false;                  // ranks share cores: who waits for an answer waits for a turn, too
-  bool is_initiator = false;  // where messages go both ways: says how both move
-  uint32_t copy_start_fraction =
-      0;  // where in large messages of peers' memory a copy begins, of 65,536
+  // The largest message of try_send(), and of send() where an eager message of that size is faster.
+  uint64_t inline_eager_bytes = 0;
+  // Bytes of eager messages that the receiver keeps before their receives are posted; equal on all
+  // ranks.
+  uint64_t eager_credit = 0;
+  // Ranks share cores: a wait for an answer is also a wait for the peer's turn.
+  bool is_oversubscribed = false;
+  // This rank chooses the path of messages in both directions, where they go both ways.
+  bool is_initiator = false;
+  // Where in large messages a remote read begins, of 65,536.
+  uint32_t copy_start_fraction = 0;
 };
 
-// Two-sided messages with one peer, matched by (stream, number in the stream), and then compared by
-// their tags.
+// The protocol of two-sided messages with one peer. Messages are matched by (stream, number in the
+// stream), then their tags are compared.
 //
-// A small message is one kEager frame, as long as the receiver's credit lasts, and one that is not
-// much larger if that takes less time. Any other announces its length with kRts and moves in
-// kData frames once kCts says that its receive is there; a receive for a large message grants at
-// once, so the grant is usually there before the send. The frames of all streams share a channel
-// without blocking each other: whatever is sent has memory waiting for it.
+// A small message is one kEager frame, as long as the receiver's credit lasts; so is a slightly
+// larger message where that is faster. Any other message is a rendezvous: kRts announces its
+// length, and kData frames move it after kCts has said that the receive is posted. A receive for a
+// large message sends kCts at once, so kCts usually arrives before the send is posted. The frames
+// of all streams share a channel without blocking each other, because all data that are sent have
+// memory waiting for them.
 //
-// Where the channel fetches, kRts carries an RemoteReadDescriptor, nothing is granted before it
-// comes, and the receiver copies the message itself and answers kReadDone; or kCts, for as much as
-// it could not, or if both ends copy it in less time; which, where ranks take turns, it says before
-// the offer comes. Where messages of one size go both ways at the same time, one side decides that
-// for both, and measures it, for what one costs depends on what becomes of the other. Receives with
-// a consumer grant as everywhere, unless memory of the peer is mapped: then they, too, wait for
-// what is offered, and read it where it lies.
+// Where the connection supports remote reads, kRts carries a RemoteReadDescriptor, and the receiver
+// sends no kCts before it has arrived. The receiver copies the message itself and answers with
+// kReadDone. It answers with kCts for data that it could not read, or if copy-in/copy-out is
+// faster. Where ranks share cores it chooses copy-in/copy-out before kRts arrives. Where messages
+// of one size go both ways at the same time, one side chooses the path for both and measures it,
+// because the cost of one direction depends on the path of the other. A receive with a ReceiveSink
+// sends kCts at once, unless memory of the peer is mapped: then it waits for kRts, too, and reads
+// the message from the mapping.
 //
-// Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
+// Every on_...() takes a received frame. It returns nullptr, or why the frame breaks the protocol.
 class MessageProtocol {
  public:
   MessageProtocol(SendQueue& out, const RegionTable& regions, const MessageProtocolOptions& limits,
@@ -63,36 +68,42 @@ class MessageProtocol {
         two_way_tuner_(first_class(limits)) {}
 
   uint64_t inline_eager_bytes() const noexcept { return options_.inline_eager_bytes; }
-  // After a message that is not small, others wait: its receiver may have a receive for the next
-  // one in a moment, which is then not kept for it, but goes where it belongs.
+  // Returns: whether PeerProtocol stops receiving after this frame, a large eager message. The
+  // caller may then post the receive of the next message, which goes directly to its memory instead
+  // of being kept as unexpected.
   bool ends_turn(const Frame& frame) const noexcept {
     return frame.kind == FrameKind::kEager && frame.bytes > options_.eager_bytes &&
            out_.supports_remote_read();
   }
   void send(Request& request);
   void receive(Request& request);
-  // As Transport::try_send().
+  // Implements Transport::try_send().
   bool try_send(uint32_t stream, ConstBytes bytes, uint32_t tag);
-  // The next message of the stream has been kept, whole, with this size and tag: takes it.
+  // Takes the next message of the stream if it is here as a whole unexpected message with this size
+  // and tag.
+  // Returns: whether it was taken.
   bool take_unexpected(uint32_t stream, const ReceiveTarget& landing, uint32_t tag);
-  // The next receive of the stream would take this frame, and no message was kept for it.
+  // Returns: whether the next receive of the stream would take this frame and no unexpected message
+  // precedes it.
   bool is_next(const Frame& frame);
-  // That frame has been taken in place of a receive.
+  // Records that the frame of is_next() was taken without a receive.
   void on_taken_in_place(const Frame& frame);
-  // Whether all of the next message of the stream has come before its receive. It may be received
-  // after fail(), too: its sender may have ended because it was done.
+  // Returns: whether all of the next message of the stream has arrived before its receive. It may
+  // be received after fail(), too, because the sender may have ended after all its work.
   bool has_whole_unexpected(uint32_t stream) const noexcept;
-  // As Transport::has_message().
+  // Implements Transport::has_message().
   bool has_unexpected(uint32_t stream) const noexcept { return next_unexpected(stream) != nullptr; }
-  // Goes on with a send of SendQueue::ready; true if that may forget it.
+  // Continues a send of SendQueue::ready.
+  // Returns: true if the queue may remove it.
   bool push(Request& request, bool& moved);
-  // Copies some of what the peer has offered; true if there was anything.
+  // Copies parts of messages that the peer has described for remote reads.
+  // Returns: whether there were any.
   bool progress_reads();
   bool has_reads() const noexcept { return !reads_.empty(); }
   void fail(Errc error) noexcept;
-  // Ends a request that is not done, and that has no partner: see Transport::cancel().
+  // Ends a request that is not done and has no matching operation; see Transport::cancel().
   void cancel(Request& request, Errc error);
-  // As Transport::close_streams(); the range has been added to `closed`.
+  // Implements Transport::close_streams(); the caller has added the range to `closed`.
   void close(uint32_t first, uint32_t last, Errc error);
 
   const char* on_eager(const Frame& frame, ConstBytes payload);
@@ -106,15 +117,16 @@ class MessageProtocol {
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct UnexpectedMessage {  // came before its receive
+  // A message that came before its receive.
+  struct UnexpectedMessage {
     uint64_t length = 0;
     uint32_t tag = 0;
     bool is_whole = false;        // an eager message; else an announced one
-    std::vector<std::byte> data;  // of that its RemoteReadDescriptor, if it has one
+    std::vector<std::byte> data;  // of an announced one: its descriptor, if any
   };
   using UnexpectedNode = std::unordered_map<uint32_t, UnexpectedMessage>::node_type;
   using UnexpectedIterator = std::unordered_map<uint32_t, UnexpectedMessage>::const_iterator;
-  // Of the copies of a receive that is timed.
+  // Measures the copies of a receive that is timed.
   class CopyTimer {
    public:
     explicit CopyTimer(Request& receive) noexcept
@@ -136,15 +148,16 @@ class MessageProtocol {
     Request* request = nullptr;
     RemoteReadDescriptor descriptor = {};
     bool is_started = false;
-    bool is_mapped = false;  // it is read where it lies
+    bool is_mapped = false;  // it is read from the mapping
   };
   struct SendStream {
     uint32_t next = 0;
     std::unordered_map<uint32_t, Request*> open;
-    std::unordered_map<uint32_t, ReceivedCts> early_cts;  // of receives before their sends
+    // CTS of receives that were posted before their sends.
+    std::unordered_map<uint32_t, ReceivedCts> early_cts;
   };
   struct ReceiveStream {
-    uint32_t next = 0, first = 0;   // numbers of the next receive and of posted.peek()
+    uint32_t next = 0, first = 0;   // numbers of the next receive and of posted[0]
     CompactQueue<Request*> posted;  // nullptr: done before an earlier one
     std::unordered_map<uint32_t, UnexpectedMessage> unexpected;
 
@@ -168,11 +181,12 @@ class MessageProtocol {
   uint32_t mappable_key(const Request& send) const noexcept;
   std::optional<CopyPathTuner::CopyPath> path_to_announce(const Request& send) noexcept;
   bool can_read_remotely(const Request& receive) const noexcept;
-  // Something was sent to its peer, too.
+  // Returns: whether a large message was sent to the peer since the receive was posted.
   bool is_two_way(const Request& receive) const noexcept {
     return receive.sends_before_ != large_sends_;
   }
-  // Larger ones that go one way move in parts, which both ends copy at the same time.
+  // Returns: the largest eager message that the tuner may choose. Larger messages that go one way
+  // move in parts, which both ends copy at the same time.
   uint64_t max_inline_eager_bytes(bool both_ways) const noexcept {
     if (options_.is_oversubscribed)
       return std::min(options_.inline_eager_bytes, kMaxInlineEagerBytesOversubscribed);
@@ -205,7 +219,7 @@ class MessageProtocol {
   UnexpectedNode extract_unexpected(ReceiveStream& in, UnexpectedIterator place);
   void recycle_node(UnexpectedNode node);
   bool store_unexpected(ReceiveStream& in, const Frame& frame, ConstBytes payload);
-  // nullptr: the stream is closed.
+  // Returns: the state of the stream; nullptr if the stream is closed.
   SendStream* sends(uint32_t stream);
   ReceiveStream* receives(uint32_t stream);
 
@@ -213,32 +227,38 @@ class MessageProtocol {
   const RegionTable& regions_;
   MessageProtocolOptions options_;
   const ClosedStreams& closed_;
-  uint64_t credit_in_use_ = 0;      // of the peer's credit, in use
-  uint64_t credit_to_return_ = 0;   // of ours, not yet given back
-  uint64_t unexpected_bytes_ = 0;   // kept for later
-  uint64_t unmatched_entries_ = 0;  // entries that came before their partner, in all streams
-  // Where early messages were, for the next ones: a peer that is a step ahead is usual.
+  uint64_t credit_in_use_ = 0;      // of the peer's credit, in bytes
+  uint64_t credit_to_return_ = 0;   // of this rank's credit, not returned yet
+  uint64_t unexpected_bytes_ = 0;   // bytes of unexpected messages
+  uint64_t unmatched_entries_ = 0;  // entries without a partner yet, in all streams
+  // Nodes of former unexpected messages, reused for the next ones: a peer is often one step ahead.
   std::vector<UnexpectedNode> spare_nodes_;
   size_t spare_bytes_ = 0;
-  std::vector<RemoteRead> reads_;  // the first one is at work
+  std::vector<RemoteRead> reads_;  // the first one is in progress
   EagerThresholdTuner eager_tuner_;
   CopyPathTuner one_way_tuner_, two_way_tuner_;
   uint64_t large_sends_ = 0, large_receives_ = 0;  // over eager_bytes, so far
-  uint64_t receives_before_ = 0;                   // when the last such message was sent
-  bool has_announced_path_ = false;                // how the next message that comes back will move
-  bool is_read_refused_ = false;                   // what the leader fetches cannot be fetched here
-  uint32_t copy_in_out_in_flight_ = 0;  // messages that it has sent that way, not there yet
+  // Value of large_receives_ when the last large message was sent.
+  uint64_t receives_before_ = 0;
+  // Whether the path of the next message of the other direction was announced.
+  bool has_announced_path_ = false;
+  // The initiator's path cannot be followed: a remote read was refused here.
+  bool is_read_refused_ = false;
+  // Receives whose messages are on their way by copy-in/copy-out.
+  uint32_t copy_in_out_in_flight_ = 0;
   std::unordered_map<uint32_t, SendStream> sends_;
   std::unordered_map<uint32_t, ReceiveStream> receives_;
-  std::pair<uint32_t, SendStream*> last_sends_{};  // the stream used last: most have one at a time
+  // The stream that was used last; most peers use one at a time.
+  std::pair<uint32_t, SendStream*> last_sends_{};
   std::pair<uint32_t, ReceiveStream*> last_receives_{};
 };
 
-// Copies `chunk` to where it belongs in the request's pieces. Not for chunks that are in place
+// Copies `chunk` to byte `offset` of the pieces. Must not be called for a chunk that is in place
 // already.
 void scatter(std::span<const Bytes> pieces, uint64_t offset, ConstBytes chunk,
              bool past_caches = false) noexcept;
-// The one contiguous part of `pieces` that holds [offset, offset + size), else empty.
+// Returns: the part of one piece that holds [offset, offset + size); empty if no single piece holds
+// all of it.
 Bytes contiguous(std::span<const Bytes> pieces, uint64_t offset, uint64_t size) noexcept;
 
 }  // namespace torch::comms::transport

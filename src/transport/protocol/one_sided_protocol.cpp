@@ -107,7 +107,7 @@ void OneSidedProtocol::cancel_reads(ConstBytes range) {
     if (reply.is_done() || reply.one_from_.data() < range.data() ||
         reply.one_from_.data() >= range.data() + range.size())
       continue;
-    if (std::erase(out_.ready, &reply) == 0) continue;  // the channel has made a copy
+    if (std::erase(out_.ready, &reply) == 0) continue;  // the connection has made a copy
     out_.post(numbered(FrameKind::kGetNack, reply.sequence_));
     out_.finish_when_free(reply);
   }
@@ -134,7 +134,7 @@ const char* OneSidedProtocol::defer(const DeferredSignal& held) {
   return release();
 }
 
-// Puts before the peer's signal or flush of that number.
+// Adds bytes of puts that precede the peer's signal or flush `number`.
 const char* OneSidedProtocol::on_put_arrived(uint32_t number, uint64_t size_bytes) {
   const uint32_t ahead = number - applied_;
   if (ahead > kMaxHeld) return "a put that comes after its signal, or too early";

@@ -10,15 +10,15 @@
 
 namespace torch::comms::transport {
 
-// Puts, gets, signals and flushes as frames, for memory that cannot be reached directly: its owner
-// does the copying in its progress_engine().
+// Carries puts, gets, signals and flushes as frames, for memory that cannot be reached directly.
+// The owner of the memory copies the data in its progress().
 //
-// Lanes are not ordered among each other, so puts carry the number of the signal or flush that
-// comes after them, which says how many bytes they are, and is held back until those have arrived:
-// bytes of later puts do not count. A put into memory that is not open (any more) counts as arrived
-// and makes the next flush fail.
+// Channels are not ordered among each other. So a put carries the number of the next signal or
+// flush, which carries how many bytes of puts precede it. The receiver holds a signal or flush back
+// until these bytes have arrived; bytes of later puts do not count. A put into memory that is not
+// open counts as arrived and makes the next flush fail.
 //
-// Every on_...() takes a frame that came; it returns nullptr, or why the peer cannot have meant it.
+// Every on_...() takes a received frame. It returns nullptr, or why the frame breaks the protocol.
 class OneSidedProtocol {
  public:
   OneSidedProtocol(SendQueue& out, const RegionTable& regions) : out_(out), regions_(regions) {}
@@ -27,15 +27,17 @@ class OneSidedProtocol {
   void get(Request& request);
   void signal(const MemoryHandle& to, uint64_t offset, uint64_t amount, CounterOp op);
   void flush(Request& request);
-  // Ends a put or flush that is not done: its memory is free.
+  // Ends a put or flush that is not done; its memory is free when this returns.
   void cancel(Request& request, Errc error);
-  // Goes on with a put or an answer of SendQueue::ready; true if that may forget it.
+  // Continues a put or a reply of SendQueue::ready.
+  // Returns: true if the queue may remove the request.
   bool push(Request& request, bool& moved);
   void finish_replies() noexcept;
-  // Answers that read from `range` are taken back.
+  // Withdraws replies that read from `range`.
   void cancel_reads(ConstBytes range);
   void fail(Errc error) noexcept;
-  // Something was sent as frames since the last flush: what is done directly could overtake it.
+  // Returns: whether a put or signal was sent as frames since the last flush. A direct operation
+  // could overtake it.
   bool has_unflushed() const noexcept { return sent_ != flushed_; }
 
   Bytes put_target(const Frame& frame) noexcept;
@@ -52,9 +54,10 @@ class OneSidedProtocol {
  private:
   struct DeferredSignal {
     Frame frame;
-    SignalFrame signal;  // of a flush: `after` alone
+    SignalFrame signal;  // a flush uses only `after`
   };
-  // A signal or flush is sent: the bytes put since the one before.
+  // Counts a signal or flush that is about to be sent.
+  // Returns: the bytes of puts since the previous one.
   uint64_t close_puts() noexcept;
   const char* defer(const DeferredSignal& held);
   const char* on_put_arrived(uint32_t number, uint64_t size_bytes);
@@ -63,16 +66,18 @@ class OneSidedProtocol {
 
   SendQueue& out_;
   const RegionTable& regions_;
-  uint32_t marks_ = 0;      // signals and flushes that were sent
-  uint64_t put_bytes_ = 0;  // since the last of them
-  uint32_t applied_ = 0;    // those of the peer
-  std::deque<uint64_t>
-      arrived_;  // bytes of puts before the next one of the peer, and before later ones
+  uint32_t marks_ = 0;      // signals and flushes that this rank has sent
+  uint64_t put_bytes_ = 0;  // bytes since the last of them
+  uint32_t applied_ = 0;    // signals and flushes of the peer that took effect
+  // Bytes of the peer's puts that have arrived, by the signal or flush that follows them; the first
+  // entry is for number `applied_`.
+  std::deque<uint64_t> arrived_;
+  // Operations of the peer that were refused since the last kFlushAck.
   uint64_t refused_ = 0;
   uint32_t next_ = 0;                // number of the next get or flush
-  uint64_t sent_ = 0, flushed_ = 0;  // puts and signals
+  uint64_t sent_ = 0, flushed_ = 0;  // puts and signals as frames
   std::unordered_map<uint32_t, Request*> gets_;
-  std::unordered_map<uint32_t, Request*> flushes_;  // nullptr: it has ended before its answer
+  std::unordered_map<uint32_t, Request*> flushes_;  // nullptr: cancelled before its answer
   std::deque<DeferredSignal> deferred_;
   std::list<Request> replies_;
 };

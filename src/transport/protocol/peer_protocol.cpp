@@ -32,7 +32,7 @@ bool PeerProtocol::try_receive(uint32_t stream, const ReceiveTarget& landing, ui
   Frame frame;
   ConstBytes payload;
   if (!connection_ || !connection_->peek(frame, payload)) return false;
-  // Anything else is for progress_engine().
+  // Other frames are left to progress().
   const bool ours = frame.kind == FrameKind::kEager && frame.stream == stream && frame.key == tag &&
                     frame.bytes == landing.bytes && frame.channel == 0 &&
                     frame.ordinal == ordinals_[0] && messages.is_next(frame);

@@ -12,8 +12,8 @@
 
 namespace torch::comms::transport {
 
-// One peer of a link: its channel and the protocol over it, which is the same for all links.
-// Operations may be given to it before it has a channel; a failed peer takes none.
+// One peer of a transport: its connection and the protocol over it, which is the same for all
+// transports. Operations may be posted before the connection exists; a failed peer takes none.
 class PeerProtocol final : public FrameSink {
  public:
   PeerProtocol(int rank, const RegionTable& regions, const MessageProtocolOptions& limits,
@@ -29,21 +29,23 @@ class PeerProtocol final : public FrameSink {
 
   void open(std::unique_ptr<PeerConnection> channel);
   bool progress() noexcept;
-  // In front is what try_receive() would take for this stream.
+  // Returns: whether the oldest frame is the next message of `stream`, which try_receive() may
+  // take.
   bool is_next_in_front(uint32_t stream) noexcept;
-  // Sends what can be sent of what was just asked for.
+  // Sends waiting control frames and requests as far as the connection takes them.
+  // Returns: whether anything moved.
   bool send_ready();
-  // As Transport's of these names.
+  // These implement the functions of Transport with the same names.
   uint64_t inline_eager_bytes() const noexcept {
     return connection_ && connection_->can_peek() ? messages.inline_eager_bytes() : 0;
   }
   bool try_receive(uint32_t stream, const ReceiveTarget& landing, uint32_t tag);
-  // Ends everything in flight with `code`. The first failure counts.
+  // Ends everything in flight with `code`. Only the first failure is recorded.
   void fail(Errc code, const std::string& why) noexcept;
-  // Nothing reads or writes `range` any more when this returns.
+  // Stops all access to `range`: nothing reads or writes it when this returns.
   void cancel_access(ConstBytes range);
   bool prepare_sleep() noexcept;
-  // Something was asked for and has not left, for want of a channel, room or credit.
+  // Returns: whether something waits for a connection, room or credit.
   bool has_waiting() const noexcept { return send_queue_.has_waiting(); }
   bool has_unsent() const noexcept {
     return send_queue_.has_queued_control() ||
@@ -65,8 +67,8 @@ class PeerProtocol final : public FrameSink {
 
   int rank_;
   std::unique_ptr<PeerConnection> connection_;
-  std::vector<uint32_t> ordinals_;  // of the next frame, by lane
-  std::string violation_;           // of the protocol, by the peer
+  std::vector<uint32_t> ordinals_;  // of the next frame, by channel
+  std::string violation_;           // what the peer did wrong; empty: nothing
   std::optional<PeerFailure> failure_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 static_assert(ReadValidityWords::kSlots == 64 && std::atomic<uint64_t>::is_always_lock_free);
 
 void fence() noexcept {
-#if !defined(__SANITIZE_THREAD__)  // it knows no fences, and does not see what the system copies
+#if !defined(__SANITIZE_THREAD__)  // ThreadSanitizer has no fences and does not see CMA
   std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
 }

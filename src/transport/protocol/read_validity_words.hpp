@@ -8,32 +8,34 @@
 
 namespace torch::comms::transport {
 
-// Which of one side's offers stand: words in memory that the other side reads, too. A word changes
-// when its offer is withdrawn and at no other time, so while all goes well both sides find it in
-// their caches.
+// Shows which RemoteReadDescriptors of one side are valid, by words in memory that the other side
+// reads. A word changes only when its descriptor is withdrawn, so in normal operation both sides
+// find it in their caches.
 //
-// Threads: one, the sender's. The receiver compares with is_valid().
+// Threads: one, of the sender. The receiver compares with is_valid().
 class ReadValidityWords {
  public:
   static constexpr uint32_t kSlots = 64;
   using Words = std::array<std::atomic<uint64_t>, kSlots>;
 
-  // `words` are this side's, inside of `memory`.
+  // `words` are those of this side and lie inside of `memory`, which this object keeps alive.
   ReadValidityWords(std::shared_ptr<const void> memory, Words& words) noexcept;
 
   struct ValiditySlot {
     uint32_t slot;
     uint64_t word;
   };
-  // Nothing: as many offers stand as there can be.
+  // Returns: a free slot with its word; nullopt if all kSlots slots are in use.
   std::optional<ValiditySlot> acquire() noexcept;
-  // The offer has been taken, or was never made.
+  // Frees a slot whose message has been read, or whose descriptor was never sent.
   void release(uint32_t slot) noexcept;
-  // What it offered is the message no more: what its memory becomes from here on is not seen before
-  // that. Does nothing in a forked child, whose offers are the parent's.
+  // Withdraws the descriptor of `slot` and frees the slot. A receiver that reads what the memory
+  // holds after this call also sees the changed word. Does nothing in a forked child, whose
+  // descriptors are the parent's.
   void invalidate(uint32_t slot) noexcept;
 
-  // Whether what was read before is the message that was offered with this slot, below kSlots.
+  // Returns: whether memory that was read before this call was still the message that was described
+  // with `slot` (below kSlots) and `word`.
   static bool is_valid(const Words& words, uint32_t slot, uint64_t word) noexcept;
 
  private:

@@ -31,7 +31,7 @@ uint32_t RegionTable::mappable_key(ConstBytes bytes) const noexcept {
   if (file_regions_ == 0) return 0;
   const auto* const begin = bytes.data();
   const auto* const end = begin + bytes.size();
-  const Region* largest = nullptr;  // which most peers have mapped: a window may be a part of it
+  const Region* largest = nullptr;  // most peers have mapped it: a window may be a part of it
   for (const auto& [id, region] : regions_) {
     const bool holds = region.is_in_file && begin >= region.bytes.data() &&
                        end <= region.bytes.data() + region.bytes.size();

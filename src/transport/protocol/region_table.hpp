@@ -12,21 +12,25 @@
 
 namespace torch::comms::transport {
 
-// The memory that this rank has opened to its peers.
+// The memory regions that this rank has registered for its peers.
 class RegionTable {
  public:
   struct RegisteredRegion {
     uint32_t id, key;
-    const std::atomic<uint32_t>* word;  // holds the key while the region is open; stays where it is
+    // Holds the key while the region is registered; its address stays the same.
+    const std::atomic<uint32_t>* word;
   };
-  // Throws CommError(kSystem) without random numbers.
+  // Registers `bytes`. `in_file`: peers can map them.
+  // Throws: CommError(kSystem) if the system gives no random numbers.
   RegisteredRegion add(Bytes bytes, bool in_file = false);
   void remove(uint32_t id) noexcept;
-  // Where [offset, offset + size) of a region is; nullptr for a wrong number, key or range.
+  // Returns: the address of [offset, offset + size) of a region; nullptr for a wrong number, key or
+  // range.
   std::byte* find(uint32_t id, uint32_t key, uint64_t offset, uint64_t size) const noexcept;
-  // The key of a region that peers can map and that all of it lies in; 0: there is none.
+  // Returns: the key of a region that peers can map and that contains all of `bytes`; 0 if no
+  // region does.
   uint32_t mappable_key(ConstBytes bytes) const noexcept;
-  // Called before a region goes: nothing may be written there any more.
+  // Called before a region is removed; after the call nothing may be written there.
   std::function<void(ConstBytes)> on_remove = {};
 
  private:
@@ -40,16 +44,16 @@ class RegionTable {
   std::vector<std::atomic<uint32_t>*> free_words_;
   std::unordered_map<uint32_t, Region> regions_;
   uint32_t next_ = 1;
-  size_t file_regions_ = 0;  // regions
+  size_t file_regions_ = 0;  // regions that peers can map
 };
 
-// Where in a file memory lies that other processes may map.
+// The place of memory in a file that other processes may map.
 struct FileLocation {
-  base::FileDescriptor file = {};  // none: it is in no file
+  base::FileDescriptor file = {};  // empty: the memory is in no file
   uint64_t inode = 0, offset = 0;
 };
 
-// Memory in a RegionTable table; also keeps `mapping` and the file alive where they are given.
+// Memory registered in a RegionTable. Also keeps `mapping` and the file alive, if given.
 class RegisteredMemory final : public MemoryRegion {
  public:
   RegisteredMemory(std::shared_ptr<RegionTable> regions, int rank, Bytes bytes,

@@ -8,7 +8,9 @@ namespace torch::comms::transport {
 namespace {
 
 constexpr size_t kWord = sizeof(uint64_t);
-constexpr int kWayAt = 16, kRegionAt = 32;  // bits of the first word, which begins with the slot
+constexpr int kWayAt = 16,
+              // Bit positions in the first word; its low bits are the slot.
+    kRegionAt = 32;
 
 uint64_t number_of(std::optional<CopyPathTuner::CopyPath> way) noexcept {
   return way ? 1 + static_cast<uint64_t>(*way) : 0;

@@ -9,28 +9,28 @@
 
 namespace torch::comms::transport {
 
-// Where a message lies in its sender's process, for a receiver that can copy it out of there: one
-// copy instead of two. It stays as it is until the receiver has answered; before the sender's
-// memory is free for any other reason, its word changes. So a copy is the message if the word was
-// right after it was made: ReadValidityWords.
+// Describes where a message lies in its sender's process, so that the receiver can read it from
+// there: one copy instead of two. The memory does not change until the receiver has answered. If
+// the sender must free the memory for any other reason, it first changes the descriptor's word. So
+// a copy is the message if the word was still right after the copy was made; see ReadValidityWords.
 struct RemoteReadDescriptor {
   static constexpr size_t kMaxSegments = 8;
   struct RemoteSegment {
     uint64_t address = 0, bytes = 0;
   };
 
-  uint32_t slot = 0;  // of the sender's words
-  uint32_t region =
-      0;  // the key of the sender's region that holds all of it; 0: none that is mapped
+  uint32_t slot = 0;  // in the sender's ReadValidityWords
+  // The key of the sender's mappable region that contains all of the message; 0: none does.
+  uint32_t region = 0;
   uint64_t word = 0;
-  // How its sender will have the message move that comes back at the same time; nothing: it does
-  // not know.
+  // How the sender wants the message to move that comes back at the same time; nullopt: it does not
+  // say.
   std::optional<CopyPathTuner::CopyPath> path = std::nullopt;
   std::array<RemoteSegment, kMaxSegments> segments = {};
   size_t count = 0;
 
-  // As it travels, without the length of the last piece, which the message's gives: in 24 bytes
-  // where there is one piece.
+  // The descriptor as it is sent. It leaves out the length of the last segment, which follows from
+  // the message's length: one segment takes 24 bytes.
   class Payload {
    public:
     explicit Payload(const RemoteReadDescriptor& offer) noexcept;
@@ -41,11 +41,12 @@ struct RemoteReadDescriptor {
     size_t count_ = 2;
   };
   static bool is_payload_size(size_t payload_bytes) noexcept;
-  // Of a message of `length` bytes; nothing where its pieces do not make that, or no slot or way is
-  // meant.
+  // Parses the descriptor of a message of `length` bytes.
+  // Returns: nullopt if its segments do not make that length, or its slot or path is invalid.
   static std::optional<RemoteReadDescriptor> parse(ConstBytes payload, uint64_t length) noexcept;
 
-  // Calls `take(address, bytes)` for each part of [offset, offset + bytes), which is inside.
+  // Calls `take(address, bytes)` for each part of [offset, offset + bytes). The range must lie
+  // inside the message.
   template <class Take>
   void visit(uint64_t offset, uint64_t bytes, const Take& take) const {
     for (size_t i = 0; i < count && bytes > 0; ++i) {

@@ -5,18 +5,18 @@
 #include "transport/protocol/message_protocol.hpp"
 #include "transport/protocol/protocol_thresholds.hpp"
 
-// Messages that their receiver copies out of the sender's memory.
+// Rendezvous by remote read: the receiver copies the message out of the sender's memory.
 namespace torch::comms::transport {
 namespace {
 
-constexpr uint64_t kAtOnce = 1u << 20;  // of one peer, before others get their turn
-// Several ranks that copy one rank's memory, as in a broadcast, are in each other's way page by
-// page where they begin at the same one: two copies of 1 MB at once took 170 us, one alone 68. So
-// each begins elsewhere. Measured with four ranks on two cores: a broadcast of 1 MB takes 194 us
-// instead of 265.
+constexpr uint64_t kAtOnce = 1u << 20;  // bytes of one peer, before other peers get their turn
+// Ranks that copy one rank's memory at the same time, as in a broadcast, slow each other down page
+// by page if they begin at the same page: two copies of 1 MB at the same time took 170 us, one
+// alone 68 us. So each rank begins elsewhere, in messages of at least kLeastShared bytes. Measured
+// with four ranks on two cores: a broadcast of 1 MB takes 194 us instead of 265 us.
 constexpr uint64_t kLeastShared = 256u << 10, kPage = 4096;  // bytes
 
-// The next part of what a receive writes to, of at most `most` bytes.
+// The next part of a receive's memory, of at most `most` bytes.
 struct ReadTarget {
   std::array<Bytes, PeerConnection::kMaxPieces> pieces;
   size_t count = 0;
@@ -41,7 +41,8 @@ ReadTarget target_of(std::span<const Bytes> pieces, uint64_t offset, uint64_t mo
 
 }  // namespace
 
-// The key of the region that peers can map and that holds all of the message; 0: there is none.
+// Returns: the key of the region that peers can map and that contains all of the message; 0 if no
+// region does.
 uint32_t MessageProtocol::mappable_key(const Request& send) const noexcept {
   const uint32_t key = regions_.mappable_key(send.from_.front());
   return std::all_of(send.from_.begin() + 1, send.from_.end(),
@@ -50,8 +51,8 @@ uint32_t MessageProtocol::mappable_key(const Request& send) const noexcept {
              : 0;
 }
 
-// Nothing where no receive is there for what comes back, or none like it was timed. Of several that
-// are under way one is tried.
+// Returns: the path of the message that comes back; nullopt if no receive is posted for it or no
+// such message was timed. Of several messages in flight only one may probe.
 std::optional<CopyPathTuner::CopyPath> MessageProtocol::path_to_announce(
     const Request& send) noexcept {
   if (!options_.is_initiator || !send.is_two_way_ || !two_way_tuner_.has_sample(send.size_))
@@ -60,7 +61,8 @@ std::optional<CopyPathTuner::CopyPath> MessageProtocol::path_to_announce(
                                                   : two_way_tuner_.preview(send.size_);
 }
 
-// False: as many offers stand as there can be.
+// Describes the message for a remote read.
+// Returns: false if all slots of the validity words are in use.
 bool MessageProtocol::describe_for_read(Request& request, RemoteReadDescriptor& offer) noexcept {
   auto& words = *out_.read_validity_words();
   const auto lent = words.acquire();
@@ -76,10 +78,11 @@ bool MessageProtocol::describe_for_read(Request& request, RemoteReadDescriptor& 
   return true;
 }
 
-// What is reduced out of the channel's own memory is read once, while it is in the cache: a copy
-// before that is one too many. Measured as above: an all_reduce of 64 KB is at 1.16 with that copy
-// and at 1.29 without, a reduce_scatter of 16 MB at 4.2 and at 5.4. Where the peer's memory is
-// mapped, it is reduced out of that.
+// Returns: whether the message may be read remotely. A message that is reduced out of the ring is
+// read once, while it is in the cache: a copy before that would be one too many. Measured as speeds
+// relative to Open MPI's: an all_reduce of 64 KB is at 1.16 with that copy and at 1.29 without, a
+// reduce_scatter of 16 MB at 4.2 and at 5.4. If the peer's memory is mapped, the message is reduced
+// out of the mapping.
 bool MessageProtocol::can_read_remotely(const Request& receive) const noexcept {
   return out_.supports_remote_read() && (receive.sink_ == nullptr || out_.maps_peer_memory());
 }
@@ -88,12 +91,14 @@ bool MessageProtocol::is_remotely_readable(const Request& send) noexcept {
   return send.size_ > 0 && send.from_.size() <= RemoteReadDescriptor::kMaxSegments;
 }
 
-// A message that is not small leaves before its receive is there. The clock runs from here on.
+// Returns: whether a large message is sent before its receive is posted. Its time is measured from
+// here on.
 bool MessageProtocol::is_sent_eagerly(Request& request) noexcept {
   if (request.size_ <= options_.eager_bytes) return false;
   request.is_two_way_ = std::exchange(receives_before_, large_receives_) != large_receives_;
   if (request.size_ > max_inline_eager_bytes(request.is_two_way_)) return false;
-  // Half of the credit is for small ones. What the peer maps it reads where it lies.
+  // Half of the credit is for small messages. A message that the peer maps is read from the
+  // mapping.
   const bool can = request.from_.size() <= PeerConnection::kMaxPieces &&
                    credit_in_use_ + credit_cost(request.size_) <= options_.eager_credit / 2 &&
                    !request.is_cleared_ && out_.supports_remote_read() &&
@@ -103,12 +108,14 @@ bool MessageProtocol::is_sent_eagerly(Request& request) noexcept {
   return eager_tuner_.choose_eager(request.size_);
 }
 
-// Whether it goes through the channel. Behind others that do, its time would not be its own.
-// `offer`: nullptr before it has come.
+// Chooses whether a message moves by copy-in/copy-out. It is not timed while other messages move by
+// copy-in/copy-out, because its time would include theirs. `offer`: nullptr before kRts has
+// arrived.
 void MessageProtocol::choose_path(Request& receive, const RemoteReadDescriptor* offer) noexcept {
   receive.is_path_chosen_ = true;
   receive.announced_bytes_ = receive.size_;
-  // Where ranks take turns the copies count alone, which are the same whatever goes the other way.
+  // Where ranks share cores only the copies count; their time does not depend on the other
+  // direction.
   receive.is_two_way_ = !options_.is_oversubscribed && is_two_way(receive);
   const bool follows = receive.is_two_way_ && !options_.is_initiator && !is_read_refused_ &&
                        offer != nullptr && offer->path.has_value();
@@ -122,9 +129,10 @@ void MessageProtocol::choose_path(Request& receive, const RemoteReadDescriptor* 
   if (receive.uses_copy_in_out_) ++copy_in_out_in_flight_;
 }
 
-// Known before it is announced: where ranks take turns that saves the sender one.
+// Returns: whether a receive asks for copy-in/copy-out before kRts arrives. Where ranks share cores
+// that saves the sender one turn.
 bool MessageProtocol::uses_copy_in_out(Request& receive) noexcept {
-  // What is mapped is read where it lies.
+  // Mapped messages are read from the mapping.
   if (!options_.is_oversubscribed || receive.size_ <= max_inline_eager_bytes(true) ||
       receive.sink_ != nullptr || out_.maps_peer_memory())
     return false;
@@ -132,7 +140,8 @@ bool MessageProtocol::uses_copy_in_out(Request& receive) noexcept {
   return receive.uses_copy_in_out_;
 }
 
-// False: it goes through the channel instead.
+// Starts a remote read.
+// Returns: false if the message moves by copy-in/copy-out instead.
 bool MessageProtocol::begin(RemoteRead& fetch) {
   auto& request = *fetch.request;
   fetch.is_started = true;
@@ -143,13 +152,13 @@ bool MessageProtocol::begin(RemoteRead& fetch) {
   return !request.uses_copy_in_out_;
 }
 
-// It has arrived; or it could not be fetched, `refused`.
+// Gives the tuner the time of a message that has arrived, or that could not be read (`refused`).
 void MessageProtocol::record_time(Request& request, CopyPathTuner::CopyPath way,
                                   bool refused) noexcept {
   const auto began = std::exchange(request.began_, {});
   if (!is_timed(began)) return;
-  // Who waits for turns leaves its core to others: what a way costs there is the time of its
-  // copies.
+  // Where ranks share cores a waiting rank yields its core to other ranks: the cost of a path is
+  // the time of its copies there.
   const int copies = way == CopyPathTuner::CopyPath::kRemoteRead ? 1 : 2;
   const auto time = refused                      ? std::chrono::nanoseconds::max()
                     : options_.is_oversubscribed ? copies * request.copied_
@@ -160,7 +169,7 @@ void MessageProtocol::record_time(Request& request, CopyPathTuner::CopyPath way,
     eager_tuner_.on_local_read(request.size_, time);
 }
 
-// It is on its way through the channel no more, if choose_path() sent it there.
+// Records that a message no longer moves by copy-in/copy-out, if choose_path() had chosen that.
 void MessageProtocol::end_copy_in_out(Request& request) noexcept {
   if (std::exchange(request.uses_copy_in_out_, false)) --copy_in_out_in_flight_;
 }
@@ -178,11 +187,11 @@ bool MessageProtocol::send_rts(Request& request) {
   const auto bytes = payload.bytes();
   frame.bytes = static_cast<uint32_t>(bytes.size());
   request.is_announced_ = out_.try_send(frame, {&bytes, 1}, &request.frames_in_use_);
-  if (!request.is_announced_) request.end_remote_read(/*taken=*/true);  // nobody has seen it
+  if (!request.is_announced_) request.end_remote_read(/*taken=*/true);  // the peer has not seen it
   return request.is_announced_;
 }
 
-// The first byte that is copied; those before it are the last.
+// Returns: the first byte to copy; the bytes before it are copied last.
 uint64_t MessageProtocol::read_offset(const Request& request) const noexcept {
   if (request.sink_ != nullptr || request.size_ < kLeastShared) return 0;
   return (request.size_ >> 16) * options_.copy_start_fraction / kPage * kPage;
@@ -203,7 +212,7 @@ PeerConnection::RemoteReadStatus MessageProtocol::read_some(const RemoteRead& fe
   return end;
 }
 
-// Out of the peer's memory itself.
+// Consumes a part of the message out of the peer's mapped memory.
 PeerConnection::RemoteReadStatus MessageProtocol::consume_some(const RemoteRead& fetch) {
   auto& request = *fetch.request;
   const auto part = out_.map_view(fetch.descriptor, request.moved_, kAtOnce);
@@ -212,7 +221,7 @@ PeerConnection::RemoteReadStatus MessageProtocol::consume_some(const RemoteRead&
   if (end != PeerConnection::RemoteReadStatus::kDone) return end;
   request.sink_->consume(request.moved_, part);
   end = out_.remote_read(fetch.descriptor, 0, {});
-  // Refused now would have it sent, and taken, once more.
+  // kRefused would make the sender send this part, and the sink would consume it twice.
   if (end != PeerConnection::RemoteReadStatus::kDone)
     return PeerConnection::RemoteReadStatus::kWithdrawn;
   request.moved_ += part.size();
@@ -234,9 +243,9 @@ bool MessageProtocol::progress_reads() {
     if (end == PeerConnection::RemoteReadStatus::kDone && request.moved_ < request.size_) continue;
     reads_.erase(reads_.begin());
     if (end == PeerConnection::RemoteReadStatus::kWithdrawn)
-      continue;  // the receive waits for what is said of it
+      continue;  // the sender announces the outcome by other frames
     if (end == PeerConnection::RemoteReadStatus::kRefused) {
-      if (read_offset(request) > 0) request.moved_ = 0;  // its beginning is missing
+      if (read_offset(request) > 0) request.moved_ = 0;  // its first bytes are missing
       record_time(request, CopyPathTuner::CopyPath::kRemoteRead, true);
       is_read_refused_ = true;
       const CtsFrame rest{request.moved_};

@@ -16,19 +16,19 @@ namespace torch::comms::transport {
 using Bytes = std::span<std::byte>;
 using ConstBytes = std::span<const std::byte>;
 
-// Takes a message's bytes where they arrive, instead of a copy of them: how a received chunk is
-// reduced without a buffer of its own.
+// Consumes the bytes of a message in place instead of copying them. For example, a received chunk
+// is reduced without a buffer of its own.
 class ReceiveSink {
  public:
   virtual ~ReceiveSink() = default;
-  // Every byte of the message is handed over once, in chunks of any order. A chunk begins and ends
-  // at a multiple of 64 bytes, at an end of one of the sender's pieces, or at the message's end: it
-  // cuts no element. `chunk` is valid during the call. Called inside the transport's
-  // progress_engine().
+  // Consumes one chunk. Every byte of the message is passed once, in chunks of any order. A chunk
+  // begins and ends at a multiple of 64 bytes, at the end of one of the sender's pieces, or at the
+  // message's end, so it cuts no element. `chunk` is valid during the call.
+  // Threads: called inside the transport's progress().
   virtual void consume(uint64_t offset, ConstBytes chunk) noexcept = 0;
 };
 
-// Where a message goes that is taken at once: to memory of its size, or to a consumer.
+// Where try_receive() puts a message: memory of its size, or a sink.
 struct ReceiveTarget {
   Bytes into = {};
   ReceiveSink* sink = nullptr;
@@ -43,34 +43,36 @@ struct ReceiveTarget {
   }
 };
 
-// One operation in flight. It belongs to the caller, who neither moves nor destroys it, nor touches
-// the operation's memory, before is_done(). It may be used again after that.
+// The handle of one operation in flight. It belongs to the caller. Before is_done() the caller must
+// neither move nor destroy it, nor touch the operation's memory. Afterwards it may be used again.
 //
-// Threads: as the transport it was given to; it only changes inside that transport's calls.
+// Threads: those of the transport that carries the operation; a request changes only inside that
+// transport's calls.
 class Request {
  public:
   Request() = default;
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
 
-  // True before first use, too.
+  // Returns: whether the operation has ended; also true before the first use.
   bool is_done() const noexcept { return !is_pending_; }
   bool is_ok() const noexcept { return is_done() && !has_failed_; }
-  // Of a request that is done and not ok. The words are in Transport::failure(peer()).
+  // Returns: the error of a request that is done and not ok. The text is in
+  // Transport::failure(peer()).
   Errc error() const noexcept { return error_; }
   int peer() const noexcept { return peer_; }
-  // Of receives from now on: what they write is not read soon, and goes past the caches where this
-  // process copies it (base/os/streaming_copy.hpp).
+  // Marks what later receives write as not read soon: copies of this process bypass the caches
+  // (base/os/streaming_copy.hpp).
   void set_non_temporal(bool pass) noexcept { is_non_temporal_ = pass; }
-  // Moved so far; of a finished receive, the length of the message.
+  // Returns: bytes moved so far; for a finished receive, the length of the message.
   uint64_t bytes() const noexcept { return moved_; }
-  // Of a receive: its message was announced, or some of it has come.
+  // Returns: whether the message of a receive was announced, or some of it has arrived.
   bool has_begun() const noexcept {
     return kind_ == Kind::kReceive && (is_announced_ || moved_ > 0);
   }
-  // Of a send: the peer learns of it before it hears what is sent from now on.
+  // Returns: whether the peer sees this send before it sees what is sent from now on.
   bool is_announced() const noexcept { return is_done() || is_announced_ || moved_ > 0; }
-  // The tag it was given; of a receive that failed with kSizeMismatch, that of the message it met.
+  // Returns: the operation's tag; for a receive that failed with kMismatch, the tag of the message.
   uint32_t tag() const noexcept { return key_; }
 
  private:
@@ -89,34 +91,51 @@ class Request {
   void end_remote_read(bool taken = false) noexcept;
 
   bool is_pending_ = false, has_failed_ = false;
-  bool is_announced_ = false;      // of a send: the peer knows its length; of a receive: so do we
-  bool is_cleared_ = false;        // the receiver has memory for all of it
-  bool is_mismatched_ = false;     // of a send: the receive is too small, or has another tag
-  bool uses_copy_in_out_ = false;  // of a receive: not fetched, though it might have been
-  bool is_path_chosen_ = false;    // of a receive: it is known whether it will be fetched
-  bool is_two_way_ = false;        // of such a receive: its peer receives something, too; of a send
-                                   // that is not small: a receive was there before it
-  bool is_non_temporal_ = false;   // see above
-  bool is_timed_ = false;          // of one that will be: how long that takes is looked at
+  // Of a send: the peer knows its length; of a receive: this rank knows it.
+  bool is_announced_ = false;
+  // The receiver has memory for all of it.
+  bool is_cleared_ = false;
+  // Of a send: the receive is too small, or has another tag.
+  bool is_mismatched_ = false;
+  // Of a receive: the message moves by copy-in/copy-out, though a remote read was possible.
+  bool uses_copy_in_out_ = false;
+  // Of a receive: the path was chosen.
+  bool is_path_chosen_ = false;
+  // Of a receive whose path was chosen: the peer receives something, too. Of a large send: a
+  // receive was posted since the last large send.
+  bool is_two_way_ = false;
+  // See set_non_temporal().
+  bool is_non_temporal_ = false;
+  // Of a receive whose path was chosen: its time is measured.
+  bool is_timed_ = false;
   Kind kind_ = Kind::kSend;
   Errc error_ = Errc::kInternal;
   int peer_ = -1;
   uint32_t stream_ = 0, sequence_ = 0, key_ = 0;
-  uint32_t frames_in_use_ = 0;                   // frames in the channel that point into our memory
-  uint32_t slot_ = 0;                            // of the words below
-  ReadValidityWords* validity_words_ = nullptr;  // while its receiver may copy the message
-  uint64_t size_ = 0, moved_ = 0;                // of a receive: capacity until its length is known
-  uint64_t offset_ = 0;                          // of one-sided operations, in the remote region
-  uint64_t announced_bytes_ = 0;  // of one that is chosen: the size that was asked for
-  uint64_t sends_before_ = 0;     // of a receive: those to its peer that were not small
-  std::chrono::steady_clock::time_point began_{};  // of one that is timed; else zero
-  std::chrono::nanoseconds copied_{};              // of such a receive: in copies, so far
+  // Frames in the connection that point into the request's memory.
+  uint32_t frames_in_use_ = 0;
+  uint32_t slot_ = 0;  // in `validity_words_`
+  // Set while the receiver may read the message remotely.
+  ReadValidityWords* validity_words_ = nullptr;
+  // `size_` of a receive is its capacity until the message's length is known.
+  uint64_t size_ = 0, moved_ = 0;
+  // In the remote region, for one-sided operations; of a send: the receive's capacity.
+  uint64_t offset_ = 0;
+  // Of a receive whose path was chosen: the size for which it was chosen.
+  uint64_t announced_bytes_ = 0;
+  // Of a receive: large messages that were sent to the peer before it was posted.
+  uint64_t sends_before_ = 0;
+  // When a timed request began; zero if it is not timed.
+  std::chrono::steady_clock::time_point began_{};
+  // Of a timed receive: time in copies so far.
+  std::chrono::nanoseconds copied_{};
   ReceiveSink* sink_ = nullptr;
-  std::span<const ConstBytes> from_;  // pieces; one of the two below where there is one piece
+  // Pieces; for a single piece one of the two members below.
+  std::span<const ConstBytes> from_;
   std::span<const Bytes> into_;
   ConstBytes one_from_;
   Bytes one_into_;
-  size_t piece_ = 0, in_piece_ = 0;  // where `from_` goes on
+  size_t piece_ = 0, in_piece_ = 0;  // where `from_` continues
 };
 
 inline void Request::start(Kind kind, int peer) noexcept {
@@ -136,7 +155,7 @@ inline void Request::start(Kind kind, int peer) noexcept {
   piece_ = in_piece_ = 0;
 }
 
-// `taken`: its receiver has said so.
+// `taken`: the receiver has read the message, so its word need not change.
 inline void Request::end_remote_read(bool taken) noexcept {
   if (!is_remotely_readable()) return;
   taken ? validity_words_->release(slot_) : validity_words_->invalidate(slot_);

@@ -19,7 +19,7 @@ void SendQueue::post(const Frame& frame, ConstBytes payload) {
   QueuedControlFrame posted{frame, {}};
   posted.frame.bytes = static_cast<uint32_t>(payload.size());
   if (queued_control_.empty() && try_send(posted.frame, {&payload, 1}, &borrowed)) {
-    TC_CHECK(borrowed == 0);  // channels copy what is this small
+    TC_CHECK(borrowed == 0);  // connections copy such a small payload
     return;
   }
   TC_CHECK(payload.size() <= posted.payload.size());
@@ -124,7 +124,7 @@ void SendQueue::cancel_sends(uint32_t first, uint32_t last, Errc error) {
   std::erase_if(awaiting_memory_, ends);
 }
 
-// The channel makes copies of what it has begun to send.
+// Makes the connection copy data of the request that it has begun to send.
 void SendQueue::reclaim(Request& request) {
   if (request.frames_in_use_ > 0)
     for (const auto& piece : request.from_) connection_->cancel_writes(piece);

@@ -12,16 +12,17 @@
 
 namespace torch::comms::transport {
 
-// A request's way along its pieces: the next ones, as far as one frame takes them.
+// The next pieces of a request, as many as one frame takes.
 struct GatheredPieces {
   std::array<ConstBytes, PeerConnection::kMaxPieces> pieces;
   size_t count = 0;
   uint32_t bytes = 0;
-  size_t piece = 0, in_piece = 0;  // where it goes on after them
+  size_t piece = 0, in_piece = 0;  // where the request continues after them
 };
 
-// What leaves for one peer: numbers the frames, keeps what the channel has no room for. Control
-// frames go first; their number is bounded by that of the operations in flight.
+// Sends the frames for one peer: it numbers them and keeps requests and control frames for which
+// the connection has no room. Control frames go first; their number is bounded by the number of
+// operations in flight.
 class SendQueue {
  public:
   void attach(PeerConnection* channel) noexcept {
@@ -29,32 +30,37 @@ class SendQueue {
     read_validity_words_ = channel->read_validity_words();
   }
 
-  // One frame now, or not at all.
+  // Sends one frame now.
+  // Returns: false if the connection has no room; nothing is kept.
   bool try_send(Frame frame, std::span<const ConstBytes> payload, uint32_t* borrowed);
-  // One control frame with a payload of up to 24 bytes, now or later.
+  // Sends one control frame with a payload of up to 24 bytes, now or later.
   void post(const Frame& frame, ConstBytes payload = {});
-  // Sends the control frames that wait; true if none is left.
+  // Sends waiting control frames.
+  // Returns: true if none is left.
   bool send_control(bool& moved);
 
-  // Sends what is left of the request's pieces, in frames like `head`. False: no room for the rest.
+  // Sends the rest of the request's pieces in frames with the header `head`; `at` is added to their
+  // offsets.
+  // Returns: false if there was no room for all.
   bool stream(Request& request, Frame head, uint64_t at, bool& moved);
   static GatheredPieces gather(std::span<const ConstBytes> pieces, size_t piece, size_t in_piece,
                                uint64_t limit) noexcept;
 
-  // All of the request has been accepted: it is done when the channel has given back its memory.
+  // Finishes a request that the connection has accepted as a whole, now or when the connection no
+  // longer points into its memory.
   void finish_when_free(Request& request);
-  bool finish_freed();  // true if any was
-  // Messages of streams [first, last]; the channel keeps copies of what it has begun to send.
+  bool finish_freed();  // returns whether any request was finished
+  // Ends sends of streams [first, last] with `error`. The connection keeps copies of data that it
+  // has begun to send.
   void cancel_sends(uint32_t first, uint32_t last, Errc error);
-  // One request that waits for room or for its memory, in the same way.
+  // Ends one request that waits for room or for its memory, like cancel_sends().
   void cancel(Request& request, Errc error);
-  // As PeerConnection's; a channel that is not there yet fetches nothing.
+  // These forward to PeerConnection; without a connection there are no remote reads.
   bool supports_remote_read() const noexcept {
     return connection_ != nullptr && connection_->supports_remote_read();
   }
-  ReadValidityWords* read_validity_words() const noexcept {
-    return read_validity_words_.get();
-  }  // where it fetches
+  // Returns: the words of this rank's descriptors; nullptr if the connection has no remote reads.
+  ReadValidityWords* read_validity_words() const noexcept { return read_validity_words_.get(); }
   PeerConnection::RemoteReadStatus remote_read(const RemoteReadDescriptor& offer, uint64_t offset,
                                                std::span<const Bytes> into,
                                                bool past_caches = false) noexcept {
@@ -66,14 +72,14 @@ class SendQueue {
   ConstBytes map_view(const RemoteReadDescriptor& offer, uint64_t offset, uint64_t most) noexcept {
     return connection_->map_view(offer, offset, most);
   }
-  // The request's pieces from byte `from` on are what is left to send.
+  // Makes byte `from` the next byte of the request to send.
   static void skip_to(Request& request, uint64_t from) noexcept;
-  // Nothing more is written into `range`, where a message was to go.
+  // Stops writes into `range`, the memory of a receive.
   void cancel_writes(ConstBytes range) noexcept;
-  // Every request that waits for room or for its memory, and all that is posted, ends here.
+  // Ends every request that waits for room or for its memory, and drops all posted control frames.
   void fail(Errc error) noexcept;
 
-  // Requests that can send now, first come first served.
+  // Requests that can send now, in FIFO order.
   std::deque<Request*> ready;
   bool has_queued_control() const noexcept { return !queued_control_.empty(); }
   bool has_waiting() const noexcept { return !ready.empty() || !queued_control_.empty(); }
@@ -88,11 +94,11 @@ class SendQueue {
                     uint32_t* borrowed);
 
   PeerConnection* connection_ = nullptr;
-  std::shared_ptr<ReadValidityWords>
-      read_validity_words_;  // requests have them when the channel has gone
+  // Shared: requests still use them after the connection has ended.
+  std::shared_ptr<ReadValidityWords> read_validity_words_;
   std::deque<QueuedControlFrame> queued_control_;
   std::vector<Request*> awaiting_memory_;
-  std::vector<uint32_t> ordinals_;  // of the next frame, by lane
+  std::vector<uint32_t> ordinals_;  // of the next frame, by channel
   unsigned next_channel_ = 0;
 };
 
