@@ -6,11 +6,12 @@
 
 namespace torch::comms::transport {
 
-// Whoever is turned away, as by a process without a descriptor for now, calls again after these.
+// Delays before a connector retries after the peer has closed the connection instead of accepting
+// it, for example because the peer's process has no free descriptor.
 inline constexpr std::array kRetryDelays{
     std::chrono::milliseconds(50), std::chrono::milliseconds(200), std::chrono::milliseconds(800)};
 
-// It is by the other side's doing that a connection has ended with `error` (an errno).
+// Returns: whether `error` (an errno) says that the peer has closed the connection.
 constexpr bool is_closed_by_peer(int error) noexcept {
   return error == EPIPE || error == ECONNRESET;
 }

@@ -12,10 +12,10 @@ namespace torch::comms::transport {
 namespace {
 
 constexpr uint32_t kMagic = 0x50454354;  // "TCEP"
-constexpr uint16_t kVersion = 4;         // of what is said over links, too
+constexpr uint16_t kVersion = 4;         // of the protocols over connections, too
 constexpr uint8_t kMaxAddresses = 32;
 
-// A hash of secret and text: tells another job's endpoint or a damaged one from ours.
+// Returns: a hash of secret and text, which shows whether an endpoint is of another job or damaged.
 uint64_t mark(std::string_view text, const Secret& job) {
   uint64_t hash = base::kFnvOffsetBasis;
   for (const auto byte : job) hash = base::fnv1a_add_byte(hash, static_cast<uint8_t>(byte));

@@ -17,26 +17,31 @@ using base::random_number;
 using base::random_secret;
 using base::Secret;
 
-// What one rank publishes so that others can reach it: plain data.
+// What one rank publishes so that its peers can connect to it; plain data.
 struct Endpoint {
   std::string link;  // "shm", "tcp", "self"
   int rank = -1;
-  uint64_t instance = 0;  // of this transport object: an old connection never meets a new object
-  std::string host;       // equal for two ranks exactly if they can share memory
-  std::vector<std::string> addresses;  // as the link reads them, the best one first
+  // Random number of this transport object, so that a connection for an old object never reaches a
+  // new one.
+  uint64_t instance = 0;
+  std::string host;                    // equal for two ranks exactly if they can share memory
+  std::vector<std::string> addresses;  // in the transport's own format, the best one first
 
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 
 inline constexpr size_t kMaxEndpointBytes = 2048;
 
-// Binary, at most kMaxEndpointBytes, marked with the job. Throws CommError(kTooLarge).
+// Serializes an endpoint as at most kMaxEndpointBytes binary bytes, marked with the job's secret.
+// Throws: CommError(kTooLarge).
 TC_API std::string serialize(const Endpoint& endpoint, const Secret& job);
-// Any text: throws CommError(kSizeMismatch) naming what is wrong (no endpoint at all, another
-// version, another job, cut short), kTooLarge over the cap. Allocates nothing above the cap.
+// Parses a serialized endpoint; `text` may be anything. Allocates nothing larger than
+// kMaxEndpointBytes.
+// Throws: CommError(kMismatch) that names what is wrong: not an endpoint, another version, another
+// job, or truncated. CommError(kTooLarge) for a longer text.
 TC_API Endpoint parse_endpoint(std::string_view text, const Secret& job);
 
-// Kernel boot, network and process namespace of this process.
+// Returns: a text of this process's kernel boot, network namespace and PID namespace.
 TC_API std::string host_identity();
 
 }  // namespace torch::comms::transport

@@ -9,22 +9,27 @@
 
 namespace torch::comms::transport {
 
-// Connections that have come and have not said yet who they are: ranks for a moment, or anything
-// else for ever. Each is heard as it comes, and most ranks have said it by then: so of many that
-// come at once none makes room for the others. Among those that say nothing the oldest does.
+// Holds accepted connections that have not completed the handshake. They may be ranks, or anything
+// else that connects, so at most kMaxWaiting are kept. Each connection is read as soon as it is
+// accepted, and most ranks have sent their handshake by then. So ranks that connect at the same
+// time do not displace each other. When the queue is full, the oldest connection must be closed.
 //
-// A `Guest` is movable and has socket(). Threads: one at a time. Failure: what settle() throws.
+// A `Guest` is movable and has socket().
+// Throws: what the handler throws.
+// Threads: one at a time.
 template <class Guest>
 class HandshakeQueue {
  public:
   static constexpr size_t kMaxWaiting = 256;
 
-  // Hears one, and lets it in or turns it away: true. False while it has not said all. Does not
-  // call back.
+  // Reads from a connection and accepts or rejects it.
+  // Returns: whether it was accepted or rejected; false while the handshake is incomplete. Must not
+  // call this queue.
   using Handler = std::function<bool(Guest&)>;
   explicit HandshakeQueue(Handler settle) : handler_(std::move(settle)) {}
 
-  // The one that has to make room, where there is one: to be turned away.
+  // Adds a connection.
+  // Returns: the oldest connection, which the caller must reject, if the queue was full.
   [[nodiscard]] std::optional<Guest> add(Guest guest) {
     if (handler_(guest)) return std::nullopt;
     std::optional<Guest> oldest;
@@ -37,7 +42,8 @@ class HandshakeQueue {
     return oldest;
   }
 
-  // The one with this socket has said something, or has left; true if it is settled.
+  // Handles an event of a waiting connection: data have arrived, or the peer has closed it.
+  // Returns: whether it was accepted or rejected.
   bool poll_socket(int socket) {
     const auto found = std::find_if(waiting_.begin(), waiting_.end(),
                                     [&](const auto& guest) { return guest.socket() == socket; });
@@ -46,13 +52,13 @@ class HandshakeQueue {
     return true;
   }
 
-  // The same of all of them.
+  // Calls the handler for all waiting connections.
   void poll_all() {
     for (auto next = waiting_.begin(); next != waiting_.end();)
       next = handler_(*next) ? waiting_.erase(next) : std::next(next);
   }
 
-  // The oldest first.
+  // Iterates over waiting connections, the oldest first.
   auto begin() const noexcept { return waiting_.begin(); }
   auto end() const noexcept { return waiting_.end(); }
 

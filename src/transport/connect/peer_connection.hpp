@@ -12,64 +12,75 @@
 
 namespace torch::comms::transport {
 
-// Who takes the frames that a channel receives.
+// Receives the frames of a connection.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  // Where the payload may be written at once, all frame.bytes of it; empty where it must be kept
-  // until it is whole.
+  // Returns: memory of frame.bytes bytes for the payload; empty if the connection must keep the
+  // payload until it is whole.
   virtual Bytes payload_target(const Frame& frame) noexcept = 0;
-  // The frame is whole. `payload` is in the memory that payload_target() gave, or in the channel's,
-  // where it is valid during the call. Returns false when nothing more is wanted now: the
-  // connection is over, or, where the channel fetches, the receiver is to have a moment.
+  // Takes a whole frame. `payload` is in the memory of payload_target(), or in the connection's
+  // memory, where it is valid during the call.
+  // Returns: false if the connection must stop receiving for now: the connection has failed, or the
+  // receiver needs a chance to post its next receive.
   virtual bool deliver(const Frame& frame, ConstBytes payload) noexcept = 0;
 };
 
-// Frames to and from one peer, in order within each lane, whole or not at all. The protocol above
-// it is the same for all links; see peer.hpp.
+// Moves frames to and from one peer, in order within each channel, whole or not at all. The
+// protocol above it is the same for all transports: protocol/peer_protocol.hpp.
 //
-// Threads: one. Failure: sending to a broken channel is refused; receive() says why it broke.
+// Failures: try_send() on a broken connection returns false; receive() reports that the connection
+// is broken.
+// Threads: one.
 class PeerConnection {
  public:
   static constexpr size_t kMaxPieces = RemoteReadDescriptor::kMaxSegments;
 
   virtual ~PeerConnection() = default;
-  // Lane 0 always exists; large transfers spread over the others.
+  // Returns: the number of channels. Channel 0 always exists; large transfers spread over the
+  // others.
   virtual unsigned channels() const noexcept { return 1; }
   virtual uint32_t max_payload() const noexcept = 0;
 
-  // True: accepted. `payload`, at most kMaxPieces pieces that make frame.bytes, may be used again
-  // if *borrowed did not change; else when it is back to what it was. False: no room now.
+  // Sends a frame with a payload of at most kMaxPieces pieces that make frame.bytes. If *borrowed
+  // does not change, `payload` may be used again when this returns. Otherwise it may be used again
+  // when *borrowed has its old value again.
+  // Returns: false if there is no room now.
   virtual bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                         uint32_t* borrowed) noexcept = 0;
 
   enum class ReceiveStatus : uint8_t { kNothing, kSome, kBroken };
-  // Hands over what is there, with a bound so that other peers get their turn. kBroken once
-  // everything that arrived before the end has been handed over.
+  // Delivers received frames to `sink`, at most a bounded amount, so that other peers get their
+  // turn.
+  // Returns: kBroken once everything that arrived before the end has been delivered.
   virtual ReceiveStatus receive(FrameSink& sink) noexcept = 0;
-  // The oldest frame of lane 0 can be looked at without receive(), and try_send() keeps no payload.
+  // Returns: whether peek() works. Then try_send() never keeps a payload.
   virtual bool can_peek() const noexcept { return false; }
-  // That frame and its payload, valid until pop(). False: there is none, or something is
-  // wrong with it, which receive() tells.
+  // Reads the oldest frame of channel 0 and its payload, which are valid until pop().
+  // Returns: false if there is no frame, or if it is corrupted, which receive() reports.
   virtual bool peek(Frame&, ConstBytes&) noexcept { return false; }
   virtual void pop() noexcept {}
-  // Sends on what a full wire held back. True if anything moved.
+  // Sends data that had no room before.
+  // Returns: whether anything moved.
   virtual bool flush() noexcept { return false; }
-  // Frames were accepted that need flush() to leave.
+  // Returns: whether accepted frames need flush() to leave.
   virtual bool has_unflushed() const noexcept { return false; }
-  // Why it is broken; empty while it is not.
+  // Returns: why the connection is broken; empty while it works.
   virtual const std::string& error_text() const noexcept = 0;
-  // Of what is broken: kPeerFailed, or what this process or its system failed at.
+  // Returns: the error of a broken connection: kPeerFailed, or the error of this process or its
+  // system.
   virtual Errc error_code() const noexcept { return Errc::kPeerFailed; }
 
-  // Whether messages are offered to the peer, and copied out of its memory where it offers them;
-  // and the words that our offers have then. They outlive the channel.
+  // supports_remote_read() returns whether messages are announced with a RemoteReadDescriptor and
+  // copied out of the peer's memory. read_validity_words() returns the words of this rank's
+  // descriptors; they outlive the connection.
   virtual bool supports_remote_read() const noexcept { return false; }
   virtual std::shared_ptr<ReadValidityWords> read_validity_words() noexcept { return nullptr; }
-  // Copies what follows byte `offset` of an offered message to `into`, at most kMaxPieces pieces.
-  // kNoFinish: all of it, and it was still the message. kRefused: the rest must be sent.
-  // kWithdrawn: it is no message any more, and whoever took it back says why by other means.
-  // `past_caches`: as Request::set_non_temporal().
+  // Copies the message from byte `offset` on to at most kMaxPieces pieces. `past_caches`: see
+  // Request::set_non_temporal().
+  // Returns: kDone if all was copied and was still the message; kRefused if the sender must send
+  // the rest; kWithdrawn if the memory is no longer the message. The sender says by other frames
+  // why it was withdrawn.
   enum class RemoteReadStatus : uint8_t { kDone, kRefused, kWithdrawn };
   virtual RemoteReadStatus remote_read(const RemoteReadDescriptor&, uint64_t,
                                        std::span<const Bytes>, bool past_caches) noexcept {
@@ -77,27 +88,29 @@ class PeerConnection {
     return RemoteReadStatus::kRefused;
   }
 
-  // Whether some of the peer's memory is mapped here, and what follows byte `offset` of an offered
-  // message there, up to `most` bytes of one of its pieces; empty where that is not mapped. It is
-  // the message if fetch() of nothing is kNoFinish after it was read.
+  // maps_peer_memory() returns whether some of the peer's memory is mapped here. map_view() returns
+  // the mapped message from byte `offset` on, up to `most` bytes of one of its pieces; empty if it
+  // is not mapped. The view was the message if remote_read() of no bytes returns kDone after the
+  // view was read.
   virtual bool maps_peer_memory() const noexcept { return false; }
   virtual ConstBytes map_view(const RemoteReadDescriptor&, uint64_t, uint64_t) noexcept {
     return {};
   }
 
-  // Nothing more is written into `range`, which payload_target() gave away.
+  // Stops writes into `range`, which payload_target() gave out.
   virtual void cancel_writes(ConstBytes range) noexcept { static_cast<void>(range); }
 
-  // Everything sent is where a sudden end of this side cannot take it back.
+  // Returns: whether everything that was sent will arrive even if this process ends now.
   virtual bool is_delivered() const noexcept { return true; }
 
-  // Before the owner sleeps: from now on the peer wakes it up. False: there is something to do.
+  // Announces a sleep: from now on the peer wakes this rank.
+  // Returns: false if there is something to do. `wants_room`: room for frames counts, too.
   virtual bool prepare_sleep(bool wants_room) noexcept {
     static_cast<void>(wants_room);
     return true;
   }
   virtual void finish_sleep() noexcept {}
-  // The peer may be asleep, and something changed in memory that it looks at.
+  // Wakes the peer if it sleeps, because memory that it polls has changed.
   virtual void wake_peer() noexcept {}
 };
 

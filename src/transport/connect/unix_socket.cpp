@@ -34,7 +34,7 @@ base::FileDescriptor open_socket() noexcept {
   return base::FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-constexpr size_t kMaxDescriptors = 4;  // more than one is wrong, but must be closed
+constexpr size_t kMaxDescriptors = 4;  // more than one is invalid, but all must be closed
 using ControlBuffer = std::array<std::byte, CMSG_SPACE(kMaxDescriptors * sizeof(int))>;
 
 }  // namespace
@@ -99,7 +99,7 @@ PacketStatus read_packet(int socket, std::span<std::byte> packet,
   const bool whole =
       size == static_cast<ssize_t>(packet.size()) && (message.msg_flags & MSG_TRUNC) == 0;
   const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;
-  // There was room for one in what the system could fill.
+  // The control buffer had room for a descriptor, so the process has no free descriptor.
   if (whole && cut && received == 0) return PacketStatus::kDescriptorsExhausted;
   if (whole && !cut && received == 0) return PacketStatus::kWithoutDescriptor;
   return whole && !cut && received == 1 ? PacketStatus::kPacket : PacketStatus::kInvalid;
