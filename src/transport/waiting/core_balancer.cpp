@@ -7,7 +7,8 @@
 namespace torch::comms::transport {
 namespace {
 
-// The core this thread is on then, or -1 where it was not moved.
+// Moves this thread.
+// Returns: the core this thread is on afterwards; -1 if it was not moved.
 int move_to(int core) noexcept {
   cpu_set_t before, there, all;
   if (::sched_getaffinity(0, sizeof before, &before) != 0 || !CPU_ISSET(core, &before)) return -1;
@@ -16,7 +17,7 @@ int move_to(int core) noexcept {
   if (::sched_setaffinity(0, sizeof there, &there) != 0) return -1;
   const int now = ::sched_getcpu();
   if (::sched_setaffinity(0, sizeof before, &before) != 0) {
-    // None of these is allowed any more: whatever is.
+    // No core of the old mask is allowed any more: allow all cores that the system permits.
     std::fill_n(reinterpret_cast<unsigned char*>(&all), sizeof all, 0xff);
     ::sched_setaffinity(0, sizeof all, &all);
   }
@@ -28,7 +29,7 @@ int move_to(int core) noexcept {
 int less_loaded_core(int core, std::span<const int> others, std::span<const int> allowed,
                      size_t from) noexcept {
   int best = -1;
-  // `core` itself has this rank, too, and another one would have it.
+  // `core` has this rank, too, and another core would have it after a move.
   auto fewest = std::ranges::count(others, core);
   for (size_t i = 0; i < allowed.size(); ++i) {
     const int candidate = allowed[(from + i) % allowed.size()];
@@ -69,7 +70,7 @@ bool CoreBalancer::rebalance(Clock::time_point now) noexcept {
   publish_core(core);
   if (now < next_move_) return false;
   peer_cores_.clear();
-  int before = 0;  // who moves before this one does: those with a higher rank
+  int before = 0;  // peers that move before this rank: those with a higher rank
   for (const auto& one : peers_) {
     const int theirs = static_cast<int>(one.peer_slot->load(std::memory_order_relaxed)) - 1;
     if (theirs < 0) continue;

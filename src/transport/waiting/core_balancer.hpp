@@ -14,33 +14,34 @@
 
 namespace torch::comms::transport {
 
-// On which core each rank of a host was when it last waited, in memory that it shares with the
-// others; and who moves where too many are on one.
+// Moves a waiting thread to another core of its host when too many ranks wait on one core. Each
+// rank publishes its core in memory that it shares with each peer.
 //
-// The system moves a thread when some core has nothing to run. Ranks that give their core away in
-// turns while they wait keep all cores busy, so three of four ranks may stay on one of two cores
-// for tens of milliseconds, in which everything takes twice as long.
+// The system moves a thread only when some core has nothing to run. Ranks that yield in turns while
+// they wait keep all cores busy. So three of four ranks may stay on one of two cores for tens of
+// milliseconds, in which everything takes twice as long.
 //
 // Threads: any.
 class TC_API CoreBalancer {
  public:
   using Clock = std::chrono::steady_clock;
-  using CoreSlot = std::atomic<uint32_t>;  // 1 + the core; 0: not known
-  // How often in a row a rank sees that there is a better core, before it moves there; it does not
-  // move again for a while.
+  using CoreSlot = std::atomic<uint32_t>;  // 1 + the core; 0: unknown
+  // A rank moves after it has found a better core this many times in a row. It does not move again
+  // for kMinMoveInterval.
   static constexpr int kConfirmations = 4;
   static constexpr std::chrono::milliseconds kMinMoveInterval{1};
 
-  // For a rank that may run on `cores`.
+  // `cores`: the cores that the rank may run on.
   CoreBalancer(int rank, const CpuSet& cores);
 
-  // From here to remove_peer(), `mine` says where this rank is, and `theirs` where the other one
-  // is.
+  // Adds a peer rank. Until remove_peer(), this rank publishes its core in `mine` and reads the
+  // peer's core from `theirs`.
   void add_peer(int rank, CoreSlot& mine, const CoreSlot& theirs);
-  // Returns when neither is looked at any more.
+  // Removes a peer rank. Neither slot is used after this returns.
   void remove_peer(int rank) noexcept;
-  // For who is about to give its core away: says where this thread is, and has it moved if that is
-  // better. Its affinity is the same afterwards. True: it was moved.
+  // Publishes this thread's core and moves the thread if another core is better. A waiting thread
+  // calls it before it yields. The thread's affinity mask is the same afterwards.
+  // Returns: whether the thread was moved.
   bool rebalance(Clock::time_point now) noexcept;
 
  private:
@@ -53,16 +54,17 @@ class TC_API CoreBalancer {
 
   const int rank_;
   const std::vector<int> cores_;
-  std::mutex mutex_;  // of all that follows
+  std::mutex mutex_;  // guards all members below
   std::vector<BalancedPeer> peers_;
-  std::vector<int> peer_cores_;  // their cores, as last seen: kept for its memory
-  int published_core_ = -1;      // to all of them
-  int confirmations_ = 0;        // in a row that found a better core
+  std::vector<int> peer_cores_;  // their cores, as last read; a member to reuse its memory
+  int published_core_ = -1;      // in the slots of all peers
+  int confirmations_ = 0;        // results in a row that found a better core
   Clock::time_point next_move_{};
 };
 
-// The one of `allowed` with the fewest of `others`, where that is at least two fewer than are on
-// `core`, this rank among them; else -1. Of equals the first one from place `from` on.
+// Returns: the core of `allowed` with the fewest of `others`, if it has at least two ranks fewer
+// than `core`, counting this rank; else -1. Among equal cores it is the first one from index `from`
+// on.
 TC_API int less_loaded_core(int core, std::span<const int> others, std::span<const int> allowed,
                             size_t from) noexcept;
 

@@ -9,12 +9,12 @@
 
 namespace torch::comms::transport {
 
-// Cores of one host, as an affinity mask names them: ranks there that name the same one share it.
-// Plain bytes, so that ranks can tell theirs as they stand.
+// A set of cores of one host, as an affinity mask. Two ranks of a host whose sets have a core in
+// common share it. It is plain bytes, so ranks can send it as it is.
 class CpuSet {
  public:
   CpuSet() noexcept { CPU_ZERO(&set_); }
-  // Those this thread may run on; core 0 where the system does not say.
+  // Returns: the cores this thread may run on; core 0 if the system does not say.
   static TC_API CpuSet of_this_thread() noexcept;
 
   int count() const noexcept { return CPU_COUNT(&set_); }
@@ -33,7 +33,7 @@ class CpuSet {
   cpu_set_t set_;
 };
 
-// Ranks of one host, and the cores that they may run on.
+// A number of ranks of one host, and the cores that they may run on.
 struct CoreSharing {
   int ranks = 0;
   CpuSet cores = {};
@@ -42,7 +42,7 @@ struct CoreSharing {
     ++ranks;
     cores |= one;
   }
-  // More ranks to a core.
+  // Returns: whether there are more ranks per core than in `other`.
   bool denser_than(const CoreSharing& other) const noexcept {
     return int64_t{ranks} * other.cores.count() > int64_t{other.ranks} * cores.count();
   }

@@ -8,7 +8,8 @@
 
 namespace torch::comms::transport {
 
-// A descriptor that is readable from when time has passed until clear_expiration() reads it.
+// A timer whose descriptor becomes readable when the time has passed, until clear_expiration()
+// [timerfd_create(2)].
 class TC_API Timer {
  public:
   // Throws CommError(kResourceExhausted).

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMaxLinks = 15;  // more are never slept on
+constexpr size_t kMaxLinks = 15;  // a wait on more transports never sleeps
 
 void relax() noexcept {
 #if defined(__x86_64__)
@@ -28,7 +28,7 @@ void relax() noexcept {
 #endif
 }
 
-IdleGaps gaps;  // of the process
+IdleGaps gaps;  // shared by all waits of the process
 
 YieldCost& yields_of(const WaitPolicy& policy) noexcept {
   return policy.yield_cost != nullptr ? *policy.yield_cost : YieldCost::for_callers();
@@ -44,15 +44,15 @@ AbortSignal::AbortSignal() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
 void AbortSignal::raise() noexcept {
   word_.store(1, std::memory_order_release);
   const uint64_t one = 1;
-  // It only fails where the event is up already.
+  // The write fails only if the event is readable already.
   [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof one);
 }
 
 WaitPolicy WaitPolicy::for_ranks(int ranks, int cores) noexcept {
-  // About 2 us of polls, longer than an exchange between two running ranks takes: where the system
-  // has put both on one core, or others have it, every poll more is time lost.
+  // About 2 us of polls, longer than an exchange between two running ranks takes. Where both ranks
+  // are on one core, or other programs use the cores, every further poll wastes time.
   if (ranks <= cores) return {.spins = 100};
-  // Ranks that take turns on a core lose a slice now and then, with many short yields between.
+  // Ranks that share a core lose a time slice now and then, with many short yields between.
   return {.max_expensive_yields = 4};
 }
 
@@ -95,7 +95,8 @@ bool Waiter::progress() noexcept {
 
 WaitResult Waiter::step() noexcept {
   const bool moved = progress();
-  // Reading the clock costs as much as a poll; traffic of others must not hold up the deadline.
+  // Reading the clock costs as much as a poll. Traffic of other operations must not delay the
+  // deadline.
   if (++steps_ % 64 == 0 && Clock::now() >= deadline_) return WaitResult::kTimeout;
   if (moved) {
     backoff_.reset();
@@ -103,14 +104,14 @@ WaitResult Waiter::step() noexcept {
     return WaitResult::kDone;
   }
   if (abort_.is_raised()) {
-    progress();  // it may have come after the first look: what is in flight ends now
+    progress();  // the abort may be newer than the progress above; this ends the requests in flight
     return WaitResult::kAborted;
   }
   const bool tired = backoff_.step();
   if (!backoff_.is_spinning() && Clock::now() >= deadline_) return WaitResult::kTimeout;
   if (!tired) return WaitResult::kDone;
   if (armed_ == 0)
-    arm();  // the caller looks at its condition once more before the sleep
+    arm();  // the caller checks its condition once more before the sleep
   else
     sleep();
   return WaitResult::kDone;

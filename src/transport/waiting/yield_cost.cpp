@@ -8,7 +8,7 @@
 namespace torch::comms::transport {
 namespace {
 
-// Ranks that share cores yield to each other, which takes as long as a rank has something to do.
+// Ranks that share cores yield to each other; such a yield takes as long as the other rank works.
 constexpr std::chrono::milliseconds kSlice{1};
 constexpr std::chrono::microseconds kMoment{20};
 
