@@ -10,7 +10,7 @@
 namespace torch::comms::transport::shm {
 namespace {
 
-// The kernel moves less than 2 GiB at a time.
+// Bytes of one system call; the kernel moves less than 2 GiB at a time.
 constexpr size_t kAtOnce = 1u << 30;
 
 using CmaSystemCall = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long,
@@ -44,7 +44,7 @@ CmaResult cma_probe(int pid, uint64_t key_address, uint32_t key) noexcept {
 CmaResult cma_read(int pid, uint64_t address, Bytes into, uint64_t key_address,
                    uint32_t key) noexcept {
   const auto copied = copy(::process_vm_readv, pid, into.data(), address, into.size());
-  // Checked afterwards: what was read was open then.
+  // Checked after the copy: then the memory was open while it was read.
   return copied == CmaResult::kDone ? cma_probe(pid, key_address, key) : copied;
 }
 
@@ -83,7 +83,7 @@ CmaResult cma_read_message(int pid, const RemoteReadDescriptor& offer, uint64_t 
   return moved < 0 && errno != EFAULT ? CmaResult::kForbidden : CmaResult::kUnreadable;
 }
 
-// The system asks for permission before it looks at the address: none is needed to find out.
+// The system checks the permission before the address, so an invalid address suffices.
 bool is_cma_allowed(int pid) noexcept { return cma_probe(pid, 0, 0) != CmaResult::kForbidden; }
 
 bool is_cma_available() noexcept {

@@ -6,32 +6,35 @@
 
 namespace torch::comms::transport::shm {
 
-// One copy between processes [process_vm_readv(2), Linux 3.2], without the other side's doing.
+// The outcome of a copy between processes by process_vm_readv(2) (CMA, Linux 3.2), which needs
+// nothing from the other process. kClosed: the memory is closed or unmapped. kPeerExited: the
+// process has exited. kForbidden: the system does not permit the copy. kUnreadable: the system
+// cannot read this memory for another process.
 enum class CmaResult : uint8_t { kDone, kForbidden, kClosed, kPeerExited, kUnreadable };
 
-// Copies into or from `address` of process `pid`, if the word at `key_address` there is `key`: the
-// owner clears it when it closes the memory. kClosed: it is not, or the memory is not there.
-// kPeerExited: the process is not. kForbidden: the system does not let us. What is written goes in
-// parts, and the word is looked at before each: so much may be, after it was cleared.
+// Copies into or from `address` of process `pid`, if the word at `key_address` there is `key`; the
+// owner clears the word when it closes the memory. Writes go in parts, with a check of the word
+// before each part. So at most kMaxBytesAfterClose bytes may be written after the word was cleared.
 inline constexpr size_t kMaxBytesAfterClose = size_t{1} << 20;
 CmaResult cma_read(int pid, uint64_t address, Bytes into, uint64_t key_address,
                    uint32_t key) noexcept;
 CmaResult cma_write(int pid, uint64_t address, ConstBytes from, uint64_t key_address,
                     uint32_t key) noexcept;
 
-// Copies what follows byte `offset` of a message that process `pid` offers to `into`, of at most
-// Offer::kMaxSegments pieces, whether it stands or not. kUnreadable: the system cannot read this
-// memory for us.
+// Copies the message that `offer` describes in process `pid`, from byte `offset` on, to `into`, at
+// most RemoteReadDescriptor::kMaxSegments pieces. It does not check whether the descriptor is still
+// valid.
+// Returns: kUnreadable if the system cannot read this memory for this process.
 CmaResult cma_read_message(int pid, const RemoteReadDescriptor& offer, uint64_t offset,
                            std::span<const Bytes> into) noexcept;
 
-// Whether that memory is open, and copies are allowed: kNoFinish.
+// Returns: kDone if the memory is open and copies are allowed.
 CmaResult cma_probe(int pid, uint64_t key_address, uint32_t key) noexcept;
 
-// The system lets us copy from that process, or it has ended.
+// Returns: whether the system permits copies from process `pid`; also true if it has exited.
 bool is_cma_allowed(int pid) noexcept;
 
-// The system call exists and works on this process itself.
+// Returns: whether the system call exists and works on this process itself.
 bool is_cma_available() noexcept;
 
 }  // namespace torch::comms::transport::shm

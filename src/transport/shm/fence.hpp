@@ -2,13 +2,16 @@
 
 namespace torch::comms::transport::shm {
 
-// Fences for other processes: who looks seldom pays, and who writes often does not [asymmetric
-// Dekker synchronisation: Dice, Huang & Yang, 2001; membarrier(2)].
+// Memory fences that this process makes other processes pass. A process that rarely reads pays for
+// the fence, and a process that writes often does not [asymmetric Dekker synchronization: Dice,
+// Huang & Yang, 2001; membarrier(2)].
 //
-// True: fence_peers() works from here on, in this process. Asked once; any thread.
+// Registers this process for such fences with the first call.
+// Returns: whether fence_peers() works in this process.
+// Threads: any.
 bool can_fence_peers() noexcept;
-// Every process that asked the above passes a full fence before this returns, and so does the
-// caller. Costs microseconds. Without can_fence_peers(): the caller alone.
+// Makes every process that called can_fence_peers() pass a full fence, and the caller, too. Costs
+// microseconds. Without can_fence_peers() only the caller passes a fence.
 void fence_peers() noexcept;
 
 }  // namespace torch::comms::transport::shm

@@ -9,7 +9,7 @@ std::optional<uint64_t> PageAllocator::allocate(uint64_t bytes) {
   const uint64_t whole = std::max<uint64_t>(1, (bytes + kPageBytes - 1) / kPageBytes) * kPageBytes;
   const auto fit = by_size_.lower_bound({whole, 0});
   if (fit == by_size_.end()) {
-    // A free block at the end goes on in what never was in use.
+    // A free block at the end is extended by pages that were never used.
     const auto last = free_.empty() ? free_.end() : std::prev(free_.end());
     const bool goes_on = last != free_.end() && last->first + last->second == top_;
     const uint64_t begin = goes_on ? last->first : top_;

@@ -10,8 +10,8 @@
 
 namespace torch::comms::transport::shm {
 
-// Which blocks of a range of pages are in use: best fit among those that were in use before, then
-// what never was. Neighbours that are free are one block. Numbers alone, no memory.
+// Allocates blocks in a range of pages: best fit among blocks that were in use before, else pages
+// that were never used. Adjacent free blocks are merged. It manages offsets only, no memory.
 class PageAllocator {
  public:
   static constexpr uint64_t kPageBytes = 4096;
@@ -19,18 +19,19 @@ class PageAllocator {
   explicit PageAllocator(uint64_t capacity_bytes)
       : capacity_(capacity_bytes / kPageBytes * kPageBytes) {}
 
-  // Where a block of at least `bytes` begins, which is a multiple of the page; nothing where there
-  // is no room.
+  // Returns: the beginning of a block of at least `bytes`, a multiple of kPageBytes; nullopt if
+  // there is no room.
   std::optional<uint64_t> allocate(uint64_t bytes);
-  // A block of allocate(), by its beginning. Throws std::bad_alloc: the block is in use for ever.
+  // Frees the block of allocate() that begins at `begin`.
+  // Throws: std::bad_alloc; the block then stays in use for ever.
   void release(uint64_t begin);
-  // Bytes of a block in use.
+  // Returns: the bytes of a block in use.
   uint64_t size_of(uint64_t begin) const { return used_.at(begin); }
   uint64_t in_use() const noexcept { return in_use_; }
-  // Nothing beyond was ever in use.
+  // Returns: the end of all blocks that were ever in use.
   uint64_t top() const noexcept { return top_; }
 
-  // Free blocks that were in use before: calls `visit(begin, bytes)`.
+  // Calls `visit(begin, bytes)` for each free block that was in use before.
   template <class Visit>
   void for_each_free(const Visit& visit) const {
     for (const auto& [begin, bytes] : free_) visit(begin, bytes);
@@ -42,9 +43,9 @@ class PageAllocator {
 
   uint64_t capacity_, top_ = 0;
   uint64_t in_use_ = 0;
-  std::unordered_map<uint64_t, uint64_t> used_;      // bytes, by beginning
-  std::map<uint64_t, uint64_t> free_;                // the same
-  std::set<std::pair<uint64_t, uint64_t>> by_size_;  // bytes and beginning of free ones
+  std::unordered_map<uint64_t, uint64_t> used_;      // bytes by beginning
+  std::map<uint64_t, uint64_t> free_;                // bytes by beginning, of free blocks
+  std::set<std::pair<uint64_t, uint64_t>> by_size_;  // bytes and beginning of free blocks
 };
 
 }  // namespace torch::comms::transport::shm

@@ -23,9 +23,10 @@ namespace torch::comms::transport::shm {
 namespace {
 
 std::atomic<SharedArena*> the_arena{nullptr};
-bool is_private = false;  // in a forked child, and its children
+bool is_private = false;  // in a forked child and its children
 
-// As large as the machine's memory, but not larger than a file of this process may be.
+// Returns: the machine's memory in bytes, but at most the size that a file of this process may
+// have.
 uint64_t capacity() noexcept {
   constexpr uint64_t kLeast = 1u << 30;
   const auto pages = std::max(0L, ::sysconf(_SC_PHYS_PAGES));
@@ -67,10 +68,10 @@ SharedArena::SharedArena()
   ::madvise(mapping_.bytes().data(), mapping_.bytes().size(), MADV_DONTDUMP);
 }
 
-// Nothing else runs in the child yet, and mmap() may be called there. What was never in use is only
-// kept free of other memory: the system need not promise pages for it.
+// Only this thread exists in the child yet, and mmap() may be called there. Pages that were never
+// in use are only kept free of other memory: the system need not commit pages for them.
 void SharedArena::become_private() noexcept {
-  if (std::exchange(is_private, true)) return;  // its pages are its parent's copies
+  if (std::exchange(is_private, true)) return;  // its pages are copies of its parent's
   const auto& arena = *the_arena.load(std::memory_order_relaxed);
   const auto bytes = arena.mapping_.bytes();
   const auto used = arena.top_.load(std::memory_order_relaxed);
@@ -83,7 +84,7 @@ void SharedArena::become_private() noexcept {
                     covers(bytes.subspan(used), PROT_NONE, MAP_ANONYMOUS, -1);
   ::madvise(bytes.data(), used, MADV_DONTDUMP);
   if (done) return;
-  // Its writes would reach the parent.
+  // The child must not continue: its writes would reach the parent.
   constexpr std::string_view kWhy =
       "torchcomms: a forked child ends: the system has no room for its copy of the tensors that "
       "share_cpu_tensors() has made; allow overcommitted memory (vm.overcommit_memory), or fork "
@@ -111,7 +112,7 @@ void* SharedArena::allocate(size_t bytes) noexcept {
   }
 }
 
-// False where the system has no pages for the block: it is free again then.
+// Returns: false if the system has no pages for the block, which is then free again.
 bool SharedArena::reserve(uint64_t begin) {
   try {
     reserve_memory(file_, blocks_.size_of(begin), begin);
@@ -130,10 +131,10 @@ void SharedArena::release(void* at) noexcept {
     free_bytes_ += blocks_.size_of(begin);
     blocks_.release(begin);
   } catch (const std::bad_alloc&) {
-    return;  // it is lost
+    return;  // the block stays in use
   }
   if (free_bytes_ <= kMaxFreeBytes) return;
-  // Pages that the system does not take stay with the file, and are used again.
+  // Pages that fallocate() does not free stay with the file and are reused.
   blocks_.for_each_free([this](uint64_t first, uint64_t bytes) {
     ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(first),
                 static_cast<off_t>(bytes));
@@ -164,8 +165,9 @@ std::shared_ptr<const base::Mapping> map_arena(int process, const MemoryHandle& 
     uint64_t file, address;
     std::weak_ptr<const base::Mapping> mapping;
   };
-  static std::mutex mutex;                             // guards known
-  static auto& known = *new std::vector<MappedArena>;  // never destroyed: links may live longer
+  static std::mutex mutex;  // guards known
+  // Never destroyed, because transports may live longer.
+  static auto& known = *new std::vector<MappedArena>;
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& one) { return one.mapping.expired(); });
   for (const auto& one : known)

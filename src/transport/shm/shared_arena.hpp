@@ -12,34 +12,41 @@
 
 namespace torch::comms::transport::shm {
 
-// Memory of this process that the ranks of its host map as a whole, so that they take messages out
-// of it, or reduce them, where they lie. One file without a name, as large as the machine's memory
-// but at most kMaxBytes and what RLIMIT_FSIZE allows. reserve_memory() says when its pages are
-// taken. No core dump has it.
+// Memory of this process that the ranks of its host map as a whole, so that they read messages or
+// reduce them where they lie. It is one file without a name, as large as the machine's memory, but
+// at most kMaxBytes and the limit of RLIMIT_FSIZE. reserve_memory() says when its pages are taken.
+// Core dumps leave it out.
 //
-// Threads: any. One a process, for good: what it has handed out may be in use to the end.
-// Forked children have what they find there as memory of their own: what they write, nobody else
-// but children of theirs sees. They get none and give none back. Pages that they have not written
-// are the parent's: they see what it writes there later, also after it has freed them.
+// Forked children keep what they find there as private memory: only they and their own children see
+// what they write. They can neither allocate nor release. Pages that a child has not written are
+// the parent's: the child sees what the parent writes there later, also after the parent has
+// released them.
+// Threads: any.
+// Lifetime: there is one arena per process, which is never destroyed, because its memory may be in
+// use until the end.
 class TC_API SharedArena {
  public:
-  static constexpr uint64_t kMaxBytes = 256ull << 30;  // of address space, once for each peer, too
+  // Bytes of address space. The mapping of each peer's arena takes as much.
+  static constexpr uint64_t kMaxBytes = 256ull << 30;
 
-  // Made by the first call. Throws CommError(kResourceExhausted).
+  // Returns: the arena; the first call makes it.
+  // Throws: CommError(kResourceExhausted).
   static SharedArena& open();
-  // nullptr before open(), and in a forked child.
+  // Returns: the arena; nullptr before open(), and in a forked child.
   static SharedArena* find() noexcept;
 
-  // Begins at a page, and is zeroed only where nobody had it before; nullptr where there is no
-  // room, or in a forked child.
+  // Returns: memory that begins at a page; nullptr if there is no room, or in a forked child. It is
+  // zeroed only if it was never in use.
   void* allocate(size_t bytes) noexcept;
-  // Of allocate(). What is free and more than kMaxFreeBytes goes back to the system.
+  // Frees memory of allocate(). If more than kMaxFreeBytes are free, all free pages return to the
+  // system.
   void release(void* at) noexcept;
   bool contains(const void* at) const noexcept;
-  // Bytes that are handed out, in whole pages.
+  // Returns: allocated bytes, in whole pages.
   uint64_t in_use() const;
 
-  // All of it, and where others find it. Throws CommError(kSystem) without a descriptor.
+  // bytes() returns all of the arena; file_location() where peers find it.
+  // Throws: CommError(kSystem) if no descriptor is left.
   Bytes bytes() const noexcept { return mapping_.bytes(); }
   FileLocation file_location() const;
 
@@ -47,7 +54,7 @@ class TC_API SharedArena {
   static constexpr uint64_t kMaxFreeBytes = 256u << 20;  // bytes
 
   SharedArena();
-  static void become_private() noexcept;  // in a forked child
+  static void become_private() noexcept;  // runs in a forked child
   bool is_of_parent() const noexcept;
   bool reserve(uint64_t begin);
 
@@ -56,12 +63,14 @@ class TC_API SharedArena {
   uint64_t inode_ = 0, fork_generation_;
   mutable std::mutex mutex_;  // guards all below
   PageAllocator blocks_;
-  uint64_t free_bytes_ = 0;       // bytes of free blocks that may have pages
-  std::atomic<uint64_t> top_{0};  // of blocks_, for who has no lock
+  uint64_t free_bytes_ = 0;       // of free blocks that may have pages
+  std::atomic<uint64_t> top_{0};  // top() of blocks_, for readers without the lock
 };
 
-// A peer's arena, as its handle says: one mapping for all links of this process to that one.
-// `file` is the handle's. Any thread. Throws CommError(kResourceExhausted, kSystem).
+// Maps a peer's arena as its handle describes it. All transports of this process share one mapping
+// of it. `file` is the file of the handle.
+// Throws: CommError(kResourceExhausted, kSystem).
+// Threads: any.
 std::shared_ptr<const base::Mapping> map_arena(int process, const MemoryHandle& handle,
                                                const base::FileDescriptor& file);
 

@@ -28,10 +28,11 @@ struct MappedFile {
   dev_t device;
   ino_t inode;
   uint64_t offset;   // of the memory in the file
-  std::string path;  // that it had when it was mapped, or has now
+  std::string path;  // when it was mapped, or now
 };
 
-// A line of /proc/self/maps [proc_pid_maps(5)].
+// Parses a line of /proc/self/maps [proc_pid_maps(5)].
+// Returns: the file, if the line's mapping is shared and holds all of [at, at + size).
 std::optional<MappedFile> mapped_file(const char* line, uint64_t at, uint64_t size) {
   uint64_t first = 0, last = 0, offset = 0, inode = 0;
   unsigned major_number = 0, minor_number = 0;
@@ -63,7 +64,8 @@ std::optional<MappedFile> find_mapping(uint64_t at, uint64_t size) {
   return std::nullopt;
 }
 
-// Nothing, where something else has that name.
+// Opens `name` if it is the wanted file.
+// Returns: empty if another file has that name.
 base::FileDescriptor open_at(int folder, const char* name, const MappedFile& wanted) {
   const auto is_it = [&](int failed, const struct stat& found) {
     return failed == 0 && found.st_ino == wanted.inode && found.st_dev == wanted.device;
@@ -75,9 +77,9 @@ base::FileDescriptor open_at(int folder, const char* name, const MappedFile& wan
                                                            : base::FileDescriptor();
 }
 
-// A new descriptor of a mapped file: its name may be gone, or nobody may hold it open. Other
-// threads close their descriptors meanwhile, so none of theirs is used: the file is found and
-// opened by the name that /proc gives it, and what was opened is looked at again.
+// Returns: a new descriptor of a mapped file. The file may have lost its name, or no descriptor of
+// it may be open. Other threads may close their descriptors meanwhile, so none of theirs is used:
+// the file is opened by the name that /proc gives it, and the opened file is checked again.
 base::FileDescriptor open_again(const MappedFile& wanted) {
   const std::unique_ptr<DIR, CloseFolder> folder(::opendir("/proc/self/fd"));
   if (!folder) return {};

@@ -4,10 +4,10 @@
 
 namespace torch::comms::transport::shm {
 
-// The file of the shared mapping that holds all of `bytes`, with a descriptor of its own, so that
-// peers can map it: memory of allocate(), or what other libraries share between processes. Nothing
-// where the memory is this process's alone, or its file is not to be found: nobody here holds it
-// open, and it has lost its name.
+// Finds the file of the shared mapping that holds all of `bytes`, so that peers can map it: memory
+// of allocate(), or memory that other libraries share between processes.
+// Returns: the file with a new descriptor. Empty if the memory is private, or if the file cannot be
+// found because this process does not hold it open and its name was removed.
 FileLocation find_shared_file(Bytes bytes) noexcept;
 
 }  // namespace torch::comms::transport::shm

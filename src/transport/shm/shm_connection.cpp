@@ -50,7 +50,8 @@ ShmConnection::~ShmConnection() {
 bool ShmConnection::try_send(const Frame& frame, std::span<const ConstBytes> payload,
                              uint32_t*) noexcept {
   if (!error_text().empty()) return false;
-  // Only for a peer that makes us pass a fence, and only if we are one of those that do.
+  // The producer's fence is left out only if the peer fences this process before its sleep and this
+  // process takes part in that.
   const bool fenced =
       (segment_.sleep_flags(1 - side_).load(std::memory_order_relaxed) & SleepFlags::kFences) &&
       can_fence_peers();
@@ -65,14 +66,14 @@ void ShmConnection::wake_peer() noexcept {
   if ((rest.fetch_and(~SleepFlags::kAsleep, std::memory_order_acq_rel) & SleepFlags::kAsleep) == 0)
     return;
   const char bell = 1;
-  // A full socket has unread bells in it, and a broken one is seen by its reader.
+  // A full socket has unread wake-ups in it; the reader sees a broken socket.
   [[maybe_unused]] const auto sent =
       ::send(peer_state_.socket.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 PeerConnection::ReceiveStatus ShmConnection::receive(FrameSink& sink) noexcept {
-  const bool ended =
-      !error_text().empty();  // looked at first: what came before the end is in the ring
+  // Checked before the ring, because frames that came before the end are in the ring.
+  const bool ended = !error_text().empty();
   Frame frame;
   ConstBytes payload;
   uint64_t bytes = 0;
@@ -119,7 +120,8 @@ bool ShmConnection::is_valid(const RemoteReadDescriptor& offer) const noexcept {
                                      offer.word);
 }
 
-// False where some of it is not mapped.
+// Copies from mapped memory of the peer.
+// Returns: false if some of the message is not mapped.
 bool ShmConnection::copy_mapped(const RemoteReadDescriptor& offer, uint64_t offset,
                                 std::span<const Bytes> into, bool past_caches) noexcept {
   for (auto rest : into)
@@ -133,7 +135,7 @@ bool ShmConnection::copy_mapped(const RemoteReadDescriptor& offer, uint64_t offs
   return true;
 }
 
-// The sender names the region that it is in, so the addresses are that memory's and nothing else's.
+// The descriptor names the sender's region by its key, so its addresses belong to that region.
 ConstBytes ShmConnection::map_view(const RemoteReadDescriptor& offer, uint64_t offset,
                                    uint64_t most) noexcept {
   if (offer.region == 0) return {};

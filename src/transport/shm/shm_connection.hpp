@@ -10,34 +10,36 @@
 
 namespace torch::comms::transport::shm {
 
-// Memory of the peer that is mapped here, as long as whoever imported it keeps it.
+// Memory of the peer that is mapped here, as long as the importer keeps the mapping.
 struct MappedPeerMemory {
   MemoryHandle handle;
-  uint64_t mapping_offset = 0;  // of the mapping
+  uint64_t mapping_offset = 0;  // bytes; where in the mapping the memory begins
   std::weak_ptr<const base::Mapping> mapping;
 };
 
-// What there is beside the shared memory of a pair: the socket wakes a sleeping peer, and its end,
-// or the process's, tells that the peer has gone.
+// The state of a peer beside the shared segment. The socket wakes a sleeping peer. The end of the
+// socket or of the process shows that the peer has ended.
 struct ShmPeer {
-  base::FileDescriptor socket;  // none while the peer is to be called again
-  base::FileDescriptor pidfd;   // where the system has such descriptors
+  base::FileDescriptor socket;  // empty while the connector has to retry
+  base::FileDescriptor pidfd;   // empty if the system has no pidfds
   int pid = 0;
-  bool can_copy = false;   // we may copy from and to its memory: asked once, at the start
-  std::string end_reason;  // why; empty while it has not
+  // CMA from and to its memory is allowed; checked once, at the start.
+  bool can_copy = false;
+  std::string end_reason;  // why the peer has ended; empty while it has not
   std::vector<MappedPeerMemory> mapped;
-  std::shared_ptr<const base::Mapping> arena = {};  // the peer's, among those that are mapped
+  std::shared_ptr<const base::Mapping> arena = {};  // the peer's arena, which is also in `mapped`
 };
 
-// Frames through a shared segment. What the peer wrote before its end is still handed over.
+// Moves frames through a shared segment. Frames that the peer wrote before its end are still
+// delivered.
 class ShmConnection final : public PeerConnection {
  public:
-  // `side` writes to ring(side). `wire` outlives the channel, which takes back `copies` where the
-  // system changes its mind; so does `seating`, if there is one, to which it introduces rank
-  // `peer`.
+  // `side` writes to ring(side). `wire` must outlive the connection, which clears its can_copy if
+  // the system forbids copies later. So must `seating`, if given; the connection adds rank `peer`
+  // to it.
   ShmConnection(ShmSegment segment, int side, ShmPeer& wire, int peer = 0,
                 CoreBalancer* seating = nullptr);
-  // The peer sees the end of the socket, unless this is a forked child's copy.
+  // Ends the socket, which the peer sees, unless this is a forked child's copy.
   ~ShmConnection() override;
 
   uint32_t max_payload() const noexcept override { return chunk_bytes_; }
@@ -52,7 +54,7 @@ class ShmConnection final : public PeerConnection {
     consumer_.pop();
     if (consumer_.publish()) wake_peer();
   }
-  // The peer is still to be called: this rank has to look for when.
+  // While the connector has to retry, this rank must continue to make progress.
   bool has_unflushed() const noexcept override { return !peer_state_.socket; }
   bool is_delivered() const noexcept override { return static_cast<bool>(peer_state_.socket); }
   const std::string& error_text() const noexcept override {

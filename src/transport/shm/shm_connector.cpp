@@ -9,7 +9,7 @@
 namespace torch::comms::transport::shm {
 namespace {
 
-constexpr std::chrono::milliseconds kFullQueue{2};  // before the next try
+constexpr std::chrono::milliseconds kFullQueue{2};  // before a retry
 
 }  // namespace
 

@@ -12,33 +12,36 @@
 
 namespace torch::comms::transport::shm {
 
-// One rank's way to another, with the segment that it has made for both: until the other one has
-// taken it. A rank that has no memory for a segment makes the call without one, to say why. A peer
-// whose queue is full, or who turns its callers away as a process without a descriptor does for a
-// moment, is called again. What was written to the segment meanwhile stays.
+// Connects one rank to another and passes it the segment that this rank has made for both. A rank
+// without memory for a segment connects without one, to report the reason. The connector retries if
+// the peer's queue is full, or if the peer closes the connection, as a process without a free
+// descriptor does. Frames that were written to the segment meanwhile stay.
 class ShmConnector {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // No `segment`: `hello` has the reason.
+  // Without `segment`, `hello` has the reason.
   ShmConnector(std::string address, const ShmHello& hello, std::optional<ShmSegment> segment)
       : address_(std::move(address)), hello_(hello), segment_(std::move(segment)) {}
 
-  // Requires that the call has one.
+  // Must be called only if has_segment().
   const ShmSegment& segment() const noexcept { return *segment_; }
   bool has_segment() const noexcept { return segment_.has_value(); }
-  // Connects, and hands over the segment. The socket; none: it is to be tried again, or has failed,
-  // or the peer has the reason now.
+  // Connects and sends the segment.
+  // Returns: the socket; empty if the connector must retry or has failed, or if it has sent the
+  // reason to the peer.
   base::FileDescriptor connect(Time now);
-  // The socket has ended. False: the peer had taken the segment, so this is the end of it.
+  // Handles the end of the socket.
+  // Returns: true if the connector will retry; false if the peer had taken the segment, so that the
+  // peer has ended.
   bool on_socket_ended(Time now);
   bool is_accepted() const noexcept;
 
-  // When to dial again; Time::max() where that is not wanted.
+  // Returns: when to connect again; Time::max() if no retry is due.
   Time retry_at() const noexcept { return retry_at_; }
-  // Why there is no hope; empty while there is.
+  // Returns: why the connector has failed; empty while it has not.
   const std::string& error_text() const noexcept { return error_text_; }
-  // kResourceExhausted where it is this process that has run out of something.
+  // Returns: the error; kResourceExhausted if this process has run out of something.
   Errc error_code() const noexcept { return error_code_; }
 
  private:
@@ -48,8 +51,8 @@ class ShmConnector {
   std::string address_;
   ShmHello hello_;
   std::optional<ShmSegment> segment_;
-  bool has_sent_reason_ = false;  // the peer has the reason
-  size_t rejections_ = 0;         // times
+  bool has_sent_reason_ = false;  // the reason was sent to the peer
+  size_t rejections_ = 0;         // times that the peer has closed the connection
   Time retry_at_ = Time::max();
   std::string error_text_;
   Errc error_code_ = Errc::kPeerFailed;

@@ -38,7 +38,7 @@ PacketStatus read_hello(int socket, ShmHello& hello, base::FileDescriptor& descr
 
 base::FileDescriptor open_pidfd(int pid) noexcept {
 #ifdef SYS_pidfd_open
-  // Such descriptors are closed on exec by themselves. Our own process needs no watching.
+  // A pidfd is close-on-exec by itself. This process's own end needs no pidfd.
   if (pid > 0 && pid != ::getpid())
     return base::FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 #endif

@@ -26,7 +26,7 @@ struct alignas(128) SideValidityWords {
   ReadValidityWords::Words words;
 };
 
-// Before the rings.
+// Lies before the rings.
 struct SegmentHeader {
   std::array<SleepFlagsWord, 2> sleep_flags;
   std::array<SideValidityWords, 2> read_validity;
@@ -44,7 +44,7 @@ std::string words_of(const char* step, uint64_t size) {
   return std::string(step) + " for " + std::to_string(size) + " bytes of shared memory";
 }
 
-// Also what a policy forbids (EPERM, EACCES, ENOSYS) is memory that this process cannot have.
+// Throws kResourceExhausted, also for memory that a policy forbids (EPERM, EACCES, ENOSYS).
 [[noreturn]] void fail(const char* step, uint64_t size) {
   const int error = errno;
   std::string why = base::system_error(error, words_of(step, size)).why();
@@ -55,8 +55,8 @@ std::string words_of(const char* step, uint64_t size) {
   throw CommError(Errc::kResourceExhausted, why);
 }
 
-// The system promises all memory when it is asked for, and may refuse a page of a file later.
-// Otherwise a file without a name, which no mount limits, gets its pages as a heap does.
+// Returns: whether the system commits all memory in advance. Then it may refuse a page of a file
+// later. Otherwise a file without a name, which no mount limits, gets its pages like a heap.
 bool promises_all_memory() {
   std::ifstream setting("/proc/sys/vm/overcommit_memory");
   std::string mode;

@@ -12,35 +12,39 @@
 
 namespace torch::comms::transport::shm {
 
-// kAsleep: the side sleeps and wants to be woken. kFences: between saying so and its last look at
-// the rings it makes everybody pass a fence, so that whoever writes needs none of its own.
-// kAttached: it has taken the segment, so that the end of its socket is its own end.
+// Bits by which one side of a segment announces its state. kAsleep: the side sleeps and wants to be
+// woken. kFences: the side fences all processes between announcing a sleep and its last check of
+// the rings, so a writer needs no fence of its own. kAttached: the side has taken the segment, so
+// the end of its socket means that the side has ended.
 struct SleepFlags {
   static constexpr uint32_t kAsleep = 1, kFences = 2, kAttached = 4;
 };
 
-// The memory that two ranks share, with a ring in each direction. It has no name: it goes when both
-// have let go of it, whatever becomes of them. Pages are only taken when they are used.
+// The memory that two ranks share, with a ring in each direction. It has no name: the system frees
+// it when both ranks have unmapped it, also when they crash. Pages are taken only when they are
+// used.
 class ShmSegment {
  public:
-  // Throws CommError(kResourceExhausted).
+  // Makes a segment.
+  // Throws: CommError(kResourceExhausted).
   static ShmSegment create(const RingShape& shape);
-  // Over a descriptor that a peer sent. Throws CommError(kSizeMismatch) where it is not what
-  // create() makes: it could shrink under us, or is smaller than it says.
+  // Maps a segment from a descriptor that a peer sent.
+  // Throws: CommError(kMismatch) if it is not what create() makes: its size is not sealed, or is
+  // not the expected one. CommError(kResourceExhausted) if it cannot be mapped.
   static ShmSegment adopt(base::FileDescriptor file, const RingShape& shape);
 
   const base::FileDescriptor& file() const noexcept { return file_; }
-  // The same memory, without the file.
+  // Returns: a segment over the same memory, without the file.
   ShmSegment share() const { return {mapping_, shape_}; }
-  // The ring that side 0 or 1 writes to.
+  // Returns: the ring that side 0 or 1 writes to.
   RingMemory ring(int writer) const noexcept;
-  // What a side says of its sleep: bits of SleepFlags.
+  // Returns: the bits of SleepFlags that a side has set.
   std::atomic<uint32_t>& sleep_flags(int side) const noexcept;
-  // Where a side waits: Seating.
+  // Returns: the slot in which a side publishes the core on which it waits (CoreBalancer).
   CoreBalancer::CoreSlot& core_slot(int side) const noexcept;
-  // Of the offers of a side.
+  // Returns: the validity words of a side's descriptors.
   ReadValidityWords::Words& read_validity_words(int side) const noexcept;
-  // All of the above lies in it.
+  // Returns: the mapping that holds all of the above.
   std::shared_ptr<const base::Mapping> memory() const noexcept { return mapping_; }
 
  private:
@@ -53,15 +57,16 @@ class ShmSegment {
   RingShape shape_;
 };
 
-// Zeroed memory behind a descriptor that cannot shrink or grow any more.
-// Throws CommError(kResourceExhausted): what this process cannot have, for whatever reason.
+// Returns: a descriptor of zeroed memory whose size is sealed.
+// Throws: CommError(kResourceExhausted), also if a policy forbids the memory.
 base::FileDescriptor create_memory(const char* name, uint64_t size);
-// Takes the pages now where the system could refuse one at its first use, which would end the
-// process by SIGBUS: where it promises all memory ahead (vm.overcommit_memory=2). Else it does
-// nothing.
-// Throws CommError(kResourceExhausted).
+// Takes the pages now if the system commits all memory in advance (vm.overcommit_memory=2). There
+// the system could refuse a page at its first use, which would end the process by SIGBUS. Does
+// nothing on other systems.
+// Throws: CommError(kResourceExhausted).
 void reserve_memory(const base::FileDescriptor& file, uint64_t size, uint64_t offset = 0);
-// `offset` is a multiple of the page size. Throws CommError(kResourceExhausted).
+// Maps memory of `file` for reading and writing. `offset` is a multiple of the page size.
+// Throws: CommError(kResourceExhausted).
 base::Mapping map_memory(const base::FileDescriptor& file, uint64_t size, uint64_t offset = 0);
 
 }  // namespace torch::comms::transport::shm

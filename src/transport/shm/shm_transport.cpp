@@ -37,7 +37,7 @@ constexpr const char* kProcessEnded = "its process has ended";
 constexpr const char* kNoMemory = "it has no memory for the link: ";
 constexpr const char* kNone = "no memory for the link to it: ";
 constexpr const char* kWayOut = "; hint ctran::transport=tcp needs none";
-constexpr int kPollsPerSocketCheck = 256;  // polls of the rings between two looks at the sockets
+constexpr int kPollsPerSocketCheck = 256;  // polls of the rings between two checks of the sockets
 constexpr int kEventsAtOnce = 16;
 
 ShmOptions with_defaults(ShmOptions options) {
@@ -57,7 +57,7 @@ ShmOptions with_defaults(ShmOptions options) {
   return options;
 }
 
-// 0 where `text` is none.
+// Returns: the process id in `text`; 0 if it is not a number.
 int process_id(const std::string& text) {
   int id = 0;
   const char* const end = text.data() + text.size();
@@ -75,7 +75,7 @@ Endpoint endpoint_of(const ShmOptions& options) {
            std::to_string(::getpid())}};
 }
 
-// One that has not said who it is.
+// An accepted connection that has not sent its hello.
 struct PendingShmConnection {
   base::FileDescriptor descriptor;
   int socket() const noexcept { return descriptor.get(); }
@@ -164,14 +164,15 @@ class ShmTransport final : public FramedTransport {
   void forbid_copies(int peer) noexcept;
 
   RingShape ring_;
-  const bool single_copy_, single_copy_wanted_;  // the system has it at all; the user wants it
+  const bool single_copy_, single_copy_wanted_;  // CMA works on this system; the user wants it
   base::Listener listener_;
   base::FileDescriptor epoll_;
-  std::unique_ptr<RegisteredMemory> arena_;           // this process's, if it has one
-  std::unordered_map<int, ShmPeer> shm_peers_;        // by peer
-  std::unordered_map<int, int> peer_of_socket_;       // and of process descriptors
-  std::unordered_map<int, ShmConnector> connectors_;  // by peer, until they are taken
-  std::optional<Timer> timer_;                        // for calls that are to be made again
+  std::unique_ptr<RegisteredMemory> arena_;      // this process's arena, if it has one
+  std::unordered_map<int, ShmPeer> shm_peers_;   // by peer
+  std::unordered_map<int, int> peer_of_socket_;  // peer by socket and by pidfd
+  // By peer, until the peer has taken the segment.
+  std::unordered_map<int, ShmConnector> connectors_;
+  std::optional<Timer> timer_;  // for retries of connectors
   HandshakeQueue<PendingShmConnection> handshakes_{
       [this](PendingShmConnection& guest) { return read_handshake(guest); }};
   uint64_t rejected_ = 0;
@@ -219,7 +220,7 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
   connect_peer(peer, connectors_.emplace(peer, std::move(call)).first->second);
 }
 
-// So that its end is seen even before it has connected.
+// Watches the peer's process, so that its end is seen even before it has connected.
 void ShmTransport::watch_peer(int peer, int process) {
   ShmPeer& wire = shm_peers_[peer];
   if (wire.pid != 0) return;
@@ -238,7 +239,7 @@ void ShmTransport::watch_peer(int peer, int process) {
   if (single_copy_ && !wire.can_copy) forbid_copies(peer);
 }
 
-// What the system refuses is the end of the connection.
+// Runs `step`; its error ends the connection to `peer`.
 template <class Step>
 void ShmTransport::step_or_fail(int peer, const Step& step) {
   try {
@@ -261,7 +262,7 @@ void ShmTransport::check_connector(const ShmConnector& call) {
   set_timer();
 }
 
-// For the next call that is to be made again.
+// Sets the timer for the next retry of a connector.
 void ShmTransport::set_timer() {
   auto next = ShmConnector::Time::max();
   for (const auto& [peer, call] : connectors_) next = std::min(next, call.retry_at());
@@ -294,10 +295,10 @@ void ShmTransport::drop_connectors() {
   });
 }
 
-// The channel goes over this socket, in place of one over which the peer was not reached.
+// Gives the connection this socket, in place of a socket over which the peer was not reached.
 void ShmTransport::attach(int peer, base::FileDescriptor socket, const ShmSegment& segment,
                           int side) {
-  if (side == 0) watch(socket.get());  // the other side did so when it was a guest
+  if (side == 0) watch(socket.get());  // the accepting side already watches it
   ShmPeer& wire = shm_peers_[peer];
   wire.socket = std::move(socket);
   peer_of_socket_[wire.socket.get()] = peer;
@@ -322,14 +323,15 @@ bool ShmTransport::accept_pending() {
   return moved;
 }
 
-// False: it has said nothing yet. Else it is a peer now, or to be dropped.
+// Reads the hello of an accepted connection and accepts or rejects it.
+// Returns: false if the hello has not arrived.
 bool ShmTransport::read_handshake(PendingShmConnection& guest) {
   ShmHello hello;
   base::FileDescriptor file;
   const auto greeting = read_hello(guest.socket(), hello, file);
   if (greeting == PacketStatus::kIncomplete) return false;
   auto taken = std::move(guest.descriptor);
-  if (greeting == PacketStatus::kDescriptorsExhausted) return true;  // it calls again
+  if (greeting == PacketStatus::kDescriptorsExhausted) return true;  // the peer retries
   const bool refuses = greeting == PacketStatus::kWithoutDescriptor;
   const bool ours = (greeting == PacketStatus::kPacket || refuses) &&
                     constant_time_equal(hello.job, options_.job) &&
@@ -348,8 +350,8 @@ bool ShmTransport::read_handshake(PendingShmConnection& guest) {
   step_or_fail(hello.from, [&] {
     const auto segment = adopt(taken.get(), std::move(file), hello.shape);
     if (peer_of(hello.from).state() != PeerState::kConnecting) {
-      segment.sleep_flags(1).fetch_or(SleepFlags::kAttached,
-                                      std::memory_order_release);  // it is not to call again
+      // The peer must not retry.
+      segment.sleep_flags(1).fetch_or(SleepFlags::kAttached, std::memory_order_release);
       return;
     }
     int process = 0;
@@ -361,7 +363,8 @@ bool ShmTransport::read_handshake(PendingShmConnection& guest) {
   return true;
 }
 
-// Takes the peer's segment. Where this rank cannot map it, the peer hears why over `socket`.
+// Maps the peer's segment. If this rank cannot map it, it sends the reason to the peer over
+// `socket`.
 ShmSegment ShmTransport::adopt(int socket, base::FileDescriptor file, const RingShape& shape) {
   try {
     return ShmSegment::adopt(std::move(file), shape);
@@ -373,7 +376,7 @@ ShmSegment ShmTransport::adopt(int socket, base::FileDescriptor file, const Ring
   }
 }
 
-// Something came over a socket, or it ended.
+// Handles an event of a descriptor.
 bool ShmTransport::handle_event(int descriptor) {
   if (descriptor == listener_.get()) return accept_pending();
   if (timer_ && descriptor == timer_->get()) return retry_connects();
@@ -384,7 +387,7 @@ bool ShmTransport::handle_event(int descriptor) {
   const bool process = wire.pidfd && descriptor == wire.pidfd.get();
   bool ended = process, rung = false;
   while (!ended) {
-    ShmRefusal said{};  // or a bell, of one byte
+    ShmRefusal said{};  // or a wake-up, of one byte
     const auto got = ::recv(descriptor, said.data(), said.size(), MSG_DONTWAIT);
     if (got == ssize_t{sizeof said})
       fail(peer, Errc::kResourceExhausted, kNoMemory + refusal_text(said) + kWayOut);
@@ -395,7 +398,7 @@ bool ShmTransport::handle_event(int descriptor) {
     ended = got == 0 || (errno != EAGAIN && errno != EINTR);
     break;
   }
-  // A bell counts as movement: it may be for a counter, and whoever waits must look again.
+  // A wake-up counts as progress: it may be for a counter, and the waiting caller must check again.
   if (!ended) return rung;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   peer_of_socket_.erase(found);
@@ -406,7 +409,7 @@ bool ShmTransport::handle_event(int descriptor) {
   return true;
 }
 
-// It may have connected, and sent messages, before.
+// Handles the end of a peer's process, which may have connected and sent messages before.
 void ShmTransport::process_ended(int peer) {
   auto& ended = shm_peers_[peer].end_reason;
   if (ended.empty()) ended = kProcessEnded;
@@ -436,7 +439,7 @@ bool ShmTransport::progress_connections() noexcept {
   bool moved = false;
   try {
     if (!connectors_.empty()) drop_connectors();
-    // One at a time: what one leads to may close the descriptor of the next, and open another.
+    // One event at a time: handling one may close the descriptor of the next one and open another.
     epoll_event event;
     for (int i = 0; i < kEventsAtOnce && ::epoll_wait(epoll_.get(), &event, 1, 0) == 1; ++i)
       moved |= handle_event(event.data.fd);
@@ -501,7 +504,7 @@ std::string ShmTransport::path_of(const MemoryHandle& handle) const {
          std::to_string(handle.descriptor);
 }
 
-// Nothing where it is not the file that the handle says.
+// Returns: empty if the file is not the one that the handle describes.
 base::FileDescriptor ShmTransport::open_file(const MemoryHandle& handle) const {
   base::FileDescriptor file(::open(path_of(handle).c_str(), O_RDWR | O_CLOEXEC));
   struct stat found{};
@@ -511,7 +514,8 @@ base::FileDescriptor ShmTransport::open_file(const MemoryHandle& handle) const {
   return right && whole ? std::move(file) : base::FileDescriptor();
 }
 
-// Also for messages out of it, as long as the mapping lives. False where it cannot be.
+// Maps a peer's memory, also for reading messages out of it as long as the mapping lives.
+// Returns: false if it cannot be mapped.
 bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
   const auto file = open_file(handle);
   if (!file) return false;
@@ -528,7 +532,8 @@ bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
   return true;
 }
 
-// Messages out of an arena that is not mapped are copied by the system.
+// Maps the peer's arena, if it has one. Messages out of an arena that is not mapped are copied by
+// CMA.
 void ShmTransport::on_endpoint(int peer, const Endpoint& endpoint) noexcept {
   try {
     auto& wire = shm_peers_[peer];
@@ -547,7 +552,7 @@ void ShmTransport::on_endpoint(int peer, const Endpoint& endpoint) noexcept {
     if (!wire.arena)
       base::log(base::LogLevel::kInfo, "shm link: tensors of rank " + std::to_string(peer) +
                                            " cannot be mapped (" + why + ")");
-  } catch (const std::bad_alloc&) {  // then it is not mapped
+  } catch (const std::bad_alloc&) {  // the arena is not mapped then
   }
 }
 
