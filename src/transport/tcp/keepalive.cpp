@@ -5,14 +5,14 @@
 namespace torch::comms::transport::tcp {
 namespace {
 
-constexpr int kLooks = 4;  // within the limit
+constexpr int kLooks = 4;  // checks within the timeout
 
 }  // namespace
 
 std::chrono::nanoseconds Keepalive::unanswered_for(const base::TcpAckStatus& answers,
                                                    Time now) noexcept {
   if (!answers.is_ack_pending) since_.reset();
-  // Also the last answer may be from long before anything was owed.
+  // The last acknowledgement may also be from long before any data were pending.
   else if (!since_ || now - answers.since_last_ack > *since_)
     since_ = now;
   return since_ ? now - *since_ : std::chrono::nanoseconds(0);

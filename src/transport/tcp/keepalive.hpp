@@ -10,42 +10,48 @@
 
 namespace torch::comms::transport::tcp {
 
-// How long a socket's peer has owed an answer, told by looks at it now and then.
+// Measures how long a socket's peer has not acknowledged data, from samples that are taken now and
+// then.
 class Keepalive {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // What the system says of the connection at `now`; the time since its peer's machine has begun
-  // to owe an answer, and gave none. 0: it owes none.
+  // Adds the system's state of the connection at `now`.
+  // Returns: the time since the peer's machine began to owe an acknowledgement; 0 if it owes none.
   std::chrono::nanoseconds unanswered_for(const base::TcpAckStatus& answers, Time now) noexcept;
 
  private:
   std::optional<Time> since_;
 };
 
-// Looks at connections now and then while answers are owed; with none owed it wakes nobody.
+// Checks connections now and then while acknowledgements are pending. While none are pending its
+// timer is stopped.
 class KeepaliveWatch final : public Poller::Client {
  public:
   class KeepaliveClient {
    public:
-    // Gives up what was silent for `limit`. True: answers are owed still.
+    // Fails sockets whose peer has not acknowledged for `limit`.
+    // Returns: whether acknowledgements are still pending.
     virtual bool check_keepalive(Keepalive::Time now, std::chrono::milliseconds limit) noexcept = 0;
 
    protected:
     ~KeepaliveClient() = default;
   };
 
-  // Ends with `poller`. `limit` 0: never looks. Throws CommError(kResourceExhausted).
+  // `limit` 0: never checks.
+  // Throws: CommError(kResourceExhausted).
+  // Lifetime: ends together with `poller`.
   KeepaliveWatch(Poller& poller, std::chrono::milliseconds limit);
-  // Leaves to this watch what the system would do about a silent peer, where it can.
+  // Configures a socket so that this watch, not the system, fails a silent peer. A system that does
+  // not report acknowledgements keeps the check itself.
   void configure(int socket) const noexcept;
   void add(KeepaliveClient& watched) { clients_.push_back(&watched); }
   void remove(KeepaliveClient& watched) noexcept { std::erase(clients_, &watched); }
-  // Somebody has sent something.
+  // Starts the checks; called after every send.
   void on_sent() noexcept {
     if (!is_ticking_ && timer_) set_ticking(true);
   }
 
-  // Answers are owed, as far as it knows.
+  // Returns: whether acknowledgements may be pending.
   bool is_ticking() const noexcept { return is_ticking_; }
 
   void on_ready(int timer, uint32_t events) override;

@@ -52,7 +52,8 @@ bool Poller::poll() {
   epoll_event events[32];
   const int count = ::epoll_wait(epoll_.get(), events, 32, 0);
   for (int i = 0; i < count; ++i) {
-    // Looked up again: the client before may have removed it, and added another one in its place.
+    // The client is looked up here, because the previous client may have removed this socket and
+    // added another one with its descriptor.
     const int socket = static_cast<int>(events[i].data.u64 & UINT32_MAX);
     const auto found = clients_.find(socket);
     if (found != clients_.end() && found->second.number == events[i].data.u64 >> 32)

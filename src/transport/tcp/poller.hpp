@@ -7,7 +7,7 @@
 
 namespace torch::comms::transport::tcp {
 
-// Sockets and who wants to know about them [epoll(7)].
+// Reports events of sockets to their clients [epoll(7)].
 class Poller {
  public:
   class Client {
@@ -18,19 +18,22 @@ class Poller {
 
   // Throws CommError(kResourceExhausted).
   Poller();
-  // `events` as for epoll, level-triggered. Throws CommError(kResourceExhausted).
+  // Adds a socket. `events` are those of epoll, level-triggered.
+  // Throws: CommError(kResourceExhausted).
   void add(int socket, uint32_t events, Client& client);
   void change(int socket, uint32_t events) noexcept;
-  // The same socket is another client's from now on.
+  // Gives a socket to another client.
   void replace_client(int socket, uint32_t events, Client& client) noexcept;
   void remove(int socket) noexcept;
 
-  // Tells clients what is ready now; true if anything was. Clients may add and remove in there.
+  // Calls on_ready() of the clients whose sockets are ready now. A client may add and remove
+  // sockets in on_ready().
+  // Returns: whether any socket was ready.
   bool poll();
   int event_fd() const noexcept { return epoll_.get(); }
 
  private:
-  // What was added is told by its number from a later socket of the same descriptor.
+  // The number distinguishes a socket from a later one with the same descriptor.
   struct PolledSocket {
     Client* client;
     uint32_t number;

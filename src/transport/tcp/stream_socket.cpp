@@ -16,10 +16,11 @@ namespace torch::comms::transport::tcp {
 namespace {
 
 constexpr size_t kBuffer = 64u << 10;
-constexpr size_t kCopied = 16u << 10;      // rests up to this are copied, so that sends are done
-constexpr size_t kBytesAtOnce = 2u << 20;  // read before other lanes get their turn
+// A rest of up to this size is copied, so that its send is done.
+constexpr size_t kCopied = 16u << 10;
+constexpr size_t kBytesAtOnce = 2u << 20;  // read before other channels get their turn
 
-// Nothing says that reading would come to an end.
+// Returns: whether there is no sign that the peer has closed the connection.
 bool goes_on(int socket) {
   pollfd polled{socket, POLLRDHUP, 0};
   return ::poll(&polled, 1, 0) == 0;
@@ -50,15 +51,15 @@ StreamSocket::StreamSocket(base::FileDescriptor socket, uint32_t max_payload, un
 
 void StreamSocket::fail(int error) noexcept {
   if (!error_text_.empty()) return;
-  // The system tells an error once, to whoever sends or receives next.
+  // The system reports an error once, to the next send or receive.
   if (error == 0 && send_error_ != EPIPE) error = send_error_;
   has_ended_ = error == 0;
   error_text_ = error == 0 ? "it closed the connection, or died"
                            : std::string("connection: ") + std::strerror(error);
 }
 
-// A socket that takes nothing any more, as its connection has ended, is still read to its end. Of
-// anything else nobody would hear.
+// Handles an error of a send. If the connection has ended, the socket is still read to its end,
+// which reports the error. Any other error is reported here, because no read would report it.
 void StreamSocket::fail_to_send(int error) noexcept {
   if (again(error)) return;
   send_error_ = error;
@@ -82,7 +83,7 @@ bool StreamSocket::try_send(const Frame& frame, std::span<const ConstBytes> payl
   if (sent < 0) {
     fail_to_send(errno);
     if (send_error_ != 0) return false;
-    sent = 0;  // kept, so that it goes on when the socket is writable
+    sent = 0;  // kept and sent when the socket is writable
   }
   if (static_cast<size_t>(sent) < sizeof frame + frame.bytes)
     queue_unsent(all, static_cast<size_t>(sent), borrowed);
@@ -94,7 +95,7 @@ void StreamSocket::queue_unsent(std::span<const ConstBytes> pieces, size_t sent,
   size_t left = 0;
   for (const auto& piece : pieces) left += piece.size();
   left -= sent;
-  // The header is the caller's local: it is copied in any case.
+  // The header is a local variable of the caller, so it is always copied.
   const bool in_header = sent < sizeof(Frame);
   copy_.clear();
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -138,7 +139,7 @@ void StreamSocket::cancel_writes(ConstBytes range) noexcept {
   const auto inside = [&](const std::byte* at) {
     return at >= range.data() && at < range.data() + range.size();
   };
-  if (in_payload_ && inside(target_.data())) {  // the rest of it goes nowhere
+  if (in_payload_ && inside(target_.data())) {  // the rest of the payload is dropped
     staged_.resize(target_.size());
     target_ = staged_;
   }
@@ -152,7 +153,8 @@ void StreamSocket::cancel_writes(ConstBytes range) noexcept {
   unsent_.push_back(copy_);
 }
 
-// Where the payload of the frame at hand goes. False: no frame of ours.
+// Chooses the memory for the payload of the current frame.
+// Returns: false if the header is invalid.
 bool StreamSocket::begin_payload(FrameSink& sink) {
   if (const char* wrong = frame_error(frame_, max_payload_, channels_)) {
     error_text_ = std::string("broke the protocol: ") + wrong;
@@ -168,14 +170,15 @@ bool StreamSocket::begin_payload(FrameSink& sink) {
   return true;
 }
 
-// Cuts what is in the buffer. False: nothing more can be read.
+// Cuts the buffered bytes into frames.
+// Returns: false if receiving must stop.
 bool StreamSocket::cut_frames(FrameSink& sink) noexcept {
   while (true) {
     if (!in_payload_) {
       if (end_ - begin_ < sizeof(Frame)) return true;
       std::memcpy(&frame_, buffer_.data() + begin_, sizeof(Frame));
       begin_ += sizeof(Frame);
-      if (frame_.bytes <= end_ - begin_) {  // all of it is here: handed over where it lies
+      if (frame_.bytes <= end_ - begin_) {  // whole: delivered from the buffer
         if (const char* wrong = frame_error(frame_, max_payload_, channels_)) {
           error_text_ = std::string("broke the protocol: ") + wrong;
           return false;
@@ -234,7 +237,8 @@ bool StreamSocket::receive(FrameSink& sink) noexcept {
     end_ += static_cast<size_t>(got);
     bytes += static_cast<size_t>(got);
     if (!cut_frames(sink)) break;
-    if (!in_payload_ && static_cast<size_t>(got) < kBuffer / 2) break;  // there was no more
+    // Nothing more was available.
+    if (!in_payload_ && static_cast<size_t>(got) < kBuffer / 2) break;
   }
   return moved;
 }

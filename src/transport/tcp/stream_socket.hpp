@@ -13,37 +13,41 @@
 
 namespace torch::comms::transport::tcp {
 
-// It is this process, or its system, that failed to send with `error` (an errno), and not the
-// connection: the peer may be well.
+// Returns: whether sending failed with `error` (an errno) because of this process or its system.
+// The connection and the peer may be well then.
 TC_API bool is_local_error(int error) noexcept;
 
-// One socket of a connection: frames out, whole ones or kept until the socket takes the rest; bytes
-// in, cut into frames. Payloads go from and to the caller's memory where they can.
+// One socket of a connection. It sends whole frames and keeps what the socket does not take; it
+// cuts the received bytes into frames. Payloads go from and to the caller's memory where possible.
 class StreamSocket {
  public:
   StreamSocket(base::FileDescriptor socket, uint32_t max_payload, unsigned lanes);
 
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                 uint32_t* borrowed) noexcept;
-  // Sends on what the socket did not take. True if it took something.
+  // Sends data that the socket did not take before.
+  // Returns: whether the socket took anything.
   bool flush() noexcept;
   bool is_blocked() const noexcept { return !unsent_.empty(); }
 
-  // Reads what is there, up to a bound; true if it was anything. Then error_text() may be set.
+  // Reads available bytes, up to a bound. Afterwards error_text() may be set.
+  // Returns: whether it read anything.
   bool receive(FrameSink& sink) noexcept;
   void cancel_writes(ConstBytes range) noexcept;
 
   int socket() const noexcept { return socket_.get(); }
   const std::string& error_text() const noexcept { return error_text_; }
-  // It is, as its peer has sent all that it will send.
+  // Returns: whether the connection ended because the peer has closed it.
   bool has_ended() const noexcept { return has_ended_; }
-  // Of what is broken: kPeerFailed, or what this process or its system failed at.
+  // Returns: the error of a broken socket: kPeerFailed, or the error of this process or its system.
   Errc error_code() const noexcept { return error_code_; }
-  // The peer's machine has everything, as far as ours knows; or will never have it.
+  // Returns: whether the peer's machine has acknowledged everything, as far as this machine knows,
+  // or never will.
   bool is_delivered() const noexcept;
-  // Its peer's machine has not answered for so long.
+  // Fails the socket: the peer's machine has not acknowledged for `silence`.
   void fail_keepalive(std::chrono::milliseconds silence) noexcept;
-  // For the end: lets what was sent arrive. Closing with unread bytes would take it back.
+  // Shuts the socket down so that sent data arrive. Unread bytes are read first, because closing a
+  // socket with unread bytes resets the connection and discards what was sent.
   void close_gracefully() noexcept;
 
  private:
@@ -61,14 +65,15 @@ class StreamSocket {
   std::string error_text_;
   Errc error_code_ = Errc::kPeerFailed;
   bool has_ended_ = false;
-  int send_error_ = 0;  // with which the socket takes nothing any more
+  int send_error_ = 0;  // errno with which the socket takes nothing any more
 
-  // Out: pieces that the socket did not take, of one frame; `copy_` holds what was copied of them.
+  // Sending: pieces of one frame that the socket did not take. `copy_` holds those that were
+  // copied.
   std::vector<ConstBytes> unsent_;
   std::vector<std::byte> copy_;
-  uint32_t* frames_in_use_ = nullptr;  // whose memory `rest_` points into
+  uint32_t* frames_in_use_ = nullptr;  // counter of the request whose memory `unsent_` uses
 
-  // In: [begin_, end_) of `buffer_` is unread. While `in_payload_`, bytes go to `target_`.
+  // Receiving: [begin_, end_) of `buffer_` is unread. While `in_payload_`, bytes go to `target_`.
   std::vector<std::byte> buffer_;
   size_t begin_ = 0, end_ = 0;
   bool in_payload_ = false;

@@ -85,16 +85,17 @@ PeerConnection::ReceiveStatus TcpConnection::receive(FrameSink& sink) noexcept {
   bool moved = false;
   for (auto& socket : channels_) {
     if (socket.is_readable) moved |= socket.stream.receive(sink);
-    socket.is_readable = false;  // still so, if the poller says it again
+    socket.is_readable = false;  // the poller sets it again if data remain
     if (socket.stream.has_ended()) poller_.remove(socket.stream.socket());
   }
   const bool ended = is_at_end();
-  if (ended && !moved)  // the other lanes may hold what came before the end
+  // The other sockets may hold data that came before the end.
+  if (ended && !moved)
     for (auto& socket : channels_)
       if (socket.stream.error_text().empty()) moved |= socket.stream.receive(sink);
   if (moved) return ReceiveStatus::kSome;
   if (!ended) return ReceiveStatus::kNothing;
-  // What went wrong, before what only ended.
+  // Reports an error rather than a mere end.
   for (const bool has_ended : {false, true})
     for (const auto& socket : channels_) {
       if (!error_text_.empty() || socket.stream.has_ended() != has_ended) continue;

@@ -11,14 +11,14 @@
 
 namespace torch::comms::transport::tcp {
 
-// A connection of several sockets: one for everything that is small, the others for chunks of large
-// transfers. A peer that leaves, or dies, ends all of them in their order: only when the last one
-// has ended has everything come.
+// A connection of several sockets: one for small frames, the others for chunks of large transfers.
+// The end of a peer ends all sockets, each after its own data. So everything has arrived only when
+// the last socket has ended.
 class TcpConnection final : public PeerConnection,
                             public Poller::Client,
                             public KeepaliveWatch::KeepaliveClient {
  public:
-  // The sockets are in `poller` already. It and `silence` outlive the channel.
+  // The sockets must be in `poller` already. It and `silence` must outlive the connection.
   TcpConnection(std::vector<base::FileDescriptor> sockets, uint32_t chunk_bytes, Poller& poller,
                 KeepaliveWatch& silence);
   ~TcpConnection() override;
@@ -48,7 +48,7 @@ class TcpConnection final : public PeerConnection,
     Keepalive keepalive = {};
   };
   bool has_ready_socket() const noexcept;
-  // Nothing more comes but what lanes have already.
+  // Returns: whether no more data will arrive, except data that sockets have received already.
   bool is_at_end() const noexcept;
   void watch(ConnectionSocket& socket) noexcept;
 

@@ -14,8 +14,8 @@
 namespace torch::comms::transport::tcp {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{3500};  // with an address that does not answer
-constexpr size_t kRounds = kRetryDelays.size() + 1;   // through all addresses
+constexpr std::chrono::milliseconds kPatience{3500};  // for an address that does not answer
+constexpr size_t kRounds = kRetryDelays.size() + 1;   // rounds through all addresses
 
 }  // namespace
 
@@ -59,14 +59,15 @@ void TcpConnector::try_next(std::string why, bool turned_away) {
   error_text_ = "no connection to it: " + why;
 }
 
-// Before a round, if the one before it was in vain because somebody had no room.
+// Starts a delay before a round if the peer closed a connection in the round before.
+// Returns: whether a delay has begun.
 bool TcpConnector::starts_backoff(size_t round) {
   if (!std::exchange(was_rejected_, false)) return false;
   try {
     poller_.add(retry_timer_.emplace().get(), EPOLLIN, *this);
   } catch (const CommError&) {
     retry_timer_.reset();
-    return false;  // no descriptor left here either
+    return false;  // this process has no free descriptor either
   }
   retry_timer_->after(kRetryDelays[round - 1]);
   return true;
@@ -79,7 +80,8 @@ void TcpConnector::on_socket_ended(int error) {
   try_next(address_ + ": " + why, turned_away);
 }
 
-// False, and errno.
+// Opens a socket for each channel.
+// Returns: false and errno if one fails.
 bool TcpConnector::open_all(const base::SocketAddress& address) {
   for (unsigned lane = 0; lane < hello_.channels; ++lane) {
     auto socket = base::begin_connect(address);
@@ -117,17 +119,17 @@ void TcpConnector::on_ready(int descriptor, uint32_t) {
     return;
   }
   if (found->is_welcome()) return;
-  // Not one byte more: what follows is the channel's.
+  // Reads no byte after the welcome, because the connection reads what follows.
   auto* at = reinterpret_cast<std::byte*>(&found->welcome);
   const auto got = ::recv(descriptor, at + found->bytes_read,
                           sizeof(TcpWelcome) - found->bytes_read, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return on_socket_ended(got == 0 ? ECONNRESET : errno);
   found->bytes_read += static_cast<size_t>(got);
-  // What has not come yet is as it should be.
+  // Bytes that have not arrived yet hold the expected values.
   if (const auto why = handshake_error(found->welcome); !why.empty())
     return try_next(address_ + ": " + why);
-  // Frames may follow before the other sockets are welcome.
+  // Frames may follow before the other sockets have their welcome.
   if (found->is_welcome()) poller_.change(descriptor, 0);
 }
 

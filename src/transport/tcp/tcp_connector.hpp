@@ -15,24 +15,25 @@
 
 namespace torch::comms::transport::tcp {
 
-// One rank's way to a connection with another: tries its addresses one after the other, each with
-// all sockets at once, a few times. Where it is turned away it waits before the next time.
+// Connects one rank to another. It tries the peer's addresses one after the other, each with all
+// sockets at the same time, up to four times. If the peer closes the connection instead of
+// accepting it, the connector waits before it tries all addresses again.
 class TcpConnector final : public Poller::Client {
  public:
-  // `silence`: of the peer's machine once it is connected; 0: any.
+  // `silence`: the keepalive timeout of the connected sockets; 0: none.
   TcpConnector(const Endpoint& peer, const TcpHello& hello, Poller& poller,
                std::chrono::milliseconds silence);
   ~TcpConnector() override;
 
   void on_ready(int socket, uint32_t events) override;
 
-  // All sockets are welcome.
+  // Returns: whether the peer has accepted all sockets.
   bool is_done() const noexcept;
-  // They stay in the poller.
+  // Returns: the connected sockets, which stay in the poller.
   std::vector<base::FileDescriptor> release_sockets() noexcept;
-  // No address is left: why not, by the last one. Empty while there is hope.
+  // Returns: why the last address failed, once no address is left; empty before.
   const std::string& error_text() const noexcept { return error_text_; }
-  // kResourceExhausted where it is this process that has run out of something.
+  // Returns: the error; kResourceExhausted if this process has run out of something.
   Errc error_code() const noexcept { return error_code_; }
 
  private:
@@ -40,7 +41,7 @@ class TcpConnector final : public Poller::Client {
     base::FileDescriptor socket;
     bool has_sent_hello = false;
     TcpWelcome welcome = {};
-    size_t bytes_read = 0;  // bytes of it
+    size_t bytes_read = 0;  // bytes of `welcome`
     bool is_welcome() const noexcept { return bytes_read == sizeof welcome; }
   };
   void try_next(std::string why, bool turned_away = false);
@@ -56,9 +57,9 @@ class TcpConnector final : public Poller::Client {
   const std::chrono::milliseconds keepalive_timeout_;
   std::vector<ConnectingSocket> sockets_;
   std::optional<Timer> retry_timer_;
-  bool was_rejected_ = false;  // by an address of this round
+  bool was_rejected_ = false;  // the peer closed a connection in this round
   size_t tries_ = 0;
-  std::string address_;  // that is tried
+  std::string address_;  // the current address
   std::string error_text_;
   Errc error_code_ = Errc::kPeerFailed;
 };

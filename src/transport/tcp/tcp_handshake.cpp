@@ -12,7 +12,7 @@ const char* why_not(const TcpHello& hello, const TcpEndpointId& door) noexcept {
   if (hello.version != TcpHello::kVersion) return "another version";
   if (!constant_time_equal(hello.job, door.job)) return "another job";
   if (hello.instance != door.instance || hello.to != door.rank) return "meant for another rank";
-  // The smaller rank connects, so that both never do.
+  // The smaller rank connects, so that a pair makes one connection.
   if (hello.from < 0 || hello.from >= door.rank) return "from a rank that does not connect here";
   if (hello.channels < 1 || hello.channels > kMaxChannels || hello.channel >= hello.channels)
     return "an impossible number of sockets";
@@ -34,7 +34,7 @@ PendingTcpConnection::State PendingTcpConnection::read() noexcept {
   if (got < 0) return errno == EAGAIN || errno == EINTR ? State::kIncomplete : State::kClosed;
   if (got == 0) return State::kClosed;
   bytes_read_ += static_cast<size_t>(got);
-  // Whoever speaks another language is shown the door at once.
+  // A peer with another protocol is closed after its first four bytes.
   if (bytes_read_ >= sizeof hello_.magic && hello_.magic != TcpHello::kMagic) return State::kClosed;
   return bytes_read_ == sizeof hello_ ? State::kComplete : State::kIncomplete;
 }

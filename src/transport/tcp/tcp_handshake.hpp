@@ -11,14 +11,15 @@
 
 namespace torch::comms::transport::tcp {
 
-// The first bytes on every socket, from whoever connects.
+// The first bytes on every socket, from the connecting rank.
 struct TcpHello {
   uint32_t magic = kMagic;
   uint16_t version = kVersion;
   uint8_t channel = 0, channels = 1;
   int32_t from = -1, to = -1;
-  uint64_t instance = 0;  // of the transport it means
-  uint64_t attempt = 0;   // random: sockets with the same one make one connection
+  uint64_t instance = 0;  // of the transport that it wants to reach
+  // Random; sockets with the same number make one connection.
+  uint64_t attempt = 0;
   Secret job = {};
 
   static constexpr uint32_t kMagic = 0x50435454;  // "TTCP"
@@ -28,7 +29,7 @@ static_assert(sizeof(TcpHello) == 48 && std::has_unique_object_representations_v
 
 inline constexpr unsigned kMaxChannels = 8;
 
-// The answer on each socket, once all of them are there.
+// The answer on each socket, once all sockets of the connection are accepted.
 struct TcpWelcome {
   uint32_t magic = TcpHello::kMagic;
   uint16_t version = TcpHello::kVersion;
@@ -36,20 +37,21 @@ struct TcpWelcome {
 };
 static_assert(sizeof(TcpWelcome) == 8 && std::has_unique_object_representations_v<TcpWelcome>);
 
-// Why `welcome` is none: by something else, or of another version. Empty if it is one.
+// Returns: why `welcome` is not valid: it comes from another program, or from another version;
+// empty if it is valid.
 TC_API std::string handshake_error(const TcpWelcome& welcome);
 
-// Who may come.
+// The endpoint with which a TcpHello must match.
 struct TcpEndpointId {
   int rank = 0;
   uint64_t instance = 0;
   Secret job = {};
 };
 
-// nullptr if `hello` may come in, else why not. Looks at nothing but what it is given.
+// Returns: nullptr if `hello` may be accepted at `door`, else why not. Uses only its arguments.
 TC_API const char* why_not(const TcpHello& hello, const TcpEndpointId& door) noexcept;
 
-// A connection of a stranger: at most one TcpHello is read from it.
+// An accepted connection that has not identified itself. At most one TcpHello is read from it.
 class PendingTcpConnection {
  public:
   explicit PendingTcpConnection(base::FileDescriptor socket) noexcept

@@ -31,7 +31,7 @@ TcpOptions with_defaults(TcpOptions options) {
   return options;
 }
 
-// Sockets of one connection, until all are here.
+// The sockets of one connection until all have arrived.
 struct PartialConnection {
   uint64_t attempt = 0;
   std::vector<base::FileDescriptor> sockets;
@@ -132,7 +132,8 @@ void TcpTransport::reject(const PendingTcpConnection& guest) noexcept {
   poller_.remove(guest.socket());
 }
 
-// Lets it in or turns it away; false while it has not said all.
+// Accepts or rejects a connection.
+// Returns: false while its hello is incomplete.
 bool TcpTransport::handle_handshake(PendingTcpConnection& guest) {
   const auto read = guest.read();
   if (read == PendingTcpConnection::State::kIncomplete) return false;
@@ -166,14 +167,16 @@ void TcpTransport::admit(PendingTcpConnection guest) {
     return;
   }
   place = guest.release_socket();
-  // Nothing more is expected before the welcome; an end is seen by whoever reads then.
+  // The peer sends nothing more before the welcome; the connection sees the end of the socket
+  // later.
   poller_.change(place.get(), 0);
   for (const auto& socket : arriving.sockets)
     if (!socket) return;
   auto sockets = std::move(arriving.sockets);
   partial_connections_.erase(peer);
   const TcpWelcome welcome;
-  for (const auto& socket : sockets)  // an empty socket buffer takes it; a broken one is seen later
+  // An empty socket buffer takes the welcome; a broken socket is seen later.
+  for (const auto& socket : sockets)
     static_cast<void>(::send(socket.get(), &welcome, sizeof welcome, MSG_NOSIGNAL));
   open_channel(peer, std::move(sockets));
 }

@@ -8,25 +8,28 @@
 
 namespace torch::comms::transport::tcp {
 
+// Options of the TCP transport.
 struct TcpOptions : TransportOptions {
-  std::string interface = {};  // name or address; "": chosen, see interfaces.hpp
-  uint16_t port = 0;           // 0: a free one
-  unsigned sockets = 3;        // a connection: one for small frames, the others for chunks; 1..8
+  std::string interface = {};  // name or address; "": chosen, see base/net/interfaces.hpp
+  uint16_t port = 0;           // 0: a free port
+  // Sockets of a connection: one for small frames, the others for chunks; 1 to 8.
+  unsigned sockets = 3;
   uint32_t chunk_bytes = 256 * 1024;
-  // A peer's machine that says nothing for so long, once it is connected, has failed; 0: never. A
-  // peer's process that ends is seen at once; one that stands still may do so for as long as calls
-  // may take. Of the peer's addresses each is tried for 3.5 s, four times.
+  // A connected peer fails if its machine does not acknowledge for this long; 0: never. The end of
+  // a peer's process is seen at once. A process that is merely stopped does not fail; only the
+  // timeouts of calls bound it. While connecting, each address of the peer is tried for 3.5 s, four
+  // times.
   std::chrono::milliseconds keepalive_timeout{30'000};
 };
 
-// The link between hosts, over IPv4 or IPv6. The smaller rank of a pair connects to the one port
-// that the other listens on. Whoever does not know the job's secret is dropped and counted; at most
-// 256 connections that have not said who they are are kept, 48 bytes each.
+// Makes the transport between hosts, over IPv4 or IPv6. The smaller rank of a pair connects to the
+// port on which the other rank listens. A connection without the job's secret is closed and
+// counted. At most 256 connections that have not identified themselves are kept, 48 bytes each.
 //
-// Throws CommError: kInvalidArgument (interface, options), kResourceExhausted, kSystem.
+// Throws: CommError: kInvalidArgument (interface, options), kResourceExhausted, kSystem.
 TC_API std::unique_ptr<Transport> make_tcp_transport(TcpOptions options);
 
-// Connections that were no rank of this job, so far.
+// Returns: the number of connections so far that were not a rank of this job.
 TC_API uint64_t rejected_connections(const Transport& tcp);
 
 }  // namespace torch::comms::transport::tcp
