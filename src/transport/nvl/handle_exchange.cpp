@@ -24,15 +24,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For what has been sent already to be there.
+// Timeout for packets that have been sent already.
 constexpr std::chrono::seconds kArrivalTimeout{10};
 constexpr const char* kUntaken = "the memory of a rank cannot be taken";
 
-// The one packet from each rank to each other, with the descriptor of its memory, or of nothing.
+// The one packet from each rank to each peer, with the descriptor of its memory; of /dev/null if
+// the memory has none.
 struct MemoryExportPacket {
   int32_t from = -1;
   uint32_t spare = 0;
-  base::Secret secret = {};  // of the rank that it is for
+  base::Secret secret = {};  // of the receiving rank
   gpu::MemoryExportInfo info;
 };
 
@@ -74,13 +75,15 @@ class HandleExchangeRun {
     return find_incompatibility(descriptors_);
   }
 
-  // The first rank's reason against it, once all have done `body`.
+  // Runs `body` on all ranks.
+  // Returns: the error of the first rank that failed; "" if none did.
   template <class Body>
   std::string agree(const Body& body) {
     return first_error(all_gather_(error_text_of(body)));
   }
 
-  // Sends this rank's memory to all others. Waits for nobody: what is sent lies in their queues.
+  // Sends this rank's memory to all peers. Does not block: the packets stay in the queues of the
+  // peers' sockets.
   void send_export() {
     for (int peer = 0; peer < context_.size; ++peer) require_reach(peer);
     const auto least = std::ranges::min_element(descriptors_, {}, &PeerDescriptor::initial_bytes);
@@ -108,10 +111,12 @@ class HandleExchangeRun {
     const auto its = device ? "device " + std::to_string(*device) + ", which rank " +
                                   std::to_string(peer) + " has"
                             : "the device of rank " + std::to_string(peer);
-    // Of one that this process does not see mapping its memory tells.
+    // For a device that this process does not see, only mapping its memory shows whether it is
+    // reachable.
     if (device && !driver.can_access_peer(context_.device, *device))
       refuse(own + " does not reach the memory of " + its);
-    // Over PCIe, where memory may be mapped as well, a line of 128 bytes may come in parts.
+    // NVLink is required: over PCIe, where memory may be mapped as well, a line of 128 bytes may
+    // arrive in parts.
     const std::optional<bool> joined = device ? driver.has_native_atomics(context_.device, *device)
                                               : driver.is_joined(context_.device, uuid);
     if (!joined)
@@ -121,14 +126,15 @@ class HandleExchangeRun {
     if (!*joined) refuse(own + " is not joined by NVLink to " + its);
   }
 
-  // Maps what the others have sent.
+  // Maps the memory that the peers have sent.
   void receive_exports() {
     has_come_.resize(static_cast<size_t>(context_.size));
     const auto deadline = Clock::now() + kArrivalTimeout;
     for (int missing = context_.size - 1; missing > 0;) missing -= receive_one(deadline) ? 1 : 0;
   }
 
-  // False for a stranger. Without a descriptor for what has come nothing more is waited for.
+  // Receives the memory of one peer. If no descriptor is free for it, the exchange fails at once.
+  // Returns: false if the connection was not from a peer of this exchange.
   bool receive_one(Clock::time_point deadline) {
     await(listener_.get(), deadline);
     const base::FileDescriptor guest(
@@ -174,7 +180,7 @@ class HandleExchangeRun {
   base::Secret secret_ = {};
   base::FileDescriptor listener_;
   std::vector<PeerDescriptor> descriptors_;
-  std::vector<base::FileDescriptor> sent_;  // open until all have read what lies in them
+  std::vector<base::FileDescriptor> sent_;  // open until all peers have read their packets
   std::vector<bool> has_come_;
 };
 

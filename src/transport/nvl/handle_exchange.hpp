@@ -15,12 +15,14 @@
 
 namespace torch::comms::transport::nvl {
 
-// Every rank's words, of at most kMaxTextBytes bytes, to every rank, by rank: how the ranks of a
-// group agree. Collective; what it throws passes through.
+// Gathers a text of at most kMaxTextBytes bytes from every rank to every rank, by rank; the ranks
+// of a group agree through it. Collective.
+// Throws: what the implementation throws.
 inline constexpr size_t kMaxTextBytes = 512;
 using AllGatherStrings = std::function<std::vector<std::string>(const std::string& words)>;
 
-// What `body` throws, as words for the others; "" where it throws nothing.
+// Returns: the text of the CommError that `body` throws, to be sent to the peers; "" if it throws
+// none.
 template <class Body>
 std::string error_text_of(const Body& body) {
   try {
@@ -31,35 +33,43 @@ std::string error_text_of(const Body& body) {
   }
 }
 
-// One rank, and its device.
+// One rank of a group and its device.
 struct RankContext {
   int rank, size;
   int device;
   std::shared_ptr<const gpu::Runtime> runtime;
-  std::shared_ptr<const gpu::Driver> driver;  // null where there is none; then `unwilling` says why
+  // nullptr without a driver; then MemoryRequest::unavailable_reason is set.
+  std::shared_ptr<const gpu::Driver> driver;
 };
 
-// What this rank wants of the others.
+// The memory that this rank asks all ranks of the group to provide.
 struct MemoryRequest {
-  size_t size_bytes;               // equal on all ranks, or there is none
-  std::string purpose;             // the same: "kernels abi 1"
-  std::string unavailable_reason;  // why this rank can have none; "" where it can
-  size_t initial_bytes = 0;        // of them: more is not needed at once; 0: all of them are
+  // Must be equal on all ranks; otherwise no memory is made.
+  size_t size_bytes;
+  // For example "kernels abi 1"; must be equal on all ranks.
+  std::string purpose;
+  // Why this rank cannot provide memory; "" if it can.
+  std::string unavailable_reason;
+  // The part that this rank needs at first, in bytes; 0: all of it.
+  size_t initial_bytes = 0;
 };
 
-// The ranks of one host give each other memory of their devices to map. They are processes, or
-// threads; their devices reach each other, and may be the same one.
+// Exchanges handles of device memory between the ranks of one host, so that each maps the memory of
+// all. The ranks are processes or threads. Their devices reach each other, and several ranks may
+// use the same device.
 //
-// Collective; waits for others only in `exchange`.
+// Collective.
+// Blocks: in the all-gather, and up to 10 s until the packets that peers have sent are read.
 struct HandleExchange {
-  // This rank's memory. Of all ranks once each is willing, and reaches the others. `first_bytes`:
-  // the least that any of them needs at once.
+  // Makes this rank's memory. Called once every rank is able to provide memory and reaches the
+  // peers' devices. `first_bytes`: the least that any rank needs at first.
   std::function<gpu::ExportedMemory(size_t first_bytes)> export_memory;
-  // That of another rank.
+  // Maps the memory of a peer rank.
   std::function<void(int rank, const gpu::ExportedMemory&)> import_memory;
 
-  // Why there is none: the same text on all ranks, naming the first rank that cannot; "" where all
-  // have taken what all have brought.
+  // Runs the exchange.
+  // Returns: "" if every rank has mapped the memory of all; else why not. The text is the same on
+  // all ranks and names the first rank that failed.
   std::string run(const RankContext& seat, const MemoryRequest& wanted,
                   const AllGatherStrings& exchange) const;
 };

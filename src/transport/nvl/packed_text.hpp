@@ -10,13 +10,13 @@
 
 #include "transport/nvl/symmetric_memory.hpp"
 
-// Words of an AllGatherStrings as memory of one size, for those who gather equal parts.
+// Texts of an AllGatherStrings as blocks of one size, for an all-gather of equal parts.
 namespace torch::comms::transport::nvl {
 
 inline constexpr size_t kPackedTextBytes = sizeof(uint64_t) + kMaxTextBytes;
 using PackedText = std::array<std::byte, kPackedTextBytes>;
 
-// What is over kMaxTextBytes is cut off.
+// Packs a text; bytes after kMaxTextBytes are cut off.
 inline PackedText pack_text(const std::string& words) {
   PackedText made{};
   const uint64_t length = std::min(words.size(), kMaxTextBytes);
@@ -25,7 +25,7 @@ inline PackedText pack_text(const std::string& words) {
   return made;
 }
 
-// `count` packed ones behind each other.
+// Unpacks `count` consecutive packed texts.
 inline std::vector<std::string> unpack_texts(const void* at, size_t count) {
   std::vector<std::string> all;
   const auto* part = static_cast<const char*>(at);

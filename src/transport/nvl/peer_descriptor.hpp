@@ -13,7 +13,7 @@
 
 namespace torch::comms::transport::nvl {
 
-// Text that crosses between processes as it lies in memory; what does not fit is cut off.
+// A text of fixed size that processes exchange as it lies in memory; a longer text is truncated.
 template <size_t kSize>
 class FixedString {
  public:
@@ -25,13 +25,13 @@ class FixedString {
   std::array<char, kSize> bytes_{};
 };
 
-// What a rank tells the others of itself, before anything is made.
+// What a rank publishes about its device before memory handles are exchanged.
 struct PeerDescriptor {
   uint32_t magic = kMagic;
   uint32_t version = kVersion;
   uint64_t size_bytes = 0;
-  uint64_t initial_bytes = 0;  // see MemoryRequest; not 0 where there are any
-  base::Secret secret = {};    // whoever connects shows it
+  uint64_t initial_bytes = 0;  // as in MemoryRequest, but size_bytes instead of 0
+  base::Secret secret = {};    // a connecting rank sends it as proof
   gpu::DriverUuid device = {};
   FixedString<128> host;
   FixedString<48> socket;
@@ -43,15 +43,17 @@ struct PeerDescriptor {
 };
 static_assert(sizeof(PeerDescriptor) <= kMaxTextBytes);
 
+// Returns: the bytes of `card`.
 std::string serialize_descriptor(const PeerDescriptor& card);
-// A card that says so where `words` are none.
+// Returns: the descriptor in `words`; if there is none, one whose unavailable_reason says so.
 PeerDescriptor parse_descriptor(const std::string& words);
 
-// Why the group of these cannot have it; "" where nothing is known that speaks against it. The same
-// for all who see the same cards.
+// Compares the descriptors of all ranks.
+// Returns: why the group cannot share memory; "" if no reason is known. Ranks with the same
+// descriptors get the same text.
 std::string find_incompatibility(const std::vector<PeerDescriptor>& cards);
 
-// The first of the ranks' verdicts that is a reason, naming its rank; "" where there is none.
+// Returns: the first error among the ranks' texts, with its rank; "" if there is none.
 std::string first_error(const std::vector<std::string>& verdicts);
 
 }  // namespace torch::comms::transport::nvl

@@ -10,7 +10,7 @@ PeerMemory::PeerMemoryResult PeerMemory::open(const RankContext& seat, const Own
   std::unique_ptr<PeerMemory> made(new PeerMemory(seat.rank, own));
   made->imported_.resize(static_cast<size_t>(seat.size));
   const HandleExchange meeting{
-      // Of a rank alone nobody maps it.
+      // The memory of a single rank is not mapped by a peer.
       .export_memory =
           [&](size_t) {
             return seat.size == 1 ? gpu::ExportedMemory{}

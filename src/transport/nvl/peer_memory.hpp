@@ -10,24 +10,25 @@
 
 namespace torch::comms::transport::nvl {
 
-// Memory that each rank of a group has on its device already, of any size, mapped by all of them.
+// Device memory that each rank of a group has already, of any size, mapped by all ranks.
 class PeerMemory {
  public:
-  // This rank's part, which outlives it.
+  // This rank's memory. It must outlive the PeerMemory.
   struct OwnBuffer {
     void* at;
-    size_t size_bytes;  // 0 is legal
+    size_t size_bytes;  // may be 0
   };
-  // Either all ranks have it, or none.
+  // Either all ranks have memory, or none has.
   struct PeerMemoryResult {
     std::unique_ptr<PeerMemory> memory;
-    std::string error;  // the same text on all ranks, naming the first rank that cannot
+    std::string error;  // the same on all ranks; names the first rank that failed
   };
-  // Collective; see HandleExchange. The seat's device is current. `unwilling`: see MemoryRequest.
+  // Maps the memory of all ranks. Collective; see HandleExchange. The device of `seat` must be
+  // current. `unwilling`: MemoryRequest::unavailable_reason.
   static PeerMemoryResult open(const RankContext& seat, const OwnBuffer& own, std::string unwilling,
                                const AllGatherStrings& exchange);
 
-  // What `rank` has, as this process maps it; null where that is nothing.
+  // Returns: the memory of `rank` as this process maps it; may be nullptr if its size is 0.
   void* at(int rank) const noexcept;
   size_t size_bytes(int rank) const noexcept;
 
@@ -35,7 +36,7 @@ class PeerMemory {
   PeerMemory(int rank, const OwnBuffer& own) : rank_(rank), own_(own) {}
   const int rank_;
   const OwnBuffer own_;
-  std::vector<std::unique_ptr<gpu::ImportedMemory>> imported_;  // by rank; null at this one's
+  std::vector<std::unique_ptr<gpu::ImportedMemory>> imported_;  // by rank; nullptr for this rank
 };
 
 }  // namespace torch::comms::transport::nvl

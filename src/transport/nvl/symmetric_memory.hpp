@@ -10,35 +10,37 @@
 
 namespace torch::comms::transport::nvl {
 
-// Memory on each rank's device, of one size, zeroed when it is made, and mapped by all ranks of a
-// group. The ranks are processes of one host, or threads; their devices reach each other, and may
-// be the same one. It goes when the last rank has let go of it.
+// Device memory of one size on each rank, zeroed when it is made, and mapped by all ranks of a
+// group. The ranks are processes of one host, or threads. Their devices reach each other, and
+// several ranks may use the same device. The memory is freed when the last rank has released it.
 //
-// A part of it may come later, at addresses that it was given at once, with a value of its own.
+// A part of it may be allocated later, at addresses that are reserved from the start, and filled
+// with another value.
 class SymmetricMemory {
  public:
-  // Either all ranks have it, or none.
+  // Either all ranks have memory, or none has.
   struct SymmetricMemoryResult {
     std::unique_ptr<SymmetricMemory> memory;
-    std::string error;  // the same text on all ranks, naming the first rank that cannot
+    std::string error;  // the same on all ranks; names the first rank that failed
   };
-  // Collective; waits for others only in `exchange`. Where a rank wants no more at once than
-  // Wanted::first_bytes, a multiple of 2 MB, all have that, if whole pages of the device's memory
-  // end there.
+  // Makes the memory on all ranks. Collective. If a rank asks for less at first
+  // (MemoryRequest::initial_bytes, a multiple of 2 MB), all ranks get the least such part, if it is
+  // whole pages of the device's memory; otherwise they get all of it.
+  // Blocks: see HandleExchange.
   static SymmetricMemoryResult make(const RankContext& seat, const MemoryRequest& wanted,
                                     const AllGatherStrings& exchange);
 
-  // Whether all of it is there. Alike on all ranks.
+  // Returns: whether all of the memory is allocated; the same on all ranks.
   bool is_complete() const noexcept { return size_bytes_ >= requested_bytes_; }
-  // What it lacks comes, each byte of it `value`. Collective, as make(), with the same seat; "", or
-  // why it does not come, and then nothing has changed. Whoever uses the memory meanwhile is not
-  // disturbed.
+  // Allocates the rest of the memory and sets each byte of it to `value`. Collective, like make(),
+  // with the same `seat`. The memory may be in use meanwhile.
+  // Returns: "", or why the rest could not be allocated; then nothing has changed.
   std::string allocate_rest(const RankContext& seat, unsigned char value,
                             const AllGatherStrings& exchange);
 
-  // That there are on each rank.
+  // Returns: allocated bytes on each rank.
   size_t size_bytes() const noexcept { return size_bytes_; }
-  // What `rank` has, as this process maps it.
+  // Returns: the memory of `rank` as this process maps it.
   void* at(int rank) const noexcept {
     // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
     return reinterpret_cast<void*>(ranges_[static_cast<size_t>(rank)].at());
@@ -46,7 +48,8 @@ class SymmetricMemory {
 
  private:
   explicit SymmetricMemory(size_t wanted_bytes) : requested_bytes_(wanted_bytes) {}
-  // Brings `wanted` behind what there is, as far as is left to the ranks' choice.
+  // Allocates and maps `wanted` behind the allocated part. The ranks choose between its initial
+  // part and all of it.
   std::string extend(const RankContext& seat, const MemoryRequest& wanted, unsigned char value,
                      const AllGatherStrings& exchange);
 

@@ -30,13 +30,13 @@ struct UnixAllGather::AllGatherAddress {
   static constexpr uint32_t kMagic = 0x43564e54;  // "TNVC"
 };
 
-// A rank's words of one round, to another one; or its last packet, since `missed` has ended.
+// A rank's text of one round for one peer; or its last packet, because `failed_rank` has ended.
 struct UnixAllGather::AllGatherPacket {
   int32_t from = -1;
   int32_t failed_rank = -1;
   uint32_t length = 0;
   uint64_t round = 0;
-  base::Secret secret = {};  // of the rank that it is for
+  base::Secret secret = {};  // of the receiving rank
   std::array<char, kMaxTextBytes> text = {};
 };
 
@@ -122,7 +122,9 @@ std::vector<std::string> UnixAllGather::all_gather(const std::string& words) {
   return all;
 }
 
-// Of the ranks that are waited for in vain one is named: that of which another rank says so.
+// Throws for a rank that has left without its text. If several have left, the error names the rank
+// that a peer announced as ended.
+// Returns: whether texts of this round are missing.
 bool UnixAllGather::is_round_incomplete() const {
   int missed = -1;
   bool lacks = false;
@@ -139,7 +141,7 @@ void UnixAllGather::announce_leave(int missed) noexcept {
   for_peers([&](int rank) {
     try {
       if (!peer(rank).has_left) send(rank, {.failed_rank = missed < 0 ? rank_ : missed}, "");
-    } catch (const CommError&) {  // it has ended as well
+    } catch (const CommError&) {  // that peer has ended as well
     }
   });
 }
@@ -162,7 +164,7 @@ void UnixAllGather::send(int rank, AllGatherPacket packet, const std::string& wo
 
 void UnixAllGather::wait() {
   std::vector<pollfd> wanted{{wakeup_event_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
-  for (const auto& peer : peers_)  // whether its side has ended; none: never
+  for (const auto& peer : peers_)  // only the peer's end is an event; -1: none
     wanted.push_back({peer.has_left ? -1 : peer.socket.get(), 0, 0});
   for (const auto& guest : accepted_) wanted.push_back({guest.socket.get(), POLLIN, 0});
   if (::poll(wanted.data(), wanted.size(), -1) < 0) {
@@ -173,14 +175,15 @@ void UnixAllGather::wait() {
     uint64_t rings = 0;
     (void)!::read(wakeup_event_.get(), &rings, sizeof rings);
   }
-  // Until there is nothing: who tells that a rank has ended has sent that after its last words.
+  // Reads until nothing is left: a peer announces an ended rank after its last text.
   while (receive_all()) {
   }
   for (size_t rank = 0; rank < peers_.size(); ++rank)
     if (wanted[2 + rank].revents != 0) peers_[rank].has_left = true;
 }
 
-// False: there was nothing.
+// Accepts connections and reads packets.
+// Returns: whether there were any.
 bool UnixAllGather::receive_all() {
   bool has_heard = false;
   while (accept_one()) has_heard = true;
@@ -192,9 +195,10 @@ bool UnixAllGather::receive_all() {
   return has_heard;
 }
 
-// False: nobody is there.
+// Accepts one connection.
+// Returns: false if no connection waits.
 bool UnixAllGather::accept_one() {
-  pollfd calls{listener_.get(), POLLIN, 0};  // accept4() takes a descriptor before it looks
+  pollfd calls{listener_.get(), POLLIN, 0};  // accept4() allocates a descriptor first
   if (::poll(&calls, 1, 0) <= 0) return false;
   base::FileDescriptor guest(
       ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -212,7 +216,8 @@ bool UnixAllGather::accept_one() {
   return true;
 }
 
-// kAnnounceAbort also of a stranger.
+// Reads one packet.
+// Returns: kEnd if the connection has ended or was not from a peer, or if the peer has left.
 UnixAllGather::PacketOutcome UnixAllGather::read(AcceptedSocket& guest) {
   AllGatherPacket packet;
   const auto size = ::recv(guest.socket.get(), &packet, sizeof packet, MSG_DONTWAIT);

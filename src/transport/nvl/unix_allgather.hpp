@@ -11,33 +11,36 @@
 
 namespace torch::comms::transport::nvl {
 
-// The ranks of one host tell each other words over Unix sockets, on a thread of each that does
-// nothing else: an AllGatherStrings for what may become necessary while the threads that call
-// operations are anywhere.
+// An AllGatherStrings over Unix sockets between the ranks of one host. Each rank runs it on a
+// thread of its own, so that ranks can agree while the threads that call operations do something
+// else.
 //
-// Threads: wake() and abort_for_reconfigure() any; all else one.
+// Threads: wake() and stop() any; all other functions one thread.
 class UnixAllGather {
  public:
   // Throws CommError(kResourceExhausted, kSystem).
   UnixAllGather(int rank, int size);
 
-  // How the others reach this rank, and how it reaches them: words of all, by rank, before anything
-  // else. Throws CommError(kSystem) for those that are none.
+  // address() returns how peers reach this rank. set_addresses() takes the addresses of all ranks,
+  // by rank, and must be called before any other communication.
+  // Throws: CommError(kSystem) for an invalid address.
   std::string address() const;
   void set_addresses(const std::vector<std::string>& addresses);
 
-  // Waits until something happens: another rank is in the next round, or wake() or
-  // abort_for_reconfigure() was called, or nothing of that.
+  // Waits for an event: a peer is in the next round, or wake() or stop() was called. It may also
+  // return without an event.
   void wait();
-  bool is_round_started() const noexcept;  // another rank is in the next round
+  bool is_round_started() const noexcept;  // a peer is in the next round
   bool is_stopped() const noexcept { return is_stopped_.load(std::memory_order_acquire); }
-  // The next round: as an AllGatherStrings. Throws CommError(kPeerFailed) for a rank that has ended
-  // or left before, kAborted after abort_for_reconfigure(). Then no round can be whole any more.
+  // Runs the next round as an AllGatherStrings. After an exception no later round can complete.
+  // Throws: CommError(kPeerFailed) if a rank has ended or left before the round; kAborted after
+  // stop().
   std::vector<std::string> all_gather(const std::string& words);
 
-  // After the last round of all: gives descriptors back. What others have not read yet stays.
+  // Closes the sockets after the last round. Packets that peers have not read yet are not lost.
   void close() noexcept;
-  // The others need not wait for this rank, since `missed` has ended; -1: since this one has.
+  // Announces that this rank takes part in no more rounds, because rank `missed` has ended; -1:
+  // because this rank ends.
   void announce_leave(int missed) noexcept;
 
   void wake() noexcept;
@@ -48,17 +51,18 @@ class UnixAllGather {
   struct AllGatherPacket;
   struct AcceptedSocket {
     base::FileDescriptor socket;
-    int rank = -1;  // known from its first packet on
+    int rank = -1;  // known from its first packet on; -1: unknown
   };
   struct AllGatherPeer {
     std::string name;
     base::Secret secret = {};
-    base::FileDescriptor socket;    // to it
-    std::deque<std::string> texts;  // of rounds that are not over here
-    uint64_t rounds = 0;            // that have come from it
+    base::FileDescriptor socket;    // connected to the peer; empty: not connected
+    std::deque<std::string> texts;  // of rounds that this rank has not completed
+    uint64_t rounds = 0;            // rounds that have arrived from the peer
     bool has_left = false;
   };
-  // The words are the packet's; all else of it but `round` and `missed`, too.
+  // Sends `words` to `rank`. Only `round` and `failed_rank` of `packet` are used; the other fields
+  // are set here.
   void send(int rank, AllGatherPacket packet, const std::string& words);
   bool is_round_incomplete() const;
   AllGatherPeer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
@@ -81,7 +85,7 @@ class UnixAllGather {
   std::vector<AllGatherPeer> peers_;  // by rank
   std::vector<AcceptedSocket> accepted_;
   uint64_t round_ = 0;
-  int failed_rank_ = -1;  // who has ended, by what another rank says
+  int failed_rank_ = -1;  // the rank that has ended, as a peer announced
   std::atomic<bool> is_stopped_ = false;
 };
 
