@@ -67,6 +67,7 @@ inline uint64_t read_counter(const MemoryRegion& memory, uint64_t offset) noexce
   return std::atomic_ref(*word).load(std::memory_order_seq_cst);
 }
 
+// How signal() changes a counter.
 enum class CounterOp : uint8_t {
   kMax,    // raises the counter to at least this value; idempotent
   kAdd,    // adds; for counters that several ranks signal

@@ -31,6 +31,8 @@ struct TransportCapabilities {
   std::string reason = {};   // why a capability is missing or was chosen
 };
 
+// kUnknown: connect() was not called and the peer has not connected. kConnecting: operations may be
+// posted. kFailed: see failure().
 enum class PeerState : uint8_t { kUnknown, kConnecting, kReady, kFailed };
 
 // Why a peer is in state kFailed.

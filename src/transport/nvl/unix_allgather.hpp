@@ -18,7 +18,7 @@ namespace torch::comms::transport::nvl {
 // Threads: wake() and stop() any; all other functions one thread.
 class UnixAllGather {
  public:
-  // Throws CommError(kResourceExhausted, kSystem).
+  // Throws: CommError(kResourceExhausted, kSystem).
   UnixAllGather(int rank, int size);
 
   // address() returns how peers reach this rank. set_addresses() takes the addresses of all ranks,

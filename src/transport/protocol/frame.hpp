@@ -65,6 +65,7 @@ struct Frame {
 };
 static_assert(sizeof(Frame) == 32 && std::is_trivially_copyable_v<Frame>);
 
+// The payloads of control frames, as they lie in memory.
 struct CtsFrame {
   // Bytes of the announced message that the receiver has read; the sender sends the rest.
   uint64_t from;

@@ -19,6 +19,7 @@
 
 namespace torch::comms::transport {
 
+// Options of the message protocol with one peer; sizes in bytes.
 struct MessageProtocolOptions {
   uint64_t eager_bytes = 0;  // larger messages wait for their receive
   // The largest message of try_send(), and of send() where an eager message of that size is faster.

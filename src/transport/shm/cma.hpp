@@ -12,10 +12,12 @@ namespace torch::comms::transport::shm {
 // cannot read this memory for another process.
 enum class CmaResult : uint8_t { kDone, kForbidden, kClosed, kPeerExited, kUnreadable };
 
+// Bytes that cma_write() may still write after the owner has closed the memory.
+inline constexpr size_t kMaxBytesAfterClose = size_t{1} << 20;
+
 // Copies into or from `address` of process `pid`, if the word at `key_address` there is `key`; the
 // owner clears the word when it closes the memory. Writes go in parts, with a check of the word
 // before each part. So at most kMaxBytesAfterClose bytes may be written after the word was cleared.
-inline constexpr size_t kMaxBytesAfterClose = size_t{1} << 20;
 CmaResult cma_read(int pid, uint64_t address, Bytes into, uint64_t key_address,
                    uint32_t key) noexcept;
 CmaResult cma_write(int pid, uint64_t address, ConstBytes from, uint64_t key_address,

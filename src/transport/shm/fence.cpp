@@ -8,7 +8,7 @@
 
 namespace torch::comms::transport::shm {
 
-#if defined(__SANITIZE_THREAD__)  // it knows no fences
+#if defined(__SANITIZE_THREAD__)  // ThreadSanitizer has no fences
 
 bool can_fence_peers() noexcept { return false; }
 void fence_peers() noexcept {}

@@ -30,7 +30,7 @@ uint64_t place(uint64_t next, uint64_t bytes, uint64_t size) noexcept {
 }
 
 void fence_stores([[maybe_unused]] std::atomic<uint64_t>& last) noexcept {
-#if defined(__SANITIZE_THREAD__)  // it knows no fences
+#if defined(__SANITIZE_THREAD__)  // ThreadSanitizer has no fences
   last.fetch_add(0, std::memory_order_seq_cst);
 #else
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -30,6 +30,7 @@ struct RingShape {
 
 inline constexpr size_t kInlineBytes = 24;
 
+// One cache line with a frame, and with its payload if it has at most kInlineBytes bytes.
 struct alignas(64) RingCell {
   // 1 + the frame's number, once the frame is whole. Bit kRewinds: the payload is at the beginning
   // of the bytes, though there was room behind the last one.

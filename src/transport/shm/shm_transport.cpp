@@ -201,7 +201,7 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
                     {.rank = options_.rank, .peer = peer});
   watch_peer(peer, process);
   if (!shm_peers_[peer].end_reason.empty()) return process_ended(peer);
-  // The smaller rank connects, so that both never do.
+  // The smaller rank connects, so that a pair makes one connection.
   if (peer < options_.rank || connectors_.contains(peer)) return;
   ShmHello hello;
   hello.from = options_.rank;

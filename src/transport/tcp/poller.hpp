@@ -16,7 +16,7 @@ class Poller {
     virtual void on_ready(int socket, uint32_t events) = 0;
   };
 
-  // Throws CommError(kResourceExhausted).
+  // Throws: CommError(kResourceExhausted).
   Poller();
   // Adds a socket. `events` are those of epoll, level-triggered.
   // Throws: CommError(kResourceExhausted).

@@ -12,7 +12,7 @@ namespace torch::comms::transport {
 // [timerfd_create(2)].
 class TC_API Timer {
  public:
-  // Throws CommError(kResourceExhausted).
+  // Throws: CommError(kResourceExhausted).
   Timer();
 
   void after(std::chrono::nanoseconds time) noexcept { set(time, {}); }

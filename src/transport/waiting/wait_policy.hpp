@@ -108,6 +108,7 @@ class TC_API Backoff {
   std::chrono::steady_clock::time_point idle_since_{};
 };
 
+// How a wait, or one step of it, has ended.
 enum class WaitResult : uint8_t { kDone, kTimeout, kAborted };
 
 // Runs one wait, from its first poll to its end. The waiting thread owns the transports and makes
