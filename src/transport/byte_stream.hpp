@@ -30,7 +30,10 @@ class ByteWriter {
     return *this;
   }
   ByteWriter& text(std::string_view value) {
-    if (value.size() > UINT16_MAX) throw CommError(Errc::kTooLarge, "a text of over 64 KiB");
+    if (value.size() > UINT16_MAX)
+      throw CommError(Errc::kTooLarge, "cannot serialize a text of " +
+                                           std::to_string(value.size()) +
+                                           " bytes: at most 65535 bytes are allowed");
     add(static_cast<uint16_t>(value.size()));
     bytes_.append(value);
     return *this;
@@ -66,7 +69,7 @@ class ByteReader {
   template <class T>
   std::vector<T> list() {
     const size_t count = number<uint16_t>();
-    require(count * sizeof(T) <= bytes_.size(), "a list that is cut short");
+    require(count * sizeof(T) <= bytes_.size(), "truncated list");
     std::vector<T> values(count);
     for (auto& value : values) value = number<T>();
     return values;
@@ -78,7 +81,7 @@ class ByteReader {
 
  private:
   std::string_view cut(size_t size) {
-    require(size <= bytes_.size(), "cut short");
+    require(size <= bytes_.size(), "truncated");
     const auto head = bytes_.substr(0, size);
     bytes_.remove_prefix(size);
     return head;

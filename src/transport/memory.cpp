@@ -24,9 +24,10 @@ std::string serialize(const MemoryHandle& handle) {
 
 MemoryHandle parse_memory_handle(std::string_view text) {
   ByteReader reader(text, "memory handle");
-  reader.require(text.size() == kMemoryHandleBytes, "wrong length");
+  reader.require(text.size() == kMemoryHandleBytes, "expected 64 bytes");
   reader.require(reader.number<uint32_t>() == kMagic, "not a memory handle");
-  reader.require(reader.number<uint32_t>() == kVersion, "another version");
+  reader.require(reader.number<uint32_t>() == kVersion,
+                 "made by another torchcomms version; all ranks must run the same version");
   MemoryHandle handle;
   handle.rank = reader.number<int32_t>();
   handle.region = reader.number<uint32_t>();

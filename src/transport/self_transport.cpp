@@ -75,7 +75,7 @@ class SelfTransport final : public FramedTransport {
  private:
   void start_connection(int peer, const Endpoint&) override {
     if (peer != options_.rank)
-      throw CommError(Errc::kInvalidArgument, "the self link reaches its own rank alone",
+      throw CommError(Errc::kInvalidArgument, "the self transport connects only to its own rank",
                       {.rank = options_.rank, .peer = peer});
     open(peer, std::make_unique<LoopbackConnection>());
   }

@@ -12,11 +12,10 @@ CommError Transport::error(const Request& request, std::string_view op) const {
   const Context context{.op = std::string(op), .rank = endpoint().rank, .peer = request.peer()};
   std::string why;
   if (request.error() == Errc::kMismatch)
-    why =
-        "message or memory of the peer does not fit (message: " + std::to_string(request.bytes()) +
-        " bytes)";
+    why = "size or tag mismatch with the peer, or the peer has closed the memory (message: " +
+          std::to_string(request.bytes()) + " bytes)";
   else if (request.error() == Errc::kForked)
-    why = "this link belongs to the parent process";
+    why = "this transport belongs to the parent process; a forked child cannot use it";
   else if (const auto* failed = failure(request.peer()))
     why = failed->reason;
   else
