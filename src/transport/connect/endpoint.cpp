@@ -33,7 +33,8 @@ std::string link_of(const char* path) {
 
 std::string serialize(const Endpoint& endpoint, const Secret& job) {
   if (endpoint.addresses.size() > kMaxAddresses)
-    throw CommError(Errc::kTooLarge, "an endpoint with over 32 addresses");
+    throw CommError(Errc::kTooLarge, "endpoint has " + std::to_string(endpoint.addresses.size()) +
+                                         " addresses; at most 32 are allowed");
   ByteWriter body;
   body.text(endpoint.link).add(static_cast<int32_t>(endpoint.rank)).add(endpoint.instance);
   body.text(endpoint.host).add(static_cast<uint8_t>(endpoint.addresses.size()));
@@ -43,22 +44,25 @@ std::string serialize(const Endpoint& endpoint, const Secret& job) {
   whole.add(kMagic).add(kVersion).add(mark(text, job)).text(text);
   auto bytes = whole.release();
   if (bytes.size() > kMaxEndpointBytes)
-    throw CommError(Errc::kTooLarge, "an endpoint of " + std::to_string(bytes.size()) +
-                                         " bytes; at most " + std::to_string(kMaxEndpointBytes));
+    throw CommError(Errc::kTooLarge, "endpoint has " + std::to_string(bytes.size()) +
+                                         " bytes; at most " + std::to_string(kMaxEndpointBytes) +
+                                         " are allowed");
   return bytes;
 }
 
 Endpoint parse_endpoint(std::string_view text, const Secret& job) {
   if (text.size() > kMaxEndpointBytes)
-    throw CommError(Errc::kTooLarge, "endpoint: " + std::to_string(text.size()) +
-                                         " bytes; at most " + std::to_string(kMaxEndpointBytes));
+    throw CommError(Errc::kTooLarge, "endpoint has " + std::to_string(text.size()) +
+                                         " bytes; at most " + std::to_string(kMaxEndpointBytes) +
+                                         " are allowed");
   ByteReader whole(text, "endpoint");
   whole.require(whole.number<uint32_t>() == kMagic, "not an endpoint");
-  whole.require(whole.number<uint16_t>() == kVersion, "another version");
+  whole.require(whole.number<uint16_t>() == kVersion,
+                "made by another torchcomms version; all ranks must run the same version");
   const auto marked = whole.number<uint64_t>();
   const auto inner = whole.text();
-  whole.require(whole.is_at_end(), "bytes after its end");
-  whole.require(mark(inner, job) == marked, "of another job, or damaged");
+  whole.require(whole.is_at_end(), "unexpected bytes after the end");
+  whole.require(mark(inner, job) == marked, "belongs to another job, or is damaged");
 
   ByteReader body(inner, "endpoint");
   Endpoint endpoint;

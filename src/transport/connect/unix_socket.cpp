@@ -45,7 +45,7 @@ base::FileDescriptor listen_at(const std::string& name) {
   if (socket && ::bind(socket.get(), address.get(), address.size) == 0 &&
       ::listen(socket.get(), SOMAXCONN) == 0)
     return socket;
-  throw base::system_error("a Unix socket for the ranks of this host");
+  throw base::system_error("cannot listen on a Unix socket for the ranks of this host");
 }
 
 base::FileDescriptor connect_to(const std::string& name) noexcept {
