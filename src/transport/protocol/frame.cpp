@@ -32,9 +32,9 @@ bool right_payload(const Frame& frame, uint32_t max_payload) noexcept {
 
 const char* frame_error(const Frame& frame, uint32_t max_payload, unsigned lanes) noexcept {
   if (frame.kind < FrameKind::kEager || frame.kind > FrameKind::kReadDone || frame.spare != 0)
-    return "a frame of unknown kind";
-  if (frame.channel >= lanes) return "a frame of an unknown lane";
-  if (!right_payload(frame, max_payload)) return "a frame with a payload of impossible size";
+    return "frame of unknown kind";
+  if (frame.channel >= lanes) return "frame on an unknown channel";
+  if (!right_payload(frame, max_payload)) return "frame with a payload of invalid size";
   return nullptr;
 }
 

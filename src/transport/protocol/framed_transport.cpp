@@ -39,8 +39,9 @@ FramedTransport::FramedTransport(TransportOptions options, Endpoint endpoint)
       wait_policy_(WaitPolicy::for_ranks(options_.local_ranks)),
       fork_generation_(base::fork_generation()) {
   if (options_.size < 1 || options_.rank < 0 || options_.rank >= options_.size)
-    throw CommError(Errc::kInvalidArgument, "rank " + std::to_string(options_.rank) + " of " +
-                                                std::to_string(options_.size) + " ranks cannot be");
+    throw CommError(Errc::kInvalidArgument,
+                    "rank " + std::to_string(options_.rank) + " is not valid for " +
+                        std::to_string(options_.size) + " ranks: expected 0 <= rank < size");
   peers_.resize(static_cast<size_t>(options_.size));
   regions_->on_remove = [this](ConstBytes range) {
     if (forked()) return;  // the connections are the parent's
@@ -73,7 +74,7 @@ void FramedTransport::drain_before_close() noexcept {
 void FramedTransport::close_peers() noexcept {
   if (!forked()) drain_before_close();
   regions_->on_remove = nullptr;
-  for (auto* peer : active_) peer->fail(Errc::kFinalized, "this link was closed");
+  for (auto* peer : active_) peer->fail(Errc::kFinalized, "this rank has closed the transport");
 }
 
 bool FramedTransport::forked() const noexcept {
@@ -111,12 +112,14 @@ PeerProtocol& FramedTransport::require_peer(int peer) const {
 
 void FramedTransport::connect(int peer, const Endpoint& endpoint) {
   if (forked())
-    throw CommError(Errc::kForked, "this link belongs to the parent process",
+    throw CommError(Errc::kForked,
+                    "this transport belongs to the parent process; a forked child cannot use it",
                     {.rank = options_.rank, .peer = peer});
   if (endpoint.link != endpoint_.link || endpoint.rank != peer)
     throw CommError(Errc::kInvalidArgument,
-                    "the endpoint is of link '" + endpoint.link + "', rank " +
-                        std::to_string(endpoint.rank) + "; expected '" + endpoint_.link + "'",
+                    "the endpoint is of transport '" + endpoint.link + "' and rank " +
+                        std::to_string(endpoint.rank) + "; expected transport '" + endpoint_.link +
+                        "' and rank " + std::to_string(peer),
                     {.rank = options_.rank, .peer = peer});
   const auto state = peer_of(peer).state();
   if (state == PeerState::kConnecting && !abort_->is_raised()) start_connection(peer, endpoint);
@@ -247,7 +250,8 @@ std::unique_ptr<MemoryRegion> FramedTransport::allocate(uint64_t size) {
   auto* at = ::mmap(nullptr, std::max<uint64_t>(size, 1), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED)
-    throw CommError(Errc::kResourceExhausted, "no " + std::to_string(size) + " bytes of memory",
+    throw CommError(Errc::kResourceExhausted,
+                    "out of memory: mmap of " + std::to_string(size) + " bytes failed",
                     {.rank = options_.rank});
   base::Mapping mapping(at, std::max<uint64_t>(size, 1));
   return std::make_unique<RegisteredMemory>(
@@ -263,8 +267,9 @@ void FramedTransport::require_inside(const RemoteMemory& memory, uint64_t offset
   const auto& handle = memory.handle;
   if (offset <= handle.size && size <= handle.size - offset) return;
   throw CommError(Errc::kOutOfRange,
-                  "bytes [" + std::to_string(offset) + ", +" + std::to_string(size) +
-                      ") are not in a region of " + std::to_string(handle.size) + " bytes",
+                  std::to_string(size) + " bytes at offset " + std::to_string(offset) +
+                      " are outside of the memory region of " + std::to_string(handle.size) +
+                      " bytes",
                   {.peer = handle.rank});
 }
 

@@ -272,16 +272,16 @@ const char* MessageProtocol::on_eager(const Frame& frame, ConstBytes payload) {
   }
   auto& in = *stream;
   if (auto* request = in.find(frame.sequence)) {
-    if (request->is_announced_ || request->moved_ > 0) return "a message came twice";
+    if (request->is_announced_ || request->moved_ > 0) return "a message arrived twice";
     receive_whole(*request, frame.key, payload);
     in.remove(frame.sequence);
     return nullptr;
   }
-  if (!in.comes_later(frame.sequence)) return "a message came twice";
+  if (!in.comes_later(frame.sequence)) return "a message arrived twice";
   if (unexpected_bytes_ + credit_cost(payload.size()) > options_.eager_credit ||
       unmatched_entries_ >= kMaxEarly)
-    return "more small messages than its credit";
-  if (!store_unexpected(in, frame, payload)) return "a message came twice";
+    return "eager messages exceed the credit";
+  if (!store_unexpected(in, frame, payload)) return "a message arrived twice";
   unexpected_bytes_ += credit_cost(payload.size());
   ++unmatched_entries_;
   return nullptr;
@@ -289,8 +289,8 @@ const char* MessageProtocol::on_eager(const Frame& frame, ConstBytes payload) {
 
 const char* MessageProtocol::start_receive(ReceiveStream& in, Request& request, uint64_t length,
                                            uint32_t tag, ConstBytes offer) {
-  if (request.is_announced_) return "a message was announced twice";
-  if (length < request.moved_) return "more of a message than its length";
+  if (request.is_announced_) return "RTS of one message arrived twice";
+  if (length < request.moved_) return "a message has more data than its RTS announced";
   request.is_announced_ = true;
   if (length > request.size_ || tag != request.key_) {
     if (!request.is_cleared_) {
@@ -308,7 +308,7 @@ const char* MessageProtocol::start_receive(ReceiveStream& in, Request& request, 
   if (request.uses_copy_in_out_ && request.is_timed_) request.began_ = Clock::now();
   if (!request.is_cleared_ && !offer.empty() && can_read_remotely(request)) {
     const auto read = RemoteReadDescriptor::parse(offer, length);
-    if (!read) return "an offer that is not of its message";
+    if (!read) return "the remote read descriptor does not match its message";
     const bool views = !out_.map_view(*read, 0, 1).empty();
     if (request.sink_ == nullptr || views) {
       request.size_ = length;
@@ -332,11 +332,11 @@ const char* MessageProtocol::on_rts(const Frame& frame, ConstBytes payload) {
   auto& in = *stream;
   if (auto* request = in.find(frame.sequence))
     return start_receive(in, *request, frame.value, frame.key, payload);
-  if (!in.comes_later(frame.sequence)) return "a message was announced twice";
-  if (unmatched_entries_ >= kMaxEarly) return "too many messages that nobody receives";
+  if (!in.comes_later(frame.sequence)) return "RTS of one message arrived twice";
+  if (unmatched_entries_ >= kMaxEarly) return "too many messages wait for a receive";
   UnexpectedMessage early{frame.value, frame.key, false, {payload.begin(), payload.end()}};
   if (!in.unexpected.emplace(frame.sequence, std::move(early)).second)
-    return "a message was announced twice";
+    return "RTS of one message arrived twice";
   ++unmatched_entries_;
   return nullptr;
 }
@@ -348,18 +348,19 @@ const char* MessageProtocol::on_cts(const Frame& frame, ConstBytes payload) {
   const auto open = out.open.find(frame.sequence);
   if (open == out.open.end()) {
     if (int32_t(frame.sequence - out.next) < 0) return nullptr;  // it was sent as an eager message
-    if (unmatched_entries_ >= kMaxEarly) return "too many receives that nobody sends to";
+    if (unmatched_entries_ >= kMaxEarly) return "too many receives wait for a send";
     if (!out.early_cts.emplace(frame.sequence, ReceivedCts{frame.value, frame.key}).second)
-      return "a grant came twice";
+      return "CTS of one message arrived twice";
     ++unmatched_entries_;
     return nullptr;
   }
   auto& request = *open->second;
-  if (request.is_cleared_) return "a grant came twice";
+  if (request.is_cleared_) return "CTS of one message arrived twice";
   if (!payload.empty()) {
     CtsFrame grant;
     std::memcpy(&grant, payload.data(), sizeof grant);
-    if (!request.is_announced_ || grant.from >= request.size_) return "took more than was offered";
+    if (!request.is_announced_ || grant.from >= request.size_)
+      return "CTS with an offset outside of its message";
     SendQueue::skip_to(request, grant.from);
   }
   request.end_remote_read();
@@ -376,7 +377,7 @@ const char* MessageProtocol::on_nack(const Frame& frame) {
   auto& out = *stream;
   const auto open = out.open.find(frame.sequence);
   if (open == out.open.end() || !open->second->is_announced_ || open->second->is_cleared_)
-    return "refused what was not offered";
+    return "NACK of a message that was not announced";
   open->second->finish(Errc::kMismatch);
   out.open.erase(open);
   return nullptr;
@@ -395,10 +396,10 @@ const char* MessageProtocol::on_data(const Frame& frame, ConstBytes payload) {
   if (stream == nullptr) return nullptr;
   auto& in = *stream;
   auto* request = in.find(frame.sequence);
-  if (request == nullptr || !request->is_cleared_) return "data of a message without a grant";
+  if (request == nullptr || !request->is_cleared_) return "data of a message without CTS";
   if (frame.value > request->size_ || frame.bytes > request->size_ - frame.value ||
       request->moved_ + frame.bytes > request->size_)
-    return "data outside of its message";
+    return "data outside of the message";
   const CopyTimer watch(*request);
   if (request->sink_ != nullptr)
     request->sink_->consume(frame.value, payload);
@@ -416,7 +417,7 @@ const char* MessageProtocol::on_data(const Frame& frame, ConstBytes payload) {
 }
 
 const char* MessageProtocol::on_credit(const Frame& frame) {
-  if (frame.value > credit_in_use_) return "more credit than was taken";
+  if (frame.value > credit_in_use_) return "more credit was returned than used";
   credit_in_use_ -= frame.value;
   return nullptr;
 }

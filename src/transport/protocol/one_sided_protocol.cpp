@@ -129,7 +129,7 @@ const char* OneSidedProtocol::on_put(const Frame& frame, ConstBytes payload) {
 }
 
 const char* OneSidedProtocol::defer(const DeferredSignal& held) {
-  if (deferred_.size() >= kMaxHeld) return "too many signals before their data";
+  if (deferred_.size() >= kMaxHeld) return "too many signals wait for their puts";
   deferred_.push_back(held);
   return release();
 }
@@ -137,7 +137,7 @@ const char* OneSidedProtocol::defer(const DeferredSignal& held) {
 // Adds bytes of puts that precede the peer's signal or flush `number`.
 const char* OneSidedProtocol::on_put_arrived(uint32_t number, uint64_t size_bytes) {
   const uint32_t ahead = number - applied_;
-  if (ahead > kMaxHeld) return "a put that comes after its signal, or too early";
+  if (ahead > kMaxHeld) return "a put arrived after its signal, or too long before it";
   if (arrived_.size() <= ahead) arrived_.resize(ahead + 1);
   arrived_[ahead] += size_bytes;
   return release();
@@ -147,7 +147,7 @@ const char* OneSidedProtocol::release() {
   while (!deferred_.empty()) {
     const uint64_t expected = deferred_.front().signal.after;
     const uint64_t came = arrived_.empty() ? 0 : arrived_.front();
-    if (came > expected) return "more was put than its signal says";
+    if (came > expected) return "puts have more bytes than their signal announced";
     if (came < expected) return nullptr;
     apply(deferred_.front());
     deferred_.pop_front();
@@ -173,7 +173,8 @@ void OneSidedProtocol::apply(const DeferredSignal& held) {
 
 const char* OneSidedProtocol::on_signal(const Frame& frame, ConstBytes payload) {
   const auto signal = read<SignalFrame>(payload);
-  if (signal.op > static_cast<uint8_t>(CounterOp::kStore)) return "a signal of unknown kind";
+  if (signal.op > static_cast<uint8_t>(CounterOp::kStore))
+    return "signal with an unknown counter operation";
   return defer({frame, signal});
 }
 
@@ -183,7 +184,7 @@ const char* OneSidedProtocol::on_flush(const Frame& frame, ConstBytes payload) {
 
 const char* OneSidedProtocol::on_flush_ack(const Frame& frame) {
   const auto found = flushes_.extract(frame.sequence);
-  if (!found) return "the answer to no flush";
+  if (!found) return "answer to an unknown flush";
   if (found.mapped() == nullptr) return nullptr;
   flushed_ = std::max(flushed_, found.mapped()->offset_);
   if (frame.value > 0)
@@ -200,7 +201,7 @@ const char* OneSidedProtocol::on_put_skipped(const Frame& frame) {
 const char* OneSidedProtocol::on_get(const Frame& frame, ConstBytes payload) {
   const auto size = read<GetFrame>(payload).bytes;
   auto* at = regions_.find(frame.stream, frame.key, frame.value, size);
-  if (replies_.size() >= kMaxReplies) return "too many gets at once";
+  if (replies_.size() >= kMaxReplies) return "too many gets in flight";
   if (at == nullptr) {
     out_.post(numbered(FrameKind::kGetNack, frame.sequence));
     return nullptr;
@@ -225,9 +226,9 @@ Bytes OneSidedProtocol::get_reply_target(const Frame& frame) noexcept {
 
 const char* OneSidedProtocol::on_get_reply(const Frame& frame, ConstBytes payload) {
   const auto target = get_reply_target(frame);
-  if (target.empty()) return "the answer to no get";
+  if (target.empty()) return "answer to an unknown get";
   auto& request = *gets_[frame.sequence];
-  if (request.moved_ + frame.bytes > request.size_) return "an answer came twice";
+  if (request.moved_ + frame.bytes > request.size_) return "answer to a get arrived twice";
   if (target.data() != payload.data()) std::memcpy(target.data(), payload.data(), payload.size());
   request.moved_ += frame.bytes;
   if (request.moved_ == request.size_) {
@@ -239,7 +240,7 @@ const char* OneSidedProtocol::on_get_reply(const Frame& frame, ConstBytes payloa
 
 const char* OneSidedProtocol::on_get_nack(const Frame& frame) {
   const auto found = gets_.extract(frame.sequence);
-  if (!found) return "the answer to no get";
+  if (!found) return "answer to an unknown get";
   found.mapped()->finish(Errc::kMismatch);
   return nullptr;
 }

@@ -58,7 +58,7 @@ bool PeerProtocol::progress() noexcept {
     const auto received = connection_->receive(*this);
     moved |= received == PeerConnection::ReceiveStatus::kSome;
     if (!violation_.empty()) {
-      fail(Errc::kPeerFailed, "broke the protocol: " + violation_);
+      fail(Errc::kPeerFailed, "protocol error: " + violation_);
       return true;
     }
     moved |= messages.progress_reads();
@@ -68,7 +68,7 @@ bool PeerProtocol::progress() noexcept {
     if (received != PeerConnection::ReceiveStatus::kBroken) return moved;
     fail(connection_->error_code(), connection_->error_text());
   } catch (const std::bad_alloc&) {
-    fail(Errc::kResourceExhausted, "no memory left for its messages");
+    fail(Errc::kResourceExhausted, "out of memory for messages of the peer");
   }
   return true;
 }
@@ -111,14 +111,15 @@ bool PeerProtocol::deliver(const Frame& frame, ConstBytes payload) noexcept {
   try {
     const char* wrong = frame_error(frame, connection_->max_payload(), connection_->channels());
     if (wrong == nullptr && frame.ordinal != ordinals_[frame.channel])
-      wrong = frame.ordinal < ordinals_[frame.channel] ? "a frame came twice" : "a frame was lost";
+      wrong =
+          frame.ordinal < ordinals_[frame.channel] ? "a frame arrived twice" : "a frame was lost";
     if (wrong == nullptr) {
       ++ordinals_[frame.channel];
       wrong = dispatch(frame, payload);
     }
     if (wrong != nullptr) violation_ = wrong;
   } catch (const std::bad_alloc&) {
-    violation_ = "no memory left for its message";
+    violation_ = "out of memory for a message of the peer";
   }
   return violation_.empty() && !messages.ends_turn(frame);
 }
@@ -156,7 +157,7 @@ const char* PeerProtocol::dispatch(const Frame& frame, ConstBytes payload) {
     case FrameKind::kReadDone:
       return messages.on_read_done(frame);
   }
-  return "a frame of unknown kind";
+  return "frame of unknown kind";
 }
 
 }  // namespace torch::comms::transport

@@ -267,7 +267,7 @@ const char* MessageProtocol::on_read_done(const Frame& frame) {
   const auto open = stream->open.find(frame.sequence);
   if (open == stream->open.end() || !open->second->is_announced_ ||
       !open->second->is_remotely_readable())
-    return "took what was not offered";
+    return "the peer confirmed a remote read of a message without descriptor";
   auto& request = *open->second;
   stream->open.erase(open);
   request.moved_ = request.size_;
