@@ -45,10 +45,12 @@ void RingShape::require_valid() const {
                      bulk_bytes <= (1u << 28) && chunk_bytes % 64 == 0 && chunk_bytes >= 256 &&
                      chunk_bytes <= bulk_bytes / 2 && chunk_bytes <= kMaxPayload;
   if (!right)
-    throw CommError(Errc::kInvalidArgument, "a ring of " + std::to_string(cells) + " cells and " +
-                                                std::to_string(bulk_bytes) +
-                                                " bytes with chunks of " +
-                                                std::to_string(chunk_bytes) + " cannot be");
+    throw CommError(
+        Errc::kInvalidArgument,
+        "invalid ring: " + std::to_string(cells) + " cells, " + std::to_string(bulk_bytes) +
+            " bytes, chunks of " + std::to_string(chunk_bytes) +
+            " bytes; expected powers of two of 8 to 65536 cells and 1 KiB to 256 MiB, and chunks "
+            "of 256 bytes to 1 MiB that are multiples of 64 and at most half of the bytes");
 }
 
 size_t RingShape::bytes() const noexcept {

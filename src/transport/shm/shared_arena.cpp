@@ -86,9 +86,9 @@ void SharedArena::become_private() noexcept {
   if (done) return;
   // The child must not continue: its writes would reach the parent.
   constexpr std::string_view kWhy =
-      "torchcomms: a forked child ends: the system has no room for its copy of the tensors that "
-      "share_cpu_tensors() has made; allow overcommitted memory (vm.overcommit_memory), or fork "
-      "before it is called\n";
+      "torchcomms: the forked child exits with code 127: the system has no memory for its private "
+      "copy of the tensors of share_cpu_tensors(); allow overcommitted memory "
+      "(vm.overcommit_memory), or fork before the call of share_cpu_tensors()\n";
   [[maybe_unused]] const auto told = ::write(STDERR_FILENO, kWhy.data(), kWhy.size());
   ::_exit(127);
 }

@@ -82,7 +82,7 @@ PeerConnection::ReceiveStatus ShmConnection::receive(FrameSink& sink) noexcept {
     const auto front = consumer_.front(frame, payload);
     if (front == RingConsumer::RingFront::kEmpty) break;
     if (front == RingConsumer::RingFront::kCorrupted) {
-      corruption_ = "its shared memory is damaged";
+      corruption_ = "protocol error: the ring in shared memory is corrupted";
       return ReceiveStatus::kBroken;
     }
     const bool more = sink.deliver(frame, payload);
@@ -109,9 +109,10 @@ PeerConnection::RemoteReadStatus ShmConnection::remote_read(const RemoteReadDesc
     return is_valid(offer) ? RemoteReadStatus::kRefused : RemoteReadStatus::kWithdrawn;
   if (copied == CmaResult::kPeerExited) return RemoteReadStatus::kWithdrawn;
   peer_state_.can_copy = false;
-  base::log(base::LogLevel::kInfo,
-            "shm link: the system forbids copies from process " + std::to_string(peer_state_.pid) +
-                " (" + std::strerror(errno) + "): its messages go through shared memory");
+  base::log(base::LogLevel::kInfo, "shm transport: the system does not permit CMA from process " +
+                                       std::to_string(peer_state_.pid) + " (" +
+                                       std::strerror(errno) +
+                                       "); its messages are copied through shared memory");
   return RemoteReadStatus::kRefused;
 }
 

@@ -46,11 +46,13 @@ void ShmConnector::on_rejected(Time now) {
   if (rejections_ < kRetryDelays.size())
     retry_at_ = now + kRetryDelays[rejections_++];
   else
-    error_text_ = "no connection to it: it turns this rank away, it may have no descriptor left";
+    error_text_ = "cannot connect by shm: the peer closed the connection " +
+                  std::to_string(kRetryDelays.size() + 1) +
+                  " times; its process may have no free descriptor (ulimit -n)";
 }
 
 void ShmConnector::fail(int error) {
-  error_text_ = std::string("no connection to it: ") + std::strerror(error);
+  error_text_ = std::string("cannot connect by shm: ") + std::strerror(error);
   if (base::is_resource_exhausted(error)) error_code_ = Errc::kResourceExhausted;
 }
 

@@ -49,7 +49,9 @@ std::string words_of(const char* step, uint64_t size) {
   const int error = errno;
   std::string why = base::system_error(error, words_of(step, size)).why();
   if (error == EPERM || error == EACCES || error == ENOSYS)
-    why += ": a security policy (seccomp, AppArmor, SELinux) of the container or host forbids it";
+    why +=
+        ": a security policy (seccomp, AppArmor, SELinux) of the container or host forbids this "
+        "call";
   if (error == ENOSPC || error == ENOMEM)
     why += ": end other programs, or raise the memory limit of the container or host";
   throw CommError(Errc::kResourceExhausted, why);
@@ -109,7 +111,12 @@ ShmSegment ShmSegment::adopt(base::FileDescriptor file, const RingShape& shape) 
   const bool sealed = (::fcntl(file.get(), F_GET_SEALS) & kSeals) == kSeals;
   if (!sealed || ::fstat(file.get(), &found) != 0 ||
       static_cast<size_t>(found.st_size) != segment_bytes(shape))
-    throw CommError(Errc::kMismatch, "a peer's segment is not what it says");
+    throw CommError(Errc::kMismatch,
+                    "shared-memory handshake failed: the peer sent " +
+                        (sealed ? "a segment of " + std::to_string(found.st_size) + " bytes"
+                                : std::string("an unsealed segment")) +
+                        ", expected a sealed one of " + std::to_string(segment_bytes(shape)) +
+                        " bytes; all ranks of a host must run the same torchcomms version");
   return ShmSegment(std::move(file), shape);
 }
 

@@ -33,12 +33,15 @@
 namespace torch::comms::transport::shm {
 namespace {
 
-constexpr const char* kProcessEnded = "its process has ended";
-constexpr const char* kNoMemory = "it has no memory for the link: ";
-constexpr const char* kNone = "no memory for the link to it: ";
-constexpr const char* kWayOut = "; hint ctran::transport=tcp needs none";
+constexpr const char* kNoPeerMemory = "the peer has no memory for the shared segment: ";
+constexpr const char* kNoOwnMemory = "this rank has no memory for the shared segment: ";
+constexpr const char* kWayOut = "; hint ctran::transport=tcp needs no shared memory";
 constexpr int kPollsPerSocketCheck = 256;  // polls of the rings between two checks of the sockets
 constexpr int kEventsAtOnce = 16;
+
+std::string exited_text(int process) {
+  return "its process (pid " + std::to_string(process) + ") has exited";
+}
 
 ShmOptions with_defaults(ShmOptions options) {
   if (options.ring.bulk_bytes == 0) {
@@ -112,9 +115,9 @@ class ShmTransport final : public FramedTransport {
             .eager_bytes = options_.eager_bytes,
             .chunk_bytes = ring_.chunk_bytes,
             .reason = copies         ? (arena_ ? "peers map the tensors of this process" : "")
-                      : single_copy_ ? "copies from and to the process of rank " +
-                                           std::to_string(forbidden->first) + " are not allowed"
-                      : single_copy_wanted_ ? "copies between processes are not allowed here"
+                      : single_copy_ ? "the system does not permit CMA with the process of rank " +
+                                           std::to_string(forbidden->first)
+                      : single_copy_wanted_ ? "the system does not permit CMA (process_vm_readv)"
                                             : "single_copy is switched off"};
   }
   int event_fd() const noexcept override { return epoll_.get(); }
@@ -194,10 +197,11 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
   const auto words = endpoint.addresses.size();
   const int process = words == 2 || words == 3 ? process_id(endpoint.addresses[1]) : 0;
   if (process <= 0)
-    throw CommError(Errc::kInvalidArgument, "not an endpoint of the shm link",
+    throw CommError(Errc::kInvalidArgument, "the endpoint is not one of the shm transport",
                     {.rank = options_.rank, .peer = peer});
   if (peer == options_.rank)
-    throw CommError(Errc::kInvalidArgument, "a rank reaches itself over the self link",
+    throw CommError(Errc::kInvalidArgument,
+                    "a rank connects to itself by the self transport, not by shm",
                     {.rank = options_.rank, .peer = peer});
   watch_peer(peer, process);
   if (!shm_peers_[peer].end_reason.empty()) return process_ended(peer);
@@ -214,7 +218,7 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
     segment.emplace(ShmSegment::create(ring_));
   } catch (const CommError& error) {
     hello.refusal = make_refusal(error.why());
-    peer_of(peer).fail(error.code(), kNone + error.why() + kWayOut);
+    peer_of(peer).fail(error.code(), kNoOwnMemory + error.why() + kWayOut);
   }
   ShmConnector call(endpoint.addresses.front(), hello, std::move(segment));
   connect_peer(peer, connectors_.emplace(peer, std::move(call)).first->second);
@@ -228,7 +232,7 @@ void ShmTransport::watch_peer(int peer, int process) {
   errno = 0;
   wire.pidfd = open_pidfd(process);
   if (!wire.pidfd && errno == ESRCH) {
-    wire.end_reason = kProcessEnded;
+    wire.end_reason = exited_text(process);
     return;
   }
   if (wire.pidfd) {
@@ -344,7 +348,7 @@ bool ShmTransport::read_handshake(PendingShmConnection& guest) {
   }
   if (refuses) {
     peer_of(hello.from)
-        .fail(Errc::kResourceExhausted, kNoMemory + refusal_text(hello.refusal) + kWayOut);
+        .fail(Errc::kResourceExhausted, kNoPeerMemory + refusal_text(hello.refusal) + kWayOut);
     return true;
   }
   step_or_fail(hello.from, [&] {
@@ -372,7 +376,7 @@ ShmSegment ShmTransport::adopt(int socket, base::FileDescriptor file, const Ring
     if (error.code() != Errc::kResourceExhausted) throw;
     const auto refusal = make_refusal(error.why());
     ::send(socket, refusal.data(), refusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    throw CommError(error.code(), kNone + error.why() + kWayOut);
+    throw CommError(error.code(), kNoOwnMemory + error.why() + kWayOut);
   }
 }
 
@@ -390,7 +394,7 @@ bool ShmTransport::handle_event(int descriptor) {
     ShmRefusal said{};  // or a wake-up, of one byte
     const auto got = ::recv(descriptor, said.data(), said.size(), MSG_DONTWAIT);
     if (got == ssize_t{sizeof said})
-      fail(peer, Errc::kResourceExhausted, kNoMemory + refusal_text(said) + kWayOut);
+      fail(peer, Errc::kResourceExhausted, kNoPeerMemory + refusal_text(said) + kWayOut);
     if (got > 0) {
       rung = true;
       continue;
@@ -412,12 +416,12 @@ bool ShmTransport::handle_event(int descriptor) {
 // Handles the end of a peer's process, which may have connected and sent messages before.
 void ShmTransport::process_ended(int peer) {
   auto& ended = shm_peers_[peer].end_reason;
-  if (ended.empty()) ended = kProcessEnded;
+  if (ended.empty()) ended = exited_text(process_of(peer));
   if (connection(peer) == nullptr) {
     accept_pending();
     handshakes_.poll_all();
   }
-  if (connection(peer) == nullptr) fail(peer, Errc::kPeerFailed, kProcessEnded);
+  if (connection(peer) == nullptr) fail(peer, Errc::kPeerFailed, exited_text(process_of(peer)));
 }
 
 void ShmTransport::socket_ended(int peer) {
@@ -426,7 +430,8 @@ void ShmTransport::socket_ended(int peer) {
   const bool again = found != connectors_.end() && connection(peer) != nullptr &&
                      found->second.on_socket_ended(std::chrono::steady_clock::now());
   if (!again) {
-    if (wire.end_reason.empty()) wire.end_reason = "it closed its link, or died";
+    if (wire.end_reason.empty())
+      wire.end_reason = "the shm connection closed: its process has exited or closed the transport";
     return;
   }
   wire.socket = base::FileDescriptor();
@@ -444,7 +449,7 @@ bool ShmTransport::progress_connections() noexcept {
     for (int i = 0; i < kEventsAtOnce && ::epoll_wait(epoll_.get(), &event, 1, 0) == 1; ++i)
       moved |= handle_event(event.data.fd);
   } catch (const std::exception& error) {
-    base::log(base::LogLevel::kWarning, std::string("shm link: ") + error.what());
+    base::log(base::LogLevel::kWarning, std::string("shm transport: ") + error.what());
   }
   if (moved) polls_until_check_ = 0;
   return moved;
@@ -480,8 +485,10 @@ bool ShmTransport::copies_with(int peer) const noexcept {
 void ShmTransport::forbid_copies(int peer) noexcept {
   shm_peers_[peer].can_copy = false;
   base::log(base::LogLevel::kInfo,
-            "shm link: the system forbids copies from and to the process of rank " +
-                std::to_string(peer) + ": messages go through shared memory, owners copy");
+            "shm transport: the system does not permit CMA with the process of rank " +
+                std::to_string(peer) +
+                "; messages are copied through shared memory, and puts and gets by the owner of "
+                "the memory");
 }
 
 std::unique_ptr<RemoteMemory> ShmTransport::import(const MemoryHandle& handle) {
@@ -493,9 +500,9 @@ std::unique_ptr<RemoteMemory> ShmTransport::import(const MemoryHandle& handle) {
     return memory;
   }
   if (!map(handle, *memory))
-    base::log(base::LogLevel::kInfo, "shm link: memory of rank " + std::to_string(handle.rank) +
-                                         " cannot be mapped (" + path_of(handle) +
-                                         "): its owner copies");
+    base::log(base::LogLevel::kInfo, "shm transport: cannot map memory of rank " +
+                                         std::to_string(handle.rank) + " (" + path_of(handle) +
+                                         "); its owner copies puts and gets instead");
   return memory;
 }
 
@@ -538,7 +545,7 @@ void ShmTransport::on_endpoint(int peer, const Endpoint& endpoint) noexcept {
   try {
     auto& wire = shm_peers_[peer];
     if (endpoint.addresses.size() != 3 || !wire.can_copy || wire.arena) return;
-    std::string why = "its file is not to be opened";
+    std::string why = "its file cannot be opened";
     try {
       auto handle = parse_memory_handle(endpoint.addresses[2]);
       handle.rank = peer;
@@ -550,8 +557,9 @@ void ShmTransport::on_endpoint(int peer, const Endpoint& endpoint) noexcept {
       why = error.what();
     }
     if (!wire.arena)
-      base::log(base::LogLevel::kInfo, "shm link: tensors of rank " + std::to_string(peer) +
-                                           " cannot be mapped (" + why + ")");
+      base::log(base::LogLevel::kInfo, "shm transport: cannot map the tensors of rank " +
+                                           std::to_string(peer) + " (" + why +
+                                           "); messages from them are copied");
   } catch (const std::bad_alloc&) {  // the arena is not mapped then
   }
 }
@@ -559,7 +567,8 @@ void ShmTransport::on_endpoint(int peer, const Endpoint& endpoint) noexcept {
 FramedTransport::DirectResult ShmTransport::direct_result(const RemoteMemory& memory,
                                                           CmaResult result) noexcept {
   if (result == CmaResult::kDone) return DirectResult::kDone;
-  if (result == CmaResult::kPeerExited) fail(memory.handle.rank, Errc::kPeerFailed, kProcessEnded);
+  if (result == CmaResult::kPeerExited)
+    fail(memory.handle.rank, Errc::kPeerFailed, exited_text(process_of(memory.handle.rank)));
   if (result != CmaResult::kForbidden) return DirectResult::kFailed;
   forbid_copies(memory.handle.rank);
   return DirectResult::kNo;

@@ -159,7 +159,7 @@ TEST(ShmConnecting, FailsWhereItIsTurnedAwayForGood) {
   EXPECT_EQ(calls, kRetryDelays.size() + 1);
   ASSERT_NE(link->failure(1), nullptr);
   EXPECT_EQ(link->failure(1)->code, Errc::kPeerFailed);
-  EXPECT_NE(link->failure(1)->reason.find("it turns this rank away"), std::string::npos)
+  EXPECT_NE(link->failure(1)->reason.find("closed the connection"), std::string::npos)
       << link->failure(1)->reason;
 }
 
@@ -237,7 +237,8 @@ TEST(ShmConnecting, AProcessThatEndsBeforeItHasConnectedFails) {
   EXPECT_EQ(link->wait(back, in(kLong)), WaitResult::kDone);
   EXPECT_EQ(back.error(), Errc::kPeerFailed);
   ASSERT_NE(link->failure(0), nullptr);
-  EXPECT_EQ(link->failure(0)->reason, "rank 0: its process has ended");
+  EXPECT_NE(link->failure(0)->reason.find("has exited"), std::string::npos)
+      << link->failure(0)->reason;
   peer.await_end();
 }
 
