@@ -431,7 +431,8 @@ void ShmTransport::socket_ended(int peer) {
                      found->second.on_socket_ended(std::chrono::steady_clock::now());
   if (!again) {
     if (wire.end_reason.empty())
-      wire.end_reason = "the shm connection closed: its process has exited or closed the transport";
+      wire.end_reason =
+          "the shm connection closed: the peer process has exited or closed the transport";
     return;
   }
   wire.socket = base::FileDescriptor();
