@@ -54,8 +54,9 @@ void StreamSocket::fail(int error) noexcept {
   // The system reports an error once, to the next send or receive.
   if (error == 0 && send_error_ != EPIPE) error = send_error_;
   has_ended_ = error == 0;
-  error_text_ = error == 0 ? "it closed the connection, or died"
-                           : std::string("connection: ") + std::strerror(error);
+  error_text_ =
+      error == 0 ? "the tcp connection closed: the peer process has exited or closed the transport"
+                 : std::string("the tcp connection failed: ") + std::strerror(error);
 }
 
 // Handles an error of a send. If the connection has ended, the socket is still read to its end,
@@ -69,7 +70,7 @@ void StreamSocket::fail_to_send(int error) noexcept {
     return;
   }
   error_code_ = base::is_resource_exhausted(error) ? Errc::kResourceExhausted : Errc::kSystem;
-  error_text_ = std::string("sending to it failed: ") + std::strerror(error);
+  error_text_ = std::string("sending on the tcp connection failed: ") + std::strerror(error);
 }
 
 bool StreamSocket::try_send(const Frame& frame, std::span<const ConstBytes> payload,
@@ -157,7 +158,7 @@ void StreamSocket::cancel_writes(ConstBytes range) noexcept {
 // Returns: false if the header is invalid.
 bool StreamSocket::begin_payload(FrameSink& sink) {
   if (const char* wrong = frame_error(frame_, max_payload_, channels_)) {
-    error_text_ = std::string("broke the protocol: ") + wrong;
+    error_text_ = std::string("protocol error: ") + wrong;
     return false;
   }
   in_payload_ = true;
@@ -180,7 +181,7 @@ bool StreamSocket::cut_frames(FrameSink& sink) noexcept {
       begin_ += sizeof(Frame);
       if (frame_.bytes <= end_ - begin_) {  // whole: delivered from the buffer
         if (const char* wrong = frame_error(frame_, max_payload_, channels_)) {
-          error_text_ = std::string("broke the protocol: ") + wrong;
+          error_text_ = std::string("protocol error: ") + wrong;
           return false;
         }
         const ConstBytes payload(buffer_.data() + begin_, frame_.bytes);
@@ -252,7 +253,8 @@ bool StreamSocket::is_delivered() const noexcept {
 void StreamSocket::fail_keepalive(std::chrono::milliseconds silence) noexcept {
   if (!error_text_.empty()) return;
   send_error_ = ETIMEDOUT;
-  error_text_ = "its machine has not answered for " + std::to_string(silence.count()) + " ms";
+  error_text_ = "the tcp keepalive timed out: the peer host has not acknowledged for " +
+                std::to_string(silence.count()) + " ms";
 }
 
 void StreamSocket::close_gracefully() noexcept {

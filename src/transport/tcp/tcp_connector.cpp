@@ -22,7 +22,7 @@ constexpr size_t kRounds = kRetryDelays.size() + 1;   // rounds through all addr
 TcpConnector::TcpConnector(const Endpoint& peer, const TcpHello& hello, Poller& poller,
                            std::chrono::milliseconds silence)
     : peer_(peer), hello_(hello), poller_(poller), keepalive_timeout_(silence) {
-  try_next("it has no address");
+  try_next("its endpoint has no address");
 }
 
 TcpConnector::~TcpConnector() { close(); }
@@ -46,7 +46,7 @@ void TcpConnector::try_next(std::string why, bool turned_away) {
     ++tries_;
     const auto address = base::parse_address(address_);
     if (!address) {
-      why = "'" + address_ + "' is no address";
+      why = "'" + address_ + "' is not a valid address";
       continue;
     }
     hello_.attempt = random_number();
@@ -56,7 +56,7 @@ void TcpConnector::try_next(std::string why, bool turned_away) {
     error_code_ = base::is_resource_exhausted(error) ? Errc::kResourceExhausted : Errc::kPeerFailed;
     close();
   }
-  error_text_ = "no connection to it: " + why;
+  error_text_ = "cannot connect by tcp: " + why;
 }
 
 // Starts a delay before a round if the peer closed a connection in the round before.
@@ -76,7 +76,7 @@ bool TcpConnector::starts_backoff(size_t round) {
 void TcpConnector::on_socket_ended(int error) {
   const bool turned_away = is_closed_by_peer(error);
   const char* why =
-      turned_away ? "it closed the connection instead of a welcome" : std::strerror(error);
+      turned_away ? "the peer closed the connection before its welcome" : std::strerror(error);
   try_next(address_ + ": " + why, turned_away);
 }
 

@@ -20,10 +20,11 @@ const char* why_not(const TcpHello& hello, const TcpEndpointId& door) noexcept {
 }
 
 std::string handshake_error(const TcpWelcome& welcome) {
-  if (welcome.magic != TcpHello::kMagic) return "something else listens there";
+  if (welcome.magic != TcpHello::kMagic) return "another program listens at this address";
   if (welcome.version != TcpHello::kVersion)
-    return "version " + std::to_string(welcome.version) + " of the tcp link is there, version " +
-           std::to_string(TcpHello::kVersion) + " here";
+    return "the peer has version " + std::to_string(welcome.version) +
+           " of the tcp handshake, this rank version " + std::to_string(TcpHello::kVersion) +
+           "; all ranks must run the same torchcomms version";
   return {};
 }
 

@@ -22,10 +22,11 @@ namespace {
 TcpOptions with_defaults(TcpOptions options) {
   if (options.sockets < 1 || options.sockets > kMaxChannels || options.chunk_bytes < 256 ||
       options.chunk_bytes % 64 != 0 || options.chunk_bytes > kMaxPayload)
-    throw CommError(Errc::kInvalidArgument,
-                    "1 to 8 sockets, and chunks of 256 bytes to 1 MiB, a multiple of 64; asked: " +
-                        std::to_string(options.sockets) + ", " +
-                        std::to_string(options.chunk_bytes));
+    throw CommError(
+        Errc::kInvalidArgument,
+        "invalid tcp options: " + std::to_string(options.sockets) + " sockets and chunks of " +
+            std::to_string(options.chunk_bytes) +
+            " bytes; expected 1 to 8 sockets, and chunks of 256 bytes to 1 MiB in multiples of 64");
   if (options.eager_bytes == 0) options.eager_bytes = 64u << 10;
   options.eager_bytes = std::min<uint64_t>(options.eager_bytes, options.chunk_bytes);
   return options;
@@ -83,7 +84,8 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
 
 void TcpTransport::start_connection(int peer, const Endpoint& endpoint) {
   if (peer == options_.rank)
-    throw CommError(Errc::kInvalidArgument, "a rank reaches itself over the self link",
+    throw CommError(Errc::kInvalidArgument,
+                    "a rank connects to itself by the self transport, not by tcp",
                     {.rank = options_.rank, .peer = peer});
   if (peer < options_.rank || connectors_.contains(peer)) return;  // the smaller rank connects
   TcpHello hello;
@@ -109,7 +111,7 @@ bool TcpTransport::progress_connections() noexcept {
                                                              : std::next(next);
     }
   } catch (const std::exception& error) {
-    base::log(base::LogLevel::kWarning, std::string("tcp link: ") + error.what());
+    base::log(base::LogLevel::kWarning, std::string("tcp transport: ") + error.what());
   }
   return moved;
 }

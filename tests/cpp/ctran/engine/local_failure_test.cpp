@@ -31,7 +31,8 @@ void send_unreadable(Rank& self) {
   EXPECT_EQ(error.context().culprits, std::vector{0}) << error.what();
   EXPECT_EQ(error.code(), self.rank() == 0 ? Errc::kSystem : Errc::kPeerFailed) << error.what();
   if (self.rank() == 0) {
-    EXPECT_EQ(error.why(), "this rank cannot reach rank 1: sending to it failed: Bad address");
+    EXPECT_TRUE(error.why().starts_with("this rank cannot reach rank 1: ")) << error.why();
+    EXPECT_TRUE(error.why().ends_with("Bad address")) << error.why();
   }
   self.meet();
 }

@@ -149,7 +149,7 @@ TEST(SilenceWatch, AMachineThatIsGoneIsGivenUp) {
     EXPECT_GT(pair.fill(), 0u);
     Counting nothing;
     while (pair.from->receive(nothing) != PeerConnection::ReceiveStatus::kBroken) pair.tick();
-    EXPECT_EQ(pair.from->error_text(), "its machine has not answered for 200 ms");
+    EXPECT_NE(pair.from->error_text().find("200 ms"), std::string::npos) << pair.from->error_text();
     EXPECT_EQ(pair.from->error_code(), Errc::kPeerFailed);
   });
   elsewhere.join();

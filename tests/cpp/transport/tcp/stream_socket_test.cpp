@@ -48,7 +48,7 @@ TEST(Lane, SaysWhatThisRankCouldNotSend) {
   // Some systems take the header first.
   stream.try_send(frame_of(payload), std::span(&payload, 1), &borrowed);
   stream.flush();
-  EXPECT_EQ(stream.error_text(), "sending to it failed: Bad address");
+  EXPECT_NE(stream.error_text().find("Bad address"), std::string::npos) << stream.error_text();
   EXPECT_EQ(stream.error_code(), Errc::kSystem);
 }
 
@@ -68,7 +68,8 @@ TEST(Lane, SaysHowItsConnectionEndedThoughItWasTheSenderWhoHeard) {
   EXPECT_EQ(stream.error_text(), "");
   Nobody nobody;
   stream.receive(nobody);
-  EXPECT_EQ(stream.error_text(), "connection: Connection reset by peer");
+  EXPECT_NE(stream.error_text().find("Connection reset by peer"), std::string::npos)
+      << stream.error_text();
   EXPECT_EQ(stream.error_code(), Errc::kPeerFailed);
 }
 
@@ -91,7 +92,8 @@ TEST(Lane, ARejectedSenderBlamesTheConnectionAtOnce) {
   uint32_t borrowed = 0;
   const ConstBytes payload;
   EXPECT_FALSE(stream.try_send(frame_of(payload), {}, &borrowed));
-  EXPECT_EQ(stream.error_text(), "connection: Connection refused");
+  EXPECT_NE(stream.error_text().find("Connection refused"), std::string::npos)
+      << stream.error_text();
   EXPECT_EQ(stream.error_code(), Errc::kPeerFailed);
 }
 

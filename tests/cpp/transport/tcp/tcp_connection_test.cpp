@@ -72,7 +72,8 @@ TEST_F(ChannelTest, WhatIsUnderWayOnOtherLanesComesAfterTheEndOfOne) {
   EXPECT_EQ(sink.frames, 2);
   peers[1] = {};
   EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kBroken);
-  EXPECT_EQ(channel->error_text(), "it closed the connection, or died");
+  EXPECT_NE(channel->error_text().find("connection closed"), std::string::npos)
+      << channel->error_text();
 }
 
 TEST_F(ChannelTest, WhatIsNoFrameEndsIt) {
@@ -82,7 +83,7 @@ TEST_F(ChannelTest, WhatIsNoFrameEndsIt) {
   EXPECT_EQ(::send(peers[1].get(), &wrong, sizeof wrong, 0), ssize_t{sizeof wrong});
   look();
   EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kBroken);
-  EXPECT_NE(channel->error_text().find("broke the protocol"), std::string::npos)
+  EXPECT_NE(channel->error_text().find("protocol error"), std::string::npos)
       << channel->error_text();
 }
 

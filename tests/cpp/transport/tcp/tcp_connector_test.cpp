@@ -70,8 +70,7 @@ TEST(Connecting, FailsWithinTwoSecondsWhereItIsTurnedAwayForGood) {
   TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
   size_t calls = 0;
   drive(poller, connecting, place, [&](base::FileDescriptor) { ++calls; });
-  EXPECT_NE(connecting.error_text().find("it closed the connection instead of a welcome"),
-            std::string::npos)
+  EXPECT_NE(connecting.error_text().find("closed the connection"), std::string::npos)
       << connecting.error_text();
   EXPECT_EQ(calls, kRetryDelays.size() + 1);
   EXPECT_EQ(connecting.error_code(), Errc::kPeerFailed);
@@ -127,10 +126,10 @@ TEST(Connecting, AWelcomeOfAnotherVersionIsRefusedNamingBoth) {
     ::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
     kept.push_back(std::move(caller));
   });
-  const auto text = "version " + std::to_string(TcpHello::kVersion + 1) +
-                    " of the tcp link is there, version " + std::to_string(TcpHello::kVersion) +
-                    " here";
-  EXPECT_NE(connecting.error_text().find(text), std::string::npos) << connecting.error_text();
+  for (const auto version : {TcpHello::kVersion + 1, TcpHello::kVersion + 0}) {
+    const auto text = "version " + std::to_string(version);
+    EXPECT_NE(connecting.error_text().find(text), std::string::npos) << connecting.error_text();
+  }
 }
 
 }  // namespace
