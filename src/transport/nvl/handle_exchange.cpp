@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 // Timeout for packets that have been sent already.
 constexpr std::chrono::seconds kArrivalTimeout{10};
-constexpr const char* kUntaken = "the memory of a rank cannot be taken";
+constexpr const char* kUntaken = "cannot receive the memory handle of a peer";
 
 // The one packet from each rank to each peer, with the descriptor of its memory; of /dev/null if
 // the memory has none.
@@ -97,8 +97,8 @@ class HandleExchangeRun {
       const MemoryExportPacket offer{context_.rank, 0, card.secret, own.info};
       if (!socket ||
           !send_packet(socket.get(), std::as_bytes(std::span(&offer, 1)), descriptor.get()))
-        refuse("rank " + std::to_string(peer) +
-               " is not reached by Unix socket: " + std::strerror(errno));
+        refuse("cannot send the memory handle to rank " + std::to_string(peer) +
+               " by Unix socket: " + std::strerror(errno));
       sent_.push_back(std::move(socket));
     }
   }
@@ -120,9 +120,9 @@ class HandleExchangeRun {
     const std::optional<bool> joined = device ? driver.has_native_atomics(context_.device, *device)
                                               : driver.is_joined(context_.device, uuid);
     if (!joined)
-      refuse("it cannot be told whether NVLink joins " + own + " to " + its +
-             ", which this process does not see: libnvidia-ml.so.1 does not know; let "
-             "CUDA_VISIBLE_DEVICES of all ranks have all their devices");
+      refuse("cannot determine whether NVLink joins " + own + " to " + its +
+             ": this process does not see that device, and libnvidia-ml.so.1 does not know; set "
+             "CUDA_VISIBLE_DEVICES of all ranks to all their devices");
     if (!*joined) refuse(own + " is not joined by NVLink to " + its);
   }
 
@@ -166,7 +166,7 @@ class HandleExchangeRun {
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     pollfd wanted{descriptor, POLLIN, 0};
     if (left.count() <= 0 || ::poll(&wanted, 1, static_cast<int>(left.count())) == 0)
-      refuse("the memory of a rank did not arrive");
+      refuse("timed out after 10 s waiting for the memory handle of a peer");
   }
 
   const PeerDescriptor& card_of_rank(int rank) const {

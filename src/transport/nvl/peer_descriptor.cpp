@@ -21,7 +21,8 @@ PeerDescriptor parse_descriptor(const std::string& words) {
   if (words.size() < sizeof card || card.magic != PeerDescriptor::kMagic ||
       card.version != PeerDescriptor::kVersion) {
     card = PeerDescriptor();
-    card.unavailable_reason = FixedString<200>("another version of this library");
+    card.unavailable_reason =
+        FixedString<200>("another torchcomms version; all ranks must run the same version");
   }
   return card;
 }

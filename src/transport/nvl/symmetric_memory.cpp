@@ -21,7 +21,8 @@ SymmetricMemory::SymmetricMemoryResult SymmetricMemory::make(const RankContext& 
 std::string SymmetricMemory::allocate_rest(const RankContext& seat, unsigned char value,
                                            const AllGatherStrings& exchange) {
   if (is_complete()) return {};
-  return extend(seat, {requested_bytes_ - size_bytes_, "the rest of it", ""}, value, exchange);
+  return extend(seat, {requested_bytes_ - size_bytes_, "rest of symmetric memory", ""}, value,
+                exchange);
 }
 
 std::string SymmetricMemory::extend(const RankContext& seat, const MemoryRequest& wanted,

@@ -44,7 +44,7 @@ namespace {
 
 base::FileDescriptor make_wakeup_event() {
   base::FileDescriptor made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!made) throw base::system_error("a thread that may be woken");
+  if (!made) throw base::system_error("cannot create an eventfd");
   return made;
 }
 
@@ -79,7 +79,9 @@ void UnixAllGather::set_addresses(const std::vector<std::string>& addresses) {
     if (words.size() != sizeof told || told.magic != AllGatherAddress::kMagic ||
         told.rank != static_cast<uint32_t>(rank))
       throw CommError(Errc::kSystem, "rank " + std::to_string(rank) +
-                                         " has not said how it is reached, but something else");
+                                         " sent an invalid Unix socket address (" +
+                                         std::to_string(words.size()) +
+                                         " bytes); all ranks must run the same torchcomms version");
     peer(rank).name = told.name.text();
     peer(rank).secret = told.secret;
   }
@@ -107,7 +109,8 @@ bool UnixAllGather::is_round_started() const noexcept {
 
 std::vector<std::string> UnixAllGather::all_gather(const std::string& words) {
   const auto look = [this] {
-    if (is_stopped()) throw CommError(Errc::kAborted, "the communicator has ended here");
+    if (is_stopped())
+      throw CommError(Errc::kAborted, "this rank has aborted or closed the communicator");
   };
   look();
   for_peers([&](int rank) { send(rank, {.round = round_}, words); });
@@ -151,7 +154,7 @@ void UnixAllGather::send(int rank, AllGatherPacket packet, const std::string& wo
   if (!to.socket) {
     to.socket = connect_to(to.name);
     if (!to.socket && base::is_resource_exhausted(errno))
-      throw base::system_error("the ranks of this host are not reached");
+      throw base::system_error("cannot connect to the ranks of this host by Unix socket");
     if (to.socket) base::set_close_on_fork(to.socket.get());
   }
   packet.from = rank_;
@@ -159,7 +162,7 @@ void UnixAllGather::send(int rank, AllGatherPacket packet, const std::string& wo
   packet.length = static_cast<uint32_t>(words.copy(packet.text.data(), packet.text.size()));
   if (!to.socket || ::send(to.socket.get(), &packet, sizeof packet, MSG_NOSIGNAL) !=
                         static_cast<ssize_t>(sizeof packet))
-    refuse_peer(rank, std::string("is not reached by Unix socket: ") + std::strerror(errno));
+    refuse_peer(rank, std::string("cannot be reached by Unix socket: ") + std::strerror(errno));
 }
 
 void UnixAllGather::wait() {
@@ -168,7 +171,8 @@ void UnixAllGather::wait() {
     wanted.push_back({peer.has_left ? -1 : peer.socket.get(), 0, 0});
   for (const auto& guest : accepted_) wanted.push_back({guest.socket.get(), POLLIN, 0});
   if (::poll(wanted.data(), wanted.size(), -1) < 0) {
-    if (errno != EINTR) throw base::system_error("the ranks of this host are not heard");
+    if (errno != EINTR)
+      throw base::system_error("cannot receive from the ranks of this host by Unix socket");
     return;
   }
   if (wanted[0].revents != 0) {
@@ -204,7 +208,7 @@ bool UnixAllGather::accept_one() {
       ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!guest) {
     if (base::is_resource_exhausted(errno))
-      throw base::system_error("the ranks of this host are not heard");
+      throw base::system_error("cannot receive from the ranks of this host by Unix socket");
     return errno == ECONNABORTED || errno == EINTR;
   }
   int process = 0;

@@ -251,12 +251,11 @@ TEST(SymmetricMemory, IsNobodysWhereDevicesThatAProcessDoesNotSeeAreNotJoined) {
 }
 
 TEST(SymmetricMemory, IsNobodysWhereNobodyKnowsWhetherDevicesAreJoined) {
-  expect_why(
-      2, "it cannot be told whether NVLink joins device 0 to the device of rank 1", [](int rank) {
-        return std::pair{seat_of_one_of_two(
-                             rank, [](const auto&, const auto&) { return std::optional<bool>(); }),
-                         wanted()};
-      });
+  expect_why(2, "whether NVLink joins device 0 to the device of rank 1", [](int rank) {
+    return std::pair{
+        seat_of_one_of_two(rank, [](const auto&, const auto&) { return std::optional<bool>(); }),
+        wanted()};
+  });
 }
 
 TEST(SymmetricMemory, IsMappedWhereDevicesThatAProcessDoesNotSeeAreJoined) {
@@ -293,28 +292,28 @@ TEST(SymmetricMemory, IsNobodysWhereOneRankCannotMapAnothers) {
 // From when all have sent theirs on: none for the other one's socket, or none for its memory.
 TEST(SymmetricMemory, IsNobodysWhereOneRankHasNoDescriptorForAnothers) {
   for (const int left : {0, 1})
-    EXPECT_EQ(
-        on_processes(2,
-                     [&](int rank, const AllGatherStrings& exchange) {
-                       std::optional<base::NoDescriptors> none;
-                       const AllGatherStrings scarce =
-                           [&, round = 0](const std::string& words) mutable {
-                             none.reset();
-                             const auto all = exchange(words);
-                             if (rank == 1 && ++round == 2) {
-                               const base::FileDescriptor last(left > 0 ? ::dup(0) : -1);
-                               none.emplace();
-                             }
-                             return all;
-                           };
-                       const auto made = SymmetricMemory::make(seat(rank, 2), wanted(), scarce);
-                       require(made.memory == nullptr, "there is memory");
-                       require(made.error.find("rank 1: the memory of a rank cannot be taken: ") !=
-                                       std::string::npos &&
-                                   made.error.find("no descriptor left") != std::string::npos,
-                               made.error.c_str());
-                     }),
-        0);
+    EXPECT_EQ(on_processes(2,
+                           [&](int rank, const AllGatherStrings& exchange) {
+                             std::optional<base::NoDescriptors> none;
+                             const AllGatherStrings scarce =
+                                 [&, round = 0](const std::string& words) mutable {
+                                   none.reset();
+                                   const auto all = exchange(words);
+                                   if (rank == 1 && ++round == 2) {
+                                     const base::FileDescriptor last(left > 0 ? ::dup(0) : -1);
+                                     none.emplace();
+                                   }
+                                   return all;
+                                 };
+                             const auto made =
+                                 SymmetricMemory::make(seat(rank, 2), wanted(), scarce);
+                             require(made.memory == nullptr, "there is memory");
+                             require(made.error.find("rank 1: cannot receive the memory handle") !=
+                                             std::string::npos &&
+                                         made.error.find("no descriptor left") != std::string::npos,
+                                     made.error.c_str());
+                           }),
+              0);
 }
 
 TEST(Card, OfAnotherHostIsAnObjection) {
@@ -333,9 +332,8 @@ TEST(Card, GoesThroughWordsAndWordsThatAreNoneSaySo) {
   card.purpose = FixedString<64>("a purpose");
   EXPECT_EQ(parse_descriptor(serialize_descriptor(card)).size_bytes, 5u);
   EXPECT_EQ(parse_descriptor(serialize_descriptor(card)).purpose.text(), "a purpose");
-  EXPECT_EQ(parse_descriptor("").unavailable_reason.text(), "another version of this library");
-  EXPECT_EQ(parse_descriptor(std::string(kMaxTextBytes, 'x')).unavailable_reason.text(),
-            "another version of this library");
+  for (const auto& words : {std::string(), std::string(kMaxTextBytes, 'x')})
+    EXPECT_NE(parse_descriptor(words).unavailable_reason.text().find("version"), std::string::npos);
 }
 
 }  // namespace
