@@ -38,7 +38,7 @@ enum class PeerState : uint8_t { kUnknown, kConnecting, kReady, kFailed };
 // Why a peer is in state kFailed.
 struct PeerFailure {
   Errc code = Errc::kPeerFailed;
-  std::string reason;  // "rank 3: its process has ended"
+  std::string reason;  // "rank 3: its process (pid 123) has exited"
 };
 
 // Moves messages and one-sided operations between this rank and its peers. Ranks are those of one
