@@ -7,7 +7,7 @@
 namespace torch::comms::transport {
 
 // Delays before a connector retries after the peer has closed the connection instead of accepting
-// it, for example because the peer's process has no free descriptor.
+// it. A peer's process without a free descriptor does that.
 inline constexpr std::array kRetryDelays{
     std::chrono::milliseconds(50), std::chrono::milliseconds(200), std::chrono::milliseconds(800)};
 

@@ -23,8 +23,8 @@ class SymmetricMemory {
     std::unique_ptr<SymmetricMemory> memory;
     std::string error;  // the same on all ranks; names the first rank that failed
   };
-  // Makes the memory on all ranks. Collective. If a rank asks for less at first
-  // (MemoryRequest::initial_bytes, a multiple of 2 MB), all ranks get the least such part, if it is
+  // Makes the memory on all ranks. Collective. A rank may ask for less at first:
+  // MemoryRequest::initial_bytes, a multiple of 2 MB. All ranks get the least such part if it is
   // whole pages of the device's memory; otherwise they get all of it.
   // Blocks: see HandleExchange.
   static SymmetricMemoryResult make(const RankContext& seat, const MemoryRequest& wanted,

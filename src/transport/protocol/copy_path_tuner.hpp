@@ -16,8 +16,8 @@ namespace torch::comms::transport {
 //
 // Copy-in/copy-out can be faster where the two cores share a cache; where they share none it takes
 // several times as long. On a virtual machine this changes while it runs. So the tuner chooses the
-// path that was clearly faster recently. It probes the other path now and then with a few messages,
-// of which the fastest counts, because the first one finds its data in the wrong caches. Measured
+// path that was clearly faster recently. It probes the other path now and then with a few messages.
+// The fastest of them counts, because the first one finds its data in the wrong caches. Measured
 // with two ranks on two virtual cores of an AMD EPYC: broadcasts of 16 MB take 1.7 ms by
 // copy-in/copy-out and 2.7 ms by remote read; some minutes later 6.0 and 3.0 ms.
 //
@@ -48,8 +48,8 @@ class TC_API CopyPathTuner {
  private:
   // A probe sends kProbeMessages messages on the other path. The interval between probes, in
   // messages, grows while the other path is not faster. It shrinks when the default path has become
-  // slow. If the other path is known to be clearly slower, the interval is so long that probes cost
-  // at most kMaxProbeOverhead, as far as kLastProbe allows.
+  // slow. If the other path is clearly slower, the interval bounds the cost of probes to
+  // kMaxProbeOverhead, as far as kLastProbe allows.
   static constexpr uint32_t kFirstProbe = 8, kLastProbe = 256, kProbeMessages = 3;
   static constexpr uint32_t kMaxGrowth = 4;  // factor by which an interval grows at a time
   static constexpr double kMaxProbeOverhead = 0.03;

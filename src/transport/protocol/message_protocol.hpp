@@ -49,10 +49,10 @@ struct MessageProtocolOptions {
 // sends no kCts before it has arrived. The receiver copies the message itself and answers with
 // kReadDone. It answers with kCts for data that it could not read, or if copy-in/copy-out is
 // faster. Where ranks share cores it chooses copy-in/copy-out before kRts arrives. Where messages
-// of one size go both ways at the same time, one side chooses the path for both and measures it,
-// because the cost of one direction depends on the path of the other. A receive with a ReceiveSink
-// sends kCts at once, unless memory of the peer is mapped: then it waits for kRts, too, and reads
-// the message from the mapping.
+// of one size go both ways at the same time, one side chooses the path for both and measures it.
+// The reason is that the cost of one direction depends on the path of the other. A receive with a
+// ReceiveSink sends kCts at once, unless memory of the peer is mapped: then it waits for kRts, too,
+// and reads the message from the mapping.
 //
 // Every on_...() takes a received frame. It returns nullptr, or why the frame breaks the protocol.
 class MessageProtocol {

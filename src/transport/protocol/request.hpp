@@ -23,7 +23,7 @@ class ReceiveSink {
   virtual ~ReceiveSink() = default;
   // Consumes one chunk. Every byte of the message is passed once, in chunks of any order. A chunk
   // begins and ends at a multiple of 64 bytes, at the end of one of the sender's pieces, or at the
-  // message's end, so it cuts no element. `chunk` is valid during the call.
+  // message's end. So it cuts no element. `chunk` is valid during the call.
   // Threads: called inside the transport's progress().
   virtual void consume(uint64_t offset, ConstBytes chunk) noexcept = 0;
 };

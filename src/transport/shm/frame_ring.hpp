@@ -10,12 +10,12 @@
 
 namespace torch::comms::transport::shm {
 
-// The sizes of one direction of a pair of ranks in shared memory. The ring consists of a queue of
-// frames in cells of one cache line, and a ring of bytes for payloads that do not fit into a cell.
-// A cell is its own flag, so a small frame moves with one cache line [FastForward: Giacomoni et
-// al., PPoPP 2008]. The consumer publishes its position only now and then [Lamport 1983; lazy
-// indices as in B-Queue, Wang et al., IJPP 2013]. If the consumer has kept up, the producer returns
-// to the beginning of the bytes, because these are in the caches.
+// The sizes of one direction of a pair of ranks in shared memory. A ring has a queue of frames in
+// cells of one cache line. Payloads that do not fit into a cell go into a ring of bytes. A cell is
+// its own flag, so a small frame moves with one cache line [FastForward: Giacomoni et al., PPoPP
+// 2008]. The consumer publishes its position only now and then [Lamport 1983; lazy indices as in
+// B-Queue, Wang et al., IJPP 2013]. If the consumer has kept up, the producer returns to the
+// beginning of the bytes, because these are in the caches.
 struct RingShape {
   uint32_t cells = 256;              // a power of two
   uint32_t bulk_bytes = 512 * 1024;  // a power of two

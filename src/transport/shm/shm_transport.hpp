@@ -10,7 +10,8 @@ namespace torch::comms::transport::shm {
 // Options of the shm transport.
 struct ShmOptions : TransportOptions {
   // bulk_bytes 0: 512 KiB in each direction. More than 129 ranks on a host get less, but at least
-  // 64 KiB, so that a rank's rings take at most 64 MiB in each direction. Equal on all ranks.
+  // 64 KiB. So the rings of up to 1,025 ranks take at most 64 MiB a rank in each direction. Equal
+  // on all ranks.
   RingShape ring = {.cells = 256, .bulk_bytes = 0, .chunk_bytes = 0};
   // Large messages, and put and get of registered memory, use CMA where it is allowed.
   bool single_copy = true;
