@@ -13,7 +13,7 @@ namespace {
 using base::OpRecord;
 using monitor::Fingerprint;
 
-// Elements that all ranks must agree on; -1: each has its own.
+// Returns: the element count that all ranks must agree on; -1 if counts may differ between ranks.
 int64_t count_of(const OpRecord& op, int size) noexcept {
   const auto in = static_cast<int64_t>(op.elements_in), out = static_cast<int64_t>(op.elements_out);
   switch (static_cast<OpName>(op.kind)) {
@@ -98,7 +98,7 @@ void CollectiveLog::grow_if_full(uint64_t number) noexcept {
     try {
       more.resize(2 * calls_.size());
     } catch (const std::bad_alloc&) {
-      return;  // the oldest is forgotten
+      return;  // the new entry overwrites an open one
     }
     for (const auto& call : calls_)
       if (call.op.matching_sequence != 0) more[call.op.matching_sequence % more.size()] = call;
@@ -147,7 +147,7 @@ monitor::RankStatus CollectiveLog::status_of(uint64_t number) const {
   place.fingerprint = fingerprint_at(std::min(first_open_, last_called_));
   place.p2p_started = p2p_calls_.started + window_calls_.started;
   place.p2p_finished = p2p_calls_.finished + window_calls_.finished;
-  // One that is under way, else the last one.
+  // Prefers the kind of call that is in flight, else the kind that was called last.
   const auto weight = [](const NonCollectiveCounters& asides) {
     return std::pair(asides.started > asides.finished, asides.last_order);
   };

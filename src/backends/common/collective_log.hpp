@@ -12,17 +12,22 @@
 
 namespace torch::comms::common {
 
-// What this rank has called in one communicator, for the other ranks to compare: all that is under
-// way, and the last few that ended. Its own, since the event ring is shared by all communicators of
-// the process and forgets those that it has no room for.
+// Records the collectives that this rank has called in one communicator, which the monitor compares
+// with the peers' calls. It holds all collectives in flight, and at least the last 128. Each
+// communicator has a log of its own, because all communicators of a process share the event ring,
+// and its oldest entries are overwritten.
+//
+// Threads: any.
 class CollectiveLog final : public monitor::CollectiveLogReader, public OperationObserver {
  public:
-  // Of a communicator of `size` ranks.
+  // `size`: ranks of the communicator.
   explicit CollectiveLog(int size);
 
   void on_begin(const base::OpRecord& op) noexcept override;
   void on_end(const base::OpRecord& op) noexcept override;
-  // The same of calls on windows, which are no operations of the communicator. Any thread.
+  // Record the begin and the end of a call on a window. Such calls are not collectives of the
+  // communicator.
+  // Threads: any.
   void on_window_begin(const monitor::NonCollectiveCall& aside) noexcept;
   void on_window_end() noexcept;
 
@@ -30,18 +35,18 @@ class CollectiveLog final : public monitor::CollectiveLogReader, public Operatio
   monitor::RankStatus status_of(uint64_t number) const override;
 
  private:
-  // Collectives that are known; of those under way up to kMaxEntries.
+  // Capacity in collectives. The log grows up to kMaxEntries while calls in flight fill it.
   static constexpr size_t kMinEntries = 128, kMaxEntries = 65'536;
 
   struct LoggedCollective {
-    base::OpRecord op = {};  // its `order` is 0 in a slot that nothing has used
+    base::OpRecord op = {};  // `matching_sequence` is 0 in an entry that was never used
     bool is_open = false;
   };
-  // What runs beside the collectives.
+  // Counts calls that are no collectives.
   struct NonCollectiveCounters {
     monitor::NonCollectiveCall last_call = {};
     uint64_t started = 0, finished = 0;
-    uint64_t last_order = 0;  // of the last one among all
+    uint64_t last_order = 0;  // position of the last call among all that are no collectives
   };
 
   LoggedCollective& slot(uint64_t number) { return calls_[number % calls_.size()]; }
@@ -56,11 +61,11 @@ class CollectiveLog final : public monitor::CollectiveLogReader, public Operatio
   monitor::Fingerprint fingerprint_at(uint64_t number) const;
 
   const int size_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards all members below
   std::vector<LoggedCollective>
-      calls_;                 // each at its number, so that a newer one takes the place of an older
-  uint64_t last_called_ = 0;  // the largest number
-  uint64_t first_open_ = 1;   // called_ + 1: none is
+      calls_;  // entry of collective n: n % size(); a newer collective replaces an older one
+  uint64_t last_called_ = 0;  // the largest number so far
+  uint64_t first_open_ = 1;   // last_called_ + 1: none is open
   NonCollectiveCounters p2p_calls_ = {}, window_calls_ = {};
   uint64_t order_ = 0;
 };

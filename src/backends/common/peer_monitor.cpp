@@ -18,28 +18,29 @@
 namespace torch::comms::common {
 namespace {
 
-// How long ranks that disagree wait for those that are behind, and for what they say.
+// When ranks disagree: how long to wait for ranks that have not called yet, and for the replies.
 constexpr std::chrono::milliseconds kSkew{50}, kReplyTimeout{2000};
-// Until a question where everybody is has its answer, and between looks for it.
+// The timeout of wait_for_progress(), and the interval at which it polls.
 constexpr std::chrono::milliseconds kProgressTimeout{600}, kProgressPollInterval{5};
 
-// How long all ranks have for what was done before another one ended the communicator, whose
-// library waits twice as long once all know of it.
+// How long ranks may still report operations as complete that finished before a peer aborted the
+// communicator. The aborting rank waits twice as long before the library aborts, once all peers
+// know.
 constexpr std::chrono::milliseconds kCompletionGrace{40};
-// Until all ranks of a host have looked, twice, whether one of them has ended, or have come to the
-// limit of what began at about the same time.
+// In this time all ranks of a host search twice for exited ranks, or reach the timeout of an
+// operation that began at about the same time.
 constexpr std::chrono::milliseconds kLocalDetectionTime{250};
 
-// How long after a wait for a failure in vain nobody waits for one.
+// After a wait for a failure without result, later waits within this time return at once.
 constexpr std::chrono::milliseconds kFailureWaitCooldown{1000};
-// How often whoever waits for the others' words looks for something else.
+// How often a wait for the peers' replies is interrupted for other checks.
 constexpr std::chrono::milliseconds kPeerMonitorPollInterval{20};
 
 bool is_past_completion_grace(monitor::Moment moment) {
   return Clock::now().time_since_epoch() - moment > kCompletionGrace;
 }
 
-// The failure, where another rank has ended the communicator.
+// Returns: the failure, if a peer has aborted the communicator.
 std::optional<monitor::GroupMonitor::GroupFailure> abort_in(const monitor::GroupMonitor* circle) {
   if (circle == nullptr) return std::nullopt;
   auto failure = circle->failure();
@@ -69,7 +70,7 @@ std::optional<CommError> PeerMonitor::closed_before(const Context& context, uint
   if (!base::is_collective_sequence(number)) return std::nullopt;
   for (const auto& [rank, departure] : departures()) {
     if (departure.last >= number) continue;
-    // The departed rank told of a disagreement before it closed the communicator.
+    // The peer reported the mismatch before it closed the communicator.
     const auto failure = group_monitor_->failure();
     if (failure && failure->code == Errc::kMismatch) return to_comm_error(*failure, context);
     return peer_closed_error(rank,
@@ -142,7 +143,8 @@ bool PeerMonitor::announce_abort(const CommError& why) {
   const bool is_everybodys = why.code() == Errc::kPeerFailed || why.code() == Errc::kTimeout;
   if (!group_monitor_) return local_peers_ && is_everybodys;
   monitor::AbortReason ending{why.code(), why.why(), why.context().culprits};
-  // What passed its limit here need not be what they wait in. Unless others have told of it here.
+  // The text names the operation that timed out here, because peers may wait in another one. A text
+  // that came from a peer stays as it is.
   if (const auto& op = why.context().op;
       why.code() == Errc::kTimeout && !op.empty() && !ending.reason.starts_with("rank "))
     ending.reason = op + ": " + ending.reason;
@@ -168,10 +170,11 @@ std::optional<CommError> PeerMonitor::wait_for_failure(const Context& context,
 }
 
 std::optional<CommError> PeerMonitor::find_exited_rank(const Context& context) {
-  const std::unique_lock lock(mutex_, std::try_to_lock);  // whoever is looking will find it
+  const std::unique_lock lock(
+      mutex_, std::try_to_lock);  // the thread that holds the lock is searching already
   if (!lock || !local_peers_) return std::nullopt;
   const auto ended = local_peers_->first_exited();
-  // At the second look: what it did before its end may suffice.
+  // Only the second search reports it: what the rank did before it exited may suffice.
   if (std::exchange(exited_rank_, ended.rank) != ended.rank || ended.rank < 0) return std::nullopt;
   auto where = context;
   where.peer = ended.rank;

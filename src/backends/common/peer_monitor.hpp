@@ -26,25 +26,27 @@ class CollectiveLog;
 
 using Clock = std::chrono::steady_clock;
 
-// What is under way for so long is late: it is compared with what the other ranks called.
+// An operation in flight for longer than this is late: the monitor then compares it with the calls
+// of the peers.
 inline constexpr std::chrono::milliseconds kLateThreshold{200};
-// How long whoever ends a communicator waits at most until all know of it. Only then do their
-// operations go on without it.
+// The longest time for which a rank that aborts its communicator waits until all peers acknowledge
+// the abort. Only then does the library abort, which lets operations of peers complete without this
+// rank's data.
 inline constexpr std::chrono::milliseconds kAbortAckTimeout{200};
 
-// What hints, else the environment, say of the side channel. Throws CommError(kInvalidArgument),
-// without context.
+// Options of the monitor network, from hints, else from the environment.
 struct MonitorOptions {
   bool is_enabled = true;           // `side_channel`
   std::string interface = {};       // `side_channel_interface`
   bool check_before_start = false;  // `check_calls`
 };
 MonitorOptions parse_monitor_options(const CommOptions& options);
-// For describe(): what the side channel does.
+// Returns: what the monitor does, as a text for describe().
 std::string describe_monitor(const MonitorOptions& wishes);
 
-// What is known of the other ranks of a communicator: by the side channel, or where there is none
-// by what the ranks of this host have recorded; or nothing.
+// Reports whether the peer ranks of a communicator are alive, in step, or failed. It uses the
+// monitor network; if that is disabled, the event-ring files of the ranks on this host; otherwise
+// it reports nothing.
 //
 // Threads: any.
 class PeerMonitor {
@@ -53,72 +55,94 @@ class PeerMonitor {
               std::unique_ptr<tracing::LocalPeerReader> neighbours)
       : group_monitor_(std::move(circle)), local_peers_(std::move(neighbours)) {}
 
-  // There is a side channel.
+  // True if the communicator uses the monitor network (hint side_channel).
   bool has_group_monitor() const noexcept { return group_monitor_ != nullptr; }
-  // Something is wrong for good; one load.
+  // True if the monitor has found a failure, a mismatch or an abort; this is permanent. One atomic
+  // load.
   bool has_failure() const noexcept { return group_monitor_ && group_monitor_->has_failure(); }
-  // Why the communicator cannot go on: ranks that have failed, or that disagree, or have ended it.
-  // A rank that has failed may have done before what is under way: it counts after `patience`.
+  // Returns: why the communicator cannot continue: a rank has failed, ranks disagree, or a peer has
+  // aborted it. Nothing if all is well. With `patience`, a failed rank counts only that long after
+  // the first report, because the rank may have completed the operations in flight before it
+  // failed.
   std::optional<CommError> failure(const Context& context, std::chrono::milliseconds patience = {});
-  // Throws that, where there is any; one load where there is none. `context` makes one.
+  // Throws the error of failure(), if there is one; else costs one atomic load. `context` makes the
+  // error's context.
   template <class MakeContext>
   void raise_failure(const MakeContext& context) {
     if (!has_failure()) return;
     if (const auto why = failure(context())) throw CommError(*why);
   }
-  // Another rank has ended the communicator: why, as an error, once what ends here may have been
-  // let go by that, see announce_abort().
+  // Returns: the reason if a peer has aborted the communicator and that may have let operations of
+  // this rank complete without the peer's data (see announce_abort()); else nothing.
   std::optional<CommError> abort_error(const Context& context) const;
-  // The same, whatever ends here.
+  // True as soon as this rank knows that a peer has aborted the communicator.
   bool is_aborted_by_peer() const;
-  // Other ranks have closed the communicator, each by rank; one load where none has.
+  // Returns: the peers that have closed the communicator, by rank. One atomic load if there are
+  // none.
   std::map<int, monitor::MonitorProtocol::PeerClose> departures() const {
     return group_monitor_ && group_monitor_->has_peer_closes()
                ? group_monitor_->peer_closes()
                : std::map<int, monitor::MonitorProtocol::PeerClose>();
   }
-  // Tells that one of them has done so before this collective, which it will never call. A known
-  // disagreement of the ranks counts more. Returns: nothing where no rank has left before it, or
-  // `number` is of no collective.
+  // Reports that a peer closed the communicator before it called collective `number`, which
+  // therefore can never complete. If the ranks are known to disagree, that error is returned
+  // instead.
+  // Returns: nothing if no rank has closed before this collective, or `number` is not a
+  // collective's.
   std::optional<CommError> closed_before(const Context& context, uint64_t number) const;
-  // This process may have been stopped. `unread`: since when nobody here has called this to its
-  // end; where an end may have been told and taken effect meanwhile, all that has come is read:
-  // true. An end that is found so counts at once, and where nobody has looked at anything for that
-  // long, `unseen`, also one that the channel's own thread has just heard. To be called before
-  // something begins, and before what is seen to have ended counts.
+  // Call this before an operation starts and before a finished operation is reported as complete,
+  // because the process may have been suspended (SIGSTOP). `unread` is the time since the last call
+  // that returned true, `unseen` the time since the last poll. If `unread` exceeds
+  // kAbortAckTimeout, an aborting peer may have stopped waiting for this rank's acknowledgement.
+  // The monitor's sockets are then drained, so that such an abort takes effect. An abort that is
+  // found by draining counts at once in abort_error(). If `unseen` exceeds kAbortAckTimeout too, so
+  // does an abort that the monitor's thread has just read.
+  // Returns: true if it drained the sockets.
   bool drain_after_suspend(Clock::duration unread, Clock::duration unseen) noexcept {
     return group_monitor_ && unread > kAbortAckTimeout && drain_incoming(unseen > kAbortAckTimeout);
   }
-  // This rank ends the communicator, and all others hear so. A library then lets operations of
-  // other ranks go on as if they had what they wait for. False: nobody is to be waited for.
+  // Announces to all peers that this rank aborts the communicator. Call it before the library
+  // aborts, because an abort lets operations of peers complete as if they had the data that they
+  // wait for.
+  // Returns: false if there is no peer that wait_abort_acknowledged() would wait for.
   bool announce_abort(const CommError& why);
-  // After that, once: returns when all know that what is not done by now is not done; 0.3 s at
-  // most, so that some may not where processes hardly get any time. Without a side channel that is
-  // when ranks of this host have had the time to see for themselves that one has failed.
+  // Waits until all peers know that operations which have not finished by now will fail. Call it
+  // once after announce_abort(). Without the monitor network it waits long enough for ranks of this
+  // host to detect a failure themselves.
+  // Blocks: at most 0.3 s. If processes get hardly any CPU time, some peers may still not know.
   void wait_abort_acknowledged();
-  // The same as failure(), of what becomes known within `limit`: for an error that may have its
-  // reason there. Several errors at once wait for it once.
+  // Returns: failure(), for which it waits up to `limit`. Use it when an error at hand may have its
+  // cause in a peer's failure. After a wait without result, calls within the next second do not
+  // wait.
   std::optional<CommError> wait_for_failure(const Context& context,
                                             std::chrono::milliseconds limit);
-  // Looks for ranks that have ended where nobody tells of them. Takes time.
+  // Looks for exited ranks of this host in their event-ring files, if the monitor network is not
+  // used. A rank is reported at the second call that finds its process exited. Costs a system call
+  // for each known rank.
   std::optional<CommError> find_exited_rank(const Context& context);
-  // An operation that began then is late: whether the ranks disagree will be in failure().
+  // Starts a comparison with the peers' calls, because an operation that began at `began` is late.
+  // A mismatch appears in failure().
   void check_mismatch_later(Clock::time_point began);
-  // Ranks are known to disagree: who calls what, which all are told then; nothing where that is not
-  // found. Waits for the other ranks' words: milliseconds, 2.1 s at most where ranks do not get to
-  // it.
+  // Finds out which ranks call what, when ranks are known to disagree, and reports it to all ranks.
+  // Returns: nothing if the mismatch is not found in time.
+  // Blocks: while peers reply: milliseconds, at most 2.1 s if ranks do not reply.
   std::optional<CommError> find_mismatch(const Context& context);
   struct ProgressSummary {
-    std::string text;                // ". ..."; "" where nothing is known
-    std::vector<int> culprits = {};  // the ranks that all wait for
+    std::string text;                // starts with ". " or "; "; "" if nothing is known
+    std::vector<int> culprits = {};  // the ranks that all ranks wait for
   };
-  // Where the others are, for the text of a limit that has passed; nothing while they are asked.
+  // Returns: which collective each peer is in, for the text of a timeout error; nothing while the
+  // query is in flight. Does not block; call it again for the result.
   std::optional<ProgressSummary> query_progress();
-  // The same; waits for it, 0.6 s at most.
+  // Returns the result of query_progress().
+  // Blocks: at most 0.6 s.
   ProgressSummary wait_for_progress();
-  // Of hint check_calls: returns when all ranks are about to begin their collective `number`, and
-  // alike; with where they are if that is not known at `until`. Meanwhile `look` runs 50 times a
-  // second, which throws to end the wait, as it must when there is a failure().
+  // Implements hint check_calls: waits until all ranks are about to begin collective `number` and
+  // call the same. While it waits, `look` runs 50 times a second; it must throw if there is a
+  // failure().
+  // Returns: nothing if the ranks agree or the monitor network is not used; the ranks' progress if
+  // they have not all arrived at `until`.
+  // Throws: what `look` throws.
   std::optional<ProgressSummary> consistency_barrier(uint64_t number, Clock::time_point until,
                                                      const std::function<void()>& look);
 
@@ -126,25 +150,28 @@ class PeerMonitor {
   bool drain_incoming(bool overslept) noexcept;
 
   const std::shared_ptr<monitor::GroupMonitor> group_monitor_;
-  std::mutex mutex_;  // guards all below, and what neighbours_ has
+  std::mutex mutex_;  // guards all members below, and *local_peers_
   const std::unique_ptr<tracing::LocalPeerReader> local_peers_;
-  std::atomic<bool> was_suspended_{false};  // an end was told that may have taken effect unheard
-  int exited_rank_ = -1;                    // the rank whose process had ended at the last look
+  std::atomic<bool> was_suspended_{
+      false};             // a peer's abort may have taken effect before this rank read of it
+  int exited_rank_ = -1;  // the exited rank that the last search found; -1: none
   Clock::time_point failure_seen_at_{}, last_wait_at_{};
 };
 
-// kPeerFailed: `rank` has closed the communicator.
+// Returns: an error kPeerFailed that says that `rank` has closed the communicator.
 CommError peer_closed_error(int rank, const std::string& why, const Context& context);
 
-// What the side channel has found, as an operation's error.
+// Converts a failure that the monitor has found into an operation's error.
 CommError to_comm_error(const monitor::GroupMonitor::GroupFailure& failure, const Context& context);
 
-// The side channel of all ranks that met. Collective. Throws CommError, without context;
-// Interrupted.
+// Connects the monitors of all ranks of a rendezvous. Collective.
+//
+// Throws: CommError without context; Interrupted.
 std::shared_ptr<monitor::GroupMonitor> open_monitor(const Rendezvous& met, const std::string& name,
                                                     const std::string& interface,
                                                     std::shared_ptr<const CollectiveLog> record);
-// In place of that, where `error` keeps this rank from it: the others raise it, too.
+// Declines the collective open_monitor(), because `error` keeps this rank from it: the peers raise
+// `error`, too.
 void decline_monitor(const Rendezvous& met, const std::string& name,
                      const CommError& error) noexcept;
 
