@@ -8,9 +8,9 @@
 namespace torch::comms::nccl {
 namespace {
 
-// While a process ends, the runtime may be gone already.
+// During process exit the runtime may have been destroyed already.
 struct ProcessExitState {
-  std::mutex mutex;  // guards it; held while something is let go
+  std::mutex mutex;  // guards this struct; held while a GraphRetainer releases
   bool has_begun = false;
 };
 ProcessExitState& process_exit_state() {
@@ -45,7 +45,7 @@ class GraphRetainer final : public WatchdogClient {
 
 void retain_until_graphs_end(std::unique_ptr<GraphRegistry> graphs,
                              std::shared_ptr<const void> what) {
-  // Made after the runtime, so ends before it.
+  // Constructed after the runtime, so destroyed before it.
   static const GraphExitMarker at_exit;
   add_to_watchdog(std::make_shared<GraphRetainer>(std::move(graphs), std::move(what)));
 }

@@ -6,8 +6,8 @@
 
 namespace torch::comms::nccl {
 
-// `what` graphs use lives until none of them can be launched any more, on a thread of ours, or to
-// the end of the process.
+// Keeps `what`, which graphs use, alive until none of `graphs` can be launched any more, or until
+// the process exits. The watchdog thread releases it.
 void retain_until_graphs_end(std::unique_ptr<GraphRegistry> graphs,
                              std::shared_ptr<const void> what);
 

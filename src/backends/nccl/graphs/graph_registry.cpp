@@ -43,7 +43,7 @@ std::shared_ptr<GraphRegistry::CapturedGraph> GraphRegistry::graph_of(gpu::Nativ
     gpu::retain_with_graph(*marks_, stream, life);
     made->life = std::move(life);
   } else {
-    graphs_.clear();  // one of them, the newest, says that there are some
+    graphs_.clear();  // the newest graph stands for all of them
   }
   make_serialized(*made, stream, last);
   graphs_.push_back(made);
@@ -55,7 +55,7 @@ void GraphRegistry::make_serialized(CapturedGraph& graph, gpu::NativeStream stre
   if (!done_ || std::exchange(graph.is_serialized, true)) return;
   const auto& runtime = device_->runtime();
   if (!std::exchange(may_have_recorded_, true) && last.end) {
-    // Calls have not recorded it since.
+    // Calls have not recorded done_ since.
     const gpu::CaptureModeGuard mode(runtime);
     runtime.wait(device_->own_stream(), last.end.get());
     runtime.record(done_.get(), device_->own_stream());
@@ -79,13 +79,13 @@ void GraphRegistry::after_eager_launch(gpu::NativeStream stream) {
     device_->runtime().record(done_.get(), stream);
   else
     may_have_recorded_ =
-        false;  // one that has gone may be running still, which this call waited for
+        false;  // a destroyed graph may still be running, but this call waited for it
 }
 
 bool GraphRegistry::has_live(const GraphRange& span) noexcept {
   const std::lock_guard lock(mutex_);
   if (!graphs_.empty()) remove_destroyed();
-  // One of which nothing is known stands for those before it, too.
+  // A graph whose end is not reported stands for the graphs before it, too.
   return std::ranges::any_of(graphs_, [&](const auto& graph) {
     return graph->number > span.after && (graph->number <= span.up_to || !graph->life);
   });

@@ -10,18 +10,18 @@
 namespace torch::comms::nccl {
 namespace {
 
-// What a word says: kIdle, or twice the number of an operation of its run, from 1 on. A look adds
-// kPolled, also to kIdle.
+// The values of a word: kIdle, or twice the number of an operation in its chain, counted from 1. A
+// poll adds kPolled, also to kIdle.
 constexpr uint32_t kIdle = 0, kPolled = 1;
 constexpr uint32_t value_of(size_t number) { return static_cast<uint32_t>(2 * number); }
 constexpr size_t number_of(uint32_t value) { return value / 2; }
 constexpr size_t kChunkBytes = 4096;
 constexpr size_t kChunkWords = kChunkBytes / sizeof(uint32_t);
-// A limit is looked at this often while it passes.
+// How many polls there are within the shortest timeout.
 constexpr int kPollsPerTimeout = 4;
 
-// Of a runtime's graphs. Nothing is ever given back to the runtime: the last owner of a block may
-// be a thread of the runtime's own, which must not call it.
+// Returns: the pool of pinned words for a runtime's graphs. It never returns memory to the runtime,
+// because the last owner of a block may be a thread of the runtime, which must not call it.
 std::shared_ptr<gpu::PinnedPool> pool_of(const std::shared_ptr<const gpu::Runtime>& runtime) {
   static std::mutex mutex;
   static auto* const pools =
@@ -41,22 +41,22 @@ struct GraphReplayMonitor::OperationChain {
   uint32_t* word;
   std::vector<LateReplay> operations;
   gpu::NativeStream stream;
-  uint64_t first;                // of its operations, in the graph
-  Clock::time_point since = {};  // of a word that was seen
-  size_t current = 0;            // the operation, at the last look; 0: none
-  uint64_t replays = 0;          // of the graph, when this one was seen to begin
+  uint64_t first;                // index of its first operation in the graph
+  Clock::time_point since = {};  // when a poll first read this value of the word
+  size_t current = 0;            // the operation at the last poll; 0: none
+  uint64_t replays = 0;          // replays of the graph when this chain was seen to begin
 };
 
-// Owned by the graph, too.
+// A watched graph. The CUDA graph also owns it.
 struct GraphReplayMonitor::MonitoredGraph : gpu::GraphLifetime {
   explicit MonitoredGraph(gpu::CaptureId id) : id(id) {}
   const gpu::CaptureId id;
   std::vector<std::shared_ptr<void>> chunks;
-  size_t words = 0;  // taken of them
+  size_t words = 0;  // words used in `chunks`
   std::vector<OperationChain> chains;
-  uint64_t replays = 0;        // that were seen to begin
-  gpu::GraphMarker last;       // of the last run
-  bool may_still_run = false;  // the last run: its last operation has ended
+  uint64_t replays = 0;        // replays that were seen to begin
+  gpu::GraphMarker last;       // the last marker of the last chain
+  bool may_still_run = false;  // the last chain is complete and may be continued
 };
 
 GraphReplayMonitor::GraphReplayMonitor(std::shared_ptr<NcclDevice> device, bool wanted,
@@ -100,8 +100,8 @@ GraphReplayMonitor::TrackedOperation GraphReplayMonitor::begin(const NcclCall& c
     auto graph = graph_of(stream, capture);
     const LateReplay facts{call.op, call.timeout, call.has_own_timeout, capture};
     if (std::exchange(graph->may_still_run, false)) {
-      // The mark of the end before becomes that of this beginning, if nothing is between them. An
-      // error of that costs no more than another mark.
+      // The marker of the previous operation's end becomes the marker of this begin, if nothing is
+      // between the two. If that fails, a new marker is added.
       auto& run = graph->chains.back();
       run.operations.push_back(facts);
       bool goes_on = false;
@@ -131,7 +131,8 @@ void GraphReplayMonitor::end(TrackedOperation& begun, gpu::NativeStream stream) 
   if (begun == nullptr) return;
   {
     const std::lock_guard lock(mutex_);
-    // Also behind the mark before: that runs beside the operation, and must not come last.
+    // The marker also comes after the marker before, which runs concurrently with the operation and
+    // must not be written last.
     begun->may_still_run =
         marks_->add(stream, &begun->last, begun->last.word, kIdle, &begun->last) == gpu::kSuccess;
     if (begun->may_still_run) return begun.reset();
@@ -141,7 +142,7 @@ void GraphReplayMonitor::end(TrackedOperation& begun, gpu::NativeStream stream) 
 
 void GraphReplayMonitor::discard(TrackedOperation& begun) noexcept {
   if (begun == nullptr) return;
-  // It would look as if it never ended. A look leaves numbers alone that the run has not.
+  // The operation would seem never to end. Polls ignore numbers that the chain does not have.
   const std::lock_guard lock(mutex_);
   begun->chains.back().operations.pop_back();
   begun.reset();
@@ -153,7 +154,7 @@ std::chrono::milliseconds GraphReplayMonitor::timeout_of(
   return operation.has_own_timeout || now.count() == 0 ? operation.timeout : now;
 }
 
-// The word has changed since the last look, to that of operation `number`; 0: of none.
+// Records events: the word has changed since the last poll, to operation `number`; 0: to kIdle.
 void GraphReplayMonitor::track(MonitoredGraph& graph, OperationChain& run, size_t number) {
   const auto before = std::exchange(run.current, number);
   const auto tell = [&](size_t operation, bool begins) {
@@ -172,7 +173,7 @@ void GraphReplayMonitor::track(MonitoredGraph& graph, OperationChain& run, size_
   if (before != 0) tell(before, false);
   if (before != 0 && !goes_on) pass(before + 1, all);
   if (!goes_on) {
-    // A run that was in this replay is in the next one.
+    // A chain that was already seen in this replay is now in the next replay.
     if (run.replays == graph.replays) ++graph.replays;
     run.replays = graph.replays;
   }

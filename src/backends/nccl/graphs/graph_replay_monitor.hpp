@@ -15,28 +15,32 @@
 
 namespace torch::comms::nccl {
 
-// The operations of one communicator that graphs hold, and whether replays finish them in time.
+// Watches whether graph replays finish the captured operations of one communicator in time.
 //
-// Operations of which each begins when the one before is done are a run, whose graph writes to a
-// word of pinned memory which of them is under way: when the first may begin, and when each is
-// done. Nothing waits for these writes. A look changes what it finds, so that a word which still
-// has the look's own value is of the same operation in the same replay. What a graph writes to
-// lives as long as the graph. So a word that has lost it tells of a replay, too, which had gone by.
+// Operations of which each begins when the one before is done form an operation chain. The graph
+// writes to a word of pinned memory when the first operation may begin and when each operation is
+// done. The value is the number of the current operation. Nothing waits for these writes. A poll
+// sets a bit in the word, so that a word which still has the bit belongs to the same operation in
+// the same replay. A word that has lost the bit also shows a replay that has finished since. The
+// words live as long as the graph.
 //
-// Threads: begin() and end() of the one that calls operations; the others any.
-// Failure: never. A graph that cannot be watched is not, which is logged once.
+// Threads: begin(), end() and discard() only the thread that calls operations; all other methods
+// any.
+//
+// Failure: none is reported. A graph that cannot be watched is not watched, which is logged once.
 class GraphReplayMonitor {
  public:
-  // `period`: how long two looks are apart at most.
+  // `period`: the longest time between two polls.
   GraphReplayMonitor(std::shared_ptr<NcclDevice> device, bool wanted,
                      std::chrono::milliseconds period);
   ~GraphReplayMonitor() { stop(); }
 
   struct MonitoredGraph;
-  // An operation between begin() and end(): null where it is not watched, and after both. One that
-  // has no end() is given up.
+  // An operation between begin() and end(); null if it is not watched. An operation without an
+  // end() must be discarded.
   using TrackedOperation = std::shared_ptr<MonitoredGraph>;
-  // Before and after the launch of an operation that `stream` captures.
+  // begin() comes before the launch of an operation that `stream` captures, end() after it.
+  // discard() replaces end() if the launch has failed.
   TrackedOperation begin(const NcclCall& call, gpu::NativeStream stream,
                          gpu::CaptureId capture) noexcept;
   void end(TrackedOperation& begun, gpu::NativeStream stream) noexcept;
@@ -49,12 +53,12 @@ class GraphReplayMonitor {
     gpu::CaptureId graph;
   };
   struct PollResult {
-    bool is_running = false;  // something was running at two looks
+    bool is_running = false;  // an operation was running at two polls
     std::optional<LateReplay> late;
-    bool has_events = false;  // for deliver_events()
+    bool has_events = false;  // deliver_events() has events
   };
-  // An operation has begun, or ended, in a replay, as far as looks can tell: of replays between two
-  // of them there is one. See GraphReplayHook.
+  // An operation has begun or ended in a replay, as far as polls can see. Of several replays
+  // between two polls, one is reported. See GraphReplayHook.
   struct ReplayEvent {
     gpu::CaptureId graph;
     uint64_t replay;
@@ -62,24 +66,23 @@ class GraphReplayMonitor {
     uint64_t index;
     bool is_begin;
   };
-  // From now on looks find events, and deliver_events() takes them to `told` in their order:
-  // nothing where another thread does so just now.
+  // After collect_events() polls record events, which deliver_events() passes to `told` in their
+  // order. It does nothing while another thread delivers.
   void collect_events() noexcept { is_collecting_.store(true); }
   void deliver_events(const std::function<void(const ReplayEvent&)>& told);
 
-  // Does nothing between two times to look.
+  // Reads the words of all graphs; does nothing until the next poll is due.
   PollResult poll(Clock::time_point now) noexcept;
 
-  // Whether graphs are there to look at; false for good after abort_for_reconfigure().
+  // True if there are graphs to poll; false forever after stop().
   bool is_watching() const noexcept { return graphs_.load() > 0 && !is_stopped_.load(); }
   void stop() noexcept { is_stopped_.store(true); }
   bool is_stopped() const noexcept { return is_stopped_.load(); }
-  // From now on the limit of operations, also of those captured before, that have none of their
-  // own.
+  // Sets the timeout of operations that have none of their own, also of operations captured before.
   void set_default_timeout(std::chrono::milliseconds limit) noexcept {
     default_timeout_.store(limit);
   }
-  // Why nothing is watched; "" where graphs are.
+  // Returns: why graphs are not watched; "" if they are.
   const std::string& unavailable_reason() const noexcept { return unavailable_reason_; }
 
  private:
@@ -95,14 +98,14 @@ class GraphReplayMonitor {
   const gpu::GraphMarkerTable* marks_ = nullptr;
   std::atomic<bool> is_stopped_{false}, is_collecting_{false};
   std::atomic<std::chrono::milliseconds> default_timeout_{
-      std::chrono::milliseconds(0)};  // 0: not set
+      std::chrono::milliseconds(0)};  // 0: each operation's timeout at capture
   std::atomic<size_t> graphs_{0};
 
-  std::mutex mutex_;  // guards all below, and what graphs have
+  std::mutex mutex_;  // guards all members below, and the MonitoredGraphs
   std::vector<std::shared_ptr<MonitoredGraph>> monitored_;
   Clock::time_point next_poll_{};
   bool has_warned_ = false, is_delivering_ = false;
-  std::vector<ReplayEvent> events_;  // that nobody has been told of
+  std::vector<ReplayEvent> events_;  // not delivered yet
 };
 
 }  // namespace torch::comms::nccl

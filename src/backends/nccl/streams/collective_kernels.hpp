@@ -6,23 +6,29 @@
 
 namespace torch::comms::nccl {
 
-// Kernels of ours that run some of a lane's operations in the library's place. Any thread.
+// Kernels of torchcomms that run some operations of a LaunchQueue in place of the library.
+//
+// Threads: any.
 class CollectiveKernels {
  public:
   virtual ~CollectiveKernels() = default;
-  // Why they have stopped; nothing while all is well. Never waits. `context`: of the error.
+  // Returns: why the kernels have stopped; nothing while all is well. Never blocks. `context`
+  // becomes the error's context.
   virtual std::optional<CommError> failure(const Context& context) const = 0;
-  // Whether that is because ranks have called different things.
+  // True if the kernels have stopped because ranks called different operations.
   virtual bool has_mismatch() const noexcept { return false; }
-  // Why they wait in vain, by what is known beside them; asked now and then while an operation is
-  // under way. May take microseconds.
+  // Returns: why running kernels can never complete, because a peer has failed; nothing if all
+  // peers may still answer. The LaunchQueue asks every 100 ms while an operation is in flight. May
+  // take microseconds.
   virtual std::optional<CommError> find_failed_peer(const Context&) { return std::nullopt; }
-  // Ranks are lost while no operation is known to be under way: a replay, now or later, that waits
-  // in vain ends, with that as its error.
+  // Reports that a peer has failed while no operation is known to be in flight. A graph replay that
+  // waits for that peer, now or later, then ends with this error.
   virtual void set_warning(const CommError&) {}
-  // Ends what runs, and what is launched later. `why`: for other ranks that hear of it this way.
+  // Aborts running kernels and all that are launched later. `why` is passed to peers that learn of
+  // the abort through the kernels.
   virtual void abort(const CommError& why) noexcept = 0;
-  // The lane has gone; graphs may have launches of them still, which are to end at once.
+  // The LaunchQueue has been destroyed. Graphs may still hold launches of these kernels, which must
+  // end at once.
   virtual void release() noexcept {}
 };
 

@@ -11,12 +11,14 @@
 #include "backends/nccl/streams/tensor_args.hpp"
 #include "core/work/interruptible_call.hpp"
 
-// The one way an operation goes, for the files that implement NcclApiBackend.
+// The templates of NcclApiBackend that launch an operation on a LaunchQueue. The files that
+// implement NcclApiBackend include this header.
 namespace torch::comms {
 
 namespace nccl {
 
-// What a body of a group returns: the first result that is no success.
+// Collects the results of the library calls in a group: the first result that is neither success
+// nor "in progress".
 class FirstFailedResult {
  public:
   explicit FirstFailedResult(abi::Result in_progress) : in_progress_(in_progress) {}
@@ -31,7 +33,7 @@ class FirstFailedResult {
   abi::Result result_ = abi::kSuccess;
 };
 
-// What a body gets to call the library with.
+// What the body of a launch uses to call the library.
 struct NcclLaunch {
   const VendorLibrary& library;
   abi::Comm comm;
@@ -63,7 +65,7 @@ WorkPtr NcclApiBackend::launch(nccl::LaunchQueue& lane, const nccl::NcclCall& ca
       return nccl::abi::Result(body(nccl::NcclLaunch{library, comm, slot.stream()}));
     };
     const auto wait = [&call] { return nccl::launch_wait(call); };
-    // A body of one call returns its result; a group around it would only cost time.
+    // A body that returns abi::Result makes a single call, for which a group would only cost time.
     if constexpr (std::is_same_v<std::invoke_result_t<const Body&, const nccl::NcclLaunch&>,
                                  nccl::abi::Result>)
       lane.communicator().call(calls, wait);
@@ -90,8 +92,9 @@ WorkPtr NcclApiBackend::reduce(const nccl::NcclCall& call, const OperationOption
                                const ReduceOp& op, const at::Tensor& output,
                                const at::Tensor& input, const OperandTensors& tensors,
                                const Body& body) {
-  // Where NCCL 2.28 multiplies for one rank, which averages do as well, it leaves the last elements
-  // of the output as they are, in many counts.
+  // NCCL 2.28 scales for a communicator of one rank (PREMUL_SUM, AVG) such that, at many counts,
+  // the last elements of the output stay unwritten. So a single rank does not use the library for
+  // them.
   const bool is_alone = size_ == 1;
   if (is_alone && op.factor() != nullptr)
     return reduce_single_rank(call, options, op, output, input);

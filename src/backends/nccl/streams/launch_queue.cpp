@@ -14,22 +14,22 @@
 namespace torch::comms::nccl {
 namespace {
 
-// How often the library is asked whether something went wrong behind its calls.
+// How often the library and the kernels are asked for errors.
 constexpr std::chrono::milliseconds kErrorQueryInterval{100};
 using common::kLateThreshold;
-// How long what a rank did before its end may take to be done here.
+// How long the operations that a peer completed before it failed may take to complete here.
 constexpr std::chrono::milliseconds kPeerFailureGrace{100};
-// Until the others know and the library is through, or is left alone.
+// How long a caller waits for the library's abort.
 constexpr std::chrono::seconds kLibraryAbortTimeout{2};
 
-// An operation launched so soon after another one on the same stream, in this part of its limit,
-// counts its time from the end of that, without an event of its own, which costs a tenth of a
-// launch: what a caller puts between in this time, on a device that begins some hundred thousand
-// things a second, does not last as long as such a limit.
+// An operation gets no start event if it is launched within this part of its timeout after another
+// one on the same stream; the event would cost a tenth of a launch. Its time counts from the end of
+// the operation before. A device begins some hundred thousand things a second, so the work that a
+// caller puts between the two is short compared to the timeout.
 constexpr int kBackToBackParts = 200'000;
 constexpr std::chrono::seconds kLongTimeout{10};
 
-// What stands for operations that nobody has a work of.
+// A placeholder for failed operations that have no work.
 class UnownedFailedWork final : public TorchWork {
  public:
   explicit UnownedFailedWork(std::exception_ptr error) {
@@ -54,7 +54,7 @@ LaunchQueue::LaunchQueue(std::string name, std::shared_ptr<Communicator> communi
 
 LaunchQueue::~LaunchQueue() {
   if (!shared_kernels_ || !has_live_graphs()) return;
-  // Graphs may run them at any time.
+  // Graphs may launch the kernels at any time.
   shared_kernels_->release();
   retain_until_graphs_end(std::move(graphs_), std::move(shared_kernels_));
 }
@@ -75,7 +75,7 @@ LaunchQueue::LaunchScope::LaunchScope(LaunchQueue& lane, const NcclCall& call,
   const auto now = Clock::now();
   if (queue_.drain_after_suspend(now))
     queue_.abort_if_peer_failed([&call] { return call.context(); });
-  // Of a graph's launches nobody else asks.
+  // No other code checks the kernels of graph launches.
   queue_.abort_if_kernels_failed([&call] { return call.context(); });
   queue_.communicator().failure().check();
   queue_.current_launch_.op.store(call.op, std::memory_order_relaxed);
@@ -88,7 +88,7 @@ LaunchQueue::LaunchScope::LaunchScope(LaunchQueue& lane, const NcclCall& call,
   const auto& runtime = device.runtime();
   const bool host_runs = device.is_run_by_host(current_);
   capture_ = host_runs ? 0 : runtime.capture_of(current_);
-  // A capture must not fork: nobody might join it again.
+  // A capture must not fork, because the fork might never be joined.
   const bool on_current = !host_runs && (where.use_current_stream || capture_ != 0);
   stream_ = on_current ? current_ : device.own_stream(where.high_priority);
   if (capture_ != 0) graph_ = queue_.graphs_->graph_of(stream_, capture_, queue_.last_marker_);
@@ -97,7 +97,7 @@ LaunchQueue::LaunchScope::LaunchScope(LaunchQueue& lane, const NcclCall& call,
   if (!graph_) queue_.graphs_->before_eager_launch(stream_);
   const auto gap = now - (capture_ == 0 ? std::exchange(queue_.last_launch_, now) : now);
   if (!host_runs && !on_current) {
-    // When this and the operation before are done it begins.
+    // The operation begins when this event and the operation before are done.
     started_ = device.events().acquire();
     runtime.record(started_.get(), current_);
     runtime.wait(stream_, started_.get());
@@ -145,10 +145,10 @@ c10::intrusive_ptr<NcclWork> LaunchQueue::LaunchScope::finish_launch(KeptStorage
     work->token_.emplace(queue_.in_flight_);
     queue_.works_in_flight_.push_back(work);
   }
-  // From here on it is the work's limit, also for a caller that waits for it.
+  // From here on the work's timeout applies, also for a caller that waits for it.
   queue_.current_launch_.deadline.store(Clock::time_point{}, std::memory_order_release);
   if (device.is_run_by_host(current_)) {
-    // Whoever waits on the host is told at once, instead of at the next look.
+    // A thread that waits on the host is notified at once, not at the next poll of the watchdog.
     auto* lane = new std::shared_ptr<LaunchQueue>(queue_.shared_from_this());
     runtime.launch_host(
         stream_,
@@ -160,13 +160,13 @@ c10::intrusive_ptr<NcclWork> LaunchQueue::LaunchScope::finish_launch(KeptStorage
         lane);
   }
   launch_lock_.unlock();
-  // A failure that was found before this work was in the list has passed it by.
+  // A failure that was found before this work was in the list has not failed it.
   if (queue_.communicator_->failure())
     work->setStatus(WorkStatus::ERROR, queue_.communicator_->failure().error());
   return work;
 }
 
-// It runs whenever the graph does, which owns its memory; as a work it is through.
+// A captured operation runs in each replay, and the graph owns its memory; its work is completed.
 c10::intrusive_ptr<NcclWork> LaunchQueue::LaunchScope::finish_capture(
     c10::intrusive_ptr<NcclWork> work) {
   queue_.replay_monitor_->end(tracked_, stream_);
@@ -187,7 +187,8 @@ bool LaunchQueue::is_done(const NcclWork& work) noexcept {
   }
 }
 
-// Of under_way_, by bisection: each begins when the one before is done.
+// Returns: how many of works_in_flight_ are done, by bisection: each begins when the one before is
+// done.
 size_t LaunchQueue::count_done() noexcept {
   if (works_in_flight_.empty() || !is_done(*works_in_flight_.front())) return 0;
   if (is_done(*works_in_flight_.back())) return works_in_flight_.size();
@@ -211,7 +212,7 @@ std::optional<NcclCall> LaunchQueue::find_timed_out_launch(Clock::time_point now
                   current_launch_.timeout.load(),
                   current_launch_.has_own_timeout.load(),
                   /*async_op=*/false,
-                  /*ends_itself=*/false,
+                  /*aborts_at_timeout=*/false,
                   /*name=*/{},
                   current_launch_.sequence.load()};
 }
@@ -224,7 +225,7 @@ std::optional<Clock::time_point> LaunchQueue::find_slow_launch(
   return now - began < kLateThreshold ? std::nullopt : std::optional(began);
 }
 
-// Its operation has ended.
+// Sets the final status of a work whose operation has ended.
 void LaunchQueue::complete(NcclWork& work) noexcept {
   const auto failure = communicator_->failure().error();
   if (work.status() == WorkStatus::NOT_STARTED) work.setStatus(WorkStatus::INPROGRESS);
@@ -235,7 +236,7 @@ bool LaunchQueue::drain_after_suspend(Clock::time_point now) noexcept {
   const auto unread = now - last_drain_.load(std::memory_order_acquire);
   const bool has_read =
       peer_monitor_->drain_after_suspend(unread, now - last_poll_.load(std::memory_order_relaxed));
-  // Not before it is so.
+  // Stored only after the drain.
   last_poll_.store(now, std::memory_order_release);
   if (has_read) last_drain_.store(now, std::memory_order_release);
   return has_read;
@@ -244,7 +245,7 @@ bool LaunchQueue::drain_after_suspend(Clock::time_point now) noexcept {
 void LaunchQueue::poll_work(NcclWork& work) noexcept {
   poll(Clock::now());
   if (isTerminal(work.status())) return;
-  // Another thread may have taken it off the list, and be about to say so.
+  // Another thread may have removed the work from the list, and be about to complete it.
   const gpu::CaptureModeGuard mode(device_->runtime());
   if (!is_done(work)) return;
   drain_after_suspend(Clock::now());
@@ -255,7 +256,7 @@ void LaunchQueue::poll_work(NcclWork& work) noexcept {
 
 void LaunchQueue::poll(Clock::time_point now) noexcept {
   try {
-    // Not the device: a thread that touches one it does not need costs memory there.
+    // The device is not made current: a thread that does so without need costs memory there.
     const gpu::CaptureModeGuard mode(device_->runtime());
     drain_after_suspend(now);
     Works ended;
@@ -273,7 +274,7 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
       ended.assign(works_in_flight_.begin(), open);
       works_in_flight_.erase(works_in_flight_.begin(), open);
       if (!works_in_flight_.empty()) {
-        auto& first = works_in_flight_.front();  // no other one can have begun
+        auto& first = works_in_flight_.front();  // no later operation can have begun
         if (!first->began_at_ &&
             (!first->started_ || device_->runtime().is_done(first->started_.get()))) {
           first->began_at_ = now;
@@ -304,7 +305,8 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
                        .seq = current_launch_.sequence.load()};
       return Context{.comm = name_, .rank = communicator_->rank()};
     };
-    // Before anything counts as done: what went wrong lets the device go on, too.
+    // Errors are checked before a work is completed, because a failed operation lets the device
+    // continue, too.
     if (!ended.empty()) drain_after_suspend(Clock::now());
     if (ask || !ended.empty())
       abort_on_library_error(context);
@@ -318,7 +320,8 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
       work->token_.reset();
     }
     if (!ended.empty()) {
-      const std::lock_guard lock(mutex_);  // or a waiter between his look and his sleep misses it
+      const std::lock_guard lock(
+          mutex_);  // else a waiter could miss this between its check and its sleep
       idle_.notify_all();
     }
     if (communicator_->failure() || is_released_for_shrink_) return;
@@ -329,7 +332,7 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
     else if (ask_kernels && has_live_graphs())
       set_kernel_warning(context());
     if (lost) {
-      // What the kernels themselves found says more.
+      // An error that the kernels found is more specific.
       abort_if_kernels_failed(context);
       abort_all(*lost, nullptr);
     } else if (late)
@@ -355,10 +358,11 @@ bool LaunchQueue::abort_if_kernels_failed(const std::function<Context()>& contex
   if (kernels == nullptr) return false;
   auto why = kernels->failure(context());
   if (!why || communicator_->failure()) return false;
-  // Comparing them all names those who are few, and reaches the ranks that wait for nothing.
+  // The comparison of all ranks finds the minority, and reaches ranks that do not wait for the
+  // kernels.
   if (kernels->has_mismatch()) {
     auto where = why->context();
-    where.peer = -1;  // whom the kernels waited for may be right
+    where.peer = -1;  // the rank that the kernels waited for may be right
     where.culprits.clear();
     if (const auto found = peer_monitor_->find_mismatch(where)) why = found;
   }
@@ -417,7 +421,7 @@ bool LaunchQueue::has_pending_sync() {
 }
 
 bool LaunchQueue::is_active() noexcept {
-  // First: a launch that begins after this sees it, and calls watch().
+  // Reset first: a launch that begins after this sees it and calls add_to_watchdog().
   is_polled_ = false;
   if (current_launch_.deadline.load() == Clock::time_point{}) {
     const std::lock_guard lock(mutex_);
@@ -439,18 +443,20 @@ bool LaunchQueue::abort_all(const CommError& why, const NcclWork* timed_out) {
   }
   const auto reason = first ? why : communicator_->failure().reason().value_or(why);
   if (auto* const kernels = kernels_.load()) kernels->abort(reason);
-  // Before anybody here can leave. Where code of ours is the library, nobody is let go.
+  // Announced before any call here can return. If the library is torchcomms' own (vendor `lookup`),
+  // an abort does not let peers continue, so there is no announcement.
   const bool tells =
       communicator_->library().vendor().lookup == nullptr && peer_monitor_->announce_abort(reason);
-  // Before anything of the program's runs, which may wait for it. The library may take its time,
-  // and the watchdog has others to look after.
+  // Started before any code of the program runs, which may wait for the abort. It runs on another
+  // thread, because the library may take long and the watchdog has other clients.
   base::run_apart(
       [communicator = communicator_, others = peer_monitor_, reason, tells, library_ended] {
         if (tells) others->wait_abort_acknowledged();
         communicator->abort(reason);
         library_ended->set_value();
       });
-  // First: whoever is told finds that all has ended.
+  // Runs before the works fail: a thread that learns of the failure finds that all queues have
+  // failed.
   callbacks_.on_failure(*this, reason);
   fail_works(communicator_->failure().error(), timed_out);
   return first;

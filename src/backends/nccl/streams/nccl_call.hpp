@@ -14,7 +14,7 @@
 
 namespace torch::comms::nccl {
 
-// One operation as it was called: what its errors tell, and how long it may take.
+// One operation as it was called: its identity for error texts, and its timeout.
 struct NcclCall {
   OpName op;
   const std::string& comm;  // the communicator's name, which outlives its operations
@@ -22,13 +22,14 @@ struct NcclCall {
   std::chrono::milliseconds timeout;
   bool has_own_timeout;  // timeout= of the call, not the communicator's default
   bool async_op;
-  bool aborts_at_timeout = false;  // at its limit, in replays of a graph, too
-  std::string_view name = {};      // of what is no operation of the communicator; lives forever
+  bool aborts_at_timeout =
+      false;                   // its kernels end at the timeout themselves, also in graph replays
+  std::string_view name = {};  // of a call that is no OpName, such as "put"; a literal
 
   uint64_t sequence = base::current_sequence();
 
   std::string_view timeout_setting =
-      {};  // what raises the limit; "": timeout= of the call or communicator
+      {};  // the setting that raises the timeout; "": timeout= of the call or communicator
 
   Context context(int peer = -1) const {
     return {.op = std::string(name.empty() ? opToString(op) : name),
@@ -45,13 +46,16 @@ struct NcclCall {
   }
 };
 
-// What a passed limit means, and which one to raise. `while_doing`: "not finished".
+// Returns: the text of a timeout error, with the setting that raises the timeout. `while_doing` is
+// what did not happen in time, such as "not finished".
 std::string format_timeout_error(const NcclCall& call, const char* while_doing);
 
-// For the calls of the library that launch it; ends with Ctrl-C. `call` outlives it.
+// Returns: how to wait for library calls that launch the operation: until the timeout of `call`, or
+// until Ctrl-C.
+// Lifetime: `call` must outlive the result.
 WaitOptions launch_wait(const NcclCall& call);
 
-// The same error, with the call's context where it has none.
+// Returns: `error`, with the context of `call` if it has none.
 CommError with_context(const CommError& error, const NcclCall& call);
 
 }  // namespace torch::comms::nccl

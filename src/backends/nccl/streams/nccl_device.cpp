@@ -15,7 +15,7 @@ std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor) {
 }
 
 at::DeviceType device_type_of(const Vendor& vendor) {
-  // Torch built for HIP calls its devices cuda, too.
+  // Torch built for HIP also calls its devices "cuda".
   return vendor.runtime != nullptr ? at::DeviceType::CUDA : at::DeviceType::XPU;
 }
 
@@ -45,7 +45,8 @@ std::function<void()> NcclDevice::make_current_function(std::shared_ptr<const Nc
   return [device = std::move(device)] {
     const auto& runtime = device->runtime();
     if (!device->torch_device().is_cpu()) runtime.set_device(device->torch_device().index());
-    // The library ends a communicator when the last of its graphs goes, at any time.
+    // The library may destroy a communicator during any capture: it does so when the last graph
+    // that holds its operations is destroyed.
     runtime.set_relaxed_capture_mode();
   };
 }

@@ -9,26 +9,27 @@
 
 namespace torch::comms::nccl {
 
-// The type of device that a vendor's tensors are on, where its library has not said that it works
-// on host memory.
+// Returns: the device type of a vendor's tensors, unless its library works on host memory.
 at::DeviceType device_type_of(const Vendor& vendor);
 
-// The runtime of its devices, bound at first use. Throws CommError(kBackendUnavailable).
+// Returns: the runtime of the vendor's devices, loaded at the first call.
+// Throws: CommError(kBackendUnavailable).
 std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor);
 
-// Where a vendor's communicator has its tensors.
+// The device of one vendor communicator, with its streams and events.
 class NcclDevice final : public comms::CommDevice {
  public:
   using comms::CommDevice::CommDevice;
 
-  // Resolves a device without an index by `rank`, without one to the current device, and makes it
-  // current. Throws CommError without context: kUnsupported for a device that the library does not
-  // work on, kBackendUnavailable for one that is not there.
+  // Opens the device and makes it current on the calling thread. A device without an index is
+  // resolved by `rank`, or without `rank` to the current device.
+  // Throws: CommError without context: kUnsupported for a device that the library does not support,
+  // kBackendUnavailable for a device that does not exist.
   static std::shared_ptr<NcclDevice> open(const VendorLibrary& library, at::Device wanted,
                                           std::optional<int> rank, bool high_priority_stream,
                                           size_t most_events);
 
-  // What makes it current in a thread that has not seen it.
+  // Returns: a function that makes the device current on a thread that has not used it yet.
   static std::function<void()> make_current_function(std::shared_ptr<const NcclDevice> device);
 };
 

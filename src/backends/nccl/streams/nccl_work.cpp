@@ -8,7 +8,7 @@
 namespace torch::comms::nccl {
 namespace {
 
-// How often a blocked thread looks whether the user wants out (Ctrl-C).
+// How often a blocked thread checks for Ctrl-C.
 constexpr std::chrono::milliseconds kWorkTick{50};
 
 }  // namespace
@@ -49,14 +49,14 @@ void NcclWork::order_current_stream() { wait_without_hooks(queue_->device().curr
 
 void NcclWork::wait_without_hooks(gpu::NativeStream current) {
   const auto& device = queue_->device();
-  // Before anything else: behind a failure there is nothing to wait for.
+  // Checked first: after a failure there is nothing to wait for.
   auto failure = failure_reason();
   if (!failure && device.is_run_by_host(current)) {
     block();
     failure = failure_reason();
   } else if (!failure && current != stream_) {
     const NcclDevice::CurrentDeviceGuard on(device);
-    // A graph's operation is ordered inside of its capture alone.
+    // A captured operation can be waited for only inside its own capture.
     if (capture_ == 0 || device.runtime().capture_of(current) == capture_)
       device.runtime().wait(current, end_.get());
   }

@@ -12,19 +12,20 @@
 
 namespace torch::comms::nccl {
 
-// An operation that has been launched. Its lane brings it to its end.
+// The handle of an operation that has been launched. The LaunchQueue completes it, or fails it.
 class NcclWork final : public TorchWork, public base::FreelistAllocated<NcclWork> {
  public:
   NcclWork(LaunchQueue::LaunchScope& slot, gpu::EventPool::Lease end, KeptStorages keep);
 
-  // Orders the current stream behind the operation; where the host runs it, blocks until it is
-  // done. Throws the operation's error.
+  // Makes the current stream wait for the operation. If the host executes that stream, blocks until
+  // the operation is done.
+  // Throws: the operation's error.
   void wait() override;
-  // The same without the hooks of poll_once(), for a synchronous operation. `current`: the stream
-  // that torch works on.
+  // wait() without the wait hooks, for a synchronous operation. `current` is torch's current
+  // stream.
   void wait_without_hooks(gpu::NativeStream current);
   void hostSynchronize() override;
-  // The same, of a synchronous operation alone: as the contract has it.
+  // Blocks until a synchronous operation is done; an asynchronous operation as TorchWork defines.
   void waitBlocking() override;
   std::chrono::milliseconds getTimeout() const override { return timeout_; }
 
@@ -33,7 +34,7 @@ class NcclWork final : public TorchWork, public base::FreelistAllocated<NcclWork
   void poll() noexcept override { queue_->poll_work(*this); }
   void block();
   void order_current_stream();
-  // As a wait of the program's, which meets failures.
+  // Runs `body` as a wait of the program, between the wait hooks.
   void with_hooks(void (NcclWork::*body)());
   NcclCall call() const {
     return {op_,
@@ -42,13 +43,13 @@ class NcclWork final : public TorchWork, public base::FreelistAllocated<NcclWork
             timeout_,
             has_own_timeout_,
             is_async_,
-            /*ends_itself=*/false,
+            /*aborts_at_timeout=*/false,
             name_,
             sequence_};
   }
-  // Of the error when its limit has passed.
+  // Returns: the text of the error when the timeout has passed.
   std::string format_timeout_error() const;
-  // Why it will not end well, if that is known.
+  // Returns: why the operation has failed or will fail; null if no failure is known.
   std::exception_ptr failure_reason() const;
 
   const std::shared_ptr<LaunchQueue> queue_;
@@ -62,7 +63,7 @@ class NcclWork final : public TorchWork, public base::FreelistAllocated<NcclWork
   const gpu::CaptureId capture_;
   gpu::EventPool::Lease end_;
 
-  // Guarded by the lane's lock.
+  // Guarded by the mutex of the LaunchQueue.
   gpu::EventPool::Lease started_;
   std::optional<Clock::time_point> began_at_;
   KeptStorages kept_storages_;

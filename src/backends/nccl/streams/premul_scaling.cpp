@@ -13,7 +13,8 @@
 namespace torch::comms::nccl {
 namespace {
 
-// Of the same bits under multiplication: torch multiplies few unsigned integers on GPUs.
+// Returns: a signed dtype of the same width, whose products have the same bits. Torch multiplies
+// few unsigned integer dtypes on GPUs.
 at::ScalarType multiplied_as(at::ScalarType dtype) {
   switch (dtype) {
     case at::kUInt16:
@@ -27,7 +28,8 @@ at::ScalarType multiplied_as(at::ScalarType dtype) {
   }
 }
 
-// Without dimensions: on the CPU it is a number then, which needs no copy.
+// Returns: the factor as a tensor without dimensions. On the CPU, torch then treats it as a number,
+// which needs no copy.
 at::Tensor element_of(const PreMulSumFactorT& factor, const at::Tensor& input) {
   if (const auto* tensor = std::get_if<at::Tensor>(&factor))
     return factor_element(*tensor, input.scalar_type(), input.device()).detach().squeeze();

@@ -6,14 +6,15 @@
 namespace torch::comms::nccl {
 namespace {
 
-// Of `ways`, half of them taken.
+// Returns: the number of subsets that have half of `ways` communicators.
 int64_t count_sets(int ways) {
   int64_t count = 1;
   for (int taken = 1; taken <= ways / 2; ++taken) count = count * (ways - taken + 1) / taken;
   return count;
 }
 
-// The sets in the order of their numbers, as bits; each from the one before by Gosper's step.
+// Returns: the set W(rank) as a bit mask. The sets are enumerated in ascending order, each from the
+// one before by Gosper's hack.
 uint64_t waits_of(int rank, int ways) {
   uint64_t set = (uint64_t{1} << (ways / 2)) - 1;
   for (int before = 0; before < rank; ++before) {

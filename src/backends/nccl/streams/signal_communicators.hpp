@@ -1,19 +1,21 @@
 #pragma once
 
-// The communicators that carry the signals between the ranks of a window.
+// Assigns the communicators that carry the signals between the ranks of a window.
 //
-// A library runs what one rank launches in one communicator in the order of the calls, whatever
-// their streams. A rank that waits in a communicator could not signal in it, so no rank does both
-// in the same one: rank r waits in the set W(r) of them, and signals to s in one of W(s) that is
-// not of W(r). For all pairs there is such a one where no W contains another; of k communicators
-// that goes for as many ranks as there are sets of k/2 of them, and for no more (Sperner, "Ein Satz
-// über Untermengen einer endlichen Menge", Math. Zeitschrift 27, 1928). 2 ranks need 2, 8 need 5.
+// A library runs the operations that a rank launches in one communicator in the order of the calls,
+// whatever their streams. A rank that waits in a communicator could not signal in it, so no rank
+// does both in the same one. Rank r waits in the communicators of a set W(r). It signals to s in a
+// communicator of W(s) that is not in W(r). Each pair has such a communicator if no set W contains
+// another. With k communicators that is possible for as many ranks as there are sets of k/2 of
+// them, and not for more (Sperner, "Ein Satz über Untermengen einer endlichen Menge", Math.
+// Zeitschrift 27, 1928). 2 ranks need 2 communicators, 8 ranks need 5.
 namespace torch::comms::nccl {
 
-// How many communicators `ranks` need; 0 for one rank, which needs none for itself.
+// Returns: the number of communicators for `ranks` ranks; 0 for one rank, which does not signal
+// itself through a communicator.
 int count_signal_communicators(int ranks);
 
-// Which of them takes signals of `from` to `to`, another rank.
+// Returns: the index of the communicator that carries signals of rank `from` to another rank `to`.
 int signal_communicator_index(int from, int to, int ranks);
 
 }  // namespace torch::comms::nccl

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kPremulSumSince = 21100, kFloat8Since = 22403;
 
-// Truth values are bytes that are 0 or 1.
+// Returns: the library's dtype for a reduction. A bool is a byte that is 0 or 1.
 std::optional<abi::DataType> reducible(at::ScalarType dtype) {
   switch (dtype) {
     case at::kChar:
@@ -48,7 +48,8 @@ std::optional<abi::DataType> reducible(at::ScalarType dtype) {
   }
 }
 
-// What some libraries alone have, and on some devices.
+// Returns: the dtype of 8-bit floating point numbers, which only some libraries and devices
+// support.
 std::optional<abi::DataType> float8(at::ScalarType dtype) {
   if (dtype == at::kFloat8_e4m3fn) return abi::DataType::kFloat8e4m3;
   if (dtype == at::kFloat8_e5m2) return abi::DataType::kFloat8e5m2;
@@ -56,7 +57,7 @@ std::optional<abi::DataType> float8(at::ScalarType dtype) {
 }
 
 abi::RedOp operation(RedOpType type, at::ScalarType dtype) {
-  // Of truth values a sum is "any", a product or an average "all": the result stays 0 or 1.
+  // A sum of bools is "any", a product or an average is "all": the result stays 0 or 1.
   const bool truth = dtype == at::kBool;
   switch (type) {
     case RedOpType::SUM:
@@ -76,7 +77,7 @@ abi::RedOp operation(RedOpType type, at::ScalarType dtype) {
   }
 }
 
-// A number as one element of `dtype`, at the beginning of 8 bytes.
+// A number as one element of a dtype, at the start of 8 bytes.
 struct FactorScalar {
   char bytes[8] = {};
 };
@@ -112,8 +113,7 @@ FactorScalar scalar_of(double factor, at::ScalarType dtype) {
 TensorBytes::TensorBytes(const at::Tensor& tensor) : data(nullptr), size(tensor.nbytes()) {
   require_plain_memory(tensor);
   if (tensor.numel() == 0) return;
-  // Not data_ptr(): a tensor that requires a gradient, or is copied on write, is moved all the
-  // same.
+  // Not data_ptr(): a tensor that requires a gradient or is copy-on-write must be transferred, too.
   data = static_cast<char*>(tensor.storage().mutable_data()) +
          static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
 }
@@ -219,7 +219,7 @@ NcclReduction::~NcclReduction() {
               Clock::now(), [] { return std::string("a reduction was not given back"); }, {}, {}};
         });
   } catch (const std::exception& e) {
-    // With a communicator that has failed it goes as well.
+    // An aborted communicator frees its operations itself.
     if (!communicator_.failure()) base::log(base::LogLevel::kWarning, e.what());
   }
 }

@@ -6,50 +6,54 @@
 #include "backends/nccl/graphs/kept_storages.hpp"
 #include "vendor/communicator.hpp"
 
-// Tensors and reductions in the library's terms. Throws CommError without context.
+// Converts tensors and reductions to arguments of the library. The functions throw CommError
+// without context.
 namespace torch::comms::nccl {
 
-// The memory of a contiguous tensor, to be moved as it is: as bytes, so that every dtype moves.
+// The memory of a contiguous tensor as bytes, so that data of every dtype can be transferred.
 struct TensorBytes {
   explicit TensorBytes(const at::Tensor& tensor);
   char* data;
   size_t size;
 };
-// Whether the two share memory.
+// True if the two tensors share memory.
 bool overlap(const at::Tensor& a, const at::Tensor& b);
-// Whether they share no memory, or that of an operation in place: the smaller one is part number
-// `rank` of the larger.
+// True if the tensors share no memory, or are the operands of an in-place operation: the smaller
+// one is part number `rank` of the larger one.
 bool is_in_place_or_disjoint(const at::Tensor& input, const at::Tensor& output, int rank);
-// `input`, or a copy where it shares memory with `output` in another way.
+// Returns: `input`; or a copy, unless is_in_place_or_disjoint().
 at::Tensor copy_input_if_overlapping(const at::Tensor& input, const at::Tensor& output, int rank);
-// `slots`, of which those are copies that share memory with `output`, but for number `rank` where
-// it is just that.
+// Returns: `slots`, with copies in place of tensors that share memory with `output`. Slot number
+// `rank` is not copied if it is exactly `output`.
 std::vector<at::Tensor> copy_if_overlapping(const std::vector<at::Tensor>& slots,
                                             const at::Tensor& output, int rank);
 
-// Whether every library has reductions of it, on every device.
+// True if every library can reduce this dtype on every device.
 bool is_reducible(at::ScalarType dtype) noexcept;
 
-// The factor of PREMUL_SUM, if it can be one: an element of the dtype, on the CPU or on `device`.
-// Else throws kInvalidArgument.
+// Returns: `factor`, if it is a valid factor of PREMUL_SUM: one element of `dtype`, on the CPU or
+// on `device`.
+// Throws: CommError(kInvalidArgument) otherwise.
 at::Tensor factor_element(const at::Tensor& factor, at::ScalarType dtype, const at::Device& device);
 
-// A reduction of one call. PREMUL_SUM is made by the communicator, and given back with this object.
+// The reduction of one call, as the library's dtype and operation. A PREMUL_SUM operation is
+// created in the communicator and destroyed with this object.
 class NcclReduction {
  public:
-  // kUnsupported: a dtype or reduction that the library lacks.
+  // Throws: CommError(kUnsupported) for a dtype or reduction that the library does not have.
   NcclReduction(Communicator& communicator, const ReduceOp& op, at::ScalarType dtype);
   ~NcclReduction();
   NcclReduction(const NcclReduction&) = delete;
   NcclReduction& operator=(const NcclReduction&) = delete;
 
-  // Makes the operation PREMUL_SUM. kInvalidArgument: a factor that cannot be.
+  // Creates the PREMUL_SUM operation in the library.
+  // Throws: CommError(kInvalidArgument) for an invalid factor.
   void scale_by(const PreMulSumFactorT& factor, at::ScalarType dtype, const at::Device& device,
                 const WaitOptions& wait);
 
   abi::DataType dtype() const noexcept { return dtype_; }
   abi::RedOp op() const noexcept { return op_; }
-  // A factor in device memory, which is read when the operation runs.
+  // Adds a factor in device memory to `kept`, because the operation reads it when it runs.
   void retain_factor(KeptStorages& kept) const;
 
  private:

@@ -34,7 +34,7 @@ void BufferRegistrations::add(Communicator& communicator, const BufferAddressRan
     if (!found->second.memory) found->second.memory = std::move(memory);
     return;
   }
-  // Of nothing there is nothing to tell.
+  // The library does not register an empty range.
   void* const registration =
       range.size_bytes == 0 ? nullptr
                             : communicator.register_memory(range.begin, range.size_bytes, wait);

@@ -10,16 +10,21 @@
 
 namespace torch::comms::nccl {
 
-// Memory that the library was told of ahead of its use, which stays until it is taken back, or the
-// communicator is gone. Registered twice it is taken back twice. One thread at a time.
+// The memory that is registered with the library (ncclCommRegister) before its use. It stays
+// registered until it is deregistered as often as it was registered, or the communicator is
+// destroyed.
+//
+// Threads: one at a time.
 class BufferRegistrations {
  public:
-  // Throw CommError; kInvalidArgument for a tensor that is not in one piece, or not registered.
+  // Register and deregister the memory of a tensor, and keep its storage meanwhile.
+  // Throws: CommError; kInvalidArgument for a tensor that is not contiguous or not registered.
   void add(Communicator& communicator, const at::Tensor& tensor, const WaitOptions& wait,
            const Context& context);
   void remove(Communicator& communicator, const at::Tensor& tensor, const WaitOptions& wait,
               const Context& context);
-  // The same of memory that somebody else keeps, and says when it goes. kInvalidArgument never.
+  // Register and deregister memory that the caller keeps alive. Removing an unknown range does
+  // nothing.
   struct BufferAddressRange {
     void* begin;
     size_t size_bytes;
@@ -27,9 +32,9 @@ class BufferRegistrations {
   };
   void add(Communicator& communicator, const BufferAddressRange& range, const WaitOptions& wait);
   void remove(Communicator& communicator, const BufferAddressRange& range, const WaitOptions& wait);
-  // Of what is registered now.
+  // Returns: the bytes that are registered now.
   size_t size_bytes() const noexcept;
-  // Takes all of it back.
+  // Deregisters everything.
   void clear(Communicator& communicator, const WaitOptions& wait);
 
  private:

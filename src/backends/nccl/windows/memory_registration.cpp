@@ -7,7 +7,7 @@
 #include "core/comm/error_context.hpp"
 #include "core/work/interruptible_call.hpp"
 
-// Memory ahead of operations.
+// NcclApiBackend: registration of memory, and the allocator.
 namespace torch::comms {
 
 template <class Body>
@@ -22,7 +22,7 @@ void NcclApiBackend::with_registrations(const char* op, const at::Tensor& tensor
         "the tensor is on " + tensor.device().str() + ", the communicator on " + device_.str(),
         context);
   try {
-    // Of no operation: it lends its limit.
+    // The call is no operation; it only carries the timeout.
     const nccl::NcclCall call{OpName::new_window, name_, rank_, options_.timeout, false, false};
     auto wait = nccl::launch_wait(call);
     wait.context = [&context]() -> const Context& { return context; };

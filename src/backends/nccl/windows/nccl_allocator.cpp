@@ -17,8 +17,8 @@
 #include "base/os/log.hpp"
 #include "core/comm/operand_checks.hpp"
 
-// What torch's own header declares of it. That header needs the vendor's toolkit, and its library
-// is there only with a torch for GPUs, so it is looked up when it is needed.
+// Declared as in torch's own header. That header needs the vendor's toolkit, and its library exists
+// only with a torch for GPUs. So the function is looked up when it is needed.
 struct CUstream_st;
 namespace c10::cuda::CUDACachingAllocator {
 class CUDAAllocator;
@@ -30,7 +30,7 @@ namespace {
 constexpr int kMemorySince = 21900;
 constexpr const char* kFeature = "get_mem_allocator()";
 
-// All that is given out, by where it begins; it is asked for until the process ends.
+// All live allocations, by start address. Lookups go on until the process ends.
 struct AllocationLedger {
   std::mutex mutex;
   std::map<const char*, size_t> sizes_bytes;
@@ -40,7 +40,9 @@ AllocationLedger& allocation_ledger() {
   return *all;
 }
 
-// Memory of one library. Any thread.
+// Allocates and frees the memory of one library.
+//
+// Threads: any.
 class LibraryMemory {
  public:
   explicit LibraryMemory(const Vendor& vendor) : library_(VendorLibrary::load(vendor)) {
@@ -53,7 +55,7 @@ class LibraryMemory {
 
   const VendorLibrary& library() const noexcept { return library_; }
 
-  // Null where there is none left, after a line in the log.
+  // Returns: null if the library has no memory left, which is logged.
   void* allocate(size_t size_bytes) const {
     void* at = nullptr;
     const auto result = library_.MemAlloc(&at, size_bytes);
@@ -83,7 +85,7 @@ class LibraryMemory {
   const VendorLibrary library_;
 };
 
-// The same on a device that is meant, whichever is current.
+// Runs `body` with `device` as the current device.
 template <class Body>
 auto on_device(const LibraryMemory& memory, int device, const Body& body) {
   const auto runtime = runtime_of(memory.library().vendor());
@@ -153,12 +155,12 @@ std::shared_ptr<c10::Allocator> device_allocator(std::shared_ptr<const LibraryMe
       },
       [memory](void* at, size_t, int device, CUstream_st* stream) {
         on_device(*memory, device, [&] {
-          // The allocator has waited for the other streams that its users told it of.
+          // The allocator has waited for all other streams that used the memory.
           synchronize_stream(*runtime_of(memory->library().vendor()), stream);
           memory->release(at);
         });
       });
-  // It derives from it, alone and first.
+  // TorchAllocator derives from c10::Allocator, which is its only and first base.
   auto* const base = reinterpret_cast<c10::Allocator*>(made.get());
   return {std::move(made), base};
 }

@@ -10,16 +10,20 @@
 
 namespace torch::comms::nccl {
 
-// The memory of a vendor's library, which it may reach from other devices without copies, as an
-// allocator of torch: for torch.cuda.MemPool where the library works on devices, of CPU memory
-// where it works on that. The library is kept. Throws CommError without context: kUnsupported where
-// the library, or torch, has no such thing; kBackendUnavailable.
+// Returns: a torch allocator of the vendor library's memory (ncclMemAlloc), which the library can
+// access from other devices without copies. It is an allocator for torch.cuda.MemPool, or of CPU
+// memory if the library works on host memory. It keeps the library loaded.
+// Throws: CommError without context: kUnsupported if the library or torch has no such allocator;
+// kBackendUnavailable.
 std::shared_ptr<c10::Allocator> make_allocator(const Vendor& vendor);
 
-// Zeros in such memory, on the current stream; it goes with the tensor. `device` is the library's.
+// Returns: a tensor of zeros in the library's memory, filled on the current stream. The memory is
+// freed with the tensor. `device` is the library's device.
+// Throws: CommError(kResourceExhausted) without context.
 at::Tensor allocate_bytes(const Vendor& vendor, const at::Device& device, size_t size_bytes);
 
-// The allocation of any such memory of this process that `address` is in. Any thread.
+// Returns: the allocation of a vendor library in this process that contains `address`.
+// Threads: any.
 struct Allocation {
   char* begin;
   size_t size_bytes;

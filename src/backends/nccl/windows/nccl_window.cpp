@@ -22,19 +22,20 @@
 namespace torch::comms::nccl {
 namespace {
 
-// Larger puts from memory that the library does not know go in pieces of it.
+// The size of the bounce window. Larger puts from memory that is not in a window are sent in
+// pieces.
 constexpr size_t kBounceBytes = 16 << 20;
 
 uint64_t rounded_up(uint64_t size_bytes) {
   return (size_bytes + abi::kWindowAlignment - 1) / abi::kWindowAlignment * abi::kWindowAlignment;
 }
 
-// What ranks tell each other of their tensors.
+// What ranks exchange about their tensors.
 struct WindowMemoryInfo {
-  uint64_t offset_bytes = 0;  // from where its window would begin
+  uint64_t offset_bytes = 0;  // from the start of its window
   uint64_t size_bytes = 0;
-  uint64_t available_bytes = 0;  // that a window could have
-  char error[232] = {};          // words, if it can be in none
+  uint64_t available_bytes = 0;  // the largest possible window size
+  char error[232] = {};          // text, if the tensor cannot be in a window
 };
 static_assert(std::is_trivially_copyable_v<WindowMemoryInfo>);
 
@@ -50,7 +51,7 @@ WindowMemoryInfo describe_window_memory(const at::Tensor& tensor, const at::Devi
                   ", windows of this communicator are on " + device.str());
   told.size_bytes = tensor.nbytes();
   told.available_bytes = std::numeric_limits<uint64_t>::max();
-  if (told.size_bytes == 0) return told;  // its memory is made when the size is known
+  if (told.size_bytes == 0) return told;  // its memory is allocated when the size is known
   const auto* const data = static_cast<const char*>(tensor.const_data_ptr());
   const auto allocation = allocation_of(data);
   told.offset_bytes = reinterpret_cast<uintptr_t>(data) % abi::kWindowAlignment;
@@ -63,7 +64,8 @@ WindowMemoryInfo describe_window_memory(const at::Tensor& tensor, const at::Devi
   return told;
 }
 
-// The size of the window of all. Throws kInvalidArgument, on all ranks alike.
+// Returns: the size of the window on all ranks.
+// Throws: CommError(kInvalidArgument), the same on all ranks.
 uint64_t size_for(const std::vector<WindowMemoryInfo>& all) {
   uint64_t size_bytes = abi::kWindowAlignment;
   for (const auto& told : all)
@@ -93,7 +95,7 @@ void NcclWindow::run_collectively(const NcclCall& now, LaunchQueue& lane, const 
   } catch (const CommError& e) {
     comm_->throw_failure(e, now, lane);
   } catch (...) {
-    // Of torch, or of the program, which a wait lets through.
+    // An exception of torch, or of the program through a wait.
     lane.abort_and_wait({Errc::kAborted, "the call was interrupted", now.context()},
                         /*blocks=*/false);
     throw;
@@ -171,7 +173,7 @@ void NcclWindow::add_signal_communicators(RegisteredWindow& window, const NcclCa
   auto& communicator = comm_->launch_queue_->communicator();
   abi::Config config;
   config.blocking = 1;
-  config.split_share = 0;  // or they wait for each other
+  config.split_share = 0;  // with shared resources the communicators would wait for each other
   for (int left = count_signal_communicators(communicator.size()); left > 0; --left) {
     auto way = communicator.split(0, communicator.rank(), communicator.rank(), communicator.size(),
                                   config, launch_wait(now));
@@ -187,7 +189,7 @@ void NcclWindow::allocate(size_t size_bytes) {
   const auto now = comm_->begin_call(OpName::new_window, /*async_op=*/false, {}, kMethod);
   std::vector<uint64_t> all;
   run_collectively(now, *comm_->launch_queue_, [&] { all = gather(uint64_t{size_bytes}); });
-  // Room for the largest.
+  // The allocation has room for the largest size.
   const auto memory = allocate_bytes(comm_->vendor_, device_,
                                      rounded_up(*std::max_element(all.begin(), all.end())));
   open(kMethod, memory.narrow(0, 0, static_cast<int64_t>(size_bytes)), /*owning=*/true);
@@ -205,11 +207,10 @@ void NcclWindow::tensor_deregister() {
   shape_.clear();
   size_bytes_ = 0;
   const auto lane = queue_.lock();
-  if (!lane || lane != comm_->launch_queue_)
-    return;  // of members who are gone nobody is left to be asked
+  if (!lane || lane != comm_->launch_queue_) return;  // the former members cannot be asked
   const auto now = comm_->begin_call(OpName::new_window, /*async_op=*/false, {}, kMethod);
   run_collectively(now, *lane, [&] {
-    // What all ranks have given, and waited for on their streams, is over once all have been here.
+    // When all ranks have passed the barrier, all puts and waits on their streams are done.
     comm_->barrier(/*async_op=*/true, {})->hostSynchronize();
     bool done = !lane->has_live_graphs();
     if (auto* const waits = comm_->wait_queue_if_any(); waits != nullptr) {
@@ -282,7 +283,7 @@ WorkPtr NcclWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_of
     if (windows.contains(data, bytes))
       return enqueue_step(now, options, &tensor,
                           [&](const NcclLaunch& go) { return put_signal(go, data, 0, bytes); });
-    // Graphs have one staging memory.
+    // All graphs use the same bounce window.
     if (runtime.capture_of(comm_->launch_queue_->device().current_stream()) != 0)
       comm_->launch_queue_->serialize_with_graphs();
     WorkPtr last;

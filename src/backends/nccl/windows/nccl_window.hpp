@@ -18,26 +18,28 @@ class LaunchQueue;
 struct NcclCall;
 struct RegisteredWindow;
 
-// A window of the library's own. Its operations go on streams, also in captures, and the host goes
-// on: puts and signals in the order of the communicator's operations, waits in one of their own, so
-// that what is called after an asynchronous wait does not wait with it. Other ranks' memory is
-// reached by puts alone.
+// A window of the library (ncclCommWindowRegister). Its operations run on streams, also in
+// captures, and do not block the host. Puts and signals run in the order of the communicator's
+// operations. Waits run in an order of their own, so that calls after an asynchronous wait do not
+// wait with it. Memory of peers is accessed by puts only.
 //
-// Registered memory is of get_mem_allocator() or window_allocate(), so that the library can show it
-// to others; what is put may be anywhere, but from elsewhere it is copied once more on the way.
+// Registered memory comes from get_mem_allocator() or window_allocate(), because the library can
+// share only that with peers. A put may read from any memory, but other memory is copied through a
+// bounce window.
 //
 // The library counts a put as a signal, and has one count for all windows of a communicator. So
-// signals have communicators of their window's own (signal_ways.hpp), and nobody waits for those
-// that come with puts. That a signal comes after the puts before it is the order of the stream: for
-// the library a put is over when the peer's memory has it.
+// each window has communicators of its own for signals (signal_communicators.hpp), and no rank
+// waits for the signals of puts. A signal arrives after the puts before it because of the stream
+// order: for the library a put is complete when the peer's memory has the data.
 //
-// The ranks' tensors may differ in size as far as the allocations that they are in have room for
-// the largest. A window that is let go while its tensor is registered stays until its communicator
-// ends; so does one that graphs have operations of.
+// Tensors of ranks may differ in size if every allocation has room for the largest one.
+//
+// Lifetime: a window that is destroyed while its tensor is registered stays registered until its
+// communicator ends; so does a window that graphs hold operations of.
 class NcclWindow final : public TorchCommWindow {
  public:
   explicit NcclWindow(std::shared_ptr<NcclApiBackend> comm);
-  // Collective: new memory, of zeros.
+  // Collective. Allocates new memory, filled with zeros, and registers it.
   void allocate(size_t size_bytes);
 
   void tensor_register(const at::Tensor& tensor, bool owning) override;
@@ -46,8 +48,8 @@ class NcclWindow final : public TorchCommWindow {
   WorkPtr put(const at::Tensor& tensor, int dst_rank, size_t target_offset_nelems, bool async_op,
               const PutOptions& options) override;
   WorkPtr signal(int peer_rank, bool async_op, const SignalOptions& options) override;
-  // kUnsupported for a signal of this rank's own that it has not sent yet: nobody would send it
-  // while this one waits.
+  // Throws: CommError(kUnsupported) for a signal from this rank that it has not sent yet: no rank
+  // could send it during the wait.
   WorkPtr wait_signal(int peer_rank, bool async_op, const WaitSignalOptions& options) override;
   at::Tensor map_remote_tensor(int rank) override;
   std::shared_ptr<TorchCommWindowAttr> get_attr(int peer_rank) override;
@@ -60,22 +62,25 @@ class NcclWindow final : public TorchCommWindow {
                                                 bool owning);
   void add_signal_communicators(RegisteredWindow& window, const NcclCall& now);
   void add_bounce_window(const NcclCall& now);
-  // Runs `body`, which all ranks do together: whoever leaves it before its end ends the
-  // communicator, as the others would wait for it.
+  // Runs `body`, which is collective. A rank that leaves it by an exception aborts the
+  // communicator, because the peers would wait for it.
   template <class Body>
   void run_collectively(const NcclCall& now, LaunchQueue& lane, const Body& body) const;
-  // What every rank has, by rank. Collective; blocks the host.
+  // Returns: the values of all ranks, by rank. Collective.
+  // Blocks: the host, until all ranks have called it.
   template <class T>
   std::vector<T> gather(const T& own) const;
   Context context(std::string_view method) const;
-  // Throws CommError where the members have changed.
+  // Returns: the queue of the communicator.
+  // Throws: CommError if the communicator's members have changed.
   LaunchQueue& require_queue(std::string_view method) const;
-  // A step in the order of the communicator's operations.
+  // Enqueues a step in the order of the communicator's operations.
   template <class Body>
   WorkPtr enqueue_step(const NcclCall& now, const OperationOptions& options,
                        const at::Tensor* tensor, const Body& body);
   WorkPtr enqueue_empty_step(const NcclCall& now, const OperationOptions& options);
-  // Throws kUnsupported for another rank's memory.
+  // Returns: this rank's memory in the window.
+  // Throws: CommError(kUnsupported) if `rank` is a peer.
   char* own_memory(std::string_view method, int rank) const;
 
   const std::shared_ptr<NcclApiBackend> comm_;

@@ -11,38 +11,41 @@
 
 namespace torch::comms::nccl {
 
-// Memory of this rank that the library has as a window, of the same size on every rank.
+// Memory of this rank that is a window of the library, of the same size on every rank.
 struct RegisteredWindow {
   abi::Window handle = nullptr;
   char* begin = nullptr;
   size_t size_bytes = 0;
-  c10::Storage memory;  // that it is in; empty: somebody else keeps it
-  // By rank: where the tensor lies in the window.
+  c10::Storage memory;  // keeps the memory alive; empty: the caller does
+  // By rank: where the rank's tensor lies in the window.
   struct WindowTensorRange {
     uint64_t offset_bytes = 0, size_bytes = 0;
   };
   std::vector<WindowTensorRange> parts;
-  // See signal_ways.hpp.
+  // See signal_communicators.hpp.
   std::vector<std::shared_ptr<Communicator>> signal_communicators;
-  int pending_self_signals = 0;  // of this rank to itself, that it has not waited for
+  int pending_self_signals = 0;  // signals of this rank to itself that it has not waited for
 
   bool contains(const char* data, size_t bytes) const noexcept {
     return data >= begin && data + bytes <= begin + size_bytes;
   }
 };
 
-// The windows of a communicator: those that users have open, and one that puts from elsewhere go
-// through. One thread at a time.
+// The windows of a communicator: the windows that users have open, and the bounce window.
+//
+// Threads: one at a time.
 struct WindowRegistry {
   std::vector<std::shared_ptr<RegisteredWindow>> all;
-  std::shared_ptr<RegisteredWindow> bounce_window;  // made with the first; one of all
+  std::shared_ptr<RegisteredWindow>
+      bounce_window;  // created with the first window; an element of `all`
 
-  // The library knows the memory.
+  // True if the memory lies in one of the windows.
   bool contains(const char* data, size_t bytes) const noexcept;
-  // Collective: all ranks have done with it.
+  // Closes a window. Collective; all ranks must have finished using it.
   void close(Communicator& communicator, const std::shared_ptr<RegisteredWindow>& window,
              const WaitOptions& wait);
-  // The same of all, where the communicator is about to be closed, and takes their ways along.
+  // Closes all windows. The communicator must be about to be closed, which closes their signal
+  // communicators.
   void clear(Communicator& communicator, const WaitOptions& wait);
 };
 
