@@ -24,7 +24,8 @@
 #include "tracing/local_peers.hpp"
 #include "tracing/recorder.hpp"
 
-// How a rank becomes a member: the library, the side channel, the library's communicator, the lane.
+// How a rank joins a communicator: it loads the library, opens the monitor group, connects the
+// library's communicator and creates the LaunchQueue.
 namespace torch::comms {
 namespace {
 
@@ -43,7 +44,8 @@ std::string checked_id(std::string id, const nccl::VendorLibrary& library, const
                   context);
 }
 
-// The id that rank 0 makes, by way of the store. `look`: see StoreKeyValue::get().
+// Returns: the unique id that rank 0 creates and publishes in the store. `look`: see
+// StoreKeyValue::get().
 std::string exchange_id(const nccl::VendorLibrary& library, const Rendezvous& met,
                         const Context& context, const std::function<void()>& look) {
   if (met.rank == 0) {
@@ -56,7 +58,8 @@ std::string exchange_id(const nccl::VendorLibrary& library, const Rendezvous& me
                     library, context);
 }
 
-// Throws CommError for a value that is not allowed.
+// Checks the environment variable for the exchange of the unique id.
+// Throws: CommError(kInvalidArgument) for a value that is not allowed.
 void check_exchange_method(const nccl::Vendor& vendor, const Context& context) {
   std::string upper(vendor.backend);
   for (auto& letter : upper) letter = static_cast<char>(std::toupper(letter));
@@ -71,10 +74,10 @@ void check_exchange_method(const nccl::Vendor& vendor, const Context& context) {
 
 struct NcclApiBackend::PendingConnect {
   std::shared_ptr<nccl::NcclDevice> device = nullptr;
-  size_t free_bytes = 0;  // of the device, before
-  uint64_t since_ns = 0;  // no rank was connected before
+  size_t free_bytes = 0;  // free memory of the device before the connect
+  uint64_t since_ns = 0;  // no rank connected before this time
   std::optional<Communicator::PendingCommInit> connecting = {};
-  std::exception_ptr failure = nullptr;  // why it has not begun
+  std::exception_ptr failure = nullptr;  // why the connect was not started
 };
 
 void NcclApiBackend::init(at::Device device, const std::string& name, const CommOptions& options) {
@@ -116,7 +119,7 @@ void NcclApiBackend::begin_init(const std::string& name, const CommOptions& opti
     nccl::require_supported_hints(*library_, options_.hints);
   });
   if (!options.enable_reconfigure) return;
-  // A communicator that cannot be aborted could not be left, either.
+  // reconfigure() aborts the former communicator.
   if (library_->CommAbort == nullptr)
     throw CommError(Errc::kUnsupported,
                     "reconfigure not implemented by backend '" + backend_ + "' with " +
@@ -135,14 +138,14 @@ OverlappedConnect NcclApiBackend::overlapped_connect(at::Device device, PendingC
   const auto bring = [this, device, &begun, context](int rank) {
     with_context(context(rank), [&] {
       if (!begun.device) begun.device = open_device(device, rank);
-      // What the side channel would refuse when the library has begun to connect.
+      // The monitor would refuse such an interface only after the library has begun to connect.
       if (const auto& wanted = nccl_options_->monitor;
           wanted.is_enabled && !wanted.interface.empty())
         static_cast<void>(base::choose_addresses(base::interface_addresses(), wanted.interface));
     });
     begun.since_ns = tracing::now_ns();
   };
-  // Without an id the start-up goes on as others do, and fails where they do.
+  // Without an id the start-up continues without overlap, and fails where that fails.
   const auto word = [this, context]() -> std::string {
     try {
       return Communicator::make_id(*library_, context(0));
@@ -152,7 +155,7 @@ OverlappedConnect NcclApiBackend::overlapped_connect(at::Device device, PendingC
   };
   const auto begin = [this, &begun, context](int rank, int size, const std::string& id) {
     connect_begin_ns_ = begun.since_ns;
-    // The others are told when the side channel is there.
+    // The failure is raised later, when the monitor network can report it to the peers.
     try {
       begun.free_bytes = begun.device->runtime().free_bytes();
       begun.connecting.emplace(Communicator::begin_connect(
@@ -178,7 +181,7 @@ void NcclApiBackend::connect_members(at::Device device, const Rendezvous& met,
   identity_ = met.identity;
   const bool has_begun = begun != nullptr && begun->connecting;
   if (!has_begun) connect_begin_ns_ = tracing::now_ns();
-  // `body` says whether there was something to do.
+  // `body` returns whether there was something to do.
   const auto phase = [this](const char* name, const auto& body) {
     const auto begin = Clock::now();
     if (!body()) return;
@@ -252,7 +255,7 @@ void NcclApiBackend::connect_members(at::Device device, const Rendezvous& met,
   on_connected();
 }
 
-// While this rank waits for others before it has a lane.
+// Called while this rank waits for peers before it has a LaunchQueue.
 void NcclApiBackend::raise_peer_failure(const Context& context) const {
   if (!group_monitor_) return;
   if (const auto failure = group_monitor_->failure())

@@ -37,7 +37,7 @@ NcclApiBackend::LaunchQueues NcclApiBackend::launch_queues() const {
   return all;
 }
 
-// One that was taken away before says nothing of those that are here.
+// The failure of a queue that was detached before does not concern the current queues.
 void NcclApiBackend::on_queue_failed(const nccl::LaunchQueue& lane, const CommError& why) {
   start_abort_hooks();
   const auto all = launch_queues();
@@ -145,7 +145,7 @@ NcclCall NcclApiBackend::begin_call(OpName op, bool async_op, const OperationOpt
   const bool own = options.timeout.count() > 0;
   NcclCall call{op,  name_,    rank_, own ? options.timeout : options_.timeout,
                 own, async_op, false, name};
-  // For those that are called on the backend itself.
+  // For callers that use the backend directly, not through TorchComm.
   if (fork_generation_ != base::fork_generation())
     throw CommError(Errc::kForked, "this communicator belongs to the parent process",
                     call.context());
@@ -196,7 +196,7 @@ void NcclApiBackend::setTimeout(std::chrono::milliseconds timeout) {
     lane->replay_monitor().set_default_timeout(options_.timeout);
 }
 
-// While the library waits for other ranks outside of an operation, where no watchdog looks.
+// For waits of the library outside of an operation, which no watchdog observes.
 nccl::WaitOptions NcclApiBackend::make_wait(const NcclCall& now) const {
   auto wait = nccl::launch_wait(now);
   wait.timeout_text = [&now] { return nccl::format_timeout_error(now, "not finished"); };
@@ -223,9 +223,9 @@ void NcclApiBackend::throw_failure(const CommError& error, const NcclCall& call,
   const auto told = with_peer_progress(nccl::with_context(error, call), lane);
   const bool refused = error.code() == Errc::kUnsupported ||
                        error.code() == Errc::kInvalidArgument || error.code() == Errc::kFinalized;
-  // A call of the library that went wrong leaves the ranks at different places.
+  // After a failed library call the ranks may be at different operations.
   if (!refused) lane.abort_and_wait(told, /*blocks=*/false);
-  // The first reason: what this call met may have come of it.
+  // The first error is raised, because the error of this call may be its consequence.
   raise_failure(lane);
   throw explain_error(told);
 }
@@ -240,7 +240,7 @@ CommError NcclApiBackend::with_peer_progress(const CommError& error, nccl::Launc
 
 void NcclApiBackend::abort_on_interrupt(const Interrupted& by, const NcclCall& call,
                                         nccl::LaunchQueue& lane) {
-  // Some ranks may have begun it.
+  // Some ranks may have begun the operation.
   lane.abort_and_wait({Errc::kAborted, "the call was interrupted", call.context()},
                       /*blocks=*/false);
   by.rethrow_cause();

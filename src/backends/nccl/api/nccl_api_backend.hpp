@@ -53,24 +53,25 @@ class NcclWindow;
 struct NcclOptions;
 }  // namespace nccl
 
-// A vendor's communication library: NCCL, RCCL, RCCLX or oneCCL, which is a row of one table. GPU
-// tensors; CPU tensors with a library that says it works on host memory.
+// The backend over a vendor's communication library: NCCL, RCCL, RCCLX or oneCCL, each a row of one
+// table (nccl::Vendor). It takes GPU tensors; CPU tensors if the library works on host memory.
 //
-// Operations run on the current stream, asynchronous ones on a stream of the communicator's unless
-// hint nccl::use_current_stream says otherwise; one communicator's run in the order of their calls.
-// The host never blocks for them, but for CPU tensors where torch itself runs on the host.
+// Synchronous operations run on the current stream. Asynchronous operations run on a stream of the
+// communicator, unless hint nccl::use_current_stream is set. Operations of one communicator run in
+// the order of their calls. They block the host only for CPU tensors, where torch itself runs on
+// the host.
 //
-// An operation that fails, or takes longer than its limit, ends the communicator on this rank: all
-// later calls raise the same error, and isAborted() is true. Outputs are undefined then.
+// An operation that fails or exceeds its timeout aborts the communicator on this rank: all later
+// calls raise the same error, and isAborted() is true. Outputs are undefined then.
 //
-// Made with enable_reconfigure it has no members (rank and size are -1, which communicators refuse
-// to tell) until reconfigure(), which may be called again and again, also after a failure. What is
-// under way when members have met is aborted, but synchronous operations have a second to end.
-// Splits, whose communicators are their own, go on. Of a failed one the work is not completed, and
-// there are no members.
+// With enable_reconfigure the communicator has no members until reconfigure(). Its rank and size
+// are -1, which TorchComm does not return to callers. reconfigure() may be called repeatedly, also
+// after a failure. When the new members have arrived, operations in flight are aborted; synchronous
+// operations get one second to finish first. Splits have communicators of their own and continue.
+// If reconfigure() fails, its work is not completed and there are no members.
 //
-// Operations in graphs have their limits in each replay, where the runtime can tell;
-// describe_entries() says.
+// Operations in CUDA graphs have their timeouts in each replay if the runtime supports graph
+// markers; describe_entries() says whether it does.
 class TC_API NcclApiBackend : public TorchCommBackend,
                               public BackendDiagnostics,
                               public std::enable_shared_from_this<NcclApiBackend> {
@@ -78,13 +79,15 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   ~NcclApiBackend() override;
 
   void init(at::Device device, const std::string& name, const CommOptions& options) override;
-  // The same where rank and size are known without a launcher, so that ranks may be threads.
+  // init() with rank and size given, for ranks that may be threads.
   void init(at::Device device, const bootstrap::LaunchInfo& launch, const std::string& name,
             const CommOptions& options);
-  // Waits for what is under way. Throws a failure that no call has raised yet.
+  // Waits for operations in flight and closes the communicator.
+  // Blocks: at most for the communicator's timeout, or TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS.
+  // Throws: a failure that no call has raised yet.
   void finalize() override;
 
-  // Throw CommError(kFinalized) after finalize().
+  // Throws: CommError(kFinalized) after finalize().
   int getRank() const override;
   int getSize() const override;
   std::string_view getBackendName() const override { return backend_; }
@@ -135,43 +138,46 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root, bool async_op,
                         const GatherSingleOptions& options) override;
 
-  // Collective over all ranks of this communicator: those that go nowhere pass an empty list.
+  // Collective over all ranks of this communicator; ranks that join no new communicator pass an
+  // empty list.
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
   void setTimeout(std::chrono::milliseconds timeout) override;
 
-  // Windows of the library's own, where it has them. Collective where there is memory; see
-  // vendor_window.hpp.
+  // Windows of the library, if it has them. Collective if memory is given or allocated; see
+  // nccl_window.hpp.
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
   std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
                                                    size_t signal_size) override;
 
-  // Tell the library of memory that operations will use. It is kept until it is deregistered as
-  // often, or the communicator's members change, or end.
+  // Register memory with the library and deregister it. The memory is kept until it is deregistered
+  // as often as it was registered, or the communicator's members change or it ends.
   void tensor_register(const at::Tensor& tensor) override;
   void tensor_deregister(const at::Tensor& tensor) override;
-  // all_gather_single() into an output that the library, where it can, is told of ahead. Handles of
-  // members that are gone can be freed, no more.
+  // all_gather_single() into an output that is registered with the library in advance, if it
+  // supports that. After the members have changed, a handle can only be freed.
   AllGatherPHandle all_gather_p_init(at::Tensor& output,
                                      const AllGatherPInitOptions& options) override;
   WorkPtr all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input, bool async_op,
                             const AllGatherPExecOptions& options) override;
   void all_gather_p_free(AllGatherPHandle handle) override;
-  // Of the library's memory; needs no init().
+  // Returns: an allocator of the library's memory. Needs no init().
   std::shared_ptr<c10::Allocator> make_allocator() const;
 
-  // Ends this communicator here, and the others' as soon as they wait for it or call it: with
-  // kPeerFailed. Where there is no side channel nobody tells them, and what waits for this rank may
-  // go on without its data.
+  // Aborts this communicator. Peers fail with kPeerFailed as soon as they wait for this rank or
+  // call the communicator. Without the monitor network peers are not notified, and operations that
+  // wait for this rank may complete without its data.
   void abort() override;
   bool isAborted() const override;
-  // Why it has failed, which may be found in this call. Any thread.
+  // Returns: why the communicator has failed; this call may be the one that finds it.
+  // Threads: any.
   std::optional<CommError> failure() const;
-  // Waits until nothing is under way any more, which may take as long as the limits of what is. Not
-  // for threads of the program.
+  // Waits until no operation is in flight.
+  // Blocks: as long as the timeouts of the operations in flight.
+  // Threads: not for threads of the program.
   void wait_idle() const;
-  // Whether something of it may run that no work is for: operations in graphs, also in those that
-  // have gone, whose last replay may be under way.
+  // True if operations without a work may still run: operations in CUDA graphs, also in destroyed
+  // graphs whose last replay may be running.
   virtual bool may_still_run() const;
   void announceAbort() noexcept override;
 
@@ -187,41 +193,44 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   std::shared_ptr<OperationObserver> operation_observer() override;
   void registerGraphReplayHook(int64_t id, GraphReplayHook hook) override;
 
-  // The library's communicator, as a number.
+  // Returns: the address of the library's communicator (ncclComm_t).
   int64_t communicator_address() const;
 
  protected:
-  // Ctrl-C has ended a call that other ranks may wait for: the lane fails, and what it came from is
-  // thrown.
+  // Aborts the queue because Ctrl-C has ended a call that peers may wait for.
+  // Throws: the exception that interrupted the call.
   [[noreturn]] static void abort_on_interrupt(const Interrupted& by, const nccl::NcclCall& call,
                                               nccl::LaunchQueue& lane);
-  // `backend`: the name in new_comm.
+  // `backend`: the name that new_comm() was called with.
   NcclApiBackend(const nccl::Vendor& vendor, std::string backend);
 
-  // Whether messages of a single call have communicators of pairs of ranks to themselves.
+  // True if send() and recv() use a communicator for each pair of ranks.
   virtual bool has_pair_communicators() const { return false; }
-  // Whether calls may have hints in older spellings.
+  // True if calls may use hints in their older spellings.
   virtual bool accepts_legacy_hints() const { return false; }
-  // Of the same vendor, not connected; with the name a split's has.
+  // Returns: an unconnected backend of the same class, for a split.
   virtual std::shared_ptr<NcclApiBackend> make_child() const = 0;
-  // The library, bound. Throws CommError without context.
+  // Returns: the loaded library.
+  // Throws: CommError without context.
   virtual nccl::VendorLibrary load_library() const;
-  // What else it reads of the hints, which it may translate, before anybody is met. Throws
-  // CommError without context.
+  // Reads the hints of a derived backend, which may also change them. Called before the rendezvous.
+  // Throws: CommError without context.
   virtual void parse_options(CommOptions&) {}
-  // All members have met, and will connect when this has returned on all ranks; not of a split.
-  // False: there was nothing to do.
+  // Prepares what needs all members before they connect: all have arrived, and each connects when
+  // this has returned on all ranks. Not called for a split. Returns: false if there was nothing to
+  // do.
   virtual bool prepare(const Rendezvous&, const nccl::NcclDevice&) { return false; }
-  // There is nothing to prepare, so that the library may connect meanwhile.
+  // True if there is nothing to prepare, so that the library may connect during the rendezvous.
   virtual bool can_skip_prepare() const { return true; }
   virtual void on_connected() {}
-  // An operation has been called, and nothing of it been done. Of the thread that calls it. What it
-  // throws ends the communicator, as it would in the operation.
+  // Runs at the start of each operation, on the thread that calls it. An exception aborts the
+  // communicator, as in the operation itself.
   virtual void before_operation(const nccl::NcclCall&) {}
-  // An operation is enqueued next, by the same thread. May throw CommError without context.
+  // Runs before each launch, on the same thread. May throw CommError without context.
   virtual void before_launch(const OperationOptions&) {}
-  // In the place of init(), of members who have met already. `connect` makes the communicator on
-  // the device, which is current; null leaves this one as it was.
+  // Initializes from members that have arrived already, in place of init(). `connect` creates the
+  // library's communicator on the current device; if it returns null, this object stays unchanged.
+  // Returns: false if `connect` returned null.
   struct MemberRanks {
     int rank;
     std::vector<int> ranks;  // see getRanks()
@@ -229,36 +238,40 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   using Connect = std::function<nccl::abi::Comm(const nccl::NcclDevice&)>;
   bool init_from_members(const MemberRanks& membership, at::Device device, const std::string& name,
                          const CommOptions& options, const Connect& connect);
-  // `error`, or kStaleGeneration if that is known by now to be the reason.
+  // Returns: `error`; or kStaleGeneration, if this rank was excluded from a reconfigure()
+  // meanwhile.
   virtual CommError explain_error(const CommError& error);
   const nccl::Vendor& vendor() const noexcept { return vendor_; }
-  // Null before init().
+  // Returns: null before init().
   const nccl::VendorLibrary* library() const noexcept { return library_.get(); }
-  // Null before init() and after finalize().
+  // Returns: null before init() and after finalize().
   nccl::LaunchQueue* launch_queue() const noexcept { return launch_queue_.get(); }
-  // Of what waits for other ranks beside the operations, which do not wait for it: with the same
-  // members, and a stream of its own. Made at first use.
+  // Returns: the queue for steps that wait for peers and that operations must not wait for. It uses
+  // the same communicator and a stream of its own. Created at first use.
   nccl::LaunchQueue& wait_queue();
-  // Null where nothing has waited.
+  // Returns: the wait queue; null if it has not been created.
   nccl::LaunchQueue* wait_queue_if_any() const;
 
-  // Throws CommError: kFinalized, or why the communicator has failed.
+  // Begins an operation: checks the communicator's state and returns the call.
+  // Throws: CommError: kFinalized, kForked, kStaleGeneration, or why the communicator has failed.
   nccl::NcclCall begin_call(OpName op, bool async_op, const OperationOptions& options,
                             std::string_view name = {});
-  // What an operation works on, undefined tensors aside; of the expression that names it alone.
+  // The tensors of an operation; undefined tensors are ignored.
+  // Lifetime: only within the expression that creates it.
   struct OperandTensors {
     std::initializer_list<const at::Tensor*> single;
     std::initializer_list<const Tensors*> lists;
   };
   nccl::KeptStorages retain_storages(const nccl::NcclCall& call,
                                      const OperandTensors& tensors) const;
-  // Every member's `own`, as many bytes on all, one after the other in host memory. Collective;
-  // returns when all have called it. Of `options` the limit counts.
+  // Gathers `own`, which has the same size on all members, in rank order in host memory.
+  // Collective. Of `options` only the timeout is used.
+  // Blocks: until all members have called it.
   at::Tensor gather_bytes(std::span<const std::byte> own, const OperationOptions& options = {});
 
-  // Of a call on a window, which is under way from now until the work ends that `body` gives: for
-  // what other ranks are told. `peer`: whom it gives something, or has it from; -1: nobody's.
-  // `tensor`: what it puts; null: nothing.
+  // Records a window call in the collective log, from now until the work that `body` returns ends.
+  // `peer`: the rank that data or a signal goes to or comes from; -1: none. `tensor`: what is put;
+  // null: nothing.
   struct WindowCall {
     std::string_view name;
     bool is_outgoing;
@@ -267,17 +280,17 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   };
   WorkPtr log_window_call(const WindowCall& what, const std::function<WorkPtr()>& body);
 
-  // Launches `body(library, communicator, stream)` as one group on `lane`.
-  // `kept`: the memory of an asynchronous operation.
+  // Launches `body(NcclLaunch)` on `lane`: as one group, or as a single call if it returns
+  // abi::Result. `kept` is the memory of an asynchronous operation.
   template <class Body>
   WorkPtr launch(nccl::LaunchQueue& lane, const nccl::NcclCall& call,
                  const OperationOptions& options, nccl::KeptStorages kept, const Body& body);
-  // The operation of all ranks on `tensors`.
+  // Launches an operation of all ranks on `tensors`.
   template <class Body>
   WorkPtr run(const nccl::NcclCall& call, const OperationOptions& options,
               const OperandTensors& tensors, const Body& body);
-  // Operations of a rank alone, without the library: `output` is `input`, by the factor of the
-  // reduction if it has one.
+  // Operations of a communicator with one rank, without the library: `output` becomes `input`,
+  // times the factor of the reduction if it has one.
   WorkPtr copy_single_rank(const nccl::NcclCall& call, const OperationOptions& options,
                            const at::Tensor& output, const at::Tensor& input);
   WorkPtr reduce_single_rank(const nccl::NcclCall& call, const OperationOptions& options,
@@ -285,8 +298,8 @@ class TC_API NcclApiBackend : public TorchCommBackend,
 
  private:
   friend class nccl::NcclWindow;
-  // The same with a reduction of `input` into `output`, which `body` also gets; of one rank perhaps
-  // without `body`.
+  // run() for a reduction of `input` into `output`, which is passed to `body`. For one rank `body`
+  // may not be called.
   template <class Body>
   WorkPtr reduce(const nccl::NcclCall& call, const OperationOptions& options, const ReduceOp& op,
                  const at::Tensor& output, const at::Tensor& input, const OperandTensors& tensors,
@@ -300,71 +313,79 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   WorkPtr send_or_recv(const nccl::NcclCall& call, const OperationOptions& options,
                        const P2POp& op);
   nccl::LaunchQueue& queue_to(int peer, const nccl::NcclCall& call);
-  // A communicator with `peer` alone. Throws CommError, also where some rank fails meanwhile.
+  // Connects a communicator of this rank and `peer`.
+  // Blocks: until `peer` connects, at most for the timeout of `call`.
+  // Throws: CommError, also if another rank fails meanwhile.
   std::shared_ptr<nccl::LaunchQueue> connect_pair(int peer, const nccl::NcclCall& call);
   nccl::LaunchQueue& add_pair(int peer, std::shared_ptr<nccl::LaunchQueue> lane);
   nccl::PersistentAllGather& require_persistent(AllGatherPHandle handle, const char* op) const;
   std::shared_ptr<nccl::NcclWindow> make_window(const char* method);
   template <class Body>
   void with_registrations(const char* op, const at::Tensor& tensor, const Body& body);
-  // Why the lane's communicator has failed, if it has.
+  // Throws: why the queue's communicator has failed, if it has.
   void raise_failure(nccl::LaunchQueue& lane);
   [[noreturn]] void throw_failure(const CommError& error, const nccl::NcclCall& call,
                                   nccl::LaunchQueue& lane);
-  // `error`, and if a limit has passed, where the other ranks are, whose words it waits for. Before
-  // they hear that this one ends.
+  // Returns: `error`; for a timeout with the progress of the peers, which it waits for. Call it
+  // before the abort is announced to them.
   static CommError with_peer_progress(const CommError& error, nccl::LaunchQueue& lane);
-  // Takes the options over, and loads the library: before anybody is met. `context` is for errors.
+  // Stores the options and loads the library, before the rendezvous. `context` is for errors.
   void begin_init(const std::string& name, const CommOptions& options, const Context& context);
-  // What a communicator needs that meets its members later.
+  // Initializes a communicator whose members connect later, in reconfigure().
   void init_without_members(at::Device device);
-  // With hint check_calls: returns when all ranks have called the same. Throws CommError.
+  // Implements hint check_calls: waits until all ranks have called the same operation.
+  // Throws: CommError.
   void check_mismatch(const nccl::NcclCall& call);
-  // Throws CommError where the side channel knows that another rank has failed.
+  // Throws: CommError if the monitor reports a failure.
   void raise_peer_failure(const Context& context) const;
   nccl::WaitOptions make_wait(const nccl::NcclCall& now) const;
-  // kSizeMismatch: the library has put `count` ranks together, in `made`, of whom `ranks` names
-  // another number.
+  // Returns: an error kMismatch: the library has grouped `count` ranks in `made`, but `ranks` has a
+  // different number. `made` is used to find out which ranks are missing.
   CommError member_count_error(const std::vector<int>& ranks, int count, const nccl::NcclCall& now,
                                NcclApiBackend& made) const;
-  // The communicator of these members, made of the one before; null: there is none to be had so.
+  // Creates the library's communicator by shrinking the one before; returns null if that is not
+  // possible.
   using Shrink = std::function<std::shared_ptr<nccl::Communicator>(
       const nccl::WaitOptions&, const std::shared_ptr<nccl::NcclDevice>&)>;
-  // What there is of a start-up when the ranks have met: the device, and a connection of the
-  // library that has begun as soon as all were there, since it takes nearly all of the time.
+  // The state of a start-up during the rendezvous: the device, and the library's connect, which
+  // takes nearly all of the time and begins as soon as all ranks are there.
   struct PendingConnect;
   std::shared_ptr<nccl::NcclDevice> open_device(at::Device device, int rank) const;
-  // For rendezvous(): fills `begun`, which outlives it.
+  // Returns: the callbacks for rendezvous(), which fill `begun`.
+  // Lifetime: `begun` must outlive the result.
   OverlappedConnect overlapped_connect(at::Device device, PendingConnect& begun);
   void connect_members(at::Device device, const Rendezvous& met, const Shrink& of_before = {},
                        PendingConnect* begun = nullptr);
-  // The same of members that have met: where all of them can make it of `before`, and are some of
-  // its ranks. Collective.
+  // Creates the communicator of these members from `before`, if all of them are ranks of it and can
+  // do so. Collective.
+  // Returns: null if that is not possible.
   std::shared_ptr<nccl::Communicator> shrink(nccl::LaunchQueue* before,
                                              const ReconfigureMembers& members,
                                              const Rendezvous& met, const nccl::WaitOptions& wait,
                                              const std::shared_ptr<nccl::NcclDevice>& device);
-  // `free_bytes`: what the device had before any rank connected.
+  // `free_bytes`: free memory of the device before any rank connected.
   void attach_communicator(std::shared_ptr<nccl::Communicator> communicator,
                            std::shared_ptr<nccl::NcclDevice> device, size_t free_bytes);
   std::shared_ptr<nccl::LaunchQueue> make_launch_queue(
       std::shared_ptr<nccl::Communicator> communicator, std::shared_ptr<nccl::NcclDevice> device);
-  // Waits for what is under way on `lane`, and leaves its communicator in good order.
+  // Waits for operations in flight on `lane`, and closes its communicator in good order.
   void close_queue(nccl::LaunchQueue& lane, const nccl::NcclCall& call);
   void close_communicator(nccl::LaunchQueue& lane, const nccl::NcclCall& call);
   void teardown();
-  // In good order: the other ranks are told that nothing is wrong here.
+  // Closes the monitor group in good order: peers learn that nothing is wrong with this rank.
   void close_group_monitor() noexcept;
   using LaunchQueues = std::vector<std::shared_ptr<nccl::LaunchQueue>>;
-  // All that are connected. Any thread.
+  // Returns: all queues of connected communicators.
+  // Threads: any.
   LaunchQueues launch_queues() const;
-  // When one fails, all do. Any thread; waits for nobody.
+  // Aborts all queues because one has failed. Does not block.
+  // Threads: any.
   void on_queue_failed(const nccl::LaunchQueue& lane, const CommError& why);
-  // Begins the abort hooks, once.
+  // Starts the abort hooks, once.
   void start_abort_hooks() noexcept;
-  // Takes everything that is connected away from here.
+  // Removes all queues from this object and returns them.
   LaunchQueues detach();
-  // Lets go of it. Waits for nothing.
+  // Releases the queues in the background, when their operations are done.
   static void release(LaunchQueues lanes, bool may_block);
   void require_not_finalized(const char* op) const;
 
@@ -376,29 +397,30 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   std::string name_;
   int rank_ = -1, size_ = -1;
   uint64_t identity_ = 0;   // of these members
-  std::vector<int> ranks_;  // of the members, in the first parent
+  std::vector<int> ranks_;  // of the members, in the root communicator
   std::vector<InitPhase> phases_;
-  uint64_t library_bytes_ = 0;  // of device memory, that making the communicator took
+  uint64_t library_bytes_ = 0;  // device memory that the communicator took
   std::string version_;
   std::shared_ptr<const nccl::VendorLibrary> library_;
-  mutable std::mutex mutex_;  // guards failure_, and lane_ and pairs_ where other threads look
+  mutable std::mutex
+      mutex_;  // guards failure_, and launch_queue_ and peer_queues_ for other threads
   std::shared_ptr<nccl::LaunchQueue> launch_queue_;  // null before init() and after finalize()
-  static constexpr int kWaitQueueKey = -1;           // instead of a peer: wait_queue()
+  static constexpr int kWaitQueueKey = -1;           // key of wait_queue() in peer_queues_
   std::map<int, std::shared_ptr<nccl::LaunchQueue>> peer_queues_;  // by peer
   std::unique_ptr<Reconfiguration> reconfiguration_;       // null without enable_reconfigure
-  c10::intrusive_ptr<c10d::Store> pair_store_;             // null where none was given
-  at::Tensor barrier_tensor_;                              // what barrier() reduces
+  c10::intrusive_ptr<c10d::Store> pair_store_;             // null if no store was given
+  at::Tensor barrier_tensor_;                              // the operand of barrier()
   std::shared_ptr<common::CollectiveLog> collective_log_;  // of these members
-  std::shared_ptr<monitor::GroupMonitor> group_monitor_;   // null: no side channel
-  std::string connect_note_;                               // by reconfigure(); "": as ever
-  uint64_t connect_begin_ns_ = 0;                          // no rank was connected before
-  uint64_t split_count_ = 0;                               // of these members, so far
+  std::shared_ptr<monitor::GroupMonitor> group_monitor_;   // null: the monitor network is not used
+  std::string connect_note_;       // how reconfigure() connected the members; else ""
+  uint64_t connect_begin_ns_ = 0;  // no rank connected before this time
+  uint64_t split_count_ = 0;       // splits of these members so far
   std::map<AllGatherPHandle, std::unique_ptr<nccl::PersistentAllGather>> persistent_;
-  std::optional<CommError> failure_;  // of a lane that is gone
+  std::optional<CommError> failure_;  // of a queue that was released
   const std::shared_ptr<AbortHookRunner> abort_hook_runner_;
-  std::atomic<bool> has_replay_hooks_{false};  // there were hooks for them
+  std::atomic<bool> has_replay_hooks_{false};  // a replay hook has been registered
   std::function<void(TorchWork&)> on_unowned_failure_;
-  std::atomic<bool> is_finalized_{false};  // any thread asks for its rank
+  std::atomic<bool> is_finalized_{false};  // atomic: any thread may call getRank()
   uint64_t fork_generation_;
 };
 

@@ -6,7 +6,8 @@
 #include "backends/nccl/streams/premul_scaling.hpp"
 #include "core/comm/error_context.hpp"
 
-// Collectives, as one call of the library or several of one group.
+// The collectives of NcclApiBackend: each is one call of the library, or several calls in one
+// group.
 namespace torch::comms {
 
 using nccl::NcclLaunch;
@@ -16,13 +17,13 @@ using DataType = nccl::abi::DataType;
 
 namespace {
 
-// Elements of a row of dimension 0.
+// Returns: the elements of one row of dimension 0.
 int64_t row_elements(const at::Tensor& tensor) {
   const int64_t rows = tensor.dim() > 0 ? tensor.size(0) : tensor.numel();
   return rows > 0 ? tensor.numel() / rows : 0;
 }
 
-// `count` bytes of `all` from `first` on.
+// Returns: `count` bytes of `all`, starting at `first`.
 TensorBytes cut_out(const TensorBytes& all, size_t first, size_t count) {
   TensorBytes cut = all;
   if (cut.data != nullptr) cut.data += first;
@@ -34,7 +35,7 @@ TensorBytes part_of(const TensorBytes& all, int index, int parts) {
   return cut_out(all, each * static_cast<size_t>(index), each);
 }
 
-// `input`, or a copy where messages into `output` would write over it.
+// Returns: `input`; or a copy, if messages into `output` would overwrite it.
 at::Tensor copy_unless_disjoint(const at::Tensor& input, const Tensors& output) {
   for (const auto& tensor : output)
     if (nccl::overlap(input, tensor)) return input.clone();
@@ -46,7 +47,7 @@ at::Tensor copy_unless_disjoint(const at::Tensor& input, const Tensors& output) 
 nccl::KeptStorages NcclApiBackend::retain_storages(const nccl::NcclCall& call,
                                                    const OperandTensors& tensors) const {
   nccl::KeptStorages kept;
-  // A synchronous operation is on the current stream, which allocators know about.
+  // A synchronous operation runs on the current stream, whose use allocators track.
   if (!call.async_op && !launch_queue_->device().is_run_by_host()) return kept;
   for (const auto* tensor : tensors.single)
     if (tensor->defined()) kept.push_back(tensor->storage());
@@ -70,7 +71,7 @@ WorkPtr NcclApiBackend::reduce_single_rank(const nccl::NcclCall& now,
                                            const at::Tensor& output, const at::Tensor& input) {
   const auto* const factor = op.factor();
   if (factor == nullptr) return copy_single_rank(now, options, output, input);
-  // The operation is behind the current stream.
+  // The operation runs after the current stream's work.
   with_context([&now] { return now.context(); }, [&] { nccl::scale(output, input, *factor); });
   return copy_single_rank(now, options, output, output);
 }
@@ -111,7 +112,7 @@ WorkPtr NcclApiBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
 
 WorkPtr NcclApiBackend::gather_in_parts(const nccl::NcclCall& now, const OperationOptions& options,
                                         const Tensors& output, const at::Tensor& input) {
-  // In place as in the single form: this rank's slot may be the input itself.
+  // In place as in all_gather_single(): this rank's slot may be the input itself.
   return run(now, options, {{&input}, {&output}}, [&](const NcclLaunch& go) {
     auto results = go.results();
     for (int peer = 0; peer < size_; ++peer) {
@@ -149,7 +150,7 @@ WorkPtr NcclApiBackend::all_gather_single(at::Tensor& output, const at::Tensor& 
 WorkPtr NcclApiBackend::scatter_reduced(const nccl::NcclCall& now, const OperationOptions& options,
                                         const at::Tensor& output, const Tensors& input,
                                         const ReduceOp& op) {
-  // A reduction to each rank, of its slot; the slots of all ranks have one size.
+  // One reduce to each rank, of its slot; the slots of all ranks have one size.
   const auto slots = nccl::copy_if_overlapping(input, output, rank_);
   return reduce(now, options, op, output, slots.front(), {{&output}, {&slots}},
                 [&](const NcclLaunch& go, const NcclReduction& with) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kWatchReplays = "TORCHCOMM_NCCLX_GRAPH_TIMEOUT_MONITORING";
 
-// `since`: the version of NCCL that brought the field.
+// A hint that sets a number in the configuration. `since`: the NCCL version that added the field.
 struct NumberHintRow {
   hint::Hint names;
   int abi::Config::* field;
@@ -42,7 +42,7 @@ constexpr TextHintRow kTextHints[] = {
     {hint::kCommName, &abi::Config::comm_name, 22703},
 };
 
-// In whichever spelling; null where it is unset.
+// Returns: the hint's value in either spelling; null if it is not set.
 const std::string* find(const Hints& hints, const hint::Hint& wanted) {
   for (const auto* key : {wanted.name, wanted.alias})
     if (const auto found = hints.find(key);
@@ -104,7 +104,7 @@ std::optional<bool> parse_high_priority(const Hints& hints, bool knows_older) {
 
 abi::Config make_config(const Hints& hints, const std::string& name) {
   abi::Config config;
-  // Else each operation has a thread of its own in the library, which takes 100 us.
+  // In nonblocking mode the library runs each operation on a thread of its own, which takes 100 us.
   config.blocking = 1;
   if (!name.empty()) config.comm_name = name.c_str();
   for (const auto& row : kNumberHints)
@@ -116,7 +116,7 @@ abi::Config make_config(const Hints& hints, const std::string& name) {
 }
 
 void require_supported_hints(const VendorLibrary& library, const Hints& hints) {
-  // Our own code has them all, and reads none.
+  // A library of torchcomms itself (vendor `lookup`) has all fields, and reads none.
   if (!library.vendor().has_config || library.vendor().lookup != nullptr) return;
   const auto require = [&](const hint::Hint& names, int since) {
     library.require_version((std::string("hint ") + names.name).c_str(), since);

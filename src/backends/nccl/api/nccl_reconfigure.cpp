@@ -20,19 +20,20 @@
 #include "core/work/interruptible_call.hpp"
 #include "monitor/monitor_network.hpp"
 
-// Members that come and go.
+// NcclApiBackend: reconfigure() and what it needs.
 namespace torch::comms {
 namespace {
 
 using nccl::Clock;
 using nccl::LaunchQueue;
 
-// For synchronous operations that are under way, once all members are there.
+// How long synchronous operations in flight may take to finish, once all members are there.
 constexpr std::chrono::seconds kReconfigureGrace{1};
 constexpr std::chrono::milliseconds kReconfigureTick{20};
 
-// What is under way may end by itself, where nobody holds a work that would tell of an abort.
-// Throws Interrupted.
+// Waits for synchronous operations in flight to finish by themselves, because no work would report
+// that they were aborted.
+// Throws: Interrupted.
 void wait_for_sync_operations(LaunchQueue& lane, std::chrono::milliseconds patience) {
   const auto end = Clock::now() + patience;
   lane.poll(Clock::now());
@@ -51,7 +52,7 @@ CommError reconfigure_error(const Context& context) {
   return {Errc::kAborted, "reconfigure() was called", context};
 }
 
-// What is under way ends now. Members that are not here hear of it.
+// Aborts the operations in flight. Former members that do not take part learn of it.
 void abort_for_reconfigure(LaunchQueue& lane, const Context& context) {
   if (!lane.is_idle() || lane.communicator().failure())
     lane.abort_and_wait(reconfigure_error(context), /*blocks=*/true);
@@ -59,8 +60,10 @@ void abort_for_reconfigure(LaunchQueue& lane, const Context& context) {
     lane.announce_abort(reconfigure_error(context));
 }
 
-// Whether all members say the same `word`, which is empty where `why_not` says why this one has
-// none: alike on all, which are told why it is not so. `look`: see StoreKeyValue::get().
+// Checks through the store whether all members give the same `word`. `word` is empty if this member
+// has none, for the reason `why_not`. `verdict` becomes the same text on all members. `look`: see
+// StoreKeyValue::get().
+// Returns: true if they agree; the same value on all members.
 bool agree_on_word(const std::string& word, const std::string& why_not, const Rendezvous& met,
                    std::string& verdict, const Context& context,
                    const std::function<void()>& look) {
@@ -71,7 +74,7 @@ bool agree_on_word(const std::string& word, const std::string& why_not, const Re
     store.set(scope + "why", "rank " + std::to_string(met.rank) + ": " + why_not);
   else
     store.add(of_word, 1);
-  // The last one finds what all have said.
+  // The last member decides for all.
   if (store.add(scope + "spoken", 1) == met.size) {
     const bool same = !word.empty() && store.add(of_word, 0) == met.size;
     if (same)
@@ -90,7 +93,7 @@ bool agree_on_word(const std::string& word, const std::string& why_not, const Re
 }  // namespace
 
 void NcclApiBackend::init_without_members(at::Device device) {
-  // Now, so that a device which cannot be is refused before anybody waits for this member.
+  // Opened now, so that an invalid device is refused before a peer waits for this member.
   with_context([&] { return Context{.op = "new_comm", .comm = name_}; },
                [&] {
                  device_ = nccl::NcclDevice::open(*library_, device, std::nullopt,
@@ -128,7 +131,7 @@ WorkPtr NcclApiBackend::reconfigure(const ReconfigureOptions& options) {
   });
   options_ = std::move(wished);
 
-  auto* const parent = launch_queue_.get();  // `before` has it
+  auto* const parent = launch_queue_.get();  // `before` keeps it alive
   const auto part = [&] {
     rank_ = size_ = -1;
     identity_ = 0;
@@ -136,10 +139,10 @@ WorkPtr NcclApiBackend::reconfigure(const ReconfigureOptions& options) {
     pair_store_.reset();
     return detach();
   };
-  // Those of its ranks that are not here go on with it for now.
+  // Former members that do not take part keep using the monitor group until stop_all().
   auto circle = std::exchange(group_monitor_, nullptr);
   auto before = part();
-  // Whoever asked for this needs no news of it.
+  // The caller of reconfigure() needs no abort hook for it.
   const bool was_told = abort_hook_runner_->cancel();
   const auto give_all_time = [&](std::chrono::milliseconds patience) {
     for (const auto& lane : before) wait_for_sync_operations(*lane, patience);
@@ -152,8 +155,8 @@ WorkPtr NcclApiBackend::reconfigure(const ReconfigureOptions& options) {
   WorkPtr work;
   try {
     work = reconfiguration.run(members, [&](const Rendezvous& met) {
-      // All that come have left their last operation, and need no more of this one's memory when
-      // they have connected anew.
+      // All members that take part have left their last operation. When they have connected again,
+      // they need no memory of the former communicator.
       give_all_time(kReconfigureGrace);
       connect_members(device_, met, [&](const nccl::WaitOptions& wait, const auto& device) {
         auto made = shrink(parent, members, met, wait, device);
@@ -177,7 +180,8 @@ WorkPtr NcclApiBackend::reconfigure(const ReconfigureOptions& options) {
     }
     abort_hook_runner_->rearm();
   } else {
-    // The others hear that this one is not with them, unless it was and an abort() came then.
+    // If this rank was connected when an abort() came, it closes the monitor group in good order.
+    // Otherwise destroying the group notifies the peers that this rank is not a member.
     if (launch_queue_) close_group_monitor();
     group_monitor_.reset();
     release(part(), /*may_block=*/false);
@@ -197,7 +201,7 @@ std::shared_ptr<nccl::Communicator> NcclApiBackend::shrink(
     if (!fewer.not_shrinkable_reason.empty()) return fewer.not_shrinkable_reason;
     if (library_->CommShrink == nullptr)
       return library_->path() + ", version " + library_->version_text() + ", cannot shrink one";
-    // What they wait for may end with an error where operations are ended.
+    // A nonblocking communicator may report an error when its operations are aborted.
     if (!before->communicator().is_blocking())
       return "its calls do not block, as hint blocking asks";
     if (!before->release_for_shrink(reconfigure_error(context)))

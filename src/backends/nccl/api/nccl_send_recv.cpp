@@ -5,7 +5,7 @@
 #include "core/rendezvous/rendezvous.hpp"
 #include "core/rendezvous/store_adapter.hpp"
 
-// Messages between two ranks.
+// Point-to-point operations of NcclApiBackend.
 namespace torch::comms {
 
 using nccl::NcclLaunch;
@@ -14,7 +14,7 @@ using nccl::TensorBytes;
 WorkPtr NcclApiBackend::send_or_recv(const nccl::NcclCall& now, const OperationOptions& options,
                                      const P2POp& op) {
   auto& lane = queue_to(op.peer, now);
-  // A communicator of a pair has two ranks.
+  // A pair communicator has the ranks 0 and 1.
   const int peer = &lane == launch_queue_.get() ? op.peer : 1 - lane.communicator().rank();
   return launch(
       lane, now, options, retain_storages(now, {{&op.tensor}, {}}), [&](const NcclLaunch& go) {
@@ -66,7 +66,7 @@ nccl::LaunchQueue& NcclApiBackend::queue_to(int peer, const nccl::NcclCall& now)
   } catch (const Interrupted& e) {
     abort_on_interrupt(e, now, *launch_queue_);
   } catch (const CommError& e) {
-    throw_failure(e, now, *launch_queue_);  // the ranks are at different places
+    throw_failure(e, now, *launch_queue_);  // the ranks may be at different operations
   }
 }
 

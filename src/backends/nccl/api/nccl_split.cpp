@@ -19,17 +19,17 @@
 #include "monitor/rank_progress.hpp"
 #include "tracing/recorder.hpp"
 
-// A communicator of some ranks of another one, which the library puts together without knowing
-// whom each of them names.
+// NcclApiBackend::split(). The library groups ranks by color and does not know which ranks each of
+// them lists.
 namespace torch::comms {
 namespace {
 
-// For those that the library has put together to tell each other who they are.
+// How long the ranks that the library has grouped may take to exchange their numbers.
 constexpr std::chrono::seconds kMemberLookupTimeout{2};
 
-// What the library puts those together by that give the same list, of ranks below `size`. Lists
-// without a common rank have no smallest one in common; others that differ, be it in their order
-// alone, have another hash, but for one of a million.
+// Returns: the color for a list of ranks below `size`. Ranks with the same list get the same color.
+// Lists without a common rank have different smallest ranks. Other lists that differ, even only in
+// order, have different hashes, except for one in a million.
 int color_of(const std::vector<int>& ranks, int size) {
   const auto hashes = static_cast<uint64_t>(std::numeric_limits<int>::max() / size);
   const auto hash = monitor::hash_bytes(ranks.data(), ranks.size() * sizeof(int)) % hashes;
@@ -83,7 +83,7 @@ std::shared_ptr<TorchCommBackend> NcclApiBackend::split(const std::vector<int>& 
   } catch (const CommError& e) {
     throw_failure(e, now, *launch_queue_);
   }
-  // All ranks have been here, so this communicator goes on.
+  // All ranks have taken part, so this communicator stays usable.
   if (count != size) throw explain_error(member_count_error(ranks, count, now, *made));
   return made;
 }

@@ -10,7 +10,7 @@
 #include "core/comm/validate.hpp"
 #include "core/options/dtype_name.hpp"
 
-// An all_gather into one place again and again.
+// NcclApiBackend: all_gather_p_init(), all_gather_p_exec() and all_gather_p_free().
 namespace torch::comms {
 namespace {
 
@@ -90,7 +90,7 @@ WorkPtr NcclApiBackend::all_gather_p_exec(AllGatherPHandle handle, const at::Ten
 
 void NcclApiBackend::all_gather_p_free(AllGatherPHandle handle) {
   auto& prepared = require_persistent(handle, "all_gather_p_free");
-  // Else the library's memory of it went with those members.
+  // Otherwise the registration was dropped with the former communicator.
   const bool is_known = prepared.is_registered && launch_queue_ &&
                         prepared.queue.lock() == launch_queue_ &&
                         !launch_queue_->communicator().failure();

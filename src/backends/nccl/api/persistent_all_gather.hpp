@@ -9,12 +9,12 @@ namespace torch::comms::nccl {
 
 class LaunchQueue;
 
-// An all_gather that was prepared: where it goes, and what was said of it then.
+// An all_gather that was prepared: its output, and the options given at all_gather_p_init().
 struct PersistentAllGather {
   at::Tensor output;
   OperationOptions options;
-  std::weak_ptr<LaunchQueue> queue;  // those it was made with
-  bool is_registered = false;        // with their library
+  std::weak_ptr<LaunchQueue> queue;  // the queue of the members it was created with
+  bool is_registered = false;        // the output is registered with the library
 };
 
 }  // namespace torch::comms::nccl

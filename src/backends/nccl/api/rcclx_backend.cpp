@@ -42,7 +42,7 @@ TensorBytes cut_out(const at::Tensor& flat, int64_t begin, int64_t count) {
   return bytes;
 }
 
-// Torch's arithmetic has these on every device.
+// True if torch can reduce this dtype on every device.
 bool can_reduce(const ReduceOp& op, at::ScalarType dtype) {
   if (!nccl::is_reducible(dtype) || dtype == at::kUInt16 || dtype == at::kUInt32 ||
       dtype == at::kUInt64)
@@ -60,7 +60,7 @@ bool can_reduce(const ReduceOp& op, at::ScalarType dtype) {
   }
 }
 
-// The rows of `parts` into one. Sums of narrow floats are rounded once.
+// Reduces the rows of `parts` into one row. Sums of 16-bit floats are rounded once.
 void reduce_rows(at::Tensor into, const at::Tensor& parts, RedOpType op) {
   const auto dtype = parts.scalar_type();
   if (dtype == at::kBool && op == RedOpType::SUM) op = RedOpType::MAX;
@@ -88,15 +88,15 @@ void reduce_rows(at::Tensor into, const at::Tensor& parts, RedOpType op) {
   }
 }
 
-// What one rank does with one piece.
+// The buffers of one rank for one piece.
 struct RelayBuffers {
   RelayTransfer transfer;
-  RelayShard own;            // what this rank carries of it
-  at::Tensor input, output;  // flat; undefined where this rank gives, or gets, nothing
-  at::Tensor parts;          // of the own shard, a row from each source; undefined if none comes
-  at::Tensor carried;        // what goes to the destinations
+  RelayShard own;            // the shard that this rank carries
+  at::Tensor input, output;  // flat; undefined if this rank is no source, or no destination
+  at::Tensor parts;          // of the own shard: a row from each source; undefined if not needed
+  at::Tensor carried;        // what this carrier sends to the destinations
 
-  // Whether `rank` gets it by way of carriers.
+  // True if `rank` receives the piece from carriers.
   bool travels_to(int rank) const {
     return transfer.destination(rank) != nullptr &&
            (transfer.reduces() || transfer.sources.front() != rank);
@@ -125,7 +125,7 @@ RelayBuffers make_relay_buffers(RelayTransfer piece, const at::Tensor& input,
   return load;
 }
 
-// Shards to their carriers.
+// Sends shards to their carriers.
 nccl::FirstFailedResult to_carriers(const NcclLaunch& go, const RelayBufferList& all, int rank,
                                     int size) {
   auto results = go.results();
@@ -145,7 +145,7 @@ nccl::FirstFailedResult to_carriers(const NcclLaunch& go, const RelayBufferList&
   return results;
 }
 
-// What carriers do, and what stays on its rank.
+// Reduces the own shards, and copies the data that stays on this rank.
 void combine(const RelayBufferList& all, int rank, RedOpType op) {
   const PlainDispatchGuard plain;
   for (const auto& load : all) {
@@ -168,7 +168,7 @@ void combine(const RelayBufferList& all, int rank, RedOpType op) {
   }
 }
 
-// Shards to their receivers.
+// Sends shards to their destinations.
 nccl::FirstFailedResult from_carriers(const NcclLaunch& go, const RelayBufferList& all, int rank,
                                       int size) {
   auto results = go.results();
@@ -280,14 +280,14 @@ WorkPtr TorchCommRCCLX::relay(const Kind& kind, const ReduceOp* op, const Tensor
   OperationOptions options;
   std::optional<c10::StreamGuard> apart;
   if (!device.torch_device().is_cpu() && async_op) {
-    // Torch's arithmetic is on the stream that it works on. A capture must not fork.
+    // Torch's operators run on the current stream. A capture must not fork.
     if (device.runtime().capture_of(device.current_stream()) == 0) apart.emplace(async_stream());
     options.hints[hint::kUseCurrentStream.name] = "true";
   }
   const auto all = std::make_shared<RelayBufferList>();
   Tensors memory;
   for (size_t g = 0; g < groups.size(); ++g) {
-    // What a carrier sends back has been read before.
+    // In place is safe for all_reduce: a carrier sends back only data that was read before.
     const bool in_place =
         kind.op == OpName::all_reduce && TensorBytes(input[g]).data == TensorBytes(output[g]).data;
     const bool is_active = is_in(groups[g], getRank());

@@ -11,50 +11,53 @@
 
 namespace torch::comms {
 
-// The extended build of AMD's library, and collectives of several groups of ranks at once, in which
-// ranks outside of a group are relays of its data; see sharded_relay.hpp.
+// The backend over RCCLX, the extended build of AMD's library. It adds collectives of several
+// groups of ranks at once, in which ranks outside of a group relay its data; see sharded_relay.hpp.
 //
-// Every rank of the communicator calls them, with the same groups and counts, and with a tensor for
-// each group. Of a group that a rank is not in, its tensor is neither read nor written, may be
-// empty, and says by its dtype what it relays. Groups may have ranks in common. A group's order is
-// that of its list.
+// Every rank of the communicator calls them with the same groups and counts, and with a tensor for
+// each group. The tensor of a group without this rank is neither read nor written and may be empty;
+// its dtype is the dtype that this rank relays. Groups may share ranks. A group's order is that of
+// its list.
 //
-// They go over the library's messages, and are three operations of the communicator, each with its
-// limit: shards to their carriers, what carriers do with them, and shards to their receivers.
-// Asynchronous ones are on a stream of their own. kInvalidArgument: wrong groups, counts or
-// tensors, before anything is sent; kUnsupported: a reduction or dtype that they have not. Without
-// async_op they return null.
+// Each call is three operations of the communicator, each with its own timeout. Shards go to their
+// carriers, the carriers reduce them, and shards go to their destinations. They use the library's
+// sends and receives. Asynchronous calls run on a stream of their own. Without async_op they return
+// null.
+//
+// Throws: kInvalidArgument for wrong groups, counts or tensors, before anything is sent;
+// kUnsupported for a reduction or dtype that carriers do not support.
 class TC_API TorchCommRCCLX final : public VendorBackend<TorchCommRCCLX, nccl::kRcclx> {
  public:
   using VendorBackend::VendorBackend;
   using Groups = std::vector<std::vector<int>>;
   using Counts = std::vector<int64_t>;
 
-  // counts[g] elements of every rank of group g. Without `output` it is done in place.
+  // Reduces counts[g] elements of every rank of group g; in place without `output`.
   WorkPtr sharded_relay_multi_group_all_reduce(const Tensors& tensors, const ReduceOp& op,
                                                const Groups& groups, const Counts& counts,
                                                bool async_op, const std::optional<Tensors>& output);
-  // A rank receives counts[g] elements, of as many from each rank for each.
+  // A rank of group g receives counts[g] reduced elements; it contributes counts[g] elements for
+  // each rank.
   WorkPtr sharded_relay_multi_group_reduce_scatter(const Tensors& input, const Tensors& output,
                                                    const ReduceOp& op, const Groups& groups,
                                                    const Counts& counts, bool async_op);
-  // counts[g] elements from each rank for each.
+  // Each rank of group g sends counts[g] elements to each rank of the group.
   WorkPtr sharded_relay_multi_group_all_to_all(const Tensors& input, const Tensors& output,
                                                const Groups& groups, const Counts& counts,
                                                bool async_op);
-  // A rank gives counts[g] elements.
+  // Each rank of group g contributes counts[g] elements.
   WorkPtr sharded_relay_multi_group_all_gather(const Tensors& input, const Tensors& output,
                                                const Groups& groups, const Counts& counts,
                                                bool async_op);
 
  private:
-  struct RelayCall;  // one call
+  struct RelayCall;
   using RelayPlan = std::vector<nccl::relay::RelayTransfer> (*)(const std::vector<int>&, int64_t);
-  // How many times its count an operand has.
+  // The elements of an operand: the count, or the count for each rank.
   enum class Extent : uint8_t { kOne, kOnePerRank };
   struct Kind {
     OpName op;
-    std::string_view name;  // lives forever
+    std::string_view name;  // a string literal
     RelayPlan plan;
     Extent input, output;
     const char *input_name, *output_name, *counts_name;
@@ -63,7 +66,7 @@ class TC_API TorchCommRCCLX final : public VendorBackend<TorchCommRCCLX, nccl::k
                 const Groups& groups, const Counts& counts, bool async_op);
   void check(const Kind& kind, const ReduceOp* op, const Tensors& input, const Tensors& output,
              const Groups& groups, const Counts& counts, const Context& context) const;
-  // The stream of asynchronous ones, behind what the current one has.
+  // Returns: the stream of asynchronous calls, which waits for the current stream.
   c10::Stream async_stream();
 
   std::optional<c10::Stream> stream_;

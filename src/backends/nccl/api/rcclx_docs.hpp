@@ -2,7 +2,7 @@
 
 #include "backends/nccl/api/rcclx_backend.hpp"
 
-// Docstrings of what TorchCommRCCLX has for Python alone.
+// Docstrings of the Python methods that only TorchCommRCCLX has.
 namespace torch::comms::rcclx {
 
 inline constexpr const char* kAllReduceDoc =

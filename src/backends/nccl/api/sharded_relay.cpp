@@ -7,7 +7,7 @@ namespace {
 
 int64_t place(size_t index, int64_t count) { return static_cast<int64_t>(index) * count; }
 
-// Every rank, where a piece begins at the same place on all.
+// Returns: every rank as a destination, with the same output offset.
 std::vector<RelayTransfer::RelayDestination> all_destinations(const std::vector<int>& ranks,
                                                               int64_t output_offset) {
   std::vector<RelayTransfer::RelayDestination> all;

@@ -3,17 +3,17 @@
 #include <cstdint>
 #include <vector>
 
-// Collectives of groups of ranks in which all ranks of the communicator carry data, those outside
-// of the group as relays. A rank of a small group has links to all ranks, and uses those to the
-// group alone; here each piece of data is cut into as many shards as there are ranks, each goes to
-// its carrier, and from there to whom it is for. So of `size` ranks each link takes 1/size of what
-// one link between two would.
+// The plans of collectives of groups of ranks in which all ranks of the communicator relay data. A
+// rank of a small group has links to all ranks, but an ordinary collective uses only those inside
+// the group. Here each piece of data is cut into as many shards as there are ranks. Each shard goes
+// to its carrier, and from there to its destinations. So with `size` ranks each link carries 1/size
+// of what one direct link would.
 //
-// This is what is moved, without moving it: pure functions.
+// These are pure functions: they plan transfers and move no data.
 namespace torch::comms::nccl::relay {
 
-// A piece of a group's data: `count` elements of each source, from `input_offset` on, which go to
-// every destination, from its `output_offset` on. Of several sources their reduction goes.
+// A piece of a group's data: `count` elements of each source, from `input_offset` on. They go to
+// every destination, to its `output_offset`. If there are several sources, their reduction goes.
 struct RelayTransfer {
   int64_t count;
   int64_t input_offset;
@@ -25,23 +25,25 @@ struct RelayTransfer {
   std::vector<RelayDestination> destinations;
 
   bool reduces() const noexcept { return sources.size() > 1; }
-  // Nothing travels: the only source is the only destination.
+  // True if nothing is sent: the only source is the only destination.
   bool is_local() const noexcept {
     return sources.size() == 1 && destinations.size() == 1 &&
            sources.front() == destinations.front().rank;
   }
   bool has_source(int rank) const noexcept;
-  const RelayDestination* destination(int rank) const noexcept;  // null: it is none
+  const RelayDestination* destination(int rank) const noexcept;  // null: the rank is no destination
 };
 
-// `ranks`: of the group, in its order. `count`: elements of all, of what a rank receives, of what
-// it sends to each, of what it gives.
+// Return the transfers of one group. `ranks`: the group's ranks in its order. `count`: the elements
+// of the tensor (all_reduce), that a rank receives (reduce_scatter), that it sends to each rank
+// (all_to_all), or that it contributes (all_gather).
 std::vector<RelayTransfer> all_reduce(const std::vector<int>& ranks, int64_t count);
 std::vector<RelayTransfer> reduce_scatter(const std::vector<int>& ranks, int64_t count);
 std::vector<RelayTransfer> all_to_all(const std::vector<int>& ranks, int64_t count);
 std::vector<RelayTransfer> all_gather(const std::vector<int>& ranks, int64_t count);
 
-// The part of a piece that `carrier` of `size` ranks has: elements from its beginning.
+// The part of a piece that rank `carrier` of `size` ranks relays, in elements from the piece's
+// start.
 struct RelayShard {
   int64_t begin, count;
 };

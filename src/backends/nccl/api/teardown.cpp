@@ -16,7 +16,7 @@
 #include "core/work/deferred_teardown.hpp"
 #include "core/work/interruptible_call.hpp"
 
-// How a rank leaves: finalize(), abort(), the end of the object.
+// How a rank leaves a communicator: finalize(), abort() and the destructor.
 namespace torch::comms {
 namespace {
 
@@ -24,16 +24,17 @@ using nccl::Clock;
 using nccl::NcclCall;
 
 constexpr const char* kTeardownVariable = "TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS";
-// How long finalize() waits for the graphs of a communicator that was captured.
+// How long finalize() waits for the graphs that hold operations of the communicator.
 constexpr std::chrono::seconds kGraphReleaseTimeout{2};
-// How often a blocked thread looks whether the user wants out (Ctrl-C).
+// How often a blocked thread checks for Ctrl-C.
 constexpr std::chrono::milliseconds kTeardownPollInterval{50};
 
 }  // namespace
 
 NcclApiBackend::~NcclApiBackend() {
   if (fork_generation_ != base::fork_generation()) {
-    // Its threads, and the library's, exist in the parent alone.
+    // The communicator's threads, and the library's, exist only in the parent process. So
+    // everything leaks.
     static_cast<void>(new std::shared_ptr<nccl::LaunchQueue>(std::move(launch_queue_)));
     static_cast<void>(new auto(std::move(peer_queues_)));
     static_cast<void>(pair_store_.release());
@@ -43,8 +44,9 @@ NcclApiBackend::~NcclApiBackend() {
     static_cast<void>(new auto(std::move(group_monitor_)));
     return;
   }
-  // The caller may hold locks that the library's threads want, such as Python's.
-  // The others hear of it when what is under way has ended, and nothing holds the circle any more.
+  // The caller may hold locks that the library's threads need, such as Python's, so this must not
+  // block. Peers are notified when operations in flight are done and nothing holds the monitor
+  // group any more.
   release(detach(), /*may_block=*/false);
 }
 
@@ -60,9 +62,10 @@ NcclApiBackend::LaunchQueues NcclApiBackend::detach() {
 
 void NcclApiBackend::release(LaunchQueues lanes, bool may_block) {
   for (auto& lane : lanes) {
-    lane->replay_monitor().stop();  // else the watchdog would keep it
+    lane->replay_monitor().stop();  // else the watchdog would keep the queue alive
     const auto flight = lane->in_flight();
-    // What is under way may end; then the library's communicator goes with its last owner.
+    // Operations in flight may finish; then the library's communicator is destroyed with its last
+    // owner.
     auto let_go = [lane = std::move(lane)]() mutable {
       lane->announce_abort({Errc::kFinalized, "it dropped the communicator without finalize()"});
       lane.reset();
@@ -79,7 +82,7 @@ void NcclApiBackend::finalize() {
     for (const auto& [peer, lane] : peer_queues_) close_queue(*lane, now);
     if (launch_queue_) close_queue(*launch_queue_, now);
   } catch (...) {
-    // Before this rank says that all is well.
+    // The abort must come before the monitor group is closed in good order.
     if (launch_queue_)
       launch_queue_->abort_and_wait({Errc::kAborted, "finalize() was interrupted", now.context()},
                                     /*blocks=*/false);
@@ -116,10 +119,10 @@ void NcclApiBackend::teardown() {
 void NcclApiBackend::close_queue(nccl::LaunchQueue& lane, const NcclCall& call) {
   while (!lane.wait_idle(kTeardownPollInterval)) {
     check_interrupt_unwrapped();
-    // Its operations may never end where the library cannot abort.
+    // Operations may never finish if the library cannot abort.
     if (lane.communicator().failure() && library_->CommAbort == nullptr) break;
   }
-  // What it shares with the operations goes with them.
+  // The wait queue shares the communicator with the operations, whose queue closes it.
   if (&lane != launch_queue_.get() && launch_queue_ &&
       &lane.communicator() == &launch_queue_->communicator())
     return;
@@ -129,12 +132,12 @@ void NcclApiBackend::close_queue(nccl::LaunchQueue& lane, const NcclCall& call) 
     lane.communicator().failure().check();
 }
 
-// The library keeps a communicator for as long as graphs have its operations.
+// Closes the communicator. The library keeps it as long as graphs hold its operations.
 void NcclApiBackend::close_communicator(nccl::LaunchQueue& lane, const NcclCall& call) {
   auto wait = nccl::launch_wait(call);
   wait.timeout_text = [&call] { return nccl::format_timeout_error(call, "not finished"); };
-  // The library would wait for ranks that have ended it. Who has nothing under way and leaves is
-  // not told.
+  // The library would wait for peers that have aborted the communicator. A rank that leaves with
+  // nothing in flight gets no abort hook.
   wait.interrupt_check = [this, &lane, &call] {
     check_interrupt();
     if (!lane.peer_monitor().is_aborted_by_peer()) return;
@@ -154,7 +157,7 @@ void NcclApiBackend::close_communicator(nccl::LaunchQueue& lane, const NcclCall&
   } catch (const CommError& e) {
     if (lane.peer_monitor().is_aborted_by_peer()) return;
     if (e.code() != Errc::kTimeout || !lane.has_live_graphs()) {
-      // A thread of ours may be in the library still, and others may wait for what it holds.
+      // A background thread may still be in the library, and peers may wait for this rank.
       const auto why = with_peer_progress(e, lane);
       lane.abort_and_wait(why, /*blocks=*/false);
       throw CommError(why);
@@ -165,7 +168,7 @@ void NcclApiBackend::close_communicator(nccl::LaunchQueue& lane, const NcclCall&
   }
 }
 void NcclApiBackend::abort() {
-  // First: one that has connected by then has its lane in place.
+  // Called first: a reconfigure() that connects before this has its LaunchQueue in place.
   if (reconfiguration_) reconfiguration_->abort();
   std::shared_ptr<nccl::LaunchQueue> lane;
   {
@@ -180,11 +183,11 @@ void NcclApiBackend::abort() {
                     std::string(vendor_.library) + " " + library_->version_text() +
                         " cannot abort its communicators",
                     {.op = "abort", .comm = name_, .rank = rank_});
-  // Whoever calls this knows of it.
+  // The caller of abort() knows of the failure.
   if (!lane->communicator().failure()) lane->mark_failure_observed();
   lane->abort_and_wait(
       {Errc::kAborted, "abort() was called", {.op = "abort", .comm = name_, .rank = rank_}},
       /*blocks=*/true);
-  lane->mark_failure_observed();  // by whoever asked for it
+  lane->mark_failure_observed();  // by the caller of abort()
 }
 }  // namespace torch::comms

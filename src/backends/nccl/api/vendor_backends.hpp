@@ -9,14 +9,15 @@
 #include "backends/nccl/api/nccl_api_backend.hpp"
 #include "vendor/vendor_library.hpp"
 
-// The backends, by vendor: what is theirs alone.
+// The backends by vendor.
 namespace torch::comms {
 
-// The backend over a row of the table, whose splits are of the same class.
+// A backend over one row of the vendor table; its splits have the same class.
 template <class Backend, const nccl::Vendor& kVendor, class Base = NcclApiBackend>
 class VendorBackend : public Base {
  public:
-  // Inherited by the backends, so public.  NOLINTNEXTLINE(bugprone-crtp-constructor-accessibility)
+  // Public, because the backends inherit it.
+  // NOLINTNEXTLINE(bugprone-crtp-constructor-accessibility)
   explicit VendorBackend(std::string backend = std::string(kVendor.backend))
       : Base(kVendor, std::move(backend)) {}
 
@@ -24,19 +25,19 @@ class VendorBackend : public Base {
   std::shared_ptr<NcclApiBackend> make_child() const final { return std::make_shared<Backend>(); }
 };
 
-// NVIDIA's library. As "nccl-lazy", messages of single calls have a communicator for each pair of
-// ranks, which the two make at their first message; a split of it is a plain one.
+// The backend over NVIDIA's NCCL. As "nccl-lazy", send() and recv() use a communicator for each
+// pair of ranks, which the two create at their first message; its splits are plain "nccl".
 class TC_API TorchCommNCCL final : public VendorBackend<TorchCommNCCL, nccl::kNccl> {
   using VendorBackend::VendorBackend;
   bool has_pair_communicators() const override { return getBackendName() == "nccl-lazy"; }
 };
 
-// AMD's library.
+// The backend over AMD's RCCL.
 class TC_API TorchCommRCCL final : public VendorBackend<TorchCommRCCL, nccl::kRccl> {
   using VendorBackend::VendorBackend;
 };
 
-// Registers a vendor's backend and its allocator.
+// Registers a vendor's backend and its allocator under `name`.
 template <class Backend>
 struct VendorRegistration : BackendRegistration {
   explicit VendorRegistration(const std::string& name)
