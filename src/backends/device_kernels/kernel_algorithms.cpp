@@ -4,7 +4,7 @@
 #include "backends/device_kernels/team_kernels.hpp"
 #include "ctran/team/kernel_selection.hpp"
 
-// What kernels run, for describe().
+// KernelBackend::algorithms(): which sizes kernels run, for describe().
 namespace torch::comms {
 
 using ctran::kernels::Collective;
@@ -12,7 +12,7 @@ using ctran::kernels::KernelCall;
 
 namespace {
 
-// The largest size that algorithms() tells of.
+// The largest size that algorithms() reports.
 constexpr int64_t kMostBytes = int64_t{1} << 32;
 OpName operation_of(Collective collective) {
   switch (collective) {
@@ -51,7 +51,7 @@ std::vector<TorchCommBackend::AlgorithmRange> KernelBackend::algorithms() const 
   if (!isInitialized()) return ranges;
   for (auto collective = Collective::kAllReduce; collective <= Collective::kBarrier;
        collective = static_cast<Collective>(static_cast<int>(collective) + 1)) {
-    if (collective == Collective::kScatter) continue;  // its tensors are in a list
+    if (collective == Collective::kScatter) continue;  // scatter takes a list of tensors
     if (!tuning_rows_.has_modes(collective)) {
       add_ranges(ranges, collective, LaunchMode::kAny);
       continue;

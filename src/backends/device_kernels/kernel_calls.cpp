@@ -36,7 +36,7 @@ std::optional<KernelCallFactor> kernel_call_factor(const comms::ReduceOp& op,
   }
   const at::Tensor element =
       nccl::factor_element(std::get<at::Tensor>(*factor), tensor.scalar_type(), tensor.device());
-  // What the host knows as a number that is exact needs no memory.
+  // A factor on the CPU is passed as an exact number, without device memory.
   if (element.is_cpu() && tensor.is_floating_point())
     return KernelCallFactor{element.item<double>(), {}};
   return KernelCallFactor{1, element.to(tensor.device())};

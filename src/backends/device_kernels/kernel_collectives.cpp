@@ -11,7 +11,8 @@
 #include "base/os/log.hpp"
 #include "core/comm/error_context.hpp"
 
-// Collectives that kernels may run. All others are the library's, as is what they do not take.
+// The collectives that kernels may run. The library runs all others, and what kernels do not
+// support.
 namespace torch::comms {
 
 using ctran::make_copy_call;
@@ -21,8 +22,8 @@ using ctran::kernels::KernelCall;
 
 namespace {
 
-// What users give a kernel beyond an operation's limit: whoever watches the operation is to find
-// out first. Of a graph's launches there is nobody else.
+// How much longer a kernel's timeout is than its operation's, so that the watchdog reports the
+// timeout first. Only kernels in graph launches are not watched.
 constexpr std::chrono::milliseconds kKernelTimeoutGrace{500};
 
 uint64_t kernel_timeout_ns(std::chrono::milliseconds limit) {
@@ -51,7 +52,7 @@ Capabilities KernelBackend::capabilities() const {
 }
 
 void KernelBackend::finalize() {
-  set_kernels(nullptr);  // the lane has them until all is done
+  set_kernels(nullptr);  // the LaunchQueue keeps them until all operations are done
   NcclApiBackend::finalize();
 }
 
@@ -91,7 +92,7 @@ bool KernelBackend::is_capturing() const {
   return !device.is_run_by_host() && device.runtime().capture_of(device.current_stream()) != 0;
 }
 
-// The runtime is asked only where it matters.
+// Asks the runtime only if the rows distinguish modes.
 ctran::kernels::LaunchMode KernelBackend::mode_of(const KernelCall& call) const {
   using ctran::kernels::LaunchMode;
   if (!tuning_rows_.has_modes(call.collective)) return LaunchMode::kAny;
@@ -208,7 +209,7 @@ void KernelBackend::enqueue_trailing_copy(const KernelRequest& offer,
   if (bytes != 0) launch_queue()->device().runtime().copy_on_device(to, from, bytes, stream);
 }
 
-// Of ranks that have called the same: each comes here, or none does.
+// Of ranks that call the same operation, all come here or none.
 bool KernelBackend::ensure_workspace(const nccl::NcclCall& now) {
   if (!workspace_error_.empty() && has_library()) return false;
   const auto until = std::chrono::steady_clock::now() + now.timeout;
@@ -222,10 +223,10 @@ bool KernelBackend::ensure_workspace(const nccl::NcclCall& now) {
     const auto before = kernels_->team().workspace_bytes();
     try {
       workspace_error_ = kernels_->allocate_rest(look);
-    } catch (const CommError& e) {  // others may have gone on
+    } catch (const CommError& e) {  // peers may have continued
       auto where = now.context(e.context().peer);
       if (where.peer >= 0) where.culprits = {where.peer};
-      // What a rank itself has said of its end says more.
+      // What the failed peer itself has reported is more specific.
       const auto said = kernels_->find_failed_peer(where);
       const auto told = said ? *said : CommError(e.code(), e.why(), where);
       launch_queue()->abort_and_wait(told, /*blocks=*/false);
@@ -328,7 +329,7 @@ WorkPtr KernelBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool a
 WorkPtr KernelBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
                               const ReduceOptions& options) {
   const auto count = static_cast<size_t>(tensor.numel());
-  // The others' tensors stay as they are.
+  // The tensors of ranks other than the root stay unchanged.
   const auto into = getRank() == root ? tensor : at::Tensor();
   if (const auto factor = factor_for(OpName::reduce, op, tensor)) {
     auto call = make_reduce_call(Collective::kReduce, op, *factor, count, tensor, into);
@@ -352,7 +353,7 @@ WorkPtr KernelBackend::all_gather_single(at::Tensor& output, const at::Tensor& i
   return NcclApiBackend::all_gather_single(output, source, async_op, options);
 }
 
-// A reduction to each rank, of its slot; the slots of all ranks have one size.
+// One reduce to each rank, of its slot; the slots of all ranks have one size.
 WorkPtr KernelBackend::try_kernels_on_slots(OpName op, const at::Tensor& output,
                                             const Tensors& input, const ReduceOp& reduction,
                                             bool async_op, const OperationOptions& options) {
@@ -394,7 +395,8 @@ WorkPtr KernelBackend::reduce_scatter_single(at::Tensor& output, const at::Tenso
                                              const ReduceOp& op, bool async_op,
                                              const ReduceScatterSingleOptions& options) {
   const auto count = static_cast<size_t>(output.numel());
-  // The input stays where it is, which may be a window: an output within it is made apart.
+  // The input is not copied, because it may lie in a window. An output that overlaps it is made in
+  // separate memory.
   const bool is_made_here = nccl::is_in_place_or_disjoint(input, output, getRank());
   const auto made = is_made_here ? output : at::empty_like(output);
   if (const auto factor = factor_for(OpName::reduce_scatter_single, op, input)) {

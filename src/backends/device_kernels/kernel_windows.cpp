@@ -12,11 +12,11 @@
 #include "core/comm/error_context.hpp"
 #include "core/comm/operand_checks.hpp"
 
-// Windows of tensors on the device, and what they need of their communicator.
+// KernelBackend: windows of tensors on the device, and what they need of their communicator.
 namespace torch::comms {
 namespace {
 
-// Another thread may be about to say what it has seen to be done.
+// Another thread may be about to complete a work that it has found done.
 constexpr std::chrono::milliseconds kWindowIdleTimeout{20};
 
 }  // namespace
@@ -92,10 +92,11 @@ std::shared_ptr<const ctran::DeviceWindow> KernelBackend::open_window(
         kernels_->shared_team(), own, std::move(unwilling),
         [&](const std::string& words) { return all_gather_strings(words, now); });
     if (!made.window) throw CommError(Errc::kUnsupported, made.unavailable_reason);
-    // Whatever becomes of the window, launches may use it, and its tensor's memory.
+    // Launches may use the window and its tensor's memory even after the window object is
+    // destroyed.
     struct WindowAndMemory {
       c10::Storage memory;
-      std::unique_ptr<ctran::DeviceWindow> window;  // ends first
+      std::unique_ptr<ctran::DeviceWindow> window;  // destroyed first
     };
     const auto both =
         std::make_shared<WindowAndMemory>(WindowAndMemory{memory, std::move(made.window)});
@@ -116,9 +117,9 @@ void KernelBackend::close_window(std::string_view method,
   const auto now = begin_call(OpName::new_window, false, {}, method);
   run_collective_setup(now, [&] {
     kernels_->remove_open_window(window);
-    // What all ranks have given is over once all have been here.
+    // All puts and signals are done when all ranks have passed the barrier.
     barrier(/*async_op=*/true, {})->hostSynchronize();
-    // Whoever still waits keeps it, and so do graphs, which may go on using it.
+    // Pending waits keep the window, and so do graphs, which may still use it.
     kernels_->windows().close(window, count_graphs());
     window.reset();
     auto* const waits = wait_queue_if_any();
@@ -129,7 +130,7 @@ void KernelBackend::close_window(std::string_view method,
         return launch_queue()->graphs().has_live({after.calls, until.calls}) ||
                (waits != nullptr && waits->graphs().has_live({after.waits, until.waits}));
       });
-    // Memory may go once nobody maps it any more.
+    // The memory may be freed when no rank maps it any more.
     all_gather_strings("", now);
   });
 }
@@ -145,7 +146,7 @@ void KernelBackend::run_collective_setup(const nccl::NcclCall& now,
     abort_on_interrupt(e, now, *launch_queue());
   } catch (const CommError& e) {
     throw nccl::with_context(explain_error(e), now);
-  } catch (...) {  // Python's own, of an interrupt
+  } catch (...) {  // an exception of Python, from an interrupt
     launch_queue()->abort_and_wait({Errc::kAborted, "the call was interrupted", now.context()},
                                    /*blocks=*/false);
     throw;

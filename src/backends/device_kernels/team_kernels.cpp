@@ -34,11 +34,11 @@ std::optional<CommError> TeamKernels::failure(const Context& context) const {
       return CommError(warning_->code(), warning_->why(), context.blaming(warning_->context()));
   }
   auto where = context;
-  // A call knows better which of the messages it was.
+  // For messages, the call's own name is more specific.
   if (where.op.empty() || stopped->collective != kernels::Collective::kExchange)
     where.op = std::string(name_of(stopped->collective));
   where.peer = stopped->waited_for;
-  // Steps beside windows are not counted.
+  // Steps of windows have no launch number.
   const auto which = stopped->launch == 0
                          ? std::string()
                          : " (launch " + std::to_string(stopped->launch) + " of its kernels)";

@@ -16,31 +16,35 @@
 
 namespace torch::comms::ctran {
 
-// A team as the lane of a communicator has it.
+// The kernels of a device team, as the LaunchQueue of a communicator uses them.
 class TeamKernels final : public nccl::CollectiveKernels {
  public:
-  // What the members hear of each other beside the kernels; empty where they do not.
+  // Events of peers that are learned without the kernels; empty functions if there is no such
+  // source.
   struct PeerEvents {
     std::function<std::optional<CommError>(const Context&)>
-        find_failed_peer;                      // see CollectiveKernels
-    std::function<uint32_t()> quiesced_ranks;  // ranks, a bit each, as Team::note_gone() has them
+        find_failed_peer;  // see CollectiveKernels
+    std::function<uint32_t()>
+        quiesced_ranks;  // bit mask of ranks, as for DeviceTeam::mark_quiesced()
   };
   explicit TeamKernels(std::shared_ptr<DeviceTeam> team, PeerEvents heard = {})
       : team_(std::move(team)), peer_events_(std::move(heard)) {}
   ~TeamKernels() override { team_->enable_zero_copy_send({}); }
 
   const DeviceTeam& team() const noexcept { return *team_; }
-  // See Team.
+  // See DeviceTeam.
   std::string allocate_rest(const std::function<void()>& look) {
     return team_->allocate_rest(look);
   }
   const std::shared_ptr<DeviceTeam>& shared_team() const noexcept { return team_; }
-  // Whatever launches may use until the communicator has ended; windows for a shorter time. Of the
-  // thread that calls operations.
+  // Keeps an object that launches may use until the communicator has ended. Windows are kept for a
+  // shorter time, in windows().
+  // Threads: only the thread that calls operations.
   void retain(std::shared_ptr<const void> it) { retained_.push_back(std::move(it)); }
   WindowLifetimes& windows() noexcept { return windows_; }
-  // Windows that are open, which collectives may have their outputs in. The first one in
-  // which the bytes are; null: none. Of the thread that calls operations.
+  // The open windows, in which collectives may have their outputs. find_window_of() returns the
+  // first one that contains the bytes; null: none.
+  // Threads: only the thread that calls operations.
   void add_open_window(std::shared_ptr<const DeviceWindow> window) {
     open_windows_.push_back(std::move(window));
   }
@@ -48,11 +52,13 @@ class TeamKernels final : public nccl::CollectiveKernels {
     std::erase(open_windows_, window);
   }
   const DeviceWindow* find_window_of(const void* at, size_t size_bytes) const noexcept;
-  // This rank's memory `at` as `peer` maps it, where it is in one of them; else null.
+  // Returns: the address at which `peer` maps this rank's memory `at`, if an open window contains
+  // it; else null.
   void* peer_address_of(int peer, const void* at, size_t size_bytes) const noexcept;
-  // Of the team's messages from now on: whether they are written to windows straight.
+  // Sets whether the team's messages are written to windows directly from now on.
   void set_zero_copy_send(bool wished);
-  // Of the thread that calls operations.
+  // Launch an operation on `stream`.
+  // Threads: only the thread that calls operations.
   void launch(const kernels::KernelCall& call, gpu::NativeStream stream) {
     team_->launch(call, stream);
     count_launch();
@@ -69,7 +75,8 @@ class TeamKernels final : public nccl::CollectiveKernels {
     team_->reduce_scatter(call, stream);
     count_launch();
   }
-  // Of launches that have none of their own. Any thread.
+  // Sets the timeout of launches that have none of their own.
+  // Threads: any.
   void set_timeout_ns(uint64_t limit_ns) noexcept { team_->set_timeout(limit_ns); }
   uint64_t launches() const noexcept { return launches_.load(std::memory_order_relaxed); }
 
@@ -85,7 +92,7 @@ class TeamKernels final : public nccl::CollectiveKernels {
 
   const std::shared_ptr<DeviceTeam> team_;
   const PeerEvents peer_events_;
-  mutable std::mutex mutex_;          // guards warned_
+  mutable std::mutex mutex_;          // guards warning_
   std::optional<CommError> warning_;  // the first warning
   std::atomic<uint64_t> launches_{0};
   std::vector<std::shared_ptr<const void>> retained_;

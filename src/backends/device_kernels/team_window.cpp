@@ -82,7 +82,7 @@ void TeamWindow::tensor_deregister() {
     if (opened_by && opened_by == comm->shared_kernels())
       comm->close_window("tensor_deregister", std::move(window));
   } catch (const CommError& e) {
-    // Of members who are gone nobody is left to be asked.
+    // The former members cannot be asked.
     if (e.code() != Errc::kStaleGeneration) throw;
   }
 }
@@ -97,7 +97,7 @@ std::shared_ptr<TorchCommWindow> TeamWindow::clone() {
   auto unwilling = transport::nvl::error_text_of([&] {
     target = comm->mappable_tensor(source.sizes(), dtype_);
     target.copy_(source);
-    comm->synchronize_current_stream();  // peers may write as soon as all have it
+    comm->synchronize_current_stream();  // peers may write as soon as the window is open
   });
   copy->open("clone", target, /*owning=*/target.defined(), std::move(unwilling));
   return copy;
@@ -175,7 +175,7 @@ at::Tensor TeamWindow::view(int rank, uint64_t offset_bytes, at::IntArrayRef siz
                             at::ScalarType dtype) const {
   const PlainDispatchGuard plain;
   const auto options = at::TensorOptions().dtype(dtype).device(device_);
-  const auto own = tensor_;  // of this rank; with the window it is there for all
+  const auto own = tensor_;  // keeps this rank's tensor alive; the window keeps the memory of peers
   return at::from_blob(
       rank_memory(rank).at + offset_bytes, sizes, [window = window_, own](void*) {}, options,
       device_);

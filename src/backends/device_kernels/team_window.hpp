@@ -19,22 +19,23 @@ namespace torch::comms::ctran {
 class TeamKernels;
 class WindowHandle;
 
-// A window of tensors on the device of a communicator that has kernels. Its operations go on
-// streams, and the host goes on: puts and signals in the order of the communicator's operations,
-// waits in one of their own, so that what is called after an asynchronous wait does not wait with
-// it. What they do is in device_window.hpp. Memory is the window's own, from window_allocate(), or
-// a tensor's that peers can map.
+// A window of tensors on the device of a communicator that has kernels. Its operations run on
+// streams and do not block the host. Puts and signals run in the order of the communicator's
+// operations. Waits run in an order of their own, so that calls after an asynchronous wait do not
+// wait with it. device_window.hpp says what the operations do. The memory is the window's own, from
+// window_allocate(), or that of a tensor that peers can map.
 //
-// A window that is let go while its tensor is registered stays until its communicator ends.
+// Lifetime: a window that is destroyed while its tensor is registered stays open until its
+// communicator ends.
 class TeamWindow final : public TorchCommWindow {
  public:
   static constexpr size_t kSlots = 256;
-  // Who has the kernels now. Throws CommError where nobody has.
+  // Returns the backend that has the kernels now. Throws CommError if there is none.
   using BackendLookup = std::function<std::shared_ptr<KernelBackend>(std::string_view method)>;
 
   TeamWindow(BackendLookup home, at::Device device, size_t slots = kSlots);
   ~TeamWindow() override;
-  // Collective: new memory, of zeros.
+  // Collective. Allocates new memory, filled with zeros, and registers it.
   void allocate(size_t size_bytes);
 
   void tensor_register(const at::Tensor& tensor, bool owning) override;
@@ -54,7 +55,7 @@ class TeamWindow final : public TorchCommWindow {
   at::Tensor get_remote_tensor(int rank, const std::vector<int64_t>& sizes, at::ScalarType dtype,
                                int64_t offset_nelems) override;
 
-  // Local; later counts are ignored.
+  // Local call. The counts of later calls are ignored.
   int64_t get_device_window(int signal_count, int counter_count, int barrier_count) override;
   int64_t register_local_buffer(const at::Tensor& tensor) override;
   void deregister_local_buffer(int64_t handle) override;
@@ -63,12 +64,13 @@ class TeamWindow final : public TorchCommWindow {
 
  private:
   using RankMemory = DeviceWindow::RankMemory;
-  // `unwilling`: why there is no tensor; else "".
+  // `unwilling`: why this rank has no tensor; else "".
   void open(std::string_view method, const at::Tensor& tensor, bool owning, std::string unwilling);
   bool is_stale(const KernelBackend& comm) const;
-  // For one call of a method. Throws CommError, also where the members have changed.
+  // Returns: the backend, for one call of a method.
+  // Throws: CommError, also if the members have changed.
   std::shared_ptr<KernelBackend> require_backend(std::string_view method) const;
-  // Throws CommError(kInvalidArgument) without get_device_window() before.
+  // Throws: CommError(kInvalidArgument) if get_device_window() was not called before.
   WindowHandle& require_handle(std::string_view method, const KernelBackend& comm) const;
   const RankMemory& rank_memory(int rank) const { return window_->rank_memory(rank); }
   at::Tensor view(int rank, uint64_t offset_bytes, at::IntArrayRef sizes,
@@ -78,7 +80,7 @@ class TeamWindow final : public TorchCommWindow {
   const size_t slots_;
   std::weak_ptr<const TeamKernels> opened_by_;
   std::shared_ptr<const DeviceWindow> window_;
-  // For kernels of users, with the sources of their puts; of window_.
+  // The handle of window_ for users' kernels, and the source buffers of their puts.
   std::unique_ptr<WindowHandle> handle_;
   std::map<int64_t, c10::Storage> buffers_;
 };

@@ -6,14 +6,14 @@
 #include "ctran/team/kernel_selection.hpp"
 #include "gpu/runtime.hpp"
 
-// What a tuning file says of a communicator's kernels.
+// Looks up the rows of a tuning file for a communicator's kernels.
 namespace torch::comms::ctran {
 
-// The device's model as tuning files have it; "" where it is not known.
+// Returns: the device's model name as in tuning files; "" if it is not known.
 std::string gpu_model_name(const gpu::Runtime& runtime, int device);
 
-// The rows for that many ranks of rank 0's GPU. Where the file has rows of kernels and none of them
-// is for these, `warns` says so, once in the process.
+// Returns: the rows for `ranks` ranks on rank 0's GPU model. With `warns`, logs a warning, once per
+// process, if the file has kernel rows but none of them applies.
 MeasuredRows find_tuning_rows(const SharedTuning& told, int ranks, bool warns);
 
 }  // namespace torch::comms::ctran

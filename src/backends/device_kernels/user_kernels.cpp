@@ -6,7 +6,7 @@
 #include "backends/nccl/streams/launch.hpp"
 #include "ctran/team/kernel_handles.hpp"
 
-// What kernels of users need of a communicator, and a rank alone for windows.
+// KernelBackend: what users' kernels need of a communicator, and kernels for a single rank.
 namespace torch::comms {
 
 std::string KernelBackend::set_up_single_rank() {

@@ -10,14 +10,15 @@
 
 namespace torch::comms::ctran {
 
-// The windows of one connection that launches may use: those that are open, and closed ones as long
-// as graphs may be launched that were captured while they were open.
+// The windows of one connection that launches may use: open windows, and closed ones that graphs
+// may still use. A graph that was captured while a window was open may use it as long as it can be
+// launched.
 //
-// Threads: the one that calls operations.
+// Threads: the thread that calls operations.
 class WindowLifetimes {
  public:
   using Window = std::shared_ptr<const DeviceWindow>;
-  // How many there have been, of calls and of waits.
+  // How many graphs have been captured, of the calls' queue and of the wait queue.
   struct GraphCounts {
     uint64_t calls = 0, waits = 0;
   };
@@ -29,9 +30,8 @@ class WindowLifetimes {
     for (auto& one : windows_)
       if (one.window == window) one.closed = so_far;
   }
-  // Lets go of closed ones that no graph may use: `may_be_launched(after, until)` says of those
-  // that came after as many and are among the first so many. Nothing else that uses them may be
-  // under way.
+  // Releases closed windows that no graph may use. `may_be_launched(after, until)` returns whether
+  // a graph in that range may still be launched. No other user of the windows may be in flight.
   template <class MayBeLaunched>
   void release_unused(const MayBeLaunched& may_be_launched) {
     std::erase_if(windows_, [&](const LiveWindow& one) {
@@ -43,7 +43,7 @@ class WindowLifetimes {
   struct LiveWindow {
     Window window;
     GraphCounts opened;
-    std::optional<GraphCounts> closed;  // while it is open: none
+    std::optional<GraphCounts> closed;  // nothing while the window is open
   };
   std::vector<LiveWindow> windows_;
 };

@@ -6,9 +6,9 @@
 
 namespace torch::comms::ctran {
 
-// Hint `ctran::workspace` or `ncclx::workspace`, else TORCHCOMM_KERNELS_WORKSPACE: "auto", which it
-// is where neither is given, "whole" or "growing". Throws CommError(kInvalidArgument) without
-// context.
+// Parses hint `ctran::workspace` or `ncclx::workspace`, else TORCHCOMM_KERNELS_WORKSPACE: "auto"
+// (the default), "whole" or "growing".
+// Throws: CommError(kInvalidArgument) without context.
 DeviceTeam::WorkspaceExtent parse_workspace_extent(const Hints& hints);
 
 }  // namespace torch::comms::ctran

@@ -347,8 +347,8 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   // possible.
   using Shrink = std::function<std::shared_ptr<nccl::Communicator>(
       const nccl::WaitOptions&, const std::shared_ptr<nccl::NcclDevice>&)>;
-  // The state of a start-up during the rendezvous: the device, and the library's connect, which
-  // takes nearly all of the time and begins as soon as all ranks are there.
+  // The state of a start-up during the rendezvous: the device, and the library's connect. The
+  // connect takes nearly all of the time, so it begins as soon as all ranks are there.
   struct PendingConnect;
   std::shared_ptr<nccl::NcclDevice> open_device(at::Device device, int rank) const;
   // Returns: the callbacks for rendezvous(), which fill `begun`.
