@@ -8,8 +8,8 @@
 namespace torch::comms {
 namespace {
 
-// Without workers of its own the library works in the threads that call it, which is safe for one
-// alone: two communicators at a time corrupt each other, and crash.
+// Without worker threads the library works in the calling threads. That is safe only for one
+// communicator: two at a time corrupt each other and crash.
 constexpr const char* kWorkerVariable = "CCL_WORKER_OFFLOAD";
 
 }  // namespace

@@ -7,11 +7,10 @@
 
 namespace torch::comms {
 
-// Intel's library. It cannot abort its communicators.
+// The backend over Intel's oneCCL, which cannot abort its communicators.
 //
-// With CCL_PLUGIN=ONECCL_LEGACY_CPU it works on CPU tensors, by its part for the CPU: without
-// messages between two ranks, which that part crashes in. See
-// vendor/blocking_adapter/async_facade.hpp.
+// With CCL_PLUGIN=ONECCL_LEGACY_CPU it works on CPU tensors, through oneCCL's CPU part. It then has
+// no send and recv, in which that part crashes. See vendor/blocking_adapter/async_facade.hpp.
 class TC_API TorchCommXCCL final : public VendorBackend<TorchCommXCCL, nccl::kOneCcl> {
  public:
   using VendorBackend::VendorBackend;
