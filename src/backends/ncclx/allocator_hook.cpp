@@ -18,9 +18,9 @@
 #include "base/os/loaded_library.hpp"
 #endif
 
-// The end of segments.hpp that sees torch's allocator. Built with CUDA's headers it knows the
-// allocator's functions; the library that has it is there only with a torch for CUDA, so that it is
-// looked up when it is needed.
+// The part of allocator_segments.hpp that uses torch's allocator. It is built with CUDA's headers,
+// for the allocator's functions. The library with the allocator exists only with a torch for CUDA,
+// so it is looked up when it is needed.
 namespace torch::comms::ncclx {
 namespace {
 
@@ -60,7 +60,7 @@ void follow(Allocator& allocator) {
     else if (entry.action_ == Entry::SEGMENT_FREE || entry.action_ == Entry::SEGMENT_UNMAP)
       all.remove(entry.device_, segment);
   });
-  // What was there before; anew if something came or went meanwhile.
+  // Adds the segments that existed before; repeats if segments were added or freed meanwhile.
   for (;;) {
     const auto version = all.version();
     std::vector<AllocatorSegments::DeviceSegment> there;
@@ -81,7 +81,7 @@ void init_caching_allocator_hook() {
   const std::lock_guard lock(mutex);
   if (is_there) return;
   auto& allocator = find_allocator();
-  is_there = true;  // a tracker that has come cannot be taken back
+  is_there = true;  // an attached tracker cannot be detached
   follow(allocator);
 #else
   refuse("this build was made without the headers of CUDA");

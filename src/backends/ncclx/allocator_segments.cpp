@@ -5,7 +5,8 @@
 namespace torch::comms::ncclx {
 
 AllocatorSegments& AllocatorSegments::of_process() {
-  static auto* const all = new AllocatorSegments;  // the allocator calls until the very end
+  static auto* const all =
+      new AllocatorSegments;  // never destroyed: the allocator calls it until the process exits
   return *all;
 }
 

@@ -10,7 +10,8 @@
 
 #include <torchcomms/base/export.hpp>
 
-// The memory that torch's caching allocator has of GPUs, and who has been told of it.
+// The memory segments of torch's caching allocator, and which of them a communicator has
+// registered.
 namespace torch::comms::ncclx {
 
 struct AllocatorSegment {
@@ -19,26 +20,31 @@ struct AllocatorSegment {
   bool operator==(const AllocatorSegment&) const = default;
 };
 
-// What there is now, by device. Any thread; takes no lock but its own, and never waits.
+// The current segments, by device.
+// Blocks: never; it takes no lock but its own.
+// Threads: any.
 class AllocatorSegments {
  public:
-  // Those that init_caching_allocator_hook() brings; none before.
+  // Returns: the segments of this process; empty before init_caching_allocator_hook().
   static AllocatorSegments& of_process();
 
-  // Nothing if it is there.
+  // Adds a segment; does nothing if it is present.
   void add(int device, const AllocatorSegment& segment);
-  // With all that it is a part of: of a segment that goes in parts, nothing is left to be told of.
+  // Removes every segment that overlaps this one: if a part of a segment is freed, the whole
+  // segment must be deregistered.
   void remove(int device, const AllocatorSegment& segment);
-  // Grows with each change; 0: there was none.
+  // Returns: a number that grows with each change; 0: there was no change.
   uint64_t version() const noexcept { return version_.load(std::memory_order_acquire); }
-  // Many at once, unless there was a change since `version`: then nothing, and false.
+  // Adds many segments at once, unless there was a change since `version`.
+  // Returns: false if there was a change; nothing is added then.
   struct DeviceSegment {
     int device;
     AllocatorSegment segment;
   };
   bool add_all(uint64_t version, const std::vector<DeviceSegment>& all);
 
-  // The segments of a device by a number that none had before, and the version of that.
+  // The segments of a device, each under a number that is never reused, and the version of this
+  // state.
   struct State {
     uint64_t version;
     std::map<uint64_t, AllocatorSegment> segments;
@@ -48,20 +54,21 @@ class AllocatorSegments {
  private:
   void insert(int device, const AllocatorSegment& segment);
 
-  mutable std::mutex mutex_;  // guards all below; writers of version_ have it
+  mutable std::mutex mutex_;  // guards all members below; held to write version_
   std::map<int, std::map<uint64_t, AllocatorSegment>> by_device_;
   uint64_t next_ = 0;
   std::atomic<uint64_t> version_{0};
 };
 
-// What one communicator has been told of. One thread at a time.
+// The segments that one communicator has registered.
+// Threads: one at a time.
 class TrackedSegments {
  public:
   bool is_up_to_date(const AllocatorSegments& all) const noexcept {
     return version_ == all.version() || !is_supported_;
   }
-  // Calls `remove` for each segment that has gone since, then `add` for each that has come. One
-  // that says false is never called again, nor is the other.
+  // Calls `remove` for each segment that was removed since the last call, then `add` for each new
+  // one. If a callback returns false, neither is ever called again.
   using SegmentCallback = std::function<bool(const AllocatorSegment&)>;
   void update(const AllocatorSegments& all, int device, const SegmentCallback& add,
               const SegmentCallback& remove);
@@ -69,14 +76,15 @@ class TrackedSegments {
  private:
   uint64_t version_ = 0;
   bool is_supported_ = true;
-  std::map<uint64_t, AllocatorSegment> tracked_;  // by their numbers
+  std::map<uint64_t, AllocatorSegment> tracked_;  // by number
 };
 
-// From now on AllocatorSegments::of_process() has what torch's caching allocator has of all CUDA
-// devices, as it comes and goes, so that communicators of ncclx tell their library of it: before
-// their next operation, and of what has gone before its addresses can be used again. Once a
-// process; later calls do nothing. Any thread. Throws CommError(kUnsupported) where there is no
-// such allocator.
+// Makes AllocatorSegments::of_process() follow torch's caching allocator on all CUDA devices from
+// now on. Communicators of ncclx then register these segments with their library before their next
+// operation, and deregister freed segments before their addresses can be used again. Later calls do
+// nothing.
+// Throws: CommError(kUnsupported) if there is no such allocator.
+// Threads: any.
 TC_API void init_caching_allocator_hook();
 
 }  // namespace torch::comms::ncclx

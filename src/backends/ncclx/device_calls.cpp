@@ -12,12 +12,12 @@
 #include "core/comm/validate.hpp"
 #include "core/options/dtype_name.hpp"
 
-// What kernels do and no library of a vendor's: operations that read their sizes, or their chance,
-// in device memory.
+// TorchCommNCCLX: operations that only kernels can run, which read their sizes or their seed in
+// device memory.
 namespace torch::comms {
 namespace {
 
-// The checks of one call.
+// Checks the arguments of one call.
 class DeviceCallChecker {
  public:
   DeviceCallChecker(const Context& context, const at::Device& device)
@@ -43,7 +43,7 @@ class DeviceCallChecker {
                                           " elements, expected " + std::to_string(wanted) + " (" +
                                           what + ")");
   }
-  // Integers in device memory.
+  // Checks a tensor of int64 in device memory.
   void integers(const std::string& name, const at::Tensor& tensor, int64_t wanted,
                 const std::string& what) const {
     plain(name, tensor);
@@ -56,12 +56,12 @@ class DeviceCallChecker {
   const at::Device& device_;
 };
 
-// The part that both tensors and both counts have, without a look of the host at the counts.
+// Copies as many elements as both tensors and both counts allow. The host does not read the counts.
 void copy_to_itself(const at::Tensor& output, const at::Tensor& input,
                     const at::Tensor& output_count, const at::Tensor& input_count) {
   constexpr at::ScalarType kOfSize[] = {at::kByte, at::kShort, at::kInt, at::kLong,
                                         at::kComplexDouble};
-  // Of a dtype that all of torch's operations have.
+  // The view has a dtype that all operators of torch support.
   const auto* const as = std::find_if(std::begin(kOfSize), std::end(kOfSize), [&](auto dtype) {
     return c10::elementSize(dtype) == static_cast<size_t>(output.element_size());
   });

@@ -8,14 +8,15 @@
 #include "backends/device_kernels/team_kernels.hpp"
 #include "backends/ncclx/ncclx_backend.hpp"
 
-// What communicators tell of themselves.
+// TorchCommNCCLX: comm_dump() and comm_dump_all().
 namespace torch::comms {
 namespace {
 
 constexpr const char* kFields = "comm_dump::requestFields";
 constexpr std::string_view kGlobal = "GlobalInfo";
 
-// All that are connected. Never destroyed: communicators may go after static destruction.
+// All connected communicators. Never destroyed, because communicators may outlive static
+// destruction.
 struct ConnectedComms {
   std::mutex mutex;  // guards all
   std::set<const TorchCommNCCLX*> all;
@@ -25,7 +26,7 @@ ConnectedComms& connected_comms() {
   return *living;
 }
 
-// FNV-1a; the same for the same words, on all ranks.
+// Returns: the FNV-1a hash of `words`, equal on all ranks for equal words.
 std::string hash_of(const std::string& words) {
   uint64_t hash = 14695981039346656037u;
   for (const char letter : words)
@@ -41,7 +42,7 @@ std::string list_of(const std::vector<int>& numbers) {
   return text;
 }
 
-// Whether a field is wanted, by a list with ';' between; an empty list wants all.
+// Selects fields by a list separated by ';'. An empty list selects all.
 class Filter {
  public:
   explicit Filter(const Hints& hints) {

@@ -27,7 +27,8 @@ using ctran::kernels::KernelCall;
 
 namespace {
 
-// Of every value in a store: some stores take an empty one for none.
+// The first character of every value in the store, because some stores treat an empty value as
+// absent.
 constexpr char kBegin = ':';
 constexpr const char* kTuning = "kernels/tuning";
 
@@ -36,13 +37,13 @@ int index_of(const nccl::NcclDevice& device) {
   return at.has_index() ? at.index() : 0;
 }
 
-// Whether it is a MIN or MAX of floating point. Kernels propagate a NaN, and NCCL drops it.
+// True for a MIN or MAX of floating point numbers. Kernels propagate a NaN, and NCCL drops it.
 bool orders_floats(const KernelCall& call) {
   return ctran::kernels::element_kind_of(call) == ctran::kernels::ElementKind::kFloat &&
          (call.op == ctran::ReduceOpCode::kMin || call.op == ctran::ReduceOpCode::kMax);
 }
 
-// What `rank` has put under `key`.
+// Returns: what `rank` has stored under `key`.
 std::string get_from_rank(int rank, StoreKeyValue& store, const std::string& key,
                           const Rendezvous& met, const Context& context) {
   try {
@@ -87,13 +88,13 @@ void TorchCommNCCLX::parse_options(CommOptions& options) {
   tuning_file_ = ncclx::parse_tuning_file(options.hints);
   batch_invariant_ = is_batch_invariant(options.hints);
   if (batch_invariant_) ncclx::restrict_to_kernels(kernel_preferences_);
-  (void)ctran::parse_registered_mode(options.hints);  // wrong ones are refused here
+  (void)ctran::parse_registered_mode(options.hints);  // throws for an invalid value
   workspace_extent_ = ctran::parse_workspace_extent(options.hints);
 }
 
 bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::NcclDevice& device) {
   has_tried_kernels_ = false;
-  tracked_segments_ = {};  // what the library was told of went with its communicator
+  tracked_segments_ = {};  // registrations ended with the former communicator
   set_kernels(nullptr);
   if (met.size < 2 || !met.store) return false;
   const Context context{.op = met.op, .comm = std::string(getCommName()), .rank = met.rank};
@@ -124,7 +125,7 @@ bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::NcclDevice& devi
 
 void TorchCommNCCLX::connect_kernels(int rank, int size, const nccl::NcclDevice& device,
                                      const transport::nvl::AllGatherStrings& exchange) {
-  has_tried_kernels_ = true;  // also where this ends in an error, which ends the communicator
+  has_tried_kernels_ = true;  // also if this throws, which aborts the communicator
   const nccl::NcclDevice::DeviceCallGuard scope(device);
   const bool all_by_library = std::all_of(
       kernel_preferences_.begin(), kernel_preferences_.end(), [](const KernelPreference& wish) {
@@ -140,10 +141,10 @@ void TorchCommNCCLX::connect_kernels(int rank, int size, const nccl::NcclDevice&
                                : ctran::MeasuredRows());
 }
 
-// A split has no store; the library's gathering reaches all of its ranks, and its limit and
-// failures hold.
+// A split has no store, so the ranks exchange data by the library's all_gather, with its timeout
+// and failures.
 void TorchCommNCCLX::connect_kernels_by_all_gather() {
-  set_dump_visible(false);  // until connected()
+  set_dump_visible(false);  // until on_connected()
   const auto now = begin_call(OpName::new_window, false, {}, "the first collective");
   connect_kernels(getRank(), getSize(), launch_queue()->device(),
                   [&](const std::string& words) { return all_gather_strings(words, now); });
@@ -151,7 +152,7 @@ void TorchCommNCCLX::connect_kernels_by_all_gather() {
 }
 
 std::string TorchCommNCCLX::set_up_single_rank() {
-  set_dump_visible(false);  // until connected()
+  set_dump_visible(false);  // until on_connected()
   auto why = KernelBackend::set_up_single_rank();
   set_dump_visible(true);
   return why;
@@ -167,8 +168,8 @@ std::vector<std::string> TorchCommNCCLX::all_gather_strings(const std::string& w
   return unpack_texts(all.const_data_ptr(), static_cast<size_t>(getSize()));
 }
 
-// Here and not where memory comes and goes: that is under torch's lock of its allocator, which a
-// call of the library that waits for others must not hold up.
+// Segments are registered here and not in the allocator's callback. The callback holds the
+// allocator's lock, under which a library call that waits for peers must not run.
 void TorchCommNCCLX::before_operation(const nccl::NcclCall& now) {
   const auto& all = ncclx::AllocatorSegments::of_process();
   if (tracked_segments_.is_up_to_date(all)) return;
@@ -181,7 +182,7 @@ void TorchCommNCCLX::before_operation(const nccl::NcclCall& now) {
       return true;
     } catch (const CommError& e) {
       if (e.code() == Errc::kUnsupported) return false;
-      // Operations run without what comes, but what has gone must not stay.
+      // Operations can run without a registration, but freed memory must not stay registered.
       if (e.code() != Errc::kVendor || !comes) throw nccl::with_context(e, now);
       if (!std::exchange(has_logged_refusal_, true))
         base::log(
@@ -221,12 +222,12 @@ TorchCommNCCLX::KernelDecision TorchCommNCCLX::choose(KernelCall& call,
   call.algorithm = wish.algorithm;
   call.blocks = wish.blocks;
   if (wish.algorithm != KernelAlgorithm::kAutomatic) return {team.can_launch(call)};
-  // What the library cannot do at all, and what it computes otherwise, is theirs at any size.
+  // Kernels run at any size what the library cannot do, or computes differently.
   const bool only_here =
       !nccl::is_reducible(static_cast<at::ScalarType>(call.dtype)) || orders_floats(call);
   const bool library_may =
       wish.provider == KernelPreference::KernelProvider::kAutomatic && !only_here;
-  // The library has one launch for all slots of a list, the kernels have one for each.
+  // The library needs one launch for all slots of a list, kernels need one for each slot.
   const bool is_list = asked.op == OpName::reduce_scatter || asked.op == OpName::reduce_scatter_v;
   if (is_list && library_may) return {false};
   if (const auto measured = choose_from_tuning(call, asked, library_may)) return *measured;
@@ -254,7 +255,7 @@ void TorchCommNCCLX::require_library_allowed(Collective collective,
 }
 
 void TorchCommNCCLX::before_collective() {
-  // The library gathers what they tell.
+  // The ranks exchange data through the library, which cannot be done in a capture.
   if (!has_tried_kernels_ && getSize() > 1 && !is_capturing()) connect_kernels_by_all_gather();
 }
 
@@ -276,7 +277,7 @@ std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& 
       std::string(getCommName()) + "::split::" + least + "_" + name + "_" + std::to_string(count),
       options);
   auto& child = static_cast<TorchCommNCCLX&>(*made);
-  child.shared_tuning_ = shared_tuning_;  // it meets for its kernels later
+  child.shared_tuning_ = shared_tuning_;  // the child sets up its kernels later
   child.set_dump_visible(true);
   return made;
 }

@@ -18,7 +18,7 @@ constexpr const char* kTuningFile = hint::kNcclxTuningFile.name;
 constexpr const char* kVariable = "TORCHCOMM_NCCLX_ALGORITHM";
 constexpr const char* kPriority = hint::kHighPriorityStream.name;
 constexpr const char* kOlderPriority = hint::kOlderHighPriorityStream.name;
-// What the library itself says of a split.
+// Hints that the library sets itself for a split.
 constexpr const char* kReserved[] = {"ncclx::commDesc", "ncclx::splitGroupRanks"};
 
 struct Key {
@@ -35,7 +35,7 @@ constexpr Key kKeys[] = {
     {"gatherAlgo", Collective::kGather},
     {"barrierAlgo", Collective::kBarrier},
 };
-// Messages have no kernels: the library is all there is.
+// Point-to-point messages have no kernels; only the library runs them.
 constexpr const char* kMessages = "sendrecvAlgo";
 
 const Key& key_of(const std::string& name) {

@@ -9,34 +9,39 @@
 #include "ctran/selection/tuning.hpp"
 #include "ctran/team/kernel_selection.hpp"
 
-// What users say of backend ncclx. Throws CommError without context.
+// The options of backend ncclx. The functions throw CommError without context.
 namespace torch::comms::ncclx {
 
 inline constexpr size_t kCollectiveCount =
     static_cast<size_t>(ctran::kernels::Collective::kBarrier) + 1;
 
-// Who runs each collective.
+// For each collective: whether kernels or the library run it.
 using NcclxKernelPreferences = std::array<ctran::KernelPreference, kCollectiveCount>;
 
-// Of a communicator: hint ncclx::algorithm, else the environment. kInvalidArgument.
+// Parses hint ncclx::algorithm of a communicator, else the environment.
+// Throws: kInvalidArgument.
 ctran::KernelPreference parse_kernel_preference(const Hints& hints);
-// The tuning file whose kernels count, where this is rank 0: hint ncclx::tuning_file, else
-// the usual one.
+// Returns: the tuning file that applies if this is rank 0: hint ncclx::tuning_file, else the
+// default file.
 ctran::TuningFile parse_tuning_file(const Hints& hints);
-// For hint batch_invariant, which kernels keep to: of those that add, kernels; where the library
-// was asked for, kInvalidArgument.
+// Implements hint batch_invariant, which only kernels support: kernels run all reductions.
+// Throws: kInvalidArgument if the library was requested for a reduction.
 void restrict_to_kernels(NcclxKernelPreferences& wishes);
 bool is_reduction(ctran::kernels::Collective collective) noexcept;
-// Of one call; nothing where it says nothing. kInvalidArgument.
+// Parses hint ncclx::algorithm of one call.
+// Returns: nothing if the hint is not set.
+// Throws: kInvalidArgument.
 std::optional<ctran::KernelPreference> parse_call_kernel_preference(const Hints& hints);
 
-// Puts what ncclx calls otherwise into the words that all backends of the family have:
+// Converts hints that ncclx spells differently to the names that all backends over NCCL use:
 // `ncclx::<x>` of the library's configuration, and the older spelling of the stream's priority.
-// kInvalidArgument for keys that are the library's own.
+// Throws: kInvalidArgument for keys that the library sets itself.
 void normalize_hints(CommOptions& options);
 
-// set_config(): keys `allreduceAlgo`, `allgatherAlgo` and the like; all or none are changed.
-// kUnsupported for other keys, kInvalidArgument for other values, both naming what there is.
+// Implements set_config(): keys are `allreduceAlgo`, `allgatherAlgo` and so on. All keys are
+// applied, or none.
+// Throws: kUnsupported for other keys, kInvalidArgument for other values; both list what is
+// allowed.
 void apply_config(NcclxKernelPreferences& wishes, const Hints& config);
 
 }  // namespace torch::comms::ncclx
