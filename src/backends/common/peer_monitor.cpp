@@ -100,7 +100,7 @@ MonitorOptions parse_monitor_options(const CommOptions& options) {
 }
 
 std::string describe_monitor(const MonitorOptions& wishes) {
-  return "tells of failures; calls are compared " +
+  return "reports failed ranks; calls are compared " +
          std::string(wishes.check_before_start ? "before they begin" : "when they are late");
 }
 
@@ -202,7 +202,7 @@ std::optional<PeerMonitor::ProgressSummary> PeerMonitor::query_progress() {
   }
   const std::lock_guard lock(mutex_);
   const auto text = local_peers_ ? local_peers_->format_status() : "";
-  return ProgressSummary{text.empty() ? "" : ". As this host's ranks have recorded it: " + text};
+  return ProgressSummary{text.empty() ? "" : ". The ranks of this host recorded: " + text};
 }
 
 PeerMonitor::ProgressSummary PeerMonitor::wait_for_progress() {
@@ -254,7 +254,8 @@ void decline_monitor(const Rendezvous& met, const std::string& name,
     StoreKeyValue store(met.store, met.deadline, {}, met.address);
     bootstrap::decline_exchange(store, participant(met, name), error);
   } catch (const std::exception& e) {
-    base::log(base::LogLevel::kDebug, std::string("the others do not learn why: ") + e.what());
+    base::log(base::LogLevel::kDebug,
+              std::string("the peers cannot be notified of this rank's error: ") + e.what());
   }
 }
 
