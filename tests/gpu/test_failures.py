@@ -69,7 +69,7 @@ def a_rank_does_not_replay(context):
     comm = own_comm(context, hints={"graph_timeout_check_interval_ms": "100"})
     with failures.case("watched"):
         notes = comm.describe()["notes"]["replays of graphs"]
-        assert notes == "operations in them have their limits"
+        assert notes == "timeouts of operations are watched"
     comm.barrier(False)
     torch.cuda.synchronize()
     tensor = torch.ones(1 << 16)

@@ -53,7 +53,7 @@ def described(context):
         assert comm.is_abort_supported() is context.row.aborts
     with failures.case("notes"):
         notes = comm.describe()["notes"]
-        assert notes["replays of graphs"] == "operations in them have their limits"
+        assert notes["replays of graphs"] == "timeouts of operations are watched"
         assert "compared when they are late" in notes["side channel"]
     return failures.texts
 

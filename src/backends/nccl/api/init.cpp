@@ -123,7 +123,7 @@ void NcclApiBackend::begin_init(const std::string& name, const CommOptions& opti
   if (library_->CommAbort == nullptr)
     throw CommError(Errc::kUnsupported,
                     "reconfigure not implemented by backend '" + backend_ + "' with " +
-                        library_->path() + ", which cannot abort its communicators: make it " +
+                        library_->path() + ", which cannot abort its communicators: create it " +
                         "without enable_reconfigure",
                     context);
   reconfiguration_ = std::make_unique<Reconfiguration>(backend_, name, options_);
@@ -209,10 +209,10 @@ void NcclApiBackend::connect_members(at::Device device, const Rendezvous& met,
     });
     if (begun != nullptr && begun->failure) std::rethrow_exception(begun->failure);
     const auto limit_text = [&met] {
-      return "start-up phase 'connect': the library did not connect all ranks within the limit "
+      return "start-up phase 'connect': the library did not connect all ranks within the timeout "
              "of " +
              bootstrap::format_duration(met.timeout.duration) +
-             "; if it only needs longer, raise " + met.timeout.setting;
+             "; if all ranks are running, raise " + met.timeout.setting;
     };
     const auto look = [&] { raise_peer_failure(context); };
     const nccl::WaitOptions wait{Clock::now() + met.deadline.remaining(), limit_text,

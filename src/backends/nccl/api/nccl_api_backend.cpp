@@ -97,13 +97,13 @@ std::map<std::string, std::string> NcclApiBackend::describe_entries() const {
   if (!launch_queue_) return notes;
   const auto& why_not = launch_queue_->replay_monitor().unavailable_reason();
   notes["replays of graphs"] =
-      why_not.empty() ? "operations in them have their limits" : "not watched: " + why_not;
+      why_not.empty() ? "timeouts of operations are watched" : "not watched: " + why_not;
   if (!connect_note_.empty())
-    notes["reconfigure"] = "the library's communicator is made " + connect_note_;
+    notes["reconfigure"] = "the library's communicator was created " + connect_note_;
   if (group_monitor_)
     notes["side channel"] = common::describe_monitor(nccl_options_->monitor);
   else if (size_ > 1)
-    notes["side channel"] = "none; ranks of this host are seen by their records";
+    notes["side channel"] = "off; exited ranks of this host are found by their event-ring files";
   return notes;
 }
 
@@ -181,7 +181,7 @@ void NcclApiBackend::check_mismatch(const NcclCall& call) {
     if (!where) return;
     launch_queue_->abort_and_wait(
         {Errc::kTimeout,
-         nccl::format_timeout_error(call, "not begun: not every rank has called it") + where->text,
+         nccl::format_timeout_error(call, "not begun: some ranks have not called it") + where->text,
          call.context(where->culprits)},
         /*blocks=*/false);
     raise_failure(*launch_queue_);

@@ -42,10 +42,11 @@ void wait_for_sync_operations(LaunchQueue& lane, std::chrono::milliseconds patie
     lane.wait_idle(kReconfigureTick);
   }
   if (lane.has_pending_sync() && !lane.communicator().failure())
-    base::log(base::LogLevel::kWarning,
-              "communicator '" + lane.name() +
-                  "': reconfigure() ends a synchronous operation that did not end by itself; its "
-                  "output is undefined");
+    base::log(
+        base::LogLevel::kWarning,
+        "communicator '" + lane.name() +
+            "': reconfigure() aborts a synchronous operation that did not finish in time; its "
+            "output is undefined");
 }
 
 CommError reconfigure_error(const Context& context) {
@@ -82,7 +83,7 @@ bool agree_on_word(const std::string& word, const std::string& why_not, const Re
     else if (store.has({scope + "why"}))
       verdict = store.get(scope + "why", met.deadline.remaining());
     else
-      verdict = "the members come of different communicators";
+      verdict = "the members were ranks of different communicators";
     store.set(scope + "verdict", verdict);
   } else {
     verdict = store.get(scope + "verdict", met.deadline.remaining(), look);
@@ -197,13 +198,14 @@ std::shared_ptr<nccl::Communicator> NcclApiBackend::shrink(
   const auto context = wait.context();
   const auto fewer = reconfiguration_->shrink_plan(members);
   const auto why_not = [&]() -> std::string {
-    if (before == nullptr) return "its communicator is gone";
+    if (before == nullptr) return "it has no communicator to shrink";
     if (!fewer.not_shrinkable_reason.empty()) return fewer.not_shrinkable_reason;
     if (library_->CommShrink == nullptr)
-      return library_->path() + ", version " + library_->version_text() + ", cannot shrink one";
+      return library_->path() + ", version " + library_->version_text() +
+             ", cannot shrink a communicator";
     // A nonblocking communicator may report an error when its operations are aborted.
     if (!before->communicator().is_blocking())
-      return "its calls do not block, as hint blocking asks";
+      return "its communicator is nonblocking (hint blocking=0)";
     if (!before->release_for_shrink(reconfigure_error(context)))
       return "its communicator has failed";
     return {};
@@ -211,11 +213,12 @@ std::shared_ptr<nccl::Communicator> NcclApiBackend::shrink(
   std::string verdict;
   const bool can = agree_on_word(why_not.empty() ? fewer.parent_key : "", why_not, met, verdict,
                                  context, [&] { raise_peer_failure(context); });
-  connect_note_ = can ? "of the one before, without " +
+  connect_note_ = can ? "by shrinking the previous one, without " +
                             std::to_string(fewer.excluded_ranks.size()) + " of its ranks"
-                      : "anew: " + verdict;
-  base::log(base::LogLevel::kDebug,
-            "communicator '" + name_ + "': reconfigure() makes the library's " + connect_note_);
+                      : "by a new connect: " + verdict;
+  base::log(base::LogLevel::kDebug, "communicator '" + name_ +
+                                        "': reconfigure() creates the library's communicator " +
+                                        connect_note_);
   if (!can) return nullptr;
   return before->communicator().shrink(fewer.excluded_ranks,
                                        nccl::make_config(options_.hints, name_),

@@ -58,8 +58,8 @@ nccl::LaunchQueue& NcclApiBackend::queue_to(int peer, const nccl::NcclCall& now)
   if (!pair_store_)
     throw CommError(Errc::kInvalidArgument,
                     "backend '" + backend_ +
-                        "' connects each pair of ranks at its first message, and needs the "
-                        "communicator to be made with store= for that",
+                        "' connects each pair of ranks at its first message, for which the "
+                        "communicator must be created with store=",
                     now.context(peer));
   try {
     return add_pair(peer, connect_pair(peer, now));
@@ -74,9 +74,9 @@ std::shared_ptr<nccl::LaunchQueue> NcclApiBackend::connect_pair(int peer,
                                                                 const nccl::NcclCall& now) {
   auto wait = nccl::launch_wait(now);
   wait.timeout_text = [&] {
-    const auto peer_text = "not connected with rank " + std::to_string(peer);
+    const auto peer_text = "not connected to rank " + std::to_string(peer);
     return nccl::format_timeout_error(
-        now, (peer_text + " for the first message between the two").c_str());
+        now, (peer_text + ", for the first message of this pair of ranks").c_str());
   };
   wait.context = [&] { return now.context(peer); };
   const auto look = [&] {

@@ -45,7 +45,11 @@ std::shared_ptr<TorchCommBackend> NcclApiBackend::split(const std::vector<int>& 
   const auto now = begin_call(OpName::split, false, OperationOptions{{}, split_timeout(options)});
   const auto own = std::find(ranks.begin(), ranks.end(), rank_);
   if (!ranks.empty() && own == ranks.end())
-    throw CommError(Errc::kInvalidArgument, "this rank is missing from the list", now.context());
+    throw CommError(Errc::kInvalidArgument,
+                    "rank " + std::to_string(rank_) + " is missing from its own list of " +
+                        std::to_string(ranks.size()) +
+                        " ranks; a rank that takes no part passes an empty list",
+                    now.context());
   std::shared_ptr<NcclApiBackend> made;
   if (!ranks.empty()) {
     made = make_child();
@@ -95,9 +99,10 @@ CommError NcclApiBackend::member_count_error(const std::vector<int>& ranks, int 
   const auto error = [&](const std::string& why, std::vector<int> culprits) {
     return CommError(Errc::kMismatch, why, now.context(std::move(culprits)));
   };
-  std::string why = "the library has put " + std::to_string(count) +
-                    " ranks together, of which this one names " + listed;
-  if (count > static_cast<int>(ranks.size())) return error(why + ": others give another list", {});
+  std::string why = "the library has grouped " + std::to_string(count) +
+                    " ranks, but the list of this rank has " + listed;
+  if (count > static_cast<int>(ranks.size()))
+    return error(why + ": other ranks passed a different list", {});
   OperationOptions limits;
   limits.timeout = kMemberLookupTimeout;
   try {
@@ -108,10 +113,10 @@ CommError NcclApiBackend::member_count_error(const std::vector<int>& ranks, int 
     for (const int rank : std::set(ranks.begin(), ranks.end()))
       if (std::ranges::find(here, rank) == here.end()) missing.push_back(rank);
     return error(monitor::format_rank_list(missing) + (missing.size() == 1 ? " is" : " are") +
-                     " in the list of " + listed + " ranks, and gave [] or another one",
+                     " in the list of " + listed + " ranks, but passed [] or a different list",
                  missing);
   } catch (const CommError& e) {
-    return error(why + "; who is missing they have not told each other: " + e.why(), {});
+    return error(why + "; the missing ranks could not be determined: " + e.why(), {});
   }
 }
 

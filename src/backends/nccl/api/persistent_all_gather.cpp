@@ -34,11 +34,10 @@ void require_plain(const char* what, const at::Tensor& tensor, const at::Device&
 nccl::PersistentAllGather& NcclApiBackend::require_persistent(AllGatherPHandle handle,
                                                               const char* op) const {
   const auto found = persistent_.find(handle);
-  require(
-      found != persistent_.end(),
-      "the handle is none of this communicator's: it was freed, or another one's all_gather_p_init "
-      "returned it",
-      {.op = op, .comm = name_, .rank = rank_});
+  require(found != persistent_.end(),
+          "the handle is not valid for this communicator: it was freed, or all_gather_p_init "
+          "of another communicator returned it",
+          {.op = op, .comm = name_, .rank = rank_});
   return *found->second;
 }
 

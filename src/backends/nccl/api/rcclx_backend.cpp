@@ -250,12 +250,13 @@ void TorchCommRCCLX::check(const Kind& kind, const ReduceOp* op, const Tensors& 
              "] has " + dtype_name(input[g].scalar_type()) + "; they must be the same";
     });
     if (op != nullptr && !can_reduce(*op, input[g].scalar_type()))
-      throw CommError(Errc::kUnsupported,
-                      std::string(toString(op->type())) + " of dtype " +
-                          dtype_name(input[g].scalar_type()) +
-                          "; carriers have SUM, PRODUCT, MIN, MAX and AVG of float16, bfloat16, "
-                          "float32, float64, int8, uint8, int32, int64 and, but for AVG, bool",
-                      context);
+      throw CommError(
+          Errc::kUnsupported,
+          std::string(toString(op->type())) + " of dtype " + dtype_name(input[g].scalar_type()) +
+              " is not supported; sharded relays reduce with SUM, PRODUCT, MIN, MAX and "
+              "AVG: float16, bfloat16, float32, float64, int8, uint8, int32, int64 "
+              "and, except for AVG, bool",
+          context);
   }
 }
 

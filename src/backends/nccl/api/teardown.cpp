@@ -67,7 +67,7 @@ void NcclApiBackend::release(LaunchQueues lanes, bool may_block) {
     // Operations in flight may finish; then the library's communicator is destroyed with its last
     // owner.
     auto let_go = [lane = std::move(lane)]() mutable {
-      lane->announce_abort({Errc::kFinalized, "it dropped the communicator without finalize()"});
+      lane->announce_abort({Errc::kFinalized, "the communicator was destroyed without finalize()"});
       lane.reset();
     };
     teardown_async(flight, std::move(let_go), may_block);
@@ -162,9 +162,11 @@ void NcclApiBackend::close_communicator(nccl::LaunchQueue& lane, const NcclCall&
       lane.abort_and_wait(why, /*blocks=*/false);
       throw CommError(why);
     }
-    base::log(base::LogLevel::kInfo,
-              "communicator '" + name_ +
-                  "' is finalized; its memory stays with the graphs that have its operations");
+    base::log(
+        base::LogLevel::kInfo,
+        "communicator '" + name_ +
+            "' is finalized; its memory is kept until the CUDA graphs with its operations are "
+            "destroyed");
   }
 }
 void NcclApiBackend::abort() {

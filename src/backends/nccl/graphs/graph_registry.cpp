@@ -60,13 +60,14 @@ void GraphRegistry::make_serialized(CapturedGraph& graph, gpu::NativeStream stre
     runtime.wait(device_->own_stream(), last.end.get());
     runtime.record(done_.get(), device_->own_stream());
   }
-  check(marks_->wait(stream, done_.get()), "a graph does not wait for what is launched before");
+  check(marks_->wait(stream, done_.get()),
+        "cannot order the CUDA graph being captured after earlier launches");
 }
 
 void GraphRegistry::after_captured_launch(CapturedGraph& graph, gpu::NativeStream stream) {
   if (done_)
     check(marks_->record(stream, done_.get(), &graph.done),
-          "a graph does not tell when it is done");
+          "cannot record the end of the CUDA graph being captured");
 }
 
 void GraphRegistry::before_eager_launch(gpu::NativeStream stream) {

@@ -117,7 +117,8 @@ GraphReplayMonitor::TrackedOperation GraphReplayMonitor::begin(const NcclCall& c
         marks_->add(stream, nullptr, graph->chains.back().word, value_of(1), &graph->last);
     if (code == gpu::kSuccess) return graph;
     graph->chains.pop_back();
-    throw CommError(Errc::kVendor, "a graph takes no mark: error " + std::to_string(code));
+    throw CommError(Errc::kVendor,
+                    "cannot add a marker to the graph: error " + std::to_string(code));
   } catch (const std::exception& e) {
     if (!std::exchange(has_warned_, true))
       base::log(base::LogLevel::kWarning,

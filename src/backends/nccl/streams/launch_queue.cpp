@@ -338,14 +338,14 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
     } else if (late)
       abort_on_timeout(late->call(), late->format_timeout_error(), late.get());
     else if (const auto launch = find_timed_out_launch(now))
-      abort_on_timeout(*launch,
-                       format_timeout_error(*launch, "not launched: the library did not come back"),
-                       nullptr);
+      abort_on_timeout(
+          *launch, format_timeout_error(*launch, "not launched: the library call did not return"),
+          nullptr);
     else if (late_replay)
       abort_on_late_replay(*late_replay);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError,
-              "communicator '" + name_ + "' cannot be watched: " + e.what());
+              "the watchdog cannot poll communicator '" + name_ + "': " + e.what());
   }
 }
 
@@ -511,7 +511,7 @@ void LaunchQueue::abort_on_late_replay(const GraphReplayMonitor::LateReplay& lat
   const NcclCall call{late.op, name_, communicator_->rank(), late.timeout, late.has_own_timeout,
                       false};
   const auto while_doing = "Graph monitor: collective TIMED OUT for graph " +
-                           std::to_string(late.graph) + ": in a replay it was not finished";
+                           std::to_string(late.graph) + ": not finished in a replay";
   if (abort_on_timeout(call, format_timeout_error(call, while_doing.c_str()), nullptr))
     callbacks_.on_unowned_failure(
         *c10::make_intrusive<UnownedFailedWork>(communicator_->failure().error()));

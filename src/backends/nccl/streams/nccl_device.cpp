@@ -11,7 +11,7 @@ std::shared_ptr<const gpu::Runtime> runtime_of(const Vendor& vendor) {
   if (vendor.runtime != nullptr) return gpu::Runtime::of(*vendor.runtime);
   throw CommError(Errc::kBackendUnavailable, "backend '" + std::string(vendor.backend) +
                                                  "' has no runtime for device xpu in this version; "
-                                                 "it works on CPU tensors alone");
+                                                 "it works only on CPU tensors");
 }
 
 at::DeviceType device_type_of(const Vendor& vendor) {
@@ -29,7 +29,7 @@ std::shared_ptr<NcclDevice> NcclDevice::open(const VendorLibrary& library, at::D
                c10::DeviceTypeName(type, /*lower_case=*/true) + " with " + library.path() +
                ", not on " + wanted.str();
     if (vendor.host_variable != nullptr && !library.is_on_host_memory())
-      why += std::string(", where it does with ") + vendor.host_variable + "=" + vendor.host_value;
+      why += std::string("; it works there with ") + vendor.host_variable + "=" + vendor.host_value;
     throw CommError(Errc::kUnsupported, why);
   }
   auto runtime = type == at::DeviceType::CPU ? gpu::Runtime::shared_cpu() : runtime_of(vendor);

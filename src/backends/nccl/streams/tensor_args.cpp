@@ -175,9 +175,8 @@ NcclReduction::NcclReduction(Communicator& communicator, const ReduceOp& op, at:
     throw CommError(
         Errc::kUnsupported,
         std::string(library.vendor().library) + " does not reduce dtype " + dtype_name(dtype) +
-            "; it has float16, bfloat16, float32, float64, int8, uint8, int32, uint32, "
-            "int64, uint64 and bool; and, from 2.24 on, NCCL and RCCL float8_e4m3fn and "
-            "float8_e5m2");
+            "; it reduces float16, bfloat16, float32, float64, int8, uint8, int32, uint32, "
+            "int64, uint64 and bool; NCCL and RCCL since 2.24 also float8_e4m3fn and float8_e5m2");
   dtype_ = *native;
 }
 
@@ -216,7 +215,12 @@ NcclReduction::~NcclReduction() {
         },
         [] {
           return WaitOptions{
-              Clock::now(), [] { return std::string("a reduction was not given back"); }, {}, {}};
+              Clock::now(),
+              [] {
+                return std::string("the library did not destroy a PREMUL_SUM operation in time");
+              },
+              {},
+              {}};
         });
   } catch (const std::exception& e) {
     // An aborted communicator frees its operations itself.

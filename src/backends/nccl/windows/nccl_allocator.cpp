@@ -48,7 +48,7 @@ class LibraryMemory {
   explicit LibraryMemory(const Vendor& vendor) : library_(VendorLibrary::load(vendor)) {
     if (library_.is_blocking())
       throw CommError(Errc::kUnsupported, "backend '" + std::string(vendor.backend) +
-                                              "' has no memory of its own on the CPU");
+                                              "' has no allocator for CPU memory");
     library_.require(library_.MemAlloc, kFeature, kMemorySince);
     library_.require(library_.MemFree, kFeature, kMemorySince);
   }
@@ -64,8 +64,8 @@ class LibraryMemory {
       allocation_ledger().sizes_bytes[static_cast<const char*>(at)] = size_bytes;
       return at;
     }
-    base::log(base::LogLevel::kWarning, std::string(library_.vendor().library) + " has no " +
-                                            std::to_string(size_bytes) +
+    base::log(base::LogLevel::kWarning, std::string(library_.vendor().library) +
+                                            " could not allocate " + std::to_string(size_bytes) +
                                             " bytes of memory: " + library_.GetErrorString(result));
     return nullptr;
   }
@@ -78,7 +78,7 @@ class LibraryMemory {
     if (result != abi::kSuccess)
       base::log(base::LogLevel::kWarning,
                 std::string(library_.vendor().library) +
-                    " did not take its memory back: " + library_.GetErrorString(result));
+                    " could not free memory: " + library_.GetErrorString(result));
   }
 
  private:
@@ -95,8 +95,8 @@ auto on_device(const LibraryMemory& memory, int device, const Body& body) {
 }
 
 [[noreturn]] void refuse(size_t size_bytes) {
-  throw CommError(Errc::kResourceExhausted,
-                  "the library has no " + std::to_string(size_bytes) + " bytes of memory");
+  throw CommError(Errc::kResourceExhausted, "the library could not allocate " +
+                                                std::to_string(size_bytes) + " bytes of memory");
 }
 
 class HostAllocator final : public c10::Allocator {

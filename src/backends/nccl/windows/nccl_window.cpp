@@ -57,8 +57,8 @@ WindowMemoryInfo describe_window_memory(const at::Tensor& tensor, const at::Devi
   told.offset_bytes = reinterpret_cast<uintptr_t>(data) % abi::kWindowAlignment;
   if (!allocation || data - told.offset_bytes < allocation->begin)
     return refuse("its tensor is not in memory of get_mem_allocator('" +
-                  std::string(vendor.backend) + "') or window_allocate(), which alone " +
-                  std::string(vendor.library) + " shows to other ranks");
+                  std::string(vendor.backend) + "') or window_allocate(), the only memory that " +
+                  std::string(vendor.library) + " shares with other ranks");
   told.available_bytes =
       static_cast<uint64_t>(allocation->begin + allocation->size_bytes - data) + told.offset_bytes;
   return told;
@@ -74,12 +74,12 @@ uint64_t size_for(const std::vector<WindowMemoryInfo>& all) {
     const auto& told = all[rank];
     std::string why = told.error;
     if (why.empty() && told.available_bytes < size_bytes)
-      why = "its tensor of " + std::to_string(told.size_bytes) + " bytes has room for " +
+      why = "its tensor of " + std::to_string(told.size_bytes) + " bytes can be extended to " +
             std::to_string(told.available_bytes) +
-            " in its allocation, but the largest one needs " + std::to_string(size_bytes);
+            " bytes in its allocation, but the largest window needs " + std::to_string(size_bytes);
     if (!why.empty())
-      throw CommError(Errc::kInvalidArgument,
-                      "there is no window, because of rank " + std::to_string(rank) + ": " + why);
+      throw CommError(Errc::kInvalidArgument, "the window cannot be created, because of rank " +
+                                                  std::to_string(rank) + ": " + why);
   }
   return size_bytes;
 }
@@ -327,8 +327,9 @@ WorkPtr NcclWindow::wait_signal(int peer_rank, bool async_op, const WaitSignalOp
     if (peer_rank == comm_->rank_) {
       if (window_->pending_self_signals == 0)
         throw CommError(Errc::kUnsupported,
-                        "this rank waits for a signal of its own that it has not sent; with " +
-                            std::string(comm_->vendor_.library) + " it has to be sent before",
+                        "this rank waits for its own signal, which it has not sent; with " +
+                            std::string(comm_->vendor_.library) +
+                            " it must be sent before the wait",
                         now.context(peer_rank));
       --window_->pending_self_signals;
       return enqueue_empty_step(now, options);
@@ -358,7 +359,7 @@ char* NcclWindow::own_memory(std::string_view method, int rank) const {
     return window_->begin + window_->parts[static_cast<size_t>(rank)].offset_bytes;
   throw CommError(Errc::kUnsupported,
                   "the memory of rank " + std::to_string(rank) +
-                      " is reached by put() alone: get_attr() says SEPARATE",
+                      " can only be written by put(), because get_attr() gives SEPARATE",
                   context(method));
 }
 

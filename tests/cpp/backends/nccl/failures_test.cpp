@@ -295,7 +295,7 @@ TEST_F(VendorFailures, ARankThatOthersNameInASplitWhileItGivesNoListIsNamed) {
       const auto error = error_of([&] { self.comm->split(list, "child", CommOptions()); });
       EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
       EXPECT_EQ(error.context().culprits, std::vector{2}) << error.what();
-      expect_words(error, {"split on 'world'", "rank 2 is in the list of 4 ranks", "gave []"});
+      expect_words(error, {"split on 'world'", "rank 2 is in the list of 4 ranks", "passed []"});
     }
     // Nothing has changed.
     const auto child = self.comm->split({0, 1, 2, 3}, "child", CommOptions());

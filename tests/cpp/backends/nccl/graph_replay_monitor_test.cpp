@@ -429,7 +429,7 @@ TEST_F(VendorReplays, AHintOrTheEnvironmentTurnsItOffAndNotesSaySo) {
         std::chrono::seconds(60), "nccl", hints);
     return text;
   };
-  EXPECT_EQ(notes_with({}), "operations in them have their limits");
+  EXPECT_EQ(notes_with({}), "timeouts of operations are watched");
   EXPECT_NE(notes_with({{"enable_cuda_graph_support", "false"}}).find("enable_cuda_graph_support"),
             std::string::npos);
   ::setenv("TORCHCOMM_NCCLX_GRAPH_TIMEOUT_MONITORING", "0", 1);

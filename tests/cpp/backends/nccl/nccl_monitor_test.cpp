@@ -202,7 +202,7 @@ TEST_F(VendorSide, ARankThatDropsItsCommunicatorIsNamed) {
         error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize(); });
     EXPECT_EQ(error.code(), Errc::kPeerFailed);
     EXPECT_EQ(error.context().peer, 2) << error.what();
-    expect_words(error, {"all_reduce", "rank 2: it dropped the communicator without finalize()"});
+    expect_words(error, {"all_reduce", "rank 2: ", "without finalize()"});
     EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
     self.comm->finalize();
   });

@@ -180,16 +180,14 @@ class VendorSurvivors : public VendorMembers {
       EXPECT_FALSE(self.comm->isAborted());
       const auto& insight = dynamic_cast<const BackendDiagnostics&>(*self.comm->getBackendImpl());
       const auto note = insight.describe_entries().at("reconfigure");
-      EXPECT_NE(note.find("is made " + how), std::string::npos) << note;
+      EXPECT_NE(note.find("was created " + how), std::string::npos) << note;
       expect_sum(self, 2);
       self.comm->finalize();
     });
   }
 };
 
-TEST_F(VendorSurvivors, TheyShrinkTheirCommunicator) {
-  without_one({0, 2}, true, "of the one before, without 1 of its ranks");
-}
+TEST_F(VendorSurvivors, TheyShrinkTheirCommunicator) { without_one({0, 2}, true, "by shrinking"); }
 
 TEST_F(VendorSurvivors, TheyMayDoSoAgainAndAgain) {
   on_members(4, [&](Program& self) {
@@ -222,13 +220,15 @@ TEST_F(VendorSurvivors, WhatIsUnderWayIsAbortedByIt) {
 
 TEST_F(VendorSurvivors, AnOlderLibraryConnectsThemAnew) {
   ::setenv(kNccl.library_variable, stand_in("libstand_in_nccl_old.so").c_str(), 1);
-  without_one({0, 2}, false, "anew: rank");
+  without_one({0, 2}, false, "by a new connect: rank");
 }
 
-TEST_F(VendorSurvivors, InAnotherOrderTheyConnectAnew) { without_one({2, 0}, false, "anew: rank"); }
+TEST_F(VendorSurvivors, InAnotherOrderTheyConnectAnew) {
+  without_one({2, 0}, false, "by a new connect: rank");
+}
 
 TEST_F(VendorSurvivors, OneWhoseCommunicatorHasFailedHasAllConnectAnew) {
-  without_one({0, 2}, false, "anew: rank 1: its communicator has failed", [](Program& self) {
+  without_one({0, 2}, false, "by a new connect: rank 1", [](Program& self) {
     if (self.rank == 2) self.comm->abort();
   });
 }
