@@ -185,10 +185,11 @@ std::optional<ctran::kernels::WindowCollectiveCall> KernelBackend::to_window_col
 
 void KernelBackend::warn_copy_engines_unused() {
   if (std::exchange(has_warned_copy_engines_, true) || getRank() != 0) return;
-  base::log(base::LogLevel::kWarning,
-            "communicator '" + std::string(getCommName()) +
-                "': kernels do what registered=copies asks for: ranks of one process share a "
-                "device, and their copies a queue");
+  base::log(
+      base::LogLevel::kWarning,
+      "communicator '" + std::string(getCommName()) +
+          "': kernels replace the copy engines of hint registered=copies, because ranks share "
+          "a device in one process, and so the queue of their copies");
 }
 
 WorkPtr KernelBackend::run_window_collective(const nccl::NcclCall& now,
@@ -216,8 +217,9 @@ bool KernelBackend::ensure_workspace(const nccl::NcclCall& now) {
   const auto look = [&] {
     check_interrupt();
     if (std::chrono::steady_clock::now() >= until)
-      throw CommError(Errc::kTimeout, nccl::format_timeout_error(
-                                          now, "memory for the kernels of all ranks did not come"));
+      throw CommError(
+          Errc::kTimeout,
+          nccl::format_timeout_error(now, "the kernel workspace was not allocated on all ranks"));
   };
   run_collective_setup(now, [&] {
     const auto before = kernels_->team().workspace_bytes();

@@ -218,7 +218,8 @@ int64_t TeamWindow::get_device_window(int signal_count, int counter_count, int b
 
 WindowHandle& TeamWindow::require_handle(std::string_view method, const KernelBackend& comm) const {
   if (!handle_)
-    throw CommError(Errc::kInvalidArgument, "kernels have no handle yet; call get_device_window()",
+    throw CommError(Errc::kInvalidArgument,
+                    "the window has no device handle; call get_device_window() first",
                     comm.window_context(method));
   return *handle_;
 }
@@ -245,9 +246,10 @@ void TeamWindow::deregister_local_buffer(int64_t handle) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): what register_local_buffer() gave.
   const auto* const buffer = reinterpret_cast<const void*>(handle);
   if (!handle_ || !handle_->remove_buffer(buffer))
-    throw CommError(Errc::kInvalidArgument,
-                    std::to_string(handle) + " is no buffer that is registered here",
-                    comm->window_context(kMethod));
+    throw CommError(
+        Errc::kInvalidArgument,
+        std::to_string(handle) + " is not the handle of a buffer registered with this window",
+        comm->window_context(kMethod));
   buffers_.erase(handle);
 }
 

@@ -13,7 +13,7 @@ std::string gpu_model_name(const gpu::Runtime& runtime, int device) {
   try {
     return to_word(gpu::Driver::of(runtime)->model_of(device));
   } catch (const CommError& e) {
-    base::log(base::LogLevel::kDebug, "the GPU's model is not known: " + e.why());
+    base::log(base::LogLevel::kDebug, "cannot read the GPU's model: " + e.why());
     return {};
   }
 }

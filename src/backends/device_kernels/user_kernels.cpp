@@ -32,7 +32,7 @@ std::optional<std::string> KernelBackend::windows_unavailable_reason() {
 
 void KernelBackend::require_kernels() {
   if (const auto why = windows_unavailable_reason())
-    throw CommError(Errc::kUnsupported, "there are no kernels: " + *why);
+    throw CommError(Errc::kUnsupported, "kernels are not available: " + *why);
 }
 
 uint64_t KernelBackend::user_kernel_timeout_ns() const {
