@@ -77,7 +77,10 @@ def contradicted(context):
     comm = context.new_comm("by_call", hints=HINT)
     values = torch.ones(4, device=comm.get_device())
     by_library = {"ncclx::algorithm": "nccl"}
-    with failures.case("a call"), refused(torchcomms.Unsupported, "only kernels keep to it"):
+    with (
+        failures.case("a call"),
+        refused(torchcomms.Unsupported, "batch_invariant", "only kernels"),
+    ):
         comm.all_reduce(values, ReduceOp.SUM, False, hints=by_library)
     with failures.case("a call that needs it no more"):
         comm.all_reduce(values, ReduceOp.SUM, False, hints={**by_library, "batch_invariant": "0"})

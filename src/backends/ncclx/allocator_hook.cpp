@@ -25,7 +25,7 @@ namespace torch::comms::ncclx {
 namespace {
 
 [[noreturn]] void refuse(const std::string& why) {
-  throw CommError(Errc::kUnsupported, "there is no caching allocator of CUDA to follow: " + why,
+  throw CommError(Errc::kUnsupported, "torch's caching allocator for CUDA is not available: " + why,
                   {.op = "init_caching_allocator_hook"});
 }
 
@@ -34,7 +34,7 @@ namespace {
 using Allocator = c10::cuda::CUDACachingAllocator::CUDAAllocator;
 
 Allocator& find_allocator() {
-  if (!at::globalContext().hasCUDA()) refuse("this torch sees no CUDA device");
+  if (!at::globalContext().hasCUDA()) refuse("torch finds no CUDA device");
   at::globalContext().lazyInitDevice(at::kCUDA);
   // c10::cuda::CUDACachingAllocator::allocator
   constexpr const char* kSymbol = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
@@ -84,7 +84,7 @@ void init_caching_allocator_hook() {
   is_there = true;  // an attached tracker cannot be detached
   follow(allocator);
 #else
-  refuse("this build was made without the headers of CUDA");
+  refuse("torchcomms was built without the CUDA headers");
 #endif
 }
 

@@ -81,7 +81,7 @@ bool TorchCommNCCLX::needs_kernels(const Context& context) {
   before_collective();
   if (kernels() == nullptr)
     throw CommError(Errc::kUnsupported,
-                    "it needs kernels over mapped memory, of which there are none: " +
+                    "this operation needs kernels over mapped memory, which are not available: " +
                         kernels_unavailable_reason_,
                     context);
   return true;
@@ -161,9 +161,11 @@ WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::T
   if (kernels()->team().needs_full_workspace(quantized) && !ensure_workspace(now))
     throw CommError(
         Errc::kResourceExhausted,
-        "kernels need the rest of their workspace for it" +
-            (workspace_error().empty() ? ", which cannot come while a graph is captured"
-                                       : ", of which there is none: " + workspace_error()),
+        "the operation needs the full kernel workspace, which " +
+            (workspace_error().empty()
+                 ? "cannot be allocated while a CUDA graph is being captured; run one such "
+                   "operation before the capture"
+                 : "could not be allocated: " + workspace_error()),
         context);
   return run_kernels(now, {}, {{&output, &source, &seed}, {}},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {

@@ -54,9 +54,9 @@ std::string get_from_rank(int rank, StoreKeyValue& store, const std::string& key
     where.peer = rank;
     throw CommError(Errc::kTimeout,
                     "start-up phase 'kernels': rank " + std::to_string(rank) +
-                        " did not say what kernels it can run within the limit of " +
+                        " did not publish its kernel capabilities within the timeout of " +
                         bootstrap::format_duration(met.timeout.duration) +
-                        "; if it only needs longer, raise " + met.timeout.setting,
+                        "; if the rank is running, raise " + met.timeout.setting,
                     where);
   }
 }
@@ -132,7 +132,7 @@ void TorchCommNCCLX::connect_kernels(int rank, int size, const nccl::NcclDevice&
         return wish.provider == KernelPreference::KernelProvider::kVendor;
       });
   auto made = ctran::DeviceTeam::create(rank, size, index_of(device), device.shared_runtime(),
-                                        all_by_library ? "the library was asked for" : "", exchange,
+                                        all_by_library ? "the library was requested" : "", exchange,
                                         workspace_extent_);
   kernels_unavailable_reason_ = std::move(made.unavailable_reason);
   if (made.team)
@@ -185,10 +185,9 @@ void TorchCommNCCLX::before_operation(const nccl::NcclCall& now) {
       // Operations can run without a registration, but freed memory must not stay registered.
       if (e.code() != Errc::kVendor || !comes) throw nccl::with_context(e, now);
       if (!std::exchange(has_logged_refusal_, true))
-        base::log(
-            base::LogLevel::kWarning,
-            "communicator '" + std::string(getCommName()) +
-                "' goes on without having registered memory of torch's allocator: " + e.why());
+        base::log(base::LogLevel::kWarning,
+                  "communicator '" + std::string(getCommName()) +
+                      "' continues without registering memory of torch's allocator: " + e.why());
       return true;
     }
   };
@@ -247,11 +246,12 @@ void TorchCommNCCLX::require_library_allowed(Collective collective,
   if (!is_batch_invariant(options.hints, batch_invariant_)) return;
   throw CommError(
       Errc::kUnsupported,
-      "hint batch_invariant: only kernels keep to it, and they do not run this one" +
-          (kernels() == nullptr        ? ": " + kernels_unavailable_reason_
-           : workspace_error().empty() ? std::string()
-                                       : ": their workspace does not grow: " + workspace_error()) +
-          "; leave the hint out where the library may add");
+      "hint batch_invariant: only kernels support it, and they cannot run this operation" +
+          (kernels() == nullptr ? ": " + kernels_unavailable_reason_
+           : workspace_error().empty()
+               ? std::string()
+               : ": their workspace cannot be allocated: " + workspace_error()) +
+          "; omit the hint if the library may run the reduction");
 }
 
 void TorchCommNCCLX::before_collective() {
@@ -262,7 +262,7 @@ void TorchCommNCCLX::before_collective() {
 KernelBackend::Fallback TorchCommNCCLX::fallback_for(Collective collective) const {
   if (kernel_preferences_[static_cast<size_t>(collective)].provider !=
       KernelPreference::KernelProvider::kAutomatic)
-    return {"nccl", "as asked for"};
+    return {"nccl", "as requested"};
   return {"nccl", kernels() != nullptr ? "table" : kernels_unavailable_reason_};
 }
 

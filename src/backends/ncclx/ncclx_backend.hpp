@@ -115,7 +115,7 @@ class TC_API TorchCommNCCLX final
   bool batch_invariant_ = false;
   ctran::DeviceTeam::WorkspaceExtent workspace_extent_ = ctran::DeviceTeam::WorkspaceExtent::kFull;
   bool has_tried_kernels_ = false;
-  std::string kernels_unavailable_reason_ = "the ranks meet for kernels at the first collective";
+  std::string kernels_unavailable_reason_ = "kernels are set up at the first collective";
   int split_count_ = 0;
   ncclx::TrackedSegments tracked_segments_;
   bool has_logged_refusal_ = false;  // the library refused to register a segment

@@ -45,7 +45,7 @@ const Key& key_of(const std::string& name) {
     known += std::string(", ") + key.name;
   }
   throw CommError(Errc::kUnsupported,
-                  "'" + name + "' cannot be changed of a communicator; there are " + known);
+                  "'" + name + "' cannot be configured for a communicator; allowed are " + known);
 }
 
 }  // namespace
@@ -73,7 +73,8 @@ void restrict_to_kernels(NcclxKernelPreferences& wishes) {
     if (wish.provider == ctran::KernelPreference::KernelProvider::kVendor)
       throw CommError(Errc::kInvalidArgument,
                       std::string("hint ") + hint::kBatchInvariant.name +
-                          " needs kernels, and the library alone was asked for: leave out one");
+                          " needs kernels, but ncclx::algorithm or TORCHCOMM_NCCLX_ALGORITHM "
+                          "requests the library: leave out one");
     wish.provider = ctran::KernelPreference::KernelProvider::kKernels;
   }
 }
@@ -88,7 +89,7 @@ void normalize_hints(CommOptions& options) {
   for (const auto* reserved : kReserved)
     if (options.hints.contains(reserved))
       throw CommError(Errc::kInvalidArgument,
-                      std::string("hint ") + reserved + " is the library's own: leave it out");
+                      std::string("hint ") + reserved + " is set by the library: leave it out");
   Hints plain;
   for (const auto& [key, value] : options.hints) {
     if (key.starts_with(kPrefix) && key != kAlgorithm && key != kTuningFile)

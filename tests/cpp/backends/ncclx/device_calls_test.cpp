@@ -196,10 +196,9 @@ TEST_F(NcclxDeviceCalls, WithoutKernelsTheErrorSaysWhyThereAreNone) {
     const auto error = error_of(
         [&] { backend_of(self).device_alltoallv_single(output, input_of(0), good, good, false); });
     EXPECT_EQ(error.code(), Errc::kUnsupported);
-    EXPECT_EQ(error.why(),
-              "it needs kernels over mapped memory, of which there are none: rank 0: no library of "
-              "kernels: /no/such/library.so: cannot open shared object file: No such file or "
-              "directory");
+    EXPECT_NE(error.why().find("needs kernels over mapped memory"), std::string::npos)
+        << error.why();
+    EXPECT_NE(error.why().find("/no/such/library.so"), std::string::npos) << error.why();
     auto sum = at::zeros({2});
     EXPECT_EQ(error_of([&] {
                 backend_of(self).reduce_scatter_quantized(sum, at::zeros({4}), ReduceOp::SUM,

@@ -121,7 +121,7 @@ TEST_F(NcclxChoice, ACommunicatorOfTheLibraryAloneSaysWhy) {
              ASSERT_EQ(links.size(), 2u);
              EXPECT_EQ(links[static_cast<size_t>(self.rank)], "self");
              EXPECT_EQ(links[static_cast<size_t>(1 - self.rank)],
-                       "nccl alone (rank 0: the library was asked for)");
+                       "nccl alone (rank 0: the library was requested)");
              for (const auto& range : self.comm->getBackendImpl()->algorithms())
                EXPECT_EQ(range.algorithm, "nccl");
              self.comm->finalize();
