@@ -40,10 +40,7 @@ Capabilities TorchCommXCCL::capabilities() const {
 
 std::map<std::string, std::string> TorchCommXCCL::describe_entries() const {
   auto notes = NcclApiBackend::describe_entries();
-  if (is_on_host())
-    notes["messages"] =
-        "none: oneCCL's part for the CPU has none between two ranks, only "
-        "collectives of all";
+  if (is_on_host()) notes["messages"] = "none: oneCCL on the CPU has no send and recv";
   return notes;
 }
 
