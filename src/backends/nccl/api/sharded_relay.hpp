@@ -7,7 +7,7 @@
 // rank of a small group has links to all ranks, but an ordinary collective uses only those inside
 // the group. Here each piece of data is cut into as many shards as there are ranks. Each shard goes
 // to its carrier, and from there to its destinations. So with `size` ranks each link carries 1/size
-// of what one direct link would.
+// of the data that one direct link would carry.
 //
 // These are pure functions: they plan transfers and move no data.
 namespace torch::comms::nccl::relay {
