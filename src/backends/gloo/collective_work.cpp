@@ -12,30 +12,30 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How often a blocked thread looks whether the user wants out (Ctrl-C).
+// The interval at which a blocked thread checks for an interrupt of the user (Ctrl-C).
 constexpr milliseconds kCollectiveTick{50};
-// Waits of Gloo's own are cheapest but cannot be ended; most operations are over within this.
+// Gloo's own wait is cheapest but cannot be interrupted. Most operations complete within this time.
 constexpr milliseconds kNativeWaitTimeout{100};
 
 milliseconds time_until(Clock::time_point when) {
   return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(when - Clock::now()));
 }
 
-// Gloo's error of a collective, and what the others know of it. If its own limit passed, it has
-// closed all connections.
+// Returns: Gloo's error of a collective, extended by what the monitor reports about the peer ranks.
+// If Gloo's own timeout expired, Gloo has closed all connections.
 CommError failure(const std::exception_ptr& error, const GlooCall& call, ConnectionState& peers,
                   common::PeerMonitor& others) {
   if (const auto left = others.closed_before(context(call), call.sequence)) return *left;
   auto translated = translate_error(error, call);
   common::PeerMonitor::ProgressSummary where;
   if (translated.code() == Errc::kTimeout) {
-    // Where there are several, the first one asks.
+    // If several works fail at once, the first one waits for the progress query.
     const bool first = peers.close(translated.context().op);
     where = first ? others.wait_for_progress() : others.query_progress().value_or(where);
   } else {
     if (const auto why = others.wait_for_failure(context(call), kFailureLookupTimeout)) return *why;
     if (translated.code() != Errc::kPeerFailed) return translated;
-    // Whose connection is gone may have called finalize(), which is no failure.
+    // A peer whose connection is closed may have called finalize(), which is not a failure.
     where = others.wait_for_progress();
   }
   auto about = translated.context();
@@ -62,7 +62,7 @@ c10::intrusive_ptr<CollectiveWork> CollectiveWork::start(const GlooCall& call,
   auto work =
       c10::make_intrusive<CollectiveWork>(call, std::move(natives), std::move(finish), group);
   work->setStatus(WorkStatus::INPROGRESS);
-  // A copy: the last of them to end clears the list.
+  // This is a copy, because the last completed native clears the work's list.
   const auto watched = work->natives_;
   if (watched.empty()) work->end(nullptr);
   for (const auto& native : watched)

@@ -11,30 +11,34 @@
 
 namespace torch::comms::gloo {
 
-// What of a communicator's connections can still be used, and the buffers of messages that never
-// ended. Any thread.
+// Records which connections of a communicator can still be used, and keeps the buffers of messages
+// that never completed.
 //
-// A collective that timed out ends them all: Gloo closes the connections then. A message that timed
-// out is still known to Gloo: its buffer would take the peer's next message. So no further message
-// goes to that peer, and the buffer lives on; destroying it earlier would block the connection, and
-// with it the collectives.
+// A collective that times out makes all connections unusable, because Gloo then closes them. A
+// message that times out stays posted in Gloo: its buffer would receive the peer's next message.
+// Therefore no further message goes to that peer, and the buffer stays alive. If the buffer were
+// destroyed earlier, it would block the connection and with it the collectives.
+//
+// Threads: any.
 class ConnectionState {
  public:
-  // Throws CommError(kPeerFailed) naming the operation that closed the connections.
+  // Throws: CommError(kPeerFailed), which names the operation that closed the connections.
   void require_open(const GlooCall& call) const;
-  // The same, and where messages with `peer` were given up.
+  // Throws: CommError(kPeerFailed) if the connections are closed or abandon_peer() was called for
+  // `peer`.
   void require_peer(const GlooCall& call, int peer) const;
 
-  // True the first time.
+  // Marks all connections as closed by the operation `why`. Returns: true on the first call.
   bool close(const std::string& why);
+  // Forbids further messages with `peer`; `why` names the operation that timed out.
   void abandon_peer(int peer, const std::string& why);
   void retain_unfinished(NativeWorkPtr unfinished);
 
-  // Once the native group is gone.
+  // Destroys the retained buffers. Call it after the native group is destroyed.
   void clear();
 
  private:
-  std::atomic<bool> is_closed_{false};  // then closed_by_ is set
+  std::atomic<bool> is_closed_{false};  // closed_by_ is set before this
   mutable std::mutex mutex_;            // guards all below
   std::string closed_by_;
   std::map<int, std::string> abandoned_;

@@ -27,7 +27,7 @@ void DeadlineTimer::run() {
     }
     Cancelable* const who = first->second;
     pending_.erase(first);
-    // Under the lock, so that whoever disarms knows that nobody is in here.
+    // The lock is held, so that after ~Scoped() no cancel_wait() of `who` can be running.
     who->cancel_wait();
   }
 }
@@ -38,7 +38,8 @@ DeadlineTimer::Scoped::Scoped(DeadlineTimer& alarm, Clock::time_point when, Canc
   if (!timer_.thread_.joinable()) timer_.thread_ = std::thread([&alarm] { alarm.run(); });
   key_ = {when, timer_.next_id_++};
   timer_.pending_.emplace(key_, &who);
-  // Most are armed for later than the thread looks anyway, and disarmed before it does.
+  // Most deadlines are later than the thread's next wakeup, and are removed before the thread
+  // wakes.
   if (when >= timer_.next_wakeup_) return;
   timer_.next_wakeup_ = when;
   timer_.changed_.notify_one();

@@ -12,19 +12,21 @@
 
 namespace torch::comms::gloo {
 
-// Somebody who waits inside Gloo and can be woken without harm to the connection.
+// A waiter inside Gloo whose wait can be canceled without harm to the connection.
 class Cancelable {
  public:
-  // Ends the wait that runs now, or the next one if none runs. Any thread; must not block.
+  // Ends the current wait, or the next wait if none is running. Must not block.
+  // Threads: any.
   virtual void cancel_wait() noexcept = 0;
 
  protected:
   ~Cancelable() = default;
 };
 
-// Interrupts waits at a given time. Gloo's own limits are of no use for messages: when one passes,
-// Gloo closes every connection of the communicator. One thread, started by the first use. Any
-// thread may use it.
+// Cancels waits at a given time. Gloo's own timeouts cannot be used for messages: when one expires,
+// Gloo closes every connection of the communicator. One thread serves all waits; the first use
+// starts it.
+// Threads: any.
 class DeadlineTimer {
  public:
   DeadlineTimer() = default;
@@ -32,8 +34,9 @@ class DeadlineTimer {
   DeadlineTimer& operator=(const DeadlineTimer&) = delete;
   ~DeadlineTimer();
 
-  // Armed while it lives; interrupts `who` once, at `when`. After its end `who` is not touched any
-  // more. Throws std::system_error when the thread cannot be started.
+  // Cancels the wait of `who` once, at `when`, unless this object is destroyed earlier. `who` is
+  // not used after the destructor has returned.
+  // Throws: std::system_error if the thread cannot be started.
   class Scoped {
    public:
     Scoped(DeadlineTimer& alarm, Clock::time_point when, Cancelable& who);
@@ -49,11 +52,12 @@ class DeadlineTimer {
  private:
   void run();
 
-  std::mutex mutex_;  // guards all below but thread_; partner of changed_
+  std::mutex mutex_;  // guards all members below except thread_; used with changed_
   std::condition_variable changed_;
   std::map<std::pair<Clock::time_point, uint64_t>, Cancelable*> pending_;
   uint64_t next_id_ = 0;
-  Clock::time_point next_wakeup_ = Clock::time_point::max();  // when the thread wakes by itself
+  Clock::time_point next_wakeup_ =
+      Clock::time_point::max();  // when the thread wakes without a notification
   bool stop_ = false;
   std::thread thread_;  // started under mutex_
 };

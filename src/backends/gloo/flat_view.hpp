@@ -5,45 +5,46 @@
 
 #include <ATen/core/Tensor.h>
 
-// Tensors as the one-dimensional memory that Gloo moves. A view made here shares the memory of its
-// tensor and nothing else: no autograd, no version counter, no subclass; so it works for every
-// dtype and every shape, under any mode of torch. Any thread.
+// Presents tensors as the one-dimensional memory that Gloo moves. A view made here shares only the
+// memory of its tensor: it has no autograd state, version counter or subclass. It works for every
+// dtype and shape, in any mode of torch.
+// Threads: any.
 namespace torch::comms::gloo {
 
 using Tensors = std::vector<at::Tensor>;
 
-// The elements of a contiguous tensor, read as `dtype`, whose size must divide the tensor's element
-// size. Throws CommError(kInvalidArgument): the tensor has no memory (a fake tensor), or is a
-// conjugate or negative of its memory that torch has not carried out yet.
+// Returns: the elements of a contiguous tensor, read as `dtype`, whose size must divide the
+// tensor's element size.
+// Throws: CommError(kInvalidArgument) if the tensor has no memory (a fake tensor), or is a lazy
+// conjugate or negative that torch has not materialized yet.
 at::Tensor flat_view(const at::Tensor& tensor, at::ScalarType dtype);
 
 inline at::Tensor byte_view(const at::Tensor& tensor) { return flat_view(tensor, at::kByte); }
 
-// A flat tensor read as `dtype`, of any size that divides its bytes and where they begin.
+// Reads a flat tensor as `dtype`, whose size must divide both the number of bytes and the offset of
+// the first byte.
 at::Tensor view_as(const at::Tensor& flat, at::ScalarType dtype);
 
-// Elements [begin, begin + count) of a flat tensor.
+// Returns: a view of the elements [begin, begin + count) of a flat tensor.
 at::Tensor slice(const at::Tensor& flat, int64_t begin, int64_t count);
 
-// New memory for `count` elements, uninitialised.
+// Returns: new uninitialized memory for `count` elements.
 at::Tensor scratch(int64_t count, at::ScalarType dtype);
 
-// All bytes of the list in order, without copying, where the tensors lie one after the other in one
-// storage.
+// Returns: a view of all bytes of the list in order, if the tensors lie one after the other in one
+// storage; otherwise nothing. Copies nothing.
 std::optional<at::Tensor> joined_view(const Tensors& tensors);
 
-// All bytes of the list in order: `joined`, or else a copy.
+// Returns: all bytes of the list in order: the view of joined_view() if possible, otherwise a copy.
 at::Tensor pack(const Tensors& tensors);
 
-// Copies bytes, in order, into the tensors of the list.
+// Copies the bytes of `packed`, in order, into the tensors of the list.
 void unpack(const at::Tensor& packed, const Tensors& tensors);
 
-// The byte views of a list.
 Tensors byte_views(const Tensors& tensors);
 
 int64_t total_bytes(const Tensors& tensors);
 
-// Whether two flat tensors share memory.
 bool overlap(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace torch::comms::gloo

@@ -33,10 +33,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Between two looks at the store of who waits for the members of a split: at most.
+// The longest pause between two polls of the store while the members of a split arrive.
 constexpr milliseconds kMaxSplitPollInterval{100};
 
-// A key of the store: members meet there for a split. Told and asked within about this time.
+// The store key by which ranks inform rank 0 that a split was made, and the timeout to set or read
+// it.
 constexpr const char* kSplits = "splits";
 constexpr milliseconds kSplitKeyTimeout{1000};
 
@@ -48,8 +49,8 @@ std::string joined_with_commas(const std::vector<int>& ranks) {
   return text;
 }
 
-// An error of the members of `child` among themselves, by their ranks in the parent, where `here`
-// is.
+// Converts an error of the communicator `child` to the ranks of its parent. `here` is the context
+// in the parent.
 CommError by_ranks_of_parent(const CommError& error, const std::string& child,
                              const std::vector<int>& ranks, Context here) {
   const auto rank_of = [&ranks](int member) {
@@ -72,13 +73,14 @@ TorchCommGloo::TorchCommGloo() : fork_generation_(base::fork_generation()) {}
 
 TorchCommGloo::~TorchCommGloo() {
   if (fork_generation_ != base::fork_generation()) {
-    // Gloo's threads are the parent's: nothing of it may be touched here.
+    // Gloo's threads exist only in the parent process, so this process must not touch its state.
     static_cast<void>(group_.release());
     static_cast<void>(store_.release());
     static_cast<void>(reconfiguration_.release());
     return;
   }
-  // The caller may hold locks that Gloo's threads want, such as Python's.
+  // This does not block, because the caller may hold locks that Gloo's threads need, such as
+  // Python's GIL.
   gloo::teardown_group(std::move(group_), /*may_block=*/false);
 }
 
@@ -122,7 +124,7 @@ void TorchCommGloo::connect_members(const Rendezvous& met, const gloo::SplitPare
   ranks_ = std::move(ranks);
   store_ = met.store;
   is_store_private_ = met.is_store_private;
-  are_splits_announced_ = false;  // nothing says so in this store yet
+  are_splits_announced_ = false;  // the new store does not have the key yet
   device_ = staged_device(device_, met.rank, "gloo");
   options_.store.reset();
   if (!reconfiguration_) {
@@ -142,7 +144,7 @@ void TorchCommGloo::finalize() {
   if (store && is_store_private_ && getRank() == 0 && !failed) keep_store_for_splits(store);
 }
 
-// Who comes to a store that is gone fails there, so nothing is lost where this does.
+// Errors are only logged: a member that arrives after the store is gone reports its own failure.
 void TorchCommGloo::announce_splits() {
   if (!is_store_private_ || are_splits_announced_) return;
   try {
@@ -176,7 +178,7 @@ Capabilities TorchCommGloo::capabilities() const {
   auto can = staged_capabilities();
   can.reconfigure = true;
   can.any_source = true;
-  can.counts_splits = false;  // ranks that are in no list need not call it
+  can.counts_splits = false;  // ranks that are in no list need not call split()
   return can;
 }
 
@@ -192,7 +194,7 @@ gloo::GlooCall TorchCommGloo::begin_call(OpName op, bool async_op,
   gloo::GlooCall call{op, comm_info_, own ? options.timeout : options_.timeout, own, async_op};
   try {
     raise_failure(call);
-    if (op == OpName::split) return call;  // it makes connections of its own
+    if (op == OpName::split) return call;  // a split makes connections of its own
     group_->connections->require_open(call);
     if (monitor_options_->check_before_start && group_->group_monitor) check_mismatch(call);
   } catch (const CommError& e) {
@@ -258,8 +260,8 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   child->begin_init(name, inherit_call_check(monitor_options_->check_before_start, options),
                     context(now));
   child->options_.hints[hint::kPersistentStore.name] = "true";
-  // The members alone decide the prefix, so splits that others make meanwhile cannot get in the
-  // way; how often these members have split is counted on the store.
+  // The prefix depends only on the members, so concurrent splits of other members cannot interfere.
+  // The store counts how often these members have split.
   child->options_.store =
       c10::make_intrusive<c10d::PrefixStore>("split/" + joined_with_commas(ranks), store_);
   std::vector<int> global_ranks;
@@ -274,14 +276,15 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   launch.evidence = "ranks " + joined_with_commas(ranks);
   auto meeting = child->options_;
   if (split_timeout(options) == kNoTimeout) meeting.timeout = options_.timeout;
-  // A member that has failed does not come.
+  // A member that has failed never arrives.
   std::function<std::optional<std::string>()> doubt;
   if (group_->group_monitor)
     doubt = [&, waited = milliseconds(1), left = -1]() mutable -> std::optional<std::string> {
       check_interrupt();
       group_->group_monitor->wait_for_failure(waited);
       group_->peer_monitor->raise_failure([&now] { return context(now); });
-      // Of one that has left after it had come, this rank hears that first.
+      // A member may leave right after it has arrived, so the arrival is checked once more before
+      // this error.
       if (left >= 0)
         throw common::peer_closed_error(left, base::peer_closed_text(left), context(now));
       for (const auto& [rank, departure] : group_->group_monitor->peer_closes())
@@ -294,7 +297,8 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
     const auto met = rendezvous(launch, child_name, meeting, {}, std::move(doubt), "split");
     child->connect_members(met, {group_.get(), ranks}, child_name, std::move(global_ranks));
   } catch (const CommError& e) {
-    // Others' errors say who left first because of that.
+    // A peer's error may name the rank that left first because of the failure, so the failure
+    // itself takes precedence.
     if (const auto why = group_->peer_monitor->failure(context(now));
         why && e.code() == Errc::kPeerFailed)
       throw CommError(*why);

@@ -35,33 +35,34 @@ struct GlooCommInfo;
 struct SplitParent;
 }  // namespace gloo
 
-// torch's own Gloo process group, completed: every operation, every dtype that is a number or truth
-// value, every reduction that is defined for it. CPU tensors; those of a GPU are staged by the
-// communicator (core/staging/staging.hpp), and getDevice() says where.
+// The backend on torch's Gloo process group, extended to every operation, every numeric and bool
+// dtype, and every reduction that is defined for the dtype. Tensors are on the CPU. The
+// communicator stages tensors of a GPU (core/staging/staging.hpp); getDevice() returns that device.
 //
-// Ranks have connections beside Gloo's (monitor/monitor_network.hpp), unless hint
-// side_channel=false: over these they learn whose process has ended, where everybody is when a
-// limit passes, and, of collectives that are late or with hint check_calls before they begin,
-// whether all call the same. A rank that has failed, or called something else, fails every
-// operation of the communicator from then on.
+// The ranks keep monitor connections beside Gloo's (monitor/monitor_network.hpp), unless hint
+// side_channel=false. The monitor detects exited processes and reports the progress of the ranks
+// after a timeout. It compares the calls of collectives that are late, or of every collective
+// before it begins with hint check_calls. After a rank has failed or has called a different
+// collective, every operation of the communicator fails.
 //
-// Limits: a collective that times out closes the communicator's connections (Gloo cannot go on); a
-// message that times out only ends messages with that peer. Either way isAborted() stays false, and
-// the tensor of the failed operation may still be written to until the communicator is destroyed.
-// finalize() lets works in flight end, on threads of their own.
+// A collective that times out closes the communicator's connections, because Gloo cannot continue.
+// A message that times out only ends messages with that peer. In both cases isAborted() stays
+// false, and the tensor of the failed operation may still be written to until the communicator is
+// destroyed. finalize() does not wait for works in flight: background threads complete them.
 //
-// Made with enable_reconfigure it has no members (rank and size are -1) until reconfigure(), which
-// may be called again and again, also after a failure. Each time leaves the connections of the
-// members before: their works in flight end on threads of their own, by their limits; splits, whose
-// connections are their own, go on. Of a failed one the work is not completed, and there are no
-// members.
+// A communicator that is created with enable_reconfigure has no members (rank and size are -1)
+// until reconfigure(). reconfigure() may be called repeatedly, also after a failure. Each call
+// leaves the connections of the previous members: works in flight complete in the background, at
+// their deadlines at the latest. Splits have connections of their own and are not affected. If
+// reconfigure() fails, its work fails, and the communicator has no members.
 class TC_API TorchCommGloo : public TorchCommBackend, public BackendDiagnostics {
  public:
   TorchCommGloo();
   ~TorchCommGloo() override;
 
   void init(at::Device device, const std::string& name, const CommOptions& options) override;
-  // The same where rank and size are known without a launcher, so that ranks may be threads.
+  // Initializes with a known rank and size instead of those of a launcher, so that ranks may be
+  // threads.
   void init(const bootstrap::LaunchInfo& launch, const std::string& name,
             const CommOptions& options);
   void finalize() override;
@@ -121,38 +122,42 @@ class TC_API TorchCommGloo : public TorchCommBackend, public BackendDiagnostics 
 
   std::map<std::string, std::string> describe_entries() const override;
   std::map<std::string, uint64_t> memory_usage() const override { return {}; }
-  void set_unowned_failure_callback(std::function<void(TorchWork&)>) override {}  // all have a work
+  void set_unowned_failure_callback(std::function<void(TorchWork&)>) override {
+  }  // every operation has a work
   uint64_t comm_identity() const override;
   std::shared_ptr<OperationObserver> operation_observer() override;
 
-  // Also without enable_reconfigure, where nothing can be done with it.
+  // Also returns a handle without enable_reconfigure, but that handle cannot be used.
   InitHandle getInitHandle() const override;
   WorkPtr reconfigure(const ReconfigureOptions& options) override;
 
  private:
-  // Throws CommError where a rank has failed, or has closed the communicator before this
-  // collective.
+  // Throws: CommError if a rank has failed, or has closed the communicator before this collective.
   void raise_failure(const gloo::GlooCall& call) const;
-  // One operation of this communicator. Throws CommError: kFinalized after finalize(), kPeerFailed
-  // when a rank has failed or a timeout has closed the connections, kSizeMismatch,
-  // kStaleGeneration.
+  // Begins an operation of this communicator.
+  // Throws: CommError: kFinalized after finalize(), kPeerFailed if a rank has failed or a timeout
+  // has closed the connections, kMismatch, kStaleGeneration.
   gloo::GlooCall begin_call(OpName op, bool async_op, const OperationOptions& options);
-  // With hint check_calls: returns when all ranks have called the same. Throws CommError.
+  // With hint check_calls, compares the calls of all ranks.
+  // Blocks: until all ranks have issued the same call.
+  // Throws: CommError.
   void check_mismatch(const gloo::GlooCall& call);
 
-  // Issues with `issue()`, which returns Gloo's work or works, and completes with `finish`: now, or
-  // in the background. See run.hpp.
+  // Issues a collective with `issue()`, which returns one or several Gloo works. Completes it with
+  // `finish`: on this thread for a synchronous call, in the background otherwise. See
+  // run_collective.hpp.
   template <class Issue, class Finish>
   WorkPtr run_collective(const gloo::GlooCall& call, const Issue& issue, Finish finish);
   WorkPtr run_empty(const gloo::GlooCall& call);
 
-  // Bytes to and from every rank. Counts, one a rank; both empty: equal parts.
+  // Exchanges bytes with every rank. The counts are one per rank, in bytes; two empty lists mean
+  // equal parts.
   WorkPtr all_to_all_bytes(const gloo::GlooCall& call, const at::Tensor& output,
                            const at::Tensor& input, std::vector<int64_t> output_counts,
                            std::vector<int64_t> input_counts);
   WorkPtr all_gather_in_parts(const gloo::GlooCall& call, const Tensors& output,
                               const at::Tensor& input);
-  // `slots`: one a rank, on the root only.
+  // `slots`: one per rank, on the root only.
   WorkPtr gather_slots(const gloo::GlooCall& call, const Tensors& slots, const at::Tensor& input,
                        int root);
   WorkPtr multiply_all(const gloo::GlooCall& call, const at::Tensor& tensor, int root,
@@ -161,18 +166,19 @@ class TC_API TorchCommGloo : public TorchCommBackend, public BackendDiagnostics 
                           const Tensors& slots, const ReduceOp& op, bool equal_slots);
   WorkPtr post_messages(const gloo::GlooCall& call, const std::vector<P2POp>& ops);
 
-  // Takes the options over, before anything is connected. `where` is for errors.
+  // Stores the options before anything is connected. `where` is the context of errors.
   void begin_init(const std::string& name, const CommOptions& options, const Context& where);
-  // Connects this rank with those it met. `ranks`: see ranks_.
+  // Connects this rank with the members of `met`. `ranks`: see ranks_.
   void connect_members(const Rendezvous& met, const gloo::SplitParent& origin,
                        const std::string& name, std::vector<int> ranks);
-  // Leaves the connections of the members that there are.
+  // Closes the connections of the current members.
   void disconnect_members();
-  // Splits meet on the store: rank 0 is told, and at its end keeps it for members that come later,
-  // of other groups or of splits of splits.
+  // The members of a split find each other through the store. announce_splits() tells rank 0 about
+  // a split. At its finalize(), rank 0 then keeps the store for members that arrive later.
   void announce_splits();
   void keep_store_for_splits(const c10::intrusive_ptr<c10d::Store>& store);
-  // `error`, or kStaleGeneration if that is known by now to be the reason.
+  // Returns: kStaleGeneration if this rank has been excluded and the error may result from that,
+  // otherwise `error`.
   CommError explain_error(const CommError& error);
 
   at::Device device_{at::kCPU};
@@ -181,12 +187,12 @@ class TC_API TorchCommGloo : public TorchCommBackend, public BackendDiagnostics 
   std::vector<int> ranks_;                               // of the members, in the first parent
   std::vector<InitPhase> phases_;
   std::string name_;
-  std::string init_handle_;                           // where nothing can be reconfigured
+  std::string init_handle_;                           // without enable_reconfigure
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
-  c10::intrusive_ptr<c10d::Store> store_;             // of this communicator, for its splits
-  bool is_store_private_ = false;                     // rank 0 serves it, for these ranks alone
-  bool are_splits_announced_ = false;                 // rank 0 has been told
-  std::unique_ptr<gloo::GlooGroup> group_;            // null before init() and after finalize()
+  c10::intrusive_ptr<c10d::Store> store_;   // the store of this communicator, for its splits
+  bool is_store_private_ = false;           // rank 0 serves the store, for these ranks only
+  bool are_splits_announced_ = false;       // rank 0 has been informed
+  std::unique_ptr<gloo::GlooGroup> group_;  // null before init() and after finalize()
   std::unique_ptr<common::MonitorOptions> monitor_options_;
   uint64_t fork_generation_;
 };

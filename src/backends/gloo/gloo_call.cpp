@@ -10,8 +10,8 @@
 namespace torch::comms::gloo {
 namespace {
 
-// Gloo has one exception type for everything, so its words decide. The first row that occurs in a
-// text wins.
+// Maps a text of a Gloo exception to an error code. Gloo has one exception type for all errors, so
+// the text decides. The first row whose text occurs wins.
 struct ErrorPattern {
   std::string_view text;
   Errc code;
@@ -34,7 +34,7 @@ constexpr ErrorPattern kErrorPatterns[] = {
     {"Read error", Errc::kPeerFailed, kPeerClosedText},
     {"Write error", Errc::kPeerFailed, kPeerClosedText},
     {"Socket closed", Errc::kPeerFailed, kPeerClosedText},
-    // What stores say, which Gloo uses to connect.
+    // Texts of the stores that Gloo uses to connect.
     {"Connection was likely closed", Errc::kPeerFailed, "the connection to the store is gone"},
     {"the store did not answer", Errc::kTimeout, nullptr},
     {"doesn't match expected size", Errc::kMismatch, "the ranks' sizes of this operation differ"},

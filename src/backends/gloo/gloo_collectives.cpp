@@ -4,16 +4,16 @@
 #include "backends/gloo/flat_view.hpp"
 #include "backends/gloo/run_collective.hpp"
 
-// The operations that move data. All of it travels as bytes, so that every dtype and shape is the
-// same.
+// The collectives of the Gloo backend that only move data. All data travel as bytes, so every dtype
+// and shape takes the same path.
 namespace torch::comms {
 
 using namespace gloo;
 
 namespace {
 
-// Up to here one exchange, which sends the own part to each rank from memory of its own, beats a
-// broadcast a rank.
+// Up to this size, all_gather_v() runs one all-to-all, in which each rank sends a copy of its own
+// part to every rank. That is faster than one broadcast per rank.
 constexpr int64_t kExchangeUpTo = int64_t{256} * 1024;  // bytes of all copies together
 
 int64_t row_bytes(const at::Tensor& tensor) {
@@ -44,7 +44,7 @@ void copy_bytes(const at::Tensor& to, const at::Tensor& from) {
     std::memmove(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<size_t>(to.numel()));
 }
 
-// Whether `tensor` shares memory with a slot other than `own`.
+// Returns: true if `tensor` shares memory with a slot other than `own`.
 bool overlap_others(const at::Tensor& tensor, const Tensors& slots, int own) {
   for (size_t i = 0; i < slots.size(); ++i)
     if (static_cast<int>(i) != own && overlap(tensor, slots[i])) return true;
@@ -100,7 +100,7 @@ WorkPtr TorchCommGloo::all_gather_v(const Tensors& output, const at::Tensor& inp
   const auto now = begin_call(OpName::all_gather_v, async_op, options);
   const int64_t total = total_bytes(output);
   if (total == 0) return run_empty(now);
-  // The sizes of the list are the same on all ranks, so all take the same way.
+  // The sizes in the list are equal on all ranks, so all ranks take the same path.
   if (total * now.comm->size > kExchangeUpTo) return all_gather_in_parts(now, output, input);
   const Tensors copies(output.size(), input);
   const auto whole = with_translated_errors(now, [&] { return joined_view(output); });
@@ -168,7 +168,7 @@ WorkPtr TorchCommGloo::all_to_all_v_single(at::Tensor& output, const at::Tensor&
       with_translated_errors(now, [&] { return std::pair(byte_view(output), byte_view(input)); });
   const auto output_counts = in_bytes(output_split_sizes, row_bytes(output));
   const auto input_counts = in_bytes(input_split_sizes, row_bytes(input));
-  // Rows after the last split stay as they are.
+  // Rows after the last split are not changed.
   return all_to_all_bytes(now, slice(to, 0, sum(output_counts)), slice(from, 0, sum(input_counts)),
                           output_counts, input_counts);
 }
@@ -205,7 +205,7 @@ WorkPtr TorchCommGloo::scatter(at::Tensor& output, const Tensors& input, int roo
   std::vector<Tensors> inputs;
   if (now.comm->rank == root)
     inputs.push_back(with_translated_errors(now, [&] { return byte_views(input); }));
-  // Gloo writes the root's output while it sends the other slots.
+  // Gloo writes the root's output while it still sends the other slots.
   const bool staged = !inputs.empty() && overlap_others(to, inputs[0], now.comm->rank);
   const auto received = staged ? scratch(to.numel(), at::kByte) : to;
   const auto issue = [&] {

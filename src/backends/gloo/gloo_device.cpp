@@ -26,10 +26,10 @@ namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
-// What a device of Gloo opens, besides a socket for each peer. Where it gets none, Gloo may end the
-// process.
+// The number of file descriptors that a Gloo device opens, in addition to one socket per peer.
+// Without them, Gloo may terminate the process.
 constexpr size_t kOfDevice = 8;
-// And what the side channel takes meanwhile, before it connects neighbours.
+// The number of file descriptors that the monitor opens meanwhile, before it connects to neighbors.
 constexpr size_t kOfSideChannel = 4;
 
 std::string interfaces_here() {
@@ -43,7 +43,7 @@ std::string interfaces_here() {
   return text;
 }
 
-// A text and where it was found.
+// The text of a setting, and the name of the hint or variable that it comes from.
 struct InterfaceSetting {
   std::string text;
   std::string source;
@@ -99,10 +99,10 @@ Devices at_interfaces(const InterfaceSetting& setting, bool lazy) {
 
 struct InterfaceChoice {
   InterfaceSetting setting;
-  bool interfaces;  // names of them; else of a host
+  bool interfaces;  // text names interfaces; otherwise it names a host
 };
 
-// What says where to listen; nothing where that is up to this backend.
+// Returns: the first setting that is present, or nothing.
 std::optional<InterfaceChoice> choice_of(const CommOptions& options) {
   if (const auto name = hint_setting(options, hint::kHostname.name))
     return InterfaceChoice{*name, false};
@@ -117,7 +117,7 @@ std::optional<InterfaceChoice> choice_of(const CommOptions& options) {
   return std::nullopt;
 }
 
-// Empty where there is no choice.
+// Returns: an empty list if there is no setting.
 Devices make_chosen_devices(const CommOptions& options, bool lazy) {
   const auto choice = choice_of(options);
   if (!choice) return {};
@@ -125,10 +125,10 @@ Devices make_chosen_devices(const CommOptions& options, bool lazy) {
                             : at_hostname(choice->setting, lazy);
 }
 
-// What becomes of the ranks' connections, which all of them wait for: these, or "lazy <ranks>"
-// where some alone connect lazily, or "failed <rank> <why>".
+// The key and the values of the result that all ranks wait for. Other values: "lazy <ranks>" if
+// only some ranks connect lazily, and "failed <rank> <why>".
 constexpr const char* kVerdict = "verdict";
-constexpr const char* kNear = "near";  // 127.0.0.1 is the same to all
+constexpr const char* kNear = "near";  // all ranks share one loopback interface
 constexpr const char* kFar = "far";
 
 std::string verdict_of(StoreKeyValue& store, int size) {
@@ -141,7 +141,8 @@ std::string verdict_of(StoreKeyValue& store, int size) {
   return "lazy " + ranks;
 }
 
-// This rank does not connect: the others, which wait for it in negotiate_zero_copy(), learn why.
+// Publishes that this rank cannot connect, so that peer ranks that wait in agree() can report the
+// reason.
 void publish_device_failure(const Rendezvous& met, const CommError& error) {
   if (met.size == 1) return;
   try {
@@ -154,9 +155,10 @@ void publish_device_failure(const Rendezvous& met, const CommError& error) {
   }
 }
 
-// Whether 127.0.0.1 is the same to all ranks. Each rank says whether it shares rank 0's, and how it
-// connects; the last one sums up. Throws CommError on all ranks alike: Gloo itself crashes where
-// not all connect in the same way.
+// Returns: true if 127.0.0.1 is the same interface for all ranks. Each rank publishes whether it
+// shares rank 0's loopback interface, and how it connects. The last rank to do so computes the
+// result.
+// Throws: CommError, on all ranks, if only some ranks connect lazily: Gloo would crash.
 bool agree(const Rendezvous& met, bool lazy, const GlooCall& call) {
   if (met.size == 1) return true;
   StoreKeyValue store(met.store, met.deadline, {});
@@ -186,8 +188,8 @@ bool agree(const Rendezvous& met, bool lazy, const GlooCall& call) {
       "rank " + std::to_string(place.peer) + " cannot connect: " + verdict.substr(end + 1), place);
 }
 
-// The host of the master, as far as it is known: it decides which of our addresses the others can
-// reach.
+// Returns: the host of the store, or "" if it is unknown. The route to that host selects the
+// address of this rank.
 std::string host_to_reach(const Rendezvous& met) {
   if (const auto master = base::env_text("MASTER_ADDR")) return *master;
   constexpr std::string_view kTcp = "tcp://";
@@ -213,7 +215,8 @@ Devices find_devices(const CommOptions& options, const Rendezvous& met, const De
   const bool side_channel = met.size > 1 && common::parse_monitor_options(options).is_enabled;
   Devices chosen;
   try {
-    // First, so that a rank whose choice is impossible says so itself, whatever the others do.
+    // This is first, so that a rank with an invalid setting reports its own error, whatever the
+    // peers do.
     const auto peers = static_cast<size_t>(std::max(met.size - 1, 0));
     base::require_descriptors(kOfDevice + (side_channel ? kOfSideChannel : 0) + (lazy ? 0 : peers),
                               "Gloo");
@@ -230,7 +233,7 @@ Devices find_devices(const CommOptions& options, const Rendezvous& met, const De
   try {
     return at_hostname(address, lazy);
   } catch (const CommError& e) {
-    // By now the others wait for this rank there.
+    // At this point the peer ranks wait for this rank in open_monitor().
     if (side_channel) common::decline_monitor(met, call.comm->name, e);
     throw;
   }

@@ -15,29 +15,30 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What connecting may take beyond its limit before it counts as stuck.
+// How much longer than its timeout the connect phase may take before it counts as hung.
 constexpr milliseconds kGraceToConnect{500};
 
-// Between two looks at the store, at most.
+// The longest pause between two polls of the store.
 constexpr milliseconds kMaxConnectPause{20};
 
 NativePtr make_native(const Devices& devices, const Rendezvous& met, milliseconds limit) {
   auto options = Native::Options::create(limit);
   options->devices = devices;
-  // One thread: collectives of a communicator run in the order of their calls.
+  // There is one thread, because collectives of a communicator run in the order of their calls.
   options->threads = 1;
   auto store = c10::make_intrusive<c10d::PrefixStore>("gloo", met.store);
   return c10::make_intrusive<Native>(store, met.rank, met.size, options);
 }
 
-// A rank that left before the others have read its address would fail them.
+// Waits for all ranks. A rank that leaves before its peers have read its address would make them
+// fail.
 void final_barrier(Native& native, milliseconds limit) {
   c10d::BarrierOptions options;
   options.timeout = limit;
   enqueue([&] { return native.barrier(options); })->wait();
 }
 
-// A number that the members of this split know, and those of no other one: rank 0's.
+// Returns: the random number that identifies this split. Rank 0 of the split chooses it.
 uint64_t next_split_number(const Rendezvous& met, const GlooGroup& parent) {
   constexpr const char* kKey = "split/number";
   StoreKeyValue store(met.store, met.deadline, {}, met.address);
@@ -87,7 +88,8 @@ void open_group_monitor(GlooGroup& group, const CommOptions& options, const Rend
 GlooGroup::~GlooGroup() {
   native.reset();
   if (is_close_announced) group_monitor->close();
-  // Only now: a buffer that Gloo still knows must not go before its connection.
+  // The buffers are destroyed last: Gloo must not use a buffer after it is freed, so its connection
+  // goes first.
   connections->clear();
 }
 
@@ -110,7 +112,7 @@ std::unique_ptr<GlooGroup> connect_group(const CommOptions& options, const GlooC
     open_group_monitor(*group, options, met, origin, call.comm->name);
     if (group->group_monitor) phase("side channel");
     const auto left = std::max(met.deadline.remaining(), milliseconds(1));
-    // On a thread of its own, so that Ctrl-C and the limit end the wait whatever Gloo does.
+    // Gloo runs on a thread of its own, so that Ctrl-C and the timeout end the wait in every case.
     const auto make = [devices = group->devices, met, left, lazy] {
       auto native = make_native(devices, met, left);
       if (!lazy) final_barrier(*native, left);
@@ -125,7 +127,7 @@ std::unique_ptr<GlooGroup> connect_group(const CommOptions& options, const GlooC
     fail({Errc::kTimeout, "Gloo did not return", context(call)}, met, parent != nullptr);
   } catch (...) {
     auto error = translate_error(std::current_exception(), call);
-    // Gloo's own says that a connection was closed, and not by whom.
+    // Gloo's error reports that a connection was closed, but not by which rank.
     if (error.code() == Errc::kPeerFailed || error.code() == Errc::kVendor)
       if (const auto lost =
               group->peer_monitor->wait_for_failure(error.context(), kFailureLookupTimeout))
@@ -142,7 +144,8 @@ void announce_close(GlooGroup& group, int size) {
   std::vector<monitor::PostedCounts> posted;
   posted.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) posted.push_back(group.message_counters->posted(rank));
-  // With nothing in flight Gloo's connections close now, which ends what waits for this rank.
+  // With nothing in flight, Gloo's connections close now, which ends the operations of peers that
+  // wait for this rank.
   group.group_monitor->announce_close(posted, /*tells_all=*/!group.in_flight->is_idle());
 }
 

@@ -18,14 +18,14 @@
 
 namespace torch::comms::gloo {
 
-// How long after a rank's failure it may take to finish what that did before; Gloo tells those it
-// was connected with at once.
+// After a rank has failed, operations on other ranks may still complete within this time with data
+// that the rank sent before. Gloo reports the failure at once to ranks that are connected with it.
 inline constexpr std::chrono::milliseconds kFailureGrace{400};
-// How long after Gloo's own error it may take until it is known who has failed.
+// After an error of Gloo, how long a rank waits until the monitor reports which rank has failed.
 inline constexpr std::chrono::milliseconds kFailureLookupTimeout{300};
 
-// A connected process group of torch's, and what its operations in flight share. Works never own
-// it.
+// A connected Gloo process group of torch, and the state that its operations in flight share.
+// Lifetime: works never own a group.
 struct GlooGroup {
   NativePtr native;
   Devices devices;
@@ -33,34 +33,38 @@ struct GlooGroup {
   std::shared_ptr<InFlightCounter> in_flight = std::make_shared<InFlightCounter>();
   std::shared_ptr<ConnectionState> connections = std::make_shared<ConnectionState>();
   std::shared_ptr<GlooMessageCounters> message_counters = std::make_shared<GlooMessageCounters>();
-  // Beside Gloo's connections. No circle and no record: one rank, or hint side_channel=false.
+  // The monitor, which uses connections of its own. Both pointers are null with one rank or hint
+  // side_channel=false.
   std::shared_ptr<common::CollectiveLog> collective_log;
   std::shared_ptr<monitor::GroupMonitor> group_monitor;
   bool is_close_announced = false;  // see announce_close()
   std::shared_ptr<common::PeerMonitor> peer_monitor =
       std::make_shared<common::PeerMonitor>(nullptr, nullptr);
 
-  // Joins Gloo's threads. With operations in flight it blocks until they end: see teardown_group().
+  // Joins Gloo's threads. Blocks: until operations in flight have completed; see teardown_group().
   ~GlooGroup();
 };
 
-// Of whom a group is a split: it shares threads, devices and the side channel with that.
+// The group that a new group is a split of. A split shares threads, devices and the monitor network
+// with its parent.
 struct SplitParent {
-  const GlooGroup* group = nullptr;  // nullptr: it is none
-  std::vector<int> ranks = {};       // of the parent
+  const GlooGroup* group = nullptr;  // nullptr: the new group is not a split
+  std::vector<int> ranks = {};       // of the members, in the parent
 };
 
-// Connects the ranks that met. Collective. Adds its time to `phases`. Throws CommError within what
-// is left of the start-up's limit.
+// Connects the members of `met`, and adds the duration of each phase to `phases`. Collective.
+// Throws: CommError, within the remaining time of the start-up timeout.
 std::unique_ptr<GlooGroup> connect_group(const CommOptions& options, const GlooCall& call,
                                          const Rendezvous& met, const SplitParent& origin,
                                          std::vector<TorchCommBackend::InitPhase>& phases);
 
-// This rank calls nothing more: tells the other ranks so, and what may still come from it, where a
-// call is in flight that may wait for one of theirs.
+// Announces to the peer ranks that this rank issues no more calls, and which of its messages may
+// still arrive. Peers with a call in flight use this to decide whether their call can still
+// complete.
 void announce_close(GlooGroup& group, int size);
 
-// Ends a group: see core/work/deferred_teardown.hpp.
+// Destroys the group when nothing is in flight any more. See core/work/deferred_teardown.hpp for
+// `may_block`.
 void teardown_group(std::unique_ptr<GlooGroup> group, bool may_block);
 
 }  // namespace torch::comms::gloo

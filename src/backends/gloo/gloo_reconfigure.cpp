@@ -9,7 +9,7 @@
 #include "core/comm/error_context.hpp"
 #include "core/rendezvous/reconfiguration.hpp"
 
-// Members that come and go.
+// Init handles and reconfigure() of the Gloo backend.
 namespace torch::comms {
 
 InitHandle TorchCommGloo::getInitHandle() const {

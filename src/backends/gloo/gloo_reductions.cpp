@@ -5,8 +5,8 @@
 #include "backends/gloo/run_collective.hpp"
 #include "core/comm/operand_checks.hpp"
 
-// The operations that combine numbers. reduction_plan.hpp says how each dtype and reduction is
-// done.
+// The reductions of the Gloo backend. reduction_plan.hpp describes how each dtype and reduction is
+// computed.
 namespace torch::comms {
 
 using namespace gloo;
@@ -34,7 +34,8 @@ c10d::ReduceOp::RedOpType native_op(RedOpType op) {
   }
 }
 
-// The plan of one call, its factor checked. `count` elements of `dtype` go in on each rank.
+// Returns: the plan of one call with `count` elements of `dtype` on each rank. Also checks the
+// factor.
 ReductionPlan plan_of(const GlooCall& call, const ReduceOp& op, at::ScalarType dtype, int64_t count,
                       CombineEngine arithmetic) {
   return with_translated_errors(call, [&] {
@@ -44,7 +45,7 @@ ReductionPlan plan_of(const GlooCall& call, const ReduceOp& op, at::ScalarType d
   });
 }
 
-// The tensor as the background holds it: its memory, without its Python object.
+// Returns: a tensor on the same memory, without the Python object, for use in the background.
 at::Tensor memory_of(const at::Tensor& tensor) { return flat_view(tensor, tensor.scalar_type()); }
 
 }  // namespace
@@ -79,7 +80,7 @@ WorkPtr TorchCommGloo::reduce(at::Tensor& tensor, int root, const ReduceOp& op, 
   if (plan.gathers_inputs) return multiply_all(now, tensor, root, /*everywhere=*/false);
   const bool is_root = now.comm->rank == root;
   auto [prepared, native] = with_translated_errors(now, [&] {
-    // Gloo uses the tensors of the other ranks as scratch memory.
+    // Gloo uses the tensors of ranks other than the root as scratch memory.
     auto buffer = prepare(tensor, plan, op.factor(), /*own_memory=*/!is_root);
     auto native_options = options_of<c10d::ReduceOptions>(now);
     native_options.reduceOp = native_op(plan.combine);
@@ -133,8 +134,9 @@ WorkPtr TorchCommGloo::scatter_reduced(const GlooCall& now, const at::Tensor& ou
   for (const auto& slot : slots) count += slot.numel();
   const auto plan = plan_of(now, op, dtype, count, CombineEngine::kLocal);
   if (count == 0) return run_empty(now);
-  // Each rank gets every rank's part of its slot, as it is, and combines them. A factor must come
-  // first, so its products travel, in the dtype that they are combined in.
+  // Each rank receives every rank's part of its slot in the original dtype, and combines the parts.
+  // A factor must be applied before that, so with PREMUL_SUM the products travel, in the dtype in
+  // which they are combined.
   const bool prepared = plan.premultiply;
   const auto [sent, target] = with_translated_errors(now, [&] {
     auto packed = pack(slots);

@@ -6,15 +6,15 @@
 #include "backends/gloo/run_collective.hpp"
 #include "base/net/peer_error_text.hpp"
 
-// Messages between two ranks. Their buffers are Gloo's when the call returns, so the order of calls
-// is the order of messages.
+// Messages between two ranks. Their buffers are posted to Gloo when the call returns, so messages
+// match in the order of the calls.
 namespace torch::comms {
 
 using namespace gloo;
 
 namespace {
 
-// Nothing: the peer has not closed the communicator.
+// Returns: the error if the peer has closed the communicator, otherwise nothing.
 std::optional<CommError> find_closed_peer(const GlooCall& now, const P2POp& op,
                                           const common::PeerMonitor& others) {
   if (!others.departures().contains(op.peer)) return std::nullopt;
@@ -58,13 +58,13 @@ WorkPtr TorchCommGloo::post_messages(const GlooCall& now, const std::vector<P2PO
       group_->message_counters->post(messages.back().is_send, op.peer);
     }
   } catch (...) {
-    // The first may be on their way already.
+    // The messages before the failed one may already be in flight.
     for (auto& message : messages)
       group_->connections->retain_unfinished(std::move(message.native));
     const bool posting = messages.size() < ops.size();
     auto error =
         translate_error(std::current_exception(), now, posting ? ops[messages.size()].peer : -1);
-    // Its connection is gone because of that.
+    // The connection may be closed because the peer has closed the communicator.
     if (posting && error.code() == Errc::kPeerFailed)
       if (const auto left = find_closed_peer(now, ops[messages.size()], *group_->peer_monitor))
         error = *left;

@@ -10,7 +10,7 @@
 namespace torch::comms::gloo {
 namespace {
 
-// a = a op b, element by element.
+// Computes a = a op b, element by element.
 void combine(at::Tensor& a, const at::Tensor& b, RedOpType op) {
   switch (op) {
     case RedOpType::SUM:
@@ -39,7 +39,7 @@ void combine(at::Tensor& a, const at::Tensor& b, RedOpType op) {
   }
 }
 
-// torch divides no uint64.
+// Divides uint64 elements, for which torch has no division.
 void divide_unsigned(at::Tensor& tensor, uint64_t by) {
   auto* element = static_cast<uint64_t*>(tensor.mutable_data_ptr());
   for (const auto* end = element + tensor.numel(); element != end; ++element) *element /= by;
@@ -61,7 +61,8 @@ at::Tensor convert(const at::Tensor& flat, at::ScalarType dtype) {
   return converted;
 }
 
-// The elements that a factor multiplies: complex numbers where the data are, not their halves.
+// Returns: the elements that a factor multiplies. These are complex numbers if the data are
+// complex, not their halves.
 at::Tensor as_numbers(const at::Tensor& prepared, const ReductionPlan& plan) {
   if (!plan.is_complex || c10::isComplexType(prepared.scalar_type())) return prepared;
   return view_as(prepared, c10::toComplexType(prepared.scalar_type()));
@@ -78,7 +79,8 @@ void multiply(const at::Tensor& numbers, const PreMulSumFactorT& factor) {
   numbers.mul_(multiplier);
 }
 
-// What is compared instead of the elements, in their memory.
+// Returns: the order keys of the elements, in the same memory, or the elements if the plan has no
+// keys.
 at::Tensor with_keys(const at::Tensor& elements, const ReductionPlan& plan) {
   return plan.keys == OrderKeys::kNone ? elements
                                        : to_order_keys(elements, plan.keys, plan.combine);
@@ -111,8 +113,8 @@ void combine_rows(const at::Tensor& rows, bool prepared, const at::Tensor& outpu
   const int64_t count = rows.numel() / size;
   const bool converted = prepared || !plan.has_conversion();
   const auto all = prepared ? rows : with_keys(rows, plan);
-  // The first part becomes the result, in its own memory if it needs no conversion: nobody else
-  // reads it.
+  // The first part becomes the result, in its own memory if it needs no conversion, because it is
+  // not read again.
   auto result = slice(all, 0, count);
   if (!converted) result = convert(result, plan.compute);
   auto part = converted ? at::Tensor() : scratch(count, plan.compute);

@@ -8,24 +8,25 @@
 
 namespace torch::comms::gloo {
 
-// Counts the messages of a communicator, by peer rank: those that this rank has posted, and those
-// that are known to have ended well. When a peer has closed the communicator and has told its own
-// counts, they say which messages with it can still come.
-//
+// Counts the messages of a communicator by peer rank: those that this rank has posted, and those
+// that have completed successfully. After a peer has closed the communicator and announced its own
+// counts, the counters show which messages with that peer can still complete.
 // Threads: any.
 class GlooMessageCounters {
  public:
-  // `peer`, of a receive: kAnySource, too.
+  // Counts a posted message. For a receive, `peer` may be kAnySource.
   void post(bool sends, int peer);
-  // `peer`: where the message came from, or went. `from_any`: its receive was one from any rank.
+  // Counts a completed message. `peer` is its source or target. `from_any`: the receive was posted
+  // with kAnySource.
   void end(bool sends, int peer, bool from_any);
 
-  // What a peer is told when this rank closes the communicator.
+  // Returns: the counts that this rank announces to `peer` when it closes the communicator.
   monitor::PostedCounts posted(int peer) const;
-  // `theirs`: what the peer has told. All that the peer has sent has been received here, so that no
-  // receive from it will end any more.
+  // Returns: true if this rank has received all messages that the peer has sent, so that no further
+  // receive from the peer can complete. `theirs` are the counts that the peer has announced.
   bool has_received_all_from(int peer, const monitor::PostedCounts& theirs) const;
-  // Every receive of the peer has its message from here, so that no further send to it will end.
+  // Returns: true if every receive of the peer has its message from this rank, so that no further
+  // send to the peer can complete.
   bool has_sent_all_to(int peer, const monitor::PostedCounts& theirs) const;
 
  private:
@@ -34,13 +35,13 @@ class GlooMessageCounters {
   };
   struct PeerMessageCounts {
     MessageCount sends, receives;
-    uint64_t matched = 0;  // receives from any rank that took a message of this peer
+    uint64_t matched = 0;  // kAnySource receives that took a message of this peer
   };
   PeerMessageCounts counts_of(int peer) const;
   PeerMessageCounts& mutable_counts_of(int peer);
 
-  mutable std::mutex mutex_;                // guards all below
-  std::vector<PeerMessageCounts> by_peer_;  // by peer
+  mutable std::mutex mutex_;  // guards all members below
+  std::vector<PeerMessageCounts> by_peer_;
   MessageCount from_any_;
 };
 

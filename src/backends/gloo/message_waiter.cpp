@@ -10,7 +10,7 @@
 namespace torch::comms::gloo {
 namespace {
 
-// A turn, where several works are open.
+// The duration of one turn if several works are pending.
 constexpr std::chrono::milliseconds kWaitSlice{1};
 
 }  // namespace
@@ -42,17 +42,18 @@ void MessageWaiter::add(MessageWorkPtr work) {
     try {
       thread_ = std::thread([this] { run(); });
     } catch (const std::system_error& e) {
-      // The message is on its way, and whoever calls poll_once() still learns how it ends.
+      // The message is already posted, and wait() still returns its result.
       base::log(base::LogLevel::kError,
                 std::string("no thread for messages that nobody waits for: ") + e.what());
     }
   }
-  // With others in the queue the thread sleeps no longer than for this one, or takes turns already.
+  // If other works are queued, the thread already wakes in time for this one or serves works in
+  // turns.
   if (queue_.size() == 1) notify();
 }
 
 bool MessageWaiter::adopt(MessageWork& work) {
-  MessageWorkPtr queued;  // let go of without the lock
+  MessageWorkPtr queued;  // destroyed without the lock
   std::unique_lock lock(mutex_);
   if (const auto entry = find(work); entry != queue_.end()) {
     queued = std::move(entry->work);

@@ -10,23 +10,26 @@
 
 namespace torch::comms::gloo {
 
-// Waits for the messages that nobody waits for, so that they end without their user's help: works
-// that are only polled, dropped, or left alone for a while. One thread, started by the first work
-// that needs it; it takes turns between several. Any thread may use it.
+// Waits for messages that no caller waits for, so that they complete without help of the caller:
+// works that are only polled, dropped, or not waited for yet. One thread serves all works in turns;
+// the first work that needs the thread starts it.
+// Threads: any.
 class MessageWaiter {
  public:
   explicit MessageWaiter(DeadlineTimer& alarm) : timer_(alarm) {}
   MessageWaiter(const MessageWaiter&) = delete;
   MessageWaiter& operator=(const MessageWaiter&) = delete;
-  // Waits for the works that are left, each until its own limit.
+  // Blocks: until the remaining works have completed, each at its own deadline at the latest.
   ~MessageWaiter();
 
-  // Keeps the work; begins to wait for it if it is still here after kPatience.
+  // Adds the work to the queue. The thread begins to wait for the work kPickupDelay later, unless a
+  // caller has adopted it.
   void add(MessageWorkPtr work);
-  // Lets the calling thread wait for the work instead, until it ends or is given back by add().
-  // False if the work has ended, or another thread waits for it so.
+  // Makes the calling thread responsible for waiting for the work, until the work completes or
+  // add() returns it.
+  // Returns: false if the work has completed, or another thread has adopted it.
   bool adopt(MessageWork& work);
-  // Looks at the work soon.
+  // Makes the thread poll the work soon.
   void poll_soon(MessageWork& work) noexcept;
 
   static constexpr std::chrono::milliseconds kPickupDelay{5};
@@ -34,25 +37,25 @@ class MessageWaiter {
  private:
   struct QueuedMessageWork {
     MessageWorkPtr work;
-    Clock::time_point due;  // when this thread begins to wait for it
+    Clock::time_point due;  // when the thread begins to wait for the work
   };
 
   void run();
-  void notify();  // mutex_ held
+  void notify();  // requires mutex_
   std::list<QueuedMessageWork>::iterator find(MessageWork& work);
 
   DeadlineTimer& timer_;
-  std::mutex mutex_;                 // guards all below but thread_; partner of changed_, released_
-  std::condition_variable changed_;  // there is more to do, or less
-  std::condition_variable released_;  // serving_ is over
+  std::mutex mutex_;  // guards all members below except thread_; used with changed_ and released_
+  std::condition_variable changed_;   // queue_ or stop_ has changed
+  std::condition_variable released_;  // the wait for current_ is over
   std::list<QueuedMessageWork> queue_;
   MessageWorkPtr current_;
-  bool has_adopter_ = false;  // serving_ is wanted by the thread in adopt()
+  bool has_adopter_ = false;  // a thread in adopt() wants current_
   bool stop_ = false;
   std::thread thread_;  // started under mutex_
 };
 
-// What a communicator and its splits share: threads, each started when it is first needed.
+// The threads that a communicator and its splits share. Each thread starts when it is first needed.
 struct GlooThreads {
   DeadlineTimer timer;
   MessageWaiter message_waiter{timer};

@@ -17,17 +17,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Given to Gloo as a limit: must never pass, see DeadlineTimer.
+// The timeout that Gloo gets for messages. It must never expire; see DeadlineTimer.
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
-// How often a blocked thread looks whether the user wants out (Ctrl-C).
+// The interval at which a blocked thread checks for an interrupt of the user (Ctrl-C).
 constexpr milliseconds kMessageTick{100};
-// How often whoever waits inside Gloo looks at what is known of the others.
+// The interval at which a thread that waits inside Gloo checks the monitor for failures.
 constexpr milliseconds kPeerCheckInterval{100};
-// What the last look at all open messages of a batch may take together, and at one of them.
+// The maximum time of the final polls of all messages of a batch together, and of one message.
 constexpr milliseconds kFinalPollsTimeout{50};
 constexpr milliseconds kFinalPollTimeout{1};
 
-// Why a message with a peer that has closed the communicator will never be done.
+// Returns: why a message with a peer that has closed the communicator can never complete.
 std::string closed_peer_text(const GlooMessage& message) {
   return message.is_send ? base::no_more_receives_text(message.peer)
                          : base::no_more_sends_text(message.peer);
@@ -49,8 +49,8 @@ MessageWork::MessageWork(const GlooCall& call, std::vector<GlooMessage> messages
 }
 
 void MessageWork::cancel_wait() noexcept {
-  // Flag first: the waiting thread moves next_ first and then looks at the flag, so one of the two
-  // sees the other.
+  // The flag is set first. The waiting thread advances next_ first and reads the flag afterwards,
+  // so at least one of the two threads sees the change of the other.
   interrupted_.store(true);
   std::lock_guard lock(mutex_);
   const size_t next = next_.load();
@@ -62,7 +62,8 @@ MessageWork::MessageWaitResult MessageWork::wait_for_next(DeadlineTimer& alarm,
   const DeadlineTimer::Scoped armed(alarm, until, *this);
   while (true) {
     if (interrupted_.exchange(false)) return MessageWaitResult::kInterrupted;
-    // False: somebody interrupted this wait; perhaps late, when the reason was gone already.
+    // wait() returns false if cancel_wait() has interrupted it, possibly for a reason that no
+    // longer holds.
     const auto& message = messages_[next_.load()];
     if (message.native->wait(kForever)) {
       const bool from_any = message.peer == kAnySource;
@@ -115,7 +116,7 @@ bool MessageWork::wait_until(DeadlineTimer& alarm, Clock::time_point until) noex
     if (!why && has_left())
       why = common::peer_closed_error(message.peer, closed_peer_text(message), context(call_));
     error = std::make_exception_ptr(why ? *why : translated);
-    retain_unfinished_from(at + 1);  // Gloo is done with the one that failed
+    retain_unfinished_from(at + 1);  // Gloo no longer uses the message that failed
   }
   finish(error);
   return true;
@@ -144,7 +145,7 @@ std::optional<CommError> MessageWork::unmatched_peer_error() const {
                                    context(call_));
 }
 
-// They may still move data.
+// Gloo may still move the data of these messages.
 void MessageWork::retain_unfinished_from(size_t first) {
   for (size_t i = first; i < messages_.size(); ++i)
     connections_->retain_unfinished(messages_[i].native);
@@ -167,7 +168,8 @@ std::exception_ptr MessageWork::time_out(DeadlineTimer& alarm) {
       if (!error)
         error = timeout_error(call_, ranks_of(message.peer), "",
                               peer_monitor_->wait_for_progress().text);
-      // Of one from anybody Gloo would give any rank's next message to it.
+      // A receive with kAnySource would take the next message of any rank, so all peers are
+      // abandoned.
       const bool anybody = message.peer == kAnySource;
       for (int peer = 0; peer < call_.comm->size; ++peer)
         if (anybody || peer == message.peer) connections_->abandon_peer(peer, error->context().op);
@@ -186,8 +188,8 @@ void MessageWork::finish(const std::exception_ptr& error) noexcept {
       std::lock_guard lock(mutex_);
       done.swap(messages_);
     }
-    // Frees tensors, which may run the user's code: not under a lock, and before the work counts as
-    // ended.
+    // Frees tensors, which may run code of the user. Therefore no lock is held, and the work is not
+    // yet complete.
     done.clear();
     token_.release();
     setStatus(status_of(error), error);
@@ -200,7 +202,7 @@ void MessageWork::complete_synchronously(GlooThreads& services) {
   try {
     while (!wait_until(services.timer, Clock::now() + kMessageTick)) check_interrupt();
   } catch (const Interrupted& e) {
-    // The messages are on their way; somebody has to see them off.
+    // The messages are already posted, so the MessageWaiter must complete them.
     services.message_waiter.add(MessageWorkPtr::unsafe_reclaim_from_nonowning(this));
     e.rethrow_cause();
   }
@@ -212,12 +214,13 @@ void MessageWork::wait() {
     throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
                     context(call_));
   runWaitPreHooks();
-  // Without services the communicator is gone, which waits for its works first.
+  // Without threads the communicator no longer exists; its destruction waits for its works first.
   const auto services = isTerminal(status()) ? nullptr : threads_.lock();
   while (services && !isTerminal(status())) {
     if (services->message_waiter.adopt(*this))
       complete_synchronously(*services);
-    else if (!waitForTerminal(kMessageTick))  // another thread's, which may give it back
+    else if (!waitForTerminal(
+                 kMessageTick))  // another thread has adopted the work and may return it
       check_interrupt_unwrapped();
   }
   runWaitPostHooks();

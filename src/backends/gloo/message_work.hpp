@@ -21,18 +21,18 @@ namespace torch::comms::gloo {
 struct GlooGroup;
 struct GlooThreads;
 
-// One message that has been posted to Gloo.
 struct GlooMessage {
   NativeWorkPtr native;
-  int peer;  // or kAnySource
+  int peer;  // a rank, or kAnySource
   bool is_send;
 };
 
-// A send, a receive or a batch of them. Gloo moves the data by itself, but tells that it is done
-// only to a thread that blocks for it: the one that calls poll_once(), else the MessageWaiter's.
+// A send, a receive, or a batch of them. Gloo moves the data by itself, but reports completion only
+// to a thread that blocks for the message. That thread is the caller of wait(), or otherwise the
+// thread of the MessageWaiter.
 //
-// At the limit nothing of the connection is harmed: the peers whose messages are missing are given
-// up (ConnectionState), everything else goes on.
+// A timeout does not close the connection. The peers whose messages are missing are abandoned
+// (ConnectionState); all other messages continue.
 class MessageWork final : public TorchWork, public Cancelable {
  public:
   MessageWork(const GlooCall& call, std::vector<GlooMessage> messages, const GlooGroup& group);
@@ -41,12 +41,14 @@ class MessageWork final : public TorchWork, public Cancelable {
   std::chrono::milliseconds getTimeout() const override { return call_.timeout; }
   int source() const noexcept override { return source_.load(); }
 
-  // Blocks inside Gloo until the work ended, or `until`, or cancel_wait(). True if it ended. One
-  // thread at a time.
+  // Blocks inside Gloo until the work completes, `until` is reached, or cancel_wait() is called.
+  // Returns: true if the work has completed.
+  // Threads: one at a time.
   bool wait_until(DeadlineTimer& alarm, Clock::time_point until) noexcept;
   void cancel_wait() noexcept override;
 
-  // wait_until() to the end on this thread, for a synchronous call. Throws the operation's error.
+  // Waits on the calling thread until the work completes, for a synchronous call.
+  // Throws: the error of the operation.
   void complete_synchronously(GlooThreads& services);
 
  protected:
@@ -57,9 +59,10 @@ class MessageWork final : public TorchWork, public Cancelable {
 
   void finish(const std::exception_ptr& error) noexcept;
   void retain_unfinished_from(size_t first);
-  // Of a peer that has closed the communicator, without which the next message will never be done.
+  // Returns: the error if peers have closed the communicator and the next message can therefore
+  // never complete.
   std::optional<CommError> unmatched_peer_error() const;
-  // Looks once more at each open message and gives up the peers of those that are not done.
+  // Polls each pending message once more, and abandons the peers of those that are not done.
   std::exception_ptr time_out(DeadlineTimer& alarm);
   bool poll_next(DeadlineTimer& alarm, Clock::time_point last_moment);
   enum class MessageWaitResult { kDone, kInterrupted };
@@ -67,17 +70,17 @@ class MessageWork final : public TorchWork, public Cancelable {
 
   const GlooCall call_;
   const uint64_t fork_generation_;
-  std::mutex mutex_;                   // guards messages_ where another thread looks: cancel_wait()
-  std::vector<GlooMessage> messages_;  // emptied at the end
-  std::atomic<size_t> next_{0};        // the message that is waited for; partner of interrupted_
+  std::mutex mutex_;                   // guards messages_ against cancel_wait() on another thread
+  std::vector<GlooMessage> messages_;  // empty after completion
+  std::atomic<size_t> next_{0};        // index of the awaited message; ordered with interrupted_
   std::atomic<bool> interrupted_{false};
   std::atomic<int> source_{kAnySource};
-  bool is_adopted_ = false;  // by a thread in poll_once(); guarded by the MessageWaiter
+  bool is_adopted_ = false;  // by a thread in wait(); guarded by the MessageWaiter's mutex
   std::shared_ptr<ConnectionState> connections_;
   std::shared_ptr<GlooMessageCounters> counters_;
   std::shared_ptr<common::PeerMonitor> peer_monitor_;
   InFlightCounter::Token token_;
-  std::weak_ptr<GlooThreads> threads_;  // weak: the MessageWaiter's thread must not end itself
+  std::weak_ptr<GlooThreads> threads_;  // weak: the MessageWaiter's thread must not destroy itself
 };
 
 using MessageWorkPtr = c10::intrusive_ptr<MessageWork>;

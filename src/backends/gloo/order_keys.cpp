@@ -20,7 +20,7 @@ constexpr Key kMagnitude = std::numeric_limits<Key>::max();
 template <class Key>
 constexpr Key kInfinity = sizeof(Key) == 4 ? Key{0x7f800000} : static_cast<Key>(0x7ff0000000000000);
 
-// The compiler makes vector instructions of a loop whose length it knows.
+// The block size. The compiler vectorizes a loop of known length.
 constexpr size_t kBlock = 64;
 
 template <class Key, class Function>
@@ -35,7 +35,8 @@ void map_in_place(const at::Tensor& keys, const Function& function) {
   }
 }
 
-// Negative numbers have the order of their complements. The function is its own inverse.
+// Maps floating-point bits to integers in the same order: negative numbers have the order of their
+// complements. The function is its own inverse.
 template <class Key>
 Key reordered(Key bits) {
   return bits ^ ((bits >> (8 * sizeof(Key) - 1)) & kMagnitude<Key>);

@@ -16,8 +16,8 @@ using Divide = ReductionPlan::DivideMode;
 
 enum class GlooDtypeClass : uint8_t { kFloat, kHalf, kSigned, kUnsigned, kBool, kComplex };
 
-// `direct`: the dtype Gloo takes for the same bits. `wide`: what to convert to instead; for complex
-// numbers, what to multiply them in.
+// How Gloo can combine a dtype. `is_native` is the dtype that Gloo uses for the same bits. `wide`
+// is the dtype to convert to if there is none; for complex numbers, the dtype to multiply in.
 struct GlooDtypeRow {
   ScalarType dtype;
   GlooDtypeClass kind;
@@ -51,7 +51,7 @@ constexpr GlooDtypeRow kDtypeRows[] = {
      ScalarType::ComplexDouble},
 };
 
-constexpr int64_t kConvertUpTo = int64_t{64} * 1024;  // bytes: less costs latency, not data
+constexpr int64_t kConvertUpTo = int64_t{64} * 1024;  // bytes; below this, latency costs more than data
 
 const GlooDtypeRow* find_row(ScalarType dtype) {
   for (const auto& row : kDtypeRows)
@@ -73,7 +73,7 @@ bool is_defined(GlooDtypeClass kind, RedOpType op) {
   return true;
 }
 
-// Sums and averages of truth values are "any" and "all".
+// Returns: the plan for bool, where sums and averages mean "any" and "all".
 ReductionPlan plan_bool(RedOpType op) {
   const bool any = op == RedOpType::SUM || op == RedOpType::MAX || op == RedOpType::BOR;
   const auto combine = op == RedOpType::BXOR ? RedOpType::BXOR
@@ -99,7 +99,7 @@ ReductionPlan plan_integer(const GlooDtypeRow& row, RedOpType op) {
   return plan;
 }
 
-// Whether half or bfloat16 `parts` are better added up in float.
+// Returns: true if half or bfloat16 `parts` are accumulated in float.
 bool widen_half(ScalarType part, RedOpType op, int size, int64_t parts, CombineEngine arithmetic) {
   if (is_order(op)) return false;
   if (arithmetic == CombineEngine::kLocal) return true;
@@ -121,7 +121,7 @@ ReductionPlan plan_float(const GlooDtypeRow& row, RedOpType op, int size, int64_
       row.is_native.value_or(row.dtype);  // a number, or one of the two of a complex one
   const bool half = part == ScalarType::Half || part == ScalarType::BFloat16;
   const int64_t parts = complex_data ? 2 * count : count;
-  // The own loop propagates NaN, and one rank alone compares nothing.
+  // The local loop propagates NaN, and a single rank compares nothing.
   const bool by_keys = is_order(op) && arithmetic == CombineEngine::kGloo && size > 1;
   const bool widen =
       !row.is_native || (half && (by_keys || widen_half(part, op, size, parts, arithmetic)));

@@ -8,16 +8,17 @@
 #include "backends/gloo/gloo_backend.hpp"
 #include "backends/gloo/gloo_group.hpp"
 
-// The one way a collective goes, for the files that implement TorchCommGloo.
+// Implements TorchCommGloo::run_collective(), through which every collective runs. Included by the
+// files that implement the collectives.
 namespace torch::comms {
 
 namespace gloo {
 
-// Nothing is left to do when Gloo is done.
+// Selects run_collective() without a local step after Gloo is done.
 struct NoFinish {};
 inline constexpr NoFinish kNoFinish;
 
-// Every option struct of c10d has these.
+// Returns: the c10d option struct with the timeout and the async flag of the call.
 template <class Options>
 Options options_of(const GlooCall& call) {
   Options options;

@@ -4,23 +4,23 @@
 #include <mutex>
 #include <vector>
 
-// One unused inline constant in it is not used by everybody who includes it.
+// The header defines an inline constant that some files that include it do not use.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-variable"
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #pragma GCC diagnostic pop
 
-// torch's Gloo process group, and what differs in it between the torch versions that we build
-// against: the compiler finds out which names there are, so that no version number has to be known.
+// torch's Gloo process group, and the functions that differ between the supported torch versions.
+// The compiler selects the function that exists, so no version number is compared.
 namespace torch::comms::gloo {
 
 using Native = c10d::ProcessGroupGloo;
 using NativePtr = c10::intrusive_ptr<Native>;
 using NativeWorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// Hands a collective over to torch, which does it on a thread of its own: `call` does not block.
-// One at a time in the process: torch 2.11 looks a group up in its recorder's list, and adds it,
-// without a lock.
+// Passes a collective to torch, which runs it on a thread of its own, so `call` does not block.
+// Only one thread of the process is in `call` at a time: torch 2.11 looks up and adds a group in
+// its recorder's list without a lock.
 inline std::mutex enqueue_mutex;
 template <class Call>
 auto enqueue(const Call& call) {
@@ -28,7 +28,7 @@ auto enqueue(const Call& call) {
   return call();
 }
 
-// `output` holds every rank's `input`, in rank order.
+// Gathers every rank's `input` into `output`, in rank order.
 template <class Group>
 NativeWorkPtr all_gather_flat(Group& group, at::Tensor output, at::Tensor input,
                               const c10d::AllgatherOptions& options) {
@@ -40,7 +40,8 @@ NativeWorkPtr all_gather_flat(Group& group, at::Tensor output, at::Tensor input,
   });
 }
 
-// Counts are elements of the flat tensors, one a rank; both empty: equal parts.
+// Exchanges elements of the flat tensors. The counts are one per rank, in elements; two empty lists
+// mean equal parts.
 template <class Group>
 NativeWorkPtr all_to_all_flat(Group& group, at::Tensor output, at::Tensor input,
                               std::vector<int64_t> output_counts, std::vector<int64_t> input_counts,
