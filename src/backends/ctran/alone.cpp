@@ -73,13 +73,14 @@ WorkPtr TorchCommCtranAlone::reduce_scatter_single(at::Tensor& output, const at:
 WorkPtr TorchCommCtranAlone::all_to_all_single(at::Tensor& output, const at::Tensor& input,
                                                bool async_op,
                                                const AllToAllSingleOptions& options) {
-  // Not by the kernels of several ranks.  NOLINTNEXTLINE(bugprone-parent-virtual-call)
+  // Bypasses KernelBackend, whose kernels are for several ranks.
+  // NOLINTNEXTLINE(bugprone-parent-virtual-call)
   return NcclApiBackend::all_to_all_single(output, input, async_op, options);
 }
 
 WorkPtr TorchCommCtranAlone::gather_single(at::Tensor& output, const at::Tensor& input, int root,
                                            bool async_op, const GatherSingleOptions& options) {
-  // As above.  NOLINTNEXTLINE(bugprone-parent-virtual-call)
+  // Bypasses KernelBackend.  NOLINTNEXTLINE(bugprone-parent-virtual-call)
   return NcclApiBackend::gather_single(output, input, root, async_op, options);
 }
 

@@ -9,14 +9,16 @@
 
 namespace torch::comms {
 
-// The operations of backend ctran on the device's tensors of a communicator with one member: copies
-// on the stream. TorchCommCtran makes it for itself, and ends it. It has kernels and a workspace
-// from its first window on.
+// The backend of ctran for a communicator with one member whose tensors are on a device. Operations
+// are copies on the stream. The first window creates kernels and a workspace.
+// Lifetime: TorchCommCtran creates this object for itself and finalizes it.
 class TC_API TorchCommCtranAlone final : public KernelBackend {
  public:
-  // What an error of an operation comes from, if that is known by now.
+  // Returns: the error to raise for an operation's error, for example kStaleGeneration if that is
+  // the cause.
   using Explain = std::function<CommError(const CommError&)>;
-  // `ranks`: the only one, in the first parent. Throws CommError.
+  // `ranks` contains the only member, as its rank in the first parent.
+  // Throws: CommError.
   static std::shared_ptr<TorchCommCtranAlone> make(const std::vector<int>& ranks, at::Device device,
                                                    const std::string& name,
                                                    const CommOptions& options, Explain explain);
@@ -41,7 +43,7 @@ class TC_API TorchCommCtranAlone final : public KernelBackend {
                         const GatherSingleOptions& options) override;
   WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
 
-  // The member is split by its communicator.
+  // Throws: CommError(kUnsupported). TorchCommCtran splits the communicator itself.
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
   std::vector<AlgorithmRange> algorithms() const override;

@@ -10,12 +10,13 @@
 #include "backends/ctran/session.hpp"
 #include "core/comm/error_context.hpp"
 
-// The one way an operation goes, for the files that implement TorchCommCtran.
+// Adds the context of a call to its errors, for the files that implement TorchCommCtran.
 namespace torch::comms {
 
 namespace ctran {
 
-// Runs `body`; a CommError without context gets what `context()` returns.
+// Runs `body`. A CommError without context, and std::bad_alloc, leave as a CommError with the
+// context that `context()` returns.
 template <class MakeContext, class Body>
 auto with_context(const MakeContext& context, const Body& body) {
   try {

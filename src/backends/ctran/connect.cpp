@@ -18,12 +18,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kJobInfoKey = "job";  // a key of the store
+constexpr const char* kJobInfoKey = "job";  // the store key of rank 0's job information
 
-// What rank 0 decides for all.
+// The values that rank 0 decides for all ranks.
 struct CtranJobInfo {
   transport::Secret secret;
-  std::string tuning;  // as it is told
+  std::string tuning;  // as serialize_tuning() writes it
 };
 
 std::string make_job_info(const TuningFile& tuning_file, const std::string& gpu) {
@@ -47,7 +47,8 @@ CtranJobInfo broadcast_job_info(StoreKeyValue& store, const bootstrap::BlobExcha
   return job;
 }
 
-// Where every rank has a core, it does not matter how many there are.
+// Returns: the topology facts of the most oversubscribed host; the defaults if every rank there has
+// a core, because the number of cores does not matter then.
 TopologyFacts facts_of(const transport::CoreSharing& densest) {
   const int cores = densest.cores.count();
   if (densest.ranks <= cores) return {};
@@ -120,7 +121,7 @@ ConnectedLinks connect_links(const Rendezvous& met, const CommOptions& options,
     clock.done("open links");
     return connected;
   } catch (const CommError& e) {
-    // Those that wait for this rank hear why.
+    // Peers that wait for this rank receive the error.
     if (!exchanges)
       bootstrap::decline_exchange(
           store, self, e,

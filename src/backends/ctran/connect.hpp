@@ -12,19 +12,21 @@
 
 namespace torch::comms::ctran {
 
-// What a start-up connects, and every split of it shares.
+// The links that a start-up connects. All splits of the communicator share them.
 struct ConnectedLinks {
   std::shared_ptr<LinkContext> link_context;
   std::shared_ptr<const SelectionInputs> selection_inputs;
-  // Set when reconfigure() ends the links, under all splits.
+  // True after reconfigure() has closed the links, for all splits.
   std::shared_ptr<std::atomic<bool>> is_superseded = std::make_shared<std::atomic<bool>>(false);
 };
 
-// Connects the ranks that met: rank 0 puts the job's secret, its tuning file and its GPU, `gpu`
-// (see Told), into the store, and they tell each other where they are: three store operations a
-// rank, O(log size) messages between them. Returns before all have read: a barrier of the first
-// group must follow before the store goes. Collective. Adds its phases. Throws CommError, without
-// context, at most half a second after what is left of the start-up's limit; Interrupted.
+// Connects the members of `met`. Rank 0 puts the job's secret, its tuning file and the model of its
+// GPU, `gpu` (see SharedTuning), into the store. The ranks then exchange their addresses: three
+// store operations per rank, and O(log size) messages between ranks. Peers may still read the store
+// when this returns, so a barrier of the first group must follow before the store is closed.
+// Collective. Adds the phases to `phases`.
+// Throws: CommError, without context, at most half a second after the start-up deadline;
+// Interrupted.
 ConnectedLinks connect_links(const Rendezvous& met, const CommOptions& options,
                              const std::string& gpu,
                              std::vector<TorchCommBackend::InitPhase>& phases);

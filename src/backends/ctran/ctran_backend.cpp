@@ -35,7 +35,7 @@ struct Registration : BackendRegistration {
 };
 const Registration registration;
 
-// No rank may leave before all have read what it wrote to the store.
+// Waits for all ranks. No rank may leave before its peers have read what it wrote to the store.
 void final_barrier(ctran::EngineGroup& group, std::chrono::milliseconds limit) {
   auto barrier = group.start(
       {.name = "barrier", .blocks = schedule::Blocks::even(0, group.size()), .timeout = limit});
@@ -63,12 +63,14 @@ TorchCommCtran::TorchCommCtran()
 
 TorchCommCtran::~TorchCommCtran() {
   if (fork_generation_ != base::fork_generation()) {
-    // Its locks may be held by threads that exist in the parent alone.
+    // Threads that exist only in the parent process may hold the session's locks, so the session is
+    // leaked.
     static_cast<void>(new std::shared_ptr<ctran::Session>(std::move(session_)));
     static_cast<void>(reconfiguration_.release());
     return;
   }
-  // The caller may hold locks that the engine's thread wants, such as Python's.
+  // This does not block, because the caller may hold locks that the engine's thread needs, such as
+  // Python's GIL.
   ctran::end_session(std::move(session_), /*may_block=*/false);
 }
 
@@ -91,7 +93,8 @@ void TorchCommCtran::begin_init(const std::string& name, const CommOptions& opti
   name_ = name;
   options_ = options;
   options_.timeout = timeout_or_default(options.timeout);
-  // First, so that a rank whose hints cannot be says so itself, whatever the others do.
+  // Hints are parsed first, so that a rank with an invalid hint reports its own error, whatever the
+  // peers do.
   ctran::with_context([&] { return context; }, [&] { parse_options(options); });
   if (!options.enable_reconfigure) return;
   reconfiguration_ = std::make_unique<Reconfiguration>("ctran", name, options_);
@@ -147,11 +150,11 @@ void TorchCommCtran::finalize() {
     session = std::move(session_);
     session_ = nullptr;
   }
-  // Not under the lock: whoever asks may run callbacks of works that have ended.
+  // The lock is released, because failure() may run callbacks of works that have completed.
   if (session && session->group->failure()) was_aborted_.store(true);
   const bool may_go_on = session && session->gpu_backend && session->gpu_backend->may_still_run();
   const auto end = [&] {
-    if (session) ctran::end_if_gpu_failed(*session);  // why comes first
+    if (session) ctran::end_if_gpu_failed(*session);  // peers learn the reason first
     if (session) session->group->announce_leave();
     ctran::end_session(std::move(session), /*may_block=*/true);
     if (reconfiguration_) reconfiguration_->close();
@@ -162,7 +165,7 @@ void TorchCommCtran::finalize() {
     end();
     throw;
   }
-  // What is under way there has ended.
+  // The operations on the device have ended.
   if (session && session->gpu_backend && !may_go_on) session->group->announce_quiesced();
   end();
 }
@@ -173,7 +176,7 @@ Capabilities TorchCommCtran::capabilities() const {
   auto can = staged_capabilities();
   can.self_messages = true;
   can.any_source = true;
-  can.counts_splits = false;  // ranks that are in no list need not call it
+  can.counts_splits = false;  // ranks that are in no list need not call split()
   can.abort = true;
   can.ends_process = true;
   can.reconfigure = true;
@@ -181,7 +184,7 @@ Capabilities TorchCommCtran::capabilities() const {
   can.operations.set(static_cast<size_t>(OpName::new_window));
   const ctran::SessionRef borrowed(mutex_, session_);
   if (const auto* session = borrowed.get(); session != nullptr && session->gpu_backend) {
-    // What the kernels have not, no operation of the communicator has, if they run them all.
+    // If kernels run all operations, the communicator supports only what the kernels support.
     can.any_source = session->hierarchical_backend != nullptr;
     can.graph_capture = true;
   }
@@ -251,7 +254,7 @@ void TorchCommCtran::tensor_deregister(const at::Tensor& tensor) {
 }
 
 void TorchCommCtran::abort() {
-  // First: one that has connected by then has its session in place.
+  // This is first: a reconfigure() that has connected by then has its session in place.
   if (reconfiguration_) reconfiguration_->abort();
   const ctran::SessionRef borrowed(mutex_, session_);
   auto* session = borrowed.get();

@@ -35,20 +35,24 @@ struct AlgorithmRequest;
 struct AlgorithmRequests;
 }  // namespace ctran
 
-// Our own transports, for CPU tensors: shared memory inside a host, TCP between hosts. Tensors of
-// GPUs that map each other's memory are for kernels (on_device.hpp); where the GPUs are on several
-// hosts, some collectives are for kernels and links together (across_hosts.hpp). All others are
-// staged by the communicator (core/staging/staging.hpp). getDevice() says where they are. Every
-// operation; every dtype where nothing is added, else those that ctran/arithmetic has.
+// The backend on this project's own transports for CPU tensors: shared memory inside a host, TCP
+// between hosts. If GPUs of the members map each other's memory, kernels carry out the operations
+// on GPU tensors (gpu_backend.hpp). If the GPUs are on several hosts, kernels and links together
+// carry out some collectives (hierarchical_backend.hpp). The communicator stages all other
+// operations on GPU tensors (core/staging/staging.hpp); getDevice() returns their device. Every
+// operation is supported. Data movement supports every dtype; reductions support the dtypes of
+// ctran/arithmetic.
 //
-// An operation that fails, by whatever the world does, ends the communicator on all ranks: all
-// later calls raise the same error, isAborted() is true, and other communicators go on.
-// finalize() lets works in flight end, on a thread of its own. A split needs no store.
+// An operation that fails for a reason outside of its arguments ends the communicator on all ranks.
+// All later calls raise the same error, and isAborted() is true; other communicators continue.
+// finalize() does not wait for works in flight: a background thread completes them. split() needs
+// no store.
 //
-// Made with enable_reconfigure it has no members (rank and size are -1) until reconfigure(), which
-// may be called again and again, also after a failure or abort(). Each time ends the links of the
-// members before: their works in flight raise kAborted, the operations of their splits
-// kStaleGeneration. Of a failed one the work is not completed, and there are no members.
+// A communicator that is created with enable_reconfigure has no members (rank and size are -1)
+// until reconfigure(). reconfigure() may be called repeatedly, also after a failure or abort().
+// Each call closes the links of the previous members: works in flight raise kAborted, and
+// operations of splits raise kStaleGeneration. If reconfigure() fails, its work fails, and the
+// communicator has no members.
 class TC_API TorchCommCtran : public TorchCommBackend,
                               public BackendDiagnostics,
                               public std::enable_shared_from_this<TorchCommCtran> {
@@ -56,17 +60,20 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   TorchCommCtran();
   ~TorchCommCtran() override;
 
-  // From here on torch's CPU tensors of 64 KiB and more lie in memory that the other ranks of the
-  // host map, so that they read them where they are; not `wanted`: as before. Tensors that are
-  // there stay where they are, and communicators that are there map nothing. A forked child has
-  // tensors of its own; transport::shm::Arena says which. Any thread. Throws
-  // CommError(kResourceExhausted, kSystem), without context.
+  // Places CPU tensors that torch allocates from now on, if they have 64 KiB or more, in memory
+  // that peer ranks on the host map, so that peers can read them in place. `wanted` = false
+  // disables this for new tensors. Existing tensors do not move, and existing communicators map
+  // nothing. A forked child has tensors of its own; see transport::shm::SharedArena.
+  // Throws: CommError(kResourceExhausted, kSystem), without context.
+  // Threads: any.
   static void share_cpu_tensors(bool wanted);
-  // As TORCHCOMM_SHARE_CPU_TENSORS says. Throws CommError(kInvalidArgument), too.
+  // Calls share_cpu_tensors() if TORCHCOMM_SHARE_CPU_TENSORS is true. Throws:
+  // CommError(kInvalidArgument), too.
   static void share_cpu_tensors_if_configured();
 
   void init(at::Device device, const std::string& name, const CommOptions& options) override;
-  // The same where rank and size are known without a launcher, so that ranks may be threads.
+  // Initializes with a known rank and size instead of those of a launcher, so that ranks may be
+  // threads.
   void init(const bootstrap::LaunchInfo& launch, const std::string& name,
             const CommOptions& options);
   void finalize() override;
@@ -86,7 +93,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::vector<AlgorithmRange> algorithms() const override;
   TorchCommBackend* onDevice(const at::Device& device, const OnDevice& asked) override;
 
-  // Of the operations on a GPU's tensors.
+  // Describe the operations on GPU tensors.
   std::map<std::string, std::string> describe_entries() const override;
   std::map<std::string, uint64_t> memory_usage() const override;
   void set_unowned_failure_callback(std::function<void(TorchWork&)> met) override;
@@ -130,7 +137,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root, bool async_op,
                         const GatherSingleOptions& options) override;
 
-  // Of tensors on the device, where kernels carry out its operations.
+  // Supported for tensors on the device if kernels carry out its operations.
   AllGatherPHandle all_gather_p_init(at::Tensor& output,
                                      const AllGatherPInitOptions& options) override;
   WorkPtr all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input, bool async_op,
@@ -140,25 +147,27 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
-  // Once a membership, whoever comes first.
+  // Runs the abort hooks, at most once per set of members.
   void announceAbort() noexcept override {
     if (!have_abort_hooks_run_.exchange(true)) runAbortHooks();
   }
-  // Windows keep this object alive. Memory of peers on this host is mapped where it is shared: the
-  // window's own from window_allocate(), or a tensor's after share_memory_().
+  // Windows keep this object alive. A window maps the memory of peers on this host if that memory
+  // is shared: its own memory from window_allocate(), or a tensor's memory after share_memory_().
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
   std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
                                                    size_t signal_size) override;
-  // Tensors on the CPU, or on the communicator's device. Registrations end with the membership.
+  // Tensors must be on the CPU or on the communicator's device. Registrations end when the members
+  // change.
   void tensor_register(const at::Tensor& tensor) override;
   void tensor_deregister(const at::Tensor& tensor) override;
-  // Where kernels carry out its operations. Collective at first.
+  // Supported if kernels carry out the device's operations. The first call is collective.
   int64_t get_device_transport() override;
 
-  // Of later operations.
+  // Both apply to later operations.
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setHints(const Hints& hints) override;
-  // Runs the abort hooks, and ends this communicator here; the others see a peer that has left.
+  // Runs the abort hooks, and ends this communicator on this rank. Peers observe a peer that has
+  // left.
   void abort() override;
   bool isAborted() const override;
 
@@ -168,16 +177,17 @@ class TC_API TorchCommCtran : public TorchCommBackend,
  private:
   friend class ctran::CtranWindow;
 
-  // For tensors on the device, whose operations kernels carry out.
-  // Who runs everything on the device by kernels; null where they run some operations, or none.
+  // Returns: the backend that carries out all operations on the device with kernels; null if
+  // kernels run none or only some.
   KernelBackend* kernel_backend();
-  // Who gathers on the device; null where nobody does.
+  // Returns: the backend that carries out all-gathers on the device; null if there is none.
   TorchCommBackend* all_gather_backend();
   std::shared_ptr<ctran::TeamWindow> make_gpu_window(size_t slots);
-  // One operation of this communicator. Throws CommError: kFinalized, kStaleGeneration.
+  // Begins an operation of this communicator. Throws: CommError: kFinalized, kStaleGeneration.
   ctran::CallInfo begin_call(std::string_view op, const OperationOptions& options);
   ctran::CallInfo begin_call(OpName op, const OperationOptions& options);
-  // Runs `body`, which throws CommError without context for operands that cannot be.
+  // Runs `body`, and adds the call's context to a CommError that `body` throws for invalid
+  // operands.
   template <class Body>
   WorkPtr with_call_context(const ctran::CallInfo& issue, const Body& body);
 
@@ -190,25 +200,27 @@ class TC_API TorchCommCtran : public TorchCommBackend,
                         bool async_op, ctran::EngineCall& call, const at::Tensor& like,
                         int64_t count, const ReduceOp& op, ctran::OperandBuffers& operands);
   WorkPtr post_messages(const ctran::CallInfo& issue, bool async_op, const std::vector<P2POp>& ops);
-  // What a synchronous operation threw, to be thrown on; runs the abort hooks for a failure that
-  // ends the communicator.
+  // Returns: the error to raise for the error of a synchronous operation. Runs the abort hooks if
+  // the communicator has ended.
   CommError handle_failure(const CommError& error);
   void select_algorithm(ctran::EngineCall& call, const Hints& hints) const;
-  // Whether all ranks are about to make this call: returns when they are, or at once for an
-  // asynchronous one, which then waits for that. What it took is taken off the call's limit.
+  // Checks that all ranks are about to make this call. Blocks until they are, and subtracts the
+  // elapsed time from the call's timeout. For an asynchronous call it returns at once, and the call
+  // waits for the check instead.
   void consistency_barrier(ctran::EngineCall& call, bool async_op);
 
-  // Takes the options over, before anything is connected. `context` is for errors.
+  // Stores the options before anything is connected. `context` is the context of errors.
   void begin_init(const std::string& name, const CommOptions& options, const Context& context);
-  // What is derived from hints, if all are right. Throws CommError, without context.
+  // Sets the members that are derived from hints, if all hints are valid. Throws: CommError,
+  // without context.
   void parse_options(const CommOptions& options);
   void connect_members(const Rendezvous& met);
-  // Ends the links of the members that there are.
+  // Closes the links of the current members.
   void disconnect_members();
   Reconfiguration& require_reconfiguration(const char* op) const;
-  // Takes the place in `session`, which is connected. `ranks`: see ranks_. Collective.
+  // Sets rank and size from `session`, which is connected. `ranks`: see ranks_. Collective.
   void attach_session(std::shared_ptr<ctran::Session> session, std::vector<int> ranks);
-  // All members meet for their kernels, where the communicator's device may have some.
+  // Creates the GPU backend of the session, if the communicator's device can have one. Collective.
   void connect_gpu(const std::shared_ptr<ctran::Session>& session);
   void disconnect_gpu(const std::shared_ptr<ctran::Session>& session);
 
@@ -216,14 +228,14 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   CommOptions options_;
   std::string name_;
   int rank_ = -1, size_ = -1;
-  uint64_t identity_ = 0;   // of these members
+  uint64_t identity_ = 0;   // identifies this set of members
   std::vector<int> ranks_;  // of the members, in the first parent
   std::vector<InitPhase> phases_;
-  std::unique_ptr<ctran::AlgorithmRequests> algorithm_requests_;  // of the options' hints
-  bool is_call_check_enabled_ = false;                            // the same
-  mutable std::mutex mutex_;                 // guards session_ where abort() and isAborted() look
+  std::unique_ptr<ctran::AlgorithmRequests> algorithm_requests_;  // from the options' hints
+  bool is_call_check_enabled_ = false;                            // from the options' hints
+  mutable std::mutex mutex_;                 // guards session_ against abort() and isAborted()
   std::shared_ptr<ctran::Session> session_;  // null before init() and after finalize()
-  std::atomic<bool> was_aborted_{false};     // of a session that is gone
+  std::atomic<bool> was_aborted_{false};     // of an earlier session
   std::atomic<bool> have_abort_hooks_run_{false};
   std::unique_ptr<Reconfiguration> reconfiguration_;  // null without enable_reconfigure
   std::function<void(TorchWork&)> on_unowned_failure_;

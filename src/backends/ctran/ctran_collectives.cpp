@@ -2,7 +2,8 @@
 
 #include "backends/ctran/call_context.hpp"
 
-// The operations that move data. Elements are those of the dtype, so that no cut splits one.
+// The collectives of TorchCommCtran that only move data. Units are elements of the dtype, so that
+// no chunk splits one.
 namespace torch::comms {
 
 using ctran::EngineCall;
@@ -23,14 +24,15 @@ EngineCall call_of(Kind operation, const at::Tensor& like, const Blocks& blocks,
 
 using Offsets = c10::SmallVector<int64_t, 17>;
 
-// Where each tensor of a list begins, were they one.
+// Returns: the offset of each tensor of a list if the tensors lay one after the other. Units:
+// elements.
 Offsets offsets_of(const Tensors& tensors) {
   Offsets offsets{0};
   for (const auto& tensor : tensors) offsets.push_back(offsets.back() + tensor.numel());
   return offsets;
 }
 
-// The same of rows, each of `row` elements.
+// Returns: the offset of each split, in rows of `row` elements. Units: elements.
 Offsets offsets_of(const Splits& splits, int64_t row) {
   Offsets offsets{0};
   for (const auto split : splits)
@@ -47,7 +49,8 @@ int64_t row_elements(const at::Tensor& tensor) {
   return rows > 0 ? tensor.numel() / rows : 0;
 }
 
-// Splits need not cover the tensor: the rest of it stays as it is.
+// Returns: the first `count` elements. Splits need not cover the tensor; its remaining elements are
+// not changed.
 at::Tensor first_elements(const at::Tensor& tensor, int64_t count) {
   return count == tensor.numel() ? tensor : tensor.view({-1}).narrow(0, 0, count);
 }

@@ -41,7 +41,7 @@ std::optional<std::string_view> find_hint(const Hints& hints, const char* key) {
                                               "' is not allowed: expected " + allowed);
 }
 
-// Public names and those of schedules mean the same.
+// Returns: the operation with this name, which is either a public name or a name of schedule/.
 std::optional<Operation> operation_named(std::string_view text) {
   for (const auto* algorithm : schedule::algorithms())
     if (operation_name(algorithm->operation) == text) return algorithm->operation;
@@ -70,7 +70,7 @@ std::string algorithms(std::optional<Operation> operation) {
   return text;
 }
 
-// Wishes, the last one of an operation winning.
+// Adds an algorithm request. A later request for the same operation replaces an earlier one.
 void add(AlgorithmRequests& wishes, const schedule::Algorithm* algorithm) {
   std::erase_if(wishes.algorithms,
                 [&](const auto* other) { return other->operation == algorithm->operation; });
@@ -138,7 +138,7 @@ LinkPolicy parse_link_policy(const Hints& hints) {
 
 std::string parse_interface(const Hints& hints) {
   const std::string wished(find_hint(hints, kInterface).value_or(""));
-  // Also where nobody will be connected over it.
+  // The interface must exist even if no peer is connected over it.
   if (!wished.empty())
     static_cast<void>(base::choose_addresses(base::interface_addresses(), wished));
   return wished;

@@ -9,7 +9,7 @@
 #include "backends/ctran/session.hpp"
 #include "core/rendezvous/reconfiguration.hpp"
 
-// Members that come and go.
+// Init handles and reconfigure() of TorchCommCtran.
 namespace torch::comms {
 
 Reconfiguration& TorchCommCtran::require_reconfiguration(const char* op) const {
@@ -33,15 +33,15 @@ void TorchCommCtran::disconnect_members() {
   if (!session) return;
   if (session->gpu_backend) {
     session->gpu_backend->unregisterAbortHook(
-        ctran::kAbortHookId);  // whoever asked for this needs no news
+        ctran::kAbortHookId);  // reconfigure() itself causes the abort
     session->gpu_backend->abort();
   }
-  // Members that are still at the last operation should end it, if nothing else is in flight.
+  // The abort also ends the last operation on members that are still in it.
   if (!session->in_flight->is_idle()) session->group->abort("reconfigure() was called");
   session->connected_links.is_superseded->store(true);
   const auto family = session->connected_links.link_context;
   ctran::end_session(std::move(session), /*may_block=*/true);
-  // Splits may keep it, and works in flight their group.
+  // Splits may keep the link context alive, and works in flight keep their group alive.
   family->break_off(ctran::parent_reconfigured_error());
 }
 
@@ -59,7 +59,7 @@ WorkPtr TorchCommCtran::reconfigure(const ReconfigureOptions& options) {
     was_aborted_.store(false);
     have_abort_hooks_run_.store(false);
   } else {
-    disconnect_members();  // an abort() may have come when it was connected
+    disconnect_members();  // an abort() may have come after the links were connected
   }
   return work;
 }

@@ -4,7 +4,7 @@
 #include "core/comm/operand_checks.hpp"
 #include "core/options/dtype_name.hpp"
 
-// The operations that combine numbers. ctran/arithmetic says how.
+// The reductions of TorchCommCtran. ctran/arithmetic computes them.
 namespace torch::comms {
 
 using ctran::EngineCall;
@@ -14,7 +14,8 @@ using Kind = schedule::Operation;
 
 namespace {
 
-// The numbers of torch's and of the contract's enums are those of ctran's: they are only cast.
+// The values of torch's and the public API's enums equal those of ctran's enums, so that a cast
+// converts them.
 constexpr bool same(at::ScalarType a, ctran::Dtype b) {
   return static_cast<int>(a) == static_cast<int>(b);
 }
@@ -46,7 +47,7 @@ static_assert(same(RedOpType::SUM, ctran::ReduceOpCode::kSum) &&
               same(RedOpType::PREMUL_SUM, ctran::ReduceOpCode::kPremulSum) &&
               same(RedOpType::AVG, ctran::ReduceOpCode::kAverage));
 
-// The factor of PREMUL_SUM as one number.
+// Returns: the factor of PREMUL_SUM as one number.
 ctran::PremulFactor number_of(const PreMulSumFactorT& factor, at::ScalarType dtype) {
   if (const auto* number = std::get_if<double>(&factor)) return {.real = *number};
   const PlainDispatchGuard plain;
@@ -62,7 +63,8 @@ bool is_number(const PreMulSumFactorT& factor) {
   return tensor == nullptr || tensor->numel() == 1;
 }
 
-// The input multiplied by a factor for each element: in memory of its own, rounded to the dtype.
+// Replaces the input by its product with one factor per element, in new memory, rounded to the
+// dtype.
 void multiply(OperandBuffers& operands, const at::Tensor& factors, at::ScalarType dtype) {
   const PlainDispatchGuard plain;
   const auto converted = factors.to(dtype).resolve_conj().resolve_neg().contiguous();
@@ -94,7 +96,8 @@ WorkPtr TorchCommCtran::run_reduction(const ctran::CallInfo& now, const Operatio
                                                 " is not defined for dtype " + dtype_name(dtype));
   if (const auto* factor = op.factor()) {
     require_valid_factor(*factor, dtype, count);
-    // Multiplied here it is PREMUL_SUM by one, so that ranks still agree on what they call.
+    // An input that is multiplied here is reduced as PREMUL_SUM by one, so that the ranks still
+    // agree on the operation.
     if (is_number(*factor))
       call.factor = number_of(*factor, dtype);
     else

@@ -5,7 +5,7 @@
 #include "backends/ctran/ctran_work.hpp"
 #include "core/work/interruptible_call.hpp"
 
-// Messages between two ranks, each of one tensor.
+// Messages of TorchCommCtran between two ranks, each of one tensor.
 namespace torch::comms {
 
 using ctran::EngineCall;
@@ -15,7 +15,7 @@ using Kind = schedule::Operation;
 
 namespace {
 
-// One message, and its memory.
+// One message, and its buffers.
 struct CtranMessage {
   CtranMessage(const ctran::CallInfo& now, const P2POp& op, int size) {
     const bool sends = op.type == P2POpType::SEND;

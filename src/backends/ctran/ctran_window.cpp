@@ -57,7 +57,7 @@ std::shared_ptr<ctran::TeamWindow> TorchCommCtran::make_gpu_window(size_t slots)
 namespace ctran {
 namespace {
 
-// By ranks of its host.
+// Returns: why the memory of a rank on this host is not mapped.
 const char* why_unmapped(const PeerWindows::PeerWindow& member) {
   const bool in_file = member.memory && member.memory->handle.descriptor >= 0;
   return in_file ? "its tensor is in shared memory that could not be mapped here"
@@ -70,7 +70,7 @@ const char* why_unmapped(const PeerWindows::PeerWindow& member) {
 
 CtranWindow::CtranWindow(std::shared_ptr<TorchCommCtran> comm, size_t slots)
     : comm_(std::move(comm)), slots_(slots) {
-  device_ = at::kCPU;  // wherever the tensors of operations are
+  device_ = at::kCPU;  // regardless of the device of the communicator's tensors
 }
 
 Context CtranWindow::context(std::string_view method, int peer) const {
@@ -159,7 +159,7 @@ std::shared_ptr<TorchCommWindow> CtranWindow::clone() {
   if (!window_) return copy;
   const PlainDispatchGuard plain;
   const auto source = map_remote_tensor(comm_->rank_);
-  // Memory that others could map stays such memory.
+  // If peers can map the source, they can also map the copy.
   auto target = window_->peer_windows().is_local_shared
                     ? make_shared_tensor(source.sizes(), source.scalar_type())
                     : at::empty(source.sizes(), source.scalar_type());

@@ -12,14 +12,14 @@
 
 namespace torch::comms::ctran {
 
-// A window of tensors. Whoever calls it has checked that memory is registered where it must be, and
-// that ranks are in range; what does not fit is refused here, before anything is sent.
+// A window over a tensor. The caller has checked that memory is registered where required, and that
+// ranks are in range. This class rejects transfers that do not fit, before anything is sent.
 class CtranWindow final : public TorchCommWindow {
  public:
   static constexpr size_t kSlots = 256;
 
   explicit CtranWindow(std::shared_ptr<TorchCommCtran> comm, size_t slots = kSlots);
-  // Collective: new memory, which all ranks of this host can map.
+  // Allocates memory that all ranks of this host can map, and opens the window on it. Collective.
   void allocate(size_t size_bytes);
 
   void tensor_register(const at::Tensor& tensor, bool owning) override;
@@ -40,16 +40,18 @@ class CtranWindow final : public TorchCommWindow {
                                int64_t offset_nelems) override;
 
  private:
-  // One operation of the communicator. Throws CommError: as there; kStaleGeneration where
-  // reconfigure() has ended the links that the window was opened over.
+  // Begins an operation of the communicator.
+  // Throws: CommError: as TorchCommCtran::begin_call(); kStaleGeneration if reconfigure() has
+  // closed the links over which the window was opened.
   CallInfo begin_call(std::string_view method, const OperationOptions& options) const;
-  // Whether it has. Then nobody is left to be asked, and nobody but who has mapped it can write.
+  // Returns: true if reconfigure() has closed those links. Then no peer can answer, and only ranks
+  // that have mapped the memory can write to it.
   bool is_stale() const;
   void open(std::string_view method, const at::Tensor& tensor, bool owning);
   WorkPtr submit(const CallInfo& now, RmaOperation operation, bool async_op,
                  std::vector<c10::Storage> memory);
   const PeerWindows::PeerWindow& peer_window(int rank) const;
-  // Throws CommError(kUnsupported), without context.
+  // Throws: CommError(kUnsupported), without context.
   void require_on_window_device(const at::Tensor& tensor) const;
   at::Tensor view(std::string_view method, int rank, uint64_t offset_bytes, at::IntArrayRef sizes,
                   at::ScalarType dtype) const;
@@ -57,8 +59,8 @@ class CtranWindow final : public TorchCommWindow {
 
   const std::shared_ptr<TorchCommCtran> comm_;
   const size_t slots_;
-  std::weak_ptr<const Session> session_;  // that window_ was opened in
-  std::unique_ptr<Window> window_;        // ends before the memory that it has opened: tensor_
+  std::weak_ptr<const Session> session_;  // the session in which window_ was opened
+  std::unique_ptr<Window> window_;        // destroyed before tensor_, whose memory it has opened
 };
 
 }  // namespace torch::comms::ctran

@@ -45,7 +45,7 @@ void CtranWork::wait() {
   constexpr std::chrono::milliseconds kTick{50};
   try {
     while (!isTerminal(status()) && !native_.wait_for(kTick)) check_interrupt();
-    // The engine is done, but another thread may be on its way to say so.
+    // The engine's work has completed, but another thread may not have called on_complete() yet.
     while (!waitForTerminal(kTick)) check_interrupt();
   } catch (const Interrupted& e) {
     e.rethrow_cause();

@@ -8,13 +8,14 @@
 
 namespace torch::comms::ctran {
 
-// An asynchronous operation. The engine completes it; it keeps itself and its memory alive until
-// then, and never the communicator.
+// An asynchronous operation. The engine completes it.
+// Lifetime: the work keeps itself and its memory alive until then, but never the communicator.
 class CtranWork final : public TorchWork, private CompletionListener {
  public:
   using Ptr = c10::intrusive_ptr<CtranWork>;
 
-  // Issues `begin(listener)`, which returns the engine's work. Throws what that throws.
+  // Creates a work and issues `begin(listener)`, which returns the engine's work. Throws: what
+  // `begin` throws.
   template <class Begin>
   static Ptr start(const CallInfo& issue, const Session& session, std::vector<c10::Storage> memory,
                    const Begin& begin) {
@@ -30,7 +31,7 @@ class CtranWork final : public TorchWork, private CompletionListener {
     return work;
   }
 
-  // Use begin_init().
+  // Use start().
   CtranWork(const CallInfo& issue, const Session& session, std::vector<c10::Storage> memory);
 
   void wait() override;
@@ -48,7 +49,7 @@ class CtranWork final : public TorchWork, private CompletionListener {
   const Context context_;
   const uint64_t fork_generation_;
   EngineWork native_;
-  Ptr self_;  // until the end
+  Ptr self_;  // until completion
   std::vector<c10::Storage> memory_;
   InFlightCounter::Token token_;
 };

@@ -15,9 +15,9 @@
 
 namespace torch::comms::ctran {
 
-// What the members of a communicator tell each other for.
+// The operation for which the members of a communicator exchange strings.
 struct ExchangePurpose {
-  std::string_view name;  // of the operation; lives forever
+  std::string_view name;  // name of the operation; static storage
   std::chrono::milliseconds timeout;
 };
 
@@ -25,45 +25,47 @@ struct ExchangePurpose {
 
 namespace torch::comms {
 
-// The operations of backend ctran on a GPU's tensors, where the ranks' GPUs map each other's
-// memory: by kernels alone, with no library of a vendor in the process. TorchCommCtran makes it for
-// its own members, and ends it.
+// The backend of ctran for GPU tensors if the members' GPUs map each other's memory. Kernels carry
+// out all operations; no vendor library is loaded.
+// Lifetime: TorchCommCtran creates this object for its own members and finalizes it.
 class TC_API CtranGpuBackend final : public KernelBackend {
  public:
-  // Either all members have one, or none.
+  // Either all members have a backend, or none has.
   struct GpuBackendResult {
     std::shared_ptr<CtranGpuBackend> backend;
-    std::string unavailable_reason;  // the same on all ranks
+    std::string unavailable_reason;  // equal on all ranks
   };
-  // What the members have beside the device.
+  // Functions by which the backend reaches its members outside of the device.
   struct GpuBackendCallbacks {
-    // Every member's words to all of them, by rank, while they are connected.
+    // All-gathers one string of each member, by rank, while the members are connected.
     std::function<std::vector<std::string>(const std::string& words, const ctran::ExchangePurpose&)>
         all_gather_strings;
-    // Why operations under way wait in vain, see nccl::CollectiveKernels. Any thread.
+    // Returns: why operations in flight can never complete; see nccl::CollectiveKernels. Threads:
+    // any.
     std::function<std::optional<CommError>(const Context&)> find_failed_peer;
-    // Ranks, a bit each, whose devices write to others no more. Any thread.
+    // Returns: a bit mask of the ranks whose devices no longer write to other ranks. Threads: any.
     std::function<uint32_t()> quiesced_ranks;
-    // What an error of an operation comes from, if that is known by now.
+    // Returns: the error to raise for an operation's error, for example kStaleGeneration if that is
+    // the cause.
     std::function<CommError(const CommError&)> explain;
-    const ctran::SharedTuning& shared_tuning;  // of tuning; not kept
+    const ctran::SharedTuning& shared_tuning;  // rank 0's tuning; not retained
   };
-  // Collective. `device` is of the kind that is_supported_device() says yes to. Throws CommError,
-  // and what the telling does.
+  // Collective. `device` must satisfy is_supported_device(). Throws: CommError, and what
+  // all_gather_strings throws.
   static GpuBackendResult make(int rank, const std::vector<int>& ranks, at::Device device,
                                const std::string& name, const CommOptions& options,
                                const GpuBackendCallbacks& links);
-  // Whether tensors on such a device are for kernels: GPUs, or the CPU where the kernels are for
-  // host memory.
+  // Returns: whether kernels can run on tensors of `device`: a GPU, or the CPU if the kernel
+  // library is built for host memory.
   static bool is_supported_device(const at::Device& device);
-  // The model of such a device, as tuning files have it; "" for others.
+  // Returns: the model of the device as in tuning files; "" for other devices.
   static std::string model_of(const at::Device& device);
 
-  // Memory that the devices of other ranks can map, for windows. Throws CommError(kUnsupported)
-  // where this process has no such device.
+  // Returns: an allocator of memory that the devices of peer ranks can map, for windows.
+  // Throws: CommError(kUnsupported) if this process has no such device.
   static std::shared_ptr<c10::Allocator> make_mem_allocator();
 
-  // The team's operations are not split: a split has a team of its own.
+  // Throws: CommError(kUnsupported). A split of the communicator creates a team of its own.
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
   Capabilities capabilities() const override;
@@ -75,7 +77,7 @@ class TC_API CtranGpuBackend final : public KernelBackend {
                         const SelectionQuery& asked) const override;
   int max_blocks(ctran::kernels::Collective collective,
                  const OperationOptions& options) const override;
-  // There is none.
+  // Throws: CommError, because this backend has no library.
   void require_library_allowed(ctran::kernels::Collective collective,
                                const OperationOptions& options) const override;
   Fallback fallback_for(ctran::kernels::Collective collective) const override;

@@ -16,12 +16,12 @@
 #include "core/work/interruptible_call.hpp"
 #include "transport/nvl/packed_text.hpp"
 
-// The kernels of a communicator: with its members, and as long as they.
+// Creates and ends the GPU backend of TorchCommCtran with each set of members.
 namespace torch::comms {
 namespace {
 
-// Every member's words to all of them, by rank. The session keeps what the group may still use
-// where an interrupt ends the wait.
+// All-gathers one string of each member over the links, by rank. If an interrupt ends the wait, the
+// session retains the buffers, because the group may still use them.
 std::vector<std::string> all_gather_strings_over_links(ctran::Session& session,
                                                        ctran::EngineGroup& group,
                                                        const std::string& words,
@@ -55,7 +55,7 @@ bool are_hosts_named(const std::vector<std::string>& names) {
   return std::ranges::any_of(names, [](const auto& name) { return !name.empty(); });
 }
 
-// Whether a reduction is to add in the order of the ranks; the call's own hint goes before.
+// Returns: whether a reduction must add in rank order. The call's own hint takes precedence.
 bool is_rank_order_required(const TorchCommBackend::OnDevice& asked, bool otherwise) {
   return asked.hints == nullptr ? otherwise : is_batch_invariant(*asked.hints, otherwise);
 }
@@ -65,14 +65,14 @@ bool is_rank_order_required(const TorchCommBackend::OnDevice& asked, bool otherw
 void TorchCommCtran::connect_gpu(const std::shared_ptr<ctran::Session>& session) {
   if (!CtranGpuBackend::is_supported_device(device_)) return;
   auto options = options_;
-  options.enable_reconfigure = false;  // what comes and goes is this communicator
+  options.enable_reconfigure = false;  // TorchCommCtran itself reconfigures
   const auto gather = [weak = std::weak_ptr(session), limit = options_.timeout](
                           ctran::EngineGroup& group, const std::string& words) {
     const auto session = weak.lock();
-    TC_CHECK(session != nullptr);  // which has the group
+    TC_CHECK(session != nullptr);  // the session owns the group
     return all_gather_strings_over_links(*session, group, words, {"new_comm", limit});
   };
-  // Peers that give up, or end, say so over the links.
+  // Peers that fail or leave announce it over the links.
   const auto hearing = session->group->observer();
   const auto lost = [hearing](const Context& context) -> std::optional<CommError> {
     const auto failure = hearing.failure();
@@ -90,7 +90,7 @@ void TorchCommCtran::connect_gpu(const std::shared_ptr<ctran::Session>& session)
   const bool is_alone = ranks_.size() == 1;
   if (is_alone)
     session->gpu_backend = TorchCommCtranAlone::make(ranks_, device_, name_, options, explain);
-  // Containers may share no memory of the CPU, and yet map that of their GPUs.
+  // Containers may share no CPU memory but still map each other's GPU memory.
   else if (one_host ||
            !are_hosts_named(gather(group, session->connected_links.selection_inputs->host_id))) {
     auto met = CtranGpuBackend::make(
@@ -115,12 +115,13 @@ void TorchCommCtran::connect_gpu(const std::shared_ptr<ctran::Session>& session)
     session->gpu_backend = std::move(met.backend);
   }
   if (!session->gpu_backend) return;
-  // What ends on the device ends here, too.
+  // A failure on the device ends the communicator as well.
   session->gpu_backend->registerAbortHook(
       ctran::kAbortHookId, [weak = weak_from_this(), dropped = std::weak_ptr(session)] {
         const auto self = weak.lock();
         if (!self) {
-          // Whoever ends it waits until the device is idle, the others need not.
+          // The thread that ends the session waits until the device is idle; peers need not wait
+          // that long.
           if (const auto session = dropped.lock()) ctran::end_if_gpu_failed(*session);
           return;
         }
@@ -138,20 +139,21 @@ void TorchCommCtran::disconnect_gpu(const std::shared_ptr<ctran::Session>& sessi
   session->gpu_backend->finalize();
 }
 
-// Without links there are no operations on the device either: this object says why.
+// Returns null after the links have failed, so that this object raises the failure.
 TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDevice& asked) {
   if (!session_ || !session_->gpu_backend) return nullptr;
   auto& there = *session_->gpu_backend;
   if (there.getDevice().type() != device.type()) return nullptr;
   if (session_->hierarchical_backend != nullptr && !session_->hierarchical_backend->can_run(asked))
     return nullptr;
-  // Two levels add in an order of their own; kernels alone add in that of the ranks.
+  // Hierarchical collectives add in an order of their own; kernels inside one host add in rank
+  // order.
   if (session_->hierarchical_backend != nullptr && asked.reduction != nullptr &&
       is_rank_order_required(asked, algorithm_requests_->batch_invariant))
     return nullptr;
   if (session_->connected_links.is_superseded->load(std::memory_order_relaxed)) return nullptr;
   if (reconfiguration_ && session_->group->poll_failure()) return nullptr;
-  // What failed there first is why the links have ended.
+  // If the device failed first, its failure is the reason why the links have ended.
   return !session_->group->failure() || there.failure() ? &there : nullptr;
 }
 

@@ -12,7 +12,7 @@
 namespace torch::comms {
 namespace ctran {
 
-// As the lane of the communicator has them.
+// The hierarchical collectives in the form that the launch queue of the communicator owns.
 class HierarchicalKernels final : public nccl::CollectiveKernels {
  public:
   using FailedPeerLookup = std::function<std::optional<CommError>(const Context&)>;
@@ -75,7 +75,7 @@ CtranHierarchicalBackend::HierarchicalBackendResult CtranHierarchicalBackend::ma
   const auto& here = hosts.ranks[static_cast<size_t>(place.host)];
   const auto limit = options.timeout;
   std::unique_ptr<ctran::EngineGroup> local, rail;
-  // Members may call the communicator differently.
+  // The members may have given the communicator different names.
   constexpr auto kOwn = ctran::EngineGroup::SplitNames::kMayDiffer;
   if (here.size() > 1) local = links.group.split(here, name + "_host", limit, kOwn);
   if (place.local_rank < hosts.rails)
@@ -121,7 +121,7 @@ void CtranHierarchicalBackend::on_connected() {
 }
 
 void CtranHierarchicalBackend::finalize() {
-  kernels_.reset();  // the lane has them until all is done
+  kernels_.reset();  // the launch queue keeps them until all operations are done
   NcclApiBackend::finalize();
 }
 

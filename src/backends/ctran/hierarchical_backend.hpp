@@ -18,34 +18,36 @@ class HierarchicalKernels;
 struct HostTopology;
 }  // namespace ctran
 
-// Collectives of backend ctran on tensors of GPUs that are on several hosts: by kernels inside
-// hosts, by the CPU engine between them (ctran/gpe), in the order of the stream. TorchCommCtran
-// makes it for its own members, gives it what can_run() says yes to, and ends it.
+// Collectives of ctran on GPU tensors of several hosts: kernels inside each host, and the CPU
+// engine between hosts (ctran/gpe), in stream order.
+// Lifetime: TorchCommCtran creates this object for its own members, passes it the operations for
+// which can_run() is true, and finalizes it.
 class TC_API CtranHierarchicalBackend final : public NcclApiBackend {
  public:
-  // Either all members have one, or none.
+  // Either all members have a backend, or none has.
   struct HierarchicalBackendResult {
     std::shared_ptr<CtranHierarchicalBackend> backend;
-    std::string unavailable_reason;  // the same on all ranks
+    std::string unavailable_reason;  // equal on all ranks
   };
-  // What the members have beside the device.
+  // Functions by which the backend reaches its members outside of the device.
   struct HierarchicalBackendCallbacks {
-    ctran::EngineGroup& group;  // of the communicator; not kept
-    // All members' words, and those of a group's.
+    ctran::EngineGroup& group;  // of the communicator; not retained
+    // All-gathers one string of each member of `group`.
     std::function<std::vector<std::string>(ctran::EngineGroup& group, const std::string& words)>
         gather;
-    // Why operations under way wait in vain, see nccl::CollectiveKernels. Any thread.
+    // Returns: why operations in flight can never complete; see nccl::CollectiveKernels. Threads:
+    // any.
     std::function<std::optional<CommError>(const Context&)> find_failed_peer;
-    // What an error of an operation comes from, if that is known by now.
+    // Returns: the error to raise for an operation's error, for example kStaleGeneration if that is
+    // the cause.
     std::function<CommError(const CommError&)> explain;
   };
-  // Collective. `device` is of the kind that CtranGpuBackend::is_supported_device() says yes to.
-  // Throws CommError.
+  // Collective. `device` must satisfy CtranGpuBackend::is_supported_device(). Throws: CommError.
   static HierarchicalBackendResult make(int rank, const std::vector<int>& ranks, at::Device device,
                                         const std::string& name, const CommOptions& options,
                                         const HierarchicalBackendCallbacks& links);
 
-  // Whether this object runs it; the same on all ranks.
+  // Returns: whether this backend carries out the operation; equal on all ranks.
   bool can_run(const OnDevice& asked) const;
 
   WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
@@ -59,10 +61,10 @@ class TC_API CtranHierarchicalBackend final : public NcclApiBackend {
   WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
 
   void finalize() override;
-  // The members are split by their communicator.
+  // Throws: CommError(kUnsupported). TorchCommCtran splits the communicator itself.
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
-  // Of the operations that it takes.
+  // Returns: the algorithms of the operations for which can_run() is true.
   std::vector<AlgorithmRange> algorithms() const override;
   std::map<std::string, std::string> describe_entries() const override;
   std::map<std::string, uint64_t> memory_usage() const override;
@@ -72,7 +74,7 @@ class TC_API CtranHierarchicalBackend final : public NcclApiBackend {
   std::shared_ptr<NcclApiBackend> make_child() const override { return nullptr; }
   CommError explain_error(const CommError& error) override { return explain_(error); }
   void on_connected() override;
-  // `body(kernels, how)` launches it.
+  // Launches a collective with `body(collectives, step)`.
   template <class Body>
   WorkPtr launch_collective(OpName op, bool async_op, const OperationOptions& options,
                             const OperandTensors& operands, const Body& body);

@@ -23,8 +23,8 @@ bool same(ConstBytes a, ConstBytes b) {
 Bytes writable_bytes_of(const at::Tensor& tensor) {
   require_plain_memory(tensor);
   if (tensor.numel() == 0) return {};
-  // Not data_ptr(): a tensor that requires a gradient, or is copied on write, is moved all the
-  // same.
+  // This avoids data_ptr(), so that a tensor that requires a gradient or is copy-on-write can be
+  // moved as well.
   auto* base = static_cast<std::byte*>(tensor.storage().mutable_data());
   return {base + static_cast<size_t>(tensor.storage_offset()) * tensor.element_size(),
           tensor.nbytes()};
@@ -39,7 +39,8 @@ ConstBytes bytes_of(const at::Tensor& tensor) {
 }
 
 void OperandBuffers::read(const at::Tensor& tensor) {
-  // What is copied on write is copied now: who shares it may write to it before the call has ended.
+  // A copy-on-write tensor is copied now, because a tensor that shares its memory may be written to
+  // before the call ends.
   input_.push_back(writable_bytes_of(tensor));
   tensors_.push_back(&tensor);
 }

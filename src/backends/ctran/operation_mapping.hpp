@@ -8,7 +8,8 @@
 
 namespace torch::comms::ctran {
 
-// The collective behind a public operation; nothing for those that are none.
+// Returns: the collective of schedule/ behind a public operation; nothing for an operation that is
+// not a collective.
 constexpr std::optional<schedule::Operation> operation_of(OpName op) noexcept {
   using schedule::Operation;
   switch (op) {

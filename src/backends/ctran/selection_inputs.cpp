@@ -13,7 +13,7 @@ using schedule::Problem;
 
 constexpr int64_t kLargestShown = int64_t{1} << 30;  // bytes
 
-// An operation of `bytes` in all, in bytes, as rank 0 sees it.
+// Returns: an operation of `bytes` bytes in total as rank 0 sees it. Units: bytes.
 Problem problem_of(Operation operation, int size, int64_t bytes,
                    const schedule::AlgorithmOptions& options) {
   const Blocks blocks = Blocks::equal(bytes / size, size);

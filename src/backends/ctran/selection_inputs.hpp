@@ -12,20 +12,20 @@
 
 namespace torch::comms::ctran {
 
-// What all ranks of a family know alike, and choose algorithms by. Set while the family is made,
-// constant from its first operation on.
+// The values by which all ranks of a link context choose algorithms. They are set while the links
+// are connected, and constant from the first operation on.
 struct SelectionInputs {
   LinkPolicy link_policy = LinkPolicy::kAuto;
-  std::string host_id;         // what this rank alone calls its host; see LinkContextOptions
-  TopologyFacts topology;      // local_ranks and cores of the host where the cores are scarcest
+  std::string host_id;         // this rank's own name for its host; see LinkContextOptions
+  TopologyFacts topology;      // of the most oversubscribed host
   SharedTuning shared_tuning;  // rank 0's tuning and GPU
 };
 
-// Which algorithms a communicator asks for.
+// The algorithms that the hints of a communicator request.
 struct AlgorithmRequests {
-  std::vector<const schedule::Algorithm*> algorithms;  // at most one an operation
-  int64_t chunk_bytes = -1;                            // -1: chosen
-  bool batch_invariant = false;  // the bits of a sum do not depend on what is beside it
+  std::vector<const schedule::Algorithm*> algorithms;  // at most one per operation
+  int64_t chunk_bytes = -1;                            // -1: selected automatically
+  bool batch_invariant = false;  // the bits of a sum do not depend on other elements
 
   bool is_any_set() const noexcept {
     return !algorithms.empty() || chunk_bytes >= 0 || batch_invariant;
@@ -33,21 +33,22 @@ struct AlgorithmRequests {
   AlgorithmRequest request_for(schedule::Operation operation) const noexcept;
 };
 
-// The facts of one group. `one_host`: its members share a host.
+// Returns: the topology facts of one group. `one_host`: its members share a host.
 TopologyFacts topology_facts_of(const SelectionInputs& known, bool one_host, int size) noexcept;
 
-// The engine's question, answered by the model, the tuning file and `known`.
+// Returns: the algorithm for the engine's `question`, chosen by the cost model, the tuning file and
+// `known`.
 AlgorithmChoice choose_algorithm(const SelectionInputs& known, const ProblemInfo& question);
 
-// Whether the members of a group share a host, and how many follow each other on each: 1 unless
-// they are placed host by host, equally many on each.
+// Whether the members of a group share a host, and the number of consecutive ranks on each host.
+// The number is 1 unless the ranks are ordered by host with equally many ranks on each.
 struct Placement {
   bool is_one_host = true;
   int local_size = 1;
 };
 Placement placement_of(const EngineGroup& group);
 
-// What runs each operation at each size, for describe().
+// Returns: the algorithm of each operation at each size, for describe().
 std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const SelectionInputs& known,
                                                                const EngineGroup& group,
                                                                const AlgorithmRequests& wishes);

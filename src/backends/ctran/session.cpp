@@ -16,14 +16,15 @@ void end_if_gpu_failed(Session& session) noexcept {
 void end_session(std::shared_ptr<Session> session, bool may_block) {
   if (!session) return;
   auto flight = session->in_flight;
-  // Before it waits for calls in flight, which may wait for such calls of other members.
+  // announce_leave() comes before the wait for calls in flight, because such calls of other members
+  // may wait for it.
   auto begin = [session = session.get()] {
     if (!session->gpu_backend) session->group->announce_leave();
   };
   auto leave = [session = std::move(session), may_block]() mutable {
-    // Whoever found that may not have told the others yet.
+    // The thread that found the failure may not have informed the peers yet.
     end_if_gpu_failed(*session);
-    // What is under way there hears by the links of ranks that end.
+    // Operations in flight on the device learn from the links which ranks leave.
     if (session->gpu_backend && !may_block) {
       session->group->announce_leave();
       session->gpu_backend->wait_idle();
@@ -51,14 +52,14 @@ SessionRef::SessionRef(std::mutex& mutex, const std::shared_ptr<Session>& home)
 SessionRef::~SessionRef() {
   {
     std::lock_guard lock(mutex_);
-    if (session_ == owner_) session_.reset();  // not the last one: `home_` has it
+    if (session_ == owner_) session_.reset();  // not the last reference: owner_ has one
   }
   end_session(std::move(session_), /*may_block=*/false);
 }
 
 CallTimeout timeout_or_default_of(std::chrono::milliseconds own,
                                   std::chrono::milliseconds otherwise) {
-  // Later calls raise it, too: to them it is that call.
+  // Later calls raise the same error, so the text says "that call".
   if (own.count() > 0) return {own, "timeout= of that call"};
   return {otherwise, kCommTimeoutHelp};
 }

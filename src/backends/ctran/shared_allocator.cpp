@@ -8,14 +8,15 @@
 #include "backends/ctran/ctran_backend.hpp"
 #include "transport/shm/shared_arena.hpp"
 
-// Tensors in memory that peers map.
+// The CPU allocator that places tensors in memory that peers map.
 namespace torch::comms {
 namespace {
 
 using transport::shm::SharedArena;
 
-constexpr size_t kMinSharedBytes = 64u << 10;  // bytes; whole pages of less would be half empty
-// torch's own allocators have less.
+constexpr size_t kMinSharedBytes =
+    64u << 10;  // bytes; smaller allocations would leave half of their whole pages empty
+// torch's own allocators have lower priorities.
 constexpr uint8_t kPriority = std::numeric_limits<uint8_t>::max();
 
 std::atomic<bool> is_sharing_enabled{false};
@@ -30,7 +31,7 @@ class SharedAllocator final : public c10::Allocator {
         bytes >= kMinSharedBytes && is_sharing_enabled.load(std::memory_order_relaxed);
     void* const at = shared ? arena_.allocate(bytes) : nullptr;
     if (at == nullptr)
-      return allocate_unshared(bytes);  // or there is no room, or this is a forked child
+      return allocate_unshared(bytes);  // also if there is no room, or this is a forked child
     c10::profiledCPUMemoryReporter().New(at, bytes);
     return {at, at, &release, c10::Device(c10::DeviceType::CPU)};
   }
@@ -40,7 +41,7 @@ class SharedAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
 
   static void install() {
-    // Never destroyed: tensors may outlive everything.
+    // The allocator is never destroyed, because tensors may outlive every static object.
     static auto* const installed =
         new SharedAllocator(SharedArena::open(), *c10::GetCPUAllocator());
     the_one = installed;
@@ -48,7 +49,8 @@ class SharedAllocator final : public c10::Allocator {
   }
 
  private:
-  // With the deleter of this one, as torch has it of an allocator that tells its own.
+  // Allocates unshared memory with this allocator's deleter, because torch requires the deleter
+  // that raw_deleter() returns.
   c10::DataPtr allocate_unshared(size_t bytes) {
     auto data = fallback_.allocate(bytes);
     if (fallback_.raw_deleter() == nullptr || data.get_deleter() != fallback_.raw_deleter())

@@ -68,14 +68,14 @@ void TorchCommCtran::consistency_barrier(ctran::EngineCall& call, bool async_op)
   about.is_consistency_check = true;
   auto& group = *session_->group;
   if (async_op) {
-    group.start(about);  // the call is behind it, and shares its fate
+    group.start(about);  // the call is queued behind it and fails with it
     return;
   }
   const auto begin = std::chrono::steady_clock::now();
   try {
     group.run(about);
   } catch (const Interrupted&) {
-    // It goes on by itself, and the call behind it, as all ranks count both.
+    // The check and the call behind it continue without the caller, because all ranks count both.
     if (!group.failure()) group.start(call);
     throw;
   }

@@ -15,7 +15,7 @@ void TensorRegistrations::add(const at::Tensor& tensor, const Context& context) 
 
 void TensorRegistrations::remove(const at::Tensor& tensor, const Context& context) {
   const auto range = memory_range_of(tensor, context);
-  c10::Storage freed;  // outside of the lock: the program's own code may run
+  c10::Storage freed;  // freed without the lock, because that may run the user's code
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(range);
   if (found == entries_.end())

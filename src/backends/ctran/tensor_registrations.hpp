@@ -10,13 +10,14 @@
 
 namespace torch::comms::ctran {
 
-// The tensors that a program has registered with a communicator. The links of this backend move
-// data from and to any memory, so that a registration alone keeps the memory alive, and counts: a
-// tensor that is registered twice is deregistered twice. Any thread.
+// The tensors that the caller has registered with a communicator. The links of this backend move
+// data from and to any memory, so a registration only keeps the memory alive. Registrations are
+// counted: a tensor that is registered twice must be deregistered twice.
+// Threads: any.
 class TensorRegistrations {
  public:
-  // Both throw CommError(kInvalidArgument) with `context`: for a tensor that is not one piece of
-  // memory, remove() also for one that is not registered.
+  // Throws: CommError(kInvalidArgument) with `context` for a tensor that is not one contiguous
+  // piece of memory; remove() also for a tensor that is not registered.
   void add(const at::Tensor& tensor, const Context& context);
   void remove(const at::Tensor& tensor, const Context& context);
   size_t size_bytes() const;
