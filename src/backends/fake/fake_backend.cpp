@@ -104,7 +104,8 @@ void TorchCommFake::triggerAbort() {
 }
 
 WorkPtr TorchCommFake::send(const at::Tensor& tensor, int dst, bool, const SendOptions& options) {
-  // Copied only when there is something to remember: the options of most calls are empty.
+  // The options are copied only if they differ from the defaults or replace a copy, because most
+  // calls use the defaults.
   if (!options.hints.empty() || options.tag != 0 || options.timeout != kNoTimeout || last_send_)
     last_send_ = options;
   last_send_dst_ = dst;

@@ -11,13 +11,15 @@
 
 namespace torch::comms {
 
-// Moves nothing, completes everything at once, on tensors of any device, and remembers the last
-// calls. For unit tests and dry runs: sizes and layouts are not checked. Rank 0 of 1, unless the
-// hints `fake::rank` and `fake::size` say other. Made with enable_reconfigure it has no members
-// until reconfigure(), which meets nobody: it is the first of as many as there are handles, of any
-// text, as it has no handle of its own to give.
+// A backend for unit tests and dry runs. It moves no data, completes every operation at once,
+// accepts tensors of any device, and records the last calls. Sizes and layouts are not checked. The
+// communicator is rank 0 of 1, unless the hints `fake::rank` and `fake::size` set other values.
 //
-// The test aids may be called from the thread that uses the communicator.
+// With enable_reconfigure the communicator has no members until reconfigure(). reconfigure()
+// contacts no peer: this rank becomes rank 0, and the size is the number of handles, whose text is
+// ignored. The backend has no init handle of its own.
+//
+// Threads: the test aids may be called from the thread that uses the communicator.
 class TC_API TorchCommFake : public TorchCommBackend {
  public:
   void init(at::Device device, const std::string& name, const CommOptions& options) override;
@@ -59,11 +61,11 @@ class TC_API TorchCommFake : public TorchCommBackend {
   WorkPtr gather_single(at::Tensor&, const at::Tensor&, int, bool,
                         const GatherSingleOptions&) override;
 
-  // Always a new fake, for an empty list too.
+  // Returns: a new fake communicator in every case, also for an empty list.
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>&, const std::string& name,
                                           const CommOptions& options) override;
 
-  // Their memory is this process's own, and nothing is moved there either.
+  // Windows use memory of this process. They move no data either.
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
   std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
                                                    size_t signal_size) override;
@@ -77,7 +79,7 @@ class TC_API TorchCommFake : public TorchCommBackend {
   bool isAbortSupported() const override { return abort_enabled_; }
   bool isAborted() const override { return aborted_; }
 
-  // Test aids.
+  // Test aids: they configure the backend and read what it has recorded.
   struct FakeCall {
     OpName op;
     int root_or_peer;
@@ -88,7 +90,7 @@ class TC_API TorchCommFake : public TorchCommBackend {
   void setSize(int size) { size_ = size; }
   void enableAbort() { abort_enabled_ = true; }
   void triggerAbort();
-  // Later calls of reconfigure() give a failed work, and leave no members.
+  // Makes later calls of reconfigure() return a failed work and leave no members.
   void setReconfigureFailure(bool fails = true) { should_fail_reconfigure_ = fails; }
   bool is_tensor_registered() const { return registered_tensors_ > 0; }
   std::chrono::milliseconds getTimeoutForTest() const { return timeout_; }
@@ -117,7 +119,7 @@ class TC_API TorchCommFake : public TorchCommBackend {
   std::optional<RecvOptions> last_recv_;
   int last_send_dst_ = -1;
   int last_recv_src_ = -1;
-  std::vector<FakeCall> calls_;  // a ring once it holds kMaxRecordedCalls
+  std::vector<FakeCall> calls_;  // a ring buffer when it holds kMaxRecordedCalls
   size_t oldest_ = 0;
 };
 

@@ -4,8 +4,8 @@
 
 namespace torch::comms {
 
-// The window of a backend that moves nothing: everything completes at once, every rank's memory is
-// this process's own. Bounds are checked, for dry runs.
+// The window of the fake backend. Operations complete at once and move no data; the memory of every
+// rank is memory of this process. Bounds are checked, for dry runs.
 class FakeWindow final : public TorchCommWindow {
  public:
   void tensor_register(const at::Tensor& tensor, bool owning) override;
