@@ -31,7 +31,7 @@ bool all_as_large(const std::vector<at::Tensor>& tensors, const at::Tensor& as) 
                      [&](const at::Tensor& tensor) { return tensor.numel() == as.numel(); });
 }
 
-// By reconfigure().
+// Returns: true if the communicator has no members until reconfigure().
 bool is_awaited(const TorchComm& comm) {
   return comm.capabilities().reconfigure && !comm.isConnected();
 }
@@ -46,7 +46,8 @@ c10::intrusive_ptr<c10d::Backend::Options> BackendWrapper::Options::clone() cons
 #endif
 
 BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
-    // A communicator that is not connected yet has no rank: 0 of 1 until it has.
+    // A communicator without members has no rank, so the wrapper is rank 0 of 1 until
+    // reconfigure().
     : c10d::Backend(is_awaited(required(comm)) ? 0 : comm->getRank(),
                     is_awaited(*comm) ? 1 : comm->getSize()),
       comm_(std::move(comm)),
@@ -54,7 +55,7 @@ BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
       pools_(std::make_shared<RegisteredPools>()) {
   const auto& made = comm_->getOptions();
   options_->group_name = std::string(comm_->getCommName());
-  // Older torch has no such field.
+  // Older versions of torch have no such field.
   [&](auto& options) {
     if constexpr (requires { options.enable_reconfigure; })
       options.enable_reconfigure = made.enable_reconfigure;
@@ -194,7 +195,7 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs
                                                             const c10d::AllgatherOptions& options) {
   const C10dCallScope call(*this, "all_gather", inputs);
   if (outputs.size() == 1) return allgather(outputs, inputs, options);
-  // With several lists, each is what one rank gives, not what one input becomes.
+  // With several lists, each list is the output of one rank, not of one input.
   std::vector<torch::comms::WorkPtr> works;
   Tensors all;
   for (const auto& of_rank : outputs)
@@ -339,7 +340,7 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
       return comm_->all_to_all_single(to, given, async_op,
                                       with_timeout<AllToAllSingleOptions>(options.timeout));
     });
-  // One empty list of two means equal parts on that side.
+  // If only one of the two lists is empty, that side has equal parts.
   const auto parts = [&](const std::vector<int64_t>& splits, const at::Tensor& tensor) {
     if (!splits.empty()) return translate("alltoall_base", splits);
     const auto ranks = static_cast<uint64_t>(comm_->getSize());
@@ -421,7 +422,7 @@ bool BackendWrapper::is_coalescing() const {
 
 void BackendWrapper::startCoalescing() {
   if (is_coalescing()) {
-    // It stays as one that has ended, so that the next start succeeds.
+    // The region is kept as canceled, so that the next startCoalescing() succeeds.
     coalescing_region_->cancel("startCoalescing() came before its end");
     throw CommError(Errc::kInvalidArgument,
                     "coalescing has begun already and was not ended, perhaps because of an "
@@ -462,7 +463,7 @@ c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
 }
 
 void BackendWrapper::abort() {
-  // torch calls it inside of a region, which it ends afterwards.
+  // torch may call abort() inside of a region, which it ends afterwards.
   if (coalescing_region_) coalescing_region_->cancel("abort() was called");
   try {
     comm_->abort();

@@ -24,9 +24,9 @@ constexpr std::chrono::seconds kKeepIdle{1};
 
 std::atomic<void (*)()> callback_check{nullptr};
 
-// Callbacks that close_callbacks() waits for.
+// The number of callbacks that close_callbacks() waits for.
 struct PendingCallbacks {
-  std::mutex mutex;  // guards the rest
+  std::mutex mutex;  // guards the other members
   std::condition_variable none;
   size_t count = 0;
   bool closed = false;
@@ -37,7 +37,7 @@ PendingCallbacks& pending_callbacks() {
   return ours.get();
 }
 
-// The program's language has ended, and its process soon does.
+// Blocks a callback after the interpreter has ended; the process exits soon.
 [[noreturn]] void block_forever() {
   for (;;) ::pause();
 }
@@ -56,7 +56,8 @@ void run_logged(const std::function<void()>& body) noexcept {
 
 void run_callback(std::function<void()> body) {
   static auto& threads = *new base::KeptThreads(kKeepIdle);
-  // What it holds goes on its thread, not here, where somebody may wait who has Python's lock.
+  // The body is destroyed on the callback thread. The calling thread may be waited for by a thread
+  // that holds Python's GIL.
   const auto kept = std::make_shared<std::function<void()>>(std::move(body));
   const auto run = [kept] {
     run_logged(*kept);
@@ -68,7 +69,7 @@ void run_callback(std::function<void()> body) {
       run();
     });
   } catch (const std::system_error&) {
-    run();  // no thread to be had: then here
+    run();  // no thread can be started
   }
 }
 
@@ -77,7 +78,8 @@ void run_callback_before_exit(std::function<void()> body) {
     const std::lock_guard lock(pending_callbacks().mutex);
     ++pending_callbacks().count;
   }
-  // It ends when all that the body holds is gone, which may be the program's.
+  // The callback counts as running until everything that the body holds is destroyed, which may be
+  // the user's objects.
   const std::shared_ptr<void> end(nullptr, [](void*) {
     const std::lock_guard lock(pending_callbacks().mutex);
     if (--pending_callbacks().count == 0) pending_callbacks().none.notify_all();

@@ -51,7 +51,7 @@ WorkPtr CoalescedMessages::issue(TorchComm& comm, const BatchP2POptions& options
 }
 
 void CoalescedMessages::cancel(const std::string& why) {
-  std::vector<P2POp> lost;  // ends without the lock
+  std::vector<P2POp> lost;  // destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   if (!std::exchange(is_open_, false)) return;
   lost.swap(ops_);

@@ -20,42 +20,42 @@
 
 namespace torch::comms {
 
-// The sends and receives of a region, until and after their batch has gone out.
-//
-// Threads: require_batch_work() and timeout() from any; the others are the region's.
+// The sends and receives of a coalescing region, before and after their batch is issued.
+// Threads: any for require_batch_work() and timeout(); the region's thread for the others.
 class CoalescedMessages {
  public:
   explicit CoalescedMessages(std::string comm_name);
 
-  // Neither sent nor given up.
+  // Returns: true until the messages are issued or canceled.
   bool is_open() const;
   void add(const P2POp& message);
-  size_t count() const;  // that were added
-  // Sends the batch. Throws what that throws, or why they were given up.
+  size_t count() const;  // number of messages added
+  // Issues the batch. Throws: what batch_op_issue() throws, or the reason of cancel().
   WorkPtr issue(TorchComm& comm, const BatchP2POptions& options);
-  // They will not go out, for the reason `why`. Nothing happens where they have gone out or have
-  // been given up.
+  // Drops the messages for the reason `why`. Does nothing after the batch was issued or canceled.
   void cancel(const std::string& why);
 
-  // The batch; throws CommError(kInvalidArgument) where it was given up. Null before it has gone
-  // out, which the log is told: nobody can tell a region that has not ended yet from one that an
-  // exception has left.
+  // Returns: the work of the batch, or null before it is issued. The first call that returns null
+  // logs a warning, because a region that has not ended yet cannot be distinguished from one that
+  // an exception has left.
+  // Throws: CommError(kInvalidArgument) if the messages were canceled.
   WorkPtr require_batch_work();
-  // That of the batch; nothing before.
+  // Returns: the timeout of the batch, or nothing before it is issued.
   std::optional<std::chrono::milliseconds> timeout() const;
 
  private:
   const std::string comm_name_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards all members below
   bool is_open_ = true, has_warned_ = false;
   std::vector<P2POp> ops_;
   size_t count_ = 0;
   WorkPtr batch_work_;
-  std::exception_ptr error_;  // why they were not sent
+  std::exception_ptr error_;  // why the messages were not sent
 };
 
-// What stands for one of them: complete from the beginning, as programs expect it of messages
-// between the start and the end. From the end on its poll_once() is the batch's.
+// The work of one message in a coalescing region. It is complete from the beginning, because
+// programs expect that of messages inside the region. After the end of the region, wait() waits for
+// the batch.
 class CoalescedMessage final : public TorchWork {
  public:
   explicit CoalescedMessage(std::shared_ptr<CoalescedMessages> all) : all_(std::move(all)) {
@@ -78,10 +78,10 @@ class CoalescedMessage final : public TorchWork {
   const std::shared_ptr<CoalescedMessages> all_;
 };
 
-// From startCoalescing() to endCoalescing(). One that an exception has left may never end, so it
-// keeps no work that went well, and no tensor but those of its messages.
-//
-// Threads: as the wrapper.
+// The calls from startCoalescing() to endCoalescing(). A region that an exception has left may
+// never end. Therefore it keeps no work that completed successfully, and no tensors other than
+// those of its messages.
+// Threads: as BackendWrapper.
 class BackendWrapper::CoalescingRegion {
  public:
   explicit CoalescingRegion(std::shared_ptr<TorchComm> comm);
@@ -89,15 +89,17 @@ class BackendWrapper::CoalescingRegion {
   CoalescingRegion(const CoalescingRegion&) = delete;
   CoalescingRegion& operator=(const CoalescingRegion&) = delete;
 
-  // False once it was given up: messages then go out by themselves, and a new one may begin.
+  // Returns: false after the region was canceled. Then messages are sent at once, and a new region
+  // may begin.
   bool is_open() const;
   void cancel(const std::string& why) { messages_->cancel(why); }
 
-  // Only while it is open. The work of the message.
+  // Adds a message to the open region. Returns: the work of the message.
   torch::comms::WorkPtr add(const P2POp& message);
-  // What was called in between.
+  // Retains the works and outputs of other calls inside the region.
   void retain(const std::vector<torch::comms::WorkPtr>& works, const Tensors& outputs);
-  // The work of all that. Throws the reason where messages were given up.
+  // Ends the region. Returns: the work of all its calls. Throws: the reason if the messages were
+  // canceled.
   WorkPtr end(const BatchP2POptions& options);
 
  private:
@@ -109,8 +111,8 @@ class BackendWrapper::CoalescingRegion {
   std::vector<WeakTensor> outputs_;
 };
 
-// A call on the group, as profilers see it. One that throws gives the region up, since the
-// exception may leave it without its end.
+// One c10d call on the group, as profilers show it. If the call throws, it cancels the open region,
+// because the exception may skip endCoalescing().
 class BackendWrapper::C10dCallScope : public ProfilerSpan {
  public:
   C10dCallScope(const BackendWrapper& group, const char* name, at::TensorList tensors)

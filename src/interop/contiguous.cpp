@@ -12,7 +12,8 @@ bool needs_copy(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_contiguous();
 }
 
-// Two ranks' outputs: the last rank's data stays there.
+// Returns: true if the first two ranks' outputs are the same memory, in which the last rank's data
+// must remain.
 bool overlap(const std::vector<at::Tensor>& outputs) {
   return outputs.size() > 1 && outputs[0].defined() && outputs[1].defined() &&
          outputs[0].numel() > 0 && outputs[0].data_ptr() == outputs[1].data_ptr();
@@ -40,10 +41,11 @@ ContiguousOutputs::ContiguousOutputs(const std::vector<at::Tensor>& outputs)
   const at::NoGradGuard no_grad;
   const bool all = overlap(outputs);
   for (auto& tensor : tensors_) {
-    // Nothing can be copied into one whose elements share their memory.
+    // A tensor whose elements share memory cannot be the target of a copy.
     if (!all && (!needs_copy(tensor) || at::has_internal_overlap(tensor) == at::MemOverlap::Yes))
       continue;
-    tensor = tensor.clone(at::MemoryFormat::Contiguous);  // not all of it need be written
+    tensor = tensor.clone(
+        at::MemoryFormat::Contiguous);  // a clone, because the operation may not write all elements
   }
 }
 

@@ -6,22 +6,22 @@
 
 namespace torch::comms {
 
-// The same elements, contiguous: `tensor` itself where it is that, or where no copy would do (an
-// operation says then why).
+// Returns: the same elements, contiguous. This is `tensor` itself if it is contiguous, or if a copy
+// would not help; then the operation reports why.
 at::Tensor contiguous(const at::Tensor& tensor);
 std::vector<at::Tensor> contiguous(const std::vector<at::Tensor>& tensors);
 
-// Whether one operation can write to them as they are: each contiguous, none over another one's
-// memory.
+// Returns: whether one operation can write to the outputs in place: each is contiguous, and no two
+// share memory.
 bool are_writable_in_place(const std::vector<at::Tensor>& outputs);
 
-// Others, with copies in their place.
+// Replaces outputs that an operation cannot write to in place by contiguous copies.
 class ContiguousOutputs {
  public:
   explicit ContiguousOutputs(const std::vector<at::Tensor>& outputs);
 
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
-  // Into the outputs, the last one last; on the current stream.
+  // Copies the results into the outputs, in order, on the current stream.
   void copy_back() const;
 
  private:

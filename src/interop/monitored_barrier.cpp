@@ -15,9 +15,11 @@ namespace torch::comms {
 namespace {
 
 constexpr int kRoot = 0;
-constexpr int64_t kAllArrived = -1;  // else rank 0 answers with the first rank that did not
+constexpr int64_t kAllArrived =
+    -1;  // otherwise rank 0 replies with the first rank that did not arrive
 
-// Beside the program's messages, which may be on their way with any other tag.
+// Returns: the options with the tag of this barrier, which differs from all tags of the program's
+// own messages.
 template <class Options>
 Options own(Options options) {
   options.tag = kOwnTag;
@@ -26,7 +28,7 @@ Options own(Options options) {
 
 at::Tensor make_message(int64_t content = kAllArrived) { return at::full({1}, content, at::kLong); }
 
-// What rank 0 has seen of the others.
+// The arrivals that rank 0 has observed.
 struct CheckIns {
   struct BarrierCheckIn {
     int rank;
@@ -35,7 +37,7 @@ struct CheckIns {
   };
   std::vector<BarrierCheckIn> all;
   std::vector<int> arrived, missing;
-  std::optional<CommError> first_error;  // of the first late one
+  std::optional<CommError> first_error;  // of the first rank that did not arrive in time
 
   void wait() {
     for (auto& [rank, letter, work] : all) try {
@@ -48,8 +50,8 @@ struct CheckIns {
   }
 };
 
-// Returns: "Rank 3" for the first rank alone, "Ranks 1, 2, 3" for all of them, "Ranks 3" where all
-// are one. Programs search for the words that torch's Gloo group has.
+// Returns: "Rank 3" for the first rank only, "Ranks 1, 2, 3" for all of them, also "Ranks 3" for a
+// single one. The words match those of torch's Gloo group, because programs search for them.
 std::string format_ranks(const std::vector<int>& ranks, bool all) {
   if (!all) return "Rank " + std::to_string(ranks.front());
   std::string text = "Ranks ";
@@ -121,7 +123,7 @@ void BackendWrapper::wait_for_check_ins(const c10d::BarrierOptions& options, boo
       comm_->send(answer, rank, /*async_op=*/false,
                   own(with_timeout<SendOptions>(torch::comms::kNoTimeout)));
     } catch (const CommError&) {
-      if (seen.missing.empty()) throw;  // else what is told below is what went wrong first
+      if (seen.missing.empty()) throw;  // otherwise the error below reports the first cause
     }
   if (seen.missing.empty()) return;
   const std::string limited = limit.timeout > torch::comms::kNoTimeout

@@ -11,18 +11,19 @@
 
 namespace torch::comms {
 
-// A call of torch.distributed as PyTorch's profilers show it: "gloo:all_reduce" with its tensors,
-// from the call to the end of the last operation that it issued. Costs one look-up where no
-// profiler runs.
+// Shows one call of torch.distributed in PyTorch's profilers: "gloo:all_reduce" with its tensors,
+// from the call to the end of the last operation that it issued. Costs one lookup if no profiler
+// runs.
 class ProfilerSpan {
  public:
-  // `call` is the word of torch's own backends, which programs search for.
+  // `call` is the name that torch's own backends use, because programs search for it.
   ProfilerSpan(const TorchComm& comm, const char* call, at::TensorList tensors) {
     if (auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE))
       begin(std::move(*callbacks), comm, call, tensors);
   }
 
-  // Ends it when all `works` have, on the thread that ends the last one; without this it ends here.
+  // Ends the span when all `works` have completed, on the thread that completes the last one.
+  // Without this call the span ends with the object.
   void end_with(const std::vector<WorkPtr>& works) const {
     if (record_) end_recorded(works);
   }
@@ -32,7 +33,7 @@ class ProfilerSpan {
              at::TensorList tensors);
   void end_recorded(const std::vector<WorkPtr>& works) const;
 
-  std::shared_ptr<at::RecordFunction> record_;  // null: nobody looks
+  std::shared_ptr<at::RecordFunction> record_;  // null if no profiler runs
 };
 
 }  // namespace torch::comms

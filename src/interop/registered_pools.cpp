@@ -17,7 +17,8 @@ at::Tensor tensor_of(const BackendWrapper::MemPoolSegment& segment) {
       .make_tensor();
 }
 
-// A communicator on the CPU has no use for memory of GPUs, and may have no registration at all.
+// Returns: false for a communicator on the CPU, which does not use GPU memory and may not support
+// registration.
 bool concerns(const TorchComm& comm, const BackendWrapper::MemPoolSegment& segment) {
   if (segment.device == comm.getDevice()) return true;
   if (comm.getDevice().is_cpu()) return false;
@@ -28,7 +29,8 @@ bool concerns(const TorchComm& comm, const BackendWrapper::MemPoolSegment& segme
       {.op = "register_mem_pool", .comm = std::string(comm.getCommName()), .rank = comm.getRank()});
 }
 
-// Returns: false where the communicator is on the CPU and its backend registers nothing.
+// Registers one segment. Returns: false if the communicator is on the CPU and its backend registers
+// nothing.
 bool is_registered(TorchComm& comm, const at::Tensor& tensor) {
   try {
     comm.tensor_register(tensor);
@@ -39,7 +41,7 @@ bool is_registered(TorchComm& comm, const at::Tensor& tensor) {
   }
 }
 
-// The end of a communicator is the end of its registrations.
+// Deregisters one segment. After the communicator is finalized, its registrations no longer exist.
 void deregister(TorchComm& comm, const at::Tensor& tensor) {
   try {
     comm.tensor_deregister(tensor);

@@ -10,14 +10,16 @@
 
 namespace torch::comms {
 
-// The segments of torch's memory pools that are registered with one communicator. Any thread.
+// The segments of torch's memory pools that are registered with one communicator.
+// Threads: any.
 class BackendWrapper::RegisteredPools {
  public:
-  // Registers those of `segments` that are not registered yet, and deregisters those of the pool
-  // that are not among them any more.
-  // Throws: as BackendWrapper::registerMemPool(). What was registered before the error stays so.
+  // Registers the segments that are not registered yet, and deregisters segments of the pool that
+  // `segments` no longer contains.
+  // Throws: as BackendWrapper::registerMemPool(). Segments that were registered before the error
+  // stay registered.
   void update(TorchComm& comm, const MemPoolId& pool, const std::vector<MemPoolSegment>& segments);
-  // Deregisters all of a pool. Does nothing for a pool that is not registered.
+  // Deregisters all segments of a pool. Does nothing for a pool that is not registered.
   void remove(TorchComm& comm, const MemPoolId& pool);
 
  private:

@@ -22,7 +22,8 @@ namespace {
 
 constexpr size_t kMaxDims = 64;
 
-// What a rank has, as it travels: a row of numbers, equal on all ranks but for the first.
+// The shape of one rank's tensor as it is sent: a row of numbers that is equal on all ranks except
+// for the first number.
 struct SparseShape {
   explicit SparseShape(const at::Tensor& tensor) : row(4 + kMaxDims) {
     row[0] = tensor._nnz();
@@ -73,7 +74,7 @@ std::vector<SparseShape> gather_shapes(TorchComm& comm, const SparseShape& mine,
   return shapes;
 }
 
-// Every rank's rows of a tensor that has as many rows as the rank has elements.
+// Returns: one output per rank for a tensor that has one row per sparse element of the rank.
 std::vector<at::Tensor> rows_for(const std::vector<SparseShape>& shapes, const at::Tensor& mine) {
   std::vector<at::Tensor> all;
   auto sizes = mine.sizes().vec();
@@ -84,8 +85,8 @@ std::vector<at::Tensor> rows_for(const std::vector<SparseShape>& shapes, const a
   return all;
 }
 
-// The sum, on a thread that nobody waits to end: to let a tensor of Python's go it may need the
-// lock that who drops the work holds.
+// Computes the sum on a callback thread that is never joined. Destroying a Python tensor may need
+// the GIL, which the thread that drops the work may hold.
 class SparseSumWork final : public TorchWork {
  public:
   static WorkPtr start(std::function<void()> add) {

@@ -6,12 +6,12 @@
 
 namespace torch::comms {
 
-// Replaces `tensor`, sparse (COO), by the sum of all ranks' tensors, or their mean. Blocks until
-// all ranks have called it, to learn how many elements each has; with `async_op` those then move
-// while the caller goes on. `options`: of each of the operations that it consists of.
-//
-// Throws CommError: kUnsupported for another layout or reduction, kSizeMismatch where shapes or
-// dtypes of the ranks differ; otherwise as the operations.
+// Replaces the sparse (COO) `tensor` by the sum or the mean of all ranks' tensors. With `async_op`,
+// the elements move in the background. `options` apply to each of the operations that it issues.
+// Blocks: until all ranks have called it, because the ranks first exchange their numbers of
+// elements.
+// Throws: CommError: kUnsupported for another layout or reduction; kMismatch if shapes or dtypes of
+// the ranks differ; otherwise as the issued operations.
 WorkPtr all_reduce_sparse(const std::shared_ptr<TorchComm>& comm, const at::Tensor& tensor,
                           const ReduceOp& op, bool async_op, const AllGatherOptions& options);
 

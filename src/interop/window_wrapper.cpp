@@ -9,7 +9,7 @@
 namespace torch::comms {
 namespace {
 
-// What no rank is stays none.
+// Converts a rank to int. Values that are no valid rank stay invalid.
 int narrow(int64_t rank) {
   using Limits = std::numeric_limits<int>;
   return static_cast<int>(std::clamp<int64_t>(rank, Limits::min(), Limits::max()));

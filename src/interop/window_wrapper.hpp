@@ -7,10 +7,9 @@
 
 namespace torch::comms {
 
-// A window of a communicator as torch.distributed's kind of window. Limits are those of the
-// `wrapper` that it comes from, which lives as long.
-//
-// Threads and failure: as TorchCommWindow.
+// Adapts a window of a communicator to c10d::Window. Default timeouts are those of `wrapper`, which
+// created the window and is kept alive by it.
+// Threads: as TorchCommWindow. Throws: as TorchCommWindow.
 class WindowWrapper final : public c10d::Window {
  public:
   WindowWrapper(c10::intrusive_ptr<BackendWrapper> wrapper, std::shared_ptr<TorchCommWindow> window)

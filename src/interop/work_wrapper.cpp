@@ -18,7 +18,7 @@ namespace {
 
 using Future = c10::ivalue::Future;
 
-// What is left to happen before a future is complete.
+// The works that must complete before a future is complete, and their first error.
 struct PendingWorks {
   std::atomic<size_t> works;
   std::mutex mutex;  // guards error
@@ -42,7 +42,8 @@ std::exception_ptr first_error(const std::vector<WorkPtr>& works) {
   return nullptr;
 }
 
-// first_error(), for the program, which has met what each of them failed with by that.
+// Returns: first_error(), and marks the failures of all works as observed, because the caller
+// passes the error to the user.
 std::exception_ptr handed_out(const std::vector<WorkPtr>& works) {
   auto error = first_error(works);
   if (error)
@@ -50,7 +51,8 @@ std::exception_ptr handed_out(const std::vector<WorkPtr>& works) {
   return error;
 }
 
-// Whoever needs the error has it from the work, whose end hook runs in here.
+// Waits for the work. Its error is dropped here, because the future gets it from the work's end
+// hook.
 void wait_for_its_hook(TorchWork& work) {
   try {
     work.wait();
@@ -59,7 +61,7 @@ void wait_for_its_hook(TorchWork& work) {
   }
 }
 
-constexpr std::chrono::milliseconds kTick{50};  // between looks for Ctrl-C
+constexpr std::chrono::milliseconds kTick{50};  // the interval between checks for Ctrl-C
 
 std::atomic<WorkWrapper::FutureError> future_error{nullptr};
 
@@ -74,11 +76,13 @@ void complete(const c10::intrusive_ptr<Future>& future, const std::vector<at::Te
 
 }  // namespace
 
-// When a future's callbacks have run, which its own completion says nothing about.
+// Reports when the callbacks of a future have run, which the completion of the future does not
+// show.
 struct WorkWrapper::Callbacks {
   std::promise<void> done;
   std::shared_future<void> are_done = done.get_future().share();
-  std::atomic<std::thread::id> thread{};  // where they run; one of them may wait for the work
+  std::atomic<std::thread::id>
+      thread{};  // the thread that runs them; a callback may wait for the work
 };
 
 namespace {
@@ -145,7 +149,7 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
       work->wait();
       if (blocks_host_) work->hostSynchronize();
     } catch (...) {
-      if (!work->error()) throw;  // the wait's own, such as Ctrl-C
+      if (!work->error()) throw;  // an error of the wait itself, such as Ctrl-C
       if (!first) first = std::current_exception();
     }
   }
@@ -154,7 +158,8 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
     std::lock_guard lock(future_mutex_);
     callbacks = callbacks_;
   }
-  // Who looks at the future after this finds it complete, and what its callbacks have written.
+  // After this, the future is complete for every caller, and the effects of its callbacks are
+  // visible.
   if (callbacks && callbacks->thread.load() != std::this_thread::get_id())
     while (!are_callbacks_closed() &&
            callbacks->are_done.wait_for(kTick) == std::future_status::timeout)
@@ -166,7 +171,7 @@ bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
 void WorkWrapper::setFutureError(FutureError make) noexcept { future_error.store(make); }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::getFuture() {
-  // Others may poll_once() and ask for its state meanwhile.
+  // Other threads may query the state of the work meanwhile.
   const std::lock_guard making(making_mutex_);
   {
     const std::lock_guard lock(future_mutex_);
@@ -191,7 +196,7 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future(
       for (const auto& work : works_) work->wait();
       complete(future, outputs_, nullptr);
     } catch (...) {
-      if (!ended(works_)) throw;  // the wait's own, such as Ctrl-C
+      if (!ended(works_)) throw;  // an error of the wait itself, such as Ctrl-C
       complete(future, outputs_, std::current_exception());
     }
   } else if (ended(works_)) {
@@ -200,10 +205,11 @@ c10::intrusive_ptr<c10::ivalue::Future> WorkWrapper::make_future(
     auto remaining = std::make_shared<PendingWorks>(works_.size());
     callbacks = std::make_shared<Callbacks>();
     for (const auto& work : works_) {
-      // The hook runs inside the transition, while the work is alive.
+      // The hook runs during the status change, while the work is alive.
       work->registerWorkEndHook(
           [remaining, work = work.get(), future, callbacks, outputs = outputs_] {
-            work->meetFailure();  // of a work that may be gone when the future is complete
+            work->meetFailure();  // now, because the work may no longer exist when the future is
+                                  // complete
             remaining->keep(work->error());
             if (remaining->works.fetch_sub(1) != 1) return;
             run_callback_before_exit([=] {
