@@ -13,7 +13,8 @@
 namespace torch::comms {
 namespace {
 
-// With addresses in them, signatures could be many; past this they are numbered anew.
+// The maximum number of signatures that are remembered. Signatures with addresses may be many;
+// after this number, a known signature is written again with a new number.
 constexpr size_t kMaxSignatures = 65536;
 
 std::string decimal(double seconds, int digits) {

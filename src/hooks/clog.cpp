@@ -17,7 +17,7 @@
 namespace torch::comms {
 namespace {
 
-// Whether `words` holds `word` or `all`. Others than `known` do nothing, and that is said.
+// Returns: whether `words` contains one of `known`. Logs the words that are not known.
 bool asks_for(const std::vector<std::string>& words, const std::vector<std::string>& known) {
   bool asked = false;
   for (const auto& word : words) {
@@ -38,7 +38,7 @@ std::string join_ranks(const std::vector<int>& ranks) {
 
 }  // namespace
 
-// Outlives the hook object in the communicators' hooks.
+// The state of the hook. The communicators' hooks keep it alive after the hook object is destroyed.
 struct ClogHook::State : std::enable_shared_from_this<State> {
   State(const std::string& output, bool events, bool buffers)
       : log(output), with_events(events), with_buffers(buffers) {}
@@ -52,8 +52,8 @@ struct ClogHook::State : std::enable_shared_from_this<State> {
 
 namespace {
 
-// One communicator's part, which its hooks hold: it goes with them. Its methods belong to the
-// thread that calls the communicator.
+// Logs the calls of one communicator. The communicator's hooks own it.
+// Threads: the thread that calls the communicator.
 template <class State>
 class CommCallLogger {
  public:
@@ -62,7 +62,7 @@ class CommCallLogger {
     log_membership();
     state_->log.on_comm_registered();
   }
-  // Without finalize(), or unregistered.
+  // The communicator was destroyed without finalize(), or the hook was unregistered.
   ~CommCallLogger() {
     if (!is_unregistered_)
       call_observer_noexcept("the call log", logged_, [&] { state_->log.on_comm_unregistered(); });
@@ -103,7 +103,7 @@ class CommCallLogger {
     });
   }
 
-  // A communicator that waits for reconfigure() has no rank to tell yet.
+  // A communicator without members (before reconfigure()) has no rank to log.
   void log_membership() {
     const auto comm = comm_.lock();
     if (!comm || !comm->isConnected()) return;
@@ -136,7 +136,7 @@ class CommCallLogger {
   bool announced_ = false;
   std::optional<int64_t> membership_;
   bool is_unregistered_ = false;
-  // The last that had its pre-hook, by operation id.
+  // The last operation whose pre-hook ran, by operation id.
   std::pair<size_t, CallLog::LoggedCall> call_{kFinalizeOpId, {}};
   std::pair<size_t, std::string> split_{kFinalizeOpId, ""};
   std::atomic<bool> logged_{false};

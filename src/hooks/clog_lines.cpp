@@ -78,7 +78,7 @@ class ClogFields {
     add(key, std::string_view(std::to_string(value)));
   }
 
-  // "key=1,2,3", with `text_of` each element.
+  // Adds "key=1,2,3", where `text_of` formats each element.
   template <class Elements, class TextOf>
   void list(std::string_view key, const Elements& elements, const TextOf& text_of) {
     std::string value;

@@ -7,11 +7,12 @@
 
 namespace torch::comms {
 
-// The fields of an operation in the call log, "in_count=4|out_count=4|...". `addresses` adds where
-// the tensors are. "" for the operations that have no such line.
+// Returns: the fields of an operation in the call log, "in_count=4|out_count=4|..."; "" for
+// operations without such a line. `addresses` adds the addresses of the tensors.
 std::string clog_fields(const PreHookArgs& args, bool addresses);
 
-// A name as the value of a field: what would end a field or a line, or steer a terminal, is \x7c.
+// Returns: a name as the value of a field. Characters that would end a field or a line, or control
+// a terminal, are escaped like \x7c.
 std::string clog_name(std::string_view name);
 
 }  // namespace torch::comms

@@ -14,7 +14,8 @@
 namespace torch::comms::fr {
 namespace {
 
-// The word that PyTorch's reader has for an operation: it refuses the ones that it does not know.
+// Returns: the name that PyTorch's trace analyzer uses for an operation. The analyzer rejects
+// unknown names.
 std::string_view reader_word(OpName op) {
   switch (op) {
     case OpName::batch_op_issue:
@@ -55,7 +56,7 @@ CommRecording::CommRecording(std::shared_ptr<FlightRecorder> recorder,
 
 void CommRecording::update_membership() {
   const auto comm = comm_.lock();
-  // A communicator that waits for reconfigure() has no members yet.
+  // A communicator without members (before reconfigure()) has no rank.
   if (!comm || !comm->isConnected()) return;
   if (const auto membership = comm->getMembership(); membership && membership != membership_) {
     group_ = recorder_->add_group(
@@ -124,7 +125,8 @@ void CommRecording::pre(size_t op_id, const PreHookArgs& args) noexcept {
     std::visit(
         [&](const auto& op) {
           using Op = std::remove_cvref_t<decltype(op)>;
-          bool runs_now = false;  // the call's thread does it, before its work can be watched
+          bool runs_now =
+              false;  // the calling thread runs the operation, before its work can be watched
           if constexpr (requires { op.async_op; }) runs_now = is_on_host_ && !op.async_op;
           if constexpr (Op::kName != OpName::finalize) begin(op_id, describe(op_id, op), runs_now);
         },
@@ -141,7 +143,7 @@ void CommRecording::end(size_t op_id, const PostHookArgs& args) {
     const auto work = weak.lock();
     if (!work) return recorder_->ended(entry, true);
     work->registerWorkStartHook([recorder = recorder_, entry] { recorder->started(entry); });
-    // The hook runs inside the transition, while the work is alive.
+    // The hook runs during the status change, while the work is alive.
     work->registerWorkEndHook([recorder = recorder_, entry, ended = work.get()] {
       recorder->ended(entry, ended->status() == WorkStatus::COMPLETED);
     });

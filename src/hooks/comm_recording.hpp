@@ -12,11 +12,12 @@
 
 namespace torch::comms::fr {
 
-// What one communicator's hooks do for a recorder. They belong to the thread that calls the
-// communicator; none of pre(), post() and unposted() throws.
+// Records the operations of one communicator in a flight recorder. pre(), post() and unposted() are
+// the communicator's hooks and never throw.
+// Threads: the thread that calls the communicator.
 class CommRecording {
  public:
-  // `on_split` is told of every child.
+  // `on_split` is called with every child communicator.
   CommRecording(std::shared_ptr<FlightRecorder> recorder, const std::shared_ptr<TorchComm>& comm,
                 std::function<void(const std::shared_ptr<TorchComm>&)> on_split);
 
@@ -29,11 +30,12 @@ class CommRecording {
   struct OpenOperation {
     size_t op_id;
     uint64_t entry;
-    uint64_t sequence;  // 0: a collective's, which the group counts
+    uint64_t sequence;  // 0 for a collective, which the group counts
   };
 
-  // Whoever joins by reconfigure() has counted nothing before, so every membership is a group of
-  // its own, under a name that all members give it.
+  // Begins a new recorded group when reconfigure() has changed the members. A rank that joins has
+  // counted no operations before, so each set of members is a group of its own, with a name that is
+  // equal on all members.
   void update_membership();
   template <class Op>
   Entry describe(size_t op_id, const Op& op);
@@ -45,13 +47,13 @@ class CommRecording {
   std::weak_ptr<TorchComm> comm_;
   std::function<void(const std::shared_ptr<TorchComm>&)> on_split_;
   std::shared_ptr<RecordedGroup> group_;
-  std::string prefix_;        // of profiling names: "gloo:"
-  int64_t timeout_ms_;        // of operations that set none
-  const bool counts_splits_;  // see TransportCapabilities
+  std::string prefix_;        // of profiling names, such as "gloo:"
+  int64_t timeout_ms_;        // of operations without a timeout of their own
+  const bool counts_splits_;  // see Capabilities
   const bool is_on_host_;     // CPU tensors
   int rank_ = -1, size_ = -1;
-  std::optional<int64_t> membership_;  // that group_ is of
-  base::OpOrder order_;                // of all but collectives, which the group counts
+  std::optional<int64_t> membership_;  // the membership of group_
+  base::OpOrder order_;  // of all operations except collectives, which the group counts
   std::vector<OpenOperation> open_;
   std::atomic<bool> logged_{false};
 };

@@ -11,8 +11,9 @@
 
 #include "base/os/log.hpp"
 
-// What PyTorch's worker control plane, and the debug server above it, can ask this process. Called
-// on threads of that server.
+// The requests that PyTorch's worker control plane, and the debug server above it, can send to this
+// process.
+// Threads: the handlers run on threads of that server.
 namespace torch::comms::fr {
 namespace {
 
@@ -33,7 +34,7 @@ void health_check(const Request&, Response& response) {
           "application/json");
 }
 
-// True where `text` is a boolean or "", which leaves `value` as it is.
+// Parses a boolean; "" leaves `value` unchanged. Returns: false for any other text.
 bool read_flag(const std::string& text, bool& value) {
   if (text != "" && text != "true" && text != "false") return false;
   if (text != "") value = text == "true";
@@ -88,7 +89,8 @@ void dump_file(const Request&, Response& response) {
   refuse(response, 200, "the dump of rank " + std::to_string(*rank) + " is being written");
 }
 
-// Registered while the library is loaded: a health check must be answered before any recorder.
+// The handlers are registered when the library is loaded, because a health check may come before
+// any recorder exists.
 [[maybe_unused]] const bool registered = [] {
   const std::pair<const char*, void (*)(const Request&, Response&)> handlers[] = {
       {"torchcomms_health_check", health_check},

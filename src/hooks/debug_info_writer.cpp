@@ -29,7 +29,7 @@ struct WriterRegistry {
   std::shared_ptr<DebugInfoWriter> writer;
 };
 WriterRegistry& registered_writer() {
-  // Never destroyed: the process may be dumped while it ends.
+  // The registry is never destroyed, because the process may be dumped while it exits.
   static auto* state = new WriterRegistry;
   return *state;
 }
@@ -63,7 +63,7 @@ std::string DebugInfoWriter::getWriterTarget() {
 
 void DebugInfoWriter::write(const std::string& trace) {
   const std::filesystem::path target = getWriterTarget();
-  // Several threads may be writing.
+  // The counter makes the names unique, because several threads may write at the same time.
   static std::atomic<uint64_t> writes{0};
   const std::filesystem::path beside = target.string() + "." + std::to_string(::getpid()) + "." +
                                        std::to_string(writes.fetch_add(1)) + ".tmp";
@@ -97,7 +97,8 @@ std::shared_ptr<DebugInfoWriter> DebugInfoWriter::getWriter(int rank) {
 
 void DebugInfoWriter::registerWriter(std::unique_ptr<DebugInfoWriter> writer) {
   auto& state = registered_writer();
-  std::shared_ptr<DebugInfoWriter> before;  // outlives the lock: its end may run anything
+  std::shared_ptr<DebugInfoWriter>
+      before;  // destroyed after the lock is released, because that may run any code
   std::lock_guard lock(state.mutex);
   before = std::exchange(state.writer, std::move(writer));
 }

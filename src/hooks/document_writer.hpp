@@ -7,8 +7,8 @@
 
 namespace torch::comms::fr {
 
-// Writes one tree of plain values, front to back. In a map, key() stands before each value. Text is
-// UTF-8; bytes that are none are written as U+FFFD.
+// Writes one tree of plain values, front to back. In a map, call key() before each value. Text is
+// UTF-8; invalid bytes are written as U+FFFD.
 class DocumentWriter {
  public:
   virtual ~DocumentWriter() = default;
@@ -22,12 +22,12 @@ class DocumentWriter {
   virtual void number(int64_t value) = 0;
   virtual void real(double value) = 0;
   virtual void flag(bool value) = 0;
-  // A time in ns of which 0 means that it is not known.
+  // Writes a time in ns; 0 means unknown.
   virtual void time(int64_t value_ns) = 0;
   virtual void key(std::string_view name) = 0;
 };
 
-// JSON text: a pair is a list, an unknown time is 0.
+// Writes JSON text. A pair is a list; an unknown time is 0.
 class JsonWriter : public DocumentWriter {
  public:
   void begin_map() override { open('{'); }
@@ -51,10 +51,10 @@ class JsonWriter : public DocumentWriter {
   void quote(std::string_view value);
 
   std::string out_;
-  bool first_ = true;  // nothing stands before the next element
+  bool first_ = true;  // no element precedes the next one
 };
 
-// A pickle of protocol 2 without any class: a pair is a tuple, an unknown time is None.
+// Writes a pickle of protocol 2 without classes. A pair is a tuple; an unknown time is None.
 // [Python: Lib/pickletools.py describes the opcodes]
 class PickleWriter : public DocumentWriter {
  public:

@@ -25,7 +25,8 @@ int64_t wall_clock_ns() {
 FlightRecorder::FlightRecorder(size_t max_entries) : max_entries_(max_entries) {}
 
 const std::shared_ptr<FlightRecorder>& FlightRecorder::get() {
-  // Never destroyed: hooks of communicators that are never finalized still write to it.
+  // The recorder is never destroyed, because hooks of communicators that are never finalized still
+  // write to it.
   static const auto* recorder = [] {
     const auto size = static_cast<size_t>(base::env_int("TORCHCOMM_FR_BUFFER_SIZE"));
     auto* made = new std::shared_ptr<FlightRecorder>(std::make_shared<FlightRecorder>(size));
@@ -66,7 +67,8 @@ uint64_t FlightRecorder::record(Entry entry) {
   entry.created_ns = wall_clock_ns();
   std::lock_guard lock(mutex_);
   RecordedGroup& group = *entry.group;
-  // What concerns some ranks only has its number, and must not count among the collectives.
+  // An operation of only some ranks has a number of its own, and must not be counted as a
+  // collective.
   entry.numbered_apart = entry.sequence != 0;
   if (!entry.numbered_apart) {
     entry.sequence = ++group.collectives;
@@ -120,7 +122,7 @@ void FlightRecorder::set_refused(uint64_t id) noexcept {
   entry->failed = entry->refused = true;
   entry->state = EntryState::kScheduled;
   entry->started_ns = 0;
-  // Unless operations inside of it were numbered since.
+  // The group's counters are reset unless operations inside of this one were numbered meanwhile.
   RecordedGroup& group = *entry->group;
   if (group.collectives != entry->sequence) return;
   group.last_enqueued = --group.collectives;
@@ -130,7 +132,8 @@ void FlightRecorder::set_refused(uint64_t id) noexcept {
 void FlightRecorder::reset() noexcept {
   std::lock_guard lock(mutex_);
   first_id_ = next_id_;
-  // What an old entry holds is let go; its place stays, for the ring goes on in the middle.
+  // The content of old entries is freed, but their slots stay, because the ring continues in the
+  // middle.
   for (auto& entry : ring_) entry = Entry{};
 }
 

@@ -10,7 +10,7 @@
 namespace torch::comms::fr {
 namespace {
 
-// Of the layout, as PyTorch's reader counts them.
+// The version of the layout, as PyTorch's trace analyzer counts it.
 constexpr const char* kVersion = "2.10";
 
 const char* name(EntryState state) {
@@ -95,7 +95,7 @@ void write_entry(DocumentWriter& out, const Entry& entry, uint64_t record_id) {
   flag("retired", entry.retired);
   number("timeout_ms", entry.timeout_ms);
   flag("is_p2p", false);
-  // Beyond PyTorch's layout, for our own analyzer.
+  // These fields extend PyTorch's layout for the analyzer of torchcomms.
   text("operation", opToString(entry.op));
   flag("failed", entry.failed);
   if (entry.refused) flag("refused", true);
@@ -109,7 +109,8 @@ void write_entry(DocumentWriter& out, const Entry& entry, uint64_t record_id) {
 
 void FlightRecorder::write_groups(DocumentWriter& out,
                                   const std::vector<const Entry*>& entries) const {
-  // Groups that still communicate, and those of entries. Of two with one name the younger counts.
+  // The dump contains groups that still exist and groups of the entries. Of two groups with one
+  // name, the newer one is used.
   std::map<uint64_t, std::shared_ptr<const RecordedGroup>> by_id;
   for (const auto& weak : groups_)
     if (auto group = weak.lock()) by_id.emplace(group->id, std::move(group));
@@ -189,7 +190,8 @@ std::string FlightRecorder::dump_json(bool include_completed, bool include_entri
 
 std::string FlightRecorder::dump_pickle(bool include_completed, bool include_entries) const {
   PickleWriter out;
-  write(out, include_completed, include_entries, true);  // PyTorch's reader of files asks for them
+  write(out, include_completed, include_entries,
+        true);  // PyTorch's analyzer requires them in files
   return out.finish();
 }
 

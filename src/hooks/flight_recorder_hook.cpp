@@ -13,7 +13,8 @@
 namespace torch::comms::fr {
 namespace {
 
-// Gives somebody who looks at the process's health the time to fetch what it has recorded.
+// Waits, so that a health monitor has time to fetch the recorded operations before the process
+// ends.
 void wait_for_collectors() {
   const auto wait_ms = base::env_int("TORCHCOMM_HEALTH_CHECK_WAIT_MS");
   timespec left{static_cast<time_t>(wait_ms / 1000), static_cast<long>(wait_ms % 1000 * 1000000)};
@@ -24,13 +25,13 @@ void wait_for_collectors() {
 void note_abort() {
   auto& health = TorchCommsHealthCheck::get();
   health.setTimedOut();
-  // A program that goes on must not wait: abort() and a raised timeout come by here, too.
+  // A process that continues must not wait: abort() and raised timeouts call this function, too.
   if (health.isEnding()) wait_for_collectors();
 }
 
 }  // namespace
 
-// Outlives the hook object in the communicators' hooks.
+// The state of the hook. The communicators' hooks keep it alive after the hook object is destroyed.
 struct FlightRecorderHook::State : std::enable_shared_from_this<State> {
   explicit State(std::shared_ptr<FlightRecorder> made) : recorder(std::move(made)) {}
 

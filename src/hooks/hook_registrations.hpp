@@ -9,7 +9,8 @@
 
 namespace torch::comms {
 
-// The communicators that an observer is registered with. Holds none of them. Any thread.
+// The communicators that an observer is registered with. Does not keep communicators alive.
+// Threads: any.
 class HookRegistrations {
  public:
   using Handles = std::vector<std::unique_ptr<RemovableHandle>>;
@@ -27,7 +28,7 @@ class HookRegistrations {
                                [&](const HookedComm& row) { return row.comm.lock() == comm; });
   }
 
-  // Whether there was one since the last remove_all().
+  // Returns: whether a communicator was added since the last remove_all().
   bool has_any() const {
     std::lock_guard lock(mutex_);
     return any_;
@@ -49,12 +50,12 @@ class HookRegistrations {
     std::weak_ptr<TorchComm> comm;
     Handles handles;
   };
-  mutable std::mutex mutex_;  // guards both below
+  mutable std::mutex mutex_;  // guards both members below
   std::vector<HookedComm> comms_;
   bool any_ = false;
 };
 
-// Throws CommError(kInvalidArgument) for a null pointer.
+// Throws: CommError(kInvalidArgument) for a null pointer.
 void require_comm(const std::shared_ptr<TorchComm>& comm);
 
 }  // namespace torch::comms

@@ -18,8 +18,8 @@ namespace {
 
 using Check = void(const at::Tensor&);
 
-// PyTorch's own check, which on a GPU is one kernel and no wait; nothing where this PyTorch has
-// none for the device.
+// Returns: PyTorch's own check, which on a GPU is one kernel without a wait; nothing if this
+// version of PyTorch has no such check for the device.
 std::optional<c10::TypedOperatorHandle<Check>> torch_check(const at::Tensor& tensor) {
   static const auto found =
       c10::Dispatcher::singleton().findSchema(c10::OperatorName("c10d::check_for_nan", ""));
@@ -30,14 +30,14 @@ std::optional<c10::TypedOperatorHandle<Check>> torch_check(const at::Tensor& ten
 }
 
 bool any_nan(const at::Tensor& tensor) {
-  // Types of 8 bits have no comparison of their own in every PyTorch.
+  // Some versions of PyTorch cannot compare 8-bit types.
   const auto wide = tensor.element_size() == 1 ? tensor.to(at::kFloat) : tensor;
   return at::isnan(wide).any().item<bool>();
 }
 
 bool holds_nan(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return false;
-  // That check passes complex numbers.
+  // PyTorch's check does not detect NaN in complex numbers.
   if (tensor.is_complex()) return any_nan(tensor);
   if (!tensor.is_floating_point()) return false;
   const auto check = torch_check(tensor);
@@ -46,11 +46,11 @@ bool holds_nan(const at::Tensor& tensor) {
     check->call(tensor);
     return false;
   } catch (const c10::Error&) {
-    return any_nan(tensor);  // it has one error for a NaN and for a type that it does not know
+    return any_nan(tensor);  // the check has one error for a NaN and for an unknown dtype
   }
 }
 
-// Which of its tensors this rank's part of an operation reads, and which it writes.
+// Returns: whether this rank's part of an operation reads its tensors, and whether it writes them.
 template <class Op>
 std::pair<bool, bool> reads_and_writes(const Op& op, int rank) {
   const auto at_root = [&](bool otherwise) {

@@ -8,8 +8,8 @@
 
 namespace torch::comms {
 
-// Runs an observer's part of an operation, which must not fail the operation. What it throws is
-// logged, the first time of each `logged`.
+// Runs an observer's part of an operation. An exception does not fail the operation: the first one
+// for each `logged` is logged, later ones are dropped.
 template <class Call>
 void call_observer_noexcept(const char* observer, std::atomic<bool>& logged,
                             const Call& call) noexcept {

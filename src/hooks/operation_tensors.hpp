@@ -5,8 +5,8 @@
 
 namespace torch::comms {
 
-// The tensors of an operation, as the caller passed them: borrowed, like the operation. Undefined
-// ones are left out. A tensor that is read and written stands in both lists.
+// The tensors of an operation as the caller passed them. The pointers are valid as long as the
+// operation. Undefined tensors are left out. A tensor that is read and written is in both lists.
 struct OperationTensors {
   c10::SmallVector<const at::Tensor*, 4> inputs, outputs;
   bool in_place = false;
