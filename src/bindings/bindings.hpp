@@ -3,8 +3,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torchcomms/work.hpp>
 
-// Python knows works by this one class; to look for theirs takes as long as the rest of the way
-// back.
+// Python knows works only by this class. A lookup of the dynamic type would take as long as the
+// rest of the return path.
 template <>
 struct pybind11::polymorphic_type_hook<torch::comms::TorchWork> {
   static const void* get(const torch::comms::TorchWork* work, const std::type_info*& its) {
@@ -13,8 +13,9 @@ struct pybind11::polymorphic_type_hook<torch::comms::TorchWork> {
   }
 };
 
-// The binding converts, releases the GIL around anything that can block, and ends: no logic, no
-// default that C++ does not have. One bind_<concept>.cpp each; module.cpp calls them in this order.
+// Each binding converts arguments, releases the GIL around any call that can block, and returns. It
+// has no logic and no defaults beyond those of C++. There is one bind_<concept>.cpp per function;
+// module.cpp calls them in this order.
 namespace torch::comms::bindings {
 
 namespace py = pybind11;
@@ -36,11 +37,12 @@ void bind_interop(py::module_& module);
 void bind_sim(py::module_& module);
 void bind_ctran(py::module_& module);
 
-// The metaclass of classes whose objects stand in graphs of torch.compile: OpaqueBaseMeta of the
-// module torchcomms._opaque_meta, where compile support is on; else pybind11's own.
+// Returns: the metaclass of classes whose objects may be in graphs of torch.compile. This is
+// OpaqueBaseMeta, from module torchcomms._opaque_meta, if compile support is enabled; otherwise
+// pybind11's default metaclass.
 py::metaclass graph_metaclass();
 
-// Adds the operations of api section "operations" to the TorchComm class: see operations.cpp.
+// Adds the collectives and messages to the TorchComm class; see operations.cpp.
 void bind_operations(py::module_& module, py::handle comm_class);
 
 }  // namespace torch::comms::bindings

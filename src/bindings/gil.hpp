@@ -8,9 +8,9 @@
 
 namespace torch::comms::bindings {
 
-// Python's lock is given up for as long as this lives. A thread that comes back when the
-// interpreter has ended stays here until its process ends, as newer Pythons have it: the older ones
-// unwind it, through frames that end the process with a signal then.
+// Releases Python's GIL while this object lives. A thread that needs the GIL again after the
+// interpreter has ended blocks until the process exits, as in newer versions of Python. Older
+// versions would unwind the thread through frames that terminate the process with a signal.
 class ScopedGilRelease {
  public:
   ScopedGilRelease() = default;
@@ -21,10 +21,11 @@ class ScopedGilRelease {
     try {
       PyEval_RestoreThread(state_);
     } catch (const abi::__forced_unwind&) {
-      block_forever();  // the interpreter has ended while this waited for the lock
+      block_forever();  // the interpreter has ended while this thread waited for the GIL
     }
   }
-  // For a thread that does not end Python itself. With the lock or without.
+  // Blocks the calling thread for good if the interpreter is ending. The thread that ends the
+  // interpreter must not call this. Works with and without the GIL.
   static void block_if_finalizing() {
     if (is_finalizing()) block_forever();
   }
@@ -42,14 +43,15 @@ class ScopedGilRelease {
   }
 
  private:
-  // With the lock: nobody else has it then.
+  // Read while this thread still holds the GIL, so that no other thread can be ending the
+  // interpreter.
   const bool is_finalizing_thread_ = is_finalizing();
   PyThreadState* const state_ = PyEval_SaveThread();
 };
 
-// Python's lock is held for as long as this lives, on any thread. One that finds that the
-// interpreter ends stays, as above: when it asks for the lock, and when the older Pythons unwind it
-// out of a callback in here.
+// Holds Python's GIL while this object lives, on any thread. If the interpreter is ending, the
+// thread blocks until the process exits: when it asks for the GIL, and when an older version of
+// Python unwinds it out of a callback.
 class ScopedGilAcquire {
  public:
   ScopedGilAcquire() {
@@ -66,21 +68,22 @@ class ScopedGilAcquire {
     if (!is_finalizing_thread_) ScopedGilRelease::block_if_finalizing();
   }
 
-  // No interpreter is there to give the lock: what wants it to be dropped is kept.
+  // Returns: true if the GIL cannot be acquired any more. Python objects are leaked then.
   static bool is_unavailable() {
     return ScopedGilRelease::is_finalizing() && !is_finalizing_thread();
   }
 
  private:
-  // While the interpreter ends: this is the thread that ends it, a process's first one, which may
-  // have given up the lock for a call. (Py_IsInitialized() is false from the beginning of the end.)
+  // Returns: true if this thread is ending the interpreter. That is the process's first thread,
+  // which may have released the GIL for a call. (Py_IsInitialized() is false from the beginning of
+  // finalization.)
   static bool is_finalizing_thread() { return PyGILState_Check() != 0 || ::getpid() == ::gettid(); }
 
   const bool is_finalizing_thread_ = ScopedGilRelease::is_finalizing() && is_finalizing_thread();
   std::optional<pybind11::gil_scoped_acquire> lock_;
 };
 
-// For definitions of functions that run so.
+// A call guard for bound functions that run without the GIL.
 using ReleaseGil = pybind11::call_guard<ScopedGilRelease>;
 
 }  // namespace torch::comms::bindings

@@ -2,19 +2,20 @@
 
 #include <torch/csrc/utils/pybind.h>
 
-// Instances of bound classes whose native part may not be made yet: Python code runs before, as a
-// subclass's own __init__, and objects of __new__ alone have none.
+// Checks whether the C++ part of an instance of a bound class has been created. Python code may run
+// before that, such as a subclass's own __init__, and objects that only __new__ has created never
+// have it.
 namespace torch::comms::bindings {
 
 namespace py = pybind11;
 
-// Of one class of an object: it is noted as made, or has its owner, as a work that an operation has
-// returned. (Memory alone it may have before.)
+// Returns: true if the C++ part of one class of an object is registered, or has its holder, such as
+// a work that an operation has returned. (The memory alone may be allocated earlier.)
 inline bool is_initialized(const py::detail::value_and_holder& part) {
   return part.instance_registered() || part.holder_constructed();
 }
 
-// `object`: of a bound class. Needs the GIL.
+// `object` must be an instance of a bound class. Needs the GIL.
 inline bool is_initialized(PyObject* object) {
   auto* const instance = reinterpret_cast<py::detail::instance*>(object);
   for (const auto& part : py::detail::values_and_holders(instance))
@@ -22,7 +23,7 @@ inline bool is_initialized(PyObject* object) {
   return true;
 }
 
-// The `self` of a method that can do without: null where it is not made yet.
+// The `self` of a method that also works on an uninitialized object; null in that case.
 template <class Object>
 struct MaybeInitializedSelf {
   const Object* object = nullptr;

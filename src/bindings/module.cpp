@@ -5,7 +5,7 @@ namespace tcb = torch::comms::bindings;
 namespace torch::comms::bindings {
 
 py::metaclass graph_metaclass() {
-  // torch may import this module before the package has come that far.
+  // torch may import this module before the package torchcomms has set the metaclass.
   const auto package = py::module_::import("torchcomms._graph_metaclass");
   package.attr("place")();
   if (!package.attr("is_placed")().cast<bool>()) return py::metaclass(py::handle());

@@ -8,14 +8,16 @@
 namespace torch::comms::bindings {
 namespace {
 
-// Text is no sequence of tensors or numbers.
+// Throws: py::type_error for an object that is no sequence. Text and tensors do not count as
+// sequences.
 void require_sequence(const ArgumentLocation& place, const char* expected, PyObject* object) {
   if (PyUnicode_Check(object) || PyBytes_Check(object) || !PySequence_Check(object) ||
       THPVariable_Check(object))
     throw_wrong_type(place, expected, object);
 }
 
-// `made`, a new reference; throws the error that is set where it is null.
+// Returns: an owner of the new reference `made`. Throws: the Python error that is set if `made` is
+// null.
 py::object owned(PyObject* made) {
   if (made == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
@@ -38,7 +40,7 @@ std::string describe_value(PyObject* object) {
   if (!PyLong_Check(object) && !PyFloat_Check(object)) return seen;
   const auto digits = py::reinterpret_steal<py::object>(PyObject_Repr(object));
   if (digits) return seen + " " + std::string(py::str(digits));
-  PyErr_Clear();  // Python writes out no more than some thousands of digits
+  PyErr_Clear();  // Python does not format integers of more than some thousands of digits
   return seen + " of too many digits";
 }
 
@@ -79,7 +81,7 @@ void Argument<Tensors>::load(const ArgumentLocation& place, PyObject* object) {
 void Argument<Splits>::load(const ArgumentLocation& place, PyObject* object) {
   constexpr const char* kExpected = "list[int] with entries >= 0";
   require_sequence(place, kExpected, object);
-  // Entries may be of classes whose code changes the list that they are in.
+  // The elements may be of classes whose code changes the list, so a copy is read.
   const auto sequence = owned(PySequence_Tuple(object));
   const auto count = PyTuple_GET_SIZE(sequence.ptr());
   splits_.reserve(static_cast<size_t>(count));

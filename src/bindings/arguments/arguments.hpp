@@ -8,30 +8,33 @@
 
 #include "bindings/initialized.hpp"
 
-// Python arguments of the operations, converted without the cost of a general dispatcher. Every
-// load_library() needs the GIL and throws py::type_error naming function, argument and what is
-// expected.
+// Converts Python arguments of the operations without the cost of a general dispatcher.
+// Throws: every load() throws py::type_error, which names the function, the argument and the
+// expected type.
+// Threads: every load() needs the GIL.
 namespace torch::comms::bindings {
 
 namespace py = pybind11;
 
-// Where an argument stands, for messages.
+// The argument that an error message names.
 struct ArgumentLocation {
-  const char* function;  // or "Class.attribute", of a value that is assigned
-  const char* argument;  // null of such
+  const char* function;  // or "Class.attribute" for an assigned value
+  const char* argument;  // null for an assigned value
 };
 
-// A value for messages: "int 5", "str". Needs the GIL.
+// Returns: a value for error messages, such as "int 5" or "str". Needs the GIL.
 std::string describe_value(PyObject* object);
 
 [[noreturn]] void throw_wrong_type(const ArgumentLocation& place, const char* expected,
                                    PyObject* got);
-// The same for what is no object any more: as describe_value() saw it. Any thread.
+// Throws the same error for an object that no longer exists; `seen` is what describe_value()
+// returned. Threads: any.
 [[noreturn]] void throw_wrong_type(const ArgumentLocation& place, const std::string& expected,
                                    const std::string& seen);
 
-// The C++ object inside an instance of the bound class T; null where it is none, or not made yet.
-// The exact class is recognised without a registry look-up; subclasses go the long way.
+// Returns: the C++ object inside an instance of the bound class T; null for another object or an
+// uninitialized one. The exact class is recognized without a registry lookup; subclasses take the
+// slow path.
 template <class T>
 T* unwrap(PyObject* object) {
   static PyTypeObject* const exact =
@@ -44,11 +47,11 @@ T* unwrap(PyObject* object) {
   return py::cast<T*>(py::handle(object));
 }
 
-// Throws: py::type_error for a parameter or buffer of a lazy module that has no shape yet. Torch
-// gives it no elements, so that an operation on it would do nothing.
+// Throws: py::type_error for a parameter or buffer of a lazy module that has no shape yet. torch
+// reports no elements for it, so an operation on it would do nothing.
 void require_shape(const ArgumentLocation& place, PyObject* tensor);
 
-// One parameter type of an operation: load_library(), then get() for the call.
+// Converts one parameter type of an operation: call load(), then get() for the call.
 template <class T>
 class Argument;
 
@@ -61,7 +64,7 @@ class Argument<at::Tensor> {
     require_shape(place, object);
     tensor_ = &const_cast<at::Tensor&>(THPVariable_Unpack(object));
   }
-  // The caller's reference to the Python object outlives the call.
+  // Lifetime: the caller's reference to the Python object outlives the call.
   at::Tensor& get() { return *tensor_; }
 
  private:
@@ -101,7 +104,7 @@ class Argument<int> {
   int value_ = 0;
 };
 
-// Anything with a truth value.
+// Accepts any object with a truth value.
 template <>
 class Argument<bool> {
  public:
@@ -126,15 +129,15 @@ class Argument<ReduceOp> {
     if (op_ == nullptr)
       throw_wrong_type(place, "torchcomms.ReduceOp, such as torchcomms.ReduceOp.SUM", object);
   }
-  // The caller's reference to the Python object outlives the call.
+  // Lifetime: the caller's reference to the Python object outlives the call.
   const ReduceOp& get() const { return *op_; }
 
  private:
   const ReduceOp* op_ = nullptr;
 };
 
-// `hints` and `timeout` into the options of any operation; null pointers and None leave the
-// defaults.
+// Converts `hints` and `timeout` into the options of an operation. A null pointer or None keeps the
+// default.
 void load_options(const char* function, PyObject* hints, PyObject* timeout,
                   OperationOptions& options);
 

@@ -10,20 +10,21 @@
 
 namespace torch::comms::bindings {
 
-// The hints of a call: a dict of texts by text, or None. Takes whatever comes, as IntegerArg does,
-// and its user says what is wrong; but of overloads the one comes first whose hints are a dict or
-// None.
+// The hints of a call: a dict of str to str, or None. load() accepts every object, as IntegerArg
+// does, and as() reports the error. In overload resolution, an overload whose hints are a dict or
+// None is preferred.
 class HintsArg {
  public:
-  // With the GIL.
+  // Needs the GIL.
   void load(PyObject* object);
-  // Empty for None. Any thread. Throws py::type_error naming `place`, the value and what is
-  // allowed.
+  // Returns: the hints; empty for None.
+  // Throws: py::type_error, which names `place`, the value and the expected type.
+  // Threads: any.
   Hints as(const ArgumentLocation& place) &&;
 
  private:
   std::optional<Hints> hints_;
-  std::string value_text_;  // where there are none
+  std::string value_text_;  // set if there are no hints
 };
 
 }  // namespace torch::comms::bindings

@@ -3,7 +3,7 @@
 namespace torch::comms::bindings {
 
 void IntegerArg::load(PyObject* object) {
-  // What an int says of itself is written out where it is wrong.
+  // An int is formatted only if an error message needs it.
   is_int_ = PyLong_CheckExact(object);
   if (!is_int_) value_text_ = describe_value(object);
   if (!PyIndex_Check(object) || THPVariable_Check(object)) return;

@@ -10,16 +10,18 @@
 
 #include "bindings/arguments/arguments.hpp"
 
-// Parameters of methods behind pybind11's own dispatcher, which for a value out of range would say
-// no more than which types there are: these take whatever comes, and their user says what is wrong.
+// Parameter types of methods that pybind11 dispatches. For a value out of range, pybind11 would
+// only list the accepted types. These types accept every object, and as() reports the error.
 namespace torch::comms::bindings {
 
+// An integer argument.
 class IntegerArg {
  public:
-  // With the GIL. Throws what the object's own __index__ does, nothing else.
+  // Needs the GIL. Throws: what the object's own __index__ throws, nothing else.
   void load(PyObject* object);
-  // As a T, one of int, int64_t and uint64_t. Any thread. Throws py::type_error naming `place`,
-  // the value and what is allowed.
+  // Returns: the value as a T, which is int, int64_t or uint64_t.
+  // Throws: py::type_error, which names `place`, the value and the allowed range.
+  // Threads: any.
   template <class T>
   T as(const ArgumentLocation& place) const {
     if (low_ && std::in_range<T>(*low_)) return static_cast<T>(*low_);
@@ -32,11 +34,11 @@ class IntegerArg {
 
   bool is_int_ = false, is_whole_ = false, is_negative_ = false;
   std::optional<int64_t> low_;
-  std::optional<uint64_t> high_;  // where the above cannot hold it
-  std::string value_text_;        // of all but an int that low_ holds
+  std::optional<uint64_t> high_;  // set if low_ cannot hold the value
+  std::string value_text_;        // empty for an int that low_ holds
 };
 
-// How a slot is compared.
+// The comparison of a signal slot with a value.
 class CmpOpArg {
  public:
   void load(PyObject* object);
@@ -47,7 +49,7 @@ class CmpOpArg {
   std::string value_text_;
 };
 
-// Anything with a truth value; what has none raises what it does.
+// Accepts any object with a truth value. Throws: what the object's __bool__ throws.
 struct BoolArg {
   bool value = false;
 };

@@ -6,7 +6,8 @@
 
 namespace torch::comms::bindings {
 
-// A tensor argument of a method that pybind11 dispatches. It has a shape: see require_shape().
+// A tensor argument of a method that pybind11 dispatches. The tensor has a shape; see
+// require_shape().
 struct TensorArg {
   at::Tensor tensor;
 };

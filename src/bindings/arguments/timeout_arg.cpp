@@ -14,7 +14,7 @@ namespace {
 using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
-// Python's capsule of that module.
+// Loads Python's C API of the datetime module if needed.
 bool is_timedelta(PyObject* object) {
   if (PyDateTimeAPI == nullptr) PyDateTime_IMPORT;
   if (PyDateTimeAPI == nullptr) throw py::error_already_set();
@@ -28,7 +28,7 @@ void TimeoutArg::load(PyObject* object) {
   if (PyFloat_Check(object)) {
     is_timeout_ = true;
     const double seconds = PyFloat_AS_DOUBLE(object);
-    if (seconds >= -kMost)  // not so for a NaN
+    if (seconds >= -kMost)  // false for NaN
       timeout_ =
           duration_cast<milliseconds>(std::chrono::duration<double>(std::min(seconds, kMost)));
   } else if (is_timedelta(object)) {
@@ -36,7 +36,8 @@ void TimeoutArg::load(PyObject* object) {
     const auto days = std::chrono::hours(24) * PyDateTime_DELTA_GET_DAYS(object);
     const auto whole = std::chrono::seconds(PyDateTime_DELTA_GET_SECONDS(object)) + days;
     const std::chrono::microseconds part(PyDateTime_DELTA_GET_MICROSECONDS(object));
-    // Microseconds of more would not fit. The rest of a second is for whoever takes the limit.
+    // Larger values would overflow in microseconds. The function that gets the timeout rejects
+    // negative values.
     if (whole >= kMaxTimeout)
       timeout_ = kMaxTimeout;
     else if (whole >= -kMaxTimeout)

@@ -10,23 +10,25 @@
 
 namespace torch::comms::bindings {
 
-// A limit of time, as Python has it: a datetime.timedelta, or seconds as a float. What is longer
-// than kMaxTimeout, infinity too, is that one. Takes whatever comes, as IntegerArg does, and its
-// user says what is wrong; but of overloads the one comes first whose limit is one.
+// A duration argument: a datetime.timedelta, or seconds as a float. Values above kMaxTimeout, also
+// infinity, become kMaxTimeout. load() accepts every object, as IntegerArg does, and as() reports
+// the error. In overload resolution, an overload whose timeout is a duration is preferred.
 class TimeoutArg {
  public:
-  // With the GIL. Throws what Python does where the object's repr() is asked for and raises.
+  // Needs the GIL. Throws: what the object's __repr__ throws, if that is needed for an error
+  // message.
   void load(PyObject* object);
-  // Any thread. Throws py::type_error for what is no limit, CommError(kInvalidArgument) for a NaN
-  // and what is further below zero than kMaxTimeout: both name `place`, the value and what is
-  // allowed.
+  // Returns: the duration in milliseconds.
+  // Throws: py::type_error for a value that is no duration, and CommError(kInvalidArgument) for NaN
+  // and values below -kMaxTimeout. Both name `place`, the value and what is allowed.
+  // Threads: any.
   std::chrono::milliseconds as(const ArgumentLocation& place) const;
   bool is_timeout() const noexcept { return is_timeout_; }
 
  private:
   std::optional<std::chrono::milliseconds> timeout_;
   bool is_timeout_ = false;
-  std::string value_text_;  // where there is no limit_
+  std::string value_text_;  // set if there is no timeout_
 };
 
 using OptionalTimeoutArg = std::optional<TimeoutArg>;

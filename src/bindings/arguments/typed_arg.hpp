@@ -8,11 +8,11 @@
 
 namespace torch::comms::bindings {
 
-// An argument that has to be a T. Takes whatever comes, as IntegerArg does, and its user says what
-// is wrong.
+// An argument that must be a T. The caster accepts every object, as IntegerArg does, and as()
+// reports the error.
 template <class T>
 struct TypedArg {
-  // With the GIL. Throws py::type_error naming `place` and the value; None is no T.
+  // Needs the GIL. Throws: py::type_error, which names `place` and the value. None is not accepted.
   T as(const ArgumentLocation& place, const char* expected) const {
     py::detail::make_caster<T> caster;
     if (!caster.load(object, /*convert=*/false)) throw_wrong_type(place, expected, object.ptr());

@@ -33,7 +33,7 @@ An operation returns None when it is done, or an object with wait(). See docs/ex
         if (PyCallable_Check(backend_class.ptr()) == 0)
           throw_wrong_type({kFunction, "backend_class"},
                            "class derived from torchcomms.TorchCommBackend", backend_class.ptr());
-        // Lives as long as the process: the registry has no removal.
+        // The class is never released, because the registry cannot remove entries.
         auto* type = new py::object(std::move(backend_class));
         TorchCommFactory::get().register_backend(
             known_as, [type] { return PyBackend::create(*type); }, /*native=*/false);
@@ -50,7 +50,7 @@ later one. Raises TypeError for what cannot be called; whether that makes a back
   module.def(
       "_set_backend_discovery",
       [](py::object load_all) {
-        // Lives as long as the process, as the registry does.
+        // The callable is never released, because the registry is not either.
         auto* callable = new py::object(std::move(load_all));
         TorchCommFactory::get().set_discovery([callable] {
           const ScopedGilAcquire lock;

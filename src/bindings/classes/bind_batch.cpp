@@ -17,7 +17,7 @@ void bind_batch(py::module_& module) {
 
 From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.)");
   def_no_constructor(batch, "TorchComm.batch_op_create() makes one");
-  // As long as the process, as its default is.
+  // The sentinel is never released, because it is a default argument.
   static const auto* const missing =
       new py::object(py::module_::import("builtins").attr("object")());
   batch

@@ -103,7 +103,7 @@ py::dict describe(const TorchComm& comm) {
   return row;
 }
 
-// Where they are given; else `options` stay as they are.
+// Sets the options that the caller gave; the others keep their values.
 template <class Options>
 void apply_call_options(Options& options, const char* method, const OptionalHints& hints,
                         const OptionalTimeoutArg& timeout) {
@@ -182,7 +182,8 @@ void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
           py::arg("timeout") = py::none(), "split() with all its arguments decided.");
 }
 
-// Not the library's own.
+// Returns: the tag of a program's message. Throws: CommError(kInvalidArgument) for tags that are
+// reserved for the library.
 int of_program(const char* op, int tag) {
   if (tag > kLargestTag)
     throw CommError(
@@ -192,7 +193,8 @@ int of_program(const char* op, int tag) {
   return tag;
 }
 
-// What torch.distributed's messages have and the operations' arguments have not.
+// Binds send and receive with tags, which torch.distributed has and the public operations do not
+// have.
 void bind_tagged_messages(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def(
           "_send_tagged",
@@ -359,7 +361,7 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
             self.all_gather_p_free(pointer);
           },
           py::arg("handle"), "Releases a prepared all_gather.");
-  // torch knows its own kinds of them.
+  // The class is local to this module, because torch registers its own allocators.
   const py::class_<c10::Allocator, std::shared_ptr<c10::Allocator>> allocator(
       module, "_Allocator", py::module_local(), "Memory that a backend's library allocates.");
   module.def("get_mem_allocator", &get_mem_allocator, py::arg("backend"),

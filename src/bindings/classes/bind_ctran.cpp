@@ -45,7 +45,7 @@ ctran::LinkType wire_of(const std::string& text) {
   throw CommError(Errc::kInvalidArgument, "wire is '" + text + "', allowed are self, shm and tcp");
 }
 
-// Rank 0's view, with equal blocks where there are blocks.
+// Returns: the problem as rank 0 sees it, with equal blocks if the operation has blocks.
 Problem problem_of(Operation operation, int ranks, int64_t count, int local_size, int64_t chunk) {
   try {
     const schedule::AlgorithmOptions options{.chunk = chunk, .local_size = local_size};
@@ -73,7 +73,7 @@ Problem problem_of(Operation operation, int ranks, int64_t count, int local_size
   }
 }
 
-// What somebody asks about: an operation of given size among given ranks.
+// The question of a caller: an operation of a given size among given ranks.
 struct Case {
   Operation operation;
   int ranks;

@@ -11,14 +11,15 @@
 namespace torch::comms::bindings {
 namespace {
 
-// Python types of the errors, by Errc. Never freed: a translator may run while the interpreter
-// ends.
+// The Python types of the errors, by Errc. They are never freed, because a translator may run while
+// the interpreter ends.
 std::map<Errc, PyObject*>& error_types() {
   static auto* types = new std::map<Errc, PyObject*>;
   return *types;
 }
 
-// What a type is besides a CommError, so that callers who catch Python's own types keep working.
+// Returns: Python's own exception type that an error also derives from, so that callers who catch
+// that type keep working.
 PyObject* python_base(Errc code) {
   switch (code) {
     case Errc::kInvalidArgument:
@@ -43,7 +44,8 @@ PyObject* make_type(const std::string& name, const char* doc, const py::tuple& b
   return type;
 }
 
-// Which error of torch's it is, too, where a start-up fails: programs catch those of a rendezvous.
+// Returns: the error type of torch that a start-up error also derives from, because programs catch
+// torch's rendezvous errors; null if there is none.
 const char* torch_error_type(const CommError& error) {
   const auto& op = error.context().op;
   if (op != "new_comm" && op != "createPrefixStore" && op != "dupPrefixStore") return nullptr;
@@ -51,10 +53,11 @@ const char* torch_error_type(const CommError& error) {
   return error.code() == Errc::kPeerFailed ? "_DistNetworkError" : nullptr;
 }
 
-// Of the same name as `type`. A copy that went through a pickle is a `type` alone.
+// Returns: a type with the name of `type` that also derives from torch's error type. Unpickled
+// copies are of `type` only.
 py::object with_torchs(const py::object& type, const char* name) {
   const auto torch = py::module_::import("torch._C");
-  if (!py::hasattr(torch, name)) return type;  // it was built without torch.distributed
+  if (!py::hasattr(torch, name)) return type;  // torch was built without torch.distributed
   const py::cpp_function reduce(
       [type](const py::object& error) {
         return py::make_tuple(type, error.attr("args"), error.attr("__dict__"));
@@ -66,7 +69,7 @@ py::object with_torchs(const py::object& type, const char* name) {
       .attr("type")(type.attr("__name__"), py::make_tuple(type, torch.attr(name)), body);
 }
 
-// With the GIL.
+// Needs the GIL.
 py::object type_of(const CommError& error) {
   auto type = py::reinterpret_borrow<py::object>(error_types().at(error.code()));
   const char* const name = torch_error_type(error);
@@ -77,7 +80,7 @@ py::object type_of(const CommError& error) {
   return known;
 }
 
-// Texts may quote what another rank, a file or a variable says, which need not be UTF-8.
+// Texts may quote data of a peer, a file or a variable, which may be invalid UTF-8.
 py::dict attributes_of(const CommError& error) {
   const auto& context = error.context();
   return py::dict(py::arg("op") = base::replace_invalid_utf8(context.op),
@@ -96,15 +99,15 @@ void raise(const CommError& error) {
   PyErr_SetObject(type.ptr(), exception.ptr());
 }
 
-// The same as torch's own code can raise it, which has a type and a text for an error: autograd
-// does so with what DDP waits for.
+// A CommError that torch's own code can raise, for example autograd when DDP waits. torch creates
+// the error from a type and a text.
 class TorchVisibleError : public torch::PyTorchError {
  public:
   explicit TorchVisibleError(const CommError& error)
       : PyTorchError(base::replace_invalid_utf8(error.what())), error_(error) {}
   const CommError& error() const noexcept { return error_; }
-  // Torch has the GIL here, and makes the error at once. The attributes are those of the type,
-  // which is this error's alone.
+  // torch calls this with the GIL held and creates the error at once. The attributes are class
+  // attributes of a type that only this error uses.
   PyObject* python_type() override {
     const py::object type = type_of(error_);
     py::dict body = attributes_of(error_);
@@ -130,7 +133,7 @@ std::exception_ptr to_torch_visible(const std::exception_ptr& error) {
   }
 }
 
-// pybind11 gives the signature.  NOLINTNEXTLINE(performance-unnecessary-value-param)
+// The signature is fixed by pybind11.  NOLINTNEXTLINE(performance-unnecessary-value-param)
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);
@@ -165,7 +168,7 @@ void bind_errors(py::module_& module) {
       error_types()[row.code] = base;
       continue;
     }
-    // A number out of range is an invalid argument too.
+    // OutOfRange derives from InvalidArgument.
     const py::handle parent(row.code == Errc::kOutOfRange ? invalid : base);
     PyObject* also = python_base(row.code);
     py::tuple bases = py::make_tuple(parent);

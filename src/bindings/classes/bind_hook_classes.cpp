@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kRegister =
     "Observes `comm` from now on, and its splits, also when this object is gone.";
-// register_with_comm() of any of them.
+// Implements register_with_comm() of every hook class.
 template <class Hook>
 void register_with_comm(Hook& hook, const TypedArg<std::shared_ptr<TorchComm>>& wanted) {
   const auto comm = wanted.as({"register_with_comm", "comm"}, "torchcomms.TorchComm");

@@ -10,8 +10,8 @@
 namespace torch::comms::bindings {
 namespace {
 
-// What a Python pre-hook sees: copies, because a hook may keep them. Only the members that the
-// operation has are filled and shown.
+// The arguments that a Python pre-hook receives. They are copies, because a hook may keep them.
+// Only the members of the operation are set and visible.
 struct OwnedArgs {
   at::Tensor tensor, input_tensor, output_tensor;
   Tensors input_list, output_list;
@@ -117,7 +117,7 @@ void bind_post_args(py::module_& module, const char* name) {
   py::class_<Args>(module, name, "What a post-hook is told. It has no attributes.");
 }
 
-// A Python callable that may be copied and dropped without the GIL, from any thread.
+// Returns: a Python callable that any thread may copy and drop without the GIL.
 std::shared_ptr<py::function> share(py::function function) {
   return {new py::function(std::move(function)), [](py::function* held) {
             if (ScopedGilAcquire::is_unavailable()) return;

@@ -15,7 +15,7 @@
 namespace torch::comms::bindings {
 namespace {
 
-// With the GIL. Throws: py::type_error for what is no memory pool.
+// Needs the GIL. Throws: py::type_error if `pool` is no memory pool.
 void require_pool(const char* method, const py::object& pool) {
   if (!py::hasattr(pool, "id") || !py::hasattr(pool, "snapshot"))
     throw_wrong_type({method, "pool"}, "torch.cuda.MemPool", pool.ptr());
@@ -25,7 +25,7 @@ BackendWrapper::MemPoolId id_of(const py::object& pool) {
   return pool.attr("id").cast<BackendWrapper::MemPoolId>();
 }
 
-// With the GIL. `type` is that of a device that the pool gives by its number.
+// Needs the GIL. `type` is the type of a device that the pool gives by number.
 std::vector<BackendWrapper::MemPoolSegment> segments_of(const py::object& pool,
                                                         at::DeviceType type) {
   std::vector<BackendWrapper::MemPoolSegment> segments;
@@ -84,10 +84,10 @@ A communicator on the CPU has nothing to do.)")
 }  // namespace
 
 void bind_interop(py::module_& module) {
-  // Registers the bases; torch has loaded it long ago.
+  // This import registers the base classes; torch has loaded the module already.
   py::module_::import("torch._C._distributed_c10d");
 
-  // What torch runs of a program's there wants Python's lock, and may not be ended on its way.
+  // Callbacks that torch runs need the GIL, and must not be unwound when the interpreter ends.
   set_callback_check(&ScopedGilRelease::block_if_finalizing);
   py::module_::import("atexit").attr("register")(py::cpp_function(
       [] { close_callbacks(std::chrono::seconds(5)); }, py::call_guard<ScopedGilRelease>()));

@@ -9,12 +9,12 @@
 namespace torch::comms::bindings {
 namespace {
 
-// Python's. In a child it is the one that forked, whichever that was.
+// Python's main thread. In a forked child it is the thread that called fork().
 std::atomic<pthread_t> main_thread;
 
-// Runs the handlers of signals that have arrived, Ctrl-C's above all, on Python's main thread. On
-// others Python runs none; they wait no longer for anything once it ends, since libraries may have
-// ended before they hear.
+// Runs the handlers of pending signals, such as Ctrl-C, on Python's main thread. On other threads
+// Python runs no handlers. Those threads block when the interpreter ends, because libraries that
+// they use may already be finalized.
 void run_signal_handlers() {
   if (::pthread_equal(::pthread_self(), main_thread) == 0)
     return ScopedGilRelease::block_if_finalizing();

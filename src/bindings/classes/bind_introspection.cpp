@@ -29,7 +29,7 @@ py::object reduce_op_name(uint8_t op) {
   return py::str(std::string(toString(static_cast<RedOpType>(op))));
 }
 
-// As os.fsdecode() has it: a path may be no UTF-8.
+// Returns: the path decoded like os.fsdecode(), because a path may be invalid UTF-8.
 py::str path_text(const std::string& path) {
   auto* text = PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<py::ssize_t>(path.size()));
   if (text == nullptr) throw py::error_already_set();

@@ -16,8 +16,8 @@
 namespace torch::comms::bindings {
 namespace {
 
-// The fields of options, in the order in which a pickle holds them. The store of CommOptions is not
-// one: it is a connection of this process.
+// Returns: the fields of options in the order in which a pickle contains them. The store of
+// CommOptions is not included, because it is a connection of this process.
 template <class Options>
 auto fields_of(Options& self) {
   using Kind = std::remove_const_t<Options>;
@@ -48,7 +48,7 @@ void require_picklable([[maybe_unused]] const Options& options) {
                       "process. Set store to None, and assign a store where the options arrive");
 }
 
-// Lets options be pickled and copied by value. Copies of CommOptions share the store.
+// Makes options picklable and copyable by value. Copies of CommOptions share the store.
 template <class Options>
 void def_pickle(py::class_<Options>& bound) {
   using State = decltype(values_of(fields_of(std::declval<Options&>())));

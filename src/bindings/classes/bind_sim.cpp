@@ -13,7 +13,7 @@
 namespace torch::comms::bindings {
 namespace {
 
-// What a caller may set, by name; names are those of the C++ fields.
+// The settings that a caller may pass by name. The names are those of the C++ fields.
 using FieldSetters = std::map<std::string, std::function<void(const py::handle&)>>;
 
 template <class T>
@@ -55,7 +55,7 @@ void add_faults(sim::NetworkFaults& faults, FieldSetters& fields) {
   fields["delay_us"] = into(faults.delay_us);
 }
 
-// Control-C ends a long run.
+// Checks for Ctrl-C, so that it ends a long run.
 void check_signals() {
   const py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();

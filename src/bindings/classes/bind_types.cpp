@@ -35,7 +35,7 @@ void bind_enums(py::module_& module) {
       .value("RECV", P2POpType::RECV);
 }
 
-// What a pickle holds of a ReduceOpCode: the name of its type, and the factor of PREMUL_SUM.
+// The pickled state of a ReduceOp: the name of its type, and the factor of PREMUL_SUM.
 using ReduceOpState = std::pair<std::string, std::optional<PreMulSumFactorT>>;
 
 ReduceOpState state_of(const ReduceOp& op) {
@@ -44,7 +44,7 @@ ReduceOpState state_of(const ReduceOp& op) {
   return state;
 }
 
-// Throws: CommError(kInvalidArgument) for a state that no ReduceOpCode has.
+// Throws: CommError(kInvalidArgument) for a state that no ReduceOp has.
 ReduceOp reduce_op_of(ReduceOpState state) {
   auto& [name, factor] = state;
   for (int i = 0; i <= static_cast<int>(RedOpType::AVG); ++i) {
@@ -103,7 +103,7 @@ Compares by type and factor. AVG of integers truncates toward zero.)");
         py::cast(op, py::return_value_policy::reference);
 }
 
-// Any thread.
+// Threads: any.
 std::string class_name(const at::Tensor& tensor) {
   const ScopedGilAcquire lock;
   return Py_TYPE(py::cast(tensor).ptr())->tp_name;

@@ -27,7 +27,7 @@ Options options_of(const char* method, HintsArg&& hints, const OptionalTimeoutAr
 py::arg_v no_hints() { return py::arg("hints") = py::none(); }
 py::arg_v no_timeout() { return py::arg("timeout") = py::none(); }
 
-// The same method under each of the names that its last parameter has had.
+// Binds put() with each name that its last parameter has had.
 void bind_put(WindowClass& window) {
   const auto put = [](TorchCommWindow& self, const TensorArg& operand, const IntegerArg& dst_rank,
                       const IntegerArg& offset, BoolArg async_op, HintsArg hints,

@@ -42,8 +42,8 @@ void PyWork::wait() {
   runWaitPostHooks();
   const ScopedGilAcquire lock;
   if (!failure_) return;
-  // A Python error can be raised once: each poll_once() raises a new one around the same exception
-  // object.
+  // A Python error can be raised only once, so each wait() raises a new one around the same
+  // exception object.
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failure_.ptr())), failure_.ptr());
   throw py::error_already_set();
 }
@@ -58,10 +58,10 @@ bool PyWork::poll_ended() {
 
 void PyWork::wait_once() {
   const ScopedGilAcquire lock;
-  while (is_waiting_)  // until that one has ended the work, or was interrupted
+  while (is_waiting_)  // until the other thread has ended the work or was interrupted
     if (poll_ended()) return;
   if (waitable_.is_none()) return;
-  // Dropped first: the backend's poll_once() is called once, however often this is.
+  // The object is dropped first, so that its wait() is called only once.
   py::object waitable = std::exchange(waitable_, py::none());
   is_waiting_ = true;
   try {
@@ -70,7 +70,7 @@ void PyWork::wait_once() {
     setStatus(WorkStatus::COMPLETED);
   } catch (py::error_already_set& error) {
     is_waiting_ = false;
-    if (!error.matches(PyExc_Exception)) {  // the waiter's own, such as Ctrl-C
+    if (!error.matches(PyExc_Exception)) {  // an error of the waiting thread, such as Ctrl-C
       waitable_ = std::move(waitable);
       throw;
     }

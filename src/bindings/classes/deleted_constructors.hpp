@@ -5,16 +5,16 @@
 #include "bindings/arguments/arguments.hpp"
 #include "bindings/gil.hpp"
 
-// Calls that a class has not, refused in words that say what there is instead: TypeError, as for
-// any other wrong call.
+// Defines methods and constructors that only raise TypeError, with a message that names the
+// alternative.
 namespace torch::comms::bindings {
 
-// A constructor that only refuses. `instead`: where objects of the class come from.
+// Defines a constructor that always raises. `instead`: how to obtain objects of the class.
 template <class Class>
 void def_no_constructor(Class& bound, const std::string& instead) {
   const auto name = py::str(bound.attr("__name__")).template cast<std::string>();
   py::options options;
-  options.disable_function_signatures();  // which would have no types
+  options.disable_function_signatures();  // the generated signature would have no types
   const std::string doc =
       "__init__(self: torchcomms._comms." + name +
       ", *args: object, **kwargs: object) -> None\n\nRaises TypeError: " + instead + ".";
@@ -24,14 +24,14 @@ void def_no_constructor(Class& bound, const std::string& instead) {
             doc.c_str());
 }
 
-// A method that takes no arguments and returns none. `instead`: what takes those that one would
-// give to it.
+// Defines a method without arguments and without a result. `instead`: which function takes the
+// arguments that a caller might pass to this one.
 template <class Class>
 void def_without_arguments(Class& bound, const char* method, void (Class::type::*function)(),
                            const std::string& instead, const std::string& doc) {
   const auto name = py::str(bound.attr("__name__")).template cast<std::string>();
   py::options options;
-  options.disable_function_signatures();  // of the two that make it: it is one to its callers
+  options.disable_function_signatures();  // the method has two overloads but is documented as one
   const std::string all =
       std::string(method) + "(self: torchcomms._comms." + name + ") -> None\n\n" + doc;
   bound.def(method, function, ReleaseGil(), all.c_str());

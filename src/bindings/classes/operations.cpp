@@ -10,16 +10,16 @@
 #include "bindings/classes/operation_docs.hpp"
 #include "bindings/gil.hpp"
 
-// The operations of TorchComm as Python methods. They use CPython's vector call directly: a general
-// dispatcher costs more than the operation itself does on small messages. One row of kOperations an
-// operation; parsing, conversion, the signature in the docstring and the call follow from the row
-// and the C++ method's type.
+// Binds the operations of TorchComm as Python methods. They use CPython's vectorcall directly,
+// because a general dispatcher costs more than an operation on small messages. kOperations has one
+// row per operation. Parsing, conversion, the signature in the docstring and the call follow from
+// the row and the type of the C++ method.
 namespace torch::comms::bindings {
 namespace {
 
-constexpr size_t kMaxParameters = 5;  // before hints and timeout
+constexpr size_t kMaxParameters = 5;  // in addition to hints and timeout
 
-// A parameter's name, and an older spelling that is accepted as keyword too.
+// A parameter's name, and an older name that is accepted as a keyword, too.
 struct Parameter {
   const char* name = nullptr;
   const char* legacy_name = nullptr;
@@ -92,7 +92,7 @@ constexpr std::tuple kOperations{
 };
 constexpr size_t kOperationCount = std::tuple_size_v<decltype(kOperations)>;
 
-// The parameter types of a method, the options apart.
+// The parameter types of a method, without the options.
 template <class Method>
 struct Signature;
 template <class... Parameters>
@@ -136,8 +136,8 @@ const Keywords& keywords() {
   return table;
 }
 
-// Which parameter `name` is, or `count`. Names in code are interned, so that identity nearly always
-// decides.
+// Returns: the index of the parameter `name`, or `count`. Names in code are interned, so comparing
+// pointers nearly always suffices.
 size_t find_parameter(const Keywords& table, size_t count, PyObject* name) {
   for (size_t i = 0; i < count; ++i)
     if (table.names[i] == name) return i;
@@ -149,7 +149,8 @@ size_t find_parameter(const Keywords& table, size_t count, PyObject* name) {
   return count;
 }
 
-// Sorts the arguments of a vector call into `slots`, one a parameter; absent ones stay null.
+// Sorts the arguments of a vectorcall into `slots`, one per parameter. Slots of absent arguments
+// stay null.
 void sort_arguments(const char* function, const Keywords& table, size_t required, PyObject** slots,
                     PyObject* const* args, Py_ssize_t positional, PyObject* keyword_names) {
   const size_t count = required + 2;
@@ -176,10 +177,10 @@ void sort_arguments(const char* function, const Keywords& table, size_t required
                            py::cast<std::string>(py::handle(table.names[i])) + "'");
 }
 
-// A work's Python object, as py::cast() makes it, but for two things that take longer than the
-// rest: its class is known, and it is not noted under the work's address. So whatever hands out the
-// same work later makes an object of its own, equal in all but `is`; the hooks of its call have
-// come before, and the object that they were given is taken.
+// Returns: the Python object of a work as py::cast() would create it, without two steps that take
+// longer than the rest. The class is known, and the object is not registered under the work's
+// address. A later cast of the same work therefore creates another object, which is equal but not
+// identical. Hooks of the call have run before; if they received an object, it is returned.
 PyObject* new_object(WorkPtr work) {
   static auto* const known = py::detail::get_type_info(typeid(TorchWork));
   if (auto seen = py::detail::find_registered_python_instance(work.get(), known)) return seen.ptr();
@@ -193,7 +194,7 @@ PyObject* new_object(WorkPtr work) {
   return made;
 }
 
-// The finished work that synchronous operations share has one Python object, kept for good.
+// The completed work that synchronous operations share has one Python object, which is never freed.
 PyObject* to_python(WorkPtr work) {
   if (work.get() == completedWork().get()) {
     static PyObject* const shared = py::cast(completedWork()).release().ptr();
@@ -234,8 +235,8 @@ PyObject* entry(PyObject* self, PyObject* const* args, Py_ssize_t positional,
   return nullptr;
 }
 
-// "all_reduce(self: torchcomms._comms.TorchComm, tensor: torch.Tensor, ...) -> ...", as stub
-// generators read it.
+// Returns: "all_reduce(self: torchcomms._comms.TorchComm, tensor: torch.Tensor, ...) -> ...", in
+// the form that stub generators read.
 template <size_t Index, size_t... I>
 std::string signature(std::index_sequence<I...>) {
   using Types = SignatureOf<Index>;
@@ -251,7 +252,8 @@ std::string signature(std::index_sequence<I...>) {
 template <size_t Index>
 PyMethodDef definition() {
   constexpr size_t required = SignatureOf<Index>::kCount;
-  // Method definitions and their texts live as long as the type, which is as long as the process.
+  // The texts are static because method definitions live as long as the type, which is until the
+  // process exits.
   static const std::string doc =
       signature<Index>(std::make_index_sequence<required>{}) + row<Index>().doc;
   return {row<Index>().name,

@@ -28,7 +28,7 @@ std::string text_of(const Hints& hints) {
   return "{" + text + "}";
 }
 
-// "float32 [2, 3] on cpu"
+// Returns: "float32 [2, 3] on cpu".
 std::string text_of(c10::ScalarType dtype, at::IntArrayRef shape, const at::Device& device) {
   std::string sizes;
   for (const int64_t size : shape) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);

@@ -10,7 +10,7 @@
 #include "bindings/gil.hpp"
 #include "bindings/initialized.hpp"
 
-// What `repr()` gives: one line, which says what an object is and how it stands.
+// The texts of `repr()`: one line with the kind of the object and its state.
 namespace torch::comms::bindings {
 
 std::string repr(const TorchComm& comm);
@@ -22,14 +22,14 @@ std::string repr(const BatchSendRecv& batch);
 std::string repr(const CommOptions& options);
 std::string repr(const ReconfigureOptions& options);
 
-// "timeout 3 s, hints {'a': 'b'}"; what is unset is left out.
+// Returns: "timeout 3 s, hints {'a': 'b'}" without the values that are not set.
 std::string text_of(std::chrono::milliseconds timeout, const Hints& hints);
 
-// "<name text>", or "<name>" where there is none.
+// Returns: "<name text>", or "<name>" if there is no text.
 std::string bracketed(const std::string& name, const std::string& text);
 
-// The method __repr__, which raises nothing: where `text` of an object cannot be had, as of a
-// backend in Python that fails, its type's name remains; so of one that is not made yet.
+// Defines __repr__, which never raises. If `text` fails, for example because a Python backend
+// raises, or if the object is not initialized yet, the result names only the type.
 template <class Class, class Text>
 void def_repr(Class& bound, const Text& text) {
   using Object = typename Class::type;

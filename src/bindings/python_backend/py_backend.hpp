@@ -10,11 +10,12 @@
 
 namespace torch::comms::bindings {
 
-// A backend written in Python: every call goes to the override of the same name, positionally and
-// without hints and timeout. A missing override raises CommError(kUnsupported) naming it.
+// A backend that is written in Python. Every call goes to the Python method of the same name, with
+// positional arguments and without hints and timeout.
+// Throws: CommError(kUnsupported), which names the method, if the class does not define it.
 class PyBackend : public TorchCommBackend {
  public:
-  // The factory of backend class `type`: a new instance each time.
+  // Returns: a new instance of backend class `type`.
   static std::shared_ptr<TorchCommBackend> create(const py::object& type);
 
   void init(at::Device device, const std::string& name, const CommOptions& options) override;
@@ -95,18 +96,18 @@ class PyBackend : public TorchCommBackend {
     return work("gather", output, input, root, async_op);
   }
 
-  // A child that was never initialised gets this one's device, and `name` and `options`. Throws
-  // py::type_error for what is neither a backend nor None.
+  // A child that was never initialized gets this backend's device, and `name` and `options`.
+  // Throws: py::type_error if the result is neither a backend nor None.
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
   void setTimeout(std::chrono::milliseconds timeout) override { call_void("set_timeout", timeout); }
 
  private:
-  // The override `method`; empty where the class does not define it. Needs the GIL.
+  // Returns: the Python method `method`; empty if the class does not define it. Needs the GIL.
   py::function find(const char* method) const;
   py::function require(const char* method) const;
 
-  // Keeps a Python instance alive behind the C++ pointer to its backend. Needs the GIL.
+  // Returns: a pointer to the C++ backend that keeps its Python instance alive. Needs the GIL.
   static std::shared_ptr<TorchCommBackend> wrap_instance(py::object instance);
 
   template <class... Args>
@@ -119,7 +120,8 @@ class PyBackend : public TorchCommBackend {
     const ScopedGilAcquire lock;
     return convert_result<Result>(method, require(method)(args...));
   }
-  // What override `method` returned; what is no Result is a throw_wrong_result(). Needs the GIL.
+  // Converts the result of Python method `method`. Throws: throw_wrong_result() for another type.
+  // Needs the GIL.
   template <class Result>
   static Result convert_result(const char* method, const py::object& result) {
     py::detail::make_caster<Result> caster;
@@ -136,11 +138,11 @@ class PyBackend : public TorchCommBackend {
   void set_init_state(at::Device device, const std::string& name, const CommOptions& options);
 
   bool has_init_state_ =
-      false;  // what follows was set: by init(), or by the next_split() that made this one
+      false;  // the members below are set, by init() or by the split() that returned this backend
   at::Device device_{at::kCPU};
   CommOptions options_;
   std::string init_name_;
-  mutable std::string backend_name_, comm_name_;  // what the views returned above point into
+  mutable std::string backend_name_, comm_name_;  // storage of the returned string_views
 };
 
 }  // namespace torch::comms::bindings

@@ -2,8 +2,8 @@
 
 #include "bindings/vendor/raw_communicator.hpp"
 
-// The extension module torchcomms._vendor: vendors' libraries themselves, for `torchcomms doctor`
-// and `torchcomms bench`.
+// The extension module torchcomms._vendor: direct access to vendor libraries, for `torchcomms
+// doctor` and `torchcomms bench`.
 namespace torch::comms::bindings {
 namespace {
 
@@ -79,7 +79,7 @@ void bind_communicator(py::module_& module) {
 
 PYBIND11_MODULE(_vendor, module, pybind11::mod_gil_not_used()) {
   module.doc() = "Vendors' libraries themselves, for torchcomms.doctor and torchcomms.bench.";
-  pybind11::module_::import("torchcomms._comms");  // which says what our errors are in Python
+  pybind11::module_::import("torchcomms._comms");  // registers the Python types of the errors
   torch::comms::bindings::bind_library(module);
   torch::comms::bindings::bind_communicator(module);
 }

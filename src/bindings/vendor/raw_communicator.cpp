@@ -27,7 +27,7 @@ constexpr RawElementType kElementTypes[] = {
     {"float64", DataType::kFloat64, 8}, {"bfloat16", DataType::kBfloat16, 2},
 };
 
-// An address as Python has it.  NOLINTNEXTLINE(performance-no-int-to-ptr)
+// Converts an address from Python to a pointer.  NOLINTNEXTLINE(performance-no-int-to-ptr)
 void* at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 size_t size_of(DataType dtype) {
@@ -39,7 +39,7 @@ size_t size_of(DataType dtype) {
 
 nccl::abi::Config blocking() {
   nccl::abi::Config config;
-  config.blocking = 1;  // the library's own default, in which a call is cheapest
+  config.blocking = 1;  // the library's own default, with the cheapest calls
   return config;
 }
 
@@ -50,7 +50,7 @@ nccl::WaitOptions limited(const char* op) {
           {}};
 }
 
-// What makes the calling thread's device current in another one.
+// Returns: a function that makes the calling thread's current device current in another thread.
 nccl::Communicator::Prepare same_device(const nccl::VendorLibrary& library) {
   const auto* row = library.vendor().runtime;
   if (library.is_on_host_memory() || row == nullptr) return {};
