@@ -96,7 +96,8 @@ void CollectiveWork::end(std::exception_ptr error) noexcept {
   try {
     setStatus(status_of(error), error);
   } catch (const std::exception& e) {
-    base::log(base::LogLevel::kError, std::string("a hook of a finished work failed: ") + e.what());
+    base::log(base::LogLevel::kError,
+              std::string("a hook of a completed work raised an error: ") + e.what());
   }
 }
 
@@ -111,13 +112,15 @@ void CollectiveWork::check_peers() noexcept {
     connections_->close(why->context().op);
     setStatus(WorkStatus::ERROR, std::make_exception_ptr(*why));
   } catch (const std::exception& e) {
-    base::log(base::LogLevel::kError, std::string("a work cannot be watched: ") + e.what());
+    base::log(base::LogLevel::kError,
+              std::string("cannot check the peers of an operation in flight: ") + e.what());
   }
 }
 
 void CollectiveWork::wait() {
   if (fork_generation_ != base::fork_generation())
-    throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
+    throw CommError(Errc::kForked,
+                    "this work was started before fork(); only the parent process can wait for it",
                     context(call_));
   runWaitPreHooks();
   const auto last_moment = call_.deadline() + kErrorGrace;
@@ -126,11 +129,12 @@ void CollectiveWork::wait() {
       check_peers();
       if (Clock::now() >= last_moment) {
         const auto where = peer_monitor_->wait_for_progress();
-        setStatus(WorkStatus::TIMEDOUT, std::make_exception_ptr(timeout_error(
-                                            call_, where.culprits,
-                                            "Gloo has not given it up half a second later: a rank "
-                                            "may hang, or an earlier operation before it",
-                                            where.text)));
+        setStatus(WorkStatus::TIMEDOUT,
+                  std::make_exception_ptr(
+                      timeout_error(call_, where.culprits,
+                                    "Gloo did not report the timeout within 0.5 s: a rank hangs, "
+                                    "or an earlier operation has not completed",
+                                    where.text)));
       }
       check_interrupt();
     }

@@ -10,7 +10,7 @@ void ConnectionState::require_open(const GlooCall& call) const {
   throw CommError(
       Errc::kPeerFailed,
       "Gloo closed the connections of this communicator when an earlier operation timed out (" +
-          closed_by_ + "); make a new communicator",
+          closed_by_ + "). Make a new communicator",
       context(call));
 }
 
@@ -20,11 +20,12 @@ void ConnectionState::require_peer(const GlooCall& call, int peer) const {
   if (abandoned_.empty()) return;
   const auto found = abandoned_.find(peer);
   if (found == abandoned_.end()) return;
-  throw CommError(
-      Errc::kPeerFailed,
-      "messages with this peer ended when an earlier operation timed out (" + found->second +
-          "); messages with other peers still work. Make a new communicator to reach it again",
-      context(call, peer));
+  throw CommError(Errc::kPeerFailed,
+                  "messages with this peer are disabled because an earlier operation timed out (" +
+                      found->second +
+                      "); messages with other peers still work. To exchange messages with this "
+                      "peer again, make a new communicator",
+                  context(call, peer));
 }
 
 bool ConnectionState::close(const std::string& why) {

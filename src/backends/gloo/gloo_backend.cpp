@@ -62,8 +62,8 @@ CommError by_ranks_of_parent(const CommError& error, const std::string& child,
   for (const int member : there.culprits) here.culprits.push_back(rank_of(member));
   here.limit = there.limit;
   return {error.code(),
-          "'" + child + "', which counts its members, ranks " + joined_with_commas(ranks) +
-              ", from 0: " + error.why(),
+          "'" + child + "', whose rank numbers are positions in the list of ranks " +
+              joined_with_commas(ranks) + ": " + error.why(),
           here};
 }
 
@@ -153,7 +153,7 @@ void TorchCommGloo::announce_splits() {
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
-    base::log(base::LogLevel::kDebug, std::string("rank 0 does not hear of a split: ") + e.what());
+    base::log(base::LogLevel::kDebug, std::string("cannot inform rank 0 of a split: ") + e.what());
   }
 }
 
@@ -164,7 +164,8 @@ void TorchCommGloo::keep_store_for_splits(const c10::intrusive_ptr<c10d::Store>&
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
-    base::log(base::LogLevel::kDebug, std::string("the store is not kept: ") + e.what());
+    base::log(base::LogLevel::kDebug,
+              std::string("cannot keep the store alive for splits: ") + e.what());
   }
 }
 
@@ -253,7 +254,11 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   const auto now = begin_call(OpName::split, false, {});
   const auto own = std::find(ranks.begin(), ranks.end(), comm_info_->rank);
   if (own == ranks.end())
-    throw CommError(Errc::kInvalidArgument, "this rank is missing from the list", context(now));
+    throw CommError(Errc::kInvalidArgument,
+                    "rank " + std::to_string(comm_info_->rank) +
+                        " is missing from the list of ranks " + joined_with_commas(ranks) +
+                        ". Pass a list with the calling rank, or [] to take no part",
+                    context(now));
 
   auto child = std::make_shared<TorchCommGloo>();
   child->device_ = device_;

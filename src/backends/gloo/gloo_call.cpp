@@ -17,13 +17,12 @@ struct ErrorPattern {
   Errc code;
   const char* reason;
 };
-constexpr const char* kPeerClosedText = "a peer's process or connection is gone";
+constexpr const char* kPeerClosedText = "a peer's process has exited, or its connection is closed";
 constexpr ErrorPattern kErrorPatterns[] = {
     // Gloo closes all connections of a communicator when one of its collectives times out.
     {"Application timeout caused pair closure", Errc::kPeerFailed,
-     "Gloo closed the connections of this communicator when an operation beside this one timed "
-     "out; "
-     "make a new communicator"},
+     "Gloo closed the connections of this communicator when another operation timed out; make a "
+     "new communicator"},
     {"Timed out", Errc::kTimeout, nullptr},
     {"timed out", Errc::kTimeout, nullptr},
     {"timeout", Errc::kTimeout, nullptr},
@@ -35,9 +34,10 @@ constexpr ErrorPattern kErrorPatterns[] = {
     {"Write error", Errc::kPeerFailed, kPeerClosedText},
     {"Socket closed", Errc::kPeerFailed, kPeerClosedText},
     // Texts of the stores that Gloo uses to connect.
-    {"Connection was likely closed", Errc::kPeerFailed, "the connection to the store is gone"},
+    {"Connection was likely closed", Errc::kPeerFailed, "the connection to the store is closed"},
     {"the store did not answer", Errc::kTimeout, nullptr},
-    {"doesn't match expected size", Errc::kMismatch, "the ranks' sizes of this operation differ"},
+    {"doesn't match expected size", Errc::kMismatch,
+     "the ranks call this operation with different sizes"},
     {"Too many open files", Errc::kResourceExhausted, "no file descriptors are left (ulimit -n)"},
     {"can't allocate memory", Errc::kResourceExhausted, "there is not enough memory"},
     {"not enough memory", Errc::kResourceExhausted, "there is not enough memory"},
@@ -73,9 +73,9 @@ Context context(const GlooCall& call, int peer) {
 
 CommError timeout_error(const GlooCall& call, std::vector<int> culprits, const std::string& detail,
                         const std::string& where) {
-  std::string why = "not finished within the limit of " +
+  std::string why = "not finished within the timeout of " +
                     format_timeout(call.timeout, call.has_own_timeout) +
-                    ". Not every rank took part in time, or one is too slow";
+                    ". A rank did not join the operation in time, or is too slow";
   if (!detail.empty()) why += ". " + detail;
   why += where;
   auto place = context(call);
@@ -97,7 +97,7 @@ CommError translate_error(const std::exception_ptr& error, const GlooCall& call,
   } catch (const std::exception& e) {
     return translate_text(native_text(e), call, peer);
   } catch (...) {
-    return {Errc::kVendor, "an exception of unknown type", context(call, peer)};
+    return {Errc::kVendor, "Gloo threw an exception of unknown type", context(call, peer)};
   }
 }
 

@@ -92,7 +92,7 @@ Devices at_interfaces(const InterfaceSetting& setting, bool lazy) {
   } catch (const std::system_error& e) {
     throw system_comm_error(e);
   } catch (const std::exception& e) {
-    refuse(setting, "a network interface of this host, or a list of them with commas", e);
+    refuse(setting, "a network interface of this host, or a comma-separated list of interfaces", e);
   }
   return devices;
 }
@@ -151,7 +151,8 @@ void publish_device_failure(const Rendezvous& met, const CommError& error) {
     if (met.rank == 0) store.set("loopback", base::loopback_identity());
     finish_failed_rendezvous(store, met);
   } catch (const CommError& e) {
-    base::log(base::LogLevel::kDebug, std::string("the others do not learn why: ") + e.what());
+    base::log(base::LogLevel::kDebug,
+              std::string("cannot inform the peer ranks of a failure: ") + e.what());
   }
 }
 
@@ -175,11 +176,12 @@ bool agree(const Rendezvous& met, bool lazy, const GlooCall& call) {
   finish_failed_rendezvous(store, met);
   const auto begin = verdict.find(' ') + 1;
   if (verdict.starts_with("lazy"))
-    throw CommError(Errc::kMismatch,
-                    "of the ranks some connect when they first need it (hint lazy, or "
-                    "TORCH_GLOO_LAZY_INIT), which are " +
-                        verdict.substr(begin) + "; it must be all of them or none",
-                    context(call));
+    throw CommError(
+        Errc::kMismatch,
+        "only ranks " + verdict.substr(begin) +
+            " connect lazily (hint lazy, or TORCH_GLOO_LAZY_INIT). Set it on all ranks, "
+            "or on none",
+        context(call));
   const auto end = verdict.find(' ', begin);
   auto place = context(call, std::stoi(verdict.substr(begin, end - begin)));
   place.culprits = {place.peer};

@@ -52,7 +52,7 @@ uint64_t next_split_number(const Rendezvous& met, const GlooGroup& parent) {
     parent.group_monitor->wait_for_failure(pause);
     parent.peer_monitor->raise_failure([] { return Context{}; });
     if (met.deadline.has_passed())
-      throw CommError(Errc::kTimeout, "rank 0 of the split has not said that it is here");
+      throw CommError(Errc::kTimeout, "rank 0 of the split has not joined");
   }
   return std::stoull(store.get(kKey, met.deadline.remaining()));
 }
@@ -76,8 +76,8 @@ void open_group_monitor(GlooGroup& group, const CommOptions& options, const Rend
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, bool split) {
   std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
   if (error.code() == Errc::kTimeout)
-    why += ". The limit is " + bootstrap::format_duration(met.timeout.duration) +
-           "; if it only needs longer, raise " + met.timeout.setting;
+    why += ". The timeout is " + bootstrap::format_duration(met.timeout.duration) +
+           "; if the ranks only need more time, raise " + met.timeout.setting;
   Context context = error.context();
   if (!split) context.op = met.op;
   throw CommError(error.code(), why, context);
@@ -124,7 +124,7 @@ std::unique_ptr<GlooGroup> connect_group(const CommOptions& options, const GlooC
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CallTimedOut&) {
-    fail({Errc::kTimeout, "Gloo did not return", context(call)}, met, parent != nullptr);
+    fail({Errc::kTimeout, "Gloo did not finish connecting", context(call)}, met, parent != nullptr);
   } catch (...) {
     auto error = translate_error(std::current_exception(), call);
     // Gloo's error reports that a connection was closed, but not by which rank.

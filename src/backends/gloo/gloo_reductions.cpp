@@ -30,7 +30,7 @@ c10d::ReduceOp::RedOpType native_op(RedOpType op) {
     case RedOpType::BXOR:
       return c10d::ReduceOp::BXOR;
     default:
-      throw_internal("plans combine with the seven above only");
+      throw_internal("a reduction plan has an operation that Gloo does not support");
   }
 }
 

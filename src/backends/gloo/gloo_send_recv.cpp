@@ -43,8 +43,8 @@ WorkPtr TorchCommGloo::post_messages(const GlooCall& now, const std::vector<P2PO
       }
       if (op.peer < 0 || op.peer >= now.comm->size || op.peer == now.comm->rank)
         throw CommError(Errc::kInvalidArgument,
-                        "peer is " + std::to_string(op.peer) +
-                            ", allowed are the other ranks below " + std::to_string(now.comm->size),
+                        "peer is " + std::to_string(op.peer) + ", allowed is 0 to " +
+                            std::to_string(now.comm->size - 1) + ", except this rank",
                         context(now));
       group_->connections->require_peer(now, op.peer);
     }

@@ -35,7 +35,7 @@ void combine(at::Tensor& a, const at::Tensor& b, RedOpType op) {
       a.bitwise_xor_(b);
       return;
     default:
-      TC_CHECK(!"plans combine with the seven above only");
+      TC_CHECK(!"a reduction plan has an operation that combine() does not support");
   }
 }
 

@@ -44,7 +44,8 @@ void MessageWaiter::add(MessageWorkPtr work) {
     } catch (const std::system_error& e) {
       // The message is already posted, and wait() still returns its result.
       base::log(base::LogLevel::kError,
-                std::string("no thread for messages that nobody waits for: ") + e.what());
+                std::string("cannot start the thread that waits for messages in the background: ") +
+                    e.what());
     }
   }
   // If other works are queued, the thread already wakes in time for this one or serves works in

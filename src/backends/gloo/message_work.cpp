@@ -194,7 +194,8 @@ void MessageWork::finish(const std::exception_ptr& error) noexcept {
     token_.release();
     setStatus(status_of(error), error);
   } catch (const std::exception& e) {
-    base::log(base::LogLevel::kError, std::string("a hook of a finished work failed: ") + e.what());
+    base::log(base::LogLevel::kError,
+              std::string("a hook of a completed work raised an error: ") + e.what());
   }
 }
 
@@ -211,7 +212,8 @@ void MessageWork::complete_synchronously(GlooThreads& services) {
 
 void MessageWork::wait() {
   if (fork_generation_ != base::fork_generation())
-    throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
+    throw CommError(Errc::kForked,
+                    "this work was started before fork(); only the parent process can wait for it",
                     context(call_));
   runWaitPreHooks();
   // Without threads the communicator no longer exists; its destruction waits for its works first.

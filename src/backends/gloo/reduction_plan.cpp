@@ -51,7 +51,7 @@ constexpr GlooDtypeRow kDtypeRows[] = {
      ScalarType::ComplexDouble},
 };
 
-constexpr int64_t kConvertUpTo = int64_t{64} * 1024;  // bytes; below this, latency costs more than data
+constexpr int64_t kConvertUpTo = int64_t{64} * 1024;  // bytes; below, latency dominates
 
 const GlooDtypeRow* find_row(ScalarType dtype) {
   for (const auto& row : kDtypeRows)
