@@ -79,11 +79,12 @@ WorkPtr TorchCommFake::reconfigure(const ReconfigureOptions& options) {
                     context);
   const auto members = std::visit([](const auto& all) { return all.size(); }, options.handles);
   if (members == 0)
-    throw CommError(Errc::kInvalidArgument, "init_handles is empty: it has each member's", context);
+    throw CommError(Errc::kInvalidArgument,
+                    "init_handles is empty, expected one init handle per member", context);
   is_connected_ = !should_fail_reconfigure_;
   if (!is_connected_)
     return c10::make_intrusive<FailedWork>(
-        CommError(Errc::kPeerFailed, "it was to fail: setReconfigureFailure()", context));
+        CommError(Errc::kPeerFailed, "setReconfigureFailure() makes reconfigure() fail", context));
   rank_ = 0;
   size_ = static_cast<int>(members);
   aborted_ = false;
