@@ -136,7 +136,7 @@ def cannot_grow(context):
             with failures.case("a large one"), pytest.raises(torchcomms.CommError) as caught:
                 comm.all_reduce(torch.ones(LARGE, device=comm.get_device()), ReduceOp.SUM, False)
             with failures.case("what it says"):
-                assert "kernels need the rest of their workspace" in str(caught.value)
+                assert "full kernel workspace" in str(caught.value)
                 assert "rank 1: " in str(caught.value)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, most)

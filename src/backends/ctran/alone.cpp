@@ -92,7 +92,8 @@ WorkPtr TorchCommCtranAlone::barrier(bool async_op, const BarrierOptions& option
 std::shared_ptr<TorchCommBackend> TorchCommCtranAlone::split(const std::vector<int>&,
                                                              const std::string&,
                                                              const CommOptions&) {
-  throw CommError(Errc::kUnsupported, "the member is split by its communicator",
+  throw CommError(Errc::kUnsupported,
+                  "this internal backend cannot be split; call split() on the communicator",
                   {.op = "split", .comm = std::string(getCommName()), .rank = 0});
 }
 

@@ -62,7 +62,9 @@ class TC_API TorchCommCtranAlone final : public KernelBackend {
                                               const nccl::NcclCall&) override {
     return {words};
   }
-  std::string kernels_unavailable_reason() const override { return "windows have none yet"; }
+  std::string kernels_unavailable_reason() const override {
+    return "the kernels for windows are not set up yet";
+  }
 
   const Explain explain_;
 };

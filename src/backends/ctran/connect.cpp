@@ -41,7 +41,9 @@ CtranJobInfo broadcast_job_info(StoreKeyValue& store, const bootstrap::BlobExcha
   CtranJobInfo job;
   const size_t secret_bytes = job.secret.size();
   if (text.size() <= secret_bytes)
-    throw CommError(Errc::kMismatch, "what rank 0 wrote about the job is too short");
+    throw CommError(Errc::kMismatch, "protocol error: rank 0's job record is truncated (" +
+                                         std::to_string(text.size()) +
+                                         " bytes). All ranks must run the same torchcomms version");
   std::memcpy(job.secret.data(), text.data(), secret_bytes);
   job.tuning = text.substr(secret_bytes);
   return job;

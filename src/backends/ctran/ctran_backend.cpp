@@ -46,8 +46,8 @@ void final_barrier(ctran::EngineGroup& group, std::chrono::milliseconds limit) {
 [[noreturn]] void fail(const CommError& error, const Rendezvous& met, const std::string& name) {
   std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
   if (error.code() == Errc::kTimeout && why.find(met.timeout.setting) == std::string::npos)
-    why += ". The limit is " + bootstrap::format_duration(met.timeout.duration) +
-           "; if it only needs longer, raise " + met.timeout.setting;
+    why += ". The timeout is " + bootstrap::format_duration(met.timeout.duration) +
+           "; if the ranks only need more time, raise " + met.timeout.setting;
   Context context = error.context();
   context.op = met.op;
   context.comm = name;
@@ -239,8 +239,8 @@ void TorchCommCtran::tensor_register(const at::Tensor& tensor) {
   Context context{.op = std::string(kMethod), .comm = name_, .rank = rank_};
   if (tensor.defined() && !tensor.is_cpu() && tensor.device() != device_)
     throw CommError(Errc::kInvalidArgument,
-                    "the tensor is on " + tensor.device().str() + ", the communicator on " +
-                        device_.str() + "; allowed is that device and cpu",
+                    "the tensor is on " + tensor.device().str() + ", the communicator is on " +
+                        device_.str() + "; allowed are tensors on that device or on cpu",
                     context);
   if (tensor.defined())
     ctran::with_context([&] { return context; }, [&] { require_plain_memory(tensor); });

@@ -46,7 +46,7 @@ std::shared_ptr<ctran::TeamWindow> TorchCommCtran::make_gpu_window(size_t slots)
     self->begin_call(method, {});
     if (self->kernel_backend() == nullptr)
       throw CommError(Errc::kUnsupported,
-                      "kernels carry out nothing any more" +
+                      "the kernels of this window are no longer available" +
                           (self->session_ ? ": " + self->session_->gpu_unavailable_reason : ""),
                       {.op = std::string(method), .comm = self->name_, .rank = self->rank_});
     return std::static_pointer_cast<KernelBackend>(self->session_->gpu_backend);
@@ -61,9 +61,9 @@ namespace {
 const char* why_unmapped(const PeerWindows::PeerWindow& member) {
   const bool in_file = member.memory && member.memory->handle.descriptor >= 0;
   return in_file ? "its tensor is in shared memory that could not be mapped here"
-                 : "its tensor is in memory of its own, or in a shared file that nobody there has "
-                   "open and whose name is gone; call share_memory_() before registering it, or "
-                   "use window_allocate(), where that rank has shared memory";
+                 : "its tensor is in private memory, or in a deleted shared-memory file that no "
+                   "process there has open; call share_memory_() before registering it, or "
+                   "use window_allocate() if that rank has shared memory";
 }
 
 }  // namespace
@@ -270,8 +270,8 @@ at::Tensor CtranWindow::view(std::string_view method, int rank, uint64_t offset_
     throw CommError(
         Errc::kUnsupported,
         "the window of rank " + std::to_string(rank) +
-            " is not reached by loads and stores (get_attr() says SEPARATE): " +
-            (link == "shm" ? why_unmapped(peer_window(rank)) : "it is reached over tcp"),
+            " is not mapped here (get_attr() returns SEPARATE): " +
+            (link == "shm" ? why_unmapped(peer_window(rank)) : "that rank is connected over tcp"),
         context(method, rank));
   const PlainDispatchGuard plain;
   const auto options = at::TensorOptions().dtype(dtype).device(at::kCPU);

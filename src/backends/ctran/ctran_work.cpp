@@ -33,13 +33,15 @@ void CtranWork::on_complete(const CommError* error) noexcept {
   try {
     setStatus(status, kept);
   } catch (const std::exception& e) {
-    base::log(base::LogLevel::kError, std::string("a hook of a finished work failed: ") + e.what());
+    base::log(base::LogLevel::kError,
+              std::string("a hook of a completed work raised an error: ") + e.what());
   }
 }
 
 void CtranWork::wait() {
   if (fork_generation_ != base::fork_generation())
-    throw CommError(Errc::kForked, "this work was started before fork(); its parent waits for it",
+    throw CommError(Errc::kForked,
+                    "this work was started before fork(); only the parent process can wait for it",
                     context_);
   runWaitPreHooks();
   constexpr std::chrono::milliseconds kTick{50};

@@ -82,8 +82,8 @@ std::shared_ptr<c10::Allocator> CtranGpuBackend::make_mem_allocator() {
                         if (!ctran::KernelLibrary::is_for_host() && !has_device(why))
                           throw CommError(
                               Errc::kUnsupported,
-                              "backend 'ctran' has no memory allocator here: its memory "
-                              "is a GPU's, and there is none: " +
+                              "backend 'ctran' has no memory allocator in this process: it "
+                              "allocates GPU memory, and no GPU is available: " +
                                   why);
                         return nccl::make_allocator(ctran::kTeamLibrary);
                       });
@@ -99,7 +99,8 @@ std::shared_ptr<NcclApiBackend> CtranGpuBackend::make_child() const { return nul
 
 std::shared_ptr<TorchCommBackend> CtranGpuBackend::split(const std::vector<int>&,
                                                          const std::string&, const CommOptions&) {
-  throw CommError(Errc::kUnsupported, "the members of a team are split by their communicator",
+  throw CommError(Errc::kUnsupported,
+                  "this internal backend cannot be split; call split() on the communicator",
                   {.op = "split", .comm = std::string(getCommName()), .rank = getRank()});
 }
 
@@ -123,7 +124,7 @@ KernelBackend::KernelDecision CtranGpuBackend::choose(ctran::kernels::KernelCall
     return *measured;
   }
   if (team.can_launch(call)) return {true};
-  throw CommError(Errc::kUnsupported, "kernels do not run " + std::string(opToString(asked.op)) +
+  throw CommError(Errc::kUnsupported, "no kernel supports " + std::string(opToString(asked.op)) +
                                           " of " + std::to_string(asked.bytes) + " bytes, " +
                                           std::string(name_of(call.op)) + " of " +
                                           std::string(name_of(call.dtype)));
@@ -132,9 +133,12 @@ KernelBackend::KernelDecision CtranGpuBackend::choose(ctran::kernels::KernelCall
 void CtranGpuBackend::require_library_allowed(ctran::kernels::Collective,
                                               const OperationOptions&) const {
   if (!workspace_error().empty())
-    throw CommError(Errc::kResourceExhausted,
-                    "kernels need the rest of their workspace for it, of which there is none: " +
-                        workspace_error());
+    throw CommError(
+        Errc::kResourceExhausted,
+        "out of device memory: the operation needs the full kernel workspace, which could not be "
+        "allocated: " +
+            workspace_error() +
+            ". Free device memory, or set hint ctran::workspace=whole to fail at creation");
 }
 
 ctran::KernelPreference CtranGpuBackend::kernel_preference_for(

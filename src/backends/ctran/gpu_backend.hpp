@@ -84,7 +84,9 @@ class TC_API CtranGpuBackend final : public KernelBackend {
   ctran::KernelPreference kernel_preference_for(const OperationOptions& options) const;
   std::vector<std::string> all_gather_strings(const std::string& words,
                                               const nccl::NcclCall& now) override;
-  std::string kernels_unavailable_reason() const override { return "they are gone"; }
+  std::string kernels_unavailable_reason() const override {
+    return "the device's kernels have been released";
+  }
   bool has_library() const override { return false; }
   CommError explain_error(const CommError& error) override { return explain_(error); }
 

@@ -99,7 +99,7 @@ void TorchCommCtran::connect_gpu(const std::shared_ptr<ctran::Session>& session)
                                          const ctran::ExchangePurpose& occasion) {
            const auto session = weak.lock();
            if (!session)
-             throw CommError(Errc::kFinalized, "the communicator has no members any more");
+             throw CommError(Errc::kFinalized, "the communicator was finalized or reconfigured");
            return all_gather_strings_over_links(*session, *session->group, words, occasion);
          },
          lost, [hearing] { return hearing.quiesced_ranks(); }, explain,
@@ -173,7 +173,7 @@ int64_t TorchCommCtran::get_device_transport() {
   if (auto* const kernels = kernel_backend()) return kernels->get_device_transport();
   const auto& why = session_->gpu_unavailable_reason;
   throw CommError(Errc::kUnsupported,
-                  "backend 'ctran' has no transport for kernels here" +
+                  "backend 'ctran' has no device transport for this communicator" +
                       (why.empty() ? "; tensors are on " + device_.str() : ": " + why),
                   {.op = std::string(kMethod), .comm = name_, .rank = rank_});
 }

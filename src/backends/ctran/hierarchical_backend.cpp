@@ -128,7 +128,8 @@ void CtranHierarchicalBackend::finalize() {
 std::shared_ptr<TorchCommBackend> CtranHierarchicalBackend::split(const std::vector<int>&,
                                                                   const std::string&,
                                                                   const CommOptions&) {
-  throw CommError(Errc::kUnsupported, "the members are split by their communicator",
+  throw CommError(Errc::kUnsupported,
+                  "this internal backend cannot be split; call split() on the communicator",
                   {.op = "split", .comm = std::string(getCommName()), .rank = getRank()});
 }
 

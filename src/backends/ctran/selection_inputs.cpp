@@ -95,7 +95,7 @@ std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const SelectionIn
       if (const auto* wished = schedule::find_algorithm(*operation, wish.algorithm);
           wished != nullptr && !wished->unsupported_reason(problem).empty()) {
         ranges.push_back({op, bytes, std::string(wish.algorithm), 0,
-                          "wished, but it " + std::string(wished->unsupported_reason(problem))});
+                          "requested, but it " + std::string(wished->unsupported_reason(problem))});
         break;
       }
       const auto chosen = select_algorithm(problem, {}, facts, known.shared_tuning.tuning, wish);

@@ -38,8 +38,8 @@ void end_session(std::shared_ptr<Session> session, bool may_block) {
 
 CommError parent_reconfigured_error(const Context& context) {
   return {Errc::kStaleGeneration,
-          "the communicator that this one was split from has been reconfigured, which ended the "
-          "links; split it again",
+          "the parent communicator was reconfigured, which closed the links of this split. Call "
+          "split() on the parent again",
           context};
 }
 
