@@ -44,7 +44,7 @@ void CallLog::write(std::string_view text) {
   file_ << text << '\n' << std::flush;
   if (file_ || failed_) return;
   failed_ = true;
-  base::log(base::LogLevel::kError, "the call log cannot be written any more");
+  base::log(base::LogLevel::kError, "cannot write to the call log; later lines are dropped");
 }
 
 void CallLog::line(std::string_view text) {

@@ -25,7 +25,7 @@ bool asks_for(const std::vector<std::string>& words, const std::vector<std::stri
       asked = true;
     else
       base::log(base::LogLevel::kWarning,
-                "clog: '" + word + "' adds nothing; there is " + known.front());
+                "clog: '" + word + "' is unknown and ignored, allowed is " + known.front());
   }
   return asked;
 }

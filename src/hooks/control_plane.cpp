@@ -51,7 +51,7 @@ void trace_json(const Request& request, Response& response) {
     if (flag == nullptr)
       return refuse(
           response, 400,
-          "unknown parameter '" + name + "': there are includecollectives and onlyactive");
+          "unknown parameter '" + name + "', allowed are includecollectives and onlyactive");
     if (!read_flag(value, *flag))
       return refuse(response, 400, name + "='" + value + "' is neither true nor false");
   }

@@ -6,7 +6,7 @@ namespace torch::comms {
 
 void require_comm(const std::shared_ptr<TorchComm>& comm) {
   if (!comm)
-    throw CommError(Errc::kInvalidArgument, "a communicator is needed, not None",
+    throw CommError(Errc::kInvalidArgument, "comm is None, expected a communicator",
                     {.op = "register_with_comm"});
 }
 
