@@ -407,7 +407,7 @@ BackendWrapper::WorkPtr BackendWrapper::recvAnysource(Tensors& tensors, int tag)
   auto data = flat(require_single("recvAnysource", tensors));
   if (is_coalescing())
     throw CommError(Errc::kUnsupported,
-                    "a receive from any source while calls are coalesced: a batch names its peers",
+                    "a receive from any source cannot be coalesced; pass the source rank",
                     {.op = "recvAnysource", .comm = std::string(comm_->getCommName())});
   auto options = with_timeout<RecvOptions>(torch::comms::kNoTimeout);
   options.tag = tag;
@@ -423,11 +423,12 @@ bool BackendWrapper::is_coalescing() const {
 void BackendWrapper::startCoalescing() {
   if (is_coalescing()) {
     // The region is kept as canceled, so that the next startCoalescing() succeeds.
-    coalescing_region_->cancel("startCoalescing() came before its end");
-    throw CommError(Errc::kInvalidArgument,
-                    "coalescing has begun already and was not ended, perhaps because of an "
-                    "exception; it is given up, start again",
-                    {.op = "startCoalescing", .comm = std::string(comm_->getCommName())});
+    coalescing_region_->cancel("startCoalescing() was called before endCoalescing()");
+    throw CommError(
+        Errc::kInvalidArgument,
+        "the last coalescing region was not ended, perhaps because of an exception. It is "
+        "canceled now; call startCoalescing() again",
+        {.op = "startCoalescing", .comm = std::string(comm_->getCommName())});
   }
   coalescing_region_ = std::make_shared<CoalescingRegion>(comm_);
 }
@@ -435,7 +436,7 @@ void BackendWrapper::startCoalescing() {
 BackendWrapper::WorkPtr BackendWrapper::endCoalescing() {
   const auto region = std::exchange(coalescing_region_, nullptr);
   if (!region)
-    throw CommError(Errc::kInvalidArgument, "coalescing has not begun; start it first",
+    throw CommError(Errc::kInvalidArgument, "endCoalescing() was called without startCoalescing()",
                     {.op = "endCoalescing", .comm = std::string(comm_->getCommName())});
   return region->end(with_timeout<BatchP2POptions>(torch::comms::kNoTimeout));
 }

@@ -57,8 +57,8 @@ void CoalescedMessages::cancel(const std::string& why) {
   lost.swap(ops_);
   error_ = std::make_exception_ptr(
       CommError(Errc::kInvalidArgument,
-                "a coalescing region ended without its sends and receives, of which there were " +
-                    std::to_string(lost.size()) + ": " + why,
+                "the sends and receives of a coalescing region were not issued (" +
+                    std::to_string(lost.size()) + " in all): " + why,
                 {.op = "coalescing", .comm = comm_name_}));
 }
 
@@ -68,9 +68,8 @@ WorkPtr CoalescedMessages::require_batch_work() {
   if (!batch_work_ && !std::exchange(has_warned_, true))
     base::log(base::LogLevel::kWarning,
               "communicator '" + comm_name_ +
-                  "': a send or receive was waited for between startCoalescing() and "
-                  "endCoalescing(), with which it goes out; if an exception has skipped that, it "
-                  "has not been sent");
+                  "': wait() was called on a send or receive before endCoalescing(), which issues "
+                  "it. If an exception skipped endCoalescing(), the message was not sent");
   return batch_work_;
 }
 
@@ -84,7 +83,7 @@ BackendWrapper::CoalescingRegion::CoalescingRegion(std::shared_ptr<TorchComm> co
       messages_(std::make_shared<CoalescedMessages>(std::string(comm_->getCommName()))) {}
 
 BackendWrapper::CoalescingRegion::~CoalescingRegion() {
-  if (messages_->count() > 0) cancel("its group is gone");
+  if (messages_->count() > 0) cancel("the process group was destroyed");
 }
 
 bool BackendWrapper::CoalescingRegion::is_open() const { return messages_->is_open(); }

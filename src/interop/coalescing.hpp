@@ -119,7 +119,7 @@ class BackendWrapper::C10dCallScope : public ProfilerSpan {
       : ProfilerSpan(*group.comm_, name, tensors), group_(group), name_(name) {}
   ~C10dCallScope() {
     if (group_.coalescing_region_ && std::uncaught_exceptions() > exceptions_)
-      group_.coalescing_region_->cancel(std::string(name_) + " failed in it");
+      group_.coalescing_region_->cancel(std::string(name_) + " failed in the region");
   }
   C10dCallScope(const C10dCallScope&) = delete;
   C10dCallScope& operator=(const C10dCallScope&) = delete;

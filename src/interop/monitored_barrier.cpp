@@ -95,7 +95,7 @@ void BackendWrapper::send_check_in() {
          "Please check rank 0 logs for faulty rank. Its error here: " + std::string(error.what()));
   }
   if (const auto late = answer.item<int64_t>(); late != kAllArrived)
-    fail(Errc::kTimeout, "Rank 0 says that rank " + std::to_string(late) + " did not come");
+    fail(Errc::kTimeout, "Rank 0 reports that rank " + std::to_string(late) + " did not arrive");
 }
 
 void BackendWrapper::wait_for_check_ins(const c10d::BarrierOptions& options, bool wait_all_ranks) {
@@ -109,7 +109,7 @@ void BackendWrapper::wait_for_check_ins(const c10d::BarrierOptions& options, boo
   if (options.timeout == std::chrono::milliseconds::zero())
     fail(
         Errc::kTimeout,
-        "Rank 0 timed out in monitoredBarrier after 0 ms. No rank can check in within a limit of 0",
+        "Rank 0 timed out in monitoredBarrier after 0 ms. No rank can arrive within a timeout of 0",
         -1);
   const auto limit = own(with_timeout<RecvOptions>(options.timeout));
   CheckIns seen;
@@ -132,7 +132,7 @@ void BackendWrapper::wait_for_check_ins(const c10d::BarrierOptions& options, boo
   fail(seen.first_error->code(),
        "[Rank 0]: " + format_ranks(seen.missing, wait_all_ranks) +
            " failed to pass monitoredBarrier" + limited +
-           (wait_all_ranks ? "" : "; wait_all_ranks=True names all of them") + ": " +
+           (wait_all_ranks ? "" : "; wait_all_ranks=True lists all failed ranks") + ": " +
            seen.first_error->what(),
        seen.missing.front());
 }

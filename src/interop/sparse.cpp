@@ -43,7 +43,7 @@ struct SparseShape {
         c10::toString(static_cast<at::ScalarType>(row[1])) + std::string(" of size [");
     for (int64_t i = 0; i < row[2] + row[3]; ++i)
       text += (i == 0 ? "" : ", ") + std::to_string(row[4 + static_cast<size_t>(i)]);
-    return text + "], " + std::to_string(row[2]) + " dimensions of it sparse";
+    return text + "], " + std::to_string(row[2]) + " sparse dimensions";
   }
 
   std::vector<int64_t> row;
@@ -65,8 +65,8 @@ std::vector<SparseShape> gather_shapes(TorchComm& comm, const SparseShape& mine,
   for (size_t rank = 0; rank < ranks; ++rank)
     if (!shapes[rank].is_same_shape(mine))
       throw CommError(Errc::kMismatch,
-                      "rank " + std::to_string(rank) + " gave " + shapes[rank].format() +
-                          ", this rank " + mine.format() + "; all must be equal",
+                      "rank " + std::to_string(rank) + " passes " + shapes[rank].format() +
+                          ", this rank passes " + mine.format() + "; all ranks must pass the same",
                       {.op = "allreduce",
                        .comm = std::string(comm.getCommName()),
                        .rank = comm.getRank(),
@@ -129,10 +129,10 @@ WorkPtr all_reduce_sparse(const std::shared_ptr<TorchComm>& comm, const at::Tens
                     {.op = "allreduce", .comm = std::string(comm->getCommName())});
   };
   if (tensor.layout() != at::kSparse)
-    refuse("a tensor of layout " + std::string(c10::str(tensor.layout())) +
-           ", allowed are strided ones and sparse ones by coordinates (COO)");
+    refuse("tensor has layout " + std::string(c10::str(tensor.layout())) +
+           ", allowed are strided and sparse COO");
   if (!mean && op.type() != RedOpType::SUM)
-    refuse("a sparse tensor and another reduction than SUM or AVG");
+    refuse("a sparse tensor can be reduced only by SUM or AVG");
 
   const at::NoGradGuard no_grad;
   const auto own = tensor.coalesce();

@@ -33,26 +33,27 @@ ReduceOp translate(const c10d::ReduceOp& op) {
     case Theirs::PREMUL_SUM: {
       const auto* factor = dynamic_cast<const c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
       if (factor == nullptr)
-        refuse("reduce op", "PREMUL_SUM has no factor; make it by _make_nccl_premul_sum(factor)");
+        refuse("reduce op",
+               "PREMUL_SUM has no factor; create the reduce op with _make_nccl_premul_sum(factor)");
       if (factor->tensor_factor.defined())
         return ReduceOp::make_nccl_premul_sum(factor->tensor_factor);
       return ReduceOp::make_nccl_premul_sum(factor->double_factor);
     }
     default:
-      refuse("reduce op", "number " + std::to_string(op.op_) + " is no reduce op");
+      refuse("reduce op", "number " + std::to_string(op.op_) + " is not a reduce op");
   }
 }
 
 const at::Tensor& require_single(const char* op, const std::vector<at::Tensor>& tensors) {
   if (tensors.size() != 1)
-    refuse(op, std::to_string(tensors.size()) + " tensors, allowed is one a rank");
+    refuse(op, std::to_string(tensors.size()) + " tensors, allowed is one per rank");
   return tensors.front();
 }
 
 const std::vector<at::Tensor>& require_single(const char* op,
                                               const std::vector<std::vector<at::Tensor>>& lists) {
   if (lists.size() != 1)
-    refuse(op, std::to_string(lists.size()) + " lists of tensors, allowed is one a rank");
+    refuse(op, std::to_string(lists.size()) + " lists of tensors, allowed is one per rank");
   return lists.front();
 }
 
@@ -65,12 +66,13 @@ const std::vector<at::Tensor>& at_most_one(const char* op,
 void require_same_length(const char* op, size_t outputs, size_t inputs) {
   if (outputs != inputs || outputs == 0)
     refuse(op, std::to_string(outputs) + " outputs for " + std::to_string(inputs) +
-                   " inputs, allowed is as many of each, at least one");
+                   " inputs, allowed are equal numbers of at least one");
 }
 
 void require_first_tensor(const char* op, int64_t root_tensor) {
   if (root_tensor != 0)
-    refuse(op, "root tensor " + std::to_string(root_tensor) + ", allowed is 0: there is one");
+    refuse(op, "root tensor " + std::to_string(root_tensor) +
+                   ", allowed is 0, because each rank passes one tensor");
 }
 
 void require_tag(const char* op, int tag) {

@@ -142,7 +142,7 @@ std::chrono::milliseconds WorkWrapper::getTimeout() const {
 bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
   if (timeout != kNoTimeout && timeout != std::chrono::milliseconds::max())
     throw CommError(Errc::kUnsupported,
-                    "wait(timeout): the limit of an operation is given when it is called");
+                    "wait(timeout) is not supported; pass timeout= to the operation itself");
   std::exception_ptr first;
   for (const auto& work : works_) {
     try {

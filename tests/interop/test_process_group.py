@@ -254,11 +254,11 @@ def messages(comm):
     with failures.case("an empty batch"):
         group._start_coalescing(cpu)
         group._end_coalescing(cpu).wait()
-    with failures.case("unmatched"), refused(RuntimeError, "has not begun"):
+    with failures.case("unmatched"), refused(RuntimeError, "without startCoalescing"):
         group._end_coalescing(cpu)
     with failures.case("nested"):
         group._start_coalescing(cpu)
-        with refused(RuntimeError, "has begun"):
+        with refused(RuntimeError, "was not ended"):
             group._start_coalescing(cpu)
         group._end_coalescing(cpu)
     return failures.texts
@@ -313,9 +313,9 @@ def left_regions(comm):
     with failures.case("by a call that raises here"):
         group._start_coalescing(cpu)
         lost = group.send([torch.ones(2)], right, 0)
-        with refused(RuntimeError, "one a rank"):
+        with refused(RuntimeError, "one per rank"):
             group.recv([torch.ones(2)] * 2, left, 0)
-        with refused(RuntimeError, "recv failed in it"):
+        with refused(RuntimeError, "recv failed"):
             lost.wait()
         assert exchanged()
     with failures.case("not at all"):
@@ -328,9 +328,9 @@ def left_regions(comm):
     with failures.case("and coalescing begins again"):
         group._start_coalescing(cpu)
         lost = group.send([torch.ones(2)], right, 0)
-        with refused(RuntimeError, "start again"):
+        with refused(RuntimeError, "was not ended"):
             group._start_coalescing(cpu)
-        with refused(RuntimeError, "came before its end"):
+        with refused(RuntimeError, "before endCoalescing"):
             lost.wait()
         got = torch.empty(2)
         group._start_coalescing(cpu)
@@ -458,7 +458,7 @@ def sparse(comm):
     with failures.case("another layout"), refused(RuntimeError):  # by the dispatcher of torch
         group.allreduce([torch.ones(2, 2).to_sparse_csr()])
     if size > 1:
-        with failures.case("another shape"), refused(RuntimeError, "all must be equal"):
+        with failures.case("another shape"), refused(RuntimeError, "must pass the same"):
             group.allreduce([torch.ones(2 + rank).to_sparse()])
     return failures.texts
 
