@@ -1,5 +1,5 @@
 """
-Vendors' libraries themselves, for torchcomms.doctor and torchcomms.bench.
+Direct access to vendor libraries, for torchcomms.doctor and torchcomms.bench.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ class Library:
     """
     def __init__(self, backend: str) -> None:
         """
-        Loads the one that this backend takes. Raises BackendUnavailable saying what was looked for.
+        Loads the library of a backend. Raises BackendUnavailable, which names what was searched.
         """
     def make_id(self) -> bytes:
         """
-        What all ranks need to connect with the one that called this.
+        The id with which all ranks connect to the rank that called this.
         """
     @property
     def how(self) -> str:
         """
-        Why it is this file.
+        Why this file was loaded.
         """
     @property
     def on_host_memory(self) -> bool:
@@ -36,7 +36,7 @@ class Library:
 
 class RawCommunicator:
     """
-    A communicator of the library without anything around it: takes addresses and streams as numbers, checks nothing, and keeps nothing alive.
+    A communicator of the library without additions of torchcomms. It takes addresses and streams as integers, checks nothing, and keeps nothing alive.
     """
     class Collective:
         """
@@ -82,7 +82,7 @@ class RawCommunicator:
 
     class Arguments:
         """
-        What a call gets, made once for many calls.
+        The arguments of a call, created once for many calls.
         """
         def __init__(
             self,
@@ -102,11 +102,11 @@ class RawCommunicator:
         id: bytes,
     ) -> None:
         """
-        Connects with the other ranks, on the current device.
+        Connects to the peer ranks, on the current device.
         """
     def close(self) -> None:
         """
-        Leaves in good order.
+        Closes the communicator. All operations must be done.
         """
     def enqueue(
         self, collective: RawCommunicator.Collective, arguments: RawCommunicator.Arguments
@@ -121,5 +121,5 @@ class RawCommunicator:
         times: typing.SupportsInt | typing.SupportsIndex,
     ) -> float:
         """
-        Calls it that often, from C++; returns the microseconds of one call.
+        Calls the library `times` times from C++. Returns the microseconds of one call.
         """

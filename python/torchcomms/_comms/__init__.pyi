@@ -120,7 +120,7 @@ class CommError(RuntimeError):
     Base of all errors of torchcomms.
 
     Attributes: op (operation), comm (communicator), rank, peer (-1: none), seq (number of the
-    operation in its communicator, 0: none), limit (what the operation had, in seconds; 0.0: none
+    operation in its communicator, 0: none), limit (the operation's timeout in seconds; 0.0: none
     or not known), culprits (tuple of the ranks at fault, as far as they are known), why (the
     reason alone).
     """
@@ -481,14 +481,14 @@ class P2POp:
     @property
     def peer(self) -> int:
         """
-        The other rank; checked when the batch is issued.
+        The peer rank; checked when the batch is issued.
         """
     @peer.setter
     def peer(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
     @property
     def tensor(self) -> torch.Tensor:
         """
-        What is sent, or received into.
+        The tensor to send, or to receive into.
         """
     @tensor.setter
     def tensor(self, arg0: torch.Tensor) -> None: ...
@@ -502,7 +502,7 @@ class P2POp:
 
 class CommOptions:
     """
-    How a communicator is made.
+    Options for creating a communicator.
 
     The constructor reads TORCHCOMM_ABORT_ON_ERROR and TORCHCOMM_TIMEOUT_SECONDS each time, and raises
     InvalidArgument naming a bad value.
@@ -529,7 +529,7 @@ class CommOptions:
     @property
     def abort_process_on_timeout_or_error(self) -> bool:
         """
-        bool: may a failure nobody looks at end the process.
+        bool: whether an unobserved failure may terminate the process.
         """
     @abort_process_on_timeout_or_error.setter
     def abort_process_on_timeout_or_error(self, arg0: bool) -> None: ...
@@ -596,7 +596,7 @@ class SendOptions:
     @property
     def tag(self) -> int:
         """
-        Messages match by (peer, tag) where the backend has tags.
+        Messages match by (peer, tag) if the backend has tags.
         """
     @tag.setter
     def tag(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
@@ -636,7 +636,7 @@ class RecvOptions:
     @property
     def tag(self) -> int:
         """
-        Messages match by (peer, tag) where the backend has tags.
+        Messages match by (peer, tag) if the backend has tags.
         """
     @tag.setter
     def tag(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
@@ -1109,7 +1109,7 @@ class AllGatherPExecOptions:
 
 class ReconfigureOptions:
     """
-    Who takes part after a reconfigure().
+    The members after a reconfigure(), and its timeout and hints.
     """
     def __copy__(self) -> ReconfigureOptions: ...
     def __deepcopy__(self, memo: dict) -> ReconfigureOptions: ...
@@ -1162,7 +1162,7 @@ class ReconfigureOptions:
     @property
     def uuid(self) -> int:
         """
-        Not used before on this communicator.
+        int: not used before on this communicator.
         """
     @uuid.setter
     def uuid(self, arg0: typing.SupportsInt | typing.SupportsIndex) -> None: ...
@@ -1171,7 +1171,7 @@ class TorchWork:
     """
     One issued operation.
 
-    May be dropped before completion; the operation finishes all the same.
+    It may be dropped before completion; the operation still completes.
     """
     def __init__(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """
@@ -1184,22 +1184,22 @@ class TorchWork:
         """
     def is_completed(self) -> bool:
         """
-        True once the operation succeeded; False while it runs, and for a failed one.
+        True if the operation has succeeded; False while it runs, and after a failure.
         """
     def wait(self) -> None:
         """
-        CPU: blocks until the operation ended. GPU: the current stream waits, the host goes on.
+        CPU: blocks until the operation is complete. GPU: the current stream waits, the host continues.
 
-        Raises the operation's error, every time. Repeated calls are harmless.
+        Every call raises the operation's error. Repeated calls are allowed.
         """
     def wait_blocking(self) -> None:
         """
-        Blocks the host until the operation ended. Raises Unsupported where the work has no such wait.
+        Blocks the host until the operation is complete. Raises Unsupported if the work has no such wait.
         """
 
 class TorchCommWinAccessType:
     """
-    How a peer's window is reached.
+    How a peer's window is accessed.
 
     Members:
 
@@ -1272,25 +1272,25 @@ class SignalCmpOp:
 
 class TorchCommWindowAttr:
     """
-    What a window is like, seen from one peer.
+    The properties of a window of one peer.
     """
     def __init__(self) -> None: ...
     def __repr__(self) -> str: ...
     @property
     def access_type(self) -> TorchCommWinAccessType:
         """
-        UNIFIED: by load and store; SEPARATE: not so.
+        UNIFIED: also by loads and stores; SEPARATE: only by operations of the window.
         """
     @access_type.setter
     def access_type(self, arg0: TorchCommWinAccessType) -> None: ...
 
 class TorchCommWindow:
     """
-    Memory of this rank that the others write one-sidedly.
+    Memory of this rank that peer ranks write one-sidedly.
 
-    From TorchComm.new_window(), with memory from tensor_register(), or from TorchComm.window_allocate(). Keeps the
-    communicator alive. Operations have no hooks. Like those of a communicator they end it where they fail, and take its
-    timeout where they have none of their own.
+    Created by TorchComm.new_window(), with memory from tensor_register(), or by TorchComm.window_allocate(). Keeps the
+    communicator alive. Operations have no hooks. An operation that fails ends the communicator. An operation without a
+    timeout of its own has the communicator's timeout.
     """
     def __copy__(self) -> typing.Any: ...
     def __deepcopy__(self, memo: dict) -> typing.Any: ...
@@ -1301,11 +1301,11 @@ class TorchCommWindow:
     def __repr__(self) -> str: ...
     def deregister_local_buffer(self, handle: typing.SupportsIndex) -> None:
         """
-        Takes register_local_buffer() back. Raises InvalidArgument for any other number.
+        Undoes register_local_buffer(). Raises InvalidArgument for any other number.
         """
     def get_attr(self, peer_rank: typing.SupportsIndex) -> TorchCommWindowAttr:
         """
-        How the window of `peer_rank` is reached from here: a TorchCommWindowAttr.
+        How this rank accesses the window of `peer_rank`: a TorchCommWindowAttr.
         """
     def get_device(self) -> torch.device:
         """
@@ -1318,38 +1318,38 @@ class TorchCommWindow:
         barrier_count: typing.SupportsIndex = 1,
     ) -> int:
         """
-        Address of a handle for kernels, in this rank's device memory. Made by the first call.
+        Address of a handle for kernels, in this rank's device memory. The first call creates it.
 
-        What it points to is torchcomms::device::TorchCommDeviceWindow of torchcomms/device/window.hpp, until
+        The handle is a torchcomms::device::TorchCommDeviceWindow (torchcomms/device/window.hpp), valid until
         tensor_deregister(). Not collective.
 
         Args:
-            signal_count, counter_count, barrier_count: -1 for as many as there can be.
+            signal_count, counter_count, barrier_count: -1 for the maximum.
         Raises:
-            InvalidArgument: a count below -1, or nothing is registered.
-            OutOfRange: more than a window has.
-            Unsupported: the window is not in the memory of a device, or nothing reaches it there.
+            InvalidArgument: a count is below -1, or no tensor is registered.
+            OutOfRange: a count exceeds the maximum.
+            Unsupported: the window is not in device memory, or kernels cannot access it.
         """
     def get_multimem_address(self, offset: typing.SupportsIndex = 0) -> int:
         """
-        Where kernels have the memory of all ranks at once; 0: windows have no multicast.
+        Device address of the multicast memory of all ranks; 0: windows have no multicast.
         """
     def get_nvlink_address(
         self, peer: typing.SupportsIndex, offset: typing.SupportsIndex = 0
     ) -> int:
         """
-        Where kernels of this device have the memory of `peer`, `offset` bytes after its begin.
+        Device address of the memory of `peer`, `offset` bytes after its beginning.
 
-        0 where they do not reach it. Raises OutOfRange beyond the window, Unsupported as get_device_window().
+        0 if kernels cannot access it. Raises OutOfRange beyond the window, Unsupported as get_device_window().
         """
     def get_size(self) -> int:
         """
-        Bytes registered here; 0 if nothing is.
+        Bytes registered on this rank; 0 if no tensor is registered.
         """
     @typing.overload
     def get_tensor(self) -> torch.Tensor | None:
         """
-        The registered tensor; None if there is none, or it is not kept (owning=False).
+        The registered tensor; None if there is none, or if the window does not own it (owning=False).
         """
     @typing.overload
     def get_tensor(
@@ -1360,21 +1360,21 @@ class TorchCommWindow:
         offset: typing.SupportsIndex,
     ) -> torch.Tensor:
         """
-        Older form: a view of the memory of `rank`, `offset` elements of `dtype` after its begin.
+        Older form: a view of the memory of `rank`, from `offset` elements of `dtype` after its beginning.
 
         Raises:
-            OutOfRange: it does not fit.
-            Unsupported: get_attr(rank) says SEPARATE.
+            OutOfRange: the view exceeds the window.
+            Unsupported: get_attr(rank) returns SEPARATE.
         """
     def map_remote_tensor(self, rank: typing.SupportsIndex) -> torch.Tensor:
         """
-        The registered tensor of `rank` itself: reading and writing it is reading and writing there.
+        A view of the registered tensor of `rank`: reads and writes access the memory of that rank.
 
-        With the dtype and shape that it has there; of the own rank the registered tensor. What was there before a signal of
-        that rank is seen after wait_signal(). Valid until tensor_deregister().
+        The view has the dtype and shape of that rank's tensor; for this rank it is the registered tensor. Data that were
+        written before a signal of that rank are visible after wait_signal(). Valid until tensor_deregister().
 
         Raises:
-            Unsupported: get_attr(rank) says SEPARATE.
+            Unsupported: get_attr(rank) returns SEPARATE.
         """
     @typing.overload
     def put(
@@ -1387,17 +1387,17 @@ class TorchCommWindow:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Copies `tensor` into the window of `dst_rank`, without its doing.
+        Copies `tensor` into the window of `dst_rank`, which makes no call.
 
         Args:
             tensor: contiguous, of any dtype.
-            dst_rank: whose window; may be the own rank.
-            target_offset_nelems: where in it, in elements of `tensor`'s dtype. Older spellings: offset, target_disp.
+            dst_rank: target rank; may be this rank.
+            target_offset_nelems: offset in the window, in elements of `tensor`'s dtype. Older names: offset, target_disp.
             async_op: False returns when the data is in the window; True returns a work at once.
         Raises:
-            OutOfRange: it does not fit into that window. Nothing was sent.
+            OutOfRange: the tensor does not fit into the window. Nothing was sent.
             PeerFailed, CommTimeout, Aborted: the communicator has ended.
-            InvalidArgument: nothing is registered, rank or tensor cannot be used. Nothing was sent.
+            InvalidArgument: no tensor is registered, or rank or tensor is invalid. Nothing was sent.
         """
     @typing.overload
     def put(
@@ -1410,17 +1410,17 @@ class TorchCommWindow:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Copies `tensor` into the window of `dst_rank`, without its doing.
+        Copies `tensor` into the window of `dst_rank`, which makes no call.
 
         Args:
             tensor: contiguous, of any dtype.
-            dst_rank: whose window; may be the own rank.
-            target_offset_nelems: where in it, in elements of `tensor`'s dtype. Older spellings: offset, target_disp.
+            dst_rank: target rank; may be this rank.
+            target_offset_nelems: offset in the window, in elements of `tensor`'s dtype. Older names: offset, target_disp.
             async_op: False returns when the data is in the window; True returns a work at once.
         Raises:
-            OutOfRange: it does not fit into that window. Nothing was sent.
+            OutOfRange: the tensor does not fit into the window. Nothing was sent.
             PeerFailed, CommTimeout, Aborted: the communicator has ended.
-            InvalidArgument: nothing is registered, rank or tensor cannot be used. Nothing was sent.
+            InvalidArgument: no tensor is registered, or rank or tensor is invalid. Nothing was sent.
         """
     @typing.overload
     def put(
@@ -1433,25 +1433,25 @@ class TorchCommWindow:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Copies `tensor` into the window of `dst_rank`, without its doing.
+        Copies `tensor` into the window of `dst_rank`, which makes no call.
 
         Args:
             tensor: contiguous, of any dtype.
-            dst_rank: whose window; may be the own rank.
-            target_offset_nelems: where in it, in elements of `tensor`'s dtype. Older spellings: offset, target_disp.
+            dst_rank: target rank; may be this rank.
+            target_offset_nelems: offset in the window, in elements of `tensor`'s dtype. Older names: offset, target_disp.
             async_op: False returns when the data is in the window; True returns a work at once.
         Raises:
-            OutOfRange: it does not fit into that window. Nothing was sent.
+            OutOfRange: the tensor does not fit into the window. Nothing was sent.
             PeerFailed, CommTimeout, Aborted: the communicator has ended.
-            InvalidArgument: nothing is registered, rank or tensor cannot be used. Nothing was sent.
+            InvalidArgument: no tensor is registered, or rank or tensor is invalid. Nothing was sent.
         """
     def register_local_buffer(self, tensor: torch.Tensor) -> int:
         """
-        Address of a handle of `tensor` as a source of puts by kernels. Its memory is kept.
+        Address of a handle of `tensor` as a source of puts by kernels. Its memory is kept alive.
 
         Raises:
             InvalidArgument: get_device_window() was not called, or the tensor is on another device.
-            ResourceExhausted: there are 512.
+            ResourceExhausted: 512 buffers are registered already.
             Unsupported: as get_device_window().
         """
     @typing.overload
@@ -1463,9 +1463,9 @@ class TorchCommWindow:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Gives `peer_rank` one more signal of this rank, for its wait_signal().
+        Sends one signal to `peer_rank`, for its wait_signal().
 
-        When it sees the signal, it sees all that this rank put to it before.
+        When the peer sees the signal, it also sees all data that this rank put to it before.
         """
     @typing.overload
     def signal(
@@ -1476,9 +1476,9 @@ class TorchCommWindow:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Gives `peer_rank` one more signal of this rank, for its wait_signal().
+        Sends one signal to `peer_rank`, for its wait_signal().
 
-        When it sees the signal, it sees all that this rank put to it before.
+        When the peer sees the signal, it also sees all data that this rank put to it before.
         """
     @typing.overload
     def signal(
@@ -1493,21 +1493,21 @@ class TorchCommWindow:
         """
         Older form: stores `signal_val` in slot `signal_disp` of `dst_rank`.
 
-        When it sees the value, it sees all that this rank put to it before.
+        When the peer sees the value, it also sees all data that this rank put to it before.
         """
     def tensor_deregister(self) -> None:
         """
-        Collective: returns when nobody writes to this rank's part any more. Views of other ranks' parts become invalid. Raises InvalidArgument where nothing is registered.
+        Ends the registration. Collective: returns when no rank writes to this rank's part any more. Views of peer ranks' parts become invalid. Raises InvalidArgument if no tensor is registered.
         """
     def tensor_register(self, tensor: torch.Tensor, owning: bool = True) -> None:
         """
         Makes `tensor` this rank's part of the window. Collective; sizes and dtypes may differ.
 
         Args:
-            tensor: contiguous. In shared memory (torch's share_memory_()) the ranks of this host map it.
+            tensor: contiguous. If it is in shared memory (torch's share_memory_()), the ranks of this host map it.
             owning: False does not keep it alive: it must live until tensor_deregister().
         Raises:
-            InvalidArgument: one is registered already, or it cannot be used. Nothing was sent.
+            InvalidArgument: a tensor is registered already, or `tensor` is invalid. Nothing was sent.
         """
     @typing.overload
     def wait_signal(
@@ -1518,12 +1518,12 @@ class TorchCommWindow:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Takes one signal of `peer_rank`: returns, or its work ends, when there is one.
+        Waits for one signal of `peer_rank` and consumes it.
 
         Raises:
-            CommTimeout: none came in time; the communicator has ended.
-            PeerFailed: that rank is gone, or has closed the communicator.
-            InvalidArgument: on `ctran` for CPU tensors: the window was closed meanwhile; the communicator goes on.
+            CommTimeout: no signal arrived in time; the communicator has ended.
+            PeerFailed: that rank has exited, or has closed the communicator.
+            InvalidArgument: on `ctran` for CPU tensors: the window was closed meanwhile; the communicator still works.
         """
     @typing.overload
     def wait_signal(
@@ -1536,9 +1536,9 @@ class TorchCommWindow:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Older form: until slot `signal_disp` of this rank compares true with `signal_val`.
+        Older form: waits until slot `signal_disp` of this rank compares true with `signal_val`.
 
-        The slot's value stands on the left of the comparison, and stays as it is.
+        The slot is the left operand of the comparison; its value is not changed.
         """
     @property
     def device(self) -> torch.device:
@@ -1548,17 +1548,17 @@ class TorchCommWindow:
     @property
     def dtype(self) -> torch.dtype:
         """
-        torch.dtype of the registered tensor; float32 before.
+        torch.dtype of the registered tensor; float32 if there is none.
         """
     @property
     def shape(self) -> list[int]:
         """
-        list[int] of the registered tensor; empty before.
+        list[int]: shape of the registered tensor; empty if there is none.
         """
 
 class SendPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1568,7 +1568,7 @@ class SendPreHookArgs:
     @property
     def peer(self) -> int:
         """
-        The other rank.
+        The peer rank.
         """
     @property
     def tensor(self) -> torch.Tensor:
@@ -1578,7 +1578,7 @@ class SendPreHookArgs:
 
 class RecvPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1588,7 +1588,7 @@ class RecvPreHookArgs:
     @property
     def peer(self) -> int:
         """
-        The other rank.
+        The peer rank.
         """
     @property
     def tensor(self) -> torch.Tensor:
@@ -1598,7 +1598,7 @@ class RecvPreHookArgs:
 
 class BroadcastPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1618,7 +1618,7 @@ class BroadcastPreHookArgs:
 
 class AllReducePreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1633,7 +1633,7 @@ class AllReducePreHookArgs:
 
 class ReducePreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1653,7 +1653,7 @@ class ReducePreHookArgs:
 
 class AllGatherPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1673,7 +1673,7 @@ class AllGatherPreHookArgs:
 
 class AllGatherVPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1693,7 +1693,7 @@ class AllGatherVPreHookArgs:
 
 class AllGatherSinglePreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1713,7 +1713,7 @@ class AllGatherSinglePreHookArgs:
 
 class ReduceScatterPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1733,7 +1733,7 @@ class ReduceScatterPreHookArgs:
 
 class ReduceScatterVPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1753,7 +1753,7 @@ class ReduceScatterVPreHookArgs:
 
 class ReduceScatterSinglePreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1773,7 +1773,7 @@ class ReduceScatterSinglePreHookArgs:
 
 class AllToAllSinglePreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1793,7 +1793,7 @@ class AllToAllSinglePreHookArgs:
 
 class AllToAllVSinglePreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1818,12 +1818,12 @@ class AllToAllVSinglePreHookArgs:
     @property
     def output_split_sizes(self) -> list[int]:
         """
-        Rows got from each rank.
+        Rows received from each rank.
         """
 
 class AllToAllPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1843,7 +1843,7 @@ class AllToAllPreHookArgs:
 
 class BarrierPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1853,7 +1853,7 @@ class BarrierPreHookArgs:
 
 class ScatterPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1878,7 +1878,7 @@ class ScatterPreHookArgs:
 
 class GatherPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1903,7 +1903,7 @@ class GatherPreHookArgs:
 
 class GatherSinglePreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1928,12 +1928,12 @@ class GatherSinglePreHookArgs:
 
 class SplitPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def name(self) -> str:
         """
-        The name asked for.
+        The requested name.
         """
     @property
     def ranks(self) -> list[int]:
@@ -1943,12 +1943,12 @@ class SplitPreHookArgs:
 
 class NewWindowPreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
 
 class BatchOpIssuePreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
     @property
     def async_op(self) -> bool:
@@ -1963,32 +1963,32 @@ class BatchOpIssuePreHookArgs:
 
 class FinalizePreHookArgs:
     """
-    What a pre-hook is told of the operation. Read-only.
+    The arguments of an operation, as a pre-hook receives them. Read-only.
     """
 
 class CollectivePostHookArgs:
     """
-    What a post-hook is told. It has no attributes.
+    The argument of a post-hook. It has no attributes.
     """
 
 class SplitPostHookArgs:
     """
-    What a post-hook is told. It has no attributes.
+    The argument of a post-hook. It has no attributes.
     """
 
 class NewWindowPostHookArgs:
     """
-    What a post-hook is told. It has no attributes.
+    The argument of a post-hook. It has no attributes.
     """
 
 class BatchOpIssuePostHookArgs:
     """
-    What a post-hook is told. It has no attributes.
+    The argument of a post-hook. It has no attributes.
     """
 
 class FinalizePostHookArgs:
     """
-    What a post-hook is told. It has no attributes.
+    The argument of a post-hook. It has no attributes.
     """
 
 class RemovableHandle:
@@ -1998,17 +1998,17 @@ class RemovableHandle:
     def __repr__(self) -> str: ...
     def remove(self) -> None:
         """
-        Takes the hook back. Idempotent; safe after the communicator is gone.
+        Removes the hook. Idempotent; safe after the communicator is deleted.
         """
 
 class TorchCommBackend:
     """
-    A library below a communicator; derive from it to write one in Python.
+    Base class of communicator backends; derive from it to write a backend in Python.
 
     A subclass takes no constructor arguments, calls super().__init__(), and overrides
     init(device, name, options), finalize(), get_rank(), get_size(), get_backend_name(), get_comm_name()
     and the operations it has: the names and leading parameters of TorchComm's, with async_op last.
-    An operation returns None when it is done, or an object with wait(). See docs/extending.
+    An operation returns None if it is complete, or an object with wait(). See docs/extending.
     """
     def __init__(self) -> None: ...
     def __repr__(self) -> str: ...
@@ -2017,7 +2017,7 @@ class BatchSendRecv:
     """
     Sends and receives issued as one group.
 
-    From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.
+    TorchComm.batch_op_create() creates one. Operations with one peer match in order; mixed orders cannot deadlock.
     """
     def __init__(self, *args: typing.Any, **kwargs: typing.Any) -> None:
         """
@@ -2026,18 +2026,18 @@ class BatchSendRecv:
     def __repr__(self) -> str: ...
     def issue(self, async_op: typing.Any = ..., options: BatchP2POptions | None = ...) -> TorchWork:
         """
-        Runs all entries as one group; the list stays, so issuing again repeats it.
+        Issues all entries as one group. The list is kept, so a second issue() repeats it.
 
-        options: BatchP2POptions; None: as they are made.
+        options: BatchP2POptions; None: the defaults.
         Raises InvalidArgument for an empty batch, a peer out of range or an unusable tensor, before anything is sent.
         """
     def recv(self, tensor: torch.Tensor, src: typing.SupportsIndex) -> None:
         """
-        Appends a receive. Nothing but types is checked, and nothing sent, before issue().
+        Appends a receive. Before issue(), only types are checked and nothing is sent.
         """
     def send(self, tensor: torch.Tensor, dst: typing.SupportsIndex) -> None:
         """
-        Appends a send. Nothing but types is checked, and nothing sent, before issue().
+        Appends a send. Before issue(), only types are checked and nothing is sent.
         """
     @property
     def ops(self) -> list[P2POp]:
@@ -2049,11 +2049,11 @@ class BatchSendRecv:
 
 class TorchComm:
     """
-    A group of ranks that communicate; from torchcomms.new_comm().
+    A group of ranks that communicate. torchcomms.new_comm() creates one.
 
-    Tensors must be contiguous, of one dtype, and on a device of the backend; element counts decide, shapes
-    are not compared. Every operation returns a TorchWork, synchronous ones a finished one. The caller
-    serialises calls on one communicator; abort() and is_aborted() may come from any thread.
+    Tensors must be contiguous, of one dtype, and on a device of the backend. Element counts must match; shapes
+    are not compared. Every operation returns a TorchWork, which is complete for a synchronous call. The caller
+    must serialize calls on one communicator; any thread may call abort() and is_aborted().
     """
     def __copy__(self) -> typing.Any: ...
     def __deepcopy__(self, memo: dict) -> typing.Any: ...
@@ -2070,7 +2070,7 @@ class TorchComm:
         hints: collections.abc.Mapping[str, str] | None = None,
     ) -> TorchWork:
         """
-        reconfigure() with arguments of the right types.
+        Implements reconfigure(), with arguments of the right types.
         """
     def _recv_tagged(
         self,
@@ -2080,7 +2080,7 @@ class TorchComm:
         async_op: bool,
     ) -> TorchWork:
         """
-        recv() of such a message.
+        recv() of a message that also matches by its tag, if the backend has tags.
         """
     def _send_tagged(
         self,
@@ -2090,7 +2090,7 @@ class TorchComm:
         async_op: bool,
     ) -> TorchWork:
         """
-        send() of a message that matches by its tag, too, where the backend has tags.
+        send() of a message that also matches by its tag, if the backend has tags.
         """
     def _split(
         self,
@@ -2100,11 +2100,11 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchComm:
         """
-        split() with all its arguments decided.
+        Implements split(), with all arguments given.
         """
     def abort(self) -> None:
         """
-        Stops in-flight work; every later operation raises. Raises Unsupported where the backend cannot. Any thread.
+        Aborts operations in flight; every later operation raises. Raises Unsupported if the backend cannot abort. Any thread may call it.
         """
     def all_gather(
         self,
@@ -2115,19 +2115,19 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Gives every rank every rank's tensor: slot i of `tensor_list` becomes rank i's `tensor`.
+        Gathers every rank's tensor on every rank: tensor_list[i] becomes rank i's `tensor`.
 
         Args:
             tensor_list: N tensors, each with tensor.numel() elements, contiguous.
             tensor: contiguous, any shape.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2171,14 +2171,14 @@ class TorchComm:
         Args:
             output: N * input.numel() elements, contiguous.
             input: contiguous, any shape.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2193,23 +2193,23 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        As all_gather with a size of its own for each rank.
+        Gathers tensors of different sizes: tensor_list[i] becomes rank i's `tensor`.
 
         Args:
-            tensor_list: N tensors; slot i has as many elements as rank i's `tensor`, contiguous.
+            tensor_list: N contiguous tensors; tensor_list[i] has as many elements as rank i's `tensor`.
             tensor: contiguous, any shape; tensor_list[rank] has as many elements.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
-            the sum of the other ranks' bytes received per rank.
+            the sum of the peer ranks' bytes received per rank.
         """
     def all_reduce(
         self,
@@ -2224,15 +2224,15 @@ class TorchComm:
 
         Args:
             tensor: contiguous, any shape, as many elements on all ranks.
-            op: ReduceOp. MIN and MAX need an order, bitwise ones integers or bool.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            op: ReduceOp. MIN and MAX need an ordered dtype; BAND, BOR and BXOR need integers or bool.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2252,18 +2252,18 @@ class TorchComm:
         Args:
             output_tensor_list: N contiguous tensors; tensor i has as many elements as rank i sends here.
             input_tensor_list: N contiguous tensors.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
-            the bytes of the other ranks' tensors sent and received.
+            the bytes of the peer ranks' tensors sent and received.
         """
     def all_to_all_single(
         self,
@@ -2279,14 +2279,14 @@ class TorchComm:
         Args:
             output: as many elements as input, contiguous.
             input: contiguous, any shape; the element count divides by N.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2303,21 +2303,21 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        As all_to_all_single with row counts of its own for each pair of ranks.
+        Sends rows of `input` to each rank and receives rows into `output`, with a count per pair of ranks.
 
         Args:
             output: contiguous; rows as wide as the input's.
             input: contiguous, any shape.
-            output_split_sizes: N counts of rows (dimension 0) got from each rank; the sum may be below the rows there are.
-            input_split_sizes: N counts of rows sent to each rank, likewise.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            output_split_sizes: N numbers of rows (dimension 0) received from each rank; their sum may be below output's rows.
+            input_split_sizes: N numbers of rows sent to each rank; their sum may be below input's rows.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2330,17 +2330,17 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Returns when every rank has called it (GPU: ordered on the stream, the host goes on).
+        Blocks until every rank has called barrier() (GPU: the current stream waits, the host continues).
 
         Args:
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2348,7 +2348,7 @@ class TorchComm:
         """
     def batch_op_create(self) -> BatchSendRecv:
         """
-        An empty BatchSendRecv, which keeps this communicator alive.
+        Creates an empty BatchSendRecv, which keeps this communicator alive.
         """
     def broadcast(
         self,
@@ -2359,19 +2359,19 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Gives every rank the content of `root`'s tensor.
+        Copies `root`'s tensor to every rank.
 
         Args:
             tensor: contiguous, any shape, as many elements on all ranks; in place.
-            root: rank whose content counts.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            root: rank whose tensor is copied.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2379,11 +2379,11 @@ class TorchComm:
         """
     def describe(self) -> dict:
         """
-        dict: name, backend, device, rank, size, ranks, options, capabilities, how long each phase of the start-up took, and where the backend says so the link to each rank and the algorithms of each operation by size, bytes of device memory by what they are for, and further notes by what they are about.
+        dict: name, backend, device, rank, size, ranks, options, capabilities, duration of each start-up phase; if the backend reports them, also the link to each rank, the algorithms of each operation by size, bytes of device memory by purpose, and further notes by topic.
         """
     def finalize(self) -> None:
         """
-        Releases what the communicator holds. Local, not a barrier.
+        Releases the communicator's resources. A local call, not a barrier.
 
         Raises CommFinalized on a second call (not for `fake` and Python backends), and the error of pending failed work.
         """
@@ -2397,20 +2397,20 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Collects every rank's tensor on `root`: slot i becomes rank i's `input_tensor`.
+        Gathers every rank's tensor on `root`: output_tensor_list[i] becomes rank i's `input_tensor`.
 
         Args:
-            output_tensor_list: on the root N tensors with input_tensor.numel() elements each; elsewhere ignored and untouched, may be [].
+            output_tensor_list: on the root N tensors with input_tensor.numel() elements each; unchanged elsewhere, may be [].
             input_tensor: contiguous, any shape.
             root: rank that gets the list.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2426,20 +2426,20 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        As gather into one tensor, in rank order.
+        Concatenates every rank's `input` into `output` on `root`, in rank order.
 
         Args:
             output: on the root N * input.numel() elements, contiguous; elsewhere ignored.
             input: contiguous, any shape.
             root: rank that gets the result.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2451,11 +2451,11 @@ class TorchComm:
         """
     def get_backend_impl(self) -> TorchCommBackend:
         """
-        The backend object: the way to backend-specific methods.
+        The backend object, for backend-specific methods.
         """
     def get_backend_version(self) -> str:
         """
-        Version text of the backend's library. Raises Unsupported where there is none.
+        Version text of the backend's library. Raises Unsupported if the backend has none.
         """
     def get_device(self) -> torch.device:
         """
@@ -2463,15 +2463,15 @@ class TorchComm:
         """
     def get_device_transport(self) -> int:
         """
-        Address of a transport for kernels, in this rank's device memory. Collective at its first call. Raises Unsupported where there is none.
+        Address of a transport for kernels, in this rank's device memory. The first call is collective. Raises Unsupported if there is none.
         """
     def get_init_handle(self) -> str:
         """
-        Text that identifies this member in reconfigure(); the same until the next one. Raises Unsupported where the backend cannot.
+        Text that identifies this member in reconfigure(); unchanged until the next reconfigure(). Raises Unsupported if the backend cannot reconfigure.
         """
     def get_mem_allocator(self) -> typing.Any:
         """
-        The backend's allocator. Raises Unsupported where there is none.
+        The backend's allocator. Raises Unsupported if the backend has none.
         """
     def get_name(self) -> str:
         """
@@ -2485,7 +2485,7 @@ class TorchComm:
         """
         This process's rank, 0 to get_size() - 1.
 
-        Before reconfigure() has connected it: -1 on gloo and ctran. Raises CommFinalized then on nccl and its relatives.
+        Before reconfigure(): -1 on gloo and ctran; raises CommFinalized on nccl and the backends derived from it.
         """
     def get_ranks(self) -> list[int]:
         """
@@ -2493,19 +2493,19 @@ class TorchComm:
         """
     def get_size(self) -> int:
         """
-        Number of ranks. Without members as get_rank().
+        Number of ranks. Before reconfigure(): as get_rank().
         """
     def is_abort_supported(self) -> bool:
         """
-        True if abort() works here.
+        True if the backend supports abort().
         """
     def is_aborted(self) -> bool:
         """
-        True after abort, timeout or error. Any thread.
+        True after an abort, timeout or error. Any thread may call it.
         """
     def new_window(self, tensor: torch.Tensor | None = None) -> TorchCommWindow:
         """
-        A window for one-sided access; with a tensor collective, as its tensor_register() is. Raises Unsupported where the backend has none.
+        Creates a window for one-sided access. With a tensor, the call is collective, like tensor_register(). Raises Unsupported if the backend has no windows.
         """
     def reconfigure(
         self,
@@ -2541,19 +2541,19 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Receives into `tensor` what rank `src` sends.
+        Receives a message of rank `src` into `tensor`.
 
         Args:
-            tensor: contiguous, any shape, as many elements as are sent.
+            tensor: contiguous, any shape, with as many elements as are sent.
             src: sending rank.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2569,20 +2569,20 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        As all_reduce, but the result lands in `root`'s tensor alone.
+        Combines all ranks' tensors element by element; only `root` gets the result, in place.
 
         Args:
             tensor: contiguous, any shape, as many elements on all ranks; unchanged on other ranks.
             root: rank that gets the result.
-            op: ReduceOp. MIN and MAX need an order, bitwise ones integers or bool.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            op: ReduceOp. MIN and MAX need an ordered dtype; BAND, BOR and BXOR need integers or bool.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2598,20 +2598,20 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Combines slot r of every rank's list; rank r gets the result.
+        Combines input_list[r] of every rank element by element; rank r gets the result.
 
         Args:
             output: contiguous, any shape.
             input_list: N tensors, each with output.numel() elements, contiguous.
-            op: ReduceOp. MIN and MAX need an order, bitwise ones integers or bool.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            op: ReduceOp. MIN and MAX need an ordered dtype; BAND, BOR and BXOR need integers or bool.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2627,20 +2627,20 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Combines all ranks' `input` and gives rank r its r-th part.
+        Combines all ranks' `input` element by element; rank r gets the r-th of N equal parts.
 
         Args:
             output: contiguous, any shape.
             input: N * output.numel() elements, contiguous.
-            op: ReduceOp. MIN and MAX need an order, bitwise ones integers or bool.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            op: ReduceOp. MIN and MAX need an ordered dtype; BAND, BOR and BXOR need integers or bool.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2656,20 +2656,20 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        As reduce_scatter with a size of its own for each rank.
+        Combines input_list[r] of every rank, with a size per rank r; rank r gets the result.
 
         Args:
             output: contiguous, any shape; as many elements as input_list[rank].
-            input_list: N tensors; slot i has as many elements on all ranks.
-            op: ReduceOp. MIN and MAX need an order, bitwise ones integers or bool.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            input_list: N tensors; input_list[i] has the same number of elements on all ranks.
+            op: ReduceOp. MIN and MAX need an ordered dtype; BAND, BOR and BXOR need integers or bool.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2697,20 +2697,20 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Gives rank i tensor i of `root`'s list.
+        Sends input_tensor_list[i] of `root` to rank i.
 
         Args:
             output_tensor: contiguous, any shape.
             input_tensor_list: on the root N tensors with output_tensor.numel() elements each; ignored elsewhere, may be [].
             root: rank that has the list.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2725,19 +2725,19 @@ class TorchComm:
         timeout: datetime.timedelta | float | None = None,
     ) -> TorchWork:
         """
-        Sends `tensor` to rank `dst`; pairs in order with its recv.
+        Sends `tensor` to rank `dst`. Sends match the recv calls of that rank in order.
 
         Args:
             tensor: contiguous, any shape.
             dst: receiving rank.
-            async_op: False returns when the operation is done (GPU: ordered on the current stream);
-                True returns at once, the returned work's wait() finishes it.
+            async_op: False: returns when the operation is complete (GPU: ordered on the current stream).
+                True: returns at once; call wait() on the returned work.
             hints: per-call hints of the backend; unknown keys are ignored.
-            timeout: limit of this operation; None: the communicator's default.
+            timeout: timeout of this operation; None: the communicator's default.
         Returns:
-            TorchWork; a finished one for async_op=False.
+            TorchWork; already complete if async_op=False.
         Raises:
-            InvalidArgument: an argument differs from the above; nothing was sent.
+            InvalidArgument: an argument is not as described above; nothing was sent.
             Unsupported: the backend lacks the operation, dtype or device.
             CommTimeout, PeerFailed, CommFinalized: see docs/concepts/errors.md.
         Cost:
@@ -2745,11 +2745,11 @@ class TorchComm:
         """
     def set_hints(self, hints: collections.abc.Mapping[str, str]) -> None:
         """
-        Fallback hints of later operations. Raises Unsupported where the backend cannot.
+        Sets the default hints of later operations. Raises Unsupported if the backend cannot change them.
         """
     def set_timeout(self, timeout: datetime.timedelta | float) -> None:
         """
-        Default limit of later operations. Raises Unsupported where the backend cannot.
+        Sets the default timeout of later operations. Raises Unsupported if the backend cannot change it.
         """
     def split(
         self,
@@ -2784,15 +2784,15 @@ class TorchComm:
         """
     def tensor_deregister(self, tensor: torch.Tensor) -> None:
         """
-        Takes tensor_register() back. Raises Unsupported where the backend has no such step.
+        Undoes tensor_register(). Raises Unsupported if the backend has no registration.
         """
     def tensor_register(self, tensor: torch.Tensor) -> None:
         """
-        Registers memory ahead of use. Raises Unsupported where the backend has no such step.
+        Registers the tensor's memory before it is used. Raises Unsupported if the backend has no registration.
         """
     def unsafe_get_backend(self) -> TorchCommBackend:
         """
-        Deprecated spelling of get_backend_impl().
+        Deprecated name of get_backend_impl().
         """
     def window_allocate(
         self,
@@ -2801,12 +2801,12 @@ class TorchComm:
         signal_size: typing.SupportsIndex | None = None,
     ) -> TorchCommWindow:
         """
-        Older form of new_window, collective: allocates `window_size` bytes (with `cpu_buf` host memory, whatever the device) and `signal_size` slots, or 256. Raises Unsupported where the backend has no windows.
+        Older form of new_window, collective: allocates `window_size` bytes (with `cpu_buf` host memory on every device) and `signal_size` slots, or 256. Raises Unsupported if the backend has no windows.
         """
     @property
     def mem_allocator(self) -> typing.Any:
         """
-        Older spelling of get_mem_allocator().
+        Older name of get_mem_allocator().
         """
 
 class _Allocator:
@@ -2816,7 +2816,7 @@ class _Allocator:
 
 class WorkWrapper(torch.distributed.distributed_c10d.Work):
     """
-    What a call on a process group issued here.
+    The work of a call on a process group.
     """
     def __repr__(self) -> str: ...
 
@@ -2828,7 +2828,7 @@ class _BackendWrapperOptions(torch._C._distributed_c10d.Backend.Options):
 
 class _BackendWrapper(torch._C._distributed_c10d.Backend):
     """
-    A communicator as a backend of torch.distributed's process groups.
+    Adapts a communicator to a backend of torch.distributed's process groups.
 
     Register it with ``pg._register_backend(device, type, wrapper)``; every call on the group then is an
     operation of the communicator.
@@ -2838,7 +2838,7 @@ class _BackendWrapper(torch._C._distributed_c10d.Backend):
         work: torch._C._distributed_c10d.Work, timeout: datetime.timedelta
     ) -> bool:
         """
-        True if this work of ours runs under this limit; works that do not say have the longest.
+        True if `work` is a work of torchcomms with this timeout; a work without a timeout has the maximum.
         """
     def __init__(self, comm: TorchComm) -> None:
         """
@@ -2847,11 +2847,11 @@ class _BackendWrapper(torch._C._distributed_c10d.Backend):
     def __repr__(self) -> str: ...
     def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
         """
-        The limit of later calls that bring none of their own.
+        Sets the timeout of later calls that have none of their own.
         """
     def deregister_mem_pool(self, pool: typing.Any) -> None:
         """
-        Takes register_mem_pool() back: before the pool frees its memory. Does nothing for a pool that is not registered.
+        Undoes register_mem_pool(). Call it before the pool frees its memory. Does nothing for a pool that is not registered.
         """
     def get_comm(self) -> TorchComm:
         """
@@ -2859,23 +2859,23 @@ class _BackendWrapper(torch._C._distributed_c10d.Backend):
         """
     def get_mem_allocator(self) -> _Allocator:
         """
-        The allocator of the communicator's backend. Raises Unsupported where it has none.
+        The allocator of the communicator's backend. Raises Unsupported if the backend has none.
         """
     def perform_nocolor_split(self, device: torch.device) -> None:
         """
-        What torch.distributed.new_group calls on ranks outside of a group: nothing, for its members connect by themselves.
+        torch.distributed.new_group calls this on ranks outside of a group. It does nothing, because the members connect by themselves.
         """
     def register_mem_pool(self, pool: typing.Any, symm: bool = False) -> None:
         """
-        Registers the memory that a pool has now with the communicator's library.
+        Registers the current memory of a pool with the communicator's library.
 
         Args:
-            pool: torch.cuda.MemPool. Called again, what the pool has got since is registered, too.
-            symm: False; True is refused.
+            pool: torch.cuda.MemPool. A second call also registers memory that the pool has allocated since.
+            symm: must be False.
         Raises:
-            Unsupported: the backend, or its library, registers no memory.
+            Unsupported: symm is True, or the backend or its library registers no memory.
             InvalidArgument: the pool has memory of another device than the communicator's.
-        A communicator on the CPU has nothing to do.
+        Does nothing for a communicator on the CPU.
         """
     @property
     def options(self) -> torch._C._distributed_c10d.Backend.Options:
@@ -2895,7 +2895,7 @@ def _algorithm_costs(
     chunk_bytes: typing.SupportsInt | typing.SupportsIndex,
 ) -> list:
     """
-    list[dict]: what each algorithm of the operation costs: its dearest rank's steps, messages and bytes, and the model's time; `why_not` where it cannot do it.
+    list[dict]: the cost of each algorithm of the operation: steps, messages and bytes of its most expensive rank, and the model's time; `why_not` if it cannot run.
     """
 
 def _algorithms() -> list:
@@ -2915,7 +2915,7 @@ def _check_tuning(text: str, source: str) -> str:
 
 def _check_variable(name: str) -> None:
     """
-    Raises InvalidArgument where the library would for the text of a variable.
+    Raises InvalidArgument if the library would do so for the text of a variable.
     """
 
 def _create_prefix_store(
@@ -2929,7 +2929,7 @@ def _create_prefix_store(
 
 def _dtype_words() -> dict:
     """
-    dict[str, str]: the flight recorder's word of each dtype by its name in torch: 'Float' by 'float32'.
+    dict[str, str]: the flight recorder's name of each dtype by its name in torch: 'Float' by 'float32'.
     """
 
 def _dup_prefix_store(
@@ -2965,12 +2965,12 @@ def _kernel_rows(tuning: str) -> list:
 
 def _launchers() -> list:
     """
-    list[dict]: the launchers known, in the order they are looked at: name, methods of the selector, and the variables of rank and size.
+    list[dict]: the known launchers, in the order in which they are checked: name, methods of the selector, and the variables of rank and size.
     """
 
 def _new_comm(backend: str, device: torch.device, name: str, options: CommOptions) -> TorchComm:
     """
-    new_comm() with all its arguments decided.
+    Implements new_comm(), with all arguments given.
     """
 
 def _offer_stacks(
@@ -3017,12 +3017,12 @@ def _select_algorithm(
     tuning: str,
 ) -> dict:
     """
-    dict: algorithm, chunk_bytes, why, estimate_us: what backend 'ctran' takes.
+    dict: the choice of backend 'ctran': algorithm, chunk_bytes, why, estimate_us.
     """
 
 def _set_backend_discovery(load_all: typing.Any) -> None:
     """
-    How errors find the backends that are installed but not loaded.
+    Sets the function by which error texts find backends that are installed but not loaded.
     """
 
 def _simulate_bootstrap(settings: dict) -> dict:
@@ -3037,30 +3037,30 @@ def _simulate_collective(operation: str, algorithm: str, settings: dict) -> dict
 
 def _tuning_path() -> str:
     """
-    Where this machine's tuning lies; '' without a home folder.
+    Path of this machine's tuning file; '' without a home folder.
     """
 
 def _tuning_text() -> str:
     """
-    The text of that file; '' where there is none.
+    Text of this machine's tuning file; '' if there is none.
     """
 
 def _tuning_word(name: str) -> str:
     """
-    A GPU's model as tuning files have it: 'nvidia-h200'.
+    A GPU's model as tuning files spell it: 'nvidia-h200'.
     """
 
 def get_mem_allocator(backend: str) -> _Allocator:
     """
-    The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported where there is none.
+    The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported if the backend has none.
     """
 
 def register_backend(name: str, backend_class: typing.Any) -> None:
     """
     Makes `backend_class` available to new_comm under `name`.
 
-    A new instance is made for each communicator. The first registration of a name wins; a warning in the log tells of a
-    later one. Raises TypeError for what cannot be called; whether that makes a backend is checked when it is used.
+    A new instance is created for each communicator. The first registration of a name wins; a later one logs a warning.
+    Raises TypeError if `backend_class` is not callable; whether it creates a backend is checked when it is used.
     """
 
 SendPostHookArgs = CollectivePostHookArgs

@@ -13,12 +13,12 @@ namespace torch::comms::bindings {
 void bind_backend(py::module_& module) {
   py::class_<TorchCommBackend, PyBackend, std::shared_ptr<TorchCommBackend>> backend(
       module, "TorchCommBackend",
-      R"(A library below a communicator; derive from it to write one in Python.
+      R"(Base class of communicator backends; derive from it to write a backend in Python.
 
 A subclass takes no constructor arguments, calls super().__init__(), and overrides
 init(device, name, options), finalize(), get_rank(), get_size(), get_backend_name(), get_comm_name()
 and the operations it has: the names and leading parameters of TorchComm's, with async_op last.
-An operation returns None when it is done, or an object with wait(). See docs/extending.)");
+An operation returns None if it is complete, or an object with wait(). See docs/extending.)");
   backend.def(py::init<>());
   def_repr(backend, [](const TorchCommBackend& self) {
     return bracketed("TorchCommBackend", std::string(self.getBackendName()) + " of '" +
@@ -41,8 +41,8 @@ An operation returns None when it is done, or an object with wait(). See docs/ex
       py::arg("name"), py::arg("backend_class"),
       R"(Makes `backend_class` available to new_comm under `name`.
 
-A new instance is made for each communicator. The first registration of a name wins; a warning in the log tells of a
-later one. Raises TypeError for what cannot be called; whether that makes a backend is checked when it is used.)");
+A new instance is created for each communicator. The first registration of a name wins; a later one logs a warning.
+Raises TypeError if `backend_class` is not callable; whether it creates a backend is checked when it is used.)");
   module.def(
       "_is_backend_registered",
       [](const std::string& name) { return TorchCommFactory::get().is_backend_registered(name); },
@@ -57,7 +57,8 @@ later one. Raises TypeError for what cannot be called; whether that makes a back
           (*callable)();
         });
       },
-      py::arg("load_all"), "How errors find the backends that are installed but not loaded.");
+      py::arg("load_all"),
+      "Sets the function by which error texts find backends that are installed but not loaded.");
   module.def("_backend_library_variable", &backend_library_variable, py::arg("name"),
              "The environment variable that names the library of backend `name`.");
   module.def(

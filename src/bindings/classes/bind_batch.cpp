@@ -15,7 +15,7 @@ void bind_batch(py::module_& module) {
   py::class_<BatchSendRecv> batch(module, "BatchSendRecv", graph_metaclass(),
                                   R"(Sends and receives issued as one group.
 
-From TorchComm.batch_op_create(). Several operations to one peer match in order; mixed orders cannot deadlock.)");
+TorchComm.batch_op_create() creates one. Operations with one peer match in order; mixed orders cannot deadlock.)");
   def_no_constructor(batch, "TorchComm.batch_op_create() makes one");
   // The sentinel is never released, because it is a default argument.
   static const auto* const missing =
@@ -27,14 +27,14 @@ From TorchComm.batch_op_create(). Several operations to one peer match in order;
             self.send(tensor.as({"send", "tensor"}, "torch.Tensor"), dst.as<int>({"send", "dst"}));
           },
           py::arg("tensor"), py::arg("dst"),
-          "Appends a send. Nothing but types is checked, and nothing sent, before issue().")
+          "Appends a send. Before issue(), only types are checked and nothing is sent.")
       .def(
           "recv",
           [](BatchSendRecv& self, const TypedArg<at::Tensor>& tensor, const IntegerArg& src) {
             self.recv(tensor.as({"recv", "tensor"}, "torch.Tensor"), src.as<int>({"recv", "src"}));
           },
           py::arg("tensor"), py::arg("src"),
-          "Appends a receive. Nothing but types is checked, and nothing sent, before issue().")
+          "Appends a receive. Before issue(), only types are checked and nothing is sent.")
       .def(
           "issue",
           [](BatchSendRecv& self, const py::object& async_op,
@@ -51,9 +51,9 @@ From TorchComm.batch_op_create(). Several operations to one peer match in order;
           },
           py::arg_v("async_op", *missing, "..."),
           py::arg_v("options", BatchP2POptions(), "BatchP2POptions()"),
-          R"(Runs all entries as one group; the list stays, so issuing again repeats it.
+          R"(Issues all entries as one group. The list is kept, so a second issue() repeats it.
 
-options: BatchP2POptions; None: as they are made.
+options: BatchP2POptions; None: the defaults.
 Raises InvalidArgument for an empty batch, a peer out of range or an unusable tensor, before anything is sent.)")
       .def_readwrite("ops", &BatchSendRecv::ops,
                      "list[P2POp]. Reading gives a new list; assigning replaces the batch.");

@@ -115,22 +115,22 @@ void apply_call_options(Options& options, const char* method, const OptionalHint
 
 void bind_life(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def("finalize", &TorchComm::finalize, ReleaseGil(),
-           R"(Releases what the communicator holds. Local, not a barrier.
+           R"(Releases the communicator's resources. A local call, not a barrier.
 
 Raises CommFinalized on a second call (not for `fake` and Python backends), and the error of pending failed work.)")
       .def("get_rank", &TorchComm::getRank, ReleaseGil(),
            R"(This process's rank, 0 to get_size() - 1.
 
-Before reconfigure() has connected it: -1 on gloo and ctran. Raises CommFinalized then on nccl and its relatives.)")
+Before reconfigure(): -1 on gloo and ctran; raises CommFinalized on nccl and the backends derived from it.)")
       .def("get_size", &TorchComm::getSize, ReleaseGil(),
-           "Number of ranks. Without members as get_rank().")
+           "Number of ranks. Before reconfigure(): as get_rank().")
       .def("get_ranks", &TorchComm::getRanks, ReleaseGil(),
            "Global ranks of the members, in rank order.")
       .def("get_name", &TorchComm::getCommName, ReleaseGil(), "The name given at creation.")
       .def("get_device", &TorchComm::getDevice, ReleaseGil(), "The resolved torch.device.")
       .def("get_backend", &TorchComm::getBackend, "The backend name given to new_comm.")
       .def("get_backend_version", &TorchComm::getBackendVersion, ReleaseGil(),
-           "Version text of the backend's library. Raises Unsupported where there is none.")
+           "Version text of the backend's library. Raises Unsupported if the backend has none.")
       .def(
           "get_options",
           [](const TorchComm& self) {
@@ -140,7 +140,7 @@ Before reconfigure() has connected it: -1 on gloo and ctran. Raises CommFinalize
           },
           "A fresh copy of the effective CommOptions; `store` reads None.")
       .def("get_backend_impl", &TorchComm::getBackendImpl,
-           "The backend object: the way to backend-specific methods.")
+           "The backend object, for backend-specific methods.")
       .def(
           "unsafe_get_backend",
           [](const TorchComm& self) {
@@ -149,12 +149,12 @@ Before reconfigure() has connected it: -1 on gloo and ctran. Raises CommFinalize
               throw py::error_already_set();
             return self.getBackendImpl();
           },
-          "Deprecated spelling of get_backend_impl().")
+          "Deprecated name of get_backend_impl().")
       .def("describe", &describe,
-           "dict: name, backend, device, rank, size, ranks, options, capabilities, how long each "
-           "phase of the start-up took, and where the backend says so the link to each rank and "
-           "the algorithms of each operation by size, bytes of device memory by what they are for, "
-           "and further notes by what they are about.")
+           "dict: name, backend, device, rank, size, ranks, options, capabilities, duration of "
+           "each start-up phase; if the backend reports them, also the link to each rank, the "
+           "algorithms of each operation by size, bytes of device memory by purpose, and further "
+           "notes by topic.")
       .def("__copy__", [](py::object self) { return self; })
       .def(
           "__deepcopy__",
@@ -168,7 +168,7 @@ Before reconfigure() has connected it: -1 on gloo and ctran. Raises CommFinalize
 
 void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def("batch_op_create", &TorchComm::batch_op_create,
-           "An empty BatchSendRecv, which keeps this communicator alive.")
+           "Creates an empty BatchSendRecv, which keeps this communicator alive.")
       .def(
           "_split",
           [](TorchComm& self, const std::vector<int>& ranks, const std::string& name,
@@ -179,7 +179,7 @@ void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
             return self.split(ranks, name, options);
           },
           py::arg("ranks"), py::arg("name"), py::arg("hints") = py::none(),
-          py::arg("timeout") = py::none(), "split() with all its arguments decided.");
+          py::arg("timeout") = py::none(), "Implements split(), with all arguments given.");
 }
 
 // Returns: the tag of a program's message. Throws: CommError(kInvalidArgument) for tags that are
@@ -204,7 +204,7 @@ void bind_tagged_messages(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
             return self.send(tensor, dst, async_op, options);
           },
           ReleaseGil(), py::arg("tensor"), py::arg("dst"), py::arg("tag"), py::arg("async_op"),
-          "send() of a message that matches by its tag, too, where the backend has tags.")
+          "send() of a message that also matches by its tag, if the backend has tags.")
       .def(
           "_recv_tagged",
           [](TorchComm& self, at::Tensor tensor, int src, int tag, bool async_op) {
@@ -213,7 +213,7 @@ void bind_tagged_messages(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
             return self.recv(tensor, src, async_op, options);
           },
           ReleaseGil(), py::arg("tensor"), py::arg("src"), py::arg("tag"), py::arg("async_op"),
-          "recv() of such a message.");
+          "recv() of a message that also matches by its tag, if the backend has tags.");
 }
 
 py::function callable(const char* method, const TypedArg<py::function>& callback) {
@@ -247,8 +247,8 @@ void bind_hooks_of(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
 
 void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def("get_init_handle", &TorchComm::getInitHandle, ReleaseGil(),
-           "Text that identifies this member in reconfigure(); the same until the next one. Raises "
-           "Unsupported where the backend cannot.")
+           "Text that identifies this member in reconfigure(); unchanged until the next "
+           "reconfigure(). Raises Unsupported if the backend cannot reconfigure.")
       .def(
           "_reconfigure",
           [](TorchComm& self, int64_t uuid, decltype(ReconfigureOptions::handles) init_handles,
@@ -260,47 +260,52 @@ void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
             return self.reconfigure(options);
           },
           py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
-          py::arg("hints") = py::none(), "reconfigure() with arguments of the right types.")
+          py::arg("hints") = py::none(),
+          "Implements reconfigure(), with arguments of the right types.")
       .def("abort", &TorchComm::abort, ReleaseGil(),
-           "Stops in-flight work; every later operation raises. Raises Unsupported where the "
-           "backend cannot. Any thread.")
-      .def("is_abort_supported", &TorchComm::isAbortSupported, "True if abort() works here.")
-      .def("is_aborted", &TorchComm::isAborted, "True after abort, timeout or error. Any thread.")
+           "Aborts operations in flight; every later operation raises. Raises Unsupported if the "
+           "backend cannot abort. Any thread may call it.")
+      .def("is_abort_supported", &TorchComm::isAbortSupported,
+           "True if the backend supports abort().")
+      .def("is_aborted", &TorchComm::isAborted,
+           "True after an abort, timeout or error. Any thread may call it.")
       .def(
           "set_timeout",
           [](TorchComm& self, const TimeoutArg& timeout) {
             self.setTimeout(timeout.as({"set_timeout", "timeout"}));
           },
           ReleaseGil(), py::arg("timeout"),
-          "Default limit of later operations. Raises Unsupported where the backend cannot.")
+          "Sets the default timeout of later operations. Raises Unsupported if the backend cannot "
+          "change it.")
       .def("set_hints", &TorchComm::setHints, ReleaseGil(), py::arg("hints"),
-           "Fallback hints of later operations. Raises Unsupported where the backend cannot.");
+           "Sets the default hints of later operations. Raises Unsupported if the backend cannot "
+           "change them.");
 }
 
 void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def("get_mem_allocator", &TorchComm::getMemAllocator,
-           "The backend's allocator. Raises Unsupported where there is none.")
+           "The backend's allocator. Raises Unsupported if the backend has none.")
       .def_property_readonly("mem_allocator", &TorchComm::getMemAllocator,
-                             "Older spelling of get_mem_allocator().")
+                             "Older name of get_mem_allocator().")
       .def(
           "tensor_register",
           [](TorchComm& self, const TensorArg& operand) { self.tensor_register(operand.tensor); },
           ReleaseGil(), py::arg("tensor"),
-          "Registers memory ahead of use. Raises Unsupported where the backend has no such step.")
+          "Registers the tensor's memory before it is used. Raises Unsupported if the backend has "
+          "no registration.")
       .def("tensor_deregister", &TorchComm::tensor_deregister, ReleaseGil(), py::arg("tensor"),
-           "Takes tensor_register() back. Raises Unsupported where the backend has no such step.")
+           "Undoes tensor_register(). Raises Unsupported if the backend has no registration.")
       .def("get_device_transport", &TorchComm::get_device_transport, ReleaseGil(),
-           "Address of a transport for kernels, in this rank's device memory. Collective at its "
-           "first "
-           "call. Raises Unsupported where there is none.")
+           "Address of a transport for kernels, in this rank's device memory. The first call is "
+           "collective. Raises Unsupported if there is none.")
       .def(
           "new_window",
           [](TorchComm& self, const std::optional<TensorArg>& operand) {
             return self.new_window(operand ? std::optional(operand->tensor) : std::nullopt);
           },
           ReleaseGil(), py::arg("tensor") = py::none(),
-          "A window for one-sided access; with a tensor collective, as its tensor_register() is. "
-          "Raises Unsupported where the backend has none.")
+          "Creates a window for one-sided access. With a tensor, the call is collective, like "
+          "tensor_register(). Raises Unsupported if the backend has no windows.")
       .def(
           "window_allocate",
           [](TorchComm& self, const IntegerArg& size, bool cpu_buf,
@@ -314,8 +319,8 @@ void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
           ReleaseGil(), py::arg("window_size"), py::arg("cpu_buf") = false,
           py::arg("signal_size") = py::none(),
           "Older form of new_window, collective: allocates `window_size` bytes (with `cpu_buf` "
-          "host memory, whatever the device) and `signal_size` slots, or 256. Raises Unsupported "
-          "where the backend has no windows.");
+          "host memory on every device) and `signal_size` slots, or 256. Raises Unsupported if the "
+          "backend has no windows.");
 }
 
 void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
@@ -365,8 +370,8 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
   const py::class_<c10::Allocator, std::shared_ptr<c10::Allocator>> allocator(
       module, "_Allocator", py::module_local(), "Memory that a backend's library allocates.");
   module.def("get_mem_allocator", &get_mem_allocator, py::arg("backend"),
-             "The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported where "
-             "there is none.");
+             "The allocator of a loaded backend, for torch.cuda.MemPool. Raises Unsupported if the "
+             "backend has none.");
 }
 
 }  // namespace
@@ -374,11 +379,11 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
 void bind_comm(py::module_& module) {
   py::class_<TorchComm, std::shared_ptr<TorchComm>> comm(
       module, "TorchComm", graph_metaclass(),
-      R"(A group of ranks that communicate; from torchcomms.new_comm().
+      R"(A group of ranks that communicate. torchcomms.new_comm() creates one.
 
-Tensors must be contiguous, of one dtype, and on a device of the backend; element counts decide, shapes
-are not compared. Every operation returns a TorchWork, synchronous ones a finished one. The caller
-serialises calls on one communicator; abort() and is_aborted() may come from any thread.)");
+Tensors must be contiguous, of one dtype, and on a device of the backend. Element counts must match; shapes
+are not compared. Every operation returns a TorchWork, which is complete for a synchronous call. The caller
+must serialize calls on one communicator; any thread may call abort() and is_aborted().)");
   def_no_constructor(comm, "torchcomms.new_comm(backend, device, name) makes one");
   bind_life(comm);
   bind_operations(module, comm);
@@ -390,7 +395,8 @@ serialises calls on one communicator; abort() and is_aborted() may come from any
   bind_persistent(module, comm);
 
   module.def("_new_comm", &new_comm, ReleaseGil(), py::arg("backend"), py::arg("device"),
-             py::arg("name"), py::arg("options"), "new_comm() with all its arguments decided.");
+             py::arg("name"), py::arg("options"),
+             "Implements new_comm(), with all arguments given.");
 }
 
 }  // namespace torch::comms::bindings

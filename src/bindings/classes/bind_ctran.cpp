@@ -36,7 +36,7 @@ py::list list_algorithms() {
 Operation operation_of(const std::string& text) {
   for (const Algorithm* algorithm : schedule::algorithms())
     if (operation_name(algorithm->operation) == text) return algorithm->operation;
-  throw CommError(Errc::kInvalidArgument, "there is no operation '" + text + "'");
+  throw CommError(Errc::kInvalidArgument, "unknown operation '" + text + "'");
 }
 
 ctran::LinkType wire_of(const std::string& text) {
@@ -89,7 +89,9 @@ struct Case {
         bytes(bytes),
         local_size(local_size),
         facts{wire_of(wire), local_size, cores} {
-    if (element_bytes < 1) throw CommError(Errc::kInvalidArgument, "an element has a byte or more");
+    if (element_bytes < 1)
+      throw CommError(Errc::kInvalidArgument, "element_bytes is " + std::to_string(element_bytes) +
+                                                  ", allowed is 1 or more");
     element.bytes = static_cast<size_t>(element_bytes);
   }
 
@@ -162,8 +164,8 @@ void bind_ctran(py::module_& module) {
       py::arg("operation"), py::arg("ranks"), py::arg("bytes"), py::arg("element_bytes"),
       py::arg("local_size"), py::arg("wire"), py::arg("cores"), py::arg("tuning"),
       py::arg("chunk_bytes"),
-      "list[dict]: what each algorithm of the operation costs: its dearest rank's steps, messages "
-      "and bytes, and the model's time; `why_not` where it cannot do it.");
+      "list[dict]: the cost of each algorithm of the operation: steps, messages and bytes of its "
+      "most expensive rank, and the model's time; `why_not` if it cannot run.");
   module.def(
       "_select_algorithm",
       [](const std::string& operation, int ranks, int64_t bytes, int64_t element_bytes,
@@ -180,15 +182,15 @@ void bind_ctran(py::module_& module) {
       },
       py::arg("operation"), py::arg("ranks"), py::arg("bytes"), py::arg("element_bytes"),
       py::arg("local_size"), py::arg("wire"), py::arg("cores"), py::arg("tuning"),
-      "dict: algorithm, chunk_bytes, why, estimate_us: what backend 'ctran' takes.");
+      "dict: the choice of backend 'ctran': algorithm, chunk_bytes, why, estimate_us.");
   module.def(
       "_tuning_path", [] { return ctran::find_tuning_file().path; },
-      "Where this machine's tuning lies; '' without a home folder.");
+      "Path of this machine's tuning file; '' without a home folder.");
   module.def(
       "_tuning_text", [] { return base::replace_invalid_utf8(ctran::read_tuning_file()); },
-      "The text of that file; '' where there is none.");
+      "Text of this machine's tuning file; '' if there is none.");
   module.def("_tuning_word", &ctran::to_word, py::arg("name"),
-             "A GPU's model as tuning files have it: 'nvidia-h200'.");
+             "A GPU's model as tuning files spell it: 'nvidia-h200'.");
   module.def(
       "_kernel_rows",
       [](const std::string& text) {

@@ -152,7 +152,7 @@ void bind_errors(py::module_& module) {
   constexpr const char* kBaseDoc =
       "Base of all errors of torchcomms.\n\n"
       "Attributes: op (operation), comm (communicator), rank, peer (-1: none), seq (number of the\n"
-      "operation in its communicator, 0: none), limit (what the operation had, in seconds; 0.0: "
+      "operation in its communicator, 0: none), limit (the operation's timeout in seconds; 0.0: "
       "none\n"
       "or not known), culprits (tuple of the ranks at fault, as far as they are known), why (the\n"
       "reason alone).";

@@ -57,7 +57,8 @@ constexpr bool is_tensor = std::is_same_v<std::remove_cvref_t<Member>, at::Tenso
 template <class Op>
 void bind_pre_args(py::module_& module, const char* name) {
   using Args = PyArgs<Op>;
-  py::class_<Args> type(module, name, "What a pre-hook is told of the operation. Read-only.");
+  py::class_<Args> type(module, name,
+                        "The arguments of an operation, as a pre-hook receives them. Read-only.");
   if constexpr (requires(Op op) { op.tensor; })
     type.def_readonly("tensor", &Args::tensor, "The tensor.");
   if constexpr (requires(Op op) { op.input; }) {
@@ -72,14 +73,15 @@ void bind_pre_args(py::module_& module, const char* name) {
   }
   if constexpr (requires(Op op) { op.input_split_sizes; }) {
     type.def_readonly("input_split_sizes", &Args::input_split_sizes, "Rows sent to each rank.");
-    type.def_readonly("output_split_sizes", &Args::output_split_sizes, "Rows got from each rank.");
+    type.def_readonly("output_split_sizes", &Args::output_split_sizes,
+                      "Rows received from each rank.");
   }
   if constexpr (requires(Op op) { op.peer; })
-    type.def_readonly("peer", &Args::peer, "The other rank.");
+    type.def_readonly("peer", &Args::peer, "The peer rank.");
   if constexpr (requires(Op op) { op.root; }) type.def_readonly("root", &Args::root, "The root.");
   if constexpr (requires(Op op) { op.ranks; }) {
     type.def_readonly("ranks", &Args::ranks, "The ranks of the group.");
-    type.def_readonly("name", &Args::name, "The name asked for.");
+    type.def_readonly("name", &Args::name, "The requested name.");
   }
   if constexpr (requires(Op op) { op.num_ops; })
     type.def_readonly("num_ops", &Args::num_ops, "Entries of the batch.");
@@ -114,7 +116,7 @@ void bind_all_pre_args(py::module_& module) {
 
 template <class Args>
 void bind_post_args(py::module_& module, const char* name) {
-  py::class_<Args>(module, name, "What a post-hook is told. It has no attributes.");
+  py::class_<Args>(module, name, "The argument of a post-hook. It has no attributes.");
 }
 
 // Returns: a Python callable that any thread may copy and drop without the GIL.
@@ -166,7 +168,7 @@ void bind_hooks(py::module_& module) {
       module, "RemovableHandle",
       "A registered hook. Dropping the handle leaves the hook registered.");
   handle.def("remove", &RemovableHandle::remove, ReleaseGil(),
-             "Takes the hook back. Idempotent; safe after the communicator is gone.");
+             "Removes the hook. Idempotent; safe after the communicator is deleted.");
   def_repr(handle,
            [](const RemovableHandle&) { return bracketed("RemovableHandle", "of a hook"); });
 }

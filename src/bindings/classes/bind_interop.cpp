@@ -59,15 +59,15 @@ void bind_memory_pools(
             self.registerMemPool(id, segments);
           },
           py::arg("pool"), py::arg("symm") = false,
-          R"(Registers the memory that a pool has now with the communicator's library.
+          R"(Registers the current memory of a pool with the communicator's library.
 
 Args:
-    pool: torch.cuda.MemPool. Called again, what the pool has got since is registered, too.
-    symm: False; True is refused.
+    pool: torch.cuda.MemPool. A second call also registers memory that the pool has allocated since.
+    symm: must be False.
 Raises:
-    Unsupported: the backend, or its library, registers no memory.
+    Unsupported: symm is True, or the backend or its library registers no memory.
     InvalidArgument: the pool has memory of another device than the communicator's.
-A communicator on the CPU has nothing to do.)")
+Does nothing for a communicator on the CPU.)")
       .def(
           "deregister_mem_pool",
           [](BackendWrapper& self, const py::object& pool) {
@@ -77,8 +77,8 @@ A communicator on the CPU has nothing to do.)")
             self.deregisterMemPool(id);
           },
           py::arg("pool"),
-          "Takes register_mem_pool() back: before the pool frees its memory. Does nothing for a "
-          "pool that is not registered.");
+          "Undoes register_mem_pool(). Call it before the pool frees its memory. Does nothing for "
+          "a pool that is not registered.");
 }
 
 }  // namespace
@@ -93,7 +93,7 @@ void bind_interop(py::module_& module) {
       [] { close_callbacks(std::chrono::seconds(5)); }, py::call_guard<ScopedGilRelease>()));
 
   py::class_<WorkWrapper, c10d::Work, c10::intrusive_ptr<WorkWrapper>> work(
-      module, "WorkWrapper", "What a call on a process group issued here.");
+      module, "WorkWrapper", "The work of a call on a process group.");
   def_repr(work, [](const WorkWrapper& self) {
     return bracketed("WorkWrapper", std::string(self.standing()));
   });
@@ -104,7 +104,7 @@ void bind_interop(py::module_& module) {
       .def(py::init<>());
   py::class_<BackendWrapper, c10d::Backend, c10::intrusive_ptr<BackendWrapper>> wrapper(
       module, "_BackendWrapper",
-      R"(A communicator as a backend of torch.distributed's process groups.
+      R"(Adapts a communicator to a backend of torch.distributed's process groups.
 
 Register it with ``pg._register_backend(device, type, wrapper)``; every call on the group then is an
 operation of the communicator.)");
@@ -119,16 +119,17 @@ operation of the communicator.)");
            "Raises TypeError for None. The communicator lives as long as the wrapper.")
       .def("get_comm", &BackendWrapper::getComm, "The wrapped communicator.")
       .def("get_mem_allocator", &BackendWrapper::getMemAllocator,
-           "The allocator of the communicator's backend. Raises Unsupported where it has none.")
+           "The allocator of the communicator's backend. Raises Unsupported if the backend has "
+           "none.")
       .def_property_readonly("options", &BackendWrapper::getBackendOptions,
                              "Options as torch.distributed shows them; backend is 'torchcomms'.")
       .def("_set_default_timeout", &BackendWrapper::setTimeout, py::arg("timeout"),
-           "The limit of later calls that bring none of their own.")
+           "Sets the timeout of later calls that have none of their own.")
       .def(
           "perform_nocolor_split", [](const BackendWrapper&, const at::Device&) {},
           py::arg("device"),
-          "What torch.distributed.new_group calls on ranks outside of a group: nothing, for its "
-          "members connect by themselves.")
+          "torch.distributed.new_group calls this on ranks outside of a group. It does nothing, "
+          "because the members connect by themselves.")
       .def_static(
           "_verify_work_timeout",
           [](const c10::intrusive_ptr<c10d::Work>& work, std::chrono::milliseconds timeout) {
@@ -136,8 +137,8 @@ operation of the communicator.)");
             return own != nullptr && own->getTimeout() == timeout;
           },
           py::arg("work"), py::arg("timeout"),
-          "True if this work of ours runs under this limit; works that do not say have the "
-          "longest.");
+          "True if `work` is a work of torchcomms with this timeout; a work without a timeout has "
+          "the maximum.");
   bind_memory_pools(wrapper);
 }
 

@@ -152,11 +152,11 @@ void bind_introspection(py::module_& module) {
         }
         return words;
       },
-      "dict[str, str]: the flight recorder's word of each dtype by its name in torch: 'Float' by "
+      "dict[str, str]: the flight recorder's name of each dtype by its name in torch: 'Float' by "
       "'float32'.");
   module.def("_launchers", &list_launchers,
-             "list[dict]: the launchers known, in the order they are looked at: name, methods of "
-             "the selector, and the variables of rank and size.");
+             "list[dict]: the known launchers, in the order in which they are checked: name, "
+             "methods of the selector, and the variables of rank and size.");
   module.def(
       "_environment",
       [] {
@@ -179,7 +179,7 @@ void bind_introspection(py::module_& module) {
           if (variable.name == name) base::validate_env_var(variable);
       },
       py::arg("name"),
-      "Raises InvalidArgument where the library would for the text of a variable.");
+      "Raises InvalidArgument if the library would do so for the text of a variable.");
 }
 
 }  // namespace torch::comms::bindings

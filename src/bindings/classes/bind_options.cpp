@@ -89,14 +89,14 @@ py::class_<Options> bind_operation_options(py::module_& module, const char* name
 }  // namespace
 
 void bind_options(py::module_& module) {
-  py::class_<CommOptions> options(module, "CommOptions", R"(How a communicator is made.
+  py::class_<CommOptions> options(module, "CommOptions", R"(Options for creating a communicator.
 
 The constructor reads TORCHCOMM_ABORT_ON_ERROR and TORCHCOMM_TIMEOUT_SECONDS each time, and raises
 InvalidArgument naming a bad value.)");
   options.def(py::init<>())
       .def_readwrite("abort_process_on_timeout_or_error",
                      &CommOptions::abort_process_on_timeout_or_error,
-                     "bool: may a failure nobody looks at end the process.")
+                     "bool: whether an unobserved failure may terminate the process.")
       .def_property(
           "timeout", [](const CommOptions& self) { return self.timeout; },
           [](CommOptions& self, const TimeoutArg& limit) {
@@ -117,10 +117,10 @@ InvalidArgument naming a bad value.)");
 
   bind_operation_options<SendOptions>(module, "SendOptions", "Options of send.")
       .def_readwrite("tag", &SendOptions::tag,
-                     "Messages match by (peer, tag) where the backend has tags.");
+                     "Messages match by (peer, tag) if the backend has tags.");
   bind_operation_options<RecvOptions>(module, "RecvOptions", "Options of recv.")
       .def_readwrite("tag", &RecvOptions::tag,
-                     "Messages match by (peer, tag) where the backend has tags.");
+                     "Messages match by (peer, tag) if the backend has tags.");
   bind_operation_options<BroadcastOptions>(module, "BroadcastOptions", "Options of broadcast.");
   bind_operation_options<AllReduceOptions>(module, "AllReduceOptions", "Options of all_reduce.");
   bind_operation_options<ReduceOptions>(module, "ReduceOptions", "Options of reduce.");
@@ -149,8 +149,9 @@ InvalidArgument naming a bad value.)");
   bind_operation_options<AllGatherPExecOptions>(module, "AllGatherPExecOptions",
                                                 "Options of all_gather_p_exec.");
 
-  py::class_<ReconfigureOptions> members(module, "ReconfigureOptions",
-                                         "Who takes part after a reconfigure().");
+  py::class_<ReconfigureOptions> members(
+      module, "ReconfigureOptions",
+      "The members after a reconfigure(), and its timeout and hints.");
   members.def(py::init<>())
       .def(py::init([](int64_t uuid, decltype(ReconfigureOptions::handles) handles,
                        const OptionalTimeoutArg& timeout, std::optional<Hints> hints) {
@@ -163,7 +164,8 @@ InvalidArgument naming a bad value.)");
            }),
            py::arg("uuid"), py::arg("init_handles"), py::arg("timeout") = py::none(),
            py::arg("hints") = py::none())
-      .def_readwrite("uuid", &ReconfigureOptions::uuid, "Not used before on this communicator.")
+      .def_readwrite("uuid", &ReconfigureOptions::uuid,
+                     "int: not used before on this communicator.")
       .def_readwrite("init_handles", &ReconfigureOptions::handles,
                      "list: in rank order; set: the backend chooses the order.")
       .def_property(

@@ -122,8 +122,8 @@ void bind_types(py::module_& module) {
            }),
            py::arg("type"), py::arg("tensor"), py::arg("peer"))
       .def_readwrite("type", &P2POp::type, "P2POpType.SEND or P2POpType.RECV.")
-      .def_readwrite("tensor", &P2POp::tensor, "What is sent, or received into.")
-      .def_readwrite("peer", &P2POp::peer, "The other rank; checked when the batch is issued.");
+      .def_readwrite("tensor", &P2POp::tensor, "The tensor to send, or to receive into.")
+      .def_readwrite("peer", &P2POp::peer, "The peer rank; checked when the batch is issued.");
   def_repr(entry);
 }
 

@@ -37,17 +37,17 @@ void bind_put(WindowClass& window) {
                     options_of<PutOptions>("put", std::move(hints), timeout));
   };
   constexpr const char* kDoc =
-      R"(Copies `tensor` into the window of `dst_rank`, without its doing.
+      R"(Copies `tensor` into the window of `dst_rank`, which makes no call.
 
 Args:
     tensor: contiguous, of any dtype.
-    dst_rank: whose window; may be the own rank.
-    target_offset_nelems: where in it, in elements of `tensor`'s dtype. Older spellings: offset, target_disp.
+    dst_rank: target rank; may be this rank.
+    target_offset_nelems: offset in the window, in elements of `tensor`'s dtype. Older names: offset, target_disp.
     async_op: False returns when the data is in the window; True returns a work at once.
 Raises:
-    OutOfRange: it does not fit into that window. Nothing was sent.
+    OutOfRange: the tensor does not fit into the window. Nothing was sent.
     PeerFailed, CommTimeout, Aborted: the communicator has ended.
-    InvalidArgument: nothing is registered, rank or tensor cannot be used. Nothing was sent.)";
+    InvalidArgument: no tensor is registered, or rank or tensor is invalid. Nothing was sent.)";
   for (const char* offset : {"target_offset_nelems", "offset", "target_disp"})
     window.def("put", put, ReleaseGil(), py::arg("tensor"), py::arg("dst_rank"), py::arg(offset),
                py::arg("async_op"), no_hints(), no_timeout(), kDoc);
@@ -62,9 +62,9 @@ void bind_signals(WindowClass& window) {
   for (const char* rank : {"peer_rank", "dst_rank"})
     window.def("signal", signal, ReleaseGil(), py::arg(rank), py::arg("async_op"), no_hints(),
                no_timeout(),
-               R"(Gives `peer_rank` one more signal of this rank, for its wait_signal().
+               R"(Sends one signal to `peer_rank`, for its wait_signal().
 
-When it sees the signal, it sees all that this rank put to it before.)");
+When the peer sees the signal, it also sees all data that this rank put to it before.)");
   window.def(
       "signal",
       [](TorchCommWindow& self, const IntegerArg& signal_disp, const IntegerArg& signal_val,
@@ -79,7 +79,7 @@ When it sees the signal, it sees all that this rank put to it before.)");
       py::arg("async_op"), no_hints(), no_timeout(),
       R"(Older form: stores `signal_val` in slot `signal_disp` of `dst_rank`.
 
-When it sees the value, it sees all that this rank put to it before.)");
+When the peer sees the value, it also sees all data that this rank put to it before.)");
   window.def(
       "wait_signal",
       [](TorchCommWindow& self, const IntegerArg& peer_rank, BoolArg async_op, HintsArg hints,
@@ -89,12 +89,12 @@ When it sees the value, it sees all that this rank put to it before.)");
             options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
       },
       ReleaseGil(), py::arg("peer_rank"), py::arg("async_op"), no_hints(), no_timeout(),
-      R"(Takes one signal of `peer_rank`: returns, or its work ends, when there is one.
+      R"(Waits for one signal of `peer_rank` and consumes it.
 
 Raises:
-    CommTimeout: none came in time; the communicator has ended.
-    PeerFailed: that rank is gone, or has closed the communicator.
-    InvalidArgument: on `ctran` for CPU tensors: the window was closed meanwhile; the communicator goes on.)");
+    CommTimeout: no signal arrived in time; the communicator has ended.
+    PeerFailed: that rank has exited, or has closed the communicator.
+    InvalidArgument: on `ctran` for CPU tensors: the window was closed meanwhile; the communicator still works.)");
   window.def(
       "wait_signal",
       [](TorchCommWindow& self, const IntegerArg& signal_disp, const IntegerArg& signal_val,
@@ -108,9 +108,9 @@ Raises:
       },
       ReleaseGil(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("cmp_op"),
       py::arg("async_op"), no_hints(), no_timeout(),
-      R"(Older form: until slot `signal_disp` of this rank compares true with `signal_val`.
+      R"(Older form: waits until slot `signal_disp` of this rank compares true with `signal_val`.
 
-The slot's value stands on the left of the comparison, and stays as it is.)");
+The slot is the left operand of the comparison; its value is not changed.)");
 }
 
 void bind_views(WindowClass& window) {
@@ -121,16 +121,17 @@ void bind_views(WindowClass& window) {
             return self.map_remote_tensor(rank.as<int>({"map_remote_tensor", "rank"}));
           },
           ReleaseGil(), py::arg("rank"),
-          R"(The registered tensor of `rank` itself: reading and writing it is reading and writing there.
+          R"(A view of the registered tensor of `rank`: reads and writes access the memory of that rank.
 
-With the dtype and shape that it has there; of the own rank the registered tensor. What was there before a signal of
-that rank is seen after wait_signal(). Valid until tensor_deregister().
+The view has the dtype and shape of that rank's tensor; for this rank it is the registered tensor. Data that were
+written before a signal of that rank are visible after wait_signal(). Valid until tensor_deregister().
 
 Raises:
-    Unsupported: get_attr(rank) says SEPARATE.)")
+    Unsupported: get_attr(rank) returns SEPARATE.)")
       .def(
           "get_tensor", [](const TorchCommWindow& self) { return self.get_tensor(); },
-          "The registered tensor; None if there is none, or it is not kept (owning=False).")
+          "The registered tensor; None if there is none, or if the window does not own it "
+          "(owning=False).")
       .def(
           "get_tensor",
           [](TorchCommWindow& self, const IntegerArg& rank, const std::vector<IntegerArg>& sizes,
@@ -142,24 +143,25 @@ Raises:
                                           offset.as<int64_t>({"get_tensor", "offset"}));
           },
           ReleaseGil(), py::arg("rank"), py::arg("sizes"), py::arg("dtype"), py::arg("offset"),
-          R"(Older form: a view of the memory of `rank`, `offset` elements of `dtype` after its begin.
+          R"(Older form: a view of the memory of `rank`, from `offset` elements of `dtype` after its beginning.
 
 Raises:
-    OutOfRange: it does not fit.
-    Unsupported: get_attr(rank) says SEPARATE.)")
+    OutOfRange: the view exceeds the window.
+    Unsupported: get_attr(rank) returns SEPARATE.)")
       .def(
           "get_attr",
           [](TorchCommWindow& self, const IntegerArg& peer_rank) {
             return self.get_attr(peer_rank.as<int>({"get_attr", "peer_rank"}));
           },
           ReleaseGil(), py::arg("peer_rank"),
-          "How the window of `peer_rank` is reached from here: a TorchCommWindowAttr.")
-      .def("get_size", &TorchCommWindow::get_size, "Bytes registered here; 0 if nothing is.")
+          "How this rank accesses the window of `peer_rank`: a TorchCommWindowAttr.")
+      .def("get_size", &TorchCommWindow::get_size,
+           "Bytes registered on this rank; 0 if no tensor is registered.")
       .def("get_device", &TorchCommWindow::getDevice, "The torch.device of the memory.")
       .def_property_readonly("dtype", &TorchCommWindow::getDtype,
-                             "torch.dtype of the registered tensor; float32 before.")
+                             "torch.dtype of the registered tensor; float32 if there is none.")
       .def_property_readonly("shape", &TorchCommWindow::getShape,
-                             "list[int] of the registered tensor; empty before.")
+                             "list[int]: shape of the registered tensor; empty if there is none.")
       .def_property_readonly("device", &TorchCommWindow::getDevice,
                              "torch.device of the registered tensor.");
 }
@@ -177,24 +179,25 @@ void bind_device(WindowClass& window) {
           },
           ReleaseGil(), py::arg("signal_count") = -1, py::arg("counter_count") = -1,
           py::arg("barrier_count") = 1,
-          R"(Address of a handle for kernels, in this rank's device memory. Made by the first call.
+          R"(Address of a handle for kernels, in this rank's device memory. The first call creates it.
 
-What it points to is torchcomms::device::TorchCommDeviceWindow of torchcomms/device/window.hpp, until
+The handle is a torchcomms::device::TorchCommDeviceWindow (torchcomms/device/window.hpp), valid until
 tensor_deregister(). Not collective.
 
 Args:
-    signal_count, counter_count, barrier_count: -1 for as many as there can be.
+    signal_count, counter_count, barrier_count: -1 for the maximum.
 Raises:
-    InvalidArgument: a count below -1, or nothing is registered.
-    OutOfRange: more than a window has.
-    Unsupported: the window is not in the memory of a device, or nothing reaches it there.)")
-      .def("register_local_buffer", &TorchCommWindow::register_local_buffer, ReleaseGil(),
-           py::arg("tensor"),
-           R"(Address of a handle of `tensor` as a source of puts by kernels. Its memory is kept.
+    InvalidArgument: a count is below -1, or no tensor is registered.
+    OutOfRange: a count exceeds the maximum.
+    Unsupported: the window is not in device memory, or kernels cannot access it.)")
+      .def(
+          "register_local_buffer", &TorchCommWindow::register_local_buffer, ReleaseGil(),
+          py::arg("tensor"),
+          R"(Address of a handle of `tensor` as a source of puts by kernels. Its memory is kept alive.
 
 Raises:
     InvalidArgument: get_device_window() was not called, or the tensor is on another device.
-    ResourceExhausted: there are 512.
+    ResourceExhausted: 512 buffers are registered already.
     Unsupported: as get_device_window().)")
       .def(
           "deregister_local_buffer",
@@ -202,7 +205,7 @@ Raises:
             self.deregister_local_buffer(handle.as<int64_t>({"deregister_local_buffer", "handle"}));
           },
           ReleaseGil(), py::arg("handle"),
-          "Takes register_local_buffer() back. Raises InvalidArgument for any other number.")
+          "Undoes register_local_buffer(). Raises InvalidArgument for any other number.")
       .def(
           "get_nvlink_address",
           [](TorchCommWindow& self, const IntegerArg& peer, const IntegerArg& offset) {
@@ -211,9 +214,9 @@ Raises:
                                            offset.as<uint64_t>({kMethod, "offset"}));
           },
           ReleaseGil(), py::arg("peer"), py::arg("offset") = 0,
-          R"(Where kernels of this device have the memory of `peer`, `offset` bytes after its begin.
+          R"(Device address of the memory of `peer`, `offset` bytes after its beginning.
 
-0 where they do not reach it. Raises OutOfRange beyond the window, Unsupported as get_device_window().)")
+0 if kernels cannot access it. Raises OutOfRange beyond the window, Unsupported as get_device_window().)")
       .def(
           "get_multimem_address",
           [](TorchCommWindow& self, const IntegerArg& offset) {
@@ -221,7 +224,7 @@ Raises:
                 offset.as<uint64_t>({"get_multimem_address", "offset"}));
           },
           ReleaseGil(), py::arg("offset") = 0,
-          "Where kernels have the memory of all ranks at once; 0: windows have no multicast.");
+          "Device address of the multicast memory of all ranks; 0: windows have no multicast.");
 }
 
 void bind_copies(WindowClass& window) {
@@ -252,7 +255,7 @@ void bind_copies(WindowClass& window) {
 
 void bind_window(py::module_& module) {
   py::enum_<TorchCommWinAccessType>(module, "TorchCommWinAccessType",
-                                    "How a peer's window is reached.")
+                                    "How a peer's window is accessed.")
       .value("WIN_ACCESS_TYPE_UNIFIED", TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED)
       .value("WIN_ACCESS_TYPE_SEPARATE", TorchCommWinAccessType::WIN_ACCESS_TYPE_SEPARATE);
   py::enum_<SignalCmpOp>(module, "SignalCmpOp", "Comparison of the older window signals.")
@@ -260,20 +263,21 @@ void bind_window(py::module_& module) {
       .value("GE", SignalCmpOp::GE)
       .value("LE", SignalCmpOp::LE);
   py::class_<TorchCommWindowAttr, std::shared_ptr<TorchCommWindowAttr>> attr(
-      module, "TorchCommWindowAttr", "What a window is like, seen from one peer.");
+      module, "TorchCommWindowAttr", "The properties of a window of one peer.");
   attr.def(py::init<>())
-      .def_readwrite("access_type", &TorchCommWindowAttr::access_type,
-                     "UNIFIED: by load and store; SEPARATE: not so.");
+      .def_readwrite(
+          "access_type", &TorchCommWindowAttr::access_type,
+          "UNIFIED: also by loads and stores; SEPARATE: only by operations of the window.");
   def_repr(attr, [](const TorchCommWindowAttr& self) {
     const bool unified = self.access_type == TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED;
     return bracketed("TorchCommWindowAttr", unified ? "UNIFIED" : "SEPARATE");
   });
   WindowClass window(module, "TorchCommWindow", graph_metaclass(),
-                     R"(Memory of this rank that the others write one-sidedly.
+                     R"(Memory of this rank that peer ranks write one-sidedly.
 
-From TorchComm.new_window(), with memory from tensor_register(), or from TorchComm.window_allocate(). Keeps the
-communicator alive. Operations have no hooks. Like those of a communicator they end it where they fail, and take its
-timeout where they have none of their own.)");
+Created by TorchComm.new_window(), with memory from tensor_register(), or by TorchComm.window_allocate(). Keeps the
+communicator alive. Operations have no hooks. An operation that fails ends the communicator. An operation without a
+timeout of its own has the communicator's timeout.)");
   def_no_constructor(window, "TorchComm.new_window() and TorchComm.window_allocate() make one");
   window
       .def(
@@ -285,13 +289,14 @@ timeout where they have none of their own.)");
           R"(Makes `tensor` this rank's part of the window. Collective; sizes and dtypes may differ.
 
 Args:
-    tensor: contiguous. In shared memory (torch's share_memory_()) the ranks of this host map it.
+    tensor: contiguous. If it is in shared memory (torch's share_memory_()), the ranks of this host map it.
     owning: False does not keep it alive: it must live until tensor_deregister().
 Raises:
-    InvalidArgument: one is registered already, or it cannot be used. Nothing was sent.)")
+    InvalidArgument: a tensor is registered already, or `tensor` is invalid. Nothing was sent.)")
       .def("tensor_deregister", &TorchCommWindow::tensor_deregister, ReleaseGil(),
-           "Collective: returns when nobody writes to this rank's part any more. Views of other "
-           "ranks' parts become invalid. Raises InvalidArgument where nothing is registered.");
+           "Ends the registration. Collective: returns when no rank writes to this rank's part any "
+           "more. Views of peer ranks' parts become invalid. Raises InvalidArgument if no tensor "
+           "is registered.");
   bind_put(window);
   bind_signals(window);
   bind_views(window);

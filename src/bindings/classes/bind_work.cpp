@@ -84,28 +84,27 @@ void bind_work(py::module_& module) {
   py::class_<TorchWork, c10::intrusive_ptr<TorchWork>> work(module, "TorchWork",
                                                             R"(One issued operation.
 
-May be dropped before completion; the operation finishes all the same.)");
+It may be dropped before completion; the operation still completes.)");
   def_no_constructor(work, "operations of a communicator return one");
   const std::string limits =
-      "a limit is the argument 'timeout' of the operation itself, datetime.timedelta or float "
-      "seconds";
+      "pass 'timeout' to the operation itself, datetime.timedelta or float seconds";
   def_without_arguments(
       work, "wait", &TorchWork::wait, limits,
-      R"(CPU: blocks until the operation ended. GPU: the current stream waits, the host goes on.
+      R"(CPU: blocks until the operation is complete. GPU: the current stream waits, the host continues.
 
-Raises the operation's error, every time. Repeated calls are harmless.)");
-  def_without_arguments(
-      work, "wait_blocking", &TorchWork::waitBlocking, limits,
-      "Blocks the host until the operation ended. Raises Unsupported where the work has no "
-      "such wait.");
+Every call raises the operation's error. Repeated calls are allowed.)");
+  def_without_arguments(work, "wait_blocking", &TorchWork::waitBlocking, limits,
+                        "Blocks the host until the operation is complete. Raises Unsupported if "
+                        "the work has no such wait.");
   work.def("is_completed", &TorchWork::isCompleted, ReleaseGil(),
-           "True once the operation succeeded; False while it runs, and for a failed one.")
+           "True if the operation has succeeded; False while it runs, and after a failure.")
       .def(
           "_set_status",
           [](TorchWork& self, WorkStatus status) {
             auto* work = dynamic_cast<PyWork*>(&self);
             if (work == nullptr)
-              throw CommError(Errc::kUnsupported, "_set_status: only for works of Python backends");
+              throw CommError(Errc::kUnsupported,
+                              "_set_status() is supported only for works of Python backends");
             work->force(status);
           },
           py::arg("status"), "Sets the state of a work that a Python backend returned.");

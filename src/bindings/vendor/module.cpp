@@ -25,10 +25,11 @@ Library load(const std::string& backend) {
 void bind_library(py::module_& module) {
   py::class_<nccl::VendorLibrary, Library>(module, "Library", "A vendor's communication library.")
       .def(py::init(&load), py::arg("backend"), py::call_guard<py::gil_scoped_release>(),
-           "Loads the one that this backend takes. Raises BackendUnavailable saying what was "
-           "looked for.")
+           "Loads the library of a backend. Raises BackendUnavailable, which names what was "
+           "searched.")
       .def_property_readonly("path", &nccl::VendorLibrary::path)
-      .def_property_readonly("how", &nccl::VendorLibrary::selection_reason, "Why it is this file.")
+      .def_property_readonly("how", &nccl::VendorLibrary::selection_reason,
+                             "Why this file was loaded.")
       .def_property_readonly("version", &nccl::VendorLibrary::version_text)
       .def_property_readonly("on_host_memory", &nccl::VendorLibrary::is_on_host_memory,
                              "Whether it works on CPU tensors, as stand-ins for tests do.")
@@ -37,29 +38,31 @@ void bind_library(py::module_& module) {
           [](const nccl::VendorLibrary& library) {
             return py::bytes(nccl::Communicator::make_id(library, {.op = "raw make_id"}));
           },
-          "What all ranks need to connect with the one that called this.");
+          "The id with which all ranks connect to the rank that called this.");
 }
 
 void bind_communicator(py::module_& module) {
   using Raw = RawCommunicator;
   using Released = py::call_guard<py::gil_scoped_release>;
-  py::class_<Raw> raw(module, "RawCommunicator",
-                      "A communicator of the library without anything around it: takes addresses "
-                      "and streams as numbers, checks nothing, and keeps nothing alive.");
+  py::class_<Raw> raw(
+      module, "RawCommunicator",
+      "A communicator of the library without additions of torchcomms. It takes addresses and "
+      "streams as integers, checks nothing, and keeps nothing alive.");
   raw.def(py::init([](const Library& library, int size, int rank, const py::bytes& id) {
             const std::string bytes = id;
             const py::gil_scoped_release release;
             return std::make_unique<Raw>(library, size, rank, bytes);
           }),
           py::arg("library"), py::arg("size"), py::arg("rank"), py::arg("id"),
-          "Connects with the other ranks, on the current device.");
+          "Connects to the peer ranks, on the current device.");
   py::enum_<Raw::RawCollective>(raw, "Collective")
       .value("all_reduce", Raw::RawCollective::kAllReduce)
       .value("all_gather_single", Raw::RawCollective::kAllGather)
       .value("reduce_scatter_single", Raw::RawCollective::kReduceScatter)
       .value("broadcast", Raw::RawCollective::kBroadcast)
       .value("all_to_all_single", Raw::RawCollective::kAllToAll);
-  py::class_<Raw::RawCallArguments>(raw, "Arguments", "What a call gets, made once for many calls.")
+  py::class_<Raw::RawCallArguments>(raw, "Arguments",
+                                    "The arguments of a call, created once for many calls.")
       .def(py::init([](uintptr_t input, uintptr_t output, size_t count, const std::string& dtype,
                        uintptr_t stream, int root) {
              return Raw::RawCallArguments{input, output, count, dtype_of(dtype), stream, root};
@@ -70,15 +73,16 @@ void bind_communicator(py::module_& module) {
           "Calls the library once.")
       .def("enqueue_many", &Raw::enqueue_many, py::arg("collective"), py::arg("arguments"),
            py::arg("times"), Released(),
-           "Calls it that often, from C++; returns the microseconds of one call.")
-      .def("close", &Raw::close, Released(), "Leaves in good order.");
+           "Calls the library `times` times from C++. Returns the microseconds of one call.")
+      .def("close", &Raw::close, Released(),
+           "Closes the communicator. All operations must be done.");
 }
 
 }  // namespace
 }  // namespace torch::comms::bindings
 
 PYBIND11_MODULE(_vendor, module, pybind11::mod_gil_not_used()) {
-  module.doc() = "Vendors' libraries themselves, for torchcomms.doctor and torchcomms.bench.";
+  module.doc() = "Direct access to vendor libraries, for torchcomms.doctor and torchcomms.bench.";
   pybind11::module_::import("torchcomms._comms");  // registers the Python types of the errors
   torch::comms::bindings::bind_library(module);
   torch::comms::bindings::bind_communicator(module);

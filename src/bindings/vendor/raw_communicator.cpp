@@ -34,7 +34,7 @@ size_t size_of(DataType dtype) {
   for (const auto& element : kElementTypes)
     if (element.dtype == dtype) return element.size_bytes;
   throw CommError(Errc::kInvalidArgument,
-                  "there is no element type " + std::to_string(static_cast<int>(dtype)));
+                  "unknown element type " + std::to_string(static_cast<int>(dtype)));
 }
 
 nccl::abi::Config blocking() {
@@ -45,7 +45,7 @@ nccl::abi::Config blocking() {
 
 nccl::WaitOptions limited(const char* op) {
   return {nccl::Clock::now() + kRawTimeout,
-          [] { return std::string("the library was not done within 60 s"); },
+          [] { return std::string("the vendor library did not finish within 60 s"); },
           [op] { return Context{.op = op}; },
           {}};
 }

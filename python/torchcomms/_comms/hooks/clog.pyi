@@ -10,10 +10,10 @@ __all__: list[str] = ["clog"]
 
 class clog:
     """
-    A call log: one line of text a call, in a file.
+    Writes one line of text per call to a file.
 
     `events`: "LIFECYCLE" or "ALL" add lines of start, end and wait; `verbose`: "buffers" adds addresses.
-    Raises CommError where the file cannot be opened.
+    Raises CommError if the file cannot be opened.
     """
     def __init__(
         self,
@@ -23,9 +23,9 @@ class clog:
     ) -> None: ...
     def register_with_comm(self, comm: torchcomms._comms.TorchComm) -> None:
         """
-        Observes `comm` from now on, and its splits, also when this object is gone.
+        Observes `comm` and its splits from now on, also after this object is deleted.
         """
     def unregister(self) -> None:
         """
-        Ends that for all communicators. Idempotent.
+        Unregisters from all communicators. Idempotent.
         """

@@ -10,10 +10,10 @@ __all__: list[str] = ["FlightRecorderHook"]
 
 class FlightRecorderHook:
     """
-    Keeps what communicators were asked to do, in a bounded ring.
+    Records the operations of communicators in a ring of bounded size.
 
-    With isolated=True the ring is the object's own, of `max_entries`, and the next operation id becomes 0.
-    Otherwise all objects share one of TORCHCOMM_FR_BUFFER_SIZE entries. Never fails an operation.
+    With isolated=True, this object has a ring of its own with `max_entries`, and the next operation id becomes 0.
+    Otherwise all objects share one ring of TORCHCOMM_FR_BUFFER_SIZE entries. Never fails an operation.
     """
     def __init__(
         self, max_entries: typing.SupportsInt | typing.SupportsIndex = 2048, isolated: bool = False
@@ -24,11 +24,11 @@ class FlightRecorderHook:
         self, rank: typing.SupportsInt | typing.SupportsIndex, include_completed: bool = True
     ) -> None:
         """
-        The same as a pickle, in the file of TORCHCOMM_FR_DUMP_TEMP_FILE and `rank`. A file that cannot be written is logged.
+        Writes the ring as a pickle to the file named by TORCHCOMM_FR_DUMP_TEMP_FILE and `rank`. A failure to write is logged.
         """
     def dump_json(self, include_completed: bool = True) -> str:
         """
-        The ring as JSON; without retired entries on demand.
+        The ring as JSON, optionally without retired entries.
         """
     def is_enabled(self) -> bool:
         """
@@ -36,11 +36,11 @@ class FlightRecorderHook:
         """
     def register_with_comm(self, comm: torchcomms._comms.TorchComm) -> None:
         """
-        Observes `comm` from now on, and its splits, also when this object is gone.
+        Observes `comm` and its splits from now on, also after this object is deleted.
         """
     def reset(self) -> None:
         """
-        Forgets all entries.
+        Removes all entries.
         """
     def size(self) -> int:
         """
@@ -48,5 +48,5 @@ class FlightRecorderHook:
         """
     def unregister(self) -> None:
         """
-        Ends that for all communicators. Idempotent.
+        Unregisters from all communicators. Idempotent.
         """

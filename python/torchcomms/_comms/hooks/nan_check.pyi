@@ -9,7 +9,7 @@ __all__: list[str] = ["NanCheckHook"]
 
 class NanCheckHook:
     """
-    Refuses operations on tensors that hold a NaN.
+    Rejects operations on tensors that contain a NaN.
 
     Raises InvalidArgument naming operation, communicator and input or output, before anything is sent.
     """
@@ -20,9 +20,9 @@ class NanCheckHook:
         """
     def register_with_comm(self, comm: torchcomms._comms.TorchComm) -> None:
         """
-        Checks the operations of `comm` from now on, also when this object is gone.
+        Checks the operations of `comm` from now on, also after this object is deleted.
         """
     def unregister(self) -> None:
         """
-        Ends that for all communicators. Idempotent.
+        Unregisters from all communicators. Idempotent.
         """
