@@ -6,11 +6,12 @@
 
 namespace torch::comms::base {
 
-// The number (OpRecord::order) of the operation that this thread hands to a backend, which keeps it
-// for the operation's errors; 0: none.
+// Returns the number (OpRecord::matching_sequence) of the operation that this thread is dispatching
+// to a backend; 0: none. The backend keeps the number for the operation's errors.
 TC_API uint64_t current_sequence() noexcept;
 
-// It is `number` until this is destroyed, by the same thread.
+// Sets current_sequence() to `number` for its scope.
+// Threads: create and destroy it on the same thread.
 class TC_API ScopedSequence {
  public:
   explicit ScopedSequence(uint64_t number) noexcept;

@@ -32,7 +32,7 @@ constexpr ErrcRow kRows[] = {
     {Errc::kInternal, "CommError", "A bug in torchcomms; please report it with the message."},
 };
 
-// A name may be as long as a page.
+// Quotes a communicator's name, cut to about 120 bytes: a name may be arbitrarily long.
 std::string quoted(const std::string& name) {
   constexpr size_t kMost = 120;
   if (name.size() <= kMost) return "'" + name + "'";
@@ -57,7 +57,7 @@ std::string format(Errc code, const std::string& why, const Context& context,
   return text;
 }
 
-// A wrong call is the caller's own fault.
+// Returns whether the caller's own arguments are wrong, so that no peer is a culprit.
 bool is_wrong_call(Errc code) noexcept {
   return code == Errc::kInvalidArgument || code == Errc::kOutOfRange || code == Errc::kUnsupported;
 }

@@ -13,7 +13,8 @@ void AwaitedThreads::run(std::function<void()> body) {
     const std::lock_guard lock(state.mutex);
     ++state.count;
   }
-  // The body goes where it ran: what it owns may wait for other threads.
+  // The body is destroyed on the thread that ran it, because its destructor may wait for other
+  // threads.
   auto later = std::make_shared<std::function<void()>>([&state, body = std::move(body)]() mutable {
     std::exchange(body, nullptr)();
     const std::lock_guard lock(state.mutex);

@@ -11,8 +11,9 @@
 
 namespace torch::comms::base {
 
-// Work on threads of its own that nobody waits for but the end of the process, `patience` at most.
-// For static objects; a forked child waits for its own threads.
+// Runs work on background threads. Only the destructor waits for them, at most `patience`. Meant
+// for static objects: the destructor runs at process exit. A forked child has its own count and
+// waits only for its own threads.
 //
 // Threads: any.
 class TC_API AwaitedThreads {
@@ -22,10 +23,11 @@ class TC_API AwaitedThreads {
   AwaitedThreads(const AwaitedThreads&) = delete;
   AwaitedThreads& operator=(const AwaitedThreads&) = delete;
 
-  // `body` must not throw. What it owns is let go before it counts as done. Where no thread is to
-  // be had the caller runs it.
+  // Runs `body` on a new thread, or on the caller's thread if none can be started. `body` must not
+  // throw. Its captured objects are destroyed before the work counts as done.
   void run(std::function<void()> body);
-  // Waits until no more than `most` are under way, `limit` at most; whether it is so.
+  // Blocks: until at most `most` bodies are running, no longer than `limit`. Returns: whether that
+  // was reached.
   bool wait_for(int most, std::chrono::milliseconds limit);
 
  private:

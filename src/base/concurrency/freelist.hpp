@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <new>
 
-// The address sanitizer is to see what is used after it was freed.
+// Recycling is off under the address sanitizer, which otherwise could not see a use after free.
 #if defined(__SANITIZE_ADDRESS__)
 #define TC_RECYCLES 0
 #else
@@ -13,14 +13,17 @@
 
 namespace torch::comms::base {
 
-// Base of a class whose objects come and go with every operation, often from one thread to another:
-// what `delete` leaves is what the next `new` takes, so that neither asks the allocator. Any
-// thread. Of each class at most kMaxBlocks blocks are kept; nothing gives them back.
+// Base class that recycles the memory of objects made and deleted with every operation, often on
+// different threads. `delete` puts a block on a freelist and the next `new` takes it, without a
+// call of the allocator. A class keeps at most kMaxBlocks blocks; they are never returned to the
+// allocator.
+//
+// Threads: any.
 template <class T>
 class FreelistAllocated {
  public:
   static constexpr size_t kMaxBlocks = 4096;
-  static constexpr size_t kCacheLineBytes = 64;  // of a core's cache
+  static constexpr size_t kCacheLineBytes = 64;
 
   static void* operator new(size_t size_bytes) {
     if (!TC_RECYCLES || size_bytes != sizeof(T)) return ::operator new(size_bytes);
@@ -30,7 +33,8 @@ class FreelistAllocated {
     kept_blocks.fetch_sub(1, std::memory_order_relaxed);
     FreeBlock* const block = thread_cache.first;
     thread_cache.first = block->next;
-    // Another core has left it: it is here when the next operation takes it.
+    // Another core freed the next block: prefetch it, so that it is in this core's cache for the
+    // next operation.
     if (const auto* const next = reinterpret_cast<const char*>(thread_cache.first); next != nullptr)
       for (size_t at = 0; at <= sizeof(T); at += kCacheLineBytes)
         __builtin_prefetch(next + at, /*to write*/ 1);
@@ -47,14 +51,14 @@ class FreelistAllocated {
   }
 
  private:
-  friend T;  // which alone is one
+  friend T;
   FreelistAllocated() = default;
 
   struct FreeBlock {
     FreeBlock* next = nullptr;
   };
-  // A chain from `first` to its last block. Only whole chains are taken off, so no block can come
-  // back unnoticed between a look at the head and its exchange.
+  // Pushes the chain from `first` to `last`. Consumers take only whole chains, so no block can
+  // return between the load of the head and its exchange (ABA).
   static void push(FreeBlock* first, FreeBlock* last) noexcept {
     if (last == nullptr) last = first;
     last->next = freed_blocks.load(std::memory_order_relaxed);
@@ -62,7 +66,8 @@ class FreelistAllocated {
                                                std::memory_order_relaxed)) {
     }
   }
-  // What a thread has taken off and not used; it goes back when the thread ends.
+  // The blocks that a thread has taken off and not used. They go back to the freelist when the
+  // thread ends.
   struct ThreadCache {
     ~ThreadCache() {
       if (first == nullptr) return;

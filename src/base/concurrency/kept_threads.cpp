@@ -14,23 +14,23 @@
 namespace torch::comms::base {
 namespace {
 
-// What debuggers, top and /proc show: whether a thread is kept, or in somebody's call.
+// Sets the thread name that debuggers, top and /proc show: it tells idle threads from busy ones.
 void show_as(const char* name) noexcept { ::pthread_setname_np(::pthread_self(), name); }
 
 }  // namespace
 
 struct KeptThreads::State {
-  // Of a thread: what it is to do next.
+  // A thread and the body that it runs next.
   struct CachedThread {
     std::function<void()> body{};
     std::condition_variable called{};
   };
 
-  std::mutex mutex{};  // guards the seats; partner of their conditions
-  // Of those who wait. The last one was in a body last, and is called first: so the others go when
-  // nobody needs them, and memory that was touched is used again.
+  std::mutex mutex{};  // guards all members and CachedThread::body; partner of CachedThread::called
+  // The waiting threads. The last element was busy last and is called first, so that surplus
+  // threads time out and memory that is already mapped is reused.
   std::vector<CachedThread*> idle{};
-  size_t threads = 0;  // for which idle has room
+  size_t threads = 0;  // running threads; idle has capacity for all of them
 
   void work(std::function<void()> body, std::chrono::milliseconds keep_idle,
             size_t keep_bytes) noexcept {

@@ -10,25 +10,26 @@
 
 namespace torch::comms::base {
 
-// Threads for calls that may last, of which each has one to itself. Who is through waits a while
-// for another, which finds a thread whose memory has been touched: a library that reads its machine
-// anew for every communicator takes twice as long in a new one.
+// A cache of threads for calls that may block for long; each call has a thread to itself. An idle
+// thread waits `keep_idle` for the next call and keeps its heap pages. A vendor library that reads
+// the machine's topology for every communicator takes twice as long on a new thread.
 //
-// To be made once and never destroyed: its threads outlive static destruction. Any thread; in a
-// forked child it begins anew, without the parent's threads.
+// Threads: any. A forked child starts without the parent's threads.
+// Lifetime: never destroy an instance, because its threads outlive static destruction.
 class TC_API KeptThreads {
  public:
-  // The name of threads that have nothing to do.
+  // The name of idle threads.
   static constexpr const char* kIdleName = "tc-idle";
 
-  // `keep_bytes`: of each thread, from the end of its first body on; see HeapRetainer.
+  // `keep_bytes`: heap that each thread retains from the end of its first body on, see
+  // HeapRetainer.
   explicit KeptThreads(std::chrono::milliseconds keep_idle, size_t keep_bytes = 0)
       : keep_idle_(keep_idle), keep_bytes_(keep_bytes) {}
   KeptThreads(const KeptThreads&) = delete;
   KeptThreads& operator=(const KeptThreads&) = delete;
 
-  // `body` begins at once, must not throw, and is destroyed before its thread waits. Throws
-  // std::system_error where no thread is to be had; then nothing has begun.
+  // Runs `body` at once. `body` must not throw. It is destroyed before its thread becomes idle.
+  // Throws: std::system_error if no thread can be started; `body` has not run then.
   void run(std::function<void()> body);
 
  private:

@@ -8,9 +8,10 @@
 
 namespace torch::comms::base {
 
-// A T for each process of a line that forks: a child begins with a new one, since locks of the
-// parent's may be held by threads that it does not have. None is ever destroyed, as threads may
-// outlive static objects. Any thread.
+// Holds one T per process: a forked child gets a new T. The parent's locks may be held by threads
+// that the child does not have. No T is ever destroyed, because threads may outlive static objects.
+//
+// Threads: any.
 template <class T>
 class PerProcess {
  public:

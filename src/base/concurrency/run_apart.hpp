@@ -5,8 +5,8 @@
 
 namespace torch::comms::base {
 
-// Runs `body`, which owns all it uses, on a thread of its own that nobody waits for. Where no
-// thread is to be had it runs here: then the call takes as long as it takes.
+// Runs `body` on a detached thread; `body` must own everything it uses.
+// Blocks: only if no thread can be started; then the caller runs `body` itself.
 template <class Body>
 void run_apart(const Body& body) {
   try {

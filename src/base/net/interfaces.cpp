@@ -11,7 +11,7 @@ bool is_v6(const InterfaceAddress& a) { return a.address.find(':') != std::strin
 bool is_link_local(const InterfaceAddress& a) {
   return a.address.starts_with("fe80:") || a.address.starts_with("169.254.");
 }
-// Bridges of container runtimes carry an address that every host has.
+// Bridges of container runtimes have an address that exists on every host.
 bool is_bridge(const InterfaceAddress& a) {
   return a.interface.starts_with("docker") || a.interface.starts_with("virbr") ||
          a.interface.starts_with("cni") || a.interface.starts_with("br-");

@@ -10,15 +10,17 @@
 
 namespace torch::comms::base {
 
-// Addresses that peers are to try, best first, and why these.
+// The addresses that peers should try, best first, and the reason for the choice.
 struct AddressChoice {
   std::vector<std::string> addresses;
   std::string reason;  // "eth0: first interface that is up and not loopback"
 };
 
-// `wanted` is an interface's name, an address, or "" for: whatever is up, not loopback, not the
-// bridge of containers, not link-local, IPv4 before IPv6; loopback if there is nothing else. Pure.
-// Throws CommError(kInvalidArgument) naming what there is, if nothing is as wanted.
+// Chooses the addresses to publish. `wanted` is an interface name, an address, or "" for all
+// interfaces that are up. With "", loopback, container bridges and link-local addresses are left
+// out, and IPv4 comes before IPv6. Loopback is the choice if no other interface is usable. This is
+// a pure function.
+// Throws: CommError(kInvalidArgument) that lists the interfaces if none matches `wanted`.
 TC_API AddressChoice choose_addresses(const std::vector<InterfaceAddress>& all,
                                       std::string_view wanted);
 

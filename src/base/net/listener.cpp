@@ -17,7 +17,7 @@ namespace {
 FileDescriptor take_caller(int socket) noexcept {
   return FileDescriptor(::accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
-// Any kind will do: it is given up for a caller.
+// The spare descriptor may be of any kind: it is closed to make room for an accepted connection.
 FileDescriptor take_spare() noexcept { return FileDescriptor(::eventfd(0, EFD_CLOEXEC)); }
 
 }  // namespace
@@ -44,7 +44,7 @@ FileDescriptor Listener::accept() noexcept {
       log(LogLevel::kWarning,
           std::string(system_error(error, "ranks that connect are turned away").what()));
     } catch (const std::exception&) {
-      has_warned_ = false;  // no memory for the words
+      has_warned_ = false;  // out of memory for the text: warn next time
     }
   }
 }

@@ -6,19 +6,23 @@
 
 namespace torch::comms::base {
 
-// A listening socket and who calls there.
+// A listening TCP socket.
 class TC_API Listener {
  public:
   explicit Listener(FileDescriptor socket);
 
   int get() const noexcept { return socket_.get(); }
-  // The next caller, whose socket does not block, and which forked children do not have; none where
-  // nobody is there. When this process has no descriptor left, callers are turned away: they hear
-  // at once that nobody is in, and the socket does not stay ready. That is logged the first time.
-  // That takes a descriptor of its own, which it has, or takes in the next call that can.
+  // Accepts the next connection. Returns: a nonblocking socket that forked children do not inherit,
+  // or an empty one if none is pending.
+  //
+  // If the process is out of descriptors, pending connections are accepted and closed at once. So
+  // the peer sees the refusal, and the listening socket does not stay readable. A warning is logged
+  // the first time. This needs one spare descriptor, which the Listener holds or opens again in a
+  // later call.
   FileDescriptor accept() noexcept;
 
  private:
+  // `spare_` is a descriptor held back for accept() when the process has no other left.
   FileDescriptor socket_, spare_;
   bool has_warned_ = false;
 };

@@ -4,14 +4,15 @@
 
 namespace torch::comms::base {
 
-// Why what waits for `rank`, which has left in good order, waits in vain: alike on every way that a
-// rank may be waited for.
+// Error texts for an operation that waits for `rank`, which has closed the communicator cleanly.
+// All transports use them.
 inline std::string peer_closed_text(int rank) {
   return "rank " + std::to_string(rank) +
          " has closed the communicator, by finalize() or as its program ended";
 }
 
-// The same of a receive from it, and of a send to it, with what the caller can change.
+// Error texts for a receive from `rank` and for a send to `rank`; they also say what the caller can
+// change.
 inline std::string no_more_sends_text(int rank) {
   return peer_closed_text(rank) +
          ", and sends nothing more: match every recv with a send that is called before finalize()";

@@ -28,7 +28,7 @@ std::optional<Number> number(std::string_view word, int base) {
   return value;
 }
 
-// Of "0100007F:1F90".
+// Parses the port of an endpoint such as "0100007F:1F90".
 std::optional<uint16_t> port_of(std::string_view endpoint) {
   const auto colon = endpoint.rfind(':');
   if (colon == std::string_view::npos) return std::nullopt;
@@ -37,10 +37,11 @@ std::optional<uint16_t> port_of(std::string_view endpoint) {
 
 std::optional<ProcNetTcpEntry> parse_line(std::string_view line) {
   constexpr std::string_view kEstablished = "01";
-  next_word(line);  // its number
+  next_word(line);  // skip the line number
   const auto local = port_of(next_word(line)), remote = port_of(next_word(line));
   const bool established = next_word(line) == kEstablished;
-  for (int i = 0; i < 5; ++i) next_word(line);  // queues, timer, retransmissions, user, probes
+  for (int i = 0; i < 5; ++i)
+    next_word(line);  // skip the queues, timer, retransmissions, user and probes
   const auto inode = number<uint64_t>(next_word(line), 10);
   if (!established || !local || !remote || !inode) return std::nullopt;
   return ProcNetTcpEntry{*local, *remote, *inode};
@@ -52,7 +53,7 @@ std::set<uint64_t> own_sockets() {
   std::error_code failed;
   for (std::filesystem::directory_iterator next("/proc/self/fd", failed), end;
        !failed && next != end; next.increment(failed)) {
-    std::error_code closed;  // meanwhile
+    std::error_code closed;  // the descriptor may have been closed meanwhile
     const auto target = std::filesystem::read_symlink(next->path(), closed).string();
     if (!target.starts_with(kSocket)) continue;
     const auto digits = std::string_view(target).substr(kSocket.size());

@@ -24,7 +24,7 @@ FileDescriptor open_socket(int family) noexcept {
 }
 
 void set(int socket, int level, int name, int value) noexcept {
-  // A system that does not know an option does without.
+  // Errors are ignored: a system that does not know the option does without it.
   static_cast<void>(::setsockopt(socket, level, name, &value, sizeof value));
 }
 
@@ -95,7 +95,8 @@ FileDescriptor listen_on_all_interfaces(uint16_t& port) {
     SocketAddress own;
     own.size = sizeof own.storage;
     ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.size);
-    port = ntohs(reinterpret_cast<const sockaddr_in*>(&own.storage)->sin_port);  // both alike
+    port = ntohs(reinterpret_cast<const sockaddr_in*>(&own.storage)
+                     ->sin_port);  // sin_port lies at the same place in sockaddr_in6
     return socket;
   }
   throw system_error("cannot listen on TCP port " + std::to_string(port));
@@ -141,7 +142,7 @@ std::optional<TcpAckStatus> tcp_ack_status(int socket) noexcept {
   socklen_t size = sizeof info;
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < sizeof info)
     return {};
-  // Probes ask a peer without room whether it has some.
+  // The kernel sends probes to a peer that has no receive window.
   return TcpAckStatus{info.tcpi_unacked > 0 || info.tcpi_probes > 0,
                       std::chrono::milliseconds(info.tcpi_last_ack_recv)};
 }

@@ -23,7 +23,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// "32768K"
+// Parses a size such as "32768K".
 size_t bytes_of(const std::string& text) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -38,7 +38,7 @@ size_t bytes_of(const std::string& text) {
   }
 }
 
-// "ff,000000ff"
+// Counts the bits of a CPU mask such as "ff,000000ff".
 int cores_of(const std::string& map) {
   int count = 0;
   for (const char c : map) {
@@ -101,7 +101,7 @@ const LastLevelCache& last_level_cache() noexcept {
         told.bytes = static_cast<size_t>(std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE)));
 #endif
       return told;
-    } catch (const std::exception&) {  // no memory for a name
+    } catch (const std::exception&) {  // no memory for the path
       return LastLevelCache{};
     }
   }();

@@ -103,7 +103,7 @@ std::optional<std::chrono::milliseconds> env_seconds(const std::string& name) {
   if (!text) return std::nullopt;
   const auto value = parse_number<double>(*text);
   if (!value || !(*value > 0.0) || *value > 1e9) refuse(name, *text, "seconds > 0, up to 1e9");
-  // 0 would be no limit.
+  // A positive value never rounds to 0, because 0 would mean no timeout.
   return std::chrono::milliseconds(std::max(1LL, std::llround(*value * 1e3)));
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// TC_ENVIRONMENT(ROW) lists every environment variable: ROW(name, type, default, doc), and of some
-// that are whole numbers the smallest and the largest.
-// docs/reference/environment.md is held against this list by a test.
+// TC_ENVIRONMENT(ROW) lists every environment variable as ROW(name, type, default, doc[, min,
+// max]). Only variables of type int may have min and max. A test compares
+// docs/reference/environment.md with this list.
 #define TC_ENVIRONMENT(ROW)                                                                        \
   ROW("TORCHCOMM_ABORT_ON_ERROR", "bool", "true", "Default of abort_process_on_timeout_or_error.") \
   ROW("TORCHCOMM_ABORT_GRACE_SECONDS", "seconds", "10",                                            \

@@ -9,8 +9,8 @@ namespace {
 
 std::atomic<uint64_t> generation{0};
 
-// Registered when the library is loaded; atfork handlers cannot be taken back, and the library
-// stays.
+// Registered when the library is loaded. An atfork handler cannot be removed; that is safe because
+// the library is never unloaded.
 const int registered = ::pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); });
 
 }  // namespace

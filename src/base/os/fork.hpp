@@ -6,9 +6,11 @@
 
 namespace torch::comms::base {
 
-// How often this process's line has forked on the child's side: 0 in the first process, one more in
-// each child. An object remembers the value at its birth and thereby knows that it is a parent's.
-// Any thread; costs one load.
+// Returns how many forks lie between the first process and this one: 0 in the first process, one
+// more in each child. An object that stores the value at its creation can detect that it was made
+// before a fork. The call costs one load.
+//
+// Threads: any.
 TC_API uint64_t fork_generation() noexcept;
 
 }  // namespace torch::comms::base

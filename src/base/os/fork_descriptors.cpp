@@ -15,10 +15,11 @@
 namespace torch::comms::base {
 namespace {
 
-// A bit a descriptor. No lock: it is read between fork() and whatever the child does.
-constexpr size_t kWords = 1u << 14, kBits = 64;  // more descriptors than systems allow by default
+// One bit per descriptor. No lock guards them, because the atfork handler reads them in the child.
+constexpr size_t kWords = 1u << 14,
+                 kBits = 64;  // more than the default descriptor limit of any system
 std::array<std::atomic<uint64_t>, kWords> stopped{};
-std::atomic<size_t> words{0};  // those after it have no bits
+std::atomic<size_t> words{0};  // words in use; words after them have no bit set
 
 bool has_place(int descriptor) noexcept {
   return descriptor >= 0 && static_cast<size_t>(descriptor) < kWords * kBits;
@@ -32,14 +33,15 @@ uint64_t bit_of(int descriptor) noexcept {
 
 int open_nothing() noexcept { return ::open("/dev/null", O_RDWR | O_CLOEXEC); }
 
-// In the child, where only what is safe in a signal handler may be called.
+// Replaces all registered descriptors, in the child. Only async-signal-safe functions may be called
+// here.
 void stop_all() noexcept {
   int nothing = open_nothing();
-  bool is_one = false;  // of those that stand for nothing
+  bool is_one = false;  // whether /dev/null was opened at a registered descriptor
   for (size_t word = 0; word < words.load(); ++word)
     for (uint64_t bits = stopped[word].exchange(0); bits != 0; bits &= bits - 1) {
       const int descriptor = static_cast<int>(word * kBits) + std::countr_zero(bits);
-      if (nothing < 0) {  // the process has no descriptor left: this one makes room
+      if (nothing < 0) {  // no descriptor is left: closing this one makes room
         ::close(descriptor);
         nothing = open_nothing();
         is_one = nothing == descriptor;

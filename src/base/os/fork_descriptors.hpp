@@ -4,9 +4,11 @@
 
 namespace torch::comms::base {
 
-// In every child that this process forks, `descriptor` stands for nothing (it is one of /dev/null),
-// until a FileDescriptor closes it here. Else a connection would outlive its process for as long as
-// a child does, and its other side would not see that the process has died. Any thread.
+// Makes forked children replace `descriptor` with one of /dev/null, until a FileDescriptor closes
+// it in this process. Otherwise a connection would stay open as long as a child lives, and the peer
+// would not notice that this process has died.
+//
+// Threads: any.
 TC_API void set_close_on_fork(int descriptor) noexcept;
 
 }  // namespace torch::comms::base

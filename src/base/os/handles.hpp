@@ -9,9 +9,10 @@
 
 #include <torchcomms/base/export.hpp>
 
-// What must be given back to the operating system, as types.
+// Owning types for operating-system resources: file descriptors and mapped memory.
 namespace torch::comms::base {
 
+// A move-only handle that calls `Close` in its destructor unless it is `kNull`.
 template <class T, auto Close, T kNull>
 class UniqueHandle {
  public:
@@ -32,11 +33,11 @@ class UniqueHandle {
   T handle_ = kNull;
 };
 
-// Closes it, and forgets what set_close_on_fork() was told of it.
+// Closes `descriptor` and removes it from the list of set_close_on_fork(). Returns: as close(2).
 TC_API int close_descriptor(int descriptor) noexcept;
 using FileDescriptor = UniqueHandle<int, close_descriptor, -1>;
 
-// A range of mapped memory.
+// A range of mapped memory; the destructor unmaps it.
 class Mapping {
  public:
   Mapping() noexcept = default;

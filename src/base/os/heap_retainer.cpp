@@ -7,7 +7,7 @@
 namespace torch::comms::base {
 namespace {
 
-// Below what glibc asks the system for one by one, which is 128 KB or more.
+// A block must stay below glibc's mmap threshold, which is 128 KB or more.
 constexpr size_t kBlock_bytes = size_t{96} << 10;
 
 }  // namespace
@@ -19,7 +19,7 @@ HeapRetainer::HeapRetainer(size_t size_bytes) noexcept {
       blocks.push_back(std::make_unique_for_overwrite<std::byte[]>(kBlock_bytes));
     if (!blocks.empty()) blocker_ = std::move(blocks.back());
   } catch (const std::bad_alloc&) {
-    // What was taken until then is free again.
+    // The blocks allocated so far are free again. Without enough memory nothing is retained.
   }
 }
 

@@ -7,15 +7,17 @@
 
 namespace torch::comms::base {
 
-// So much of what the thread that makes it allocates and frees stays the process's, where the
-// system's allocator would give it back: whatever allocates as much again finds pages that have
-// been touched. What is freed last below something that is not, goes back to nobody.
+// Keeps `size_bytes` of the creating thread's heap in the process, which the allocator would
+// otherwise return to the system. Later allocations of that size then find pages that are already
+// mapped. It works because glibc cannot trim free memory that lies below an allocated block, and
+// the retainer keeps one such block.
 //
-// Ends on the same thread. With allocators that keep memory anyway it changes nothing.
+// With allocators that keep memory anyway, it has no effect.
+// Threads: destroy it on the thread that created it.
 class TC_API HeapRetainer {
  public:
-  // Takes addresses for it, and a page in each of a few hundred blocks. Where there is no memory,
-  // none is kept.
+  // Allocates a few hundred blocks, touches about one page of each, and frees all but the last. If
+  // memory is short, nothing is retained.
   explicit HeapRetainer(size_t size_bytes) noexcept;
 
  private:

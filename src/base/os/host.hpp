@@ -7,13 +7,13 @@
 
 #include <torchcomms/base/export.hpp>
 
-// What this machine is on the network.
+// Addresses and identity of this machine.
 namespace torch::comms::base {
 
-// "10.0.0.1" or "fe80::1"; empty for a family that is not IP.
+// Formats an IP address: "10.0.0.1" or "fe80::1"; empty for other address families.
 TC_API std::string format_address(const sockaddr* address);
 
-// An IP address of this machine, as its interfaces tell.
+// An IP address of one of this machine's interfaces.
 struct InterfaceAddress {
   std::string interface;  // "eth0"
   std::string address;    // "10.0.0.1", "fe80::1%eth0"
@@ -21,17 +21,18 @@ struct InterfaceAddress {
   bool is_up = false;
 };
 
-// In the kernel's order. Empty where it does not say.
+// Returns the addresses of all interfaces in the kernel's order; empty if the kernel does not list
+// them.
 TC_API std::vector<InterfaceAddress> interface_addresses();
 
-// Of this machine as it calls itself; "" where it does not say.
+// Returns gethostname(); "" if unknown.
 TC_API std::string host_name();
 
-// Names the running kernel: its clocks and file locks are the same for all who get the same text.
+// Identifies the running kernel. Processes with the same text share clocks and file locks.
 TC_API std::string boot_identity();
 
-// Equal for two processes exactly if 127.0.0.1 means the same to both: kernel boot and network
-// namespace.
+// Returns a text of kernel boot id and network namespace. It is equal for two processes exactly if
+// 127.0.0.1 is the same interface for both.
 TC_API std::string loopback_identity();
 
 }  // namespace torch::comms::base

@@ -6,18 +6,18 @@
 
 #include <torchcomms/base/export.hpp>
 
-// Shared libraries of vendors. They own threads, so none is ever unloaded.
+// Loading and finding of vendor libraries. They own threads, so they are never unloaded.
 namespace torch::comms::base {
 
-// Paths of the libraries in this process whose file name begins with `stem` ("libnccl.so"), in the
-// order they were loaded.
+// Returns the paths of the loaded libraries whose file name begins with `stem` ("libnccl.so"), in
+// load order.
 TC_API std::vector<std::string> loaded_libraries(std::string_view stem);
 
-// dlopen with RTLD_LOCAL and RTLD_NODELETE. `file` is a path, or a name that the loader looks for.
-// Null where it does not load; `why` is then the loader's own text.
+// Loads a library with dlopen(RTLD_LOCAL | RTLD_NODELETE). `file` is a path, or a name that the
+// loader searches for. Returns: null on failure; `why` is then the loader's text.
 TC_API void* open_library(const std::string& file, std::string& why);
 
-// The path of the file that `address`, of a function say, was loaded from; "" where unknown.
+// Returns the path of the file that contains `address`, for example of a function; "" if unknown.
 TC_API std::string path_of_library(const void* address);
 
 }  // namespace torch::comms::base

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kWords[] = {"error", "warning", "info", "debug"};
 
-// Nothing where the text is no level.
+// Returns the level that the environment asks for; nothing if its text is no level.
 std::optional<LogLevel> wanted() {
   const auto text = env_text(std::string(kLogLevelVariable));
   if (!text) return LogLevel::kWarning;
@@ -38,10 +38,10 @@ void log(LogLevel level, std::string_view text) noexcept {
     line += " [" + std::to_string(::getpid()) + "]: ";
     line += text;
     line += '\n';
-    // One write call, so that lines of several processes do not mix.
+    // One write call per line, so that lines of several processes do not mix.
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
   } catch (const std::exception&) {
-    // Out of memory while logging: there is nothing left to say it with.
+    // Out of memory while logging: the line is dropped.
   }
 }
 

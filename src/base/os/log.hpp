@@ -10,12 +10,13 @@ inline constexpr std::string_view kLogLevelVariable = "TORCHCOMM_LOG_LEVEL";
 
 enum class LogLevel { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
 
-// One line on standard error, "torchcomms <level> [pid]: <text>", if TORCHCOMM_LOG_LEVEL (read
-// once) lets it. Any thread; never throws.
+// Writes one line, "torchcomms <level> [pid]: <text>", to standard error if TORCHCOMM_LOG_LEVEL
+// (read once) allows the level. Never throws.
+// Threads: any.
 TC_API void log(LogLevel level, std::string_view text) noexcept;
 
-// Throws CommError(kInvalidArgument) if TORCHCOMM_LOG_LEVEL is set to no level; log() takes the
-// default then.
+// Throws CommError(kInvalidArgument) if TORCHCOMM_LOG_LEVEL is set to an unknown level. log() uses
+// the default in that case.
 TC_API void validate_log_level();
 
 }  // namespace torch::comms::base

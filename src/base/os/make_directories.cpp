@@ -12,7 +12,7 @@ void make_parent_directories(const std::string& path) {
   if (folder.empty()) return;
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  // Also where something stands in the way, which is no error of create_directories() everywhere.
+  // Some implementations of create_directories() do not report a file in the place of the folder.
   if (!error && !std::filesystem::is_directory(folder, error))
     error = std::make_error_code(std::errc::not_a_directory);
   if (error) throw system_error(error.value(), "mkdir of what leads to " + path);

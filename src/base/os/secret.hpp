@@ -8,14 +8,15 @@
 
 namespace torch::comms::base {
 
-// Known to the ranks of a job and nobody else. It keeps strangers and other jobs out; it is no
-// defence against somebody who reads the network.
+// A shared secret of the ranks of a job. It rejects connections of strangers and other jobs. It
+// does not protect against an attacker who can read the network traffic.
 using Secret = std::array<std::byte, 16>;
 
-// From the kernel's random numbers. Throws CommError(kSystem).
+// Both draw from the kernel's random generator (getrandom).
+// Throws: CommError(kSystem).
 TC_API Secret random_secret();
 TC_API uint64_t random_number();
-// Takes as long for equal secrets as for different ones.
+// Compares two secrets in a time that does not depend on their contents.
 TC_API bool constant_time_equal(const Secret& a, const Secret& b) noexcept;
 
 }  // namespace torch::comms::base

@@ -14,7 +14,7 @@ namespace {
 #if defined(__SSE2__)
 constexpr size_t kLine = 64;
 
-// Whole lines: `into` and `bytes` are multiples of one.
+// Copies whole cache lines: `into` and `bytes` are multiples of kLine.
 void stream(std::byte* into, const std::byte* from, size_t bytes) noexcept {
   constexpr size_t kWord = sizeof(__m128i), kWords = kLine / kWord;
   for (const auto* end = from + bytes; from != end; from += kLine, into += kLine) {

@@ -20,14 +20,15 @@ namespace {
 
 constexpr std::array kScarcities{EMFILE, ENFILE, ENOMEM, ENOBUFS, ENOSPC, EDQUOT, EFBIG};
 
-// This process's own limit on `resource`; nothing where it has none.
+// Returns this process's soft limit on `resource`; nothing if unlimited.
 std::optional<rlim_t> own_limit(decltype(RLIMIT_FSIZE) resource) noexcept {
   rlimit found{};
   if (::getrlimit(resource, &found) != 0 || found.rlim_cur == RLIM_INFINITY) return std::nullopt;
   return found.rlim_cur;
 }
 
-// Which limit of this process explains `error`, and how to raise it; "" where none does.
+// Returns a text about the process limit behind `error` and how to raise it; "" if no limit
+// explains the error.
 std::string limit_behind(int error) {
   if (error == EMFILE)
     if (const auto files = own_limit(RLIMIT_NOFILE))

@@ -9,20 +9,23 @@
 
 namespace torch::comms::base {
 
-// `error` (an errno) says that something ran out: descriptors, memory, space.
+// Returns whether `error` (an errno) means that a resource ran out: descriptors, memory or space.
 TC_API bool is_resource_exhausted(int error) noexcept;
 
-// The errno of what ran out, where another library's message has the system's words for it; else 0.
+// Returns the errno of an exhausted resource if another library's `message` contains its strerror()
+// text; else 0.
 TC_API int resource_errno_in(std::string_view message) noexcept;
 
-// What the system refused just now: `what`, errno's words and, where a limit of this process is the
-// reason, its value and how to raise it. kResourceExhausted where something ran out, else kSystem.
+// Builds a CommError for the current errno: `what` and the strerror() text. If a limit of this
+// process is the reason, the text has its value and how to raise it. The code is kResourceExhausted
+// if a resource ran out, else kSystem.
 TC_API CommError system_error(const std::string& what, Context context = {});
-// The same of another time's `error`.
+// Builds the same kind of CommError for a given errno value.
 TC_API CommError system_error(int error, const std::string& what, Context context = {});
 
-// For libraries that end the process, or blame something else, where they get none. Throws
-// system_error() unless this process may open `count` more descriptors now; `who` needs them.
+// Throws system_error() unless this process can open `count` more descriptors now. `who` names the
+// library that needs them. For libraries that end the process or report a misleading error if they
+// get none.
 TC_API void require_descriptors(size_t count, const std::string& who);
 
 }  // namespace torch::comms::base

@@ -4,11 +4,11 @@
 
 namespace torch::comms::base {
 
-// Of a row of bytes or numbers, FNV-1a [Fowler, Noll, Vo; RFC 9923]: the same on every host and in
-// every build.
+// Initial value of the FNV-1a hash [Fowler, Noll, Vo; RFC 9923]. The hash is the same on every host
+// and in every build.
 inline constexpr uint64_t kFnvOffsetBasis = 0xcbf29ce484222325;
 
-// Of what `hash` is of, and what is behind it.
+// Extend `hash` by one byte, or by the eight bytes of a number, lowest first.
 constexpr uint64_t fnv1a_add_byte(uint64_t hash, uint8_t byte) noexcept {
   return (hash ^ byte) * 0x100000001b3;
 }

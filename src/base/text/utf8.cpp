@@ -11,7 +11,7 @@ constexpr size_t kMostFollowing = 3;  // bytes of a character after its first
 
 bool follows(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
-// Bytes of the character that `text` begins with; 0: it begins with none.
+// Returns the length of the character that `text` begins with; 0: no valid character.
 size_t character_bytes(std::string_view text) {
   const auto byte = [text](size_t at) { return static_cast<unsigned char>(text[at]); };
   const unsigned char lead = byte(0);
@@ -19,7 +19,7 @@ size_t character_bytes(std::string_view text) {
   if (lead < 0xc2 || lead > 0xf4) return 0;
   const auto length = static_cast<size_t>(std::countl_one(lead));
   if (text.size() < length) return 0;
-  // Longer forms of shorter ones, surrogates, and what is over U+10FFFF are no characters.
+  // Overlong forms, surrogates and values above U+10FFFF are invalid.
   if (lead == 0xe0 && byte(1) < 0xa0) return 0;
   if (lead == 0xed && byte(1) > 0x9f) return 0;
   if (lead == 0xf0 && byte(1) < 0x90) return 0;
