@@ -16,15 +16,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long rank 0 waits for the others to read a bad verdict.
+// How long rank 0 waits for the peers to read a failed result.
 constexpr milliseconds kFarewell{1000};
 
-// How many ranks' backends are read where they differ.
+// How many ranks' backends are read from the store if the backends differ.
 constexpr int kLooked = 1024;
 
-// The counter of arrivals holds two sums at once, so that one message both counts a rank and
-// compares its size with everybody's: the ranks in the low bits, their sizes above. Likewise that
-// of backends.
+// The arrival counter holds two sums, so that one store operation both counts a rank and compares
+// its size with the others' sizes. The low bits count the ranks; the high bits sum their sizes. The
+// counter of backends has the same form.
 constexpr int kCountBits = 22;
 static_assert(int64_t{kMaxRanks} < (int64_t{1} << kCountBits));
 static_assert(int64_t{kMaxRanks} * kMaxRanks < (int64_t{1} << (62 - kCountBits)));
@@ -33,8 +33,8 @@ int64_t share(int64_t size) { return (size << kCountBits) + 1; }
 
 std::string quoted(const std::string& name) { return "'" + name + "'"; }
 
-// A backend as a number that can be summed like a size: FNV-1a, folded. Should two names share one,
-// their ranks meet, and part later.
+// Maps a backend to a number that can be summed like a size: FNV-1a, folded. If two names had the
+// same number, the mismatch would not be found here, but by a later check.
 int64_t number_of(const std::string& backend) {
   uint32_t hash = 2166136261U;
   for (const char c : backend) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
@@ -66,7 +66,7 @@ AttemptResult AttemptResult::parse(const std::string& stored, const std::string&
       return verdict;
     }
   } catch (const std::logic_error&) {
-    // Not a number: told below.
+    // The number is missing: the error below.
   }
   throw CommError(Errc::kSystem, "the store " + address + " returned a text that no rank wrote: '" +
                                      std::string(base::utf8_prefix(stored, 80)) + "'");
@@ -86,7 +86,7 @@ std::optional<AttemptResult> ArrivalAttempt::run() {
 }
 
 std::optional<AttemptResult> ArrivalAttempt::register_arrival() {
-  if (self_.prepare) prepare();  // first: whoever does not come back from it has not come
+  if (self_.prepare) prepare();  // first: a rank that hangs in it has not arrived
   const bool again = store_.add(rank_key(self_.rank), 1) != 1;
   if (has_ended()) {
     auto verdict = read_result();
@@ -102,7 +102,8 @@ std::optional<AttemptResult> ArrivalAttempt::register_arrival() {
   return count_arrival();
 }
 
-// Who lacks something comes all the same: so all hear of it, whenever they come.
+// Runs the caller's prepare(). A rank whose prepare() fails arrives all the same, so that all ranks
+// learn of the failure, however late they arrive.
 void ArrivalAttempt::prepare() {
   try {
     self_.prepare();
@@ -119,7 +120,7 @@ void ArrivalAttempt::rethrow_prepare_error() {
   try {
     store_.remove(key("unfit"));
   } catch (const CommError&) {
-    // The store has gone with the others.
+    // The store was lost together with the peers.
   }
   std::rethrow_exception(prepare_exception_);
 }
@@ -138,7 +139,8 @@ AttemptResult ArrivalAttempt::count_arrival() {
       return AttemptResult{AttemptResult::kSuccess, -1, format_rank_count(self_.size),
                            base::random_number()};
     });
-  // The first rank here says so if the others take long; the limit may be many minutes.
+  // The first rank that arrived logs the missing ranks after a while, because the timeout may be
+  // many minutes.
   const bool reminds =
       now.ranks == 1 && self_.report && self_.report_after < self_.deadline.remaining();
   return wait_for_result(reminds);
@@ -182,7 +184,7 @@ AttemptResult ArrivalAttempt::wait_for_result(bool reminds) {
   return publish_result([this] { return timeout_result(); });
 }
 
-// The last word for this rank, if no verdict came because of an error on this side.
+// Publishes the failure of this rank, which ends the attempt for all ranks.
 void ArrivalAttempt::publish_failure(const std::string& why) noexcept {
   try {
     publish_result([&] {
@@ -191,7 +193,7 @@ void ArrivalAttempt::publish_failure(const std::string& why) noexcept {
           "rank " + std::to_string(self_.rank) + " left before all ranks were here: " + why};
     });
   } catch (const std::exception&) {
-    // The store is gone, too; the caller is already raising the error that matters.
+    // The store is lost, too; the caller already raises the relevant error.
   }
 }
 
@@ -205,7 +207,7 @@ void ArrivalAttempt::sync_before_raising() noexcept {
     const auto others = parse_tally(store_.add(key("arrived"), 0)).ranks - 1;
     if (others > 0) store_.get(key("heard/" + std::to_string(others)), kFarewell);
   } catch (const std::exception&) {
-    // The verdict itself is the error to raise.
+    // The result itself is the error that the caller raises.
   }
 }
 
@@ -218,12 +220,13 @@ void ArrivalAttempt::remove_previous() {
       store_.remove(previous.key(word));
 }
 
-// Ends the attempt with `make()`, unless another rank was first: then its verdict counts.
+// Ends the attempt with the result of `make()`, unless another rank ended it first. Returns: the
+// result of the first rank.
 AttemptResult ArrivalAttempt::publish_result(const std::function<AttemptResult()>& make) {
   if (store_.add(key("claim"), 1) != 1) return read_other_result();
   AttemptResult verdict = make();
-  // Whoever sees the verdict must also see where the next attempt is. A mismatch stays to be
-  // found by the ranks that are still to come.
+  // A rank that sees the result must also see where the next attempt is, so `next` is written
+  // first. After a mismatch `next` stays, so that ranks that arrive later find the mismatch.
   if (verdict.kind != AttemptResult::kMismatch)
     store_.set(root_ + "next", std::to_string(number_ + 1));
   store_.set(key("verdict"), verdict.serialize());
@@ -262,7 +265,7 @@ AttemptResult ArrivalAttempt::size_mismatch_result(const ArrivalTally& now) cons
               format_rank_count(others)};
 }
 
-// Those that fewer ask for come first.
+// Lists the backends with their ranks, those with the fewest ranks first.
 AttemptResult ArrivalAttempt::backend_mismatch_result() {
   std::map<std::string, std::vector<int>> ranks_of;
   const int looked = std::min(self_.size, kLooked);
@@ -285,7 +288,7 @@ AttemptResult ArrivalAttempt::backend_mismatch_result() {
           "the ranks of " + quoted(self_.name) + " ask for different backends: " + text};
 }
 
-// Empty where that rank has created something else meanwhile.
+// Returns the backend of `rank`; empty if that rank has created another communicator meanwhile.
 std::string ArrivalAttempt::backend_of(int rank) {
   if (rank == self_.rank) return self_.backend;
   const auto seen = store_.get(seen_key(rank), kWriteGrace);
@@ -306,7 +309,7 @@ AttemptResult ArrivalAttempt::timeout_result() {
               other_world_hint()};
 }
 
-// Where some of the missing ranks were last seen on this store.
+// Returns where some of the missing ranks were last seen on this store.
 std::string ArrivalAttempt::last_seen(const std::vector<int>& absent) {
   std::string text;
   for (size_t i = 0; i < std::min<size_t>(absent.size(), 4); ++i) {
@@ -317,8 +320,8 @@ std::string ArrivalAttempt::last_seen(const std::vector<int>& absent) {
   return text;
 }
 
-// A communicator of this name, but of another size, that was made here before: often a second
-// world that uses the store by mistake.
+// Returns a hint if the last communicator of this name had another size. The cause is often a
+// second job that uses the same store by mistake.
 std::string ArrivalAttempt::other_world_hint() {
   if (number_ == 0) return {};
   const ArrivalAttempt previous(store_, self_, root_, number_ - 1);

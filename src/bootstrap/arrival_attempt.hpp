@@ -13,57 +13,58 @@
 
 namespace torch::comms::bootstrap {
 
-// How long ranks wait for a text that another rank is just writing.
+// How long a rank waits for a value that another rank is about to write.
 inline constexpr std::chrono::milliseconds kWriteGrace{2000};
 
-// How an attempt ended. Stored as its kind's letter, the rank to blame, of kSuccess a slash and the
-// identity, a space and the text.
+// How an attempt ended. Stored as the letter of its kind, the culprit rank, for kSuccess a slash
+// and the identity, a space, and the text.
 struct AttemptResult {
   enum Kind : char { kSuccess = 'G', kTimeout = 'T', kMismatch = 'M', kPeerLeft = 'L' };
   Kind kind;
-  int peer;               // the one rank to blame; -1: none, or several
-  std::string text;       // of kSuccess: "4 ranks"
-  uint64_t identity = 0;  // of kSuccess: Arrival's
+  int peer;               // the only culprit; -1: none or several
+  std::string text;       // for kSuccess: "4 ranks"
+  uint64_t identity = 0;  // for kSuccess: ArrivalBarrierResult::identity
 
   std::string serialize() const;
-  // Throws CommError(kSystem) naming `address` for a text that no rank wrote.
+  // Throws: CommError(kSystem) that names `address` if `stored` was not written by serialize().
   static AttemptResult parse(const std::string& stored, const std::string& address);
 };
 
 // "1 rank", "4 ranks".
 std::string format_rank_count(int64_t ranks);
 
-// One try of the ranks to meet under one name; see wait_for_all_ranks() for the rules. Its keys,
-// below <root><number>/, with what they hold:
-//   rank/<r>   how often rank r came
-//   arrived    who came, and with which sizes (two sums in one counter)
-//   alike      the same of their backends, by a number for each
-//   claim      who writes the verdict: the first to add
-//   verdict    how it ended
-//   unfit      as a verdict, why a rank that has come cannot take part
-//   word       of whoever has met here: what they begin with
-//   heard      how many ranks know of a bad end; heard/<n> appears when n do
-// Beside the attempts: <root>next, the first attempt that has not ended; <scope>/seen/<r>, where
-// rank r was last, and with which backend.
+// One attempt of the ranks to arrive under one name; see wait_for_all_ranks() for the rules. Its
+// keys below <root><number>/ and their values:
+//   rank/<r>   how often rank r arrived
+//   arrived    the number of arrived ranks and the sum of their sizes, in one counter
+//   alike      the number of ranks and the sum of their backends' hashes, in one counter
+//   claim      counter; the first rank to add writes the verdict
+//   verdict    how the attempt ended
+//   unfit      in verdict format: why an arrived rank cannot take part
+//   word       used by the communicator that the ranks create next
+//   heard      how many ranks have read a failed verdict; heard/<n> appears when n ranks have
+// Keys outside of attempts: <root>next is the first attempt that has not ended. <scope>/seen/<r> is
+// the communicator that rank r created last, with its backend.
 class ArrivalAttempt {
  public:
   ArrivalAttempt(KeyValueStore& store, const ArrivalBarrierParams& self, const std::string& root,
                  int64_t number)
       : store_(store), self_(self), root_(root), number_(number) {}
 
-  // Nothing where the attempt had ended before this rank came. After an error on this side the
-  // attempt is ended for the others, too.
+  // Takes part in the attempt. An error on this rank also ends the attempt for the peers.
+  // Returns: nothing if the attempt had ended before this rank arrived.
   std::optional<AttemptResult> run();
 
-  // After a bad verdict. Rank 0's process often serves the store and may end with the error that
-  // follows; that must not leave the others with a lost connection for a reason.
+  // Call it after a failed result. Rank 0's process often serves the store and may exit with the
+  // error, so rank 0 waits here until the peers have read the result. Otherwise the peers would
+  // report a lost connection.
   void sync_before_raising() noexcept;
 
-  // After a good one: everybody is past the attempt before, so its keys have no reader left.
+  // Call it after success: all ranks have left the previous attempt, so its keys can be removed.
   void remove_previous();
 
-  // However it has ended: throws what this rank's `bring` has thrown, if it has, when the others
-  // have heard of it.
+  // Call it after any result. Throws: the exception of this rank's prepare(), if there was one,
+  // after the peers have read it.
   void rethrow_prepare_error();
 
   std::string key_prefix() const { return root_ + std::to_string(number_) + "/"; }
@@ -103,8 +104,8 @@ class ArrivalAttempt {
   const ArrivalBarrierParams& self_;
   const std::string& root_;
   const int64_t number_;
-  std::exception_ptr prepare_exception_;  // of `bring`
-  std::string prepare_failed_;            // the same, for the others
+  std::exception_ptr prepare_exception_;  // of self_.prepare
+  std::string prepare_failed_;            // its text for the peers
 };
 
 }  // namespace torch::comms::bootstrap

@@ -39,7 +39,7 @@ int64_t first_attempt(KeyValueStore& store, const std::string& root) {
 
 ArrivalBarrierResult wait_for_all_ranks(KeyValueStore& store, const ArrivalBarrierParams& self) {
   validate_rank(self.rank, self.size);
-  // The length keeps names apart that contain slashes and numbers.
+  // The length prefix separates names that contain slashes and numbers.
   const std::string root =
       self.key_scope + "/" + std::to_string(self.name.size()) + ":" + self.name + "/";
   for (int64_t number = first_attempt(store, root);; ++number) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kHosts = 65'536;
 constexpr size_t kTextBytes = 1 << 20;
-constexpr size_t kDigits = 9;  // of one number: fits 32 bits
+constexpr size_t kDigits = 9;  // digits of one number: fits 32 bits
 
 // list  := name (',' name)*        name  := (literal | '[' range (',' range)* ']')+
 // range := digits ('-' digits)?

@@ -84,7 +84,7 @@ std::string chosen_method(const EnvLookup& lookup) {
   return lower(lookup(kSelector).value_or("auto"));
 }
 
-// The selector's text is taken as it stands: an empty or padded one is an unknown method.
+// The selector variable is read untrimmed: an empty or padded value is an unknown method.
 std::optional<std::string> variable(const std::string& name) {
   return name == kSelector ? base::env_raw(name) : base::env_text(name);
 }
@@ -132,11 +132,12 @@ std::optional<LaunchInfo> discover_job() { return discover_job(variable); }
 
 namespace torch::comms {
 
-// Slurm comes last: its variables also stand around inside a job's shell,
-// where another launcher may have started this process.
+// The launchers in the order in which they are tried. Slurm comes last: its variables are also set
+// in the shell of a job, where another launcher may have started this process.
 const std::vector<LauncherVariables>& launchers() {
   static const std::vector<LauncherVariables> rows = {
-      // The ranks of a part of a job: how many of them share a host is not known.
+      // TORCHCOMM_RANK may number the ranks of a part of a job, so the number of ranks per host is
+      // unknown.
       {"torchcomms' own variables", {}, "TORCHCOMM_RANK", {"TORCHCOMM_SIZE"}, "LOCAL_RANK", "", {}},
       {"Open MPI",
        {"auto", "mpi"},

@@ -38,7 +38,7 @@ std::optional<InferredHost> slurm_host(const EnvLookup& lookup) {
   return std::nullopt;
 }
 
-// Open MPI 5: "prterun-<host>-<pid>@<n>".
+// Parses a PMIX_NAMESPACE of Open MPI 5: "prterun-<host>-<pid>@<n>".
 std::optional<std::string> prterun_host(const std::string& name_space) {
   constexpr std::string_view kHead = "prterun-";
   if (!name_space.starts_with(kHead)) return std::nullopt;
@@ -47,7 +47,7 @@ std::optional<std::string> prterun_host(const std::string& name_space) {
   return name_space.substr(kHead.size(), end - kHead.size());
 }
 
-// Open MPI 4: "<job>.<n>;tcp://<address>[,<address>...]:<port>".
+// Parses an OMPI_MCA_orte_hnp_uri of Open MPI 4: "<job>.<n>;tcp://<address>[,<address>...]:<port>".
 std::optional<std::string> orterun_host(const std::string& uri) {
   constexpr std::string_view kTcp = "tcp://";
   const auto begin = uri.find(kTcp);
@@ -69,7 +69,7 @@ std::optional<InferredHost> open_mpi_host(const EnvLookup& lookup) {
 std::optional<InferredHost> job_host(const EnvLookup& lookup, const LaunchInfo& launch) {
   if (launch.local_size == launch.size)
     return InferredHost{"127.0.0.1", "all ranks being on one host"};
-  // Slurm's starter for PMI2 gives the ranks PMI's names.
+  // Slurm's PMI2 plugin sets the variables of PMI.
   if (launch.source == "Slurm" || (launch.source == "PMI" && lookup("SLURM_STEP_ID")))
     return slurm_host(lookup);
   if (launch.source == "Open MPI") return open_mpi_host(lookup);
@@ -81,7 +81,7 @@ bool is_host_letter(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_';
 }
 
-// An address may name its interface: "fe80::1%eth0".
+// An IPv6 address may have a zone: "fe80::1%eth0".
 bool is_ipv6(const std::string& text) {
   in6_addr address;
   const auto zone = text.find('%');
@@ -89,10 +89,10 @@ bool is_ipv6(const std::string& text) {
   return ::inet_pton(AF_INET6, text.substr(0, zone).c_str(), &address) == 1;
 }
 
-// Labels of letters, digits, '-' and '_' with a dot between them, and perhaps at the end.
+// Accepts labels of letters, digits, '-' and '_', separated by dots; a trailing dot is allowed.
 bool is_host_name(std::string_view text) {
   if (text.ends_with('.')) text.remove_suffix(1);
-  size_t label = 0;  // characters
+  size_t label = 0;  // length of the current label
   for (const char c : text) {
     if (c == '.' ? label == 0 : !is_host_letter(c)) return false;
     label = c == '.' ? 0 : label + 1;

@@ -5,9 +5,9 @@
 
 namespace torch::comms::bootstrap {
 
-// Returns: how long a rank that has waited `waited` for a key of a store pauses before it asks
-// again. The pause grows with the time waited, so that a wait costs the store's server a number of
-// requests that grows with the logarithm of its length: thousands of ranks ask one server.
+// Returns how long a rank pauses before it polls the store again, after it has waited `waited` for
+// a key. The pause grows with the time waited. So the number of requests grows with the logarithm
+// of the wait, which matters because thousands of ranks poll one server.
 constexpr std::chrono::nanoseconds poll_pause(std::chrono::nanoseconds waited) {
   using std::chrono::nanoseconds;
   constexpr nanoseconds kShortest = std::chrono::microseconds(100);

@@ -9,18 +9,18 @@ namespace torch::comms::bootstrap {
 namespace {
 
 constexpr int kRanges = 20;
-// Enough to see what is wrong; looking for all of 100,000 would take too long.
+// 256 ranks are enough to see the problem; a search for all of 100,000 would take too long.
 constexpr size_t kFound = 256;
-constexpr int kBlock = 1024;  // ranks asked about in one message
+constexpr int kBlock = 1024;  // ranks per store request
 
-// One past the last rank of the run of neighbours that starts at `begin`.
+// Returns the index after the last rank of the consecutive run that starts at `begin`.
 size_t run_end(const std::vector<int>& ranks, size_t begin) {
   size_t end = begin + 1;
   while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
   return end;
 }
 
-// Halves [begin, end) until the ranks without a key stand alone.
+// Halves [begin, end) until each rank without a key is found.
 void search(KeyValueStore& store, const std::string& prefix, int begin, int end,
             std::vector<int>& found) {
   if (found.size() >= kFound) return;

@@ -12,7 +12,7 @@ std::string format_duration(std::chrono::milliseconds duration) {
 }
 
 Deadline::Deadline(std::chrono::milliseconds limit, Clock::time_point from) {
-  // The clock counts nanoseconds in 64 bits: "forever" as milliseconds::max() would overflow it.
+  // The clock counts nanoseconds in 64 bits: milliseconds::max() as "no timeout" would overflow it.
   constexpr std::chrono::milliseconds kForever = std::chrono::hours(24 * 365 * 30);
   end_ = from + std::clamp(limit, std::chrono::milliseconds::zero(), kForever);
 }

@@ -15,61 +15,66 @@
 
 namespace torch::comms::bootstrap {
 
-// One rank that wants to know what all ranks have to say.
+// What one rank passes to exchange_blobs().
 struct BlobExchangeParams {
-  std::string key_scope;  // every key starts with it; equal on all ranks, used once
-  std::string name;       // of the communicator: for error texts
+  std::string key_scope;  // prefix of all keys; equal on all ranks, used once
+  std::string name;       // the communicator's name, for error texts
   int rank = 0;
   int size = 1;
-  std::string blob;      // for the others: at most kMaxBlobBytes
-  NamedTimeout timeout;  // for the texts
-  Deadline deadline;     // when to give up: the limit, counted from where the caller wants
-  std::optional<base::Secret> secret = {};  // of the job; none: rank 0 makes one, the store tells
-  std::string interface = {};               // to be reached at: see choose_addresses()
-  ExchangeRetryPolicy retry_policy = {};    // its limit is not used
+  std::string blob;      // what this rank publishes: at most kMaxBlobBytes
+  NamedTimeout timeout;  // for error texts
+  Deadline deadline;     // when the exchange fails; the caller chooses the start
+  std::optional<base::Secret> secret =
+      {};  // the job's secret; none: rank 0 makes one and publishes it in the store
+  std::string interface = {};             // where this rank listens: see choose_addresses()
+  ExchangeRetryPolicy retry_policy = {};  // its timeout is not used
   PendingConnections::Options pending_options = {};
-  // Called about 20 times a second while this rank waits for others; what it throws ends the
-  // exchange here. For Ctrl-C.
+  // Called about 20 times a second while this rank waits for peers. An exception that it throws
+  // ends the exchange on this rank. Used for Ctrl-C.
   std::function<void()> interrupt_check = {};
 };
 
 struct BlobExchangeResult {
   std::vector<std::string> blobs;  // by rank
   base::Secret secret = {};
-  // What it took, of this rank: store operations, frames sent, connections dropped ("" if none).
+  // Counts of this rank: store operations, frames sent, connections dropped ("" if none).
   int store_operations = 0, frames = 0;
   std::string dropped;
 };
 
-// Everybody's blob, on every rank: the ExchangeProtocol over TCP, on the caller's thread. O(1)
-// messages a rank at the store, O(log size) between ranks. Returns when no other rank needs this
-// one; others may still be exchanging, or fail. The keys below `scope` stay, as long as the store
-// does.
+// Gives every rank the blobs of all ranks: the ExchangeProtocol over TCP, on the caller's thread.
+// Each rank sends O(1) messages to the store and O(log size) messages to peers. The keys below
+// `key_scope` stay in the store.
 //
-// It listens on a port of its own while it runs. Whatever else connects there (port scans, another
-// job, garbage, silence) is dropped and counted, and cannot keep the ranks from meeting.
+// While it runs, the rank listens on a port of its own. Other connections to that port (port scans,
+// another job, garbage, silence) are dropped and counted. They cannot stop the ranks from
+// connecting.
 //
-// Throws CommError naming the phase, the address, the missing ranks and how to raise the limit:
-// - kInvalidArgument: a rank, size or blob that cannot be;
-// - kTimeout: the limit passed;
-// - kPeerFailed: a rank ended, failed or declined while others needed it: all that still need it,
-//   directly or not, raise this and name it; or the store is gone;
-// - kSizeMismatch: a rank is here twice;
-// - kResourceExhausted, kSystem: no port, no descriptors for a second. The others hear it as those
-//   of a rank that declines.
-// Rank 0, whose process often serves the store, raises them up to a second later: when the others
-// have read them, too.
+// Blocks: until no peer needs this rank any more; peers may still be exchanging, or fail later.
+// Rank 0, whose process often serves the store, raises errors up to 1 s later, so that the peers
+// can read them first.
+// Throws: CommError that names the phase, the address, the missing ranks and how to raise the
+// timeout:
+// - kInvalidArgument: rank or size is out of range; kTooLarge: the blob is too large.
+// - kTimeout: the deadline passed.
+// - kPeerFailed: a needed rank ended, failed or declined. All ranks that still need it, directly or
+//   not, raise this and name it. Also raised if the store is lost.
+// - kMismatch: two processes have the same rank.
+// - kResourceExhausted, kSystem: no port, or no descriptors for a second. The peers see the rank as
+//   one that declines.
 TC_API BlobExchangeResult exchange_blobs(KeyValueStore& store, const BlobExchangeParams& self);
 
-// In place of that, of a rank that `error` keeps from it: those that wait for this rank learn the
-// reason at once, and raise it as kPeerFailed. `keys`: others that this rank was to write, for
-// read_peer_key(). A constant number of messages; `self.blob` is not used.
+// Ends the exchange for a rank that `error` keeps from taking part; call it instead of
+// exchange_blobs(). Peers that wait for this rank read the reason at once and raise kPeerFailed.
+// `keys` are other keys that this rank should have written, for read_peer_key(). The number of
+// messages is constant; `self.blob` is not used.
 TC_API void decline_exchange(KeyValueStore& store, const BlobExchangeParams& self,
                              const CommError& error,
                              const std::vector<std::string>& keys = {}) noexcept;
 
-// What another rank of the exchange writes at `key`, which is not empty. Throws as get() of the
-// store, and where that rank has declined, why the first one did that failed.
+// Returns the value that another rank of the exchange writes at `key`; the value is not empty.
+// Throws: as KeyValueStore::get(). If that rank has declined, throws the failure of the first rank
+// that failed.
 TC_API std::string read_peer_key(KeyValueStore& store, const BlobExchangeParams& self,
                                  const std::string& key, std::chrono::milliseconds limit);
 

@@ -8,7 +8,7 @@
 namespace torch::comms::bootstrap {
 namespace {
 
-constexpr size_t kPiece = 64 << 10;  // of an answer, in memory at once
+constexpr size_t kPiece = 64 << 10;  // bytes of a response in memory at once
 
 }  // namespace
 

@@ -9,21 +9,22 @@
 
 namespace torch::comms::bootstrap {
 
-// A connection that came: a guest of the PendingConnections, then a client. It is told one thing,
-// and closed.
+// A connection that this rank has accepted: first a pending connection of PendingConnections, then
+// a client. It gets one response or notice and is closed.
 class ClientConnection {
  public:
   base::FileDescriptor socket;
-  int round = -1;                          // that it asks for; -1: a guest
-  std::unique_ptr<ResponseReader> reader;  // of a client, which may still tell that it has failed
+  int round = -1;                          // the round of its request; -1: still pending
+  std::unique_ptr<ResponseReader> reader;  // set for a client, which may still report a failure
 
   void send(std::unique_ptr<ResponseWriter> answer);
   void say(const std::string& bytes);
-  // Something was said, and is not all with the kernel yet.
+  // Returns whether a response or notice has been queued. The connection closes once it is sent.
   bool is_closing() const noexcept { return is_closing_; }
 
   enum class State : uint8_t { kPending, kDone, kFailed };
   // Sends what the socket takes. Does not block.
+  // Returns: kDone when all is with the kernel.
   State flush();
 
  private:

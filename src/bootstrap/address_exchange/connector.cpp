@@ -29,7 +29,7 @@ void Connector::try_next() {
     }
     error_ = errno;
     is_refused_ = is_refused_ && error_ == ECONNREFUSED;
-    if (base::is_resource_exhausted(error_)) return;  // the next address needs as much
+    if (base::is_resource_exhausted(error_)) return;  // the next address needs as many resources
   }
   if (addresses_.empty()) is_refused_ = false;
 }
@@ -38,7 +38,7 @@ Connector::State Connector::on_ready() {
   if (state_ != State::kConnecting) return state_;
   error_ = base::connect_result(socket_.get());
   if (error_ == 0) {
-    // A host that vanishes sends nothing: without this its peers would wait for their whole limit.
+    // A host that vanishes sends nothing: without this, peers would wait until their deadline.
     base::set_keepalive_and_user_timeout(socket_.get(), std::chrono::seconds(10));
     return state_ = State::kConnected;
   }

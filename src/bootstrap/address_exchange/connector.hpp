@@ -11,29 +11,30 @@
 
 namespace torch::comms::bootstrap {
 
-// A connection to a rank in the making: its contact's addresses, one after the other. Nothing here
-// blocks, or has a limit: an address from which nothing comes back keeps it kConnecting for
-// minutes, and whoever drops it then begins the next one with the address after that.
+// Connects to a peer rank: it tries the addresses of the peer's contact one after the other. No
+// call blocks, and there is no timeout: an address that does not respond keeps the state
+// kConnecting for minutes. The caller then drops the Connector and begins a new one with the next
+// address.
 class TC_API Connector {
  public:
-  // "10.0.0.1:4711 [2001:db8::1]:4711"; `first`: which of them, counted on from the last to the
-  // first again, is tried first.
+  // `contact` is a list such as "10.0.0.1:4711 [2001:db8::1]:4711". `first` is the index of the
+  // address to try first; the order wraps around.
   explicit Connector(std::string_view contact, size_t first = 0);
 
   enum class State : uint8_t { kConnecting, kConnected, kFailed };
   State state() const noexcept { return state_; }
-  // Once it is lost: nobody listens at any of the addresses.
+  // Valid in state kFailed. Returns whether all addresses refused the connection (ECONNREFUSED).
   bool is_refused() const noexcept { return is_refused_; }
-  // Why (an errno): by the last address that was tried, or what this process has run out of. 0
-  // where none was an address.
+  // Valid in state kFailed. Returns the errno of the last address that was tried, or of the
+  // resource that ran out. 0: the contact has no valid address.
   int error() const noexcept { return error_; }
   const std::string& contact() const noexcept { return contact_; }
-  // Which address is tried, or was last, for `first`.
+  // Returns the index of the current or last address, in the counting of `first`.
   size_t address_index() const noexcept { return first_ + (tried_ == 0 ? 0 : tried_ - 1); }
   size_t address_count() const noexcept { return addresses_.size(); }
   int socket() const noexcept { return socket_.get(); }
 
-  // The socket became writable, or broke, while connecting.
+  // Call it when the socket is writable or has an error, in state kConnecting.
   State on_ready();
   base::FileDescriptor release_socket() noexcept { return std::move(socket_); }
 

@@ -8,18 +8,21 @@
 
 namespace torch::comms::bootstrap {
 
-// What a rank of an exchange does at the store. The store is trusted: who reads it could as well
-// take part. Throws as KeyValueStore does, and what read_peer_key() does.
+// The store operations of one rank in an exchange. The store is trusted: a process that can read it
+// can also take part.
+// Throws: as KeyValueStore and read_peer_key().
 class ContactRegistry {
  public:
-  // Both outlive it.
+  // Lifetime: both arguments must outlive the object.
   ContactRegistry(KeyValueStore& store, const BlobExchangeParams& self)
       : store_(store), self_(self) {}
 
-  // The one that was given; else rank 0 makes it and the others wait for it.
+  // Returns the secret that was passed, if any. Otherwise rank 0 draws a secret and publishes it,
+  // and the other ranks read it.
   base::Secret agree_on_secret();
-  // Tells where this rank listens.
+  // Publishes where this rank listens.
   void publish(const std::string& contact);
+  // Returns the contact of `rank`. Blocks: until that rank has published it, at most `limit`.
   std::string look_up(int rank, std::chrono::milliseconds limit);
   int operations() const noexcept { return operations_; }
 

@@ -96,7 +96,7 @@ std::optional<FailureNotice> parse_notice(std::string_view bytes, int size) {
   notice.code = static_cast<Errc>(code);
   notice.peer = peer;
   notice.reason = bytes.substr(kNoticeHead);
-  // What is printed later must not steer a terminal.
+  // The text is printed later, so it must not contain control characters for a terminal.
   std::ranges::replace_if(
       notice.reason, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
   return notice;

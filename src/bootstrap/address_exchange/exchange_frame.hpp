@@ -12,29 +12,29 @@
 
 #include "base/os/secret.hpp"
 
-// What the ranks of an exchange say to each other.
+// The frames that the ranks of an exchange send to each other.
 namespace torch::comms::bootstrap {
 
-inline constexpr size_t kMaxBlobBytes = 2048;     // what a rank may tell the others
-inline constexpr size_t kMaxContactBytes = 512;   // where it listens
-inline constexpr size_t kMaxFailureBytes = 1024;  // why it fails
+inline constexpr size_t kMaxBlobBytes = 2048;     // the data of one rank
+inline constexpr size_t kMaxContactBytes = 512;   // the addresses of one rank
+inline constexpr size_t kMaxFailureBytes = 1024;  // the reason of a failure
 
 enum class ExchangeFrameKind : uint8_t {
-  kRequest = 1,  // from whoever connects; no payload
-  kResponse,     // back: see answer.hpp
-  kFailure,      // either way: the sender has failed; payload FailureNotice
+  kRequest = 1,  // from the rank that connects; no payload
+  kResponse,     // the reply: see response.hpp
+  kFailure,      // in both directions: the sender has failed; payload FailureNotice
 };
 
-// The first bytes of everything. As it stands on the wire, little-endian.
+// The header of every message, in its format on the wire, little-endian.
 struct ExchangeFrame {
   uint32_t magic = kMagic;
   uint16_t version = kVersion;
   ExchangeFrameKind kind = ExchangeFrameKind::kRequest;
   uint8_t round = 0;
   int32_t from = -1, to = -1;  // ranks
-  int32_t size = 0;            // ranks, as the sender counts them
+  int32_t size = 0;            // number of ranks, in the sender's view
   uint32_t bytes = 0;          // of payload
-  uint64_t instance = 0;       // of the sender: two processes with one rank differ
+  uint64_t instance = 0;       // random per process: shows two processes with one rank
   base::Secret job = {};
 
   static constexpr uint32_t kMagic = 0x58455454;  // "TTEX"
@@ -43,7 +43,7 @@ struct ExchangeFrame {
 static_assert(sizeof(ExchangeFrame) == 48 &&
               std::has_unique_object_representations_v<ExchangeFrame>);
 
-// Whose door a frame arrives at.
+// The identity of the rank that a frame arrives at.
 struct ExchangeEndpointId {
   int rank = 0;
   int size = 1;
@@ -51,41 +51,42 @@ struct ExchangeEndpointId {
   base::Secret job = {};
 };
 
-// Why a connection was dropped; Reception counts each.
+// Why a connection was dropped; PendingConnections counts each reason.
 enum class DropReason : uint8_t {
   kNone,
-  kUnknownProtocol,   // something else than our frames
-  kVersionMismatch,   // ours, of another version
+  kUnknownProtocol,   // not our frames
+  kVersionMismatch,   // another version of our frames
   kJobMismatch,       // without this job's secret
-  kSizeMismatch,      // a rank that counts other ranks than this one does
-  kRankMismatch,      // meant for another rank, or from one that has nothing to say here
+  kSizeMismatch,      // from a rank with another number of ranks
+  kRankMismatch,      // for another rank, or from a rank that is not expected here
   kTooLarge,          // a payload over its cap
-  kHandshakeTimeout,  // said nothing whole in time
-  kEvicted,           // gave way to newer ones
-  kClosedEarly,       // closed before it said anything whole
+  kHandshakeTimeout,  // no whole header in time
+  kEvicted,           // closed to make room for newer connections
+  kClosedEarly,       // closed by the peer before a whole header came
 };
 inline constexpr int kDropReasons = 10;
-// "not ours", "too slow": for counts in error texts.
+// Returns a text such as "not ours" or "too slow", for counts in error texts.
 TC_API std::string_view to_text(DropReason refusal) noexcept;
 
-// kNone if the header may come in as a question, or as a reply of `source` in `round`. They look at
-// nothing but what they are given, and every number of a header that passes is in its range.
+// Check a header as a request, or as a response of `source` in `round`. They are pure functions.
+// All numbers of an accepted header are in range.
+// Returns: kNone if the header is accepted.
 TC_API DropReason request_drop_reason(const ExchangeFrame& frame,
                                       const ExchangeEndpointId& door) noexcept;
 TC_API DropReason response_drop_reason(const ExchangeFrame& frame, const ExchangeEndpointId& door,
                                        int source, int round) noexcept;
 
-// Why a rank fails, as told to others. `peer` is the one rank to blame, or -1.
+// Why a rank fails, as it is sent to peers. `peer` is the only culprit, or -1.
 struct FailureNotice {
   Errc code = Errc::kPeerFailed;
   int peer = -1;
   std::string reason;
 };
-// Cut to kMaxFailureBytes.
+// Serializes `notice`; the reason is cut so that it fits kMaxFailureBytes.
 TC_API std::string to_bytes(const FailureNotice& notice);
-// With the header before it.
+// Serializes `notice` with a frame header in front.
 TC_API std::string notice_bytes(ExchangeFrame head, const FailureNotice& notice);
-// Nothing for bytes that no rank of `size` wrote.
+// Parses a notice. Returns: nothing for bytes that are no valid notice of a rank below `size`.
 TC_API std::optional<FailureNotice> parse_notice(std::string_view bytes, int size);
 
 }  // namespace torch::comms::bootstrap

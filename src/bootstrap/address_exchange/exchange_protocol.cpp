@@ -88,7 +88,7 @@ void ExchangeProtocol::on_response(Moment now, ExchangeActions& out) {
   finish_if_served(out);
 }
 
-// What a client of `round` asks for is what this rank knows once that many rounds are over.
+// Answers the client of `round`. Its response is what this rank knows after that many rounds.
 void ExchangeProtocol::serve(int round, ExchangeActions& out) {
   responding_ |= bit(round);
   out.push_back({.kind = Kind::kRespond,
@@ -110,7 +110,8 @@ void ExchangeProtocol::on_request(int round, uint32_t link, uint64_t instance,
     out.push_back({.kind = Kind::kRejectDuplicate, .link = link});
     return;
   }
-  // Of one process the newest connection counts: it would not come if the last one were good.
+  // The newest connection of a process counts: a client connects again only if the last connection
+  // failed.
   instances_[at] = folded(instance) | 1;
   links_[at] = link;
   requested_ |= bit(round);
@@ -144,7 +145,7 @@ void ExchangeProtocol::finish_if_served(ExchangeActions& out) {
 void ExchangeProtocol::probe(Moment now, ExchangeActions& out) {
   probing_ = std::min<Moment>(probing_ * 2, std::chrono::minutes(1));
   probe_ = now + probing_;
-  // Who is being answered just now is alive as far as its connection is.
+  // A rank that is being answered now is alive as long as its connection is.
   for (int round = 0; round < rounds_.count(); ++round)
     if (((served_ | responding_) & bit(round)) == 0)
       out.push_back({.kind = Kind::kProbe, .peer = rounds_.client(round)});
@@ -152,7 +153,7 @@ void ExchangeProtocol::probe(Moment now, ExchangeActions& out) {
 
 void ExchangeProtocol::on_probed(int peer, bool alive, ExchangeActions& out) {
   if (phase_ != ExchangePhase::kServing || alive) return;
-  // It may have asked, and been served, and gone for good, while the probe was on its way.
+  // While the probe was under way, the peer may have requested its part, been served and exited.
   bool needed = false;
   for (int round = 0; round < rounds_.count(); ++round)
     needed |= rounds_.client(round) == peer && ((served_ | responding_) & bit(round)) == 0;
@@ -167,7 +168,8 @@ void ExchangeProtocol::on_peer_failure(int from, const FailureNotice& notice,
                                        ExchangeActions& out) {
   if (has_ended()) return;
   const bool from_source = phase_ == ExchangePhase::kRequesting && from == rounds_.source(round_);
-  // A client whose time is up was waiting for this rank, which is nearer to what went wrong.
+  // If a client reports a timeout, it was waiting for this rank, so this rank's own timeout text is
+  // closer to the cause.
   if (notice.code == Errc::kTimeout && !from_source) return fail(timeout_failure(), out);
   FailureNotice passed_on = notice;
   if (passed_on.peer < 0) passed_on.peer = from;

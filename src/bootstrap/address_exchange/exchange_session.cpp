@@ -16,9 +16,10 @@
 namespace torch::comms::bootstrap {
 namespace {
 
-// How long a rank that failed stays to tell why to those that are about to ask it.
+// How long a failed rank keeps serving the failure to peers that still connect.
 constexpr std::chrono::milliseconds kFarewell{400};
-// How long a probe waits for where a rank listens: meanwhile nothing else goes on.
+// How long a probe waits for the peer's contact in the store; meanwhile this rank does nothing
+// else.
 constexpr std::chrono::milliseconds kProbe{800};
 
 void check(const BlobExchangeParams& self) {
@@ -93,7 +94,7 @@ void ExchangeSession::raise_failure() {
 }
 
 void ExchangeSession::run_actions() {
-  // An action may have consequences of its own.
+  // An action may append further actions.
   for (size_t i = 0; i < actions_.size(); ++i) run_action(ExchangeAction(actions_[i]));
   actions_.clear();
 }
@@ -112,7 +113,8 @@ void ExchangeSession::run_action(const ExchangeAction& action) {
     case Kind::kRequest:
       return send_request(action);
     case Kind::kDisconnect:
-      // Connected, it has had its answer; otherwise this address is silent.
+      // A connected source has sent its response. A source still connecting has a silent address,
+      // so the next address is tried.
       return drop_outgoing(outgoing_ &&
                            outgoing_->connector.state() == Connector::State::kConnecting);
     case Kind::kRespond: {
@@ -148,7 +150,7 @@ void ExchangeSession::look_up_source(int peer) {
     awaited_address_ = contacts_[0];
     protocol_.on_contact(clock_now(), actions_);
   } catch (const CommError& e) {
-    if (e.code() == Errc::kTimeout)  // its limit was what is left of this rank's
+    if (e.code() == Errc::kTimeout)  // its timeout was this rank's remaining time
       protocol_.on_time(std::max(clock_now(), protocol_.next_time()), actions_);
     else
       protocol_.on_failed({Errc::kPeerFailed, e.context().peer, e.why()}, actions_);
@@ -200,7 +202,7 @@ void ExchangeSession::probe(int peer) {
         probes_.insert_or_assign(peer, Connector(contact_registry_.look_up(peer, kProbe)));
     if (at->second.state() != Connector::State::kConnecting) on_probe(peer);
   } catch (const CommError&) {
-    // Who has not told where it listens has not come yet; the limit says how long that may take.
+    // A rank that has not published its contact has not arrived yet; the deadline bounds that wait.
     protocol_.on_probed(peer, true, actions_);
   }
 }
@@ -232,7 +234,8 @@ void ExchangeSession::send_failure_to_source() {
   const auto bytes =
       notice_bytes(frame(ExchangeFrameKind::kFailure, protocol_.rounds().source(round), round),
                    protocol_.failure());
-  // A buffer that took the question takes this, too; if not, the source finds out by itself.
+  // A socket buffer that took the request has room for this. Otherwise the source notices the
+  // closed connection.
   static_cast<void>(::send(outgoing_->connector.socket(), bytes.data(), bytes.size(),
                            MSG_NOSIGNAL | MSG_DONTWAIT));
   ++result_.frames;

@@ -22,7 +22,7 @@ namespace torch::comms::bootstrap {
 
 inline Moment clock_now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-// The question that is under way.
+// The request of the current round.
 struct OutgoingRequest {
   Connector connector;
   int round = 0;
@@ -33,14 +33,17 @@ struct OutgoingRequest {
 class ExchangeSession {
  public:
   ExchangeSession(KeyValueStore& store, const BlobExchangeParams& self);
-  // What may keep this rank from taking part: throws CommError, and no other rank knows.
+  // Does everything that may keep this rank from taking part: it opens the port and reads the
+  // secret.
+  // Throws: CommError; peers have not been told then.
   void prepare();
+  // Runs the exchange. Blocks: until the exchange has ended. Throws: as exchange_blobs().
   BlobExchangeResult run();
 
  private:
   using Kind = ExchangeAction::Kind;
 
-  // What the state machine wants: meeting.cpp.
+  // The actions of the state machine: exchange_session.cpp.
   void run_actions();
   void run_action(const ExchangeAction& action);
   void send_request(const ExchangeAction& action);
@@ -52,8 +55,8 @@ class ExchangeSession {
   void send_failure_to_source();
   ExchangeFrame frame(ExchangeFrameKind kind, int to, int round) const;
 
-  // What comes from the sockets: meeting_sockets.cpp.
-  // One turn: waits for something to happen, at most until then, and deals with all of it.
+  // Events of the sockets: exchange_session_sockets.cpp.
+  // Waits for events, at most until `until`, and handles them all.
   void poll_once(Moment until);
   void accept_all();
   void on_incoming(uint32_t link, short events);
@@ -66,7 +69,8 @@ class ExchangeSession {
   void on_probe(int peer);
   void on_request_failed(bool refused);
   void on_time();
-  // The system has refused what a connection takes. Others of this process may give some back.
+  // Handles a resource that the system refused for a connection. Other connections of this process
+  // may release some, so only a shortage of a second fails the rank.
   void on_resource_exhausted(int error, const std::string& what);
   [[noreturn]] void raise_failure();
 
@@ -77,20 +81,20 @@ class ExchangeSession {
   BlobExchangeResult result_;
   ExchangeEndpointId own_id_;
   base::FileDescriptor listener_;
-  std::string own_contact_;            // of this rank
-  std::vector<std::string> contacts_;  // of the source of each round, as it becomes known
+  std::string own_contact_;            // published by this rank
+  std::vector<std::string> contacts_;  // of the source of each round, once known
   ExchangeProtocol protocol_;
   std::unique_ptr<PendingConnections> pending_;
   std::map<uint32_t, ClientConnection> clients_;
   std::unique_ptr<OutgoingRequest> outgoing_;
-  // Which address of a source is tried first. Hosts of a job are alike: at that where one was
-  // reached the next one may be, too.
+  // The index of the source's address that is tried first. The hosts of a job are usually set up
+  // the same, so the index that worked for one source is tried first for the next.
   size_t first_address_ = 0;
   std::map<int, Connector> probes_;
   uint32_t next_link_ = 1;
   Moment accept_after_{};
   Moment exhausted_since_ = kNever;
-  std::optional<CommError> own_error_;  // that ends the exchange: this rank's
+  std::optional<CommError> own_error_;  // the local error that ended the exchange
   ExchangeActions actions_;
   std::string awaited_address_;
 };

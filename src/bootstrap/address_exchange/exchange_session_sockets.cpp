@@ -14,12 +14,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kPiece = 64 << 10;       // of an answer, read at once
-constexpr milliseconds kSilence{10'000};  // of a connection whose host has vanished
-constexpr milliseconds kAcceptPause{50};  // when there are no descriptors left
-constexpr milliseconds kScarce{1'000};    // of those: it does not pass
-constexpr milliseconds kTick{50};         // between looks at whether the caller wants out
-constexpr milliseconds kLongest{60'000};  // that fits poll()
+constexpr size_t kPiece = 64 << 10;       // bytes of a response per read
+constexpr milliseconds kSilence{10'000};  // after which a connection to a vanished host fails
+constexpr milliseconds kAcceptPause{50};  // before the next accept() without descriptors
+constexpr milliseconds kScarce{1'000};    // a shortage this long fails the exchange
+constexpr milliseconds kTick{50};         // between two calls of interrupt_check
+constexpr milliseconds kLongest{60'000};  // fits the int of poll()
 
 }  // namespace
 
@@ -86,7 +86,7 @@ void ExchangeSession::on_resource_exhausted(int error, const std::string& what) 
 
 void ExchangeSession::accept_all() {
   PendingConnections::ConnectionIds close;
-  // A flood of them must not keep this rank from its own work.
+  // The limit keeps a flood of connections from blocking this rank's own work.
   for (int i = 0; i < 64; ++i) {
     base::FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -195,7 +195,7 @@ void ExchangeSession::on_outgoing(short) {
     const ExchangeFrame question =
         frame(ExchangeFrameKind::kRequest, protocol_.rounds().source(round), round);
     ++result_.frames;
-    // A new socket's buffer has room for these few bytes.
+    // The buffer of a new socket has room for these few bytes.
     if (::send(dial.socket(), &question, sizeof question, MSG_NOSIGNAL | MSG_DONTWAIT) !=
         static_cast<ssize_t>(sizeof question))
       on_request_failed(false);

@@ -10,9 +10,9 @@
 namespace torch::comms::bootstrap {
 namespace {
 
-// How long to wait for a text that another rank is just writing.
+// How long to wait for a value that another rank is about to write.
 constexpr std::chrono::milliseconds kPatience{800};
-// How long rank 0 stays for those who have not read why.
+// How long rank 0 stays for peers that have not read the failure.
 constexpr std::chrono::milliseconds kFarewell{1000};
 
 FailureNotice own_reason(KeyValueStore& store, const BlobExchangeParams& self,
@@ -46,7 +46,8 @@ FailureNotice read_verdict(KeyValueStore& store, const BlobExchangeParams& self)
                   "the store " + store.address() + " returned a verdict that no rank wrote");
 }
 
-// The verdict: that of the first rank to fail.
+// Publishes the failure of this rank unless another rank failed first. Returns: the failure of the
+// first rank.
 FailureNotice publish_failure(KeyValueStore& store, const BlobExchangeParams& self,
                               const std::function<FailureNotice()>& make) {
   if (store.add(self.key_scope + "/claim", 1) != 1) return read_verdict(store, self);
@@ -96,7 +97,7 @@ void sync_before_raising(KeyValueStore& store, const BlobExchangeParams& self) n
     else if (store.add(heard, 1) == self.size - 1)
       store.set(by_all, "yes");
   } catch (const std::exception&) {
-    // What is to be raised is the failure itself.
+    // The failure itself is what the caller raises.
   }
 }
 
@@ -105,7 +106,7 @@ void decline_exchange(KeyValueStore& store, const BlobExchangeParams& self, cons
   if (self.size == 1) return;
   try {
     publish_failure(store, self, [&] { return notice_for_peers(self, error); });
-    // Empty is what leads those who wait for it to the verdict.
+    // An empty value sends the ranks that wait for it to the verdict.
     store.set(contact_prefix(self) + std::to_string(self.rank), "");
     if (self.rank == 0 && !self.secret) store.set(secret_key(self), "");
     for (const auto& key : keys) store.set(key, "");

@@ -27,7 +27,7 @@ PendingConnections::HandshakeStatus PendingConnections::on_bytes(uint32_t link,
   std::copy_n(bytes.begin(), part, reinterpret_cast<char*>(&guest->frame) + guest->bytes_read);
   guest->bytes_read += part;
   auto why = DropReason::kNone;
-  // Whoever speaks another language is shown the door at once.
+  // A connection with a wrong magic number is closed at once.
   if (guest->bytes_read >= sizeof guest->frame.magic && guest->frame.magic != ExchangeFrame::kMagic)
     why = DropReason::kUnknownProtocol;
   else if (guest->bytes_read < sizeof guest->frame)

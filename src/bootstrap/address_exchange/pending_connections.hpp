@@ -14,9 +14,10 @@
 
 namespace torch::comms::bootstrap {
 
-// The connections that have not said yet who they are: of ranks, port scans, other jobs, anything.
-// Each gets the memory of one header and a little time; of many the oldest gives way, so that a
-// crowd of silent ones cannot keep a rank out. Without any input or output.
+// The accepted connections that have not sent a whole request yet: ranks, port scans, other jobs.
+// Each has the memory of one header and a handshake timeout. When the table is full, the oldest
+// connection is closed, so that silent connections cannot keep a rank out. It does no input or
+// output.
 class TC_API PendingConnections {
  public:
   struct Options {
@@ -27,14 +28,15 @@ class TC_API PendingConnections {
       : own_id_(door), options_(rules) {}
 
   using ConnectionIds = std::vector<uint32_t>;
-  // A connection came. Appends those to be closed for it.
+  // Adds a connection. Appends to `close` the connections to be closed for it.
   void on_open(uint32_t link, Moment now, ConnectionIds& close);
   enum class HandshakeStatus : uint8_t { kIncomplete, kAccepted, kClose };
-  // A guest said something. kAccepted: it is request()'s sender, and no guest any more; bytes after
-  // the question are dropped, for a rank says no more before it is answered. kClose: counted.
+  // Handles bytes from a pending connection. kAccepted: request() is its request, and it is no
+  // longer pending. Bytes after the request are dropped, because a rank sends nothing more before
+  // the response. kClose: the connection must be closed; it has been counted.
   HandshakeStatus on_bytes(uint32_t link, std::string_view bytes);
   void on_closed(uint32_t link);
-  // Appends those that have been silent for too long.
+  // Appends to `close` the connections whose handshake timeout has passed.
   void on_time(Moment now, ConnectionIds& close);
   Moment next_time() const noexcept;
 
@@ -42,7 +44,8 @@ class TC_API PendingConnections {
   size_t count() const noexcept { return connections_.size(); }
   uint64_t dropped(DropReason why) const noexcept { return drops_[static_cast<size_t>(why)]; }
   void count_drop(DropReason why) noexcept { ++drops_[static_cast<size_t>(why)]; }
-  // "dropped 12 connections: 10 not ours, 2 too slow"; empty if there were none.
+  // Returns a text such as "dropped 12 connections: 10 not ours, 2 too slow"; empty if none were
+  // dropped.
   std::string format_drops() const;
 
  private:

@@ -57,7 +57,7 @@ ResponseReader::State ResponseReader::reject(DropReason why) {
   return State::kInvalid;
 }
 
-// True when `size` bytes are there; they may have come in any number of parts.
+// Fills `into` from one or more calls. Returns: true once `size` bytes have been read.
 bool ResponseReader::fill(void* into, size_t size, std::string_view& bytes) {
   const size_t part = std::min(size - bytes_read_, bytes.size());
   std::copy_n(bytes.begin(), part, static_cast<char*>(into) + bytes_read_);

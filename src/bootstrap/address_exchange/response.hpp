@@ -11,8 +11,8 @@
 #include "bootstrap/address_exchange/bruck_rounds.hpp"
 #include "bootstrap/address_exchange/exchange_frame.hpp"
 
-// The payload of an answer: a contact (empty in the last round), then the blobs of the sender and
-// the ranks after it; each with its length in two bytes before it.
+// The payload of a response: a contact (empty in the last round), then the blobs of the sender and
+// of the ranks after it. Each has its length in two bytes in front.
 namespace torch::comms::bootstrap {
 
 constexpr size_t min_response_bytes(int blobs) noexcept {
@@ -21,38 +21,40 @@ constexpr size_t min_response_bytes(int blobs) noexcept {
 constexpr size_t max_response_bytes(int blobs) noexcept {
   return min_response_bytes(blobs) + kMaxContactBytes + kMaxBlobBytes * static_cast<size_t>(blobs);
 }
-// Of an answer whose blobs begin with that of `sender`; `blobs` holds all ranks'.
+// Returns the payload size of a response that begins with the blob of `sender`; `blobs` holds all
+// ranks' blobs.
 TC_API size_t response_bytes(std::span<const std::string> blobs, const BruckRounds& sender,
                              int round, std::string_view contact) noexcept;
 
-// An answer on its way out, a piece at a time: half a million blobs are never in memory twice.
+// Writes a response in pieces, so that the blobs of half a million ranks are never in memory twice.
 class TC_API ResponseWriter {
  public:
-  // `blobs` outlives the writer.
+  // Lifetime: `blobs` must outlive the writer.
   ResponseWriter(const ExchangeFrame& head, std::span<const std::string> blobs,
                  std::string contact);
-  // Appends about `bytes` more to `out`; false when all has been written.
+  // Appends about `bytes` bytes to `out`. Returns: false once all has been written.
   bool write(size_t bytes, std::string& out);
 
  private:
   ExchangeFrame head_;
   std::span<const std::string> blobs_;
+  // The index of the next blob, counted from the sender's; -1: header and contact.
   std::string contact_;
-  int next_ = -1;  // blob, counted from the sender's; -1: header and contact
+  int next_ = -1;
 };
 
-// What comes back on a connection, of which no byte is believed. Holds at most one blob besides
-// those it has taken, whatever the header says.
+// Reads a response or failure notice from untrusted bytes. It holds at most one blob besides those
+// it has stored, whatever the header claims.
 class TC_API ResponseReader {
  public:
   enum class State : uint8_t { kIncomplete, kResponse, kFailure, kInvalid };
 
-  // `blobs` holds all ranks'; those of the answer are written as they come. Empty: an
-  // answer is wrong here, only a notice can come.
+  // `blobs` holds all ranks' blobs; the reader stores those of the response there. If it is empty,
+  // a response is invalid and only a notice is accepted.
   ResponseReader(const ExchangeEndpointId& door, int source, int round,
                  std::span<std::string> blobs);
 
-  // Takes bytes as they come; after another state than kIncomplete, none.
+  // Consumes bytes in any division. After a state other than kIncomplete it consumes none.
   State feed(std::string_view bytes);
 
   const std::string& contact() const noexcept { return contact_; }
@@ -73,12 +75,12 @@ class TC_API ResponseReader {
   State state_ = State::kIncomplete;
   DropReason drop_reason_ = DropReason::kNone;
   ExchangeFrame head_;
-  size_t bytes_read_ = 0;    // bytes of what is being read
-  size_t payload_left_ = 0;  // bytes of payload to come
+  size_t bytes_read_ = 0;    // of the item being read
+  size_t payload_left_ = 0;  // of the payload, still to come
   bool has_header_ = false;
   bool has_length_ = false;  // the length of the text is known
   uint16_t length_ = 0;
-  int next_ = -1;  // the text that is being read: -1 is the contact
+  int next_ = -1;  // index of the text being read; -1: the contact
   std::string text_, contact_;
   FailureNotice failure_;
 };
