@@ -8,15 +8,15 @@
 
 namespace torch::comms::monitor {
 
-// Why a rank ends its communicator.
+// Why a rank aborts its communicator.
 struct AbortReason {
   Errc code = Errc::kAborted;
   std::string reason = {};
   std::vector<int32_t> culprits = {};  // the ranks at fault
 };
 
-// The same as an error of the others, who hear it of `rank`: what befell that rank itself is, for
-// them, that it has failed, and what it should not have called, that it disagrees.
+// Converts the abort reason of `rank` into the error that its peers raise. A failure of that rank
+// itself becomes kPeerFailed. An invalid call of that rank becomes kMismatch.
 AbortReason as_seen_by_peers(AbortReason why, int rank);
 
 }  // namespace torch::comms::monitor

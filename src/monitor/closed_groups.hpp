@@ -7,7 +7,8 @@
 
 namespace torch::comms::monitor {
 
-// The groups that ended last, for whose late notes nobody waits: those of older ones have come.
+// The ids of the groups that this rank closed last; their late messages are dropped. For older
+// groups all messages have arrived.
 class ClosedGroups {
  public:
   static constexpr size_t kMaxGroups = 1024;
@@ -16,7 +17,8 @@ class ClosedGroups {
     groups_.push_back(group);
     if (groups_.size() > kMaxGroups) groups_.pop_front();
   }
-  // Looked for among all: only notes for groups that are not here are.
+  // Returns whether `group` is one of them. The linear search is rare: only for messages to groups
+  // that do not exist.
   bool contains(uint64_t group) const {
     return std::find(groups_.rbegin(), groups_.rend(), group) != groups_.rend();
   }

@@ -47,7 +47,8 @@ std::map<int, MonitorProtocol::PeerClose> GroupMonitor::peer_closes() const {
 }
 
 void GroupMonitor::leave_network(bool well) noexcept {
-  if (base::fork_generation() != network_->fork_generation_) return;  // the parent's
+  if (base::fork_generation() != network_->fork_generation_)
+    return;  // inherited from the parent process: nothing to do
   network_->remove(*this, well);
 }
 
@@ -83,7 +84,8 @@ std::optional<GroupMonitor::GroupFailure> GroupMonitor::failure() const {
   if (const auto& mismatch = protocol_.mismatch())
     return GroupFailure{Errc::kMismatch, mismatch->reason, mismatch->culprits, ends};
   const int lost = protocol_.failed_rank();
-  // What others say of a rank that is seen to have failed is no news.
+  // A peer's abort reason adds nothing if it only names the rank that has already been seen to
+  // fail.
   if (end && std::ranges::count(end->reason.culprits, lost) == 0) {
     auto seen = as_seen_by_peers(end->reason, end->rank);
     return GroupFailure{seen.code, std::move(seen.reason), std::move(seen.culprits), ends};
@@ -109,7 +111,8 @@ void GroupMonitor::check_mismatch_later(Moment began) {
 
 std::optional<GroupMonitor::GroupFailure> GroupMonitor::find_mismatch(
     std::chrono::milliseconds patience, std::chrono::milliseconds limit) {
-  // One question puts out others, whose ranks may have come further; so all ask again.
+  // A query supersedes the queries of other ranks, which may be further ahead; so every rank
+  // repeats its query.
   constexpr std::chrono::milliseconds kAgain{100};
   {
     std::unique_lock lock(network_->mutex_);

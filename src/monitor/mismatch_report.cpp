@@ -11,11 +11,12 @@
 namespace torch::comms::monitor {
 namespace {
 
-constexpr size_t kMostCalls = 4;  // told apart
+constexpr size_t kMostCalls = 4;  // different calls listed in the text
 
 using Callers = std::vector<std::pair<std::string, std::vector<int>>>;
 
-// `sorted`: the few first.
+// Returns the ranks of the calls that fewer ranks make. `sorted`: calls, those with the fewest
+// ranks first.
 std::vector<int> minority(const Callers& sorted) {
   std::vector<int> others;
   for (size_t i = 0; i + 1 < sorted.size(); ++i)
@@ -27,7 +28,8 @@ std::vector<int> minority(const Callers& sorted) {
   return sorted[0].second.size() < sorted[1].second.size() ? sorted[0].second : std::vector<int>();
 }
 
-// Numbers in the words tell ranks apart; what they are of is said once.
+// Names the hashed fields that differ. The hashes in the texts only separate the ranks, so the text
+// says once what they stand for.
 std::string meant(const std::unordered_map<int, Fingerprint>& prints) {
   const auto differs = [&prints](uint64_t Fingerprint::* part) {
     std::set<uint64_t> seen;
@@ -51,7 +53,7 @@ MismatchReport make_mismatch_report(const std::unordered_map<int, Fingerprint>& 
                                     std::span<const int> silent, const std::string& met) {
   MismatchReport found;
   std::map<std::string, std::vector<int>> callers;
-  // Only where it tells ranks apart.
+  // The presence flag is printed only if it differs between ranks.
   const auto is_compared = [](const auto& one) { return one.second.is_presence_only != 0; };
   const bool mixed =
       std::ranges::any_of(prints, is_compared) && !std::ranges::all_of(prints, is_compared);

@@ -9,16 +9,18 @@
 
 namespace torch::comms::monitor {
 
-// How ranks that called different things as the same collective are told so.
+// The error text of ranks that called different operations as the same collective.
 struct MismatchReport {
-  std::string reason;  // who calls what, the few first: most likely it is their mistake
-  // The minority: what is not called by most, else by the fewest; empty where neither is one call.
+  std::string reason;  // which ranks call what, the smallest groups first, because the mistake is
+                       // probably theirs
+  // The ranks that do not make the majority's call; without a majority the smallest group; empty if
+  // that is ambiguous.
   std::vector<int> ranks = {};
 };
 
-// `prints`: what each rank called, by rank, of those that are known. `silent`: those that were
-// asked in vain, ascending. `met`: what some rank met, where what was called is not all that can
-// differ; "": nobody said.
+// Compares what ranks called. `prints`: the known fingerprints by rank. `silent`: the ranks that
+// did not answer, ascending. `met`: what a rank observed, if the fingerprints are equal; "":
+// unknown.
 MismatchReport make_mismatch_report(const std::unordered_map<int, Fingerprint>& prints,
                                     std::span<const int> silent, const std::string& met = {});
 

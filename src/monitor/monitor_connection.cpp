@@ -21,15 +21,18 @@ using transport::kRetryDelays;
 using transport::tcp::TcpHello;
 using transport::tcp::TcpWelcome;
 
-// A rank listens as long as it lives: refused so often, it does not.
+// A rank listens as long as it lives: after this many refusals its process is assumed to have
+// ended.
 constexpr int kRefusals = 3;
+// Pauses before the next connect: after a refusal, and after any other failure.
 constexpr milliseconds kRest{20}, kLongRest{1000};
-// How long the other side may take to dial before it is looked for.
+// How long to wait for the peer to connect before probing whether it still listens.
 constexpr milliseconds kBetweenProbes{1000};
-// With an address from which nothing comes back, before the next one is tried.
+// The connect timeout of one address, before the next address is tried.
 constexpr milliseconds kPatience{3000};
 constexpr size_t kPiece = 64 << 10;
-// To a rank that does not read, as one that is stopped, nothing more is said.
+// Bytes queued for a peer that does not read, such as a stopped process. Beyond that, messages are
+// dropped.
 constexpr size_t kMostUnsent = size_t{16} << 20;
 
 }  // namespace
@@ -104,8 +107,9 @@ void MonitorConnection::on_connect_failed(bool refused, Moment now) {
   timer_ = now + (refused ? kRest : awaited ? kBetweenProbes : kLongRest);
 }
 
-// By one that is on its way out, which soon refuses, or has no descriptor for now; or by something
-// else that has this address where the dialing side is.
+// Handles a connection that was accepted and closed. The peer is exiting and will soon refuse
+// connections, or it is out of descriptors. Or another machine has this address in the network of
+// this rank.
 void MonitorConnection::on_rejected(Moment now) {
   socket_ = {};
   in_.clear();
@@ -125,7 +129,7 @@ void MonitorConnection::on_connecting(Moment now) {
     case bootstrap::Connector::State::kConnected:
       break;
   }
-  if (state_ == State::kExpectingPeer) {  // it lives, and will dial
+  if (state_ == State::kExpectingPeer) {  // the peer is alive and will connect
     connector_.reset();
     refusals_ = 0;
     timer_ = now + kBetweenProbes;
@@ -136,7 +140,7 @@ void MonitorConnection::on_connecting(Moment now) {
   timer_ = kNever;
   connector_.reset();
   state_ = State::kHandshaking;
-  // A new socket's buffer has room for these few bytes.
+  // The buffer of a new socket has room for these few bytes.
   if (::send(socket_.get(), &hello_, sizeof hello_, MSG_NOSIGNAL | MSG_DONTWAIT) !=
       static_cast<ssize_t>(sizeof hello_))
     return transport::is_closed_by_peer(errno) ? on_rejected(now) : on_connect_failed(false, now);
@@ -185,7 +189,7 @@ void MonitorConnection::flush() {
     const auto sent = ::send(socket_.get(), out_.data(), out_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) {
-      // What it has said before its end is still to be read: poll() tells of the end.
+      // What the peer sent before its end is still to be read; poll() then reports the end.
       if (errno != EAGAIN && errno != EWOULDBLOCK) out_.clear();
       return;
     }

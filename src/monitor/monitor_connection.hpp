@@ -11,14 +11,15 @@
 
 namespace torch::comms::monitor {
 
-// The connection to one other rank: the smaller rank dials. What is said before it stands is sent
-// when it does. Nothing here blocks.
+// The connection of the monitor network to one peer rank. The smaller rank connects. Messages sent
+// before the connection exists are queued. No call blocks.
 //
-// Threads: one at a time. Failure: on_*() say kFailed, for good.
+// Throws: nothing for network errors; the state becomes kFailed and stays so.
+// Threads: one at a time.
 class MonitorConnection {
  public:
-  // `contact` is where the other one listens, `hello` what it is told there; `dials`: this side
-  // does.
+  // `contact` is the peer's addresses; `hello` is the handshake sent there. `dials`: this side
+  // connects, otherwise it waits for the peer.
   MonitorConnection(std::string contact, const transport::tcp::TcpHello& hello, bool dials,
                     Moment now);
 
@@ -31,18 +32,19 @@ class MonitorConnection {
     kFailed
   };
   State state() const noexcept { return state_; }
-  // Dials although the other side would. Where it does, too, its connection is the one that stays.
+  // Connects although the peer should connect. If the peer connects, too, its connection is the one
+  // that is kept.
   void connect_now(Moment now);
-  // The other side has dialed, and has said who it is.
+  // Takes a connection that the peer has made and whose handshake is valid.
   void adopt(base::FileDescriptor socket);
   void send(std::string_view text);
   bool has_unsent() const noexcept { return state_ != State::kFailed && !out_.empty(); }
 
-  // What poll() is to look at; -1: nothing.
+  // The socket and events for poll(); -1: none.
   int socket() const noexcept;
   short events() const noexcept;
   void on_ready(short events, Moment now);
-  // Whether one more has come whole.
+  // Takes the next message if it is complete. Returns: whether it was.
   bool receive(std::string& text);
   void on_time(Moment now);
   Moment next_time() const noexcept { return state_ == State::kFailed ? kNever : timer_; }
@@ -62,13 +64,13 @@ class MonitorConnection {
   const bool is_initiator_;
   State state_ = State::kExpectingPeer;
   std::unique_ptr<bootstrap::Connector>
-      connector_;         // of kConnecting; of kExpectingPeer: whether it still listens
-  size_t address_ = 0;    // that is tried first
-  size_t addresses_ = 1;  // of the other one
+      connector_;         // in kConnecting: the connect; in kExpectingPeer: the probe
+  size_t address_ = 0;    // index of the address to try first
+  size_t addresses_ = 1;  // number of the peer's addresses
   base::FileDescriptor socket_;
-  bool has_warned_ = false;  // that it cannot be reached: once is enough
+  bool has_warned_ = false;  // about an unreachable peer, once
   int refusals_ = 0;
-  size_t rejections_ = 0;  // in a row
+  size_t rejections_ = 0;  // consecutive
   Moment timer_ = kNever;
   std::string out_, in_;
 };

@@ -11,22 +11,24 @@
 
 namespace torch::comms::monitor {
 
-// A question of a member of a group, to all of them: what did you call as collective `number`, and
-// where are you?
+// A query of one rank to all ranks of its group: what did you call as collective `number`, and what
+// is your progress?
 struct MonitorQuery {
   enum class Purpose : uint64_t {
-    kCheckMismatch,   // do all call the same?
-    kReportProgress,  // the asker may end its communicator, and says where all were
-    kAnnounceAbort,  // the asker ends it when all who can have heard so: see MonitorMessage::ending
+    kCheckMismatch,   // do all ranks call the same?
+    kReportProgress,  // the origin is about to fail an operation and reports the progress of all
+    kAnnounceAbort,   // the origin aborts once all reachable ranks know: see
+                      // MonitorMessage::abort_reason
   };
-  uint64_t number = 0;  // 0: only where they are
+  uint64_t number = 0;  // 0: only the progress
   Purpose purpose = Purpose::kCheckMismatch;
   int32_t origin = -1;
-  uint32_t serial = 0;  // of the asker's questions
+  uint32_t serial = 0;  // counts the queries of the origin
 
   friend bool operator==(const MonitorQuery&, const MonitorQuery&) = default;
-  // Of two that meet the one that goes on: the other asker hears of its outcome. Who is behind
-  // knows nothing of what the others may disagree about, so the later number counts.
+  // Of two concurrent queries, returns whether this one continues and the other stops. The other
+  // origin then gets the result of this one. The later number wins, because a rank that is behind
+  // cannot know what the ranks ahead disagree about.
   bool supersedes(const MonitorQuery& other) const noexcept {
     if (purpose != other.purpose) return purpose > other.purpose;
     if (number != other.number) return number > other.number;
@@ -35,44 +37,45 @@ struct MonitorQuery {
   }
 };
 
-// The messages between two members that one of them has posted by the time when it closes the
+// The point-to-point messages between two ranks that one of them had posted when it closed the
 // group.
 struct PostedCounts {
-  uint64_t sends = 0;                // to the other member
-  uint64_t receives = 0;             // from the other member; those from any rank only once matched
-  uint64_t has_open_any_source = 0;  // 1: receives from any rank are still open
+  uint64_t sends = 0;                // to the other rank
+  uint64_t receives = 0;             // from the other rank; any-source receives count once matched
+  uint64_t has_open_any_source = 0;  // 1: any-source receives are still open
   friend bool operator==(const PostedCounts&, const PostedCounts&) = default;
 };
 
-// What neighbours of a group tell each other. Ranks are those of the group.
+// A message between neighbors of a group. Ranks are ranks of the group.
 struct MonitorMessage {
   enum class Kind : uint8_t {
-    kFailed = 1,  // rank `about` has failed
-    kClosed,      // the sender has closed the group, in good order, after collective `number`
-    kQuery,       // `question`
-    kReply,       // the answers of the sender, and of all that it has asked
-    kResult,      // what came of a question: see `mismatch`
-    kCheck,       // the same as kReply, before the collective begins
-    kProceed,     // all have called collective `number` alike
+    kFailed = 1,  // rank `failed_rank` has failed
+    kClosed,      // the sender has closed the group after collective `number`
+    kQuery,       // see `query`
+    kReply,       // the statuses of the sender and of all ranks that it has asked
+    kResult,      // the result of a query: see `is_mismatch`
+    kCheck,       // as kReply, for a consistency check before the collective begins
+    kProceed,     // all ranks have called collective `number` with the same fingerprint
   };
   Kind kind = Kind::kFailed;
   uint64_t group = 0;
-  uint64_t number = 0;            // kLeftText, kResult, kCheck, kProceed
+  uint64_t number = 0;            // kClosed, kResult, kCheck, kProceed
   int32_t failed_rank = -1;       // kFailed
   MonitorQuery query = {};        // kQuery, kReply, kResult
-  uint32_t reply_timeout_ms = 0;  // kQuery: how long the sender waits for the answer
+  uint32_t reply_timeout_ms = 0;  // kQuery: how long the sender waits for the reply
   bool is_mismatch =
-      false;  // kResult: ranks disagree about `number`; else `why` says where all were
-  std::string reason = {};                  // kResult
-  std::vector<int32_t> culprits = {};       // kResult: the ranks at fault, kMaxCulprits at most
-  RankStatusSet statuses = {};              // kReply, kCheck
-  AbortReason abort_reason = {};            // kQuery of an end; kMaxCulprits at most
-  std::optional<PostedCounts> posted = {};  // kLeftText: between the sender and the reader
+      false;  // kResult: ranks disagree about `number`; else `reason` has the progress of all
+  std::string reason = {};             // kResult
+  std::vector<int32_t> culprits = {};  // kResult: at most kMaxCulprits
+  RankStatusSet statuses = {};         // kReply, kCheck
+  AbortReason abort_reason = {};       // kQuery with kAnnounceAbort; at most kMaxCulprits culprits
+  std::optional<PostedCounts> posted = {};  // kClosed: between the sender and the receiver
 
   static constexpr size_t kMaxCulprits = 256;
   static constexpr size_t kMaxBytes = size_t{4} << 20;
   std::string serialize() const;
-  // For a reader of groups of `size` ranks at most. Throws CommError(kSizeMismatch).
+  // Parses a message for a receiver whose groups have at most `size` ranks. Throws:
+  // CommError(kMismatch).
   static MonitorMessage parse(std::string_view text, int size);
 };
 

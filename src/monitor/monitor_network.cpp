@@ -26,12 +26,12 @@ namespace {
 using std::chrono::milliseconds;
 using transport::tcp::TcpHello;
 
-constexpr milliseconds kSilence{10'000};  // of a connection whose host has vanished
-constexpr milliseconds kPatience{5'000};  // with a connection that does not say who it is
-constexpr milliseconds kLinger{1'000};    // at the end, for what is still to be said
-constexpr milliseconds kTelling{500};     // at the end, for a rank that has told of its own
-constexpr milliseconds kLastLooks{50};    // at what is still to be said
-constexpr milliseconds kLongest{60'000};  // that fits poll()
+constexpr milliseconds kSilence{10'000};  // after which a connection to a vanished host fails
+constexpr milliseconds kPatience{5'000};  // for the handshake of an accepted connection
+constexpr milliseconds kLinger{1'000};    // at shutdown, for unsent messages
+constexpr milliseconds kTelling{500};     // at close, for the acknowledgment of an announced abort
+constexpr milliseconds kLastLooks{50};    // poll interval while unsent messages remain at shutdown
+constexpr milliseconds kLongest{60'000};  // fits the int of poll()
 constexpr size_t kMostEarly = 1024;
 constexpr uint64_t kEverybody = 1;
 
@@ -84,7 +84,7 @@ std::shared_ptr<MonitorNetwork> MonitorNetwork::make(int rank, int size,
 
 MonitorNetwork::~MonitorNetwork() {
   if (base::fork_generation() != fork_generation_) {
-    // Neither thread nor descriptors are this process's to end.
+    // The thread and the descriptors belong to the parent process; this process must not end them.
     static_cast<void>(new std::thread(std::move(thread_)));
     return;
   }
@@ -113,7 +113,7 @@ int MonitorNetwork::connection_count() const {
 
 void MonitorNetwork::wake() const noexcept {
   const uint64_t one = 1;
-  // A write that fails found the counter full: the monitor thread wakes up anyway.
+  // A failed write means that the counter is full, so the monitor thread wakes up anyway.
   [[maybe_unused]] const auto written = ::write(wakeup_event_.get(), &one, sizeof one);
 }
 
@@ -145,7 +145,7 @@ void MonitorNetwork::remove(GroupMonitor& circle, bool well) noexcept {
   try {
     MonitorProtocol::OutgoingMessages out;
     if (std::exchange(circle.has_announced_close_, true)) {
-      // Nothing more.
+      // The close has been announced already.
     } else if (well) {
       circle.protocol_.close(out);
     } else {
@@ -189,7 +189,7 @@ void MonitorNetwork::deliver(GroupMonitor& circle, int from, const MonitorMessag
   const auto size = static_cast<int>(circle.ranks_.size());
   const auto near = circle.neighbor_ranks_.find(from);
   int rank = near == circle.neighbor_ranks_.end() ? -1 : near->second;
-  // A rank tells of its own end those, too, that are no neighbours of it.
+  // A closing rank may notify all ranks of the group, not only its neighbors.
   if (rank < 0 && note.kind == MonitorMessage::Kind::kClosed) {
     const auto place = std::ranges::find(circle.ranks_, from);
     if (place != circle.ranks_.end()) rank = static_cast<int>(place - circle.ranks_.begin());
@@ -289,7 +289,7 @@ void MonitorNetwork::poll_once(std::unique_lock<std::mutex>& lock) {
   handshakes_.poll_all();
   for (size_t i = 0; i < ranks.size(); ++i) {
     auto& link = *connections_.at(ranks[i]);
-    // Somebody else may have dealt with the socket meanwhile.
+    // Another thread may have handled the socket meanwhile.
     service(ranks[i], link, polled[i + 2].fd == link.socket() ? polled[i + 2].revents : short{0},
             at);
   }
@@ -315,11 +315,11 @@ void MonitorNetwork::service(int rank, MonitorConnection& link, short events, Mo
   }
 }
 
-// Of the connections that stand; the thread does the rest.
+// Handles the established connections; the monitor thread handles the others.
 void MonitorNetwork::drain_incoming() {
   const std::lock_guard lock(mutex_);
   const Moment at = now();
-  // A copy: what is read may need another connection.
+  // A copy of the keys: handling a message may add a connection.
   std::vector<int> ranks;
   for (const auto& [rank, link] : connections_)
     if (link->state() == MonitorConnection::State::kConnected) ranks.push_back(rank);

@@ -24,19 +24,20 @@
 #include "monitor/monitor_protocol.hpp"
 #include "transport/connect/handshake_queue.hpp"
 
-// The side channel: what ranks tell each other beside a library that moves their data and says
-// little when something is wrong. Whose process has ended, where everybody is, whether all called
-// the same. It costs an operation nothing; a thread of the process sleeps until somebody says
-// something. On any host, over TCP.
+// The monitor network (the side channel): TCP connections beside the library that moves the data.
+// Over them the ranks report failed processes, aborts, mismatched calls and their progress. It adds
+// no cost to an operation; one thread per process sleeps until a message arrives.
 namespace torch::comms::monitor {
 
 class MonitorNetwork;
 
-// A group of ranks as one of them sees it; of a communicator and each of its splits. Destroyed
-// without close_queue() it tells the others that this rank has failed.
+// One rank's view of a group of ranks: a communicator or one of its splits. If it is destroyed
+// without close(), it reports to the peers that this rank has failed.
 //
-// Threads: any. Nothing blocks, but checked(), disagreement(), wait_for_failure() and
-// wait_abort_acknowledged(), and close_queue() before that has returned.
+// Blocks: wait_consistent(), find_mismatch(), wait_for_failure() and wait_abort_acknowledged(), for
+// the durations passed. close() and the destructor block while a wait_abort_acknowledged() is under
+// way, at most 0.5 s. No other call blocks.
+// Threads: any.
 class TC_API GroupMonitor {
  public:
   GroupMonitor(std::shared_ptr<MonitorNetwork> family, uint64_t group, std::vector<int> ranks,
@@ -45,53 +46,58 @@ class TC_API GroupMonitor {
   GroupMonitor(const GroupMonitor&) = delete;
   GroupMonitor& operator=(const GroupMonitor&) = delete;
 
-  // Members of this group, which all make the same one of them as their `count`th. `ranks`: of this
-  // group, by rank there; with this rank.
+  // Makes the monitor of a subgroup. All ranks of the subgroup must pass the same `count`, the
+  // number of the split. `ranks`: the subgroup's ranks in this group, in the order of their new
+  // ranks, including this rank.
   std::shared_ptr<GroupMonitor> split(const std::vector<int>& ranks, uint64_t count,
                                       std::shared_ptr<const CollectiveLogReader> diary) const;
-  // In good order: nothing is wrong, and this rank has nothing more to say. Hears nothing more.
+  // Closes the group cleanly: nothing is wrong, and this rank sends no more messages. It also
+  // receives none.
   void close() noexcept;
-  // The first half of close_queue(): this rank calls nothing more, but waits for what it has
-  // called, and goes on hearing of those that close the group or fail. See
-  // MonitorProtocol::close_queue().
+  // The first half of close(): announces that this rank starts no more operations. It still waits
+  // for those it has started, and still learns of peers that close or fail. See
+  // MonitorProtocol::close().
   void announce_close(const std::vector<PostedCounts>& posted, bool tells_all) noexcept;
-  // Other members have closed the group. One load.
+  // Returns whether other ranks have closed the group. Costs one load.
   bool has_peer_closes() const noexcept { return has_peer_closes_.load(std::memory_order_acquire); }
   std::map<int, MonitorProtocol::PeerClose> peer_closes() const;
 
-  // Something is wrong with the group: see failure(). One load.
+  // Returns whether failure() has a value. Costs one load.
   bool has_failure() const noexcept { return has_failure_.load(std::memory_order_acquire); }
-  // Waits for that, `limit` at most; whether it is so.
+  // Blocks: until has_failure(), at most `limit`. Returns: has_failure().
   bool wait_for_failure(std::chrono::milliseconds limit) const;
-  // Reads what others have said and nobody has read, as after this process has been stopped, over
-  // the connections that stand: whoever goes on first then knows what they know.
+  // Reads all messages that have arrived on the established connections, for example after this
+  // process was suspended. Failures and aborts reported meanwhile then take effect.
   void drain_incoming();
-  // kPeerFailed: a rank has failed; kSizeMismatch: ranks called different things; or why another
-  // rank has ended the communicator. Without context.
+  // What is wrong with the group. kPeerFailed: a rank has failed. kMismatch: ranks called different
+  // operations. Otherwise the reason why a peer aborted the communicator. The error has no context
+  // yet.
   struct GroupFailure {
     Errc code;
     std::string reason;
     std::vector<int> culprits;
-    Moment abort_known_since = kNever;  // since when it is known that another one ends it
+    Moment abort_known_since = kNever;  // since when the abort of a peer is known; kNever: none
   };
   std::optional<GroupFailure> failure() const;
-  // See MonitorProtocol.
+  // See MonitorProtocol::check_mismatch_later().
   void check_mismatch_later(Moment began);
-  // Ranks are known to disagree: who calls what, which all are told then. `patience`: for those who
-  // have not called yet, without whom it may not be known who are few. Nothing where it is not
-  // found within `limit` from then.
+  // Call it when ranks are known to disagree: finds out which ranks call what, and all ranks get
+  // the result. `patience`: how long to wait for ranks that have not called yet; without them the
+  // minority may be unknown. Returns: nothing if no mismatch is found within `patience` + `limit`.
   std::optional<GroupFailure> find_mismatch(std::chrono::milliseconds patience,
                                             std::chrono::milliseconds limit);
-  // What query_progress() of MonitorProtocol came to; nothing while the others are asked, half a
-  // second at most.
+  // Returns the report of MonitorProtocol::query_progress(); nothing while the query runs, at most
+  // 0.5 s.
   std::optional<MonitorProtocol::HangReport> query_progress();
-  // This rank ends the communicator: all others hear so, or that another one does. False: there is
-  // nobody to tell any more.
+  // Announces that this rank aborts the communicator. If a peer aborts it, too, the announcement
+  // may be of that abort. Returns: false if this group is closed.
   bool announce_abort(const AbortReason& why);
-  // After that, once: returns when all that can have heard it, after `limit` at most.
+  // Call it once after announce_abort(). Blocks: until all reachable ranks have received the
+  // announcement, at most `limit`.
   void wait_abort_acknowledged(std::chrono::milliseconds limit);
-  // Tells that this rank is about to begin a collective, and waits until all others are: true if
-  // all call the same, false if that is not known after `tick`, or there is a failure().
+  // A consistency check: announces that this rank is about to begin collective `number`.
+  // wait_consistent() waits until all ranks have done so. Returns: true if all call the same; false
+  // after `tick` without a result, or if there is a failure().
   void start_consistency_check(uint64_t number);
   bool wait_consistent(uint64_t number, std::chrono::milliseconds tick);
 
@@ -101,19 +107,20 @@ class TC_API GroupMonitor {
 
   const std::shared_ptr<MonitorNetwork> network_;
   const uint64_t group_;
-  const std::vector<int> ranks_;  // of the family, by rank here
+  const std::vector<int> ranks_;  // in the MonitorNetwork, by rank in this group
   const std::shared_ptr<const CollectiveLogReader> log_;
-  std::map<int, int> neighbor_ranks_;  // ranks here of the neighbours, by rank of the family
+  std::map<int, int>
+      neighbor_ranks_;  // ranks of neighbors in this group, by their rank in the network
   std::atomic<bool> has_failure_{false}, has_peer_closes_{false};
-  MonitorProtocol protocol_;  // guarded by the family's lock, as all below
+  MonitorProtocol protocol_;  // guarded by network_->mutex_, like all members below
   bool is_closed_ = false;
-  bool has_announced_close_ = false;  // that this rank has closed the group
+  bool has_announced_close_ = false;  // announce_close() has been called
   int pending_abort_announcements_ =
-      0;  // ends that are told, and nobody knows of yet that they are heard
+      0;  // aborts announced whose wait_abort_acknowledged() has not returned
 };
 
-// The ranks that start together, and the connections between them: those that groups of theirs
-// need, which stay. Ends with its last group.
+// The ranks that started together and the connections between their monitors. A connection is made
+// when a group needs it, and stays. The network ends with its last GroupMonitor.
 //
 // Threads: any.
 class TC_API MonitorNetwork : public std::enable_shared_from_this<MonitorNetwork> {
@@ -122,18 +129,20 @@ class TC_API MonitorNetwork : public std::enable_shared_from_this<MonitorNetwork
     std::vector<std::string> blobs;  // by rank
     base::Secret secret;
   };
-  // Takes this rank's blob to all others.
+  // A collective that gives every rank the blobs of all ranks.
   using AddressExchange = std::function<MonitorExchangeResult(std::string mine)>;
-  // Collective. `interface`: to be reached at, see base::choose_addresses(). Throws CommError:
-  // kResourceExhausted, kSystem, kSizeMismatch, kInvalidArgument, and what `exchange` throws.
+  // Makes the network; collective over all ranks. `interface`: where this rank listens, see
+  // base::choose_addresses().
+  // Throws: CommError: kResourceExhausted, kSystem, kMismatch, kInvalidArgument, and what
+  // `exchange` throws.
   static std::shared_ptr<MonitorNetwork> make(int rank, int size, const std::string& interface,
                                               const AddressExchange& exchange,
                                               MonitorProtocol::MonitorRetryPolicy pace = {});
   ~MonitorNetwork();
 
-  // The group of all; once.
+  // Makes the monitor of the group of all ranks; call it once.
   std::shared_ptr<GroupMonitor> world_group(std::shared_ptr<const CollectiveLogReader> diary);
-  // Threads of this process, and descriptors at most: for notes.
+  // Returns the number of established connections, for diagnostics.
   int connection_count() const;
 
  private:
@@ -159,7 +168,8 @@ class TC_API MonitorNetwork : public std::enable_shared_from_this<MonitorNetwork
   void remove(GroupMonitor& circle, bool well) noexcept;
   void read(int from, MonitorConnection& link, Moment now);
   void deliver(GroupMonitor& circle, int from, const MonitorMessage& note, Moment now);
-  // With the lock: sends what `circle` has to say, and tells those who wait for it.
+  // Call it with mutex_ held. Sends the messages of `circle`'s protocol, and wakes the threads that
+  // wait for its state.
   void send_messages(GroupMonitor& circle, const MonitorProtocol::OutgoingMessages& notes);
   bool has_unsent() const;
   void wake() const noexcept;

@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostPast = 16;
 constexpr size_t kMostChecks = 64;
-// A rank waits less for the answers of its neighbours than who asked it waits for its own.
+// A rank waits less long for its neighbors' replies than its parent waits for the rank's own reply.
 constexpr milliseconds further(milliseconds patience) { return patience * 9 / 10; }
 
 }  // namespace
@@ -45,7 +45,8 @@ void MonitorProtocol::close(OutgoingMessages& out, const std::vector<PostedCount
   is_closed_ = true;
   auto told = make_message(MonitorMessage::Kind::kClosed);
   told.number = log_.status_of(0).progress.called;
-  // Also those that have closed it before: something of theirs may still wait for this rank.
+  // Ranks that have closed the group before are notified, too: their operations may still wait for
+  // this rank.
   const auto tell = [&](int rank) {
     if (!posted.empty()) told.posted = posted[static_cast<size_t>(rank)];
     if (rank != rank_) out.emplace_back(rank, told);
@@ -68,7 +69,7 @@ void MonitorProtocol::check_mismatch_later(Moment began, Moment now, OutgoingMes
 }
 
 void MonitorProtocol::check_mismatch_now(Moment now, OutgoingMessages& out) {
-  // Asking anew would put out a question whose answers may be on their way.
+  // A second query would cancel the first one, whose replies may be on their way.
   if (query_ && query_->parent < 0 && query_->query.number == log_.first_incomplete()) return;
   start_query(MonitorQuery::Purpose::kCheckMismatch, now, out);
 }
@@ -82,7 +83,7 @@ void MonitorProtocol::query_progress(Moment now, OutgoingMessages& out) {
 }
 
 void MonitorProtocol::announce_abort(const AbortReason& why, Moment now, OutgoingMessages& out) {
-  // Where another one ends all hear of that one.
+  // If a peer aborts, all ranks get the announcement of that peer.
   if (own_abort_code_ || peer_abort_) return;
   own_abort_code_ = why.code;
   start_query(MonitorQuery::Purpose::kAnnounceAbort, now, out, why);
@@ -152,8 +153,8 @@ void MonitorProtocol::finish_query(Moment now, OutgoingMessages& out) {
     if (!has_closed_or_failed(wave.parent)) out.emplace_back(wave.parent, told);
     return;
   }
-  // Who ends in the middle of things has left its call, and those who are on their way to it may
-  // have called something later.
+  // A rank that aborts in the middle of an operation has left its call. Ranks on their way to that
+  // call may have called something later, so a difference is no mismatch.
   const bool is_way_out = wave.query.purpose == MonitorQuery::Purpose::kAnnounceAbort &&
                           own_abort_code_ == Errc::kAborted;
   if (!mismatch_ && !is_way_out && publish_mismatch(wave.statuses, wave.query, now, out)) return;
@@ -175,7 +176,8 @@ bool MonitorProtocol::publish_mismatch(const RankStatusSet& answers, const Monit
     return std::ranges::all_of(
         prints, [&](const auto& print) { return print.second == prints.begin()->second; });
   };
-  // The first one counts: a rank that was done with it meets what is left of it later.
+  // The earliest mismatch counts: a rank that has completed that collective finds its remains in a
+  // later one.
   uint64_t at = number - std::min<uint64_t>(number, RankStatus::kFingerprints);
   do prints = answers.fingerprints(++at);
   while (alike() && at < number);
@@ -308,7 +310,7 @@ void MonitorProtocol::mark_closed_or_failed(int rank, RankStatus::State how, Mom
 void MonitorProtocol::on_time(Moment now, OutgoingMessages& out) {
   if (query_ && now >= query_->deadline) finish_query(now, out);
   if (now < report_deadline_) return;
-  // The question that put out this rank's own one has come to nothing.
+  // Another rank's query superseded this rank's query and has produced no result.
   RankStatusSet answers;
   const uint64_t number = log_.first_incomplete();
   answers.add(rank_, log_.status_of(number));

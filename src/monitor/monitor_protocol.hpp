@@ -14,81 +14,85 @@
 
 namespace torch::comms::monitor {
 
-// On a clock that only grows; where it starts is the caller's.
+// A time on a monotonic clock; the caller chooses its origin.
 using Moment = std::chrono::nanoseconds;
 inline constexpr Moment kNever = Moment::max();
 
-// What a rank has recorded of its calls in a group. Any thread; never blocks.
+// What a rank has recorded of its calls in a group. No call blocks.
+// Threads: any.
 class CollectiveLogReader {
  public:
   virtual ~CollectiveLogReader() = default;
-  // Number of the collective that it has called and that has not ended, the first one; 0: none.
+  // Returns the number of the first collective that this rank has called and that has not
+  // completed; 0: none.
   virtual uint64_t first_incomplete() const = 0;
-  // See RankStatus. `number` may be 0: then only where it is counts.
+  // Returns this rank's status for collective `number`; with 0 only the progress counts.
   virtual RankStatus status_of(uint64_t number) const = 0;
 };
 
-// One rank's part in what the ranks of a group know of each other, without any input or output:
-// events in, notes to neighbours (see graph.hpp) out. So that 100,000 of them fit into a test.
+// The state machine of one rank in a monitored group, without input or output: events in, messages
+// to neighbors (see overlay_topology.hpp) out. So a test can simulate 100,000 ranks.
 //
-// - KernelProvider has failed is flooded: everybody hears of it once from each neighbour.
-// - KernelProvider ends its communicator tells so in a question, so that it learns when all have
-// heard.
-// - A question is an echo [Segall, IEEE Trans. Inf. Theory 29(1), 1983]: it spreads over all
-//   connections, and answers come together on the ways it came. Two messages a connection, and the
-//   depth of the graph is how long it takes. Of questions at the same time one goes on and puts out
-//   the others (echo with extinction; Tel, Introduction to Distributed Algorithms, 7.3), because
-//   ranks that hang all want to know at once; its outcome is flooded. Whoever does not answer in
-//   time is left out.
-// - A check is a reduction to rank 0 on the tree, and word back.
+// - The failure of a rank is flooded: every rank hears of it once from each neighbor.
+// - An abort is announced by a query, so that the aborting rank learns when all ranks have received
+//   it.
+// - A query is an echo [Segall, IEEE Trans. Inf. Theory 29(1), 1983]. It spreads over all
+//   connections, and the replies are merged on the way back. It costs two messages per connection
+//   and takes time proportional to the depth of the graph. Of concurrent queries one continues and
+//   stops the others (echo with extinction; Tel, Introduction to Distributed Algorithms, 7.3),
+//   because hanging ranks all query at once. Its result is flooded. Ranks that do not answer in
+//   time are left out.
+// - A consistency check is a reduction to rank 0 over the tree, and a broadcast of the result.
 //
-// Threads: one at a time. Failure: never throws but for memory.
+// Throws: only std::bad_alloc.
+// Threads: one at a time.
 class MonitorProtocol {
  public:
-  using OutgoingMessages = std::vector<std::pair<int, MonitorMessage>>;  // to whom, in order
+  using OutgoingMessages = std::vector<std::pair<int, MonitorMessage>>;  // with destinations
 
   struct MonitorRetryPolicy {
-    std::chrono::milliseconds reply_timeout{500};  // of a question, until its asker goes on without
-    std::chrono::milliseconds initial_interval{
-        200};  // from one comparison of a collective that stays
-    std::chrono::milliseconds max_interval{10'000};  // open to the next; doubles
+    std::chrono::milliseconds reply_timeout{500};     // of a query
+    std::chrono::milliseconds initial_interval{200};  // first repetition of check_mismatch_later()
+    std::chrono::milliseconds max_interval{10'000};   // the interval doubles up to this
   };
-  // `diary` and `pace` outlive it.
+  // Lifetime: `diary` and `pace` must outlive the object.
   MonitorProtocol(uint64_t group, int rank, int size, const CollectiveLogReader& diary,
                   const MonitorRetryPolicy& pace);
 
   const std::vector<int>& neighbors() const noexcept { return neighbors_; }
 
-  // ---- what this rank wants
-  // Its open collective, which began at `began`, is late: whether all others that have called it
-  // called the same. Often does nothing, because that was asked a moment ago.
+  // ---- requests of this rank
+  // This rank's open collective, which began at `began`, is late: queries whether all ranks that
+  // have called it called the same. Does nothing if that was queried a short time ago.
   void check_mismatch_later(Moment began, Moment now, OutgoingMessages& out);
-  // The same of one that is known not to be what all have called, at once. Does nothing while this
-  // rank asks that.
+  // Queries at once, because the ranks are known to disagree about the open collective. Does
+  // nothing while such a query of this rank runs.
   void check_mismatch_now(Moment now, OutgoingMessages& out);
-  // Where everybody is: report() within MonitorRetryPolicy::hearing. Does nothing while that is
-  // asked.
+  // Queries the progress of all ranks: report() has it within MonitorRetryPolicy::reply_timeout.
+  // Does nothing while such a query runs.
   void query_progress(Moment now, OutgoingMessages& out);
-  // It ends its communicator: is_abort_acknowledged() when all others have heard that, or that
-  // another one ends, or after MonitorRetryPolicy::hearing.
+  // Announces that this rank aborts its communicator. is_abort_acknowledged() becomes true once all
+  // ranks have received this or another rank's abort, or after MonitorRetryPolicy::reply_timeout.
   void announce_abort(const AbortReason& why, Moment now, OutgoingMessages& out);
-  // It is about to begin collective `number`: checked() when all have said so, and alike.
+  // This rank is about to begin collective `number`: last_consistent() reaches it when all ranks
+  // have announced the same call.
   void start_consistency_check(uint64_t number, Moment now, OutgoingMessages& out);
-  // It calls nothing more, and tells so its neighbours, or all members. `posted`: with each member,
-  // by rank; empty: not known. Goes on hearing of those that close the group or fail.
+  // This rank starts no more operations; notifies its neighbors, or with `tells_all` all ranks.
+  // `posted`: the counts with each rank, by rank; empty: unknown. Later events about peers that
+  // close or fail are still handled.
   void close(OutgoingMessages& out, const std::vector<PostedCounts>& posted = {},
              bool tells_all = false);
 
-  // ---- what happens
+  // ---- events
   void on_message(int from, const MonitorMessage& note, Moment now, OutgoingMessages& out);
-  // `neighbour` has failed.
+  // The connection to `neighbour` has failed.
   void on_peer_failed(int neighbour, Moment now, OutgoingMessages& out);
   void on_time(Moment now, OutgoingMessages& out);
-  // When on_time() is next needed, at the latest.
+  // Returns the latest time at which on_time() must be called.
   Moment next_time() const noexcept;
 
-  // ---- what is known
-  // The first rank that failed without closing the group before; -1: none.
+  // ---- state
+  // Returns the first rank that failed before closing the group; -1: none.
   int failed_rank() const noexcept { return failed_rank_; }
   struct GroupMismatch {
     uint64_t number;
@@ -96,8 +100,8 @@ class MonitorProtocol {
     std::vector<int> culprits;
   };
   const std::optional<GroupMismatch>& mismatch() const noexcept { return mismatch_; }
-  // What came of the last query_progress(), or of another rank's at about that time: where the
-  // ranks were, and whose fault that seems to be.
+  // The result of the last query_progress(), or of another rank's query at about that time: the
+  // progress of the ranks and the culprits.
   struct HangReport {
     std::string text;
     std::vector<int> culprits = {};
@@ -105,7 +109,7 @@ class MonitorProtocol {
   };
   const std::optional<HangReport>& report() const noexcept { return report_; }
   uint64_t last_consistent() const noexcept { return last_consistent_; }
-  // The first other rank that this one has heard of that it ends its communicator.
+  // The first abort of another rank that this rank has received.
   struct PeerAbort {
     int rank;
     AbortReason reason;
@@ -116,15 +120,15 @@ class MonitorProtocol {
   // How another rank has closed the group.
   struct PeerClose {
     uint64_t last = 0;                   // number of its last collective
-    std::optional<PostedCounts> posted;  // with this rank, where it has said so
+    std::optional<PostedCounts> posted;  // with this rank, if the peer sent them
   };
-  // Of those that have told this rank of it, by rank.
+  // Returns the closes that peers have announced to this rank, by rank.
   const std::map<int, PeerClose>& peer_closes() const noexcept { return peer_closes_; }
 
  private:
   struct EchoQuery {
     MonitorQuery query;
-    int parent = -1;  // -1: this rank asks
+    int parent = -1;  // -1: this rank is the origin
     std::set<int> pending_neighbors;
     RankStatusSet statuses;
     Moment deadline{};
@@ -145,8 +149,8 @@ class MonitorProtocol {
   void on_reply(int from, Moment now, OutgoingMessages& out);
   void finish_query(Moment now, OutgoingMessages& out);
   void drop_query();
-  // True where `answers` show that ranks disagree about what `question` is about, or about one of
-  // those before: everybody is told.
+  // Publishes a mismatch if `answers` show one in the collective of `question` or in one before it.
+  // Returns: whether there was a mismatch.
   bool publish_mismatch(const RankStatusSet& answers, const MonitorQuery& question, Moment now,
                         OutgoingMessages& out);
   void publish_result(const MonitorMessage& found, Moment now, OutgoingMessages& out);
@@ -160,26 +164,26 @@ class MonitorProtocol {
   const CollectiveLogReader& log_;
   const MonitorRetryPolicy& retry_policy_;
   const std::vector<int> neighbors_;
-  std::map<int, RankStatus::State> closed_or_failed_;  // of those that are known to be
+  std::map<int, RankStatus::State> closed_or_failed_;  // by rank
   std::map<int, PeerClose> peer_closes_;
   int failed_rank_ = -1;
   bool is_closed_ = false;
 
   std::optional<EchoQuery> query_;
-  std::vector<MonitorQuery> past_queries_;  // the last few, whose late echoes mean nothing any more
+  std::vector<MonitorQuery> past_queries_;  // the last few; their late replies are ignored
   uint32_t query_serial_ = 0;
   MonitorQuery last_result_ = {};
-  Moment report_deadline_ = kNever;  // of query_progress(): no report has come so far
+  Moment report_deadline_ = kNever;  // of query_progress(), until a report has come
   std::optional<HangReport> report_;
   std::optional<GroupMismatch> mismatch_;
   std::optional<PeerAbort> peer_abort_;
-  std::optional<Errc> own_abort_code_;  // why this one does
+  std::optional<Errc> own_abort_code_;  // set once this rank aborts
   bool is_abort_acknowledged_ = false;
-  // Of check_mismatch_later().
-  Moment last_checked_begin_ = kNever;  // what had begun then
+  // State of check_mismatch_later().
+  Moment last_checked_begin_ = kNever;  // `began` of the last check
   Moment next_check_{0};
   std::chrono::milliseconds check_interval_{0};
-  Moment last_query_seen_ = -std::chrono::hours(1);  // in somebody's question
+  Moment last_query_seen_ = -std::chrono::hours(1);  // of any rank
 
   std::map<uint64_t, ConsistencyCheck> checks_;
   uint64_t last_consistent_ = 0;

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <vector>
 
-// Who has a connection to whom: parent and children in a binary tree of all ranks, and those before
-// and after in their ring, five at most. The tree makes every way a logarithm of the size long; the
-// ring joins what a lost rank leaves of it, because what hangs below one is beside what does not.
+// Which ranks have a monitor connection. Each rank is connected with its parent and children in a
+// binary tree, and with its two neighbors in a ring of all ranks: at most five connections. The
+// tree makes every path O(log size) long. If a rank fails, the ring reconnects the tree, because
+// ranks below the failed rank are ring neighbors of ranks that are not below it.
 namespace torch::comms::monitor {
 
 inline int overlay_parent(int rank) noexcept { return rank == 0 ? -1 : (rank - 1) / 2; }
@@ -17,7 +18,7 @@ inline std::vector<int> overlay_children(int rank, int size) {
   return children;
 }
 
-// Ascending, without the rank itself.
+// Returns the neighbors of `rank`, ascending, without itself.
 inline std::vector<int> overlay_neighbors(int rank, int size) {
   auto all = overlay_children(rank, size);
   if (rank > 0) all.push_back(overlay_parent(rank));

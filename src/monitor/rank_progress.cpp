@@ -11,8 +11,8 @@ static_assert(std::has_unique_object_representations_v<RankProgress>);
 
 namespace {
 
-constexpr int kRanges = 12;    // of ranks, in one list
-constexpr size_t kPlaces = 6;  // told apart
+constexpr int kRanges = 12;    // printed in one list of ranks
+constexpr size_t kPlaces = 6;  // different progress texts printed
 constexpr size_t kLags = 4;
 
 std::string counted(uint64_t number, const char* one) {
@@ -25,7 +25,7 @@ std::string collective(const Fingerprint& print) {
   return print.format() + (sized && bytes > 0 ? " (" + counted(bytes, "byte") + ")" : "");
 }
 
-// "; "-separated, the smallest groups first: most likely theirs is the mistake.
+// Joins the groups with "; ", the smallest first, because the mistake is probably theirs.
 template <class Key, class Words>
 std::string by_few(const std::map<Key, std::vector<int>>& groups, size_t most, const Words& words) {
   std::multimap<size_t, const std::pair<const Key, std::vector<int>>*> sorted;
@@ -96,7 +96,7 @@ std::vector<int> ProgressReport::silent() const {
 }
 
 std::string ProgressReport::format() const {
-  std::map<uint64_t, std::vector<int>> lags;  // by what they have called
+  std::map<uint64_t, std::vector<int>> lags;  // by the number of collectives called
   std::map<std::string, std::vector<int>> where;
   for (int rank = 0; rank < size; ++rank) {
     if (const auto place = progress.find(rank); place != progress.end()) {

@@ -11,51 +11,57 @@
 
 namespace torch::comms::monitor {
 
-// What runs beside a group's collectives: a send, a receive, a batch of them, a split, a call on a
-// window.
+// An operation that is not a collective of the group: a send, a receive, a batch of them, a split,
+// or a call on a window.
 struct NonCollectiveCall {
   char name[24] = {};
   uint64_t bytes = 0;
-  uint64_t messages = 0;  // 0: no messages at all
-  int32_t peer = -1;      // of a single message, or a signal
-  uint32_t sends = 0;     // of the messages; 1: what it does goes to `peer`
+  uint64_t messages = 0;  // 0: moves no messages
+  int32_t peer = -1;      // of a single message or signal
+  uint32_t sends = 0;     // of the messages; 1 for a signal to `peer`
 
-  // "recv of 12 bytes from rank 1", "batch_op_issue of 3 messages, 36 bytes", "signal to rank 2".
+  // Returns a text such as "recv of 12 bytes from rank 1", "batch_op_issue of 3 messages, 36 bytes"
+  // or "signal to rank 2".
   std::string format() const;
 };
 
-// Where a rank is in a group's operations, as plain data that travels. All by its own count.
+// The progress of a rank in a group, by its own count, as trivially copyable data that is sent to
+// peers.
 struct RankProgress {
-  uint64_t called = 0, finished = 0;  // numbers of the last collective that was called, that ended
-  Fingerprint fingerprint = {};       // of the one that runs, else of the last one that ended
+  uint64_t called = 0, finished = 0;  // numbers of the last collective called and completed
+  Fingerprint fingerprint = {};       // of the running collective, else of the last completed one
   uint64_t p2p_started = 0, p2p_finished = 0;
-  NonCollectiveCall last_p2p = {};  // the last one
-  uint32_t is_member = 1;           // 0: it has no such group, not yet or not any more
+  NonCollectiveCall last_p2p = {};  // the last one started
+  uint32_t is_member = 1;           // 0: the rank has no such group, not yet or no longer
   uint32_t spare = 0;
 
-  // "in barrier() as number 7, after number 6". `asides`: also what else it did.
+  // Returns a text such as "in barrier() as number 7, after number 6". `asides`: includes the last
+  // completed p2p call.
   std::string format(bool asides) const;
 };
 
-// What came in when every rank of a group was asked where it is.
+// The progress of all ranks of a group, as collected by one query.
 struct ProgressReport {
-  int size = 1;         // of the group
-  uint64_t number = 0;  // of the collective that did not end well; 0: it was none
+  int size = 1;         // ranks of the group
+  uint64_t number = 0;  // the collective that failed; 0: none
   std::chrono::milliseconds waited{0};
-  std::unordered_map<int, RankProgress> progress = {};    // by rank; of those that answered
-  std::unordered_map<int, const char*> unreachable = {};  // by rank: why they could not be asked
-  std::vector<int> closed = {};                           // of those that are gone: in good order
+  std::unordered_map<int, RankProgress> progress = {};  // by rank, of ranks that replied
+  std::unordered_map<int, const char*> unreachable =
+      {};                        // by rank: why the rank could not be asked
+  std::vector<int> closed = {};  // the unreachable ranks that have closed the group
 
-  // Who is behind and since when, who did not answer, and where everybody is: ranks in one place
-  // are one entry, so that thousands of them stay readable. At most about 2,000 characters.
+  // Returns a text: which ranks are behind, and since when, which did not answer, and the progress
+  // of all ranks. Ranks with the same progress share one entry. At most about 2,000 characters.
   std::string format() const;
-  // The ranks that the others wait for, by this: those that are behind or silent; ascending.
+  // Returns the ranks that the other ranks wait for: those that are behind, silent or closed;
+  // ascending.
   std::vector<int> culprits() const;
-  // Those that neither answered nor are gone, ascending.
+  // Returns the ranks that neither replied nor are unreachable, ascending.
   std::vector<int> silent() const;
 };
 
-// "rank 3", "ranks 0-2, 4"; ascending, not empty. Long lists end in "and N more".
+// Returns a text such as "rank 3" or "ranks 0-2, 4". `ranks` must be ascending and not empty. Long
+// lists end in "and N more".
 std::string format_rank_list(std::span<const int> ranks);
 
 }  // namespace torch::comms::monitor

@@ -9,7 +9,7 @@ namespace {
 
 static_assert(std::has_unique_object_representations_v<RankStatus>);
 
-// Of a state that is no place.
+// Returns the text for a state without progress.
 const char* words(RankStatus::State state) noexcept {
   switch (state) {
     case RankStatus::State::kClosed:

@@ -12,38 +12,39 @@
 
 namespace torch::comms::monitor {
 
-// What a rank says when it is asked about the collective of some number.
+// The reply of one rank to a query about a collective.
 struct RankStatus {
   enum class State : uint64_t { kPresent, kClosed, kFailed, kOther };
   State state = State::kPresent;
   RankProgress progress = {};
-  // What it called as that number, and before, back from there; a sequence of 0 where it has not.
-  // A call that moves nothing to a rank may be over there, and be missed in a later one.
+  // The fingerprints of the collective in question and of those before it, backwards; a sequence of
+  // 0 if not called. Earlier ones matter because a rank to which a call moves nothing may have
+  // completed it.
   static constexpr size_t kFingerprints = 4;
   std::array<Fingerprint, kFingerprints> fingerprints = {};
 
   friend bool operator==(const RankStatus& a, const RankStatus& b) noexcept;
 };
 
-// The answers of many ranks, those that are alike as one: as long as programs are in step, those of
-// 100,000 ranks are a few hundred bytes. What is told apart is bounded, too: of more than
-// kMaxKinds the rest only counts as elsewhere.
+// The statuses of many ranks; equal ones are stored once, with rank intervals. While programs are
+// in step, 100,000 ranks take a few hundred bytes. At most kMaxKinds different statuses are stored;
+// the rest count as kOther.
 class RankStatusSet {
  public:
   static constexpr size_t kMaxKinds = 64;
 
   void add(int rank, const RankStatus& answer);
-  // A rank that is in both counts as here.
+  // Adds the statuses of `others`. If a rank has several, kPresent wins.
   void merge(const RankStatusSet& others);
   void clear() noexcept { kinds_.clear(); }
 
-  // Who is where, of a group of `size` ranks that were asked about collective `number`.
+  // Returns the progress of a group of `size` ranks that were asked about collective `number`.
   ProgressReport progress_report(int size, uint64_t number, std::chrono::milliseconds waited) const;
-  // By rank, of those that have called `number`.
+  // Returns the fingerprints of the ranks that have called `number`, by rank.
   std::unordered_map<int, Fingerprint> fingerprints(uint64_t number) const;
 
   void write(transport::ByteWriter& writer) const;
-  // Throws CommError(kSizeMismatch) for what no rank of such a group wrote.
+  // Parses what write() wrote, for a group of at most `size` ranks. Throws: CommError(kMismatch).
   static RankStatusSet read(transport::ByteReader& reader, int size);
 
  private:
@@ -52,7 +53,7 @@ class RankStatusSet {
   };
   struct Kind {
     RankStatus status;
-    std::vector<RankInterval> ranks;  // ascending, apart from each other
+    std::vector<RankInterval> ranks;  // ascending, disjoint
   };
   Kind& kind_of(const RankStatus& answer);
   static void join(std::vector<RankInterval>& into, const std::vector<RankInterval>& more);
