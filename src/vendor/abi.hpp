@@ -6,20 +6,20 @@
 
 #include "gpu/runtime_symbols.hpp"
 
-// The C interface that NCCL, RCCL and oneCCL share, as we call it. Names are theirs without the
-// vendor's prefix; numbers and layouts are held against nccl.h by
-// tests/cpp/vendor/abi_test.cpp.
+// The C interface that NCCL, RCCL and oneCCL share. Names are those of the vendors without their
+// prefix. tests/cpp/vendor/abi_test.cpp compares numbers and layouts with nccl.h.
 namespace torch::comms::nccl::abi {
 
 using Comm = struct OpaqueComm*;
 using Stream = gpu::NativeStream;
 
-// Success is 0 everywhere. What else the numbers mean differs: vendors' rows say what we need.
+// Success is 0 in all libraries. Other numbers differ by vendor; struct Vendor has those that are
+// needed.
 using Result = int;
 inline constexpr Result kSuccess = 0;
-inline constexpr Result kInvalidUsage = 5;  // of NCCL and RCCL
-inline constexpr Result kRemoteError = 6;   // the same
-inline constexpr Result kInProgress = 7;    // the same
+inline constexpr Result kInvalidUsage = 5;  // NCCL and RCCL only
+inline constexpr Result kRemoteError = 6;   // NCCL and RCCL only
+inline constexpr Result kInProgress = 7;    // NCCL and RCCL only
 
 enum class DataType : int {
   kInt8 = 0,
@@ -36,24 +36,24 @@ enum class DataType : int {
   kFloat8e5m2 = 11,
 };
 
-// Numbers above kAvg are operations that a communicator made.
+// Numbers above kAvg are operations created by a communicator.
 enum class RedOp : int { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 
 enum class ScalarResidence : int { kDevice = 0, kHostImmediate = 1 };
 
-// Memory of a rank that all ranks of a communicator know of, which may write into it.
+// A registered window: memory of each rank that all ranks of the communicator may write to.
 using Window = struct OpaqueWindow*;
 inline constexpr int kSymmetric = 1;  // a window of the same size on every rank
 inline constexpr size_t kWindowAlignment = 4096;
-// What a rank waits for: that many more signals of `peer`.
+// What a rank waits for: `count` more signals of `peer`.
 struct WaitSignalDesc {
   int count;
   int peer;
-  int index;    // 0 is the only one there is
-  int context;  // the same
+  int index;    // only 0 is supported
+  int context;  // only 0 is supported
 };
 
-// Passed by value, and not of the same size everywhere.
+// Passed by value; its size differs by vendor.
 template <size_t kBytes>
 struct UniqueId {
   char internal[kBytes];
@@ -62,8 +62,7 @@ struct UniqueId {
 inline constexpr int kUndefined = INT_MIN;
 inline constexpr int kNoColor = -1;
 
-// The library reads as much of it as it knows and `size` says; `version` tells which fields were
-// filled in.
+// The library reads at most `size` bytes of it; `version` says which fields are set.
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;
@@ -88,7 +87,7 @@ struct Config {
   int graph_stream_ordering = kUndefined;
 };
 
-// An `nranks` of NCCL is an int; of oneCCL, whose ids are the large ones, a size_t.
+// The type of the `nranks` argument: int in NCCL; size_t in oneCCL, which has the large ids.
 template <size_t kBytes>
 struct RankCount {
   using Type = int;
@@ -120,9 +119,9 @@ using CommWindowDeregister = Result(Comm, Window);
 using MemAlloc = Result(void**, size_t);
 using MemFree = Result(void*);
 using CommSplit = Result(Comm, int color, int key, Comm*, Config*);
-// Without `count` ranks of the one before, `gone`; only of the others.
+// Collective over the ranks that stay, without the `count` ranks in `gone`.
 using CommShrink = Result(Comm, int* gone, int count, Comm*, Config*, int flags);
-inline constexpr int kShrinkAbort = 1;  // ends what is under way on the one before
+inline constexpr int kShrinkAbort = 1;  // aborts operations of the parent communicator
 using RedOpCreatePreMulSum = Result(RedOp*, void*, DataType, ScalarResidence, Comm);
 using RedOpDestroy = Result(RedOp, Comm);
 using GroupStart = Result();
@@ -136,14 +135,14 @@ using AlltoAll = Result(const void*, void*, size_t, DataType, Comm, Stream);
 using AllToAll = AlltoAll;
 using Send = Result(const void*, size_t, DataType, int peer, Comm, Stream);
 using Recv = Result(void*, size_t, DataType, int peer, Comm, Stream);
-// Puts count as signals, too. `index` and `context`: of the signal.
+// A put counts as a signal, too. `index` and `context` are of the signal.
 using PutSignal = Result(const void*, size_t, DataType, int peer, Window, size_t offset_bytes,
                          int index, int context, unsigned flags, Comm, Stream);
 using Signal = Result(int peer, int index, int context, unsigned flags, Comm, Stream);
 using WaitSignal = Result(int count, WaitSignalDesc*, Comm, Stream);
 
-// Ours: what a library that works on host memory exports, beside the vendor's names, to say so.
-// Its streams are those of gpu/cpu_runtime.hpp.
+// A symbol of torchcomms, not of a vendor. A library that works on host memory exports it beside
+// the vendor's functions. Its streams are those of gpu/cpu_runtime.hpp.
 inline constexpr const char* kHostMemorySymbol = "torchcomms_works_on_host_memory";
 
 }  // namespace torch::comms::nccl::abi

@@ -16,13 +16,13 @@ namespace {
 
 using std::chrono::microseconds;
 
-// How long to sleep between two questions whether a call is done: short at first, since most are
-// done within microseconds, and never so long that a person notices.
+// The sleep between two polls of a nonblocking call. It starts short, because most calls are done
+// within microseconds, and stays below what a person notices.
 constexpr microseconds kFirstNap{20}, kLongestNap{2000};
-// Whoever is in the library of a communicator that blocks may never come out.
+// How long to wait for a thread in a blocking call of the library, which may never return.
 constexpr std::chrono::milliseconds kPatience{700};
 
-// How often it is looked whether a call that blocks is to be left alone.
+// How often a blocking call polls for an abort or an interrupt.
 constexpr std::chrono::milliseconds kTick{50};
 
 constexpr int kFinalizeSince = 21400;
@@ -35,15 +35,17 @@ CommError too_late(const WaitOptions& wait) {
   return {Errc::kTimeout, wait.timeout_text(), context_of(wait)};
 }
 
-// Programs make communicators by the dozen, and then none for hours.
+// How long idle threads are kept: programs often make many communicators at once, and then none for
+// hours.
 constexpr std::chrono::seconds kKeepIdle{60};
-// What NCCL allocates and frees again to read the machine's topology, anew for each communicator,
-// and for a split beside what its parent has: where it goes back to the system in between, each
-// takes 10 to 20 ms longer.
+// The heap that NCCL allocates and frees to read the machine's topology, for each communicator; a
+// split needs it beside its parent's. If the memory goes back to the system in between, each
+// communicator takes 10 to 20 ms longer.
 constexpr size_t kKeepBytes = size_t{128} << 20;
 
-// `body` on a thread that has prepared for the library; it is left behind there if need be. Throws
-// std::system_error.
+// Runs `body` on a thread that has run `prepare`. The thread is abandoned if the call never
+// returns.
+// Throws: std::system_error if no thread can be started.
 std::future<abi::Result> call_apart(Communicator::Prepare prepare,
                                     std::function<abi::Result()> body) {
   static auto& threads = *new base::KeptThreads(kKeepIdle, kKeepBytes);
@@ -53,7 +55,7 @@ std::future<abi::Result> call_apart(Communicator::Prepare prepare,
     try {
       if (prepare) prepare();
       const auto done = body();
-      body = nullptr;  // the caller, if he is still there, is to be the last owner of what it has
+      body = nullptr;  // the caller, if still waiting, must be the last owner
       promise->set_value(done);
     } catch (...) {
       promise->set_exception(std::current_exception());
@@ -108,7 +110,8 @@ Communicator::PendingCommInit Communicator::begin_connect(
   return begun;
 }
 
-// Or a program that ends with the error of its start-up may end beside the library's thread.
+// Waits a moment, because a program that exits with a start-up error may otherwise exit while the
+// library's thread runs.
 Communicator::PendingCommInit::~PendingCommInit() {
   if (result_.valid()) result_.wait_for(kPatience);
 }
@@ -130,9 +133,9 @@ std::shared_ptr<Communicator> Communicator::adopt(std::shared_ptr<const VendorLi
 }
 
 Communicator::~Communicator() {
-  // Nobody else is here any more. What has gone wrong is known, or nobody wants to know.
-  // Graphs may have operations of code of ours, which go on, as after close_queue(): an abort would
-  // end them without a word.
+  // No other thread uses this object any more, and errors are of no interest. Graphs may hold
+  // operations of a built-in library (Vendor::lookup); they must still run, as after close(), so
+  // such a communicator is not aborted.
   const bool is_ours = library_->vendor().lookup != nullptr;
   const DestroyFunction end = library_->CommAbort != nullptr && (failure_ || !is_ours)
                                   ? library_->CommAbort
@@ -211,7 +214,7 @@ void Communicator::create_child(const std::shared_ptr<Communicator>& made, Body 
   lock.unlock();
   if (!made) return;
   Lock own(made->mutex_);
-  // The child goes on by itself.
+  // The child's connection goes on in progress of its own.
   if (!made->is_blocking_) made->wait_while_in_progress(own, library_->vendor().in_progress, wait);
 }
 
@@ -329,7 +332,7 @@ void Communicator::wait_while_in_progress(Lock& lock, abi::Result result, const 
 
 CommError Communicator::error_of(abi::Result result, const Context& context) const {
   const auto& vendor = library_->vendor();
-  // Code of ours says so before it has done anything.
+  // A built-in library reports invalid arguments before it has done anything.
   if (vendor.lookup != nullptr && result == abi::kInvalidUsage)
     return {Errc::kInvalidArgument, library_->GetLastError(handle()), context};
   std::string why = std::string(vendor.library) + " " + library_->version_text() + ": " +
@@ -345,7 +348,7 @@ std::exception_ptr Communicator::check_async(const std::function<Context()>& con
   if (library_->CommGetAsyncError == nullptr) return nullptr;
   for (const auto& other : children())
     if (auto error = other->check_async(context)) return error;
-  const Lock lock(mutex_, std::try_to_lock);  // whoever is inside will find it himself
+  const Lock lock(mutex_, std::try_to_lock);  // a thread that holds the lock sees the error itself
   if (!lock || handle() == nullptr || failure_) return nullptr;
   abi::Result state = abi::kSuccess;
   const auto asked = library_->CommGetAsyncError(handle(), &state);
@@ -354,7 +357,7 @@ std::exception_ptr Communicator::check_async(const std::function<Context()>& con
   return std::make_exception_ptr(error_of(state, context()));
 }
 
-// Also without the lock: the library's communicator ends once.
+// Also called without the lock. The exchange makes sure that a communicator is destroyed only once.
 abi::Comm Communicator::release_handle() noexcept {
   return std::atomic_ref(comm_).exchange(nullptr);
 }
@@ -383,7 +386,8 @@ bool Communicator::abort(const CommError& why) noexcept {
 void Communicator::begin_abort(Clock::time_point until, std::vector<PendingAbort>& endings) {
   for (const auto& other : children()) other->begin_abort(until, endings);
   Lock lock(mutex_, std::defer_lock);
-  // By turns: GCC's thread checker does not see the timed lock of a mutex.
+  // Polls with try_lock(), because GCC's thread sanitizer does not support the timed lock of a
+  // mutex.
   for (auto nap = kFirstNap; !lock.try_lock() && Clock::now() < until;
        nap = std::min(nap * 2, kLongestNap))
     std::this_thread::sleep_for(nap);

@@ -9,10 +9,11 @@
 
 namespace torch::comms::nccl {
 
-// Why a communicator cannot go on; the first reason stays. Any thread.
+// The first error of a communicator, after which it cannot go on.
+// Threads: any.
 class FirstError {
  public:
-  // True for the one whose reason it became.
+  // Stores `error` if there is none yet. Returns: whether it was stored.
   bool set(const CommError& error) {
     std::lock_guard lock(mutex_);
     if (error_) return false;
@@ -34,7 +35,7 @@ class FirstError {
     }
     return std::nullopt;
   }
-  // Throws the reason, if there is one.
+  // Throws the error, if there is one.
   void check() const {
     if (*this) std::rethrow_exception(error());
   }

@@ -145,7 +145,7 @@ const Vendor kOneCcl{.backend = "xccl",
                      .host_value = "ONECCL_LEGACY_CPU"};
 
 std::string version_text(int version) {
-  // Up to 2.8 the number had fewer digits.
+  // Versions up to 2.8 have fewer digits.
   const int major = version < 10000 ? version / 1000 : version / 10000;
   const int minor = version < 10000 ? version / 100 % 10 : version / 100 % 100;
   return std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(version % 100);
@@ -162,7 +162,7 @@ void* VendorLibrary::symbol(std::string_view name) const {
   return ::dlsym(handle_, (std::string(vendor_->prefix) + std::string(name)).c_str());
 }
 
-// `get(name, is_needed)`: its address.
+// Looks up all functions with `get(name, is_needed)`, which returns an address.
 template <class Get>
 void VendorLibrary::bind(const Get& get) {
 #define TC_NCCL_REQUIRED(name) this->name = reinterpret_cast<abi::name*>(get(#name, true));
@@ -191,7 +191,7 @@ VendorLibrary VendorLibrary::load(const Vendor& vendor) {
   table.GetVersion = reinterpret_cast<abi::GetVersion*>(table.symbol("GetVersion"));
   if (table.GetVersion != nullptr) {
     table.GetVersion(&table.version_);
-    // A mere name becomes the file that was found for it.
+    // The loader may have found the file by a bare name; this is its path.
     table.path_ = base::path_of_library(reinterpret_cast<const void*>(table.GetVersion));
   }
   if (table.path_.empty()) table.path_ = opened.path;
@@ -236,7 +236,7 @@ void VendorLibrary::require_one_sided(const char* feature) const {
 }
 
 void VendorLibrary::throw_missing(const char* feature, int since) const {
-  // Only NCCL's own versions say since when.
+  // Only for NCCL and compatible libraries is the required version known.
   const auto needs = vendor_->has_config ? " needs " + std::string(vendor_->library) + " " +
                                                nccl::version_text(since) + "; " + path_ + " is "
                                          : " is not what " + path_ + " has, which is ";

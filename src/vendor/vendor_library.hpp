@@ -10,12 +10,13 @@ namespace torch::comms::gpu {
 struct RuntimeRow;
 }
 
-// A vendor's communication library: a row, a list of symbols, and the table of both.
+// Loading of vendor communication libraries: their descriptions, the list of symbols, and the
+// function table.
 namespace torch::comms::nccl {
 
-// REQUIRED(name): without it the library is refused. OPTIONAL(name, since): asked for when it is
-// used; `since` is the version of NCCL that brought it. Functions with a unique id in them have a
-// type for each size of it, and stand in the table untyped.
+// The functions of the library. REQUIRED(name): the library is refused without it. OPTIONAL(name,
+// since): checked on use; `since` is the NCCL version that introduced it. Functions with a unique
+// id argument have a type for each id size, so they are stored untyped.
 #define TC_NCCL_SYMBOLS(REQUIRED, OPTIONAL)      \
   REQUIRED(GetVersion)                           \
   REQUIRED(GetErrorString)                       \
@@ -44,7 +45,7 @@ namespace torch::comms::nccl {
   OPTIONAL(CommDeregister, 21900)                \
   OPTIONAL(MemAlloc, 21900)                      \
   OPTIONAL(MemFree, 21900)
-// The same, of what one side does alone.
+// The functions for one-sided operations.
 #define TC_NCCL_ONE_SIDED_SYMBOLS(OPTIONAL) \
   OPTIONAL(CommWindowRegister, 22700)       \
   OPTIONAL(CommWindowDeregister, 22700)     \
@@ -52,78 +53,80 @@ namespace torch::comms::nccl {
   OPTIONAL(Signal, 22900)                   \
   OPTIONAL(WaitSignal, 22900)
 
-// Functions by their names without the prefix; null for one that is not there.
+// Finds a function by its name without the prefix; null if missing.
 using SymbolLookup = void*(std::string_view name);
 
-// A vendor is a row.
+// A vendor library: its names, and how it differs from the others.
 struct Vendor {
   std::string_view backend;  // "nccl": the name in new_comm
   std::string_view library;  // "NCCL": the name in error texts
-  std::string_view prefix;   // of its functions
-  std::string_view stem;     // what its file names begin with
+  std::string_view prefix;   // of its function names
+  std::string_view stem;     // of its file names
   const char* soname;
-  const char* library_variable;  // names the library's file, and is looked at first
+  const char* library_variable;  // names the library file; read before any search
   size_t unique_id_bytes;
-  const gpu::RuntimeRow* runtime;  // of its devices; nullptr: none is known here
-  abi::Result in_progress;         // the number of "in progress"; -1: there is none
-  bool has_config;                 // its configuration is abi::Config
-  // Functions it exports without their working, or with another signature; ends with null.
+  const gpu::RuntimeRow* runtime;  // of its devices; nullptr: none known here
+  abi::Result in_progress;         // the result "in progress"; -1: none
+  bool has_config;                 // CommInitRank takes an abi::Config
+  // Exported functions that do not work or have another signature; null-terminated.
   const char* const* unusable_symbols;
-  // In the place of a file: our own code, by function's name; null for those it has not.
+  // A built-in library: finds functions of this build instead of a file's.
   SymbolLookup* lookup = nullptr;
-  // The variable, and its value, that have the library work on host memory instead, where each call
-  // returns when its operation is done; nullptr: it has no such part.
+  // An environment variable, and its value, with which the library works on host memory. There each
+  // call returns when its operation is done. nullptr: the library has no such mode.
   const char *host_variable = nullptr, *host_value = nullptr;
 };
-// Whether the environment has its library work on host memory.
+// Returns whether the environment selects host memory for the library.
 bool selects_host_memory(const Vendor& vendor);
 extern const Vendor kNccl, kNcclx, kRccl, kRcclx, kOneCcl;
 
-// A library's functions. Optional ones may be null, and of our own code all may.
+// The functions of a loaded library. Optional ones may be null; for a built-in library all may be.
 class VendorLibrary {
  public:
-  // The library that the variable names, else the one that is loaded already (torch's), else the
-  // one that the loader finds. Throws CommError(kBackendUnavailable) saying what was looked for, or
-  // which function is missing, in which version, from which file.
+  // Loads the library that the vendor's variable names, else the loaded one (torch's), else the one
+  // that the loader finds.
+  // Throws: CommError(kBackendUnavailable) that says what was searched, or which function is
+  // missing in which version and file.
   static VendorLibrary load(const Vendor& vendor);
 
   const Vendor& vendor() const noexcept { return *vendor_; }
   const std::string& path() const noexcept { return path_; }
   const std::string& selection_reason() const noexcept {
     return selection_reason_;
-  }  // why this file
+  }  // why this file was chosen
   int version() const noexcept { return version_; }
   std::string version_text() const;
   bool is_on_host_memory() const noexcept { return is_on_host_memory_; }
-  // It is on host memory as the vendor's own variable says: no streams, calls return when the
-  // operation is done. See vendor/blocking_adapter/async_facade.hpp.
+  // Returns whether the vendor's variable selects host memory: no streams, and calls return when
+  // the operation is done. See vendor/blocking_adapter/async_facade.hpp.
   bool is_blocking() const noexcept { return is_blocking_; }
 
-  // The same library behind functions that `find` has; those it has not, this one has not, either.
+  // Returns the same library with the functions that `find` returns; the others are missing.
   VendorLibrary with_functions(SymbolLookup* find) const;
 
-  // Throws CommError(kUnsupported) without context: "<feature> needs NCCL 2.18.0, ...".
+  // Throws: CommError(kUnsupported) without context if `function` is null: "<feature> needs NCCL
+  // 2.18.0, ...".
   template <class Function>
   Function* require(Function* function, const char* feature, int since) const {
     if (function == nullptr) throw_missing(feature, since);
     return function;
   }
 
-  // The same for what is no function.
+  // Throws: as require(), if the library is older than `since`.
   void require_version(const char* feature, int since) const {
     if (version_ < since) throw_missing(feature, since);
   }
 
-  // `id` has vendor().unique_id_bytes bytes.
+  // `id` must have vendor().unique_id_bytes bytes.
   abi::Result get_unique_id(std::span<char> id) const;
-  // `config` is left out where the vendor has another, or the library is too old for it.
+  // `config` is ignored if the vendor has another configuration type, or if the library is too old.
   abi::Result init_rank(abi::Comm* comm, int size, std::span<const char> id, int rank,
                         abi::Config* config) const;
-  // Whether calls may return before they are done, so that an abort can end them.
+  // Returns whether calls may return before they are done, so that an abort can end them.
   bool can_be_nonblocking() const noexcept;
-  // Windows, puts, and signals that are waited for: all of it, or none.
+  // Returns whether the library has windows, puts and signals; all of them are needed.
   bool has_one_sided() const noexcept;
-  // Throws as require_peer() where it is not.
+  // Throws: as require(), if has_one_sided() is false.
   void require_one_sided(const char* feature) const;
 
 #define TC_NCCL_REQUIRED(name) abi::name* name = nullptr;
@@ -147,7 +150,7 @@ class VendorLibrary {
   void *get_unique_id_ = nullptr, *init_rank_ = nullptr, *init_rank_config_ = nullptr;
 };
 
-// "2.30.7".
+// Formats an NCCL version number: "2.30.7".
 std::string version_text(int version);
 
 }  // namespace torch::comms::nccl

@@ -28,22 +28,22 @@ using host::PointToPointMessage;
 constexpr size_t kIdBytes = 4096;
 using Id = abi::UniqueId<kIdBytes>;
 
-// What functions without a communicator call: the library that was put on streams last.
+// The library of the facade made last; functions without a communicator argument call it.
 std::atomic<const VendorLibrary*> library{nullptr};
 
-// A handle owns its member.
+// A communicator handle of the facade: a pointer to a shared_ptr.
 using Handle = std::shared_ptr<BlockingCommunicator>;
 abi::Comm hand_out(Handle member) {
   return reinterpret_cast<abi::Comm>(new Handle(std::move(member)));
 }
 const Handle& member_of(abi::Comm comm) { return *reinterpret_cast<Handle*>(comm); }
 
-// Of this thread: what waits for the end of its group.
+// The calls of this thread that wait for the end of its group.
 struct CallGroup {
   struct GroupedCall {
     Handle member;
     abi::Stream stream;
-    BlockingCommunicator::Body collective;  // or:
+    BlockingCommunicator::Body collective;  // exactly one of the two is set
     std::optional<PointToPointMessage> message;
   };
   int depth = 0;
@@ -201,8 +201,9 @@ Result destroy(abi::Comm comm) {
   return member->library().CommDestroy(member->communicator());
 }
 
-// The members of each color, by key and then by rank, meet by the id of their first one: oneCCL's
-// own split leaves out the keys, and its children do not know their size.
+// Makes child communicators: the ranks of each color, ordered by key and then by rank, connect with
+// the id of their first rank. oneCCL's own split ignores keys, and its children do not know their
+// size.
 Result split(abi::Comm comm, int color, int key, abi::Comm* into, abi::Config*) {
   auto& member = *member_of(comm);
   const auto& with = member.library();
@@ -226,7 +227,7 @@ Result split(abi::Comm comm, int color, int key, abi::Comm* into, abi::Config*) 
 
   std::vector<char> id(kIdBytes), ids(ranks * kIdBytes);
   const bool has_group = color != abi::kNoColor;
-  // A rank that fails goes on, for the others wait for it.
+  // A rank that fails goes on, because the other ranks wait for it in the next collective.
   const auto made = has_group && place == 0 ? with.get_unique_id(id) : abi::kSuccess;
   if (const auto result = gather(id, ids); result != abi::kSuccess) return result;
   if (made != abi::kSuccess) return member.set_error(made);
@@ -236,7 +237,7 @@ Result split(abi::Comm comm, int color, int key, abi::Comm* into, abi::Config*) 
   return member.set_error(connect(with, into, order.size(), theirs, static_cast<int>(place)));
 }
 
-// The factor is copied, as it is a number or in host memory.
+// The factor is copied, because `factor` points to host memory.
 Result create_premul_sum(RedOp* op, void* factor, DataType dtype, abi::ScalarResidence,
                          abi::Comm comm) {
   const auto* const bytes = static_cast<const char*>(factor);
@@ -289,7 +290,7 @@ VendorLibrary make_async_facade(const VendorLibrary& blocking) {
                         ", version " + blocking.version_text() + ", has no function " +
                         std::string(blocking.vendor().prefix) +
                         "AllToAll, which is needed on the CPU");
-  // Its communicators may live as long as the process.
+  // The copy is never freed, because its communicators may live as long as the process.
   library = new VendorLibrary(blocking);
   return blocking.with_functions(find);
 }

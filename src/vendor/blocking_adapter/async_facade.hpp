@@ -2,22 +2,21 @@
 
 #include "vendor/vendor_library.hpp"
 
-// A library whose calls return when the operation is done (Table::is_blocking()), made into one
-// whose calls return at once: its operations run on streams of the CPU (gpu/cpu_runtime.hpp). Of
-// oneCCL, as far as its part for the CPU goes; what that lacks and collectives can do is done by
-// those.
+// Wraps a library whose calls block until the operation is done (VendorLibrary::is_blocking()) into
+// one whose calls return at once. Operations run on streams of the CPU (gpu/cpu_runtime.hpp). It
+// supports oneCCL on the CPU; operations that oneCCL lacks are built from its collectives.
 namespace torch::comms::nccl {
 
-// `library` behind functions of ours. Throws CommError(kBackendUnavailable) for one without
-// AllToAll. What differs from NCCL:
-// - The first operation that fails ends all later ones of its communicator; CommGetAsyncError gives
-//   its result, GetLastError the library's text.
-// - Operations of a group run when it ends, messages last. Those are a collective of their own: all
-//   ranks of the communicator have a group with messages, if they have none but of no bytes.
-//   Outside of a group a message is refused (kInvalidUsage), as what only two ranks call.
-// - Messages take room: twice the largest one of any two ranks, for each rank.
-// - AVG and PREMUL_SUM are by way of the sum, in the elements' dtype.
-// - There is no CommAbort, and an operation whose peer never comes never ends.
+// Returns `library` behind wrapper functions. What differs from NCCL:
+// - After the first failed operation all later ones of its communicator do nothing.
+//   CommGetAsyncError returns that operation's result, GetLastError the library's text.
+// - Operations of a group run when the group ends, messages last. The messages are a collective:
+//   all ranks of the communicator must have a group with messages, if need be with empty ones. A
+//   message outside of a group is refused with kInvalidUsage, because only two ranks would call it.
+// - Messages need memory: twice the largest message between any two ranks, for each rank.
+// - AVG and PREMUL_SUM are computed from SUM, in the dtype of the elements.
+// - There is no CommAbort, and an operation whose peer never calls never ends.
+// Throws: CommError(kBackendUnavailable) if the library has no AllToAll.
 VendorLibrary make_async_facade(const VendorLibrary& library);
 
 }  // namespace torch::comms::nccl

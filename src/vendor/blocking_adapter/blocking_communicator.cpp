@@ -13,7 +13,8 @@ BlockingCommunicator::BlockingCommunicator(const VendorLibrary& library, abi::Co
     : library_(library), communicator_(communicator), rank_(rank), size_(size) {}
 
 void BlockingCommunicator::launch(abi::Stream stream, Body body) {
-  // What is captured may run any number of times, and ends with no communicator.
+  // A captured body may run any number of times, and not only while the communicator lives; it is
+  // not counted.
   const bool counts = gpu::Runtime::shared_cpu()->capture_of(stream) == 0;
   if (counts) {
     const std::lock_guard lock(mutex_);
@@ -28,7 +29,7 @@ void BlockingCommunicator::launch(abi::Stream stream, Body body) {
 }
 
 void BlockingCommunicator::run(const Body& body) {
-  // Behind a failure the ranks are at different places.
+  // After a failure the ranks are at different operations, so none may run.
   if (state() != abi::kSuccess) return;
   try {
     set_error(body(*this));
@@ -60,7 +61,7 @@ abi::Result BlockingCommunicator::state() const {
 
 const char* BlockingCommunicator::last_error() const {
   const std::lock_guard lock(mutex_);
-  return text_.c_str();  // which is set once
+  return text_.c_str();  // it is set only once
 }
 
 abi::RedOp BlockingCommunicator::add_premul_factor(Element factor) {

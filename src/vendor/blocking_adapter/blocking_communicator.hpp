@@ -12,14 +12,17 @@
 
 namespace torch::comms::nccl::host {
 
-// The result of the library when a call cannot be: of oneCCL's numbers, which are NCCL's up to 5.
+// The library's result for a call that failed with an exception. oneCCL's numbers are those of NCCL
+// up to 5.
 inline constexpr abi::Result kInternalError = 3;
 
-// A rank's communicator of a library whose calls block: what is under way on streams, and what went
-// wrong there. Any thread, but for one at a time in communicator_name().
+// A communicator of a library whose calls block: counts its operations on streams and keeps their
+// first error.
+//
+// Threads: any.
 class BlockingCommunicator : public std::enable_shared_from_this<BlockingCommunicator> {
  public:
-  // `library` lives forever.
+  // Lifetime: `library` must never be destroyed.
   BlockingCommunicator(const VendorLibrary& library, abi::Comm communicator, int rank, int size);
 
   const VendorLibrary& library() const noexcept { return library_; }
@@ -28,22 +31,24 @@ class BlockingCommunicator : public std::enable_shared_from_this<BlockingCommuni
   int size() const noexcept { return size_; }
 
   using Body = std::function<abi::Result(BlockingCommunicator&)>;
-  // Runs `body` on `stream`, unless something went wrong before. What is captured runs in replays.
+  // Runs `body` on `stream`, unless an earlier operation failed. During capture, `body` becomes
+  // part of the graph.
   void launch(abi::Stream stream, Body body);
-  // Returns when all that was launched has run.
+  // Blocks: until all launched bodies have run.
   void drain();
 
-  // The first result that was no success. `text`: of ours, else the library's.
+  // Stores the first result that is not success. `text`: of torchcomms; if empty, the library's
+  // text is taken. Returns: `result`.
   abi::Result set_error(abi::Result result, const std::string& text = {});
   abi::Result state() const;
-  // Empty while all is well.
+  // Returns the text of the first error; empty if there was none.
   const char* last_error() const;
 
-  // What PREMUL_SUM multiplies by: bytes of an element.
+  // The bytes of one element: the factor of a PREMUL_SUM.
   using Element = std::vector<char>;
   abi::RedOp add_premul_factor(Element factor);
   void remove_premul_factor(abi::RedOp op);
-  // Null for an operation of the library's.
+  // Returns the factor of a PREMUL_SUM; null for an operation of the library.
   std::shared_ptr<const Element> factor_of(abi::RedOp op) const;
 
  private:
@@ -57,7 +62,7 @@ class BlockingCommunicator : public std::enable_shared_from_this<BlockingCommuni
   int in_flight_ = 0;
   abi::Result state_ = abi::kSuccess;
   std::string text_;
-  int next_op_ = 100;  // above all of the library's
+  int next_op_ = 100;  // above all operations of the library
   std::map<abi::RedOp, std::shared_ptr<const Element>> factors_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 using DataType = abi::DataType;
 
-// One direction: how much goes with each rank.
+// Returns the bytes per peer in one direction.
 std::vector<uint64_t> sizes_of(std::span<const PointToPointMessage> messages, bool sends,
                                size_t ranks) {
   std::vector<uint64_t> sizes(ranks);
@@ -20,7 +20,8 @@ std::vector<uint64_t> sizes_of(std::span<const PointToPointMessage> messages, bo
   return sizes;
 }
 
-// Walks the messages of one direction, each with its place among `parts` of equal size.
+// Calls `copy` for each message of one direction, with its place in `parts`, which has a part of
+// `part_bytes` per rank.
 template <class Copy>
 void walk(std::span<const PointToPointMessage> messages, bool sends, std::vector<char>& parts,
           size_t part_bytes, size_t ranks, const Copy& copy) {
@@ -40,7 +41,7 @@ abi::Result exchange_messages(BlockingCommunicator& member,
   const auto& library = member.library();
   const auto ranks = static_cast<size_t>(member.size()), own = static_cast<size_t>(member.rank());
   const auto sent = sizes_of(messages, true, ranks), expected = sizes_of(messages, false, ranks);
-  std::vector<uint64_t> all(ranks * ranks);  // what each rank sends to each
+  std::vector<uint64_t> all(ranks * ranks);  // bytes by (sender, receiver)
   if (const auto result = library.AllGather(sent.data(), all.data(), ranks, DataType::kUint64,
                                             member.communicator(), nullptr);
       result != abi::kSuccess)

@@ -6,17 +6,18 @@
 
 namespace torch::comms::nccl::host {
 
+// A send or a receive of one group.
 struct PointToPointMessage {
   int peer;
   bool is_send;
-  void* data;  // only read where it sends
+  void* data;  // only read if `is_send`
   size_t size_bytes;
 };
 
-// All messages of all ranks, which all call this: an AllGather of their sizes, and an AllToAll of
-// parts that are as large as the largest. Messages between two ranks are in the order of their
-// calls. kInvalidUsage, with the ranks and sizes in the member's text: what one sends is not what
-// the other receives; the others have theirs.
+// Carries out the messages of all ranks; collective. It runs an AllGather of the sizes and an
+// AllToAll with parts as large as the largest. Messages between two ranks match in the order of
+// their calls. Returns: kInvalidUsage, with ranks and sizes in the communicator's error text, if a
+// sender and this rank disagree about the bytes. Other ranks still get their messages.
 abi::Result exchange_messages(BlockingCommunicator& member,
                               std::span<const PointToPointMessage> messages);
 

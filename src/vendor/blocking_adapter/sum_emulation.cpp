@@ -69,7 +69,7 @@ PremulFactor factor_of(const Reduction& premul, const BlockingCommunicator::Elem
       return factor;
     }
     default:
-      // Products wrap: what is above the element's bits does not matter.
+      // Integer products wrap, so bits above those of the element do not matter.
       factor.integer = 0;
       std::memcpy(&factor.integer, element.data(), ctran::size_of(premul.dtype()));
       return factor;

@@ -7,18 +7,19 @@
 
 namespace torch::comms::nccl::host {
 
+// Returns the bytes of an element.
 size_t size_of(abi::DataType dtype);
 
-// A reduction that the library may lack, by way of its sum: what goes in is multiplied before
-// (PREMUL_SUM), what comes out divided after (AVG; integers toward zero).
+// Emulates a reduction that the library may lack by its SUM. PREMUL_SUM multiplies the input first;
+// AVG divides the output afterwards (integers round toward zero).
 class EmulatedReduction {
  public:
-  // The factor is as it is now.
+  // Takes a copy of the current factor of `op`.
   EmulatedReduction(const BlockingCommunicator& member, abi::DataType dtype, abi::RedOp op);
 
-  // `call(input, op)` is the library's: of `inputs` elements from what it gets, into `output`,
-  // which has `outputs` elements; 0 where this rank gets none. `input` is left as it is, unless it
-  // is the output.
+  // Runs the reduction. `call(input, op)` calls the library on `inputs` elements and writes
+  // `output`. `output` has `outputs` elements; 0 if this rank gets no result. `input` is not
+  // changed, unless it is the output.
   using LibraryCall = std::function<abi::Result(const void* input, abi::RedOp op)>;
   abi::Result run(const void* input, size_t inputs, void* output, size_t outputs,
                   const LibraryCall& call) const;
