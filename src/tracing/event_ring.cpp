@@ -38,7 +38,7 @@ void raise_to(std::atomic<uint64_t>& value, uint64_t at_least) noexcept {
   }
 }
 
-// Of this process; -1 where `communicator` does not tell.
+// Returns the global rank of this process; -1 if `communicator` does not show it.
 int global_rank(const CommunicatorInfo& communicator) noexcept {
   if (communicator.global_rank >= 0) return communicator.global_rank;
   if (communicator.is_initializing || communicator.rank < 0) return -1;
@@ -46,12 +46,12 @@ int global_rank(const CommunicatorInfo& communicator) noexcept {
   return at < communicator.members.size() ? communicator.members[at] : communicator.rank;
 }
 
-// Counted by RingHeader::open.
+// Returns whether the row counts in RingHeader::open_communicators.
 bool is_open(const CommRow& row) noexcept {
   return row.size > 1 && (row.flags.load(std::memory_order_relaxed) & CommRow::kFinalized) == 0;
 }
 
-// False where the members do not fit.
+// Stores the members as runs. Returns: false if they do not fit.
 bool keep_members(CommRow& row, const std::vector<int>& members) noexcept {
   row.runs_used = 0;
   for (const int member : members) {
@@ -90,7 +90,7 @@ EventSlot* EventRing::slots() const noexcept {
 }
 
 void EventRing::move_to(std::byte* memory) noexcept {
-  // Rows and slots are zeroes when they begin.
+  // The memory is zero, so rows and slots need no initialization.
   auto* header = new (memory) RingHeader;
   header->header_bytes = sizeof(RingHeader);
   header->row_bytes = sizeof(CommRow);
@@ -109,7 +109,8 @@ uint64_t EventRing::record(const TraceEvent& event) noexcept {
   EventSlot& slot = slots()[index & mask_];
   uint64_t before = slot.stamp.load(std::memory_order_relaxed);
   const uint64_t writing = 2 * index + 1;
-  // Odd: another writer is still in this slot, a whole lap behind. Larger: one is a lap ahead.
+  // An odd stamp: another writer, one lap behind, is still in this slot. A larger stamp: a writer
+  // is one lap ahead.
   if ((before & 1) != 0 || before > writing ||
       !slot.stamp.compare_exchange_strong(before, writing, std::memory_order_acquire,
                                           std::memory_order_relaxed)) {
@@ -120,7 +121,7 @@ uint64_t EventRing::record(const TraceEvent& event) noexcept {
   std::memcpy(words.data(), &event, sizeof(event));
   for (size_t i = 0; i < kEventWords; ++i) slot.words[i].store(words[i], std::memory_order_release);
   slot.stamp.store(writing + 1, std::memory_order_release);
-  // For the next one, which comes when this slot has long left the caches.
+  // Prefetch the next slot, which has left the caches since it was last written.
   const auto* next = reinterpret_cast<const std::byte*>(&slots()[(index + 1) & mask_]);
   for (size_t at = 0; at < sizeof(EventSlot); at += kCacheLine) __builtin_prefetch(next + at, 1);
   return index;
@@ -131,7 +132,7 @@ void EventRing::mark_started(uint64_t index, uint64_t time_ns) noexcept {
   uint64_t whole = 2 * index + 2;
   if (!slot.stamp.compare_exchange_strong(whole, 2 * index + 1, std::memory_order_acquire,
                                           std::memory_order_relaxed))
-    return;  // overwritten since
+    return;  // overwritten meanwhile
   slot.words[kEnteredWord].store(time_ns, std::memory_order_release);
   slot.stamp.store(2 * index + 2, std::memory_order_release);
 }
@@ -159,8 +160,9 @@ CommRow* EventRing::row(uint32_t id) const noexcept {
 }
 
 CommRow& EventRing::free_row(uint32_t& id) noexcept {
-  // An unused one, else one whose making has ended, else the one that ended first; of those that
-  // live the youngest that is idle, else the youngest: the first ones are what a job waits in.
+  // The order of preference: unused rows, ended init records, ended communicators by age, then idle
+  // live ones, then busy ones, the youngest first. The oldest are kept, because a job usually waits
+  // in those.
   const auto rank_of = [](const CommRow& row) {
     const uint64_t key = row.key.load(std::memory_order_relaxed);
     const uint64_t ended = row.ended_ns.load(std::memory_order_relaxed);
@@ -176,7 +178,7 @@ CommRow& EventRing::free_row(uint32_t& id) noexcept {
       std::min_element(rows(), rows() + kCommRows,
                        [&](const CommRow& a, const CommRow& b) { return rank_of(a) < rank_of(b); });
   const uint64_t key = best->key.load(std::memory_order_relaxed);
-  // The same row by another number: what has the old one finds nothing.
+  // The row gets another id, so events with the old id do not find it.
   id = static_cast<uint32_t>(key == 0 ? static_cast<size_t>(best - rows()) : key - 1 + kCommRows);
   return *best;
 }
@@ -185,7 +187,7 @@ uint32_t EventRing::add_communicator(const CommunicatorInfo& communicator) {
   std::lock_guard lock(rows_mutex_);
   uint32_t id = 0;
   CommRow& row = free_row(id);
-  if (row.key.load(std::memory_order_relaxed) != 0 && is_open(row))  // end_communicator() will not
+  if (row.key.load(std::memory_order_relaxed) != 0 && is_open(row))  // replaced while open
     header().open_communicators.fetch_sub(1, std::memory_order_relaxed);
   row.key.store(0, std::memory_order_release);
   row.time_ns = now_ns();
@@ -235,7 +237,7 @@ uint64_t now_ns() noexcept {
 }
 
 uint32_t kernel_thread_id() noexcept {
-  // Asked once a thread; a forked child's thread has another id.
+  // Read once per thread; the thread of a forked child has another id.
   static thread_local uint64_t generation = ~uint64_t{0};
   static thread_local uint32_t id = 0;
   if (generation != base::fork_generation()) {

@@ -30,8 +30,8 @@ const CommRow* rows_of(const RingHeader& header) noexcept {
                                           sizeof(RingHeader));
 }
 
-// Communicators of different ranks may have one name. Where `a` does not know its members, any will
-// do.
+// Compares the members, because communicators of different ranks may have one name. If the members
+// of `a` are unknown, any row matches.
 bool may_be_the_same(const CommRow& a, const CommRow& b) noexcept {
   constexpr auto kUnknown = CommRow::kUnknownMembers;
   if ((a.flags.load(std::memory_order_relaxed) & kUnknown) != 0) return true;
@@ -49,14 +49,14 @@ struct LocalPeerReader::PeerRingFile {
   const RingHeader& header() const noexcept {
     return *reinterpret_cast<const RingHeader*>(memory.bytes().data());
   }
-  // Nobody has a lock on it that only its owner takes for long.
+  // A free lock means that the owner has exited, because only an owner holds the lock for long.
   bool has_owner_exited() const noexcept {
     if (::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return false;
     ::flock(file.get(), LOCK_UN);
     return true;
   }
 
-  // Nothing for what is no whole ring of this version.
+  // Opens a ring file. Returns: null if it is not a complete ring of this version.
   static std::shared_ptr<PeerRingFile> open(const fs::path& path) {
     auto made = std::make_shared<PeerRingFile>();
     made->file = base::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
@@ -74,14 +74,14 @@ struct LocalPeerReader::PeerRingFile {
         header.header_bytes != sizeof(RingHeader) || header.row_bytes != sizeof(CommRow) ||
         header.rows != kCommRows)
       return nullptr;
-    // A copy, as of files that were collected, or of another host: nobody holds those.
+    // A file from another host, or a copy, has no owner that holds the lock.
     static const std::string boot = base::boot_identity();
     if (header.inode != facts.st_ino || boot != header.boot.data()) return nullptr;
     return made;
   }
 };
 
-// Where a rank is to be seen.
+// The row of a peer rank in its ring file.
 struct LocalPeerReader::PeerRow {
   std::shared_ptr<const PeerRingFile> file;
   const CommRow* row = nullptr;
@@ -102,7 +102,7 @@ LocalPeerReader::LocalPeerReader(std::string name, int rank, int size, uint64_t 
     : name_(std::move(name)), rank_(rank), size_(size), since_ns_(since_ns), identity_(identity) {}
 LocalPeerReader::~LocalPeerReader() = default;
 
-// The newest row of `rank`; nullptr where there is none. `own`: that of this process.
+// Returns the newest row of `rank`; nullptr if there is none. `own`: the row of this process.
 const CommRow* LocalPeerReader::find(const RingHeader& header, int rank, const CommRow* own) const {
   std::array<char, sizeof(CommRow::name)> kept{};
   copy_truncated(kept, name_);
@@ -133,7 +133,7 @@ void LocalPeerReader::search() {
           peers_[rank] = {file, row, row->key.load(std::memory_order_acquire)};
   };
   for (const auto& folder : job_directories()) {
-    std::error_code error;  // others come and go meanwhile
+    std::error_code error;  // other processes may add and remove files meanwhile
     for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
       look_into(at->path());
   }
@@ -160,7 +160,7 @@ std::string LocalPeerReader::format_status() {
   const auto seen = read();
   if (seen.empty()) return {};
   const auto* own = find(process_ring().header(), rank_);
-  // Collectives end in their order, so it is this one.
+  // Collectives complete in order, so this is the one that the rank waits in.
   const uint64_t number =
       own == nullptr ? 0 : own->last_completed.load(std::memory_order_relaxed) + 1;
   std::string behind, there;
@@ -185,7 +185,7 @@ std::string LocalPeerReader::format_status() {
     else
       there += (there.empty() ? "" : ", ") + std::to_string(one.rank);
   }
-  if (own == nullptr) return behind;  // newer communicators have its place: who is where is unknown
+  if (own == nullptr) return behind;  // newer communicators replaced the own row
   std::string text = behind;
   if (!there.empty())
     text += (text.empty() ? "" : "; ") + ("called by rank " + there) + " and this one";

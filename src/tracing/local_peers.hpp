@@ -13,40 +13,42 @@ namespace torch::comms::tracing {
 struct CommRow;
 struct RingHeader;
 
-// What another rank of a communicator has recorded of it, at the moment of looking. Collectives are
-// numbered alike on all ranks.
+// What another rank has recorded of a communicator, at the time of reading. All ranks number
+// collectives the same.
 struct PeerRecord {
   int rank = -1;
   int64_t pid = 0;
   bool has_process_exited = false;
-  bool is_finalized = false;  // it has finalized the communicator
-  // Newer communicators have pushed this one out of its record: what is here says nothing.
+  bool is_finalized = false;  // the peer has finalized the communicator
+  // Newer communicators have replaced this one in the peer's ring: the other fields are
+  // meaningless.
   bool is_overwritten = false;
-  uint64_t last_started = 0;  // number of the last collective that it called
+  uint64_t last_started = 0;  // number of the last collective that the peer called
 };
 
-// The ranks of a communicator whose processes are on this host, by their ring files: where they
-// are, and whether they still live. Costs them nothing, and needs no answer of theirs. Ranks of
-// other hosts or users, or without a file, are never seen. This process itself needs no file.
+// Reads the ring files of a communicator's ranks on this host: their progress, and whether their
+// processes live. It costs the peers nothing and needs no reply. Ranks of other hosts or users, or
+// without a file, are not visible. This process itself needs no file.
 //
-// One thread at a time.
+// Threads: one at a time.
 class TC_API LocalPeerReader {
  public:
-  // `since_ns`: no rank of it was connected before (see now_ns()), so that an older one of that
-  // name is told apart. `identity`: as CommunicatorInfo's; with 0 a
-  // name, a place and the members are what one is known by.
+  // `since_ns`: a time before any rank of the communicator was connected (see now_ns()). It
+  // excludes older communicators of the same name. `identity`: as CommunicatorInfo::identity; with
+  // 0, rows match by name, rank and members.
   LocalPeerReader(std::string name, int rank, int size, uint64_t since_ns, uint64_t identity = 0);
   ~LocalPeerReader();
   LocalPeerReader(const LocalPeerReader&) = delete;
   LocalPeerReader& operator=(const LocalPeerReader&) = delete;
 
-  // Those that can be seen, by rank. Looks for files of ranks not seen yet.
+  // Returns the visible peers, by rank. Also searches for files of ranks not seen yet.
   std::vector<PeerRecord> read();
-  // Who has not called the collective that this process waits in, and who is gone; "" where nothing
-  // is known.
+  // Returns a text: which ranks have not called the collective that this process waits in, and
+  // which have exited; "" if nothing is known.
   std::string format_status();
-  // The first one seen whose process has ended without finalizing the communicator; a rank of -1:
-  // none. A system call for each rank that is known; looks for others once a second at most.
+  // Returns the first visible peer whose process has exited without finalizing the communicator;
+  // rank -1: none. Costs a system call per visible rank; searches for other ranks at most once a
+  // second.
   PeerRecord first_exited();
 
  private:

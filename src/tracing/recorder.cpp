@@ -28,18 +28,19 @@ namespace {
 
 constexpr int64_t kDay_s = 24LL * 60 * 60;
 
-// What a process has besides its ring. Never destroyed: fork and exit handlers come by late.
+// The recorder's state of a process besides its ring. It is never destroyed, because fork and exit
+// handlers run late.
 struct RecorderState {
-  std::mutex mutex;  // guards the rest, against other threads of the process
+  std::mutex mutex;  // guards the other members
   uint64_t generation = ~uint64_t{0};
-  EventRing* ring = nullptr;  // process_ring(), once it is used
+  EventRing* ring = nullptr;  // process_ring(), once record_process() has run
   std::optional<OwnedRingFile> file;
   std::vector<std::string> folders;  // of the job, where its processes may have their files
-  std::string why_in_memory;         // why there is no file, where one was wanted
+  std::string why_in_memory;         // why there is no file, although one was wanted
 };
 RecorderState& recorder_state();
 
-// Other threads' locks are not held in a child: it could not have them back.
+// Locks held around fork(): a child could never release locks of other threads.
 void before_fork() {
   recorder_state().mutex.lock();
   if (auto* ring = recorder_state().ring) ring->rows_mutex().lock();
@@ -59,7 +60,7 @@ RecorderState& recorder_state() {
   return *made;
 }
 
-// As part of a file's name.
+// Makes `text` safe for a file name.
 std::string plain(std::string text) {
   std::ranges::replace_if(
       text,
@@ -107,7 +108,7 @@ void introduce(RingHeader& header, const std::string& job, uint64_t inode,
   std::atomic_ref(header.magic).store(kMagic, std::memory_order_release);
 }
 
-// The ring goes on in memory of this process alone. False where there is none.
+// Moves the ring to memory of this process. Returns: false if there is no memory.
 bool place_in_memory(EventRing& ring) noexcept {
   void* at = ::mmap(nullptr, ring.size_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                     -1, 0);
@@ -116,17 +117,18 @@ bool place_in_memory(EventRing& ring) noexcept {
   return true;
 }
 
-// In a forked child, on its only thread: goes on without the parent's file, in memory of its own.
+// Runs in a forked child, on its only thread: leaves the parent's file and continues in the child's
+// own memory.
 void detach_child() {
   after_fork();
   auto& mine = recorder_state();
   if (!mine.file) return;
-  if (!place_in_memory(*mine.ring)) std::abort();  // the next record would end it less clearly
+  if (!place_in_memory(*mine.ring)) std::abort();  // the next record would crash less clearly
   mine.file.reset();
 }
 
-// Publishes the file that the ring lies in. Where that fails, the ring leaves it: forked children
-// have none of its memory, and its space is given back.
+// Publishes the file that holds the ring. If that fails, the ring moves out of the file, because
+// forked children do not have its mapping, and the file's space is released.
 void publish_or_leave(EventRing& ring, OwnedRingFile& file) {
   try {
     publish(file);
@@ -141,7 +143,8 @@ void say_goodbye() {
   if (!mine.file || mine.generation != base::fork_generation()) return;
   auto& header = process_ring().header();
   header.ended_ns.store(now_ns(), std::memory_order_release);
-  // Where a communicator was not finalized, others may be waiting in it, and this says since when.
+  // The file stays if a communicator was not finalized: peers may wait in it, and the file shows
+  // since when.
   if (header.open_communicators.load() <= 0) remove_file(mine.file->path);
 }
 
@@ -171,7 +174,7 @@ void take_file(EventRing& ring, std::string_view vocabulary) {
   }
   mine.why_in_memory = why;
   introduce(ring.header(), job, 0, vocabulary);
-  if (why.empty()) return;  // it is off
+  if (why.empty()) return;  // the recorder is off
   const bool asked = base::env_text("TORCHCOMM_RECORDER_DIR").has_value();
   base::log(asked ? base::LogLevel::kWarning : base::LogLevel::kInfo,
             "the recorder of this process is in memory alone, and ends with it: " + why);

@@ -8,34 +8,37 @@
 
 #include "tracing/event_ring.hpp"
 
-// The event ring of this process, and the file that it lies in, which outlives a killed process.
+// The event ring of this process and its file, which outlives a killed process.
 //
 // The file is <folder>/<job>/<host>-<pid>.ring. <folder> is TORCHCOMM_RECORDER_DIR, else
 // torchcomms-<uid> in /dev/shm, else in the temporary folder; `off` keeps the ring in memory. <job>
-// is what the processes of one job have in common: MASTER_ADDR and MASTER_PORT, else their parent.
-// The owner holds a lock on its file while it lives, and takes it along at its exit where every
-// communicator was finalized. Whoever makes one removes those without owner in which that is so
-// too, that are older than a day, or more than kMaxOrphanedBytes, the oldest first. A file that
-// cannot be had is logged once, and fails nothing.
+// is what the processes of a job have in common: MASTER_ADDR and MASTER_PORT, else their parent.
+//
+// The owner holds a lock on its file while it lives. At its exit it removes the file if every
+// communicator was finalized. A process that makes a file removes orphaned ring files: those with
+// every communicator finalized, those older than a day, and the oldest beyond kMaxOrphanedBytes. If
+// no file can be made, that is logged once and is no error.
 namespace torch::comms::tracing {
 
 inline constexpr uint64_t kMaxOrphanedBytes = uint64_t{64} << 20;
 inline constexpr const char* kFileSuffix = ".ring";
 
-// The ring of this process; its capacity is TORCHCOMM_EVENTS_CAPACITY, read once. Never destroyed.
+// Returns the ring of this process; its capacity is TORCHCOMM_EVENTS_CAPACITY, read once. It is
+// never destroyed.
 TC_API EventRing& process_ring();
 
-// Gives the ring its file, in a forked child again; does nothing where it has one. `vocabulary`:
-// for RingHeader.
+// Gives the ring its file, in a forked child again; does nothing if it has one. `vocabulary`: for
+// RingHeader.
 TC_API void record_process(std::string_view vocabulary);
 
-// Takes a communicator into it, after record_process().
+// Calls record_process() and adds the communicator to the ring. Returns: its id, for
+// OpRecord::comm.
 TC_API uint32_t record_communicator(const CommunicatorInfo& communicator,
                                     std::string_view vocabulary);
 
-// Where the files are looked for, the first that works.
+// Returns the folders to try, in order.
 TC_API std::vector<std::string> recorder_directories();
-// The file of this process; "" where there is none.
+// Returns the ring file of this process; "" if it has none.
 TC_API std::string recorder_file();
 
 }  // namespace torch::comms::tracing

@@ -31,12 +31,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kUnpublished = ".new";
-constexpr size_t kMostFiles = 4096;  // that one process looks at
-// Of a file system, and of what is free there: one part of so many.
+constexpr size_t kMostFiles = 4096;  // read by one process
+// A file may take 1/kShare of the free space, all files together 1/kShare of the file system.
 constexpr uint64_t kShare = 10;
 constexpr std::chrono::milliseconds kMostLocked{1000}, kLookAgain{1};
 
-// The folder, ours alone: others' could be links to anywhere.
+// Makes a folder that only this user may write to: in a folder of another user, a file could be a
+// link to any place.
 void require_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
     throw base::system_error("mkdir of " + path);
@@ -50,15 +51,16 @@ base::FileDescriptor open_to_read(const fs::path& path) noexcept {
   return base::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
 }
 
-// Its owner's descriptor is gone. Takes the lock, so that only one acts on it.
+// Locks a file whose owner has exited, so that only one process acts on it. Returns: empty if the
+// owner lives.
 base::FileDescriptor without_owner(const fs::path& path) {
   auto file = open_to_read(path);
   if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return {};
   return file;
 }
 
-// Takes the lock of a file that was just made. Another process that looks for what is left may hold
-// it for a moment, and have removed the file then: false.
+// Locks a file that was just created. Returns: false if a process that cleans up locked and removed
+// the file first.
 bool lock_new_file(const base::FileDescriptor& file, const std::string& path) {
   int result = 0;
   while ((result = ::flock(file.get(), LOCK_EX)) != 0 && errno == EINTR) continue;
@@ -75,11 +77,11 @@ struct OrphanedFile {
   fs::path path;
   int64_t changed_s;
   uint64_t size_bytes;
-  bool has_open_communicators;  // of a communicator that was not finalized
+  bool has_open_communicators;  // a communicator was not finalized
 };
 
-// By its name and its first bytes: folders may have files of others, too. One that is being made
-// has zeroes first.
+// Checks the name and the first bytes, because a folder may have other files. A file in creation
+// begins with zeroes.
 bool is_ours(const fs::path& path, uint64_t size_bytes) {
   const bool is_new = path.extension() == kUnpublished;
   if ((is_new ? path.stem() : path).extension() != kFileSuffix) return false;
@@ -91,7 +93,8 @@ bool is_ours(const fs::path& path, uint64_t size_bytes) {
   return begin == kMagic || (is_new && begin == decltype(begin){});
 }
 
-// Processes that end by _exit() take nothing along, but may have left nothing open.
+// A process that ends by _exit() does not remove its file, but may have finalized all
+// communicators.
 bool has_open_communicators(const base::FileDescriptor& file) noexcept {
   decltype(RingHeader::open_communicators) open{0};
   static_assert(sizeof(open) == sizeof(int32_t));
@@ -100,8 +103,8 @@ bool has_open_communicators(const base::FileDescriptor& file) noexcept {
          open.load() > 0;
 }
 
-// The wall clock at its newest event, in seconds; 0: it has none. What is written through a map
-// need not change the file's own time.
+// Returns the wall-clock time of the newest event, in seconds; 0: none. The file's own time is not
+// reliable, because writes through a mapping need not update it.
 int64_t newest_event_s(const base::FileDescriptor& file) noexcept {
   RingHeader header;
   if (::pread(file.get(), &header, sizeof header, 0) != ssize_t{sizeof header}) return 0;
@@ -119,7 +122,7 @@ int64_t newest_event_s(const base::FileDescriptor& file) noexcept {
   return std::min<int64_t>(header.began_wall_ns / kSecond_ns + since_s, std::time(nullptr));
 }
 
-// The files of all jobs.
+// The ring files of all jobs in a folder.
 struct RingFiles {
   uint64_t owned_bytes = 0;
   std::vector<OrphanedFile> orphaned;
@@ -134,7 +137,7 @@ struct RingFiles {
 RingFiles files_in(const fs::path& folder) {
   RingFiles found;
   size_t count = 0;
-  std::error_code ignored;  // another process may remove what this one looks at
+  std::error_code ignored;  // another process may remove files meanwhile
   for (fs::directory_iterator job(folder, ignored), end; !ignored && job != end;
        job.increment(ignored)) {
     std::error_code inner;
@@ -158,7 +161,7 @@ RingFiles files_in(const fs::path& folder) {
   return found;
 }
 
-// What the file system of `folder` has, or of what is there on the way to it.
+// Returns the state of the file system of `folder`, or of its nearest existing parent.
 struct statvfs file_system_of(fs::path folder) {
   struct statvfs state{};
   while (::statvfs(folder.c_str(), &state) != 0) {
@@ -173,7 +176,7 @@ struct statvfs file_system_of(fs::path folder) {
 RingFileQuota quota_of(const std::string& folder, const RingFiles& files) {
   const auto state = file_system_of(folder);
   RingFileQuota quota;
-  const bool has_size = state.f_blocks != 0;  // a tmpfs may be without
+  const bool has_size = state.f_blocks != 0;  // a tmpfs may have no size limit
   quota.max_bytes = has_size ? uint64_t{state.f_blocks} * state.f_frsize / kShare : UINT64_MAX;
   quota.available_bytes = has_size ? uint64_t{state.f_bavail} * state.f_frsize : UINT64_MAX;
   quota.owned_bytes = files.owned_bytes;
@@ -181,7 +184,8 @@ RingFileQuota quota_of(const std::string& folder, const RingFiles& files) {
   return quota;
 }
 
-// Removes what does not tell anything, or is older, and then the oldest beyond `most_bytes`.
+// Removes files with nothing unfinalized, files changed before `oldest_s`, and then the oldest
+// beyond `most_bytes`.
 void reclaim(std::vector<OrphanedFile> left, int64_t oldest_s, uint64_t most_bytes) {
   std::ranges::sort(left, std::greater{}, &OrphanedFile::changed_s);
   uint64_t kept = 0;
@@ -233,7 +237,7 @@ base::FileDescriptor lock_folder(const std::string& folder) {
   if (!lock) throw base::system_error("open of " + folder);
   const auto until = std::chrono::steady_clock::now() + kMostLocked;
   while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) break;  // its file system has no such locks
+    if (errno != EWOULDBLOCK && errno != EINTR) break;  // the file system does not support flock()
     if (std::chrono::steady_clock::now() > until)
       throw CommError(Errc::kSystem, "another process has locked " + folder + " for a second");
     std::this_thread::sleep_for(kLookAgain);
@@ -266,7 +270,7 @@ OwnedRingFile create_ring_file(const std::string& folder, const std::string& job
       if (!lock_new_file(made.lock, path)) made.lock = {};
     } else if (errno == EEXIST) {
       if (without_owner(path)) ::unlink(path.c_str());
-    } else if (errno != ENOENT) {  // else another process has removed the empty folder
+    } else if (errno != ENOENT) {  // ENOENT: another process has removed the empty folder
       throw base::system_error("open of " + path);
     }
   }
@@ -283,7 +287,7 @@ OwnedRingFile create_ring_file(const std::string& folder, const std::string& job
                       made.lock.get(), 0);
     if (at == MAP_FAILED) throw base::system_error("mmap of " + path);
     made.bytes = {static_cast<std::byte*>(at), size_bytes};
-    // A child must neither write into the parent's record nor keep its lock.
+    // A forked child must neither write into the parent's ring nor keep its lock.
     if (::madvise(at, size_bytes, MADV_DONTFORK) != 0)
       throw base::system_error("madvise of " + path);
   } catch (...) {
@@ -295,11 +299,11 @@ OwnedRingFile create_ring_file(const std::string& folder, const std::string& job
 }
 
 void publish(OwnedRingFile& file) {
-  // Of two processes with one number, in containers, the younger gets another name.
+  // Two processes with the same pid, in containers, get different names.
   const std::string path = file.path + kUnpublished;
   const fs::path stem = fs::path(file.path).replace_extension();
   for (int count = 1; count < 100; ++count) {
-    // Not rename(): it would take another's place.
+    // link() instead of rename(), which would replace an existing file.
     if (::link(path.c_str(), file.path.c_str()) == 0) {
       ::unlink(path.c_str());
       return;
@@ -315,7 +319,7 @@ void publish(OwnedRingFile& file) {
 
 void remove_file(const std::string& path) noexcept {
   ::unlink(path.c_str());
-  // Fails where something else is in it, which is well.
+  // Fails if the folder is not empty, as intended.
   ::rmdir(path.substr(0, path.rfind('/')).c_str());
 }
 
@@ -323,7 +327,7 @@ void remove_orphaned_files(const std::string& folder, int64_t oldest_s,
                            uint64_t most_bytes) noexcept try {
   reclaim(files_in(folder).orphaned, oldest_s, most_bytes);
 } catch (const std::exception& error) {
-  static_cast<void>(error);  // memory: what is left stays for the next process
+  static_cast<void>(error);  // out of memory: the files stay for the next process
 }
 
 }  // namespace torch::comms::tracing
