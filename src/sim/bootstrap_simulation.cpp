@@ -20,7 +20,7 @@ using ExchangePhase = ExchangeProtocol::ExchangePhase;
 
 constexpr int64_t kPulse = 1 << 16;
 constexpr int64_t kSegment = 64;                        // bytes of a SYN or a reset on the wire
-constexpr Ticks kFarewell = 400'000 * kPerMicrosecond;  // a failed rank listens for so long
+constexpr Ticks kFarewell = 400'000 * kPerMicrosecond;  // how long a failed rank still listens
 
 constexpr Ticks kPerNanosecond = kPerMicrosecond / 1000;
 
@@ -80,7 +80,7 @@ void BootstrapSimulation::set_timer(int rank) {
   const Moment next = self.protocol.next_time();
   if (next == bootstrap::kNever) return;
   const Ticks when = std::max(ticks(next), now());
-  // One that is already in the queue, and not later, will look again.
+  // An earlier timer in the queue will set the next one.
   if (self.timer <= when) return;
   self.timer = when;
   queue_.add(when, {BootstrapEventKind::kTimer, {}, 0, rank, -1, 0, -1});
@@ -107,7 +107,7 @@ void BootstrapSimulation::run_action(int rank, const ExchangeAction& action) {
       ++self.requests;
       return to_store(BootstrapEventKind::kPublished, rank, now());
     case ExchangeAction::Kind::kLookUp:
-      return;  // after kPublish, on the same connection
+      return;  // kPublish continues with it, on the same connection
     case ExchangeAction::Kind::kRequest:
       return send_request(rank, action);
     case ExchangeAction::Kind::kDisconnect:
@@ -132,7 +132,7 @@ void BootstrapSimulation::run_action(int rank, const ExchangeAction& action) {
   }
 }
 
-// The number of a connection: how many its client made before, and the round it is for.
+// The link number: the count of the client's connections so far, and the round.
 void BootstrapSimulation::send_request(int rank, const ExchangeAction& action) {
   auto& self = at(rank);
   if (self.last_request == action.round) ++result_.retries;
@@ -165,12 +165,12 @@ void BootstrapSimulation::send_failure(int from, int to, int round, uint32_t lin
 
 void BootstrapSimulation::kill(int rank) {
   auto& self = at(rank);
-  if (self.ended_at >= 0) return;  // there was nothing left to kill
+  if (self.ended_at >= 0) return;  // the rank has ended before
   self.is_dead = true;
   self.ended_at = now();
   ++result_.killed;
   const auto& rounds = self.protocol.rounds();
-  // The kernel closes its connections, at either end.
+  // The kernel of a killed process closes its connections, those of clients and that to its source.
   for (int round = 0; round < rounds.count(); ++round) {
     const auto& client = at(rounds.client(round));
     if (client.link != 0 && static_cast<int>(client.link & 31) == round)
@@ -195,7 +195,7 @@ void BootstrapSimulation::kill(int rank) {
 }
 
 void BootstrapSimulation::handle_event(const BootstrapEvent& event) {
-  // What came over the wire takes its turn at the NIC, and the processor's time.
+  // A message from the wire first takes time of the NIC and of the processor.
   if (event.bytes >= 0) {
     BootstrapEvent there = event;
     there.bytes = -1;
@@ -241,7 +241,7 @@ void BootstrapSimulation::handle_store_event(const BootstrapEvent& event) {
   const Ticks done = serve(run_.store.request_us);
   if (event.kind == BootstrapEventKind::kPublished) {
     self.has_published = true;
-    // The look-up waits for the answer to this: a client of the store does one thing at a time.
+    // The look-up waits for this response: a client of the store makes one request at a time.
     self.lookup_since = done + store_latency_ + store_overhead_;
     return look_up(event.rank, self.lookup_since);
   }
@@ -265,7 +265,7 @@ void BootstrapSimulation::handle_connection_event(const BootstrapEvent& event) {
     send({what, {}, event.round, event.peer, event.rank, event.link, 0}, event.rank, kSegment,
          retry_us);
   };
-  // What is said to a client counts while it has this very connection.
+  // An event for a client counts only if it still has this connection.
   const bool current = self.link == event.link && event.link != 0;
   const Moment time = moment(now());
   switch (event.kind) {

@@ -8,10 +8,10 @@
 
 namespace torch::comms::sim {
 
-// All ranks of a BootstrapRun, the store and the network between them, as events.
+// A discrete-event simulation of a BootstrapRun: all ranks, the store and the network.
 class BootstrapSimulation {
  public:
-  // `run` and `pulse` outlive it.
+  // Lifetime: `run` and `pulse` must outlive the object.
   BootstrapSimulation(const BootstrapRun& run, const SimInterruptCheck& pulse);
   BootstrapResult result();
 
@@ -25,18 +25,18 @@ class BootstrapSimulation {
     kStoreConnected,  // at the store
     kPublished,       // at the store
     kLookedUp,        // at the store
-    kContact,         // the answer of the store is there
-    kSyn,             // at the source: a client wants to connect
+    kContact,         // the response of the store has arrived
+    kSyn,             // at the source: connect of a client
     kConnected,       // at the client
     kRefused,         // at the client
     kRequest,         // at the source
     kResponse,        // at the client
-    kServed,          // at the source: the answer has left
+    kServed,          // at the source: the response has been sent
     kFailure,         // at either side
-    kReset,           // at the client: its source has ended
-    kClientLost,      // at the source: its client has hung up or ended
-    kProbed,          // at the source: its client listens
-    kProbeRefused,    // or not
+    kReset,           // at the client: the source has ended
+    kClientLost,      // at the source: the client has disconnected or ended
+    kProbed,          // at the source: the client listens
+    kProbeRefused,    // at the source: the client does not listen
     kTimer,
     kKill,
   };
@@ -46,7 +46,7 @@ class BootstrapSimulation {
     Fabric::NetworkPath path;
     uint8_t round;
     int rank;       // where it happens
-    int peer;       // the other one
+    int peer;       // the other rank
     uint32_t link;  // number of the client's connection
     int64_t bytes;  // on the wire; -1: none
   };
@@ -56,18 +56,18 @@ class BootstrapSimulation {
     Ticks processor = 0;
     Ticks timer = INT64_MAX;  // earliest in the queue
     Ticks ended_at = -1;
-    uint32_t link = 0;   // its connection to its source; 0: none
-    uint32_t links = 0;  // so many has it made
-    uint32_t sent = 0;   // messages
+    uint32_t link = 0;   // the connection to its source; 0: none
+    uint32_t links = 0;  // how many it has made
+    uint32_t sent = 0;   // number of messages
     int64_t bytes = 0;
-    uint16_t requests = 0;      // at the store
+    uint16_t requests = 0;      // to the store
     Ticks lookup_since = -1;    // when it began to look up its source; -1: not yet
-    int16_t last_request = -1;  // the last round it asked in
+    int16_t last_request = -1;  // the last round that it requested
     bool is_dead = false, has_published = false;
   };
   BootstrapRank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
   Ticks now() const { return queue_.now(); }
-  // Its process has ended.
+  // Returns whether the process of `rank` has ended.
   bool has_ended(const BootstrapRank& rank) const;
 
   void handle_event(const BootstrapEvent& event);
@@ -81,11 +81,12 @@ class BootstrapSimulation {
   void send_failure(int from, int to, int round, uint32_t link);
   void kill(int rank);
 
-  // Puts `bytes` on the wire from one rank to another; retried as `retry_us` says when it is lost.
+  // Sends `bytes` from one rank to another; a lost message is sent again after `retry_us`. Returns:
+  // when it has left.
   Ticks send(BootstrapEvent event, int from, int64_t bytes, double retry_us);
   void to_store(BootstrapEventKind what, int rank, Ticks ready);
   Ticks serve(double cost_us);
-  // `rank` asks the store at `when` where its source is.
+  // Sends the look-up of the source of `rank` to the store at `when`.
   void look_up(int rank, Ticks when);
   void set_timer(int rank);
 

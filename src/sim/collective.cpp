@@ -17,8 +17,8 @@ using schedule::ActionKind;
 using schedule::Problem;
 using schedule::Step;
 
-constexpr int kSampled = 256;        // steps of other ranks, where one stands for all
-constexpr int64_t kPulse = 1 << 16;  // steps between two calls of the pulse
+constexpr int kSampled = 256;        // steps compared to see whether one rank represents all
+constexpr int64_t kPulse = 1 << 16;  // steps between two interrupt checks
 
 Problem problem_of(const CollectiveRun& run, int rank) {
   auto options = run.options;
@@ -44,7 +44,7 @@ Problem problem_of(const CollectiveRun& run, int rank) {
   }
 }
 
-// The messages of one step of one rank: all that goes to one peer is one.
+// The messages of one step of one rank; all transfers to one peer form one message.
 class StepMessages {
  public:
   explicit StepMessages(int ranks) : at_(static_cast<size_t>(ranks)), seen_(at_.size()) {}
@@ -76,7 +76,7 @@ class StepMessages {
   }
   const std::vector<SentMessage>& sent() const { return sent_; }
   int sources() const { return sources_; }
-  int64_t computed() const { return computed_; }  // elements added or copied
+  int64_t computed() const { return computed_; }  // elements reduced or copied
 
  private:
   struct MessageIndex {
@@ -91,10 +91,11 @@ class StepMessages {
   int64_t computed_ = 0;
 };
 
-// Whether the ranks of a period do what rank 0 does, further around, and so stand for all: steps of
-// ranks drawn at random. How many were compared; 0 where they differ, as blocks by an element.
+// Tests with random steps whether all ranks do the same as rank 0, rotated, so that the ranks of a
+// period can represent all. Returns: the number of compared steps; 0 if they differ, for example as
+// block sizes differ by an element.
 int stands_for_all(const CollectiveRun& run, int64_t steps, StepMessages& messages) {
-  std::mt19937 random(12345);  // the same each time  NOLINT(bugprone-random-generator-seed)
+  std::mt19937 random(12345);  // fixed seed  NOLINT(bugprone-random-generator-seed)
   const auto read = [&](int rank, int64_t t) {
     Step step;
     run.algorithm->step(problem_of(run, rank), t, step);
@@ -109,14 +110,14 @@ int stands_for_all(const CollectiveRun& run, int64_t steps, StepMessages& messag
     const int rank = static_cast<int>(random() % static_cast<unsigned>(run.ranks));
     const auto t = static_cast<int64_t>(random() % static_cast<uint64_t>(steps));
     if (read(rank, t) != read(0, t)) return 0;
-    // A step that names every rank is as good as many.
+    // A step with messages to every rank counts as many comparisons.
     if (messages.sent().size() > 1000) i += 31;
   }
   return compared;
 }
 
 struct CollectiveEvent {
-  int rank;  // where it arrives, or whose step begins
+  int rank;  // where a message arrives, or a step begins
   int from;  // -1: a step begins
   int64_t step;
   int64_t bytes;
@@ -137,7 +138,7 @@ class CollectiveSimulation {
   struct CollectiveRank {
     int64_t step = 0;
     Ticks processor = 0;  // busy until then
-    Ticks moved = 0;      // the transfers of the step are done so far
+    Ticks moved = 0;      // when the transfers of the step so far are done
     int64_t computed = 0;
     int awaited = 0;
     bool in_step = false;
@@ -279,7 +280,7 @@ CollectiveResult CollectiveSimulation::result() {
   CollectiveResult result;
   size_t bytes = fabric_.bytes() + queue_.peak_bytes() + sizeof(CollectiveRank) * ranks_.capacity();
   for (const auto& rank : ranks_) {
-    TC_CHECK(rank.step == steps_);  // else the schedule waits for what nobody sends
+    TC_CHECK(rank.step == steps_);  // otherwise the schedule waits for a message that is never sent
     result.messages.max = std::max(result.messages.max, rank.messages);
     result.bytes_sent.max = std::max(result.bytes_sent.max, rank.bytes);
     result.messages.mean += static_cast<double>(rank.messages) / enumerated_;

@@ -8,45 +8,48 @@
 
 namespace torch::comms::sim {
 
-// A number of every rank, over the ranks.
+// Maximum and mean of a number over the ranks.
 struct RankStatistics {
   int64_t max = 0;
   double mean = 0;
 };
 
+// The parameters of a simulated collective.
 struct CollectiveRun {
   const schedule::Algorithm* algorithm = nullptr;
   int ranks = 1;
-  // Of the whole vector; of the block of one rank where every rank has its own (all_gather,
-  // reduce_scatter, gather, scatter, all_to_all).
+  // Bytes of the whole vector, or of the block of one rank for all_gather, reduce_scatter, gather,
+  // scatter and all_to_all.
   int64_t bytes = 0;
   int element_bytes = 4;
   int root = 0;
-  schedule::AlgorithmOptions options = {};  // its local_size is the network's
+  schedule::AlgorithmOptions options = {};  // local_size is taken from the network
   Network network = {};
   NetworkFaults faults = {};
-  int64_t max_steps = 400'000'000;  // that a run may take, over all ranks, before it is refused
+  int64_t max_steps = 400'000'000;  // limit of the steps of all ranks
 };
 
+// The result of a simulated collective.
 struct CollectiveResult {
   double time_us = 0;   // until the last rank is done
-  double first_us = 0;  // until the first is
+  double first_us = 0;  // until the first rank is done
   int64_t steps = 0;    // of the schedule
   RankStatistics messages = {}, bytes_sent = {};
-  schedule::Cost cost = {};  // what the algorithm's formula says, in elements
-  // How it was found: ranks that ran, each standing for ranks / enumerated; and steps of other
-  // ranks that were drawn to see that they do the same.
+  schedule::Cost cost = {};  // by the algorithm's formula, in elements
+  // How the result was found. `enumerated` ranks ran, each for ranks / enumerated ranks; `sampled`
+  // steps of other ranks were compared with theirs.
   int enumerated = 0, sampled = 0;
   int64_t events = 0, drops = 0;
-  double bytes_per_rank = 0;  // of the simulator's memory, over the ranks that ran
+  double bytes_per_rank = 0;  // memory of the simulator, over the ranks that ran
 };
 
 // Runs the schedule of every rank on the network, as an executor does: all transfers of a step at
-// once, the next step when they are done. Where an algorithm `rotates` and nothing goes wrong, the
-// ranks of one leaf (or host) run and stand for all. The same run has the same result.
+// once, and the next step when they are done. If the algorithm is rotation invariant and there are
+// no faults, the ranks of one leaf (or host) represent all. The same run always has the same
+// result.
 //
-// Throws std::invalid_argument for a problem that the algorithm cannot do, and for a run of more
-// than most_steps.
+// Throws: std::invalid_argument if the algorithm does not support the problem, or if the run would
+// take more than `max_steps`.
 CollectiveResult simulate(const CollectiveRun& run, const SimInterruptCheck& pulse = {});
 
 }  // namespace torch::comms::sim

@@ -9,33 +9,32 @@
 #include <utility>
 #include <vector>
 
-// Time in a simulation, and what happens in it.
+// Time and events of a simulation.
 namespace torch::comms::sim {
 
-// Picoseconds since the start: fine enough for a byte at 1 TB/s, and enough for 100 days.
+// Picoseconds since the start: fine enough for one byte at 1 TB/s, and enough for 100 days.
 using Ticks = int64_t;
 inline constexpr Ticks kPerMicrosecond = 1'000'000;
 
-// 13 days: nothing happens from then on, see EventQueue::add(). Sums of a few times do not
-// overflow.
+// The end of simulated time, 13 days; see EventQueue::add(). Sums of a few times do not overflow.
 inline constexpr Ticks kEnd = Ticks{1} << 60;
 
-// Both at most kAnnounceAbort.
+// Convert to Ticks, at most kEnd.
 inline Ticks from_ps(double ps) noexcept {
   return ps < static_cast<double>(kEnd) ? std::llround(ps) : kEnd;
 }
 inline Ticks from_us(double us) noexcept { return from_ps(us * kPerMicrosecond); }
-// `by` later than `time`, at most kAnnounceAbort.
+// Returns `time` + `by`, at most kEnd.
 inline Ticks after(Ticks time, Ticks by) noexcept { return std::min(time + by, kEnd); }
 inline double to_us(Ticks ticks) noexcept { return static_cast<double>(ticks) / kPerMicrosecond; }
 
-// What is still to happen, in the order of its time; of equal times, in the order it was added. So
-// a run depends on its inputs alone.
+// The pending events in the order of time; events of equal time in the order of add(). So a run
+// depends only on its inputs.
 template <class Event>
 class EventQueue {
  public:
-  // Throws std::invalid_argument for what would happen after the end of time: the costs of the run
-  // are too high.
+  // Throws: std::invalid_argument if `at` is not before kEnd, because the costs of the run are too
+  // high.
   void add(Ticks at, Event event) {
     if (at >= kEnd) throw std::invalid_argument("it takes over 13 days of simulated time");
     heap_.push_back({at, next_++, std::move(event)});
@@ -43,7 +42,7 @@ class EventQueue {
     peak_ = std::max(peak_, heap_.size());
   }
   bool empty() const noexcept { return heap_.empty(); }
-  // Removes what is next, and makes its time the present.
+  // Removes the next event and sets now() to its time.
   Event pop() {
     std::pop_heap(heap_.begin(), heap_.end(), later);
     now_ = heap_.back().at;
@@ -54,7 +53,7 @@ class EventQueue {
   }
   Ticks now() const noexcept { return now_; }
   int64_t popped() const noexcept { return popped_; }
-  // The most that was ever waiting, in bytes.
+  // Returns the largest size of the queue so far, in bytes.
   size_t peak_bytes() const noexcept { return peak_ * sizeof(ScheduledEvent); }
 
  private:
@@ -73,7 +72,7 @@ class EventQueue {
   Ticks now_ = 0;
 };
 
-// Called now and then in long runs; may throw to end them.
+// Called now and then in long runs; may throw to end the run.
 using SimInterruptCheck = std::function<void()>;
 
 }  // namespace torch::comms::sim

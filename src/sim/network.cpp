@@ -15,7 +15,7 @@ uint64_t mixed(uint64_t x) noexcept {
   return x ^ (x >> 31);
 }
 
-// In [0, 1).
+// Draws a number in [0, 1) that depends only on the arguments.
 double draw(uint64_t seed, int from, int to, uint64_t number) noexcept {
   uint64_t x = mixed(seed + 0x9e3779b97f4a7c15u);
   x = mixed(x ^
@@ -108,8 +108,8 @@ size_t Fabric::leaf(int rank) const noexcept {
   return host(rank) / static_cast<size_t>(network_.hosts_per_leaf);
 }
 
-// Many links side by side: a message takes its share of their time and waits for its turn, but goes
-// no faster than its NIC.
+// Models parallel uplinks as one: a message takes its share of their time and waits for its turn,
+// but is not faster than its NIC.
 Ticks Fabric::shared(Ticks& free, Ticks from, Ticks serial) const noexcept {
   const Ticks start = std::max(free, from);
   free = after(start, from_ps(static_cast<double>(serial) * share_));
