@@ -11,8 +11,8 @@
 
 #include "gpu/cpu_runtime.hpp"
 
-// The functions of the table for host memory. They return the numbers that CUDA's do. A handle is
-// its file's descriptor and one: none is 0.
+// The driver functions for host memory. They return CUDA's error numbers. A handle is the
+// descriptor of a memory file plus one; 0: no handle.
 namespace torch::comms::gpu {
 namespace {
 
@@ -23,10 +23,10 @@ AllocationHandle handle_of(int file) { return static_cast<AllocationHandle>(file
 // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
 void* pointer(DevicePointer at) { return reinterpret_cast<void*>(at); }
 
-// What is mapped in this process, by its address.
+// The mappings of this process, by address.
 struct CpuDriverMapping {
   size_t size_bytes;
-  AllocationHandle handle;  // which lives as long
+  AllocationHandle handle;  // must stay open while the mapping exists
 };
 class CpuDriverMappings {
  public:
@@ -42,7 +42,7 @@ class CpuDriverMappings {
     const std::lock_guard lock(mutex_);
     all_.erase(at);
   }
-  // The one that `at` lies in, which gets its begin; none has no handle.
+  // Returns the mapping that contains `at`, and sets `at` to its begin; handle 0: none.
   CpuDriverMapping of(DevicePointer& at) const {
     const std::lock_guard lock(mutex_);
     auto after = all_.upper_bound(at);
@@ -169,7 +169,7 @@ int get_range(DevicePointer* begin, size_t* size_bytes, DevicePointer at) {
   *size_bytes = CpuDriverMappings::here().of(*begin).size_bytes;
   return *size_bytes == 0 ? kInvalidValue : kSuccess;
 }
-// Host memory that is no file is its process's own.
+// There is no IPC for host memory that is not a file: it belongs to its process.
 int get_ipc(IpcHandle*, DevicePointer) { return kNotSupported; }
 int open_ipc(DevicePointer*, IpcHandle, unsigned) { return kNotSupported; }
 int get_name(char* name, int size_bytes, int) {

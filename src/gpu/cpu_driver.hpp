@@ -6,8 +6,8 @@
 
 namespace torch::comms::gpu {
 
-// The driver's row for host memory: allocations are files in memory, and one device holds them all,
-// whatever process has made them. A test may replace functions of it.
+// Returns the driver functions for host memory. Allocations are files in memory, and one device
+// holds those of all processes. A test may copy the table and replace functions.
 TC_API const DriverTable& cpu_driver_table() noexcept;
 
 }  // namespace torch::comms::gpu

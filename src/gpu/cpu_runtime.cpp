@@ -9,7 +9,7 @@
 #include "gpu/cpu_stream.hpp"
 #include "gpu/graph_markers.hpp"
 
-// The functions of the table for host memory. They return the numbers that CUDA's do.
+// The runtime functions for host memory. They return CUDA's error numbers.
 namespace torch::comms::gpu {
 namespace {
 
@@ -181,7 +181,7 @@ int add_mark(NativeStream stream, const GraphMarker*, uint32_t* word, uint32_t v
   if (!graph) return kInvalidValue;
   ++calls.graph_markers;
   const auto written = std::make_shared<uint32_t>(value);
-  // Tasks run in the order in which they were added: what comes before needs no more.
+  // Tasks run in the order in which they were added, so the marker needs no dependencies.
   graph->add_unordered([=] { std::atomic_ref(*word).store(*written); });
   *made = {written.get(), word, place_in(*graph, stream)};
   return kSuccess;

@@ -9,25 +9,25 @@
 
 #include "gpu/runtime_symbols.hpp"
 
-// The runtime row for host memory: what a GPU runtime does, done by threads of this process, so
-// that code for GPUs runs and is tested where there is none. Handles are those of the table.
+// The runtime for host memory: threads of this process do the work of a GPU runtime, so that code
+// for GPUs can run and be tested without a GPU. Handles are those of RuntimeTable.
 //
-// A stream is a thread and its queue. The default stream (null) is the calling thread itself: what
-// is launched on it has run when the call returns, and waiting for an event on it blocks. A stream
-// that is destroyed finishes what it has. Captures work as on a GPU: what is launched on a
-// capturing stream, or on one that waits for an event of the capture, runs when the graph is
-// launched.
+// A stream is a thread and its queue. The default stream (null) is the calling thread itself: work
+// launched on it has run when the call returns, and waiting for an event on it blocks. A destroyed
+// stream finishes its queue. Captures work as on a GPU. Work on a capturing stream, or on a stream
+// that waits for an event of the capture, runs when the graph is launched.
 namespace torch::comms::gpu {
 
-// The table whose functions do that.
+// Returns the table of the host memory runtime.
 const RuntimeTable& cpu_table() noexcept;
 
-// Runs `work` on `stream` after all that was launched there before.
+// Runs `work` on `stream` after all earlier work there.
 TC_API void cpu_launch(NativeStream stream, std::function<void()> work);
 
-// The stream that the calling thread works on, as cudaStreamPerThread or torch's current stream is
-// on a GPU; null, the thread itself, unless one was set.
+// Returns the current stream of the calling thread, as torch's current stream on a GPU. Null, the
+// thread itself, unless a CpuStreamGuard set one.
 TC_API NativeStream cpu_current_stream() noexcept;
+// Sets cpu_current_stream() of the calling thread for its scope.
 class TC_API CpuStreamGuard {
  public:
   explicit CpuStreamGuard(NativeStream stream) noexcept;
@@ -39,24 +39,26 @@ class TC_API CpuStreamGuard {
   NativeStream previous_;
 };
 
-// What the calling thread has asked the runtime for so far: each costs time on a GPU.
+// Counts of the runtime calls of the calling thread; on a GPU each of them costs time.
 struct CpuCallCounts {
   size_t captures = 0, records = 0, waits = 0;
-  size_t devices = 0;                // asked for, or set
-  size_t pinned = 0;                 // blocks of memory made
-  size_t graph_markers = 0;          // of graphs
-  size_t high_priority_streams = 0;  // streams of high priority, which is none here
+  size_t devices = 0;                // get or set
+  size_t pinned = 0;                 // pinned blocks allocated
+  size_t graph_markers = 0;          // nodes added to graphs
+  size_t high_priority_streams = 0;  // streams created with high priority, which has no effect here
 };
 TC_API CpuCallCounts& cpu_call_counts() noexcept;
 
-// What MemGetInfo tells: nothing of the host's own memory, so that a test can say what is taken.
+// The used memory that MemGetInfo reports. It does not measure the host's memory, so that a test
+// can set it.
 TC_API std::atomic<size_t>& cpu_used_bytes() noexcept;
 inline constexpr size_t kCpuTotalBytes = size_t{1} << 40;
 
-// What was captured; may be launched any number of times, on any stream.
+// The result of a capture; it may be launched any number of times, on any stream.
 class CpuGraph;
 void cpu_begin_capture(NativeStream stream);
-// Throws CommError(kVendor) if work of another stream was captured that this one does not wait for.
+// Throws: CommError(kVendor) if the graph has work of another stream that `stream` does not wait
+// for.
 std::shared_ptr<CpuGraph> cpu_end_capture(NativeStream stream);
 void cpu_launch_graph(const std::shared_ptr<CpuGraph>& graph, NativeStream stream);
 

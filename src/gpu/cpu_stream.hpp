@@ -14,7 +14,8 @@
 
 namespace torch::comms::gpu {
 
-// A moment in a stream's work. Any thread.
+// A flag that a stream sets when it reaches a point in its work.
+// Threads: any.
 class CpuLatch {
  public:
   void set() {
@@ -32,7 +33,7 @@ class CpuLatch {
   }
 
  private:
-  std::mutex mutex_;  // guards reached_; partner of changed_
+  std::mutex mutex_;  // guards is_set_; partner of changed_
   std::condition_variable changed_;
   bool is_set_ = false;
 };
@@ -42,34 +43,36 @@ using CpuTask = std::function<void()>;
 class CpuEvent;
 class CpuStream;
 
-// What a capture has collected. Tasks stand in the order in which they were launched, which every
-// dependency agrees with.
+// The work collected by a capture. Tasks are stored in launch order, which is consistent with all
+// dependencies.
 class CpuGraph {
  public:
-  // How many tasks of each stream come before a point.
+  // The number of tasks of each stream that come before a point.
   using VectorClock = std::map<CpuStream*, size_t>;
 
   explicit CpuGraph(CaptureId id) : id(id) {}
   const CaptureId id;
 
   void add(CpuStream* stream, CpuTask task);
-  // The same, with nothing that comes after it.
+  // Adds a task that no later task depends on.
   void add_unordered(CpuTask task);
-  // Every launch waits here for the newest record of `event` before it.
+  // Each launch waits here for the newest record of `event` before the launch.
   void add_wait(CpuStream* stream, CpuEvent* event);
-  // Every launch records `event` here, which `*mark`, of the same, no longer does.
+  // Each launch records `event` here. `*mark`, the node of an earlier record of `event`, is removed
+  // and replaced.
   void move_record(CpuEvent* event, void** mark);
-  // Lives as long as the graph.
+  // Keeps `what` alive as long as the graph.
   void retain(std::shared_ptr<void> what);
   VectorClock clock(CpuStream* stream);
   void join(CpuStream* stream, const VectorClock& after);
-  // True if `origin` comes after everything; no stream captures any more then.
+  // Ends the capture on all its streams. Returns: whether `origin` waits for all other streams.
   bool end(CpuStream* origin);
-  // What one launch does. To be asked for when it is launched: events stand for what they do then.
+  // Returns the work of one launch. Call it at the launch, because it uses the current records of
+  // events.
   CpuTask launch(std::shared_ptr<CpuGraph> self);
 
  private:
-  // A task, or what a launch does with an event.
+  // A task, or an operation on an event.
   struct CpuGraphNode {
     CpuTask task;
     CpuEvent* waited_for = nullptr;
@@ -81,18 +84,18 @@ class CpuGraph {
   std::map<CpuStream*, VectorClock> clocks_;
 };
 
-// A thread and its queue.
+// A stream of the host memory runtime: a thread and its queue.
 class CpuStream {
  public:
   CpuStream();
-  ~CpuStream();  // the thread goes on until its queue is empty
+  ~CpuStream();  // the thread runs until its queue is empty
   CpuStream(const CpuStream&) = delete;
   CpuStream& operator=(const CpuStream&) = delete;
 
   void launch(CpuTask task);
   void drain();
 
-  std::shared_ptr<CpuGraph> capture();  // null while there is none
+  std::shared_ptr<CpuGraph> capture();  // null if the stream is not capturing
   void set_capture(std::shared_ptr<CpuGraph> graph);
 
  private:
@@ -106,14 +109,14 @@ class CpuStream {
   const std::shared_ptr<Queue> queue_;  // shared with the thread
 };
 
-// What an event's last record stands for.
+// An event of the host memory runtime: its newest record.
 class CpuEvent {
  public:
   struct CpuEventRecord {
-    std::shared_ptr<CpuLatch> latch;  // null: done
+    std::shared_ptr<CpuLatch> latch;  // null: complete
     bool is_captured = false;
-    std::weak_ptr<CpuGraph> graph = {};  // of a record in a capture
-    CpuGraph::VectorClock clock = {};    // what it comes after there
+    std::weak_ptr<CpuGraph> graph = {};  // if recorded in a capture
+    CpuGraph::VectorClock clock = {};    // the work before the record in that capture
   };
   CpuEventRecord record() {
     std::lock_guard lock(mutex_);

@@ -3,11 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 
-// The functions and numbers of CUDA's driver that its runtime has no stable names for; handles are
-// opaque, and the runtime's own. Held against cuda.h by tests/cpp/vendor/abi_test.cpp.
+// Functions and constants of the CUDA driver for which the runtime has no stable names. Handles are
+// opaque and shared with the runtime. tests/cpp/vendor/abi_test.cpp compares them with cuda.h.
 namespace torch::comms::gpu::cuda {
 
-// SYMBOL(name, type): the name is the driver's without "cu".
+// SYMBOL(name, type): the driver's name is "cu" + name.
 #define TC_CUDA_DRIVER_SYMBOLS(SYMBOL)                                                             \
   SYMBOL(CtxGetCurrent, int(void** context))                                                       \
   SYMBOL(StreamGetCaptureInfo_v2, int(void* stream, int* status, uint64_t* id, void** graph,       \
@@ -26,12 +26,12 @@ namespace torch::comms::gpu::cuda {
   SYMBOL(GraphRemoveDependencies,                                                                  \
          int(void* graph, void* const* from, void* const* to, size_t count))
 
-// A write of 32 bits, as one of the union of memory operations.
+// A 32-bit write: the layout of one member of the driver's union of memory operations.
 struct WriteValue {
   int operation = 2;
   uint64_t address = 0;
   uint64_t value = 0;
-  unsigned flags = 0;  // 0: what was written before is seen before
+  unsigned flags = 0;  // 0: earlier writes are visible first
   uint64_t alias = 0;
   uint64_t padding = 0;
 };
@@ -42,7 +42,7 @@ struct BatchMemOpNode {
   unsigned flags = 0;
 };
 
-// Results, of driver and runtime: the second while a process ends.
+// Results of the driver and the runtime. kShuttingDown is returned while a process exits.
 inline constexpr int kNotInitialized = 3;
 inline constexpr int kShuttingDown = 4;
 inline constexpr int kNoContext = 201;

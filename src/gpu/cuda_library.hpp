@@ -4,8 +4,8 @@
 
 namespace torch::comms::gpu {
 
-// The function "cu" + `name` of CUDA's driver, which is opened at the first question. Null where
-// there is none; `why` is then the reason, for users to read.
+// Returns the function "cu" + `name` of the CUDA driver; the first call loads the driver. Null if
+// it is missing; `why` is then the reason, for users to read.
 void* cuda_driver_function(const char* name, std::string& why);
 
 }  // namespace torch::comms::gpu

@@ -14,19 +14,21 @@
 
 namespace torch::comms::gpu {
 
-// A GPU driver bound to its library. Devices are numbered as by the runtime. Methods throw
-// CommError(kVendor), kResourceExhausted where there is no memory, with the driver's own text.
+// A GPU driver bound to its library. Devices have the runtime's numbers.
 //
+// Throws: methods throw CommError(kVendor), or kResourceExhausted if memory ran out, with the
+// driver's text.
 // Threads: any.
 class TC_API Driver {
  public:
-  // Of `runtime`'s devices, the process's one: bound at first use. For host memory: see
-  // cpu_driver.hpp. Throws CommError(kBackendUnavailable) saying what was looked for.
+  // Returns the process's driver for the devices of `runtime`, loaded at first use. For the host
+  // memory runtime see cpu_driver.hpp.
+  // Throws: CommError(kBackendUnavailable) that says what was searched.
   static std::shared_ptr<const Driver> of(const Runtime& runtime);
-  // Whether a link as of has_native_atomics() joins two devices, also such as this process does not
-  // see; nothing where nobody can tell.
+  // Returns whether a link as in has_native_atomics() connects two devices, even if this process
+  // does not see both; nothing if unknown.
   using NativeAtomicsQuery = std::optional<bool>(const DriverUuid& one, const DriverUuid& other);
-  // For tests: with functions of their own.
+  // For tests, which pass their own functions.
   Driver(
       std::string_view name, const DriverTable& table,
       NativeAtomicsQuery* joined = [](const DriverUuid&, const DriverUuid&) -> std::optional<bool> {
@@ -37,21 +39,22 @@ class TC_API Driver {
   std::string_view name() const noexcept { return name_; }  // "cuda", "cpu"
   const DriverTable& table() const noexcept { return table_; }
 
-  // Its model, as the vendor calls it: "NVIDIA H200".
+  // Returns the model name of the device: "NVIDIA H200".
   std::string model_of(int device) const;
-  // The same for one device in all processes.
+  // Returns an id that is equal for a device in all processes.
   DriverUuid uuid_of(int device) const;
-  // The device's number here; nothing where this process does not see it.
+  // Returns the number of the device in this process; nothing if it is not visible here.
   std::optional<int> device_of(const DriverUuid& uuid) const;
-  // Whether kernels on `device` may use the memory of `peer`, which may be the same.
+  // Returns whether kernels on `device` may access memory of `peer`; true for the same device.
   bool can_access_peer(int device, int peer) const;
-  // Whether they are joined by a link that has atomic operations, as NVLink has and PCIe has not.
+  // Returns whether the link between the devices supports atomic operations, as NVLink does and
+  // PCIe does not.
   bool has_native_atomics(int device, int peer) const;
-  // The same of one that this process does not see.
+  // Returns the same for a device that this process does not see; nothing if unknown.
   std::optional<bool> is_joined(int device, const DriverUuid& unseen) const {
     return native_atomics_query_(uuid_of(device), unseen);
   }
-  // Why memory of `device` cannot be mapped by other processes; "" where it can.
+  // Returns why other processes cannot map memory of `device`; "" if they can.
   std::string unmappable_reason(int device) const;
 
   void check(int code, const char* call) const;
@@ -66,17 +69,17 @@ class TC_API Driver {
 
 bool operator==(const DriverUuid& a, const DriverUuid& b) noexcept;
 
-// Addresses that memory of a device can be mapped at, or parts of it one after the other.
+// A reserved range of device addresses. Memory can be mapped to it, also in parts.
 class TC_API AddressRange {
  public:
-  // No shorter than `size_bytes`. Throws as CudaGraphFunctions.
+  // Reserves at least `size_bytes`. Throws: as Driver.
   AddressRange(std::shared_ptr<const Driver> driver, size_t size_bytes);
   AddressRange(AddressRange&& other) noexcept
       : driver_(std::move(other.driver_)),
         at_(std::exchange(other.at_, 0)),
         size_bytes_(other.size_bytes_) {}
   AddressRange& operator=(AddressRange&&) = delete;
-  // Nothing is mapped there any more.
+  // All memory must be unmapped before.
   ~AddressRange();
 
   DevicePointer at() const noexcept { return at_; }
@@ -87,20 +90,22 @@ class TC_API AddressRange {
   size_t size_bytes_;
 };
 
-// Memory of a device which several processes map. It goes when the last of them has let go of it.
+// Device memory that several processes can map. It is freed when the last process has unmapped and
+// released it.
 class TC_API ShareableMemory {
  public:
-  // Of `device`, in whose reach it is mapped here; at least `size_bytes`, all of them `value`.
-  // `at`: where, which is in an AddressRange that outlives it; 0: at addresses of its own.
+  // Allocates at least `size_bytes` on `device`, maps them there, and sets all bytes to `value`.
+  // `at`: an address in an AddressRange that outlives the memory; 0: a range of its own. Throws: as
+  // Driver.
   static ShareableMemory create(const std::shared_ptr<const Driver>& driver, const Runtime& runtime,
                                 int device, size_t size_bytes, DevicePointer at = 0,
                                 unsigned char value = 0);
-  // What another process, or thread of this one, has created with that size and shared: mapped for
-  // kernels on `device`.
+  // Maps memory that another process, or another thread, has created with `size_bytes` and
+  // exported, for kernels on `device`.
   static ShareableMemory import(const std::shared_ptr<const Driver>& driver, int device,
                                 const base::FileDescriptor& shared, size_t size_bytes,
                                 DevicePointer at = 0);
-  // What sizes and places of such memory are multiples of.
+  // Returns the granularity of sizes and offsets, in bytes.
   static size_t granularity_bytes(const Driver& driver, int device);
   ShareableMemory(ShareableMemory&& other) noexcept
       : driver_(std::move(other.driver_)),
@@ -112,11 +117,11 @@ class TC_API ShareableMemory {
   ShareableMemory& operator=(ShareableMemory&&) = delete;
   ~ShareableMemory();
 
-  // For import(). Throws as it.
+  // Returns a descriptor for import(). Throws: as import().
   base::FileDescriptor export_descriptor() const;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
   void* at() const noexcept { return reinterpret_cast<void*>(at_); }
-  // As it was created: whole pages of the device.
+  // Returns the allocated size: whole pages of the device.
   size_t size_bytes() const noexcept { return size_bytes_; }
 
  private:

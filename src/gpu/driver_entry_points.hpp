@@ -4,19 +4,19 @@
 
 namespace torch::comms::gpu {
 
-// The driver's own functions, which do what the runtime's of that name do. Of those that are asked
-// in every operation the runtime's take 0.1 to 0.25 us longer. And in a thread that has no device
-// yet most of the runtime's choose the first one: half a gigabyte of it, in each process that works
-// on another. Null: none; any result but success leaves the answer to the runtime, which also makes
-// a thread ready for them.
+// Driver functions that are called instead of the runtime functions of the same name. For those
+// called in every operation the runtime takes 0.1 to 0.25 us longer. In a thread without a current
+// device, most runtime functions select device 0. That takes half a gigabyte on it in each process
+// that works on another device. Null: not available. On any result but success the runtime function
+// is called, which also initializes the thread.
 struct DriverEntryPoints {
-  // In every operation.
+  // Called in every operation.
   int (*EventRecord)(NativeEvent, NativeStream) = nullptr;
   int (*EventQuery)(NativeEvent) = nullptr;
   int (*StreamWaitEvent)(NativeStream, NativeEvent, unsigned flags) = nullptr;
   int (*StreamIsCapturing)(NativeStream, int* status) = nullptr;
   int (*CtxGetCurrent)(void**) = nullptr;
-  // In threads without a device.
+  // Called in threads without a current device.
   int (*ThreadExchangeStreamCaptureMode)(int* mode) = nullptr;
   int (*StreamSynchronize)(NativeStream) = nullptr;
   int (*StreamDestroy)(NativeStream) = nullptr;
@@ -24,7 +24,7 @@ struct DriverEntryPoints {
   int (*FreeHost)(void*) = nullptr;
 };
 
-// Those of CUDA's driver that there are.
+// Returns the entry points that the CUDA driver has.
 DriverEntryPoints cuda_driver_entry_points();
 
 }  // namespace torch::comms::gpu

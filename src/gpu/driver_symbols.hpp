@@ -5,9 +5,9 @@
 
 #include "gpu/runtime_symbols.hpp"
 
-// The C functions of the CUDA driver that we call: those of memory that other processes map. Names
-// are the driver's without "cu", types are its own with handles as plain numbers, and results are
-// an int that is 0 where it went well.
+// The C functions of the CUDA driver for memory that other processes can map. The driver's names
+// have "cu" in front. Types are the driver's, with handles as plain numbers; results are int, 0 for
+// success.
 namespace torch::comms::gpu {
 
 using DevicePointer = unsigned long long;
@@ -20,7 +20,7 @@ struct MemoryLocation {
   int type;
   int id;
 };
-// What an allocation is to be.
+// The properties of an allocation.
 struct MemoryProperties {
   int type;
   int handle_types;
@@ -31,7 +31,8 @@ struct MemoryProperties {
   unsigned char reserved[4];
 };
 static_assert(sizeof(MemoryProperties) == 32);
-// Of memory that was allocated without a handle, for other processes ("legacy" sharing).
+// A handle for other processes to memory that was allocated without a shareable handle ("legacy"
+// IPC).
 struct IpcHandle {
   unsigned char bytes[64];
 };
@@ -81,11 +82,11 @@ struct DriverTable {
 };
 
 inline constexpr int kMemoryPinned = 1;            // MemoryProperties::type
-inline constexpr int kHandleTypePosixFd = 1;       // how it is shared: a file descriptor
+inline constexpr int kHandleTypePosixFd = 1;       // a file descriptor
 inline constexpr int kMemoryOnDevice = 1;          // MemoryLocation::type
 inline constexpr int kMemoryReadWrite = 3;         // MemoryAccess::rights
-inline constexpr int kNativeAtomicsSupported = 3;  // of two devices: a link like NVLink, not PCIe
-inline constexpr unsigned kLazyPeerAccess = 1;     // of IpcOpenMemHandle
+inline constexpr int kNativeAtomicsSupported = 3;  // between two devices, as NVLink has
+inline constexpr unsigned kLazyPeerAccess = 1;     // a flag of IpcOpenMemHandle
 inline constexpr int kGranularityMinimum = 0;
 inline constexpr int kVirtualMemoryManagementSupported = 102;  // attributes of devices
 inline constexpr int kHandleTypePosixFdSupported = 103;

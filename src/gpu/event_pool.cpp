@@ -44,7 +44,7 @@ void EventPool::count_lease() {
 }
 
 void EventPool::recycle(std::unique_ptr<PooledEvent> entry) noexcept {
-  std::shared_ptr<EventPool> last;  // what keeps this, where nobody else does; goes behind the lock
+  std::shared_ptr<EventPool> last;  // possibly the last owner; destroyed after the lock
   std::unique_lock lock(mutex_);
   const bool is_kept = !entry->is_discarded && idle_.size() < max_idle_;
   if (is_kept) {

@@ -10,7 +10,10 @@
 
 namespace torch::comms::gpu {
 
-// Events of one device, used again and again. Any thread. Lives as long as one of its events.
+// A pool of reusable events of one device.
+//
+// Threads: any.
+// Lifetime: the pool lives as long as any of its leases.
 class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
  private:
   struct PooledEvent {
@@ -21,13 +24,13 @@ class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
   };
 
  public:
-  // `most`: how many idle events are kept.
+  // `most`: the maximum number of idle events.
   static std::shared_ptr<EventPool> make(const Runtime& runtime, size_t most);
   ~EventPool();
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
 
-  // An event that goes back to the pool when the last copy is let go of.
+  // An event that returns to the pool when the last copy of the lease is destroyed.
   class TC_API Lease {
    public:
     Lease() noexcept = default;
@@ -45,7 +48,8 @@ class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
 
     explicit operator bool() const noexcept { return entry_ != nullptr; }
     NativeEvent get() const noexcept { return entry_ == nullptr ? nullptr : entry_->event; }
-    // It is part of a capture, whose graph may live on: destroyed instead of used again.
+    // Destroys the event instead of reusing it, because it is part of a capture whose graph may
+    // live on.
     void discard() noexcept { entry_->is_discarded = true; }
 
    private:
@@ -62,14 +66,14 @@ class TC_API EventPool : public std::enable_shared_from_this<EventPool> {
  private:
   EventPool(const Runtime& runtime, size_t most);
   void recycle(std::unique_ptr<PooledEvent> entry) noexcept;
-  void count_lease();  // mutex_ held
+  void count_lease();  // call with mutex_ held
 
   const Runtime& runtime_;
   const size_t max_idle_;
   mutable std::mutex mutex_;  // guards all below
   std::vector<std::unique_ptr<PooledEvent>> idle_;
   size_t leased_ = 0;
-  std::shared_ptr<EventPool> self_;  // while any is leased
+  std::shared_ptr<EventPool> self_;  // set while any event is leased
 };
 
 }  // namespace torch::comms::gpu

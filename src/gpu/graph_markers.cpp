@@ -23,7 +23,7 @@ struct CudaGraphFunctions {
   name##Function* name = nullptr;
   TC_CUDA_DRIVER_SYMBOLS(TC_FIELD)
 #undef TC_FIELD
-  std::string missing;  // "" where all is there
+  std::string missing;  // the first missing function; "": none
 };
 
 const CudaGraphFunctions& driver() {
@@ -40,7 +40,8 @@ const CudaGraphFunctions& driver() {
   return bound;
 }
 
-// The graph that `stream` is capturing, and where its next node has its place.
+// Returns in `graph` the graph that `stream` is capturing, and in `before` the dependencies of its
+// next node.
 int capture_at(NativeStream stream, void*& graph, std::vector<void*>& before) {
   int status = 0;
   uint64_t id = 0;
@@ -55,12 +56,12 @@ int capture_at(NativeStream stream, void*& graph, std::vector<void*>& before) {
   return kSuccess;
 }
 
-// Calls `use` with what a node has that writes `value` to `word`.
+// Calls `use` with the parameters of a node that writes `value` to `word`.
 template <class Use>
 int with_write(uint32_t* word, uint32_t value, const Use& use) {
   void* context = nullptr;
   if (const int code = driver().CtxGetCurrent(&context)) return code;
-  // Pinned memory has one address for host and device.
+  // Pinned memory has the same address on host and device.
   WriteValue operation;
   operation.address = reinterpret_cast<uint64_t>(word);
   operation.value = value;
@@ -111,7 +112,7 @@ int record(NativeStream stream, NativeEvent event, GraphMarker* mark) {
             driver().GraphAddEventRecordNode(&made.node, graph, now.data(), now.size(), event))
       return code;
   } else {
-    // A capture forgets none of its nodes: this one comes behind others instead.
+    // Nodes cannot be removed from a capture, so this node gets new dependencies.
     std::vector<void*> before;
     for (const auto& [node, part] : mark->position) before.push_back(node);
     const std::vector<void*> to(std::max(before.size(), now.size()), mark->node);
@@ -169,7 +170,7 @@ void retain_with_graph(const GraphMarkerTable& marks, NativeStream stream,
   };
   if (const int code = marks.retain(stream, release, shared.get()))
     throw CommError(Errc::kVendor, "a graph keeps nothing: error " + std::to_string(code));
-  static_cast<void>(shared.release());  // the graph has it
+  static_cast<void>(shared.release());  // the graph owns it
 }
 
 const GraphMarkerTable* graph_markers_of(const Runtime& runtime, std::string* why) {

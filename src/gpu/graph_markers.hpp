@@ -12,54 +12,57 @@
 
 namespace torch::comms::gpu {
 
-// A node of a graph that says when the graph's work has come to its place: writes a word, or
-// records an event.
+// A node of a graph that shows the progress of a replay: it writes a word or records an event.
 struct GraphMarker {
-  void* node = nullptr;  // null: none. Whoever made the mark knows what it is
+  void* node = nullptr;  // null: none; only the GraphMarkerTable that made it knows its type
   uint32_t* word = nullptr;
-  // What it comes behind in the capture, in order: nodes, or streams and how much of each.
+  // The node's dependencies in the capture, in order: nodes, or streams with the number of their
+  // tasks.
   std::vector<std::pair<void*, size_t>> position;
 };
 
-// What a graph gets beside the work that its stream captures: what tells how far its replays have
-// come, and what they wait for. Functions return 0, or an error of the runtime; an error leaves the
-// capture as it was.
+// Functions that add nodes to a graph beside the work that its stream captures: markers that show
+// the progress of replays, and waits. Each returns 0 or an error number of the runtime. After an
+// error the capture is unchanged.
 //
-// Threads: those of one capture from one at a time.
+// Threads: one at a time for markers of one capture.
 struct GraphMarkerTable {
-  // Adds a mark to the graph that `stream` is capturing: `word`, of pinned memory, becomes `value`
-  // when all that the stream has there by now is done, and the mark `after`, where it is not null.
-  // Nothing of the stream waits for it. `made` may be `after`.
+  // Adds a marker to the graph that `stream` is capturing. `word`, in pinned memory, becomes
+  // `value` when the work that the stream has captured so far is done, and the marker `after`, if
+  // not null. Later work of the stream does not wait for it. `made` may be `after`.
   int (*add)(NativeStream stream, const GraphMarker* after, uint32_t* word, uint32_t value,
              GraphMarker* made);
-  // Has `mark`, of the same capture, write `value` instead if what `stream` captures next has the
-  // same place; `*done` says whether.
+  // Changes `mark`, of the same capture, to write `value` if the next work of `stream` has the same
+  // dependencies. `*done` returns whether it was changed.
   int (*change)(NativeStream stream, const GraphMarker& mark, uint32_t value, bool* done);
-  // Has every launch of the graph wait, where `stream` is in it now, for the newest record of
-  // `event` before that launch, by whomever.
+  // Makes every launch of the graph wait, at the current point of `stream`, for the newest record
+  // of `event` before the launch. Any stream may have recorded the event.
   int (*wait)(NativeStream stream, NativeEvent event);
-  // Has every launch record `event` when all that the stream has there by now is done; `*mark`, of
-  // the same event and capture, moves here, or has no node yet. Nothing of the stream waits for it.
+  // Makes every launch record `event` when the work that the stream has captured so far is done.
+  // `*mark`, of the same event and capture, moves to this point; at first it has no node. Later
+  // work of the stream does not wait for it.
   int (*record)(NativeStream stream, NativeEvent event, GraphMarker* mark);
-  // `release(argument)` runs once the graph that `stream` is capturing, and all that was made of
-  // it, are gone: on whatever thread; it must not call the runtime. After an error it does not run.
+  // Makes the graph that `stream` is capturing own `argument`. `release(argument)` runs on any
+  // thread once the graph and all its copies and executables are destroyed; it must not call the
+  // runtime. After an error it does not run.
   int (*retain)(NativeStream stream, void (*release)(void*), void* argument);
 };
 
-// What lives with a graph, and learns when it and all that was made of it are gone. It may end on
-// any thread, where it must not call the runtime.
+// An object that lives as long as a graph and all its copies and executables; `is_destroyed` is
+// then set. It may be destroyed on any thread and must not call the runtime there.
 struct GraphLifetime {
   virtual ~GraphLifetime() = default;
   std::atomic<bool> is_destroyed{false};
 };
-// The graph that `stream` is capturing has `life` from now on. Throws CommError(kVendor).
+// Makes the graph that `stream` is capturing own `life`. Throws: CommError(kVendor).
 TC_API void retain_with_graph(const GraphMarkerTable& marks, NativeStream stream,
                               std::shared_ptr<GraphLifetime> life);
 
-// Null where the runtime, or its driver, cannot do that; `why` then says what is missing.
+// Returns the functions for `runtime`; null if the runtime or its driver lacks them, and `why` then
+// says what is missing.
 TC_API const GraphMarkerTable* graph_markers_of(const Runtime& runtime, std::string* why = nullptr);
 
-// The rows of CUDA, whose driver is looked for once, and of host memory.
+// The functions for CUDA, whose driver is loaded once, and for host memory.
 const GraphMarkerTable* cuda_graph_markers(std::string& why);
 const GraphMarkerTable* cpu_graph_markers() noexcept;
 

@@ -71,7 +71,7 @@ ImportedMemory::ImportedMemory(const std::shared_ptr<const Runtime>& runtime,
 ImportedMemory::~ImportedMemory() {
   if (opened_ == 0) return;
   try {
-    const DeviceGuard current(*runtime_, device_);  // a thread of its own has none
+    const DeviceGuard current(*runtime_, device_);  // the thread may have none
     driver_->log_failure(driver_->table().IpcCloseMemHandle(opened_), "IpcCloseMemHandle");
   } catch (const CommError& e) {
     base::log(base::LogLevel::kWarning,

@@ -13,31 +13,34 @@
 
 namespace torch::comms::gpu {
 
-// What another process needs, to map memory of a device that this one has. Plain memory, which
-// crosses between processes beside a descriptor.
+// What another process needs besides a descriptor to map device memory of this process. The struct
+// is trivially copyable and is sent to that process.
 struct MemoryExportInfo {
-  IpcHandle ipc = {};             // where there is no descriptor
-  uint64_t has_descriptor = 0;    // 1: there is one
+  IpcHandle ipc = {};             // used if there is no descriptor
+  uint64_t has_descriptor = 0;    // 1: the memory has a shareable descriptor
   uint64_t allocation_bytes = 0;  // of the whole allocation
-  uint64_t offset = 0;            // of the memory in it
+  uint64_t offset = 0;            // of the memory in its allocation
   uint64_t size_bytes = 0;        // of the memory
 };
+// Exported memory: its description, and its descriptor if it has one.
 struct ExportedMemory {
   base::FileDescriptor descriptor;
   MemoryExportInfo info;
 };
 
-// Of memory that was allocated before, by whomever: within one allocation that has a shareable
-// handle, or within one of cudaMalloc. No bytes need nothing. Throws CommError(kUnsupported),
-// without context, saying which memory can be mapped; kVendor.
+// Exports existing device memory. It must lie within one allocation that has a shareable handle, or
+// within one of cudaMalloc. Memory of 0 bytes needs neither.
 //
-// Memory with a handle lives on where it is mapped when its owner frees it; other memory must not
-// be freed before.
+// Throws: CommError(kUnsupported) without context, which says what memory can be mapped; kVendor.
+// Lifetime: memory with a shareable handle stays valid where it is mapped when its owner frees it.
+// Other memory must not be freed before all peers have unmapped it.
 TC_API ExportedMemory export_memory(const std::shared_ptr<const Driver>& driver, const void* at,
                                     size_t size_bytes);
 
-// Such memory of another process, mapped here for kernels on `device`, which is current; it may go
-// on any thread. Of this process too where it has a handle.
+// Memory of another process, mapped for kernels on `device`, which must be current. Memory with a
+// descriptor may also be of this process.
+//
+// Threads: it may be destroyed on any thread.
 class TC_API ImportedMemory {
  public:
   ImportedMemory(const std::shared_ptr<const Runtime>& runtime,
@@ -47,7 +50,7 @@ class TC_API ImportedMemory {
   ImportedMemory(const ImportedMemory&) = delete;
   ImportedMemory& operator=(const ImportedMemory&) = delete;
 
-  void* at() const noexcept { return at_; }  // null where there are no bytes
+  void* at() const noexcept { return at_; }  // null for 0 bytes
   size_t size_bytes() const noexcept { return size_bytes_; }
 
  private:

@@ -11,12 +11,12 @@ namespace torch::comms::gpu {
 namespace {
 
 constexpr int kSuccess = 0;
-constexpr int kNvlink = 2;  // of two GPUs: what is asked for
+constexpr int kNvlink = 2;  // nvmlGpuP2PCapsIndex of two GPUs
 constexpr int kAtomics = 3;
 
 using Gpu = void*;
 
-// The library, once it has been started. It is never stopped: it may be another one's, too.
+// The NVML library after nvmlInit. It is never shut down, because other code may use it, too.
 class Nvml {
  public:
   Nvml() {

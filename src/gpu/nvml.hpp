@@ -6,9 +6,8 @@
 
 namespace torch::comms::gpu {
 
-// Whether NVLink joins two GPUs of this host, of which the process need not see both: NVIDIA's
-// management library knows all of them, whatever CUDA_VISIBLE_DEVICES says. Nothing where there is
-// no such library, or it cannot tell.
+// Returns whether NVLink connects two GPUs of this host. NVML knows all GPUs, so
+// CUDA_VISIBLE_DEVICES need not include both. Returns nothing if NVML is missing or does not know.
 //
 // Threads: any.
 std::optional<bool> are_connected_by_nvlink(const DriverUuid& one, const DriverUuid& other);

@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kSmallest = 4096;
 constexpr size_t kStep = size_t{1} << 20;
 
-// What is asked for comes in few sizes, so that blocks fit again.
+// Rounds sizes up to a few values, so that blocks can be reused.
 size_t block_bytes(size_t wanted) {
   if (wanted > kStep) return (wanted + kStep - 1) / kStep * kStep;
   return std::bit_ceil(std::max(wanted, kSmallest));
@@ -34,7 +34,7 @@ std::shared_ptr<void> PinnedPool::acquire(size_t size_bytes) {
   size_t found_bytes = needed;
   {
     const std::lock_guard lock(mutex_);
-    // Not one that is far too large: others may need that.
+    // Blocks of more than twice the size are left for larger requests.
     const auto found = idle_.lower_bound(needed);
     if (found != idle_.end() && found->first <= 2 * needed) {
       found_bytes = found->first;

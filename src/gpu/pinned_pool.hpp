@@ -9,19 +9,22 @@
 
 namespace torch::comms::gpu {
 
-// Page-locked host memory that is used again and again: to make some takes milliseconds. Any
-// thread. Lives as long as one of its blocks.
+// A pool of reusable page-locked host memory, whose allocation takes milliseconds.
+//
+// Threads: any.
+// Lifetime: the pool lives as long as any of its blocks.
 class TC_API PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
-  // `most_idle_bytes`: how much is kept that nobody uses.
+  // `most_idle_bytes`: the maximum of unused memory that is kept.
   static std::shared_ptr<PinnedPool> make(std::shared_ptr<const Runtime> runtime,
                                           size_t most_idle_bytes);
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
 
-  // At least `size_bytes`; goes back to the pool with its last owner. What it holds is undefined.
-  // Throws CommError(kVendor) where there is no more.
+  // Returns at least `size_bytes` of uninitialized memory. It returns to the pool with its last
+  // owner.
+  // Throws: CommError(kVendor) if no memory can be allocated.
   std::shared_ptr<void> acquire(size_t size_bytes);
 
   size_t idle_bytes() const;

@@ -26,7 +26,7 @@ constexpr const char* kHipSpellings[] = {"HostAlloc", "HostMalloc", "FreeHost", 
 struct OpenedRuntime {
   void* handle = nullptr;
   std::string path;
-  std::string tried;  // what was looked for, and why it was not it
+  std::string tried;  // the names that were tried, and why each failed
 };
 
 OpenedRuntime open(const RuntimeRow& row) {
@@ -47,7 +47,7 @@ OpenedRuntime open(const RuntimeRow& row) {
   return opened;
 }
 
-// False: it is for the runtime to say.
+// Calls the driver's entry point. Returns: false if the runtime function must be called.
 template <class... Arguments>
 bool is_done_by(int (*shortcut)(Arguments...), std::type_identity_t<Arguments>... arguments) {
   return shortcut != nullptr && shortcut(arguments...) == kSuccess;
@@ -104,7 +104,7 @@ const Runtime& Runtime::cpu() {
 
 void Runtime::check(int code, const char* call) const {
   if (code == kSuccess) return;
-  table_.GetLastError();  // or the next call of somebody else would find it
+  table_.GetLastError();  // clears the error, which a later call of other code would get
   throw CommError(Errc::kVendor, std::string(name_) + call + ": " + table_.GetErrorString(code) +
                                      " (" + std::to_string(code) + ")");
 }
@@ -212,8 +212,8 @@ void Runtime::synchronize_event(NativeEvent event) const {
 
 void Runtime::destroy_handle(int (*shortcut)(void*), int (*function)(void*), void* handle,
                              const char* call) const noexcept {
-  // Of other failures it is not known whether the handle is there yet: they may be those of what
-  // was launched before.
+  // After other failures it is unknown whether the handle still exists: they may be errors of
+  // earlier launches.
   const auto has_done_nothing = [](int code) {
     return code == cuda::kNotInitialized || code == cuda::kShuttingDown || code == cuda::kNoContext;
   };

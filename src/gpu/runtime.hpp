@@ -13,44 +13,48 @@
 
 namespace torch::comms::gpu {
 
-// A vendor's runtime library: a row.
+// The description of a vendor's runtime library.
 struct RuntimeRow {
   std::string_view name;       // "cuda"
-  std::string_view prefix;     // of its functions: "cuda"
-  std::string_view stem;       // what its file names begin with: "libcudart.so"
-  const char* const* sonames;  // tried in turn where no such library is loaded; ends with null
-  const char* const* renamed_symbols;  // pairs of a name in the list and what it is called here
-  DriverEntryPoints (*driver_entry_points)() = nullptr;  // null: there are none
+  std::string_view prefix;     // of its function names: "cuda"
+  std::string_view stem;       // of its file names: "libcudart.so"
+  const char* const* sonames;  // tried in order if no such library is loaded; null-terminated
+  const char* const* renamed_symbols;  // pairs: name in the symbol list, name in this library
+  DriverEntryPoints (*driver_entry_points)() = nullptr;  // null: none
 };
 TC_API extern const RuntimeRow kCuda, kHip;
 
-// A GPU runtime bound to its library. Methods throw CommError(kVendor) with the runtime's own text.
+// A GPU runtime bound to its library.
 //
-// Threads: any. Streams belong to the device that is current when they are made.
+// Throws: methods throw CommError(kVendor) with the runtime's text.
+// Threads: any. Streams belong to the device that is current when they are created.
 class TC_API Runtime {
  public:
-  // The library that the process has loaded already, which is torch's, else the first of the row's
-  // sonames that loads. Throws CommError(kBackendUnavailable) saying what was looked for.
+  // Loads the library that the process has already loaded (torch's), else the first of the row's
+  // sonames.
+  // Throws: CommError(kBackendUnavailable) that says what was searched.
   static Runtime load(const RuntimeRow& row);
-  // The process's one: loaded at first use. Nothing is kept of a failure.
+  // Returns the process's instance, loaded at first use. A failed load is tried again at the next
+  // call.
   static std::shared_ptr<const Runtime> of(const RuntimeRow& row);
-  // Host memory, and streams that are threads of this process. See cpu.hpp.
+  // Returns the runtime for host memory, whose streams are threads of this process. See
+  // cpu_runtime.hpp.
   static const Runtime& cpu();
   static std::shared_ptr<const Runtime> shared_cpu() { return {std::shared_ptr<void>(), &cpu()}; }
-  // For tests: with functions of their own.
+  // For tests, which pass their own functions.
   Runtime(std::string_view name, std::string path, const RuntimeTable& table,
           const DriverEntryPoints& shortcuts = {})
       : name_(name), path_(std::move(path)), table_(table), driver_entry_points_(shortcuts) {}
 
   std::string_view name() const noexcept { return name_; }
-  const std::string& path() const noexcept { return path_; }  // of the library; "" for cpu
+  const std::string& path() const noexcept { return path_; }  // path of the library; "" for cpu
   const RuntimeTable& table() const noexcept { return table_; }
 
-  // 0 without a driver; `why` then gets the runtime's own words.
+  // Returns the number of devices; 0 without a driver, and `why` is then the runtime's text.
   int device_count(std::string* why = nullptr) const noexcept;
   int device() const;
-  // What stands for the device that is current: the same for another one only after a reset of
-  // devices. Null where that is not known.
+  // Returns the driver context of the current device; null if unknown. Two devices have the same
+  // value only after a device reset.
   const void* context() const noexcept {
     void* context = nullptr;
     if (driver_entry_points_.CtxGetCurrent == nullptr ||
@@ -58,22 +62,23 @@ class TC_API Runtime {
       return nullptr;
     return context;
   }
-  // False where it is known that the thread has none yet.
+  // Returns false if it is known that the thread has no current device yet.
   bool has_device() const noexcept {
     void* context = nullptr;
     return driver_entry_points_.CtxGetCurrent == nullptr ||
            driver_entry_points_.CtxGetCurrent(&context) != kSuccess || context != nullptr;
   }
   void set_device(int index) const;
-  // For good, of a thread of ours that others' code calls the runtime on: see CaptureModeGuard.
+  // Sets the relaxed capture mode for the rest of the thread's life. For threads of torchcomms on
+  // which other code calls the runtime: see CaptureModeGuard.
   void set_relaxed_capture_mode() const noexcept;
 
   NativeStream create_stream(bool high_priority) const;
   void synchronize(NativeStream stream) const;
   void wait(NativeStream stream, NativeEvent event) const;
   CaptureId capture_of(NativeStream stream) const;
-  // Runs `function` on a thread of the runtime when the stream gets there. It must call none of
-  // these methods.
+  // Runs `function` on a thread of the runtime when the stream reaches it. `function` must not call
+  // methods of Runtime.
   void launch_host(NativeStream stream, void (*function)(void*), void* argument) const;
   void copy_to_device(void* to, const void* from, size_t size_bytes, NativeStream stream) const;
   void copy_on_device(void* to, const void* from, size_t size_bytes, NativeStream stream) const;
@@ -81,15 +86,15 @@ class TC_API Runtime {
 
   NativeEvent create_event() const;
   void record(NativeEvent event, NativeStream stream) const;
-  // True when all that was recorded before is done. Never of an event of a capture.
+  // Returns whether all work before the last record is done. `event` must not be part of a capture.
   bool is_done(NativeEvent event) const;
   void synchronize_event(NativeEvent event) const;
 
-  // For destructors, which cannot throw: what fails is logged.
+  // For destructors, which cannot throw: errors are logged.
   void destroy_stream(NativeStream stream) const noexcept;
   void destroy_event(NativeEvent event) const noexcept;
 
-  // Of the current device, whoever uses the rest. 0 where that is not known.
+  // Returns the free memory of the current device, also considering other processes; 0 if unknown.
   size_t free_bytes() const noexcept;
 
   void* allocate_pinned(size_t size_bytes) const;
@@ -100,7 +105,7 @@ class TC_API Runtime {
   void check(int code, const char* call) const;
   void exchange_capture_mode(int& mode) const noexcept;
   void log_failure(int code, const char* call) const noexcept;
-  // What takes a handle away, which is not to be tried twice.
+  // Destroys a handle; it must not be called twice for one handle.
   void destroy_handle(int (*shortcut)(void*), int (*function)(void*), void* handle,
                       const char* call) const noexcept;
 
@@ -110,8 +115,9 @@ class TC_API Runtime {
   DriverEntryPoints driver_entry_points_;
 };
 
-// While it lives, runtime calls of this thread neither end nor fail because of captures that other
-// threads have begun. Every thread of ours that calls the runtime by itself needs one.
+// Sets the relaxed capture mode of this thread for its scope. Runtime calls then neither invalidate
+// captures of other threads nor fail because of them. Every thread of torchcomms that calls the
+// runtime on its own needs one.
 class TC_API CaptureModeGuard {
  public:
   explicit CaptureModeGuard(const Runtime& runtime) noexcept;
@@ -124,8 +130,8 @@ class TC_API CaptureModeGuard {
   int mode_;
 };
 
-// Makes a device current for a scope. A thread that has chosen none stays with it: to go back to
-// the first one would take memory there.
+// Makes a device current for its scope. If the thread had no current device, the device stays
+// current: to switch back to device 0 would allocate memory there.
 class TC_API DeviceGuard {
  public:
   DeviceGuard(const Runtime& runtime, int index);
@@ -135,7 +141,7 @@ class TC_API DeviceGuard {
 
  private:
   const Runtime& runtime_;
-  std::optional<int> previous_;  // nothing where it was current already
+  std::optional<int> previous_;  // nothing to restore if empty
 };
 
 }  // namespace torch::comms::gpu

@@ -2,20 +2,20 @@
 
 #include <cstddef>
 
-// The C functions of a GPU runtime that we call, by the name they share: CUDA has them as
-// cuda<ArgumentName>, HIP as hip<ArgumentName>. All handles are opaque pointers, all results an int
-// that is 0 where it went well, so one list serves every vendor.
+// The C functions of a GPU runtime, by the name that CUDA and HIP share: cuda<Name> and hip<Name>.
+// All handles are opaque pointers and all results are int, 0 for success, so that one list fits
+// both.
 namespace torch::comms::gpu {
 
 using NativeStream = void*;  // null: the vendor's default stream
 using NativeEvent = void*;
-// Whether, and in which capture, a stream's work is recorded into a graph instead of run.
+// Identifies the capture that records a stream's work into a graph.
 using CaptureId = unsigned long long;  // 0: no capture
 
 // SYMBOL(name, type)
 //
-// StreamGetCaptureInfo got more out-parameters over the years, always behind the first three; an
-// older library leaves the nulls at the end alone.
+// StreamGetCaptureInfo got more output parameters over time, always after the first three. An older
+// library ignores the null arguments at the end.
 #define TC_GPU_SYMBOLS(SYMBOL)                                                                    \
   SYMBOL(GetErrorString, const char*(int))                                                        \
   SYMBOL(GetLastError, int())                                                                     \
