@@ -33,7 +33,7 @@ class CollectiveLogReader {
 // The state machine of one rank in a monitored group, without input or output: events in, messages
 // to neighbors (see overlay_topology.hpp) out. So a test can simulate 100,000 ranks.
 //
-// - The failure of a rank is flooded: every rank hears of it once from each neighbor.
+// - The failure of a rank is flooded: every rank learns of it once from each neighbor.
 // - An abort is announced by a query, so that the aborting rank learns when all ranks have received
 //   it.
 // - A query is an echo [Segall, IEEE Trans. Inf. Theory 29(1), 1983]. It spreads over all

@@ -14,7 +14,8 @@
 namespace torch::comms::base {
 namespace {
 
-// Sets the thread name that debuggers, top and /proc show: it tells idle threads from busy ones.
+// Sets the thread name that debuggers, top and /proc show: it shows whether a thread is idle or
+// busy.
 void show_as(const char* name) noexcept { ::pthread_setname_np(::pthread_self(), name); }
 
 }  // namespace

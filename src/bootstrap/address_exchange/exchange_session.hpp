@@ -35,7 +35,7 @@ class ExchangeSession {
   ExchangeSession(KeyValueStore& store, const BlobExchangeParams& self);
   // Does everything that may keep this rank from taking part: it opens the port and reads the
   // secret.
-  // Throws: CommError; peers have not been told then.
+  // Throws: CommError; peers have not been notified then.
   void prepare();
   // Runs the exchange. Blocks: until the exchange has ended. Throws: as exchange_blobs().
   BlobExchangeResult run();

@@ -17,7 +17,7 @@ CommError root_failure(KeyValueStore& store, const BlobExchangeParams& self,
                        const FailureNotice& failure, const std::string& where,
                        const std::string& dropped);
 
-// Returns what peers are told when `error` keeps this rank from taking part. A kTimeout or
+// Returns what peers receive when `error` keeps this rank from taking part. A kTimeout or
 // kPeerFailed is passed on unchanged; any other error becomes kPeerFailed of this rank.
 FailureNotice notice_for_peers(const BlobExchangeParams& self, const CommError& error);
 
