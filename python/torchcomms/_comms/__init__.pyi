@@ -137,12 +137,12 @@ class OutOfRange(InvalidArgument, IndexError):
 
 class CommTimeout(CommError, TimeoutError):
     """
-    A limit passed; the message names the limit and its knob.
+    A timeout passed; the message names it and the setting that raises it.
     """
 
 class PeerFailed(CommError):
     """
-    A peer's process or connection is gone.
+    A peer's process or connection has failed.
     """
 
 class Aborted(CommError):
@@ -157,7 +157,7 @@ class Mismatch(CommError):
 
 class CommFinalized(CommError):
     """
-    The communicator is not initialized, or not any more.
+    The communicator is not initialized, or is finalized.
     """
 
 class StaleGeneration(CommError):
@@ -187,7 +187,7 @@ class ResourceExhausted(CommError):
 
 class UnsafeObject(CommError):
     """
-    An object that may run code when it is read was refused.
+    An object was refused because reading it may run code.
     """
 
 class TooLarge(CommError):

@@ -39,8 +39,8 @@ AddressChoice choose_addresses(const std::vector<InterfaceAddress>& all, std::st
       if (a.interface == wanted || a.address == wanted) add(a);
     if (choice.addresses.empty())
       throw CommError(Errc::kInvalidArgument, "no interface or address '" + std::string(wanted) +
-                                                  "' here; there are: " + listed(all));
-    choice.reason = "'" + std::string(wanted) + "' was asked for";
+                                                  "' on this host; available: " + listed(all));
+    choice.reason = "'" + std::string(wanted) + "' was requested";
     return choice;
   }
   for (const bool v6 : {false, true}) {

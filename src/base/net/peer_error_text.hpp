@@ -8,7 +8,7 @@ namespace torch::comms::base {
 // All transports use them.
 inline std::string peer_closed_text(int rank) {
   return "rank " + std::to_string(rank) +
-         " has closed the communicator, by finalize() or as its program ended";
+         " has closed the communicator, by finalize() or because its program ended";
 }
 
 // Error texts for a receive from `rank` and for a send to `rank`; they also say what the caller can

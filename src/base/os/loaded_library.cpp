@@ -33,7 +33,7 @@ void* open_library(const std::string& file, std::string& why) {
   void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) {
     const char* text = ::dlerror();
-    why = text == nullptr ? "unknown error of the loader" : text;
+    why = text == nullptr ? "the loader gave no reason" : text;
   }
   return handle;
 }

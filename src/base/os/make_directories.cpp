@@ -15,7 +15,7 @@ void make_parent_directories(const std::string& path) {
   // Some implementations of create_directories() do not report a file in the place of the folder.
   if (!error && !std::filesystem::is_directory(folder, error))
     error = std::make_error_code(std::errc::not_a_directory);
-  if (error) throw system_error(error.value(), "mkdir of what leads to " + path);
+  if (error) throw system_error(error.value(), "cannot create the parent folders of " + path);
 }
 
 }  // namespace torch::comms::base
