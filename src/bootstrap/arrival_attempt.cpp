@@ -130,10 +130,10 @@ AttemptResult ArrivalAttempt::count_arrival() {
   if (now.total != now.ranks * self_.size)
     return publish_result([&] { return size_mismatch_result(now); });
   const int64_t backend = number_of(self_.backend);
-  const ArrivalTally alike = parse_tally(store_.add(key("alike"), share(backend)));
-  if (alike.ranks == self_.size)
+  const ArrivalTally backends = parse_tally(store_.add(key("alike"), share(backend)));
+  if (backends.ranks == self_.size)
     return publish_result([&] {
-      if (alike.total != alike.ranks * backend) return backend_mismatch_result();
+      if (backends.total != backends.ranks * backend) return backend_mismatch_result();
       if (self_.prepare && store_.has({key("unfit")}))
         return AttemptResult::parse(store_.get(key("unfit"), kWriteGrace), store_.address());
       return AttemptResult{AttemptResult::kSuccess, -1, format_rank_count(self_.size),
@@ -160,7 +160,7 @@ void ArrivalAttempt::report_missing_ranks() {
   if (!absent.empty())
     self_.report("still waiting for " + format_ranks(absent, self_.size) + " to create " +
                  quoted(self_.name) + " after " + format_duration(self_.report_after) + " (store " +
-                 store_.address() + ", limit " + format_duration(self_.timeout.duration) + ")");
+                 store_.address() + ", timeout " + format_duration(self_.timeout.duration) + ")");
 }
 
 AttemptResult ArrivalAttempt::wait_for_result(bool reminds) {
@@ -190,7 +190,7 @@ void ArrivalAttempt::publish_failure(const std::string& why) noexcept {
     publish_result([&] {
       return AttemptResult{
           AttemptResult::kPeerLeft, self_.rank,
-          "rank " + std::to_string(self_.rank) + " left before all ranks were here: " + why};
+          "rank " + std::to_string(self_.rank) + " left before all ranks had arrived: " + why};
     });
   } catch (const std::exception&) {
     // The store is lost, too; the caller already raises the relevant error.
@@ -239,8 +239,8 @@ AttemptResult ArrivalAttempt::read_other_result() {
   } catch (const CommError& e) {
     if (e.code() != Errc::kTimeout) throw;
     return {AttemptResult::kTimeout, -1,
-            "not all ranks arrived in time, and the rank that saw it first ended before it could "
-            "say more"};
+            "not all ranks arrived in time, and the rank that noticed first ended before it "
+            "published the missing ranks"};
   }
 }
 
@@ -279,9 +279,9 @@ AttemptResult ArrivalAttempt::backend_mismatch_result() {
   std::string text;
   for (const auto& [backend, ranks] : groups)
     text += (text.empty() ? "" : ", ") + format_ranks(ranks, self_.size) + " for " +
-            (backend.empty() ? "one that is not known" : quoted(backend));
+            (backend.empty() ? "an unknown backend" : quoted(backend));
   if (looked < self_.size)
-    text += "; the others from " + std::to_string(looked) + " on were not asked";
+    text += "; ranks from " + std::to_string(looked) + " on were not compared";
   const bool is_one =
       groups.size() > 1 && groups[0].second.size() == 1 && groups[1].second.size() > 1;
   return {AttemptResult::kMismatch, is_one ? groups[0].second[0] : -1,
@@ -300,10 +300,10 @@ std::string ArrivalAttempt::backend_of(int rank) {
 AttemptResult ArrivalAttempt::timeout_result() {
   const auto absent = missing_ranks();
   const std::string within = " within " + format_duration(self_.timeout.duration) +
-                             " (the limit of rank " + std::to_string(self_.rank) + ")";
+                             " (the timeout of rank " + std::to_string(self_.rank) + ")";
   if (absent.empty())
     return {AttemptResult::kTimeout, -1,
-            "the last ranks were still arriving when the time was up:" + within};
+            "not all ranks arrived" + within + "; the last ones were arriving at the deadline"};
   return {AttemptResult::kTimeout, absent.size() == 1 ? absent[0] : -1,
           format_ranks(absent, self_.size) + " did not arrive" + within + last_seen(absent) +
               other_world_hint()};
@@ -330,8 +330,8 @@ std::string ArrivalAttempt::other_world_hint() {
       AttemptResult::parse(store_.get(previous.key("verdict"), kWriteGrace), store_.address());
   if (verdict.kind != AttemptResult::kSuccess || verdict.text == format_rank_count(self_.size))
     return {};
-  return "; the last communicator " + quoted(self_.name) + " here was formed of " + verdict.text +
-         ", this one is to have " + format_rank_count(self_.size);
+  return "; the last communicator " + quoted(self_.name) + " in this store had " + verdict.text +
+         ", this one expects " + format_rank_count(self_.size);
 }
 
 AttemptResult ArrivalAttempt::read_result() {

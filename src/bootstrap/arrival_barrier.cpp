@@ -14,8 +14,8 @@ namespace {
   const bool late = verdict.kind == AttemptResult::kTimeout;
   std::string why = verdict.text + " (store " + store.address() + ")";
   if (late)
-    why += ". See whether those processes run and create '" + self.name +
-           "', too; if they only need longer, raise " + self.timeout.setting;
+    why += ". Check that those processes run and create '" + self.name +
+           "', too; if they only need more time, raise " + self.timeout.setting;
   const auto code = late                                       ? Errc::kTimeout
                     : verdict.kind == AttemptResult::kMismatch ? Errc::kMismatch
                                                                : Errc::kPeerFailed;
@@ -55,8 +55,8 @@ ArrivalBarrierResult wait_for_all_ranks(KeyValueStore& store, const ArrivalBarri
     attempt.sync_before_raising();
     if (verdict->kind == AttemptResult::kSuccess)
       refuse({AttemptResult::kMismatch, self.rank,
-              "rank " + std::to_string(self.rank) + " says that " + "'" + self.name + "'" +
-                  " has " + size + ", but it was just formed of " + verdict->text},
+              "rank " + std::to_string(self.rank) + " creates '" + self.name + "' with " + size +
+                  ", but its ranks have just created it with " + verdict->text},
              self, store);
     refuse(*verdict, self, store);
   }

@@ -115,7 +115,7 @@ class Parser {
   [[noreturn]] void refuse(const std::string& why) const {
     throw CommError(Errc::kInvalidArgument,
                     "node list '" + std::string(base::utf8_prefix(text_, 200)) +
-                        "' is not understood: " + why + " at character " + std::to_string(at_ + 1));
+                        "' cannot be parsed: " + why + " at character " + std::to_string(at_ + 1));
   }
 
   std::string_view text_;

@@ -184,5 +184,7 @@ def test_the_folder_of_a_log_is_made(tmp_path):
 
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(torchcomms.CommError, match=r"parent folders of .*/file/log: Not a directory"):
+    with pytest.raises(
+        torchcomms.CommError, match=r"parent folders of .*/file/log: Not a directory"
+    ):
         clog(str(tmp_path / "file" / "log"), [])

@@ -18,8 +18,10 @@ base::Secret ContactRegistry::agree_on_secret() {
   const auto text = read_peer_key(store_, self_, key, self_.deadline.remaining());
   base::Secret secret;
   if (text.size() != secret.size())
-    throw CommError(Errc::kSystem, "the store " + store_.address() +
-                                       " returned a secret that rank 0 did not write");
+    throw CommError(Errc::kSystem, "the store " + store_.address() + " returned a job secret of " +
+                                       std::to_string(text.size()) + " bytes, expected " +
+                                       std::to_string(secret.size()) +
+                                       ": another program may write to its keys");
   std::memcpy(secret.data(), text.data(), secret.size());
   return secret;
 }

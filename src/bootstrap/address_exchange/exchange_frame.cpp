@@ -28,16 +28,16 @@ DropReason why_not_ours(const ExchangeFrame& frame, const ExchangeEndpointId& do
 }  // namespace
 
 std::string_view to_text(DropReason refusal) noexcept {
-  static constexpr std::string_view kTexts[kDropReasons] = {"welcome",
-                                                            "not ours",
+  static constexpr std::string_view kTexts[kDropReasons] = {"accepted",
+                                                            "with an unknown protocol",
                                                             "of another version",
                                                             "of another job",
-                                                            "of a world of another size",
-                                                            "of a wrong rank",
+                                                            "of a job with another number of ranks",
+                                                            "of an unexpected rank",
                                                             "too large",
-                                                            "too slow",
+                                                            "without a handshake in time",
                                                             "too many at once",
-                                                            "closed unheard"};
+                                                            "closed before the handshake"};
   return kTexts[static_cast<size_t>(refusal)];
 }
 

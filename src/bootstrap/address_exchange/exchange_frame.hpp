@@ -65,7 +65,7 @@ enum class DropReason : uint8_t {
   kClosedEarly,       // closed by the peer before a whole header came
 };
 inline constexpr int kDropReasons = 10;
-// Returns a text such as "not ours" or "too slow", for counts in error texts.
+// Returns a text such as "with an unknown protocol" or "too large", for counts in error texts.
 TC_API std::string_view to_text(DropReason refusal) noexcept;
 
 // Check a header as a request, or as a response of `source` in `round`. They are pure functions.

@@ -54,11 +54,12 @@ void ExchangeProtocol::on_disconnected(Moment now, bool refused, ExchangeActions
   refusals_ = refused ? static_cast<uint8_t>(refusals_ + 1) : uint8_t{0};
   if (refusals_ >= retry_policy_->max_refusals) {
     const int source = rounds_.source(round_);
-    return fail({Errc::kPeerFailed, source,
-                 rank_text(source) + " refused " + std::to_string(refusals_) +
-                     " connections in a row where it had listened: its process has ended, or a "
-                     "firewall rejects them"},
-                out);
+    return fail(
+        {Errc::kPeerFailed, source,
+         rank_text(source) + " refused " + std::to_string(refusals_) +
+             " connections in a row at the address that it published: its process has ended, or "
+             "a firewall rejects them"},
+        out);
   }
   retry(now);
 }
@@ -160,7 +161,8 @@ void ExchangeProtocol::on_probed(int peer, bool alive, ExchangeActions& out) {
   if (!needed) return;
   fail({Errc::kPeerFailed, peer,
         rank_text(peer) +
-            " does not listen any more where it had: its process has ended before it knew all"},
+            " does not listen at the address that it published any more: its process ended before "
+            "the address exchange was complete"},
        out);
 }
 
@@ -208,9 +210,9 @@ std::string ExchangeProtocol::waiting_for() const {
   const std::string of = " of " + std::to_string(rounds_.count());
   const std::string round = ", round " + std::to_string(round_ + 1) + of;
   if (phase_ == ExchangePhase::kStore)
-    return rank_text(rounds_.source(0)) + " has not put its contact into the store";
+    return rank_text(rounds_.source(0)) + " has not published its address in the store";
   if (phase_ == ExchangePhase::kServing)
-    return rank_text(rounds_.client(first_unserved())) + " has not asked for its part, round " +
+    return rank_text(rounds_.client(first_unserved())) + " has not requested its data, round " +
            std::to_string(first_unserved() + 1) + of;
   const auto source = rank_text(rounds_.source(round_));
   if (source_link_ == SourceLink::kConnected) return source + " has not answered" + round;

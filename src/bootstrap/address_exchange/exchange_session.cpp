@@ -25,9 +25,9 @@ constexpr std::chrono::milliseconds kProbe{800};
 void check(const BlobExchangeParams& self) {
   validate_rank(self.rank, self.size);
   if (self.blob.size() > kMaxBlobBytes)
-    throw CommError(Errc::kTooLarge, "a rank has " + std::to_string(self.blob.size()) +
-                                         " bytes to tell the others; at most " +
-                                         std::to_string(kMaxBlobBytes));
+    throw CommError(Errc::kTooLarge, "rank " + std::to_string(self.rank) + " publishes " +
+                                         std::to_string(self.blob.size()) + " bytes; at most " +
+                                         std::to_string(kMaxBlobBytes) + " are allowed");
 }
 
 }  // namespace
@@ -57,8 +57,9 @@ void ExchangeSession::prepare() {
     result_.secret = contact_registry_.agree_on_secret();
   } catch (const CommError& e) {
     if (e.code() != Errc::kTimeout) throw;
-    throw root_failure(store_, self_,
-                       {Errc::kTimeout, 0, "rank 0 has not put the job's secret there"}, "", "");
+    throw root_failure(
+        store_, self_,
+        {Errc::kTimeout, 0, "rank 0 has not published the job's secret in the store"}, "", "");
   }
 }
 
@@ -131,9 +132,10 @@ void ExchangeSession::run_action(const ExchangeAction& action) {
     case Kind::kSendFailure:
       return queue_notice(action.link, protocol_.failure());
     case Kind::kRejectDuplicate:
-      return queue_notice(action.link, {Errc::kMismatch, -1,
-                                        "two processes say that they are the same rank; give every "
-                                        "process its own rank"});
+      return queue_notice(action.link,
+                          {Errc::kMismatch, -1,
+                           "two processes have the same rank; give every process its own "
+                           "rank"});
     case Kind::kSendFailureToSource:
       return send_failure_to_source();
     case Kind::kProbe:
@@ -187,7 +189,7 @@ void ExchangeSession::on_connect_failed() {
   const int error = dial.error();
   awaited_address_ = dial.contact() + (error == 0 ? "" : ": " + std::string(std::strerror(error)));
   if (base::is_resource_exhausted(error))
-    on_resource_exhausted(error, "a connection to " + dial.contact());
+    on_resource_exhausted(error, "cannot connect to " + dial.contact());
   on_request_failed(dial.is_refused());
 }
 

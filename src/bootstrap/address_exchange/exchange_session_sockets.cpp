@@ -93,7 +93,7 @@ void ExchangeSession::accept_all() {
     if (!socket) {
       if (base::is_resource_exhausted(errno)) {
         accept_after_ = clock_now() + kAcceptPause;
-        on_resource_exhausted(errno, "a connection to another rank");
+        on_resource_exhausted(errno, "cannot accept connections of peer ranks");
       }
       break;
     }

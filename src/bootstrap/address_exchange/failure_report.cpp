@@ -22,11 +22,11 @@ FailureNotice own_reason(KeyValueStore& store, const BlobExchangeParams& self,
   reason.reason = "while exchanging addresses, " + failure.reason;
   if (!where.empty()) reason.reason += " (" + where + ")";
   if (failure.code == Errc::kTimeout) {
-    reason.reason += " within " + format_duration(self.timeout.duration) + " (the limit of rank " +
-                     std::to_string(self.rank) + ")";
+    reason.reason += " within " + format_duration(self.timeout.duration) +
+                     " (the timeout of rank " + std::to_string(self.rank) + ")";
     const auto absent = missing_ranks(store, contact_prefix(self), self.size);
     if (!absent.empty()) {
-      reason.reason += "; " + format_ranks(absent, self.size) + " did not come at all";
+      reason.reason += "; " + format_ranks(absent, self.size) + " did not arrive";
       reason.peer = absent.size() == 1 ? absent[0] : -1;
     }
   }
@@ -34,7 +34,7 @@ FailureNotice own_reason(KeyValueStore& store, const BlobExchangeParams& self,
   if (!dropped.empty()) reason.reason += "; rank " + std::to_string(self.rank) + " " + dropped;
   if (failure.code == Errc::kTimeout)
     reason.reason +=
-        ". See whether those processes run and can be reached; if they only need longer, raise " +
+        ". Check that those processes run and can be reached; if they only need more time, raise " +
         self.timeout.setting;
   return reason;
 }
@@ -43,7 +43,7 @@ FailureNotice read_verdict(KeyValueStore& store, const BlobExchangeParams& self)
   if (auto told = parse_notice(store.get(self.key_scope + "/verdict", kPatience), self.size))
     return std::move(*told);
   throw CommError(Errc::kSystem,
-                  "the store " + store.address() + " returned a verdict that no rank wrote");
+                  "the store " + store.address() + " returned a failure report that no rank wrote");
 }
 
 // Publishes the failure of this rank unless another rank failed first. Returns: the failure of the
@@ -76,8 +76,8 @@ CommError root_failure(KeyValueStore& store, const BlobExchangeParams& self,
                              [&] { return own_reason(store, self, failure, where, dropped); });
   } catch (const CommError& e) {
     reason.reason = "while exchanging addresses, " + failure.reason +
-                    (where.empty() ? "" : " (" + where + ")") + "; no more is known, for " +
-                    e.why();
+                    (where.empty() ? "" : " (" + where + ")") +
+                    "; the first failure could not be read from the store: " + e.why();
   }
   return error_of(reason, self);
 }
@@ -111,7 +111,8 @@ void decline_exchange(KeyValueStore& store, const BlobExchangeParams& self, cons
     if (self.rank == 0 && !self.secret) store.set(secret_key(self), "");
     for (const auto& key : keys) store.set(key, "");
   } catch (const std::exception& e) {
-    base::log(base::LogLevel::kDebug, std::string("the others do not learn why: ") + e.what());
+    base::log(base::LogLevel::kDebug,
+              std::string("cannot publish the failure to peer ranks: ") + e.what());
   }
   sync_before_raising(store, self);
 }

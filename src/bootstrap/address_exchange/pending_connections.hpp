@@ -44,8 +44,8 @@ class TC_API PendingConnections {
   size_t count() const noexcept { return connections_.size(); }
   uint64_t dropped(DropReason why) const noexcept { return drops_[static_cast<size_t>(why)]; }
   void count_drop(DropReason why) noexcept { ++drops_[static_cast<size_t>(why)]; }
-  // Returns a text such as "dropped 12 connections: 10 not ours, 2 too slow"; empty if none were
-  // dropped.
+  // Returns a text such as "dropped 12 connections: 10 with an unknown protocol, 2 too large";
+  // empty if none were dropped.
   std::string format_drops() const;
 
  private:

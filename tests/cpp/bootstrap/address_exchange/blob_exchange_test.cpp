@@ -245,7 +245,7 @@ TEST(Meeting, PortScansOtherJobsAndSilenceDoNotDisturb) {
   ranks.clear();
   ASSERT_NO_FATAL_FAILURE(expect_all_know_all(outcomes));
   const auto& dropped = outcomes[2].got.dropped;
-  EXPECT_NE(dropped.find("not ours"), std::string::npos) << dropped;
+  EXPECT_NE(dropped.find("unknown protocol"), std::string::npos) << dropped;
   EXPECT_NE(dropped.find("1 of another job"), std::string::npos) << dropped;
   EXPECT_NE(dropped.find("too many at once"), std::string::npos) << dropped;
 }
@@ -258,7 +258,7 @@ TEST(Meeting, ThoseWhoDoNotComeAreNamedWithTheLimitAndWhatToRaise) {
     const auto& error = outcomes[static_cast<size_t>(rank)].error;
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::kTimeout);
-    for (const char* part : {"exchanging addresses", "ranks 2, 4 of 6 did not come at all", "0.4 s",
+    for (const char* part : {"exchanging addresses", "ranks 2, 4 of 6 did not arrive", "0.4 s",
                              "raise SOME_LIMIT", "memory"})
       EXPECT_NE(error->why().find(part), std::string::npos) << part << " in " << error->why();
   }

@@ -205,7 +205,7 @@ TEST_F(Guests, StrangersAreShownTheDoorAtTheirFirstWord) {
     EXPECT_EQ(reception.on_bytes(1, std::string_view(word, 4)),
               PendingConnections::HandshakeStatus::kClose);
   }
-  EXPECT_EQ(reception.format_drops(), "dropped 3 connections: 3 not ours");
+  EXPECT_EQ(reception.format_drops(), "dropped 3 connections: 3 with an unknown protocol");
 }
 
 TEST_F(Guests, TheSilentAreClosedInTime) {

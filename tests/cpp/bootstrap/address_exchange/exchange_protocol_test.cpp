@@ -103,7 +103,7 @@ TEST(Exchange, ARankThatNeverComesMakesTheOthersFailAtTheirLimit) {
     EXPECT_EQ(before.failure().code, Errc::kTimeout);
     EXPECT_EQ(before.failure().peer, absent);
     EXPECT_EQ(before.failure().reason,
-              "rank " + std::to_string(absent) + " has not put its contact into the store");
+              "rank " + std::to_string(absent) + " has not published its address in the store");
     EXPECT_LE(world.now(), ExchangeRetryPolicy{}.timeout + std::chrono::seconds(1));
   }
 }
