@@ -35,7 +35,7 @@ std::string Fingerprint::format() const {
   if (dtype != kNoData) {
     const auto known = static_cast<ctran::Dtype>(dtype);
     text += size_of(known) != 0 ? std::string(name_of(known)) : "dtype " + std::to_string(dtype);
-    text += count >= 0 ? ", " + std::to_string(count) + " elements" : ", counts of its own";
+    text += count >= 0 ? ", " + std::to_string(count) + " elements" : ", a count per rank";
     if (counts_hash != 0)
       text += " in blocks whose sizes hash to " + std::to_string(counts_hash % 100'000);
     if (reduce_op != 0xff)
@@ -44,7 +44,7 @@ std::string Fingerprint::format() const {
     if (algorithm_hash != 0) text += ", with hints " + std::to_string(algorithm_hash % 100'000);
   }
   return text + ") as number " + std::to_string(sequence) +
-         (is_presence_only != 0 ? ", compared first" : "");
+         (is_presence_only != 0 ? ", with check_calls" : "");
 }
 
 uint64_t Fingerprint::hash_without_sequence() const noexcept {

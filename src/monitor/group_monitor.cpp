@@ -36,7 +36,7 @@ void GroupMonitor::announce_close(const std::vector<PostedCounts>& posted,
     network_->send_messages(*this, out);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning,
-              std::string("side channel: the others are not told of an end: ") + error.what());
+              std::string("side channel: cannot notify peer ranks of a close: ") + error.what());
   }
   network_->wake();
 }

@@ -40,7 +40,7 @@ std::string meant(const std::unordered_map<int, Fingerprint>& prints) {
   std::string text;
   if (differs(&Fingerprint::algorithm_hash))
     text +=
-        "; the hints that choose how it is run, such as ctran::algorithm and ctran::chunk_bytes, "
+        "; the hints that select the algorithm, such as ctran::algorithm and ctran::chunk_bytes, "
         "are not the same on all ranks";
   if (differs(&Fingerprint::counts_hash))
     text += "; the sizes of the blocks are not the same on all ranks";
@@ -71,7 +71,7 @@ MismatchReport make_mismatch_report(const std::unordered_map<int, Fingerprint>& 
                     (sorted[i].second.size() == 1 ? " calls " : " call ") + sorted[i].first;
   if (sorted.size() == 1)
     found.reason +=
-        "; " + (met.empty() ? "a message of an earlier collective was still there" : met);
+        "; " + (met.empty() ? "a message of an earlier collective was still unread" : met);
   found.reason += meant(prints);
   if (mixed) found.reason += "; check_calls is not the same on all ranks";
   if (!silent.empty()) found.reason += "; " + format_rank_list(silent) + " did not answer";

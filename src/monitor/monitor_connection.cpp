@@ -90,9 +90,9 @@ void MonitorConnection::start_connect(Moment now) {
 
 void MonitorConnection::warn(const std::string& why) {
   if (std::exchange(has_warned_, true)) return;
-  base::log(base::LogLevel::kWarning, "side channel: rank " + std::to_string(hello_.to) +
-                                          " cannot be reached at " + contact_ +
-                                          (why.empty() ? "" : ": " + why) + ", and is tried again");
+  base::log(base::LogLevel::kWarning, "side channel: cannot reach rank " +
+                                          std::to_string(hello_.to) + " at " + contact_ +
+                                          (why.empty() ? "" : ": " + why) + "; retrying");
 }
 
 void MonitorConnection::on_connect_failed(bool refused, Moment now) {

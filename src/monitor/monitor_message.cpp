@@ -10,7 +10,7 @@ constexpr size_t kMostText = 4000;
 std::vector<int32_t> read_culprits(transport::ByteReader& reader, int size) {
   auto culprits = reader.list<int32_t>();
   for (const int rank : culprits)
-    reader.require(rank >= 0 && rank < size, "a rank at fault that cannot be");
+    reader.require(rank >= 0 && rank < size, "a culprit rank is out of range");
   return culprits;
 }
 
@@ -36,7 +36,7 @@ std::string MonitorMessage::serialize() const {
 }
 
 MonitorMessage MonitorMessage::parse(std::string_view text, int size) {
-  transport::ByteReader reader(text, "a note of the side channel");
+  transport::ByteReader reader(text, "invalid message of the side channel");
   MonitorMessage note;
   note.kind = reader.number<Kind>();
   note.group = reader.number<uint64_t>();
@@ -45,10 +45,12 @@ MonitorMessage MonitorMessage::parse(std::string_view text, int size) {
   note.query = reader.number<MonitorQuery>();
   note.reply_timeout_ms = reader.number<uint32_t>();
   reader.require(note.kind >= Kind::kFailed && note.kind <= Kind::kProceed, "unknown kind");
-  reader.require(note.failed_rank >= -1 && note.failed_rank < size, "a rank that cannot be");
-  reader.require(note.query.origin >= -1 && note.query.origin < size, "nobody can have asked");
+  reader.require(note.failed_rank >= -1 && note.failed_rank < size,
+                 "a failed rank is out of range");
+  reader.require(note.query.origin >= -1 && note.query.origin < size,
+                 "the origin of a query is out of range");
   reader.require(note.query.purpose <= MonitorQuery::Purpose::kAnnounceAbort,
-                 "unknown aim of a question");
+                 "unknown purpose of a query");
   if (note.kind == Kind::kResult) {
     note.is_mismatch = reader.number<uint8_t>() != 0;
     note.reason = reader.text();
@@ -59,13 +61,13 @@ MonitorMessage MonitorMessage::parse(std::string_view text, int size) {
   if (note.kind == MonitorMessage::Kind::kQuery &&
       note.query.purpose == MonitorQuery::Purpose::kAnnounceAbort) {
     note.abort_reason.code = reader.number<Errc>();
-    reader.require(note.abort_reason.code <= Errc::kInternal, "unknown reason of an end");
+    reader.require(note.abort_reason.code <= Errc::kInternal, "unknown code of an abort");
     note.abort_reason.reason = reader.text();
     note.abort_reason.culprits = read_culprits(reader, size);
   }
   if (note.kind == Kind::kClosed && reader.number<uint8_t>() != 0)
     note.posted = reader.number<PostedCounts>();
-  reader.require(reader.is_at_end(), "it goes on after its end");
+  reader.require(reader.is_at_end(), "unexpected bytes at the end");
   return note;
 }
 

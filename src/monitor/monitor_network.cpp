@@ -65,19 +65,21 @@ std::shared_ptr<MonitorNetwork> MonitorNetwork::make(int rank, int size,
                                  .release());
   made->secret_ = told.secret;
   for (const auto& blob : told.blobs) {
-    transport::ByteReader reader(blob, "what a rank says of its side channel");
+    transport::ByteReader reader(blob, "invalid address of a side channel");
     auto& place = made->contacts_.emplace_back();
     place.instance = reader.number<uint64_t>();
     place.process_description = reader.text();
     place.contact = reader.text();
   }
   if (made->contacts_.size() != static_cast<size_t>(size))
-    throw CommError(Errc::kMismatch, "not every rank said where its side channel is");
+    throw CommError(Errc::kMismatch, std::to_string(made->contacts_.size()) + " of " +
+                                         std::to_string(size) +
+                                         " ranks published an address of their side channel");
   try {
     made->thread_ = std::thread([family = made.get()] { family->run(); });
   } catch (const std::system_error& e) {
     throw CommError(Errc::kResourceExhausted,
-                    std::string("no thread for the side channel: ") + e.what());
+                    std::string("cannot start the thread of the side channel: ") + e.what());
   }
   return made;
 }
@@ -160,7 +162,7 @@ void MonitorNetwork::remove(GroupMonitor& circle, bool well) noexcept {
     closed_groups_.add(circle.group_);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning,
-              std::string("side channel: the others are not told of an end: ") + error.what());
+              std::string("side channel: cannot notify peer ranks of a close: ") + error.what());
   }
   groups_.erase(circle.group_);
   changed_.notify_all();
@@ -250,8 +252,8 @@ void MonitorNetwork::read(int from, MonitorConnection& link, Moment at) {
         if (early_messages_.size() > kMostEarly) early_messages_.pop_front();
       }
     } catch (const CommError& error) {
-      base::log(base::LogLevel::kWarning, "side channel: rank " + std::to_string(from) +
-                                              " says what it should not: " + error.what());
+      base::log(base::LogLevel::kWarning, "side channel: bad message from rank " +
+                                              std::to_string(from) + ": " + error.what());
     }
   }
 }

@@ -172,7 +172,7 @@ bool MonitorProtocol::publish_mismatch(const RankStatusSet& answers, const Monit
                                        Moment now, OutgoingMessages& out) {
   const uint64_t number = question.number;
   std::unordered_map<int, Fingerprint> prints;
-  const auto alike = [&] {
+  const auto all_equal = [&] {
     return std::ranges::all_of(
         prints, [&](const auto& print) { return print.second == prints.begin()->second; });
   };
@@ -180,8 +180,8 @@ bool MonitorProtocol::publish_mismatch(const RankStatusSet& answers, const Monit
   // later one.
   uint64_t at = number - std::min<uint64_t>(number, RankStatus::kFingerprints);
   do prints = answers.fingerprints(++at);
-  while (alike() && at < number);
-  if (number == 0 || alike()) return false;
+  while (all_equal() && at < number);
+  if (number == 0 || all_equal()) return false;
   const auto what = make_mismatch_report(
       prints, answers.progress_report(size_, number, retry_policy_.reply_timeout).silent());
   auto found = make_message(MonitorMessage::Kind::kResult);

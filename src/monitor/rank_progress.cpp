@@ -38,7 +38,7 @@ std::string by_few(const std::map<Key, std::vector<int>>& groups, size_t most, c
     else
       left += size;
   }
-  return left == 0 ? text : text + "; and " + counted(left, "rank") + " elsewhere";
+  return left == 0 ? text : text + "; and " + counted(left, "rank") + " with other progress";
 }
 
 }  // namespace

@@ -15,9 +15,9 @@ const char* words(RankStatus::State state) noexcept {
     case RankStatus::State::kClosed:
       return "it has closed the communicator";
     case RankStatus::State::kFailed:
-      return "its process or its link has ended";
+      return "its process or connection has failed";
     default:
-      return "elsewhere";
+      return "other progress";
   }
 }
 
@@ -99,7 +99,7 @@ void RankStatusSet::write(transport::ByteWriter& writer) const {
 RankStatusSet RankStatusSet::read(transport::ByteReader& reader, int size) {
   RankStatusSet answers;
   const auto kinds = reader.number<uint32_t>();
-  reader.require(kinds <= kMaxKinds, "too many answers");
+  reader.require(kinds <= kMaxKinds, "too many statuses");
   for (uint32_t i = 0; i < kinds; ++i) {
     auto& kind = answers.kinds_.emplace_back();
     kind.status = reader.number<RankStatus>();
@@ -109,11 +109,11 @@ RankStatusSet RankStatusSet::read(transport::ByteReader& reader, int size) {
     for (uint32_t r = 0; r < ranges; ++r) {
       const auto range = reader.number<RankInterval>();
       reader.require(range.first >= next && range.last >= range.first && range.last < size,
-                     "ranks that cannot be");
+                     "ranks are out of range");
       next = range.last + 1;
       kind.ranks.push_back(range);
     }
-    reader.require(!kind.ranks.empty(), "an answer of nobody");
+    reader.require(!kind.ranks.empty(), "a status without ranks");
   }
   return answers;
 }

@@ -107,7 +107,7 @@ TEST(Whereabouts, APeersEndIsToldWithWhereTheOthersAre) {
       const auto error = error_of([&] { work.wait(); });
       EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
       EXPECT_EQ(error.context().peer, 2) << error.what();
-      expect_text(error.what(), {"rank 2: its process or its link has ended",
+      expect_text(error.what(), {"rank 2: its process or connection has failed",
                                  "rank 0: in barrier() as number 2, after number 1",
                                  "rank 1: in no collective, after barrier() as number 1"});
     }
