@@ -191,7 +191,7 @@ std::string LocalPeerReader::format_status() {
     text += (text.empty() ? "" : "; ") + ("called by rank " + there) + " and this one";
   if (unseen > 0)
     text += "; " + std::to_string(unseen) +
-            " cannot be seen: on other hosts, of other users, or with a record in memory alone";
+            " not visible: on other hosts, of other users, or without a ring file";
   return text;
 }
 

@@ -176,8 +176,9 @@ void take_file(EventRing& ring, std::string_view vocabulary) {
   introduce(ring.header(), job, 0, vocabulary);
   if (why.empty()) return;  // the recorder is off
   const bool asked = base::env_text("TORCHCOMM_RECORDER_DIR").has_value();
-  base::log(asked ? base::LogLevel::kWarning : base::LogLevel::kInfo,
-            "the recorder of this process is in memory alone, and ends with it: " + why);
+  base::log(
+      asked ? base::LogLevel::kWarning : base::LogLevel::kInfo,
+      "the event ring of this process has no file and is lost when the process exits: " + why);
 }
 
 }  // namespace

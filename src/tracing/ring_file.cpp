@@ -44,7 +44,7 @@ void require_folder(const std::string& path) {
   struct stat found{};
   if (::lstat(path.c_str(), &found) != 0) throw base::system_error("lstat of " + path);
   if (!S_ISDIR(found.st_mode) || found.st_uid != ::geteuid() || (found.st_mode & 022) != 0)
-    throw CommError(Errc::kSystem, path + " is not a folder that this user alone may write");
+    throw CommError(Errc::kSystem, path + " must be a folder that only this user may write to");
 }
 
 base::FileDescriptor open_to_read(const fs::path& path) noexcept {
@@ -220,11 +220,11 @@ std::string RingFileQuota::full_reason(uint64_t size_bytes) const {
   const auto bytes = [](uint64_t count) { return std::to_string(count) + " bytes"; };
   if (fitting_files(size_bytes) > 0) return "";
   if (difference(max_bytes, owned_bytes) < size_bytes)
-    return "a ring of " + bytes(size_bytes) + " has no room: the rings of this user may take " +
+    return "a ring of " + bytes(size_bytes) + " does not fit: ring files may take " +
            bytes(max_bytes) + ", a tenth of the file system, and those of living processes take " +
            bytes(owned_bytes);
-  return "a ring of " + bytes(size_bytes) + " has no room: it may take a tenth of what is free, " +
-         bytes(available_bytes);
+  return "a ring of " + bytes(size_bytes) +
+         " does not fit: a ring file may take a tenth of what is free, " + bytes(available_bytes);
 }
 
 RingFileQuota quota_of(const std::string& folder) { return quota_of(folder, files_in(folder)); }
@@ -239,7 +239,7 @@ base::FileDescriptor lock_folder(const std::string& folder) {
   while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) break;  // the file system does not support flock()
     if (std::chrono::steady_clock::now() > until)
-      throw CommError(Errc::kSystem, "another process has locked " + folder + " for a second");
+      throw CommError(Errc::kSystem, "another process has held the lock of " + folder + " for 1 s");
     std::this_thread::sleep_for(kLookAgain);
   }
   return lock;

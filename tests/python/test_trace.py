@@ -295,7 +295,7 @@ def test_a_folder_that_cannot_be_written_fails_nothing(tmp_path):
         assert events.file() is None and len(events.read()) == 2
     """
     told = forked(source, TORCHCOMM_RECORDER_DIR=str(tmp_path / "file" / "in")).expect_success()
-    assert "the recorder of this process is in memory alone" in told.err
+    assert "the event ring of this process has no file" in told.err
 
 
 # Made-up files: the formats, byte by byte.
