@@ -14,13 +14,14 @@ void check(const BootstrapRun& run) {
     if (!right) throw std::invalid_argument(what);
   };
   require(run.ranks >= 1 && run.ranks <= bootstrap::kMaxRanks,
-          "ranks are 1 to " + std::to_string(bootstrap::kMaxRanks));
-  require(
-      run.kill >= -1 && run.kill < run.ranks,
-      "rank " + std::to_string(run.kill) + " cannot end: there are " + std::to_string(run.ranks));
-  require(run.kill_at_us >= 0 && run.stagger_us >= 0, "no time is negative");
+          "the number of ranks must be from 1 to " + std::to_string(bootstrap::kMaxRanks));
+  require(run.kill >= -1 && run.kill < run.ranks, "rank " + std::to_string(run.kill) +
+                                                      " cannot be killed: the run has " +
+                                                      std::to_string(run.ranks) + " ranks");
+  require(run.kill_at_us >= 0 && run.stagger_us >= 0, "times must not be negative");
   require(run.blob_bytes >= 0 && run.blob_bytes <= static_cast<int64_t>(bootstrap::kMaxBlobBytes),
-          "a blob has 0 to " + std::to_string(bootstrap::kMaxBlobBytes) + " bytes");
+          "the size of a blob must be from 0 to " + std::to_string(bootstrap::kMaxBlobBytes) +
+              " bytes");
 }
 
 }  // namespace

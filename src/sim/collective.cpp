@@ -190,9 +190,9 @@ int CollectiveSimulation::choose_enumerated() {
   if (steps_ > 0 && enumerated > run_.max_steps / steps_)
     throw std::invalid_argument(
         std::string(run_.algorithm->name) + ": " + std::to_string(run_.ranks) + " ranks take " +
-        std::to_string(steps_) + " steps each, and all " + std::to_string(enumerated) +
-        " that differ must run: over the " + std::to_string(run_.max_steps) +
-        " steps of a run; take fewer ranks");
+        std::to_string(steps_) + " steps each, and the " + std::to_string(enumerated) +
+        " ranks that differ must be simulated: more than the " + std::to_string(run_.max_steps) +
+        " steps allowed in a run; take fewer ranks");
   return enumerated;
 }
 
@@ -303,9 +303,10 @@ CollectiveResult CollectiveSimulation::result() {
 
 CollectiveResult simulate(const CollectiveRun& run, const SimInterruptCheck& pulse) {
   validate(run.network);
-  if (run.algorithm == nullptr) throw std::invalid_argument("no algorithm");
+  if (run.algorithm == nullptr) throw std::invalid_argument("no algorithm was given");
   if (run.element_bytes < 1 || run.bytes < 0)
-    throw std::invalid_argument("a size in bytes is not negative");
+    throw std::invalid_argument(
+        "sizes in bytes must not be negative, and elements need at least 1 byte");
   const auto why_not = run.algorithm->unsupported_reason(problem_of(run, 0));
   if (!why_not.empty())
     throw std::invalid_argument(std::string(run.algorithm->name) + ": " + std::string(why_not));

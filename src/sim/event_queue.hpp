@@ -36,7 +36,7 @@ class EventQueue {
   // Throws: std::invalid_argument if `at` is not before kEnd, because the costs of the run are too
   // high.
   void add(Ticks at, Event event) {
-    if (at >= kEnd) throw std::invalid_argument("it takes over 13 days of simulated time");
+    if (at >= kEnd) throw std::invalid_argument("the run takes over 13 days of simulated time");
     heap_.push_back({at, next_++, std::move(event)});
     std::push_heap(heap_.begin(), heap_.end(), later);
     peak_ = std::max(peak_, heap_.size());

@@ -31,17 +31,18 @@ void validate(const Network& network) {
   const auto require = [](bool right, const std::string& what) {
     if (!right) throw std::invalid_argument(what);
   };
-  require(network.local_size >= 1, "a host has at least one rank");
-  require(network.rails >= 0, "a host cannot have " + std::to_string(network.rails) + " rails");
-  require(network.hosts_per_leaf >= 0, "a leaf cannot have a negative number of hosts");
+  require(network.local_size >= 1, "a host must have at least one rank");
+  require(network.rails >= 0,
+          "the number of rails is " + std::to_string(network.rails) + "; it must not be negative");
+  require(network.hosts_per_leaf >= 0, "the number of hosts per leaf must not be negative");
   require(int64_t{network.local_size} * network.hosts_per_leaf <= std::numeric_limits<int>::max(),
-          "a leaf has " + std::to_string(std::numeric_limits<int>::max()) + " ranks at most");
-  require(network.oversubscription >= 1, "an oversubscription is at least 1");
+          "a leaf may have at most " + std::to_string(std::numeric_limits<int>::max()) + " ranks");
+  require(network.oversubscription >= 1, "the oversubscription must be at least 1");
   for (const LogGPParameters* wire : {&network.between, &network.inside})
     require(
         wire->latency_us >= 0 && wire->overhead_us >= 0 && wire->gap_us >= 0 && wire->byte_ns >= 0,
-        "no cost of a message is negative");
-  require(network.spine_us >= 0 && network.compute_ns >= 0, "no cost is negative");
+        "costs of a message must not be negative");
+  require(network.spine_us >= 0 && network.compute_ns >= 0, "costs must not be negative");
 }
 
 Ticks NetworkFaults::delay_of(int from, int to, uint64_t number,
