@@ -53,8 +53,8 @@ std::shared_ptr<const Driver> Driver::of(const Runtime& runtime) {
     return host;
   }
   if (runtime.name() != kCuda.name)
-    throw CommError(Errc::kBackendUnavailable,
-                    "no driver is known here for devices of " + std::string(runtime.name()));
+    throw CommError(Errc::kBackendUnavailable, "devices of the " + std::string(runtime.name()) +
+                                                   " runtime have no supported driver API");
   static std::mutex mutex;
   static std::shared_ptr<const Driver> cuda;
   const std::lock_guard lock(mutex);

@@ -169,7 +169,10 @@ void retain_with_graph(const GraphMarkerTable& marks, NativeStream stream,
     (*it)->is_destroyed.store(true);
   };
   if (const int code = marks.retain(stream, release, shared.get()))
-    throw CommError(Errc::kVendor, "a graph keeps nothing: error " + std::to_string(code));
+    throw CommError(
+        Errc::kVendor,
+        "cannot attach the communicator's state to the CUDA graph being captured: error " +
+            std::to_string(code));
   static_cast<void>(shared.release());  // the graph owns it
 }
 
@@ -181,7 +184,8 @@ const GraphMarkerTable* graph_markers_of(const Runtime& runtime, std::string* wh
   else if (runtime.name() == kCuda.name)
     marks = cuda_graph_markers(reason);
   else
-    reason = "runtime " + std::string(runtime.name()) + " has no graph marks in this version";
+    reason = "graph markers are not supported for the " + std::string(runtime.name()) +
+             " runtime in this version of torchcomms";
   if (why != nullptr) *why = reason;
   return marks;
 }

@@ -12,7 +12,7 @@ namespace {
 [[noreturn]] void refuse(const std::string& why) {
   throw CommError(Errc::kUnsupported,
                   "its memory cannot be mapped by other processes (" + why +
-                      "); memory of get_mem_allocator() and window_allocate() can");
+                      "); use memory of get_mem_allocator() or window_allocate()");
 }
 
 }  // namespace
@@ -27,24 +27,24 @@ ExportedMemory export_memory(const std::shared_ptr<const Driver>& driver, const 
   DevicePointer begin = 0;
   size_t allocation_bytes = 0;
   if (table.MemGetAddressRange_v2(&begin, &allocation_bytes, pointer) != kSuccess)
-    refuse("it is no memory of the device");
+    refuse("the address is not device memory");
   made.info.allocation_bytes = allocation_bytes;
   made.info.offset = pointer - begin;
   if (allocation_bytes - made.info.offset < size_bytes)
-    refuse("it goes over the end of one allocation, as memory of expandable segments may");
+    refuse("the range is larger than one allocation, as with expandable segments");
   AllocationHandle handle = 0;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
   if (table.MemRetainAllocationHandle(&handle, reinterpret_cast<void*>(begin)) == kSuccess) {
     int descriptor = -1;
     const int code = table.MemExportToShareableHandle(&descriptor, handle, kHandleTypePosixFd, 0);
     driver->log_failure(table.MemRelease(handle), "MemRelease");
-    if (code != kSuccess) refuse("it was allocated with no shareable handle");
+    if (code != kSuccess) refuse("the memory was allocated without a shareable handle");
     made.descriptor = base::FileDescriptor(descriptor);
     made.info.has_descriptor = 1;
     return made;
   }
   if (table.IpcGetMemHandle(&made.info.ipc, begin) != kSuccess)
-    refuse("it has neither a shareable handle nor one of cudaMalloc");
+    refuse("the memory has no shareable handle and is not of cudaMalloc");
   return made;
 }
 
@@ -54,7 +54,12 @@ ImportedMemory::ImportedMemory(const std::shared_ptr<const Runtime>& runtime,
     : runtime_(runtime), driver_(driver), device_(device), size_bytes_(note.size_bytes) {
   if (size_bytes_ == 0) return;
   if (note.offset > note.allocation_bytes || note.size_bytes > note.allocation_bytes - note.offset)
-    throw CommError(Errc::kSystem, "what was told of another process's memory is not possible");
+    throw CommError(Errc::kSystem, "cannot map GPU memory of a peer process: it described " +
+                                       std::to_string(note.size_bytes) + " bytes at offset " +
+                                       std::to_string(note.offset) + " in an allocation of " +
+                                       std::to_string(note.allocation_bytes) +
+                                       " bytes. The ranks probably run different torchcomms "
+                                       "versions; otherwise please report this");
   char* begin = nullptr;
   if (note.has_descriptor != 0) {
     mapped_.emplace(ShareableMemory::import(driver, device, descriptor, note.allocation_bytes));
@@ -75,7 +80,7 @@ ImportedMemory::~ImportedMemory() {
     driver_->log_failure(driver_->table().IpcCloseMemHandle(opened_), "IpcCloseMemHandle");
   } catch (const CommError& e) {
     base::log(base::LogLevel::kWarning,
-              std::string("memory of another process stays mapped: ") + e.what());
+              std::string("cannot unmap GPU memory of a peer process: ") + e.what());
   }
 }
 

@@ -71,8 +71,8 @@ Runtime Runtime::load(const RuntimeRow& row) {
     throw CommError(Errc::kBackendUnavailable, "the " + std::string(row.name) + " runtime " + why);
   };
   if (opened.handle == nullptr)
-    refuse("is not on this machine: looked for " + std::string(row.stem) +
-           " among the loaded libraries" + opened.tried);
+    refuse("was not found: searched for " + std::string(row.stem) + " among the loaded libraries" +
+           opened.tried);
   RuntimeTable table;
   const auto bind = [&](std::string_view name) {
     const auto symbol = symbol_name(row, name);
