@@ -80,7 +80,7 @@ std::string Communicator::make_id(const VendorLibrary& library, const Context& c
   if (result != abi::kSuccess)
     throw CommError(Errc::kVendor,
                     std::string(library.vendor().library) +
-                        " made no unique id: " + library.GetErrorString(result),
+                        " created no unique id: " + library.GetErrorString(result),
                     context);
   return id;
 }
@@ -147,7 +147,7 @@ Communicator::~Communicator() {
     auto result = destroy_async(end, comm);
     wait_until(result, Clock::now() + kPatience);
   } catch (const std::exception& e) {
-    base::log(base::LogLevel::kWarning, std::string("ending a communicator: ") + e.what());
+    base::log(base::LogLevel::kWarning, std::string("cannot destroy a communicator: ") + e.what());
   }
 }
 
@@ -163,9 +163,9 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
   create_child(
       made,
       [this, ask, color, key, made, config]() mutable {
-        abi::Comm nobody = nullptr;
+        abi::Comm unused = nullptr;
         auto* with = library_->vendor().has_config ? &config : nullptr;
-        return ask(handle(), color, key, made ? &made->comm_ : &nobody, with);
+        return ask(handle(), color, key, made ? &made->comm_ : &unused, with);
       },
       wait);
   return made;
@@ -192,7 +192,7 @@ std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& gone,
     abort(e);
     throw;
   } catch (...) {
-    abort({Errc::kAborted, "the shrinking was interrupted", context_of(wait)});
+    abort({Errc::kAborted, "the shrink of the communicator was interrupted", context_of(wait)});
     throw;
   }
   return made;
@@ -252,7 +252,8 @@ abi::Window Communicator::open_window(void* data, size_t size_bytes, const WaitO
       wait);
   if (*opened == nullptr)
     throw CommError(Errc::kUnsupported, std::string(library_->vendor().library) + " " +
-                                            library_->version_text() + " makes no window of " +
+                                            library_->version_text() +
+                                            " cannot register a window of " +
                                             std::to_string(size_bytes) + " bytes of this memory");
   return *opened;
 }
@@ -378,7 +379,7 @@ bool Communicator::abort(const CommError& why) noexcept {
     begin_abort(until, endings);
     for (auto& ending : endings) wait_until(ending.result, until);
   } catch (const std::exception& e) {
-    base::log(base::LogLevel::kWarning, std::string("aborting a communicator: ") + e.what());
+    base::log(base::LogLevel::kWarning, std::string("cannot abort a communicator: ") + e.what());
   }
   return first;
 }
@@ -395,7 +396,7 @@ void Communicator::begin_abort(Clock::time_point until, std::vector<PendingAbort
   if (comm == nullptr) return;
   if (!lock)
     base::log(base::LogLevel::kWarning,
-              "aborting a communicator while a call of the library does not return");
+              "aborting a communicator although a call of the library has not returned");
   endings.push_back({std::move(lock), destroy_async(library_->CommAbort, comm)});
 }
 
@@ -409,14 +410,14 @@ void Communicator::wait_until(std::future<abi::Result>& result,
   try {
     if (result.wait_until(until) != std::future_status::ready)
       base::log(base::LogLevel::kWarning,
-                "the library has not ended a communicator yet: it waits for graphs with "
-                "operations of it, for the device, or for ranks that have not ended theirs");
+                "the library has not destroyed a communicator yet: it waits for CUDA graphs with "
+                "its operations, for the device, or for peer ranks that have not destroyed theirs");
     else if (const auto code = result.get(); code != abi::kSuccess)
       base::log(base::LogLevel::kWarning,
-                std::string("the library could not end a communicator: ") +
+                std::string("the library could not destroy a communicator: ") +
                     library_->GetErrorString(code));
   } catch (const std::exception& e) {
-    base::log(base::LogLevel::kWarning, std::string("ending a communicator: ") + e.what());
+    base::log(base::LogLevel::kWarning, std::string("cannot destroy a communicator: ") + e.what());
   }
 }
 

@@ -168,7 +168,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   static constexpr const char* kCutShort =
-      "a group of calls was cut short, and some of them may have been sent";
+      "a group of calls was interrupted, and some of its operations may have started";
   Communicator(std::shared_ptr<const VendorLibrary> library, int size, int rank, bool blocks,
                Prepare prepare);
   using Lock = std::unique_lock<std::mutex>;

@@ -44,7 +44,7 @@ OpenedVendorLibrary open(const Vendor& vendor) {
   }
   for (auto& path : base::loaded_libraries(vendor.stem))
     if (void* handle = base::open_library(path, why); handle != nullptr)
-      return {handle, std::move(path), "loaded already, as torch has it"};
+      return {handle, std::move(path), "loaded already, by torch"};
   void* handle = base::open_library(vendor.soname, why);
   if (handle == nullptr)
     refuse("has no " + std::string(vendor.library) + " library: looked for the file in " +
@@ -201,7 +201,7 @@ VendorLibrary VendorLibrary::load(const Vendor& vendor) {
                     "backend '" + std::string(vendor.backend) + "': " + table.path_ + " (" +
                         table.selection_reason_ + "), version " + table.version_text() +
                         ", has no function " + std::string(vendor.prefix) + std::string(name) +
-                        ". Another library can be named with " + vendor.library_variable);
+                        ". To use another library, set " + std::string(vendor.library_variable));
   };
   table.bind([&](std::string_view name, bool is_needed) {
     return is_needed ? require(table.symbol(name), name) : table.symbol(name);
@@ -239,7 +239,7 @@ void VendorLibrary::throw_missing(const char* feature, int since) const {
   // Only for NCCL and compatible libraries is the required version known.
   const auto needs = vendor_->has_config ? " needs " + std::string(vendor_->library) + " " +
                                                nccl::version_text(since) + "; " + path_ + " is "
-                                         : " is not what " + path_ + " has, which is ";
+                                         : " is not supported by " + path_ + ", version ";
   throw CommError(Errc::kUnsupported, std::string(feature) + needs + version_text() +
                                           (vendor_->has_config ? " and does not have it" : ""));
 }

@@ -288,8 +288,7 @@ VendorLibrary make_async_facade(const VendorLibrary& blocking) {
     throw CommError(Errc::kBackendUnavailable,
                     "backend '" + std::string(blocking.vendor().backend) + "': " + blocking.path() +
                         ", version " + blocking.version_text() + ", has no function " +
-                        std::string(blocking.vendor().prefix) +
-                        "AllToAll, which is needed on the CPU");
+                        std::string(blocking.vendor().prefix) + "AllToAll, which CPU tensors need");
   // The copy is never freed, because its communicators may live as long as the process.
   library = new VendorLibrary(blocking);
   return blocking.with_functions(find);
