@@ -38,6 +38,7 @@ struct ArrivalBarrierParams {
   std::function<void()> prepare = {};
 };
 
+// What wait_for_all_ranks() returns.
 struct ArrivalBarrierResult {
   std::string key_prefix;  // of keys that only this communicator uses
   int64_t attempt = 0;    // how many earlier attempts at this name the store saw, successful or not

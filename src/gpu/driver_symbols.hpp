@@ -73,6 +73,7 @@ static_assert(sizeof(MemoryAccess) == 12);
   SYMBOL(IpcCloseMemHandle, int(DevicePointer))                                                   \
   SYMBOL(MemsetD8Async, int(DevicePointer, unsigned char value, size_t size_bytes, NativeStream))
 
+// The functions of a loaded GPU driver.
 struct DriverTable {
 #define TC_GPU_DRIVER_FIELD(name, ...) \
   using name##Function = __VA_ARGS__;  \

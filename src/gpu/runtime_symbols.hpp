@@ -41,6 +41,7 @@ using CaptureId = unsigned long long;  // 0: no capture
   SYMBOL(FreeHost, int(void*))                                                                    \
   SYMBOL(MemGetInfo, int(size_t* free_bytes, size_t* total_bytes))
 
+// The functions of a loaded GPU runtime.
 struct RuntimeTable {
 #define TC_GPU_FIELD(name, ...)       \
   using name##Function = __VA_ARGS__; \

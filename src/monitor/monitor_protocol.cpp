@@ -55,7 +55,7 @@ void MonitorProtocol::close(OutgoingMessages& out, const std::vector<PostedCount
   if (!tells_all) std::ranges::for_each(neighbors_, tell);
 }
 
-// ---- questions
+// ---- queries
 
 void MonitorProtocol::check_mismatch_later(Moment began, Moment now, OutgoingMessages& out) {
   if (began == last_checked_begin_ && now < next_check_) return;
@@ -218,7 +218,7 @@ void MonitorProtocol::on_result(int from, const MonitorMessage& found, Moment no
   send_to_neighbors(found, from, out);
 }
 
-// ---- checks
+// ---- consistency checks
 
 void MonitorProtocol::start_consistency_check(uint64_t number, Moment now, OutgoingMessages& out) {
   auto& check = checks_[number];
@@ -250,7 +250,7 @@ void MonitorProtocol::advance_consistency_check(uint64_t number, Moment now,
   on_message(-1, go, now, out);
 }
 
-// ---- what happens
+// ---- events
 
 void MonitorProtocol::on_message(int from, const MonitorMessage& note, Moment now,
                                  OutgoingMessages& out) {

@@ -13,7 +13,7 @@ namespace torch::comms::base {
 // The addresses that peers should try, best first, and the reason for the choice.
 struct AddressChoice {
   std::vector<std::string> addresses;
-  std::string reason;  // "eth0: first interface that is up and not loopback"
+  std::string reason;  // "eth0: up, and neither loopback nor a bridge"
 };
 
 // Chooses the addresses to publish. `wanted` is an interface name, an address, or "" for all

@@ -34,6 +34,7 @@ struct BlobExchangeParams {
   std::function<void()> interrupt_check = {};
 };
 
+// What exchange_blobs() returns.
 struct BlobExchangeResult {
   std::vector<std::string> blobs;  // by rank
   base::Secret secret = {};
