@@ -25,8 +25,8 @@ enum class Errc : uint8_t {
   kStaleGeneration,     // this member belongs to an earlier membership
   kForked,              // the communicator was made before fork() and is used in the child
   kBackendUnavailable,  // the backend does not exist or does not work here
-  kUnsupported,         // this backend has no such operation, dtype or device
-  kResourceExhausted,   // descriptors, memory, threads, ports
+  kUnsupported,         // the backend has no such operation, dtype, reduction or device
+  kResourceExhausted,   // descriptors, memory, threads or ports ran out
   kUnsafeObject,        // an object collective received data that may run code
   kTooLarge,            // over a size cap
   kVendor,              // the vendor library's own error, its text included
@@ -42,22 +42,27 @@ struct Context {
   int rank = -1;
   int peer = -1;  // the peer rank that the error is about
   // Number of the operation in its communicator, equal to that in the event ring and the flight
-  // recorder; 0: none. For a collective on ctran it is the number that reports of peer ranks
-  // contain; ctran counts its internal collectives, too.
+  // recorder; 0: none. For a collective on ctran it is the number in the reports of peer ranks;
+  // that number counts the internal collectives of ctran, too.
   uint64_t seq = 0;
-  // Ranks at fault, as far as they are known, in ascending order. For kPeerFailed the first entry
-  // is the rank whose failure was detected first. In the context of a CommError, `peer` and
-  // `culprits` agree: `peer` is the first or only culprit, and both are set.
+  // Ranks at fault, as far as they are known, in ascending order; for kPeerFailed the rank whose
+  // failure was detected first comes first.
+  //
+  // The constructor of CommError completes `peer` and `culprits`. A `peer` that is not set becomes
+  // the only culprit, or for kPeerFailed the first one. If `culprits` is empty and `peer` is set,
+  // it becomes {peer}, except for kInvalidArgument, kOutOfRange and kUnsupported: there only the
+  // caller is wrong.
   std::vector<int> culprits = {};
   std::chrono::milliseconds limit{0};  // timeout of the operation; 0: none, or not known
 
-  // Returns: this context with `peer` and `culprits` of `there`.
+  // Returns: a copy of this context with the `peer` and the `culprits` of `there`.
   TC_API Context blaming(const Context& there) const;
 };
 
-// The only C++ exception type of the library. `what()` is "<op> on '<comm>' (rank R, peer P,
-// operation S): <why>"; `why()` is the reason alone. For kInternal, `what()` also has the source
-// line.
+// The exception type of all errors of the library. `what()` is "<op> on '<comm>' (rank R, peer P,
+// operation S): <why>" without the parts that are not set; `why()` is the reason alone. For
+// kInternal, `what()` ends with the source file and line. Exceptions of hooks and of the interrupt
+// check leave a call with their own type.
 class TC_API CommError : public std::runtime_error {
  public:
   CommError(Errc code, std::string why, Context context = {},
@@ -82,11 +87,12 @@ struct ErrcRow {
 // Returns: the rows of all codes in enum order; `*count` receives their number.
 TC_API const ErrcRow* errc_rows(size_t* count) noexcept;
 
-// Throws CommError(kInternal) with the source line. It is for conditions that only a bug of this
-// library can break.
+// Reports a condition that only a bug of this library can break.
+// Throws: CommError(kInternal) with the source file and line.
 [[noreturn]] TC_API void throw_internal(std::string_view condition,
                                         std::source_location at = std::source_location::current());
 
+// Calls throw_internal() if the condition is false.
 #define TC_CHECK(condition) \
   (static_cast<bool>(condition) ? void(0) : ::torch::comms::throw_internal(#condition))
 
