@@ -14,18 +14,23 @@ namespace torch::comms {
 
 // The options that all operations have.
 struct OperationOptions {
-  Hints hints;  // unknown keys have no effect and are never an error
-  std::chrono::milliseconds timeout = kNoTimeout;  // kNoTimeout: the communicator's timeout applies
+  Hints hints;  // unknown keys have no effect and are never an error; they may cause a warning
+  // kNoTimeout: the communicator's timeout applies. Allowed is up to 1e9 s; a negative timeout is
+  // kInvalidArgument.
+  std::chrono::milliseconds timeout = kNoTimeout;
 };
 
 struct SendOptions : OperationOptions {
-  int tag = 0;  // messages match by (peer, tag); only backends with tags (gloo, ctran) use it
+  // Messages match by (peer, tag). Allowed is 0 to kLargestTag. Only gloo and ctran have tags;
+  // other backends ignore them.
+  int tag = 0;
 };
 struct RecvOptions : OperationOptions {
-  int tag = 0;
-  // Accepts the next message with this tag from any rank; `src` must be kAnySource, and
-  // TorchWork::source() reports the sender. If one sender has sent several messages, the receive
-  // takes the first that no other receive waits for.
+  int tag = 0;  // see SendOptions::tag
+  // Accepts the next message with this tag from any rank. `src` must be kAnySource and `async_op`
+  // true, because TorchWork::source() reports the sender. Backends without
+  // Capabilities::any_source throw kUnsupported. If one sender has sent several messages, the
+  // receive takes the first that no other receive waits for.
   bool any_source = false;
 };
 struct BroadcastOptions : OperationOptions {};
@@ -56,12 +61,15 @@ struct TC_API CommOptions {
   CommOptions();
 
   bool abort_process_on_timeout_or_error;
-  std::chrono::milliseconds timeout;  // of each operation, and of the start-up
-  bool timeout_is_given = false;  // for split(): `timeout` is its own, even if it is the default
+  // Of each operation, and of the start-up. 0 means kDefaultTimeout; allowed is up to 1e9 s.
+  std::chrono::milliseconds timeout;
+  // For split(): the call itself also has `timeout`, even if that is the default. If it is false
+  // and `timeout` is the default, the call waits as long as an operation of the parent.
+  bool timeout_is_given = false;
   std::optional<bool> is_high_priority_stream;  // the hint of the same name has precedence
   c10::intrusive_ptr<c10d::Store> store;        // null: rank discovery finds one
-  bool enable_reconfigure = false;
-  std::string name;  // older API: the name if new_comm() is called without one
+  bool enable_reconfigure = false;  // no members until reconfigure(); for new_comm() only
+  std::string name;                 // older API: the name if new_comm() is called without one
   Hints hints;
 
   // Compares the abort flag, the timeout and the hints.
@@ -83,13 +91,15 @@ TC_API std::string CommOptions::getHint<std::string>(const std::string&, const s
 
 // The members of the next membership, for reconfigure().
 struct ReconfigureOptions {
-  // The number of this membership: equal on all members, and never used by them before.
+  // The number of this membership. All members pass the same number, which none of them has used
+  // before in this communicator.
   int64_t uuid = 0;
   // A vector gives the order of the ranks; with a set the backend chooses the order.
   std::variant<std::unordered_set<InitHandle>, std::vector<InitHandle>> handles;
-  // Without a value the communicator's timeout applies.
+  // Of this reconfigure(); positive, and up to 1e9 s. Without a value the communicator's timeout
+  // applies.
   std::optional<std::chrono::milliseconds> timeout;
-  Hints hints;
+  Hints hints;  // added to the communicator's hints
 };
 
 }  // namespace torch::comms

@@ -42,7 +42,8 @@ enum class OpName : uint8_t {
 };
 inline constexpr int kOpNameCount = 22;
 
-// Returns: the public name of the operation, such as "all_reduce", for messages, records and hooks.
+// Returns: the public name of the operation, such as "all_reduce", for error texts, records and
+// hooks.
 TC_API std::string_view opToString(OpName name) noexcept;
 
 // The state of a TorchWork. COMPLETED, TIMEDOUT and ERROR are terminal.
@@ -71,11 +72,12 @@ TC_API std::string_view toString(RedOpType type) noexcept;
 
 // Named settings of a communicator or of one call; docs/reference/hints.md lists them.
 using Hints = std::unordered_map<std::string, std::string>;
-// A text that names one member of a reconfigurable communicator.
+// A text that names one member of a reconfigurable communicator: TorchComm::getInitHandle().
 using InitHandle = std::string;
 // The factor of PREMUL_SUM: a number, or a tensor.
 using PreMulSumFactorT = std::variant<at::Tensor, double>;
 
+// The timeout of a communicator if neither the program nor TORCHCOMM_TIMEOUT_SECONDS sets one.
 inline constexpr std::chrono::milliseconds kDefaultTimeout = std::chrono::seconds(600);
 inline constexpr std::chrono::milliseconds kNoTimeout{0};  // "not set": the next default applies
 
@@ -90,7 +92,9 @@ class TC_API ReduceOp {
   // Throws: CommError(kInvalidArgument) for PREMUL_SUM.
   ReduceOp(RedOpType type);  // NOLINT(google-explicit-constructor)
 
-  // Makes a PREMUL_SUM: each rank multiplies its input by its own `factor` before the sum.
+  // Makes a PREMUL_SUM: each rank multiplies its input by its own `factor` before the sum. The
+  // operation checks later whether the factor fits its data.
+  // Throws: CommError(kInvalidArgument) for an undefined tensor.
   static ReduceOp make_nccl_premul_sum(PreMulSumFactorT factor);
 
   ReduceOp(const ReduceOp&) = default;
@@ -126,7 +130,7 @@ enum class P2POpType : uint8_t { SEND = 0, RECV = 1 };
 inline constexpr int kLargestTag = std::numeric_limits<int>::max() - 1;
 inline constexpr int kOwnTag = kLargestTag + 1;
 
-// One message of a batch. `peer` is checked against the communicator when the batch is issued.
+// One message of a batch. The communicator checks `peer` and `tensor` when the batch is issued.
 struct P2POp {
   using OpType = P2POpType;
   P2POpType type;
