@@ -32,10 +32,10 @@ constexpr bool canMove(WorkStatus from, WorkStatus to) noexcept {
 
 class TorchWork;
 
-// Sees one work start and end, before its hooks run; the communicator records its operations this
-// way.
-// Threads: runs on the thread that made the transition, without the work's lock, and must not
-// block.
+// Is called when one work starts and ends, before the hooks of the work run. The communicator
+// records its operations this way.
+// Threads: runs on the thread that made the transition, without the work's lock, and must not block
+// or wait for the work.
 class TC_API WorkObserver {
  public:
   virtual ~WorkObserver() = default;
@@ -63,9 +63,10 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   }
 
   // Waits for the operation.
-  // Blocks: on CPU, until the operation has ended; on GPU it only makes the current stream wait,
-  // and the host continues.
-  // Throws: the error of the operation.
+  // Blocks: on CPU, until the operation and its end hooks have ended. On GPU it only makes the
+  // current stream wait, and the host continues; see waitBlocksHost().
+  // Throws: the error of the operation; the exception of a wait hook; the exception with which the
+  // host language interrupts the wait, such as Ctrl-C.
   virtual void wait() = 0;
 
   // Waits on the host until the operation has ended.
@@ -90,25 +91,32 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   // operations. A future of such a work completes when the operation has ended on the device.
   virtual bool waitBlocksHost() const noexcept { return false; }
 
-  // Hooks run in order of registration. Start hooks run on the change to INPROGRESS, and at once if
-  // the work has started already. End hooks run once, on the first terminal status, and at once if
-  // the work has ended already. Wait hooks run at the begin and end of every wait().
-  // Threads: start and end hooks run on the thread that made the transition, and must not block.
+  // Hooks run in order of registration. Start hooks run when the work leaves NOT_STARTED, and at
+  // once if it has left that state already. End hooks run once, on the first terminal status, and
+  // at once if the work has ended already. Wait hooks run at the begin and end of every wait(), the
+  // latter before wait() throws the error of the work.
+  // Throws: an exception of a start or end hook is logged, but leaves the registration if the hook
+  // runs at once. An exception of a wait hook leaves wait().
+  // Threads: start and end hooks run on the thread that made the transition. They must not block or
+  // wait for this work, because wait() returns after the end hooks.
   void registerWorkStartHook(std::function<void()> hook);
   void registerWorkEndHook(std::function<void()> hook);
   void registerWorkWaitPreHook(std::function<void()> hook);
   void registerWorkWaitPostHook(std::function<void()> hook);
 
   // Attaches the observer of the communicator that returns this work; the work owns it. If the work
-  // has ended already, the observer sees the end at once. A second observer, of a work that comes
-  // from another communicator, sees only the end.
+  // has ended already, ended() runs at once. Another communicator may return the same work; its
+  // observer is called for the end only.
   void observe(std::unique_ptr<WorkObserver> observer);
 
-  // Registers a hook of a failed work that runs each time the program observes the failure: at the
-  // end of every wait(), and in meetFailure(). It runs at once if meetFailure() was called before.
+  // Registers a hook that runs each time the program observes the failure of this work: at the end
+  // of every wait(), and in meetFailure(). It runs at once if meetFailure() has marked the failure
+  // before. Call it only for a failed work: the hook also runs at the end of a wait() that
+  // succeeds.
   void registerWorkMetHook(std::function<void()> hook);
   // Marks the failure as observed by the program, for code that reports it otherwise than by
-  // wait(), such as futures. It does nothing if the work has not failed.
+  // wait(), such as futures. It does nothing if the work has not failed. An exception of a hook is
+  // logged.
   // Threads: any.
   void meetFailure() noexcept;
 
@@ -116,9 +124,9 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   std::exception_ptr error() const;
 
  protected:
-  // Moves the work to the state `to`, and runs its hooks if it does.
-  // Returns: true for exactly one caller, whose transition happened and on whose thread the hooks
-  // run.
+  // Moves the work to the state `to` with `error`, if canMove() allows it, and runs its hooks.
+  // Returns: true if this call made the transition; the hooks have then run on this thread. Of
+  // several calls that end the work, exactly one returns true.
   // Threads: any.
   bool setStatus(WorkStatus to, std::exception_ptr error = nullptr);
 
@@ -134,11 +142,12 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
   // Checks for completion without blocking; isCompleted() calls it.
   virtual void poll() noexcept {}
 
-  // Waits for a terminal status.
-  // Returns: true if the work reached it within `limit`; milliseconds::max() means no timeout.
+  // Waits for a terminal status, and until the observer and the end hooks have run.
+  // Returns: true if both happened within `limit`; milliseconds::max() means no timeout.
   // Throws: without a timeout, the exception with which the host language interrupts the wait, such
-  // as Ctrl-C.
+  // as Ctrl-C. A wait with a timeout is not interrupted.
   bool waitForTerminal(std::chrono::milliseconds limit);
+  // Throws: the stored error, if there is one.
   void rethrowIfFailed() const;
 
   void runWaitPreHooks();
@@ -169,12 +178,13 @@ class TC_API TorchWorkCompleted : public TorchWork {
   void waitBlocking() override { wait(); }
 };
 
-// Returns: one finished work that all synchronous operations share, so that the hot path allocates
-// nothing.
+// Returns: one finished work that synchronous operations share, so that the hot path allocates
+// nothing. Do not register wait hooks with it: they would run for every operation.
 TC_API const WorkPtr& completedWork();
 
-// Runs `body` on a thread of its own; an exception of `body` is the work's error. The destructor
-// waits for the thread.
+// Runs `body` on a thread of its own; an exception of `body` is the work's error.
+// Lifetime: the destructor blocks until the thread has ended. It must not run on that thread, for
+// example by an end hook that drops the last reference.
 class TC_API TorchWorkThread : public TorchWork {
  public:
   explicit TorchWorkThread(std::function<void()> body);
