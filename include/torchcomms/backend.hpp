@@ -17,22 +17,26 @@
 namespace torch::comms {
 
 // A communication library below a communicator. TorchComm has checked the arguments of each
-// operation against capabilities() before, so a backend only moves data.
+// operation against capabilities() before, so a backend only moves data. Arguments of
+// all_gather_p_*(), tensor_register() and tensor_deregister() are not checked before.
 //
-// Vectors of tensors are borrowed for the call; asynchronous work keeps its own references.
-// Failure: a synchronous operation throws CommError; an asynchronous one keeps the error in its
+// Throws: a synchronous operation throws CommError; an asynchronous one keeps the error in its
 // work.
 // Threads: the caller serializes the calls on one backend, except abort() and isAborted(), which
 // may run on any thread.
+// Lifetime: vectors of tensors and options are borrowed for the call; asynchronous work keeps its
+// own references.
 class TC_API TorchCommBackend {
  public:
   virtual ~TorchCommBackend() = default;
 
-  // Connects this rank. All ranks of the job must call it, unless options.enable_reconfigure is
-  // set.
+  // Connects this rank. All ranks of the job must call it. With options.enable_reconfigure it
+  // connects nothing, and reconfigure() does.
   // Throws: CommError within options.timeout.
   virtual void init(at::Device device, const std::string& name, const CommOptions& options) = 0;
-  // Releases the connections of this rank. It is local and not a barrier.
+  // Releases the connections of this rank. It is not a barrier. Backends over vendor libraries wait
+  // for operations in flight. Then they wait for the peers, because the library closes its
+  // communicator on all ranks together. The other backends wait for no peer.
   virtual void finalize() = 0;
 
   virtual int getRank() const = 0;
@@ -43,7 +47,8 @@ class TC_API TorchCommBackend {
   virtual const at::Device& getDevice() const = 0;
 
   virtual Capabilities capabilities() const { return Capabilities::all(); }
-  // Returns: the global ranks of the members in rank order; empty while not connected.
+  // Returns: the global ranks of the members in rank order; after reconfigure() 0 to size - 1;
+  // empty while not connected. The default is 0 to getSize() - 1.
   virtual std::vector<int> getRanks() const;
 
   virtual WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
@@ -87,8 +92,9 @@ class TC_API TorchCommBackend {
   virtual WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root,
                                 bool async_op, const GatherSingleOptions& options);
 
-  // Creates the backend of a group of `ranks`, which the caller has checked.
-  // Returns: nullptr for a rank that is in no group.
+  // Creates the backend of a group of `ranks`, which the caller has checked. If
+  // Capabilities::counts_splits is set, all ranks call it; otherwise at least those of `ranks`.
+  // Returns: nullptr if `ranks` is empty, because this rank is in no group.
   virtual std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks,
                                                   const std::string& name,
                                                   const CommOptions& options) = 0;
@@ -120,8 +126,8 @@ class TC_API TorchCommBackend {
   virtual bool isAborted() const { return false; }
   virtual bool isInitialized() const { return true; }
 
-  // The library calls it before it terminates the process because this communicator has failed. It
-  // runs the abort hooks.
+  // The library calls announceAbort() before it terminates the process because this communicator
+  // has failed. It runs the abort hooks; the default runs them on each call.
   // Threads: any.
   virtual void announceAbort() noexcept { runAbortHooks(); }
   virtual void registerAbortHook(int64_t id, AbortHook hook);
@@ -130,9 +136,9 @@ class TC_API TorchCommBackend {
   virtual void unregisterGraphReplayHook(int64_t id);
 
   // Returns: the backend that runs an operation on tensors of this device, or an operation without
-  // tensors if the communicator is on this device. Null: this backend runs it on copies in host
-  // memory. The communicator asks only if capabilities() include staging. All ranks must give the
-  // same answer.
+  // tensors if the communicator is on this device. Null: this backend runs it, for tensors on a GPU
+  // on copies in host memory. The communicator calls onDevice() before each operation, and only if
+  // capabilities() include staging. All ranks must give the same answer.
   struct OnDevice {
     OpName op;
     const ReduceOp* reduction;  // no reduction: null
@@ -149,8 +155,8 @@ class TC_API TorchCommBackend {
   };
   virtual std::vector<InitPhase> initPhases() const { return {}; }
 
-  // Returns: the link type to each rank ("shm", "tcp"), by rank, for describe(); empty if the
-  // backend does not report it.
+  // Returns: the link type to each rank, by rank, for describe(), such as "shm" or "tcp"; empty if
+  // the backend does not report it.
   virtual std::vector<std::string> links() const { return {}; }
   struct AlgorithmRange {
     OpName operation;
@@ -165,7 +171,8 @@ class TC_API TorchCommBackend {
   virtual std::vector<AlgorithmRange> algorithms() const { return {}; }
 
  protected:
-  // These two log an exception that a hook throws, and continue.
+  // Both functions log an exception that a hook throws, and continue with the next hook. The hooks
+  // run on the calling thread, without the lock.
   void runAbortHooks() noexcept;
   void fireGraphReplayHook(uint64_t graph_id, uint64_t replay_id, uint64_t stream, uint64_t index,
                            std::string_view event) noexcept;

@@ -16,13 +16,14 @@ namespace torch::comms {
 
 #define TC_STRINGIFY_(x) #x
 #define TC_STRINGIFY(x) TC_STRINGIFY_(x)
-// The interface that a backend in a shared library must have been built for: the version of this
-// interface and torch's major and minor version.
+// The interface version that a backend library must have been built for: the version of these
+// headers and torch's major and minor version.
 #define TORCHCOMM_BACKEND_ABI_VERSION \
   "tc1+torch" TC_STRINGIFY(TORCH_VERSION_MAJOR) "." TC_STRINGIFY(TORCH_VERSION_MINOR)
 
 // The functions of a backend library. Its C function `create_dynamic_loader_<backend>` returns them
-// by value.
+// by value. No function may be null.
+// Lifetime: the process loads a library once and never unloads it.
 struct DynamicLoaderInterface {
   TorchCommBackend* (*new_comm)();
   void (*destroy_comm)(TorchCommBackend*);
@@ -52,20 +53,27 @@ class TC_API TorchCommFactory {
   void set_discovery(std::function<void()> discover);
   // Loads all installed backends and asks each native one for its capabilities, for error texts.
   // The first call is slow.
-  // Returns: the capabilities by backend name.
+  // Returns: the capabilities by backend name. A backend whose capabilities cannot be read is left
+  // out, with a warning.
   std::map<std::string, Capabilities> installed();
 
   // Creates and initializes a backend: the registered one, otherwise that of the library named by
-  // TORCHCOMMS_BACKEND_LIB_PATH_<NAME>.
+  // backend_library_variable().
+  // Blocks: as TorchCommBackend::init().
   // Throws: CommError(kBackendUnavailable) "failed to find backend ..." if there is neither, or
   // with the defect of the library: its path, a missing symbol, or the versions found and needed.
+  // kInvalidArgument for a name that is too long, a timeout out of range, or a bad
+  // TORCHCOMM_LOG_LEVEL. kUnsupported for enable_reconfigure if the backend has no reconfigure().
+  // Also the errors of init().
   std::shared_ptr<TorchCommBackend> create_backend(const std::string& name, at::Device device,
                                                    const std::string& comm_name,
                                                    const CommOptions& options);
 
+  // Registers the function that creates the allocator of a backend. The first registration of a
+  // name wins. The function must not call this class, whose lock is held.
   void register_allocator_factory(const std::string& name, const AllocatorFactory& factory);
   // Returns: the allocator of that backend, created on first use.
-  // Throws: CommError(kUnsupported) if the backend has none.
+  // Throws: CommError(kUnsupported) if the backend has none, or is not loaded.
   std::shared_ptr<c10::Allocator> get_allocator(const std::string& name);
 
  private:
@@ -85,7 +93,7 @@ class TC_API TorchCommFactory {
 };
 
 // Returns: the environment variable that names the library of backend `name`:
-// TORCHCOMMS_BACKEND_LIB_PATH_<NAME>.
+// TORCHCOMMS_BACKEND_LIB_PATH_<NAME>, where <NAME> is in upper case with `_` for `-`.
 TC_API std::string backend_library_variable(const std::string& name);
 
 // Registers `factory` when the library that contains this object is loaded.
