@@ -19,8 +19,8 @@
 namespace torch::comms {
 
 // The c10d work of one call of torch.distributed, which may consist of several operations.
-// Failure: wait() throws the first error, each time.
-// Threads: as TorchWork.
+// Throws: wait() throws the first error, each time.
+// Threads: as TorchWork; getFuture() may run on any thread.
 class TC_API WorkWrapper final : public c10d::Work {
  public:
   WorkWrapper(std::vector<WorkPtr> works, std::vector<at::Tensor> outputs, c10d::OpType type,
@@ -28,23 +28,27 @@ class TC_API WorkWrapper final : public c10d::Work {
 
   // Returns: true also for a work that failed; isSuccess() tells the difference.
   bool isCompleted() override;
-  // These two mark a failure as observed, as wait() does. A future that fails marks it, too.
+  // Both functions mark a failure as observed, as wait() does. A future that fails marks it, too.
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
   // Returns: "failed", "completed" or "in progress", for display; it does not mark a failure as
   // observed.
   std::string_view standing() const;
-  int sourceRank() const override;  // of a receive; otherwise -1
+  // Returns: the source rank of a receive, for a receive from any source once it has completed;
+  // otherwise -1.
+  int sourceRank() const override;
   std::vector<at::Tensor> result() override { return outputs_; }
   void synchronize() override { wait(kNoTimeout); }
-  // Waits for all operations, and for the callbacks of the future; a callback may itself call
-  // wait().
-  // Throws: the first error; CommError(kUnsupported) for a timeout, because an operation gets its
-  // timeout when it is called.
+  // Waits for all operations, and for the callbacks of a future that getFuture() has returned; a
+  // callback may itself call wait().
+  // Returns: true.
+  // Blocks: as TorchWork::wait().
+  // Throws: the first error; CommError(kUnsupported) for a timeout other than kNoTimeout and
+  // milliseconds::max(), because an operation gets its timeout when it is called.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  // Returns: a future of the outputs. On CPU, and if wait() blocks the host, a thread completes it
-  // when the operation has ended, so a callback may block and wait for other futures. On GPU it is
-  // complete at once, ordered on the current stream.
+  // Returns: a future of the outputs, the same for each call. On GPU it is complete at once,
+  // ordered on the current stream. On CPU, and if wait() blocks the host, a thread completes it
+  // when all operations have ended. A callback may therefore block and wait for other futures.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   // After this call, wait() also blocks the host until the device has finished, as a synchronous
   // barrier requires. Call it before the first wait().
@@ -54,7 +58,8 @@ class TC_API WorkWrapper final : public c10d::Work {
   // that it knows and turns all others into a RuntimeError. Set it once.
   using FutureError = std::exception_ptr (*)(const std::exception_ptr& error);
   static void setFutureError(FutureError make) noexcept;
-  // Returns: the longest timeout of its operations; max() if the backend does not report it.
+  // Returns: the longest timeout of its operations; milliseconds::max() if a backend does not
+  // report it.
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
   std::chrono::milliseconds getTimeout() const override;
 #else  // this version of torch has no such method
@@ -82,16 +87,17 @@ class TC_API WorkWrapper final : public c10d::Work {
 // Tensors of elementwise operations and messages may have any dense layout, which must be the same
 // on all ranks. Tensors of other operations may have any layout. The wrapper copies tensors that
 // are not contiguous; if such a tensor is an output, the call waits for the operation.
-// Failure: the errors of the communicator, and CommError(kInvalidArgument) for a call that has no
-// equivalent here (several tensors per rank, a root tensor).
-// Limits: the timeout of the call, otherwise that of setTimeout(), otherwise that of the
+//
+// A call has its own timeout, otherwise the timeout of setTimeout(), otherwise that of the
 // communicator.
+// Throws: the errors of the communicator; CommError(kInvalidArgument) for a call that has no
+// equivalent here (several tensors per rank, a root tensor), or a tag outside 0 to kLargestTag.
 // Threads: as TorchComm.
 class TC_API BackendWrapper final : public c10d::Backend {
  public:
-  // The options of this backend. A wrapper's options tell how its communicator was created. Of
-  // options that are given to split(), the abort flag, the priority and the hints count.
-  // torch.distributed uses the fields of the base class itself.
+  // The options of this backend. The options of a wrapper describe how its communicator was
+  // created. split() reads the name, the timeout, the abort flag, the priority and the hints of its
+  // options. torch.distributed itself uses the fields of the base class.
   struct TC_API Options final : c10d::Backend::Options {
     Options();
 #ifdef C10D_BACKEND_HAS_RECONFIGURE  // torch's own clone() would drop the fields below
@@ -111,7 +117,8 @@ class TC_API BackendWrapper final : public c10d::Backend {
     Hints hints;
   };
 
-  // Throws CommError(kInvalidArgument) for nullptr.
+  // Wraps `comm`. A communicator that has no members until reconfigure() becomes rank 0 of 1.
+  // Throws: CommError(kInvalidArgument) for nullptr.
   explicit BackendWrapper(std::shared_ptr<TorchComm> comm);
 
   const std::shared_ptr<TorchComm>& getComm() const { return comm_; }
@@ -120,8 +127,8 @@ class TC_API BackendWrapper final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override;
   bool supportsCoalescing() const override { return true; }
   void setTimeout(std::chrono::milliseconds timeout) override;
-  // Returns: the timeout of a call: `timeout` if it is set, otherwise that of setTimeout();
-  // kNoTimeout if neither is set.
+  // Returns: the timeout of a call, kMaxTimeout (1e9 s) at most: `timeout` if it is positive,
+  // otherwise that of setTimeout(); kNoTimeout if neither is set.
   std::chrono::milliseconds limit(std::chrono::milliseconds timeout) const;
   // Returns: the number of collectives that were called. It is the same on all ranks unless they
   // disagree.
@@ -136,11 +143,11 @@ class TC_API BackendWrapper final : public c10d::Backend {
     at::Device device;
   };
   using MemPoolId = std::pair<uint64_t, uint64_t>;  // of torch.cuda.MemPool
-  // Registers the segments that the pool has now, as TorchComm::tensor_register() does; a later
-  // call adds new segments. A communicator on the CPU ignores GPU memory. The call has no effect on
-  // a backend without registration.
-  // Throws: CommError: kInvalidArgument for memory of another device, otherwise as
-  // tensor_register().
+  // Registers the segments that the pool has now, as TorchComm::tensor_register() does. A later
+  // call adds new segments, and deregisters segments that are not in its list. A communicator on
+  // the CPU ignores GPU memory, and ignores the call if its backend has no registration.
+  // Throws: CommError: kInvalidArgument for memory of another device if the communicator is on a
+  // GPU; otherwise as tensor_register().
   void registerMemPool(const MemPoolId& pool, const std::vector<MemPoolSegment>& segments);
   // Deregisters the segments of a pool; call it before the pool frees its memory. It does nothing
   // for a pool that is not registered, or after finalize().
@@ -183,21 +190,27 @@ class TC_API BackendWrapper final : public c10d::Backend {
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
                    const c10d::AllToAllOptions& options) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  // A barrier in which rank 0 reports the ranks that have not come within the timeout; without
-  // `wait_all_ranks`, only the first one. The other ranks learn of the failure at once. If the
-  // backend has tags, its messages do not match messages of the program.
+  // A barrier in which rank 0 reports the ranks that have not arrived within the timeout of
+  // `options`; without `wait_all_ranks`, only the first one. Rank 0 then informs the ranks that
+  // have arrived, which throw, too. They wait for rank 0 up to the timeout of setTimeout(),
+  // otherwise that of the communicator. If the backend has tags, the messages of the barrier do not
+  // match messages of the program.
+  // Throws: CommError: kTimeout for missing ranks, and on rank 0 for a timeout of 0; otherwise the
+  // error of the message that failed.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   // Messages are always asynchronous. The work of recvAnysource() reports its source rank once it
-  // has ended.
+  // has ended. Between startCoalescing() and endCoalescing(), recvAnysource() throws
+  // CommError(kUnsupported).
   WorkPtr send(Tensors& tensors, int dst, int tag) override;
   WorkPtr recv(Tensors& tensors, int src, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   // Starts a batch: sends and receives until endCoalescing() are issued together, with their tags.
   // Their works are complete at once; after endCoalescing() they wait for the batch. The work of
   // endCoalescing() stands for all calls in between. A call in between that throws, a nested start,
-  // or abort() discards the batch: wait() of its works and endCoalescing() then throw
+  // or abort() discards the batch. Then wait() of its works and endCoalescing() throw
   // CommError(kInvalidArgument), and later calls are issued normally.
-  // Throws: CommError(kInvalidArgument) if calls are nested or unmatched.
+  // Throws: CommError(kInvalidArgument) if the calls are nested or unmatched; endCoalescing() also
+  // throws the error of the batch.
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
 
@@ -210,15 +223,16 @@ class TC_API BackendWrapper final : public c10d::Backend {
 
   // torch.distributed.split_group() refuses a backend that does not return true here.
   bool supportsSplitting() const override { return true; }
-  // Creates the backend of a group of ranks, with the timeout of `options`.
-  // Returns: nullptr for a rank that is not in `ranks`, after it has taken part in the split of the
-  // parent.
+  // Creates the backend of a group of ranks; Options says which options count. The store is not
+  // used.
+  // Returns: nullptr for a rank that is not in `ranks`. That rank must call split(), too, as for
+  // TorchComm::split().
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
 
-  // Both may be called repeatedly and raise no error, because torch calls them at its end in any
-  // state.
+  // abort() aborts the communicator, and shutdown() finalizes it. Both may be called repeatedly,
+  // and only log an error, because torch calls them at its end in any state.
   void abort() override;
   void shutdown() override;
 
