@@ -19,12 +19,12 @@ class DocumentWriter;
 
 // A communicator that is recorded. The recorder that created it changes its members.
 struct RecordedGroup {
-  uint64_t id = 0;         // number of communicators that were registered before
-  std::string name;        // name of the communicator
-  std::string backend;     // shown as the description of the group
-  std::vector<int> ranks;  // global, in rank order; empty while not connected
-  int rank = -1;           // rank of this process in it
-  uint64_t collectives = 0;
+  uint64_t id = 0;           // number of communicators that were registered before
+  std::string name;          // name of the communicator
+  std::string backend;       // shown as the description of the group
+  std::vector<int> ranks;    // global, in rank order; empty while not connected
+  int rank = -1;             // rank of this process in it; -1 while not connected
+  uint64_t collectives = 0;  // number of collectives recorded so far
   // Sequence numbers of the last collective that was issued, has started and has completed; 0:
   // none.
   uint64_t last_enqueued = 0, last_started = 0, last_completed = 0;
@@ -38,7 +38,7 @@ struct Entry {
   std::shared_ptr<RecordedGroup> group;
   OpName op = OpName::barrier;
   std::string profiling_name;   // "<backend>:<op>"; for messages also " 0->1" or " 1<-0"
-  uint64_t sequence = 0;        // equal on all ranks that take part
+  uint64_t sequence = 0;        // equal on all ranks that take part; 0: record() sets it
   bool numbered_apart = false;  // the operation does not count among the collectives of the group
   uint64_t op_id = 0;           // the operation id that hooks receive
   uint32_t thread = 0;
@@ -51,14 +51,14 @@ struct Entry {
 
   EntryState state = EntryState::kScheduled;
   bool retired = false;  // the call returned and the operation completed
-  bool failed = false;   // the call raised, or the operation ended in an error
-  bool refused = false;  // a hook refused it before anything was sent
+  bool failed = false;   // the call threw, or the operation ended in an error
+  bool refused = false;  // a hook threw before anything was sent; `failed` is set, too
   int64_t created_ns = 0, started_ns = 0, completed_ns = 0;  // wall clock; 0: not known
 };
 
 // Keeps the last `max_entries` operations; 0 records nothing. Memory is allocated as entries
 // arrive.
-// Failure: none except lack of memory.
+// Throws: get() throws CommError; the other methods fail only for lack of memory.
 // Threads: any.
 class TC_API FlightRecorder {
  public:
@@ -71,14 +71,19 @@ class TC_API FlightRecorder {
   // Returns: the recorder of the process; null if it was not created yet.
   static std::shared_ptr<FlightRecorder> existing() noexcept;
 
+  // Registers a communicator. The recorder lists the group as long as the caller or an entry holds
+  // it.
   std::shared_ptr<RecordedGroup> add_group(std::string name, std::string backend);
+  // Sets the global ranks of the members, in rank order, and the rank of this process in them.
   void set_members(RecordedGroup& group, std::vector<int> ranks, int rank);
 
-  // Records an operation. An entry without a sequence number gets that of the next collective of
-  // its group.
+  // Records an operation; `entry.group` must not be null. record() sets the creation time. An entry
+  // without a sequence number gets that of the next collective of its group.
   // Returns: the id for the methods below, which do nothing once the entry was overwritten or
   // reset.
   uint64_t record(Entry entry);
+  // `ok`: the operation completed. Without `ok` the entry is only marked as failed, and keeps its
+  // state.
   void started(uint64_t id) noexcept;
   void ended(uint64_t id, bool ok) noexcept;
   // Marks the operation as failed because its call threw.
@@ -87,8 +92,9 @@ class TC_API FlightRecorder {
   // to the next operation, as on ranks where no hook threw.
   void set_refused(uint64_t id) noexcept;
 
-  // Returns: all entries, or only those that have not retired, as JSON or as a pickle of plain
-  // Python values. Without entries the dump only lists the communicators.
+  // Returns: all entries, or without `include_completed` only those that have not retired, as JSON
+  // or as a pickle of plain Python values. Without `include_entries` the dump only lists the
+  // communicators and their last collectives.
   std::string dump_json(bool include_completed = true, bool include_entries = true) const;
   std::string dump_pickle(bool include_completed = true, bool include_entries = true) const;
 
@@ -96,8 +102,8 @@ class TC_API FlightRecorder {
   void reset() noexcept;
   // Returns: the number of entries since creation or the last reset(), including overwritten ones.
   size_t size() const noexcept;
-  // Returns: the global rank of this process, which is its rank in the first registered
-  // communicator that is connected.
+  // Returns: the global rank of this process, as the first registered communicator with members
+  // gives it; no value if there is none.
   std::optional<int> global_rank() const;
 
  private:
@@ -116,22 +122,29 @@ class TC_API FlightRecorder {
 };
 
 // Records the operations of the communicators that it is registered with, and of their splits. An
-// error in the recorder is logged and never fails an operation.
-// Lifetime: recording continues after this object is destroyed, until the communicator is.
+// error in the recorder is logged and never fails an operation. Its abort hook sets
+// TorchCommsHealthCheck::isTimedOut(). If the process is about to be terminated, the hook also
+// blocks for TORCHCOMM_HEALTH_CHECK_WAIT_MS, so that a collector can fetch the record.
+// Lifetime: recording continues after this object is destroyed, until the communicator is finalized
+// or destroyed.
 // Threads: any.
 class TC_API FlightRecorderHook {
  public:
   // `isolated`: the hook has its own ring of `max_entries`, and the next operation id becomes 0.
-  // Otherwise all hooks share the recorder of the process, and `max_entries` is not used.
+  // Otherwise all such hooks share the recorder of the process, and `max_entries` is not used.
+  // Throws: CommError(kInvalidArgument) as FlightRecorder::get().
   explicit FlightRecorderHook(size_t max_entries = 2048, bool isolated = false);
 
   // Registers a communicator, which need not be connected yet. Several communicators may be
   // registered. A communicator that is registered twice is recorded twice.
+  // Throws: CommError(kInvalidArgument) for nullptr.
   void registerWithComm(const std::shared_ptr<TorchComm>& comm);
-  // Ends the recording. It is idempotent.
+  // Ends the recording of all communicators; the entries stay. It is idempotent.
   void unregister();
+  // Returns: true if a communicator was registered since the last unregister().
   bool isEnabled() const;
 
+  // Returns: FlightRecorder::dump_json() of the recorder of this hook.
   std::string dump_json(bool include_completed = true) const;
   // Passes the pickle to the DebugInfoWriter of `rank`. An error is logged.
   void dump_file(int rank, bool include_completed = true) const noexcept;
