@@ -14,18 +14,20 @@
 
 namespace torch::comms {
 
-// Sets the function by which the host language interrupts long waits of the start-up. `check` runs
-// about 20 times a second on the waiting thread, and an exception of it ends the wait. An empty
-// `check` disables this. Call it only while no thread waits.
+// Sets the function by which the host language interrupts long waits of the library: of the
+// start-up, of works, of synchronous operations and of finalize(). `check` runs about 20 times a
+// second on the waiting thread, and an exception of `check` ends the wait. An empty `check`
+// disables this. Call it only while no thread waits.
 TC_API void set_interrupt_check(std::function<void()> check);
 
-// Sets the function that tells whether the host language is exiting; its other threads then stay
+// Sets the function that returns whether the host language is exiting. Its other threads then stay
 // inside their calls until the process ends. `ends` runs on any thread; null means never. Call it
 // only while no thread waits.
 TC_API void set_interpreter_exit_check(bool (*ends)());
+// Returns: the result of that function; false if none is set.
 TC_API bool interpreter_is_exiting();
 
-// The host language interrupts a wait; `cause` is the exception of its check.
+// Thrown when the interrupt check ends a wait; `cause` is the exception of the check.
 class TC_API Interrupted : public std::exception {
  public:
   explicit Interrupted(std::exception_ptr cause) : cause_(std::move(cause)) {}
@@ -36,14 +38,14 @@ class TC_API Interrupted : public std::exception {
   std::exception_ptr cause_;
 };
 
-// Runs the interrupt check.
-// Throws: Interrupted.
+// Runs the interrupt check, after the checks of each ScopedInterruptCheck of this thread.
+// Throws: Interrupted; other exceptions of scoped checks that are not CommErrors pass unchanged.
 TC_API void check_interrupt();
-// Runs the interrupt check for callers that have nothing to clean up.
+// Runs check_interrupt() for callers that have nothing to clean up.
 // Throws: the exception of the check itself.
 TC_API void check_interrupt_unwrapped();
 
-// A call did not return in time; it continues on an abandoned thread.
+// Thrown when a call did not return in time; the call continues on an abandoned thread.
 class TC_API CallTimedOut : public std::exception {
  public:
   const char* what() const noexcept override { return "the call did not return in time"; }
@@ -72,10 +74,11 @@ class TC_API AbandonableThread {
   ~AbandonableThread();
 
   // Runs `call` on the thread. `call` must own everything it uses, because it may outlive this
-  // object. `check` runs on the caller about every 500 ms. After CallTimedOut, Interrupted or an
-  // exception of `check`, the thread is abandoned with its call, and a later run() gets a new
-  // thread.
+  // object. `check` runs on the caller about every 500 ms; its exceptions must derive from
+  // std::exception. After CallTimedOut, Interrupted or an exception of `check`, the thread is
+  // abandoned with its call, and a later run() gets a new thread.
   // Returns: the result of `call`.
+  // Blocks: until `call` returns, `limit` has passed, or a check throws.
   // Throws: the exception of `call` or `check`; CallTimedOut after `limit`; Interrupted;
   // CommError(kResourceExhausted) if no thread can be created.
   template <class Call>
