@@ -26,7 +26,7 @@ class TC_API WorkWrapper final : public c10d::Work {
   WorkWrapper(std::vector<WorkPtr> works, std::vector<at::Tensor> outputs, c10d::OpType type,
               int source_rank = -1);
 
-  // Returns: true also for a work that failed; isSuccess() tells the difference.
+  // Returns: true also for a work that failed; isSuccess() is false for it.
   bool isCompleted() override;
   // Both functions mark a failure as observed, as wait() does. A future that fails marks it, too.
   bool isSuccess() const override;

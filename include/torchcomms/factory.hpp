@@ -51,7 +51,7 @@ class TC_API TorchCommFactory {
   // Sets the function that loads every installed backend that is not loaded yet. `discover` must
   // not throw.
   void set_discovery(std::function<void()> discover);
-  // Loads all installed backends and asks each native one for its capabilities, for error texts.
+  // Loads all installed backends and reads the capabilities of each native one, for error texts.
   // The first call is slow.
   // Returns: the capabilities by backend name. A backend whose capabilities cannot be read is left
   // out, with a warning.
