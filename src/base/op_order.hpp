@@ -5,13 +5,15 @@
 #include <string>
 #include <unordered_map>
 
-// Sequence numbers that agree on all ranks that take part in an operation, without communication:
-// ranks that make the same calls in the same order count the same.
+// Counts operations, so that an operation has the same sequence number on all ranks that take part
+// in it. This needs no communication: ranks that make the same calls in the same order count the
+// same.
 namespace torch::comms::base {
 
 // Readers match operations by their number alone, so collectives, splits, batches and messages have
-// separate ranges. Backends on which all ranks call split() count splits as collectives. On the
-// others only some ranks may count a split, as with a batch.
+// separate ranges. Backends on which all ranks call split() count splits as collectives. On other
+// backends some ranks need not call split() (Capabilities::counts_splits), so splits are counted
+// apart.
 inline constexpr uint64_t kFirstSplitSequence = uint64_t{1} << 58;
 inline constexpr uint64_t kFirstBatchSequence = uint64_t{1} << 59;
 inline constexpr uint64_t kFirstMessageSequence = uint64_t{1} << 60;
@@ -24,8 +26,8 @@ inline bool is_collective_sequence(uint64_t number) noexcept {
   return number != 0 && number < kFirstSplitSequence;
 }
 
-// Formats a number for errors: "operation 7"; for a split or batch "call 1"; for a message between
-// two ranks "message 3".
+// Formats a number for errors: "operation 7"; for a split or batch "call 1"; for the third message
+// from one rank to another "message 3".
 inline std::string format_sequence(uint64_t number) {
   if (number < kFirstSplitSequence) return "operation " + std::to_string(number);
   if (number < kFirstMessageSequence) return "call " + std::to_string(number % kFirstSplitSequence);
@@ -39,7 +41,8 @@ class OpOrder {
   uint64_t next_collective() noexcept { return ++collectives_; }
   uint64_t next_split() noexcept { return kFirstSplitSequence + ++splits_; }
   uint64_t next_batch() noexcept { return kFirstBatchSequence + ++batches_; }
-  // Numbers a message from `src` (negative: any source) to `dst` in a communicator of `size` ranks.
+  // Numbers a message from `src` to `dst` in a communicator of `size` ranks. A negative `src` means
+  // a receive from any source: it has a number that no send has.
   uint64_t next_message(int src, int dst, int size) {
     const auto ranks = static_cast<uint64_t>(std::max(size, 1));
     const uint64_t pair =
@@ -48,8 +51,9 @@ class OpOrder {
     return kFirstMessageSequence + (pair << kMessageCountBits) + count;
   }
 
-  // Gives back the `number` of an operation that was not issued; `number` must not be of a
-  // collective. The next operation reuses it, unless other numbers were drawn meanwhile.
+  // Releases the `number` of an operation that was not issued: the next operation of the same kind
+  // (for a message: between the same ranks) gets it. Does nothing if such an operation was numbered
+  // since, and for numbers of collectives.
   void cancel(uint64_t number) {
     if (number < kFirstMessageSequence) {
       if (number == kFirstBatchSequence + batches_) --batches_;

@@ -9,14 +9,16 @@
 
 #include <torchcomms/base/env.hpp>
 
-// Reads the process environment; no other file does. Each call reads the variable again, trims
-// white space, and treats an empty value as unset.
+// Reads the process environment; no other C++ file of the library does. Each call reads the
+// variable again. All functions except env_raw() trim white space and treat an empty value as
+// unset.
+// Threads: any, as long as no thread changes the environment.
 namespace torch::comms::base {
 
 // An environment variable of torchcomms: what the documentation, `--help` and the parser need to
 // know.
 struct EnvVar {
-  const char* name;
+  const char* name;          // may have a placeholder: "TORCHCOMM_<BACKEND>_LIBRARY"
   const char* type;          // "bool", "seconds", "int", "text", "path"
   const char* default_text;  // as text; "": no default
   const char* doc;           // one sentence
@@ -25,14 +27,15 @@ struct EnvVar {
   int64_t max_value = std::numeric_limits<int64_t>::max();
 };
 
-// Returns every variable that the library reads, in the order of the documentation.
+// Returns the table of env_table.hpp, in the order of the documentation.
+// Lifetime: until the process exits.
 TC_API std::span<const EnvVar> environment();
 
 // Returns the value of `name`, trimmed; nothing if unset or empty.
 TC_API std::optional<std::string> env_text(const std::string& name);
 
-// Returns the value of `name` untrimmed; nothing if unset. Only for the variable whose contract
-// requires it.
+// Returns the value of `name` untrimmed, also if it is empty; nothing if unset. Only for
+// TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD: any text of it selects launchers.
 TC_API std::optional<std::string> env_raw(const std::string& name);
 
 // Reads a timeout in decimal seconds from `name`. Returns: the value rounded to milliseconds, at
@@ -40,12 +43,14 @@ TC_API std::optional<std::string> env_raw(const std::string& name);
 // Throws: CommError(kInvalidArgument) if the value is not a number, not positive, or above 1e9.
 TC_API std::optional<std::chrono::milliseconds> env_seconds(const std::string& name);
 
-// Reads `name`, a variable of type "int" in the table. Returns: its value, or the default if unset.
+// Reads `name`, a variable of type "int" in the table. Returns: its value; if unset, the default,
+// or 0 if the table has no default.
 // Throws: CommError(kInvalidArgument) if the value is no whole number or outside
 // min_value..max_value.
 TC_API int64_t env_int(const std::string& name);
 
-// Checks the value of `variable` as the library will read it later.
+// Checks the value of `variable` as the library will read it later. Of texts and paths only
+// TORCHCOMM_LOG_LEVEL is checked.
 // Throws: CommError(kInvalidArgument) if the value is not allowed.
 TC_API void validate_env_var(const EnvVar& variable);
 

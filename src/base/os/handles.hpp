@@ -9,10 +9,11 @@
 
 #include <torchcomms/base/export.hpp>
 
-// Owning types for operating-system resources: file descriptors and mapped memory.
+// Types that own resources of the operating system: file descriptors and mapped memory.
 namespace torch::comms::base {
 
-// A move-only handle that calls `Close` in its destructor unless it is `kNull`.
+// A move-only handle. The destructor, and an assignment of another handle, call `Close` unless the
+// handle is `kNull`.
 template <class T, auto Close, T kNull>
 class UniqueHandle {
  public:
@@ -33,11 +34,13 @@ class UniqueHandle {
   T handle_ = kNull;
 };
 
-// Closes `descriptor` and removes it from the list of set_close_on_fork(). Returns: as close(2).
+// Closes `descriptor` and removes it from the list of set_close_on_fork(). Descriptors in that list
+// must be closed by this function. Returns: as close(2).
+// Threads: any.
 TC_API int close_descriptor(int descriptor) noexcept;
 using FileDescriptor = UniqueHandle<int, close_descriptor, -1>;
 
-// A range of mapped memory; the destructor unmaps it.
+// A range of mapped memory; the destructor unmaps it. It does not recognize MAP_FAILED.
 class Mapping {
  public:
   Mapping() noexcept = default;

@@ -7,10 +7,11 @@
 
 #include <torchcomms/base/export.hpp>
 
-// Addresses and identity of this machine.
+// Finds the addresses and the identity of this machine.
 namespace torch::comms::base {
 
-// Formats an IP address: "10.0.0.1" or "fe80::1"; empty for other address families.
+// Formats an IP address without its port and interface: "10.0.0.1" or "fe80::1"; empty for other
+// address families.
 TC_API std::string format_address(const sockaddr* address);
 
 // An IP address of one of this machine's interfaces.
@@ -21,18 +22,20 @@ struct InterfaceAddress {
   bool is_up = false;
 };
 
-// Returns the addresses of all interfaces in the kernel's order; empty if the kernel does not list
-// them.
+// Returns the IP addresses of all interfaces, also of loopback and of interfaces that are down, in
+// the kernel's order; empty if the kernel does not list them.
 TC_API std::vector<InterfaceAddress> interface_addresses();
 
 // Returns gethostname(); "" if unknown.
 TC_API std::string host_name();
 
-// Identifies the running kernel. Processes with the same text share clocks and file locks.
+// Returns the kernel's boot id; "" if /proc cannot be read. Processes with the same boot id run on
+// one kernel, so they share its clocks and file locks.
 TC_API std::string boot_identity();
 
 // Returns a text of kernel boot id and network namespace. It is equal for two processes exactly if
-// 127.0.0.1 is the same interface for both.
+// 127.0.0.1 is the same interface for both. If the namespace cannot be read, the host name replaces
+// it.
 TC_API std::string loopback_identity();
 
 }  // namespace torch::comms::base

@@ -8,11 +8,12 @@
 
 namespace torch::comms::base {
 
-// A shared secret of the ranks of a job. It rejects connections of strangers and other jobs. It
-// does not protect against an attacker who can read the network traffic.
+// A secret that ranks of a job share. By it a rank recognizes and refuses connections from other
+// jobs and other programs. It does not protect against an attacker who can read the network
+// traffic.
 using Secret = std::array<std::byte, 16>;
 
-// Both draw from the kernel's random generator (getrandom).
+// Both functions read the kernel's random generator (getrandom).
 // Throws: CommError(kSystem).
 TC_API Secret random_secret();
 TC_API uint64_t random_number();
