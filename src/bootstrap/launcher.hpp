@@ -8,10 +8,11 @@
 
 namespace torch::comms::bootstrap {
 
-// Reads one environment variable: base::env_text in production, a map in tests.
+// Returns the value of one environment variable; nothing if unset. discover() reads the environment
+// of the process; tests read a map.
 using EnvLookup = std::function<std::optional<std::string>(const std::string&)>;
 
-// Rank and size of this process, and the launcher that set them.
+// Rank and size of this process, and the launcher (or the split) that set them.
 struct LaunchInfo {
   int rank = 0;
   int size = 1;
@@ -27,19 +28,20 @@ TC_API std::string describe(const LaunchInfo& launch);
 
 // Reads rank and size from the first launcher whose variables hold a rank >= 0 and a size > 0:
 //   TORCHCOMM_RANK and TORCHCOMM_SIZE, Open MPI, PMI, PALS, torchrun, Slurm.
-// TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD (auto, mpi, pals, torchrun or slurm, in any case)
-// selects launchers. With any other text only TORCHCOMM_RANK and TORCHCOMM_SIZE are read. This is a
-// pure function of `lookup`.
-// Throws: CommError(kInvalidArgument) if nothing is found (the text lists the variables), if a
-// value is no number, or if rank >= size.
+// TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD (auto, mpi, pals, torchrun or slurm, in upper or lower
+// case) selects launchers; the default is auto. With any other text only TORCHCOMM_RANK and
+// TORCHCOMM_SIZE are read. The result depends only on `lookup`.
+// Throws: CommError(kInvalidArgument) if no rank and size are found (the text lists the variables),
+// if a value is no whole number, or if rank >= size.
 TC_API LaunchInfo discover_launch(const EnvLookup& lookup);
 
 // Reads rank and size from the environment of this process; see discover_launch().
 TC_API LaunchInfo discover();
 
-// Reads only the variables of launchers, not TORCHCOMM_RANK and TORCHCOMM_SIZE. Those may describe
-// a part of the job, as torch.distributed does for its groups.
-// Returns: nullopt if no launcher has set its variables.
+// Reads rank and size as discover_launch() does, but not from TORCHCOMM_RANK and TORCHCOMM_SIZE.
+// Those two may describe a part of the job: the package sets them for groups of torch.distributed.
+// Returns: nullopt if no selected launcher has set its variables.
+// Throws: CommError(kInvalidArgument) if a value is no whole number, or if rank >= size.
 TC_API std::optional<LaunchInfo> discover_job(const EnvLookup& lookup);
 TC_API std::optional<LaunchInfo> discover_job();
 
