@@ -1,9 +1,10 @@
 #pragma once
 
 // TC_HINTS(ROW) lists every hint that a backend of this library reads, or accepts because programs
-// give it to other libraries: ROW(constant, name, alias or ""). The rows are grouped by reader. A
-// hint with a prefix belongs to one backend; prefixes that are not listed are for backends from
-// elsewhere. A test compares docs/reference/hints.md with this list.
+// give it to other libraries: ROW(constant, name, alias or ""). The rows are grouped by reader. The
+// prefix of a hint names its backend; "nccl::" hints are for all backends over vendors' libraries.
+// Other prefixes are free for backends from elsewhere. A test compares docs/reference/hints.md with
+// this list.
 #define TC_HINTS(ROW)                                                         \
   /* several backends */                                                      \
   ROW(kBatchInvariant, "batch_invariant", "")                                 \
@@ -47,7 +48,7 @@
   ROW(kNvlinkCentricSched, "nvlinkCentricSched", "nvlink_centric_sched")      \
   ROW(kNetName, "netName", "net_name")                                        \
   ROW(kCommName, "commName", "comm_name")                                     \
-  /* ncclx, where any of the above also stands behind ncclx:: */              \
+  /* ncclx, which also reads any hint without a prefix as ncclx::<hint> */    \
   ROW(kNcclxAlgorithm, "ncclx::algorithm", "")                                \
   ROW(kNcclxTuningFile, "ncclx::tuning_file", "")                             \
   ROW(kOlderHighPriorityStream, "torchcomm::ncclx::high_priority_stream", "") \
