@@ -14,14 +14,16 @@
 //
 // A stream is a thread and its queue. The default stream (null) is the calling thread itself: work
 // launched on it has run when the call returns, and waiting for an event on it blocks. A destroyed
-// stream finishes its queue. Captures work as on a GPU. Work on a capturing stream, or on a stream
-// that waits for an event of the capture, runs when the graph is launched.
+// stream finishes its queue, but the destruction does not wait for that. Captures work as on a GPU.
+// Work on a capturing stream, or on a stream that waits for an event of the capture, runs when the
+// graph is launched. A stream must not be destroyed during a capture that it takes part in.
 namespace torch::comms::gpu {
 
 // Returns the table of the host memory runtime.
 const RuntimeTable& cpu_table() noexcept;
 
-// Runs `work` on `stream` after all earlier work there.
+// Runs `work` on `stream` after all earlier work there. If the stream captures, `work` runs in each
+// launch of the graph. `work` must not throw on the thread of a stream.
 TC_API void cpu_launch(NativeStream stream, std::function<void()> work);
 
 // Returns the current stream of the calling thread, as torch's current stream on a GPU. Null, the
@@ -49,17 +51,20 @@ struct CpuCallCounts {
 };
 TC_API CpuCallCounts& cpu_call_counts() noexcept;
 
-// The used memory that MemGetInfo reports. It does not measure the host's memory, so that a test
-// can set it.
+// The used memory that MemGetInfo reports, at most kCpuTotalBytes. It does not measure the host's
+// memory, so that a test can set it.
 TC_API std::atomic<size_t>& cpu_used_bytes() noexcept;
 inline constexpr size_t kCpuTotalBytes = size_t{1} << 40;
 
 // The result of a capture; it may be launched any number of times, on any stream.
 class CpuGraph;
+// Throws: CommError(kVendor) for the default stream, or if the stream captures already.
 void cpu_begin_capture(NativeStream stream);
-// Throws: CommError(kVendor) if the graph has work of another stream that `stream` does not wait
-// for.
+// Ends the capture that began on `stream`, which must not be the default stream.
+// Throws: CommError(kVendor) if the stream does not capture. Also if the graph has work of another
+// stream that `stream` does not wait for; the capture has ended then.
 std::shared_ptr<CpuGraph> cpu_end_capture(NativeStream stream);
+// Enqueues one run of the graph, which stays alive until the run is done.
 void cpu_launch_graph(const std::shared_ptr<CpuGraph>& graph, NativeStream stream);
 
 }  // namespace torch::comms::gpu

@@ -30,12 +30,14 @@ TC_API extern const RuntimeRow kCuda, kHip;
 // Threads: any. Streams belong to the device that is current when they are created.
 class TC_API Runtime {
  public:
-  // Loads the library that the process has already loaded (torch's), else the first of the row's
-  // sonames.
-  // Throws: CommError(kBackendUnavailable) that says what was searched.
+  // Binds the library that the process has already loaded (torch's). If there is none, loads the
+  // first of the row's sonames that can be loaded.
+  // Throws: CommError(kBackendUnavailable) that says what was searched, or which function the
+  // library lacks.
   static Runtime load(const RuntimeRow& row);
   // Returns the process's instance, loaded at first use. A failed load is tried again at the next
   // call.
+  // Throws: like load().
   static std::shared_ptr<const Runtime> of(const RuntimeRow& row);
   // Returns the runtime for host memory, whose streams are threads of this process. See
   // cpu_runtime.hpp.
@@ -53,8 +55,8 @@ class TC_API Runtime {
   // Returns the number of devices; 0 without a driver, and `why` is then the runtime's text.
   int device_count(std::string* why = nullptr) const noexcept;
   int device() const;
-  // Returns the driver context of the current device; null if unknown. Two devices have the same
-  // value only after a device reset.
+  // Returns the driver context of the current device; null if unknown. The contexts of two devices
+  // differ, but after a device reset another device may get an old value.
   const void* context() const noexcept {
     void* context = nullptr;
     if (driver_entry_points_.CtxGetCurrent == nullptr ||
@@ -62,7 +64,7 @@ class TC_API Runtime {
       return nullptr;
     return context;
   }
-  // Returns false if it is known that the thread has no current device yet.
+  // Returns false only if it is known that the thread has no current device yet.
   bool has_device() const noexcept {
     void* context = nullptr;
     return driver_entry_points_.CtxGetCurrent == nullptr ||
@@ -73,31 +75,42 @@ class TC_API Runtime {
   // which other code calls the runtime: see CaptureModeGuard.
   void set_relaxed_capture_mode() const noexcept;
 
+  // Creates a stream that does not synchronize with the default stream.
   NativeStream create_stream(bool high_priority) const;
+  // Waits for all work of the stream, which must not be capturing.
   void synchronize(NativeStream stream) const;
+  // Makes later work of the stream wait for the last record of `event`.
   void wait(NativeStream stream, NativeEvent event) const;
   CaptureId capture_of(NativeStream stream) const;
   // Runs `function` on a thread of the runtime when the stream reaches it. `function` must not call
-  // methods of Runtime.
+  // methods of Runtime. In a capture, it runs in each launch of the graph.
   void launch_host(NativeStream stream, void (*function)(void*), void* argument) const;
+  // Enqueue a copy.
+  // Lifetime: both ranges must be valid until the stream has done the copy.
   void copy_to_device(void* to, const void* from, size_t size_bytes, NativeStream stream) const;
   void copy_on_device(void* to, const void* from, size_t size_bytes, NativeStream stream) const;
   void copy_to_host(void* to, const void* from, size_t size_bytes, NativeStream stream) const;
 
   NativeEvent create_event() const;
   void record(NativeEvent event, NativeStream stream) const;
-  // Returns whether all work before the last record is done. `event` must not be part of a capture.
+  // Returns whether all work before the last record is done; true without a record. The last record
+  // must not be part of a capture.
   bool is_done(NativeEvent event) const;
+  // Waits for all work before the last record, which must not be part of a capture.
   void synchronize_event(NativeEvent event) const;
 
-  // For destructors, which cannot throw: errors are logged.
+  // For destructors, which cannot throw: errors are logged. Work that was enqueued before still
+  // runs.
   void destroy_stream(NativeStream stream) const noexcept;
   void destroy_event(NativeEvent event) const noexcept;
 
-  // Returns the free memory of the current device, also considering other processes; 0 if unknown.
+  // Returns the free memory of the current device; 0 if unknown. Memory that other processes use is
+  // not free.
+  // Units: bytes.
   size_t free_bytes() const noexcept;
 
   void* allocate_pinned(size_t size_bytes) const;
+  // Logs errors. Null is allowed.
   void free_pinned(void* at) const noexcept;
 
  private:
@@ -105,7 +118,8 @@ class TC_API Runtime {
   void check(int code, const char* call) const;
   void exchange_capture_mode(int& mode) const noexcept;
   void log_failure(int code, const char* call) const noexcept;
-  // Destroys a handle; it must not be called twice for one handle.
+  // Destroys a handle by `shortcut`. Calls `function` only if `shortcut` has surely done nothing,
+  // because a handle must not be destroyed twice.
   void destroy_handle(int (*shortcut)(void*), int (*function)(void*), void* handle,
                       const char* call) const noexcept;
 
@@ -117,7 +131,8 @@ class TC_API Runtime {
 
 // Sets the relaxed capture mode of this thread for its scope. Runtime calls then neither invalidate
 // captures of other threads nor fail because of them. Every thread of torchcomms that calls the
-// runtime on its own needs one.
+// runtime on its own needs one. The destructor restores the previous mode.
+// Lifetime: `runtime` must outlive the guard.
 class TC_API CaptureModeGuard {
  public:
   explicit CaptureModeGuard(const Runtime& runtime) noexcept;
@@ -132,6 +147,7 @@ class TC_API CaptureModeGuard {
 
 // Makes a device current for its scope. If the thread had no current device, the device stays
 // current: to switch back to device 0 would allocate memory there.
+// Lifetime: `runtime` must outlive the guard.
 class TC_API DeviceGuard {
  public:
   DeviceGuard(const Runtime& runtime, int index);

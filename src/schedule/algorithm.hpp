@@ -8,10 +8,12 @@
 #include "schedule/problem.hpp"
 
 // Collective algorithms as pure functions: no state, no I/O, no clock. Every rank computes its own
-// steps, one at a time, and any caller can compute any step of any rank.
+// steps, one at a time. A caller that knows the problem of another rank can compute any step of
+// that rank.
 namespace torch::comms::schedule {
 
-// The order in which an algorithm adds. All ranks and all runs get the same bits with any order.
+// The order in which an algorithm adds. With each of these orders, all ranks and all runs get the
+// same bits.
 enum class ReductionOrder : uint8_t {
   kNone,       // the algorithm does not add
   kRankOrder,  // ((x0 + x1) + x2) + ...: the bits do not depend on count, chunk or root
@@ -19,8 +21,8 @@ enum class ReductionOrder : uint8_t {
 };
 
 // The cost of an algorithm. Each number is the largest over all ranks. It is exact, except for
-// messages of empty blocks or chunks, which are not sent. For an all_to_all with per-rank counts it
-// is the cost of this rank alone, because no rank knows more.
+// messages of empty blocks or chunks, which are not sent. See also is_cost_upper_bound. For an
+// all_to_all with per-rank counts it is the cost of this rank alone, because no rank knows more.
 // Units: elements, except `steps` and `messages`.
 struct Cost {
   int64_t steps = 0;
@@ -73,7 +75,7 @@ struct Algorithm {
   } functions = {};
 };
 
-// Returns: all algorithms, ordered by operation.
+// Returns: all algorithms; those of one operation follow each other.
 std::span<const Algorithm* const> algorithms() noexcept;
 
 // Returns: nullptr if no algorithm of the operation has this name.

@@ -2,7 +2,8 @@
 
 #include "schedule/algorithm.hpp"
 
-// The entries of the table of algorithms. Each is defined in the file named at its right.
+// The entries of the table of algorithms. Each is defined in the file of algorithms/ that is named
+// at its right.
 namespace torch::comms::schedule {
 
 extern const Algorithm kAllReduceRing, kAllReduceRings;           // all_reduce_ring.cpp

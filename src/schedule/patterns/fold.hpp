@@ -25,6 +25,7 @@ class Fold {
 
   int core() const noexcept { return core_; }    // number of core ranks, a power of two
   int extra() const noexcept { return extra_; }  // number of pairs
+  // Returns: log2(core()), the rounds of an algorithm that doubles or halves in each round.
   int rounds() const noexcept { return std::countr_zero(static_cast<unsigned>(core_)); }
   // Returns: the steps of an algorithm that takes `core_steps` steps in the core.
   int64_t steps(int64_t core_steps) const noexcept { return core_steps + (extra_ > 0 ? 2 : 0); }
@@ -41,9 +42,9 @@ class Fold {
   int core_, extra_;
 };
 
-// Append the two outer steps of a folded all_reduce of whole buffers. fold_sums() puts the sum of
-// each pair into the output of its even rank; unfold_result() sends the result back. They do
-// nothing for unpaired ranks.
+// Append the two outer steps of a folded all_reduce of whole buffers of `count` elements to `out`.
+// fold_sums() puts the sum of each pair into the output of its even rank; unfold_result() sends the
+// result back. They do nothing for unpaired ranks.
 void fold_sums(const Fold& fold, int rank, int64_t count, Step& out);
 void unfold_result(const Fold& fold, int rank, int64_t count, Step& out);
 
