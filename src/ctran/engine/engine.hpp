@@ -28,10 +28,12 @@ struct EngineCall;
 // The implementation of a LinkContext: moves the calls of all groups over the links, and fails the
 // calls that cannot complete.
 // Threads: the methods marked "any thread" take the lock of progress_engine() themselves if they
-// need it. The caller of every other method holds that lock.
+// need it. The caller of every other method holds that lock, except for deliver_completions(),
+// which must run without it.
 class Engine final : public ProgressEngine::ProgressClient,
                      public std::enable_shared_from_this<Engine> {
  public:
+  // Throws: CommError(kResourceExhausted) if no descriptor is left.
   explicit Engine(LinkTable links, const LinkContextOptions& options);
   ~Engine() override;
 
@@ -40,35 +42,41 @@ class Engine final : public ProgressEngine::ProgressClient,
   // small enough (LinkContextOptions::eager_connect_ranks).
   // Throws: CommError.
   void open();
-  // Queues the task. The engine holds one reference to it until it completes; the caller holds
-  // another.
+  // Queues the task, whose deadline is set. Makes no progress. The engine holds one reference to
+  // the task until it has completed and its listener has run; the caller holds another.
   void submit(Task* task) noexcept;
   // Queues the task like submit(), and then makes progress once. The task's listener runs even if
   // no caller waits, provided that ProgressEngine::ensure_thread() was called before.
   void start(Task* task) noexcept;
-  // Waits until the task is complete. `entered`: the caller holds the lock of progress_engine(),
-  // and wait() releases it.
-  // Throws: what LinkContextOptions::interrupt_check throws.
+  // Waits until the task is complete, with or without an error. `entered`: the caller holds the
+  // lock of progress_engine(), and wait() releases it. Throws: what
+  // LinkContextOptions::interrupt_check throws; the task continues then. Also
+  // CommError(kResourceExhausted) if the progress thread that continues it cannot start.
   void wait(const Task& task, bool entered = false);
   // Runs a task to its end. A collective runs inline, on the caller's thread, if no other call is
   // in flight. Every other task gets its deadline, is submitted and waited for.
+  // Throws: like wait().
   void run(Task* task);
-  // Runs a collective without a task, if a FastPath exists for it and no other call is in flight.
-  // It returns false with `rest` null if nothing was started. It returns false with `rest` set if
-  // the collective has begun but not completed: the caller then calls wait(*rest, true).
+  // Runs a small collective without a task, if a FastPath exists for it and no other call is in
+  // flight. It returns false with `rest` null if nothing was started. It returns false with `rest`
+  // set if the collective has begun but not completed: the caller then calls wait(*rest, true).
   // Returns: true if the collective has completed without an error.
   // Throws: CommError(kResourceExhausted); the group has failed then.
   bool run_fast_path(const std::shared_ptr<GroupState>& group, const EngineCall& call, Task*& rest);
+  // Adds a group, and handles the control messages that arrived for it before. The group fails at
+  // once if the links are closed or a link to a member has failed.
   void add_group(const std::shared_ptr<GroupState>& group);
-  // Fails the calls in flight, sends a leave message to the members, and removes the group.
+  // Fails the calls in flight with kFinalized and removes the group. The members get a leave
+  // message, unless the group has failed before or they have this rank's last one.
   void remove_group(const std::shared_ptr<GroupState>& group) noexcept;
   // Marks the group as leaving: this rank makes no more calls in it. The members get a leave
   // message once they know of everything that this rank has sent, and a second one when it receives
   // nothing more. Window waits delay neither message.
   void announce_leave(GroupState& group) noexcept;
   // Sends a kQuiesced message to the members: no kernel of this rank writes to their memory any
-  // more.
+  // more. Sends nothing if the group has failed.
   void announce_quiesced(GroupState& group) noexcept;
+  // Makes the engine handle GroupState::request_abort(). Must be called after it.
   void notify_abort_request() noexcept;
   // Throws: CommError(kForked) in a forked child.
   void require_own_process(std::string_view op) const;
@@ -78,10 +86,12 @@ class Engine final : public ProgressEngine::ProgressClient,
   // The step also depends on `parent`, the base of the group that is split, so that two
   // simultaneous splits do not collide again. A claimed base is never free again, and a base far
   // behind the newest claims cannot be claimed either.
+  // Returns: claim_streams() returns false if this rank cannot claim the base.
   uint32_t propose_streams(int failed, uint32_t parent = 0) noexcept;
   bool claim_streams(uint32_t base) noexcept;
-  // Closes the links. All groups fail with `why`, including groups that are added later. Tasks that
-  // are submitted later complete with it. The first reason counts.
+  // Stops the progress thread and closes the links. All groups fail with `why`, including groups
+  // that are added later. Tasks that are submitted later complete with it. The first reason counts.
+  // Threads: any, but not inside a CompletionListener, which may run on the progress thread.
   void shut_down(const CommError& why) noexcept;
   bool is_forked() const noexcept;
   // Returns: LinkTable::describe_links(), or "" in a forked child.
@@ -92,13 +102,15 @@ class Engine final : public ProgressEngine::ProgressClient,
   ProgressEngine& progress_engine() noexcept { return progress_engine_; }
 
   // ---- with the lock of progress_engine()
-  // Returns the link to a rank of the context, and connects it on first use.
-  // Throws: CommError.
+  // Returns the link to a rank of the context, and connects it on first use. Must not be called
+  // after shut_down().
+  // Throws: like LinkTable::link_to().
   transport::Transport& link_to(int family_rank);
   // Returns the stream of messages with this tag to or from a member. stream_to() announces a new
   // stream to the receiver. stream_from() returns nothing until the sender has announced its
   // stream.
-  // Throws: stream_to() throws like link_to().
+  // Throws: stream_to() throws like link_to(). Also CommError(kResourceExhausted) if this rank has
+  // used all its streams for tagged messages.
   uint32_t stream_to(GroupState& group, int rank, int tag);
   std::optional<uint32_t> stream_from(const GroupState& group, int rank, int tag) const;
   // Returns whether a message with a member that has closed the group is still on its way. Failures
@@ -211,7 +223,7 @@ class Engine final : public ProgressEngine::ProgressClient,
   std::unordered_map<uint32_t, std::shared_ptr<GroupState>> groups_;  // by GroupState::base
   std::vector<Task*> active_;
   unsigned inline_calls_ = 0;  // calls that tried to run inline
-  // Groups that failed in this turn; complete_failed() still has to complete their calls.
+  // Groups that have failed; complete_failed() still has to complete their calls.
   std::vector<GroupState*> failed_groups_;
   std::mutex completions_mutex_;              // guards completions_
   std::vector<Task*> completions_;            // tasks whose listeners have not run yet

@@ -32,13 +32,14 @@ class GroupState {
   // Streams that a group uses on every link, as offsets from `base`.
   enum StreamOffset : uint32_t { kCollectives, kMessages, kSplits, kStreams };
 
+  // `ranks` must contain this rank. `base`: from Engine::claim_streams().
   GroupState(std::shared_ptr<Engine> engine, std::string name, std::vector<int> ranks,
              uint32_t base);
 
   const std::shared_ptr<Engine> engine;
   const std::string name;
   const std::vector<int> ranks;  // ranks of the context, by rank of the group
-  const uint32_t base;
+  const uint32_t base;           // first of the group's kStreams streams; identifies the group
   const CollectivePlan::GroupLayout layout;
   int size() const noexcept { return layout.size; }
   // Returns: the group's rank of a rank of the context; -1: it is not a member.
@@ -47,28 +48,36 @@ class GroupState {
   // ---- any thread
   // Returns: the first error of the group, or nullptr. Once set, it never changes.
   const CommError* failure() const noexcept { return failure_.load(std::memory_order_acquire); }
-  // Throws: CommError, if the group has failed or this process is a forked child (kForked).
+  // Throws: CommError(kForked) in a forked child; the group's error if the group has failed.
   void require_usable(std::string_view op) const;
+  // Requests that the group fails with `why`. The first request counts. The engine handles it after
+  // Engine::notify_abort_request().
   void request_abort(const CommError& why) noexcept;
   std::optional<CommError> requested_abort();
   // Returns the plan for this call, from the cache or a new one.
+  // Throws: like the constructor of CollectivePlan.
   std::shared_ptr<const CollectivePlan> plan(const EngineCall& call);
-  std::atomic<uint64_t> sequence{0};  // number of the last collective
-  // Members whose devices write no more to peer memory, one bit per rank below 32.
+  // Number of the last collective, queued ones included. Only holders of the engine's lock change
+  // it.
+  std::atomic<uint64_t> sequence{0};
+  // Members that have announced that their devices write no more to peer memory, one bit per rank
+  // below 32.
   std::atomic<uint32_t> quiesced{0};
 
   // ---- with the engine's lock
   // Sets the group's error, unless it has one already. `culprits` are the ranks at fault.
   // Returns: true if this is the first error.
   bool set_failure(Errc code, std::string why, std::vector<int> culprits) noexcept;
-  // Returns the group's error with the context of one call.
+  // Returns the group's error with the context of one call. The group must have failed.
   std::unique_ptr<CommError> error_for(const Task& task) const;
-  // Returns: the fingerprint of a collective among the last 8 of this rank; of the newest one if
-  // `number` is not among them.
+  // Returns: the fingerprint of a collective among the last 8 that this rank has started. If
+  // `number` is not among them, the fingerprint of another one, or an empty one; the caller
+  // compares its `sequence`.
   const Fingerprint& fingerprint(uint64_t number) const noexcept;
   // Describes which recent collective of this rank a received message with an unexpected tag
   // belongs to. "": none of the recent ones.
   std::string describe_stale_message(uint32_t tag) const;
+  // Records the fingerprint of collective `number`, and its plan if it has per-rank counts.
   void record_call(const std::shared_ptr<const CollectivePlan>& plan, uint64_t number) noexcept {
     auto& kept = fingerprints_[number % kFingerprints];
     kept = plan->fingerprint();
@@ -80,12 +89,14 @@ class GroupState {
       exchange.reset();
   }
   // Describes how the counts of this rank and of the rank that asks differ in a recent all_to_all.
-  // "": they do not, or the call is not remembered.
+  // "": they do not, or the call is not remembered. The caller has checked that fingerprint() knows
+  // this call.
   std::string describe_count_mismatch(int rank, const ControlMessage& question) const;
 
   // Returns the fast path for calls like this one, or nullptr if there is none. A plan for the call
   // must be in the cache and suit a fast path.
   // Throws: like Engine::link_to().
+  // Lifetime: until the next call of fast_path(), which may replace it.
   FastPath* fast_path(const EngineCall& call);
 
   std::deque<Task*> queue;  // collectives in order; the first one runs
@@ -129,8 +140,9 @@ class GroupState {
     const auto found = left_members.find(rank);
     return found == left_members.end() ? nullptr : &found->second;
   }
-  // Returns: whether this transfer can never complete, because the member has left the group before
-  // it posted its side of the transfer.
+  // For an open transfer of a collective without a number in the group.
+  // Returns: whether it can never complete, because the member has left the group before it posted
+  // its side of the transfer.
   bool can_never_complete(int rank, const transport::Request& transfer) const {
     return !transfer.has_begun() && left_members.contains(rank);
   }
