@@ -49,8 +49,8 @@ class Engine final : public ProgressEngine::ProgressClient,
   // no caller waits, provided that ProgressEngine::ensure_thread() was called before.
   void start(Task* task) noexcept;
   // Waits until the task is complete, with or without an error. `entered`: the caller holds the
-  // lock of progress_engine(), and wait() releases it. Throws: what
-  // LinkContextOptions::interrupt_check throws; the task continues then. Also
+  // lock of progress_engine(), and wait() releases it.
+  // Throws: what LinkContextOptions::interrupt_check throws; the task continues then. Also
   // CommError(kResourceExhausted) if the progress thread that continues it cannot start.
   void wait(const Task& task, bool entered = false);
   // Runs a task to its end. A collective runs inline, on the caller's thread, if no other call is

@@ -14,6 +14,8 @@ namespace torch::comms::ctran {
 
 // The defaults where nothing was measured: the sizes up to which kernels are faster. A vendor's
 // library runs what no row matches.
+// prefers_kernels() returns whether a default row matches. `bytes`: of the largest buffer of a
+// rank.
 std::span<const kernels::SelectionRow> default_rows() noexcept;
 bool prefers_kernels(kernels::Collective collective, int32_t ranks, size_t bytes) noexcept;
 
@@ -24,11 +26,12 @@ class MeasuredRows {
   MeasuredRows() = default;
   explicit MeasuredRows(std::vector<kernels::SelectionRow> rows);
 
-  // Whether some row of the collective depends on whether an operation is captured.
+  // Returns whether some row of the collective depends on whether an operation is captured.
   bool has_modes(kernels::Collective collective) const noexcept;
-  // Whether some row is for registered tensors only.
+  // Returns whether some row is for registered tensors only.
   bool has_registered() const noexcept { return has_registered_; }
-  // See kernels::find().
+  // Looks up the first row that matches: see kernels::find().
+  // Lifetime: the row is valid as long as this object.
   template <class Accepts>
   const kernels::SelectionRow* find(const kernels::SelectionKey& question,
                                     const Accepts& accepts) const {
@@ -55,7 +58,7 @@ struct KernelPreference {
   bool operator==(const KernelPreference&) const = default;
 };
 // Parses "auto", "nccl", "kernels", or an algorithm's name. All but "nccl" may be followed by the
-// blocks that kernels may have: "one_shot_ll/64", "auto/16".
+// most blocks that kernels may have, 1 to 1024: "one_shot_ll/64", "auto/16".
 // CTRAN's names stand for the nearest of ours: `ctran` and `ctgraph` for kernels, `ctdirect` for
 // one_shot_line, `ctring` and `ctpipeline` for two_shot_line, `ctrd` for one_shot_ll, `ctp2p` for
 // nccl.
@@ -64,6 +67,7 @@ struct KernelPreference {
 // Throws: CommError(kInvalidArgument), which names `knob`, the text and what is allowed.
 KernelPreference parse_kernel_preference(std::string_view knob, std::string_view text,
                                          bool has_library = true);
+// Returns whether this is one of the names of CTRAN above.
 bool is_ctran_algorithm(std::string_view name) noexcept;
 
 }  // namespace torch::comms::ctran

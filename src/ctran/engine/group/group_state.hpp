@@ -32,7 +32,7 @@ class GroupState {
   // Streams that a group uses on every link, as offsets from `base`.
   enum StreamOffset : uint32_t { kCollectives, kMessages, kSplits, kStreams };
 
-  // `ranks` must contain this rank. `base`: from Engine::claim_streams().
+  // `ranks` must contain this rank. `base`: claimed by Engine::claim_streams().
   GroupState(std::shared_ptr<Engine> engine, std::string name, std::vector<int> ranks,
              uint32_t base);
 

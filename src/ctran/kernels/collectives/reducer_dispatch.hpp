@@ -28,7 +28,7 @@ enum class ElementFormat : uint8_t {
 };
 enum class CombineOp : uint8_t {
   kMove,
-  kSum,  // also averages of floats
+  kSum,  // also PREMUL_SUM, and averages of floats and complex numbers
   kProduct,
   kMin,
   kMax,
@@ -53,21 +53,24 @@ constexpr bool is_rooted(Collective collective) {
          collective == Collective::kGather || collective == Collective::kScatter;
 }
 
-// Whether the arithmetic is defined. Undefined are bitwise operations on floats, MIN and MAX of
-// complex numbers, and factors of bool.
+// Returns whether the arithmetic is defined. Undefined are bitwise operations on floats and complex
+// numbers, MIN and MAX of complex numbers, PREMUL_SUM of bool, and unknown values of `dtype` and
+// `op`.
 bool is_defined(Dtype dtype, ReduceOpCode op) noexcept;
 
-// Returns the reducer of a defined reduction.
+// Returns the reducer of a reduction for which is_defined() is true.
 ReducerId reducer_id_of(Dtype dtype, ReduceOpCode op) noexcept;
 
-// Whether 8 bytes of an element cannot be computed without the other 8. This holds for products of
-// complex numbers of 16 bytes, and for their multiples by a factor.
+// Returns whether 8 bytes of an element cannot be computed without the other 8. This holds for
+// products of complex numbers of 16 bytes, and for their multiples by a factor.
 bool needs_wide_ll128(Dtype dtype, ReduceOpCode op) noexcept;
 
-// Whether there are kernels of long LL128 for it, which exist for the most used reducers.
+// Returns whether long LL128 has kernels for this reducer. It has kernels for the most used ones:
+// sums of float16, bfloat16 and float32.
 bool has_long_ll128(ReducerId cell) noexcept;
 
-// Returns 8 bytes filled with NaN of the dtype; 0 if the dtype has no NaN.
+// Returns 8 bytes filled with NaN of the dtype, or of the parts of its complex numbers. 0: the
+// dtype has no NaN.
 uint64_t nan_of(Dtype dtype) noexcept;
 
 }  // namespace torch::comms::ctran::kernels

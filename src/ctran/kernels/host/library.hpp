@@ -7,14 +7,14 @@
 #include "ctran/reduction/dtype.hpp"
 
 // The interface of the library of device kernels. nvcc builds the library apart from everything
-// else; it is loaded at first use. Only the plain types of this header cross the boundary. Includes
-// only the standard library.
+// else; it is loaded at first use. Only the plain types of this header cross the boundary. It and
+// the headers that it includes need only the standard library.
 //
 // A team is the ranks of one communicator whose GPUs map each other's memory. Each rank has one
 // workspace on its own GPU, with the same layout on all ranks. A workspace is zeroed once at
 // creation, and all peers map it. Only its first part must exist from the beginning; what is
-// allocated later is filled with kLateFill (flags.hpp). Counters and flags in it only grow. The
-// host therefore writes nothing for a launch, and a captured launch may be replayed.
+// allocated later is filled with kLateFill (flags.hpp). The counters and flags that ranks wait for
+// only grow. The host therefore writes nothing for a launch, and a captured launch may be replayed.
 //
 // The launches of a team run one after another on every rank, on any streams. All ranks launch
 // collectives in the same order. Only ranks that have messages launch an exchange.
@@ -52,8 +52,8 @@ enum class KernelAlgorithm : uint8_t {
 };
 inline constexpr int kAlgorithms = 4;
 
-// Why the kernels of a team have stopped. The first that stops records it. Outputs of collectives
-// are then NaN if they are floats; what an exchange has received is undefined.
+// Why the kernels of a team have stopped. The first kernel that stops on a rank records it. Outputs
+// of collectives are then NaN if the dtype has a NaN; what an exchange has received is undefined.
 enum class StopReason : uint32_t {
   kNone = 0,
   kAborted,        // by the host, through KernelControl::abort
@@ -71,7 +71,7 @@ struct KernelControl {
   int32_t waited_for;   // the rank whose data was missing; -1: none
   uint32_t collective;  // Collective of the launch that stopped
   // The number of the launch that stopped on this rank: among exchanges if it is one, else among
-  // collectives.
+  // collectives. 0 for an operation on a window.
   uint64_t launch;
   uint64_t timeout_ns;  // what kControlTimeout stands for; the host may change it at any time
   // Not 0: only the first part of this rank's workspace exists. The host clears it once the rest
@@ -105,7 +105,7 @@ struct KernelCall {
   Dtype dtype;      // data that is only moved may be kUInt8
   ReduceOpCode op;  // for reductions
   int32_t root;     // for rooted collectives
-  int32_t blocks;   // thread blocks, which is at most so many SMs; 0: chosen by the library
+  int32_t blocks;   // most thread blocks, and so most SMs; 0: chosen by the library
   // Elements of the tensor for all-reduce, reduce and broadcast; else of one rank's part.
   size_t count;
   const void* input;
@@ -142,7 +142,7 @@ inline constexpr int kMaxMessages = 96;  // of one launch
 struct MessageExchange {
   const KernelMessage* messages;  // host memory, read during the call
   int32_t count;                  // 1 to kMaxMessages
-  int32_t blocks;       // thread blocks for each peer and direction; 0: chosen by the library
+  int32_t blocks;       // most thread blocks for each peer and direction; 0: chosen by the library
   uint64_t timeout_ns;  // as KernelCall::timeout_ns
 };
 
@@ -181,13 +181,14 @@ struct KernelRmaOperation {
   Kind kind;
   KernelSlotComparison comparison;
   int32_t peer;              // any rank; for kWaitSlot this rank
-  WindowSignalWords* own;    // of this rank
-  WindowSignalWords* there;  // of `peer`, as this process maps it
-  uint64_t slot, value;
-  uint64_t timeout_ns;  // as KernelCall::timeout_ns
-  const char* from;     // any alignment
+  WindowSignalWords* own;    // of this rank; never null
+  WindowSignalWords* there;  // of `peer`, as this process maps it; never null
+  uint64_t slot, value;      // `slot` is not checked
+  uint64_t timeout_ns;       // as KernelCall::timeout_ns
+  // Of a put.
+  const char* from;  // any alignment
   char* into;
-  uint64_t size_bytes;
+  uint64_t size_bytes;  // at least 1
 };
 
 // An all-to-all whose sizes are in device memory. Each rank sends a part of one tensor to every
@@ -233,12 +234,15 @@ struct KernelFunctionTable {
   const char* (*architectures)();  // "sm_90"
   // Returns the bytes of a whole workspace; 0 for a number of ranks that is not supported.
   size_t (*workspace_bytes)(int32_t ranks);
-  // Whether launch() accepts the call. Depends only on values that are equal on all ranks.
+  // Returns whether launch() accepts the call. Depends only on values that are equal on all ranks.
   bool (*can_launch)(int32_t ranks, const KernelCall& call);
-  // What kAutomatic stands for in this call, and how many thread blocks it has.
+  // Returns the algorithm of the call, and sets `*blocks` to its number of thread blocks. `blocks`
+  // may be null. Returns kAutomatic if launch() does not accept the call; `*blocks` is not set
+  // then.
   KernelAlgorithm (*choose_algorithm)(int32_t ranks, const KernelCall& call, int32_t* blocks);
-  // Enqueues a collective, also into a capture. Never blocks or allocates.
-  // Returns: 0, or the runtime's error.
+  // Enqueues a collective, also into a capture. Never blocks or allocates. The device of the team
+  // must be current.
+  // Returns: 0, or the runtime's error. cudaErrorInvalidValue: the call is invalid.
   int (*launch)(const TeamDescriptor& team, const KernelCall& call, void* stream);
   // Enqueues messages, as launch().
   int (*exchange)(const TeamDescriptor& team, const MessageExchange& exchange, void* stream);
@@ -251,23 +255,24 @@ struct KernelFunctionTable {
   int (*reduce_scatter_quantized)(const TeamDescriptor& team, const QuantizedReduceScatter& call,
                                   void* stream);
   // Operate on a HostRing, as launch(). post() gives the host a command once the ring has space.
-  // wait_for_command() waits until the oldest command that was not waited for yet is complete.
-  // poison_output() fills an output with NaN after a stop.
+  // wait_for_command() makes the stream wait until the oldest command that was not waited for yet
+  // is complete. poison_output() fills an output with NaN after a stop.
   int (*post)(const HostRingCall& call, void* stream);
   int (*wait_for_command)(const HostRingCall& call, void* stream);
   int (*poison_output)(const HostRingCall& call, void* stream);
   // Returns where the rest of a workspace begins, a multiple of 2 MB; 0: there is only a first
   // part.
   size_t (*rest_offset)(int32_t ranks);
-  // Whether launch() needs the rest of the workspace, for a call that it accepts. Depends only on
-  // values that are equal on all ranks. Apart from launch(), reduce_scatter_quantized() always
-  // needs the rest, and so do window collectives that push their operands; nothing else does.
+  // Returns whether launch() needs the rest of the workspace, for a call that it accepts. Depends
+  // only on values that are equal on all ranks. The rest must also exist before
+  // reduce_scatter_quantized() and before window collectives that push their operands. Nothing else
+  // needs it.
   bool (*needs_full_workspace)(int32_t ranks, const KernelCall& call);
 };
 
-// The main symbol of the library; window collectives have another one. The first call loads the
-// kernels to the current device.
-// Returns: null if the kernels do not run on this device.
+// The main symbol of the library; window collectives have another one. The first call on a device
+// loads the kernels to it, and must come before the first launch there.
+// Returns: null if the kernels do not run on the current device.
 inline constexpr const char* kSymbol = "torchcomms_kernels";
 using KernelLibraryEntry = const KernelFunctionTable* (*)();
 
