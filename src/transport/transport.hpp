@@ -51,13 +51,17 @@ struct PeerFailure {
 // it is closed.
 //
 // Failures: a wrong call throws CommError(kInvalidArgument, kOutOfRange) before anything happens.
-// Failures of peers or of the system end in requests: each request is done exactly once. Its error
-// is kPeerFailed, kMismatch, kAborted or kForked; it is kResourceExhausted or kSystem where this
-// rank cannot reach the peer. Operations with other peers continue. Small messages that a peer sent
-// before it ended can still be received. After an abort every request is done with kAborted.
-// Forked children: every request is done with kForked; nothing of the parent process is touched.
-// Threads: one at a time; the same thread makes all the progress. abort_signal().raise() may be
-// called from any thread.
+// kInvalidArgument is also the code for a peer that was never connected. Failures of peers or of
+// the system end in requests: each request is done exactly once. Its error is kPeerFailed,
+// kMismatch, kAborted, kForked, or kFinalized on a closed stream. The error is kResourceExhausted
+// or kSystem where this rank cannot reach the peer. close_streams() and cancel() end requests with
+// the error that their caller chooses. Operations with other peers continue. Small messages that a
+// peer sent before it ended can still be received. The first progress() after an abort ends every
+// open request with kAborted. The destructor ends open requests with kFinalized.
+// Forked children: every new request is done with kForked; nothing of the parent process is
+// touched.
+// Threads: any, but one at a time. The transport has no thread: operations move only inside its
+// calls. abort_signal().raise() may be called from any thread at any time.
 class TC_API Transport {
  public:
   virtual ~Transport() = default;
@@ -68,8 +72,8 @@ class TC_API Transport {
   virtual const Endpoint& endpoint() const noexcept = 0;
 
   // Begins to connect to `peer`. Both sides call it, in any order. Operations may start at once.
-  // Throws: CommError(kInvalidArgument) for an endpoint that this transport cannot reach;
-  // kResourceExhausted.
+  // Throws: CommError(kInvalidArgument) for an endpoint that this transport cannot reach; kForked
+  // in a forked child; kResourceExhausted or kSystem if the system refuses.
   virtual void connect(int peer, const Endpoint& endpoint) = 0;
   virtual PeerState state(int peer) const noexcept = 0;
   // Returns: the peers with which a connection was made, in that order. They include peers that
@@ -79,7 +83,7 @@ class TC_API Transport {
   virtual const PeerFailure* failure(int peer) const noexcept = 0;
 
   // Sends the bytes of `pieces`, one after the other, as one message. The receiver may divide the
-  // message into other pieces. `pieces` must outlive the request.
+  // message into other pieces. `pieces` and `consumer` must stay valid until the request is done.
   //
   // A send is done when its memory may be used again; the message need not have arrived. Order
   // after a send is done: a peer that receives a later small message has received the earlier
@@ -137,8 +141,8 @@ class TC_API Transport {
   // open, or the file must still have its name.
   // Throws: CommError(kSystem).
   virtual std::unique_ptr<MemoryRegion> register_memory(Bytes bytes) = 0;
-  // Returns: zeroed memory that peers of this host can map.
-  // Throws: CommError(kResourceExhausted).
+  // Returns: zeroed memory that peers of this host can map, if the transport has `maps_memory`.
+  // Throws: CommError(kResourceExhausted, kSystem).
   virtual std::unique_ptr<MemoryRegion> allocate(uint64_t size) = 0;
   // Makes a peer's memory usable for put, get and signal.
   // Throws: CommError(kInvalidArgument) for memory of a rank that was never connected.
@@ -149,32 +153,36 @@ class TC_API Transport {
   // closed memory stays valid as long as it lives here; other processes do not see writes to it.
   // Throws: CommError(kOutOfRange) for a range outside of the region.
   virtual void put(Request& request, const RemoteMemory& to, uint64_t offset, ConstBytes from) = 0;
-  // Reads the peer's memory. The request is done when `into` holds the data.
+  // Reads the peer's memory. The request is done when `into` holds the data. If the owner has
+  // closed memory that is not mapped here, the get fails with kMismatch.
+  // Throws: like put().
   virtual void get(Request& request, const RemoteMemory& from, uint64_t offset, Bytes into) = 0;
-  // Changes the counter at `offset`, a multiple of 8. A process that sees the change also sees what
-  // this rank put to that peer before. The signal is lost if the peer has failed.
+  // Changes the counter at `offset`, whose address must be a multiple of 8. A process that sees the
+  // change also sees what this rank put to that peer before. The signal is lost if the peer has
+  // failed or after an abort. Closed memory: as for put().
+  // Throws: CommError(kOutOfRange) like put(); kInvalidArgument for a wrong alignment.
   virtual void signal(const RemoteMemory& to, uint64_t offset, uint64_t amount, CounterOp op) = 0;
   // Flushes to `peer`: the request is done when all earlier puts and signals to that peer are
-  // visible there.
+  // visible there. kMismatch: the peer had closed memory of some of them.
   virtual void flush(Request& request, int peer) = 0;
-  // Ends a put, flush, send or receive that may not be done, with `error`; its memory is free when
-  // this returns. What a put has not sent is never written, and later signals or flushes do not
-  // wait for it. A send or receive may be cancelled only if the peer has no matching operation and
-  // never will have one.
+  // Ends a put, flush, send or receive with `error`, if it is not done; its memory is free when
+  // this returns. Gets cannot be cancelled. What a put has not sent is never written, and later
+  // signals or flushes do not wait for it. A send or receive may be cancelled only if the peer has
+  // no matching operation and never will have one.
   virtual void cancel(Request& request, Errc error) = 0;
 
   // Makes progress on all connections without blocking.
   // Returns: whether anything moved.
   virtual bool progress() noexcept = 0;
   // Makes progress like progress(), for a caller that is about to call try_receive() for `stream`.
-  // If the oldest frame from a peer is a message of that stream, it and the frames behind it are
-  // not taken.
+  // If the oldest frame from a peer is the next message of that stream, no progress is made with
+  // this peer.
   virtual bool progress_except(uint32_t stream) noexcept {
     static_cast<void>(stream);
     return progress();
   }
   // Returns: whether peers may still wait for frames that are here, though no request says so. A
-  // caller that stops calling progress() continues until this is false.
+  // caller must not stop calling progress() before this is false.
   virtual bool has_unsent() const noexcept = 0;
 
   // For Waiter. After prepare_sleep() has returned true, event_fd() becomes readable when there is
@@ -192,8 +200,8 @@ class TC_API Transport {
   virtual void set_wait_policy(const WaitPolicy& policy) noexcept { static_cast<void>(policy); }
 
   // Makes progress on this transport until the request is done. After kTimeout the request is still
-  // in flight; only an abort ends it then.
-  // Returns: kDone if the request is done, ok or failed with its error.
+  // in flight: it must stay valid, and later progress() may complete it.
+  // Returns: kDone if the request is done, ok or failed with its error. An abort ends the request.
   WaitResult wait(const Request& request, Deadline deadline);
   // Returns: the exception for a request that is done and not ok. `op` names the operation in its
   // text.
@@ -208,8 +216,8 @@ struct TransportOptions {
   Secret job = {};
   std::shared_ptr<AbortSignal> abort = nullptr;  // nullptr: the transport makes its own
   uint64_t eager_bytes = 0;                      // bytes; 0: the transport's default
-  // The largest message of try_send(), and of send() where an eager message of that size is faster.
-  // 0: the transport's default.
+  // Bytes: the largest message of try_send(), and of send() where an eager message of that size is
+  // faster. 0: the transport's default.
   uint64_t inline_eager_bytes = 0;
   // Bytes of eager messages that a peer keeps before their receives are posted. Equal on all ranks.
   uint64_t eager_credit = 1u << 20;

@@ -18,6 +18,8 @@ class FrameSink {
   virtual ~FrameSink() = default;
   // Returns: memory of frame.bytes bytes for the payload; empty if the connection must keep the
   // payload until it is whole.
+  // Lifetime: the memory must stay valid until deliver() of this frame, cancel_writes() of the
+  // memory, or the end of the connection.
   virtual Bytes payload_target(const Frame& frame) noexcept = 0;
   // Takes a whole frame. `payload` is in the memory of payload_target(), or in the connection's
   // memory, where it is valid during the call.
@@ -31,7 +33,7 @@ class FrameSink {
 //
 // Failures: try_send() on a broken connection returns false; receive() reports that the connection
 // is broken.
-// Threads: one.
+// Threads: any, but one at a time.
 class PeerConnection {
  public:
   static constexpr size_t kMaxPieces = RemoteReadDescriptor::kMaxSegments;
@@ -40,12 +42,14 @@ class PeerConnection {
   // Returns: the number of channels. Channel 0 always exists; large transfers spread over the
   // others.
   virtual unsigned channels() const noexcept { return 1; }
-  virtual uint32_t max_payload() const noexcept = 0;
+  virtual uint32_t max_payload() const noexcept = 0;  // payload bytes of a frame
 
   // Sends a frame with a payload of at most kMaxPieces pieces that make frame.bytes. If *borrowed
-  // does not change, `payload` may be used again when this returns. Otherwise it may be used again
-  // when *borrowed has its old value again.
-  // Returns: false if there is no room now.
+  // does not change, `payload` may be used again when this returns. Otherwise the connection has
+  // incremented *borrowed, and keeps pointers to the payload until it decrements *borrowed.
+  // Returns: false if there is no room now, or if the connection is broken.
+  // Lifetime: `borrowed` and a borrowed payload must stay valid until then, or until the end of the
+  // connection.
   virtual bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                         uint32_t* borrowed) noexcept = 0;
 
@@ -97,14 +101,16 @@ class PeerConnection {
     return {};
   }
 
-  // Stops writes into `range`, which payload_target() gave out.
+  // Stops all use of `range`. The rest of a payload that is being received into it is dropped.
+  // Payloads that try_send() has borrowed from it are copied, and *borrowed is decremented.
   virtual void cancel_writes(ConstBytes range) noexcept { static_cast<void>(range); }
 
   // Returns: whether everything that was sent will arrive even if this process ends now.
   virtual bool is_delivered() const noexcept { return true; }
 
-  // Announces a sleep: from now on the peer wakes this rank.
-  // Returns: false if there is something to do. `wants_room`: room for frames counts, too.
+  // Announces a sleep: from now on the peer wakes this rank. `wants_room`: room for frames counts
+  // as something to do. The caller calls finish_sleep() afterwards, whatever this returned.
+  // Returns: false if there is something to do.
   virtual bool prepare_sleep(bool wants_room) noexcept {
     static_cast<void>(wants_room);
     return true;

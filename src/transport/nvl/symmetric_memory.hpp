@@ -27,18 +27,22 @@ class SymmetricMemory {
   // MemoryRequest::initial_bytes, a multiple of 2 MB. All ranks get the least such part if it is
   // whole pages of the device's memory; otherwise they get all of it.
   // Blocks: see HandleExchange.
+  // Throws: what `exchange` throws.
   static SymmetricMemoryResult make(const RankContext& seat, const MemoryRequest& wanted,
                                     const AllGatherStrings& exchange);
 
   // Returns: whether all of the memory is allocated; the same on all ranks.
   bool is_complete() const noexcept { return size_bytes_ >= requested_bytes_; }
   // Allocates the rest of the memory and sets each byte of it to `value`. Collective, like make(),
-  // with the same `seat`. The memory may be in use meanwhile.
-  // Returns: "", or why the rest could not be allocated; then nothing has changed.
+  // with the same `seat`. The memory may be in use meanwhile. Does nothing if is_complete().
+  // Returns: "", or why the rest could not be allocated, the same on all ranks; then nothing has
+  // changed.
+  // Blocks: see HandleExchange.
+  // Throws: what `exchange` throws; nothing has changed on this rank then.
   std::string allocate_rest(const RankContext& seat, unsigned char value,
                             const AllGatherStrings& exchange);
 
-  // Returns: allocated bytes on each rank.
+  // Returns: allocated bytes on each rank, rounded up to whole pages of the device's memory.
   size_t size_bytes() const noexcept { return size_bytes_; }
   // Returns: the memory of `rank` as this process maps it.
   void* at(int rank) const noexcept {

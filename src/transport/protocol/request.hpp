@@ -21,14 +21,15 @@ using ConstBytes = std::span<const std::byte>;
 class ReceiveSink {
  public:
   virtual ~ReceiveSink() = default;
-  // Consumes one chunk. Every byte of the message is passed once, in chunks of any order. A chunk
-  // begins and ends at a multiple of 64 bytes, at the end of one of the sender's pieces, or at the
+  // Consumes one chunk. Every byte of the message is passed once, in chunks of any order. If the
+  // receive fails, the sink may have consumed a part of the message, or wrong bytes. A chunk begins
+  // and ends at a multiple of 64 bytes, at the end of one of the sender's pieces, or at the
   // message's end. So it cuts no element. `chunk` is valid during the call.
-  // Threads: called inside the transport's progress().
+  // Threads: called inside receive(), try_receive(), progress() or wait() of the transport.
   virtual void consume(uint64_t offset, ConstBytes chunk) noexcept = 0;
 };
 
-// Where try_receive() puts a message: memory of its size, or a sink.
+// Where try_receive() puts a message of exactly `bytes` bytes: memory of this size, or a sink.
 struct ReceiveTarget {
   Bytes into = {};
   ReceiveSink* sink = nullptr;
@@ -44,7 +45,8 @@ struct ReceiveTarget {
 };
 
 // The handle of one operation in flight. It belongs to the caller. Before is_done() the caller must
-// neither move nor destroy it, nor touch the operation's memory. Afterwards it may be used again.
+// not destroy it, must not change memory that is sent, and must not access memory that is written.
+// Afterwards it may be used again.
 //
 // Threads: those of the transport that carries the operation; a request changes only inside that
 // transport's calls.
@@ -57,14 +59,15 @@ class Request {
   // Returns: whether the operation has ended; also true before the first use.
   bool is_done() const noexcept { return !is_pending_; }
   bool is_ok() const noexcept { return is_done() && !has_failed_; }
-  // Returns: the error of a request that is done and not ok. The text is in
-  // Transport::failure(peer()).
+  // Returns: the error of a request that is done and not ok. Transport::error() makes an exception
+  // with a text of it.
   Errc error() const noexcept { return error_; }
   int peer() const noexcept { return peer_; }
   // Marks what later receives write as not read soon: copies of this process bypass the caches
-  // (base/os/streaming_copy.hpp).
+  // (base/os/streaming_copy.hpp). The mark stays when the request is used again.
   void set_non_temporal(bool pass) noexcept { is_non_temporal_ = pass; }
-  // Returns: bytes moved so far; for a finished receive, the length of the message.
+  // Returns: bytes moved so far. After a receive that is ok or has failed with kMismatch, the
+  // length of the message.
   uint64_t bytes() const noexcept { return moved_; }
   // Returns: whether the message of a receive was announced, or some of it has arrived.
   bool has_begun() const noexcept {
@@ -119,7 +122,8 @@ class Request {
   ReadValidityWords* validity_words_ = nullptr;
   // `size_` of a receive is its capacity until the message's length is known.
   uint64_t size_ = 0, moved_ = 0;
-  // In the remote region, for one-sided operations; of a send: the receive's capacity.
+  // Of a put or get: where in the remote region. Of a send: the receive's capacity. Of a flush: the
+  // number of puts and signals before it.
   uint64_t offset_ = 0;
   // Of a receive whose path was chosen: the size for which it was chosen.
   uint64_t announced_bytes_ = 0;
