@@ -8,9 +8,11 @@
 
 namespace torch::comms::bindings {
 
-// Releases Python's GIL while this object lives. A thread that needs the GIL again after the
-// interpreter has ended blocks until the process exits, as in newer versions of Python. Older
-// versions would unwind the thread through frames that terminate the process with a signal.
+// Releases Python's GIL while this object lives. If the interpreter ends meanwhile, the destructor
+// blocks the thread until the process exits, as newer versions of Python do. Older versions would
+// unwind the thread through frames that terminate the process with a signal. The destructor does
+// not block the thread that ends the interpreter.
+// Threads: one that holds the GIL; create and destroy the object on the same thread.
 class ScopedGilRelease {
  public:
   ScopedGilRelease() = default;
@@ -24,12 +26,15 @@ class ScopedGilRelease {
       block_forever();  // the interpreter has ended while this thread waited for the GIL
     }
   }
-  // Blocks the calling thread for good if the interpreter is ending. The thread that ends the
-  // interpreter must not call this. Works with and without the GIL.
+  // Returns at once while the interpreter runs. If the interpreter is ending, blocks the calling
+  // thread until the process exits.
+  // Threads: any, with or without the GIL, except the thread that ends the interpreter.
   static void block_if_finalizing() {
     if (is_finalizing()) block_forever();
   }
 
+  // True while the interpreter is ending and after it has ended.
+  // Threads: any, with or without the GIL.
   static bool is_finalizing() {
 #if PY_VERSION_HEX >= 0x030D0000
     return Py_IsFinalizing() != 0 || Py_IsInitialized() == 0;
@@ -49,9 +54,12 @@ class ScopedGilRelease {
   PyThreadState* const state_ = PyEval_SaveThread();
 };
 
-// Holds Python's GIL while this object lives, on any thread. If the interpreter is ending, the
-// thread blocks until the process exits: when it asks for the GIL, and when an older version of
-// Python unwinds it out of a callback.
+// Holds Python's GIL while this object lives. The thread may hold the GIL already. If the
+// interpreter is ending, the constructor and the destructor block the thread until the process
+// exits. The destructor does so because older versions of Python unwind a thread out of a callback.
+// Neither blocks the thread that ends the interpreter. A C++ destructor that drops Python objects
+// must not block, so it checks is_unavailable() first.
+// Threads: any; create and destroy the object on the same thread.
 class ScopedGilAcquire {
  public:
   ScopedGilAcquire() {
@@ -68,15 +76,17 @@ class ScopedGilAcquire {
     if (!is_finalizing_thread_) ScopedGilRelease::block_if_finalizing();
   }
 
-  // Returns: true if the GIL cannot be acquired any more. Python objects are leaked then.
+  // Returns: true if this thread cannot acquire the GIL any more. The caller then leaks its Python
+  // objects.
   static bool is_unavailable() {
     return ScopedGilRelease::is_finalizing() && !is_finalizing_thread();
   }
 
  private:
-  // Returns: true if this thread is ending the interpreter. That is the process's first thread,
-  // which may have released the GIL for a call. (Py_IsInitialized() is false from the beginning of
-  // finalization.)
+  // Returns: true if this thread is ending the interpreter, as far as is known. Call it only while
+  // the interpreter is ending. Then a thread that holds the GIL is the one; so is the process's
+  // first thread, which may have released the GIL for a call. (Py_IsInitialized() is false from the
+  // beginning of finalization.)
   static bool is_finalizing_thread() { return PyGILState_Check() != 0 || ::getpid() == ::gettid(); }
 
   const bool is_finalizing_thread_ = ScopedGilRelease::is_finalizing() && is_finalizing_thread();

@@ -10,7 +10,7 @@
 #include "bindings/gil.hpp"
 #include "bindings/initialized.hpp"
 
-// The texts of `repr()`: one line with the kind of the object and its state.
+// The texts of Python's `repr()`: one line with the kind of the object and its state.
 namespace torch::comms::bindings {
 
 std::string repr(const TorchComm& comm);
@@ -28,8 +28,10 @@ std::string text_of(std::chrono::milliseconds timeout, const Hints& hints);
 // Returns: "<name text>", or "<name>" if there is no text.
 std::string bracketed(const std::string& name, const std::string& text);
 
-// Defines __repr__, which never raises. If `text` fails, for example because a Python backend
-// raises, or if the object is not initialized yet, the result names only the type.
+// Defines __repr__, which never raises. The result is `text(object)`. If `text` throws, for example
+// because a Python backend raises, the result is "<Type>". If the object's C++ part has not been
+// created, the result is "<Type not made yet>".
+// Threads: `text` runs without the GIL.
 template <class Class, class Text>
 void def_repr(Class& bound, const Text& text) {
   using Object = typename Class::type;
@@ -47,6 +49,7 @@ void def_repr(Class& bound, const Text& text) {
       ReleaseGil());
 }
 
+// Defines __repr__ by the repr() above for the class.
 template <class Class>
 void def_repr(Class& bound) {
   def_repr(bound, [](const typename Class::type& self) { return repr(self); });
