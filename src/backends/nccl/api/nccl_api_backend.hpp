@@ -53,22 +53,26 @@ class NcclWindow;
 struct NcclOptions;
 }  // namespace nccl
 
-// The backend over a vendor's communication library: NCCL, RCCL, RCCLX or oneCCL, each a row of one
-// table (nccl::Vendor). It takes GPU tensors; CPU tensors if the library works on host memory.
+// The backend over a vendor's communication library: NCCL, NCCLX, RCCL, RCCLX or oneCCL, each
+// described by an nccl::Vendor. The kernels of backend ctran are such a library, too. It takes GPU
+// tensors; CPU tensors if the library works on host memory.
 //
-// Synchronous operations run on the current stream. Asynchronous operations run on a stream of the
-// communicator, unless hint nccl::use_current_stream is set. Operations of one communicator run in
-// the order of their calls. They block the host only for CPU tensors, where torch itself runs on
-// the host.
+// Synchronous operations, and all operations in a graph capture, run on the current stream. Other
+// asynchronous operations run on a stream of the communicator, unless hint nccl::use_current_stream
+// is set. Operations of one communicator run in the order of their calls. Synchronous operations
+// wait on the host only for CPU tensors, where torch itself runs on the host. A call may also block
+// while the library launches it, with hint check_calls, and while a pair of ranks connects.
 //
 // An operation that fails or exceeds its timeout aborts the communicator on this rank: all later
-// calls raise the same error, and isAborted() is true. Outputs are undefined then.
+// calls raise the same error, and isAborted() is true. Outputs are undefined then. A call that is
+// refused with kUnsupported, kInvalidArgument or kFinalized leaves the communicator usable.
 //
 // With enable_reconfigure the communicator has no members until reconfigure(). Its rank and size
 // are -1, which TorchComm does not return to callers. reconfigure() may be called repeatedly, also
 // after a failure. When the new members have arrived, operations in flight are aborted; synchronous
 // operations get one second to finish first. Splits have communicators of their own and continue.
-// If reconfigure() fails, its work is not completed and there are no members.
+// If reconfigure() fails, its work has failed, or it throws the exception of an interrupt. There
+// are no members then.
 //
 // Operations in CUDA graphs have their timeouts in each replay if the runtime supports graph
 // markers; describe_entries() says whether it does.
@@ -82,9 +86,13 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   // init() with rank and size given, for ranks that may be threads.
   void init(at::Device device, const bootstrap::LaunchInfo& launch, const std::string& name,
             const CommOptions& options);
-  // Waits for operations in flight and closes the communicator.
-  // Blocks: at most for the communicator's timeout, or TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS.
-  // Throws: a failure that no call has raised yet.
+  // Waits for operations in flight and closes the communicator. It is finalized also after an
+  // exception.
+  // Blocks: until operations in flight have ended, which their timeouts bound. Each library
+  // communicator then has TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS, otherwise the communicator's timeout,
+  // to close.
+  // Throws: a failure that no call has raised yet; kTimeout if the library does not close in time;
+  // the exception of an interrupt.
   void finalize() override;
 
   // Throws: CommError(kFinalized) after finalize().
@@ -140,22 +148,31 @@ class TC_API NcclApiBackend : public TorchCommBackend,
 
   // Collective over all ranks of this communicator; ranks that join no new communicator pass an
   // empty list.
+  // Returns: null for an empty list.
+  // Throws: CommError: kInvalidArgument if this rank is not in its own list; kMismatch if ranks
+  // passed different lists, after which this communicator stays usable. Other errors of the library
+  // abort this communicator.
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
   void setTimeout(std::chrono::milliseconds timeout) override;
 
   // Windows of the library, if it has them. Collective if memory is given or allocated; see
-  // nccl_window.hpp.
+  // nccl_window.hpp. `signal_size` is not used.
+  // Throws: CommError(kUnsupported) if the library has no one-sided operations, or for cpu_buf with
+  // GPU memory.
   std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor) override;
   std::shared_ptr<TorchCommWindow> window_allocate(size_t size_bytes, bool cpu_buf,
                                                    size_t signal_size) override;
 
   // Register memory with the library and deregister it. The memory is kept until it is deregistered
   // as often as it was registered, or the communicator's members change or it ends.
+  // Throws: CommError: kInvalidArgument for a tensor of another device, that is not contiguous or
+  // that is not registered; kUnsupported if the library has no registration; kFinalized.
   void tensor_register(const at::Tensor& tensor) override;
   void tensor_deregister(const at::Tensor& tensor) override;
   // all_gather_single() into an output that is registered with the library in advance, if it
   // supports that. After the members have changed, a handle can only be freed.
+  // Throws: CommError(kInvalidArgument) for an invalid handle or tensor.
   AllGatherPHandle all_gather_p_init(at::Tensor& output,
                                      const AllGatherPInitOptions& options) override;
   WorkPtr all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input, bool async_op,
@@ -164,20 +181,25 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   // Returns: an allocator of the library's memory. Needs no init().
   std::shared_ptr<c10::Allocator> make_allocator() const;
 
-  // Aborts this communicator. Peers fail with kPeerFailed as soon as they wait for this rank or
-  // call the communicator. Without the monitor network peers are not notified, and operations that
-  // wait for this rank may complete without its data.
+  // Aborts this communicator, and ends a reconfigure() that runs. Peers fail with kPeerFailed as
+  // soon as they wait for this rank or call the communicator. Without the monitor network peers are
+  // not notified, and operations that wait for this rank may complete without its data.
+  // Blocks: as LaunchQueue::abort_and_wait() with `blocks`.
+  // Throws: CommError(kUnsupported) if the library cannot abort.
+  // Threads: any.
   void abort() override;
   bool isAborted() const override;
-  // Returns: why the communicator has failed; this call may be the one that finds it.
+  // Returns: why the communicator has failed; nothing if it has not. This call may be the one that
+  // finds the failure.
   // Threads: any.
   std::optional<CommError> failure() const;
   // Waits until no operation is in flight.
-  // Blocks: as long as the timeouts of the operations in flight.
-  // Threads: not for threads of the program.
+  // Blocks: as long as the timeouts of the operations in flight; no interrupt ends the wait.
+  // Threads: any except threads of the program, which need the interrupt.
   void wait_idle() const;
-  // True if operations without a work may still run: operations in CUDA graphs, also in destroyed
-  // graphs whose last replay may be running.
+  // True if kernels without a work may still run: a CUDA graph has captured operations of the
+  // attached kernels. It stays true when the graph is destroyed, because the last replay may be
+  // running. Operations of the library in graphs do not count.
   virtual bool may_still_run() const;
   void announceAbort() noexcept override;
 
@@ -194,10 +216,12 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   void registerGraphReplayHook(int64_t id, GraphReplayHook hook) override;
 
   // Returns: the address of the library's communicator (ncclComm_t).
+  // Throws: CommError(kFinalized) before init() and after finalize().
   int64_t communicator_address() const;
 
  protected:
   // Aborts the queue because Ctrl-C has ended a call that peers may wait for.
+  // Blocks: until the abort hooks have run, at most 1 s.
   // Throws: the exception that interrupted the call.
   [[noreturn]] static void abort_on_interrupt(const Interrupted& by, const nccl::NcclCall& call,
                                               nccl::LaunchQueue& lane);
@@ -213,23 +237,27 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   // Returns: the loaded library.
   // Throws: CommError without context.
   virtual nccl::VendorLibrary load_library() const;
-  // Reads the hints of a derived backend, which may also change them. Called before the rendezvous.
+  // Reads the hints of a derived backend, which may also change them. Called before each
+  // rendezvous, also in reconfigure(), and for a split.
   // Throws: CommError without context.
   virtual void parse_options(CommOptions&) {}
-  // Prepares what needs all members before they connect: all have arrived, and each connects when
-  // this has returned on all ranks. Not called for a split. Returns: false if there was nothing to
-  // do.
+  // Prepares what needs all members, when all have arrived. If can_skip_prepare() is false, this
+  // rank connects after it has returned. Not called for a split. Its exceptions end the start-up.
+  // Returns: false if there was nothing to do.
   virtual bool prepare(const Rendezvous&, const nccl::NcclDevice&) { return false; }
   // True if there is nothing to prepare, so that the library may connect during the rendezvous.
   virtual bool can_skip_prepare() const { return true; }
+  // Runs when init() or reconfigure() has connected the members. Not called for a split.
   virtual void on_connected() {}
-  // Runs at the start of each operation, on the thread that calls it. An exception aborts the
-  // communicator, as in the operation itself.
+  // Runs at the start of each operation, on the thread that calls it. An Interrupted or CommError
+  // aborts the communicator, as in the operation itself; kUnsupported, kInvalidArgument and
+  // kFinalized do not.
   virtual void before_operation(const nccl::NcclCall&) {}
   // Runs before each launch, on the same thread. May throw CommError without context.
   virtual void before_launch(const OperationOptions&) {}
   // Initializes from members that have arrived already, in place of init(). `connect` creates the
-  // library's communicator on the current device; if it returns null, this object stays unchanged.
+  // library's communicator on the current device, which this object then owns. If `connect` returns
+  // null, this object stays unconnected.
   // Returns: false if `connect` returned null.
   struct MemberRanks {
     int rank;
@@ -238,22 +266,26 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   using Connect = std::function<nccl::abi::Comm(const nccl::NcclDevice&)>;
   bool init_from_members(const MemberRanks& membership, at::Device device, const std::string& name,
                          const CommOptions& options, const Connect& connect);
-  // Returns: `error`; or kStaleGeneration, if this rank was excluded from a reconfigure()
-  // meanwhile.
+  // Returns: `error`; or kStaleGeneration for a kPeerFailed, kTimeout or kVendor, if this rank was
+  // excluded from a reconfigure() meanwhile.
   virtual CommError explain_error(const CommError& error);
   const nccl::Vendor& vendor() const noexcept { return vendor_; }
   // Returns: null before init().
   const nccl::VendorLibrary* library() const noexcept { return library_.get(); }
-  // Returns: null before init() and after finalize().
+  // Returns: null before init(), after finalize(), and while there are no members.
   nccl::LaunchQueue* launch_queue() const noexcept { return launch_queue_.get(); }
   // Returns: the queue for steps that wait for peers and that operations must not wait for. It uses
   // the same communicator and a stream of its own. Created at first use.
+  // Threads: only the thread that calls operations; also for wait_queue_if_any().
   nccl::LaunchQueue& wait_queue();
   // Returns: the wait queue; null if it has not been created.
   nccl::LaunchQueue* wait_queue_if_any() const;
 
-  // Begins an operation: checks the communicator's state and returns the call.
-  // Throws: CommError: kFinalized, kForked, kStaleGeneration, or why the communicator has failed.
+  // Begins an operation: checks the communicator's state and returns the call. `name`: see
+  // NcclCall.
+  // Blocks: with hint check_calls, until all ranks have called the operation, at most its timeout.
+  // Throws: CommError: kFinalized, kForked, kStaleGeneration, why the communicator has failed, or
+  // what before_operation() throws; the exception of an interrupt.
   nccl::NcclCall begin_call(OpName op, bool async_op, const OperationOptions& options,
                             std::string_view name = {});
   // The tensors of an operation; undefined tensors are ignored.
@@ -262,10 +294,12 @@ class TC_API NcclApiBackend : public TorchCommBackend,
     std::initializer_list<const at::Tensor*> single;
     std::initializer_list<const Tensors*> lists;
   };
+  // Returns: the memory that the queue must keep until the operation is done; empty for a
+  // synchronous operation on GPU memory.
   nccl::KeptStorages retain_storages(const nccl::NcclCall& call,
                                      const OperandTensors& tensors) const;
-  // Gathers `own`, which has the same size on all members, in rank order in host memory.
-  // Collective. Of `options` only the timeout is used.
+  // Gathers `own`, which has the same size on all members, in rank order in host memory, by an
+  // all_gather_single() with `options`. Collective.
   // Blocks: until all members have called it.
   at::Tensor gather_bytes(std::span<const std::byte> own, const OperationOptions& options = {});
 
@@ -281,11 +315,14 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   WorkPtr log_window_call(const WindowCall& what, const std::function<WorkPtr()>& body);
 
   // Launches `body(NcclLaunch)` on `lane`: as one group, or as a single call if it returns
-  // abi::Result. `kept` is the memory of an asynchronous operation.
+  // abi::Result. `kept`: see retain_storages(). A synchronous operation on CPU tensors is done on
+  // return.
+  // Throws: CommError with the context of `call`. It aborts the communicator, except kUnsupported,
+  // kInvalidArgument and kFinalized. The exception of an interrupt, after an abort.
   template <class Body>
   WorkPtr launch(nccl::LaunchQueue& lane, const nccl::NcclCall& call,
                  const OperationOptions& options, nccl::KeptStorages kept, const Body& body);
-  // Launches an operation of all ranks on `tensors`.
+  // Launches an operation on `tensors` on the communicator's queue, as launch().
   template <class Body>
   WorkPtr run(const nccl::NcclCall& call, const OperationOptions& options,
               const OperandTensors& tensors, const Body& body);
@@ -298,8 +335,8 @@ class TC_API NcclApiBackend : public TorchCommBackend,
 
  private:
   friend class nccl::NcclWindow;
-  // run() for a reduction of `input` into `output`, which is passed to `body`. For one rank `body`
-  // may not be called.
+  // run() for a reduction of `input` into `output`; `body` also gets the NcclReduction. With one
+  // rank `body` may not be called.
   template <class Body>
   WorkPtr reduce(const nccl::NcclCall& call, const OperationOptions& options, const ReduceOp& op,
                  const at::Tensor& output, const at::Tensor& input, const OperandTensors& tensors,
@@ -312,6 +349,8 @@ class TC_API NcclApiBackend : public TorchCommBackend,
                        const Tensors& slots, const at::Tensor& input, int root);
   WorkPtr send_or_recv(const nccl::NcclCall& call, const OperationOptions& options,
                        const P2POp& op);
+  // Returns: the queue for messages between this rank and `peer`. With has_pair_communicators() it
+  // belongs to the pair, and the first call connects it.
   nccl::LaunchQueue& queue_to(int peer, const nccl::NcclCall& call);
   // Connects a communicator of this rank and `peer`.
   // Blocks: until `peer` connects, at most for the timeout of `call`.
@@ -324,10 +363,13 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   void with_registrations(const char* op, const at::Tensor& tensor, const Body& body);
   // Throws: why the queue's communicator has failed, if it has.
   void raise_failure(nccl::LaunchQueue& lane);
+  // Aborts `lane` because of `error`, unless that is kUnsupported, kInvalidArgument or kFinalized.
+  // Throws: the first failure of the queue's communicator; `error` if it has none.
   [[noreturn]] void throw_failure(const CommError& error, const nccl::NcclCall& call,
                                   nccl::LaunchQueue& lane);
-  // Returns: `error`; for a timeout with the progress of the peers, which it waits for. Call it
-  // before the abort is announced to them.
+  // Returns: `error`; a timeout gets the progress of the peers. Call it before the abort is
+  // announced to them.
+  // Blocks: for a timeout, until the peers have replied, at most 0.6 s.
   static CommError with_peer_progress(const CommError& error, nccl::LaunchQueue& lane);
   // Stores the options and loads the library, before the rendezvous. `context` is for errors.
   void begin_init(const std::string& name, const CommOptions& options, const Context& context);
@@ -338,22 +380,26 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   void check_mismatch(const nccl::NcclCall& call);
   // Throws: CommError if the monitor reports a failure.
   void raise_peer_failure(const Context& context) const;
+  // Returns: how to wait for the library outside of an operation. The wait ends when a peer fails.
+  // Lifetime: `now` must outlive the result.
   nccl::WaitOptions make_wait(const nccl::NcclCall& now) const;
   // Returns: an error kMismatch: the library has grouped `count` ranks in `made`, but `ranks` has a
   // different number. `made` is used to find out which ranks are missing.
   CommError member_count_error(const std::vector<int>& ranks, int count, const nccl::NcclCall& now,
                                NcclApiBackend& made) const;
-  // Creates the library's communicator by shrinking the one before; returns null if that is not
+  // Creates the library's communicator by shrinking the previous one; returns null if that is not
   // possible.
   using Shrink = std::function<std::shared_ptr<nccl::Communicator>(
       const nccl::WaitOptions&, const std::shared_ptr<nccl::NcclDevice>&)>;
   // The state of a start-up during the rendezvous: the device, and the library's connect. The
-  // connect takes nearly all of the time, so it begins as soon as all ranks are there.
+  // connect takes nearly all of the time, so it begins as soon as all ranks have arrived.
   struct PendingConnect;
   std::shared_ptr<nccl::NcclDevice> open_device(at::Device device, int rank) const;
   // Returns: the callbacks for rendezvous(), which fill `begun`.
   // Lifetime: `begun` must outlive the result.
   OverlappedConnect overlapped_connect(at::Device device, PendingConnect& begun);
+  // Opens the monitor group and connects the library's communicator with the ranks of `met`.
+  // `begun`: the connect that overlapped_connect() has begun; null or without a connect: none.
   void connect_members(at::Device device, const Rendezvous& met, const Shrink& of_before = {},
                        PendingConnect* begun = nullptr);
   // Creates the communicator of these members from `before`, if all of them are ranks of it and can
@@ -368,24 +414,26 @@ class TC_API NcclApiBackend : public TorchCommBackend,
                            std::shared_ptr<nccl::NcclDevice> device, size_t free_bytes);
   std::shared_ptr<nccl::LaunchQueue> make_launch_queue(
       std::shared_ptr<nccl::Communicator> communicator, std::shared_ptr<nccl::NcclDevice> device);
-  // Waits for operations in flight on `lane`, and closes its communicator in good order.
+  // Waits for operations in flight on `lane`, and closes its communicator cleanly.
+  // Throws: the communicator's failure, if no call has raised it.
   void close_queue(nccl::LaunchQueue& lane, const nccl::NcclCall& call);
   void close_communicator(nccl::LaunchQueue& lane, const nccl::NcclCall& call);
   void teardown();
-  // Closes the monitor group in good order: peers learn that nothing is wrong with this rank.
+  // Closes the monitor group cleanly, so that peers do not report this rank as failed.
   void close_group_monitor() noexcept;
   using LaunchQueues = std::vector<std::shared_ptr<nccl::LaunchQueue>>;
   // Returns: all queues of connected communicators.
   // Threads: any.
   LaunchQueues launch_queues() const;
-  // Aborts all queues because one has failed. Does not block.
+  // Starts the abort hooks, and aborts all queues because one has failed. Does not block.
   // Threads: any.
   void on_queue_failed(const nccl::LaunchQueue& lane, const CommError& why);
   // Starts the abort hooks, once.
   void start_abort_hooks() noexcept;
   // Removes all queues from this object and returns them.
   LaunchQueues detach();
-  // Releases the queues in the background, when their operations are done.
+  // Releases the queues in the background, when their operations are done. With `may_block`, idle
+  // queues are released on this thread.
   static void release(LaunchQueues lanes, bool may_block);
   void require_not_finalized(const char* op) const;
 
@@ -396,7 +444,7 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   std::unique_ptr<nccl::NcclOptions> nccl_options_;
   std::string name_;
   int rank_ = -1, size_ = -1;
-  uint64_t identity_ = 0;   // of these members
+  uint64_t identity_ = 0;   // of these members, see comm_identity()
   std::vector<int> ranks_;  // of the members, in the root communicator
   std::vector<InitPhase> phases_;
   uint64_t library_bytes_ = 0;  // device memory that the communicator took
@@ -408,12 +456,12 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   static constexpr int kWaitQueueKey = -1;           // key of wait_queue() in peer_queues_
   std::map<int, std::shared_ptr<nccl::LaunchQueue>> peer_queues_;  // by peer
   std::unique_ptr<Reconfiguration> reconfiguration_;       // null without enable_reconfigure
-  c10::intrusive_ptr<c10d::Store> pair_store_;             // null if no store was given
+  c10::intrusive_ptr<c10d::Store> pair_store_;             // for pairs of ranks; null: no pairs
   at::Tensor barrier_tensor_;                              // the operand of barrier()
   std::shared_ptr<common::CollectiveLog> collective_log_;  // of these members
   std::shared_ptr<monitor::GroupMonitor> group_monitor_;   // null: the monitor network is not used
   std::string connect_note_;       // how reconfigure() connected the members; else ""
-  uint64_t connect_begin_ns_ = 0;  // no rank connected before this time
+  uint64_t connect_begin_ns_ = 0;  // no rank connected before this time (tracing::now_ns())
   uint64_t split_count_ = 0;       // splits of these members so far
   std::map<AllGatherPHandle, std::unique_ptr<nccl::PersistentAllGather>> persistent_;
   std::optional<CommError> failure_;  // of a queue that was released

@@ -12,7 +12,7 @@
 #include "core/work/interruptible_call.hpp"
 
 // The templates of NcclApiBackend that launch an operation on a LaunchQueue. The files that
-// implement NcclApiBackend include this header.
+// implement NcclApiBackend, a derived backend or a window include this header.
 namespace torch::comms {
 
 namespace nccl {
@@ -33,7 +33,9 @@ class FirstFailedResult {
   abi::Result result_ = abi::kSuccess;
 };
 
-// What the body of a launch uses to call the library.
+// What the body of a launch uses to call the library: its functions, the communicator, and the
+// operation's stream.
+// Lifetime: only while the body runs.
 struct NcclLaunch {
   const VendorLibrary& library;
   abi::Comm comm;

@@ -34,29 +34,33 @@ using common::PeerMonitor;
 class CollectiveKernels;
 class NcclWork;
 
-// The operations of one communicator in the order of its calls. On whatever streams they are, each
-// operation begins when the one before it is done. The queue watches their timeouts, which count
+// The operations of one communicator in the order of its calls. Each operation begins when the one
+// before it is done, also if their streams differ. The queue watches their timeouts, which count
 // from the begin of an operation on its stream. When one operation fails, the queue fails all of
 // them.
 //
-// Threads: LaunchScope, registrations() and windows() belong to the thread that calls operations,
-// one at a time; all other methods may be called from any thread.
+// Threads: any; LaunchScope and the methods whose comments say so belong to the thread that calls
+// operations.
+// Lifetime: owned by a std::shared_ptr. The watchdog keeps the queue during a launch, and while
+// operations are in flight or graph replays are watched.
 class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_this<LaunchQueue> {
  public:
   struct FailureCallbacks {
-    // Runs once, on the thread that finds a failure, and must not block. It fails everything that
-    // depends on this queue, and starts `abort_hooks`. Arguments: the queue and the reason.
+    // Runs once, on the thread that finds a failure, before the works fail. It must not block. It
+    // fails everything that depends on this queue, and starts `abort_hooks`. Arguments: the queue
+    // and the reason.
     std::function<void(const LaunchQueue&, const CommError&)> on_failure;
-    // Runs when an operation that has no work fails, such as one in a graph replay. Its argument is
-    // a placeholder work that has failed with the same error.
+    // Runs when an operation that has no work fails, such as one in a graph replay, on the thread
+    // that finds the failure. Its argument is a placeholder work with status TIMEDOUT and the same
+    // error.
     std::function<void(TorchWork&)> on_unowned_failure;
     // Runs for each graph replay event that poll() finds, on the polling thread.
     std::function<void(const GraphReplayMonitor::ReplayEvent&)> on_replay_event;
     // Runs the program's abort hooks. A call that raises the failure first waits for them.
     std::shared_ptr<const AbortHookRunner> abort_hooks;
   };
-  // `others` reports ranks that have failed or that called something else while operations are in
-  // flight, and the ranks that a late operation waits for.
+  // `others` reports ranks that have failed or that called another operation, and the ranks that a
+  // late operation waits for. No pointer may be null.
   LaunchQueue(std::string name, std::shared_ptr<Communicator> communicator,
               std::shared_ptr<NcclDevice> device, std::unique_ptr<GraphReplayMonitor> replays,
               FailureCallbacks alarms, std::unique_ptr<PeerMonitor> others);
@@ -71,21 +75,28 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   }
   NcclDevice& device() const noexcept { return *device_; }
   const std::shared_ptr<InFlightCounter>& in_flight() const noexcept { return in_flight_; }
-  // Threads: only the thread that calls operations.
+  // Threads: registrations() and windows(): only the thread that calls operations.
   BufferRegistrations& registrations() noexcept { return registrations_; }
   WindowRegistry& windows() noexcept { return windows_; }
   GraphReplayMonitor& replay_monitor() const noexcept { return *replay_monitor_; }
   // Attaches kernels that run some operations and that fail together with the queue. They live as
   // long as the queue and all graphs that hold launches of them. `apart`: no operations may run
-  // concurrently, see GraphRegistry. Called at most once.
+  // concurrently, also in graphs; see GraphRegistry. Call it at most once.
   // Threads: only the thread that calls operations.
   void attach_kernels(std::shared_ptr<CollectiveKernels> kernels, bool apart);
 
-  // The time in which one operation is enqueued on a stream. The stream waits for the operation
-  // before, and for the current stream if that is another one. While the scope lives, the call's
-  // timeout also covers the launch itself, because the library may wait for other ranks in it.
+  // The scope in which one operation is enqueued on a stream. The stream waits for the operation
+  // before, and for the current stream if that is another one. Until finish_launch() or the
+  // destructor, the call's timeout covers the launch itself, because the library may wait for other
+  // ranks in it. A scope that ends without finish_launch() leaves no operation in the queue.
+  //
+  // Throws: the constructor: the communicator's failure; CommError(kVendor) of the runtime.
+  // Threads: only the thread that calls operations; another launch blocks meanwhile.
+  // Lifetime: `lane` and `call` must outlive the scope.
   class LaunchScope {
    public:
+    // A capture always uses the current stream. Operations on host memory always use the queue's
+    // own stream.
     struct LaunchStreamChoice {
       bool use_current_stream;
       std::optional<bool> high_priority =
@@ -98,8 +109,11 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
     gpu::NativeStream stream() const noexcept { return stream_; }
     // Torch's current stream of this thread.
     gpu::NativeStream current() const noexcept { return current_; }
-    // Ends the launch of the operation. `keep` lives until the operation is done.
-    // Returns: the operation's work; for a captured operation it is completed already.
+    // Ends the launch of the operation; call it once. `keep` lives until the operation is done. For
+    // a captured operation it is dropped at once, because the graph owns the memory.
+    // Returns: the operation's work. For a captured operation it is completed already. If the
+    // communicator has failed meanwhile, so has the work.
+    // Throws: CommError(kVendor).
     c10::intrusive_ptr<NcclWork> finish_launch(KeptStorages keep);
 
    private:
@@ -118,17 +132,20 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
     GraphReplayMonitor::TrackedOperation tracked_;
   };
 
-  // Aborts the communicator on this rank and fails all its operations with `why`. The abort is
-  // announced to the peers before the library aborts, because a library's abort lets operations of
-  // peers complete without this rank's data. Does not block: another thread waits for the peers and
-  // the library.
+  // Aborts the communicator on this rank and fails all its operations with `why`, or with the
+  // communicator's error if it has failed before. The abort is announced to the peers before the
+  // library aborts, because a library's abort lets operations of peers complete without this rank's
+  // data. Later calls, and calls after release_for_shrink(), do nothing. It does not block: another
+  // thread waits for the peers and the library.
   void abort(const CommError& why);
-  // abort() for a thread of the program.
-  // Blocks: until the abort hooks have run, at most 1 s; with `blocks` also until the library has
-  // aborted, at most 2 s. Returns at once in an abort hook.
+  // abort() for a thread of the program. With `blocks` it also ends the library's communicator
+  // after release_for_shrink().
+  // Blocks: until the abort hooks have run, at most 1 s after their start; with `blocks` then until
+  // the library has aborted, at most another 2 s. It waits for neither in an abort hook.
   void abort_and_wait(const CommError& why, bool blocks);
   // Announces to the peers that the library's communicator is about to end other than by abort(),
-  // with `why`. Does nothing if the communicator has failed or was never connected.
+  // with `why`. Does nothing if the communicator has failed, is not connected or is closed, or
+  // after release_for_shrink().
   // Blocks: as PeerMonitor::wait_abort_acknowledged().
   void announce_abort(const CommError& why);
   // Prepares the communicator for ncclCommShrink. Announces the abort to the peers, and fails
@@ -137,15 +154,15 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   // Returns: false if the communicator has failed already.
   // Blocks: as PeerMonitor::wait_abort_acknowledged().
   bool release_for_shrink(const CommError& why);
-  // Aborts the communicator if the monitor reports that a peer has failed or that ranks disagree.
-  // One atomic load if not.
+  // Aborts the communicator if the monitor reports that a peer has failed or has aborted it, or
+  // that ranks disagree. One atomic load if not.
   void abort_if_peer_failed(const std::function<Context()>& context);
   PeerMonitor& peer_monitor() const noexcept { return *peer_monitor_; }
-  // Returns: why the communicator has failed; checks its kernels first. `context` becomes the
-  // context of an error of the kernels.
+  // Returns: why the communicator has failed, or nothing; checks its kernels first, and aborts if
+  // they have failed. `context` becomes the context of an error of the kernels.
   std::optional<CommError> failure(const Context& context);
   // Records that a call is about to raise the failure.
-  // Blocks: until the abort hooks have run, as abort_and_wait().
+  // Blocks: until the abort hooks have run, at most 1 s after their start; not in an abort hook.
   void mark_failure_observed() noexcept;
   bool is_failure_observed() const noexcept { return is_failure_observed_.load(); }
 
@@ -155,19 +172,20 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   void serialize_with_graphs() { graphs_->serialize_with_graphs(); }
   // True if graphs that may still be launched hold operations of this queue.
   bool has_live_graphs() noexcept { return graphs_->has_live(); }
-  // True if a graph has captured operations of the attached kernels.
+  // True if a graph has captured operations of the attached kernels, also after it was destroyed.
   bool has_been_captured() const noexcept { return kernels_in_graphs_; }
   GraphRegistry& graphs() noexcept { return *graphs_; }
 
-  // Waits until nothing is in flight.
-  // Returns: false if something is still in flight after `limit`.
+  // Waits until no operation is in flight. Operations in graph replays do not count.
+  // Returns: false if one is still in flight after `limit`.
   bool wait_idle(std::chrono::milliseconds limit);
   bool is_idle();
-  // True if a synchronous operation is in flight. Its caller may check nothing but the output.
+  // True if a synchronous operation is in flight. Its caller sees no work that could report a
+  // failure.
   bool has_pending_sync();
 
   void poll(Clock::time_point now) noexcept override;
-  // Polls for one work. On return the work is completed, or its operation is still running.
+  // Polls for one work. On return the work has its final status, or its operation is still running.
   void poll_work(NcclWork& work) noexcept;
   bool is_active() noexcept override;
 
@@ -187,7 +205,8 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   // Sets all works in flight to failed.
   void fail_works(const std::exception_ptr& why, const NcclWork* timed_out);
   // Aborts because the timeout of `call` has passed, once the peers' progress is known.
-  // Returns: true if that became the communicator's error; false also while peers are being asked.
+  // Returns: true if that became the communicator's error; false also while the query of the
+  // progress is in flight, after which a later poll() aborts.
   bool abort_on_timeout(const NcclCall& call, const std::string& text, const NcclWork* timed_out);
   void abort_on_late_replay(const GraphReplayMonitor::LateReplay& late);
   // Returns: true if a failure of the kernels became the communicator's error.
@@ -195,17 +214,19 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   void start_polling();
   // True if graph replays may run kernels, for which there is no work.
   bool has_watched_kernels() const noexcept;
-  // Aborts if the kernels, a peer or the library (ncclCommGetAsyncError) report an error.
+  // Aborts if the kernels or the library (ncclCommGetAsyncError) report an error, or if a peer has
+  // aborted the communicator.
   void abort_on_library_error(const std::function<Context()>& context);
   // Drains the monitor if this process may have been suspended until `now`; see
   // PeerMonitor::drain_after_suspend().
   bool drain_after_suspend(Clock::time_point now) noexcept;
   // Completes the abort if the communicator has failed other than through abort_all().
   void abort_if_failed();
-  // Returns: why a peer will never answer; nothing while all may. `ask`: also runs the checks that
-  // take longer.
+  // Returns: why operations in flight cannot complete: the monitor's failure, or a peer that has
+  // failed; else nothing. `ask`: also runs the checks that take longer.
   std::optional<CommError> find_exited_rank(const Context& context, bool ask);
-  // Passes a peer's failure to the kernels in graph replays, which may be running unobserved.
+  // Passes a peer's failure to the kernels. Graph replays may run them although no work is in
+  // flight.
   void set_kernel_warning(const Context& context);
 
   const std::string name_;
@@ -222,7 +243,7 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   const FailureCallbacks callbacks_;
   std::atomic<bool> is_failure_observed_{false};
   std::atomic<bool> is_polled_{false};  // false: the watchdog may have dropped this queue
-  std::mutex launch_mutex_;  // serializes launches; guards the state of the calling thread
+  std::mutex launch_mutex_;             // serializes launches; guards last_marker_ and last_launch_
   // The launch in progress, written by the calling thread.
   struct CurrentLaunch {
     std::atomic<OpName> op{};
@@ -244,12 +265,12 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   std::shared_future<void> library_aborted_;
   std::atomic<bool> is_released_for_shrink_{false};
 
-  std::mutex mutex_;  // guards all members below, and members of NcclWork; partner of idle_
+  std::mutex mutex_;  // guards the members up to late_replay_, and members of NcclWork; for idle_
   std::condition_variable idle_;
   Works works_in_flight_;
   Clock::time_point next_error_query_{};  // when the library is next asked for an error
   std::optional<GraphReplayMonitor::LateReplay> late_replay_;
-  // The last operation outside of captures. Used only by the calling thread.
+  // The last operation outside of captures, and the time of its launch.
   StreamMarker last_marker_;
   Clock::time_point last_launch_{};
 };

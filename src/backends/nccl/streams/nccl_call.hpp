@@ -15,6 +15,7 @@
 namespace torch::comms::nccl {
 
 // One operation as it was called: its identity for error texts, and its timeout.
+// Lifetime: it refers to the communicator's name, and must not outlive the communicator.
 struct NcclCall {
   OpName op;
   const std::string& comm;  // the communicator's name, which outlives its operations
@@ -26,7 +27,7 @@ struct NcclCall {
       false;                   // its kernels end at the timeout themselves, also in graph replays
   std::string_view name = {};  // of a call that is no OpName, such as "put"; a literal
 
-  uint64_t sequence = base::current_sequence();
+  uint64_t sequence = base::current_sequence();  // of the thread that creates the call; 0: none
 
   std::string_view timeout_setting =
       {};  // the setting that raises the timeout; "": timeout= of the call or communicator
@@ -50,12 +51,13 @@ struct NcclCall {
 // what did not happen in time, such as "not finished".
 std::string format_timeout_error(const NcclCall& call, const char* while_doing);
 
-// Returns: how to wait for library calls that launch the operation: until the timeout of `call`, or
-// until Ctrl-C.
+// Returns: how to wait for library calls that launch the operation. The deadline is the timeout of
+// `call`, counted from now: CommError(kTimeout). Ctrl-C ends the wait, too: Interrupted.
 // Lifetime: `call` must outlive the result.
 WaitOptions launch_wait(const NcclCall& call);
 
-// Returns: `error`, with the context of `call` if it has none.
+// Returns: `error`; with the context of `call` if its own context names no operation. Peer and
+// culprits of the replaced context are lost.
 CommError with_context(const CommError& error, const NcclCall& call);
 
 }  // namespace torch::comms::nccl
