@@ -42,7 +42,8 @@ void bind_sim(py::module_& module);
 void bind_ctran(py::module_& module);
 
 // Imports torchcomms._graph_metaclass, and creates module torchcomms._opaque_meta if compile
-// support is enabled. Returns: the metaclass of classes whose objects may be in graphs of
+// support is enabled.
+// Returns: the metaclass of classes whose objects may be in graphs of
 // torch.compile. This is OpaqueBaseMeta of torchcomms._opaque_meta; without that module, pybind11's
 // default metaclass.
 py::metaclass graph_metaclass();
