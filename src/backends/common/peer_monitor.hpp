@@ -40,6 +40,7 @@ struct MonitorOptions {
   std::string interface = {};       // `side_channel_interface`
   bool check_before_start = false;  // `check_calls`
 };
+// Throws: CommError(kInvalidArgument) without context, for a value that is not a boolean.
 MonitorOptions parse_monitor_options(const CommOptions& options);
 // Returns: what the monitor does, as a text for describe().
 std::string describe_monitor(const MonitorOptions& wishes);
@@ -51,6 +52,7 @@ std::string describe_monitor(const MonitorOptions& wishes);
 // Threads: any.
 class PeerMonitor {
  public:
+  // Both may be null: the monitor network, and the event-ring files, are not used then.
   PeerMonitor(std::shared_ptr<monitor::GroupMonitor> circle,
               std::unique_ptr<tracing::LocalPeerReader> neighbours)
       : group_monitor_(std::move(circle)), local_peers_(std::move(neighbours)) {}
@@ -60,10 +62,11 @@ class PeerMonitor {
   // True if the monitor has found a failure, a mismatch or an abort; this is permanent. One atomic
   // load.
   bool has_failure() const noexcept { return group_monitor_ && group_monitor_->has_failure(); }
-  // Returns: why the communicator cannot continue: a rank has failed, ranks disagree, or a peer has
-  // aborted it. Nothing if all is well. With `patience`, a failed rank counts only that long after
-  // the first report, because the rank may have completed the operations in flight before it
-  // failed.
+  // Returns: why the communicator cannot continue, or nothing. kPeerFailed: a rank has failed.
+  // kMismatch: ranks disagree. If a peer has aborted it: the error of monitor::as_seen_by_peers().
+  // With `patience`, a failed rank counts only that long after the first report, because the rank
+  // may have completed the operations in flight before it failed. An abort then counts only 40 ms
+  // after this rank has received it.
   std::optional<CommError> failure(const Context& context, std::chrono::milliseconds patience = {});
   // Throws the error of failure(), if there is one; else costs one atomic load. `context` makes the
   // error's context.
@@ -72,8 +75,9 @@ class PeerMonitor {
     if (!has_failure()) return;
     if (const auto why = failure(context())) throw CommError(*why);
   }
-  // Returns: the reason if a peer has aborted the communicator and that may have let operations of
-  // this rank complete without the peer's data (see announce_abort()); else nothing.
+  // Returns: the failure if a peer has aborted the communicator and that may have let operations of
+  // this rank complete without the peer's data (see announce_abort()); else nothing. An abort
+  // counts 40 ms after this rank has received it; see drain_after_suspend() for exceptions.
   std::optional<CommError> abort_error(const Context& context) const;
   // True as soon as this rank knows that a peer has aborted the communicator.
   bool is_aborted_by_peer() const;
@@ -84,11 +88,10 @@ class PeerMonitor {
                ? group_monitor_->peer_closes()
                : std::map<int, monitor::MonitorProtocol::PeerClose>();
   }
-  // Reports that a peer closed the communicator before it called collective `number`, which
-  // therefore can never complete. If the ranks are known to disagree, that error is returned
-  // instead.
-  // Returns: nothing if no rank has closed before this collective, or `number` is not a
-  // collective's.
+  // Checks whether a peer closed the communicator before it called collective `number`, which then
+  // can never complete.
+  // Returns: kPeerFailed for that peer; kMismatch if the ranks are known to disagree. Nothing if no
+  // rank has closed before this collective, or `number` is not a collective's.
   std::optional<CommError> closed_before(const Context& context, uint64_t number) const;
   // Call this before an operation starts and before a finished operation is reported as complete,
   // because the process may have been suspended (SIGSTOP). `unread` is the time since the last call
@@ -96,7 +99,7 @@ class PeerMonitor {
   // kAbortAckTimeout, an aborting peer may have stopped waiting for this rank's acknowledgement.
   // The monitor's sockets are then drained, so that such an abort takes effect. An abort that is
   // found by draining counts at once in abort_error(). If `unseen` exceeds kAbortAckTimeout too, so
-  // does an abort that the monitor's thread has just read.
+  // does an abort that the monitor's thread has read before.
   // Returns: true if it drained the sockets.
   bool drain_after_suspend(Clock::duration unread, Clock::duration unseen) noexcept {
     return group_monitor_ && unread > kAbortAckTimeout && drain_incoming(unseen > kAbortAckTimeout);
@@ -107,24 +110,25 @@ class PeerMonitor {
   // Returns: false if there is no peer that wait_abort_acknowledged() would wait for.
   bool announce_abort(const CommError& why);
   // Waits until all peers know that operations which have not finished by now will fail. Call it
-  // once after announce_abort(). Without the monitor network it waits long enough for ranks of this
-  // host to detect a failure themselves.
-  // Blocks: at most 0.3 s. If processes get hardly any CPU time, some peers may still not know.
+  // once after each announce_abort() that has returned true. Without the monitor network it waits
+  // long enough for ranks of this host to detect a failure themselves.
+  // Blocks: at most 0.3 s. If
+  // processes get hardly any CPU time, some peers may still not know.
   void wait_abort_acknowledged();
   // Returns: failure(), for which it waits up to `limit`. Use it when an error at hand may have its
   // cause in a peer's failure. After a wait without result, calls within the next second do not
-  // wait.
+  // wait. Without the monitor network it returns nothing at once.
   std::optional<CommError> wait_for_failure(const Context& context,
                                             std::chrono::milliseconds limit);
   // Looks for exited ranks of this host in their event-ring files, if the monitor network is not
-  // used. A rank is reported at the second call that finds its process exited. Costs a system call
-  // for each known rank.
+  // used. Costs a system call for each known rank.
+  // Returns: kPeerFailed for a rank that two calls in succession have found exited; else nothing.
   std::optional<CommError> find_exited_rank(const Context& context);
   // Starts a comparison with the peers' calls, because an operation that began at `began` is late.
   // A mismatch appears in failure().
   void check_mismatch_later(Clock::time_point began);
   // Finds out which ranks call what, when ranks are known to disagree, and reports it to all ranks.
-  // Returns: nothing if the mismatch is not found in time.
+  // Returns: kMismatch; nothing if the mismatch is not found in time.
   // Blocks: while peers reply: milliseconds, at most 2.1 s if ranks do not reply.
   std::optional<CommError> find_mismatch(const Context& context);
   struct ProgressSummary {
@@ -142,6 +146,7 @@ class PeerMonitor {
   // failure().
   // Returns: nothing if the ranks agree or the monitor network is not used; the ranks' progress if
   // they have not all arrived at `until`.
+  // Blocks: until then, and past `until` at most 0.5 s for the progress.
   // Throws: what `look` throws.
   std::optional<ProgressSummary> consistency_barrier(uint64_t number, Clock::time_point until,
                                                      const std::function<void()>& look);
@@ -150,7 +155,7 @@ class PeerMonitor {
   bool drain_incoming(bool overslept) noexcept;
 
   const std::shared_ptr<monitor::GroupMonitor> group_monitor_;
-  std::mutex mutex_;  // guards all members below, and *local_peers_
+  std::mutex mutex_;  // guards the members below that are not atomic, and *local_peers_
   const std::unique_ptr<tracing::LocalPeerReader> local_peers_;
   std::atomic<bool> was_suspended_{
       false};             // a peer's abort may have taken effect before this rank read of it
@@ -164,14 +169,16 @@ CommError peer_closed_error(int rank, const std::string& why, const Context& con
 // Converts a failure that the monitor has found into an operation's error.
 CommError to_comm_error(const monitor::GroupMonitor::GroupFailure& failure, const Context& context);
 
-// Connects the monitors of all ranks of a rendezvous. Collective.
+// Connects the monitors of all ranks of a rendezvous. Collective. If this rank fails before the
+// ranks exchange their addresses, it declines as decline_monitor().
 //
+// Blocks: at most until the deadline of `met`.
 // Throws: CommError without context; Interrupted.
 std::shared_ptr<monitor::GroupMonitor> open_monitor(const Rendezvous& met, const std::string& name,
                                                     const std::string& interface,
                                                     std::shared_ptr<const CollectiveLog> record);
-// Declines the collective open_monitor(), because `error` keeps this rank from it: the peers raise
-// `error`, too.
+// Declines the collective open_monitor(), because `error` keeps this rank from it. Peers raise
+// kPeerFailed with the text of `error`. A failure to notify them is only logged.
 void decline_monitor(const Rendezvous& met, const std::string& name,
                      const CommError& error) noexcept;
 

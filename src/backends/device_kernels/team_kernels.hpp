@@ -19,8 +19,8 @@ namespace torch::comms::ctran {
 // The kernels of a device team, as the LaunchQueue of a communicator uses them.
 class TeamKernels final : public nccl::CollectiveKernels {
  public:
-  // Events of peers that are learned without the kernels; empty functions if there is no such
-  // source.
+  // Events of peers from another source than the kernels; empty functions if there is none. The
+  // functions may be called on any thread.
   struct PeerEvents {
     std::function<std::optional<CommError>(const Context&)>
         find_failed_peer;  // see CollectiveKernels
@@ -32,7 +32,7 @@ class TeamKernels final : public nccl::CollectiveKernels {
   ~TeamKernels() override { team_->enable_zero_copy_send({}); }
 
   const DeviceTeam& team() const noexcept { return *team_; }
-  // See DeviceTeam.
+  // See DeviceTeam::allocate_rest(). Collective.
   std::string allocate_rest(const std::function<void()>& look) {
     return team_->allocate_rest(look);
   }
@@ -55,9 +55,12 @@ class TeamKernels final : public nccl::CollectiveKernels {
   // Returns: the address at which `peer` maps this rank's memory `at`, if an open window contains
   // it; else null.
   void* peer_address_of(int peer, const void* at, size_t size_bytes) const noexcept;
-  // Sets whether the team's messages are written to windows directly from now on.
+  // Sets whether the team's messages use zero-copy from now on, with receives into open windows;
+  // see DeviceTeam::enable_zero_copy_send().
+  // Threads: only the thread that calls operations.
   void set_zero_copy_send(bool wished);
   // Launch an operation on `stream`.
+  // Throws: CommError(kVendor).
   // Threads: only the thread that calls operations.
   void launch(const kernels::KernelCall& call, gpu::NativeStream stream) {
     team_->launch(call, stream);
@@ -75,9 +78,13 @@ class TeamKernels final : public nccl::CollectiveKernels {
     team_->reduce_scatter(call, stream);
     count_launch();
   }
-  // Sets the timeout of launches that have none of their own.
+  // Sets the timeout of launches that have none of their own, also of running launches and graph
+  // replays. 0: none.
   // Threads: any.
+  // Units: nanoseconds.
   void set_timeout_ns(uint64_t limit_ns) noexcept { team_->set_timeout(limit_ns); }
+  // Returns: the number of operations launched so far, by the methods above.
+  // Threads: any.
   uint64_t launches() const noexcept { return launches_.load(std::memory_order_relaxed); }
 
   std::optional<CommError> failure(const Context& context) const override;
