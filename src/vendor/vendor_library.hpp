@@ -14,9 +14,9 @@ struct RuntimeRow;
 // function table.
 namespace torch::comms::nccl {
 
-// The functions of the library. REQUIRED(name): the library is refused without it. OPTIONAL(name,
-// since): checked on use; `since` is the NCCL version that introduced it. Functions with a unique
-// id argument have a type for each id size, so they are stored untyped.
+// The functions of the library. REQUIRED(name): a library file without it is refused.
+// OPTIONAL(name, since): checked on use; `since` is the NCCL version that introduced it. Functions
+// with a unique id argument have a type for each id size, so they are stored untyped.
 #define TC_NCCL_SYMBOLS(REQUIRED, OPTIONAL)      \
   REQUIRED(GetVersion)                           \
   REQUIRED(GetErrorString)                       \
@@ -31,7 +31,7 @@ namespace torch::comms::nccl {
   REQUIRED(Send)                                 \
   REQUIRED(Recv)                                 \
   OPTIONAL(AlltoAll, 22800)                      \
-  OPTIONAL(AllToAll, 0) /* the same of oneCCL */ \
+  OPTIONAL(AllToAll, 0) /* AlltoAll of oneCCL */ \
   OPTIONAL(CommCount, 20000)                     \
   OPTIONAL(CommAbort, 20400)                     \
   OPTIONAL(CommGetAsyncError, 20400)             \
@@ -76,7 +76,7 @@ struct Vendor {
   // call returns when its operation is done. nullptr: the library has no such mode.
   const char *host_variable = nullptr, *host_value = nullptr;
 };
-// Returns whether the environment selects host memory for the library.
+// Returns: whether the environment selects host memory for the library.
 bool selects_host_memory(const Vendor& vendor);
 extern const Vendor kNccl, kNcclx, kRccl, kRcclx, kOneCcl;
 
@@ -84,7 +84,8 @@ extern const Vendor kNccl, kNcclx, kRccl, kRcclx, kOneCcl;
 class VendorLibrary {
  public:
   // Loads the library that the vendor's variable names, else the loaded one (torch's), else the one
-  // that the loader finds.
+  // that the loader finds. The library is never unloaded. A built-in library is not loaded, and
+  // nothing is checked.
   // Throws: CommError(kBackendUnavailable) that says what was searched, or which function is
   // missing in which version and file.
   static VendorLibrary load(const Vendor& vendor);
@@ -94,14 +95,16 @@ class VendorLibrary {
   const std::string& selection_reason() const noexcept {
     return selection_reason_;
   }  // why this file was chosen
+  // Returns: the library's version number, see version_text(); 0: unknown.
   int version() const noexcept { return version_; }
   std::string version_text() const;
+  // Returns: whether operations take buffers in host memory.
   bool is_on_host_memory() const noexcept { return is_on_host_memory_; }
-  // Returns whether the vendor's variable selects host memory: no streams, and calls return when
+  // Returns: whether the vendor's variable selects host memory: no streams, and calls return when
   // the operation is done. See vendor/blocking_adapter/async_facade.hpp.
   bool is_blocking() const noexcept { return is_blocking_; }
 
-  // Returns the same library with the functions that `find` returns; the others are missing.
+  // Returns: the same library with the functions that `find` returns; the others are missing.
   VendorLibrary with_functions(SymbolLookup* find) const;
 
   // Throws: CommError(kUnsupported) without context if `function` is null: "<feature> needs NCCL
@@ -122,9 +125,9 @@ class VendorLibrary {
   // `config` is ignored if the vendor has another configuration type, or if the library is too old.
   abi::Result init_rank(abi::Comm* comm, int size, std::span<const char> id, int rank,
                         abi::Config* config) const;
-  // Returns whether calls may return before they are done, so that an abort can end them.
+  // Returns: whether calls may return before they are done, so that an abort can end them.
   bool can_be_nonblocking() const noexcept;
-  // Returns whether the library has windows, puts and signals; all of them are needed.
+  // Returns: whether the library has windows, puts and signals; all of them are needed.
   bool has_one_sided() const noexcept;
   // Throws: as require(), if has_one_sided() is false.
   void require_one_sided(const char* feature) const;
@@ -150,7 +153,7 @@ class VendorLibrary {
   void *get_unique_id_ = nullptr, *init_rank_ = nullptr, *init_rank_config_ = nullptr;
 };
 
-// Formats an NCCL version number: "2.30.7".
+// Formats an NCCL version number: "2.30.7" for 23007.
 std::string version_text(int version);
 
 }  // namespace torch::comms::nccl
