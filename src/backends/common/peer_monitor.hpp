@@ -112,8 +112,7 @@ class PeerMonitor {
   // Waits until all peers know that operations which have not finished by now will fail. Call it
   // once after each announce_abort() that has returned true. Without the monitor network it waits
   // long enough for ranks of this host to detect a failure themselves.
-  // Blocks: at most 0.3 s. If
-  // processes get hardly any CPU time, some peers may still not know.
+  // Blocks: at most 0.3 s. If processes get hardly any CPU time, some peers may still not know.
   void wait_abort_acknowledged();
   // Returns: failure(), for which it waits up to `limit`. Use it when an error at hand may have its
   // cause in a peer's failure. After a wait without result, calls within the next second do not
