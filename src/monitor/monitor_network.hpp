@@ -26,52 +26,58 @@
 
 // The monitor network (the side channel): TCP connections beside the library that moves the data.
 // Over them the ranks report failed processes, aborts, mismatched calls and their progress. It adds
-// no cost to an operation; one thread per process sleeps until a message arrives.
+// no cost to an operation; one thread per MonitorNetwork sleeps until a message arrives or a timer
+// expires.
 namespace torch::comms::monitor {
 
 class MonitorNetwork;
 
 // One rank's view of a group of ranks: a communicator or one of its splits. If it is destroyed
-// without close(), it reports to the peers that this rank has failed.
+// without close() or announce_close(), it reports to the peers that this rank has failed.
 //
 // Blocks: wait_consistent(), find_mismatch(), wait_for_failure() and wait_abort_acknowledged(), for
-// the durations passed. close() and the destructor block while a wait_abort_acknowledged() is under
-// way, at most 0.5 s. No other call blocks.
+// the durations passed. After an announce_abort(), close() and the destructor block until its
+// wait_abort_acknowledged() has returned, at most 0.5 s. The destructor of the last group of a
+// network also ends the network; see ~MonitorNetwork(). No other call blocks.
 // Threads: any.
+// Lifetime: it keeps the network and `diary`.
 class TC_API GroupMonitor {
  public:
+  // Use MonitorNetwork::world_group() or split() instead. `ranks`: ranks in the network; `rank`:
+  // this rank in the group.
   GroupMonitor(std::shared_ptr<MonitorNetwork> family, uint64_t group, std::vector<int> ranks,
                int rank, std::shared_ptr<const CollectiveLogReader> diary);
   ~GroupMonitor();
   GroupMonitor(const GroupMonitor&) = delete;
   GroupMonitor& operator=(const GroupMonitor&) = delete;
 
-  // Makes the monitor of a subgroup. All ranks of the subgroup must pass the same `count`, the
-  // number of the split. `ranks`: the subgroup's ranks in this group, in the order of their new
-  // ranks, including this rank.
+  // Makes the monitor of a subgroup, without a message. All ranks of the subgroup must pass the
+  // same `count`, the number of the split. `ranks`: the subgroup's ranks in this group, in the
+  // order of their new ranks, including this rank.
   std::shared_ptr<GroupMonitor> split(const std::vector<int>& ranks, uint64_t count,
                                       std::shared_ptr<const CollectiveLogReader> diary) const;
-  // Closes the group cleanly: nothing is wrong, and this rank sends no more messages. It also
-  // receives none.
+  // Closes the group cleanly: peers do not report this rank as failed. This rank then neither sends
+  // nor receives messages of the group. Later calls do nothing; failure() keeps its value.
   void close() noexcept;
-  // The first half of close(): announces that this rank starts no more operations. It still waits
-  // for those it has started, and still learns of peers that close or fail. See
+  // The first half of close(): announces that this rank starts no more operations. Reports of peers
+  // that close or fail still arrive, for operations that this rank has started. See
   // MonitorProtocol::close().
   void announce_close(const std::vector<PostedCounts>& posted, bool tells_all) noexcept;
-  // Returns whether other ranks have closed the group. Costs one load.
+  // Returns: whether other ranks have closed the group. Costs one load.
   bool has_peer_closes() const noexcept { return has_peer_closes_.load(std::memory_order_acquire); }
   std::map<int, MonitorProtocol::PeerClose> peer_closes() const;
 
-  // Returns whether failure() has a value. Costs one load.
+  // Returns: whether failure() has a value. Costs one load.
   bool has_failure() const noexcept { return has_failure_.load(std::memory_order_acquire); }
-  // Blocks: until has_failure(), at most `limit`. Returns: has_failure().
+  // Returns: has_failure().
+  // Blocks: until has_failure() or close(), at most `limit`.
   bool wait_for_failure(std::chrono::milliseconds limit) const;
   // Reads all messages that have arrived on the established connections, for example after this
   // process was suspended. Failures and aborts reported meanwhile then take effect.
   void drain_incoming();
-  // What is wrong with the group. kPeerFailed: a rank has failed. kMismatch: ranks called different
-  // operations. Otherwise the reason why a peer aborted the communicator. The error has no context
-  // yet.
+  // What is wrong with the group. kMismatch: ranks called different operations. If a peer has
+  // aborted the communicator: the error of as_seen_by_peers(). kPeerFailed: a rank has failed. If
+  // several apply, the first of them counts. The error has no context yet.
   struct GroupFailure {
     Errc code;
     std::string reason;
@@ -83,21 +89,25 @@ class TC_API GroupMonitor {
   void check_mismatch_later(Moment began);
   // Call it when ranks are known to disagree: finds out which ranks call what, and all ranks get
   // the result. `patience`: how long to wait for ranks that have not called yet; without them the
-  // minority may be unknown. Returns: nothing if no mismatch is found within `patience` + `limit`.
+  // minority may be unknown.
+  // Returns: kMismatch; nothing if no mismatch is found within `patience` + `limit`.
   std::optional<GroupFailure> find_mismatch(std::chrono::milliseconds patience,
                                             std::chrono::milliseconds limit);
-  // Returns the report of MonitorProtocol::query_progress(); nothing while the query runs, at most
-  // 0.5 s.
+  // Starts MonitorProtocol::query_progress(), unless it runs already.
+  // Returns: its report; nothing while the query runs, at most 0.5 s. An empty report after
+  // close().
   std::optional<MonitorProtocol::HangReport> query_progress();
   // Announces that this rank aborts the communicator. If a peer aborts it, too, the announcement
-  // may be of that abort. Returns: false if this group is closed.
+  // may be of that abort.
+  // Returns: false if this group is closed. After true, wait_abort_acknowledged() must follow.
   bool announce_abort(const AbortReason& why);
-  // Call it once after announce_abort(). Blocks: until all reachable ranks have received the
-  // announcement, at most `limit`.
+  // Call it once after each announce_abort() that has returned true.
+  // Blocks: until all reachable ranks have received the announcement, or close(), at most `limit`.
   void wait_abort_acknowledged(std::chrono::milliseconds limit);
   // A consistency check: announces that this rank is about to begin collective `number`.
-  // wait_consistent() waits until all ranks have done so. Returns: true if all call the same; false
-  // after `tick` without a result, or if there is a failure().
+  // wait_consistent() waits until all ranks have done so.
+  // Returns: true if all call the same; false after `tick` without a result, after close(), or if
+  // there is a failure().
   void start_consistency_check(uint64_t number);
   bool wait_consistent(uint64_t number, std::chrono::milliseconds tick);
 
@@ -112,7 +122,7 @@ class TC_API GroupMonitor {
   std::map<int, int>
       neighbor_ranks_;  // ranks of neighbors in this group, by their rank in the network
   std::atomic<bool> has_failure_{false}, has_peer_closes_{false};
-  MonitorProtocol protocol_;  // guarded by network_->mutex_, like all members below
+  MonitorProtocol protocol_;  // guarded by network_->mutex_, as are all members below
   bool is_closed_ = false;
   bool has_announced_close_ = false;  // announce_close() has been called
   int pending_abort_announcements_ =
@@ -131,18 +141,20 @@ class TC_API MonitorNetwork : public std::enable_shared_from_this<MonitorNetwork
   };
   // A collective that gives every rank the blobs of all ranks.
   using AddressExchange = std::function<MonitorExchangeResult(std::string mine)>;
-  // Makes the network; collective over all ranks. `interface`: where this rank listens, see
-  // base::choose_addresses().
+  // Makes the network; collective over all ranks. `interface`: whose addresses this rank publishes,
+  // see base::choose_addresses().
+  // Blocks: as long as `exchange`.
   // Throws: CommError: kResourceExhausted, kSystem, kMismatch, kInvalidArgument, and what
   // `exchange` throws.
   static std::shared_ptr<MonitorNetwork> make(int rank, int size, const std::string& interface,
                                               const AddressExchange& exchange,
                                               MonitorProtocol::MonitorRetryPolicy pace = {});
+  // Blocks: until messages to peers have been sent, at most 1 s.
   ~MonitorNetwork();
 
   // Makes the monitor of the group of all ranks; call it once.
   std::shared_ptr<GroupMonitor> world_group(std::shared_ptr<const CollectiveLogReader> diary);
-  // Returns the number of established connections, for diagnostics.
+  // Returns: the number of established connections, for diagnostics.
   int connection_count() const;
 
  private:
@@ -184,7 +196,8 @@ class TC_API MonitorNetwork : public std::enable_shared_from_this<MonitorNetwork
   base::FileDescriptor wakeup_event_;
   std::thread thread_;
 
-  mutable std::mutex mutex_;  // guards all below; partner of changed_
+  // Guards all members below, and members of the groups; partner of changed_.
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, std::unique_ptr<MonitorConnection>> connections_;  // by rank
   transport::HandshakeQueue<PendingMonitorConnection> handshakes_{

@@ -23,15 +23,15 @@ inline constexpr Moment kNever = Moment::max();
 class CollectiveLogReader {
  public:
   virtual ~CollectiveLogReader() = default;
-  // Returns the number of the first collective that this rank has called and that has not
+  // Returns: the number of the first collective that this rank has called and that has not
   // completed; 0: none.
   virtual uint64_t first_incomplete() const = 0;
-  // Returns this rank's status for collective `number`; with 0 only the progress counts.
+  // Returns: this rank's status for collective `number`; with 0 only the progress counts.
   virtual RankStatus status_of(uint64_t number) const = 0;
 };
 
 // The state machine of one rank in a monitored group, without input or output: events in, messages
-// to neighbors (see overlay_topology.hpp) out. So a test can simulate 100,000 ranks.
+// to neighbors (see overlay_topology.hpp) out. A test can therefore simulate 100,000 ranks.
 //
 // - The failure of a rank is flooded: every rank learns of it once from each neighbor.
 // - An abort is announced by a query, so that the aborting rank learns when all ranks have received
@@ -63,39 +63,42 @@ class MonitorProtocol {
 
   // ---- requests of this rank
   // This rank's open collective, which began at `began`, is late: queries whether all ranks that
-  // have called it called the same. Does nothing if that was queried a short time ago.
+  // have called it called the same. The result is in mismatch(). Does nothing if no collective is
+  // open, or if a query ran a short time ago; see MonitorRetryPolicy.
   void check_mismatch_later(Moment began, Moment now, OutgoingMessages& out);
   // Queries at once, because the ranks are known to disagree about the open collective. Does
-  // nothing while such a query of this rank runs.
+  // nothing if no collective is open, or while such a query of this rank runs.
   void check_mismatch_now(Moment now, OutgoingMessages& out);
-  // Queries the progress of all ranks: report() has it within MonitorRetryPolicy::reply_timeout.
-  // Does nothing while such a query runs.
+  // Queries the progress of all ranks: report() has it within MonitorRetryPolicy::reply_timeout,
+  // unless the query finds a mismatch. Does nothing while such a query runs, or while report() is
+  // younger than twice that timeout.
   void query_progress(Moment now, OutgoingMessages& out);
   // Announces that this rank aborts its communicator. is_abort_acknowledged() becomes true once all
   // ranks have received this or another rank's abort, or after MonitorRetryPolicy::reply_timeout.
+  // Does nothing if this rank or a peer has announced an abort before.
   void announce_abort(const AbortReason& why, Moment now, OutgoingMessages& out);
   // This rank is about to begin collective `number`: last_consistent() reaches it when all ranks
-  // have announced the same call.
+  // have announced the same call. If their calls differ, mismatch() gets a value.
   void start_consistency_check(uint64_t number, Moment now, OutgoingMessages& out);
   // This rank starts no more operations; notifies its neighbors, or with `tells_all` all ranks.
   // `posted`: the counts with each rank, by rank; empty: unknown. Later events about peers that
-  // close or fail are still handled.
+  // close or fail are still handled; all other messages are ignored.
   void close(OutgoingMessages& out, const std::vector<PostedCounts>& posted = {},
              bool tells_all = false);
 
   // ---- events
   void on_message(int from, const MonitorMessage& note, Moment now, OutgoingMessages& out);
-  // The connection to `neighbour` has failed.
+  // The connection to `neighbour` has failed: it counts as failed, unless it has closed the group.
   void on_peer_failed(int neighbour, Moment now, OutgoingMessages& out);
   void on_time(Moment now, OutgoingMessages& out);
-  // Returns the latest time at which on_time() must be called.
+  // Returns: the latest time at which on_time() must be called; kNever: no call is needed.
   Moment next_time() const noexcept;
 
   // ---- state
-  // Returns the first rank that failed before closing the group; -1: none.
+  // Returns: the first rank that failed before it closed the group; -1: none.
   int failed_rank() const noexcept { return failed_rank_; }
   struct GroupMismatch {
-    uint64_t number;
+    uint64_t number;  // of the collective
     std::string reason;
     std::vector<int> culprits;
   };
@@ -105,9 +108,10 @@ class MonitorProtocol {
   struct HangReport {
     std::string text;
     std::vector<int> culprits = {};
-    Moment since{};
+    Moment since{};  // when this rank received it
   };
   const std::optional<HangReport>& report() const noexcept { return report_; }
+  // Returns: the last collective that all ranks have announced with the same call; 0: none.
   uint64_t last_consistent() const noexcept { return last_consistent_; }
   // The first abort of another rank that this rank has received.
   struct PeerAbort {
@@ -122,7 +126,7 @@ class MonitorProtocol {
     uint64_t last = 0;                   // number of its last collective
     std::optional<PostedCounts> posted;  // with this rank, if the peer sent them
   };
-  // Returns the closes that peers have announced to this rank, by rank.
+  // Returns: the closes that peers have announced to this rank, by rank.
   const std::map<int, PeerClose>& peer_closes() const noexcept { return peer_closes_; }
 
  private:
