@@ -16,7 +16,7 @@
 #include "ctran/engine/group/engine_group.hpp"
 #include "transport/fault.hpp"
 
-// Ranks of a test, as threads of this process: each with a family of its own.
+// The ranks of an engine test, as threads of this process. Each rank has a LinkContext of its own.
 namespace torch::comms::ctran::test {
 
 using schedule::Blocks;
@@ -29,9 +29,9 @@ constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
-constexpr milliseconds kLong{20'000};  // for what takes milliseconds
+constexpr milliseconds kLong{20'000};  // timeout of steps that take milliseconds
 
-// All ranks' blobs, for all.
+// The all-gather of blobs by which the rank threads connect.
 class Meeting {
  public:
   explicit Meeting(int size) : blobs_(static_cast<size_t>(size)), all_(size) {}
@@ -48,26 +48,30 @@ class Meeting {
   std::barrier<> all_;
 };
 
+// One rank of a test, as its body sees it.
 struct Rank {
   std::unique_ptr<EngineGroup> group;
-  std::barrier<>& all;  // of threads, not of the links
+  std::barrier<>& all;  // of the rank threads; it sends no message over links
   int rank() const { return group->rank(); }
   int size() const { return group->size(); }
+  // Blocks until all rank threads have called it or have failed.
   void meet() { all.arrive_and_wait(); }
 };
 
+// The ranks of one test and the options of their LinkContexts.
 struct World {
   int size = 2;
   LinkPolicy links = LinkPolicy::kShm;
   int eager_ranks = 16;
-  milliseconds hearing = kLong;  // a loaded machine must not end it
+  milliseconds hearing = kLong;  // query timeout, long enough for a loaded machine
   std::optional<transport::FaultPlan> faults = std::nullopt;
   std::vector<std::string> hosts = {};             // by rank; see LinkContextOptions
   bool move_threads = true;                        // see LinkContextOptions
-  std::function<void(int rank)> before = nullptr;  // on a rank's thread, first of all
+  std::function<void(int rank)> before = nullptr;  // on each rank's thread, before it connects
 };
 
-// Runs `body` on every rank. What it throws fails the test, and ends the other ranks' groups.
+// Runs `body` on every rank. An exception of `body` fails the test, and aborts the groups of all
+// ranks.
 inline void run(const World& world, const std::function<void(Rank&)>& body) {
   const auto job = transport::random_secret();
   Meeting meeting(world.size);
@@ -109,7 +113,8 @@ Bytes bytes_of(std::vector<T>& values) {
   return std::as_writable_bytes(std::span(values));
 }
 
-// Calls with one piece of memory a side. They live as long as this does.
+// An EngineCall with one input buffer and one output buffer.
+// Lifetime: the call is valid as long as this object and the memory.
 struct Simple {
   ConstBytes input;
   Bytes output;
@@ -134,7 +139,7 @@ inline EngineCall barrier(int size) {
           .timeout = kLong};
 }
 
-// float32 in place.
+// An in-place all-reduce of float32 values.
 struct AllReduce : Simple {
   AllReduce(std::vector<float>& values, int size)
       : Simple(Operation::kAllReduce, Blocks::even(static_cast<int64_t>(values.size()), size),
@@ -143,6 +148,7 @@ struct AllReduce : Simple {
   }
 };
 
+// A send or receive of float32 values.
 struct Message : Simple {
   Message(Operation operation, int peer, std::vector<float>& values, int size)
       : Simple(operation, Blocks::even(static_cast<int64_t>(values.size()), size),
@@ -152,7 +158,9 @@ struct Message : Simple {
   }
 };
 
-// The error of what must fail.
+// Runs `body`, which must throw a CommError.
+// Returns: that error.
+// Throws: std::runtime_error if `body` throws nothing.
 inline CommError error_of(const std::function<void()>& body) {
   try {
     body();
