@@ -64,9 +64,9 @@ class PeerMonitor {
   bool has_failure() const noexcept { return group_monitor_ && group_monitor_->has_failure(); }
   // Returns: why the communicator cannot continue, or nothing. kPeerFailed: a rank has failed.
   // kMismatch: ranks disagree. If a peer has aborted it: the error of monitor::as_seen_by_peers().
-  // With `patience`, a failed rank counts only that long after the first report, because the rank
-  // may have completed the operations in flight before it failed. An abort then counts only 40 ms
-  // after this rank has received it.
+  // With `patience`, a failed rank counts only that long after the first report. It may
+  // have completed the operations in flight before it failed. An abort then counts only 40 ms after
+  // this rank has received it.
   std::optional<CommError> failure(const Context& context, std::chrono::milliseconds patience = {});
   // Throws the error of failure(), if there is one; else costs one atomic load. `context` makes the
   // error's context.

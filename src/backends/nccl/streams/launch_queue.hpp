@@ -265,7 +265,8 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   std::shared_future<void> library_aborted_;
   std::atomic<bool> is_released_for_shrink_{false};
 
-  std::mutex mutex_;  // guards the members up to late_replay_, and members of NcclWork; for idle_
+  // Guards the members up to late_replay_, and members of NcclWork; partner of idle_.
+  std::mutex mutex_;
   std::condition_variable idle_;
   Works works_in_flight_;
   Clock::time_point next_error_query_{};  // when the library is next asked for an error
