@@ -253,10 +253,11 @@ class TC_API BackendWrapper final : public c10d::Backend {
   // of these are copies of `outputs`, this call waits for the operation.
   template <class Issue>
   torch::comms::WorkPtr run_into(const Tensors& outputs, bool async_op, const Issue& issue);
-  torch::comms::WorkPtr all_gather_single(const at::Tensor& output, const at::Tensor& input,
-                                          const c10d::AllgatherOptions& options);
-  torch::comms::WorkPtr reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
-                                              const c10d::ReduceScatterOptions& options);
+  torch::comms::WorkPtr start_all_gather_single(const at::Tensor& output, const at::Tensor& input,
+                                                const c10d::AllgatherOptions& options);
+  torch::comms::WorkPtr start_reduce_scatter_single(const at::Tensor& output,
+                                                    const at::Tensor& input,
+                                                    const c10d::ReduceScatterOptions& options);
   c10::intrusive_ptr<WorkWrapper> collective(const C10dCallScope& call, torch::comms::WorkPtr work,
                                              Tensors outputs, c10d::OpType type);
   c10::intrusive_ptr<WorkWrapper> wrap(const C10dCallScope& call,

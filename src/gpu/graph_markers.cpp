@@ -114,6 +114,7 @@ int record(NativeStream stream, NativeEvent event, GraphMarker* mark) {
   } else {
     // Nodes cannot be removed from a capture, so this node gets new dependencies.
     std::vector<void*> before;
+    before.reserve(mark->position.size());
     for (const auto& [node, part] : mark->position) before.push_back(node);
     const std::vector<void*> to(std::max(before.size(), now.size()), mark->node);
     if (const int code =

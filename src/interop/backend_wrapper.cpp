@@ -213,9 +213,8 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(TensorLists& outputs
   return wrap(call, std::move(works), std::move(all), OpType::ALLGATHER_COALESCED);
 }
 
-torch::comms::WorkPtr BackendWrapper::all_gather_single(const at::Tensor& output,
-                                                        const at::Tensor& input,
-                                                        const c10d::AllgatherOptions& options) {
+torch::comms::WorkPtr BackendWrapper::start_all_gather_single(
+    const at::Tensor& output, const at::Tensor& input, const c10d::AllgatherOptions& options) {
   const auto given = contiguous(input);
   return run_into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
     auto to = all[0];
@@ -227,7 +226,8 @@ torch::comms::WorkPtr BackendWrapper::all_gather_single(const at::Tensor& output
 BackendWrapper::WorkPtr BackendWrapper::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                         const c10d::AllgatherOptions& options) {
   const C10dCallScope call(*this, "all_gather_into_tensor", input);
-  return wrap(call, {all_gather_single(output, input, options)}, {output}, OpType::_ALLGATHER_BASE);
+  return wrap(call, {start_all_gather_single(output, input, options)}, {output},
+              OpType::_ALLGATHER_BASE);
 }
 
 BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
@@ -235,8 +235,9 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
   const C10dCallScope call(*this, "all_gather_into_tensor", inputs);
   require_same_length("allgather_into_tensor_coalesced", outputs.size(), inputs.size());
   std::vector<torch::comms::WorkPtr> works;
+  works.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    works.push_back(all_gather_single(outputs[i], inputs[i], options));
+    works.push_back(start_all_gather_single(outputs[i], inputs[i], options));
   }
   return wrap(call, std::move(works), outputs, OpType::COALESCED);
 }
@@ -296,7 +297,7 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter(Tensors& outputs, TensorL
   return wrap(call, {std::move(work)}, outputs, OpType::REDUCE_SCATTER);
 }
 
-torch::comms::WorkPtr BackendWrapper::reduce_scatter_single(
+torch::comms::WorkPtr BackendWrapper::start_reduce_scatter_single(
     const at::Tensor& output, const at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   const auto given = contiguous(input);
   return run_into({output}, options.asyncOp, [&](const Tensors& all, bool async_op) {
@@ -309,7 +310,7 @@ torch::comms::WorkPtr BackendWrapper::reduce_scatter_single(
 BackendWrapper::WorkPtr BackendWrapper::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   const C10dCallScope call(*this, "reduce_scatter_tensor", output);
-  return wrap(call, {reduce_scatter_single(output, input, options)}, {output},
+  return wrap(call, {start_reduce_scatter_single(output, input, options)}, {output},
               OpType::_REDUCE_SCATTER_BASE);
 }
 
@@ -318,8 +319,9 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
   const C10dCallScope call(*this, "reduce_scatter_tensor", outputs);
   require_same_length("reduce_scatter_tensor_coalesced", outputs.size(), inputs.size());
   std::vector<torch::comms::WorkPtr> works;
+  works.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    works.push_back(reduce_scatter_single(outputs[i], inputs[i], options));
+    works.push_back(start_reduce_scatter_single(outputs[i], inputs[i], options));
   }
   return wrap(call, std::move(works), outputs, OpType::COALESCED);
 }

@@ -41,8 +41,7 @@ FileDescriptor Listener::accept() noexcept {
     if (!turned_away) return {};
     if (std::exchange(has_warned_, true)) continue;
     try {
-      log(LogLevel::kWarning,
-          std::string(system_error(error, "connections of peer ranks are refused").what()));
+      log(LogLevel::kWarning, system_error(error, "connections of peer ranks are refused").what());
     } catch (const std::exception&) {
       has_warned_ = false;  // out of memory for the text: warn next time
     }

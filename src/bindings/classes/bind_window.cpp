@@ -137,6 +137,7 @@ Raises:
           [](TorchCommWindow& self, const IntegerArg& rank, const std::vector<IntegerArg>& sizes,
              at::ScalarType dtype, const IntegerArg& offset) {
             std::vector<int64_t> lengths;
+            lengths.reserve(sizes.size());
             for (const auto& size : sizes)
               lengths.push_back(size.as<int64_t>({"get_tensor", "sizes"}));
             return self.get_remote_tensor(rank.as<int>({"get_tensor", "rank"}), lengths, dtype,

@@ -158,6 +158,8 @@ class StoreQueue {
       } else if (const auto due = (*next)->due; due > Clock::now()) {
         changed_.wait_until(lock, due, [this] { return is_signaled_.load(); });
       } else {
+        // attempt() unlocks, and the caller can then remove the request from `requests_`.
+        // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
         const auto request = *next;
         attempt(*request, lock);
       }
@@ -403,7 +405,7 @@ PolledStore::PolledStore(std::shared_ptr<SharedStore> shared)
 
 // Runs one call and returns its result.
 template <class Call>
-auto PolledStore::call(const char* what, Call call) {
+auto PolledStore::call(const char* what, const Call& call) {
   using Result = std::invoke_result_t<Call, c10d::Store&>;
   const auto result = std::make_shared<std::optional<Result>>();
   const auto outcome = shared_->run(

@@ -128,7 +128,7 @@ class TC_API PolledStore final : public c10d::Store {
 
  private:
   template <class Call>
-  auto call(const char* what, Call call);
+  auto call(const char* what, const Call& call);
 
   const std::shared_ptr<SharedStore> shared_;
 };

@@ -228,6 +228,7 @@ std::string StoreKeyValue::get(const std::string& key, milliseconds limit,
 
 bool StoreKeyValue::has(const std::vector<std::string>& keys) {
   std::vector<std::string> whole;
+  whole.reserve(keys.size());
   for (const auto& key : keys) whole.push_back(path(key));
   return call("check", keys.front(),
               [whole](c10d::Store& store, const std::string&) { return store.check(whole); });

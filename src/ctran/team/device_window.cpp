@@ -101,6 +101,7 @@ DeviceWindow::DeviceWindowResult DeviceWindow::create(
 
 void* DeviceWindow::address_on_peer(int rank, const void* at) const noexcept {
   const auto begin = reinterpret_cast<uintptr_t>(rank_memory(team_->rank()).at);
+  // An address in the peer's process.  NOLINTNEXTLINE(performance-no-int-to-ptr)
   return reinterpret_cast<void*>(peer_views_[static_cast<size_t>(rank)] +
                                  (reinterpret_cast<uintptr_t>(at) - begin));
 }

@@ -110,8 +110,8 @@ KernelPreference parse_kernel_preference(std::string_view knob, std::string_view
   if (auto wish = wish_named()) {
     if (slash == std::string_view::npos) return *wish;
     const auto number = text.substr(slash + 1);
-    const auto* const end = number.data() + number.size();
-    const auto [last, code] = std::from_chars(number.data(), end, wish->blocks);
+    const auto* const end = text.data() + text.size();
+    const auto [last, code] = std::from_chars(end - number.size(), end, wish->blocks);
     if (code == std::errc{} && last == end && wish->blocks >= 1 &&
         wish->blocks <= kMaxRequestedBlocks)
       return *wish;

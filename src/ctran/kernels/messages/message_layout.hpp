@@ -133,7 +133,8 @@ constexpr size_t tile_offset(int owner, int peer, int channel, int warp, uint64_
 }
 constexpr size_t chunk_offset(const ChunkRings& rings, uint32_t slots, int owner, int peer,
                               int channel, uint64_t number) {
-  const auto ring = static_cast<size_t>(peer_index(owner, peer) * kChunkChannels + channel);
+  const auto ring =
+      static_cast<size_t>(peer_index(owner, peer)) * kChunkChannels + static_cast<size_t>(channel);
   const uint32_t at = static_cast<uint32_t>(number & (slots - 1)) * kChunk;
   return at < rings.first_bytes ? rings.first + ring * rings.first_bytes + at
                                 : rings.more + ring * rings.more_bytes + at - rings.first_bytes;
