@@ -47,7 +47,7 @@ void final_barrier(ctran::EngineGroup& group, std::chrono::milliseconds limit) {
   std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
   if (error.code() == Errc::kTimeout && why.find(met.timeout.setting) == std::string::npos)
     why += ". The timeout is " + bootstrap::format_duration(met.timeout.duration) +
-           "; if the ranks only need more time, raise " + met.timeout.setting;
+           "; to allow more time, raise " + met.timeout.setting;
   Context context = error.context();
   context.op = met.op;
   context.comm = name;

@@ -77,7 +77,7 @@ void open_group_monitor(GlooGroup& group, const CommOptions& options, const Rend
   std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
   if (error.code() == Errc::kTimeout)
     why += ". The timeout is " + bootstrap::format_duration(met.timeout.duration) +
-           "; if the ranks only need more time, raise " + met.timeout.setting;
+           "; to allow more time, raise " + met.timeout.setting;
   Context context = error.context();
   if (!split) context.op = met.op;
   throw CommError(error.code(), why, context);

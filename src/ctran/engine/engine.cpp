@@ -344,7 +344,7 @@ bool Engine::check_deadlines() noexcept {
     if (now < task->deadline) return track_deadline(task->deadline);
     const std::string knob(task->timeout.setting);
     start_hang_query(*task->group, Errc::kTimeout,
-                     task->format_call() + " was not done within its limit of " +
+                     task->format_call() + " did not finish within its timeout of " +
                          std::to_string(task->timeout.duration.count()) + " ms" +
                          (knob.empty() ? "" : ", " + knob) + "; " + task->format_pending(),
                      task->awaited_ranks(), task->sequence);

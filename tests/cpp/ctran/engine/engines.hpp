@@ -48,7 +48,7 @@ inline Task* start_message(const std::shared_ptr<GroupState>& group, const Engin
   return task;
 }
 
-// The same of a collective.
+// Starts a collective in the same way.
 inline Task* start_collective(const std::shared_ptr<GroupState>& group, const EngineCall& call) {
   auto& engine = *group->engine;
   auto* task = engine.task_pool().acquire_collective();
