@@ -19,5 +19,5 @@ def share_cpu_tensors(wanted: bool) -> None:
 
 def share_cpu_tensors_where_asked() -> None:
     """
-    The same as TORCHCOMM_SHARE_CPU_TENSORS says.
+    Calls share_cpu_tensors() if TORCHCOMM_SHARE_CPU_TENSORS is true.
     """

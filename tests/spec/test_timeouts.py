@@ -112,7 +112,7 @@ def whose_limit_it_was(context):
             comm.all_reduce(torch.zeros(3), ReduceOp.SUM, False, **limit)
         text = str(caught.value)
         with failures.case(name, "text"):
-            limit = "was not done within its limit of 300 ms, timeout= of that call; "
+            limit = "did not finish within its timeout of 300 ms, timeout= of that call; "
             assert f"recv of 12 bytes from rank 1 {limit}" in text, text
             assert not re.search(r"\b(20|7) s|communicator's timeout|this call", text), text
     end(context, comm)

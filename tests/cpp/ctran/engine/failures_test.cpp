@@ -318,7 +318,7 @@ TEST_P(Failures, ALimitThatIsSpentInPartIsSaidWhole) {
     const auto error = error_of([&] { self.group->run(vain); });
     EXPECT_LT(Clock::now() - begin, kSoon);
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
-    expect_text(error, {"within its limit of 20000 ms, the default"});
+    expect_text(error, {"within its timeout of 20000 ms, the default"});
     EXPECT_EQ(error.context().limit, kLong);
     self.meet();
   });
