@@ -193,7 +193,7 @@ class Engine final : public ProgressEngine::ProgressClient,
 
   // The hang query: where every rank is (control/hang_report.cpp).
   static constexpr const char* kLeftText = "it has closed the communicator";
-  static constexpr const char* kFailedText = "its process or its link has ended";
+  static constexpr const char* kFailedText = "its process or connection has failed";
   static constexpr const char* failure_text(Errc code) noexcept {  // the code of the link's failure
     return code == Errc::kPeerFailed ? kFailedText : "unreachable from this rank";
   }
