@@ -2515,21 +2515,21 @@ class TorchComm:
         hints: dict[str, str] | None = None,
     ) -> TorchWork:
         """
-        Connects exactly the members with these handles. All of them call it. Blocks.
+        Connects exactly the members with these handles. All of these members call it. Blocks.
 
             Args:
-                uuid: a number that none of them has used before, the same for all.
-                init_handles: what get_init_handle() gave them: a list in the order of the new ranks, or a
-                    set, which all order alike.
-                timeout: limit of the call; None: the communicator's own.
+                uuid: a number that no member has used before, the same for all.
+                init_handles: the results of get_init_handle() of the members: a list in the order of the
+                    new ranks, or a set, which every member sorts the same way.
+                timeout: timeout of the call; None: the communicator's default.
                 hints: dict[str, str].
             Returns:
-                TorchWork. What went wrong is raised by its wait(), and the communicator has no members
-                then.
+                TorchWork. Its wait() raises the error of a failed call; the communicator then has no
+                members.
             Raises:
                 InvalidArgument: a wrong call; nothing has changed.
                 TypeError: an argument of another type; nothing has changed.
-                Unsupported: without enable_reconfigure=True, and where the backend cannot.
+                Unsupported: without enable_reconfigure=True, or if the backend cannot reconfigure.
 
         """
     def recv(
@@ -2763,18 +2763,18 @@ class TorchComm:
         rank_groups: collections.abc.Sequence[collections.abc.Sequence[int]] | None = None,
     ) -> TorchComm | None:
         """
-        A communicator of some of this one's ranks. Collective: every rank calls it.
+        Makes a communicator of some of the ranks of this one. Collective: every rank calls it.
 
             Args:
                 ranks: ranks of the group, in the order of the new ranks; [] takes no part.
-                name: name of the child; None: this one's name and a counter.
+                name: name of the child; None: the parent's name and a counter.
                 hints: dict[str, str] of the child; nothing is inherited.
-                timeout: limit of the split and of the child's operations; None: of these
-                    TORCHCOMM_TIMEOUT_SECONDS, of the split this one's limit.
-                rank_groups: older form instead of `ranks`: disjoint groups, of which the one that holds
-                    this rank counts; they may also stand in the place of `ranks`.
+                timeout: timeout of the split and of the child's operations. None: the parent's timeout for
+                    the split, TORCHCOMM_TIMEOUT_SECONDS for the child's operations.
+                rank_groups: older form of `ranks`: disjoint groups, of which the group that contains this
+                    rank is used. Such groups may also be passed as `ranks`.
             Returns:
-                TorchComm, or None where this rank is in no group.
+                TorchComm, or None if this rank is in no group.
             Raises:
                 InvalidArgument: a rank out of range or twice, or this rank missing from a non-empty list;
                     nothing was created.
