@@ -14,13 +14,15 @@ constexpr size_t kMaxHeld = 256;
 class SplitMix64 {
  public:
   explicit SplitMix64(uint64_t seed) : state_(seed) {}
-  uint64_t roll(uint64_t sides) noexcept {
+  uint64_t next_below(uint64_t limit) noexcept {
     uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (z ^ (z >> 31)) % sides;
+    return (z ^ (z >> 31)) % limit;
   }
-  bool hits(int of_thousand) noexcept { return roll(1000) < static_cast<uint64_t>(of_thousand); }
+  bool happens(int of_thousand) noexcept {
+    return next_below(1000) < static_cast<uint64_t>(of_thousand);
+  }
 
  private:
   uint64_t state_;
@@ -29,22 +31,22 @@ class SplitMix64 {
 class FaultConnection final : public PeerConnection {
  public:
   FaultConnection(std::unique_ptr<PeerConnection> inner, const FaultPlan& plan, uint64_t seed)
-      : inner_(std::move(inner)), plan_(plan), dice_(seed) {}
+      : inner_(std::move(inner)), plan_(plan), random_(seed) {}
 
   unsigned channels() const noexcept override { return inner_->channels(); }
   uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
 
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
-                uint32_t* borrowed) noexcept override {
-    if (!broken_.empty() || held_.size() >= kMaxHeld) return false;
+                uint32_t* frames_in_use) noexcept override {
+    if (!error_text_.empty() || held_.size() >= kMaxHeld) return false;
     if (held_.empty() && wait_ == 0 &&
-        !dice_.hits(plan_.drop + plan_.duplicate + plan_.delay + plan_.reset))
-      return inner_->try_send(frame, payload, borrowed);
+        !random_.happens(plan_.drop + plan_.duplicate + plan_.delay + plan_.reset))
+      return inner_->try_send(frame, payload, frames_in_use);
     return inject_fault(frame, payload);
   }
 
   ReceiveStatus receive(FrameSink& sink) noexcept override {
-    if (!broken_.empty()) return ReceiveStatus::kBroken;
+    if (!error_text_.empty()) return ReceiveStatus::kBroken;
     return inner_->receive(sink);
   }
 
@@ -54,7 +56,7 @@ class FaultConnection final : public PeerConnection {
       --wait_;
       return true;
     }
-    while (!held_.empty() && broken_.empty()) {
+    while (!held_.empty() && error_text_.empty()) {
       const auto& next = held_.front();
       const ConstBytes payload(next.payload);
       // At most one copy is lent: the inner connection reads from it until it has sent the frame.
@@ -68,10 +70,10 @@ class FaultConnection final : public PeerConnection {
   }
 
   Errc error_code() const noexcept override {
-    return broken_.empty() ? inner_->error_code() : Errc::kPeerFailed;
+    return error_text_.empty() ? inner_->error_code() : Errc::kPeerFailed;
   }
   const std::string& error_text() const noexcept override {
-    return broken_.empty() ? inner_->error_text() : broken_;
+    return error_text_.empty() ? inner_->error_text() : error_text_;
   }
   bool supports_remote_read() const noexcept override { return inner_->supports_remote_read(); }
   std::shared_ptr<ReadValidityWords> read_validity_words() noexcept override {
@@ -108,11 +110,11 @@ class FaultConnection final : public PeerConnection {
   bool inject_fault(const Frame& frame, std::span<const ConstBytes> payload) noexcept {
     const auto total = plan_.drop + plan_.duplicate + plan_.delay + plan_.reset;
     const bool queued = !held_.empty() || wait_ > 0;
-    const auto fault = queued && !dice_.hits(total)
+    const auto fault = queued && !random_.happens(total)
                            ? -1
-                           : static_cast<int>(dice_.roll(static_cast<uint64_t>(total)));
+                           : static_cast<int>(random_.next_below(static_cast<uint64_t>(total)));
     if (fault >= 0 && fault < plan_.reset) {
-      broken_ = "injected reset";
+      error_text_ = "injected reset";
       return false;
     }
     if (fault >= plan_.reset && fault < plan_.reset + plan_.drop) return true;
@@ -121,7 +123,7 @@ class FaultConnection final : public PeerConnection {
     if (fault < plan_.reset + plan_.drop + plan_.duplicate)
       hold(frame, payload);
     else
-      wait_ += 1 + static_cast<int>(dice_.roll(static_cast<uint64_t>(plan_.max_delay)));
+      wait_ += 1 + static_cast<int>(random_.next_below(static_cast<uint64_t>(plan_.max_delay)));
     return true;
   }
 
@@ -130,10 +132,10 @@ class FaultConnection final : public PeerConnection {
   uint32_t frames_in_use_ = 0;
   std::unique_ptr<PeerConnection> inner_;
   FaultPlan plan_;
-  SplitMix64 dice_;
+  SplitMix64 random_;
   std::deque<HeldFrame> held_;
   int wait_ = 0;  // flush() calls until the next held frame may go
-  std::string broken_;
+  std::string error_text_;
 };
 
 }  // namespace

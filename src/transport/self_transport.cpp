@@ -39,7 +39,7 @@ class LoopbackConnection final : public PeerConnection {
     return ReceiveStatus::kSome;
   }
 
-  const std::string& error_text() const noexcept override { return broken_; }
+  const std::string& error_text() const noexcept override { return error_text_; }
   bool prepare_sleep(bool wants_room) noexcept override { return frames_.empty() && !wants_room; }
 
  private:
@@ -48,7 +48,7 @@ class LoopbackConnection final : public PeerConnection {
     std::vector<std::byte> payload;
   };
   std::deque<LoopbackFrame> frames_;
-  std::string broken_;
+  std::string error_text_;
 };
 
 TransportOptions with_defaults(TransportOptions options) {

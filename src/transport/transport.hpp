@@ -121,8 +121,8 @@ class TC_API Transport {
     static_cast<void>(tag);
     return false;
   }
-  virtual bool try_receive(int peer, uint32_t stream, const ReceiveTarget& landing, uint32_t tag) {
-    static_cast<void>(peer), static_cast<void>(stream), static_cast<void>(landing);
+  virtual bool try_receive(int peer, uint32_t stream, const ReceiveTarget& target, uint32_t tag) {
+    static_cast<void>(peer), static_cast<void>(stream), static_cast<void>(target);
     static_cast<void>(tag);
     return false;
   }

@@ -16,7 +16,7 @@ constexpr uint16_t kVersion = 4;         // of the protocols over connections, t
 constexpr uint8_t kMaxAddresses = 32;
 
 // Returns: a hash of secret and text, which shows whether an endpoint is of another job or damaged.
-uint64_t mark(std::string_view text, const Secret& job) {
+uint64_t keyed_hash(std::string_view text, const Secret& job) {
   uint64_t hash = base::kFnvOffsetBasis;
   for (const auto byte : job) hash = base::fnv1a_add_byte(hash, static_cast<uint8_t>(byte));
   for (const char byte : text) hash = base::fnv1a_add_byte(hash, static_cast<uint8_t>(byte));
@@ -41,7 +41,7 @@ std::string serialize(const Endpoint& endpoint, const Secret& job) {
   for (const auto& address : endpoint.addresses) body.text(address);
   const auto text = body.release();
   ByteWriter whole;
-  whole.add(kMagic).add(kVersion).add(mark(text, job)).text(text);
+  whole.add(kMagic).add(kVersion).add(keyed_hash(text, job)).text(text);
   auto bytes = whole.release();
   if (bytes.size() > kMaxEndpointBytes)
     throw CommError(Errc::kTooLarge, "endpoint has " + std::to_string(bytes.size()) +
@@ -59,10 +59,10 @@ Endpoint parse_endpoint(std::string_view text, const Secret& job) {
   whole.require(whole.number<uint32_t>() == kMagic, "not an endpoint");
   whole.require(whole.number<uint16_t>() == kVersion,
                 "made by another torchcomms version; all ranks must run the same version");
-  const auto marked = whole.number<uint64_t>();
+  const auto expected_hash = whole.number<uint64_t>();
   const auto inner = whole.text();
   whole.require(whole.is_at_end(), "unexpected bytes after the end");
-  whole.require(mark(inner, job) == marked, "belongs to another job, or is damaged");
+  whole.require(keyed_hash(inner, job) == expected_hash, "belongs to another job, or is damaged");
 
   ByteReader body(inner, "endpoint");
   Endpoint endpoint;

@@ -44,14 +44,15 @@ class PeerConnection {
   virtual unsigned channels() const noexcept { return 1; }
   virtual uint32_t max_payload() const noexcept = 0;  // payload bytes of a frame
 
-  // Sends a frame with a payload of at most kMaxPieces pieces that make frame.bytes. If *borrowed
-  // does not change, `payload` may be used again when this returns. Otherwise the connection has
-  // incremented *borrowed, and keeps pointers to the payload until it decrements *borrowed.
+  // Sends a frame with a payload of at most kMaxPieces pieces that make frame.bytes. If
+  // *frames_in_use does not change, `payload` may be used again when this returns. Otherwise the
+  // connection has incremented *frames_in_use, and keeps pointers to the payload until it
+  // decrements *frames_in_use.
   // Returns: false if there is no room now, or if the connection is broken.
-  // Lifetime: `borrowed` and a borrowed payload must stay valid until then, or until the end of the
-  // connection.
+  // Lifetime: `frames_in_use` and a payload in use must stay valid until then, or until the end of
+  // the connection.
   virtual bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
-                        uint32_t* borrowed) noexcept = 0;
+                        uint32_t* frames_in_use) noexcept = 0;
 
   enum class ReceiveStatus : uint8_t { kNothing, kSome, kBroken };
   // Delivers received frames to `sink`, at most a bounded amount, so that other peers get their
@@ -102,7 +103,7 @@ class PeerConnection {
   }
 
   // Stops all use of `range`. The rest of a payload that is being received into it is dropped.
-  // Payloads that try_send() has borrowed from it are copied, and *borrowed is decremented.
+  // Payloads that try_send() still uses are copied, and their *frames_in_use is decremented.
   virtual void cancel_writes(ConstBytes range) noexcept { static_cast<void>(range); }
 
   // Returns: whether everything that was sent will arrive even if this process ends now.

@@ -22,12 +22,12 @@ struct AbstractAddress {
 
 // A leading zero makes the name abstract.
 AbstractAddress address_of(const std::string& name) {
-  AbstractAddress made;
-  made.address.sun_family = AF_UNIX;
-  const size_t length = std::min(name.size(), sizeof made.address.sun_path - 1);
-  std::memcpy(made.address.sun_path + 1, name.data(), length);
-  made.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
-  return made;
+  AbstractAddress result;
+  result.address.sun_family = AF_UNIX;
+  const size_t length = std::min(name.size(), sizeof result.address.sun_path - 1);
+  std::memcpy(result.address.sun_path + 1, name.data(), length);
+  result.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length);
+  return result;
 }
 
 base::FileDescriptor open_socket() noexcept {

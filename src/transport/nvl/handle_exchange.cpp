@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 // Timeout for packets that have been sent already.
 constexpr std::chrono::seconds kArrivalTimeout{10};
-constexpr const char* kUntaken = "cannot receive the memory handle of a peer";
+constexpr const char* kReceiveFailed = "cannot receive the memory handle of a peer";
 
 // The one packet from each rank to each peer, with the descriptor of its memory; of /dev/null if
 // the memory has none.
@@ -37,13 +37,13 @@ struct MemoryExportPacket {
   gpu::MemoryExportInfo info;
 };
 
-[[noreturn]] void refuse(const std::string& why) { throw CommError(Errc::kSystem, why); }
+[[noreturn]] void fail(const std::string& why) { throw CommError(Errc::kSystem, why); }
 
 class HandleExchangeRun {
  public:
-  HandleExchangeRun(const HandleExchange& meeting, const RankContext& seat,
-                    const MemoryRequest& wanted, const AllGatherStrings& exchange)
-      : exchange_calls_(meeting), context_(seat), request_(wanted), all_gather_(exchange) {}
+  HandleExchangeRun(const HandleExchange& calls, const RankContext& context,
+                    const MemoryRequest& request, const AllGatherStrings& all_gather)
+      : exchange_calls_(calls), context_(context), request_(request), all_gather_(all_gather) {}
 
   std::string run() {
     if (auto why = gather_descriptors(); !why.empty()) return why;
@@ -53,25 +53,24 @@ class HandleExchangeRun {
 
  private:
   std::string gather_descriptors() {
-    PeerDescriptor card;
-    card.size_bytes = request_.size_bytes;
-    card.initial_bytes = request_.initial_bytes == 0 ? request_.size_bytes : request_.initial_bytes;
-    card.purpose = FixedString<64>(request_.purpose);
-    card.host = FixedString<128>(base::loopback_identity());
-    auto unwilling = request_.unavailable_reason;
-    if (unwilling.empty())
-      unwilling = error_text_of([&] {
-        if (auto why = context_.driver->unmappable_reason(context_.device); !why.empty())
-          refuse(why);
-        card.device = context_.driver->uuid_of(context_.device);
-        secret_ = card.secret = base::random_secret();
+    PeerDescriptor own;
+    own.size_bytes = request_.size_bytes;
+    own.initial_bytes = request_.initial_bytes == 0 ? request_.size_bytes : request_.initial_bytes;
+    own.purpose = FixedString<64>(request_.purpose);
+    own.host = FixedString<128>(base::loopback_identity());
+    auto unavailable_reason = request_.unavailable_reason;
+    if (unavailable_reason.empty())
+      unavailable_reason = error_text_of([&] {
+        if (auto why = context_.driver->unmappable_reason(context_.device); !why.empty()) fail(why);
+        own.device = context_.driver->uuid_of(context_.device);
+        secret_ = own.secret = base::random_secret();
         const auto name = "torchcomms-nvl-" + std::to_string(base::random_number());
-        card.socket = FixedString<48>(name);
+        own.socket = FixedString<48>(name);
         listener_ = listen_at(name);
       });
-    card.unavailable_reason = FixedString<200>(unwilling);
-    for (const auto& words : all_gather_(serialize_descriptor(card)))
-      descriptors_.push_back(parse_descriptor(words));
+    own.unavailable_reason = FixedString<200>(unavailable_reason);
+    for (const auto& text : all_gather_(serialize_descriptor(own)))
+      descriptors_.push_back(parse_descriptor(text));
     return find_incompatibility(descriptors_);
   }
 
@@ -85,27 +84,27 @@ class HandleExchangeRun {
   // Sends this rank's memory to all peers. Does not block: the packets stay in the queues of the
   // peers' sockets.
   void send_export() {
-    for (int peer = 0; peer < context_.size; ++peer) require_reach(peer);
+    for (int peer = 0; peer < context_.size; ++peer) require_access(peer);
     const auto least = std::ranges::min_element(descriptors_, {}, &PeerDescriptor::initial_bytes);
     const auto own = exchange_calls_.export_memory(least->initial_bytes);
-    const base::FileDescriptor nothing(own.descriptor ? -1 : ::open("/dev/null", O_CLOEXEC));
-    const auto& descriptor = own.descriptor ? own.descriptor : nothing;
+    const base::FileDescriptor dev_null(own.descriptor ? -1 : ::open("/dev/null", O_CLOEXEC));
+    const auto& descriptor = own.descriptor ? own.descriptor : dev_null;
     for (int peer = 0; peer < context_.size; ++peer) {
       if (peer == context_.rank) continue;
-      const auto& card = card_of_rank(peer);
-      auto socket = connect_to(card.socket.text());
-      const MemoryExportPacket offer{context_.rank, 0, card.secret, own.info};
+      const auto& to = descriptor_of_rank(peer);
+      auto socket = connect_to(to.socket.text());
+      const MemoryExportPacket packet{context_.rank, 0, to.secret, own.info};
       if (!socket ||
-          !send_packet(socket.get(), std::as_bytes(std::span(&offer, 1)), descriptor.get()))
-        refuse("cannot send the memory handle to rank " + std::to_string(peer) +
-               " by Unix socket: " + std::strerror(errno));
+          !send_packet(socket.get(), std::as_bytes(std::span(&packet, 1)), descriptor.get()))
+        fail("cannot send the memory handle to rank " + std::to_string(peer) +
+             " by Unix socket: " + std::strerror(errno));
       sent_.push_back(std::move(socket));
     }
   }
 
-  void require_reach(int peer) const {
+  void require_access(int peer) const {
     const auto& driver = *context_.driver;
-    const auto& uuid = card_of_rank(peer).device;
+    const auto& uuid = descriptor_of_rank(peer).device;
     const auto device = driver.device_of(uuid);
     const auto own = "device " + std::to_string(context_.device);
     const auto its = device ? "device " + std::to_string(*device) + ", which rank " +
@@ -114,21 +113,21 @@ class HandleExchangeRun {
     // For a device that this process does not see, only mapping its memory shows whether it is
     // reachable.
     if (device && !driver.can_access_peer(context_.device, *device))
-      refuse(own + " does not reach the memory of " + its);
+      fail(own + " does not reach the memory of " + its);
     // NVLink is required: over PCIe, where memory may be mapped as well, a line of 128 bytes may
     // arrive in parts.
     const std::optional<bool> joined = device ? driver.has_native_atomics(context_.device, *device)
                                               : driver.is_joined(context_.device, uuid);
     if (!joined)
-      refuse("cannot determine whether NVLink joins " + own + " to " + its +
-             ": this process does not see that device, and libnvidia-ml.so.1 does not know; set "
-             "CUDA_VISIBLE_DEVICES of all ranks to all their devices");
-    if (!*joined) refuse(own + " is not joined by NVLink to " + its);
+      fail("cannot determine whether NVLink joins " + own + " to " + its +
+           ": this process does not see that device, and libnvidia-ml.so.1 does not know; set "
+           "CUDA_VISIBLE_DEVICES of all ranks to all their devices");
+    if (!*joined) fail(own + " is not joined by NVLink to " + its);
   }
 
   // Maps the memory that the peers have sent.
   void receive_exports() {
-    has_come_.resize(static_cast<size_t>(context_.size));
+    has_arrived_.resize(static_cast<size_t>(context_.size));
     const auto deadline = Clock::now() + kArrivalTimeout;
     for (int missing = context_.size - 1; missing > 0;) missing -= receive_one(deadline) ? 1 : 0;
   }
@@ -136,40 +135,41 @@ class HandleExchangeRun {
   // Receives the memory of one peer. If no descriptor is free for it, the exchange fails at once.
   // Returns: false if the connection was not from a peer of this exchange.
   bool receive_one(Clock::time_point deadline) {
-    await(listener_.get(), deadline);
-    const base::FileDescriptor guest(
+    wait_readable(listener_.get(), deadline);
+    const base::FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!guest && base::is_resource_exhausted(errno)) throw base::system_error(kUntaken);
+    if (!socket && base::is_resource_exhausted(errno)) throw base::system_error(kReceiveFailed);
     int process = 0;
     uint32_t user = 0;
-    if (!guest || !read_peer_credentials(guest.get(), process, user) ||
+    if (!socket || !read_peer_credentials(socket.get(), process, user) ||
         (user != ::geteuid() && user != 0))
       return false;
-    await(guest.get(), deadline);
-    MemoryExportPacket offer;
+    wait_readable(socket.get(), deadline);
+    MemoryExportPacket packet;
     base::FileDescriptor memory;
-    const auto arrival =
-        read_packet(guest.get(), std::as_writable_bytes(std::span(&offer, 1)), memory);
-    if (arrival == PacketStatus::kDescriptorsExhausted) throw base::system_error(EMFILE, kUntaken);
-    const bool ours = arrival == PacketStatus::kPacket &&
-                      base::constant_time_equal(offer.secret, secret_) && offer.from >= 0 &&
-                      offer.from < context_.size && offer.from != context_.rank &&
-                      !has_come_[static_cast<size_t>(offer.from)];
-    if (!ours) return false;
-    has_come_[static_cast<size_t>(offer.from)] = true;
-    exchange_calls_.import_memory(offer.from, {std::move(memory), offer.info});
+    const auto status =
+        read_packet(socket.get(), std::as_writable_bytes(std::span(&packet, 1)), memory);
+    if (status == PacketStatus::kDescriptorsExhausted)
+      throw base::system_error(EMFILE, kReceiveFailed);
+    const bool is_expected =
+        status == PacketStatus::kPacket && base::constant_time_equal(packet.secret, secret_) &&
+        packet.from >= 0 && packet.from < context_.size && packet.from != context_.rank &&
+        !has_arrived_[static_cast<size_t>(packet.from)];
+    if (!is_expected) return false;
+    has_arrived_[static_cast<size_t>(packet.from)] = true;
+    exchange_calls_.import_memory(packet.from, {std::move(memory), packet.info});
     return true;
   }
 
-  static void await(int descriptor, Clock::time_point deadline) {
+  static void wait_readable(int descriptor, Clock::time_point deadline) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    pollfd wanted{descriptor, POLLIN, 0};
-    if (left.count() <= 0 || ::poll(&wanted, 1, static_cast<int>(left.count())) == 0)
-      refuse("timed out after 10 s waiting for the memory handle of a peer");
+    pollfd polled{descriptor, POLLIN, 0};
+    if (left.count() <= 0 || ::poll(&polled, 1, static_cast<int>(left.count())) == 0)
+      fail("timed out after 10 s waiting for the memory handle of a peer");
   }
 
-  const PeerDescriptor& card_of_rank(int rank) const {
+  const PeerDescriptor& descriptor_of_rank(int rank) const {
     return descriptors_[static_cast<size_t>(rank)];
   }
 
@@ -181,15 +181,15 @@ class HandleExchangeRun {
   base::FileDescriptor listener_;
   std::vector<PeerDescriptor> descriptors_;
   std::vector<base::FileDescriptor> sent_;  // open until all peers have read their packets
-  std::vector<bool> has_come_;
+  std::vector<bool> has_arrived_;
 };
 
 }  // namespace
 
-std::string HandleExchange::run(const RankContext& seat, const MemoryRequest& wanted,
-                                const AllGatherStrings& exchange) const {
-  TC_CHECK(seat.driver || !wanted.unavailable_reason.empty());
-  return HandleExchangeRun(*this, seat, wanted, exchange).run();
+std::string HandleExchange::run(const RankContext& context, const MemoryRequest& request,
+                                const AllGatherStrings& all_gather) const {
+  TC_CHECK(context.driver || !request.unavailable_reason.empty());
+  return HandleExchangeRun(*this, context, request, all_gather).run();
 }
 
 }  // namespace torch::comms::transport::nvl

@@ -19,7 +19,7 @@ namespace torch::comms::transport::nvl {
 // of a group agree through it. Collective.
 // Throws: what the implementation throws.
 inline constexpr size_t kMaxTextBytes = 512;
-using AllGatherStrings = std::function<std::vector<std::string>(const std::string& words)>;
+using AllGatherStrings = std::function<std::vector<std::string>(const std::string& text)>;
 
 // Returns: the text of the CommError that `body` throws, to be sent to the peers; "" if it throws
 // none.
@@ -70,8 +70,8 @@ struct HandleExchange {
   // Runs the exchange.
   // Returns: "" if every rank has mapped the memory of all; else why not. The text is the same on
   // all ranks and names the first rank that failed.
-  std::string run(const RankContext& seat, const MemoryRequest& wanted,
-                  const AllGatherStrings& exchange) const;
+  std::string run(const RankContext& context, const MemoryRequest& request,
+                  const AllGatherStrings& all_gather) const;
 };
 
 }  // namespace torch::comms::transport::nvl

@@ -17,12 +17,12 @@ inline constexpr size_t kPackedTextBytes = sizeof(uint64_t) + kMaxTextBytes;
 using PackedText = std::array<std::byte, kPackedTextBytes>;
 
 // Packs a text; bytes after kMaxTextBytes are cut off.
-inline PackedText pack_text(const std::string& words) {
-  PackedText made{};
-  const uint64_t length = std::min(words.size(), kMaxTextBytes);
-  std::memcpy(made.data(), &length, sizeof length);
-  std::memcpy(made.data() + sizeof length, words.data(), length);
-  return made;
+inline PackedText pack_text(const std::string& text) {
+  PackedText packed{};
+  const uint64_t length = std::min(text.size(), kMaxTextBytes);
+  std::memcpy(packed.data(), &length, sizeof length);
+  std::memcpy(packed.data() + sizeof length, text.data(), length);
+  return packed;
 }
 
 // Unpacks `count` consecutive packed texts.

@@ -11,43 +11,45 @@ std::string of_rank(size_t rank, const std::string& what) {
 
 }  // namespace
 
-std::string serialize_descriptor(const PeerDescriptor& card) {
-  return std::string(reinterpret_cast<const char*>(&card), sizeof card);
+std::string serialize_descriptor(const PeerDescriptor& descriptor) {
+  return std::string(reinterpret_cast<const char*>(&descriptor), sizeof descriptor);
 }
 
-PeerDescriptor parse_descriptor(const std::string& words) {
-  PeerDescriptor card;
-  if (words.size() >= sizeof card) std::memcpy(&card, words.data(), sizeof card);
-  if (words.size() < sizeof card || card.magic != PeerDescriptor::kMagic ||
-      card.version != PeerDescriptor::kVersion) {
-    card = PeerDescriptor();
-    card.unavailable_reason =
+PeerDescriptor parse_descriptor(const std::string& serialized) {
+  PeerDescriptor descriptor;
+  if (serialized.size() >= sizeof descriptor)
+    std::memcpy(&descriptor, serialized.data(), sizeof descriptor);
+  if (serialized.size() < sizeof descriptor || descriptor.magic != PeerDescriptor::kMagic ||
+      descriptor.version != PeerDescriptor::kVersion) {
+    descriptor = PeerDescriptor();
+    descriptor.unavailable_reason =
         FixedString<200>("another torchcomms version; all ranks must run the same version");
   }
-  return card;
+  return descriptor;
 }
 
-std::string find_incompatibility(const std::vector<PeerDescriptor>& cards) {
-  const auto& first = cards.front();
-  for (size_t rank = 0; rank < cards.size(); ++rank)
-    if (const auto why = cards[rank].unavailable_reason.text(); !why.empty())
+std::string find_incompatibility(const std::vector<PeerDescriptor>& descriptors) {
+  const auto& first = descriptors.front();
+  for (size_t rank = 0; rank < descriptors.size(); ++rank)
+    if (const auto why = descriptors[rank].unavailable_reason.text(); !why.empty())
       return of_rank(rank, why);
-  for (size_t rank = 1; rank < cards.size(); ++rank) {
-    const auto& card = cards[rank];
-    if (card.host.text() != first.host.text())
+  for (size_t rank = 1; rank < descriptors.size(); ++rank) {
+    const auto& descriptor = descriptors[rank];
+    if (descriptor.host.text() != first.host.text())
       return "ranks 0 and " + std::to_string(rank) +
              " are on different hosts, or in containers that do not share a network namespace";
-    if (card.purpose.text() != first.purpose.text() || card.size_bytes != first.size_bytes)
+    if (descriptor.purpose.text() != first.purpose.text() ||
+        descriptor.size_bytes != first.size_bytes)
       return "ranks 0 and " + std::to_string(rank) + " differ: " + first.purpose.text() + " with " +
-             std::to_string(first.size_bytes) + " bytes, and " + card.purpose.text() + " with " +
-             std::to_string(card.size_bytes);
+             std::to_string(first.size_bytes) + " bytes, and " + descriptor.purpose.text() +
+             " with " + std::to_string(descriptor.size_bytes);
   }
   return {};
 }
 
-std::string first_error(const std::vector<std::string>& verdicts) {
-  for (size_t rank = 0; rank < verdicts.size(); ++rank)
-    if (!verdicts[rank].empty()) return of_rank(rank, verdicts[rank]);
+std::string first_error(const std::vector<std::string>& errors) {
+  for (size_t rank = 0; rank < errors.size(); ++rank)
+    if (!errors[rank].empty()) return of_rank(rank, errors[rank]);
   return {};
 }
 

@@ -43,17 +43,17 @@ struct PeerDescriptor {
 };
 static_assert(sizeof(PeerDescriptor) <= kMaxTextBytes);
 
-// Returns: the bytes of `card`.
-std::string serialize_descriptor(const PeerDescriptor& card);
-// Returns: the descriptor in `words`; if there is none, one whose unavailable_reason says so.
-PeerDescriptor parse_descriptor(const std::string& words);
+// Returns: the bytes of `descriptor`.
+std::string serialize_descriptor(const PeerDescriptor& descriptor);
+// Returns: the descriptor in `serialized`; if there is none, one whose unavailable_reason says so.
+PeerDescriptor parse_descriptor(const std::string& serialized);
 
 // Compares the descriptors of all ranks.
 // Returns: why the group cannot share memory; "" if no reason is known. Ranks with the same
 // descriptors get the same text.
-std::string find_incompatibility(const std::vector<PeerDescriptor>& cards);
+std::string find_incompatibility(const std::vector<PeerDescriptor>& descriptors);
 
 // Returns: the first error among the ranks' texts, with its rank; "" if there is none.
-std::string first_error(const std::vector<std::string>& verdicts);
+std::string first_error(const std::vector<std::string>& errors);
 
 }  // namespace torch::comms::transport::nvl

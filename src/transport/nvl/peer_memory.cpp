@@ -4,27 +4,27 @@
 
 namespace torch::comms::transport::nvl {
 
-PeerMemory::PeerMemoryResult PeerMemory::open(const RankContext& seat, const OwnBuffer& own,
-                                              std::string unwilling,
-                                              const AllGatherStrings& exchange) {
-  std::unique_ptr<PeerMemory> made(new PeerMemory(seat.rank, own));
-  made->imported_.resize(static_cast<size_t>(seat.size));
-  const HandleExchange meeting{
+PeerMemory::PeerMemoryResult PeerMemory::open(const RankContext& context, const OwnBuffer& own,
+                                              std::string unavailable_reason,
+                                              const AllGatherStrings& all_gather) {
+  std::unique_ptr<PeerMemory> result(new PeerMemory(context.rank, own));
+  result->imported_.resize(static_cast<size_t>(context.size));
+  const HandleExchange exchange{
       // The memory of a single rank is not mapped by a peer.
       .export_memory =
           [&](size_t) {
-            return seat.size == 1 ? gpu::ExportedMemory{}
-                                  : gpu::export_memory(seat.driver, own.at, own.size_bytes);
+            return context.size == 1 ? gpu::ExportedMemory{}
+                                     : gpu::export_memory(context.driver, own.at, own.size_bytes);
           },
       .import_memory =
           [&](int rank, const gpu::ExportedMemory& theirs) {
-            made->imported_[static_cast<size_t>(rank)] = std::make_unique<gpu::ImportedMemory>(
-                seat.runtime, seat.driver, seat.device, theirs.descriptor, theirs.info);
+            result->imported_[static_cast<size_t>(rank)] = std::make_unique<gpu::ImportedMemory>(
+                context.runtime, context.driver, context.device, theirs.descriptor, theirs.info);
           }};
-  const MemoryRequest wanted{0, "memory of peers", std::move(unwilling)};
-  auto why_not = meeting.run(seat, wanted, exchange);
-  if (!why_not.empty()) made.reset();
-  return {std::move(made), std::move(why_not)};
+  const MemoryRequest request{0, "memory of peers", std::move(unavailable_reason)};
+  auto why_not = exchange.run(context, request, all_gather);
+  if (!why_not.empty()) result.reset();
+  return {std::move(result), std::move(why_not)};
 }
 
 void* PeerMemory::at(int rank) const noexcept {

@@ -23,10 +23,10 @@ class PeerMemory {
     std::unique_ptr<PeerMemory> memory;
     std::string error;  // the same on all ranks; names the first rank that failed
   };
-  // Maps the memory of all ranks. Collective; see HandleExchange. The device of `seat` must be
-  // current. `unwilling`: MemoryRequest::unavailable_reason.
-  static PeerMemoryResult open(const RankContext& seat, const OwnBuffer& own, std::string unwilling,
-                               const AllGatherStrings& exchange);
+  // Maps the memory of all ranks. Collective; see HandleExchange. The device of `context` must be
+  // current. `unavailable_reason`: MemoryRequest::unavailable_reason.
+  static PeerMemoryResult open(const RankContext& context, const OwnBuffer& own,
+                               std::string unavailable_reason, const AllGatherStrings& all_gather);
 
   // Returns: the memory of `rank` as this process maps it; may be nullptr if its size is 0.
   void* at(int rank) const noexcept;

@@ -27,20 +27,20 @@ class SymmetricMemory {
   // MemoryRequest::initial_bytes, a multiple of 2 MB. All ranks get the least such part if it is
   // whole pages of the device's memory; otherwise they get all of it.
   // Blocks: see HandleExchange.
-  // Throws: what `exchange` throws.
-  static SymmetricMemoryResult make(const RankContext& seat, const MemoryRequest& wanted,
-                                    const AllGatherStrings& exchange);
+  // Throws: what `all_gather` throws.
+  static SymmetricMemoryResult make(const RankContext& context, const MemoryRequest& request,
+                                    const AllGatherStrings& all_gather);
 
   // Returns: whether all of the memory is allocated; the same on all ranks.
   bool is_complete() const noexcept { return size_bytes_ >= requested_bytes_; }
   // Allocates the rest of the memory and sets each byte of it to `value`. Collective, like make(),
-  // with the same `seat`. The memory may be in use meanwhile. Does nothing if is_complete().
+  // with the same `context`. The memory may be in use meanwhile. Does nothing if is_complete().
   // Returns: "", or why the rest could not be allocated, the same on all ranks; then nothing has
   // changed.
   // Blocks: see HandleExchange.
-  // Throws: what `exchange` throws; nothing has changed on this rank then.
-  std::string allocate_rest(const RankContext& seat, unsigned char value,
-                            const AllGatherStrings& exchange);
+  // Throws: what `all_gather` throws; nothing has changed on this rank then.
+  std::string allocate_rest(const RankContext& context, unsigned char value,
+                            const AllGatherStrings& all_gather);
 
   // Returns: allocated bytes on each rank, rounded up to whole pages of the device's memory.
   size_t size_bytes() const noexcept { return size_bytes_; }
@@ -51,11 +51,11 @@ class SymmetricMemory {
   }
 
  private:
-  explicit SymmetricMemory(size_t wanted_bytes) : requested_bytes_(wanted_bytes) {}
-  // Allocates and maps `wanted` behind the allocated part. The ranks choose between its initial
+  explicit SymmetricMemory(size_t requested_bytes) : requested_bytes_(requested_bytes) {}
+  // Allocates and maps `request` behind the allocated part. The ranks choose between its initial
   // part and all of it.
-  std::string extend(const RankContext& seat, const MemoryRequest& wanted, unsigned char value,
-                     const AllGatherStrings& exchange);
+  std::string extend(const RankContext& context, const MemoryRequest& request, unsigned char value,
+                     const AllGatherStrings& all_gather);
 
   const size_t requested_bytes_;
   size_t size_bytes_ = 0;

@@ -43,12 +43,12 @@ struct UnixAllGather::AllGatherPacket {
 namespace {
 
 base::FileDescriptor make_wakeup_event() {
-  base::FileDescriptor made(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!made) throw base::system_error("cannot create an eventfd");
-  return made;
+  base::FileDescriptor result(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!result) throw base::system_error("cannot create an eventfd");
+  return result;
 }
 
-[[noreturn]] void refuse_peer(int rank, const std::string& why) {
+[[noreturn]] void throw_peer_failed(int rank, const std::string& why) {
   throw CommError(Errc::kPeerFailed, "rank " + std::to_string(rank) + " " + why, {.peer = rank});
 }
 
@@ -73,17 +73,18 @@ std::string UnixAllGather::address() const {
 
 void UnixAllGather::set_addresses(const std::vector<std::string>& addresses) {
   for (int rank = 0; rank < size_; ++rank) {
-    const auto& words = addresses.at(static_cast<size_t>(rank));
-    AllGatherAddress told;
-    if (words.size() == sizeof told) std::memcpy(&told, words.data(), sizeof told);
-    if (words.size() != sizeof told || told.magic != AllGatherAddress::kMagic ||
-        told.rank != static_cast<uint32_t>(rank))
+    const auto& serialized = addresses.at(static_cast<size_t>(rank));
+    AllGatherAddress received;
+    if (serialized.size() == sizeof received)
+      std::memcpy(&received, serialized.data(), sizeof received);
+    if (serialized.size() != sizeof received || received.magic != AllGatherAddress::kMagic ||
+        received.rank != static_cast<uint32_t>(rank))
       throw CommError(Errc::kSystem, "rank " + std::to_string(rank) +
                                          " sent an invalid Unix socket address (" +
-                                         std::to_string(words.size()) +
+                                         std::to_string(serialized.size()) +
                                          " bytes); all ranks must run the same torchcomms version");
-    peer(rank).name = told.name.text();
-    peer(rank).secret = told.secret;
+    peer(rank).name = received.name.text();
+    peer(rank).secret = received.secret;
   }
 }
 
@@ -107,20 +108,20 @@ bool UnixAllGather::is_round_started() const noexcept {
   return std::ranges::any_of(peers_, [](const AllGatherPeer& peer) { return !peer.texts.empty(); });
 }
 
-std::vector<std::string> UnixAllGather::all_gather(const std::string& words) {
-  const auto look = [this] {
+std::vector<std::string> UnixAllGather::all_gather(const std::string& text) {
+  const auto check_stopped = [this] {
     if (is_stopped())
       throw CommError(Errc::kAborted, "this rank has aborted or closed the communicator");
   };
-  look();
-  for_peers([&](int rank) { send(rank, {.round = round_}, words); });
-  for (; is_round_incomplete(); look()) wait();
+  check_stopped();
+  for_peers([&](int rank) { send(rank, {.round = round_}, text); });
+  for (; is_round_incomplete(); check_stopped()) wait();
   ++round_;
-  std::vector<std::string> all(static_cast<size_t>(size_), words);
+  std::vector<std::string> all(static_cast<size_t>(size_), text);
   for_peers([&](int rank) {
-    auto& come = peer(rank).texts;
-    all[static_cast<size_t>(rank)] = std::move(come.front());
-    come.pop_front();
+    auto& texts = peer(rank).texts;
+    all[static_cast<size_t>(rank)] = std::move(texts.front());
+    texts.pop_front();
   });
   return all;
 }
@@ -129,27 +130,28 @@ std::vector<std::string> UnixAllGather::all_gather(const std::string& words) {
 // that a peer announced as ended.
 // Returns: whether texts of this round are missing.
 bool UnixAllGather::is_round_incomplete() const {
-  int missed = -1;
-  bool lacks = false;
+  int left_rank = -1;
+  bool is_incomplete = false;
   for_peers([&](int rank) {
     if (!peer(rank).texts.empty()) return;
-    lacks = true;
-    if (peer(rank).has_left && (missed < 0 || rank == failed_rank_)) missed = rank;
+    is_incomplete = true;
+    if (peer(rank).has_left && (left_rank < 0 || rank == failed_rank_)) left_rank = rank;
   });
-  if (missed >= 0) refuse_peer(missed, "has ended, or closed the communicator");
-  return lacks;
+  if (left_rank >= 0) throw_peer_failed(left_rank, "has ended, or closed the communicator");
+  return is_incomplete;
 }
 
-void UnixAllGather::announce_leave(int missed) noexcept {
+void UnixAllGather::announce_leave(int failed_rank) noexcept {
   for_peers([&](int rank) {
     try {
-      if (!peer(rank).has_left) send(rank, {.failed_rank = missed < 0 ? rank_ : missed}, "");
+      if (!peer(rank).has_left)
+        send(rank, {.failed_rank = failed_rank < 0 ? rank_ : failed_rank}, "");
     } catch (const CommError&) {  // that peer has ended as well
     }
   });
 }
 
-void UnixAllGather::send(int rank, AllGatherPacket packet, const std::string& words) {
+void UnixAllGather::send(int rank, AllGatherPacket packet, const std::string& text) {
   auto& to = peer(rank);
   if (!to.socket) {
     to.socket = connect_to(to.name);
@@ -159,81 +161,82 @@ void UnixAllGather::send(int rank, AllGatherPacket packet, const std::string& wo
   }
   packet.from = rank_;
   packet.secret = to.secret;
-  packet.length = static_cast<uint32_t>(words.copy(packet.text.data(), packet.text.size()));
+  packet.length = static_cast<uint32_t>(text.copy(packet.text.data(), packet.text.size()));
   if (!to.socket || ::send(to.socket.get(), &packet, sizeof packet, MSG_NOSIGNAL) !=
                         static_cast<ssize_t>(sizeof packet))
-    refuse_peer(rank, std::string("cannot be reached by Unix socket: ") + std::strerror(errno));
+    throw_peer_failed(rank,
+                      std::string("cannot be reached by Unix socket: ") + std::strerror(errno));
 }
 
 void UnixAllGather::wait() {
-  std::vector<pollfd> wanted{{wakeup_event_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+  std::vector<pollfd> polled{{wakeup_event_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
   for (const auto& peer : peers_)  // only the peer's end is an event; -1: none
-    wanted.push_back({peer.has_left ? -1 : peer.socket.get(), 0, 0});
-  for (const auto& guest : accepted_) wanted.push_back({guest.socket.get(), POLLIN, 0});
-  if (::poll(wanted.data(), wanted.size(), -1) < 0) {
+    polled.push_back({peer.has_left ? -1 : peer.socket.get(), 0, 0});
+  for (const auto& accepted : accepted_) polled.push_back({accepted.socket.get(), POLLIN, 0});
+  if (::poll(polled.data(), polled.size(), -1) < 0) {
     if (errno != EINTR)
       throw base::system_error("cannot receive from the ranks of this host by Unix socket");
     return;
   }
-  if (wanted[0].revents != 0) {
-    uint64_t rings = 0;
-    (void)!::read(wakeup_event_.get(), &rings, sizeof rings);
+  if (polled[0].revents != 0) {
+    uint64_t wakeups = 0;
+    (void)!::read(wakeup_event_.get(), &wakeups, sizeof wakeups);
   }
   // Reads until nothing is left: a peer announces an ended rank after its last text.
   while (receive_all()) {
   }
   for (size_t rank = 0; rank < peers_.size(); ++rank)
-    if (wanted[2 + rank].revents != 0) peers_[rank].has_left = true;
+    if (polled[2 + rank].revents != 0) peers_[rank].has_left = true;
 }
 
 // Accepts connections and reads packets.
 // Returns: whether there were any.
 bool UnixAllGather::receive_all() {
-  bool has_heard = false;
-  while (accept_one()) has_heard = true;
-  std::erase_if(accepted_, [&](AcceptedSocket& guest) {
-    const auto heard = read(guest);
-    has_heard |= heard != PacketOutcome::kNothing;
-    return heard == PacketOutcome::kEnd;
+  bool has_received = false;
+  while (accept_one()) has_received = true;
+  std::erase_if(accepted_, [&](AcceptedSocket& accepted) {
+    const auto outcome = read(accepted);
+    has_received |= outcome != PacketOutcome::kNothing;
+    return outcome == PacketOutcome::kEnd;
   });
-  return has_heard;
+  return has_received;
 }
 
 // Accepts one connection.
 // Returns: false if no connection waits.
 bool UnixAllGather::accept_one() {
-  pollfd calls{listener_.get(), POLLIN, 0};  // accept4() allocates a descriptor first
-  if (::poll(&calls, 1, 0) <= 0) return false;
-  base::FileDescriptor guest(
+  pollfd polled{listener_.get(), POLLIN, 0};  // accept4() allocates a descriptor first
+  if (::poll(&polled, 1, 0) <= 0) return false;
+  base::FileDescriptor socket(
       ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!guest) {
+  if (!socket) {
     if (base::is_resource_exhausted(errno))
       throw base::system_error("cannot receive from the ranks of this host by Unix socket");
     return errno == ECONNABORTED || errno == EINTR;
   }
   int process = 0;
   uint32_t user = 0;
-  if (!read_peer_credentials(guest.get(), process, user) || (user != ::geteuid() && user != 0))
+  if (!read_peer_credentials(socket.get(), process, user) || (user != ::geteuid() && user != 0))
     return true;
-  base::set_close_on_fork(guest.get());
-  accepted_.push_back({std::move(guest)});
+  base::set_close_on_fork(socket.get());
+  accepted_.push_back({std::move(socket)});
   return true;
 }
 
 // Reads one packet.
 // Returns: kEnd if the connection has ended or was not from a peer, or if the peer has left.
-UnixAllGather::PacketOutcome UnixAllGather::read(AcceptedSocket& guest) {
+UnixAllGather::PacketOutcome UnixAllGather::read(AcceptedSocket& accepted) {
   AllGatherPacket packet;
-  const auto size = ::recv(guest.socket.get(), &packet, sizeof packet, MSG_DONTWAIT);
+  const auto size = ::recv(accepted.socket.get(), &packet, sizeof packet, MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return PacketOutcome::kNothing;
   const auto is_rank = [this](int rank) { return rank >= 0 && rank < size_; };
   const bool is_ours = size == static_cast<ssize_t>(sizeof packet) && is_rank(packet.from) &&
                        packet.from != rank_ && packet.length <= kMaxTextBytes &&
                        base::constant_time_equal(packet.secret, secret_) &&
-                       (guest.rank < 0 || guest.rank == packet.from);
-  if (is_ours) guest.rank = packet.from;
-  if (guest.rank < 0) return PacketOutcome::kEnd;
-  auto& from = peer(guest.rank);
+                       (accepted.rank < 0 || accepted.rank == packet.from);
+  if (is_ours) accepted.rank = packet.from;
+  if (accepted.rank < 0) return PacketOutcome::kEnd;
+  auto& from = peer(accepted.rank);
   if (is_ours && !is_rank(packet.failed_rank) && packet.round == from.rounds) {
     ++from.rounds;
     from.texts.emplace_back(packet.text.data(), packet.length);

@@ -35,13 +35,13 @@ class UnixAllGather {
   // Runs the next round as an AllGatherStrings. After an exception no later round can complete.
   // Throws: CommError(kPeerFailed) if a rank has ended or left before the round; kAborted after
   // stop().
-  std::vector<std::string> all_gather(const std::string& words);
+  std::vector<std::string> all_gather(const std::string& text);
 
   // Closes the sockets after the last round. Packets that peers have not read yet are not lost.
   void close() noexcept;
-  // Announces that this rank takes part in no more rounds, because rank `missed` has ended; -1:
-  // because this rank ends.
-  void announce_leave(int missed) noexcept;
+  // Announces that this rank takes part in no more rounds, because rank `failed_rank` has ended;
+  // -1: because this rank ends.
+  void announce_leave(int failed_rank) noexcept;
 
   void wake() noexcept;
   void stop() noexcept;
@@ -61,21 +61,21 @@ class UnixAllGather {
     uint64_t rounds = 0;            // rounds that have arrived from the peer
     bool has_left = false;
   };
-  // Sends `words` to `rank`. Only `round` and `failed_rank` of `packet` are used; the other fields
+  // Sends `text` to `rank`. Only `round` and `failed_rank` of `packet` are used; the other fields
   // are set here.
-  void send(int rank, AllGatherPacket packet, const std::string& words);
+  void send(int rank, AllGatherPacket packet, const std::string& text);
   bool is_round_incomplete() const;
   AllGatherPeer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   const AllGatherPeer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
-  template <class Of>
-  void for_peers(Of of) const {
+  template <class Body>
+  void for_peers(Body body) const {
     for (int rank = 0; rank < size_; ++rank)
-      if (rank != rank_) of(rank);
+      if (rank != rank_) body(rank);
   }
   enum class PacketOutcome : uint8_t { kNothing, kText, kEnd };
   bool receive_all();
   bool accept_one();
-  PacketOutcome read(AcceptedSocket& guest);
+  PacketOutcome read(AcceptedSocket& accepted);
 
   const int rank_, size_;
   const std::string name_;

@@ -15,17 +15,18 @@ constexpr double kMostTimes = 2.5;
 constexpr double kClearly = 1.05, kSlow = 1.5;  // factors of time
 static_assert(1 + (kMostTimes - 1) * kNewest < kSlow, "one interruption does not make a way slow");
 
-CopyPath other(CopyPath way) noexcept {
-  return way == CopyPath::kRemoteRead ? CopyPath::kCopyInOut : CopyPath::kRemoteRead;
+CopyPath other(CopyPath path) noexcept {
+  return path == CopyPath::kRemoteRead ? CopyPath::kCopyInOut : CopyPath::kRemoteRead;
 }
 
 }  // namespace
 
-CopyPathTuner::CopyPathTuner(uint64_t first, uint64_t most_fetched) noexcept
+CopyPathTuner::CopyPathTuner(uint64_t first, uint64_t max_remote_read_bytes) noexcept
     : first_class_bytes_(first) {
   uint64_t most = first;
-  for (auto& known : classes_) {
-    known.default_path = most > most_fetched ? CopyPath::kCopyInOut : CopyPath::kRemoteRead;
+  for (auto& size_class : classes_) {
+    size_class.default_path =
+        most > max_remote_read_bytes ? CopyPath::kCopyInOut : CopyPath::kRemoteRead;
     most *= 2;
   }
 }
@@ -36,62 +37,65 @@ size_t CopyPathTuner::class_number(uint64_t bytes) const noexcept {
   return std::min(powers, classes_.size() - 1);
 }
 
-double CopyPathTuner::smoothed(double known, double now) noexcept {
-  return known == 0 ? now : known + (std::min(now, kMostTimes * known) - known) * kNewest;
+double CopyPathTuner::smoothed(double average, double sample) noexcept {
+  return average == 0 ? sample
+                      : average + (std::min(sample, kMostTimes * average) - average) * kNewest;
 }
 
-CopyPath CopyPathTuner::upcoming(const CopySizeClass& known) noexcept {
-  return known.until_probe > 0 ? known.default_path : other(known.default_path);
+CopyPath CopyPathTuner::upcoming(const CopySizeClass& size_class) noexcept {
+  return size_class.until_probe > 0 ? size_class.default_path : other(size_class.default_path);
 }
 
 CopyPath CopyPathTuner::preview(uint64_t bytes) const noexcept { return upcoming(class_of(bytes)); }
 
 CopyPath CopyPathTuner::choose(uint64_t bytes) noexcept {
-  auto& known = class_of(bytes);
-  const CopyPath way = upcoming(known);
-  if (known.until_probe > 0) --known.until_probe;
-  return way;
+  auto& size_class = class_of(bytes);
+  const CopyPath path = upcoming(size_class);
+  if (size_class.until_probe > 0) --size_class.until_probe;
+  return path;
 }
 
-void CopyPathTuner::add_sample(CopyPath way, uint64_t bytes,
+void CopyPathTuner::add_sample(CopyPath path, uint64_t bytes,
                                std::chrono::nanoseconds time) noexcept {
-  auto& known = class_of(bytes);
+  auto& size_class = class_of(bytes);
   const double now = std::max(1.0, static_cast<double>(time.count())) / static_cast<double>(bytes);
-  if (way != known.default_path) {
-    known.probed_ns_a_byte = known.probes++ == 0 ? now : std::min(known.probed_ns_a_byte, now);
-    if (known.probes == kProbeMessages) update_default(known);
+  if (path != size_class.default_path) {
+    size_class.probed_ns_a_byte =
+        size_class.probes++ == 0 ? now : std::min(size_class.probed_ns_a_byte, now);
+    if (size_class.probes == kProbeMessages) update_default(size_class);
     return;
   }
-  auto& rate = known.ns_a_byte;
+  auto& rate = size_class.ns_a_byte;
   rate = smoothed(rate, now);
-  known.min_ns_a_byte = known.min_ns_a_byte == 0 ? rate : std::min(known.min_ns_a_byte, rate);
-  if (rate < kSlow * known.min_ns_a_byte) return;
-  known.min_ns_a_byte = rate;
-  known.interval = std::min(known.interval, min_interval(known));
-  known.until_probe = std::min(known.until_probe, known.interval);
+  size_class.min_ns_a_byte =
+      size_class.min_ns_a_byte == 0 ? rate : std::min(size_class.min_ns_a_byte, rate);
+  if (rate < kSlow * size_class.min_ns_a_byte) return;
+  size_class.min_ns_a_byte = rate;
+  size_class.interval = std::min(size_class.interval, min_interval(size_class));
+  size_class.until_probe = std::min(size_class.until_probe, size_class.interval);
 }
 
 // Returns: the interval, in messages, at which probes cost at most kMaxProbeOverhead.
-uint32_t CopyPathTuner::min_interval(const CopySizeClass& known) noexcept {
-  if (known.probed_ns_a_byte <= known.ns_a_byte) return kFirstProbe;
-  const double lost = kProbeMessages * (known.probed_ns_a_byte / known.ns_a_byte - 1);
+uint32_t CopyPathTuner::min_interval(const CopySizeClass& size_class) noexcept {
+  if (size_class.probed_ns_a_byte <= size_class.ns_a_byte) return kFirstProbe;
+  const double overhead = kProbeMessages * (size_class.probed_ns_a_byte / size_class.ns_a_byte - 1);
   return static_cast<uint32_t>(
-      std::clamp<double>(lost / kMaxProbeOverhead, kFirstProbe, kLastProbe));
+      std::clamp<double>(overhead / kMaxProbeOverhead, kFirstProbe, kLastProbe));
 }
 
 // Chooses the default path after a probe.
-void CopyPathTuner::update_default(CopySizeClass& known) noexcept {
-  known.probes = 0;
-  if (known.ns_a_byte > kClearly * known.probed_ns_a_byte) {
-    known.default_path = other(known.default_path);
-    std::swap(known.ns_a_byte, known.probed_ns_a_byte);
-    known.min_ns_a_byte = known.ns_a_byte;
-    known.interval = kFirstProbe;
+void CopyPathTuner::update_default(CopySizeClass& size_class) noexcept {
+  size_class.probes = 0;
+  if (size_class.ns_a_byte > kClearly * size_class.probed_ns_a_byte) {
+    size_class.default_path = other(size_class.default_path);
+    std::swap(size_class.ns_a_byte, size_class.probed_ns_a_byte);
+    size_class.min_ns_a_byte = size_class.ns_a_byte;
+    size_class.interval = kFirstProbe;
   } else {
-    const uint32_t bounded = std::min(min_interval(known), kMaxGrowth * known.interval);
-    known.interval = std::min(std::max(2 * known.interval, bounded), kLastProbe);
+    const uint32_t bounded = std::min(min_interval(size_class), kMaxGrowth * size_class.interval);
+    size_class.interval = std::min(std::max(2 * size_class.interval, bounded), kLastProbe);
   }
-  known.until_probe = known.interval;
+  size_class.until_probe = size_class.interval;
 }
 
 }  // namespace torch::comms::transport

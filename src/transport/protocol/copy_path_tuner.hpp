@@ -28,8 +28,8 @@ class TC_API CopyPathTuner {
   enum class CopyPath : uint8_t { kRemoteRead, kCopyInOut };
 
   // Messages of up to `first` bytes are one size class, messages of up to twice that size the next
-  // one, and so on. Classes over `most_fetched` bytes begin with copy-in/copy-out.
-  explicit CopyPathTuner(uint64_t first, uint64_t most_fetched = UINT64_MAX) noexcept;
+  // one, and so on. Classes over `max_remote_read_bytes` bytes begin with copy-in/copy-out.
+  explicit CopyPathTuner(uint64_t first, uint64_t max_remote_read_bytes = UINT64_MAX) noexcept;
   CopyPath choose(uint64_t bytes) noexcept;
   // Returns: what the next choose() will return.
   CopyPath preview(uint64_t bytes) const noexcept;
@@ -39,11 +39,11 @@ class TC_API CopyPathTuner {
   bool has_sample(uint64_t bytes) const noexcept { return class_of(bytes).ns_a_byte > 0; }
   // Records how long a message took for which choose() was called. nanoseconds::max() means that
   // the message could not move on this path.
-  void add_sample(CopyPath way, uint64_t bytes, std::chrono::nanoseconds time) noexcept;
+  void add_sample(CopyPath path, uint64_t bytes, std::chrono::nanoseconds time) noexcept;
   size_t class_number(uint64_t bytes) const noexcept;
-  // Returns: `known` (0: nothing known yet) updated with the sample `now`. One sample has a limited
+  // Returns: `average` (0: nothing known yet) updated with `sample`. One sample has a limited
   // weight, because an interruption says little.
-  static double smoothed(double known, double now) noexcept;
+  static double smoothed(double average, double sample) noexcept;
 
  private:
   // A probe sends kProbeMessages messages on the other path. The interval between probes, in
@@ -61,13 +61,13 @@ class TC_API CopyPathTuner {
     double probed_ns_a_byte = 0;
     uint32_t interval = kFirstProbe, until_probe = kFirstProbe, probes = 0;
   };
-  static void update_default(CopySizeClass& known) noexcept;
-  static uint32_t min_interval(const CopySizeClass& known) noexcept;
+  static void update_default(CopySizeClass& size_class) noexcept;
+  static uint32_t min_interval(const CopySizeClass& size_class) noexcept;
   CopySizeClass& class_of(uint64_t bytes) noexcept { return classes_[class_number(bytes)]; }
   const CopySizeClass& class_of(uint64_t bytes) const noexcept {
     return classes_[class_number(bytes)];
   }
-  static CopyPath upcoming(const CopySizeClass& known) noexcept;
+  static CopyPath upcoming(const CopySizeClass& size_class) noexcept;
 
   uint64_t first_class_bytes_;
   std::array<CopySizeClass, 16> classes_;

@@ -13,9 +13,9 @@ bool MessageProtocol::try_send(uint32_t stream, ConstBytes bytes, uint32_t tag) 
   frame.stream = stream;
   frame.sequence = out->next;
   frame.key = tag;
-  uint32_t borrowed = 0;
-  if (!send_eager(frame, bytes.size(), {&bytes, 1}, &borrowed)) return false;
-  TC_CHECK(borrowed == 0);
+  uint32_t frames_in_use = 0;
+  if (!send_eager(frame, bytes.size(), {&bytes, 1}, &frames_in_use)) return false;
+  TC_CHECK(frames_in_use == 0);
   if (!out->early_cts.empty()) unmatched_entries_ -= out->early_cts.erase(out->next);
   ++out->next;
   return true;
@@ -28,17 +28,17 @@ bool MessageProtocol::is_cleared(const SendStream& out, uint64_t bytes, uint32_t
          (found->second.tag == tag && found->second.capacity >= bytes);
 }
 
-bool MessageProtocol::take_unexpected(uint32_t stream, const ReceiveTarget& landing, uint32_t tag) {
+bool MessageProtocol::take_unexpected(uint32_t stream, const ReceiveTarget& target, uint32_t tag) {
   auto* in = receives(stream);
   if (in == nullptr || in->unexpected.empty() || !in->posted.empty()) return false;
   const auto found = in->unexpected.find(in->next);
   if (found == in->unexpected.end()) return false;
   const auto& early = found->second;
-  if (!early.is_whole || early.tag != tag || early.data.size() != landing.bytes) return false;
-  landing.write(early.data);
+  if (!early.is_whole || early.tag != tag || early.data.size() != target.bytes) return false;
+  target.write(early.data);
   ++in->next;
   recycle_node(extract_unexpected(*in, found));
-  return_credit(credit_cost(landing.bytes));
+  return_credit(credit_cost(target.bytes));
   return true;
 }
 
@@ -48,7 +48,7 @@ bool MessageProtocol::is_next(const Frame& frame) {
          in->unexpected.empty();
 }
 
-void MessageProtocol::on_taken_in_place(const Frame& frame) {
+void MessageProtocol::on_received_in_place(const Frame& frame) {
   ++receives(frame.stream)->next;
   return_credit(credit_cost(frame.bytes));
 }

@@ -9,23 +9,23 @@ EagerThresholdTuner::EagerSizeClass& EagerThresholdTuner::class_of(uint64_t byte
 }
 
 void EagerThresholdTuner::on_sent(uint64_t bytes, Time copy) noexcept {
-  auto& known = class_of(bytes);
-  known.min_copy = std::min(known.min_copy, copy);
+  auto& size_class = class_of(bytes);
+  size_class.min_copy = std::min(size_class.min_copy, copy);
   const bool is_usual = path_tuner_.default_path(bytes) == CopyPathTuner::CopyPath::kCopyInOut;
-  if (++known.copies < kSamplesPerEstimate && is_usual) return;
+  if (++size_class.copies < kSamplesPerEstimate && is_usual) return;
   path_tuner_.add_sample(CopyPathTuner::CopyPath::kCopyInOut, bytes,
-                         2 * (is_usual ? known.min_copy : copy));
-  known.min_copy = Time::max();
-  known.copies = 0;
+                         2 * (is_usual ? size_class.min_copy : copy));
+  size_class.min_copy = Time::max();
+  size_class.copies = 0;
 }
 
 // Where each rank has a core the receiver may just have come late, which is not a cost of the path.
 // So the measured copy time bounds the sample.
 void EagerThresholdTuner::on_peer_read(uint64_t bytes, Time after) noexcept {
-  const double known = class_of(bytes).read_ns;
-  const Time copied = Time(static_cast<int64_t>(known)) + kAnnounceOverhead;
+  const double read_ns = class_of(bytes).read_ns;
+  const Time copied = Time(static_cast<int64_t>(read_ns)) + kAnnounceOverhead;
   path_tuner_.add_sample(CopyPathTuner::CopyPath::kRemoteRead, bytes,
-                         known > 0 && !is_oversubscribed_ ? std::min(after, copied) : after);
+                         read_ns > 0 && !is_oversubscribed_ ? std::min(after, copied) : after);
 }
 
 void EagerThresholdTuner::on_peer_refused(uint64_t bytes) noexcept {
@@ -33,8 +33,8 @@ void EagerThresholdTuner::on_peer_refused(uint64_t bytes) noexcept {
 }
 
 void EagerThresholdTuner::on_local_read(uint64_t bytes, Time copy) noexcept {
-  auto& known = class_of(bytes).read_ns;
-  known = CopyPathTuner::smoothed(known, static_cast<double>(std::max(copy, Time(1)).count()));
+  auto& read_ns = class_of(bytes).read_ns;
+  read_ns = CopyPathTuner::smoothed(read_ns, static_cast<double>(std::max(copy, Time(1)).count()));
 }
 
 }  // namespace torch::comms::transport

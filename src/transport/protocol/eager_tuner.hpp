@@ -22,9 +22,10 @@ class TC_API EagerThresholdTuner {
  public:
   using Time = std::chrono::nanoseconds;
 
-  // `takes_turns`: ranks share cores, so the wait of a message for the peer's turn is part of its
-  // cost.
-  explicit EagerThresholdTuner(bool takes_turns) noexcept : is_oversubscribed_(takes_turns) {}
+  // `is_oversubscribed`: ranks share cores, so the wait of a message for the peer's turn is part of
+  // its cost.
+  explicit EagerThresholdTuner(bool is_oversubscribed) noexcept
+      : is_oversubscribed_(is_oversubscribed) {}
   // Returns: whether a message of more than kMaxEagerBytes and at most kMaxInlineEagerBytes bytes
   // is sent eagerly.
   bool choose_eager(uint64_t bytes) noexcept {

@@ -5,7 +5,7 @@
 namespace torch::comms::transport {
 namespace {
 
-bool right_payload(const Frame& frame, uint32_t max_payload) noexcept {
+bool has_valid_payload(const Frame& frame, uint32_t max_payload) noexcept {
   switch (frame.kind) {
     case FrameKind::kEager:
       return frame.bytes <= max_payload;
@@ -30,11 +30,11 @@ bool right_payload(const Frame& frame, uint32_t max_payload) noexcept {
 
 }  // namespace
 
-const char* frame_error(const Frame& frame, uint32_t max_payload, unsigned lanes) noexcept {
+const char* frame_error(const Frame& frame, uint32_t max_payload, unsigned channels) noexcept {
   if (frame.kind < FrameKind::kEager || frame.kind > FrameKind::kReadDone || frame.spare != 0)
     return "frame of unknown kind";
-  if (frame.channel >= lanes) return "frame on an unknown channel";
-  if (!right_payload(frame, max_payload)) return "frame with a payload of invalid size";
+  if (frame.channel >= channels) return "frame on an unknown channel";
+  if (!has_valid_payload(frame, max_payload)) return "frame with a payload of invalid size";
   return nullptr;
 }
 

@@ -87,8 +87,9 @@ struct FlushFrame {
 inline constexpr uint32_t kMaxPayload = 1u << 20;
 
 // Checks a header.
-// Returns: nullptr if it is valid, else what is wrong: an unknown kind, a channel >= `lanes`, or a
-// payload that is larger than `max_payload` or has the wrong size for its kind.
-TC_API const char* frame_error(const Frame& frame, uint32_t max_payload, unsigned lanes) noexcept;
+// Returns: nullptr if it is valid, else what is wrong: an unknown kind, a channel >= `channels`, or
+// a payload that is larger than `max_payload` or has the wrong size for its kind.
+TC_API const char* frame_error(const Frame& frame, uint32_t max_payload,
+                               unsigned channels) noexcept;
 
 }  // namespace torch::comms::transport

@@ -55,7 +55,7 @@ FramedTransport::~FramedTransport() { close_peers(); }
 // them. This includes messages for a peer whose connection has not been accepted yet.
 void FramedTransport::drain_before_close() noexcept {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kPatience{200}, kMost{5000};
+  constexpr std::chrono::milliseconds kIdleTimeout{200}, kMaxDrainTime{5000};
   const auto began = Clock::now();
   auto moved = began;
   const auto waits = [](PeerProtocol* peer) {
@@ -63,8 +63,9 @@ void FramedTransport::drain_before_close() noexcept {
            (peer->has_waiting() ||
             (peer->connection() != nullptr && !peer->connection()->is_delivered()));
   };
-  for (auto now = began; std::any_of(active_.begin(), active_.end(), waits) &&
-                         !abort_->is_raised() && now - moved < kPatience && now - began < kMost;
+  for (auto now = began;
+       std::any_of(active_.begin(), active_.end(), waits) && !abort_->is_raised() &&
+       now - moved < kIdleTimeout && now - began < kMaxDrainTime;
        now = Clock::now()) {
     if (progress()) moved = now;
     ::sched_yield();
@@ -86,9 +87,9 @@ PeerProtocol& FramedTransport::peer_of(int peer) {
     throw CommError(Errc::kInvalidArgument,
                     "peer is outside [0, " + std::to_string(options_.size) + ")",
                     {.rank = options_.rank, .peer = peer});
-  auto& made = peers_[static_cast<size_t>(peer)];
-  if (!made) {
-    made = std::make_unique<PeerProtocol>(
+  auto& entry = peers_[static_cast<size_t>(peer)];
+  if (!entry) {
+    entry = std::make_unique<PeerProtocol>(
         peer, *regions_,
         MessageProtocolOptions{
             .eager_bytes = options_.eager_bytes,
@@ -98,9 +99,9 @@ PeerProtocol& FramedTransport::peer_of(int peer) {
             .is_initiator = options_.rank < peer,
             .copy_start_fraction = spread(options_.rank, options_.size)},
         closed_);
-    active_.push_back(made.get());
+    active_.push_back(entry.get());
   }
-  return *made;
+  return *entry;
 }
 
 PeerProtocol& FramedTransport::require_peer(int peer) const {
@@ -126,9 +127,10 @@ void FramedTransport::connect(int peer, const Endpoint& endpoint) {
   if (peer_of(peer).failure() == nullptr) on_endpoint(peer, endpoint);
 }
 
-void FramedTransport::open(int peer, std::unique_ptr<PeerConnection> channel) {
-  if (options_.wrap_connection) channel = options_.wrap_connection(peer, std::move(channel));
-  peer_of(peer).open(std::move(channel));
+void FramedTransport::open(int peer, std::unique_ptr<PeerConnection> peer_connection) {
+  if (options_.wrap_connection)
+    peer_connection = options_.wrap_connection(peer, std::move(peer_connection));
+  peer_of(peer).open(std::move(peer_connection));
   opened_.push_back(peer);
 }
 
@@ -237,9 +239,9 @@ bool FramedTransport::try_send(int peer, uint32_t stream, ConstBytes bytes, uint
   return peers_[static_cast<size_t>(peer)]->messages.try_send(stream, bytes, tag);
 }
 
-bool FramedTransport::try_receive(int peer, uint32_t stream, const ReceiveTarget& landing,
+bool FramedTransport::try_receive(int peer, uint32_t stream, const ReceiveTarget& target,
                                   uint32_t tag) {
-  return peers_[static_cast<size_t>(peer)]->try_receive(stream, landing, tag);
+  return peers_[static_cast<size_t>(peer)]->try_receive(stream, target, tag);
 }
 
 std::unique_ptr<MemoryRegion> FramedTransport::register_memory(Bytes bytes) {
@@ -373,14 +375,14 @@ bool FramedTransport::prepare_sleep() noexcept {
   // Announces the sleep to all peers before the fence and checks all of them again after it.
   for (auto* peer : active_) peer->prepare_sleep();
   fence_peers();
-  bool quiet = !abort_->is_raised();
-  for (auto* peer : active_) quiet = peer->prepare_sleep() && quiet;
-  return quiet;
+  bool can_sleep = !abort_->is_raised();
+  for (auto* peer : active_) can_sleep = peer->prepare_sleep() && can_sleep;
+  return can_sleep;
 }
 
 void FramedTransport::finish_sleep() noexcept {
   for (auto* peer : active_)
-    if (auto* channel = peer->connection()) channel->finish_sleep();
+    if (auto* peer_connection = peer->connection()) peer_connection->finish_sleep();
   on_wake();
 }
 

@@ -33,7 +33,7 @@ class FramedTransport : public Transport {
                ReceiveSink& consumer, uint32_t tag) final;
   uint64_t inline_eager_bytes(int peer) const noexcept override;
   bool try_send(int peer, uint32_t stream, ConstBytes bytes, uint32_t tag) override;
-  bool try_receive(int peer, uint32_t stream, const ReceiveTarget& landing, uint32_t tag) override;
+  bool try_receive(int peer, uint32_t stream, const ReceiveTarget& target, uint32_t tag) override;
   bool has_message(int peer, uint32_t stream) const noexcept final;
   void close_streams(uint32_t first, uint32_t last, Errc error) final;
 
@@ -96,7 +96,7 @@ class FramedTransport : public Transport {
   // Called after a sleep.
   virtual void on_wake() noexcept {}
 
-  void open(int peer, std::unique_ptr<PeerConnection> channel);
+  void open(int peer, std::unique_ptr<PeerConnection> peer_connection);
   void fail(int peer, Errc code, const std::string& why) noexcept;
   // Returns: the peer; the first call makes it.
   // Throws: CommError(kInvalidArgument) for a rank outside of the communicator.

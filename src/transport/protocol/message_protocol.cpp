@@ -90,11 +90,11 @@ bool MessageProtocol::try_timed(Request& request) {
 }
 
 bool MessageProtocol::send_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
-                                 uint32_t* borrowed) {
+                                 uint32_t* frames_in_use) {
   frame.bytes = static_cast<uint32_t>(size);
   // Waiting control frames go first: the peer has the answers to its messages before it sees this
   // message.
-  if (out_.has_queued_control() || !out_.try_send(frame, pieces, borrowed)) return false;
+  if (out_.has_queued_control() || !out_.try_send(frame, pieces, frames_in_use)) return false;
   credit_in_use_ += credit_cost(size);
   return true;
 }
@@ -109,10 +109,10 @@ Frame MessageProtocol::frame_of(FrameKind kind, const Request& request) noexcept
 }
 
 // Records that the receive is posted. `offset_` of a message is the receive's capacity.
-void MessageProtocol::apply_cts(Request& request, const ReceivedCts& grant) noexcept {
+void MessageProtocol::apply_cts(Request& request, const ReceivedCts& cts) noexcept {
   request.is_cleared_ = true;
-  request.offset_ = grant.capacity;
-  request.is_mismatched_ = grant.tag != request.key_ || grant.capacity < request.size_;
+  request.offset_ = cts.capacity;
+  request.is_mismatched_ = cts.tag != request.key_ || cts.capacity < request.size_;
 }
 
 void MessageProtocol::send(Request& request) {
@@ -357,11 +357,11 @@ const char* MessageProtocol::on_cts(const Frame& frame, ConstBytes payload) {
   auto& request = *open->second;
   if (request.is_cleared_) return "CTS of one message arrived twice";
   if (!payload.empty()) {
-    CtsFrame grant;
-    std::memcpy(&grant, payload.data(), sizeof grant);
-    if (!request.is_announced_ || grant.from >= request.size_)
+    CtsFrame cts;
+    std::memcpy(&cts, payload.data(), sizeof cts);
+    if (!request.is_announced_ || cts.from >= request.size_)
       return "CTS with an offset outside of its message";
-    SendQueue::skip_to(request, grant.from);
+    SendQueue::skip_to(request, cts.from);
   }
   request.end_remote_read();
   if (is_timed(std::exchange(request.began_, {}))) eager_tuner_.on_peer_refused(request.size_);
@@ -400,12 +400,12 @@ const char* MessageProtocol::on_data(const Frame& frame, ConstBytes payload) {
   if (frame.value > request->size_ || frame.bytes > request->size_ - frame.value ||
       request->moved_ + frame.bytes > request->size_)
     return "data outside of the message";
-  const CopyTimer watch(*request);
+  const CopyTimer timer(*request);
   if (request->sink_ != nullptr)
     request->sink_->consume(frame.value, payload);
   else if (contiguous(request->into_, frame.value, frame.bytes).data() != payload.data())
     scatter(request->into_, frame.value, payload, request->is_non_temporal_);
-  watch.stop();
+  timer.stop();
   request->moved_ += frame.bytes;
   if (request->is_announced_ && request->moved_ == request->size_) {
     record_time(*request, CopyPathTuner::CopyPath::kCopyInOut);

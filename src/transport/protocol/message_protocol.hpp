@@ -57,16 +57,16 @@ struct MessageProtocolOptions {
 // Every on_...() takes a received frame. It returns nullptr, or why the frame breaks the protocol.
 class MessageProtocol {
  public:
-  MessageProtocol(SendQueue& out, const RegionTable& regions, const MessageProtocolOptions& limits,
+  MessageProtocol(SendQueue& out, const RegionTable& regions, const MessageProtocolOptions& options,
                   const ClosedStreams& closed)
       : out_(out),
         regions_(regions),
-        options_(limits),
+        options_(options),
         closed_(closed),
-        eager_tuner_(limits.is_oversubscribed),
-        one_way_tuner_(first_class(limits),
-                       limits.is_oversubscribed ? 0 : kMaxInitialRemoteReadBytes),
-        two_way_tuner_(first_class(limits)) {}
+        eager_tuner_(options.is_oversubscribed),
+        one_way_tuner_(first_class(options),
+                       options.is_oversubscribed ? 0 : kMaxInitialRemoteReadBytes),
+        two_way_tuner_(first_class(options)) {}
 
   uint64_t inline_eager_bytes() const noexcept { return options_.inline_eager_bytes; }
   // Returns: whether PeerProtocol stops receiving after this frame, a large eager message. The
@@ -83,12 +83,12 @@ class MessageProtocol {
   // Takes the next message of the stream if it is here as a whole unexpected message with this size
   // and tag.
   // Returns: whether it was taken.
-  bool take_unexpected(uint32_t stream, const ReceiveTarget& landing, uint32_t tag);
+  bool take_unexpected(uint32_t stream, const ReceiveTarget& target, uint32_t tag);
   // Returns: whether the next receive of the stream would take this frame and no unexpected message
   // precedes it.
   bool is_next(const Frame& frame);
   // Records that the frame of is_next() was taken without a receive.
-  void on_taken_in_place(const Frame& frame);
+  void on_received_in_place(const Frame& frame);
   // Returns: whether all of the next message of the stream has arrived before its receive. It may
   // be received after fail(), too, because the sender may have ended after all its work.
   bool has_whole_unexpected(uint32_t stream) const noexcept;
@@ -176,7 +176,7 @@ class MessageProtocol {
   bool try_timed(Request& request);
   static bool is_timed(Clock::time_point began) noexcept { return began != Clock::time_point{}; }
   bool send_eager(Frame frame, uint64_t size, std::span<const ConstBytes> pieces,
-                  uint32_t* borrowed);
+                  uint32_t* frames_in_use);
   bool send_rts(Request& request);
   bool describe_for_read(Request& request, RemoteReadDescriptor& offer) noexcept;
   uint32_t mappable_key(const Request& send) const noexcept;
@@ -193,9 +193,9 @@ class MessageProtocol {
       return std::min(options_.inline_eager_bytes, kMaxInlineEagerBytesOversubscribed);
     return both_ways ? options_.inline_eager_bytes : options_.inline_eager_bytes / 2;
   }
-  static uint64_t first_class(const MessageProtocolOptions& limits) noexcept {
+  static uint64_t first_class(const MessageProtocolOptions& options) noexcept {
     return 2 *
-           (limits.is_oversubscribed ? kMaxInlineEagerBytesOversubscribed : kMaxInlineEagerBytes);
+           (options.is_oversubscribed ? kMaxInlineEagerBytesOversubscribed : kMaxInlineEagerBytes);
   }
   void send_cts(Request& request, ConstBytes payload = {});
   static bool is_remotely_readable(const Request& send) noexcept;
@@ -206,13 +206,13 @@ class MessageProtocol {
   bool uses_copy_in_out(Request& receive) noexcept;
   bool begin(RemoteRead& fetch);
   bool is_sent_eagerly(Request& request) noexcept;
-  void record_time(Request& request, CopyPathTuner::CopyPath way, bool refused = false) noexcept;
+  void record_time(Request& request, CopyPathTuner::CopyPath path, bool refused = false) noexcept;
   void end_copy_in_out(Request& request) noexcept;
   void forget(Request& receive);
   uint64_t read_offset(const Request& request) const noexcept;
   PeerConnection::RemoteReadStatus read_some(const RemoteRead& fetch);
   PeerConnection::RemoteReadStatus consume_some(const RemoteRead& fetch);
-  static void apply_cts(Request& request, const ReceivedCts& grant) noexcept;
+  static void apply_cts(Request& request, const ReceivedCts& cts) noexcept;
   void receive_whole(Request& request, uint32_t tag, ConstBytes whole);
   const char* start_receive(ReceiveStream& in, Request& request, uint64_t length, uint32_t tag,
                             ConstBytes offer);

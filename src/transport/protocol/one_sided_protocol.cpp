@@ -9,7 +9,7 @@
 namespace torch::comms::transport {
 namespace {
 
-constexpr size_t kMaxHeld = 1u << 20, kMaxReplies = 1u << 12;
+constexpr size_t kMaxDeferred = 1u << 20, kMaxReplies = 1u << 12;
 
 template <class T>
 T read(ConstBytes payload) noexcept {
@@ -43,7 +43,7 @@ Frame numbered(FrameKind kind, uint32_t sequence, uint64_t value = 0) noexcept {
 }  // namespace
 
 void OneSidedProtocol::put(Request& request) {
-  request.sequence_ = marks_;
+  request.sequence_ = put_epoch_;
   put_bytes_ += request.size_;
   ++sent_;
   out_.ready.push_back(&request);
@@ -59,7 +59,7 @@ void OneSidedProtocol::get(Request& request) {
 }
 
 uint64_t OneSidedProtocol::close_puts() noexcept {
-  ++marks_;
+  ++put_epoch_;
   return std::exchange(put_bytes_, 0);
 }
 
@@ -128,16 +128,16 @@ const char* OneSidedProtocol::on_put(const Frame& frame, ConstBytes payload) {
   return on_put_arrived(frame.sequence, frame.bytes);
 }
 
-const char* OneSidedProtocol::defer(const DeferredSignal& held) {
-  if (deferred_.size() >= kMaxHeld) return "too many signals wait for their puts";
-  deferred_.push_back(held);
+const char* OneSidedProtocol::defer(const DeferredSignal& deferred) {
+  if (deferred_.size() >= kMaxDeferred) return "too many signals wait for their puts";
+  deferred_.push_back(deferred);
   return release();
 }
 
 // Adds bytes of puts that precede the peer's signal or flush `number`.
 const char* OneSidedProtocol::on_put_arrived(uint32_t number, uint64_t size_bytes) {
   const uint32_t ahead = number - applied_;
-  if (ahead > kMaxHeld) return "a put arrived after its signal, or too long before it";
+  if (ahead > kMaxDeferred) return "a put arrived after its signal, or too long before it";
   if (arrived_.size() <= ahead) arrived_.resize(ahead + 1);
   arrived_[ahead] += size_bytes;
   return release();
@@ -146,9 +146,9 @@ const char* OneSidedProtocol::on_put_arrived(uint32_t number, uint64_t size_byte
 const char* OneSidedProtocol::release() {
   while (!deferred_.empty()) {
     const uint64_t expected = deferred_.front().signal.after;
-    const uint64_t came = arrived_.empty() ? 0 : arrived_.front();
-    if (came > expected) return "puts have more bytes than their signal announced";
-    if (came < expected) return nullptr;
+    const uint64_t arrived = arrived_.empty() ? 0 : arrived_.front();
+    if (arrived > expected) return "puts have more bytes than their signal announced";
+    if (arrived < expected) return nullptr;
     apply(deferred_.front());
     deferred_.pop_front();
     ++applied_;
@@ -157,8 +157,8 @@ const char* OneSidedProtocol::release() {
   return nullptr;
 }
 
-void OneSidedProtocol::apply(const DeferredSignal& held) {
-  const auto& frame = held.frame;
+void OneSidedProtocol::apply(const DeferredSignal& deferred) {
+  const auto& frame = deferred.frame;
   if (frame.kind == FrameKind::kFlush) {
     out_.post(numbered(FrameKind::kFlushAck, frame.sequence, refused_));
     refused_ = 0;
@@ -168,7 +168,7 @@ void OneSidedProtocol::apply(const DeferredSignal& held) {
   if (at == nullptr || reinterpret_cast<uintptr_t>(at) % sizeof(uint64_t) != 0)
     ++refused_;
   else
-    update_counter(at, held.signal.amount, static_cast<CounterOp>(held.signal.op));
+    update_counter(at, deferred.signal.amount, static_cast<CounterOp>(deferred.signal.op));
 }
 
 const char* OneSidedProtocol::on_signal(const Frame& frame, ConstBytes payload) {

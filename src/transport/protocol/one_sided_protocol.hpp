@@ -59,14 +59,14 @@ class OneSidedProtocol {
   // Counts a signal or flush that is about to be sent.
   // Returns: the bytes of puts since the previous one.
   uint64_t close_puts() noexcept;
-  const char* defer(const DeferredSignal& held);
+  const char* defer(const DeferredSignal& deferred);
   const char* on_put_arrived(uint32_t number, uint64_t size_bytes);
   const char* release();
-  void apply(const DeferredSignal& held);
+  void apply(const DeferredSignal& deferred);
 
   SendQueue& out_;
   const RegionTable& regions_;
-  uint32_t marks_ = 0;      // signals and flushes that this rank has sent
+  uint32_t put_epoch_ = 0;  // signals and flushes that this rank has sent
   uint64_t put_bytes_ = 0;  // bytes since the last of them
   uint32_t applied_ = 0;    // signals and flushes of the peer that took effect
   // Bytes of the peer's puts that have arrived, by the signal or flush that follows them; the first

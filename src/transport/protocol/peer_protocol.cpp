@@ -9,8 +9,8 @@ PeerState PeerProtocol::state() const noexcept {
   return connection_ ? PeerState::kReady : PeerState::kConnecting;
 }
 
-void PeerProtocol::open(std::unique_ptr<PeerConnection> channel) {
-  connection_ = std::move(channel);
+void PeerProtocol::open(std::unique_ptr<PeerConnection> peer_connection) {
+  connection_ = std::move(peer_connection);
   ordinals_.assign(connection_->channels(), 0);
   send_queue_.attach(connection_.get());
 }
@@ -27,20 +27,20 @@ bool PeerProtocol::send_ready() {
   return moved;
 }
 
-bool PeerProtocol::try_receive(uint32_t stream, const ReceiveTarget& landing, uint32_t tag) {
-  if (messages.take_unexpected(stream, landing, tag)) return true;
+bool PeerProtocol::try_receive(uint32_t stream, const ReceiveTarget& target, uint32_t tag) {
+  if (messages.take_unexpected(stream, target, tag)) return true;
   Frame frame;
   ConstBytes payload;
   if (!connection_ || !connection_->peek(frame, payload)) return false;
   // Other frames are left to progress().
-  const bool ours = frame.kind == FrameKind::kEager && frame.stream == stream && frame.key == tag &&
-                    frame.bytes == landing.bytes && frame.channel == 0 &&
-                    frame.ordinal == ordinals_[0] && messages.is_next(frame);
-  if (!ours) return false;
-  landing.write(payload);
+  const bool is_expected = frame.kind == FrameKind::kEager && frame.stream == stream &&
+                           frame.key == tag && frame.bytes == target.bytes && frame.channel == 0 &&
+                           frame.ordinal == ordinals_[0] && messages.is_next(frame);
+  if (!is_expected) return false;
+  target.write(payload);
   ++ordinals_[0];
   connection_->pop();
-  messages.on_taken_in_place(frame);
+  messages.on_received_in_place(frame);
   return true;
 }
 
@@ -109,15 +109,15 @@ Bytes PeerProtocol::payload_target(const Frame& frame) noexcept {
 bool PeerProtocol::deliver(const Frame& frame, ConstBytes payload) noexcept {
   if (!violation_.empty()) return false;
   try {
-    const char* wrong = frame_error(frame, connection_->max_payload(), connection_->channels());
-    if (wrong == nullptr && frame.ordinal != ordinals_[frame.channel])
-      wrong =
+    const char* error = frame_error(frame, connection_->max_payload(), connection_->channels());
+    if (error == nullptr && frame.ordinal != ordinals_[frame.channel])
+      error =
           frame.ordinal < ordinals_[frame.channel] ? "a frame arrived twice" : "a frame was lost";
-    if (wrong == nullptr) {
+    if (error == nullptr) {
       ++ordinals_[frame.channel];
-      wrong = dispatch(frame, payload);
+      error = dispatch(frame, payload);
     }
-    if (wrong != nullptr) violation_ = wrong;
+    if (error != nullptr) violation_ = error;
   } catch (const std::bad_alloc&) {
     violation_ = "out of memory for a message of the peer";
   }

@@ -16,9 +16,9 @@ namespace torch::comms::transport {
 // transports. Operations may be posted before the connection exists; a failed peer takes none.
 class PeerProtocol final : public FrameSink {
  public:
-  PeerProtocol(int rank, const RegionTable& regions, const MessageProtocolOptions& limits,
+  PeerProtocol(int rank, const RegionTable& regions, const MessageProtocolOptions& options,
                const ClosedStreams& closed)
-      : messages(send_queue_, regions, limits, closed),
+      : messages(send_queue_, regions, options, closed),
         one_sided(send_queue_, regions),
         rank_(rank) {}
 
@@ -27,7 +27,7 @@ class PeerProtocol final : public FrameSink {
   const PeerFailure* failure() const noexcept { return failure_ ? &*failure_ : nullptr; }
   PeerConnection* connection() noexcept { return connection_.get(); }
 
-  void open(std::unique_ptr<PeerConnection> channel);
+  void open(std::unique_ptr<PeerConnection> peer_connection);
   bool progress() noexcept;
   // Returns: whether the oldest frame is the next message of `stream`, which try_receive() may
   // take.
@@ -39,7 +39,7 @@ class PeerProtocol final : public FrameSink {
   uint64_t inline_eager_bytes() const noexcept {
     return connection_ && connection_->can_peek() ? messages.inline_eager_bytes() : 0;
   }
-  bool try_receive(uint32_t stream, const ReceiveTarget& landing, uint32_t tag);
+  bool try_receive(uint32_t stream, const ReceiveTarget& target, uint32_t tag);
   // Ends everything in flight with `code`. Only the first failure is recorded.
   void fail(Errc code, const std::string& why) noexcept;
   // Stops all access to `range`: nothing reads or writes it when this returns.

@@ -51,10 +51,10 @@ std::byte* RegionTable::find(uint32_t id, uint32_t key, uint64_t offset,
 }
 
 RegisteredMemory::RegisteredMemory(std::shared_ptr<RegionTable> regions, int rank, Bytes bytes,
-                                   base::Mapping mapping, FileLocation place)
+                                   base::Mapping mapping, FileLocation location)
     : regions_(std::move(regions)),
       mapping_(std::move(mapping)),
-      location_(std::move(place)),
+      location_(std::move(location)),
       bytes_(bytes) {
   const auto entry = regions_->add(bytes_, static_cast<bool>(location_.file));
   handle_ = {.rank = rank,

@@ -57,7 +57,7 @@ struct FileLocation {
 class RegisteredMemory final : public MemoryRegion {
  public:
   RegisteredMemory(std::shared_ptr<RegionTable> regions, int rank, Bytes bytes,
-                   base::Mapping mapping = {}, FileLocation place = {});
+                   base::Mapping mapping = {}, FileLocation location = {});
   ~RegisteredMemory() override;
   Bytes bytes() const noexcept override { return bytes_; }
   const MemoryHandle& handle() const noexcept override { return handle_; }

@@ -8,19 +8,20 @@ namespace torch::comms::transport {
 namespace {
 
 constexpr size_t kWord = sizeof(uint64_t);
-constexpr int kWayAt = 16,
+constexpr int kPathShift = 16,
               // Bit positions in the first word; its low bits are the slot.
-    kRegionAt = 32;
+    kRegionShift = 32;
 
-uint64_t number_of(std::optional<CopyPathTuner::CopyPath> way) noexcept {
-  return way ? 1 + static_cast<uint64_t>(*way) : 0;
+uint64_t number_of(std::optional<CopyPathTuner::CopyPath> path) noexcept {
+  return path ? 1 + static_cast<uint64_t>(*path) : 0;
 }
 
 }  // namespace
 
 RemoteReadDescriptor::Payload::Payload(const RemoteReadDescriptor& offer) noexcept {
   TC_CHECK(offer.count >= 1 && offer.count <= kMaxSegments);
-  words_[0] = uint64_t{offer.region} << kRegionAt | number_of(offer.path) << kWayAt | offer.slot;
+  words_[0] =
+      uint64_t{offer.region} << kRegionShift | number_of(offer.path) << kPathShift | offer.slot;
   words_[1] = offer.word;
   for (size_t i = 0; i < offer.count; ++i) {
     if (i > 0) words_[count_++] = offer.segments[i - 1].bytes;
@@ -43,12 +44,12 @@ std::optional<RemoteReadDescriptor> RemoteReadDescriptor::parse(ConstBytes paylo
   };
   RemoteReadDescriptor offer;
   offer.slot = static_cast<uint16_t>(word(0));
-  const auto way = static_cast<uint16_t>(word(0) >> kWayAt);
-  offer.region = static_cast<uint32_t>(word(0) >> kRegionAt);
+  const auto path_number = static_cast<uint16_t>(word(0) >> kPathShift);
+  offer.region = static_cast<uint32_t>(word(0) >> kRegionShift);
   if (offer.slot >= ReadValidityWords::kSlots ||
-      way > number_of(CopyPathTuner::CopyPath::kCopyInOut))
+      path_number > number_of(CopyPathTuner::CopyPath::kCopyInOut))
     return std::nullopt;
-  if (way > 0) offer.path = static_cast<CopyPathTuner::CopyPath>(way - 1);
+  if (path_number > 0) offer.path = static_cast<CopyPathTuner::CopyPath>(path_number - 1);
   offer.word = word(1);
   offer.count = (payload.size() / kWord - 1) / 2;
   uint64_t left = length;

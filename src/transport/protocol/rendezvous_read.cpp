@@ -65,12 +65,12 @@ std::optional<CopyPathTuner::CopyPath> MessageProtocol::path_to_announce(
 // Returns: false if all slots of the validity words are in use.
 bool MessageProtocol::describe_for_read(Request& request, RemoteReadDescriptor& offer) noexcept {
   auto& words = *out_.read_validity_words();
-  const auto lent = words.acquire();
-  if (!lent) return false;
+  const auto acquired = words.acquire();
+  if (!acquired) return false;
   request.validity_words_ = &words;
-  request.slot_ = lent->slot;
-  offer.slot = lent->slot;
-  offer.word = lent->word;
+  request.slot_ = acquired->slot;
+  offer.slot = acquired->slot;
+  offer.word = acquired->word;
   offer.region = mappable_key(request);
   offer.path = path_to_announce(request);
   for (const auto& piece : request.from_)
@@ -120,12 +120,12 @@ void MessageProtocol::choose_path(Request& receive, const RemoteReadDescriptor* 
   const bool follows = receive.is_two_way_ && !options_.is_initiator && !is_read_refused_ &&
                        offer != nullptr && offer->path.has_value();
   receive.is_timed_ = !follows && copy_in_out_in_flight_ == 0;
-  auto& choice = tuner_of(receive);
-  const auto way = follows             ? *offer->path
-                   : receive.is_timed_ ? choice.choose(receive.size_)
-                                       : choice.default_path(receive.size_);
+  auto& tuner = tuner_of(receive);
+  const auto path = follows             ? *offer->path
+                    : receive.is_timed_ ? tuner.choose(receive.size_)
+                                        : tuner.default_path(receive.size_);
   if (receive.is_two_way_ && receive.is_timed_) has_announced_path_ = false;
-  receive.uses_copy_in_out_ = way == CopyPathTuner::CopyPath::kCopyInOut;
+  receive.uses_copy_in_out_ = path == CopyPathTuner::CopyPath::kCopyInOut;
   if (receive.uses_copy_in_out_) ++copy_in_out_in_flight_;
 }
 
@@ -153,18 +153,18 @@ bool MessageProtocol::begin(RemoteRead& fetch) {
 }
 
 // Gives the tuner the time of a message that has arrived, or that could not be read (`refused`).
-void MessageProtocol::record_time(Request& request, CopyPathTuner::CopyPath way,
+void MessageProtocol::record_time(Request& request, CopyPathTuner::CopyPath path,
                                   bool refused) noexcept {
   const auto began = std::exchange(request.began_, {});
   if (!is_timed(began)) return;
   // Where ranks share cores a waiting rank yields its core to other ranks: the cost of a path is
   // the time of its copies there.
-  const int copies = way == CopyPathTuner::CopyPath::kRemoteRead ? 1 : 2;
+  const int copies = path == CopyPathTuner::CopyPath::kRemoteRead ? 1 : 2;
   const auto time = refused                      ? std::chrono::nanoseconds::max()
                     : options_.is_oversubscribed ? copies * request.copied_
                                                  : Clock::now() - began;
   if (request.is_path_chosen_)
-    tuner_of(request).add_sample(way, request.announced_bytes_, time);
+    tuner_of(request).add_sample(path, request.announced_bytes_, time);
   else if (!refused)
     eager_tuner_.on_local_read(request.size_, time);
 }
@@ -187,7 +187,8 @@ bool MessageProtocol::send_rts(Request& request) {
   const auto bytes = payload.bytes();
   frame.bytes = static_cast<uint32_t>(bytes.size());
   request.is_announced_ = out_.try_send(frame, {&bytes, 1}, &request.frames_in_use_);
-  if (!request.is_announced_) request.end_remote_read(/*taken=*/true);  // the peer has not seen it
+  // The peer has not seen it.
+  if (!request.is_announced_) request.end_remote_read(/*keeps_word=*/true);
   return request.is_announced_;
 }
 
@@ -204,28 +205,28 @@ PeerConnection::RemoteReadStatus MessageProtocol::read_some(const RemoteRead& fe
   const uint64_t at = (read_offset(request) + request.moved_) % request.size_;
   const uint64_t most = std::min({left, kAtOnce, request.size_ - at});
   const auto target = target_of(request.into_, at, most);
-  const CopyTimer watch(request);
-  const auto end = out_.remote_read(fetch.descriptor, at, {target.pieces.data(), target.count},
-                                    request.is_non_temporal_);
-  watch.stop();
-  if (end == PeerConnection::RemoteReadStatus::kDone) request.moved_ += target.bytes;
-  return end;
+  const CopyTimer timer(request);
+  const auto status = out_.remote_read(fetch.descriptor, at, {target.pieces.data(), target.count},
+                                       request.is_non_temporal_);
+  timer.stop();
+  if (status == PeerConnection::RemoteReadStatus::kDone) request.moved_ += target.bytes;
+  return status;
 }
 
 // Consumes a part of the message out of the peer's mapped memory.
 PeerConnection::RemoteReadStatus MessageProtocol::consume_some(const RemoteRead& fetch) {
   auto& request = *fetch.request;
   const auto part = out_.map_view(fetch.descriptor, request.moved_, kAtOnce);
-  auto end = part.empty() ? PeerConnection::RemoteReadStatus::kRefused
-                          : out_.remote_read(fetch.descriptor, 0, {});
-  if (end != PeerConnection::RemoteReadStatus::kDone) return end;
+  auto status = part.empty() ? PeerConnection::RemoteReadStatus::kRefused
+                             : out_.remote_read(fetch.descriptor, 0, {});
+  if (status != PeerConnection::RemoteReadStatus::kDone) return status;
   request.sink_->consume(request.moved_, part);
-  end = out_.remote_read(fetch.descriptor, 0, {});
+  status = out_.remote_read(fetch.descriptor, 0, {});
   // kRefused would make the sender send this part, and the sink would consume it twice.
-  if (end != PeerConnection::RemoteReadStatus::kDone)
+  if (status != PeerConnection::RemoteReadStatus::kDone)
     return PeerConnection::RemoteReadStatus::kWithdrawn;
   request.moved_ += part.size();
-  return end;
+  return status;
 }
 
 bool MessageProtocol::progress_reads() {
@@ -238,18 +239,19 @@ bool MessageProtocol::progress_reads() {
       continue;
     }
     const uint64_t before = request.moved_;
-    const auto end = read_some(reads_.front());
+    const auto status = read_some(reads_.front());
     done += request.moved_ - before;
-    if (end == PeerConnection::RemoteReadStatus::kDone && request.moved_ < request.size_) continue;
+    if (status == PeerConnection::RemoteReadStatus::kDone && request.moved_ < request.size_)
+      continue;
     reads_.erase(reads_.begin());
-    if (end == PeerConnection::RemoteReadStatus::kWithdrawn)
+    if (status == PeerConnection::RemoteReadStatus::kWithdrawn)
       continue;  // the sender announces the outcome by other frames
-    if (end == PeerConnection::RemoteReadStatus::kRefused) {
+    if (status == PeerConnection::RemoteReadStatus::kRefused) {
       if (read_offset(request) > 0) request.moved_ = 0;  // its first bytes are missing
       record_time(request, CopyPathTuner::CopyPath::kRemoteRead, true);
       is_read_refused_ = true;
-      const CtsFrame rest{request.moved_};
-      send_cts(request, request.moved_ > 0 ? std::as_bytes(std::span(&rest, 1)) : ConstBytes{});
+      const CtsFrame cts{request.moved_};
+      send_cts(request, request.moved_ > 0 ? std::as_bytes(std::span(&cts, 1)) : ConstBytes{});
       continue;
     }
     record_time(request, CopyPathTuner::CopyPath::kRemoteRead);
@@ -273,7 +275,7 @@ const char* MessageProtocol::on_read_done(const Frame& frame) {
   request.moved_ = request.size_;
   if (const auto began = std::exchange(request.began_, {}); is_timed(began))
     eager_tuner_.on_peer_read(request.size_, Clock::now() - began);
-  request.end_remote_read(/*taken=*/true);
+  request.end_remote_read(/*keeps_word=*/true);
   request.finish();
   return nullptr;
 }

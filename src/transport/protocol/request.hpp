@@ -65,7 +65,7 @@ class Request {
   int peer() const noexcept { return peer_; }
   // Marks what later receives write as not read soon: copies of this process bypass the caches
   // (base/os/streaming_copy.hpp). The mark stays when the request is used again.
-  void set_non_temporal(bool pass) noexcept { is_non_temporal_ = pass; }
+  void set_non_temporal(bool is_non_temporal) noexcept { is_non_temporal_ = is_non_temporal; }
   // Returns: bytes moved so far. After a receive that is ok or has failed with kMismatch, the
   // length of the message.
   uint64_t bytes() const noexcept { return moved_; }
@@ -91,7 +91,7 @@ class Request {
   void finish() noexcept;
   void finish(Errc error) noexcept;
   bool is_remotely_readable() const noexcept { return validity_words_ != nullptr; }
-  void end_remote_read(bool taken = false) noexcept;
+  void end_remote_read(bool keeps_word = false) noexcept;
 
   bool is_pending_ = false, has_failed_ = false;
   // Of a send: the peer knows its length; of a receive: this rank knows it.
@@ -159,10 +159,10 @@ inline void Request::start(Kind kind, int peer) noexcept {
   piece_ = in_piece_ = 0;
 }
 
-// `taken`: the receiver has read the message, so its word need not change.
-inline void Request::end_remote_read(bool taken) noexcept {
+// `keeps_word`: the receiver has read the message, so its word need not change.
+inline void Request::end_remote_read(bool keeps_word) noexcept {
   if (!is_remotely_readable()) return;
-  taken ? validity_words_->release(slot_) : validity_words_->invalidate(slot_);
+  keeps_word ? validity_words_->release(slot_) : validity_words_->invalidate(slot_);
   validity_words_ = nullptr;
 }
 

@@ -5,21 +5,22 @@
 
 namespace torch::comms::transport {
 
-bool SendQueue::try_send(Frame frame, std::span<const ConstBytes> payload, uint32_t* borrowed) {
+bool SendQueue::try_send(Frame frame, std::span<const ConstBytes> payload,
+                         uint32_t* frames_in_use) {
   if (connection_ == nullptr) return false;
   if (ordinals_.empty()) ordinals_.resize(connection_->channels());
   frame.ordinal = ordinals_[frame.channel];
-  if (!connection_->try_send(frame, payload, borrowed)) return false;
+  if (!connection_->try_send(frame, payload, frames_in_use)) return false;
   ++ordinals_[frame.channel];
   return true;
 }
 
 void SendQueue::post(const Frame& frame, ConstBytes payload) {
-  uint32_t borrowed = 0;
+  uint32_t frames_in_use = 0;
   QueuedControlFrame posted{frame, {}};
   posted.frame.bytes = static_cast<uint32_t>(payload.size());
-  if (queued_control_.empty() && try_send(posted.frame, {&payload, 1}, &borrowed)) {
-    TC_CHECK(borrowed == 0);  // connections copy such a small payload
+  if (queued_control_.empty() && try_send(posted.frame, {&payload, 1}, &frames_in_use)) {
+    TC_CHECK(frames_in_use == 0);  // connections copy such a small payload
     return;
   }
   TC_CHECK(payload.size() <= posted.payload.size());
@@ -28,12 +29,12 @@ void SendQueue::post(const Frame& frame, ConstBytes payload) {
 }
 
 bool SendQueue::send_control(bool& moved) {
-  uint32_t borrowed = 0;
+  uint32_t frames_in_use = 0;
   while (!queued_control_.empty()) {
     const auto& next = queued_control_.front();
     const ConstBytes payload(next.payload.data(), next.frame.bytes);
-    if (!try_send(next.frame, {&payload, 1}, &borrowed)) return false;
-    TC_CHECK(borrowed == 0);
+    if (!try_send(next.frame, {&payload, 1}, &frames_in_use)) return false;
+    TC_CHECK(frames_in_use == 0);
     queued_control_.pop_front();
     moved = true;
   }
@@ -42,20 +43,21 @@ bool SendQueue::send_control(bool& moved) {
 
 GatheredPieces SendQueue::gather(std::span<const ConstBytes> pieces, size_t piece, size_t in_piece,
                                  uint64_t limit) noexcept {
-  GatheredPieces found;
-  found.piece = piece;
-  found.in_piece = in_piece;
-  while (found.piece < pieces.size() && found.bytes < limit && found.count < found.pieces.size()) {
-    const auto rest = pieces[found.piece].subspan(found.in_piece);
-    const auto taken = rest.first(std::min<uint64_t>(rest.size(), limit - found.bytes));
-    if (!taken.empty()) found.pieces[found.count++] = taken;
-    found.bytes += static_cast<uint32_t>(taken.size());
-    found.in_piece += taken.size();
-    if (taken.size() < rest.size()) break;
-    ++found.piece;
-    found.in_piece = 0;
+  GatheredPieces gathered;
+  gathered.piece = piece;
+  gathered.in_piece = in_piece;
+  while (gathered.piece < pieces.size() && gathered.bytes < limit &&
+         gathered.count < gathered.pieces.size()) {
+    const auto rest = pieces[gathered.piece].subspan(gathered.in_piece);
+    const auto part = rest.first(std::min<uint64_t>(rest.size(), limit - gathered.bytes));
+    if (!part.empty()) gathered.pieces[gathered.count++] = part;
+    gathered.bytes += static_cast<uint32_t>(part.size());
+    gathered.in_piece += part.size();
+    if (part.size() < rest.size()) break;
+    ++gathered.piece;
+    gathered.in_piece = 0;
   }
-  return found;
+  return gathered;
 }
 
 void SendQueue::skip_to(Request& request, uint64_t from) noexcept {
@@ -67,25 +69,25 @@ void SendQueue::skip_to(Request& request, uint64_t from) noexcept {
 }
 
 bool SendQueue::try_channels(const Frame& frame, std::span<const ConstBytes> payload, bool large,
-                             uint32_t* borrowed) {
-  const unsigned wide = connection_ == nullptr ? 0 : connection_->channels() - 1;
-  if (!large || wide == 0) return try_send(frame, payload, borrowed);
+                             uint32_t* frames_in_use) {
+  const unsigned large_channels = connection_ == nullptr ? 0 : connection_->channels() - 1;
+  if (!large || large_channels == 0) return try_send(frame, payload, frames_in_use);
   Frame placed = frame;
-  for (unsigned tried = 0; tried < wide; ++tried) {
-    placed.channel = static_cast<uint8_t>(1 + next_channel_++ % wide);
-    if (try_send(placed, payload, borrowed)) return true;
+  for (unsigned tried = 0; tried < large_channels; ++tried) {
+    placed.channel = static_cast<uint8_t>(1 + next_channel_++ % large_channels);
+    if (try_send(placed, payload, frames_in_use)) return true;
   }
   return false;
 }
 
-bool SendQueue::stream(Request& request, Frame head, uint64_t at, bool& moved) {
+bool SendQueue::stream(Request& request, Frame header, uint64_t at, bool& moved) {
   if (connection_ == nullptr) return false;
   const uint64_t chunk = connection_->max_payload();
   while (request.moved_ < request.size_) {
     const auto next = gather(request.from_, request.piece_, request.in_piece_, chunk);
-    head.bytes = next.bytes;
-    head.value = at + request.moved_;
-    if (!try_channels(head, {next.pieces.data(), next.count}, request.size_ > 2 * chunk,
+    header.bytes = next.bytes;
+    header.value = at + request.moved_;
+    if (!try_channels(header, {next.pieces.data(), next.count}, request.size_ > 2 * chunk,
                       &request.frames_in_use_))
       return false;
     request.piece_ = next.piece;

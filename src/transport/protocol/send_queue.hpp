@@ -25,24 +25,24 @@ struct GatheredPieces {
 // operations in flight.
 class SendQueue {
  public:
-  void attach(PeerConnection* channel) noexcept {
-    connection_ = channel;
-    read_validity_words_ = channel->read_validity_words();
+  void attach(PeerConnection* connection) noexcept {
+    connection_ = connection;
+    read_validity_words_ = connection->read_validity_words();
   }
 
   // Sends one frame now.
   // Returns: false if the connection has no room; nothing is kept.
-  bool try_send(Frame frame, std::span<const ConstBytes> payload, uint32_t* borrowed);
+  bool try_send(Frame frame, std::span<const ConstBytes> payload, uint32_t* frames_in_use);
   // Sends one control frame with a payload of up to 24 bytes, now or later.
   void post(const Frame& frame, ConstBytes payload = {});
   // Sends waiting control frames.
   // Returns: true if none is left.
   bool send_control(bool& moved);
 
-  // Sends the rest of the request's pieces in frames with the header `head`; `at` is added to their
+  // Sends the rest of the request's pieces in frames with this `header`; `at` is added to their
   // offsets.
   // Returns: false if there was no room for all.
-  bool stream(Request& request, Frame head, uint64_t at, bool& moved);
+  bool stream(Request& request, Frame header, uint64_t at, bool& moved);
   static GatheredPieces gather(std::span<const ConstBytes> pieces, size_t piece, size_t in_piece,
                                uint64_t limit) noexcept;
 
@@ -91,7 +91,7 @@ class SendQueue {
   };
   void reclaim(Request& request);
   bool try_channels(const Frame& frame, std::span<const ConstBytes> payload, bool large,
-                    uint32_t* borrowed);
+                    uint32_t* frames_in_use);
 
   PeerConnection* connection_ = nullptr;
   // Shared: requests still use them after the connection has ended.

@@ -40,11 +40,11 @@ void fence_stores([[maybe_unused]] std::atomic<uint64_t>& last) noexcept {
 }  // namespace
 
 void RingShape::require_valid() const {
-  const bool right = std::has_single_bit(cells) && cells >= 8 && cells <= 65536 &&
-                     std::has_single_bit(bulk_bytes) && bulk_bytes >= 1024 &&
-                     bulk_bytes <= (1u << 28) && chunk_bytes % 64 == 0 && chunk_bytes >= 256 &&
-                     chunk_bytes <= bulk_bytes / 2 && chunk_bytes <= kMaxPayload;
-  if (!right)
+  const bool is_valid = std::has_single_bit(cells) && cells >= 8 && cells <= 65536 &&
+                        std::has_single_bit(bulk_bytes) && bulk_bytes >= 1024 &&
+                        bulk_bytes <= (1u << 28) && chunk_bytes % 64 == 0 && chunk_bytes >= 256 &&
+                        chunk_bytes <= bulk_bytes / 2 && chunk_bytes <= kMaxPayload;
+  if (!is_valid)
     throw CommError(
         Errc::kInvalidArgument,
         "invalid ring: " + std::to_string(cells) + " cells, " + std::to_string(bulk_bytes) +
@@ -80,16 +80,16 @@ bool RingProducer::may_rewind() noexcept {
 }
 
 std::byte* RingProducer::reserve(uint32_t bytes, bool& rewinds) noexcept {
-  const uint64_t size = ring_.shape.bulk_bytes, taken = rounded(bytes);
+  const uint64_t size = ring_.shape.bulk_bytes, needed = rounded(bytes);
   rewinds = may_rewind();
   if (rewinds) rewound_ = bulk_next_ = beginning(bulk_next_, size);
   const auto used = [&](uint64_t end) { return end - std::max(bulk_freed_, rewound_); };
-  const uint64_t begin = place(bulk_next_, taken, size);
-  if (used(begin + taken) > size) {
+  const uint64_t begin = place(bulk_next_, needed, size);
+  if (used(begin + needed) > size) {
     update_free_space();
-    if (used(begin + taken) > size) return nullptr;
+    if (used(begin + needed) > size) return nullptr;
   }
-  bulk_next_ = begin + taken;
+  bulk_next_ = begin + needed;
   return ring_.bulk + begin % size;
 }
 
@@ -137,11 +137,11 @@ RingConsumer::RingFront RingConsumer::front(Frame& frame, ConstBytes& payload) n
     return RingFront::kFrame;
   }
   if (frame.bytes > ring_.shape.chunk_bytes) return RingFront::kCorrupted;
-  const uint64_t size = ring_.shape.bulk_bytes, taken = rounded(frame.bytes);
+  const uint64_t size = ring_.shape.bulk_bytes, needed = rounded(frame.bytes);
   const bool rewinds = (stamp & RingCell::kRewinds) != 0;
   const uint64_t from = rewinds ? beginning(bulk_next_, size) : bulk_next_,
-                 begin = place(from, taken, size);
-  bulk_after_ = begin + taken;
+                 begin = place(from, needed, size);
+  bulk_after_ = begin + needed;
   payload = {ring_.bulk + begin % size, frame.bytes};
   return RingFront::kFrame;
 }

@@ -44,10 +44,10 @@ uint64_t capacity() noexcept {
 
 SharedArena& SharedArena::open() {
   static SharedArena* const arena = [] {
-    auto* made = new SharedArena;  // never destroyed
-    the_arena.store(made, std::memory_order_release);
+    auto* created = new SharedArena;  // never destroyed
+    the_arena.store(created, std::memory_order_release);
     ::pthread_atfork(nullptr, nullptr, &SharedArena::become_private);
-    return made;
+    return created;
   }();
   return *arena;
 }
@@ -75,13 +75,13 @@ void SharedArena::become_private() noexcept {
   const auto& arena = *the_arena.load(std::memory_order_relaxed);
   const auto bytes = arena.mapping_.bytes();
   const auto used = arena.top_.load(std::memory_order_relaxed);
-  const auto covers = [](std::span<std::byte> part, int rights, int kind, int file) {
+  const auto remap = [](std::span<std::byte> part, int rights, int kind, int file) {
     return part.empty() ||
            ::mmap(part.data(), part.size(), rights, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE | kind,
                   file, 0) != MAP_FAILED;
   };
-  const bool done = covers(bytes.first(used), PROT_READ | PROT_WRITE, 0, arena.file_.get()) &&
-                    covers(bytes.subspan(used), PROT_NONE, MAP_ANONYMOUS, -1);
+  const bool done = remap(bytes.first(used), PROT_READ | PROT_WRITE, 0, arena.file_.get()) &&
+                    remap(bytes.subspan(used), PROT_NONE, MAP_ANONYMOUS, -1);
   ::madvise(bytes.data(), used, MADV_DONTDUMP);
   if (done) return;
   // The child must not continue: its writes would reach the parent.
@@ -89,7 +89,7 @@ void SharedArena::become_private() noexcept {
       "torchcomms: the forked child exits with code 127: the system has no memory for its private "
       "copy of the tensors of share_cpu_tensors(); allow overcommitted memory "
       "(vm.overcommit_memory), or fork before the call of share_cpu_tensors()\n";
-  [[maybe_unused]] const auto told = ::write(STDERR_FILENO, kWhy.data(), kWhy.size());
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kWhy.data(), kWhy.size());
   ::_exit(127);
 }
 
@@ -173,10 +173,10 @@ std::shared_ptr<const base::Mapping> map_arena(int process, const MemoryHandle& 
   for (const auto& one : known)
     if (one.process == process && one.file == handle.file && one.address == handle.address)
       if (auto mapping = one.mapping.lock()) return mapping;
-  auto made = std::make_shared<const base::Mapping>(map_memory(file, handle.size));
-  ::madvise(made->bytes().data(), made->bytes().size(), MADV_DONTDUMP);
-  known.push_back({process, handle.file, handle.address, made});
-  return made;
+  auto created = std::make_shared<const base::Mapping>(map_memory(file, handle.size));
+  ::madvise(created->bytes().data(), created->bytes().size(), MADV_DONTDUMP);
+  known.push_back({process, handle.file, handle.address, created});
+  return created;
 }
 
 }  // namespace torch::comms::transport::shm

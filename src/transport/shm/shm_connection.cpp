@@ -21,18 +21,18 @@ constexpr uint64_t kBytesAtOnce = 1u << 20;
 
 }  // namespace
 
-ShmConnection::ShmConnection(ShmSegment segment, int side, ShmPeer& wire, int peer,
-                             CoreBalancer* seating)
+ShmConnection::ShmConnection(ShmSegment segment, int side, ShmPeer& peer_state, int peer,
+                             CoreBalancer* core_balancer)
     : segment_(std::move(segment)),
       side_(side),
-      peer_state_(wire),
+      peer_state_(peer_state),
       read_validity_words_(std::make_shared<ReadValidityWords>(segment_.memory(),
                                                                segment_.read_validity_words(side))),
       chunk_bytes_(segment_.ring(side).shape.chunk_bytes),
       producer_(segment_.ring(side)),
       consumer_(segment_.ring(1 - side)),
       peer_(peer),
-      core_balancer_(seating),
+      core_balancer_(core_balancer),
       fork_generation_(base::fork_generation()) {
   segment_.sleep_flags(side_).fetch_or(
       SleepFlags::kAttached | (can_fence_peers() ? SleepFlags::kFences : 0),
@@ -61,14 +61,14 @@ bool ShmConnection::try_send(const Frame& frame, std::span<const ConstBytes> pay
 }
 
 void ShmConnection::wake_peer() noexcept {
-  auto& rest = segment_.sleep_flags(1 - side_);
-  if ((rest.load(std::memory_order_seq_cst) & SleepFlags::kAsleep) == 0) return;
-  if ((rest.fetch_and(~SleepFlags::kAsleep, std::memory_order_acq_rel) & SleepFlags::kAsleep) == 0)
+  auto& flags = segment_.sleep_flags(1 - side_);
+  if ((flags.load(std::memory_order_seq_cst) & SleepFlags::kAsleep) == 0) return;
+  if ((flags.fetch_and(~SleepFlags::kAsleep, std::memory_order_acq_rel) & SleepFlags::kAsleep) == 0)
     return;
-  const char bell = 1;
+  const char wakeup = 1;
   // A full socket has unread wake-ups in it; the reader sees a broken socket.
   [[maybe_unused]] const auto sent =
-      ::send(peer_state_.socket.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+      ::send(peer_state_.socket.get(), &wakeup, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 PeerConnection::ReceiveStatus ShmConnection::receive(FrameSink& sink) noexcept {
@@ -165,9 +165,9 @@ bool ShmConnection::prepare_sleep(bool wants_room) noexcept {
 }
 
 void ShmConnection::finish_sleep() noexcept {
-  auto& rest = segment_.sleep_flags(side_);
-  if ((rest.load(std::memory_order_relaxed) & SleepFlags::kAsleep) != 0)
-    rest.fetch_and(~SleepFlags::kAsleep, std::memory_order_relaxed);
+  auto& flags = segment_.sleep_flags(side_);
+  if ((flags.load(std::memory_order_relaxed) & SleepFlags::kAsleep) != 0)
+    flags.fetch_and(~SleepFlags::kAsleep, std::memory_order_relaxed);
 }
 
 }  // namespace torch::comms::transport::shm

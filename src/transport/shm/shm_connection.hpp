@@ -34,17 +34,17 @@ struct ShmPeer {
 // delivered.
 class ShmConnection final : public PeerConnection {
  public:
-  // `side` writes to ring(side). `wire` must outlive the connection, which clears its can_copy if
-  // the system forbids copies later. So must `seating`, if given; the connection adds rank `peer`
-  // to it.
-  ShmConnection(ShmSegment segment, int side, ShmPeer& wire, int peer = 0,
-                CoreBalancer* seating = nullptr);
+  // `side` writes to ring(side). `peer_state` must outlive the connection, which clears its
+  // can_copy if the system forbids copies later. So must `core_balancer`, if given; the connection
+  // adds rank `peer` to it.
+  ShmConnection(ShmSegment segment, int side, ShmPeer& peer_state, int peer = 0,
+                CoreBalancer* core_balancer = nullptr);
   // Ends the socket, which the peer sees, unless this is a forked child's copy.
   ~ShmConnection() override;
 
   uint32_t max_payload() const noexcept override { return chunk_bytes_; }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
-                uint32_t* borrowed) noexcept override;
+                uint32_t* frames_in_use) noexcept override;
   ReceiveStatus receive(FrameSink& sink) noexcept override;
   bool can_peek() const noexcept override { return true; }
   bool peek(Frame& frame, ConstBytes& payload) noexcept override {

@@ -26,14 +26,13 @@ bool send_hello(int socket, const ShmHello& hello, int descriptor) noexcept {
 }
 
 PacketStatus read_hello(int socket, ShmHello& hello, base::FileDescriptor& descriptor) noexcept {
-  const auto arrival =
-      read_packet(socket, std::as_writable_bytes(std::span(&hello, 1)), descriptor);
-  if (arrival != PacketStatus::kPacket && arrival != PacketStatus::kWithoutDescriptor)
-    return arrival;
-  const bool ours = hello.magic == ShmHello::kMagic && hello.version == ShmHello::kVersion;
+  const auto status = read_packet(socket, std::as_writable_bytes(std::span(&hello, 1)), descriptor);
+  if (status != PacketStatus::kPacket && status != PacketStatus::kWithoutDescriptor) return status;
+  const bool is_compatible = hello.magic == ShmHello::kMagic && hello.version == ShmHello::kVersion;
   const bool refuses = hello.refusal[0] != 0;
-  return ours && refuses == (arrival == PacketStatus::kWithoutDescriptor) ? arrival
-                                                                          : PacketStatus::kInvalid;
+  return is_compatible && refuses == (status == PacketStatus::kWithoutDescriptor)
+             ? status
+             : PacketStatus::kInvalid;
 }
 
 base::FileDescriptor open_pidfd(int pid) noexcept {

@@ -40,14 +40,14 @@ SegmentHeader& header_of(const base::Mapping& mapping) noexcept {
   return *reinterpret_cast<SegmentHeader*>(mapping.bytes().data());
 }
 
-std::string words_of(const char* step, uint64_t size) {
+std::string describe_step(const char* step, uint64_t size) {
   return std::string(step) + " for " + std::to_string(size) + " bytes of shared memory";
 }
 
 // Throws kResourceExhausted, also for memory that a policy forbids (EPERM, EACCES, ENOSYS).
 [[noreturn]] void fail(const char* step, uint64_t size) {
   const int error = errno;
-  std::string why = base::system_error(error, words_of(step, size)).why();
+  std::string why = base::system_error(error, describe_step(step, size)).why();
   if (error == EPERM || error == EACCES || error == ENOSYS)
     why +=
         ": a security policy (seccomp, AppArmor, SELinux) of the container or host forbids this "
@@ -59,7 +59,7 @@ std::string words_of(const char* step, uint64_t size) {
 
 // Returns: whether the system commits all memory in advance. Then it may refuse a page of a file
 // later. Otherwise a file without a name, which no mount limits, gets its pages like a heap.
-bool promises_all_memory() {
+bool is_overcommit_disabled() {
   std::ifstream setting("/proc/sys/vm/overcommit_memory");
   std::string mode;
   return std::getline(setting, mode) && mode == "2";
@@ -68,7 +68,7 @@ bool promises_all_memory() {
 }  // namespace
 
 base::FileDescriptor create_memory(const char* name, uint64_t size) {
-  base::require_file_size(size, words_of("ftruncate", size));
+  base::require_file_size(size, describe_step("ftruncate", size));
   base::FileDescriptor file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) fail("memfd_create", size);
   if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0) fail("ftruncate", size);
@@ -77,7 +77,7 @@ base::FileDescriptor create_memory(const char* name, uint64_t size) {
 }
 
 void reserve_memory(const base::FileDescriptor& file, uint64_t size, uint64_t offset) {
-  static const bool needed = promises_all_memory();
+  static const bool needed = is_overcommit_disabled();
   if (!needed || size == 0) return;
   int error = 0;
   do error = ::posix_fallocate(file.get(), static_cast<off_t>(offset), static_cast<off_t>(size));

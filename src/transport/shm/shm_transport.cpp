@@ -35,7 +35,7 @@ namespace {
 
 constexpr const char* kNoPeerMemory = "the peer has no memory for the shared segment: ";
 constexpr const char* kNoOwnMemory = "this rank has no memory for the shared segment: ";
-constexpr const char* kWayOut = "; hint ctran::transport=tcp needs no shared memory";
+constexpr const char* kTcpHint = "; hint ctran::transport=tcp needs no shared memory";
 constexpr int kPollsPerSocketCheck = 256;  // polls of the rings between two checks of the sockets
 constexpr int kEventsAtOnce = 16;
 
@@ -105,9 +105,9 @@ class ShmTransport final : public FramedTransport {
 
   std::string_view name() const noexcept override { return "shm"; }
   TransportCapabilities capabilities() const override {
-    const auto forbidden = std::find_if(shm_peers_.begin(), shm_peers_.end(), [](const auto& wire) {
-      return wire.second.pid != 0 && !wire.second.can_copy;
-    });
+    const auto forbidden = std::find_if(
+        shm_peers_.begin(), shm_peers_.end(),
+        [](const auto& shm_peer) { return shm_peer.second.pid != 0 && !shm_peer.second.can_copy; });
     const bool copies = single_copy_ && forbidden == shm_peers_.end();
     return {.maps_memory = true,
             .has_passive_target = copies,
@@ -146,9 +146,9 @@ class ShmTransport final : public FramedTransport {
   void watch_peer(int peer, int process);
   template <class Step>
   void step_or_fail(int peer, const Step& step);
-  void connect_peer(int peer, ShmConnector& call);
+  void connect_peer(int peer, ShmConnector& connector);
   bool retry_connects();
-  void check_connector(const ShmConnector& call);
+  void check_connector(const ShmConnector& connector);
   void set_timer();
   void drop_connectors();
   void attach(int peer, base::FileDescriptor socket, const ShmSegment& segment, int side);
@@ -156,7 +156,7 @@ class ShmTransport final : public FramedTransport {
   base::FileDescriptor open_file(const MemoryHandle& handle) const;
   bool map(const MemoryHandle& handle, RemoteMemory& memory);
   bool accept_pending();
-  bool read_handshake(PendingShmConnection& guest);
+  bool read_handshake(PendingShmConnection& pending);
   bool handle_event(int descriptor);
   void process_ended(int peer);
   void socket_ended(int peer);
@@ -177,7 +177,7 @@ class ShmTransport final : public FramedTransport {
   std::unordered_map<int, ShmConnector> connectors_;
   std::optional<Timer> timer_;  // for retries of connectors
   HandshakeQueue<PendingShmConnection> handshakes_{
-      [this](PendingShmConnection& guest) { return read_handshake(guest); }};
+      [this](PendingShmConnection& pending) { return read_handshake(pending); }};
   uint64_t rejected_ = 0;
   int polls_until_check_ = 0;
 };
@@ -194,8 +194,9 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
   if (endpoint.host != endpoint_.host)
     throw CommError(Errc::kInvalidArgument, "the peer is on another host, or in another container",
                     {.rank = options_.rank, .peer = peer});
-  const auto words = endpoint.addresses.size();
-  const int process = words == 2 || words == 3 ? process_id(endpoint.addresses[1]) : 0;
+  const auto address_count = endpoint.addresses.size();
+  const int process =
+      address_count == 2 || address_count == 3 ? process_id(endpoint.addresses[1]) : 0;
   if (process <= 0)
     throw CommError(Errc::kInvalidArgument, "the endpoint is not one of the shm transport",
                     {.rank = options_.rank, .peer = peer});
@@ -218,29 +219,29 @@ void ShmTransport::start_connection(int peer, const Endpoint& endpoint) {
     segment.emplace(ShmSegment::create(ring_));
   } catch (const CommError& error) {
     hello.refusal = make_refusal(error.why());
-    peer_of(peer).fail(error.code(), kNoOwnMemory + error.why() + kWayOut);
+    peer_of(peer).fail(error.code(), kNoOwnMemory + error.why() + kTcpHint);
   }
-  ShmConnector call(endpoint.addresses.front(), hello, std::move(segment));
-  connect_peer(peer, connectors_.emplace(peer, std::move(call)).first->second);
+  ShmConnector connector(endpoint.addresses.front(), hello, std::move(segment));
+  connect_peer(peer, connectors_.emplace(peer, std::move(connector)).first->second);
 }
 
 // Watches the peer's process, so that its end is seen even before it has connected.
 void ShmTransport::watch_peer(int peer, int process) {
-  ShmPeer& wire = shm_peers_[peer];
-  if (wire.pid != 0) return;
-  wire.pid = process;
+  ShmPeer& shm_peer = shm_peers_[peer];
+  if (shm_peer.pid != 0) return;
+  shm_peer.pid = process;
   errno = 0;
-  wire.pidfd = open_pidfd(process);
-  if (!wire.pidfd && errno == ESRCH) {
-    wire.end_reason = exited_text(process);
+  shm_peer.pidfd = open_pidfd(process);
+  if (!shm_peer.pidfd && errno == ESRCH) {
+    shm_peer.end_reason = exited_text(process);
     return;
   }
-  if (wire.pidfd) {
-    peer_of_socket_[wire.pidfd.get()] = peer;
-    watch(wire.pidfd.get());
+  if (shm_peer.pidfd) {
+    peer_of_socket_[shm_peer.pidfd.get()] = peer;
+    watch(shm_peer.pidfd.get());
   }
-  wire.can_copy = single_copy_ && is_cma_allowed(process);
-  if (single_copy_ && !wire.can_copy) forbid_copies(peer);
+  shm_peer.can_copy = single_copy_ && is_cma_allowed(process);
+  if (single_copy_ && !shm_peer.can_copy) forbid_copies(peer);
 }
 
 // Runs `step`; its error ends the connection to `peer`.
@@ -253,23 +254,24 @@ void ShmTransport::step_or_fail(int peer, const Step& step) {
   }
 }
 
-void ShmTransport::connect_peer(int peer, ShmConnector& call) {
+void ShmTransport::connect_peer(int peer, ShmConnector& connector) {
   step_or_fail(peer, [&] {
-    if (auto socket = call.connect(std::chrono::steady_clock::now()))
-      attach(peer, std::move(socket), call.segment(), 0);
-    check_connector(call);
+    if (auto socket = connector.connect(std::chrono::steady_clock::now()))
+      attach(peer, std::move(socket), connector.segment(), 0);
+    check_connector(connector);
   });
 }
 
-void ShmTransport::check_connector(const ShmConnector& call) {
-  if (!call.error_text().empty()) throw CommError(call.error_code(), call.error_text());
+void ShmTransport::check_connector(const ShmConnector& connector) {
+  if (!connector.error_text().empty())
+    throw CommError(connector.error_code(), connector.error_text());
   set_timer();
 }
 
 // Sets the timer for the next retry of a connector.
 void ShmTransport::set_timer() {
   auto next = ShmConnector::Time::max();
-  for (const auto& [peer, call] : connectors_) next = std::min(next, call.retry_at());
+  for (const auto& [peer, connector] : connectors_) next = std::min(next, connector.retry_at());
   if (next == ShmConnector::Time::max()) return;
   if (!timer_) {
     Timer timer;
@@ -284,18 +286,18 @@ bool ShmTransport::retry_connects() {
   timer_->clear_expiration();
   drop_connectors();
   const auto now = std::chrono::steady_clock::now();
-  for (auto& [peer, call] : connectors_)
-    if (call.retry_at() <= now) connect_peer(peer, call);
+  for (auto& [peer, connector] : connectors_)
+    if (connector.retry_at() <= now) connect_peer(peer, connector);
   set_timer();
   return true;
 }
 
 void ShmTransport::drop_connectors() {
   std::erase_if(connectors_, [this](const auto& one) {
-    const auto& [peer, call] = one;
-    const bool in_vain =
-        call.has_segment() ? state(peer) == PeerState::kFailed : !call.error_text().empty();
-    return call.is_accepted() || in_vain || !shm_peers_[peer].end_reason.empty();
+    const auto& [peer, connector] = one;
+    const bool has_failed = connector.has_segment() ? state(peer) == PeerState::kFailed
+                                                    : !connector.error_text().empty();
+    return connector.is_accepted() || has_failed || !shm_peers_[peer].end_reason.empty();
   });
 }
 
@@ -303,56 +305,56 @@ void ShmTransport::drop_connectors() {
 void ShmTransport::attach(int peer, base::FileDescriptor socket, const ShmSegment& segment,
                           int side) {
   if (side == 0) watch(socket.get());  // the accepting side already watches it
-  ShmPeer& wire = shm_peers_[peer];
-  wire.socket = std::move(socket);
-  peer_of_socket_[wire.socket.get()] = peer;
+  ShmPeer& shm_peer = shm_peers_[peer];
+  shm_peer.socket = std::move(socket);
+  peer_of_socket_[shm_peer.socket.get()] = peer;
   if (connection(peer) != nullptr) return;
-  open(peer, std::make_unique<ShmConnection>(segment.share(), side, wire, peer,
+  open(peer, std::make_unique<ShmConnection>(segment.share(), side, shm_peer, peer,
                                              wait_policy().core_balancer));
 }
 
 bool ShmTransport::accept_pending() {
   bool moved = false;
-  while (auto guest = listener_.accept()) {
+  while (auto socket = listener_.accept()) {
     moved = true;
     int pid = 0;
     uint32_t user = 0;
-    if (!read_peer_credentials(guest.get(), pid, user) || (user != ::geteuid() && user != 0)) {
+    if (!read_peer_credentials(socket.get(), pid, user) || (user != ::geteuid() && user != 0)) {
       ++rejected_;
       continue;
     }
-    watch(guest.get());
-    if (handshakes_.add({std::move(guest)})) ++rejected_;
+    watch(socket.get());
+    if (handshakes_.add({std::move(socket)})) ++rejected_;
   }
   return moved;
 }
 
 // Reads the hello of an accepted connection and accepts or rejects it.
 // Returns: false if the hello has not arrived.
-bool ShmTransport::read_handshake(PendingShmConnection& guest) {
+bool ShmTransport::read_handshake(PendingShmConnection& pending) {
   ShmHello hello;
   base::FileDescriptor file;
-  const auto greeting = read_hello(guest.socket(), hello, file);
-  if (greeting == PacketStatus::kIncomplete) return false;
-  auto taken = std::move(guest.descriptor);
-  if (greeting == PacketStatus::kDescriptorsExhausted) return true;  // the peer retries
-  const bool refuses = greeting == PacketStatus::kWithoutDescriptor;
-  const bool ours = (greeting == PacketStatus::kPacket || refuses) &&
-                    constant_time_equal(hello.job, options_.job) &&
-                    hello.instance == endpoint_.instance && hello.to == options_.rank &&
-                    hello.from >= 0 && hello.from < options_.rank && hello.shape == ring_ &&
-                    !shm_peers_[hello.from].socket;
-  if (!ours) {
+  const auto status = read_hello(pending.socket(), hello, file);
+  if (status == PacketStatus::kIncomplete) return false;
+  auto socket = std::move(pending.descriptor);
+  if (status == PacketStatus::kDescriptorsExhausted) return true;  // the peer retries
+  const bool refuses = status == PacketStatus::kWithoutDescriptor;
+  const bool is_expected = (status == PacketStatus::kPacket || refuses) &&
+                           constant_time_equal(hello.job, options_.job) &&
+                           hello.instance == endpoint_.instance && hello.to == options_.rank &&
+                           hello.from >= 0 && hello.from < options_.rank && hello.shape == ring_ &&
+                           !shm_peers_[hello.from].socket;
+  if (!is_expected) {
     ++rejected_;
     return true;
   }
   if (refuses) {
     peer_of(hello.from)
-        .fail(Errc::kResourceExhausted, kNoPeerMemory + refusal_text(hello.refusal) + kWayOut);
+        .fail(Errc::kResourceExhausted, kNoPeerMemory + refusal_text(hello.refusal) + kTcpHint);
     return true;
   }
   step_or_fail(hello.from, [&] {
-    const auto segment = adopt(taken.get(), std::move(file), hello.shape);
+    const auto segment = adopt(socket.get(), std::move(file), hello.shape);
     if (peer_of(hello.from).state() != PeerState::kConnecting) {
       // The peer must not retry.
       segment.sleep_flags(1).fetch_or(SleepFlags::kAttached, std::memory_order_release);
@@ -360,9 +362,9 @@ bool ShmTransport::read_handshake(PendingShmConnection& guest) {
     }
     int process = 0;
     uint32_t user = 0;
-    read_peer_credentials(taken.get(), process, user);
+    read_peer_credentials(socket.get(), process, user);
     watch_peer(hello.from, process);
-    attach(hello.from, std::move(taken), segment, 1);
+    attach(hello.from, std::move(socket), segment, 1);
   });
   return true;
 }
@@ -376,7 +378,7 @@ ShmSegment ShmTransport::adopt(int socket, base::FileDescriptor file, const Ring
     if (error.code() != Errc::kResourceExhausted) throw;
     const auto refusal = make_refusal(error.why());
     ::send(socket, refusal.data(), refusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    throw CommError(error.code(), kNoOwnMemory + error.why() + kWayOut);
+    throw CommError(error.code(), kNoOwnMemory + error.why() + kTcpHint);
   }
 }
 
@@ -387,23 +389,23 @@ bool ShmTransport::handle_event(int descriptor) {
   const auto found = peer_of_socket_.find(descriptor);
   if (found == peer_of_socket_.end()) return handshakes_.poll_socket(descriptor);
   const int peer = found->second;
-  const ShmPeer& wire = shm_peers_[peer];
-  const bool process = wire.pidfd && descriptor == wire.pidfd.get();
-  bool ended = process, rung = false;
+  const ShmPeer& shm_peer = shm_peers_[peer];
+  const bool process = shm_peer.pidfd && descriptor == shm_peer.pidfd.get();
+  bool ended = process, was_woken = false;
   while (!ended) {
-    ShmRefusal said{};  // or a wake-up, of one byte
-    const auto got = ::recv(descriptor, said.data(), said.size(), MSG_DONTWAIT);
-    if (got == ssize_t{sizeof said})
-      fail(peer, Errc::kResourceExhausted, kNoPeerMemory + refusal_text(said) + kWayOut);
+    ShmRefusal refusal{};  // or a wake-up, of one byte
+    const auto got = ::recv(descriptor, refusal.data(), refusal.size(), MSG_DONTWAIT);
+    if (got == ssize_t{sizeof refusal})
+      fail(peer, Errc::kResourceExhausted, kNoPeerMemory + refusal_text(refusal) + kTcpHint);
     if (got > 0) {
-      rung = true;
+      was_woken = true;
       continue;
     }
     ended = got == 0 || (errno != EAGAIN && errno != EINTR);
     break;
   }
   // A wake-up counts as progress: it may be for a counter, and the waiting caller must check again.
-  if (!ended) return rung;
+  if (!ended) return was_woken;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   peer_of_socket_.erase(found);
   if (process)
@@ -425,17 +427,17 @@ void ShmTransport::process_ended(int peer) {
 }
 
 void ShmTransport::socket_ended(int peer) {
-  ShmPeer& wire = shm_peers_[peer];
+  ShmPeer& shm_peer = shm_peers_[peer];
   const auto found = connectors_.find(peer);
-  const bool again = found != connectors_.end() && connection(peer) != nullptr &&
-                     found->second.on_socket_ended(std::chrono::steady_clock::now());
-  if (!again) {
-    if (wire.end_reason.empty())
-      wire.end_reason =
+  const bool will_retry = found != connectors_.end() && connection(peer) != nullptr &&
+                          found->second.on_socket_ended(std::chrono::steady_clock::now());
+  if (!will_retry) {
+    if (shm_peer.end_reason.empty())
+      shm_peer.end_reason =
           "the shm connection closed: the peer process has exited or closed the transport";
     return;
   }
-  wire.socket = base::FileDescriptor();
+  shm_peer.socket = base::FileDescriptor();
   step_or_fail(peer, [&] { check_connector(found->second); });
 }
 
@@ -516,10 +518,11 @@ std::string ShmTransport::path_of(const MemoryHandle& handle) const {
 base::FileDescriptor ShmTransport::open_file(const MemoryHandle& handle) const {
   base::FileDescriptor file(::open(path_of(handle).c_str(), O_RDWR | O_CLOEXEC));
   struct stat found{};
-  const bool right = file && ::fstat(file.get(), &found) == 0 && found.st_ino == handle.file;
-  const auto there = right ? static_cast<uint64_t>(found.st_size) : 0;
-  const bool whole = handle.file_offset <= there && handle.size <= there - handle.file_offset;
-  return right && whole ? std::move(file) : base::FileDescriptor();
+  const bool is_same_file = file && ::fstat(file.get(), &found) == 0 && found.st_ino == handle.file;
+  const auto file_bytes = is_same_file ? static_cast<uint64_t>(found.st_size) : 0;
+  const bool whole =
+      handle.file_offset <= file_bytes && handle.size <= file_bytes - handle.file_offset;
+  return is_same_file && whole ? std::move(file) : base::FileDescriptor();
 }
 
 // Maps a peer's memory, also for reading messages out of it as long as the mapping lives.
@@ -544,20 +547,20 @@ bool ShmTransport::map(const MemoryHandle& handle, RemoteMemory& memory) {
 // CMA.
 void ShmTransport::on_endpoint(int peer, const Endpoint& endpoint) noexcept {
   try {
-    auto& wire = shm_peers_[peer];
-    if (endpoint.addresses.size() != 3 || !wire.can_copy || wire.arena) return;
+    auto& shm_peer = shm_peers_[peer];
+    if (endpoint.addresses.size() != 3 || !shm_peer.can_copy || shm_peer.arena) return;
     std::string why = "its file cannot be opened";
     try {
       auto handle = parse_memory_handle(endpoint.addresses[2]);
       handle.rank = peer;
       if (const auto file = open_file(handle); file && handle.file_offset == 0) {
-        wire.arena = map_arena(wire.pid, handle, file);
-        wire.mapped.push_back({handle, 0, wire.arena});
+        shm_peer.arena = map_arena(shm_peer.pid, handle, file);
+        shm_peer.mapped.push_back({handle, 0, shm_peer.arena});
       }
     } catch (const CommError& error) {
       why = error.what();
     }
-    if (!wire.arena)
+    if (!shm_peer.arena)
       base::log(base::LogLevel::kInfo, "shm transport: cannot map the tensors of rank " +
                                            std::to_string(peer) + " (" + why +
                                            "); messages from them are copied");
@@ -604,10 +607,10 @@ FramedTransport::DirectResult ShmTransport::get_directly(const RemoteMemory& fro
 FramedTransport::DirectResult ShmTransport::signal_directly(const RemoteMemory& to, uint64_t offset,
                                                             uint64_t amount,
                                                             CounterOp op) noexcept {
-  auto* wire = connection(to.handle.rank);
-  if (wire == nullptr || to.mapped().empty()) return DirectResult::kNo;
+  auto* peer_connection = connection(to.handle.rank);
+  if (peer_connection == nullptr || to.mapped().empty()) return DirectResult::kNo;
   update_counter(to.mapped().data() + offset, amount, op);
-  wire->wake_peer();
+  peer_connection->wake_peer();
   return DirectResult::kDone;
 }
 

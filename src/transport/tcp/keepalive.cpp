@@ -5,15 +5,15 @@
 namespace torch::comms::transport::tcp {
 namespace {
 
-constexpr int kLooks = 4;  // checks within the timeout
+constexpr int kChecksPerTimeout = 4;  // checks within the timeout
 
 }  // namespace
 
-std::chrono::nanoseconds Keepalive::unanswered_for(const base::TcpAckStatus& answers,
+std::chrono::nanoseconds Keepalive::unanswered_for(const base::TcpAckStatus& status,
                                                    Time now) noexcept {
-  if (!answers.is_ack_pending) since_.reset();
+  if (!status.is_ack_pending) since_.reset();
   // The last acknowledgement may also be from long before any data were pending.
-  else if (!since_ || now - answers.since_last_ack > *since_)
+  else if (!since_ || now - status.since_last_ack > *since_)
     since_ = now;
   return since_ ? now - *since_ : std::chrono::nanoseconds(0);
 }
@@ -30,15 +30,15 @@ void KeepaliveWatch::configure(int socket) const noexcept {
 void KeepaliveWatch::on_ready(int, uint32_t) {
   timer_->clear_expiration();
   const auto now = std::chrono::steady_clock::now();
-  bool owed = false;
-  for (auto* watched : clients_) owed |= watched->check_keepalive(now, timeout_);
-  if (!owed) set_ticking(false);
+  bool has_unacknowledged = false;
+  for (auto* client : clients_) has_unacknowledged |= client->check_keepalive(now, timeout_);
+  if (!has_unacknowledged) set_ticking(false);
 }
 
 void KeepaliveWatch::set_ticking(bool on) noexcept {
   is_ticking_ = on;
   if (on)
-    timer_->every(timeout_ / kLooks);
+    timer_->every(timeout_ / kChecksPerTimeout);
   else
     timer_->stop();
 }

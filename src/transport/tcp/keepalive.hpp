@@ -17,7 +17,7 @@ class Keepalive {
   using Time = std::chrono::steady_clock::time_point;
   // Adds the system's state of the connection at `now`.
   // Returns: the time since the peer's machine began to owe an acknowledgement; 0 if it owes none.
-  std::chrono::nanoseconds unanswered_for(const base::TcpAckStatus& answers, Time now) noexcept;
+  std::chrono::nanoseconds unanswered_for(const base::TcpAckStatus& status, Time now) noexcept;
 
  private:
   std::optional<Time> since_;
@@ -44,8 +44,8 @@ class KeepaliveWatch final : public Poller::Client {
   // Configures a socket so that this watch, not the system, fails a silent peer. A system that does
   // not report acknowledgements keeps the check itself.
   void configure(int socket) const noexcept;
-  void add(KeepaliveClient& watched) { clients_.push_back(&watched); }
-  void remove(KeepaliveClient& watched) noexcept { std::erase(clients_, &watched); }
+  void add(KeepaliveClient& client) { clients_.push_back(&client); }
+  void remove(KeepaliveClient& client) noexcept { std::erase(clients_, &client); }
   // Starts the checks; called after every send.
   void on_sent() noexcept {
     if (!is_ticking_ && timer_) set_ticking(true);

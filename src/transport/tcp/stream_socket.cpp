@@ -21,12 +21,12 @@ constexpr size_t kCopied = 16u << 10;
 constexpr size_t kBytesAtOnce = 2u << 20;  // read before other channels get their turn
 
 // Returns: whether there is no sign that the peer has closed the connection.
-bool goes_on(int socket) {
+bool is_open(int socket) {
   pollfd polled{socket, POLLRDHUP, 0};
   return ::poll(&polled, 1, 0) == 0;
 }
 
-bool again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+bool is_retryable(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
 ssize_t send_pieces(int socket, std::span<const ConstBytes> pieces) noexcept {
   std::array<iovec, PeerConnection::kMaxPieces + 1> parts;
@@ -46,8 +46,11 @@ bool is_local_error(int error) noexcept {
   return base::is_resource_exhausted(error) || std::ranges::count(kWrongCalls, error) > 0;
 }
 
-StreamSocket::StreamSocket(base::FileDescriptor socket, uint32_t max_payload, unsigned lanes)
-    : socket_(std::move(socket)), max_payload_(max_payload), channels_(lanes), buffer_(kBuffer) {}
+StreamSocket::StreamSocket(base::FileDescriptor socket, uint32_t max_payload, unsigned channels)
+    : socket_(std::move(socket)),
+      max_payload_(max_payload),
+      channels_(channels),
+      buffer_(kBuffer) {}
 
 void StreamSocket::fail(int error) noexcept {
   if (!error_text_.empty()) return;
@@ -62,11 +65,11 @@ void StreamSocket::fail(int error) noexcept {
 // Handles an error of a send. If the connection has ended, the socket is still read to its end,
 // which reports the error. Any other error is reported here, because no read would report it.
 void StreamSocket::fail_to_send(int error) noexcept {
-  if (again(error)) return;
+  if (is_retryable(error)) return;
   send_error_ = error;
   if (!error_text_.empty()) return;
   if (!is_local_error(error)) {
-    if (goes_on(socket_.get())) fail(error);
+    if (is_open(socket_.get())) fail(error);
     return;
   }
   error_code_ = base::is_resource_exhausted(error) ? Errc::kResourceExhausted : Errc::kSystem;
@@ -74,7 +77,7 @@ void StreamSocket::fail_to_send(int error) noexcept {
 }
 
 bool StreamSocket::try_send(const Frame& frame, std::span<const ConstBytes> payload,
-                            uint32_t* borrowed) noexcept {
+                            uint32_t* frames_in_use) noexcept {
   if (is_blocked() || !error_text_.empty() || send_error_ != 0) return false;
   std::array<ConstBytes, PeerConnection::kMaxPieces + 1> pieces;
   pieces[0] = std::as_bytes(std::span(&frame, 1));
@@ -87,12 +90,12 @@ bool StreamSocket::try_send(const Frame& frame, std::span<const ConstBytes> payl
     sent = 0;  // kept and sent when the socket is writable
   }
   if (static_cast<size_t>(sent) < sizeof frame + frame.bytes)
-    queue_unsent(all, static_cast<size_t>(sent), borrowed);
+    queue_unsent(all, static_cast<size_t>(sent), frames_in_use);
   return true;
 }
 
 void StreamSocket::queue_unsent(std::span<const ConstBytes> pieces, size_t sent,
-                                uint32_t* borrowed) {
+                                uint32_t* frames_in_use) {
   size_t left = 0;
   for (const auto& piece : pieces) left += piece.size();
   left -= sent;
@@ -109,7 +112,7 @@ void StreamSocket::queue_unsent(std::span<const ConstBytes> pieces, size_t sent,
   }
   if (left <= kCopied || in_header) unsent_.insert(unsent_.begin(), copy_);
   if (left <= kCopied) return;
-  frames_in_use_ = borrowed;
+  frames_in_use_ = frames_in_use;
   ++*frames_in_use_;
 }
 
@@ -157,8 +160,8 @@ void StreamSocket::cancel_writes(ConstBytes range) noexcept {
 // Chooses the memory for the payload of the current frame.
 // Returns: false if the header is invalid.
 bool StreamSocket::begin_payload(FrameSink& sink) {
-  if (const char* wrong = frame_error(frame_, max_payload_, channels_)) {
-    error_text_ = std::string("protocol error: ") + wrong;
+  if (const char* error = frame_error(frame_, max_payload_, channels_)) {
+    error_text_ = std::string("protocol error: ") + error;
     return false;
   }
   in_payload_ = true;
@@ -180,8 +183,8 @@ bool StreamSocket::cut_frames(FrameSink& sink) noexcept {
       std::memcpy(&frame_, buffer_.data() + begin_, sizeof(Frame));
       begin_ += sizeof(Frame);
       if (frame_.bytes <= end_ - begin_) {  // whole: delivered from the buffer
-        if (const char* wrong = frame_error(frame_, max_payload_, channels_)) {
-          error_text_ = std::string("protocol error: ") + wrong;
+        if (const char* error = frame_error(frame_, max_payload_, channels_)) {
+          error_text_ = std::string("protocol error: ") + error;
           return false;
         }
         const ConstBytes payload(buffer_.data() + begin_, frame_.bytes);
@@ -205,7 +208,7 @@ bool StreamSocket::read_into_payload(FrameSink& sink) noexcept {
   const auto room = target_.subspan(filled_);
   const auto got = ::recv(socket_.get(), room.data(), room.size(), MSG_DONTWAIT);
   if (got <= 0) {
-    if (got == 0 || !again(errno)) fail(got == 0 ? 0 : errno);
+    if (got == 0 || !is_retryable(errno)) fail(got == 0 ? 0 : errno);
     return false;
   }
   filled_ += static_cast<size_t>(got);
@@ -231,7 +234,7 @@ bool StreamSocket::receive(FrameSink& sink) noexcept {
     const auto got =
         ::recv(socket_.get(), buffer_.data() + end_, buffer_.size() - end_, MSG_DONTWAIT);
     if (got <= 0) {
-      if (got == 0 || !again(errno)) fail(got == 0 ? 0 : errno);
+      if (got == 0 || !is_retryable(errno)) fail(got == 0 ? 0 : errno);
       break;
     }
     moved = true;
@@ -250,11 +253,11 @@ bool StreamSocket::is_delivered() const noexcept {
   return send_error_ != 0 || (!is_blocked() && (!known || left == 0));
 }
 
-void StreamSocket::fail_keepalive(std::chrono::milliseconds silence) noexcept {
+void StreamSocket::fail_keepalive(std::chrono::milliseconds timeout) noexcept {
   if (!error_text_.empty()) return;
   send_error_ = ETIMEDOUT;
   error_text_ = "the tcp keepalive timed out: the peer host has not acknowledged for " +
-                std::to_string(silence.count()) + " ms";
+                std::to_string(timeout.count()) + " ms";
 }
 
 void StreamSocket::close_gracefully() noexcept {

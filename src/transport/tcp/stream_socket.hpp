@@ -21,10 +21,10 @@ TC_API bool is_local_error(int error) noexcept;
 // cuts the received bytes into frames. Payloads go from and to the caller's memory where possible.
 class StreamSocket {
  public:
-  StreamSocket(base::FileDescriptor socket, uint32_t max_payload, unsigned lanes);
+  StreamSocket(base::FileDescriptor socket, uint32_t max_payload, unsigned channels);
 
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
-                uint32_t* borrowed) noexcept;
+                uint32_t* frames_in_use) noexcept;
   // Sends data that the socket did not take before.
   // Returns: whether the socket took anything.
   bool flush() noexcept;
@@ -44,8 +44,8 @@ class StreamSocket {
   // Returns: whether the peer's machine has acknowledged everything, as far as this machine knows,
   // or never will.
   bool is_delivered() const noexcept;
-  // Fails the socket: the peer's machine has not acknowledged for `silence`.
-  void fail_keepalive(std::chrono::milliseconds silence) noexcept;
+  // Fails the socket: the peer's machine has not acknowledged for `timeout`.
+  void fail_keepalive(std::chrono::milliseconds timeout) noexcept;
   // Shuts the socket down so that sent data arrive. Unread bytes are read first, because closing a
   // socket with unread bytes resets the connection and discards what was sent.
   void close_gracefully() noexcept;
@@ -53,7 +53,7 @@ class StreamSocket {
  private:
   void fail(int error) noexcept;
   void fail_to_send(int error) noexcept;
-  void queue_unsent(std::span<const ConstBytes> pieces, size_t sent, uint32_t* borrowed);
+  void queue_unsent(std::span<const ConstBytes> pieces, size_t sent, uint32_t* frames_in_use);
   void finish_unsent() noexcept;
   bool read_into_payload(FrameSink& sink) noexcept;
   bool cut_frames(FrameSink& sink) noexcept;

@@ -9,10 +9,10 @@
 namespace torch::comms::transport::tcp {
 
 TcpConnection::TcpConnection(std::vector<base::FileDescriptor> sockets, uint32_t chunk_bytes,
-                             Poller& poller, KeepaliveWatch& silence)
+                             Poller& poller, KeepaliveWatch& keepalive)
     : chunk_bytes_(chunk_bytes),
       poller_(poller),
-      keepalive_(silence),
+      keepalive_(keepalive),
       fork_generation_(base::fork_generation()) {
   const auto count = static_cast<unsigned>(sockets.size());
   channels_.reserve(count);
@@ -51,25 +51,24 @@ void TcpConnection::watch(ConnectionSocket& socket) noexcept {
 }
 
 bool TcpConnection::try_send(const Frame& frame, std::span<const ConstBytes> payload,
-                             uint32_t* borrowed) noexcept {
+                             uint32_t* frames_in_use) noexcept {
   auto& socket = channels_[frame.channel];
-  const bool sent = socket.stream.try_send(frame, payload, borrowed);
+  const bool sent = socket.stream.try_send(frame, payload, frames_in_use);
   watch(socket);
   if (sent) keepalive_.on_sent();
   return sent;
 }
 
 bool TcpConnection::check_keepalive(Keepalive::Time now, std::chrono::milliseconds limit) noexcept {
-  bool owed = false;
+  bool has_unacknowledged = false;
   for (auto& socket : channels_) {
     if (!socket.stream.error_text().empty()) continue;
-    const auto answers = base::tcp_ack_status(socket.stream.socket());
-    if (!answers) continue;
-    if (socket.keepalive.unanswered_for(*answers, now) >= limit)
-      socket.stream.fail_keepalive(limit);
-    owed |= !socket.stream.is_delivered();
+    const auto status = base::tcp_ack_status(socket.stream.socket());
+    if (!status) continue;
+    if (socket.keepalive.unanswered_for(*status, now) >= limit) socket.stream.fail_keepalive(limit);
+    has_unacknowledged |= !socket.stream.is_delivered();
   }
-  return owed;
+  return has_unacknowledged;
 }
 
 void TcpConnection::on_ready(int descriptor, uint32_t events) {

@@ -18,15 +18,15 @@ class TcpConnection final : public PeerConnection,
                             public Poller::Client,
                             public KeepaliveWatch::KeepaliveClient {
  public:
-  // The sockets must be in `poller` already. It and `silence` must outlive the connection.
+  // The sockets must be in `poller` already. It and `keepalive` must outlive the connection.
   TcpConnection(std::vector<base::FileDescriptor> sockets, uint32_t chunk_bytes, Poller& poller,
-                KeepaliveWatch& silence);
+                KeepaliveWatch& keepalive);
   ~TcpConnection() override;
 
   unsigned channels() const noexcept override { return static_cast<unsigned>(channels_.size()); }
   uint32_t max_payload() const noexcept override { return chunk_bytes_; }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
-                uint32_t* borrowed) noexcept override;
+                uint32_t* frames_in_use) noexcept override;
   ReceiveStatus receive(FrameSink& sink) noexcept override;
   const std::string& error_text() const noexcept override { return error_text_; }
   Errc error_code() const noexcept override { return error_code_; }

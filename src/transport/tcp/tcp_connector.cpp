@@ -14,14 +14,14 @@
 namespace torch::comms::transport::tcp {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{3500};  // for an address that does not answer
-constexpr size_t kRounds = kRetryDelays.size() + 1;   // rounds through all addresses
+constexpr std::chrono::milliseconds kConnectTimeout{3500};  // for an address that does not answer
+constexpr size_t kRounds = kRetryDelays.size() + 1;         // rounds through all addresses
 
 }  // namespace
 
 TcpConnector::TcpConnector(const Endpoint& peer, const TcpHello& hello, Poller& poller,
-                           std::chrono::milliseconds silence)
-    : peer_(peer), hello_(hello), poller_(poller), keepalive_timeout_(silence) {
+                           std::chrono::milliseconds keepalive_timeout)
+    : peer_(peer), hello_(hello), poller_(poller), keepalive_timeout_(keepalive_timeout) {
   try_next("its endpoint has no address");
 }
 
@@ -35,10 +35,10 @@ void TcpConnector::close() noexcept {
   retry_timer_.reset();
 }
 
-void TcpConnector::try_next(std::string why, bool turned_away) {
+void TcpConnector::try_next(std::string why, bool is_rejected) {
   close();
   error_code_ = Errc::kPeerFailed;
-  was_rejected_ |= turned_away;
+  was_rejected_ |= is_rejected;
   while (tries_ < kRounds * peer_.addresses.size()) {
     if (tries_ % peer_.addresses.size() == 0 && starts_backoff(tries_ / peer_.addresses.size()))
       return;
@@ -74,19 +74,19 @@ bool TcpConnector::starts_backoff(size_t round) {
 }
 
 void TcpConnector::on_socket_ended(int error) {
-  const bool turned_away = is_closed_by_peer(error);
+  const bool is_rejected = is_closed_by_peer(error);
   const char* why =
-      turned_away ? "the peer closed the connection before its welcome" : std::strerror(error);
-  try_next(address_ + ": " + why, turned_away);
+      is_rejected ? "the peer closed the connection before its welcome" : std::strerror(error);
+  try_next(address_ + ": " + why, is_rejected);
 }
 
 // Opens a socket for each channel.
 // Returns: false and errno if one fails.
 bool TcpConnector::open_all(const base::SocketAddress& address) {
-  for (unsigned lane = 0; lane < hello_.channels; ++lane) {
+  for (unsigned channel = 0; channel < hello_.channels; ++channel) {
     auto socket = base::begin_connect(address);
     if (!socket) return false;
-    base::set_keepalive_and_user_timeout(socket.get(), kPatience);
+    base::set_keepalive_and_user_timeout(socket.get(), kConnectTimeout);
     try {
       poller_.add(socket.get(), EPOLLOUT, *this);
     } catch (const CommError&) {
@@ -97,9 +97,9 @@ bool TcpConnector::open_all(const base::SocketAddress& address) {
   return true;
 }
 
-bool TcpConnector::send_hello(ConnectingSocket& socket, unsigned lane) {
+bool TcpConnector::send_hello(ConnectingSocket& socket, unsigned channel) {
   TcpHello hello = hello_;
-  hello.channel = static_cast<uint8_t>(lane);
+  hello.channel = static_cast<uint8_t>(channel);
   socket.has_sent_hello = true;
   base::set_keepalive_and_user_timeout(socket.socket.get(), keepalive_timeout_);
   poller_.change(socket.socket.get(), EPOLLIN);
@@ -139,11 +139,11 @@ bool TcpConnector::is_done() const noexcept {
 }
 
 std::vector<base::FileDescriptor> TcpConnector::release_sockets() noexcept {
-  std::vector<base::FileDescriptor> taken;
-  taken.reserve(sockets_.size());
-  for (auto& socket : sockets_) taken.push_back(std::move(socket.socket));
+  std::vector<base::FileDescriptor> released;
+  released.reserve(sockets_.size());
+  for (auto& socket : sockets_) released.push_back(std::move(socket.socket));
   sockets_.clear();
-  return taken;
+  return released;
 }
 
 }  // namespace torch::comms::transport::tcp

@@ -20,9 +20,9 @@ namespace torch::comms::transport::tcp {
 // accepting it, the connector waits before it tries all addresses again.
 class TcpConnector final : public Poller::Client {
  public:
-  // `silence`: the keepalive timeout of the connected sockets; 0: none.
+  // `keepalive_timeout`: the keepalive timeout of the connected sockets; 0: none.
   TcpConnector(const Endpoint& peer, const TcpHello& hello, Poller& poller,
-               std::chrono::milliseconds silence);
+               std::chrono::milliseconds keepalive_timeout);
   ~TcpConnector() override;
 
   void on_ready(int socket, uint32_t events) override;
@@ -44,12 +44,12 @@ class TcpConnector final : public Poller::Client {
     size_t bytes_read = 0;  // bytes of `welcome`
     bool is_welcome() const noexcept { return bytes_read == sizeof welcome; }
   };
-  void try_next(std::string why, bool turned_away = false);
+  void try_next(std::string why, bool is_rejected = false);
   bool starts_backoff(size_t round);
   void on_socket_ended(int error);
   bool open_all(const base::SocketAddress& address);
   void close() noexcept;
-  bool send_hello(ConnectingSocket& socket, unsigned lane);
+  bool send_hello(ConnectingSocket& socket, unsigned channel);
 
   Endpoint peer_;
   TcpHello hello_;

@@ -7,13 +7,15 @@
 
 namespace torch::comms::transport::tcp {
 
-const char* why_not(const TcpHello& hello, const TcpEndpointId& door) noexcept {
+const char* why_not(const TcpHello& hello, const TcpEndpointId& endpoint_id) noexcept {
   if (hello.magic != TcpHello::kMagic) return "not ours";
   if (hello.version != TcpHello::kVersion) return "another version";
-  if (!constant_time_equal(hello.job, door.job)) return "another job";
-  if (hello.instance != door.instance || hello.to != door.rank) return "meant for another rank";
+  if (!constant_time_equal(hello.job, endpoint_id.job)) return "another job";
+  if (hello.instance != endpoint_id.instance || hello.to != endpoint_id.rank)
+    return "meant for another rank";
   // The smaller rank connects, so that a pair makes one connection.
-  if (hello.from < 0 || hello.from >= door.rank) return "from a rank that does not connect here";
+  if (hello.from < 0 || hello.from >= endpoint_id.rank)
+    return "from a rank that does not connect here";
   if (hello.channels < 1 || hello.channels > kMaxChannels || hello.channel >= hello.channels)
     return "an impossible number of sockets";
   return nullptr;

@@ -48,8 +48,9 @@ struct TcpEndpointId {
   Secret job = {};
 };
 
-// Returns: nullptr if `hello` may be accepted at `door`, else why not. Uses only its arguments.
-TC_API const char* why_not(const TcpHello& hello, const TcpEndpointId& door) noexcept;
+// Returns: nullptr if `hello` may be accepted at `endpoint_id`, else why not. Uses only its
+// arguments.
+TC_API const char* why_not(const TcpHello& hello, const TcpEndpointId& endpoint_id) noexcept;
 
 // An accepted connection that has not identified itself. At most one TcpHello is read from it.
 class PendingTcpConnection {

@@ -65,9 +65,9 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   bool progress_connections() noexcept override;
   void on_ready(int socket, uint32_t events) override;
   void accept_pending();
-  void reject(const PendingTcpConnection& guest) noexcept;
-  bool handle_handshake(PendingTcpConnection& guest);
-  void admit(PendingTcpConnection guest);
+  void reject(const PendingTcpConnection& pending) noexcept;
+  bool handle_handshake(PendingTcpConnection& pending);
+  void admit(PendingTcpConnection pending);
   void open_channel(int peer, std::vector<base::FileDescriptor> sockets);
 
   TcpOptions tcp_;
@@ -76,7 +76,7 @@ class TcpTransport final : public FramedTransport, private Poller::Client {
   KeepaliveWatch keepalive_;
   base::Listener listener_;
   HandshakeQueue<PendingTcpConnection> handshakes_{
-      [this](PendingTcpConnection& guest) { return handle_handshake(guest); }};
+      [this](PendingTcpConnection& pending) { return handle_handshake(pending); }};
   std::unordered_map<int, PartialConnection> partial_connections_;     // by peer
   std::unordered_map<int, std::unique_ptr<TcpConnector>> connectors_;  // by peer
   uint64_t rejected_ = 0;
@@ -103,10 +103,10 @@ bool TcpTransport::progress_connections() noexcept {
   try {
     moved = poller_.poll();
     for (auto next = connectors_.begin(); next != connectors_.end();) {
-      auto& [peer, attempt] = *next;
-      const bool failed = !attempt->error_text().empty();
-      if (failed) fail(peer, attempt->error_code(), attempt->error_text());
-      if (attempt->is_done()) open_channel(peer, attempt->release_sockets());
+      auto& [peer, connector] = *next;
+      const bool failed = !connector->error_text().empty();
+      if (failed) fail(peer, connector->error_code(), connector->error_text());
+      if (connector->is_done()) open_channel(peer, connector->release_sockets());
       next = failed || state(peer) != PeerState::kConnecting ? connectors_.erase(next)
                                                              : std::next(next);
     }
@@ -129,21 +129,22 @@ void TcpTransport::accept_pending() {
   }
 }
 
-void TcpTransport::reject(const PendingTcpConnection& guest) noexcept {
+void TcpTransport::reject(const PendingTcpConnection& pending) noexcept {
   ++rejected_;
-  poller_.remove(guest.socket());
+  poller_.remove(pending.socket());
 }
 
 // Accepts or rejects a connection.
 // Returns: false while its hello is incomplete.
-bool TcpTransport::handle_handshake(PendingTcpConnection& guest) {
-  const auto read = guest.read();
+bool TcpTransport::handle_handshake(PendingTcpConnection& pending) {
+  const auto read = pending.read();
   if (read == PendingTcpConnection::State::kIncomplete) return false;
-  const TcpEndpointId door{options_.rank, endpoint_.instance, options_.job};
-  if (read == PendingTcpConnection::State::kComplete && why_not(guest.hello(), door) == nullptr)
-    admit(std::move(guest));
+  const TcpEndpointId endpoint_id{options_.rank, endpoint_.instance, options_.job};
+  if (read == PendingTcpConnection::State::kComplete &&
+      why_not(pending.hello(), endpoint_id) == nullptr)
+    admit(std::move(pending));
   else
-    reject(guest);
+    reject(pending);
   return true;
 }
 
@@ -152,29 +153,29 @@ void TcpTransport::on_ready(int socket, uint32_t) {
   handshakes_.poll_socket(socket);
 }
 
-void TcpTransport::admit(PendingTcpConnection guest) {
-  const auto& hello = guest.hello();
+void TcpTransport::admit(PendingTcpConnection pending) {
+  const auto& hello = pending.hello();
   const int peer = hello.from;
-  auto& arriving = partial_connections_[peer];
-  if (arriving.attempt != hello.attempt || arriving.sockets.size() != hello.channels) {
-    for (const auto& socket : arriving.sockets)
+  auto& partial = partial_connections_[peer];
+  if (partial.attempt != hello.attempt || partial.sockets.size() != hello.channels) {
+    for (const auto& socket : partial.sockets)
       if (socket) poller_.remove(socket.get());
-    arriving = {hello.attempt, {}};
-    arriving.sockets.resize(hello.channels);
+    partial = {hello.attempt, {}};
+    partial.sockets.resize(hello.channels);
   }
-  auto& place = arriving.sockets[hello.channel];
-  if (place || peer_of(peer).state() != PeerState::kConnecting) {
-    reject(guest);
-    if (!place) partial_connections_.erase(peer);
+  auto& slot = partial.sockets[hello.channel];
+  if (slot || peer_of(peer).state() != PeerState::kConnecting) {
+    reject(pending);
+    if (!slot) partial_connections_.erase(peer);
     return;
   }
-  place = guest.release_socket();
+  slot = pending.release_socket();
   // The peer sends nothing more before the welcome; the connection sees the end of the socket
   // later.
-  poller_.change(place.get(), 0);
-  for (const auto& socket : arriving.sockets)
+  poller_.change(slot.get(), 0);
+  for (const auto& socket : partial.sockets)
     if (!socket) return;
-  auto sockets = std::move(arriving.sockets);
+  auto sockets = std::move(partial.sockets);
   partial_connections_.erase(peer);
   const TcpWelcome welcome;
   // An empty socket buffer takes the welcome; a broken socket is seen later.

@@ -34,9 +34,9 @@ class TC_API CoreBalancer {
   // `cores`: the cores that the rank may run on.
   CoreBalancer(int rank, const CpuSet& cores);
 
-  // Adds a peer rank. Until remove_peer(), this rank publishes its core in `mine` and reads the
-  // peer's core from `theirs`.
-  void add_peer(int rank, CoreSlot& mine, const CoreSlot& theirs);
+  // Adds a peer rank. Until remove_peer(), this rank publishes its core in `own_slot` and reads the
+  // peer's core from `peer_slot`.
+  void add_peer(int rank, CoreSlot& own_slot, const CoreSlot& peer_slot);
   // Removes a peer rank. Neither slot is used after this returns.
   void remove_peer(int rank) noexcept;
   // Publishes this thread's core and moves the thread if another core is better. A waiting thread
@@ -62,10 +62,10 @@ class TC_API CoreBalancer {
   Clock::time_point next_move_{};
 };
 
-// Returns: the core of `allowed` with the fewest of `others`, if it has at least two ranks fewer
-// than `core`, counting this rank; else -1. Among equal cores it is the first one from index `from`
-// on.
-TC_API int less_loaded_core(int core, std::span<const int> others, std::span<const int> allowed,
+// Returns: the core of `allowed` with the fewest of `peer_cores`, if it has at least two ranks
+// fewer than `core`, counting this rank; else -1. Among equal cores it is the first one from index
+// `from` on.
+TC_API int less_loaded_core(int core, std::span<const int> peer_cores, std::span<const int> allowed,
                             size_t from) noexcept;
 
 }  // namespace torch::comms::transport

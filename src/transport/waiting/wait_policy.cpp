@@ -57,14 +57,14 @@ WaitPolicy WaitPolicy::for_ranks(int ranks, int cores) noexcept {
 }
 
 void IdleGaps::add(std::chrono::nanoseconds gap) noexcept {
-  const int64_t usual = typical_ns_.load(std::memory_order_relaxed), now = gap.count();
-  const int64_t next = gap > kMaxGap ? usual / 2 : std::max(now, usual - usual / 16);
-  if (next != usual) typical_ns_.store(next, std::memory_order_relaxed);
+  const int64_t typical = typical_ns_.load(std::memory_order_relaxed), now = gap.count();
+  const int64_t next = gap > kMaxGap ? typical / 2 : std::max(now, typical - typical / 16);
+  if (next != typical) typical_ns_.store(next, std::memory_order_relaxed);
 }
 
 std::chrono::nanoseconds IdleGaps::awake_time(std::chrono::nanoseconds least) const noexcept {
-  const std::chrono::nanoseconds usual(typical_ns_.load(std::memory_order_relaxed));
-  return std::max(least, usual + usual / 2);
+  const std::chrono::nanoseconds typical(typical_ns_.load(std::memory_order_relaxed));
+  return std::max(least, typical + typical / 2);
 }
 
 void Backoff::end_gap() const noexcept { gaps.add(yields_of(policy_).now() - idle_since_); }
@@ -107,9 +107,9 @@ WaitResult Waiter::step() noexcept {
     progress();  // the abort may be newer than the progress above; this ends the requests in flight
     return WaitResult::kAborted;
   }
-  const bool tired = backoff_.step();
+  const bool should_sleep = backoff_.step();
   if (!backoff_.is_spinning() && Clock::now() >= deadline_) return WaitResult::kTimeout;
-  if (!tired) return WaitResult::kDone;
+  if (!should_sleep) return WaitResult::kDone;
   if (armed_ == 0)
     arm();  // the caller checks its condition once more before the sleep
   else
@@ -118,9 +118,9 @@ WaitResult Waiter::step() noexcept {
 }
 
 void Waiter::arm() noexcept {
-  bool quiet = links_.size() <= kMaxLinks;
-  while (quiet && armed_ < links_.size()) quiet = links_[armed_++]->prepare_sleep();
-  if (quiet) return;
+  bool can_sleep = links_.size() <= kMaxLinks;
+  while (can_sleep && armed_ < links_.size()) can_sleep = links_[armed_++]->prepare_sleep();
+  if (can_sleep) return;
   disarm();
   backoff_.pause();
 }
@@ -130,13 +130,13 @@ void Waiter::disarm() noexcept {
 }
 
 void Waiter::sleep() noexcept {
-  std::array<pollfd, kMaxLinks + 1> wanted;
+  std::array<pollfd, kMaxLinks + 1> polled;
   size_t count = 0;
-  wanted[count++] = {abort_.event_fd(), POLLIN, 0};
-  for (const auto* link : links_) wanted[count++] = {link->event_fd(), POLLIN, 0};
+  polled[count++] = {abort_.event_fd(), POLLIN, 0};
+  for (const auto* link : links_) polled[count++] = {link->event_fd(), POLLIN, 0};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
   const auto bounded = std::clamp<int64_t>(left.count(), 0, kMaxSleep.count());
-  ::poll(wanted.data(), count, static_cast<int>(bounded));
+  ::poll(polled.data(), count, static_cast<int>(bounded));
   ++sleeps_;
   disarm();
 }
