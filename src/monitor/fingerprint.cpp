@@ -48,9 +48,9 @@ std::string Fingerprint::format() const {
 }
 
 uint64_t Fingerprint::hash_without_sequence() const noexcept {
-  Fingerprint print = *this;
-  print.sequence = 0;
-  return hash_bytes(&print, sizeof print);
+  Fingerprint fingerprint = *this;
+  fingerprint.sequence = 0;
+  return hash_bytes(&fingerprint, sizeof fingerprint);
 }
 
 }  // namespace torch::comms::monitor

@@ -8,31 +8,31 @@
 
 namespace torch::comms::monitor {
 
-GroupMonitor::GroupMonitor(std::shared_ptr<MonitorNetwork> family, uint64_t group,
+GroupMonitor::GroupMonitor(std::shared_ptr<MonitorNetwork> network, uint64_t group,
                            std::vector<int> ranks, int rank,
-                           std::shared_ptr<const CollectiveLogReader> diary)
-    : network_(std::move(family)),
+                           std::shared_ptr<const CollectiveLogReader> log)
+    : network_(std::move(network)),
       group_(group),
       ranks_(std::move(ranks)),
-      log_(std::move(diary)),
+      log_(std::move(log)),
       protocol_(group, rank, static_cast<int>(ranks_.size()), *log_, network_->retry_policy_) {
-  for (const int near : protocol_.neighbors())
-    neighbor_ranks_[ranks_[static_cast<size_t>(near)]] = near;
+  for (const int neighbor : protocol_.neighbors())
+    neighbor_ranks_[ranks_[static_cast<size_t>(neighbor)]] = neighbor;
   network_->add(*this);
 }
 
-GroupMonitor::~GroupMonitor() { leave_network(/*well=*/false); }
+GroupMonitor::~GroupMonitor() { leave_network(/*graceful=*/false); }
 
-void GroupMonitor::close() noexcept { leave_network(/*well=*/true); }
+void GroupMonitor::close() noexcept { leave_network(/*graceful=*/true); }
 
 void GroupMonitor::announce_close(const std::vector<PostedCounts>& posted,
-                                  bool tells_all) noexcept {
+                                  bool to_all_ranks) noexcept {
   if (base::fork_generation() != network_->fork_generation_) return;
   const std::lock_guard lock(network_->mutex_);
   if (is_closed_ || std::exchange(has_announced_close_, true)) return;
   try {
     MonitorProtocol::OutgoingMessages out;
-    protocol_.close(out, posted, tells_all);
+    protocol_.close(out, posted, to_all_ranks);
     network_->send_messages(*this, out);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning,
@@ -46,15 +46,15 @@ std::map<int, MonitorProtocol::PeerClose> GroupMonitor::peer_closes() const {
   return protocol_.peer_closes();
 }
 
-void GroupMonitor::leave_network(bool well) noexcept {
+void GroupMonitor::leave_network(bool graceful) noexcept {
   if (base::fork_generation() != network_->fork_generation_)
     return;  // inherited from the parent process: nothing to do
-  network_->remove(*this, well);
+  network_->remove(*this, graceful);
 }
 
 std::shared_ptr<GroupMonitor> GroupMonitor::split(
     const std::vector<int>& ranks, uint64_t count,
-    std::shared_ptr<const CollectiveLogReader> diary) const {
+    std::shared_ptr<const CollectiveLogReader> log) const {
   std::vector<int> members;
   int own = -1;
   for (const int rank : ranks) {
@@ -63,7 +63,7 @@ std::shared_ptr<GroupMonitor> GroupMonitor::split(
   }
   const uint64_t seed = hash_bytes(&count, sizeof count, group_);
   const uint64_t group = hash_bytes(members.data(), members.size() * sizeof(int), seed);
-  return std::make_shared<GroupMonitor>(network_, group, std::move(members), own, std::move(diary));
+  return std::make_shared<GroupMonitor>(network_, group, std::move(members), own, std::move(log));
 }
 
 bool GroupMonitor::wait_for_failure(std::chrono::milliseconds limit) const {
@@ -83,20 +83,22 @@ std::optional<GroupMonitor::GroupFailure> GroupMonitor::failure() const {
   const Moment ends = end ? end->since : kNever;
   if (const auto& mismatch = protocol_.mismatch())
     return GroupFailure{Errc::kMismatch, mismatch->reason, mismatch->culprits, ends};
-  const int lost = protocol_.failed_rank();
+  const int failed_rank = protocol_.failed_rank();
   // A peer's abort reason adds nothing if it only names the rank that has already been seen to
   // fail.
-  if (end && std::ranges::count(end->reason.culprits, lost) == 0) {
-    auto seen = as_seen_by_peers(end->reason, end->rank);
-    return GroupFailure{seen.code, std::move(seen.reason), std::move(seen.culprits), ends};
+  if (end && std::ranges::count(end->reason.culprits, failed_rank) == 0) {
+    auto abort_reason = as_seen_by_peers(end->reason, end->rank);
+    return GroupFailure{abort_reason.code, std::move(abort_reason.reason),
+                        std::move(abort_reason.culprits), ends};
   }
-  if (lost < 0) return std::nullopt;
-  const auto& place = network_->contacts_[static_cast<size_t>(ranks_[static_cast<size_t>(lost)])];
+  if (failed_rank < 0) return std::nullopt;
+  const auto& contact =
+      network_->contacts_[static_cast<size_t>(ranks_[static_cast<size_t>(failed_rank)])];
   return GroupFailure{Errc::kPeerFailed,
-                      "rank " + std::to_string(lost) + " has failed: its process (" +
-                          place.process_description +
+                      "rank " + std::to_string(failed_rank) + " has failed: its process (" +
+                          contact.process_description +
                           ") has ended, has closed the communicator, or cannot be reached",
-                      {lost},
+                      {failed_rank},
                       ends};
 }
 
@@ -110,22 +112,22 @@ void GroupMonitor::check_mismatch_later(Moment began) {
 }
 
 std::optional<GroupMonitor::GroupFailure> GroupMonitor::find_mismatch(
-    std::chrono::milliseconds patience, std::chrono::milliseconds limit) {
+    std::chrono::milliseconds initial_wait, std::chrono::milliseconds limit) {
   // A query supersedes the queries of other ranks, which may be further ahead; so every rank
   // repeats its query.
-  constexpr std::chrono::milliseconds kAgain{100};
+  constexpr std::chrono::milliseconds kRetryInterval{100};
   {
     std::unique_lock lock(network_->mutex_);
     const auto is_over = [&] { return is_closed_ || has_failure(); };
-    const auto until = MonitorNetwork::now() + patience + limit;
-    bool over = network_->changed_.wait_for(lock, patience, is_over);
+    const auto until = MonitorNetwork::now() + initial_wait + limit;
+    bool over = network_->changed_.wait_for(lock, initial_wait, is_over);
     for (auto left = until - MonitorNetwork::now(); !over && left > Moment(0);
          left = until - MonitorNetwork::now()) {
       MonitorProtocol::OutgoingMessages out;
       protocol_.check_mismatch_now(MonitorNetwork::now(), out);
       network_->send_messages(*this, out);
       network_->wake();
-      over = network_->changed_.wait_for(lock, std::min<Moment>(kAgain, left), is_over);
+      over = network_->changed_.wait_for(lock, std::min<Moment>(kRetryInterval, left), is_over);
     }
   }
   const auto found = failure();

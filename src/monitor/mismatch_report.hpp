@@ -18,10 +18,11 @@ struct MismatchReport {
   std::vector<int> ranks = {};
 };
 
-// Compares what ranks called. `prints`: the known fingerprints by rank. `silent`: the ranks that
-// did not answer, ascending. `met`: what a rank observed, if the fingerprints are equal; "":
-// unknown.
-MismatchReport make_mismatch_report(const std::unordered_map<int, Fingerprint>& prints,
-                                    std::span<const int> silent, const std::string& met = {});
+// Compares what ranks called. `fingerprints`: the known fingerprints by rank. `silent`: the ranks
+// that did not answer, ascending. `observation`: what a rank observed, if the fingerprints are
+// equal; "": unknown.
+MismatchReport make_mismatch_report(const std::unordered_map<int, Fingerprint>& fingerprints,
+                                    std::span<const int> silent,
+                                    const std::string& observation = {});
 
 }  // namespace torch::comms::monitor

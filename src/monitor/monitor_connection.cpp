@@ -23,25 +23,25 @@ using transport::tcp::TcpWelcome;
 
 // A rank listens as long as it lives: after this many refusals its process is assumed to have
 // ended.
-constexpr int kRefusals = 3;
+constexpr int kMaxRefusals = 3;
 // Pauses before the next connect: after a refusal, and after any other failure.
-constexpr milliseconds kRest{20}, kLongRest{1000};
+constexpr milliseconds kRefusedDelay{20}, kUnreachableDelay{1000};
 // How long to wait for the peer to connect before probing whether it still listens.
-constexpr milliseconds kBetweenProbes{1000};
+constexpr milliseconds kProbeInterval{1000};
 // The connect timeout of one address, before the next address is tried.
-constexpr milliseconds kPatience{3000};
-constexpr size_t kPiece = 64 << 10;
+constexpr milliseconds kConnectTimeout{3000};
+constexpr size_t kReadBytes = 64 << 10;
 // Bytes queued for a peer that does not read, such as a stopped process. Beyond that, messages are
 // dropped.
-constexpr size_t kMostUnsent = size_t{16} << 20;
+constexpr size_t kMaxUnsent = size_t{16} << 20;
 
 }  // namespace
 
-MonitorConnection::MonitorConnection(std::string contact, const TcpHello& hello, bool dials,
+MonitorConnection::MonitorConnection(std::string contact, const TcpHello& hello, bool is_initiator,
                                      Moment now)
-    : contact_(std::move(contact)), hello_(hello), is_initiator_(dials) {
-  timer_ = now + kBetweenProbes;
-  if (!dials) return;
+    : contact_(std::move(contact)), hello_(hello), is_initiator_(is_initiator) {
+  timer_ = now + kProbeInterval;
+  if (!is_initiator) return;
   state_ = State::kConnecting;
   start_connect(now);
 }
@@ -65,7 +65,7 @@ void MonitorConnection::adopt(base::FileDescriptor socket) {
 }
 
 void MonitorConnection::send(std::string_view text) {
-  if (state_ == State::kFailed || out_.size() > kMostUnsent) return;
+  if (state_ == State::kFailed || out_.size() > kMaxUnsent) return;
   const auto size = static_cast<uint32_t>(text.size());
   out_.append(reinterpret_cast<const char*>(&size), sizeof size).append(text);
   if (state_ == State::kConnected) flush();
@@ -81,7 +81,7 @@ short MonitorConnection::events() const noexcept {
 }
 
 void MonitorConnection::start_connect(Moment now) {
-  timer_ = now + kPatience;
+  timer_ = now + kConnectTimeout;
   connector_ = std::make_unique<bootstrap::Connector>(contact_, address_);
   addresses_ = connector_->address_count();
   if (connector_->state() == bootstrap::Connector::State::kFailed)
@@ -100,11 +100,11 @@ void MonitorConnection::on_connect_failed(bool refused, Moment now) {
   if (connector_) address_ = connector_->address_index() + 1;
   connector_.reset();
   socket_ = {};
-  const bool awaited = state_ == State::kExpectingPeer;
-  if (refused && ++refusals_ >= kRefusals) return fail();
-  if (!refused && !awaited) warn(error == 0 ? "" : std::strerror(error));
-  if (!awaited) state_ = State::kBackoff;
-  timer_ = now + (refused ? kRest : awaited ? kBetweenProbes : kLongRest);
+  const bool is_probe = state_ == State::kExpectingPeer;
+  if (refused && ++refusals_ >= kMaxRefusals) return fail();
+  if (!refused && !is_probe) warn(error == 0 ? "" : std::strerror(error));
+  if (!is_probe) state_ = State::kBackoff;
+  timer_ = now + (refused ? kRefusedDelay : is_probe ? kProbeInterval : kUnreachableDelay);
 }
 
 // Handles a connection that was accepted and closed. The peer is exiting and will soon refuse
@@ -132,7 +132,7 @@ void MonitorConnection::on_connecting(Moment now) {
   if (state_ == State::kExpectingPeer) {  // the peer is alive and will connect
     connector_.reset();
     refusals_ = 0;
-    timer_ = now + kBetweenProbes;
+    timer_ = now + kProbeInterval;
     return;
   }
   socket_ = connector_->release_socket();
@@ -170,7 +170,7 @@ void MonitorConnection::on_ready(short events, Moment now) {
 }
 
 void MonitorConnection::read() {
-  std::array<char, kPiece> bytes;
+  std::array<char, kReadBytes> bytes;
   while (socket_) {
     const auto got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;

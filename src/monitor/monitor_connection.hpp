@@ -18,9 +18,9 @@ namespace torch::comms::monitor {
 // Threads: one at a time.
 class MonitorConnection {
  public:
-  // `contact` is the peer's addresses; `hello` is the handshake sent there. `dials`: this side
-  // connects, otherwise it waits for the peer.
-  MonitorConnection(std::string contact, const transport::tcp::TcpHello& hello, bool dials,
+  // `contact` is the peer's addresses; `hello` is the handshake sent there. `is_initiator`: this
+  // side connects, otherwise it waits for the peer.
+  MonitorConnection(std::string contact, const transport::tcp::TcpHello& hello, bool is_initiator,
                     Moment now);
 
   enum class State : uint8_t {

@@ -5,7 +5,7 @@
 namespace torch::comms::monitor {
 namespace {
 
-constexpr size_t kMostText = 4000;
+constexpr size_t kMaxText = 4000;
 
 std::vector<int32_t> read_culprits(transport::ByteReader& reader, int size) {
   auto culprits = reader.list<int32_t>();
@@ -21,12 +21,12 @@ std::string MonitorMessage::serialize() const {
   writer.add(kind).add(group).add(number).add(failed_rank).add(query).add(reply_timeout_ms);
   if (kind == Kind::kResult)
     writer.add(static_cast<uint8_t>(is_mismatch))
-        .text(base::utf8_prefix(reason, kMostText))
+        .text(base::utf8_prefix(reason, kMaxText))
         .list(culprits, kMaxCulprits);
   if (kind == Kind::kReply || kind == Kind::kCheck) statuses.write(writer);
   if (kind == Kind::kQuery && query.purpose == MonitorQuery::Purpose::kAnnounceAbort)
     writer.add(abort_reason.code)
-        .text(base::utf8_prefix(abort_reason.reason, kMostText))
+        .text(base::utf8_prefix(abort_reason.reason, kMaxText))
         .list(abort_reason.culprits, kMaxCulprits);
   if (kind == Kind::kClosed) {
     writer.add(static_cast<uint8_t>(posted.has_value()));
@@ -37,38 +37,38 @@ std::string MonitorMessage::serialize() const {
 
 MonitorMessage MonitorMessage::parse(std::string_view text, int size) {
   transport::ByteReader reader(text, "invalid message of the side channel");
-  MonitorMessage note;
-  note.kind = reader.number<Kind>();
-  note.group = reader.number<uint64_t>();
-  note.number = reader.number<uint64_t>();
-  note.failed_rank = reader.number<int32_t>();
-  note.query = reader.number<MonitorQuery>();
-  note.reply_timeout_ms = reader.number<uint32_t>();
-  reader.require(note.kind >= Kind::kFailed && note.kind <= Kind::kProceed, "unknown kind");
-  reader.require(note.failed_rank >= -1 && note.failed_rank < size,
+  MonitorMessage message;
+  message.kind = reader.number<Kind>();
+  message.group = reader.number<uint64_t>();
+  message.number = reader.number<uint64_t>();
+  message.failed_rank = reader.number<int32_t>();
+  message.query = reader.number<MonitorQuery>();
+  message.reply_timeout_ms = reader.number<uint32_t>();
+  reader.require(message.kind >= Kind::kFailed && message.kind <= Kind::kProceed, "unknown kind");
+  reader.require(message.failed_rank >= -1 && message.failed_rank < size,
                  "a failed rank is out of range");
-  reader.require(note.query.origin >= -1 && note.query.origin < size,
+  reader.require(message.query.origin >= -1 && message.query.origin < size,
                  "the origin of a query is out of range");
-  reader.require(note.query.purpose <= MonitorQuery::Purpose::kAnnounceAbort,
+  reader.require(message.query.purpose <= MonitorQuery::Purpose::kAnnounceAbort,
                  "unknown purpose of a query");
-  if (note.kind == Kind::kResult) {
-    note.is_mismatch = reader.number<uint8_t>() != 0;
-    note.reason = reader.text();
-    note.culprits = read_culprits(reader, size);
+  if (message.kind == Kind::kResult) {
+    message.is_mismatch = reader.number<uint8_t>() != 0;
+    message.reason = reader.text();
+    message.culprits = read_culprits(reader, size);
   }
-  if (note.kind == Kind::kReply || note.kind == Kind::kCheck)
-    note.statuses = RankStatusSet::read(reader, size);
-  if (note.kind == MonitorMessage::Kind::kQuery &&
-      note.query.purpose == MonitorQuery::Purpose::kAnnounceAbort) {
-    note.abort_reason.code = reader.number<Errc>();
-    reader.require(note.abort_reason.code <= Errc::kInternal, "unknown code of an abort");
-    note.abort_reason.reason = reader.text();
-    note.abort_reason.culprits = read_culprits(reader, size);
+  if (message.kind == Kind::kReply || message.kind == Kind::kCheck)
+    message.statuses = RankStatusSet::read(reader, size);
+  if (message.kind == MonitorMessage::Kind::kQuery &&
+      message.query.purpose == MonitorQuery::Purpose::kAnnounceAbort) {
+    message.abort_reason.code = reader.number<Errc>();
+    reader.require(message.abort_reason.code <= Errc::kInternal, "unknown code of an abort");
+    message.abort_reason.reason = reader.text();
+    message.abort_reason.culprits = read_culprits(reader, size);
   }
-  if (note.kind == Kind::kClosed && reader.number<uint8_t>() != 0)
-    note.posted = reader.number<PostedCounts>();
+  if (message.kind == Kind::kClosed && reader.number<uint8_t>() != 0)
+    message.posted = reader.number<PostedCounts>();
   reader.require(reader.is_at_end(), "unexpected bytes at the end");
-  return note;
+  return message;
 }
 
 }  // namespace torch::comms::monitor

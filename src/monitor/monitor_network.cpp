@@ -26,14 +26,16 @@ namespace {
 using std::chrono::milliseconds;
 using transport::tcp::TcpHello;
 
-constexpr milliseconds kSilence{10'000};  // after which a connection to a vanished host fails
-constexpr milliseconds kPatience{5'000};  // for the handshake of an accepted connection
-constexpr milliseconds kLinger{1'000};    // at shutdown, for unsent messages
-constexpr milliseconds kTelling{500};     // at close, for the acknowledgment of an announced abort
-constexpr milliseconds kLastLooks{50};    // poll interval while unsent messages remain at shutdown
-constexpr milliseconds kLongest{60'000};  // fits the int of poll()
-constexpr size_t kMostEarly = 1024;
-constexpr uint64_t kEverybody = 1;
+constexpr milliseconds kKeepalive{10'000};  // after which a connection to a vanished host fails
+constexpr milliseconds kHandshakeTimeout{5'000};  // for the handshake of an accepted connection
+constexpr milliseconds kLinger{1'000};            // at shutdown, for unsent messages
+// At close, for the acknowledgment of an announced abort.
+constexpr milliseconds kAbortAckTimeout{500};
+// Poll interval while unsent messages remain at shutdown.
+constexpr milliseconds kShutdownPoll{50};
+constexpr milliseconds kMaxPollTime{60'000};  // fits the int of poll()
+constexpr size_t kMaxEarlyMessages = 1024;
+constexpr uint64_t kWorldGroup = 1;
 
 std::string own_contact(uint16_t port, const std::string& interface) {
   std::string contact;
@@ -45,43 +47,42 @@ std::string own_contact(uint16_t port, const std::string& interface) {
 
 }  // namespace
 
-std::shared_ptr<MonitorNetwork> MonitorNetwork::make(int rank, int size,
-                                                     const std::string& interface,
-                                                     const AddressExchange& exchange,
-                                                     MonitorProtocol::MonitorRetryPolicy pace) {
-  std::shared_ptr<MonitorNetwork> made(new MonitorNetwork);
-  made->rank_ = rank;
-  made->retry_policy_ = pace;
-  made->fork_generation_ = base::fork_generation();
-  made->wakeup_event_ = base::FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!made->wakeup_event_) throw base::system_error("eventfd of the side channel");
+std::shared_ptr<MonitorNetwork> MonitorNetwork::make(
+    int rank, int size, const std::string& interface, const AddressExchange& exchange,
+    MonitorProtocol::MonitorRetryPolicy retry_policy) {
+  std::shared_ptr<MonitorNetwork> network(new MonitorNetwork);
+  network->rank_ = rank;
+  network->retry_policy_ = retry_policy;
+  network->fork_generation_ = base::fork_generation();
+  network->wakeup_event_ = base::FileDescriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!network->wakeup_event_) throw base::system_error("eventfd of the side channel");
   uint16_t port = 0;
-  made->listener_.emplace(base::listen_on_all_interfaces(port));
+  network->listener_.emplace(base::listen_on_all_interfaces(port));
   const uint64_t instance = base::random_number();
-  const auto told = exchange(transport::ByteWriter()
-                                 .add(instance)
-                                 .text(std::to_string(::getpid()) + " on " + base::host_name())
-                                 .text(own_contact(port, interface))
-                                 .release());
-  made->secret_ = told.secret;
-  for (const auto& blob : told.blobs) {
+  const auto exchanged = exchange(transport::ByteWriter()
+                                      .add(instance)
+                                      .text(std::to_string(::getpid()) + " on " + base::host_name())
+                                      .text(own_contact(port, interface))
+                                      .release());
+  network->secret_ = exchanged.secret;
+  for (const auto& blob : exchanged.blobs) {
     transport::ByteReader reader(blob, "invalid address of a side channel");
-    auto& place = made->contacts_.emplace_back();
-    place.instance = reader.number<uint64_t>();
-    place.process_description = reader.text();
-    place.contact = reader.text();
+    auto& entry = network->contacts_.emplace_back();
+    entry.instance = reader.number<uint64_t>();
+    entry.process_description = reader.text();
+    entry.contact = reader.text();
   }
-  if (made->contacts_.size() != static_cast<size_t>(size))
-    throw CommError(Errc::kMismatch, std::to_string(made->contacts_.size()) + " of " +
+  if (network->contacts_.size() != static_cast<size_t>(size))
+    throw CommError(Errc::kMismatch, std::to_string(network->contacts_.size()) + " of " +
                                          std::to_string(size) +
                                          " ranks published an address of their side channel");
   try {
-    made->thread_ = std::thread([family = made.get()] { family->run(); });
+    network->thread_ = std::thread([raw_network = network.get()] { raw_network->run(); });
   } catch (const std::system_error& e) {
     throw CommError(Errc::kResourceExhausted,
                     std::string("cannot start the thread of the side channel: ") + e.what());
   }
-  return made;
+  return network;
 }
 
 MonitorNetwork::~MonitorNetwork() {
@@ -99,17 +100,17 @@ MonitorNetwork::~MonitorNetwork() {
 }
 
 std::shared_ptr<GroupMonitor> MonitorNetwork::world_group(
-    std::shared_ptr<const CollectiveLogReader> diary) {
+    std::shared_ptr<const CollectiveLogReader> log) {
   std::vector<int> all(contacts_.size());
   std::iota(all.begin(), all.end(), 0);
-  return std::make_shared<GroupMonitor>(shared_from_this(), kEverybody, std::move(all), rank_,
-                                        std::move(diary));
+  return std::make_shared<GroupMonitor>(shared_from_this(), kWorldGroup, std::move(all), rank_,
+                                        std::move(log));
 }
 
 int MonitorNetwork::connection_count() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int>(std::ranges::count_if(connections_, [](const auto& link) {
-    return link.second->state() == MonitorConnection::State::kConnected;
+  return static_cast<int>(std::ranges::count_if(connections_, [](const auto& connection) {
+    return connection.second->state() == MonitorConnection::State::kConnected;
   }));
 }
 
@@ -121,135 +122,138 @@ void MonitorNetwork::wake() const noexcept {
 
 // ---- groups
 
-void MonitorNetwork::add(GroupMonitor& circle) {
+void MonitorNetwork::add(GroupMonitor& group_monitor) {
   const std::lock_guard lock(mutex_);
-  groups_[circle.group_] = &circle;
+  groups_[group_monitor.group_] = &group_monitor;
   const Moment at = now();
-  for (const auto& [rank, near] : circle.neighbor_ranks_)
+  for (const auto& [rank, neighbor] : group_monitor.neighbor_ranks_)
     if (connection_to(rank, at).state() == MonitorConnection::State::kFailed) {
       MonitorProtocol::OutgoingMessages out;
-      circle.protocol_.on_peer_failed(near, at, out);
-      send_messages(circle, out);
+      group_monitor.protocol_.on_peer_failed(neighbor, at, out);
+      send_messages(group_monitor, out);
     }
   for (auto next = early_messages_.begin(); next != early_messages_.end();) {
     const auto early = next++;
-    if (early->message.group != circle.group_) continue;
-    deliver(circle, early->from, early->message, at);
+    if (early->message.group != group_monitor.group_) continue;
+    deliver(group_monitor, early->from, early->message, at);
     early_messages_.erase(early);
   }
   wake();
 }
 
-void MonitorNetwork::remove(GroupMonitor& circle, bool well) noexcept {
+void MonitorNetwork::remove(GroupMonitor& group_monitor, bool graceful) noexcept {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kTelling, [&circle] { return circle.pending_abort_announcements_ == 0; });
-  if (std::exchange(circle.is_closed_, true)) return;
+  changed_.wait_for(lock, kAbortAckTimeout,
+                    [&group_monitor] { return group_monitor.pending_abort_announcements_ == 0; });
+  if (std::exchange(group_monitor.is_closed_, true)) return;
   try {
     MonitorProtocol::OutgoingMessages out;
-    if (std::exchange(circle.has_announced_close_, true)) {
+    if (std::exchange(group_monitor.has_announced_close_, true)) {
       // The close has been announced already.
-    } else if (well) {
-      circle.protocol_.close(out);
+    } else if (graceful) {
+      group_monitor.protocol_.close(out);
     } else {
-      MonitorMessage lost{.kind = MonitorMessage::Kind::kFailed, .group = circle.group_};
-      for (const auto& [family_rank, near] : circle.neighbor_ranks_) {
-        lost.failed_rank =
-            static_cast<int>(std::ranges::find(circle.ranks_, rank_) - circle.ranks_.begin());
-        out.emplace_back(near, lost);
+      MonitorMessage failed{.kind = MonitorMessage::Kind::kFailed, .group = group_monitor.group_};
+      for (const auto& [network_rank, neighbor] : group_monitor.neighbor_ranks_) {
+        failed.failed_rank = static_cast<int>(std::ranges::find(group_monitor.ranks_, rank_) -
+                                              group_monitor.ranks_.begin());
+        out.emplace_back(neighbor, failed);
       }
     }
-    send_messages(circle, out);
-    closed_groups_.add(circle.group_);
+    send_messages(group_monitor, out);
+    closed_groups_.add(group_monitor.group_);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning,
               std::string("side channel: cannot notify peer ranks of a close: ") + error.what());
   }
-  groups_.erase(circle.group_);
+  groups_.erase(group_monitor.group_);
   changed_.notify_all();
   wake();
 }
 
-void MonitorNetwork::send_messages(GroupMonitor& circle,
-                                   const MonitorProtocol::OutgoingMessages& notes) {
-  for (const auto& [to, note] : notes) {
-    const int rank = circle.ranks_[static_cast<size_t>(to)];
-    const bool fresh = !connections_.contains(rank);
-    auto& link = connection_to(rank, now());
-    if (fresh) link.connect_now(now());
-    link.send(note.serialize());
+void MonitorNetwork::send_messages(GroupMonitor& group_monitor,
+                                   const MonitorProtocol::OutgoingMessages& messages) {
+  for (const auto& [to, message] : messages) {
+    const int rank = group_monitor.ranks_[static_cast<size_t>(to)];
+    const bool is_new = !connections_.contains(rank);
+    auto& connection = connection_to(rank, now());
+    if (is_new) connection.connect_now(now());
+    connection.send(message.serialize());
   }
-  if (circle.protocol_.failed_rank() >= 0 || circle.protocol_.mismatch() ||
-      circle.protocol_.peer_abort())
-    circle.has_failure_.store(true, std::memory_order_release);
-  if (!circle.protocol_.peer_closes().empty())
-    circle.has_peer_closes_.store(true, std::memory_order_release);
+  if (group_monitor.protocol_.failed_rank() >= 0 || group_monitor.protocol_.mismatch() ||
+      group_monitor.protocol_.peer_abort())
+    group_monitor.has_failure_.store(true, std::memory_order_release);
+  if (!group_monitor.protocol_.peer_closes().empty())
+    group_monitor.has_peer_closes_.store(true, std::memory_order_release);
   changed_.notify_all();
 }
 
-void MonitorNetwork::deliver(GroupMonitor& circle, int from, const MonitorMessage& note,
+void MonitorNetwork::deliver(GroupMonitor& group_monitor, int from, const MonitorMessage& message,
                              Moment at) {
-  const auto size = static_cast<int>(circle.ranks_.size());
-  const auto near = circle.neighbor_ranks_.find(from);
-  int rank = near == circle.neighbor_ranks_.end() ? -1 : near->second;
+  const auto size = static_cast<int>(group_monitor.ranks_.size());
+  const auto neighbor = group_monitor.neighbor_ranks_.find(from);
+  int rank = neighbor == group_monitor.neighbor_ranks_.end() ? -1 : neighbor->second;
   // A closing rank may notify all ranks of the group, not only its neighbors.
-  if (rank < 0 && note.kind == MonitorMessage::Kind::kClosed) {
-    const auto place = std::ranges::find(circle.ranks_, from);
-    if (place != circle.ranks_.end()) rank = static_cast<int>(place - circle.ranks_.begin());
+  if (rank < 0 && message.kind == MonitorMessage::Kind::kClosed) {
+    const auto entry = std::ranges::find(group_monitor.ranks_, from);
+    if (entry != group_monitor.ranks_.end())
+      rank = static_cast<int>(entry - group_monitor.ranks_.begin());
   }
   if (rank < 0) return;
-  if (note.failed_rank >= size || note.query.origin >= size) return;
-  if (std::ranges::any_of(note.culprits, [size](int rank) { return rank >= size; })) return;
+  if (message.failed_rank >= size || message.query.origin >= size) return;
+  if (std::ranges::any_of(message.culprits, [size](int culprit) { return culprit >= size; }))
+    return;
   MonitorProtocol::OutgoingMessages out;
-  circle.protocol_.on_message(rank, note, at, out);
-  send_messages(circle, out);
+  group_monitor.protocol_.on_message(rank, message, at, out);
+  send_messages(group_monitor, out);
 }
 
 // ---- connections
 
 MonitorConnection& MonitorNetwork::connection_to(int rank, Moment at) {
-  auto& link = connections_[rank];
-  if (link) return *link;
-  const auto& place = contacts_[static_cast<size_t>(rank)];
+  auto& connection = connections_[rank];
+  if (connection) return *connection;
+  const auto& entry = contacts_[static_cast<size_t>(rank)];
   TcpHello hello;
   hello.from = rank_;
   hello.to = rank;
-  hello.instance = place.instance;
+  hello.instance = entry.instance;
   hello.job = secret_;
-  link = std::make_unique<MonitorConnection>(place.contact, hello, rank_ < rank, at);
-  return *link;
+  connection = std::make_unique<MonitorConnection>(entry.contact, hello, rank_ < rank, at);
+  return *connection;
 }
 
 void MonitorNetwork::accept_all(Moment at) {
   while (auto socket = listener_->accept()) {
-    base::set_keepalive_and_user_timeout(socket.get(), kSilence);
+    base::set_keepalive_and_user_timeout(socket.get(), kKeepalive);
     static_cast<void>(
         handshakes_.add({transport::tcp::PendingTcpConnection(std::move(socket)), at}));
   }
 }
 
-bool MonitorNetwork::accept_peer(PendingMonitorConnection& guest, Moment at) {
+bool MonitorNetwork::accept_peer(PendingMonitorConnection& pending, Moment at) {
   using State = transport::tcp::PendingTcpConnection::State;
-  const transport::tcp::TcpEndpointId door{rank_, contacts_[static_cast<size_t>(rank_)].instance,
-                                           secret_};
-  const auto state = guest.connection.read();
-  if (state == State::kIncomplete) return at - guest.since >= kPatience;
-  const auto& hello = guest.connection.hello();
-  if (state == State::kComplete && why_not(hello, door) == nullptr)
-    connection_to(hello.from, at).adopt(guest.connection.release_socket());
+  const transport::tcp::TcpEndpointId endpoint_id{
+      rank_, contacts_[static_cast<size_t>(rank_)].instance, secret_};
+  const auto state = pending.connection.read();
+  if (state == State::kIncomplete) return at - pending.since >= kHandshakeTimeout;
+  const auto& hello = pending.connection.hello();
+  if (state == State::kComplete && why_not(hello, endpoint_id) == nullptr)
+    connection_to(hello.from, at).adopt(pending.connection.release_socket());
   return true;
 }
 
-void MonitorNetwork::read(int from, MonitorConnection& link, Moment at) {
+void MonitorNetwork::read(int from, MonitorConnection& connection, Moment at) {
   std::string text;
-  while (link.receive(text)) {
+  while (connection.receive(text)) {
     try {
-      auto note = MonitorMessage::parse(text, static_cast<int>(contacts_.size()));
-      const auto found = groups_.find(note.group);
+      auto message = MonitorMessage::parse(text, static_cast<int>(contacts_.size()));
+      const auto found = groups_.find(message.group);
       if (found != groups_.end()) {
-        deliver(*found->second, from, note, at);
-      } else if (!closed_groups_.contains(note.group)) {
-        early_messages_.push_back({from, std::move(note)});
-        if (early_messages_.size() > kMostEarly) early_messages_.pop_front();
+        deliver(*found->second, from, message, at);
+      } else if (!closed_groups_.contains(message.group)) {
+        early_messages_.push_back({from, std::move(message)});
+        if (early_messages_.size() > kMaxEarlyMessages) early_messages_.pop_front();
       }
     } catch (const CommError& error) {
       base::log(base::LogLevel::kWarning, "side channel: bad message from rank " +
@@ -259,61 +263,61 @@ void MonitorNetwork::read(int from, MonitorConnection& link, Moment at) {
 }
 
 bool MonitorNetwork::has_unsent() const {
-  return std::ranges::any_of(connections_,
-                             [](const auto& link) { return link.second->has_unsent(); });
+  return std::ranges::any_of(
+      connections_, [](const auto& connection) { return connection.second->has_unsent(); });
 }
 
 void MonitorNetwork::poll_once(std::unique_lock<std::mutex>& lock) {
   std::vector<pollfd> polled{{wakeup_event_.get(), POLLIN, 0}, {listener_->get(), POLLIN, 0}};
   std::vector<int> ranks;
-  Moment until = now() + kLongest;
-  for (const auto& [rank, link] : connections_) {
+  Moment until = now() + kMaxPollTime;
+  for (const auto& [rank, connection] : connections_) {
     ranks.push_back(rank);
-    polled.push_back({link->socket(), link->events(), 0});
-    until = std::min(until, link->next_time());
+    polled.push_back({connection->socket(), connection->events(), 0});
+    until = std::min(until, connection->next_time());
   }
-  for (const auto& [group, circle] : groups_)
-    until = std::min(until, circle->protocol_.next_time());
-  for (const auto& guest : handshakes_) {
-    polled.push_back({guest.socket(), POLLIN, 0});
-    until = std::min(until, guest.since + kPatience);
+  for (const auto& [group, group_monitor] : groups_)
+    until = std::min(until, group_monitor->protocol_.next_time());
+  for (const auto& pending : handshakes_) {
+    polled.push_back({pending.socket(), POLLIN, 0});
+    until = std::min(until, pending.since + kHandshakeTimeout);
   }
-  if (is_stopping_) until = std::min(until, now() + kLastLooks);
+  if (is_stopping_) until = std::min(until, now() + kShutdownPoll);
   lock.unlock();
   const auto left = std::chrono::ceil<milliseconds>(std::max(until - now(), Moment::zero()));
   ::poll(polled.data(), polled.size(), static_cast<int>(left.count()));
   lock.lock();
-  uint64_t rings = 0;
-  [[maybe_unused]] const auto taken = ::read(wakeup_event_.get(), &rings, sizeof rings);
+  uint64_t wakeups = 0;
+  [[maybe_unused]] const auto bytes_read = ::read(wakeup_event_.get(), &wakeups, sizeof wakeups);
 
   const Moment at = now();
   if ((polled[1].revents & POLLIN) != 0) accept_all(at);
   handshakes_.poll_all();
   for (size_t i = 0; i < ranks.size(); ++i) {
-    auto& link = *connections_.at(ranks[i]);
+    auto& connection = *connections_.at(ranks[i]);
     // Another thread may have handled the socket meanwhile.
-    service(ranks[i], link, polled[i + 2].fd == link.socket() ? polled[i + 2].revents : short{0},
-            at);
+    service(ranks[i], connection,
+            polled[i + 2].fd == connection.socket() ? polled[i + 2].revents : short{0}, at);
   }
-  for (const auto& [group, circle] : groups_) {
+  for (const auto& [group, group_monitor] : groups_) {
     MonitorProtocol::OutgoingMessages out;
-    circle->protocol_.on_time(at, out);
-    if (!out.empty()) send_messages(*circle, out);
+    group_monitor->protocol_.on_time(at, out);
+    if (!out.empty()) send_messages(*group_monitor, out);
   }
 }
 
-void MonitorNetwork::service(int rank, MonitorConnection& link, short events, Moment at) {
-  const bool was_lost = link.state() == MonitorConnection::State::kFailed;
-  link.on_ready(events, at);
-  link.on_time(at);
-  read(rank, link, at);
-  if (was_lost || link.state() != MonitorConnection::State::kFailed) return;
-  for (const auto& [group, circle] : groups_) {
-    const auto near = circle->neighbor_ranks_.find(rank);
-    if (near == circle->neighbor_ranks_.end()) continue;
+void MonitorNetwork::service(int rank, MonitorConnection& connection, short events, Moment at) {
+  const bool was_lost = connection.state() == MonitorConnection::State::kFailed;
+  connection.on_ready(events, at);
+  connection.on_time(at);
+  read(rank, connection, at);
+  if (was_lost || connection.state() != MonitorConnection::State::kFailed) return;
+  for (const auto& [group, group_monitor] : groups_) {
+    const auto neighbor = group_monitor->neighbor_ranks_.find(rank);
+    if (neighbor == group_monitor->neighbor_ranks_.end()) continue;
     MonitorProtocol::OutgoingMessages out;
-    circle->protocol_.on_peer_failed(near->second, at, out);
-    send_messages(*circle, out);
+    group_monitor->protocol_.on_peer_failed(neighbor->second, at, out);
+    send_messages(*group_monitor, out);
   }
 }
 
@@ -323,8 +327,8 @@ void MonitorNetwork::drain_incoming() {
   const Moment at = now();
   // A copy of the keys: handling a message may add a connection.
   std::vector<int> ranks;
-  for (const auto& [rank, link] : connections_)
-    if (link->state() == MonitorConnection::State::kConnected) ranks.push_back(rank);
+  for (const auto& [rank, connection] : connections_)
+    if (connection->state() == MonitorConnection::State::kConnected) ranks.push_back(rank);
   for (const int rank : ranks) service(rank, *connections_.at(rank), POLLIN, at);
   wake();
 }

@@ -40,13 +40,13 @@ class MonitorNetwork;
 // wait_abort_acknowledged() has returned, at most 0.5 s. The destructor of the last group of a
 // network also ends the network; see ~MonitorNetwork(). No other call blocks.
 // Threads: any.
-// Lifetime: it keeps the network and `diary`.
+// Lifetime: it keeps the network and `log`.
 class TC_API GroupMonitor {
  public:
   // Use MonitorNetwork::world_group() or split() instead. `ranks`: ranks in the network; `rank`:
   // this rank in the group.
-  GroupMonitor(std::shared_ptr<MonitorNetwork> family, uint64_t group, std::vector<int> ranks,
-               int rank, std::shared_ptr<const CollectiveLogReader> diary);
+  GroupMonitor(std::shared_ptr<MonitorNetwork> network, uint64_t group, std::vector<int> ranks,
+               int rank, std::shared_ptr<const CollectiveLogReader> log);
   ~GroupMonitor();
   GroupMonitor(const GroupMonitor&) = delete;
   GroupMonitor& operator=(const GroupMonitor&) = delete;
@@ -55,14 +55,14 @@ class TC_API GroupMonitor {
   // same `count`, the number of the split. `ranks`: the subgroup's ranks in this group, in the
   // order of their new ranks, including this rank.
   std::shared_ptr<GroupMonitor> split(const std::vector<int>& ranks, uint64_t count,
-                                      std::shared_ptr<const CollectiveLogReader> diary) const;
+                                      std::shared_ptr<const CollectiveLogReader> log) const;
   // Closes the group cleanly: peers do not report this rank as failed. This rank then neither sends
   // nor receives messages of the group. Later calls do nothing; failure() keeps its value.
   void close() noexcept;
   // The first half of close(): announces that this rank starts no more operations. Reports of peers
   // that close or fail still arrive, for operations that this rank has started. See
   // MonitorProtocol::close().
-  void announce_close(const std::vector<PostedCounts>& posted, bool tells_all) noexcept;
+  void announce_close(const std::vector<PostedCounts>& posted, bool to_all_ranks) noexcept;
   // Returns: whether other ranks have closed the group. Costs one load.
   bool has_peer_closes() const noexcept { return has_peer_closes_.load(std::memory_order_acquire); }
   std::map<int, MonitorProtocol::PeerClose> peer_closes() const;
@@ -88,10 +88,10 @@ class TC_API GroupMonitor {
   // See MonitorProtocol::check_mismatch_later().
   void check_mismatch_later(Moment began);
   // Call it when ranks are known to disagree: finds out which ranks call what, and all ranks get
-  // the result. `patience`: how long to wait for ranks that have not called yet; without them the
-  // minority may be unknown.
-  // Returns: kMismatch; nothing if no mismatch is found within `patience` + `limit`.
-  std::optional<GroupFailure> find_mismatch(std::chrono::milliseconds patience,
+  // the result. `initial_wait`: how long to wait for ranks that have not called yet; without them
+  // the minority may be unknown.
+  // Returns: kMismatch; nothing if no mismatch is found within `initial_wait` + `limit`.
+  std::optional<GroupFailure> find_mismatch(std::chrono::milliseconds initial_wait,
                                             std::chrono::milliseconds limit);
   // Starts MonitorProtocol::query_progress(), unless it runs already.
   // Returns: its report; nothing while the query runs, at most 0.5 s. An empty report after
@@ -113,7 +113,7 @@ class TC_API GroupMonitor {
 
  private:
   friend class MonitorNetwork;
-  void leave_network(bool well) noexcept;
+  void leave_network(bool graceful) noexcept;
 
   const std::shared_ptr<MonitorNetwork> network_;
   const uint64_t group_;
@@ -146,14 +146,14 @@ class TC_API MonitorNetwork : public std::enable_shared_from_this<MonitorNetwork
   // Blocks: as long as `exchange`.
   // Throws: CommError: kResourceExhausted, kSystem, kMismatch, kInvalidArgument, and what
   // `exchange` throws.
-  static std::shared_ptr<MonitorNetwork> make(int rank, int size, const std::string& interface,
-                                              const AddressExchange& exchange,
-                                              MonitorProtocol::MonitorRetryPolicy pace = {});
+  static std::shared_ptr<MonitorNetwork> make(
+      int rank, int size, const std::string& interface, const AddressExchange& exchange,
+      MonitorProtocol::MonitorRetryPolicy retry_policy = {});
   // Blocks: until messages to peers have been sent, at most 1 s.
   ~MonitorNetwork();
 
   // Makes the monitor of the group of all ranks; call it once.
-  std::shared_ptr<GroupMonitor> world_group(std::shared_ptr<const CollectiveLogReader> diary);
+  std::shared_ptr<GroupMonitor> world_group(std::shared_ptr<const CollectiveLogReader> log);
   // Returns: the number of established connections, for diagnostics.
   int connection_count() const;
 
@@ -171,18 +171,19 @@ class TC_API MonitorNetwork : public std::enable_shared_from_this<MonitorNetwork
   };
   void run();
   void poll_once(std::unique_lock<std::mutex>& lock);
-  void service(int rank, MonitorConnection& link, short events, Moment now);
+  void service(int rank, MonitorConnection& connection, short events, Moment now);
   void drain_incoming();
   void accept_all(Moment now);
-  bool accept_peer(PendingMonitorConnection& guest, Moment now);
+  bool accept_peer(PendingMonitorConnection& pending, Moment now);
   MonitorConnection& connection_to(int rank, Moment now);
-  void add(GroupMonitor& circle);
-  void remove(GroupMonitor& circle, bool well) noexcept;
-  void read(int from, MonitorConnection& link, Moment now);
-  void deliver(GroupMonitor& circle, int from, const MonitorMessage& note, Moment now);
-  // Call it with mutex_ held. Sends the messages of `circle`'s protocol, and wakes the threads that
-  // wait for its state.
-  void send_messages(GroupMonitor& circle, const MonitorProtocol::OutgoingMessages& notes);
+  void add(GroupMonitor& group_monitor);
+  void remove(GroupMonitor& group_monitor, bool graceful) noexcept;
+  void read(int from, MonitorConnection& connection, Moment now);
+  void deliver(GroupMonitor& group_monitor, int from, const MonitorMessage& message, Moment now);
+  // Call it with mutex_ held. Sends the messages of `group_monitor`'s protocol, and wakes the
+  // threads that wait for its state.
+  void send_messages(GroupMonitor& group_monitor,
+                     const MonitorProtocol::OutgoingMessages& messages);
   bool has_unsent() const;
   void wake() const noexcept;
   static Moment now() { return std::chrono::steady_clock::now().time_since_epoch(); }
@@ -201,7 +202,7 @@ class TC_API MonitorNetwork : public std::enable_shared_from_this<MonitorNetwork
   std::condition_variable changed_;
   std::map<int, std::unique_ptr<MonitorConnection>> connections_;  // by rank
   transport::HandshakeQueue<PendingMonitorConnection> handshakes_{
-      [this](PendingMonitorConnection& guest) { return accept_peer(guest, now()); }};
+      [this](PendingMonitorConnection& pending) { return accept_peer(pending, now()); }};
   std::map<uint64_t, GroupMonitor*> groups_;
   struct EarlyMessage {
     int from;

@@ -11,48 +11,48 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kMostPast = 16;
-constexpr size_t kMostChecks = 64;
+constexpr size_t kMaxPastQueries = 16;
+constexpr size_t kMaxChecks = 64;
 // A rank waits less long for its neighbors' replies than its parent waits for the rank's own reply.
-constexpr milliseconds further(milliseconds patience) { return patience * 9 / 10; }
+constexpr milliseconds forwarded_timeout(milliseconds timeout) { return timeout * 9 / 10; }
 
 }  // namespace
 
-MonitorProtocol::MonitorProtocol(uint64_t group, int rank, int size,
-                                 const CollectiveLogReader& diary, const MonitorRetryPolicy& pace)
+MonitorProtocol::MonitorProtocol(uint64_t group, int rank, int size, const CollectiveLogReader& log,
+                                 const MonitorRetryPolicy& retry_policy)
     : group_(group),
       rank_(rank),
       size_(size),
-      log_(diary),
-      retry_policy_(pace),
+      log_(log),
+      retry_policy_(retry_policy),
       neighbors_(overlay_neighbors(rank, size)) {}
 
 MonitorMessage MonitorProtocol::make_message(MonitorMessage::Kind kind) const {
-  MonitorMessage made;
-  made.kind = kind;
-  made.group = group_;
-  return made;
+  MonitorMessage message;
+  message.kind = kind;
+  message.group = group_;
+  return message;
 }
 
-void MonitorProtocol::send_to_neighbors(const MonitorMessage& note, int but,
+void MonitorProtocol::send_to_neighbors(const MonitorMessage& message, int except,
                                         OutgoingMessages& out) const {
-  for (const int neighbour : neighbors_)
-    if (neighbour != but && !has_closed_or_failed(neighbour)) out.emplace_back(neighbour, note);
+  for (const int neighbor : neighbors_)
+    if (neighbor != except && !has_closed_or_failed(neighbor)) out.emplace_back(neighbor, message);
 }
 
 void MonitorProtocol::close(OutgoingMessages& out, const std::vector<PostedCounts>& posted,
-                            bool tells_all) {
+                            bool to_all_ranks) {
   is_closed_ = true;
-  auto told = make_message(MonitorMessage::Kind::kClosed);
-  told.number = log_.status_of(0).progress.called;
+  auto message = make_message(MonitorMessage::Kind::kClosed);
+  message.number = log_.status_of(0).progress.called;
   // Ranks that have closed the group before are notified, too: their operations may still wait for
   // this rank.
-  const auto tell = [&](int rank) {
-    if (!posted.empty()) told.posted = posted[static_cast<size_t>(rank)];
-    if (rank != rank_) out.emplace_back(rank, told);
+  const auto notify = [&](int rank) {
+    if (!posted.empty()) message.posted = posted[static_cast<size_t>(rank)];
+    if (rank != rank_) out.emplace_back(rank, message);
   };
-  for (int rank = 0; tells_all && rank < size_; ++rank) tell(rank);
-  if (!tells_all) std::ranges::for_each(neighbors_, tell);
+  for (int rank = 0; to_all_ranks && rank < size_; ++rank) notify(rank);
+  if (!to_all_ranks) std::ranges::for_each(neighbors_, notify);
 }
 
 // ---- queries
@@ -89,53 +89,56 @@ void MonitorProtocol::announce_abort(const AbortReason& why, Moment now, Outgoin
   start_query(MonitorQuery::Purpose::kAnnounceAbort, now, out, why);
 }
 
-void MonitorProtocol::start_query(MonitorQuery::Purpose aim, Moment now, OutgoingMessages& out,
+void MonitorProtocol::start_query(MonitorQuery::Purpose purpose, Moment now, OutgoingMessages& out,
                                   const AbortReason& why) {
   const uint64_t number = log_.first_incomplete();
-  if (number == 0 && aim == MonitorQuery::Purpose::kCheckMismatch) return;
-  auto asked = make_message(MonitorMessage::Kind::kQuery);
-  asked.query = {.number = number, .purpose = aim, .origin = rank_, .serial = ++query_serial_};
-  asked.abort_reason = why;
-  if (query_ && !asked.query.supersedes(query_->query)) return;
-  propagate_query(std::move(asked), -1, retry_policy_.reply_timeout, now, out);
+  if (number == 0 && purpose == MonitorQuery::Purpose::kCheckMismatch) return;
+  auto query_message = make_message(MonitorMessage::Kind::kQuery);
+  query_message.query = {
+      .number = number, .purpose = purpose, .origin = rank_, .serial = ++query_serial_};
+  query_message.abort_reason = why;
+  if (query_ && !query_message.query.supersedes(query_->query)) return;
+  propagate_query(std::move(query_message), -1, retry_policy_.reply_timeout, now, out);
 }
 
-void MonitorProtocol::propagate_query(MonitorMessage asked, int parent, milliseconds patience,
-                                      Moment now, OutgoingMessages& out) {
+void MonitorProtocol::propagate_query(MonitorMessage query_message, int parent,
+                                      milliseconds timeout, Moment now, OutgoingMessages& out) {
   drop_query();
   last_query_seen_ = now;
-  auto& wave = query_.emplace(EchoQuery{});
-  wave.query = asked.query;
-  wave.parent = parent;
-  wave.deadline = now + patience;
-  wave.statuses.add(rank_, log_.status_of(asked.query.number));
-  for (const auto& [rank, how] : closed_or_failed_) wave.statuses.add(rank, {.state = how});
-  asked.reply_timeout_ms = static_cast<uint32_t>(further(patience).count());
-  for (const int neighbour : neighbors_)
-    if (neighbour != parent && !has_closed_or_failed(neighbour))
-      wave.pending_neighbors.insert(neighbour);
-  send_to_neighbors(asked, parent, out);
-  if (wave.pending_neighbors.empty()) finish_query(now, out);
+  auto& echo = query_.emplace(EchoQuery{});
+  echo.query = query_message.query;
+  echo.parent = parent;
+  echo.deadline = now + timeout;
+  echo.statuses.add(rank_, log_.status_of(query_message.query.number));
+  for (const auto& [rank, state] : closed_or_failed_) echo.statuses.add(rank, {.state = state});
+  query_message.reply_timeout_ms = static_cast<uint32_t>(forwarded_timeout(timeout).count());
+  for (const int neighbor : neighbors_)
+    if (neighbor != parent && !has_closed_or_failed(neighbor))
+      echo.pending_neighbors.insert(neighbor);
+  send_to_neighbors(query_message, parent, out);
+  if (echo.pending_neighbors.empty()) finish_query(now, out);
 }
 
 void MonitorProtocol::drop_query() {
   if (!query_) return;
   past_queries_.push_back(query_->query);
-  if (past_queries_.size() > kMostPast) past_queries_.erase(past_queries_.begin());
+  if (past_queries_.size() > kMaxPastQueries) past_queries_.erase(past_queries_.begin());
   query_.reset();
 }
 
-void MonitorProtocol::on_query(int from, const MonitorMessage& asked, Moment now,
+void MonitorProtocol::on_query(int from, const MonitorMessage& query_message, Moment now,
                                OutgoingMessages& out) {
-  const bool ends =
-      asked.query.purpose == MonitorQuery::Purpose::kAnnounceAbort && asked.query.origin != rank_;
-  if (ends && !peer_abort_) peer_abort_ = {asked.query.origin, asked.abort_reason, now};
-  if (query_ && query_->query == asked.query) return on_reply(from, now, out);
-  if (std::ranges::find(past_queries_, asked.query) != past_queries_.end()) return;
-  if (query_ && !asked.query.supersedes(query_->query)) return;
-  propagate_query(asked, from,
-                  std::min(milliseconds(asked.reply_timeout_ms), retry_policy_.reply_timeout), now,
-                  out);
+  const bool ends = query_message.query.purpose == MonitorQuery::Purpose::kAnnounceAbort &&
+                    query_message.query.origin != rank_;
+  if (ends && !peer_abort_)
+    peer_abort_ = {query_message.query.origin, query_message.abort_reason, now};
+  if (query_ && query_->query == query_message.query) return on_reply(from, now, out);
+  if (std::ranges::find(past_queries_, query_message.query) != past_queries_.end()) return;
+  if (query_ && !query_message.query.supersedes(query_->query)) return;
+  propagate_query(
+      query_message, from,
+      std::min(milliseconds(query_message.reply_timeout_ms), retry_policy_.reply_timeout), now,
+      out);
 }
 
 void MonitorProtocol::on_reply(int from, Moment now, OutgoingMessages& out) {
@@ -144,78 +147,79 @@ void MonitorProtocol::on_reply(int from, Moment now, OutgoingMessages& out) {
 }
 
 void MonitorProtocol::finish_query(Moment now, OutgoingMessages& out) {
-  const EchoQuery wave = *query_;
+  const EchoQuery echo = *query_;
   drop_query();
-  if (wave.parent >= 0) {
-    auto told = make_message(MonitorMessage::Kind::kReply);
-    told.query = wave.query;
-    told.statuses = wave.statuses;
-    if (!has_closed_or_failed(wave.parent)) out.emplace_back(wave.parent, told);
+  if (echo.parent >= 0) {
+    auto message = make_message(MonitorMessage::Kind::kReply);
+    message.query = echo.query;
+    message.statuses = echo.statuses;
+    if (!has_closed_or_failed(echo.parent)) out.emplace_back(echo.parent, message);
     return;
   }
   // A rank that aborts in the middle of an operation has left its call. Ranks on their way to that
   // call may have called something later, so a difference is no mismatch.
-  const bool is_way_out = wave.query.purpose == MonitorQuery::Purpose::kAnnounceAbort &&
-                          own_abort_code_ == Errc::kAborted;
-  if (!mismatch_ && !is_way_out && publish_mismatch(wave.statuses, wave.query, now, out)) return;
-  if (wave.query.purpose == MonitorQuery::Purpose::kCheckMismatch) return;
-  const auto seen =
-      wave.statuses.progress_report(size_, wave.query.number, retry_policy_.reply_timeout);
-  auto found = make_message(MonitorMessage::Kind::kResult);
-  found.query = wave.query;
-  found.culprits = seen.culprits();
-  found.reason = seen.format();
-  publish_result(found, now, out);
+  const bool is_user_abort = echo.query.purpose == MonitorQuery::Purpose::kAnnounceAbort &&
+                             own_abort_code_ == Errc::kAborted;
+  if (!mismatch_ && !is_user_abort && publish_mismatch(echo.statuses, echo.query, now, out)) return;
+  if (echo.query.purpose == MonitorQuery::Purpose::kCheckMismatch) return;
+  const auto progress =
+      echo.statuses.progress_report(size_, echo.query.number, retry_policy_.reply_timeout);
+  auto result = make_message(MonitorMessage::Kind::kResult);
+  result.query = echo.query;
+  result.culprits = progress.culprits();
+  result.reason = progress.format();
+  publish_result(result, now, out);
 }
 
-bool MonitorProtocol::publish_mismatch(const RankStatusSet& answers, const MonitorQuery& question,
+bool MonitorProtocol::publish_mismatch(const RankStatusSet& statuses, const MonitorQuery& query,
                                        Moment now, OutgoingMessages& out) {
-  const uint64_t number = question.number;
-  std::unordered_map<int, Fingerprint> prints;
+  const uint64_t number = query.number;
+  std::unordered_map<int, Fingerprint> fingerprints;
   const auto all_equal = [&] {
-    return std::ranges::all_of(
-        prints, [&](const auto& print) { return print.second == prints.begin()->second; });
+    return std::ranges::all_of(fingerprints, [&](const auto& entry) {
+      return entry.second == fingerprints.begin()->second;
+    });
   };
   // The earliest mismatch counts: a rank that has completed that collective finds its remains in a
   // later one.
   uint64_t at = number - std::min<uint64_t>(number, RankStatus::kFingerprints);
-  do prints = answers.fingerprints(++at);
+  do fingerprints = statuses.fingerprints(++at);
   while (all_equal() && at < number);
   if (number == 0 || all_equal()) return false;
-  const auto what = make_mismatch_report(
-      prints, answers.progress_report(size_, number, retry_policy_.reply_timeout).silent());
-  auto found = make_message(MonitorMessage::Kind::kResult);
-  found.query = question;
-  found.number = at;
-  found.culprits = what.ranks;
-  found.is_mismatch = true;
-  found.reason = what.reason;
-  publish_result(found, now, out);
+  const auto comparison = make_mismatch_report(
+      fingerprints, statuses.progress_report(size_, number, retry_policy_.reply_timeout).silent());
+  auto result = make_message(MonitorMessage::Kind::kResult);
+  result.query = query;
+  result.number = at;
+  result.culprits = comparison.ranks;
+  result.is_mismatch = true;
+  result.reason = comparison.reason;
+  publish_result(result, now, out);
   return true;
 }
 
-void MonitorProtocol::publish_result(const MonitorMessage& found, Moment now,
+void MonitorProtocol::publish_result(const MonitorMessage& result, Moment now,
                                      OutgoingMessages& out) {
-  store_result(found, now);
-  send_to_neighbors(found, -1, out);
+  store_result(result, now);
+  send_to_neighbors(result, -1, out);
 }
 
-void MonitorProtocol::store_result(const MonitorMessage& found, Moment now) {
-  last_result_ = found.query;
-  if (found.query.purpose == MonitorQuery::Purpose::kAnnounceAbort) is_abort_acknowledged_ = true;
+void MonitorProtocol::store_result(const MonitorMessage& result, Moment now) {
+  last_result_ = result.query;
+  if (result.query.purpose == MonitorQuery::Purpose::kAnnounceAbort) is_abort_acknowledged_ = true;
   report_deadline_ = kNever;
-  if (found.is_mismatch) {
-    if (!mismatch_) mismatch_ = {found.number, found.reason, found.culprits};
+  if (result.is_mismatch) {
+    if (!mismatch_) mismatch_ = {result.number, result.reason, result.culprits};
     return;
   }
-  report_ = {found.reason, found.culprits, now};
+  report_ = {result.reason, result.culprits, now};
 }
 
-void MonitorProtocol::on_result(int from, const MonitorMessage& found, Moment now,
+void MonitorProtocol::on_result(int from, const MonitorMessage& result, Moment now,
                                 OutgoingMessages& out) {
-  if (found.is_mismatch ? mismatch_.has_value() : found.query == last_result_) return;
-  store_result(found, now);
-  send_to_neighbors(found, from, out);
+  if (result.is_mismatch ? mismatch_.has_value() : result.query == last_result_) return;
+  store_result(result, now);
+  send_to_neighbors(result, from, out);
 }
 
 // ---- consistency checks
@@ -233,73 +237,74 @@ void MonitorProtocol::advance_consistency_check(uint64_t number, Moment now,
   if (at == checks_.end() || !at->second.has_entered) return;
   for (const int child : overlay_children(rank_, size_))
     if (!has_closed_or_failed(child) && !at->second.received_from.contains(child)) return;
-  const auto answers = std::move(at->second.statuses);
+  const auto statuses = std::move(at->second.statuses);
   checks_.erase(at);
   if (rank_ != 0) {
-    auto told = make_message(MonitorMessage::Kind::kCheck);
-    told.number = number;
-    told.statuses = answers;
-    if (!has_closed_or_failed(overlay_parent(rank_))) out.emplace_back(overlay_parent(rank_), told);
+    auto message = make_message(MonitorMessage::Kind::kCheck);
+    message.number = number;
+    message.statuses = statuses;
+    if (!has_closed_or_failed(overlay_parent(rank_)))
+      out.emplace_back(overlay_parent(rank_), message);
     return;
   }
-  if (publish_mismatch(answers, {.number = number, .origin = rank_, .serial = ++query_serial_}, now,
-                       out))
+  if (publish_mismatch(statuses, {.number = number, .origin = rank_, .serial = ++query_serial_},
+                       now, out))
     return;
-  auto go = make_message(MonitorMessage::Kind::kProceed);
-  go.number = number;
-  on_message(-1, go, now, out);
+  auto proceed = make_message(MonitorMessage::Kind::kProceed);
+  proceed.number = number;
+  on_message(-1, proceed, now, out);
 }
 
 // ---- events
 
-void MonitorProtocol::on_message(int from, const MonitorMessage& note, Moment now,
+void MonitorProtocol::on_message(int from, const MonitorMessage& message, Moment now,
                                  OutgoingMessages& out) {
-  const bool ends =
-      note.kind == MonitorMessage::Kind::kClosed || note.kind == MonitorMessage::Kind::kFailed;
+  const bool ends = message.kind == MonitorMessage::Kind::kClosed ||
+                    message.kind == MonitorMessage::Kind::kFailed;
   if (is_closed_ && !ends) return;
-  switch (note.kind) {
+  switch (message.kind) {
     case MonitorMessage::Kind::kFailed:
-      return mark_closed_or_failed(note.failed_rank, RankStatus::State::kFailed, now, out);
+      return mark_closed_or_failed(message.failed_rank, RankStatus::State::kFailed, now, out);
     case MonitorMessage::Kind::kClosed:
-      peer_closes_.try_emplace(from, PeerClose{note.number, note.posted});
+      peer_closes_.try_emplace(from, PeerClose{message.number, message.posted});
       return mark_closed_or_failed(from, RankStatus::State::kClosed, now, out);
     case MonitorMessage::Kind::kQuery:
-      return on_query(from, note, now, out);
+      return on_query(from, message, now, out);
     case MonitorMessage::Kind::kReply:
-      if (!query_ || query_->query != note.query) return;
-      query_->statuses.merge(note.statuses);
+      if (!query_ || query_->query != message.query) return;
+      query_->statuses.merge(message.statuses);
       return on_reply(from, now, out);
     case MonitorMessage::Kind::kResult:
-      return on_result(from, note, now, out);
+      return on_result(from, message, now, out);
     case MonitorMessage::Kind::kCheck: {
-      if (checks_.size() >= kMostChecks && !checks_.contains(note.number)) return;
-      auto& check = checks_[note.number];
-      check.statuses.merge(note.statuses);
+      if (checks_.size() >= kMaxChecks && !checks_.contains(message.number)) return;
+      auto& check = checks_[message.number];
+      check.statuses.merge(message.statuses);
       check.received_from.insert(from);
-      return advance_consistency_check(note.number, now, out);
+      return advance_consistency_check(message.number, now, out);
     }
     case MonitorMessage::Kind::kProceed:
-      last_consistent_ = std::max(last_consistent_, note.number);
+      last_consistent_ = std::max(last_consistent_, message.number);
       for (const int child : overlay_children(rank_, size_))
-        if (!has_closed_or_failed(child)) out.emplace_back(child, note);
+        if (!has_closed_or_failed(child)) out.emplace_back(child, message);
       return;
   }
 }
 
-void MonitorProtocol::on_peer_failed(int neighbour, Moment now, OutgoingMessages& out) {
-  mark_closed_or_failed(neighbour, RankStatus::State::kFailed, now, out);
+void MonitorProtocol::on_peer_failed(int neighbor, Moment now, OutgoingMessages& out) {
+  mark_closed_or_failed(neighbor, RankStatus::State::kFailed, now, out);
 }
 
-void MonitorProtocol::mark_closed_or_failed(int rank, RankStatus::State how, Moment now,
+void MonitorProtocol::mark_closed_or_failed(int rank, RankStatus::State state, Moment now,
                                             OutgoingMessages& out) {
-  if (rank < 0 || rank == rank_ || !closed_or_failed_.try_emplace(rank, how).second) return;
-  if (how == RankStatus::State::kFailed) {
+  if (rank < 0 || rank == rank_ || !closed_or_failed_.try_emplace(rank, state).second) return;
+  if (state == RankStatus::State::kFailed) {
     if (failed_rank_ < 0) failed_rank_ = rank;
-    auto told = make_message(MonitorMessage::Kind::kFailed);
-    told.failed_rank = rank;
-    send_to_neighbors(told, -1, out);
+    auto message = make_message(MonitorMessage::Kind::kFailed);
+    message.failed_rank = rank;
+    send_to_neighbors(message, -1, out);
   }
-  if (query_) query_->statuses.add(rank, {.state = how});
+  if (query_) query_->statuses.add(rank, {.state = state});
   on_reply(rank, now, out);
   std::vector<uint64_t> open;
   open.reserve(checks_.size());
@@ -311,12 +316,12 @@ void MonitorProtocol::on_time(Moment now, OutgoingMessages& out) {
   if (query_ && now >= query_->deadline) finish_query(now, out);
   if (now < report_deadline_) return;
   // Another rank's query superseded this rank's query and has produced no result.
-  RankStatusSet answers;
+  RankStatusSet statuses;
   const uint64_t number = log_.first_incomplete();
-  answers.add(rank_, log_.status_of(number));
-  for (const auto& [rank, how] : closed_or_failed_) answers.add(rank, {.state = how});
-  const auto seen = answers.progress_report(size_, number, retry_policy_.reply_timeout);
-  report_ = {seen.format(), seen.culprits(), now};
+  statuses.add(rank_, log_.status_of(number));
+  for (const auto& [rank, state] : closed_or_failed_) statuses.add(rank, {.state = state});
+  const auto progress = statuses.progress_report(size_, number, retry_policy_.reply_timeout);
+  report_ = {progress.format(), progress.culprits(), now};
   report_deadline_ = kNever;
 }
 

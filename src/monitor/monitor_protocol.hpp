@@ -55,9 +55,9 @@ class MonitorProtocol {
     std::chrono::milliseconds initial_interval{200};  // first repetition of check_mismatch_later()
     std::chrono::milliseconds max_interval{10'000};   // the interval doubles up to this
   };
-  // Lifetime: `diary` and `pace` must outlive the object.
-  MonitorProtocol(uint64_t group, int rank, int size, const CollectiveLogReader& diary,
-                  const MonitorRetryPolicy& pace);
+  // Lifetime: `log` and `retry_policy` must outlive the object.
+  MonitorProtocol(uint64_t group, int rank, int size, const CollectiveLogReader& log,
+                  const MonitorRetryPolicy& retry_policy);
 
   const std::vector<int>& neighbors() const noexcept { return neighbors_; }
 
@@ -80,16 +80,16 @@ class MonitorProtocol {
   // This rank is about to begin collective `number`: last_consistent() reaches it when all ranks
   // have announced the same call. If their calls differ, mismatch() gets a value.
   void start_consistency_check(uint64_t number, Moment now, OutgoingMessages& out);
-  // This rank starts no more operations; notifies its neighbors, or with `tells_all` all ranks.
+  // This rank starts no more operations; notifies its neighbors, or with `to_all_ranks` all ranks.
   // `posted`: the counts with each rank, by rank; empty: unknown. Later events about peers that
   // close or fail are still handled; all other messages are ignored.
   void close(OutgoingMessages& out, const std::vector<PostedCounts>& posted = {},
-             bool tells_all = false);
+             bool to_all_ranks = false);
 
   // ---- events
-  void on_message(int from, const MonitorMessage& note, Moment now, OutgoingMessages& out);
-  // The connection to `neighbour` has failed: it counts as failed, unless it has closed the group.
-  void on_peer_failed(int neighbour, Moment now, OutgoingMessages& out);
+  void on_message(int from, const MonitorMessage& message, Moment now, OutgoingMessages& out);
+  // The connection to `neighbor` has failed: it counts as failed, unless it has closed the group.
+  void on_peer_failed(int neighbor, Moment now, OutgoingMessages& out);
   void on_time(Moment now, OutgoingMessages& out);
   // Returns: the latest time at which on_time() must be called; kNever: no call is needed.
   Moment next_time() const noexcept;
@@ -143,25 +143,25 @@ class MonitorProtocol {
     bool has_entered = false;
   };
   MonitorMessage make_message(MonitorMessage::Kind kind) const;
-  void send_to_neighbors(const MonitorMessage& note, int but, OutgoingMessages& out) const;
+  void send_to_neighbors(const MonitorMessage& message, int except, OutgoingMessages& out) const;
   bool has_closed_or_failed(int rank) const { return closed_or_failed_.contains(rank); }
-  void start_query(MonitorQuery::Purpose aim, Moment now, OutgoingMessages& out,
+  void start_query(MonitorQuery::Purpose purpose, Moment now, OutgoingMessages& out,
                    const AbortReason& why = {});
-  void propagate_query(MonitorMessage asked, int parent, std::chrono::milliseconds patience,
+  void propagate_query(MonitorMessage query_message, int parent, std::chrono::milliseconds timeout,
                        Moment now, OutgoingMessages& out);
-  void on_query(int from, const MonitorMessage& asked, Moment now, OutgoingMessages& out);
+  void on_query(int from, const MonitorMessage& query_message, Moment now, OutgoingMessages& out);
   void on_reply(int from, Moment now, OutgoingMessages& out);
   void finish_query(Moment now, OutgoingMessages& out);
   void drop_query();
-  // Publishes a mismatch if `answers` show one in the collective of `question` or in one before it.
+  // Publishes a mismatch if `statuses` show one in the collective of `query` or in one before it.
   // Returns: whether there was a mismatch.
-  bool publish_mismatch(const RankStatusSet& answers, const MonitorQuery& question, Moment now,
+  bool publish_mismatch(const RankStatusSet& statuses, const MonitorQuery& query, Moment now,
                         OutgoingMessages& out);
-  void publish_result(const MonitorMessage& found, Moment now, OutgoingMessages& out);
-  void on_result(int from, const MonitorMessage& found, Moment now, OutgoingMessages& out);
-  void store_result(const MonitorMessage& found, Moment now);
+  void publish_result(const MonitorMessage& result, Moment now, OutgoingMessages& out);
+  void on_result(int from, const MonitorMessage& result, Moment now, OutgoingMessages& out);
+  void store_result(const MonitorMessage& result, Moment now);
   void advance_consistency_check(uint64_t number, Moment now, OutgoingMessages& out);
-  void mark_closed_or_failed(int rank, RankStatus::State how, Moment now, OutgoingMessages& out);
+  void mark_closed_or_failed(int rank, RankStatus::State state, Moment now, OutgoingMessages& out);
 
   const uint64_t group_;
   const int rank_, size_;

@@ -11,30 +11,33 @@ static_assert(std::has_unique_object_representations_v<RankProgress>);
 
 namespace {
 
-constexpr int kRanges = 12;    // printed in one list of ranks
-constexpr size_t kPlaces = 6;  // different progress texts printed
-constexpr size_t kLags = 4;
+constexpr int kMaxRanges = 12;    // printed in one list of ranks
+constexpr size_t kMaxGroups = 6;  // different progress texts printed
+constexpr size_t kMaxLags = 4;
 
 std::string counted(uint64_t number, const char* one) {
   return std::to_string(number) + " " + one + (number == 1 ? "" : "s");
 }
 
-std::string collective(const Fingerprint& print) {
-  const bool sized = print.sequence != 0 && print.count >= 0 && print.element_bytes > 0;
-  const auto bytes = static_cast<uint64_t>(std::max<int64_t>(print.count, 0)) * print.element_bytes;
-  return print.format() + (sized && bytes > 0 ? " (" + counted(bytes, "byte") + ")" : "");
+std::string collective(const Fingerprint& fingerprint) {
+  const bool sized =
+      fingerprint.sequence != 0 && fingerprint.count >= 0 && fingerprint.element_bytes > 0;
+  const auto bytes =
+      static_cast<uint64_t>(std::max<int64_t>(fingerprint.count, 0)) * fingerprint.element_bytes;
+  return fingerprint.format() + (sized && bytes > 0 ? " (" + counted(bytes, "byte") + ")" : "");
 }
 
 // Joins the groups with "; ", the smallest first, because the mistake is probably theirs.
-template <class Key, class Words>
-std::string by_few(const std::map<Key, std::vector<int>>& groups, size_t most, const Words& words) {
+template <class Key, class FormatGroup>
+std::string join_smallest_first(const std::map<Key, std::vector<int>>& groups, size_t most,
+                                const FormatGroup& format_group) {
   std::multimap<size_t, const std::pair<const Key, std::vector<int>>*> sorted;
   for (const auto& group : groups) sorted.emplace(group.second.size(), &group);
   std::string text;
   size_t left = 0, named = 0;
   for (const auto& [size, group] : sorted) {
     if (named++ < most)
-      text += (named == 1 ? "" : "; ") + words(group->second, group->first);
+      text += (named == 1 ? "" : "; ") + format_group(group->second, group->first);
     else
       left += size;
   }
@@ -46,7 +49,7 @@ std::string by_few(const std::map<Key, std::vector<int>>& groups, size_t most, c
 std::string format_rank_list(std::span<const int> ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   size_t at = 0;
-  for (int range = 0; at < ranks.size() && range < kRanges; ++range) {
+  for (int range = 0; at < ranks.size() && range < kMaxRanges; ++range) {
     size_t end = at + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
     text += (at == 0 ? "" : ", ") + std::to_string(ranks[at]);
@@ -67,7 +70,7 @@ std::string NonCollectiveCall::format() const {
   return text + " of " + counted(messages, "message") + ", " + counted(bytes, "byte");
 }
 
-std::string RankProgress::format(bool asides) const {
+std::string RankProgress::format(bool with_finished_p2p) const {
   if (is_member == 0) return "not in this communicator";
   std::string text;
   if (called > finished) {
@@ -83,7 +86,7 @@ std::string RankProgress::format(bool asides) const {
   }
   if (p2p_started > p2p_finished)
     text += "; in " + last_p2p.format();
-  else if (asides && p2p_started > 0)
+  else if (with_finished_p2p && p2p_started > 0)
     text += "; after " + last_p2p.format();
   return text;
 }
@@ -99,15 +102,15 @@ std::string ProgressReport::format() const {
   std::map<uint64_t, std::vector<int>> lags;  // by the number of collectives called
   std::map<std::string, std::vector<int>> where;
   for (int rank = 0; rank < size; ++rank) {
-    if (const auto place = progress.find(rank); place != progress.end()) {
-      if (place->second.is_member != 0 && place->second.called < number)
-        lags[place->second.called].push_back(rank);
-      where[place->second.format(number == 0)].push_back(rank);
+    if (const auto entry = progress.find(rank); entry != progress.end()) {
+      if (entry->second.is_member != 0 && entry->second.called < number)
+        lags[entry->second.called].push_back(rank);
+      where[entry->second.format(number == 0)].push_back(rank);
     } else if (const auto why = unreachable.find(rank); why != unreachable.end()) {
       where[why->second].push_back(rank);
     }
   }
-  std::string text = by_few(lags, kLags, [&](const auto& ranks, uint64_t called) {
+  std::string text = join_smallest_first(lags, kMaxLags, [&](const auto& ranks, uint64_t called) {
     return format_rank_list(ranks) + (ranks.size() == 1 ? " is " : " are ") +
            counted(number - called, "collective") + " behind, since number " +
            std::to_string(called + 1);
@@ -116,18 +119,19 @@ std::string ProgressReport::format() const {
   if (const auto ranks = silent(); !ranks.empty())
     add(format_rank_list(ranks) + " did not answer within " + std::to_string(waited.count()) +
         " ms");
-  const auto places_text = by_few(where, kPlaces, [](const auto& ranks, const std::string& place) {
-    return format_rank_list(ranks) + ": " + place;
-  });
-  add("where the ranks were: " + places_text);
+  const auto groups_text = join_smallest_first(
+      where, kMaxGroups, [](const auto& ranks, const std::string& progress_text) {
+        return format_rank_list(ranks) + ": " + progress_text;
+      });
+  add("where the ranks were: " + groups_text);
   return text;
 }
 
 std::vector<int> ProgressReport::culprits() const {
   auto found = silent();
   found.insert(found.end(), closed.begin(), closed.end());
-  for (const auto& [rank, place] : progress)
-    if (place.is_member == 0 || place.called < number) found.push_back(rank);
+  for (const auto& [rank, entry] : progress)
+    if (entry.is_member == 0 || entry.called < number) found.push_back(rank);
   std::ranges::sort(found);
   return found;
 }

@@ -35,9 +35,9 @@ struct RankProgress {
   uint32_t is_member = 1;           // 0: the rank has no such group, not yet or no longer
   uint32_t spare = 0;
 
-  // Returns a text such as "in barrier() as number 7, after number 6". `asides`: includes the last
-  // completed p2p call.
-  std::string format(bool asides) const;
+  // Returns a text such as "in barrier() as number 7, after number 6". `with_finished_p2p`:
+  // includes the last completed p2p call.
+  std::string format(bool with_finished_p2p) const;
 };
 
 // The progress of all ranks of a group, as collected by one query.

@@ -10,7 +10,7 @@ namespace {
 static_assert(std::has_unique_object_representations_v<RankStatus>);
 
 // Returns the text for a state without progress.
-const char* words(RankStatus::State state) noexcept {
+const char* state_text(RankStatus::State state) noexcept {
   switch (state) {
     case RankStatus::State::kClosed:
       return "it has closed the communicator";
@@ -27,12 +27,12 @@ bool operator==(const RankStatus& a, const RankStatus& b) noexcept {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-RankStatusSet::Kind& RankStatusSet::kind_of(const RankStatus& answer) {
+RankStatusSet::Kind& RankStatusSet::kind_of(const RankStatus& status) {
   const auto found =
-      std::ranges::find_if(kinds_, [&](auto& kind) { return kind.status == answer; });
+      std::ranges::find_if(kinds_, [&](auto& kind) { return kind.status == status; });
   if (found != kinds_.end()) return *found;
-  if (kinds_.size() + 1 < kMaxKinds || answer.state == RankStatus::State::kOther)
-    return kinds_.emplace_back(Kind{answer, {}});
+  if (kinds_.size() + 1 < kMaxKinds || status.state == RankStatus::State::kOther)
+    return kinds_.emplace_back(Kind{status, {}});
   return kind_of({.state = RankStatus::State::kOther});
 }
 
@@ -49,12 +49,12 @@ void RankStatusSet::join(std::vector<RankInterval>& into, const std::vector<Rank
   into.resize(last + 1);
 }
 
-void RankStatusSet::add(int rank, const RankStatus& answer) {
-  join(kind_of(answer).ranks, {{rank, rank}});
+void RankStatusSet::add(int rank, const RankStatus& status) {
+  join(kind_of(status).ranks, {{rank, rank}});
 }
 
-void RankStatusSet::merge(const RankStatusSet& others) {
-  for (const auto& kind : others.kinds_) join(kind_of(kind.status).ranks, kind.ranks);
+void RankStatusSet::merge(const RankStatusSet& other) {
+  for (const auto& kind : other.kinds_) join(kind_of(kind.status).ranks, kind.ranks);
 }
 
 template <class Body>
@@ -66,26 +66,26 @@ void RankStatusSet::for_each(const Body& body) const {
 
 ProgressReport RankStatusSet::progress_report(int size, uint64_t number,
                                               std::chrono::milliseconds waited) const {
-  ProgressReport seen{.size = size, .number = number, .waited = waited};
-  for_each([&](int rank, const RankStatus& answer) {
-    if (answer.state == RankStatus::State::kPresent)
-      seen.progress[rank] = answer.progress;
+  ProgressReport report{.size = size, .number = number, .waited = waited};
+  for_each([&](int rank, const RankStatus& status) {
+    if (status.state == RankStatus::State::kPresent)
+      report.progress[rank] = status.progress;
     else
-      seen.unreachable[rank] = words(answer.state);
-    if (answer.state == RankStatus::State::kClosed) seen.closed.push_back(rank);
+      report.unreachable[rank] = state_text(status.state);
+    if (status.state == RankStatus::State::kClosed) report.closed.push_back(rank);
   });
-  for (const auto& [rank, place] : seen.progress) seen.unreachable.erase(rank);
-  std::erase_if(seen.closed, [&](int rank) { return !seen.unreachable.contains(rank); });
-  return seen;
+  for (const auto& [rank, progress] : report.progress) report.unreachable.erase(rank);
+  std::erase_if(report.closed, [&](int rank) { return !report.unreachable.contains(rank); });
+  return report;
 }
 
 std::unordered_map<int, Fingerprint> RankStatusSet::fingerprints(uint64_t number) const {
-  std::unordered_map<int, Fingerprint> prints;
-  for_each([&](int rank, const RankStatus& answer) {
-    for (const auto& print : answer.fingerprints)
-      if (number != 0 && print.sequence == number) prints[rank] = print;
+  std::unordered_map<int, Fingerprint> result;
+  for_each([&](int rank, const RankStatus& status) {
+    for (const auto& fingerprint : status.fingerprints)
+      if (number != 0 && fingerprint.sequence == number) result[rank] = fingerprint;
   });
-  return prints;
+  return result;
 }
 
 void RankStatusSet::write(transport::ByteWriter& writer) const {
@@ -97,11 +97,11 @@ void RankStatusSet::write(transport::ByteWriter& writer) const {
 }
 
 RankStatusSet RankStatusSet::read(transport::ByteReader& reader, int size) {
-  RankStatusSet answers;
+  RankStatusSet statuses;
   const auto kinds = reader.number<uint32_t>();
   reader.require(kinds <= kMaxKinds, "too many statuses");
   for (uint32_t i = 0; i < kinds; ++i) {
-    auto& kind = answers.kinds_.emplace_back();
+    auto& kind = statuses.kinds_.emplace_back();
     kind.status = reader.number<RankStatus>();
     reader.require(kind.status.state <= RankStatus::State::kOther, "unknown state");
     const auto ranges = reader.number<uint32_t>();
@@ -115,7 +115,7 @@ RankStatusSet RankStatusSet::read(transport::ByteReader& reader, int size) {
     }
     reader.require(!kind.ranks.empty(), "a status without ranks");
   }
-  return answers;
+  return statuses;
 }
 
 }  // namespace torch::comms::monitor

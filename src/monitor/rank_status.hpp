@@ -33,9 +33,9 @@ class RankStatusSet {
  public:
   static constexpr size_t kMaxKinds = 64;
 
-  void add(int rank, const RankStatus& answer);
-  // Adds the statuses of `others`. If a rank has several, kPresent wins.
-  void merge(const RankStatusSet& others);
+  void add(int rank, const RankStatus& status);
+  // Adds the statuses of `other`. If a rank has several, kPresent wins.
+  void merge(const RankStatusSet& other);
   void clear() noexcept { kinds_.clear(); }
 
   // Returns the progress of a group of `size` ranks that were asked about collective `number`.
@@ -55,7 +55,7 @@ class RankStatusSet {
     RankStatus status;
     std::vector<RankInterval> ranks;  // ascending, disjoint
   };
-  Kind& kind_of(const RankStatus& answer);
+  Kind& kind_of(const RankStatus& status);
   static void join(std::vector<RankInterval>& into, const std::vector<RankInterval>& more);
   template <class Body>
   void for_each(const Body& body) const;

@@ -146,7 +146,7 @@ void announce_close(GlooGroup& group, int size) {
   for (int rank = 0; rank < size; ++rank) posted.push_back(group.message_counters->posted(rank));
   // With nothing in flight, Gloo's connections close now, which ends the operations of peers that
   // wait for this rank.
-  group.group_monitor->announce_close(posted, /*tells_all=*/!group.in_flight->is_idle());
+  group.group_monitor->announce_close(posted, /*to_all_ranks=*/!group.in_flight->is_idle());
 }
 
 void teardown_group(std::unique_ptr<GlooGroup> group, bool may_block) {
