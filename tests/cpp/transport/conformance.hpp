@@ -18,9 +18,9 @@ namespace torch::comms::transport::test {
 class Conformance : public testing::TestWithParam<Link> {};
 
 // Messages in flight, with the memory that they need.
-struct Mail {
-  explicit Mail(size_t size) : bytes(size) {}
-  explicit Mail(std::vector<std::byte> data) : bytes(std::move(data)) {}
+struct MessageBuffer {
+  explicit MessageBuffer(size_t size) : bytes(size) {}
+  explicit MessageBuffer(std::vector<std::byte> data) : bytes(std::move(data)) {}
   std::vector<std::byte> bytes;
   Request request;
 };
@@ -37,23 +37,23 @@ inline std::vector<size_t> interesting_sizes(const Transport& link) {
 TEST_P(Conformance, MessagesOfAllSizesArrive) {
   for (const bool receive_first : {true, false})
     run(GetParam(), [&](Rank& self) {
-      std::list<Mail> sent, received;
+      std::list<MessageBuffer> sent, received;
       const auto sizes = interesting_sizes(self.link);
       const auto receive = [&] {
         for (const int peer : self.peers())
           for (const size_t size : sizes) {
-            auto& mail = received.emplace_back(size);
-            self.link.receive(mail.request, peer, 1, mail.bytes);
+            auto& message = received.emplace_back(size);
+            self.link.receive(message.request, peer, 1, message.bytes);
           }
       };
       if (receive_first) receive();
       for (const int peer : self.peers())
         for (size_t i = 0; i < sizes.size(); ++i) {
-          auto& mail = sent.emplace_back(pattern(self.rank, peer, i, sizes[i]));
-          self.link.send(mail.request, peer, 1, mail.bytes);
+          auto& message = sent.emplace_back(pattern(self.rank, peer, i, sizes[i]));
+          self.link.send(message.request, peer, 1, message.bytes);
         }
       if (!receive_first) receive();
-      for (auto& mail : sent) self.wait(mail.request);
+      for (auto& message : sent) self.wait(message.request);
       auto next = received.begin();
       for (const int peer : self.peers())
         for (size_t i = 0; i < sizes.size(); ++i, ++next) {
@@ -67,7 +67,7 @@ TEST_P(Conformance, MessagesOfAllSizesArrive) {
 
 TEST_P(Conformance, TheNthReceiveOfAStreamTakesItsNthSend) {
   run(GetParam(), [](Rank& self) {
-    std::list<Mail> sent, received;
+    std::list<MessageBuffer> sent, received;
     const auto size_of = [](uint64_t i) -> size_t { return i % 50 == 7 ? 300'000 : i % 97; };
     constexpr int kMessages = 400;
     for (uint64_t i = 0; i < kMessages; ++i)
@@ -87,7 +87,7 @@ TEST_P(Conformance, TheNthReceiveOfAStreamTakesItsNthSend) {
         ASSERT_TRUE(next->bytes == pattern(peer, self.rank, i, size_of(i))) << i;
         ++next;
       }
-    for (auto& mail : sent) self.wait(mail.request);
+    for (auto& message : sent) self.wait(message.request);
     self.barrier();
   });
 }
@@ -98,11 +98,11 @@ TEST_P(Conformance, StreamsNeverWaitForEachOther) {
   run(
       GetParam(),
       [](Rank& self) {
-        std::list<Mail> sent, received;
+        std::list<MessageBuffer> sent, received;
         const auto send = [&](int peer, uint32_t stream, uint64_t i) {
-          auto& mail = sent.emplace_back(
+          auto& message = sent.emplace_back(
               pattern(self.rank, peer, stream * 1000 + i, i % 40 == 3 ? 200'000 : 200));
-          self.link.send(mail.request, peer, stream, mail.bytes);
+          self.link.send(message.request, peer, stream, message.bytes);
         };
         for (const int peer : self.peers())
           for (uint64_t i = 0; i < 200; ++i) send(peer, 1, i);
@@ -111,14 +111,14 @@ TEST_P(Conformance, StreamsNeverWaitForEachOther) {
             if (stream == 2)
               for (const int peer : self.peers()) send(peer, 2, i);
             for (const int peer : self.peers()) {
-              Mail mail(i % 40 == 3 ? 200'000 : 200);
-              self.link.receive(mail.request, peer, stream, mail.bytes);
-              self.wait(mail.request);
-              ASSERT_TRUE(mail.bytes ==
-                          pattern(peer, self.rank, stream * 1000 + i, mail.bytes.size()));
+              MessageBuffer message(i % 40 == 3 ? 200'000 : 200);
+              self.link.receive(message.request, peer, stream, message.bytes);
+              self.wait(message.request);
+              ASSERT_TRUE(message.bytes ==
+                          pattern(peer, self.rank, stream * 1000 + i, message.bytes.size()));
             }
           }
-        for (auto& mail : sent) self.wait(mail.request);
+        for (auto& message : sent) self.wait(message.request);
         self.barrier();
       },
       small_credit);
@@ -132,42 +132,42 @@ TEST_P(Conformance, WhatIsTakenAtOnceKeepsItsPlaceAmongRequests) {
     constexpr uint64_t kMessages = 300;
     const auto size_of = [](uint64_t i) -> size_t { return i % 5 == 2 ? 0 : i * 7 % 200; };
     const auto tag_of = [](uint64_t i) { return static_cast<uint32_t>(i + 1); };
-    uint64_t sent_at_once = 0, taken_at_once = 0;
+    uint64_t sent_at_once = 0, received_at_once = 0;
     for (const int peer : self.peers()) {
-      std::list<Mail> sent;
+      std::list<MessageBuffer> sent;
       for (uint64_t i = 0; i < kMessages; ++i) {
-        auto& mail = sent.emplace_back(pattern(self.rank, peer, i, size_of(i)));
-        const bool fits = mail.bytes.size() <= link.inline_eager_bytes(peer);
-        if (fits && i % 3 != 0 && self.link.try_send(peer, 3, mail.bytes, tag_of(i)))
+        auto& message = sent.emplace_back(pattern(self.rank, peer, i, size_of(i)));
+        const bool fits = message.bytes.size() <= link.inline_eager_bytes(peer);
+        if (fits && i % 3 != 0 && self.link.try_send(peer, 3, message.bytes, tag_of(i)))
           ++sent_at_once;
         else
-          self.link.send(mail.request, peer, 3, mail.bytes, tag_of(i));
+          self.link.send(message.request, peer, 3, message.bytes, tag_of(i));
       }
       for (uint64_t i = 0; i < kMessages; ++i) {
-        Mail mail(size_of(i));
-        const ReceiveTarget landing{.into = mail.bytes, .bytes = mail.bytes.size()};
-        const ReceiveTarget longer{.into = mail.bytes, .bytes = mail.bytes.size() + 1};
+        MessageBuffer message(size_of(i));
+        const ReceiveTarget target{.into = message.bytes, .bytes = message.bytes.size()};
+        const ReceiveTarget longer{.into = message.bytes, .bytes = message.bytes.size() + 1};
         const size_t most = link.inline_eager_bytes(peer);
-        if (most > 0 && mail.bytes.size() <= most && i % 4 != 0) {
-          EXPECT_FALSE(self.link.try_receive(peer, 3, landing, tag_of(i) + 1000));
+        if (most > 0 && message.bytes.size() <= most && i % 4 != 0) {
+          EXPECT_FALSE(self.link.try_receive(peer, 3, target, tag_of(i) + 1000));
           EXPECT_FALSE(self.link.try_receive(peer, 3, longer, tag_of(i)));
-          EXPECT_FALSE(self.link.try_receive(peer, 4, landing, tag_of(i)));
+          EXPECT_FALSE(self.link.try_receive(peer, 4, target, tag_of(i)));
           const auto deadline = in(kLong);
-          for (int looks = 1; !self.link.try_receive(peer, 3, landing, tag_of(i)); ++looks) {
+          for (int polls = 1; !self.link.try_receive(peer, 3, target, tag_of(i)); ++polls) {
             ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-            if (looks % 8 == 0) self.link.progress();
+            if (polls % 8 == 0) self.link.progress();
           }
-          ++taken_at_once;
+          ++received_at_once;
         } else {
-          self.link.receive(mail.request, peer, 3, mail.bytes, tag_of(i));
-          self.wait(mail.request);
+          self.link.receive(message.request, peer, 3, message.bytes, tag_of(i));
+          self.wait(message.request);
         }
-        ASSERT_TRUE(mail.bytes == pattern(peer, self.rank, i, size_of(i))) << i;
+        ASSERT_TRUE(message.bytes == pattern(peer, self.rank, i, size_of(i))) << i;
       }
-      for (auto& mail : sent) self.wait(mail.request);
+      for (auto& message : sent) self.wait(message.request);
       if (link.inline_eager_bytes(peer) > 0) {
         EXPECT_GT(sent_at_once, 0);
-        EXPECT_GT(taken_at_once, 0);
+        EXPECT_GT(received_at_once, 0);
       }
     }
     self.barrier();
@@ -187,7 +187,7 @@ TEST_P(Conformance, PiecesOfBothSidesNeedNotAgree) {
         return pieces;
       };
       for (const int peer : self.peers()) {
-        Mail out(pattern(self.rank, peer, total, total)), back(total);
+        MessageBuffer out(pattern(self.rank, peer, total, total)), back(total);
         const auto from = cut(ConstBytes(out.bytes), 23);
         const auto into = cut(Bytes(back.bytes), 7);
         self.link.receive(back.request, peer, 1, into);
@@ -217,7 +217,7 @@ TEST_P(Conformance, AConsumerGetsEveryByteOnceAndWholeElements) {
   run(GetParam(), [](Rank& self) {
     for (const size_t size : interesting_sizes(self.link))
       for (const int peer : self.peers()) {
-        Mail out(pattern(self.rank, peer, size, size));
+        MessageBuffer out(pattern(self.rank, peer, size, size));
         Collector collector;
         collector.bytes.resize(size);
         Request back;
@@ -238,7 +238,7 @@ TEST_P(Conformance, AReceiveThatIsTooSmallFailsAndTheLinkGoesOn) {
     for (const auto& [size, capacity] :
          {std::pair<size_t, size_t>{6, 5}, {1'000'000, 5}, {1'000'000, 500'000}})
       run(GetParam(), [&, size = size, capacity = capacity](Rank& self) {
-        std::list<Mail> sent, received;
+        std::list<MessageBuffer> sent, received;
         const auto receive = [&] {
           for (const int peer : self.peers()) {
             auto& back = received.emplace_back(capacity);
@@ -349,7 +349,7 @@ TEST_P(Conformance, WhoeverSeesTheSignalSeesWhatWasPutBefore) {
       };
       for (uint64_t round = 1; round <= (kSanitized ? 100 : 300); ++round) {
         const size_t size = round % 29 == 0 ? kSlot : 8 + round * 13 % 3000;
-        std::list<Mail> sent;
+        std::list<MessageBuffer> sent;
         for (const int peer : self.peers()) {
           auto& out = sent.emplace_back(pattern(self.rank, peer, round, size));
           self.link.put(out.request, windows.of(peer), slot(self.rank), out.bytes);
@@ -364,7 +364,7 @@ TEST_P(Conformance, WhoeverSeesTheSignalSeesWhatWasPutBefore) {
         }
         for (const int peer : self.peers())
           wait_counter(self, *windows.memory, word(peer, 8), round);
-        for (auto& mail : sent) self.wait(mail.request);
+        for (auto& message : sent) self.wait(message.request);
       }
       self.barrier();
     });
@@ -378,7 +378,7 @@ TEST_P(Conformance, GetReadsWhatIsThereAndFlushWaitsForPuts) {
       for (const int peer : self.peers()) {
         // Each rank owns the part of every window that is its peer number's.
         const size_t begin = kSize / 4 * static_cast<size_t>(self.rank), size = kSize / 4;
-        Mail out(pattern(self.rank, peer, 1, size)), back(size);
+        MessageBuffer out(pattern(self.rank, peer, 1, size)), back(size);
         self.link.put(out.request, windows.of(peer), begin, out.bytes);
         Request flushed;
         self.link.flush(flushed, peer);
@@ -399,7 +399,7 @@ TEST_P(Conformance, MemoryThatItsOwnerHasClosedIsRefused) {
     windows.memory.reset();
     self.barrier();
     for (const int peer : self.peers()) {
-      Mail out(100), back(100);
+      MessageBuffer out(100), back(100);
       Request flushed;
       self.link.put(out.request, windows.of(peer), 0, out.bytes);
       self.link.flush(flushed, peer);
@@ -419,7 +419,7 @@ TEST_P(Conformance, AnAbortEndsABlockedWaitAndAllThatIsInFlight) {
   auto links = make_links(GetParam());
   auto& link = *links.front();
   const int peer = GetParam().has_peers() ? 1 : 0;
-  Mail back(100), large(5'000'000);
+  MessageBuffer back(100), large(5'000'000);
   link.receive(back.request, peer, 1, back.bytes);
   link.send(large.request, peer, 2, large.bytes);
   std::thread waiter([&] { EXPECT_EQ(link.wait(back.request, in(kLong)), WaitResult::kDone); });
@@ -436,7 +436,7 @@ TEST_P(Conformance, AnAbortEndsABlockedWaitAndAllThatIsInFlight) {
 TEST_P(Conformance, AWaitEndsAtItsDeadlineAndMayBeTakenUpAgain) {
   run(GetParam(), [](Rank& self) {
     const int peer = self.next(), source = self.previous();
-    Mail back(8), out(pattern(self.rank, peer, 1, 8));
+    MessageBuffer back(8), out(pattern(self.rank, peer, 1, 8));
     self.link.receive(back.request, source, 1, back.bytes);
     EXPECT_EQ(self.link.wait(back.request, in(milliseconds(3))), WaitResult::kTimeout);
     EXPECT_FALSE(back.request.is_done());
@@ -462,14 +462,14 @@ TEST_P(Conformance, SleepersAreWokenByMessagesRoomAndCounters) {
     };
     const auto rounds = torch::comms::test::setting("TC_TEST_ROUNDS", 60);
     for (uint64_t round = 1; round <= rounds; ++round) {
-      std::list<Mail> mail;
+      std::list<MessageBuffer> messages;
       for (const int peer : self.peers()) {
-        auto& back = mail.emplace_back(round % 10 == 0 ? 2'000'000 : 8);
+        auto& back = messages.emplace_back(round % 10 == 0 ? 2'000'000 : 8);
         self.link.receive(back.request, peer, 1, back.bytes);
-        auto& out = mail.emplace_back(round % 10 == 0 ? 2'000'000 : 8);
+        auto& out = messages.emplace_back(round % 10 == 0 ? 2'000'000 : 8);
         self.link.send(out.request, peer, 1, out.bytes);
       }
-      for (auto& one : mail) wait([&] { return one.request.is_done(); });
+      for (auto& one : messages) wait([&] { return one.request.is_done(); });
       for (const int peer : self.peers())
         self.link.signal(windows.of(peer), 8 * static_cast<uint64_t>(self.rank), round,
                          CounterOp::kMax);
@@ -490,7 +490,7 @@ TEST_P(Conformance, APeerThatLeavesIsNamedAndTheOthersGoOn) {
   for (int i = 0; i < last; ++i)
     threads.emplace_back([&, i] {
       Rank self{*links[static_cast<size_t>(i)], i, last};
-      Mail hello(8), lost(8);
+      MessageBuffer hello(8), lost(8);
       self.link.receive(hello.request, last, 1, hello.bytes);
       self.wait(hello.request);  // what it sent before is not lost
       EXPECT_TRUE(hello.bytes == pattern(last, i, 1, 8));
@@ -503,23 +503,23 @@ TEST_P(Conformance, APeerThatLeavesIsNamedAndTheOthersGoOn) {
       Request late;
       self.link.send(late, last, 1, ConstBytes{});
       EXPECT_EQ(self.error_of(late), Errc::kPeerFailed);
-      Mail farewell(8), nothing(8);  // what had come before is not lost either
-      self.link.receive(farewell.request, last, 2, farewell.bytes);
-      self.wait(farewell.request);
-      EXPECT_TRUE(farewell.bytes == pattern(last, i, 2, 8));
+      MessageBuffer last_message(8), nothing(8);  // what had come before is not lost either
+      self.link.receive(last_message.request, last, 2, last_message.bytes);
+      self.wait(last_message.request);
+      EXPECT_TRUE(last_message.bytes == pattern(last, i, 2, 8));
       self.link.receive(nothing.request, last, 2, nothing.bytes);
       EXPECT_EQ(self.error_of(nothing.request), Errc::kPeerFailed);
       for (int round = 0; round < 3; ++round) self.barrier();  // among those that are left
     });
   {
     Rank self{*links.back(), last, GetParam().ranks};
-    std::list<Mail> sent;
+    std::list<MessageBuffer> sent;
     try {
       for (int i = 0; i < last; ++i) {
         auto& out = sent.emplace_back(pattern(last, i, 1, 8));
         self.link.send(out.request, i, 1, out.bytes);
-        auto& farewell = sent.emplace_back(pattern(last, i, 2, 8));
-        self.link.send(farewell.request, i, 2, farewell.bytes);
+        auto& last_message = sent.emplace_back(pattern(last, i, 2, 8));
+        self.link.send(last_message.request, i, 2, last_message.bytes);
       }
       for (auto& out : sent) self.wait(out.request);
     } catch (const std::exception& error) {
@@ -537,14 +537,14 @@ TEST_P(Conformance, TheLastWordOfARankArrivesThoughItsPeerWasNotLetInYet) {
     auto links = make_links(GetParam());
     const int stays = 1 - leaves;
     auto& link = *links[static_cast<size_t>(stays)];
-    Mail word(pattern(leaves, stays, 1, 40)), heard(40);
-    link.receive(heard.request, leaves, 1, heard.bytes);
-    std::thread other([&] { link.wait(heard.request, in(kLong)); });
-    links[static_cast<size_t>(leaves)]->send(word.request, stays, 1, word.bytes);
+    MessageBuffer sent(pattern(leaves, stays, 1, 40)), received(40);
+    link.receive(received.request, leaves, 1, received.bytes);
+    std::thread other([&] { link.wait(received.request, in(kLong)); });
+    links[static_cast<size_t>(leaves)]->send(sent.request, stays, 1, sent.bytes);
     links[static_cast<size_t>(leaves)].reset();
     other.join();
-    ASSERT_TRUE(heard.request.is_ok()) << "rank " << leaves << " has left";
-    EXPECT_EQ(heard.bytes, word.bytes);
+    ASSERT_TRUE(received.request.is_ok()) << "rank " << leaves << " has left";
+    EXPECT_EQ(received.bytes, sent.bytes);
   }
 }
 
@@ -565,7 +565,7 @@ TEST_P(Conformance, AForkedChildTouchesNothingOfItsParents) {
       EXPECT_EQ(::waitpid(child, &status, 0), child);
       EXPECT_EQ(status, 0);
     }
-    Mail out(pattern(self.rank, peer, 1, 8)), back(8);
+    MessageBuffer out(pattern(self.rank, peer, 1, 8)), back(8);
     self.link.send(out.request, peer, 1, out.bytes);
     self.link.receive(back.request, source, 1, back.bytes);
     self.wait(back.request);
@@ -588,7 +588,7 @@ inline size_t shared_mappings() {
 }
 
 TEST_P(Conformance, NothingIsLeftAfterTwoHundredLives) {
-  const auto live = [&] {
+  const auto run_once = [&] {
     auto links = make_links(GetParam());
     Request out, back;
     const int peer = GetParam().has_peers() ? 1 : 0;
@@ -601,10 +601,10 @@ TEST_P(Conformance, NothingIsLeftAfterTwoHundredLives) {
       for (auto& link : links) link->progress();
     EXPECT_TRUE(back.is_ok());
   };
-  live();
+  run_once();
   const size_t descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task");
   const size_t mappings = shared_mappings();
-  for (int i = 0; i < 200; ++i) live();
+  for (int i = 0; i < 200; ++i) run_once();
   EXPECT_EQ(entries("/proc/self/fd"), descriptors);
   EXPECT_EQ(entries("/proc/self/task"), threads);
   EXPECT_EQ(shared_mappings(), mappings);

@@ -10,7 +10,7 @@ TEST_P(Conformance, AMessageWithAnotherTagFailsAndWritesNothing) {
   for (const size_t size : {size_t{8}, size_t{1'000'000}})
     for (const bool receive_first : {true, false})
       run(GetParam(), [&](Rank& self) {
-        std::list<Mail> sent, received;
+        std::list<MessageBuffer> sent, received;
         const auto receive = [&] {
           for (const int peer : self.peers())
             for (const uint32_t tag : {7u, 9u, 7u}) {
@@ -52,7 +52,7 @@ TEST_P(Conformance, AMessageWithAnotherTagFailsAndWritesNothing) {
 TEST_P(Conformance, AMessageWithoutItsReceiveIsKnownUntilThatComes) {
   for (const size_t size : {size_t{8}, size_t{3'000'000}})
     run(GetParam(), [&](Rank& self) {
-      std::list<Mail> sent, received;
+      std::list<MessageBuffer> sent, received;
       for (const int peer : self.peers()) EXPECT_FALSE(self.link.has_message(peer, 3));
       self.barrier();
       for (const int peer : self.peers()) {
@@ -66,8 +66,8 @@ TEST_P(Conformance, AMessageWithoutItsReceiveIsKnownUntilThatComes) {
         self.link.receive(back.request, peer, 3, back.bytes);
         EXPECT_FALSE(self.link.has_message(peer, 3));
       }
-      for (auto& mail : received) self.wait(mail.request);
-      for (auto& mail : sent) self.wait(mail.request);
+      for (auto& message : received) self.wait(message.request);
+      for (auto& message : sent) self.wait(message.request);
       self.barrier();
     });
 }
@@ -75,20 +75,20 @@ TEST_P(Conformance, AMessageWithoutItsReceiveIsKnownUntilThatComes) {
 // Requests of all kinds are in flight on stream 5 when it is closed; stream 4 and 6 go on.
 TEST_P(Conformance, ClosedStreamsEndTheirRequestsAndNoOthers) {
   run(GetParam(), [](Rank& self) {
-    std::list<Mail> others, closed;
-    const auto exchange = [&](std::list<Mail>& mail, uint32_t stream, uint64_t number,
+    std::list<MessageBuffer> kept, closed;
+    const auto exchange = [&](std::list<MessageBuffer>& messages, uint32_t stream, uint64_t number,
                               size_t size) {
       for (const int peer : self.peers()) {
-        auto& back = mail.emplace_back(size);
+        auto& back = messages.emplace_back(size);
         self.link.receive(back.request, peer, stream, back.bytes);
-        auto& out = mail.emplace_back(pattern(self.rank, peer, number, size));
+        auto& out = messages.emplace_back(pattern(self.rank, peer, number, size));
         self.link.send(out.request, peer, stream, out.bytes);
       }
     };
     for (const size_t size : {size_t{8}, size_t{3'000'000}}) {
-      exchange(others, 4, size, size);
+      exchange(kept, 4, size, size);
       exchange(closed, 5, size, size);
-      exchange(others, 6, size, size);
+      exchange(kept, 6, size, size);
     }
     for (const int peer : self.peers()) {  // never met by the other side
       auto& back = closed.emplace_back(100);
@@ -96,24 +96,24 @@ TEST_P(Conformance, ClosedStreamsEndTheirRequestsAndNoOthers) {
     }
     for (int i = 0; i < self.rank; ++i) self.link.progress();  // each is at another point
     self.link.close_streams(5, 5, Errc::kAborted);
-    for (auto& mail : closed) {
-      EXPECT_TRUE(mail.request.is_done());
-      EXPECT_TRUE(mail.request.is_ok() || mail.request.error() == Errc::kAborted);
-      std::fill(mail.bytes.begin(), mail.bytes.end(), std::byte{0xa5});
+    for (auto& message : closed) {
+      EXPECT_TRUE(message.request.is_done());
+      EXPECT_TRUE(message.request.is_ok() || message.request.error() == Errc::kAborted);
+      std::fill(message.bytes.begin(), message.bytes.end(), std::byte{0xa5});
     }
     EXPECT_FALSE(closed.back().request.is_ok());
-    for (auto& mail : others) self.wait(mail.request);
+    for (auto& message : kept) self.wait(message.request);
     self.barrier();
-    auto next = others.begin();
+    auto next = kept.begin();
     for (const size_t size : {size_t{8}, size_t{3'000'000}})
       for (int stream = 0; stream < 2; ++stream)
         for (const int peer : self.peers()) {
           EXPECT_TRUE(next->bytes == pattern(peer, self.rank, size, size));
           std::advance(next, 2);
         }
-    for (auto& mail : closed)  // nobody wrote there since
-      EXPECT_EQ(std::count(mail.bytes.begin(), mail.bytes.end(), std::byte{0xa5}),
-                static_cast<std::ptrdiff_t>(mail.bytes.size()));
+    for (auto& message : closed)  // nobody wrote there since
+      EXPECT_EQ(std::count(message.bytes.begin(), message.bytes.end(), std::byte{0xa5}),
+                static_cast<std::ptrdiff_t>(message.bytes.size()));
     Request late;
     self.link.receive(late, self.peers().front(), 5, Bytes{});
     EXPECT_EQ(self.error_of(late), Errc::kFinalized);
@@ -128,7 +128,7 @@ TEST_P(Conformance, ClosedStreamsGiveTheirCreditBack) {
     self.barrier();
     const size_t size = std::min<size_t>(4096, self.link.capabilities().eager_bytes);
     for (int part = 0; part < 8 && self.size > 1; ++part) {
-      std::list<Mail> sent;
+      std::list<MessageBuffer> sent;
       if (self.rank == self.size - 1)
         for (size_t i = 0; i < (512u << 10) / size; ++i) {
           auto& out = sent.emplace_back(size);
@@ -139,7 +139,7 @@ TEST_P(Conformance, ClosedStreamsGiveTheirCreditBack) {
     }
     self.barrier();
     for (const int peer : self.peers()) {
-      Mail out(pattern(self.rank, peer, 1, 4096)), back(4096);
+      MessageBuffer out(pattern(self.rank, peer, 1, 4096)), back(4096);
       self.link.receive(back.request, peer, 21, back.bytes);
       self.link.send(out.request, peer, 21, out.bytes);
       self.wait(out.request);

@@ -10,10 +10,10 @@ TEST_P(Conformance, APutThatWasEndedWritesNothingMoreAndHoldsNothingBack) {
     constexpr size_t kLarge = 3'000'000, kSmall = 500;
     const auto at = [](int rank) { return 512 + static_cast<size_t>(rank) * (kLarge + kSmall); };
     Windows windows(self, at(self.size), false);
-    std::list<Mail> small;
+    std::list<MessageBuffer> small;
     for (const int peer : self.peers()) {
       {
-        Mail large(pattern(self.rank, peer, 1, kLarge));
+        MessageBuffer large(pattern(self.rank, peer, 1, kLarge));
         Request flushed;
         self.link.put(large.request, windows.of(peer), at(self.rank), large.bytes);
         self.link.flush(flushed, peer);
@@ -38,7 +38,7 @@ TEST_P(Conformance, APutThatWasEndedWritesNothingMoreAndHoldsNothingBack) {
       self.wait(flushed);
       EXPECT_EQ(self.link.state(peer), PeerState::kReady);
     }
-    for (auto& mail : small) self.wait(mail.request);
+    for (auto& message : small) self.wait(message.request);
     self.barrier();
   });
 }

@@ -18,19 +18,19 @@ struct Times {
 };
 
 // So many messages to a peer, which sends as many; returns how many of them left at once.
-int exchange(EagerThresholdTuner& choice, int messages, const Times& times,
+int exchange(EagerThresholdTuner& tuner, int messages, const Times& times,
              uint64_t bytes = kBytes) {
-  int at_once = 0;
+  int eager = 0;
   for (int i = 0; i < messages; ++i) {
-    if (choice.choose_eager(bytes)) {
-      ++at_once;
-      choice.on_sent(bytes, times.copy);
+    if (tuner.choose_eager(bytes)) {
+      ++eager;
+      tuner.on_sent(bytes, times.copy);
     } else {
-      choice.on_local_read(bytes, times.fetch);
-      choice.on_peer_read(bytes, times.after);
+      tuner.on_local_read(bytes, times.fetch);
+      tuner.on_peer_read(bytes, times.after);
     }
   }
-  return at_once;
+  return eager;
 }
 
 TEST(AtOnceChoice, TakesTheWayThatCostsLess) {
@@ -41,39 +41,39 @@ TEST(AtOnceChoice, TakesTheWayThatCostsLess) {
 
 TEST(AtOnceChoice, AReceiverThatComesLateSaysNothingAboutAWayUnlessItWaitsForItsTurn) {
   const Times late{nanoseconds(6000), nanoseconds(5000), microseconds(200)};
-  EagerThresholdTuner alone(false), in_turns(true);
+  EagerThresholdTuner alone(false), oversubscribed(true);
   EXPECT_LT(exchange(alone, 1000, late), 100);
-  EXPECT_GT(exchange(in_turns, 1000, late), 900);
+  EXPECT_GT(exchange(oversubscribed, 1000, late), 900);
 }
 
 TEST(AtOnceChoice, ChangesWhenTheCoresDo) {
-  EagerThresholdTuner choice(false);
-  exchange(choice, 3000, {nanoseconds(1300), nanoseconds(3900), nanoseconds(5000)});
-  exchange(choice, 300, {nanoseconds(9000), nanoseconds(5000), nanoseconds(6000)});
-  EXPECT_LT(exchange(choice, 100, {nanoseconds(9000), nanoseconds(5000), nanoseconds(6000)}), 10);
+  EagerThresholdTuner tuner(false);
+  exchange(tuner, 3000, {nanoseconds(1300), nanoseconds(3900), nanoseconds(5000)});
+  exchange(tuner, 300, {nanoseconds(9000), nanoseconds(5000), nanoseconds(6000)});
+  EXPECT_LT(exchange(tuner, 100, {nanoseconds(9000), nanoseconds(5000), nanoseconds(6000)}), 10);
 }
 
 TEST(AtOnceChoice, InterruptionsChangeNothing) {
-  EagerThresholdTuner choice(false);
+  EagerThresholdTuner tuner(false);
   const Times usual{nanoseconds(1300), nanoseconds(3900), nanoseconds(5000)};
-  exchange(choice, 3000, usual);
+  exchange(tuner, 3000, usual);
   for (int i = 0; i < 100; ++i)
-    EXPECT_GE(exchange(choice, 4, usual) +
-                  exchange(choice, 1, {microseconds(500), nanoseconds(3900), nanoseconds(5000)}),
+    EXPECT_GE(exchange(tuner, 4, usual) +
+                  exchange(tuner, 1, {microseconds(500), nanoseconds(3900), nanoseconds(5000)}),
               2);
-  EXPECT_GE(exchange(choice, 100, usual), 95);
+  EXPECT_GE(exchange(tuner, 100, usual), 95);
 }
 
 TEST(AtOnceChoice, WhatIsNeverCopiedByItsReceiverIsNotAnnouncedLong) {
-  EagerThresholdTuner choice(false);
+  EagerThresholdTuner tuner(false);
   int announced = 0;
   for (int i = 0; i < 5000; ++i) {
-    if (choice.choose_eager(kBytes)) {
-      choice.on_sent(kBytes, microseconds(3));
+    if (tuner.choose_eager(kBytes)) {
+      tuner.on_sent(kBytes, microseconds(3));
       continue;
     }
     ++announced;
-    choice.on_peer_refused(kBytes);
+    tuner.on_peer_refused(kBytes);
   }
   EXPECT_LE(announced, 90);
 }

@@ -13,12 +13,12 @@
 namespace torch::comms::transport::test {
 
 struct PlannedRun {
-  int right = 0, refused = 0;  // operations
+  int completed = 0, failed = 0;  // operations
 };
 
-class Traffic {
+class TestTraffic {
  public:
-  Traffic(std::vector<std::unique_ptr<Transport>>& links, uint64_t seed)
+  TestTraffic(std::vector<std::unique_ptr<Transport>>& links, uint64_t seed)
       : links_(links), random_(seed) {
     const auto size = links.size();
     memory_.resize(size);
@@ -32,17 +32,17 @@ class Traffic {
   }
 
   // Until all is done, or nothing has moved for long. Then whatever is left is aborted.
-  PlannedRun finish(int patience, bool yield) {
-    for (int still = 0; still < patience && !all_done(); ++still) {
+  PlannedRun finish(int max_idle_steps, bool yield) {
+    for (int idle = 0; idle < max_idle_steps && !all_done(); ++idle) {
       bool moved = false;
       for (auto& link : links_) moved |= link->progress();
-      if (moved) still = 0;
+      if (moved) idle = 0;
       if (!moved && yield) ::sched_yield();
     }
     for (auto& link : links_) link->abort_signal().raise();
     for (auto& link : links_) link->progress();
     EXPECT_TRUE(all_done()) << "in flight after an abort";
-    return verdict();
+    return check_results();
   }
 
  private:
@@ -100,14 +100,14 @@ class Traffic {
 
   static void count(const Request& request, PlannedRun& run) {
     if (request.is_ok()) {
-      ++run.right;
+      ++run.completed;
       return;
     }
-    ++run.refused;
+    ++run.failed;
     EXPECT_TRUE(request.error() == Errc::kPeerFailed || request.error() == Errc::kAborted);
   }
 
-  PlannedRun verdict() {
+  PlannedRun check_results() {
     PlannedRun run;
     for (const auto& m : messages_) {
       count(m.out, run);
@@ -159,7 +159,8 @@ inline FaultPlan plan_for(uint64_t seed) {
 }
 
 // Every operation of every plan ends right or with a typed error; plans that only delay end right.
-inline void run_fault_plans(const Link& under_test, uint64_t plans, int patience, bool yield) {
+inline void run_fault_plans(const Link& under_test, uint64_t plans, int max_idle_steps,
+                            bool yield) {
   PlannedRun all;
   if (kSanitized) plans /= 5;
   for (uint64_t seed = 1; seed <= plans; ++seed) {
@@ -170,18 +171,18 @@ inline void run_fault_plans(const Link& under_test, uint64_t plans, int patience
       options.eager_bytes = 512;
     });
     // Declared after the links: the traffic's memory goes first.
-    Traffic traffic(links, seed);
-    const auto run = traffic.finish(patience, yield);
+    TestTraffic traffic(links, seed);
+    const auto run = traffic.finish(max_idle_steps, yield);
     if (seed % 4 == 0) {
-      EXPECT_EQ(run.refused, 0);
+      EXPECT_EQ(run.failed, 0);
     }
-    all.right += run.right;
-    all.refused += run.refused;
+    all.completed += run.completed;
+    all.failed += run.failed;
     if (testing::Test::HasFailure()) return;
   }
   // Or the faults were not injected, or hit everything.
-  EXPECT_GT(all.right, 0);
-  EXPECT_GT(all.refused, 0);
+  EXPECT_GT(all.completed, 0);
+  EXPECT_GT(all.failed, 0);
 }
 
 }  // namespace torch::comms::transport::test

@@ -57,7 +57,7 @@ TEST(Frame, IsRefusedUnlessKindLaneAndSizeFit) {
 TEST(Frame, RandomFramesFailThePeerAndNothingElse) {
   std::mt19937_64 random(20);
   int failed = 0, accepted = 0;
-  for (int life = 0; life < 3000; ++life) {
+  for (int round = 0; round < 3000; ++round) {
     RegionTable regions;
     std::vector<std::byte> memory(256), into(300);
     const auto entry = regions.add(memory);

@@ -14,58 +14,58 @@ namespace torch::comms::transport {
 namespace {
 
 constexpr uint32_t kPayload = 1024;
-constexpr unsigned kLanes = 3;
+constexpr unsigned kChannels = 3;
 
-// One way of a channel: what is on lanes that stand still has not come yet.
-struct Way {
+// One direction of a connection: what is on blocked channels has not come yet.
+struct ChannelQueues {
   struct Sent {
     Frame frame;
     std::vector<std::byte> payload;
   };
-  std::array<std::deque<Sent>, kLanes> lanes;
-  std::array<bool, kLanes> stands_still{};
+  std::array<std::deque<Sent>, kChannels> channels;
+  std::array<bool, kChannels> is_blocked{};
 };
 
 class QueueChannel final : public PeerConnection {
  public:
-  QueueChannel(Way& out, Way& in) : out_(out), in_(in) {}
-  unsigned channels() const noexcept override { return kLanes; }
+  QueueChannel(ChannelQueues& out, ChannelQueues& in) : out_(out), in_(in) {}
+  unsigned channels() const noexcept override { return kChannels; }
   uint32_t max_payload() const noexcept override { return kPayload; }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                 uint32_t*) noexcept override {
-    Way::Sent sent{frame, {}};
+    ChannelQueues::Sent sent{frame, {}};
     for (const auto& piece : payload)
       sent.payload.insert(sent.payload.end(), piece.begin(), piece.end());
-    out_.lanes[frame.channel].push_back(std::move(sent));
+    out_.channels[frame.channel].push_back(std::move(sent));
     return true;
   }
   ReceiveStatus receive(FrameSink& sink) noexcept override {
     auto result = ReceiveStatus::kNothing;
-    for (unsigned lane = 0; lane < kLanes; ++lane)
-      while (!in_.stands_still[lane] && !in_.lanes[lane].empty()) {
-        const auto sent = std::move(in_.lanes[lane].front());
-        in_.lanes[lane].pop_front();
-        const Bytes place = sink.payload_target(sent.frame);
-        if (!place.empty()) std::memcpy(place.data(), sent.payload.data(), place.size());
-        sink.deliver(sent.frame, place.empty() ? ConstBytes(sent.payload) : ConstBytes(place));
+    for (unsigned channel = 0; channel < kChannels; ++channel)
+      while (!in_.is_blocked[channel] && !in_.channels[channel].empty()) {
+        const auto sent = std::move(in_.channels[channel].front());
+        in_.channels[channel].pop_front();
+        const Bytes target = sink.payload_target(sent.frame);
+        if (!target.empty()) std::memcpy(target.data(), sent.payload.data(), target.size());
+        sink.deliver(sent.frame, target.empty() ? ConstBytes(sent.payload) : ConstBytes(target));
         result = ReceiveStatus::kSome;
       }
     return result;
   }
-  const std::string& error_text() const noexcept override { return never_; }
+  const std::string& error_text() const noexcept override { return no_error_; }
 
  private:
-  Way &out_, &in_;
-  const std::string never_;
+  ChannelQueues &out_, &in_;
+  const std::string no_error_;
 };
 
-class LaneTransport final : public FramedTransport {
+class QueueTransport final : public FramedTransport {
  public:
-  LaneTransport(int rank, Way& out, Way& in)
+  QueueTransport(int rank, ChannelQueues& out, ChannelQueues& in)
       : FramedTransport({.rank = rank, .size = 2}, {"lanes", rank, 1, "", {}}), out_(out), in_(in) {
     connect(1 - rank, {"lanes", 1 - rank, 1, "", {}});
   }
-  ~LaneTransport() override { close_peers(); }
+  ~QueueTransport() override { close_peers(); }
   std::string_view name() const noexcept override { return "lanes"; }
   transport::TransportCapabilities capabilities() const override { return {}; }
   int event_fd() const noexcept override { return -1; }
@@ -74,14 +74,14 @@ class LaneTransport final : public FramedTransport {
   void start_connection(int peer, const Endpoint&) override {
     open(peer, std::make_unique<QueueChannel>(out_, in_));
   }
-  Way &out_, &in_;
+  ChannelQueues &out_, &in_;
 };
 
 class OneSidedTest : public ::testing::Test {
  protected:
   OneSidedTest()
-      : here_(0, way_, back_),
-        there_(1, back_, way_),
+      : here_(0, forward_, backward_),
+        there_(1, backward_, forward_),
         window_(8 * kPayload + sizeof(uint64_t)),
         opened_(there_.register_memory(window_)),
         remote_(here_.import(opened_->handle())) {}
@@ -96,25 +96,25 @@ class OneSidedTest : public ::testing::Test {
   void put(Request& request, uint64_t offset, size_t bytes) {
     here_.put(request, *remote_, offset, ConstBytes(data_).first(bytes));
   }
-  void hold_wide_lanes(bool hold) { way_.stands_still = {false, hold, hold}; }
+  void block_large_channels(bool block) { forward_.is_blocked = {false, block, block}; }
   void move() {
-    for (int turn = 0; turn < 4; ++turn) here_.progress(), there_.progress();
+    for (int step = 0; step < 4; ++step) here_.progress(), there_.progress();
   }
   bool is_put(uint64_t offset, size_t bytes) const {
     return std::memcmp(window_.data() + offset, data_.data(), bytes) == 0;
   }
 
-  Way way_, back_;
-  LaneTransport here_, there_;
+  ChannelQueues forward_, backward_;
+  QueueTransport here_, there_;
   std::vector<std::byte> data_ = std::vector<std::byte>(4 * kPayload, std::byte{7});
   std::vector<std::byte> window_;
   std::unique_ptr<MemoryRegion> opened_;
   std::unique_ptr<RemoteMemory> remote_;
 };
 
-// Large puts go by the wide lanes, others by the first one, as do signals.
+// Large puts go by the large channels, others by the first one, as do signals.
 TEST_F(OneSidedTest, WhatIsPutAfterASignalDoesNotStandForWhatWasPutBefore) {
-  hold_wide_lanes(true);
+  block_large_channels(true);
   Request large, small, later;
   put(large, 0, 3 * kPayload);
   signal();
@@ -124,7 +124,7 @@ TEST_F(OneSidedTest, WhatIsPutAfterASignalDoesNotStandForWhatWasPutBefore) {
   move();
   EXPECT_TRUE(is_put(4 * kPayload, 2 * kPayload));
   EXPECT_EQ(counter(), 0u) << "the data that was put before it is still on its way";
-  hold_wide_lanes(false);
+  block_large_channels(false);
   move();
   EXPECT_EQ(counter(), 2u);
   EXPECT_TRUE(is_put(0, 3 * kPayload));
@@ -133,20 +133,20 @@ TEST_F(OneSidedTest, WhatIsPutAfterASignalDoesNotStandForWhatWasPutBefore) {
 }
 
 TEST_F(OneSidedTest, AFlushEndsWhenWhatWasPutBeforeItIsThere) {
-  hold_wide_lanes(true);
+  block_large_channels(true);
   Request large, small, flush;
   put(large, 0, 3 * kPayload);
   here_.flush(flush, 1);
   put(small, 4 * kPayload, 2 * kPayload);
   move();
   EXPECT_FALSE(flush.is_done());
-  hold_wide_lanes(false);
+  block_large_channels(false);
   move();
   EXPECT_TRUE(flush.is_done() && flush.is_ok());
 }
 
 TEST_F(OneSidedTest, PutsMayBeThereLongBeforeTheSignalsBeforeThem) {
-  way_.stands_still = {true, false, false};
+  forward_.is_blocked = {true, false, false};
   std::array<Request, 5> puts;
   for (auto& request : puts) {
     put(request, 0, 3 * kPayload);
@@ -154,7 +154,7 @@ TEST_F(OneSidedTest, PutsMayBeThereLongBeforeTheSignalsBeforeThem) {
   }
   move();
   EXPECT_EQ(counter(), 0u);
-  way_.stands_still = {};
+  forward_.is_blocked = {};
   move();
   EXPECT_EQ(counter(), puts.size());
   EXPECT_EQ(there_.failure(0), nullptr);

@@ -76,16 +76,16 @@ inline std::vector<int> run_processes(const Link& under_test,
 }
 
 // The last rank is killed after `messages` of its messages. Throws what is wrong.
-inline void survive_a_kill(Rank& self, int messages) {
-  const int victim = self.size - 1;
-  if (self.rank == victim) {
+inline void check_survivor(Rank& self, int messages) {
+  const int killed_rank = self.size - 1;
+  if (self.rank == killed_rank) {
     std::list<std::vector<std::byte>> memory;
     std::list<Request> requests;
     for (int i = 0; i < messages; ++i)
-      for (int peer = 0; peer < victim; ++peer) {
+      for (int peer = 0; peer < killed_rank; ++peer) {
         const size_t size = i % 5 == 4 ? 500'000 : 64;
         const auto& bytes =
-            memory.emplace_back(pattern(victim, peer, static_cast<uint64_t>(i), size));
+            memory.emplace_back(pattern(killed_rank, peer, static_cast<uint64_t>(i), size));
         auto& request = requests.emplace_back();
         self.link.send(request, peer, 1, bytes);
         self.wait(request);
@@ -99,28 +99,29 @@ inline void survive_a_kill(Rank& self, int messages) {
     const size_t size = i % 5 == 4 ? 500'000 : 64;
     std::vector<std::byte> bytes(size);
     Request request;
-    self.link.receive(request, victim, 1, bytes);
+    self.link.receive(request, killed_rank, 1, bytes);
     // Not by a timeout: an end is seen within a second.
     const auto limit = i == 0 ? kLong : seconds(1);
     require(self.link.wait(request, in(limit)) == WaitResult::kDone, "the end was not seen in 1 s");
     if (request.is_ok()) {
-      require(bytes == pattern(victim, self.rank, static_cast<uint64_t>(i), size), "wrong data");
+      require(bytes == pattern(killed_rank, self.rank, static_cast<uint64_t>(i), size),
+              "wrong data");
       continue;
     }
     require(request.error() == Errc::kPeerFailed, "not kPeerFailed");
     const auto error = self.link.error(request, "receive");
-    require(error.context().peer == victim, "the wrong rank is named");
+    require(error.context().peer == killed_rank, "the wrong rank is named");
     require(i >= messages - 1, "messages that were sent are lost");
     break;
   }
-  Rank others{self.link, self.rank, victim};
-  for (int round = 0; round < 5; ++round) others.barrier();
+  Rank survivors{self.link, self.rank, killed_rank};
+  for (int round = 0; round < 5; ++round) survivors.barrier();
 }
 
 inline void expect_survival(const Link& under_test) {
   for (const int messages : {1, 2, 7, 23}) {
     const auto status =
-        run_processes(under_test, [&](Rank& self) { survive_a_kill(self, messages); });
+        run_processes(under_test, [&](Rank& self) { check_survivor(self, messages); });
     for (size_t rank = 0; rank + 1 < status.size(); ++rank)
       EXPECT_TRUE(WIFEXITED(status[rank]) && WEXITSTATUS(status[rank]) == 0)
           << "rank " << rank << " after " << messages << " messages";

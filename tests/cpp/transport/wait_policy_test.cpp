@@ -45,9 +45,9 @@ TEST(Gaps, AreWaitedForAwakeWhereTheyEndSoon) {
 }
 
 // Tells when its owner is about to sleep.
-class SleepSpy final : public PeerConnection {
+class SleepObserver final : public PeerConnection {
  public:
-  explicit SleepSpy(std::atomic<bool>& asleep) : asleep_(asleep) {}
+  explicit SleepObserver(std::atomic<bool>& asleep) : asleep_(asleep) {}
   uint32_t max_payload() const noexcept override { return 64; }
   bool try_send(const Frame&, std::span<const ConstBytes>, uint32_t*) noexcept override {
     return false;
@@ -68,7 +68,7 @@ TEST(Waiter, IsWokenFromItsSleepByAnAbort) {
   std::atomic<bool> asleep = false;
   TransportOptions options;
   options.wrap_connection = [&](int, std::unique_ptr<PeerConnection>) {
-    return std::make_unique<SleepSpy>(asleep);
+    return std::make_unique<SleepObserver>(asleep);
   };
   auto link = make_self_transport(options);
   link->connect(0, link->endpoint());
@@ -116,7 +116,7 @@ TEST(Waiter, LooksAtTheConditionBetweenAnnouncingAndSleeping) {
   std::atomic<bool> announced = false;
   TransportOptions options;
   options.wrap_connection = [&](int, std::unique_ptr<PeerConnection>) {
-    return std::make_unique<SleepSpy>(announced);
+    return std::make_unique<SleepObserver>(announced);
   };
   auto link = make_self_transport(options);
   link->connect(0, link->endpoint());

@@ -61,10 +61,10 @@ struct Rank {
 
   // Ascending: so all ranks go through pairs in one order, and may exchange with one after another.
   std::vector<int> peers() const {
-    std::vector<int> others;
+    std::vector<int> peer_ranks;
     for (int peer = 0; peer < size; ++peer)
-      if (peer != rank || size == 1) others.push_back(peer);
-    return others;
+      if (peer != rank || size == 1) peer_ranks.push_back(peer);
+    return peer_ranks;
   }
   int next() const { return (rank + 1) % size; }
   int previous() const { return (rank + size - 1) % size; }

@@ -18,14 +18,14 @@ class TestSystem final : public YieldCost {
   Clock::time_point now() const noexcept override { return now_; }
 
   Clock::duration each = microseconds(1);  // yield
-  int yields = 0, naps = 0;
+  int yields = 0, sleeps = 0;
 
  private:
   void yield_core() noexcept override {
     ++yields;
     now_ += each;
   }
-  void sleep_a_moment() noexcept override { ++naps; }
+  void sleep_a_moment() noexcept override { ++sleeps; }
 
   Clock::time_point now_{milliseconds(1000)};
 };
@@ -106,10 +106,10 @@ TEST(YieldCost, DecidesWhetherAPauseYieldsOrSleeps) {
   EXPECT_EQ(system.yields, 1);
   system.each = milliseconds(4);
   system.pause(1);
-  EXPECT_EQ(system.naps, 0);
+  EXPECT_EQ(system.sleeps, 0);
   system.pause(1);
   EXPECT_EQ(system.yields, 2);
-  EXPECT_EQ(system.naps, 1);
+  EXPECT_EQ(system.sleeps, 1);
 }
 
 TEST(Pace, SleepsInsteadOfYieldingWhileYieldsAreExpensiveAndYieldsAgainOnceTheyAreCheap) {

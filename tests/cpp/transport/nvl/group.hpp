@@ -36,16 +36,16 @@ class Board {
 
   // For one rank, which calls it once a round.
   AllGatherStrings of(int rank) {
-    return [this, rank, round = 0](const std::string& words) mutable {
-      auto& now = shared_->rounds[round++];
-      auto& own = now.words[rank];
-      own.size = words.size();
-      words.copy(own.text, sizeof own.text);
-      ++now.arrived;
-      while (now.arrived.load() < size_) std::this_thread::yield();
+    return [this, rank, round = 0](const std::string& text) mutable {
+      auto& current = shared_->rounds[round++];
+      auto& own = current.entries[rank];
+      own.size = text.size();
+      text.copy(own.text, sizeof own.text);
+      ++current.arrived;
+      while (current.arrived.load() < size_) std::this_thread::yield();
       std::vector<std::string> all;
       for (int peer = 0; peer < size_; ++peer)
-        all.emplace_back(now.words[peer].text, now.words[peer].size);
+        all.emplace_back(current.entries[peer].text, current.entries[peer].size);
       return all;
     };
   }
@@ -57,7 +57,7 @@ class Board {
   };
   struct Round {
     std::atomic<int> arrived;
-    Entry words[kMaxRanks];
+    Entry entries[kMaxRanks];
   };
   struct Shared {
     Round rounds[kMaxRounds];
@@ -108,7 +108,7 @@ inline void require(bool condition, const char* what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-inline RankContext seat(
+inline RankContext context_of(
     int rank, int size,
     std::shared_ptr<const gpu::Driver> driver = gpu::Driver::of(gpu::Runtime::cpu())) {
   return {rank, size, 0, gpu::Runtime::shared_cpu(), std::move(driver)};

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kBytes = 100000;
 
-MemoryRequest wanted() { return {kBytes, "a test", ""}; }
+MemoryRequest test_request() { return {kBytes, "a test", ""}; }
 
 uint32_t* words_of(const SymmetricMemory& memory, int rank) {
   return static_cast<uint32_t*>(memory.at(rank));
@@ -24,13 +24,13 @@ uint32_t* words_of(const SymmetricMemory& memory, int rank) {
 
 // Each rank writes its number into every rank's memory, and finds those of all in its own.
 void write_to_all(int rank, int size, const SymmetricMemory& memory,
-                  const AllGatherStrings& exchange) {
+                  const AllGatherStrings& all_gather) {
   require(memory.size_bytes() >= kBytes, "size");
   for (size_t i = 0; i < kBytes / sizeof(uint32_t); ++i)
     require(words_of(memory, rank)[i] == 0, "zeroed");
-  exchange("");
+  all_gather("");
   for (int peer = 0; peer < size; ++peer) words_of(memory, peer)[rank] = 100 + rank;
-  exchange("");
+  all_gather("");
   for (int peer = 0; peer < size; ++peer)
     require(words_of(memory, rank)[peer] == 100u + peer, "written by all");
 }
@@ -38,33 +38,33 @@ void write_to_all(int rank, int size, const SymmetricMemory& memory,
 TEST(SymmetricMemory, IsMappedByAllProcessesOfAGroup) {
   for (const int size : {2, 4})
     EXPECT_EQ(on_processes(size,
-                           [&](int rank, const AllGatherStrings& exchange) {
-                             const auto made =
-                                 SymmetricMemory::make(seat(rank, size), wanted(), exchange);
-                             require(made.memory != nullptr, made.error.c_str());
-                             write_to_all(rank, size, *made.memory, exchange);
+                           [&](int rank, const AllGatherStrings& all_gather) {
+                             const auto result = SymmetricMemory::make(context_of(rank, size),
+                                                                       test_request(), all_gather);
+                             require(result.memory != nullptr, result.error.c_str());
+                             write_to_all(rank, size, *result.memory, all_gather);
                            }),
               0);
 }
 
 TEST(SymmetricMemory, IsMappedByAllThreadsOfAGroup) {
-  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
-    const auto made = SymmetricMemory::make(seat(rank, 3), wanted(), exchange);
-    ASSERT_TRUE(made.memory) << made.error;
-    write_to_all(rank, 3, *made.memory, exchange);
+  on_threads(3, [](int rank, const AllGatherStrings& all_gather) {
+    const auto result = SymmetricMemory::make(context_of(rank, 3), test_request(), all_gather);
+    ASSERT_TRUE(result.memory) << result.error;
+    write_to_all(rank, 3, *result.memory, all_gather);
   });
 }
 
 TEST(SymmetricMemory, OutlivesTheRankThatHasItInThoseThatMapIt) {
-  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
-    auto made = SymmetricMemory::make(seat(rank, 2), wanted(), exchange);
-    ASSERT_TRUE(made.memory) << made.error;
-    words_of(*made.memory, rank)[7] = 7;
-    exchange("");
-    if (rank == 0) made.memory.reset();
-    exchange("");
+  on_threads(2, [](int rank, const AllGatherStrings& all_gather) {
+    auto result = SymmetricMemory::make(context_of(rank, 2), test_request(), all_gather);
+    ASSERT_TRUE(result.memory) << result.error;
+    words_of(*result.memory, rank)[7] = 7;
+    all_gather("");
+    if (rank == 0) result.memory.reset();
+    all_gather("");
     if (rank == 1) {
-      EXPECT_EQ(words_of(*made.memory, 0)[7], 7u);
+      EXPECT_EQ(words_of(*result.memory, 0)[7], 7u);
     }
   });
 }
@@ -72,118 +72,119 @@ TEST(SymmetricMemory, OutlivesTheRankThatHasItInThoseThatMapIt) {
 // A part of it, to which the rest is added later.
 constexpr size_t kFirstBytes = 8192;
 
-MemoryRequest part_wanted() {
-  auto part = wanted();
+MemoryRequest part_request() {
+  auto part = test_request();
   part.initial_bytes = kFirstBytes;
   return part;
 }
 
-void check_extension(int rank, int size, const MemoryRequest& its,
-                     const AllGatherStrings& exchange) {
-  const auto made = SymmetricMemory::make(seat(rank, size), its, exchange);
-  require(made.memory != nullptr, made.error.c_str());
-  require(!made.memory->is_complete() && made.memory->size_bytes() == kFirstBytes, "a part");
-  for (int peer = 0; peer < size; ++peer) words_of(*made.memory, peer)[rank] = 7;
+void check_extension(int rank, int size, const MemoryRequest& request,
+                     const AllGatherStrings& all_gather) {
+  const auto result = SymmetricMemory::make(context_of(rank, size), request, all_gather);
+  require(result.memory != nullptr, result.error.c_str());
+  require(!result.memory->is_complete() && result.memory->size_bytes() == kFirstBytes, "a part");
+  for (int peer = 0; peer < size; ++peer) words_of(*result.memory, peer)[rank] = 7;
   std::vector<void*> before;
-  for (int peer = 0; peer < size; ++peer) before.push_back(made.memory->at(peer));
-  require(made.memory->allocate_rest(seat(rank, size), 0x55, exchange).empty(),
+  for (int peer = 0; peer < size; ++peer) before.push_back(result.memory->at(peer));
+  require(result.memory->allocate_rest(context_of(rank, size), 0x55, all_gather).empty(),
           "the rest has come");
-  require(made.memory->is_complete(), "all of it");
+  require(result.memory->is_complete(), "all of it");
   for (int peer = 0; peer < size; ++peer) {
-    require(made.memory->at(peer) == before[static_cast<size_t>(peer)], "it stays where it is");
-    require(words_of(*made.memory, rank)[peer] == 7, "what was there is there");
+    require(result.memory->at(peer) == before[static_cast<size_t>(peer)], "it stays where it is");
+    require(words_of(*result.memory, rank)[peer] == 7, "what was there is there");
   }
   constexpr size_t kFirst = kFirstBytes / sizeof(uint32_t), kLast = kBytes / sizeof(uint32_t) - 1;
   for (size_t i = kFirst; i <= kLast; ++i)
-    require(words_of(*made.memory, rank)[i] == 0x55555555, "filled");
-  exchange("");
+    require(words_of(*result.memory, rank)[i] == 0x55555555, "filled");
+  all_gather("");
   for (int peer = 0; peer < size; ++peer)
-    words_of(*made.memory, peer)[kLast - static_cast<size_t>(rank)] = 8;
-  exchange("");
+    words_of(*result.memory, peer)[kLast - static_cast<size_t>(rank)] = 8;
+  all_gather("");
   for (int peer = 0; peer < size; ++peer)
-    require(words_of(*made.memory, rank)[kLast - static_cast<size_t>(peer)] == 8, "written by all");
-  require(made.memory->allocate_rest(seat(rank, size), 0, exchange).empty(),
+    require(words_of(*result.memory, rank)[kLast - static_cast<size_t>(peer)] == 8,
+            "written by all");
+  require(result.memory->allocate_rest(context_of(rank, size), 0, all_gather).empty(),
           "nothing is left to do");
 }
 
 TEST(SymmetricMemory, GrowsAtItsPlace) {
   EXPECT_EQ(on_processes(3,
-                         [&](int rank, const AllGatherStrings& exchange) {
-                           check_extension(rank, 3, part_wanted(), exchange);
+                         [&](int rank, const AllGatherStrings& all_gather) {
+                           check_extension(rank, 3, part_request(), all_gather);
                          }),
             0);
 }
 
 TEST(SymmetricMemory, IsAPartOnAllRanksWhereOneWantsNoMore) {
-  on_threads(3, [](int rank, const AllGatherStrings& exchange) {
-    check_extension(rank, 3, rank == 1 ? part_wanted() : wanted(), exchange);
+  on_threads(3, [](int rank, const AllGatherStrings& all_gather) {
+    check_extension(rank, 3, rank == 1 ? part_request() : test_request(), all_gather);
   });
 }
 
 TEST(SymmetricMemory, IsWholeAtOnceWhereNoPageEndsBehindThePart) {
-  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
-    auto its = part_wanted();
-    its.initial_bytes += 8;
-    const auto made = SymmetricMemory::make(seat(rank, 2), its, exchange);
-    ASSERT_TRUE(made.memory) << made.error;
-    EXPECT_TRUE(made.memory->is_complete());
+  on_threads(2, [](int rank, const AllGatherStrings& all_gather) {
+    auto request = part_request();
+    request.initial_bytes += 8;
+    const auto result = SymmetricMemory::make(context_of(rank, 2), request, all_gather);
+    ASSERT_TRUE(result.memory) << result.error;
+    EXPECT_TRUE(result.memory->is_complete());
   });
 }
 
 TEST(SymmetricMemory, StaysAsItIsWhereOneRankCannotGrow) {
   // Of the second that it is asked for there is no memory.
-  static std::atomic<int> made_so_far;
-  made_so_far = 0;
+  static std::atomic<int> allocations;
+  allocations = 0;
   auto table = gpu::cpu_driver_table();
   table.MemCreate = [](gpu::AllocationHandle* handle, size_t size_bytes,
-                       const gpu::MemoryProperties* wanted, unsigned long long flags) {
-    return made_so_far++ == 1
+                       const gpu::MemoryProperties* properties, unsigned long long flags) {
+    return allocations++ == 1
                ? 2
-               : gpu::cpu_driver_table().MemCreate(handle, size_bytes, wanted, flags);
+               : gpu::cpu_driver_table().MemCreate(handle, size_bytes, properties, flags);
   };
   const auto full = std::make_shared<const gpu::Driver>("full", table);
-  on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
-    const auto its = rank == 1 ? seat(rank, 2, full) : seat(rank, 2);
-    const auto made = SymmetricMemory::make(its, part_wanted(), exchange);
-    ASSERT_TRUE(made.memory) << made.error;
-    EXPECT_EQ(made.memory->allocate_rest(its, 0, exchange),
+  on_threads(2, [&](int rank, const AllGatherStrings& all_gather) {
+    const auto context = rank == 1 ? context_of(rank, 2, full) : context_of(rank, 2);
+    const auto result = SymmetricMemory::make(context, part_request(), all_gather);
+    ASSERT_TRUE(result.memory) << result.error;
+    EXPECT_EQ(result.memory->allocate_rest(context, 0, all_gather),
               "rank 1: full driver, MemCreate: out of memory (2)");
-    EXPECT_FALSE(made.memory->is_complete());
-    words_of(*made.memory, 1 - rank)[rank] = 9;
-    exchange("");
-    EXPECT_EQ(words_of(*made.memory, rank)[1 - rank], 9u);
-    EXPECT_EQ(made.memory->allocate_rest(its, 0, exchange), "");
-    EXPECT_TRUE(made.memory->is_complete());
-    words_of(*made.memory, 1 - rank)[kBytes / sizeof(uint32_t) - 1] = 1;
+    EXPECT_FALSE(result.memory->is_complete());
+    words_of(*result.memory, 1 - rank)[rank] = 9;
+    all_gather("");
+    EXPECT_EQ(words_of(*result.memory, rank)[1 - rank], 9u);
+    EXPECT_EQ(result.memory->allocate_rest(context, 0, all_gather), "");
+    EXPECT_TRUE(result.memory->is_complete());
+    words_of(*result.memory, 1 - rank)[kBytes / sizeof(uint32_t) - 1] = 1;
   });
 }
 
 // All ranks give the same reason, and have nothing.
 void expect_why(int size, const std::string& why,
                 const std::function<std::pair<RankContext, MemoryRequest>(int rank)>& of) {
-  on_threads(size, [&](int rank, const AllGatherStrings& exchange) {
-    const auto [seat, wanted] = of(rank);
-    const auto made = SymmetricMemory::make(seat, wanted, exchange);
-    EXPECT_FALSE(made.memory);
-    EXPECT_NE(made.error.find(why), std::string::npos) << made.error;
+  on_threads(size, [&](int rank, const AllGatherStrings& all_gather) {
+    const auto [context, request] = of(rank);
+    const auto result = SymmetricMemory::make(context, request, all_gather);
+    EXPECT_FALSE(result.memory);
+    EXPECT_NE(result.error.find(why), std::string::npos) << result.error;
   });
 }
 
 TEST(SymmetricMemory, IsNobodysWhereOneRankWantsNone) {
   expect_why(3, "rank 1: no library", [](int rank) {
-    auto what = wanted();
-    if (rank == 1) what.unavailable_reason = "no library";
-    return std::pair{seat(rank, 3, rank == 1 ? nullptr : gpu::Driver::of(gpu::Runtime::cpu())),
-                     what};
+    auto request = test_request();
+    if (rank == 1) request.unavailable_reason = "no library";
+    return std::pair{
+        context_of(rank, 3, rank == 1 ? nullptr : gpu::Driver::of(gpu::Runtime::cpu())), request};
   });
 }
 
 TEST(SymmetricMemory, IsNobodysWhereRanksWantDifferentThings) {
   expect_why(2, "ranks 0 and 1 differ: a test with 100000 bytes, and a test with 100001",
              [](int rank) {
-               auto what = wanted();
-               what.size_bytes += static_cast<size_t>(rank);
-               return std::pair{seat(rank, 2), what};
+               auto request = test_request();
+               request.size_bytes += static_cast<size_t>(rank);
+               return std::pair{context_of(rank, 2), request};
              });
 }
 
@@ -195,7 +196,7 @@ TEST(SymmetricMemory, IsNobodysWhereADeviceCannotShare) {
   };
   const auto odd = std::make_shared<const gpu::Driver>("odd", table);
   expect_why(2, "rank 1: the device has no memory behind file descriptors", [&](int rank) {
-    return std::pair{rank == 1 ? seat(rank, 2, odd) : seat(rank, 2), wanted()};
+    return std::pair{rank == 1 ? context_of(rank, 2, odd) : context_of(rank, 2), test_request()};
   });
 }
 
@@ -221,51 +222,51 @@ TEST(SymmetricMemory, IsNobodysWhereDevicesDoNotReachEachOther) {
   };
   const auto apart = std::make_shared<const gpu::Driver>("two", table);
   expect_why(2, "does not reach the memory of device", [&](int rank) {
-    auto its = seat(rank, 2, apart);
-    its.device = rank;
-    return std::pair{its, wanted()};
+    auto context = context_of(rank, 2, apart);
+    context.device = rank;
+    return std::pair{context, test_request()};
   });
 }
 
 // Of a process that sees one of two devices alone, as number 0.
 template <unsigned char kNumber>
-RankContext seat_of_one(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
+RankContext context_with_uuid(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
   auto table = gpu::cpu_driver_table();
   table.DeviceGetUuid_v2 = [](gpu::DriverUuid* uuid, int) {
     *uuid = {{kNumber}};
     return 0;
   };
-  return seat(rank, 2, std::make_shared<const gpu::Driver>("one", table, joined));
+  return context_of(rank, 2, std::make_shared<const gpu::Driver>("one", table, joined));
 }
 
-RankContext seat_of_one_of_two(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
-  return rank == 0 ? seat_of_one<1>(rank, joined) : seat_of_one<2>(rank, joined);
+RankContext context_with_own_uuid(int rank, gpu::Driver::NativeAtomicsQuery* joined) {
+  return rank == 0 ? context_with_uuid<1>(rank, joined) : context_with_uuid<2>(rank, joined);
 }
 
 TEST(SymmetricMemory, IsNobodysWhereDevicesThatAProcessDoesNotSeeAreNotJoined) {
   expect_why(2, "device 0 is not joined by NVLink to the device of rank 1", [](int rank) {
     return std::pair{
-        seat_of_one_of_two(rank, [](const auto&, const auto&) { return std::optional(false); }),
-        wanted()};
+        context_with_own_uuid(rank, [](const auto&, const auto&) { return std::optional(false); }),
+        test_request()};
   });
 }
 
 TEST(SymmetricMemory, IsNobodysWhereNobodyKnowsWhetherDevicesAreJoined) {
   expect_why(2, "whether NVLink joins device 0 to the device of rank 1", [](int rank) {
     return std::pair{
-        seat_of_one_of_two(rank, [](const auto&, const auto&) { return std::optional<bool>(); }),
-        wanted()};
+        context_with_own_uuid(rank, [](const auto&, const auto&) { return std::optional<bool>(); }),
+        test_request()};
   });
 }
 
 TEST(SymmetricMemory, IsMappedWhereDevicesThatAProcessDoesNotSeeAreJoined) {
-  on_threads(2, [](int rank, const AllGatherStrings& exchange) {
-    const auto its =
-        seat_of_one_of_two(rank, [](const gpu::DriverUuid& one, const gpu::DriverUuid& other) {
+  on_threads(2, [](int rank, const AllGatherStrings& all_gather) {
+    const auto context =
+        context_with_own_uuid(rank, [](const gpu::DriverUuid& one, const gpu::DriverUuid& other) {
           return std::optional(one.bytes[0] + other.bytes[0] == 3);
         });
-    const auto made = SymmetricMemory::make(its, wanted(), exchange);
-    EXPECT_TRUE(made.memory) << made.error;
+    const auto result = SymmetricMemory::make(context, test_request(), all_gather);
+    EXPECT_TRUE(result.memory) << result.error;
   });
 }
 
@@ -275,7 +276,7 @@ TEST(SymmetricMemory, IsNobodysWhereOneRankHasNoMemoryLeft) {
                        unsigned long long) { return 2; };
   const auto full = std::make_shared<const gpu::Driver>("full", table);
   expect_why(3, "rank 2: full driver, MemCreate: out of memory (2)", [&](int rank) {
-    return std::pair{rank == 2 ? seat(rank, 3, full) : seat(rank, 3), wanted()};
+    return std::pair{rank == 2 ? context_of(rank, 3, full) : context_of(rank, 3), test_request()};
   });
 }
 
@@ -285,7 +286,8 @@ TEST(SymmetricMemory, IsNobodysWhereOneRankCannotMapAnothers) {
   const auto blind = std::make_shared<const gpu::Driver>("blind", table);
   expect_why(2, "rank 0: blind driver, MemImportFromShareableHandle: invalid argument (1)",
              [&](int rank) {
-               return std::pair{rank == 0 ? seat(rank, 2, blind) : seat(rank, 2), wanted()};
+               return std::pair{rank == 0 ? context_of(rank, 2, blind) : context_of(rank, 2),
+                                test_request()};
              });
 }
 
@@ -293,25 +295,26 @@ TEST(SymmetricMemory, IsNobodysWhereOneRankCannotMapAnothers) {
 TEST(SymmetricMemory, IsNobodysWhereOneRankHasNoDescriptorForAnothers) {
   for (const int left : {0, 1})
     EXPECT_EQ(on_processes(2,
-                           [&](int rank, const AllGatherStrings& exchange) {
+                           [&](int rank, const AllGatherStrings& all_gather) {
                              std::optional<base::NoDescriptors> none;
-                             const AllGatherStrings scarce =
-                                 [&, round = 0](const std::string& words) mutable {
+                             const AllGatherStrings limited_all_gather =
+                                 [&, round = 0](const std::string& text) mutable {
                                    none.reset();
-                                   const auto all = exchange(words);
+                                   const auto all = all_gather(text);
                                    if (rank == 1 && ++round == 2) {
                                      const base::FileDescriptor last(left > 0 ? ::dup(0) : -1);
                                      none.emplace();
                                    }
                                    return all;
                                  };
-                             const auto made =
-                                 SymmetricMemory::make(seat(rank, 2), wanted(), scarce);
-                             require(made.memory == nullptr, "there is memory");
-                             require(made.error.find("rank 1: cannot receive the memory handle") !=
-                                             std::string::npos &&
-                                         made.error.find("no descriptor left") != std::string::npos,
-                                     made.error.c_str());
+                             const auto result = SymmetricMemory::make(
+                                 context_of(rank, 2), test_request(), limited_all_gather);
+                             require(result.memory == nullptr, "there is memory");
+                             require(
+                                 result.error.find("rank 1: cannot receive the memory handle") !=
+                                         std::string::npos &&
+                                     result.error.find("no descriptor left") != std::string::npos,
+                                 result.error.c_str());
                            }),
               0);
 }
@@ -327,13 +330,13 @@ TEST(Card, OfAnotherHostIsAnObjection) {
 }
 
 TEST(Card, GoesThroughWordsAndWordsThatAreNoneSaySo) {
-  PeerDescriptor card;
-  card.size_bytes = 5;
-  card.purpose = FixedString<64>("a purpose");
-  EXPECT_EQ(parse_descriptor(serialize_descriptor(card)).size_bytes, 5u);
-  EXPECT_EQ(parse_descriptor(serialize_descriptor(card)).purpose.text(), "a purpose");
-  for (const auto& words : {std::string(), std::string(kMaxTextBytes, 'x')})
-    EXPECT_NE(parse_descriptor(words).unavailable_reason.text().find("version"), std::string::npos);
+  PeerDescriptor descriptor;
+  descriptor.size_bytes = 5;
+  descriptor.purpose = FixedString<64>("a purpose");
+  EXPECT_EQ(parse_descriptor(serialize_descriptor(descriptor)).size_bytes, 5u);
+  EXPECT_EQ(parse_descriptor(serialize_descriptor(descriptor)).purpose.text(), "a purpose");
+  for (const auto& text : {std::string(), std::string(kMaxTextBytes, 'x')})
+    EXPECT_NE(parse_descriptor(text).unavailable_reason.text().find("version"), std::string::npos);
 }
 
 }  // namespace

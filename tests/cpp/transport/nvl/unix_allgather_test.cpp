@@ -72,7 +72,7 @@ TEST_F(CircleTest, ARoundThatAnotherRankBeginsWakesThoseThatWait) {
 
 TEST_F(CircleTest, ARankThatHasEndedIsNamed) {
   make(3);
-  std::barrier together(2);
+  std::barrier barrier(2);
   on_threads([&](UnixAllGather& gather, int rank) {
     if (rank == 1) {  // after a round of its own
       gather.all_gather("");
@@ -88,7 +88,7 @@ TEST_F(CircleTest, ARankThatHasEndedIsNamed) {
       EXPECT_EQ(e.context().peer, 1) << e.what();
       gather.announce_leave(e.context().peer);
     }
-    together.arrive_and_wait();
+    barrier.arrive_and_wait();
   });
 }
 
@@ -100,27 +100,27 @@ TEST_F(CircleTest, ARankThatHasEndedBeforeAnyRoundIsNamed) {
 
 TEST_F(CircleTest, StopEndsARound) {
   make(2);
-  std::thread stops([&] { gathers_[0]->stop(); });
+  std::thread stopper([&] { gathers_[0]->stop(); });
   EXPECT_EQ(code_of([&] { gathers_[0]->all_gather(""); }), Errc::kAborted);
-  stops.join();
+  stopper.join();
 }
 
 TEST_F(CircleTest, StrangersAreNotHeard) {
   make(2);
-  UnixAllGather stranger(1, 2);  // says that it is rank 1, and knows nobody's secret
+  UnixAllGather foreign(1, 2);  // says that it is rank 1, and knows nobody's secret
   UnixAllGather other(0, 2);
   // The place of rank 0 of this gather, with the secret of another one.
   auto forged = gathers_[0]->address();
   const auto secret = other.address();
   forged.replace(8, sizeof(base::Secret), secret, 8, sizeof(base::Secret));
-  stranger.set_addresses({forged, stranger.address()});
-  std::thread calls(
-      [&] { EXPECT_NE(code_of([&] { stranger.all_gather("wrong"); }), Errc::kInternal); });
+  foreign.set_addresses({forged, foreign.address()});
+  std::thread foreign_thread(
+      [&] { EXPECT_NE(code_of([&] { foreign.all_gather("wrong"); }), Errc::kInternal); });
   std::thread peer([&] { EXPECT_EQ(gathers_[1]->all_gather("right").front(), "right, too"); });
   EXPECT_EQ(gathers_[0]->all_gather("right, too").back(), "right");
   peer.join();
-  stranger.stop();
-  calls.join();
+  foreign.stop();
+  foreign_thread.join();
 }
 
 TEST_F(CircleTest, WordsThatAreNoAddressAreRefused) {

@@ -128,7 +128,7 @@ TEST(Ring, RefusesWhatHasNoRoomAndTakesItOnceThereIs) {
   EXPECT_TRUE(push(ring.producer, 8, 512));
 }
 
-// A sleeper that is told of old room again and again never sleeps.
+// A sleeper that is woken for old room again and again never sleeps.
 TEST(Ring, RoomThatWasKnownAtTheRefusalIsNoNews) {
   Ring ring({.cells = 8, .bulk_bytes = 1024, .chunk_bytes = 512});
   Frame frame;

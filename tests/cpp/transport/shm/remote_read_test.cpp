@@ -29,21 +29,21 @@ Link shm(int ranks) {
           [](const TransportOptions& options) { return shm::make_shm_transport({options}); }};
 }
 
-using Way = CopyPathTuner::CopyPath;
+using Path = CopyPathTuner::CopyPath;
 
-struct Letter {
-  explicit Letter(size_t size) : bytes(size) {}
-  explicit Letter(std::vector<std::byte> data) : bytes(std::move(data)) {}
+struct MessageBuffer {
+  explicit MessageBuffer(size_t size) : bytes(size) {}
+  explicit MessageBuffer(std::vector<std::byte> data) : bytes(std::move(data)) {}
   std::vector<std::byte> bytes;
   Request request;
 };
 
-struct Gatherer final : ReceiveSink {
+struct TestSink final : ReceiveSink {
   std::vector<std::byte> bytes;
-  uint64_t taken = 0;
+  uint64_t bytes_consumed = 0;
   void consume(uint64_t offset, ConstBytes chunk) noexcept override {
     std::memcpy(bytes.data() + offset, chunk.data(), chunk.size());
-    taken += chunk.size();
+    bytes_consumed += chunk.size();
   }
 };
 
@@ -52,7 +52,7 @@ bool can_copy(const Transport& link) { return link.capabilities().has_single_cop
 TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
   for (size_t count = 1; count <= RemoteReadDescriptor::kMaxSegments; ++count) {
     RemoteReadDescriptor offer{
-        .slot = 63, .region = 7, .word = 9, .path = Way::kCopyInOut, .count = count};
+        .slot = 63, .region = 7, .word = 9, .path = Path::kCopyInOut, .count = count};
     uint64_t length = 0;
     for (size_t i = 0; i < count; ++i) {
       offer.segments[i] = {100 + i, 10 * (i + 1)};
@@ -65,7 +65,7 @@ TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
     EXPECT_EQ(back->slot, 63u);
     EXPECT_EQ(back->region, 7u);
     EXPECT_EQ(back->word, 9u);
-    EXPECT_EQ(back->path, Way::kCopyInOut);
+    EXPECT_EQ(back->path, Path::kCopyInOut);
     ASSERT_EQ(back->count, count);
     for (size_t i = 0; i < count; ++i) {
       EXPECT_EQ(back->segments[i].address, offer.segments[i].address);
@@ -79,8 +79,8 @@ TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
     odd.slot = ReadValidityWords::kSlots;
     EXPECT_FALSE(RemoteReadDescriptor::parse(RemoteReadDescriptor::Payload(odd).bytes(), length));
     odd = offer;
-    for (const int way : {2, 0xff}) {
-      odd.path = static_cast<Way>(way);
+    for (const int path : {2, 0xff}) {
+      odd.path = static_cast<Path>(path);
       EXPECT_FALSE(RemoteReadDescriptor::parse(RemoteReadDescriptor::Payload(odd).bytes(), length));
     }
     odd.path.reset();
@@ -91,25 +91,26 @@ TEST(Offer, TravelsAsItIsAndALengthThatDoesNotFitIsRefused) {
 
 TEST(Offer, StandsUntilItIsWithdrawnAndItsSlotIsUsedAgain) {
   const auto words = std::make_shared<ReadValidityWords::Words>();
-  ReadValidityWords ours(words, *words);
-  std::vector<ReadValidityWords::ValiditySlot> lent;
-  while (const auto one = ours.acquire()) lent.push_back(*one);
-  ASSERT_EQ(lent.size(), ReadValidityWords::kSlots);
-  for (const auto& one : lent) EXPECT_TRUE(ReadValidityWords::is_valid(*words, one.slot, one.word));
-  const auto taken = lent[3], withdrawn = lent[5];
-  ours.release(taken.slot);
-  const auto next = ours.acquire();
+  ReadValidityWords validity_words(words, *words);
+  std::vector<ReadValidityWords::ValiditySlot> acquired;
+  while (const auto one = validity_words.acquire()) acquired.push_back(*one);
+  ASSERT_EQ(acquired.size(), ReadValidityWords::kSlots);
+  for (const auto& one : acquired)
+    EXPECT_TRUE(ReadValidityWords::is_valid(*words, one.slot, one.word));
+  const auto released = acquired[3], withdrawn = acquired[5];
+  validity_words.release(released.slot);
+  const auto next = validity_words.acquire();
   ASSERT_TRUE(next);
-  EXPECT_EQ(next->slot, taken.slot);
-  EXPECT_EQ(next->word, taken.word);  // nobody reads the first one any more
-  ours.invalidate(withdrawn.slot);
+  EXPECT_EQ(next->slot, released.slot);
+  EXPECT_EQ(next->word, released.word);  // nobody reads the first one any more
+  validity_words.invalidate(withdrawn.slot);
   EXPECT_FALSE(ReadValidityWords::is_valid(*words, withdrawn.slot, withdrawn.word));
-  const auto other = ours.acquire();
+  const auto other = validity_words.acquire();
   ASSERT_TRUE(other);
   EXPECT_EQ(other->slot, withdrawn.slot);
   EXPECT_TRUE(ReadValidityWords::is_valid(*words, other->slot, other->word));
   EXPECT_FALSE(ReadValidityWords::is_valid(*words, withdrawn.slot, withdrawn.word));
-  EXPECT_FALSE(ours.acquire());
+  EXPECT_FALSE(validity_words.acquire());
 }
 
 // A child has the words of its parent before it, not its offers.
@@ -120,16 +121,16 @@ TEST(Offer, OfAParentIsNotWithdrawnByItsChild) {
   const auto memory =
       std::make_shared<const base::Mapping>(shared, sizeof(ReadValidityWords::Words));
   auto& words = *new (shared) ReadValidityWords::Words{};
-  ReadValidityWords ours(memory, words);
-  const auto lent = ours.acquire();
-  ASSERT_TRUE(lent);
+  ReadValidityWords validity_words(memory, words);
+  const auto acquired = validity_words.acquire();
+  ASSERT_TRUE(acquired);
   const pid_t child = ::fork();
   if (child == 0) {
-    ours.invalidate(lent->slot);
+    validity_words.invalidate(acquired->slot);
     ::_exit(0);
   }
   ::waitpid(child, nullptr, 0);
-  EXPECT_TRUE(ReadValidityWords::is_valid(words, lent->slot, lent->word));
+  EXPECT_TRUE(ReadValidityWords::is_valid(words, acquired->slot, acquired->word));
 }
 
 TEST(Offer, IsCopiedFromWhereItSaysAsFarAsThatCanBeRead) {
@@ -155,20 +156,20 @@ TEST(Offer, IsCopiedFromWhereItSaysAsFarAsThatCanBeRead) {
 
 // As many as there can be, and those that are sent because there are more.
 TEST(Offer, MoreThanCanStandAtOnceAllArrive) {
-  static constexpr size_t kLetters = ReadValidityWords::kSlots + 9, kSize = 100'000;
+  static constexpr size_t kMessages = ReadValidityWords::kSlots + 9, kSize = 100'000;
   run(shm(2), [](Rank& self) {
     const int peer = 1 - self.rank;
     self.barrier();
-    std::deque<Letter> out, back;
-    for (size_t i = 0; i < kLetters; ++i) {
-      auto& letter = out.emplace_back(pattern(self.rank, peer, i, kSize));
-      self.link.send(letter.request, peer, 1, letter.bytes);
+    std::deque<MessageBuffer> out, back;
+    for (size_t i = 0; i < kMessages; ++i) {
+      auto& message = out.emplace_back(pattern(self.rank, peer, i, kSize));
+      self.link.send(message.request, peer, 1, message.bytes);
     }
-    for (size_t i = 0; i < kLetters; ++i) {
-      auto& letter = back.emplace_back(kSize);
-      self.link.receive(letter.request, peer, 1, letter.bytes);
+    for (size_t i = 0; i < kMessages; ++i) {
+      auto& message = back.emplace_back(kSize);
+      self.link.receive(message.request, peer, 1, message.bytes);
     }
-    for (size_t i = 0; i < kLetters; ++i) {
+    for (size_t i = 0; i < kMessages; ++i) {
       self.wait(back[i].request);
       self.wait(out[i].request);
       EXPECT_TRUE(back[i].bytes == pattern(peer, self.rank, i, kSize)) << i;
@@ -178,21 +179,21 @@ TEST(Offer, MoreThanCanStandAtOnceAllArrive) {
 }
 
 TEST(Offer, ASendIsDoneOnceItsReceiverHasCopiedIt) {
-  Letter out(pattern(0, 1, 1, 3'000'000)), back(3'000'000);
+  MessageBuffer out(pattern(0, 1, 1, 3'000'000)), back(3'000'000);
   const auto links = make_links(shm(2));
   if (!can_copy(*links[0])) GTEST_SKIP() << links[0]->capabilities().reason;
-  const auto turn = [&] { links[0]->progress(), links[1]->progress(); };
+  const auto step = [&] { links[0]->progress(), links[1]->progress(); };
   for (const auto deadline = in(kLong);
        links[0]->state(1) != PeerState::kReady || links[1]->state(0) != PeerState::kReady;) {
-    turn();
+    step();
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
   }
   links[0]->send(out.request, 1, 1, out.bytes);
-  for (int i = 0; i < 1000; ++i) turn();
+  for (int i = 0; i < 1000; ++i) step();
   EXPECT_FALSE(out.request.is_done());
   links[1]->receive(back.request, 0, 1, back.bytes);
   for (const auto deadline = in(kLong); !out.request.is_done();) {
-    turn();
+    step();
     ASSERT_LT(std::chrono::steady_clock::now(), deadline);
   }
   EXPECT_TRUE(out.request.is_ok() && back.request.is_ok());
@@ -202,7 +203,7 @@ TEST(Offer, ASendIsDoneOnceItsReceiverHasCopiedIt) {
 // What the memory holds after the send was ended is handed to nobody.
 TEST(Offer, ThatWasTakenBackIsNeverReceived) {
   for (const bool receive_first : {true, false}) {
-    Letter out(pattern(0, 1, 1, 3'000'000)), back(3'000'000);
+    MessageBuffer out(pattern(0, 1, 1, 3'000'000)), back(3'000'000);
     const auto links = make_links(shm(2));
     if (!can_copy(*links[0])) GTEST_SKIP() << links[0]->capabilities().reason;
     if (receive_first) links[1]->receive(back.request, 0, 1, back.bytes);
@@ -226,7 +227,7 @@ TEST(Offer, ThatWasTakenBackIsNeverReceived) {
 // Copies that were asked for, by the process; each channel lets some through, then refuses them.
 struct Copies {
   int allowed = 1'000'000;
-  std::atomic<int> asked{0}, done{0};
+  std::atomic<int> attempted{0}, done{0};
   std::atomic<uint64_t> viewed{0};  // bytes seen in a peer's own memory
 };
 
@@ -236,8 +237,8 @@ class CountedChannel final : public PeerConnection {
       : inner_(std::move(inner)), copies_(copies), allowed_(copies.allowed) {}
   uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
-                uint32_t* borrowed) noexcept override {
-    return inner_->try_send(frame, payload, borrowed);
+                uint32_t* frames_in_use) noexcept override {
+    return inner_->try_send(frame, payload, frames_in_use);
   }
   ReceiveStatus receive(FrameSink& sink) noexcept override { return inner_->receive(sink); }
   const std::string& error_text() const noexcept override { return inner_->error_text(); }
@@ -247,7 +248,7 @@ class CountedChannel final : public PeerConnection {
   }
   RemoteReadStatus remote_read(const RemoteReadDescriptor& offer, uint64_t offset,
                                std::span<const Bytes> into, bool past_caches) noexcept override {
-    ++copies_.asked;
+    ++copies_.attempted;
     if (allowed_-- <= 0) return RemoteReadStatus::kRefused;
     const auto end = inner_->remote_read(offer, offset, into, past_caches);
     if (end == RemoteReadStatus::kDone) ++copies_.done;
@@ -289,7 +290,7 @@ TEST(Offer, WhatCannotBeCopiedAnyMoreIsSent) {
       const int peer = 1 - self.rank;
       self.barrier();
       for (uint64_t i = 0; i < 3; ++i) {
-        Letter out(pattern(self.rank, peer, i, size)), back(size);
+        MessageBuffer out(pattern(self.rank, peer, i, size)), back(size);
         const ConstBytes pieces[] = {ConstBytes(out.bytes).first(64 * 1001),
                                      ConstBytes(out.bytes).subspan(64 * 1001)};
         self.link.receive(back.request, peer, 1, back.bytes);
@@ -301,20 +302,20 @@ TEST(Offer, WhatCannotBeCopiedAnyMoreIsSent) {
       self.barrier();
     });
     EXPECT_EQ(copies.done, 2 * allowed);
-    EXPECT_GT(copies.asked, copies.done);
+    EXPECT_GT(copies.attempted, copies.done);
   }
 }
 
 // One message each way, whose announcement comes before its receive if `late`.
 void exchange(Rank& self, size_t size, bool consumed, bool late) {
   const int peer = 1 - self.rank;
-  Letter out(pattern(self.rank, peer, size, size)), back(size);
-  Gatherer gatherer;
-  gatherer.bytes.resize(size);
-  Letter word(8), answer(8);
+  MessageBuffer out(pattern(self.rank, peer, size, size)), back(size);
+  TestSink sink;
+  sink.bytes.resize(size);
+  MessageBuffer word(8), answer(8);
   const auto receive = [&] {
     if (consumed)
-      self.link.receive(back.request, peer, 1, size, gatherer);
+      self.link.receive(back.request, peer, 1, size, sink);
     else
       self.link.receive(back.request, peer, 1, back.bytes);
   };
@@ -328,8 +329,8 @@ void exchange(Rank& self, size_t size, bool consumed, bool late) {
   self.wait(out.request);
   self.wait(back.request);
   self.wait(word.request);
-  EXPECT_TRUE((consumed ? gatherer.bytes : back.bytes) == pattern(peer, self.rank, size, size));
-  EXPECT_EQ(gatherer.taken, consumed ? size : 0);
+  EXPECT_TRUE((consumed ? sink.bytes : back.bytes) == pattern(peer, self.rank, size, size));
+  EXPECT_EQ(sink.bytes_consumed, consumed ? size : 0);
   self.barrier();
 }
 
@@ -364,7 +365,7 @@ class Exchanges {
     const auto me = static_cast<size_t>(self.rank), peer = 1 - me;
     for (size_t i = 0; i < kNumber; ++i) {
       const int before = copies_[me].done;
-      Letter out(pattern(self.rank, 1 - self.rank, i, bytes[me])), back(bytes[peer]);
+      MessageBuffer out(pattern(self.rank, 1 - self.rank, i, bytes[me])), back(bytes[peer]);
       self.barrier();
       self.link.receive(back.request, 1 - self.rank, 1, back.bytes);
       self.link.send(out.request, 1 - self.rank, 1, out.bytes);
@@ -402,21 +403,21 @@ TEST(Offer, IsNotTakenForAConsumerWhichReadsTheChannelsMemory) {
     for (const size_t size : {size_t{100'000}, size_t{3'000'001}}) {
       Copies consumed, copied;
       run_counted(consumed, [&](Rank& self) { exchange(self, size, true, late); });
-      EXPECT_EQ(consumed.asked, 0) << size << (late ? ", late" : "");
+      EXPECT_EQ(consumed.attempted, 0) << size << (late ? ", late" : "");
       run_counted(copied, [&](Rank& self) { exchange(self, size, false, late); });
       EXPECT_GT(copied.done, 0) << size << (late ? ", late" : "");
     }
 }
 
 void send_one_way(Rank& self, size_t size) {
-  Letter letter(self.rank == 0 ? pattern(0, 1, size, size) : std::vector<std::byte>(size));
+  MessageBuffer message(self.rank == 0 ? pattern(0, 1, size, size) : std::vector<std::byte>(size));
   self.barrier();
   if (self.rank == 0)
-    self.link.send(letter.request, 1, 1, letter.bytes);
+    self.link.send(message.request, 1, 1, message.bytes);
   else
-    self.link.receive(letter.request, 0, 1, letter.bytes);
-  self.wait(letter.request);
-  EXPECT_TRUE(letter.bytes == pattern(0, 1, size, size));
+    self.link.receive(message.request, 0, 1, message.bytes);
+  self.wait(message.request);
+  EXPECT_TRUE(message.bytes == pattern(0, 1, size, size));
   self.barrier();
 }
 
@@ -430,11 +431,12 @@ TEST(Offer, OfAVeryLargeMessageIsTakenWhereBothSidesCopy) {
     run_counted(both,
                 [&](Rank& self) { exchange(self, kMaxInitialRemoteReadBytes + 1, false, late); });
   }
-  Copies fetched, through;
+  Copies fetched, copied_in_out;
   run_counted(fetched, [&](Rank& self) { send_one_way(self, kMaxInitialRemoteReadBytes); });
   EXPECT_EQ(fetched.done, 4);
-  run_counted(through, [&](Rank& self) { send_one_way(self, 2 * kMaxInitialRemoteReadBytes); });
-  EXPECT_EQ(through.asked, 0);
+  run_counted(copied_in_out,
+              [&](Rank& self) { send_one_way(self, 2 * kMaxInitialRemoteReadBytes); });
+  EXPECT_EQ(copied_in_out.attempted, 0);
 }
 
 // Messages of all sizes that go one way or both, before and after their receives, some of which
@@ -447,8 +449,9 @@ void exchange_at_random(Rank& self, uint64_t seed) {
     const size_t size = kSizes[random() % std::size(kSizes)], room = size + random() % 2 * 100'000;
     const bool both = random() % 2 == 0, late = random() % 2 == 0;
     const bool sends = both || self.rank == 0, receives = both || self.rank == 1;
-    Letter out(sends ? pattern(self.rank, peer, i, size) : std::vector<std::byte>()), back(room);
-    Letter word(8), answer(8);
+    MessageBuffer out(sends ? pattern(self.rank, peer, i, size) : std::vector<std::byte>()),
+        back(room);
+    MessageBuffer word(8), answer(8);
     if (receives && !late) self.link.receive(back.request, peer, 1, back.bytes);
     if (sends) self.link.send(out.request, peer, 1, out.bytes);
     self.link.receive(answer.request, peer, 2, answer.bytes);
@@ -467,24 +470,24 @@ void exchange_at_random(Rank& self, uint64_t seed) {
 }
 
 TEST(Offer, MessagesArriveWhateverWayTheyTake) {
-  for (const bool take_turns : {false, true})
+  for (const bool is_oversubscribed : {false, true})
     for (uint64_t seed = 1; seed <= 3; ++seed) {
-      const auto as_asked = [&](TransportOptions& options) {
-        options.local_ranks = take_turns ? 1000 : 1;
+      const auto set_local_ranks = [&](TransportOptions& options) {
+        options.local_ranks = is_oversubscribed ? 1000 : 1;
       };
-      run(shm(2), [&](Rank& self) { exchange_at_random(self, seed); }, as_asked);
+      run(shm(2), [&](Rank& self) { exchange_at_random(self, seed); }, set_local_ranks);
     }
 }
 
 // A receive that has asked for the channel before it was known that it has too little room.
 TEST(Offer, ThatFitsNowhereFailsOnBothSidesWhereRanksTakeTurns) {
-  const auto in_turns = [](TransportOptions& options) { options.local_ranks = 1000; };
+  const auto oversubscribe = [](TransportOptions& options) { options.local_ranks = 1000; };
   const auto body = [](Rank& self) {
     constexpr size_t kSize = 300'000;
     const int peer = 1 - self.rank;
     for (uint64_t i = 0; i < 60; ++i) {
       const bool fits = i % 4 != 3;
-      Letter out(pattern(self.rank, peer, i, kSize)), back(fits ? kSize : kSize - 1);
+      MessageBuffer out(pattern(self.rank, peer, i, kSize)), back(fits ? kSize : kSize - 1);
       self.link.receive(back.request, peer, 1, back.bytes);
       self.link.send(out.request, peer, 1, out.bytes);
       if (fits) {
@@ -500,21 +503,21 @@ TEST(Offer, ThatFitsNowhereFailsOnBothSidesWhereRanksTakeTurns) {
     }
     self.barrier();
   };
-  run(shm(2), body, in_turns);
+  run(shm(2), body, oversubscribe);
 }
 
 // Each sends from memory that the other has mapped; once it is closed, the same addresses are read
 // no more.
 void exchange_mapped(Rank& self, size_t size, bool consumed, bool late) {
   const int peer = 1 - self.rank;
-  Letter handle(kMemoryHandleBytes), back(size), word(8), answer(8);
+  MessageBuffer handle(kMemoryHandleBytes), back(size), word(8), answer(8);
   auto memory = self.link.allocate(size);
-  Request told;
+  Request sent_handle;
   const auto mine = serialize(memory->handle());
   self.link.receive(handle.request, peer, 2, handle.bytes);
-  self.link.send(told, peer, 2, std::as_bytes(std::span(mine)));
+  self.link.send(sent_handle, peer, 2, std::as_bytes(std::span(mine)));
   self.wait(handle.request);
-  self.wait(told);
+  self.wait(sent_handle);
   const auto remote = self.link.import(parse_memory_handle(
       {reinterpret_cast<const char*>(handle.bytes.data()), handle.bytes.size()}));
   ASSERT_FALSE(remote->mapped().empty());
@@ -522,9 +525,9 @@ void exchange_mapped(Rank& self, size_t size, bool consumed, bool late) {
   std::copy(sent.begin(), sent.end(), memory->bytes().begin());
   self.barrier();
   Request out;
-  const auto receive = [&](Gatherer& gatherer) {
+  const auto receive = [&](TestSink& sink) {
     if (consumed)
-      self.link.receive(back.request, peer, 1, size, gatherer);
+      self.link.receive(back.request, peer, 1, size, sink);
     else
       self.link.receive(back.request, peer, 1, back.bytes);
   };
@@ -534,20 +537,20 @@ void exchange_mapped(Rank& self, size_t size, bool consumed, bool late) {
       memory.reset();
       self.barrier();
     }
-    Gatherer gatherer;
-    gatherer.bytes.resize(size);
+    TestSink sink;
+    sink.bytes.resize(size);
     std::fill(back.bytes.begin(), back.bytes.end(), std::byte{0});
-    if (!late) receive(gatherer);
+    if (!late) receive(sink);
     self.link.send(out, peer, 1, open ? ConstBytes(memory->bytes()) : ConstBytes(sent));
     self.link.receive(answer.request, peer, 2, answer.bytes);
     self.link.send(word.request, peer, 2, word.bytes);
     self.wait(answer.request);
-    if (late) receive(gatherer);
+    if (late) receive(sink);
     self.wait(out);
     self.wait(back.request);
     self.wait(word.request);
-    EXPECT_TRUE((consumed ? gatherer.bytes : back.bytes) == pattern(peer, self.rank, size, size));
-    EXPECT_EQ(gatherer.taken, consumed ? size : 0);
+    EXPECT_TRUE((consumed ? sink.bytes : back.bytes) == pattern(peer, self.rank, size, size));
+    EXPECT_EQ(sink.bytes_consumed, consumed ? size : 0);
     self.barrier();
   }
 }
@@ -570,30 +573,30 @@ TEST(Offer, OfMappedMemoryIsReadWhereItLies) {
 TEST(Offer, OfARankThatIsKilledEndsInItsFailure) {
   const auto status = run_processes(shm(2), [](Rank& self) {
     constexpr size_t kSize = 4'000'000;
-    Letter mail(kSize);
+    MessageBuffer message(kSize);
     if (self.rank == 1) {
-      self.link.send(mail.request, 0, 1, mail.bytes);
-      Letter hello(8);
+      self.link.send(message.request, 0, 1, message.bytes);
+      MessageBuffer hello(8);
       self.link.send(hello.request, 0, 2, hello.bytes);  // the offer is in the ring before this
       self.wait(hello.request);
       ::kill(::getpid(), SIGKILL);
     }
-    Letter hello(8);
+    MessageBuffer hello(8);
     self.link.receive(hello.request, 1, 2, hello.bytes);
     self.wait(hello.request);
-    self.link.receive(mail.request, 1, 1, mail.bytes);
-    if (self.link.wait(mail.request, in(kLong)) != WaitResult::kDone)
+    self.link.receive(message.request, 1, 1, message.bytes);
+    if (self.link.wait(message.request, in(kLong)) != WaitResult::kDone)
       throw std::runtime_error("the end was not seen");
     // Right if it was copied in time, and nothing else.
-    if (mail.request.is_ok()) return;
-    if (mail.request.error() != Errc::kPeerFailed) throw std::runtime_error("not kPeerFailed");
+    if (message.request.is_ok()) return;
+    if (message.request.error() != Errc::kPeerFailed) throw std::runtime_error("not kPeerFailed");
   });
   EXPECT_EQ(status[0], 0);
   EXPECT_TRUE(WIFSIGNALED(status[1]));
 }
 
 // From now on this process may copy from itself alone, as where the system guards its processes.
-void forbid_copies_from_others() {
+void forbid_copies_from_peers() {
   sock_filter code[] = {
       {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(seccomp_data, nr)},
       {BPF_JMP | BPF_JEQ | BPF_K, 0, 3, SYS_process_vm_readv},
@@ -613,7 +616,7 @@ bool has_filters() { return shm::is_cma_available() && ::prctl(PR_GET_SECCOMP) >
 void exchange_large(Rank& self) {
   const int peer = 1 - self.rank;
   for (uint64_t i = 0; i < 4; ++i) {
-    Letter out(pattern(self.rank, peer, i, 3'000'001)), back(3'000'001);
+    MessageBuffer out(pattern(self.rank, peer, i, 3'000'001)), back(3'000'001);
     self.link.receive(back.request, peer, 1, back.bytes);
     self.link.send(out.request, peer, 1, out.bytes);
     self.wait(out.request);
@@ -632,7 +635,7 @@ TEST(Offer, WhatTheSystemForbidsIsKnownBeforeTheFirstMessage) {
   if (!has_filters()) GTEST_SKIP() << "no copies between processes, or no way to forbid them";
   auto link = shm(2);
   link.make = [make = link.make](const TransportOptions& options) {
-    if (options.rank == 1) forbid_copies_from_others();
+    if (options.rank == 1) forbid_copies_from_peers();
     return make(options);
   };
   expect_success(run_processes(link, [](Rank& self) {
@@ -653,7 +656,7 @@ TEST(Offer, WhatTheSystemForbidsLaterIsSentFromThenOn) {
   expect_success(run_processes(shm(2), [](Rank& self) {
     exchange_large(self);
     if (!can_copy(self.link)) throw std::runtime_error("nothing forbids copies");
-    forbid_copies_from_others();
+    forbid_copies_from_peers();
     exchange_large(self);
     if (can_copy(self.link)) throw std::runtime_error("the link does not know what it can");
     self.barrier();

@@ -104,15 +104,15 @@ TEST(ShmConnecting, ComesBackToARankThatHasNoDescriptorForAMoment) {
 TEST(ShmConnecting, ARankThatHasNoMemoryForTheLinkTellsThePeer) {
   base::in_child([] {
     const Secret job = random_secret();
-    const auto maker = make(0, 2, job), peer = make(1, 2, job);
+    const auto connecting = make(0, 2, job), peer = make(1, 2, job);
     const rlimit small{4096, 4096};
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-    maker->connect(1, peer->endpoint());
-    peer->connect(0, maker->endpoint());
+    connecting->connect(1, peer->endpoint());
+    peer->connect(0, connecting->endpoint());
     Request back;
     peer->receive(back, 0, 1, Bytes{});
-    EXPECT_TRUE(becomes({maker.get(), peer.get()}, [&] { return back.is_done(); }));
-    for (const auto* failure : {maker->failure(1), peer->failure(0)}) {
+    EXPECT_TRUE(becomes({connecting.get(), peer.get()}, [&] { return back.is_done(); }));
+    for (const auto* failure : {connecting->failure(1), peer->failure(0)}) {
       ASSERT_NE(failure, nullptr);
       EXPECT_EQ(failure->code, Errc::kResourceExhausted);
       EXPECT_NE(failure->reason.find("ulimit -f"), std::string::npos) << failure->reason;
@@ -122,7 +122,7 @@ TEST(ShmConnecting, ARankThatHasNoMemoryForTheLinkTellsThePeer) {
 }
 
 // Where a rank listens; the test says what happens there.
-struct Place {
+struct TestListener {
   std::string name = "torchcomms-test/" + std::to_string(random_number());
   base::FileDescriptor listener = listen_at(name);
 
@@ -134,29 +134,29 @@ struct Place {
     return base::FileDescriptor(
         ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   }
-  // Callers, until there is no room for one more.
+  // Connections, until there is no room for one more.
   std::vector<base::FileDescriptor> fill() const {
     EXPECT_EQ(::listen(listener.get(), 1), 0);
-    std::vector<base::FileDescriptor> callers;
-    while (auto caller = connect_to(name)) callers.push_back(std::move(caller));
+    std::vector<base::FileDescriptor> pending;
+    while (auto connection = connect_to(name)) pending.push_back(std::move(connection));
     EXPECT_EQ(errno, EAGAIN);
-    return callers;
+    return pending;
   }
 };
 
 TEST(ShmConnecting, FailsWhereItIsTurnedAwayForGood) {
-  const Place place;
+  const TestListener server;
   const auto link = make(0, 2, random_secret());
   const auto begin = std::chrono::steady_clock::now();
-  link->connect(1, place.endpoint());
-  size_t calls = 0;
+  link->connect(1, server.endpoint());
+  size_t accepted = 0;
   EXPECT_TRUE(becomes({link.get()}, [&] {
-    if (place.accept()) ++calls;
+    if (server.accept()) ++accepted;
     return link->state(1) == PeerState::kFailed;
   }));
   EXPECT_GE(std::chrono::steady_clock::now() - begin,
             kRetryDelays[0] + kRetryDelays[1] + kRetryDelays[2]);
-  EXPECT_EQ(calls, kRetryDelays.size() + 1);
+  EXPECT_EQ(accepted, kRetryDelays.size() + 1);
   ASSERT_NE(link->failure(1), nullptr);
   EXPECT_EQ(link->failure(1)->code, Errc::kPeerFailed);
   EXPECT_NE(link->failure(1)->reason.find("closed the connection"), std::string::npos)
@@ -164,14 +164,14 @@ TEST(ShmConnecting, FailsWhereItIsTurnedAwayForGood) {
 }
 
 TEST(ShmConnecting, ASleeperCallsAgainWhereTheQueueWasFull) {
-  const Place place;
-  const auto callers = place.fill();
+  const TestListener server;
+  const auto pending = server.fill();
   const auto link = make(0, 2, random_secret());
-  link->connect(1, place.endpoint());
+  link->connect(1, server.endpoint());
   link->progress();
   EXPECT_EQ(link->state(1), PeerState::kConnecting);
   ASSERT_TRUE(link->prepare_sleep());
-  while (place.accept()) continue;
+  while (server.accept()) continue;
   pollfd polled{link->event_fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&polled, 1, 20'000), 1);
   link->finish_sleep();
@@ -179,17 +179,17 @@ TEST(ShmConnecting, ASleeperCallsAgainWhereTheQueueWasFull) {
 }
 
 TEST(ShmConnecting, WhatAPeerThatIsToBeCalledAgainHasNotSeenIsUnsent) {
-  const Place place;
+  const TestListener server;
   const std::byte sent{7};
   Request out;
   const auto link = make(0, 2, random_secret());
-  link->connect(1, place.endpoint());
+  link->connect(1, server.endpoint());
   link->send(out, 1, 1, ConstBytes(&sent, 1));
   EXPECT_FALSE(link->has_unsent());
-  EXPECT_TRUE(place.accept());  // and closed
-  const auto callers = place.fill();
+  EXPECT_TRUE(server.accept());  // and closed
+  const auto pending = server.fill();
   EXPECT_TRUE(becomes({link.get()}, [&] { return link->has_unsent(); }));
-  while (place.accept()) continue;
+  while (server.accept()) continue;
   EXPECT_TRUE(becomes({link.get()}, [&] { return !link->has_unsent(); }));
   EXPECT_EQ(link->state(1), PeerState::kReady);
 }
@@ -212,7 +212,7 @@ class RankZero {
     endpoint_.emplace(parse_endpoint(read_text(pair[0]), job));
   }
   const Endpoint& endpoint() const { return *endpoint_; }
-  void tell(const Transport& link, const Secret& job) const {
+  void send_endpoint(const Transport& link, const Secret& job) const {
     write_text(socket_.get(), serialize(link.endpoint(), job));
   }
   void kill() const { ::kill(child_, SIGKILL); }
@@ -231,7 +231,7 @@ TEST(ShmConnecting, AProcessThatEndsBeforeItHasConnectedFails) {
   std::byte byte{};
   Request back;
   link->connect(0, peer.endpoint());
-  peer.tell(*link, job);
+  peer.send_endpoint(*link, job);
   link->receive(back, 0, 1, Bytes(&byte, 1));
   peer.kill();
   EXPECT_EQ(link->wait(back, in(kLong)), WaitResult::kDone);
@@ -255,7 +255,7 @@ TEST(ShmConnecting, WhatAProcessHasSentIsReceivedAfterItsEnd) {
     });
     const auto link = make(1, 2, job);
     if (known_before) link->connect(0, peer.endpoint());
-    peer.tell(*link, job);
+    peer.send_endpoint(*link, job);
     peer.await_end();
     if (!known_before) link->connect(0, peer.endpoint());
     std::vector<std::byte> received(sent.size());

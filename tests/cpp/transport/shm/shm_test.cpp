@@ -36,7 +36,7 @@ TEST(ShmTransport, RanksSeeOnWhichCoreTheOthersAre) {
   if (cores.count() < 2) GTEST_SKIP() << "needs two cores";
   const auto link = shm("two", {256, 0, 0}, true);
   const Secret job = random_secret();
-  std::array<CoreBalancer, 2> seatings{CoreBalancer(0, cores), CoreBalancer(1, cores)};
+  std::array<CoreBalancer, 2> balancers{CoreBalancer(0, cores), CoreBalancer(1, cores)};
   std::array<std::unique_ptr<Transport>, 2> ends;
   for (int rank = 0; rank < 2; ++rank) {
     TransportOptions options;
@@ -44,7 +44,7 @@ TEST(ShmTransport, RanksSeeOnWhichCoreTheOthersAre) {
     options.size = options.local_ranks = 2;
     options.job = job;
     auto& end = ends[static_cast<size_t>(rank)] = link.make(options);
-    end->set_wait_policy({.core_balancer = &seatings[static_cast<size_t>(rank)]});
+    end->set_wait_policy({.core_balancer = &balancers[static_cast<size_t>(rank)]});
   }
   for (int rank = 0; rank < 2; ++rank)
     ends[static_cast<size_t>(rank)]->connect(1 - rank,
@@ -54,9 +54,9 @@ TEST(ShmTransport, RanksSeeOnWhichCoreTheOthersAre) {
          std::chrono::steady_clock::now() < deadline)
     ends[0]->progress(), ends[1]->progress();
   const auto one_moves = [&] {
-    for (int looks = 0; looks < 10'000; ++looks)
-      for (auto& seating : seatings)
-        if (seating.rebalance(std::chrono::steady_clock::now())) return true;
+    for (int calls = 0; calls < 10'000; ++calls)
+      for (auto& balancer : balancers)
+        if (balancer.rebalance(std::chrono::steady_clock::now())) return true;
     return false;
   };
   EXPECT_TRUE(one_moves());
@@ -85,7 +85,7 @@ TEST(ShmTransport, APeersEndIsSeenByTheNextProgressWhereThatIsToLook) {
 
 // Eight cells hold eight grants; the others wait in this rank, though no request of it says so.
 TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
-  std::list<Mail> mail;  // outlives the links, which end its requests
+  std::list<MessageBuffer> messages;  // outlives the links, which end its requests
   const auto links = make_links(shm("tiny", {8, 4096, 1024}, false));
   auto& one = *links[0];
   auto& other = *links[1];
@@ -94,7 +94,7 @@ TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
          std::chrono::steady_clock::now() < deadline)
     one.progress(), other.progress();
   for (int i = 0; i < 40; ++i) {
-    auto& back = mail.emplace_back(100'000);
+    auto& back = messages.emplace_back(100'000);
     one.receive(back.request, 1, 1, back.bytes);
   }
   one.progress();
@@ -106,8 +106,8 @@ TEST(ShmTransport, WhatTheRingHasNoRoomForIsUnsent) {
 }
 
 // How many of some messages of so many bytes have left before the peer has a receive for any.
-int64_t leave_at_once(int local_ranks, size_t bytes) {
-  std::list<Mail> mail;  // outlives the links, which end its requests
+int64_t count_sent_at_once(int local_ranks, size_t bytes) {
+  std::list<MessageBuffer> messages;  // outlives the links, which end its requests
   const auto links = make_links(shm("two", {256, 0, 0}, true),
                                 [&](auto& options) { options.local_ranks = local_ranks; });
   auto& one = *links[0];
@@ -115,19 +115,20 @@ int64_t leave_at_once(int local_ranks, size_t bytes) {
   while (one.state(1) != PeerState::kReady && std::chrono::steady_clock::now() < deadline)
     one.progress(), links[1]->progress();
   for (int i = 0; i < 15; ++i) {  // more than are needed before the seldom way is tried
-    auto& sent = mail.emplace_back(bytes);
+    auto& sent = messages.emplace_back(bytes);
     one.send(sent.request, 1, 1, sent.bytes);
   }
-  return std::ranges::count_if(mail, [](const Mail& sent) { return sent.request.is_done(); });
+  return std::ranges::count_if(messages,
+                               [](const MessageBuffer& sent) { return sent.request.is_done(); });
 }
 
 TEST(ShmTransport, LargerMessagesWaitForTheirReceiveWhereRanksTakeTurns) {
   const auto link = shm("alone", {256, 0, 0}, true).make({});
   if (!link->capabilities().has_single_copy) GTEST_SKIP() << link->capabilities().reason;
-  const int in_turns = CpuSet::of_this_thread().count() + 1;
-  EXPECT_EQ(leave_at_once(in_turns, kMaxInlineEagerBytesOversubscribed + 1), 0);
-  EXPECT_GT(leave_at_once(in_turns, kMaxInlineEagerBytesOversubscribed), 0);
-  EXPECT_GT(leave_at_once(1, kMaxInlineEagerBytesOversubscribed + 1), 0);
+  const int oversubscribed = CpuSet::of_this_thread().count() + 1;
+  EXPECT_EQ(count_sent_at_once(oversubscribed, kMaxInlineEagerBytesOversubscribed + 1), 0);
+  EXPECT_GT(count_sent_at_once(oversubscribed, kMaxInlineEagerBytesOversubscribed), 0);
+  EXPECT_GT(count_sent_at_once(1, kMaxInlineEagerBytesOversubscribed + 1), 0);
 }
 
 // A copy would be made of it, and another from there. What a peer says of other streams is heard.
@@ -179,13 +180,13 @@ TEST(SharedFile, IsFoundByItsNameWhereNobodyHasItOpen) {
   base::FileDescriptor file(::shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
   ASSERT_TRUE(file);
   ASSERT_EQ(::ftruncate(file.get(), 100'000), 0);
-  struct stat made{}, found{};
-  ASSERT_EQ(::fstat(file.get(), &made), 0);
+  struct stat created{}, found{};
+  ASSERT_EQ(::fstat(file.get(), &created), 0);
   const auto mapping = shm::map_memory(file, 100'000);
   file = {};
   auto place = shm::find_shared_file(mapping.bytes().subspan(5001, 77));
   ASSERT_EQ(::fstat(place.file.get(), &found), 0);
-  EXPECT_EQ(found.st_ino, made.st_ino);
+  EXPECT_EQ(found.st_ino, created.st_ino);
   EXPECT_EQ(place.offset, 5001);
 
   place = {};
@@ -216,7 +217,7 @@ TEST(SharedFile, MemoryInTheMiddleOfItIsMappedByPeers) {
         self.wait(back);
         const auto remote = self.link.import(parse_memory_handle(theirs));
         ASSERT_EQ(remote->mapped().size(), kSize);
-        Mail data(pattern(self.rank, peer, 1, kSize));
+        MessageBuffer data(pattern(self.rank, peer, 1, kSize));
         self.link.put(data.request, *remote, 0, data.bytes);
         EXPECT_TRUE(data.request.is_done());
         self.barrier();

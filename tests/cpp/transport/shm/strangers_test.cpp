@@ -23,13 +23,13 @@ TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
   auto server = rank_of_two(1, job), client = rank_of_two(0, job);
   const auto& endpoint = server->endpoint();
   std::vector<base::FileDescriptor> open;
-  const auto visit = [&] {
+  const auto connect_raw = [&] {
     open.push_back(connect_to(endpoint.addresses.front()));
     EXPECT_TRUE(open.back());
     return open.back().get();
   };
   const shm::RingShape shape{256, 512 * 1024, 128 * 1024};
-  const auto good = [&] {
+  const auto valid_hello = [&] {
     shm::ShmHello hello;
     hello.from = 0;
     hello.to = 1;
@@ -39,32 +39,32 @@ TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
     return hello;
   };
   const base::FileDescriptor null(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  uint64_t strangers = 0;
-  const auto knock = [&](const shm::ShmHello& hello, int descriptor) {
-    EXPECT_TRUE(shm::send_hello(visit(), hello, descriptor));
-    ++strangers;
+  uint64_t invalid_count = 0;
+  const auto send_invalid = [&](const shm::ShmHello& hello, int descriptor) {
+    EXPECT_TRUE(shm::send_hello(connect_raw(), hello, descriptor));
+    ++invalid_count;
   };
-  auto hello = good();
+  auto hello = valid_hello();
   hello.job = random_secret();
-  knock(hello, null.get());
-  hello = good();
+  send_invalid(hello, null.get());
+  hello = valid_hello();
   hello.instance ^= 1;
-  knock(hello, null.get());
-  hello = good();
+  send_invalid(hello, null.get());
+  hello = valid_hello();
   hello.from = 5;
-  knock(hello, null.get());
-  hello = good();
+  send_invalid(hello, null.get());
+  hello = valid_hello();
   hello.magic = 1;
-  knock(hello, null.get());
-  hello = good();
+  send_invalid(hello, null.get());
+  hello = valid_hello();
   hello.shape.cells = 64;
-  knock(hello, null.get());
-  EXPECT_EQ(::send(visit(), "GET / HTTP/1.1\r\n", 16, MSG_NOSIGNAL), 16);
-  ++strangers;
-  visit();
+  send_invalid(hello, null.get());
+  EXPECT_EQ(::send(connect_raw(), "GET / HTTP/1.1\r\n", 16, MSG_NOSIGNAL), 16);
+  ++invalid_count;
+  connect_raw();
   open.pop_back();  // connects and closes
-  ++strangers;
-  for (int i = 0; i < 20; ++i) visit();  // and some that say nothing
+  ++invalid_count;
+  for (int i = 0; i < 20; ++i) connect_raw();  // and some that say nothing
 
   client->connect(1, endpoint);
   server->connect(0, client->endpoint());
@@ -73,7 +73,7 @@ TEST(ShmStrangers, AreCountedAndDroppedAndTheRanksStillMeet) {
   server->receive(back, 0, 1, Bytes{});
   EXPECT_EQ(server->wait(back, in(kLong)), WaitResult::kDone);
   EXPECT_TRUE(back.is_ok());
-  EXPECT_EQ(shm::rejected_connections(*server), strangers);
+  EXPECT_EQ(shm::rejected_connections(*server), invalid_count);
 }
 
 TEST(ShmStrangers, AMemoryThatCouldShrinkIsNotAdopted) {

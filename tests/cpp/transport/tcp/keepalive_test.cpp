@@ -53,8 +53,8 @@ struct Pair {
     frame.kind = FrameKind::kEager;
     frame.bytes = static_cast<uint32_t>(payload.size());
     uint64_t sent = 0;
-    uint32_t borrowed = 0;
-    while (from->try_send(frame, std::span(&bytes, 1), &borrowed)) sent += payload.size();
+    uint32_t frames_in_use = 0;
+    while (from->try_send(frame, std::span(&bytes, 1), &frames_in_use)) sent += payload.size();
     return sent;
   }
 
@@ -70,19 +70,20 @@ struct Pair {
     void on_ready(int, uint32_t) override {}
   } nobody_;
   std::unique_ptr<TcpConnection> channel(base::FileDescriptor socket, Poller& poller,
-                                         KeepaliveWatch& silence) {
+                                         KeepaliveWatch& keepalive_watch) {
     poller.add(socket.get(), 0, nobody_);
     std::vector<base::FileDescriptor> sockets;
     sockets.push_back(std::move(socket));
-    return std::make_unique<TcpConnection>(std::move(sockets), 1u << 20, poller, silence);
+    return std::make_unique<TcpConnection>(std::move(sockets), 1u << 20, poller, keepalive_watch);
   }
 };
 
 TEST(Silence, LastsSinceAnAnswerIsOwedAndBeginsAgainWithEachAnswer) {
-  Keepalive silence;
+  Keepalive keepalive;
   const Keepalive::Time start{std::chrono::hours(1)};
-  const auto after = [&](int ms, bool owed, int last_ms) {
-    return silence.unanswered_for({owed, milliseconds(last_ms)}, start + milliseconds(ms)).count() /
+  const auto after = [&](int ms, bool is_pending, int last_ms) {
+    return keepalive.unanswered_for({is_pending, milliseconds(last_ms)}, start + milliseconds(ms))
+               .count() /
            1000000;
   };
   EXPECT_EQ(after(0, false, 5000), 0);

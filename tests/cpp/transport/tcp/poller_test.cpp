@@ -15,17 +15,17 @@ base::FileDescriptor event(unsigned count) {
   return base::FileDescriptor(::eventfd(count, EFD_CLOEXEC | EFD_NONBLOCK));
 }
 
-// Whichever is told first puts others, which are not ready, in the place of both.
+// Whichever is ready first puts others, which are not ready, in the place of both.
 struct Replacing final : Poller::Client {
   Poller& poller;
   std::array<base::FileDescriptor, 2> sockets{event(1), event(1)};
-  int told = 0;
+  int ready_count = 0;
 
-  explicit Replacing(Poller& of) : poller(of) {
+  explicit Replacing(Poller& watched) : poller(watched) {
     for (const auto& socket : sockets) poller.add(socket.get(), EPOLLIN, *this);
   }
   void on_ready(int, uint32_t) override {
-    if (++told > 1) return;
+    if (++ready_count > 1) return;
     const std::array numbers{sockets[0].get(), sockets[1].get()};
     for (auto& socket : sockets) {
       poller.remove(socket.get());
@@ -42,12 +42,12 @@ TEST(Poller, ToldOfASocketIsWhoeverHasItNotWhoeverHasItsNumberNow) {
   Poller poller;
   Replacing client(poller);
   EXPECT_TRUE(poller.poll());
-  EXPECT_EQ(client.told, 1);
+  EXPECT_EQ(client.ready_count, 1);
   EXPECT_FALSE(poller.poll());
   const uint64_t one = 1;
   EXPECT_EQ(::write(client.sockets[1].get(), &one, sizeof one), 8);
   EXPECT_TRUE(poller.poll());
-  EXPECT_EQ(client.told, 2);
+  EXPECT_EQ(client.ready_count, 2);
 }
 
 }  // namespace

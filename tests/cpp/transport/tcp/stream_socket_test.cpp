@@ -44,9 +44,9 @@ TEST(Lane, SaysWhatThisRankCouldNotSend) {
   base::Mapping unreadable(::mmap(nullptr, 1u << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
                            1u << 16);
   const ConstBytes payload(unreadable.bytes());
-  uint32_t borrowed = 0;
+  uint32_t frames_in_use = 0;
   // Some systems take the header first.
-  stream.try_send(frame_of(payload), std::span(&payload, 1), &borrowed);
+  stream.try_send(frame_of(payload), std::span(&payload, 1), &frames_in_use);
   stream.flush();
   EXPECT_NE(stream.error_text().find("Bad address"), std::string::npos) << stream.error_text();
   EXPECT_EQ(stream.error_code(), Errc::kSystem);
@@ -62,9 +62,9 @@ TEST(Lane, SaysHowItsConnectionEndedThoughItWasTheSenderWhoHeard) {
   polled = {connection.here.get(), 0, 0};
   ASSERT_EQ(::poll(&polled, 1, -1), 1);
   StreamSocket stream(std::move(connection.here), 1u << 20, 1);
-  uint32_t borrowed = 0;
+  uint32_t frames_in_use = 0;
   const ConstBytes payload;
-  EXPECT_FALSE(stream.try_send(frame_of(payload), {}, &borrowed));
+  EXPECT_FALSE(stream.try_send(frame_of(payload), {}, &frames_in_use));
   EXPECT_EQ(stream.error_text(), "");
   Nobody nobody;
   stream.receive(nobody);
@@ -89,9 +89,9 @@ TEST(Lane, ARejectedSenderBlamesTheConnectionAtOnce) {
   ASSERT_EQ(::connect(socket.get(), address->get(), address->size), 0);
   ASSERT_EQ(::send(socket.get(), "", 1, 0), 1);
   StreamSocket stream(std::move(socket), 1u << 20, 1);
-  uint32_t borrowed = 0;
+  uint32_t frames_in_use = 0;
   const ConstBytes payload;
-  EXPECT_FALSE(stream.try_send(frame_of(payload), {}, &borrowed));
+  EXPECT_FALSE(stream.try_send(frame_of(payload), {}, &frames_in_use));
   EXPECT_NE(stream.error_text().find("Connection refused"), std::string::npos)
       << stream.error_text();
   EXPECT_EQ(stream.error_code(), Errc::kPeerFailed);

@@ -23,7 +23,7 @@ struct Nobody final : Poller::Client {
   void on_ready(int, uint32_t) override {}
 };
 
-// A channel of three lanes, and the other ends as they are.
+// A connection of three sockets, and the other ends as they are.
 struct ChannelTest : ::testing::Test {
   Poller poller;
   KeepaliveWatch watch{poller, std::chrono::milliseconds(0)};
@@ -45,44 +45,44 @@ struct ChannelTest : ::testing::Test {
   }
 
   // What has come by now.
-  PeerConnection::ReceiveStatus look() {
+  PeerConnection::ReceiveStatus poll_once() {
     poller.poll();
     return channel->receive(sink);
   }
-  void say(size_t lane) {
+  void send_frame(size_t index) {
     Frame frame;
     frame.kind = FrameKind::kCredit;
-    frame.channel = static_cast<uint8_t>(lane);
-    EXPECT_EQ(::send(peers[lane].get(), &frame, sizeof frame, 0), ssize_t{sizeof frame});
+    frame.channel = static_cast<uint8_t>(index);
+    EXPECT_EQ(::send(peers[index].get(), &frame, sizeof frame, 0), ssize_t{sizeof frame});
   }
 };
 
 TEST_F(ChannelTest, WhatIsUnderWayOnOtherLanesComesAfterTheEndOfOne) {
   peers[0] = {};
-  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kNothing);
+  EXPECT_EQ(poll_once(), PeerConnection::ReceiveStatus::kNothing);
   EXPECT_TRUE(channel->error_text().empty());
   EXPECT_TRUE(channel->prepare_sleep(false)) << "nothing is to be done";
   pollfd polled{poller.event_fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&polled, 1, 0), 0) << "the end is told once";
-  say(1);
-  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kSome);
-  say(2);
+  send_frame(1);
+  EXPECT_EQ(poll_once(), PeerConnection::ReceiveStatus::kSome);
+  send_frame(2);
   peers[2] = {};
-  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kSome);
+  EXPECT_EQ(poll_once(), PeerConnection::ReceiveStatus::kSome);
   EXPECT_EQ(sink.frames, 2);
   peers[1] = {};
-  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kBroken);
+  EXPECT_EQ(poll_once(), PeerConnection::ReceiveStatus::kBroken);
   EXPECT_NE(channel->error_text().find("connection closed"), std::string::npos)
       << channel->error_text();
 }
 
 TEST_F(ChannelTest, WhatIsNoFrameEndsIt) {
   peers[0] = {};
-  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kNothing);
+  EXPECT_EQ(poll_once(), PeerConnection::ReceiveStatus::kNothing);
   const Frame wrong{.kind = static_cast<FrameKind>(99)};
   EXPECT_EQ(::send(peers[1].get(), &wrong, sizeof wrong, 0), ssize_t{sizeof wrong});
-  look();
-  EXPECT_EQ(look(), PeerConnection::ReceiveStatus::kBroken);
+  poll_once();
+  EXPECT_EQ(poll_once(), PeerConnection::ReceiveStatus::kBroken);
   EXPECT_NE(channel->error_text().find("protocol error"), std::string::npos)
       << channel->error_text();
 }

@@ -17,10 +17,10 @@
 namespace torch::comms::transport::tcp {
 namespace {
 
-constexpr std::chrono::milliseconds kSilence{30'000};
+constexpr std::chrono::milliseconds kKeepaliveTimeout{30'000};
 
 // Where a rank listens; the test says what happens there.
-struct Place {
+struct TestListener {
   uint16_t port = 0;
   base::FileDescriptor listener = base::listen_on_all_interfaces(port);
   Endpoint endpoint() const {
@@ -31,49 +31,49 @@ struct Place {
   }
 };
 
-// Until the end of an attempt; `keeper` is told of each caller.
-void drive(Poller& poller, TcpConnector& connecting, const Place& place,
-           const std::function<void(base::FileDescriptor caller)>& keeper) {
-  while (!connecting.is_done() && connecting.error_text().empty()) {
+// Until the end of an attempt; `on_accept` gets each accepted connection.
+void drive(Poller& poller, TcpConnector& connector, const TestListener& server,
+           const std::function<void(base::FileDescriptor connection)>& on_accept) {
+  while (!connector.is_done() && connector.error_text().empty()) {
     std::array<pollfd, 2> polled{
-        {{poller.event_fd(), POLLIN, 0}, {place.listener.get(), POLLIN, 0}}};
+        {{poller.event_fd(), POLLIN, 0}, {server.listener.get(), POLLIN, 0}}};
     ASSERT_GT(::poll(polled.data(), polled.size(), 20'000), 0);
-    if (polled[1].revents != 0) keeper(place.accept());
+    if (polled[1].revents != 0) on_accept(server.accept());
     poller.poll();
   }
 }
 
 TEST(Connecting, ComesBackWhereItWasTurnedAwayForAMoment) {
   Poller poller;
-  const Place place;
-  TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
+  const TestListener server;
+  TcpConnector connector(server.endpoint(), {}, poller, kKeepaliveTimeout);
   const auto begin = std::chrono::steady_clock::now();
-  size_t calls = 0;
-  base::FileDescriptor kept;
-  drive(poller, connecting, place, [&](base::FileDescriptor caller) {
-    if (calls++ % 2 == 0) poller.poll();  // its hello is here
-    if (calls <= kRetryDelays.size()) return;
+  size_t accepted = 0;
+  base::FileDescriptor open;
+  drive(poller, connector, server, [&](base::FileDescriptor connection) {
+    if (accepted++ % 2 == 0) poller.poll();  // its hello is here
+    if (accepted <= kRetryDelays.size()) return;
     const TcpWelcome welcome;
-    EXPECT_EQ(::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL),
+    EXPECT_EQ(::send(connection.get(), &welcome, sizeof welcome, MSG_NOSIGNAL),
               static_cast<ssize_t>(sizeof welcome));
-    kept = std::move(caller);
+    open = std::move(connection);
   });
-  EXPECT_TRUE(connecting.is_done()) << connecting.error_text();
+  EXPECT_TRUE(connector.is_done()) << connector.error_text();
   EXPECT_GE(std::chrono::steady_clock::now() - begin,
             kRetryDelays[0] + kRetryDelays[1] + kRetryDelays[2]);
 }
 
 TEST(Connecting, FailsWithinTwoSecondsWhereItIsTurnedAwayForGood) {
   Poller poller;
-  const Place place;
+  const TestListener server;
   const auto begin = std::chrono::steady_clock::now();
-  TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
-  size_t calls = 0;
-  drive(poller, connecting, place, [&](base::FileDescriptor) { ++calls; });
-  EXPECT_NE(connecting.error_text().find("closed the connection"), std::string::npos)
-      << connecting.error_text();
-  EXPECT_EQ(calls, kRetryDelays.size() + 1);
-  EXPECT_EQ(connecting.error_code(), Errc::kPeerFailed);
+  TcpConnector connector(server.endpoint(), {}, poller, kKeepaliveTimeout);
+  size_t accepted = 0;
+  drive(poller, connector, server, [&](base::FileDescriptor) { ++accepted; });
+  EXPECT_NE(connector.error_text().find("closed the connection"), std::string::npos)
+      << connector.error_text();
+  EXPECT_EQ(accepted, kRetryDelays.size() + 1);
+  EXPECT_EQ(connector.error_code(), Errc::kPeerFailed);
   const auto took = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(took, kRetryDelays[0] + kRetryDelays[1] + kRetryDelays[2]);
   EXPECT_LT(took, std::chrono::seconds(2));
@@ -81,11 +81,11 @@ TEST(Connecting, FailsWithinTwoSecondsWhereItIsTurnedAwayForGood) {
 
 TEST(Connecting, WastesNoTimeWhereNobodyListens) {
   Poller poller;
-  Place place;
-  place.listener = {};
+  TestListener server;
+  server.listener = {};
   const auto begin = std::chrono::steady_clock::now();
-  TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
-  while (connecting.error_text().empty()) {
+  TcpConnector connector(server.endpoint(), {}, poller, kKeepaliveTimeout);
+  while (connector.error_text().empty()) {
     pollfd polled{poller.event_fd(), POLLIN, 0};
     ASSERT_GT(::poll(&polled, 1, 20'000), 0);
     poller.poll();
@@ -94,7 +94,7 @@ TEST(Connecting, WastesNoTimeWhereNobodyListens) {
 }
 
 // The system's own limit of a connection, in ms.
-int silence_of(int socket) {
+int user_timeout_of(int socket) {
   int limit = 0;
   socklen_t size = sizeof limit;
   EXPECT_EQ(::getsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size), 0);
@@ -103,32 +103,32 @@ int silence_of(int socket) {
 
 TEST(Connecting, OnceConnectedThePeersMachineHasTheWholeLimitForItsWelcome) {
   Poller poller;
-  const Place place;
-  TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
-  base::FileDescriptor kept;
-  drive(poller, connecting, place, [&](base::FileDescriptor caller) {
+  const TestListener server;
+  TcpConnector connector(server.endpoint(), {}, poller, kKeepaliveTimeout);
+  base::FileDescriptor open;
+  drive(poller, connector, server, [&](base::FileDescriptor connection) {
     const TcpWelcome welcome;
-    ::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
-    kept = std::move(caller);
+    ::send(connection.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
+    open = std::move(connection);
   });
-  ASSERT_TRUE(connecting.is_done()) << connecting.error_text();
-  EXPECT_EQ(silence_of(connecting.release_sockets().front().get()), kSilence.count());
+  ASSERT_TRUE(connector.is_done()) << connector.error_text();
+  EXPECT_EQ(user_timeout_of(connector.release_sockets().front().get()), kKeepaliveTimeout.count());
 }
 
 TEST(Connecting, AWelcomeOfAnotherVersionIsRefusedNamingBoth) {
   Poller poller;
-  const Place place;
-  TcpConnector connecting(place.endpoint(), {}, poller, kSilence);
-  std::vector<base::FileDescriptor> kept;
-  drive(poller, connecting, place, [&](base::FileDescriptor caller) {
+  const TestListener server;
+  TcpConnector connector(server.endpoint(), {}, poller, kKeepaliveTimeout);
+  std::vector<base::FileDescriptor> open;
+  drive(poller, connector, server, [&](base::FileDescriptor connection) {
     TcpWelcome welcome;
     welcome.version = TcpHello::kVersion + 1;
-    ::send(caller.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
-    kept.push_back(std::move(caller));
+    ::send(connection.get(), &welcome, sizeof welcome, MSG_NOSIGNAL);
+    open.push_back(std::move(connection));
   });
   for (const auto version : {TcpHello::kVersion + 1, TcpHello::kVersion + 0}) {
     const auto text = "version " + std::to_string(version);
-    EXPECT_NE(connecting.error_text().find(text), std::string::npos) << connecting.error_text();
+    EXPECT_NE(connector.error_text().find(text), std::string::npos) << connector.error_text();
   }
 }
 
