@@ -6,14 +6,14 @@ namespace torch::comms::monitor {
 namespace {
 
 TEST(EndedGroups, AreKnownForAWhileAndNotForEver) {
-  ClosedGroups ended;
-  EXPECT_FALSE(ended.contains(0));
+  ClosedGroups closed;
+  EXPECT_FALSE(closed.contains(0));
   for (uint64_t group = 0; group <= ClosedGroups::kMaxGroups; ++group) {
-    ended.add(group);
-    EXPECT_TRUE(ended.contains(group));
+    closed.add(group);
+    EXPECT_TRUE(closed.contains(group));
   }
-  EXPECT_FALSE(ended.contains(0)) << "a process that splits again and again keeps them all";
-  EXPECT_TRUE(ended.contains(1));
+  EXPECT_FALSE(closed.contains(0)) << "a process that splits again and again keeps them all";
+  EXPECT_TRUE(closed.contains(1));
 }
 
 }  // namespace

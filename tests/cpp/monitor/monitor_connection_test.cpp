@@ -17,76 +17,76 @@ using transport::kRetryDelays;
 using State = MonitorConnection::State;
 
 // Another rank's place, at which the test answers; time is the test's, too.
-struct Place {
+struct TestPeer {
   std::string before = {};  // other addresses of it
   uint16_t port = 0;
   base::FileDescriptor listener = base::listen_on_all_interfaces(port);
   Moment now{};
   std::string address = base::format_address("127.0.0.1", port);
-  MonitorConnection link{before + address, {}, /*dials=*/true, now};
+  MonitorConnection connection{before + address, {}, /*is_initiator=*/true, now};
 
-  void turn(short events) {
-    pollfd polled{link.socket(), events, 0};
+  void step(short events) {
+    pollfd polled{connection.socket(), events, 0};
     ASSERT_GT(::poll(&polled, 1, 20'000), 0);
-    link.on_ready(polled.revents, now);
+    connection.on_ready(polled.revents, now);
   }
   // Somebody has called; not welcome yet.
   base::FileDescriptor accept() {
-    turn(POLLOUT);
-    EXPECT_EQ(link.state(), State::kHandshaking);
+    step(POLLOUT);
+    EXPECT_EQ(connection.state(), State::kHandshaking);
     pollfd polled{listener.get(), POLLIN, 0};
     EXPECT_GT(::poll(&polled, 1, 20'000), 0);
     return base::FileDescriptor(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   }
-  void turn_away() {
+  void reject() {
     accept();
-    turn(POLLIN);
+    step(POLLIN);
   }
 };
 
 TEST(SideLink, IsNotLostToOneThatTurnsCallersAwayForAMoment) {
-  Place place;
+  TestPeer peer;
   for (const auto pause : kRetryDelays) {
-    place.turn_away();
-    ASSERT_EQ(place.link.state(), State::kBackoff);
-    place.now += pause;
-    place.link.on_time(place.now);
-    ASSERT_EQ(place.link.state(), State::kConnecting);
+    peer.reject();
+    ASSERT_EQ(peer.connection.state(), State::kBackoff);
+    peer.now += pause;
+    peer.connection.on_time(peer.now);
+    ASSERT_EQ(peer.connection.state(), State::kConnecting);
   }
-  const auto there = place.accept();
+  const auto socket = peer.accept();
   const transport::tcp::TcpWelcome welcome;
-  ASSERT_EQ(::send(there.get(), &welcome, sizeof welcome, 0), ssize_t{sizeof welcome});
-  place.turn(POLLIN);
-  EXPECT_EQ(place.link.state(), State::kConnected);
+  ASSERT_EQ(::send(socket.get(), &welcome, sizeof welcome, 0), ssize_t{sizeof welcome});
+  peer.step(POLLIN);
+  EXPECT_EQ(peer.connection.state(), State::kConnected);
 }
 
 TEST(SideLink, GoesOnWithTheNextAddressWhereOneIsSilent) {
-  const SilentPlace silent;
-  Place place{.before = silent.address() + " "};
+  const SilentPlace silent_peer;
+  TestPeer peer{.before = silent_peer.address() + " "};
   for (int i = 0; i < 2; ++i) {  // the rest between two tries has its time, too
-    ASSERT_LT(place.link.next_time(), kNever) << "it is dialed for ever";
-    place.now = place.link.next_time();
-    place.link.on_time(place.now);
+    ASSERT_LT(peer.connection.next_time(), kNever) << "it is dialed for ever";
+    peer.now = peer.connection.next_time();
+    peer.connection.on_time(peer.now);
   }
-  place.accept();
+  peer.accept();
 }
 
 // As where another job's rank, or anything, listens at the first address of a host.
 void expect_next_address_after(const std::function<void(int socket)>& answer) {
   uint16_t port = 0;
-  const auto stranger = base::listen_on_all_interfaces(port);
-  Place place{.before = base::format_address("127.0.0.1", port) + " "};
-  place.turn(POLLOUT);
-  const base::FileDescriptor there(::accept4(stranger.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  answer(there.get());
-  place.turn(POLLIN);
-  place.link.on_time(place.now);
-  ASSERT_EQ(place.link.state(), State::kConnecting);
-  const auto rank = place.accept();
+  const auto other_program = base::listen_on_all_interfaces(port);
+  TestPeer peer{.before = base::format_address("127.0.0.1", port) + " "};
+  peer.step(POLLOUT);
+  const base::FileDescriptor socket(::accept4(other_program.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  answer(socket.get());
+  peer.step(POLLIN);
+  peer.connection.on_time(peer.now);
+  ASSERT_EQ(peer.connection.state(), State::kConnecting);
+  const auto rank = peer.accept();
   const transport::tcp::TcpWelcome welcome;
   ASSERT_EQ(::send(rank.get(), &welcome, sizeof welcome, 0), ssize_t{sizeof welcome});
-  place.turn(POLLIN);
-  EXPECT_EQ(place.link.state(), State::kConnected);
+  peer.step(POLLIN);
+  EXPECT_EQ(peer.connection.state(), State::kConnected);
 }
 
 TEST(SideLink, GoesOnWithTheNextAddressWhereAStrangerCloses) {
@@ -106,14 +106,14 @@ TEST(SideLink, GoesOnWithTheNextAddressWhereAnotherVersionAnswers) {
 }
 
 TEST(SideLink, IsLostToOneThatTurnsCallersAwayForGood) {
-  Place place;
+  TestPeer peer;
   for (const auto pause : kRetryDelays) {
-    place.turn_away();
-    place.now += pause;
-    place.link.on_time(place.now);
+    peer.reject();
+    peer.now += pause;
+    peer.connection.on_time(peer.now);
   }
-  place.turn_away();
-  EXPECT_EQ(place.link.state(), State::kFailed);
+  peer.reject();
+  EXPECT_EQ(peer.connection.state(), State::kFailed);
 }
 
 }  // namespace

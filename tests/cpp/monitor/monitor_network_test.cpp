@@ -14,7 +14,7 @@
 #include "base/net/socket.hpp"
 #include "transport/byte_stream.hpp"
 
-// The side channel over sockets: ranks are threads, each with a family of its own.
+// The side channel over sockets: ranks are threads, each with a network of its own.
 namespace torch::comms::monitor {
 namespace {
 
@@ -51,31 +51,32 @@ class HeldThread {
   static inline std::array<int, 2> ends{};
 };
 
-struct Page final : CollectiveLogReader {
+struct TestLog final : CollectiveLogReader {
   std::atomic<uint64_t> called{1};
   std::atomic<int64_t> count{10};
-  mutable std::atomic<pid_t> looker{0};  // who has looked last
-  std::atomic<HeldThread*> held{nullptr};
-  // Thread that `held` holds at the next look of another one, which has the family's lock; 0: none.
+  mutable std::atomic<pid_t> last_reader{0};  // thread that has read last
+  std::atomic<HeldThread*> holder{nullptr};
+  // Thread that `holder` holds at the next read of another one, which has the network's lock; 0:
+  // none.
   mutable std::atomic<pid_t> to_hold{0};
 
-  void look() const {
-    looker = ::gettid();
-    if (auto* const with = held.load(); with != nullptr && to_hold != looker)
-      if (const pid_t thread = to_hold.exchange(0); thread != 0) with->hold(thread);
+  void on_read() const {
+    last_reader = ::gettid();
+    if (auto* const holding = holder.load(); holding != nullptr && to_hold != last_reader)
+      if (const pid_t thread = to_hold.exchange(0); thread != 0) holding->hold(thread);
   }
   uint64_t first_incomplete() const override {
-    look();
+    on_read();
     return called;
   }
   RankStatus status_of(uint64_t number) const override {
-    look();
-    RankStatus answer;
-    answer.progress.called = called;
-    if (number == 0 || number > called) return answer;
-    answer.fingerprints[0].sequence = number;
-    answer.fingerprints[0].count = count;
-    return answer;
+    on_read();
+    RankStatus status;
+    status.progress.called = called;
+    if (number == 0 || number > called) return status;
+    status.fingerprints[0].sequence = number;
+    status.fingerprints[0].count = count;
+    return status;
   }
 };
 
@@ -83,14 +84,15 @@ struct Rank {
   int rank;
   std::barrier<>& all;
   std::vector<std::string>& blobs;
-  std::shared_ptr<Page> page = std::make_shared<Page>();
-  std::shared_ptr<GroupMonitor> circle = {};
+  std::shared_ptr<TestLog> log = std::make_shared<TestLog>();
+  std::shared_ptr<GroupMonitor> group_monitor = {};
 
-  void meet() const { all.arrive_and_wait(); }
+  void barrier() const { all.arrive_and_wait(); }
   // The first failure, when it comes.
   GroupMonitor::GroupFailure failure() const {
-    while (!circle->has_failure()) circle->wait_consistent(UINT64_MAX, milliseconds(20));
-    return *circle->failure();
+    while (!group_monitor->has_failure())
+      group_monitor->wait_consistent(UINT64_MAX, milliseconds(20));
+    return *group_monitor->failure();
   }
 };
 
@@ -102,14 +104,15 @@ void run(int size, const std::function<void(Rank&)>& body) {
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
       Rank self{rank, all, blobs};
-      const auto tell_all = [&](std::string mine) {
+      const auto exchange = [&](std::string mine) {
         blobs[static_cast<size_t>(rank)] = std::move(mine);
-        self.meet();
-        auto told = blobs;
-        self.meet();
-        return MonitorNetwork::MonitorExchangeResult{std::move(told), secret};
+        self.barrier();
+        auto all_blobs = blobs;
+        self.barrier();
+        return MonitorNetwork::MonitorExchangeResult{std::move(all_blobs), secret};
       };
-      self.circle = MonitorNetwork::make(rank, size, "127.0.0.1", tell_all)->world_group(self.page);
+      self.group_monitor =
+          MonitorNetwork::make(rank, size, "127.0.0.1", exchange)->world_group(self.log);
       body(self);
     });
   for (auto& thread : threads) thread.join();
@@ -117,18 +120,18 @@ void run(int size, const std::function<void(Rank&)>& body) {
 
 TEST(Family, WhoLeavesInGoodOrderIsMissedByNobody) {
   run(5, [](Rank& self) {
-    if (self.rank == 2) self.circle->close(), self.circle.reset();
-    self.meet();
-    if (self.circle) {
-      while (!self.circle->query_progress())
-        self.circle->wait_consistent(UINT64_MAX, milliseconds(5));
-      EXPECT_NE(self.circle->query_progress()->text.find("rank 2: it has closed"),
+    if (self.rank == 2) self.group_monitor->close(), self.group_monitor.reset();
+    self.barrier();
+    if (self.group_monitor) {
+      while (!self.group_monitor->query_progress())
+        self.group_monitor->wait_consistent(UINT64_MAX, milliseconds(5));
+      EXPECT_NE(self.group_monitor->query_progress()->text.find("rank 2: it has closed"),
                 std::string::npos)
-          << self.circle->query_progress()->text;
-      EXPECT_FALSE(self.circle->failure());
+          << self.group_monitor->query_progress()->text;
+      EXPECT_FALSE(self.group_monitor->failure());
     }
-    self.meet();
-    if (self.circle) self.circle->close();
+    self.barrier();
+    if (self.group_monitor) self.group_monitor->close();
   });
 }
 
@@ -138,29 +141,30 @@ TEST(Family, WhoDepartsTellsAllAndHearsOfAllOthers) {
     run(5, [&](Rank& self) {
       const std::vector<PostedCounts> posted(5, {.sends = static_cast<uint64_t>(self.rank) + 1});
       for (int rank = 0; rank < 5; ++rank) {
-        if (rank == self.rank) self.circle->announce_close(posted, /*tells_all=*/true);
-        if (one_by_one) self.meet();
+        if (rank == self.rank) self.group_monitor->announce_close(posted, /*to_all_ranks=*/true);
+        if (one_by_one) self.barrier();
       }
-      while (self.circle->peer_closes().size() < 4) self.circle->wait_for_failure(milliseconds(1));
-      EXPECT_TRUE(self.circle->has_peer_closes());
-      for (const auto& [rank, departure] : self.circle->peer_closes()) {
-        ASSERT_TRUE(departure.posted);
-        EXPECT_EQ(departure.posted->sends, static_cast<uint64_t>(rank) + 1);
+      while (self.group_monitor->peer_closes().size() < 4)
+        self.group_monitor->wait_for_failure(milliseconds(1));
+      EXPECT_TRUE(self.group_monitor->has_peer_closes());
+      for (const auto& [rank, peer_close] : self.group_monitor->peer_closes()) {
+        ASSERT_TRUE(peer_close.posted);
+        EXPECT_EQ(peer_close.posted->sends, static_cast<uint64_t>(rank) + 1);
       }
-      EXPECT_FALSE(self.circle->failure());
-      self.meet();
-      self.circle->close();
-      self.meet();
-      EXPECT_FALSE(self.circle->failure());
+      EXPECT_FALSE(self.group_monitor->failure());
+      self.barrier();
+      self.group_monitor->close();
+      self.barrier();
+      EXPECT_FALSE(self.group_monitor->failure());
     });
 }
 
 TEST(Family, AnEndIsToldToAllAtOnce) {
   run(6, [](Rank& self) {
-    self.meet();
+    self.barrier();
     const auto began = std::chrono::steady_clock::now();
     if (self.rank == 4) {
-      self.circle.reset();
+      self.group_monitor.reset();
     } else {
       const auto failure = self.failure();
       EXPECT_EQ(failure.code, Errc::kPeerFailed);
@@ -171,40 +175,40 @@ TEST(Family, AnEndIsToldToAllAtOnce) {
           << failure.reason;
       EXPECT_LT(std::chrono::steady_clock::now() - began, seconds(5));  // some milliseconds
     }
-    self.meet();
-    if (self.circle) self.circle->close();
+    self.barrier();
+    if (self.group_monitor) self.group_monitor->close();
   });
 }
 
 TEST(Family, WhatAStoppedRankHasNotHeardItHearsBeforeItGoesOn) {
-  HeldThread held;
+  HeldThread holder;
   run(2, [&](Rank& self) {
-    self.meet();
+    self.barrier();
     if (self.rank == 0)
-      while (!self.circle->query_progress())
-        self.circle->wait_consistent(UINT64_MAX, milliseconds(5));
-    self.meet();
+      while (!self.group_monitor->query_progress())
+        self.group_monitor->wait_consistent(UINT64_MAX, milliseconds(5));
+    self.barrier();
     if (self.rank == 1) {
-      self.page->to_hold = self.page->looker.load();  // the thread that has answered
-      self.page->held = &held;
-      self.circle->start_consistency_check(
-          1);  // looks with the lock, which that thread cannot have then
+      self.log->to_hold = self.log->last_reader.load();  // the thread that has answered
+      self.log->holder = &holder;
+      self.group_monitor->start_consistency_check(
+          1);  // reads with the lock, which that thread cannot have then
     }
-    self.meet();
+    self.barrier();
     if (self.rank == 0) {
-      EXPECT_TRUE(self.circle->announce_abort({Errc::kTimeout, "too late", {1}}));
-      self.circle->wait_abort_acknowledged(milliseconds(0));
+      EXPECT_TRUE(self.group_monitor->announce_abort({Errc::kTimeout, "too late", {1}}));
+      self.group_monitor->wait_abort_acknowledged(milliseconds(0));
     }
-    self.meet();
+    self.barrier();
     if (self.rank == 1) {
-      EXPECT_FALSE(self.circle->has_failure());
-      while (!self.circle->has_failure()) self.circle->drain_incoming();
-      EXPECT_EQ(self.circle->failure()->code, Errc::kTimeout);
-      EXPECT_NE(self.circle->failure()->abort_known_since, kNever);
-      held.let_go();
+      EXPECT_FALSE(self.group_monitor->has_failure());
+      while (!self.group_monitor->has_failure()) self.group_monitor->drain_incoming();
+      EXPECT_EQ(self.group_monitor->failure()->code, Errc::kTimeout);
+      EXPECT_NE(self.group_monitor->failure()->abort_known_since, kNever);
+      holder.let_go();
     }
-    self.meet();
-    self.circle->close();
+    self.barrier();
+    self.group_monitor->close();
   });
 }
 
@@ -212,63 +216,64 @@ TEST(Family, GroupsOfAFamilyFailApart) {
   run(4, [](Rank& self) {
     const bool odd = self.rank % 2 != 0;
     const auto ranks = odd ? std::vector{3, 1} : std::vector{0, 2};
-    auto half = self.circle->split(ranks, 1, self.page);
-    self.meet();
+    auto half = self.group_monitor->split(ranks, 1, self.log);
+    self.barrier();
     if (self.rank == 3) half.reset();
     if (self.rank == 1) {
       while (!half->has_failure()) half->wait_consistent(UINT64_MAX, milliseconds(5));
       EXPECT_EQ(half->failure()->culprits, std::vector{0});  // by rank of the group
     }
-    self.meet();
+    self.barrier();
     if (half) {
       EXPECT_EQ(half->has_failure(), self.rank == 1);
     }
-    EXPECT_FALSE(self.circle->failure());
-    self.meet();
+    EXPECT_FALSE(self.group_monitor->failure());
+    self.barrier();
     if (half) half->close();
-    self.circle->close();
+    self.group_monitor->close();
   });
 }
 
 TEST(Family, ACheckWaitsForAllAndFindsADifference) {
   run(3, [](Rank& self) {
-    self.circle->start_consistency_check(1);
-    while (!self.circle->wait_consistent(1, milliseconds(50))) ASSERT_FALSE(self.circle->failure());
-    self.page->called = 2;
-    if (self.rank == 1) self.page->count = 11;
-    self.meet();
-    self.circle->start_consistency_check(2);
+    self.group_monitor->start_consistency_check(1);
+    while (!self.group_monitor->wait_consistent(1, milliseconds(50)))
+      ASSERT_FALSE(self.group_monitor->failure());
+    self.log->called = 2;
+    if (self.rank == 1) self.log->count = 11;
+    self.barrier();
+    self.group_monitor->start_consistency_check(2);
     const auto failure = self.failure();
     EXPECT_EQ(failure.code, Errc::kMismatch);
     EXPECT_EQ(failure.culprits, std::vector{1});
-    EXPECT_FALSE(self.circle->wait_consistent(2, milliseconds(0)));
-    self.meet();
-    self.circle->close();
+    EXPECT_FALSE(self.group_monitor->wait_consistent(2, milliseconds(0)));
+    self.barrier();
+    self.group_monitor->close();
   });
 }
 
-// Strangers that come by: one that says nothing, one of another job, one that only looks.
+// Connections that are rejected: one that says nothing, one of another job, one that only connects.
 TEST(Family, WhoeverKnowsOfADisagreementLearnsWhoseItIsAndAllAreTold) {
   run(4, [](Rank& self) {
-    self.meet();
+    self.barrier();
     if (self.rank == 1) {
-      EXPECT_FALSE(self.circle->find_mismatch(milliseconds(0), milliseconds(1)))
+      EXPECT_FALSE(self.group_monitor->find_mismatch(milliseconds(0), milliseconds(1)))
           << "all call the same";
     }
-    self.meet();
-    if (self.rank == 2) self.page->count = 20;
-    self.meet();
+    self.barrier();
+    if (self.rank == 2) self.log->count = 20;
+    self.barrier();
     if (self.rank == 0) {
       // The question before may be under way still.
       std::optional<GroupMonitor::GroupFailure> found;
-      while (!found) found = self.circle->find_mismatch(milliseconds(0), milliseconds(100));
+      while (!found) found = self.group_monitor->find_mismatch(milliseconds(0), milliseconds(100));
       EXPECT_EQ(found->culprits, std::vector{2});
     }
     const auto failure = self.failure();
     EXPECT_EQ(failure.code, Errc::kMismatch);
     EXPECT_EQ(failure.culprits, std::vector{2});
-    self.meet();
-    self.circle->close();
+    self.barrier();
+    self.group_monitor->close();
   });
 }
 
@@ -279,7 +284,7 @@ TEST(Family, StrangersAreTurnedAway) {
     static_cast<void>(reader.text());
     const auto address = base::parse_address(reader.text());
     ASSERT_TRUE(address);
-    std::vector<base::FileDescriptor> strangers;
+    std::vector<base::FileDescriptor> rejected;
     for (int i = 0; i < 100; ++i) {
       auto socket = base::FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       ASSERT_EQ(::connect(socket.get(), address->get(), address->size), 0);
@@ -288,12 +293,13 @@ TEST(Family, StrangersAreTurnedAway) {
       hello.to = self.rank;
       hello.instance = instance;  // but not the job's secret
       if (i % 3 != 0) static_cast<void>(::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL));
-      if (i % 3 != 1) strangers.push_back(std::move(socket));
+      if (i % 3 != 1) rejected.push_back(std::move(socket));
     }
-    self.circle->start_consistency_check(1);
-    while (!self.circle->wait_consistent(1, milliseconds(50))) ASSERT_FALSE(self.circle->failure());
-    self.meet();
-    self.circle->close();
+    self.group_monitor->start_consistency_check(1);
+    while (!self.group_monitor->wait_consistent(1, milliseconds(50)))
+      ASSERT_FALSE(self.group_monitor->failure());
+    self.barrier();
+    self.group_monitor->close();
   });
 }
 

@@ -20,74 +20,75 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-Fingerprint print(uint64_t number, int64_t count = 10) {
-  Fingerprint made;
-  made.sequence = number;
-  std::string_view("all_reduce").copy(made.name, sizeof made.name - 1);
-  made.dtype = 6;
-  made.element_bytes = 4;
-  made.count = count;
-  return made;
+Fingerprint fingerprint(uint64_t number, int64_t count = 10) {
+  Fingerprint result;
+  result.sequence = number;
+  std::string_view("all_reduce").copy(result.name, sizeof result.name - 1);
+  result.dtype = 6;
+  result.element_bytes = 4;
+  result.count = count;
+  return result;
 }
 
 // A rank that is in collective `called`, of `count` elements, or was.
-struct Page final : CollectiveLogReader {
+struct TestLog final : CollectiveLogReader {
   uint64_t called = 1, finished = 0;
   int64_t count = 10;
 
   uint64_t first_incomplete() const override { return called > finished ? called : 0; }
   RankStatus status_of(uint64_t number) const override {
-    RankStatus answer;
-    answer.progress = {.called = called, .finished = finished, .fingerprint = print(called, count)};
+    RankStatus status;
+    status.progress = {
+        .called = called, .finished = finished, .fingerprint = fingerprint(called, count)};
     if (number != 0 && number <= called)
-      answer.fingerprints[0] = print(number, number == called ? count : 10);
-    return answer;
+      status.fingerprints[0] = fingerprint(number, number == called ? count : 10);
+    return status;
   }
 };
 
-// All ranks of a group; notes take a random while between two of them, in their order.
+// All ranks of a group; messages take a random while between two of them, in their order.
 class World {
  public:
   explicit World(int size, uint32_t seed = 1) : random_(seed) {
-    for (int rank = 0; rank < size; ++rank) pages_.emplace_back();
+    for (int rank = 0; rank < size; ++rank) logs_.emplace_back();
     for (int rank = 0; rank < size; ++rank)
-      members_.push_back(std::make_unique<MonitorProtocol>(
-          1, rank, size, pages_[static_cast<size_t>(rank)], pace_));
+      protocols_.push_back(std::make_unique<MonitorProtocol>(
+          1, rank, size, logs_[static_cast<size_t>(rank)], retry_policy_));
     connections_.resize(static_cast<size_t>(size));
   }
 
-  Page& page(int rank) { return pages_.at(static_cast<size_t>(rank)); }
-  MonitorProtocol& member(int rank) { return *members_.at(static_cast<size_t>(rank)); }
-  int size() const { return static_cast<int>(members_.size()); }
+  TestLog& log(int rank) { return logs_.at(static_cast<size_t>(rank)); }
+  MonitorProtocol& protocol(int rank) { return *protocols_.at(static_cast<size_t>(rank)); }
+  int size() const { return static_cast<int>(protocols_.size()); }
   Moment now() const { return now_; }
-  size_t notes() const { return notes_; }
-  const MonitorProtocol::MonitorRetryPolicy& pace() const { return pace_; }
+  size_t message_count() const { return message_count_; }
+  const MonitorProtocol::MonitorRetryPolicy& retry_policy() const { return retry_policy_; }
 
   template <class Body>
   void act(int rank, const Body& body) {
     MonitorProtocol::OutgoingMessages out;
-    body(member(rank), out);
+    body(protocol(rank), out);
     send(rank, out);
   }
-  void delay_by(Moment delay) { delay_ = delay; }  // every note from now on
-  void stop(int rank) { member_is(rank, Is::kStopped); }
+  void delay_by(Moment delay) { delay_ = delay; }  // every message from now on
+  void stop(int rank) { set_state(rank, State::kStopped); }
   // Its neighbours see its connections end.
   void kill(int rank) {
-    member_is(rank, Is::kDead);
-    for (const int near : overlay_neighbors(rank, size()))
-      if (is(near) == Is::kAlive)
-        act(near, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+    set_state(rank, State::kDead);
+    for (const int neighbor : overlay_neighbors(rank, size()))
+      if (state_of(neighbor) == State::kAlive)
+        act(neighbor, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
           m.on_peer_failed(rank, now_, out);
         });
   }
   // Until nothing more is to be delivered, and nothing waits for its time before `until`.
   void run(Moment until) {
     while (true) {
-      Moment next = on_the_way_.empty() ? kNever : on_the_way_.top().at;
+      Moment next = in_flight_.empty() ? kNever : in_flight_.top().at;
       int timer = -1;
-      for (const int rank : touched_)
-        if (is(rank) == Is::kAlive && member(rank).next_time() < next)
-          next = member(rank).next_time(), timer = rank;
+      for (const int rank : timed_ranks_)
+        if (state_of(rank) == State::kAlive && protocol(rank).next_time() < next)
+          next = protocol(rank).next_time(), timer = rank;
       if (next > until) break;
       now_ = std::max(now_, next);
       if (timer >= 0) {
@@ -96,74 +97,75 @@ class World {
         });
         continue;
       }
-      const auto letter = on_the_way_.top();
-      on_the_way_.pop();
-      if (is(letter.to) == Is::kAlive)
-        act(letter.to, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
-          m.on_message(letter.from, *letter.note, now_, out);
+      const auto delivery = in_flight_.top();
+      in_flight_.pop();
+      if (state_of(delivery.to) == State::kAlive)
+        act(delivery.to, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
+          m.on_message(delivery.from, *delivery.message, now_, out);
         });
     }
     now_ = until;
   }
 
  private:
-  enum class Is : uint8_t { kAlive, kStopped, kDead };
-  struct Letter {
+  enum class State : uint8_t { kAlive, kStopped, kDead };
+  struct Delivery {
     Moment at;
     size_t number;
     int from, to;
-    std::shared_ptr<const MonitorMessage> note;
-    bool operator<(const Letter& other) const {  // the first one is the top
+    std::shared_ptr<const MonitorMessage> message;
+    bool operator<(const Delivery& other) const {  // the first one is the top
       return std::tie(at, number) > std::tie(other.at, other.number);
     }
   };
-  Is is(int rank) const {
-    const auto found = is_.find(rank);
-    return found == is_.end() ? Is::kAlive : found->second;
+  State state_of(int rank) const {
+    const auto found = states_.find(rank);
+    return found == states_.end() ? State::kAlive : found->second;
   }
-  void member_is(int rank, Is what) { is_[rank] = what; }
+  void set_state(int rank, State state) { states_[rank] = state; }
   void send(int from, const MonitorProtocol::OutgoingMessages& out) {
-    if (members_.size() < 1000 || touched_.size() < 64) touched_.insert(from);
-    for (const auto& [to, note] : out) {
-      const auto near = overlay_neighbors(from, size());
-      ASSERT_TRUE(std::ranges::binary_search(near, to)) << from << " has no connection to " << to;
+    if (protocols_.size() < 1000 || timed_ranks_.size() < 64) timed_ranks_.insert(from);
+    for (const auto& [to, message] : out) {
+      const auto neighbors = overlay_neighbors(from, size());
+      ASSERT_TRUE(std::ranges::binary_search(neighbors, to))
+          << from << " has no connection to " << to;
       auto& last = connections_[static_cast<size_t>(from)][to];
       last = std::max(last, now_ + delay_ + microseconds(20 + random_() % 200));
       // As it travels.
-      auto copy =
-          std::make_shared<const MonitorMessage>(MonitorMessage::parse(note.serialize(), size()));
-      on_the_way_.push({last, notes_++, from, to, std::move(copy)});
+      auto copy = std::make_shared<const MonitorMessage>(
+          MonitorMessage::parse(message.serialize(), size()));
+      in_flight_.push({last, message_count_++, from, to, std::move(copy)});
     }
   }
 
-  MonitorProtocol::MonitorRetryPolicy pace_;
-  std::deque<Page> pages_;
-  std::vector<std::unique_ptr<MonitorProtocol>> members_;
+  MonitorProtocol::MonitorRetryPolicy retry_policy_;
+  std::deque<TestLog> logs_;
+  std::vector<std::unique_ptr<MonitorProtocol>> protocols_;
   std::vector<std::map<int, Moment>> connections_;
-  std::map<int, Is> is_;
-  std::set<int> touched_;  // whose time is looked at; of many ranks some
-  std::priority_queue<Letter> on_the_way_;
+  std::map<int, State> states_;
+  std::set<int> timed_ranks_;  // whose timers run; of many ranks some
+  std::priority_queue<Delivery> in_flight_;
   std::mt19937 random_;
   Moment now_{0}, delay_{0};
-  size_t notes_ = 0;
+  size_t message_count_ = 0;
 };
 
-void ask(World& world, int rank) {
+void query_progress(World& world, int rank) {
   world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
     m.query_progress(world.now(), out);
   });
 }
-void compare(World& world, int rank, Moment began = Moment(0)) {
+void check_later(World& world, int rank, Moment began = Moment(0)) {
   world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
     m.check_mismatch_later(began, world.now(), out);
   });
 }
-void suspect(World& world, int rank) {
+void check_now(World& world, int rank) {
   world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
     m.check_mismatch_now(world.now(), out);
   });
 }
-void check(World& world, int rank, uint64_t number) {
+void start_check(World& world, int rank, uint64_t number) {
   world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
     m.start_consistency_check(number, world.now(), out);
   });
@@ -171,33 +173,33 @@ void check(World& world, int rank, uint64_t number) {
 
 TEST(Graph, HasFewConnectionsAndStaysWholeWithoutAnyOneRank) {
   for (int size = 2; size < 200; ++size)
-    for (int lost = 0; lost < size; ++lost) {
-      std::set<int> seen{lost == 0 ? 1 : 0};
+    for (int failed = 0; failed < size; ++failed) {
+      std::set<int> seen{failed == 0 ? 1 : 0};
       std::vector<int> todo(seen.begin(), seen.end());
       while (!todo.empty()) {
         const int rank = todo.back();
         todo.pop_back();
-        const auto near = overlay_neighbors(rank, size);
-        EXPECT_LE(near.size(), 5u);
-        for (const int other : near) {
+        const auto neighbors = overlay_neighbors(rank, size);
+        EXPECT_LE(neighbors.size(), 5u);
+        for (const int other : neighbors) {
           const auto back = overlay_neighbors(other, size);
           EXPECT_TRUE(std::ranges::binary_search(back, rank));
-          if (other != lost && seen.insert(other).second) todo.push_back(other);
+          if (other != failed && seen.insert(other).second) todo.push_back(other);
         }
       }
-      EXPECT_EQ(seen.size(), static_cast<size_t>(size) - 1) << size << " ranks without " << lost;
+      EXPECT_EQ(seen.size(), static_cast<size_t>(size) - 1) << size << " ranks without " << failed;
     }
 }
 
 TEST(Member, EverybodyHearsWhoIsLost) {
   for (int size = 2; size < 40; ++size)
-    for (const int lost : {0, size / 2, size - 1}) {
+    for (const int failed : {0, size / 2, size - 1}) {
       World world(size);
-      world.kill(lost);
+      world.kill(failed);
       world.run(milliseconds(10));
       for (int rank = 0; rank < size; ++rank) {
-        if (rank == lost) continue;
-        EXPECT_EQ(world.member(rank).failed_rank(), lost) << "rank " << rank << " of " << size;
+        if (rank == failed) continue;
+        EXPECT_EQ(world.protocol(rank).failed_rank(), failed) << "rank " << rank << " of " << size;
       }
     }
 }
@@ -208,77 +210,78 @@ TEST(Member, WhoClosesInGoodOrderIsNotLost) {
   world.run(milliseconds(10));
   world.kill(1);
   world.run(milliseconds(20));
-  for (const int rank : {0, 2, 3, 4}) EXPECT_EQ(world.member(rank).failed_rank(), -1);
-  ask(world, 4);
+  for (const int rank : {0, 2, 3, 4}) EXPECT_EQ(world.protocol(rank).failed_rank(), -1);
+  query_progress(world, 4);
   world.run(seconds(1));
-  const auto& report = world.member(4).report();
+  const auto& report = world.protocol(4).report();
   EXPECT_NE(report->text.find("rank 1: it has closed the communicator"), std::string::npos)
       << report->text;
   EXPECT_EQ(report->culprits, std::vector{1});
 }
 
-// Both have closed it, and each hears of the other one's.
+// Both have closed it, and each receives the other one's.
 TEST(Member, WhoClosesTellsWhatItHasPostedAndHearsOfTheOthers) {
   World world(3);
   std::vector<PostedCounts> posted(3);
   for (uint64_t rank = 0; rank < 3; ++rank) posted[rank] = {.sends = rank, .receives = 10 + rank};
-  world.page(2).called = 7;
+  world.log(2).called = 7;
   for (const int rank : {2, 0})
     world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
       m.close(out, posted);
     });
   world.run(milliseconds(10));
   for (const int rank : {0, 1}) {
-    const auto& heard = world.member(rank).peer_closes();
-    EXPECT_EQ(heard.size(), rank == 0 ? 1u : 2u);
-    ASSERT_TRUE(heard.contains(2)) << rank;
-    EXPECT_EQ(heard.at(2).last, 7u);
-    EXPECT_EQ(heard.at(2).posted, posted[static_cast<size_t>(rank)]);
+    const auto& closes = world.protocol(rank).peer_closes();
+    EXPECT_EQ(closes.size(), rank == 0 ? 1u : 2u);
+    ASSERT_TRUE(closes.contains(2)) << rank;
+    EXPECT_EQ(closes.at(2).last, 7u);
+    EXPECT_EQ(closes.at(2).posted, posted[static_cast<size_t>(rank)]);
   }
-  EXPECT_TRUE(world.member(2).peer_closes().contains(0));
-  EXPECT_EQ(world.member(2).failed_rank(), -1);
+  EXPECT_TRUE(world.protocol(2).peer_closes().contains(0));
+  EXPECT_EQ(world.protocol(2).failed_rank(), -1);
 }
 
 TEST(Member, AQuestionFindsWhoIsBehind) {
   for (int size = 2; size < 40; ++size) {
     World world(size);
-    for (int rank = 0; rank < size; ++rank) world.page(rank) = {};
+    for (int rank = 0; rank < size; ++rank) world.log(rank) = {};
     const int late = size / 2;
     for (int rank = 0; rank < size; ++rank)
-      if (rank != late) world.page(rank).called = 2, world.page(rank).finished = 1;
-    world.page(late).finished = 1;
-    ask(world, late == 0 ? 1 : 0);
+      if (rank != late) world.log(rank).called = 2, world.log(rank).finished = 1;
+    world.log(late).finished = 1;
+    query_progress(world, late == 0 ? 1 : 0);
     world.run(milliseconds(10));
     for (int rank = 0; rank < size; ++rank) {  // who did not ask is told, too
-      ASSERT_TRUE(world.member(rank).report()) << rank << " of " << size;
-      EXPECT_EQ(world.member(rank).report()->culprits, std::vector{late});
+      ASSERT_TRUE(world.protocol(rank).report()) << rank << " of " << size;
+      EXPECT_EQ(world.protocol(rank).report()->culprits, std::vector{late});
       const auto text = "rank " + std::to_string(late) + " is 1 collective behind, since number 2";
-      EXPECT_TRUE(world.member(rank).report()->text.starts_with(text))
-          << world.member(rank).report()->text;
+      EXPECT_TRUE(world.protocol(rank).report()->text.starts_with(text))
+          << world.protocol(rank).report()->text;
     }
   }
 }
 
 TEST(Member, ManyQuestionsAtOnceBecomeOne) {
   World world(64);
-  for (int rank = 0; rank < 64; ++rank) ask(world, rank);
+  for (int rank = 0; rank < 64; ++rank) query_progress(world, rank);
   world.run(milliseconds(20));
-  for (int rank = 0; rank < 64; ++rank) EXPECT_TRUE(world.member(rank).report()) << "rank " << rank;
+  for (int rank = 0; rank < 64; ++rank)
+    EXPECT_TRUE(world.protocol(rank).report()) << "rank " << rank;
   // Two messages a connection and question, and the outcome: no more than a few questions spread.
-  EXPECT_LT(world.notes(), 64u * 5 * 10);
+  EXPECT_LT(world.message_count(), 64u * 5 * 10);
 }
 
 TEST(Member, WhoDoesNotAnswerIsNamedAndTheOthersCount) {
   for (const int silent : {0, 1, 6, 12}) {
     World world(13);
     world.stop(silent);
-    const int asker = silent == 5 ? 4 : 5;
-    ask(world, asker);
+    const int querying_rank = silent == 5 ? 4 : 5;
+    query_progress(world, querying_rank);
     world.run(milliseconds(20));
-    EXPECT_FALSE(world.member(asker).report());
-    world.run(world.pace().reply_timeout + milliseconds(50));
-    ASSERT_TRUE(world.member(asker).report());
-    const auto& report = *world.member(asker).report();
+    EXPECT_FALSE(world.protocol(querying_rank).report());
+    world.run(world.retry_policy().reply_timeout + milliseconds(50));
+    ASSERT_TRUE(world.protocol(querying_rank).report());
+    const auto& report = *world.protocol(querying_rank).report();
     EXPECT_EQ(report.culprits, std::vector{silent}) << report.text;
     EXPECT_TRUE(
         report.text.starts_with("rank " + std::to_string(silent) + " did not answer within 500 ms"))
@@ -289,25 +292,25 @@ TEST(Member, WhoDoesNotAnswerIsNamedAndTheOthersCount) {
 // Its question is put out by one of a rank that then stops.
 TEST(Member, AQuestionEndsThoughTheOneThatBeatItDoesNot) {
   World world(9);
-  ask(world, 8);
-  ask(world, 3);
+  query_progress(world, 8);
+  query_progress(world, 3);
   world.run(microseconds(300));
   world.stop(3);
   world.run(seconds(2));
-  ASSERT_TRUE(world.member(8).report());
+  ASSERT_TRUE(world.protocol(8).report());
 }
 
 TEST(Member, ADifferentCallIsFoundWhileAllWait) {
   for (int size = 3; size < 40; ++size) {
     World world(size);
     const int odd = size - 1;
-    world.page(odd).count = 11;
-    compare(world, 0);
+    world.log(odd).count = 11;
+    check_later(world, 0);
     world.run(milliseconds(10));
     for (int rank = 0; rank < size; ++rank) {
-      ASSERT_TRUE(world.member(rank).mismatch()) << rank << " of " << size;
-      EXPECT_EQ(world.member(rank).mismatch()->culprits, std::vector{odd});
-      EXPECT_EQ(world.member(rank).mismatch()->number, 1u);
+      ASSERT_TRUE(world.protocol(rank).mismatch()) << rank << " of " << size;
+      EXPECT_EQ(world.protocol(rank).mismatch()->culprits, std::vector{odd});
+      EXPECT_EQ(world.protocol(rank).mismatch()->number, 1u);
     }
   }
 }
@@ -318,14 +321,14 @@ TEST(Member, ADifferentCallIsFoundThoughARankThatIsBehindAsksToo) {
     for (const int behind : {0, size / 2, size - 1}) {
       World world(size);
       for (int rank = 0; rank < size; ++rank)
-        if (rank != behind) world.page(rank).called = 2, world.page(rank).finished = 1;
+        if (rank != behind) world.log(rank).called = 2, world.log(rank).finished = 1;
       const int odd = behind == 1 ? 2 : 1;
-      world.page(odd).count = 11;
-      for (int rank = 0; rank < size; ++rank) suspect(world, rank);
+      world.log(odd).count = 11;
+      for (int rank = 0; rank < size; ++rank) check_now(world, rank);
       world.run(milliseconds(20));
       for (int rank = 0; rank < size; ++rank) {
-        ASSERT_TRUE(world.member(rank).mismatch()) << rank << " of " << size;
-        EXPECT_EQ(world.member(rank).mismatch()->number, 2u);
+        ASSERT_TRUE(world.protocol(rank).mismatch()) << rank << " of " << size;
+        EXPECT_EQ(world.protocol(rank).mismatch()->number, 2u);
       }
     }
 }
@@ -335,64 +338,65 @@ TEST(Member, ADifferentCallIsFoundThoughAnswersTakeLongerThanItTakesToAskAgain) 
   for (int size = 2; size < 8; ++size) {
     World world(size);
     world.delay_by(milliseconds(60));
-    world.page(size - 1).count = 11;
+    world.log(size - 1).count = 11;
     for (int turn = 0; turn < 8; ++turn) {
-      for (int rank = 0; rank < size; ++rank) suspect(world, rank);
+      for (int rank = 0; rank < size; ++rank) check_now(world, rank);
       world.run(milliseconds(100 * (turn + 1)));
     }
     for (int rank = 0; rank < size; ++rank)
-      EXPECT_TRUE(world.member(rank).mismatch()) << rank << " of " << size;
+      EXPECT_TRUE(world.protocol(rank).mismatch()) << rank << " of " << size;
   }
 }
 
 TEST(Member, ARankThatHasNotCalledDisagreesWithNobody) {
   World world(4);
-  world.page(2).called = 0;
-  compare(world, 0);
+  world.log(2).called = 0;
+  check_later(world, 0);
   world.run(milliseconds(10));
-  EXPECT_FALSE(world.member(0).mismatch());
+  EXPECT_FALSE(world.protocol(0).mismatch());
   // When it comes it is compared: by whoever looks again.
-  world.page(2).called = 1;
-  world.page(2).count = 3;
+  world.log(2).called = 1;
+  world.log(2).count = 3;
   world.run(milliseconds(300));
-  compare(world, 1);
+  check_later(world, 1);
   world.run(milliseconds(310));
-  for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(world.member(rank).mismatch());
+  for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(world.protocol(rank).mismatch());
 }
 
 TEST(Member, ALongWaitIsLookedAtLessAndLess) {
   World world(8);
   for (Moment at{0}; at < seconds(60); at += milliseconds(5)) {
-    for (int rank = 0; rank < 8; ++rank) compare(world, rank);
+    for (int rank = 0; rank < 8; ++rank) check_later(world, rank);
     world.run(at);
   }
-  // Some twelve looks of all together, of two notes a connection each, however many want to look.
-  EXPECT_LT(world.notes(), 12u * 8 * 5 * 2 * 2);
+  // Some twelve looks of all together, of two messages a connection each, however many want to
+  // look.
+  EXPECT_LT(world.message_count(), 12u * 8 * 5 * 2 * 2);
 }
 
 TEST(Member, ACheckLetsAllGoOrNobody) {
   for (int size = 2; size < 20; ++size) {
     World world(size);
-    for (int rank = 1; rank < size; ++rank) check(world, rank, 1);
+    for (int rank = 1; rank < size; ++rank) start_check(world, rank, 1);
     world.run(milliseconds(10));
-    for (int rank = 0; rank < size; ++rank) EXPECT_EQ(world.member(rank).last_consistent(), 0u);
-    check(world, 0, 1);
+    for (int rank = 0; rank < size; ++rank) EXPECT_EQ(world.protocol(rank).last_consistent(), 0u);
+    start_check(world, 0, 1);
     world.run(milliseconds(20));
     for (int rank = 0; rank < size; ++rank) {
-      EXPECT_EQ(world.member(rank).last_consistent(), 1u);
-      world.page(rank).called = 2;
+      EXPECT_EQ(world.protocol(rank).last_consistent(), 1u);
+      world.log(rank).called = 2;
     }
-    world.page(size - 1).count = 5;
-    for (int rank = 0; rank < size; ++rank) check(world, rank, 2);
+    world.log(size - 1).count = 5;
+    for (int rank = 0; rank < size; ++rank) start_check(world, rank, 2);
     world.run(milliseconds(30));
     for (int rank = 0; rank < size; ++rank) {
-      EXPECT_EQ(world.member(rank).last_consistent(), 1u);
-      EXPECT_TRUE(world.member(rank).mismatch()) << rank << " of " << size;
+      EXPECT_EQ(world.protocol(rank).last_consistent(), 1u);
+      EXPECT_TRUE(world.protocol(rank).mismatch()) << rank << " of " << size;
     }
   }
 }
 
-void end(World& world, int rank, Errc code = Errc::kTimeout) {
+void announce_abort(World& world, int rank, Errc code = Errc::kTimeout) {
   world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
     m.announce_abort({.code = code, .reason = "too late", .culprits = {0}}, world.now(), out);
   });
@@ -402,20 +406,20 @@ TEST(Member, WhoEndsLearnsOfItWhenAllOthersKnow) {
   for (int size = 2; size < 40; ++size)
     for (const int ends : {0, size / 2, size - 1}) {
       World world(size);
-      end(world, ends);
-      while (!world.member(ends).is_abort_acknowledged()) {
+      announce_abort(world, ends);
+      while (!world.protocol(ends).is_abort_acknowledged()) {
         ASSERT_LT(world.now(), milliseconds(20));
         world.run(world.now() + microseconds(20));
       }
       for (int rank = 0; rank < size; ++rank) {
-        const auto& heard = world.member(rank).peer_abort();
-        ASSERT_EQ(heard.has_value(), rank != ends) << "rank " << rank << " of " << size;
+        const auto& peer_abort = world.protocol(rank).peer_abort();
+        ASSERT_EQ(peer_abort.has_value(), rank != ends) << "rank " << rank << " of " << size;
         if (rank == ends) continue;
-        EXPECT_EQ(heard->rank, ends);
-        EXPECT_EQ(heard->reason.code, Errc::kTimeout);
-        EXPECT_EQ(heard->reason.reason, "too late");
-        EXPECT_EQ(heard->reason.culprits, std::vector{0});
-        EXPECT_LE(heard->since, world.now());
+        EXPECT_EQ(peer_abort->rank, ends);
+        EXPECT_EQ(peer_abort->reason.code, Errc::kTimeout);
+        EXPECT_EQ(peer_abort->reason.reason, "too late");
+        EXPECT_EQ(peer_abort->reason.culprits, std::vector{0});
+        EXPECT_LE(peer_abort->since, world.now());
       }
     }
 }
@@ -427,7 +431,7 @@ TEST(Member, WhereSeveralEndAllLearnOfItWhenAllKnow) {
     World world(static_cast<int>(2 + random() % 60), seed);
     const auto all_know = [&] {
       for (int rank = 0; rank < world.size(); ++rank)
-        if (!world.member(rank).peer_abort() && !world.member(rank).is_abort_acknowledged())
+        if (!world.protocol(rank).peer_abort() && !world.protocol(rank).is_abort_acknowledged())
           return false;
       return true;
     };
@@ -435,8 +439,8 @@ TEST(Member, WhereSeveralEndAllLearnOfItWhenAllKnow) {
     for (int rank = 0; rank < world.size(); ++rank)
       if (rank == 0 || random() % 3 == 0) ending.insert(rank);
     for (const int rank : ending) {
-      if (random() % 2 == 0) ask(world, rank);
-      end(world, rank);
+      if (random() % 2 == 0) query_progress(world, rank);
+      announce_abort(world, rank);
       world.run(world.now() + microseconds(random() % 200));
     }
     std::set<int> waiting = ending;
@@ -444,7 +448,7 @@ TEST(Member, WhereSeveralEndAllLearnOfItWhenAllKnow) {
       ASSERT_LT(world.now(), seconds(1)) << "seed " << seed;
       world.run(world.now() + microseconds(20));
       for (const int rank : ending)
-        if (world.member(rank).is_abort_acknowledged() && waiting.erase(rank) > 0) {
+        if (world.protocol(rank).is_abort_acknowledged() && waiting.erase(rank) > 0) {
           EXPECT_TRUE(all_know()) << "rank " << rank << ", seed " << seed;
         }
     }
@@ -456,13 +460,13 @@ TEST(Member, WhoEndsFindsADifferentCallButWhereItIsInterrupted) {
   for (const auto& [code, is_found] : {std::pair{Errc::kTimeout, true}, {Errc::kAborted, false}})
     for (int size = 2; size < 20; ++size) {
       World world(size);
-      world.page(0).count = 11;
-      end(world, 0, code);
+      world.log(0).count = 11;
+      announce_abort(world, 0, code);
       world.run(milliseconds(20));
-      EXPECT_TRUE(world.member(0).is_abort_acknowledged());
+      EXPECT_TRUE(world.protocol(0).is_abort_acknowledged());
       for (int rank = 0; rank < size; ++rank) {
-        EXPECT_EQ(world.member(rank).mismatch().has_value(), is_found) << rank << " of " << size;
-        EXPECT_EQ(world.member(rank).peer_abort().has_value(), rank != 0);
+        EXPECT_EQ(world.protocol(rank).mismatch().has_value(), is_found) << rank << " of " << size;
+        EXPECT_EQ(world.protocol(rank).peer_abort().has_value(), rank != 0);
       }
     }
 }
@@ -471,10 +475,10 @@ TEST(Member, AnEndIsNotHeldUpByWhoDoesNotAnswer) {
   World world(13);
   world.stop(6);
   world.kill(7);
-  end(world, 5);
-  world.run(world.pace().reply_timeout + milliseconds(50));
-  EXPECT_TRUE(world.member(5).is_abort_acknowledged());
-  for (const int rank : {0, 4, 8, 12}) EXPECT_TRUE(world.member(rank).peer_abort()) << rank;
+  announce_abort(world, 5);
+  world.run(world.retry_policy().reply_timeout + milliseconds(50));
+  EXPECT_TRUE(world.protocol(5).is_abort_acknowledged());
+  for (const int rank : {0, 4, 8, 12}) EXPECT_TRUE(world.protocol(rank).peer_abort()) << rank;
 }
 
 TEST(Member, RandomFaultsLeaveNobodyWithoutAReport) {
@@ -490,13 +494,13 @@ TEST(Member, RandomFaultsLeaveNobodyWithoutAReport) {
       random() % 2 == 0 ? world.kill(other) : world.stop(other);
       if (random() % 2 == 0) world.run(world.now() + microseconds(random() % 1000));
     }
-    std::set<int> askers;
+    std::set<int> querying;
     for (int rank = 0; rank < world.size(); ++rank)
-      if (!gone.contains(rank) && random() % 3 == 0) askers.insert(rank);
-    for (const int rank : askers) ask(world, rank);
-    world.run(world.now() + world.pace().reply_timeout + milliseconds(10));
-    for (const int rank : askers)
-      EXPECT_TRUE(world.member(rank).report()) << "rank " << rank << ", seed " << seed;
+      if (!gone.contains(rank) && random() % 3 == 0) querying.insert(rank);
+    for (const int rank : querying) query_progress(world, rank);
+    world.run(world.now() + world.retry_policy().reply_timeout + milliseconds(10));
+    for (const int rank : querying)
+      EXPECT_TRUE(world.protocol(rank).report()) << "rank " << rank << ", seed " << seed;
   }
 }
 
@@ -504,22 +508,22 @@ TEST(Member, RandomFaultsLeaveNobodyWithoutAReport) {
 TEST(Member, AHundredThousandRanksAreAskedAndHearOfADeath) {
   constexpr int kSize = 100'000;
   World world(kSize);
-  world.page(77'777).finished = 1;
-  world.page(77'777).called = 1;
+  world.log(77'777).finished = 1;
+  world.log(77'777).called = 1;
   for (int rank = 0; rank < kSize; ++rank)
-    if (rank != 77'777) world.page(rank).called = 2, world.page(rank).finished = 1;
-  ask(world, 0);
+    if (rank != 77'777) world.log(rank).called = 2, world.log(rank).finished = 1;
+  query_progress(world, 0);
   world.run(milliseconds(100));
-  ASSERT_TRUE(world.member(0).report());
-  EXPECT_EQ(world.member(0).report()->culprits, std::vector{77'777});
-  EXPECT_TRUE(world.member(99'999).report());
-  EXPECT_LT(world.notes(), size_t{kSize} * 5 * 3);
-  const size_t before = world.notes();
+  ASSERT_TRUE(world.protocol(0).report());
+  EXPECT_EQ(world.protocol(0).report()->culprits, std::vector{77'777});
+  EXPECT_TRUE(world.protocol(99'999).report());
+  EXPECT_LT(world.message_count(), size_t{kSize} * 5 * 3);
+  const size_t before = world.message_count();
   world.kill(5);
   world.run(milliseconds(200));
   for (const int rank : {0, 1, 4, 6, 49'999, 50'000, 99'999})
-    EXPECT_EQ(world.member(rank).failed_rank(), 5) << "rank " << rank;
-  EXPECT_LT(world.notes() - before, size_t{kSize} * 5);
+    EXPECT_EQ(world.protocol(rank).failed_rank(), 5) << "rank " << rank;
+  EXPECT_LT(world.message_count() - before, size_t{kSize} * 5);
 }
 
 }  // namespace
