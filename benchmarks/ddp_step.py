@@ -147,8 +147,8 @@ class BusyProcesses:
 
 def agree(ours: Side, theirs: Side, ranks: int) -> bool:
     """True if both sides have learnt the same."""
-    mine, others = torch.tensor(ours.losses), torch.tensor(theirs.losses)
-    same = torch.equal(mine, others) if ranks == 2 else torch.allclose(mine, others, rtol=1e-3)
+    first, second = torch.tensor(ours.losses), torch.tensor(theirs.losses)
+    same = torch.equal(first, second) if ranks == 2 else torch.allclose(first, second, rtol=1e-3)
     everywhere = torch.tensor([same])
     dist.all_reduce(everywhere, dist.ReduceOp.MIN)
     return bool(everywhere)
@@ -252,11 +252,11 @@ def compare(
             continue
         rates = ", ".join(f"{one['backend']} {one['steps_per_s']:.1f} steps/s" for one in lines)
         losses = "losses agree" if lines[0]["losses_agree"] else "LOSSES DIFFER"
-        others = f"others used {lines[0]['cores_used_by_others']} cores"
+        load = f"others used {lines[0]['cores_used_by_others']} cores"
         if arguments.beside > 0:
-            others += f", the busy processes {lines[0]['cores_used_by_busy_processes']} of them"
+            load += f", the busy processes {lines[0]['cores_used_by_busy_processes']} of them"
         print(
-            f"{config.name:13}  {rates}: {lines[0]['ratio']:.2f}x  ({losses}; {others})", flush=True
+            f"{config.name:13}  {rates}: {lines[0]['ratio']:.2f}x  ({losses}; {load})", flush=True
         )
         if arguments.out is not None:
             with arguments.out.open("a") as file:

@@ -77,7 +77,7 @@ class Side:
         return result
 
 
-def rest(what: str) -> dict[str, float | str]:
+def idle_usage(what: str) -> dict[str, float | str]:
     """What this process uses, all its threads together, while nobody calls anything."""
     before = resource.getrusage(resource.RUSAGE_SELF)
     time.sleep(IDLE_S)
@@ -124,11 +124,11 @@ def main() -> None:
         records.append(record)
     dist.destroy_process_group()  # its threads would be counted, too
 
-    idle = [rest("nothing under way")]
+    idle = [idle_usage("nothing under way")]
     waiting = torch.zeros(1)
     if rank == 0:
         work = comm.recv(waiting, 1, True)
-    idle.append(rest("a receive under way"))
+    idle.append(idle_usage("a receive under way"))
     if rank == 1:
         comm.send(torch.ones(1), 0, False)
     else:

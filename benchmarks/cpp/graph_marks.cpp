@@ -76,13 +76,14 @@ struct Cuda {
 };
 
 Cuda bind() {
-  Cuda made;
-#define TC_BIND(name, ...)  \
-  if (made.missing.empty()) \
-    made.name = reinterpret_cast<Cuda::name##Function*>(cuda_driver_function(#name, made.missing));
+  Cuda table;
+#define TC_BIND(name, ...)   \
+  if (table.missing.empty()) \
+    table.name =             \
+        reinterpret_cast<Cuda::name##Function*>(cuda_driver_function(#name, table.missing));
   TC_FUNCTIONS(TC_BIND)
 #undef TC_BIND
-  return made;
+  return table;
 }
 
 [[noreturn]] void fail(const std::string& why) {
@@ -99,12 +100,12 @@ struct Capture {
   const GraphMarkerTable& marks;
   void* stream;
   void* kernel;
-  uint32_t* words;
+  uint32_t* marker_words;
   uint64_t cycles;
 
   void operation() const {
-    uint64_t given = cycles;
-    void* parameters[] = {&given};
+    uint64_t kernel_cycles = cycles;
+    void* parameters[] = {&kernel_cycles};
     check(cuda.LaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr), "launch");
   }
   GraphMarker add(const GraphMarker* after, uint32_t* word, uint32_t value) const {
@@ -119,13 +120,13 @@ void plain(const Capture& capture) {
 }
 void two_beside_each(const Capture& capture) {
   for (int i = 0; i < kOperations; ++i) {
-    const auto begun = capture.add(nullptr, capture.words + i, 1);
+    const auto begun = capture.add(nullptr, capture.marker_words + i, 1);
     capture.operation();
-    capture.add(&begun, capture.words + i, 0);
+    capture.add(&begun, capture.marker_words + i, 0);
   }
 }
 void one_beside_each(const Capture& capture) {
-  auto last = capture.add(nullptr, capture.words, 2);
+  auto last = capture.add(nullptr, capture.marker_words, 2);
   for (uint32_t i = 0; i < kOperations; ++i) {
     if (i > 0) {
       bool done = false;
@@ -133,13 +134,13 @@ void one_beside_each(const Capture& capture) {
       if (!done) fail("a mark did not change");
     }
     capture.operation();
-    last = capture.add(&last, capture.words, 0);
+    last = capture.add(&last, capture.marker_words, 0);
   }
 }
 // The stream's work waits for it.
 void one_between(const Capture& capture) {
   const auto add = [&](uint32_t value) {
-    auto mark = capture.add(nullptr, capture.words, value);
+    auto mark = capture.add(nullptr, capture.marker_words, value);
     check(capture.cuda.StreamUpdateCaptureDependencies(capture.stream, &mark.node, 1,
                                                        kInsteadOfThose),
           "wait for a mark");
@@ -151,7 +152,7 @@ void one_between(const Capture& capture) {
   add(0);
 }
 
-struct Way {
+struct Variant {
   const char* name;
   void (*capture)(const Capture&);
   void* exec = nullptr;
@@ -169,32 +170,32 @@ double launch_us(const Cuda& cuda, void* exec, void* stream) {
 
 void measure(Capture capture) {
   const auto& cuda = capture.cuda;
-  Way ways[] = {{"no marks", plain},
-                {"two beside each operation", two_beside_each},
-                {"one beside each, as operations in a row have", one_beside_each},
-                {"one between operations", one_between}};
-  for (auto& way : ways) {
+  Variant variants[] = {{"no marks", plain},
+                        {"two beside each operation", two_beside_each},
+                        {"one beside each, as operations in a row have", one_beside_each},
+                        {"one between operations", one_between}};
+  for (auto& variant : variants) {
     void* graph = nullptr;
     check(cuda.StreamBeginCapture_v2(capture.stream, kRelaxed), "begin of a capture");
-    way.capture(capture);
+    variant.capture(capture);
     check(cuda.StreamEndCapture(capture.stream, &graph), "end of a capture");
-    check(cuda.GraphGetNodes(graph, nullptr, &way.nodes), "count of nodes");
-    check(cuda.GraphInstantiateWithFlags(&way.exec, graph, 0), "instantiation");
+    check(cuda.GraphGetNodes(graph, nullptr, &variant.nodes), "count of nodes");
+    check(cuda.GraphInstantiateWithFlags(&variant.exec, graph, 0), "instantiation");
   }
-  for (int turn = -kLaunches / 10; turn < kLaunches; ++turn)
-    for (auto& way : ways) {
-      std::fill_n(capture.words, kOperations, 99);
-      const double us = launch_us(cuda, way.exec, capture.stream);
-      if (way.capture != plain && capture.words[0] != 0) fail("a mark was not written");
-      if (turn >= 0) way.us.push_back(us);
+  for (int round = -kLaunches / 10; round < kLaunches; ++round)
+    for (auto& variant : variants) {
+      std::fill_n(capture.marker_words, kOperations, 99);
+      const double us = launch_us(cuda, variant.exec, capture.stream);
+      if (variant.capture != plain && capture.marker_words[0] != 0) fail("a mark was not written");
+      if (round >= 0) variant.us.push_back(us);
     }
-  for (auto& way : ways) {
-    std::ranges::sort(way.us);
-    const auto at = [](const Way& one, int percent) {
+  for (auto& variant : variants) {
+    std::ranges::sort(variant.us);
+    const auto at = [](const Variant& one, int percent) {
       return one.us[one.us.size() * percent / 100];
     };
-    std::printf("%-46s %6zu %8.2f %8.2f %8.2f\n", way.name, way.nodes, at(way, 10), at(way, 50),
-                at(way, 50) - at(ways[0], 50));
+    std::printf("%-46s %6zu %8.2f %8.2f %8.2f\n", variant.name, variant.nodes, at(variant, 10),
+                at(variant, 50), at(variant, 50) - at(variants[0], 50));
   }
 }
 
@@ -207,18 +208,18 @@ int main() {
   const auto* const marks = cuda_graph_markers(why);
   if (marks == nullptr) fail(why);
   void *context = nullptr, *module = nullptr, *kernel = nullptr, *stream = nullptr,
-       *words = nullptr;
+       *marker_words = nullptr;
   check(cuda.Init(0), "start");
   check(cuda.DevicePrimaryCtxRetain(&context, 0), "context");
   check(cuda.CtxSetCurrent(context), "context");
   check(cuda.ModuleLoadData(&module, kSpin), "kernel");
   check(cuda.ModuleGetFunction(&kernel, module, "spin"), "kernel");
   check(cuda.StreamCreate(&stream, kNonBlocking), "stream");
-  check(cuda.MemHostAlloc(&words, kOperations * sizeof(uint32_t), 0), "pinned memory");
+  check(cuda.MemHostAlloc(&marker_words, kOperations * sizeof(uint32_t), 0), "pinned memory");
   for (const auto cycles : kCycles) {
     std::printf("%d kernels of %llu cycles, a graph; us an operation\n", kOperations,
                 static_cast<unsigned long long>(cycles));
     std::printf("%-46s %6s %8s %8s %8s\n", "marks", "nodes", "p10", "p50", "more");
-    measure({cuda, *marks, stream, kernel, static_cast<uint32_t*>(words), cycles});
+    measure({cuda, *marks, stream, kernel, static_cast<uint32_t*>(marker_words), cycles});
   }
 }

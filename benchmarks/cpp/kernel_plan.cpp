@@ -62,30 +62,31 @@ int main() {
     const auto call_of = [&](int i) -> KernelCall& {
       return calls[static_cast<size_t>(i) % calls.size()];
     };
-    volatile size_t kept = 0;
-    const double anew = median_ns([&](int i) {
+    volatile size_t result_size = 0;
+    const double uncached_ns = median_ns([&](int i) {
       // Whether the library takes it, and again what it chooses when it launches it.
       const auto& call = call_of(i);
-      const bool takes = is_valid(kRanks, call) &&
-                         choose_algorithm(kRanks, call).algorithm != KernelAlgorithm::kAutomatic;
-      const auto made = planned(call);
-      kept = params_of(team, call, made.plan).steps + static_cast<size_t>(takes);
+      const bool is_supported =
+          is_valid(kRanks, call) &&
+          choose_algorithm(kRanks, call).algorithm != KernelAlgorithm::kAutomatic;
+      const auto entry = planned(call);
+      result_size = params_of(team, call, entry.plan).steps + static_cast<size_t>(is_supported);
     });
-    LaunchPlanCache<bool> taken;
+    LaunchPlanCache<bool> supported;
     LaunchPlanCache<Planned> plans;
-    const double remembered = median_ns([&](int i) {
+    const double cached_ns = median_ns([&](int i) {
       const auto& call = call_of(i);
       const auto key = key_of(call, kRanks);
-      const bool* takes = taken.find(key);
-      if (takes == nullptr) takes = &taken.store(key, is_valid(kRanks, call));
-      const Planned* made = plans.find(key);
-      if (made == nullptr) made = &plans.store(key, planned(call));
-      kept = params_of(team, call, made->plan).steps + static_cast<size_t>(*takes);
+      const bool* is_supported = supported.find(key);
+      if (is_supported == nullptr) is_supported = &supported.store(key, is_valid(kRanks, call));
+      const Planned* entry = plans.find(key);
+      if (entry == nullptr) entry = &plans.store(key, planned(call));
+      result_size = params_of(team, call, entry->plan).steps + static_cast<size_t>(*is_supported);
     });
-    const double least = median_ns([&](int i) {
-      kept = params_of(team, call_of(i), plans.find(key_of(call_of(i), kRanks))->plan).steps;
+    const double lookup_ns = median_ns([&](int i) {
+      result_size = params_of(team, call_of(i), plans.find(key_of(call_of(i), kRanks))->plan).steps;
     });
     std::printf("%8zu bytes: anew %6.1f ns, remembered %5.1f ns, its plan alone %5.1f ns\n", bytes,
-                anew, remembered, least);
+                uncached_ns, cached_ns, lookup_ns);
   }
 }

@@ -28,26 +28,26 @@ using Clock = std::chrono::steady_clock;
 constexpr int kCalls = 1000;  // a block: a call is near the clock's resolution
 constexpr int kBlocks = 1000;
 
-struct Way {
+struct Variant {
   std::string name;
   std::function<void()> block;
   std::vector<double> ns = {};  // of a call, in each block
 };
 
 // The ways take turns, block by block.
-void measure(std::list<Way>& ways) {
-  for (int turn = -kBlocks / 10; turn < kBlocks; ++turn)
-    for (auto& way : ways) {
+void measure(std::list<Variant>& variants) {
+  for (int round = -kBlocks / 10; round < kBlocks; ++round)
+    for (auto& variant : variants) {
       const auto begin = Clock::now();
-      way.block();
+      variant.block();
       const std::chrono::duration<double, std::nano> took = Clock::now() - begin;
-      if (turn >= 0) way.ns.push_back(took.count() / kCalls);
+      if (round >= 0) variant.ns.push_back(took.count() / kCalls);
     }
   std::printf("%-52s %8s %8s\n", "what", "p50 ns", "p99 ns");
-  for (auto& way : ways) {
-    std::ranges::sort(way.ns);
-    std::printf("%-52s %8.1f %8.1f\n", way.name.c_str(), way.ns[kBlocks / 2],
-                way.ns[kBlocks * 99 / 100]);
+  for (auto& variant : variants) {
+    std::ranges::sort(variant.ns);
+    std::printf("%-52s %8.1f %8.1f\n", variant.name.c_str(), variant.ns[kBlocks / 2],
+                variant.ns[kBlocks * 99 / 100]);
   }
 }
 
@@ -104,14 +104,14 @@ int main(int argc, char** argv) {
 
   tracing::EventRing in_memory(8192);
   std::list<RingInFile> files;
-  std::list<Way> ways;
-  ways.push_back({"begin and end, ring in memory", records(in_memory)});
+  std::list<Variant> variants;
+  variants.push_back({"begin and end, ring in memory", records(in_memory)});
   std::vector<std::string> folders = tracing::recorder_directories();
   folders.resize(std::min<size_t>(folders.size(), 1));
   if (argc > 1) folders.emplace_back(argv[1]);
   for (const auto& folder : folders) {
     files.emplace_back(folder, "ring" + std::to_string(files.size()) + tracing::kFileSuffix);
-    ways.push_back({"begin and end, ring in " + folder, records(files.back().ring)});
+    variants.push_back({"begin and end, ring in " + folder, records(files.back().ring)});
   }
 
   const auto plain = comm_of("plain");
@@ -128,12 +128,12 @@ int main(int argc, char** argv) {
   }
   TorchCommBackend& backend = *plain->getBackendImpl();
   const AllReduceOptions options;
-  ways.push_back({"all_reduce of the backend alone",
-                  block_of([&] { backend.all_reduce(data, sum, false, options); })});
-  ways.push_back({"all_reduce of a communicator without hooks", all_reduce(plain)});
-  ways.push_back({"... whose hooks were removed", all_reduce(removed)});
-  ways.push_back({"... with a pre-hook and a post-hook that do nothing", all_reduce(hooked)});
-  measure(ways);
+  variants.push_back({"all_reduce of the backend alone",
+                      block_of([&] { backend.all_reduce(data, sum, false, options); })});
+  variants.push_back({"all_reduce of a communicator without hooks", all_reduce(plain)});
+  variants.push_back({"... whose hooks were removed", all_reduce(removed)});
+  variants.push_back({"... with a pre-hook and a post-hook that do nothing", all_reduce(hooked)});
+  measure(variants);
   for (const auto& comm : {plain, removed, hooked}) comm->finalize();
   return 0;
 }

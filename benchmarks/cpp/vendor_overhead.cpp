@@ -35,7 +35,7 @@ constexpr int kBlocks = 600;
 constexpr int kColdCalls = 20;                     // of a turn
 constexpr size_t kForeignBytes = size_t{4} << 20;  // more than a core has for itself
 
-struct Way {
+struct Variant {
   const char* name;
   std::function<WorkPtr()> call;
   std::vector<double> ns = {};
@@ -46,9 +46,9 @@ using Nanoseconds = std::chrono::duration<double, std::nano>;
 
 // Runs `body` while the stream is held up, and ends what it has launched.
 template <class Body>
-void held_up(gpu::NativeStream stream, const Body& body) {
+void with_blocked_stream(gpu::NativeStream stream, const Body& body) {
   std::promise<void> open;
-  gpu::cpu_launch(stream, [gate = open.get_future().share()] { gate.wait(); });
+  gpu::cpu_launch(stream, [future = open.get_future().share()] { future.wait(); });
   const WorkPtr last = body();
   open.set_value();
   gpu::Runtime::cpu().synchronize(stream);
@@ -56,12 +56,12 @@ void held_up(gpu::NativeStream stream, const Body& body) {
 }
 
 // Mean of a call, in a block of them.
-double block_ns(const Way& way, gpu::NativeStream stream) {
+double block_ns(const Variant& variant, gpu::NativeStream stream) {
   Nanoseconds took{};
-  held_up(stream, [&] {
+  with_blocked_stream(stream, [&] {
     WorkPtr last;
     const auto begin = Clock::now();
-    for (int i = 0; i < kCalls; ++i) last = way.call();
+    for (int i = 0; i < kCalls; ++i) last = variant.call();
     took = Clock::now() - begin;
     return last;
   });
@@ -75,14 +75,14 @@ void leave_caches() {
   for (size_t at = 0; at < foreign.size(); at += kLineBytes) foreign[at] += 1;
 }
 
-void add_cold(Way& way, gpu::NativeStream stream) {
-  held_up(stream, [&] {
+void add_cold(Variant& variant, gpu::NativeStream stream) {
+  with_blocked_stream(stream, [&] {
     WorkPtr last;
     for (int i = 0; i < kColdCalls; ++i) {
       leave_caches();
       const auto begin = Clock::now();
-      auto work = way.call();
-      way.cold_ns.push_back(Nanoseconds(Clock::now() - begin).count());
+      auto work = variant.call();
+      variant.cold_ns.push_back(Nanoseconds(Clock::now() - begin).count());
       last = std::move(work);
     }
     return last;
@@ -115,7 +115,7 @@ int main() {
   const auto table = nccl::VendorLibrary::load(nccl::kNccl);
   auto* const raw = reinterpret_cast<nccl::abi::Comm>(backend->communicator_address());
   const auto event = runtime.create_event();
-  Way ways[] = {
+  Variant variants[] = {
       {"the library and an event",
        [&]() -> WorkPtr {
          table.AllReduce(tensor.mutable_data_ptr(), tensor.mutable_data_ptr(), 2,
@@ -126,19 +126,19 @@ int main() {
       {"all_reduce", [&] { return comm->all_reduce(tensor, ReduceOp::SUM, false); }},
       {"all_reduce, asynchronous", [&] { return comm->all_reduce(tensor, ReduceOp::SUM, true); }},
   };
-  for (int turn = -kBlocks / 10; turn < kBlocks; ++turn)
-    for (auto& way : ways) {
-      const double ns = block_ns(way, stream);
-      if (turn < 0) continue;
-      way.ns.push_back(ns);
-      add_cold(way, stream);
+  for (int round = -kBlocks / 10; round < kBlocks; ++round)
+    for (auto& variant : variants) {
+      const double ns = block_ns(variant, stream);
+      if (round < 0) continue;
+      variant.ns.push_back(ns);
+      add_cold(variant, stream);
     }
   std::printf("%-26s %8s %8s %8s %12s %12s\n", "what", "p10 ns", "p50 ns", "p90 ns", "cold p10 ns",
               "cold p50 ns");
-  for (auto& way : ways)
-    std::printf("%-26s %8.0f %8.0f %8.0f %12.0f %12.0f\n", way.name, percentile(way.ns, 10),
-                percentile(way.ns, 50), percentile(way.ns, 90), percentile(way.cold_ns, 10),
-                percentile(way.cold_ns, 50));
+  for (auto& variant : variants)
+    std::printf("%-26s %8.0f %8.0f %8.0f %12.0f %12.0f\n", variant.name, percentile(variant.ns, 10),
+                percentile(variant.ns, 50), percentile(variant.ns, 90),
+                percentile(variant.cold_ns, 10), percentile(variant.cold_ns, 50));
   comm->finalize();
   runtime.destroy_event(event);
   runtime.destroy_stream(stream);

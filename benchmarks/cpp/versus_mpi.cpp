@@ -84,17 +84,17 @@ struct World {
   Bytes memory;  // of the inputs, then of the outputs
   std::span<float> input, output;
   std::vector<float> expected;
-  std::vector<Memory> everybody = {};
+  std::vector<Memory> memory_of_ranks = {};
 
-  void cut(size_t in, size_t out) {
+  void set_spans(size_t in, size_t out) {
     const auto half = memory.size() / 2;
     if (std::max(in, out) * sizeof(float) > half) throw std::length_error("too little memory");
     input = {reinterpret_cast<float*>(memory.data()), in};
     output = {reinterpret_cast<float*>(memory.data() + half), out};
     const Memory mine{::getpid(), reinterpret_cast<uint64_t>(input.data()),
                       reinterpret_cast<uint64_t>(output.data())};
-    everybody.resize(static_cast<size_t>(size));
-    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, everybody.data(), sizeof mine, MPI_BYTE,
+    memory_of_ranks.resize(static_cast<size_t>(size));
+    MPI_Allgather(&mine, sizeof mine, MPI_BYTE, memory_of_ranks.data(), sizeof mine, MPI_BYTE,
                   MPI_COMM_WORLD);
   }
 };
@@ -143,7 +143,7 @@ void copy_from(const World& w, int rank, uint64_t address, float* into, size_t c
     return;
   }
   const iovec mine{into, bytes}, theirs{there, bytes};
-  const auto process = w.everybody[static_cast<size_t>(rank)].process;
+  const auto process = w.memory_of_ranks[static_cast<size_t>(rank)].process;
   if (::process_vm_readv(process, &mine, 1, &theirs, 1, 0) != static_cast<ssize_t>(bytes))
     fail("the system copies nothing between processes");
 }
@@ -152,9 +152,9 @@ void copy_from(const World& w, int rank, uint64_t address, float* into, size_t c
 void copy_parts(const World& w, size_t mine, size_t each) {
   for (int i = 0; i < w.size; ++i) {
     const int from = (w.rank + i) % w.size;
-    const auto place = static_cast<size_t>(from);
-    copy_from(w, from, w.everybody[place].input + mine * each * sizeof(float),
-              w.output.data() + place * each, each);
+    const auto index = static_cast<size_t>(from);
+    copy_from(w, from, w.memory_of_ranks[index].input + mine * each * sizeof(float),
+              w.output.data() + index * each, each);
   }
 }
 
@@ -235,7 +235,8 @@ std::vector<Operation> operations() {
                    return call;
                  },
                  [](World& w, size_t n) {
-                   if (w.rank != 0) copy_from(w, 0, w.everybody[0].output, w.output.data(), n);
+                   if (w.rank != 0)
+                     copy_from(w, 0, w.memory_of_ranks[0].output, w.output.data(), n);
                  }});
   all.push_back({"barrier", [](const World&, size_t) { return std::array{size_t{0}, size_t{0}}; },
                  [](World&, size_t) { MPI_Barrier(MPI_COMM_WORLD); },
@@ -346,7 +347,7 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
              std::ofstream& json) {
   const size_t count = bytes / sizeof(float);
   const auto [in, out] = operation.shape(w, count);
-  w.cut(std::max(in, count), out);
+  w.set_spans(std::max(in, count), out);
   const std::string op = operation.name;
   prepare(op, w, count);
 
@@ -413,8 +414,8 @@ void measure(const Settings& settings, World& w, const Operation& operation, siz
 
 std::vector<size_t> sizes_of(const std::string& list) {
   std::vector<size_t> sizes;
-  std::istringstream words(list);
-  for (std::string word; std::getline(words, word, ',');) sizes.push_back(std::stoull(word));
+  std::istringstream fields(list);
+  for (std::string field; std::getline(fields, field, ',');) sizes.push_back(std::stoull(field));
   if (sizes.empty()) fail("--bytes lacks its sizes");
   return sizes;
 }
@@ -480,23 +481,25 @@ void run(const Settings& settings) {
   // As backend `ctran` chooses without a tuning file.
   const auto facts = std::make_shared<TopologyFacts>();
   facts->link = settings.links == LinkPolicy::kTcp ? LinkType::kTcp : LinkType::kShm;
-  options.chooser = [facts, settings](const ProblemInfo& question) {
-    const auto element = ElementSizes::of(question.element_bytes, question.has_wide_accumulator);
-    AlgorithmRequest wish;
-    if (schedule::find_algorithm(question.problem.operation, settings.algorithm) != nullptr)
-      wish = {settings.algorithm, settings.chunk_bytes};
-    const auto selected = select_algorithm(question.problem, element, *facts, Tuning{}, wish);
+  options.chooser = [facts, settings](const ProblemInfo& problem_info) {
+    const auto element =
+        ElementSizes::of(problem_info.element_bytes, problem_info.has_wide_accumulator);
+    AlgorithmRequest request;
+    if (schedule::find_algorithm(problem_info.problem.operation, settings.algorithm) != nullptr)
+      request = {settings.algorithm, settings.chunk_bytes};
+    const auto selected =
+        select_algorithm(problem_info.problem, element, *facts, Tuning{}, request);
     return AlgorithmChoice{selected.algorithm, selected.chunk};
   };
-  const auto family = LinkContext::create(
+  const auto link_context = LinkContext::create(
       rank, size, job, [&](const std::string& mine) { return exchange_by_mpi(mine, size); },
       options);
-  const auto densest = family->most_oversubscribed_host();
-  if (densest.ranks > densest.cores.count()) {
-    facts->local_ranks = densest.ranks;
-    facts->cores = densest.cores.count();
+  const auto host_cores = link_context->most_oversubscribed_host();
+  if (host_cores.ranks > host_cores.cores.count()) {
+    facts->local_ranks = host_cores.ranks;
+    facts->cores = host_cores.cores.count();
   }
-  const auto group = EngineGroup::world(family, "benchmark");
+  const auto group = EngineGroup::world(link_context, "benchmark");
   const size_t bytes = 2 * std::max<size_t>(std::ranges::max(settings.sizes), 4096);
   const bool in_window = settings.memory == "window";
   std::vector<std::byte> own(settings.memory == "own" ? bytes : 0);

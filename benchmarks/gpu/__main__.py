@@ -76,25 +76,25 @@ def verdict(lines: Path) -> int:
 def plans(given: argparse.Namespace) -> list[bench.Plan]:
     """A communicator that has been in a graph is not the same in eager calls: a plan for each."""
     sides = ON[given.device]
-    made = []
+    result = []
     for mode in sides.modes:
         common = {
             "modes": [mode], "device": given.device, "dtype": sides.dtype, "rounds": given.rounds,
         }  # fmt: skip
         small = [OURS, sides.baseline, RAW, *([UNLIMITED] if mode == "graph" else [])]
-        made.append(
+        result.append(
             bench.Plan(
                 ["all_reduce"], small, [SMALL],
                 seconds=5 * given.seconds, graph_operations=GRAPH_OPERATIONS, **common,
             )
         )  # fmt: skip
-        made.append(
+        result.append(
             bench.Plan(
                 OPERATIONS, [OURS, RAW], bench.parse_sizes(given.bytes),
                 seconds=given.seconds, graph_operations=LARGE_GRAPH_OPERATIONS, **common,
             )
         )  # fmt: skip
-    return made
+    return result
 
 
 def measure(given: argparse.Namespace, world: bench.World) -> None:

@@ -40,15 +40,15 @@ def measure(device: torch.device) -> dict[str, float]:
         reduce(warm, tensor)
     warm.finalize()
     del warm
-    meeting = torchcomms.new_comm("ctran", torch.device("cpu"), name="meeting")
+    cpu_comm = torchcomms.new_comm("ctran", torch.device("cpu"), name="meeting")
     taken = {}
 
     def after(what: str, make: Callable[[], torchcomms.TorchComm]) -> torchcomms.TorchComm:
-        meeting.barrier(False)  # where a communicator of one rank grows, so does it elsewhere
+        cpu_comm.barrier(False)  # where a communicator of one rank grows, so does it elsewhere
         before = free_mib()
         comm = make()
         reduce(comm, small)
-        meeting.barrier(False)
+        cpu_comm.barrier(False)
         taken[what] = before - free_mib()
         return comm
 
@@ -63,7 +63,7 @@ def measure(device: torch.device) -> dict[str, float]:
         return further
 
     after("the further one's first large all_reduce", use)
-    for comm in (alone, child, further, first, meeting):
+    for comm in (alone, child, further, first, cpu_comm):
         comm.finalize()
     return taken
 

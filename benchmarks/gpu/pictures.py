@@ -159,9 +159,9 @@ def draw_bars(axes: Axes, samples: Sequence[Sample], sides: Sequence[str], title
         mine = [each for each in samples if each.side == side]
         at = [places.index((each.panel, each.size)) + sides.index(side) * width for each in mine]
         axes.bar(at, [each.p50_us for each in mine], width, **style(sides, side))
-    words = [f"{panel.split(': ')[1]}\n{human_bytes(size)}" for panel, size in places]
+    labels = [f"{panel.split(': ')[1]}\n{human_bytes(size)}" for panel, size in places]
     middle = (len(sides) - 1) * width / 2
-    axes.set_xticks([place + middle for place in range(len(places))], words, fontsize=7)
+    axes.set_xticks([place + middle for place in range(len(places))], labels, fontsize=7)
     axes.set_ylabel("µs, median")
     axes.set_title(title, fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
