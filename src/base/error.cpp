@@ -75,10 +75,10 @@ Context completed(Errc code, Context context) {
 }  // namespace
 
 Context Context::blaming(const Context& there) const {
-  Context made = *this;
-  made.peer = there.peer;
-  made.culprits = there.culprits;
-  return made;
+  Context result = *this;
+  result.peer = there.peer;
+  result.culprits = there.culprits;
+  return result;
 }
 
 CommError::CommError(Errc code, std::string why, Context context, std::source_location at)

@@ -11,15 +11,15 @@
 
 namespace torch::comms::base {
 
-// Runs work on background threads. Only the destructor waits for them, at most `patience`. Meant
+// Runs work on background threads. Only the destructor waits for them, at most `timeout`. Meant
 // for static objects: the destructor runs at process exit. A forked child has its own count and
 // waits only for its own threads.
 //
 // Threads: any.
 class TC_API AwaitedThreads {
  public:
-  explicit AwaitedThreads(std::chrono::milliseconds patience) : patience_(patience) {}
-  ~AwaitedThreads() { wait_for(0, patience_); }
+  explicit AwaitedThreads(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+  ~AwaitedThreads() { wait_for(0, timeout_); }
   AwaitedThreads(const AwaitedThreads&) = delete;
   AwaitedThreads& operator=(const AwaitedThreads&) = delete;
 
@@ -38,7 +38,7 @@ class TC_API AwaitedThreads {
   };
 
   PerProcess<State> state_;
-  const std::chrono::milliseconds patience_;
+  const std::chrono::milliseconds timeout_;
 };
 
 }  // namespace torch::comms::base

@@ -16,7 +16,7 @@ namespace {
 
 // Sets the thread name that debuggers, top and /proc show: it shows whether a thread is idle or
 // busy.
-void show_as(const char* name) noexcept { ::pthread_setname_np(::pthread_self(), name); }
+void set_thread_name(const char* name) noexcept { ::pthread_setname_np(::pthread_self(), name); }
 
 }  // namespace
 
@@ -36,27 +36,27 @@ struct KeptThreads::State {
   void work(std::function<void()> body, std::chrono::milliseconds keep_idle,
             size_t keep_bytes) noexcept {
     std::optional<HeapRetainer> memory;
-    CachedThread seat{std::move(body)};
-    show_as("tc-call");
+    CachedThread cached_thread{std::move(body)};
+    set_thread_name("tc-call");
     std::unique_lock lock(mutex, std::defer_lock);
     for (;;) {
-      seat.body();
-      seat.body = nullptr;
+      cached_thread.body();
+      cached_thread.body = nullptr;
       lock.lock();
-      show_as(kIdleName);
-      idle.push_back(&seat);
+      set_thread_name(kIdleName);
+      idle.push_back(&cached_thread);
       if (!memory) {
         lock.unlock();
         memory.emplace(keep_bytes);
         lock.lock();
       }
-      const auto is_called = [&seat] { return static_cast<bool>(seat.body); };
-      if (!seat.called.wait_for(lock, keep_idle, is_called)) {
-        std::erase(idle, &seat);
+      const auto is_called = [&cached_thread] { return static_cast<bool>(cached_thread.body); };
+      if (!cached_thread.called.wait_for(lock, keep_idle, is_called)) {
+        std::erase(idle, &cached_thread);
         --threads;
         return;
       }
-      show_as("tc-call");
+      set_thread_name("tc-call");
       lock.unlock();
     }
   }
@@ -74,10 +74,10 @@ void KeptThreads::run(std::function<void()> body) {
     ++own.threads;
     return;
   }
-  auto& seat = *own.idle.back();
+  auto& cached_thread = *own.idle.back();
   own.idle.pop_back();
-  seat.body = std::move(body);
-  seat.called.notify_one();
+  cached_thread.body = std::move(body);
+  cached_thread.called.notify_one();
 }
 
 }  // namespace torch::comms::base

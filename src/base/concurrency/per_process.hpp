@@ -22,9 +22,9 @@ class PerProcess {
   T& get() {
     auto* current = current_.load(std::memory_order_acquire);
     if (current != nullptr && current->generation == fork_generation()) return current->value;
-    auto made = std::make_unique<PerForkValue>();
-    if (current_.compare_exchange_strong(current, made.get(), std::memory_order_acq_rel))
-      return made.release()->value;
+    auto created = std::make_unique<PerForkValue>();
+    if (current_.compare_exchange_strong(current, created.get(), std::memory_order_acq_rel))
+      return created.release()->value;
     return current->value;
   }
 

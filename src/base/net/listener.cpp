@@ -14,7 +14,7 @@
 namespace torch::comms::base {
 namespace {
 
-FileDescriptor take_caller(int socket) noexcept {
+FileDescriptor accept_connection(int socket) noexcept {
   return FileDescriptor(::accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 // The spare descriptor may be of any kind: it is closed to make room for an accepted connection.
@@ -27,18 +27,18 @@ Listener::Listener(FileDescriptor socket) : socket_(std::move(socket)), spare_(t
 FileDescriptor Listener::accept() noexcept {
   if (!spare_) spare_ = take_spare();
   while (true) {
-    auto caller = take_caller(socket_.get());
-    if (caller) {
-      set_close_on_fork(caller.get());
-      return caller;
+    auto connection = accept_connection(socket_.get());
+    if (connection) {
+      set_close_on_fork(connection.get());
+      return connection;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (!is_resource_exhausted(errno) || !spare_) return {};
     const int error = errno;
     spare_ = {};
-    const bool turned_away = static_cast<bool>(take_caller(socket_.get()));
+    const bool is_refused = static_cast<bool>(accept_connection(socket_.get()));
     spare_ = take_spare();
-    if (!turned_away) return {};
+    if (!is_refused) return {};
     if (std::exchange(has_warned_, true)) continue;
     try {
       log(LogLevel::kWarning, system_error(error, "connections of peer ranks are refused").what());

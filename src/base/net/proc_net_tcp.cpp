@@ -12,19 +12,19 @@
 namespace torch::comms::base {
 namespace {
 
-std::string_view next_word(std::string_view& line) {
+std::string_view next_field(std::string_view& line) {
   const auto begin = std::min(line.find_first_not_of(' '), line.size());
   line.remove_prefix(begin);
-  const auto word = line.substr(0, line.find(' '));
-  line.remove_prefix(word.size());
-  return word;
+  const auto field = line.substr(0, line.find(' '));
+  line.remove_prefix(field.size());
+  return field;
 }
 
 template <class Number>
-std::optional<Number> number(std::string_view word, int base) {
+std::optional<Number> number(std::string_view field, int base) {
   Number value = 0;
-  const auto [stop, code] = std::from_chars(word.begin(), word.end(), value, base);
-  if (code != std::errc{} || stop != word.end() || word.empty()) return std::nullopt;
+  const auto [stop, code] = std::from_chars(field.begin(), field.end(), value, base);
+  if (code != std::errc{} || stop != field.end() || field.empty()) return std::nullopt;
   return value;
 }
 
@@ -37,12 +37,12 @@ std::optional<uint16_t> port_of(std::string_view endpoint) {
 
 std::optional<ProcNetTcpEntry> parse_line(std::string_view line) {
   constexpr std::string_view kEstablished = "01";
-  next_word(line);  // skip the line number
-  const auto local = port_of(next_word(line)), remote = port_of(next_word(line));
-  const bool established = next_word(line) == kEstablished;
+  next_field(line);  // skip the line number
+  const auto local = port_of(next_field(line)), remote = port_of(next_field(line));
+  const bool established = next_field(line) == kEstablished;
   for (int i = 0; i < 5; ++i)
-    next_word(line);  // skip the queues, timer, retransmissions, user and probes
-  const auto inode = number<uint64_t>(next_word(line), 10);
+    next_field(line);  // skip the queues, timer, retransmissions, user and probes
+  const auto inode = number<uint64_t>(next_field(line), 10);
   if (!established || !local || !remote || !inode) return std::nullopt;
   return ProcNetTcpEntry{*local, *remote, *inode};
 }
@@ -80,10 +80,10 @@ int count_remote_peers(const std::vector<ProcNetTcpEntry>& all, uint16_t port,
   std::set<uint16_t> own_ports;
   for (const auto& one : all)
     if (one.remote_port == port && own.contains(one.inode)) own_ports.insert(one.local_port);
-  int guests = 0;
+  int peer_count = 0;
   for (const auto& one : all)
-    if (one.local_port == port && !own_ports.contains(one.remote_port)) ++guests;
-  return guests;
+    if (one.local_port == port && !own_ports.contains(one.remote_port)) ++peer_count;
+  return peer_count;
 }
 
 int count_remote_connections(uint16_t port) {

@@ -63,27 +63,27 @@ std::optional<SocketAddress> parse_address(const std::string& text) {
   const auto port = parse_port(text.substr(colon + 1));
   auto host = text.substr(0, colon);
   if (!port) return std::nullopt;
-  SocketAddress made;
+  SocketAddress parsed;
   if (!host.starts_with('[')) {
-    auto& v4 = reinterpret_cast<sockaddr_in&>(made.storage);
+    auto& v4 = reinterpret_cast<sockaddr_in&>(parsed.storage);
     v4.sin_family = AF_INET;
     v4.sin_port = htons(*port);
-    made.size = sizeof v4;
+    parsed.size = sizeof v4;
     if (::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) != 1) return std::nullopt;
-    return made;
+    return parsed;
   }
   if (!host.ends_with(']')) return std::nullopt;
   host = host.substr(1, host.size() - 2);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(made.storage);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(parsed.storage);
   if (const auto percent = host.find('%'); percent != std::string::npos) {
     v6.sin6_scope_id = ::if_nametoindex(host.c_str() + percent + 1);
     host.resize(percent);
   }
   v6.sin6_family = AF_INET6;
   v6.sin6_port = htons(*port);
-  made.size = sizeof v6;
+  parsed.size = sizeof v6;
   if (::inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) != 1) return std::nullopt;
-  return made;
+  return parsed;
 }
 
 FileDescriptor listen_on_all_interfaces(uint16_t& port) {
@@ -120,16 +120,16 @@ int connect_result(int socket) noexcept {
   return error;
 }
 
-void set_keepalive_and_user_timeout(int socket, std::chrono::milliseconds patience) noexcept {
-  set_keepalive(socket, patience);
-  if (patience.count() > 0)
-    set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(patience.count()));
+void set_keepalive_and_user_timeout(int socket, std::chrono::milliseconds timeout) noexcept {
+  set_keepalive(socket, timeout);
+  if (timeout.count() > 0)
+    set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(timeout.count()));
 }
 
-void set_keepalive(int socket, std::chrono::milliseconds patience) noexcept {
+void set_keepalive(int socket, std::chrono::milliseconds timeout) noexcept {
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
-  const auto wait = static_cast<int>(patience.count());
+  const auto wait = static_cast<int>(timeout.count());
   if (wait <= 0) return;
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, wait / 1000 / 4));

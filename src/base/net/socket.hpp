@@ -41,14 +41,14 @@ TC_API FileDescriptor begin_connect(const SocketAddress& address) noexcept;
 TC_API int connect_result(int socket) noexcept;
 
 // Sets TCP_NODELAY, keepalive and TCP_USER_TIMEOUT. The kernel closes the connection if the peer's
-// machine is silent, or the peer does not take the data sent to it, for `patience`. With a
-// `patience` of 0 or less, here and below, only TCP_NODELAY is set. Options that the system does
+// machine is silent, or the peer does not take the data sent to it, for `timeout`. With a
+// `timeout` of 0 or less, here and below, only TCP_NODELAY is set. Options that the system does
 // not know are ignored.
-TC_API void set_keepalive_and_user_timeout(int socket, std::chrono::milliseconds patience) noexcept;
+TC_API void set_keepalive_and_user_timeout(int socket, std::chrono::milliseconds timeout) noexcept;
 // Sets TCP_NODELAY and keepalive, but no TCP_USER_TIMEOUT: the connection to a suspended (SIGSTOP)
 // peer process stays open. So does, for many minutes, a connection with unacknowledged data to a
 // machine that vanished; tcp_ack_status() shows that.
-TC_API void set_keepalive(int socket, std::chrono::milliseconds patience) noexcept;
+TC_API void set_keepalive(int socket, std::chrono::milliseconds timeout) noexcept;
 
 // The state of the acknowledgements of a TCP connection. The TCP stack of the peer's machine sends
 // them, not the peer process.

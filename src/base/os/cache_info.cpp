@@ -94,13 +94,13 @@ const LastLevelCache& last_level_cache() noexcept {
   static const LastLevelCache found = []() noexcept {
     try {
       const int core = std::max(0, ::sched_getcpu());
-      auto told =
+      auto reported =
           read_last_level_cache("/sys/devices/system/cpu/cpu" + std::to_string(core) + "/cache");
 #ifdef _SC_LEVEL3_CACHE_SIZE
-      if (told.bytes == 0)
-        told.bytes = static_cast<size_t>(std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE)));
+      if (reported.bytes == 0)
+        reported.bytes = static_cast<size_t>(std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE)));
 #endif
-      return told;
+      return reported;
     } catch (const std::exception&) {  // no memory for the path
       return LastLevelCache{};
     }

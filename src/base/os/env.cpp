@@ -45,14 +45,14 @@ std::optional<T> parse_number(const std::string& text) {
   return value;
 }
 
-constexpr const char* kBoolWords = "1, true, yes, y, 0, false, no or n";
+constexpr const char* kBoolTexts = "1, true, yes, y, 0, false, no or n";
 
 }  // namespace
 
 bool string_to_bool(std::string_view text) {
   if (const auto value = parse_bool(trim(text))) return *value;
   throw CommError(Errc::kInvalidArgument,
-                  "'" + std::string(text) + "' is not a boolean: expected " + kBoolWords);
+                  "'" + std::string(text) + "' is not a boolean: expected " + kBoolTexts);
 }
 
 template <class T>
@@ -63,7 +63,7 @@ T env_to_value(const std::string& key, const T& fallback) {
     return *text;
   } else if constexpr (std::is_same_v<T, bool>) {
     if (const auto value = parse_bool(*text)) return *value;
-    refuse(key, *text, kBoolWords);
+    refuse(key, *text, kBoolTexts);
   } else {
     if (const auto value = parse_number<T>(*text)) return *value;
     refuse(key, *text, std::is_integral_v<T> ? "a whole number in range" : "a number");

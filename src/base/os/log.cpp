@@ -12,14 +12,14 @@
 namespace torch::comms::base {
 namespace {
 
-constexpr const char* kWords[] = {"error", "warning", "info", "debug"};
+constexpr const char* kLevelNames[] = {"error", "warning", "info", "debug"};
 
 // Returns the level that the environment asks for; nothing if its text is no level.
 std::optional<LogLevel> wanted() {
   const auto text = env_text(std::string(kLogLevelVariable));
   if (!text) return LogLevel::kWarning;
   for (int i = 0; i < 4; ++i)
-    if (*text == kWords[i]) return static_cast<LogLevel>(i);
+    if (*text == kLevelNames[i]) return static_cast<LogLevel>(i);
   return std::nullopt;
 }
 
@@ -34,7 +34,7 @@ void log(LogLevel level, std::string_view text) noexcept {
   try {
     if (level > threshold()) return;
     std::string line = "torchcomms ";
-    line += kWords[static_cast<int>(level)];
+    line += kLevelNames[static_cast<int>(level)];
     line += " [" + std::to_string(::getpid()) + "]: ";
     line += text;
     line += '\n';

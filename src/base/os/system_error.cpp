@@ -18,7 +18,7 @@ namespace torch::comms::base {
 
 namespace {
 
-constexpr std::array kScarcities{EMFILE, ENFILE, ENOMEM, ENOBUFS, ENOSPC, EDQUOT, EFBIG};
+constexpr std::array kResourceErrnos{EMFILE, ENFILE, ENOMEM, ENOBUFS, ENOSPC, EDQUOT, EFBIG};
 
 // Returns this process's soft limit on `resource`; nothing if unlimited.
 std::optional<rlim_t> own_limit(decltype(RLIMIT_FSIZE) resource) noexcept {
@@ -49,11 +49,11 @@ std::string limit_behind(int error) {
 }  // namespace
 
 bool is_resource_exhausted(int error) noexcept {
-  return std::find(kScarcities.begin(), kScarcities.end(), error) != kScarcities.end();
+  return std::find(kResourceErrnos.begin(), kResourceErrnos.end(), error) != kResourceErrnos.end();
 }
 
 int resource_errno_in(std::string_view message) noexcept {
-  for (const int error : kScarcities)
+  for (const int error : kResourceErrnos)
     if (message.find(std::strerror(error)) != std::string_view::npos) return error;
   return 0;
 }

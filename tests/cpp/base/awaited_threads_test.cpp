@@ -27,9 +27,9 @@ AwaitedThreads& threads() {
   static const int last = std::atexit([] {
     if (is_child) ::_exit(is_run ? kWaited : kDidNotWait);
   });
-  static AwaitedThreads made(kLimit);
+  static AwaitedThreads instance(kLimit);
   EXPECT_EQ(last, 0);
-  return made;
+  return instance;
 }
 
 TEST(AwaitedThreads, AreCountedUntilWhatTheyOwnIsGone) {

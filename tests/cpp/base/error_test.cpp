@@ -43,8 +43,8 @@ TEST(CommError, ShowsTheBeginningOfALongName) {
   EXPECT_EQ(error.context().comm, name);
   std::string umlauts = "n";
   for (int i = 0; i < 100; ++i) umlauts += "\u00fc";
-  const std::string said = CommError(Errc::kTimeout, "too late", {.comm = umlauts}).what();
-  EXPECT_TRUE(said.starts_with("on '" + umlauts.substr(0, 99) + "...'")) << said;
+  const std::string message = CommError(Errc::kTimeout, "too late", {.comm = umlauts}).what();
+  EXPECT_TRUE(message.starts_with("on '" + umlauts.substr(0, 99) + "...'")) << message;
 }
 
 TEST(CommError, KeepsItsParts) {
@@ -80,11 +80,11 @@ TEST(CommError, KnowsThoseAtFaultAndTheLimit) {
 
 TEST(CommError, ThoseAtFaultAreTakenFromAnotherPlace) {
   const Context here{.op = "split", .rank = 1};
-  const auto made = here.blaming({.op = "all_reduce", .rank = 0, .peer = 2, .culprits = {2}});
-  EXPECT_EQ(made.op, "split");
-  EXPECT_EQ(made.rank, 1);
-  EXPECT_EQ(made.peer, 2);
-  EXPECT_EQ(made.culprits, std::vector{2});
+  const auto blamed = here.blaming({.op = "all_reduce", .rank = 0, .peer = 2, .culprits = {2}});
+  EXPECT_EQ(blamed.op, "split");
+  EXPECT_EQ(blamed.rank, 1);
+  EXPECT_EQ(blamed.peer, 2);
+  EXPECT_EQ(blamed.culprits, std::vector{2});
 }
 
 TEST(CommError, OnlyInternalErrorsNameASourceLine) {

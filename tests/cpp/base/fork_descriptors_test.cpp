@@ -17,10 +17,10 @@ namespace {
 struct Pair {
   FileDescriptor here, there;
   Pair() {
-    std::array<int, 2> made{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, made.data()), 0);
-    here = FileDescriptor(made[0]);
-    there = FileDescriptor(made[1]);
+    std::array<int, 2> sockets{};
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
+    here = FileDescriptor(sockets[0]);
+    there = FileDescriptor(sockets[1]);
   }
 };
 
@@ -33,8 +33,8 @@ TEST(StopInChildren, AConnectionEndsWithItsProcessThoughAChildLives) {
     char byte = 0;
     const bool is_socket = ::send(connection.here.get(), &byte, 1, MSG_NOSIGNAL) == 1;
     // Others are as they were.
-    const bool is_told = ::recv(leave.there.get(), &byte, 1, 0) == 1;
-    ::_exit(!is_socket && is_told && ::fcntl(connection.here.get(), F_GETFD) >= 0 ? 0 : 1);
+    const bool is_notified = ::recv(leave.there.get(), &byte, 1, 0) == 1;
+    ::_exit(!is_socket && is_notified && ::fcntl(connection.here.get(), F_GETFD) >= 0 ? 0 : 1);
   }
   connection.here = {};
   char byte = 1;

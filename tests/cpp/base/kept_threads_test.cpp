@@ -20,8 +20,8 @@ namespace torch::comms::base {
 namespace {
 
 KeptThreads& threads() {
-  static auto& made = *new KeptThreads(std::chrono::minutes(10));
-  return made;
+  static auto& instance = *new KeptThreads(std::chrono::minutes(10));
+  return instance;
 }
 
 // On which thread `threads` run a body.
