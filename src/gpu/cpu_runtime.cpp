@@ -176,14 +176,14 @@ decltype(GraphMarker::position) place_in(CpuGraph& graph, NativeStream stream) {
   return {clock.begin(), clock.end()};
 }
 int add_mark(NativeStream stream, const GraphMarker*, uint32_t* word, uint32_t value,
-             GraphMarker* made) {
+             GraphMarker* result) {
   const auto graph = captured_by(stream);
   if (!graph) return kInvalidValue;
   ++calls.graph_markers;
   const auto written = std::make_shared<uint32_t>(value);
   // Tasks run in the order in which they were added, so the marker needs no dependencies.
   graph->add_unordered([=] { std::atomic_ref(*word).store(*written); });
-  *made = {written.get(), word, place_in(*graph, stream)};
+  *result = {written.get(), word, place_in(*graph, stream)};
   return kSuccess;
 }
 int change_mark(NativeStream stream, const GraphMarker& mark, uint32_t value, bool* done) {

@@ -59,17 +59,17 @@ std::shared_ptr<const Driver> Driver::of(const Runtime& runtime) {
   static std::shared_ptr<const Driver> cuda;
   const std::lock_guard lock(mutex);
   if (!cuda) {
-    auto made = std::make_shared<const Driver>("cuda", bind_cuda(), are_connected_by_nvlink);
-    made->check(made->table_.Init(0), "Init");
-    cuda = std::move(made);
+    auto created = std::make_shared<const Driver>("cuda", bind_cuda(), are_connected_by_nvlink);
+    created->check(created->table_.Init(0), "Init");
+    cuda = std::move(created);
   }
   return cuda;
 }
 
 std::string Driver::format_error(int code, const char* call) const {
-  const char* words = nullptr;
-  if (table_.GetErrorString(code, &words) != kSuccess || words == nullptr) words = "unknown error";
-  return std::string(name_) + " driver, " + call + ": " + words + " (" + std::to_string(code) + ")";
+  const char* text = nullptr;
+  if (table_.GetErrorString(code, &text) != kSuccess || text == nullptr) text = "unknown error";
+  return std::string(name_) + " driver, " + call + ": " + text + " (" + std::to_string(code) + ")";
 }
 
 void Driver::check(int code, const char* call) const {
@@ -156,28 +156,28 @@ ShareableMemory ShareableMemory::create(const std::shared_ptr<const Driver>& dri
   const auto& table = driver->table();
   const auto wanted = properties_on(device);
   const size_t page = granularity_bytes(*driver, device);
-  ShareableMemory made(driver, (size_bytes + page - 1) / page * page);
-  driver->check(table.MemCreate(&made.handle_, made.size_bytes_, &wanted, 0), "MemCreate");
-  made.map(device, at);
+  ShareableMemory memory(driver, (size_bytes + page - 1) / page * page);
+  driver->check(table.MemCreate(&memory.handle_, memory.size_bytes_, &wanted, 0), "MemCreate");
+  memory.map(device, at);
   const auto stream = runtime.create_stream(false);
-  const int code = table.MemsetD8Async(made.at_, value, made.size_bytes_, stream);
+  const int code = table.MemsetD8Async(memory.at_, value, memory.size_bytes_, stream);
   if (code == kSuccess) runtime.synchronize(stream);
   runtime.destroy_stream(stream);
   driver->check(code, "MemsetD8Async");
-  return made;
+  return memory;
 }
 
 ShareableMemory ShareableMemory::import(const std::shared_ptr<const Driver>& driver, int device,
                                         const base::FileDescriptor& shared, size_t size_bytes,
                                         DevicePointer at) {
-  ShareableMemory made(driver, size_bytes);
+  ShareableMemory memory(driver, size_bytes);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): CUDA takes the number as a pointer.
   auto* const descriptor = reinterpret_cast<void*>(static_cast<intptr_t>(shared.get()));
   driver->check(
-      driver->table().MemImportFromShareableHandle(&made.handle_, descriptor, kHandleTypePosixFd),
+      driver->table().MemImportFromShareableHandle(&memory.handle_, descriptor, kHandleTypePosixFd),
       "MemImportFromShareableHandle");
-  made.map(device, at);
-  return made;
+  memory.map(device, at);
+  return memory;
 }
 
 void ShareableMemory::map(int device, DevicePointer at) {

@@ -28,14 +28,14 @@ struct CudaGraphFunctions {
 
 const CudaGraphFunctions& driver() {
   static const CudaGraphFunctions bound = [] {
-    CudaGraphFunctions made;
-#define TC_BIND(name, ...)                                             \
-  if (made.missing.empty())                                            \
-    made.name = reinterpret_cast<CudaGraphFunctions::name##Function*>( \
-        cuda_driver_function(#name, made.missing));
+    CudaGraphFunctions functions;
+#define TC_BIND(name, ...)                                                  \
+  if (functions.missing.empty())                                            \
+    functions.name = reinterpret_cast<CudaGraphFunctions::name##Function*>( \
+        cuda_driver_function(#name, functions.missing));
     TC_CUDA_DRIVER_SYMBOLS(TC_BIND)
 #undef TC_BIND
-    return made;
+    return functions;
   }();
   return bound;
 }
@@ -69,7 +69,7 @@ int with_write(uint32_t* word, uint32_t value, const Use& use) {
 }
 
 int add(NativeStream stream, const GraphMarker* after, uint32_t* word, uint32_t value,
-        GraphMarker* made) {
+        GraphMarker* result) {
   void* graph = nullptr;
   std::vector<void*> before;
   if (const int code = capture_at(stream, graph, before)) return code;
@@ -79,7 +79,7 @@ int add(NativeStream stream, const GraphMarker* after, uint32_t* word, uint32_t 
   const int code = with_write(word, value, [&](const BatchMemOpNode& node) {
     return driver().GraphAddBatchMemOpNode(&mark.node, graph, before.data(), before.size(), &node);
   });
-  if (code == kSuccess) *made = std::move(mark);
+  if (code == kSuccess) *result = std::move(mark);
   return code;
 }
 
@@ -105,11 +105,11 @@ int record(NativeStream stream, NativeEvent event, GraphMarker* mark) {
   void* graph = nullptr;
   std::vector<void*> now;
   if (const int code = capture_at(stream, graph, now)) return code;
-  GraphMarker made{mark->node, nullptr, {}};
-  for (auto* const node : now) made.position.emplace_back(node, 0);
+  GraphMarker moved{mark->node, nullptr, {}};
+  for (auto* const node : now) moved.position.emplace_back(node, 0);
   if (mark->node == nullptr) {
     if (const int code =
-            driver().GraphAddEventRecordNode(&made.node, graph, now.data(), now.size(), event))
+            driver().GraphAddEventRecordNode(&moved.node, graph, now.data(), now.size(), event))
       return code;
   } else {
     // Nodes cannot be removed from a capture, so this node gets new dependencies.
@@ -123,7 +123,7 @@ int record(NativeStream stream, NativeEvent event, GraphMarker* mark) {
     if (const int code = driver().GraphAddDependencies(graph, now.data(), to.data(), now.size()))
       return code;
   }
-  *mark = std::move(made);
+  *mark = std::move(moved);
   return kSuccess;
 }
 

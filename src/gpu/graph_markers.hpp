@@ -29,9 +29,9 @@ struct GraphMarker {
 struct GraphMarkerTable {
   // Adds a marker to the graph that `stream` is capturing. `word`, in pinned memory, becomes
   // `value` when the work that the stream has captured so far is done, and the marker `after`, if
-  // not null. Later work of the stream does not wait for it. `made` may be `after`.
+  // not null. Later work of the stream does not wait for it. `result` may be `after`.
   int (*add)(NativeStream stream, const GraphMarker* after, uint32_t* word, uint32_t value,
-             GraphMarker* made);
+             GraphMarker* result);
   // Changes `mark`, of the same capture, to write `value` if the next work of `stream` has the same
   // dependencies. `*done` returns whether it was changed.
   int (*change)(NativeStream stream, const GraphMarker& mark, uint32_t value, bool* done);

@@ -19,18 +19,18 @@ namespace {
 
 ExportedMemory export_memory(const std::shared_ptr<const Driver>& driver, const void* at,
                              size_t size_bytes) {
-  ExportedMemory made;
-  made.info.size_bytes = size_bytes;
-  if (size_bytes == 0) return made;
+  ExportedMemory result;
+  result.info.size_bytes = size_bytes;
+  if (size_bytes == 0) return result;
   const auto& table = driver->table();
   const auto pointer = reinterpret_cast<DevicePointer>(at);
   DevicePointer begin = 0;
   size_t allocation_bytes = 0;
   if (table.MemGetAddressRange_v2(&begin, &allocation_bytes, pointer) != kSuccess)
     refuse("the address is not device memory");
-  made.info.allocation_bytes = allocation_bytes;
-  made.info.offset = pointer - begin;
-  if (allocation_bytes - made.info.offset < size_bytes)
+  result.info.allocation_bytes = allocation_bytes;
+  result.info.offset = pointer - begin;
+  if (allocation_bytes - result.info.offset < size_bytes)
     refuse("the range is larger than one allocation, as with expandable segments");
   AllocationHandle handle = 0;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses are numbers.
@@ -39,13 +39,13 @@ ExportedMemory export_memory(const std::shared_ptr<const Driver>& driver, const 
     const int code = table.MemExportToShareableHandle(&descriptor, handle, kHandleTypePosixFd, 0);
     driver->log_failure(table.MemRelease(handle), "MemRelease");
     if (code != kSuccess) refuse("the memory was allocated without a shareable handle");
-    made.descriptor = base::FileDescriptor(descriptor);
-    made.info.has_descriptor = 1;
-    return made;
+    result.descriptor = base::FileDescriptor(descriptor);
+    result.info.has_descriptor = 1;
+    return result;
   }
-  if (table.IpcGetMemHandle(&made.info.ipc, begin) != kSuccess)
+  if (table.IpcGetMemHandle(&result.info.ipc, begin) != kSuccess)
     refuse("the memory has no shareable handle and is not of cudaMalloc");
-  return made;
+  return result;
 }
 
 ImportedMemory::ImportedMemory(const std::shared_ptr<const Runtime>& runtime,
