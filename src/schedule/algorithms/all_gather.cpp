@@ -19,9 +19,9 @@ void direct_step(const Problem& p, int64_t t, Step& out) {
 }
 
 Cost direct_cost(const Problem& p) {
-  const int64_t others = p.size - 1;
-  return {.messages = others,
-          .sent = others * p.blocks.largest(),
+  const int64_t peers = p.size - 1;
+  return {.messages = peers,
+          .sent = peers * p.blocks.largest(),
           .received = p.count() - p.blocks.smallest()};
 }
 

@@ -23,8 +23,8 @@ int64_t one_shot_scratch(const Problem& p) {
 }
 
 Cost one_shot_cost(const Problem& p) {
-  const int64_t others = p.size - 1, all = others * p.count();
-  return {.messages = others * chunks_of_vector(p).count(),
+  const int64_t peers = p.size - 1, all = peers * p.count();
+  return {.messages = peers * chunks_of_vector(p).count(),
           .sent = all,
           .received = all,
           .reduced = all,
@@ -44,13 +44,13 @@ int64_t two_shot_scratch(const Problem& p) {
 }
 
 Cost two_shot_cost(const Problem& p) {
-  const int64_t others = p.size - 1, largest = p.blocks.largest();
-  const int64_t moved = p.count() + (others - 1) * largest;
-  return {.messages = others * (chunks_of_block(p).count() + 1),
+  const int64_t peers = p.size - 1, largest = p.blocks.largest();
+  const int64_t moved = p.count() + (peers - 1) * largest;
+  return {.messages = peers * (chunks_of_block(p).count() + 1),
           .sent = moved,
           .received = moved,
-          .reduced = others * largest,
-          .scratch = others * chunks_of_block(p).in(Buffer::kInput, 0).count};
+          .reduced = peers * largest,
+          .scratch = peers * chunks_of_block(p).in(Buffer::kInput, 0).count};
 }
 
 }  // namespace

@@ -60,13 +60,13 @@ void step(const Problem& p, int64_t t, Step& out) {
 
 Cost cost(const Problem& p) {
   const Levels levels(p);
-  const int64_t others = levels.local_size - 1, largest = levels.blocks.largest();
+  const int64_t peers = levels.local_size - 1, largest = levels.blocks.largest();
   Cost cost = kAllReduceHalving.cost(levels.between(p, largest));
-  cost.messages += others * (levels.chunks(p).count() + 1);
-  cost.sent += p.count() + (others - 1) * largest;
-  cost.received += p.count() + (others - 1) * largest;
-  cost.reduced += others * largest;
-  cost.scratch = others * levels.chunks(p).in(Buffer::kInput, 0).count;
+  cost.messages += peers * (levels.chunks(p).count() + 1);
+  cost.sent += p.count() + (peers - 1) * largest;
+  cost.received += p.count() + (peers - 1) * largest;
+  cost.reduced += peers * largest;
+  cost.scratch = peers * levels.chunks(p).in(Buffer::kInput, 0).count;
   return cost;
 }
 

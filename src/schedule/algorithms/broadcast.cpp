@@ -17,8 +17,8 @@ void direct_step(const Problem& p, int64_t, Step& out) {
 }
 
 Cost direct_cost(const Problem& p) {
-  const int64_t others = p.size - 1;
-  return {.messages = others, .sent = others * p.count(), .received = p.count()};
+  const int64_t peers = p.size - 1;
+  return {.messages = peers, .sent = peers * p.count(), .received = p.count()};
 }
 
 Cost tree_cost(const Problem& p) {

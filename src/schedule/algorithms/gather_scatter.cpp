@@ -23,7 +23,7 @@ void scatter_step(const Problem& p, int64_t, Step& out) {
   out.copy(p.blocks.in(Buffer::kInput, p.rank), output(p));
 }
 
-int64_t largest_of_others(const Problem& p) {
+int64_t largest_peer_block(const Problem& p) {
   if (p.blocks.equal()) return p.blocks.largest();
   int64_t largest = 0;
   for (int rank = 0; rank < p.size; ++rank)
@@ -33,13 +33,13 @@ int64_t largest_of_others(const Problem& p) {
 
 Cost gather_cost(const Problem& p) {
   return {
-      .messages = 1, .sent = largest_of_others(p), .received = p.count() - p.blocks.count(p.root)};
+      .messages = 1, .sent = largest_peer_block(p), .received = p.count() - p.blocks.count(p.root)};
 }
 
 Cost scatter_cost(const Problem& p) {
   return {.messages = p.size - 1,
           .sent = p.count() - p.blocks.count(p.root),
-          .received = largest_of_others(p)};
+          .received = largest_peer_block(p)};
 }
 
 }  // namespace

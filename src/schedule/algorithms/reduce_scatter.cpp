@@ -12,12 +12,12 @@ Range output(const Problem& p) { return {Buffer::kOutput, 0, p.output_count()}; 
 Chunks chunks_of(const Problem& p) { return {p.blocks.largest(), p.options.chunk}; }
 
 Cost direct_cost(const Problem& p) {
-  const int64_t others = p.size - 1, gathered = others * p.blocks.largest();
-  return {.messages = others * chunks_of(p).count(),
+  const int64_t peers = p.size - 1, gathered = peers * p.blocks.largest();
+  return {.messages = peers * chunks_of(p).count(),
           .sent = p.count() - p.blocks.smallest(),
           .received = gathered,
           .reduced = gathered,
-          .scratch = others * chunks_of(p).in(Buffer::kInput, 0).count};
+          .scratch = peers * chunks_of(p).in(Buffer::kInput, 0).count};
 }
 
 int64_t direct_scratch(const Problem& p) {

@@ -40,15 +40,15 @@ int64_t two_shot_scratch(const Problem& p) {
 }
 
 Cost two_shot_cost(const Problem& p) {
-  const int64_t others = p.size - 1;
+  const int64_t peers = p.size - 1;
   const int first = p.root == 0 ? 1 : 0;  // its block is as large as that of any rank but the root
   // The root also receives the blocks of all ranks.
-  const int64_t root = (others - 1) * p.blocks.count(p.root) + p.count();
+  const int64_t root = (peers - 1) * p.blocks.count(p.root) + p.count();
   const auto scratch_of = [&p](int rank) { return two_shot_scratch(p.for_rank(rank)); };
-  return {.messages = others * chunks_of(p).count() + 1,
+  return {.messages = peers * chunks_of(p).count() + 1,
           .sent = p.count(),
-          .received = std::max(root, others * p.blocks.count(first)),
-          .reduced = others * p.blocks.largest(),
+          .received = std::max(root, peers * p.blocks.count(first)),
+          .reduced = peers * p.blocks.largest(),
           .scratch = std::max(scratch_of(first), scratch_of(p.root))};
 }
 

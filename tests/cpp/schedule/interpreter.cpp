@@ -65,7 +65,7 @@ struct Rank {
   int64_t step = -1;
   int pending = 0;  // messages of this step
   Program::Actions actions;
-  Cost paid;
+  Cost measured;
 };
 
 class Run {
@@ -161,8 +161,8 @@ class Run {
         message.cells.insert(message.cells.end(), cells.begin(), cells.end());
       });
     }
-    rank.paid.messages += 1;
-    rank.paid.sent += static_cast<int64_t>(message.cells.size());
+    rank.measured.messages += 1;
+    rank.measured.sent += static_cast<int64_t>(message.cells.size());
     channel(from, to).under_way.push_back(std::move(message));
     channel(from, to).sending = false;
     if (--rank.pending == 0) end_step(from);
@@ -190,7 +190,7 @@ class Run {
     if (!fits || !rest.empty() || signals != message.signals)
       fail(to, "expects another size than the " + std::to_string(message.cells.size()) +
                    " elements from rank " + std::to_string(from));
-    rank.paid.received += static_cast<int64_t>(message.cells.size());
+    rank.measured.received += static_cast<int64_t>(message.cells.size());
     used_.push_back(std::move(message.cells));
     way.receiving = false;
     if (--rank.pending == 0) end_step(to);
@@ -206,7 +206,7 @@ class Run {
     for (size_t i = 0; i < into.size(); ++i)
       into[i] = action.left_operand == LeftOperand::kOwn ? add(own[i], incoming[i])
                                                          : add(incoming[i], own[i]);
-    rank.paid.reduced += action.into.count;
+    rank.measured.reduced += action.into.count;
   }
 
   void end_step(int id) {
@@ -227,7 +227,7 @@ class Run {
     }
     const auto other = rank.memory.read(action.other);
     for (size_t i = 0; i < into.size(); ++i) into[i] = add(from[i], other[i]);
-    rank.paid.reduced += action.into.count;
+    rank.measured.reduced += action.into.count;
   }
 
   template <class Body>
@@ -262,10 +262,10 @@ class Run {
           fail(to, "never takes what rank " + std::to_string(from) + " sent");
     for (int id = 0; id < size_; ++id) {
       guarded(id, [&] { ranks_[id].memory.check_input(); });
-      ranks_[id].paid.steps = ranks_[id].program->steps;
-      ranks_[id].paid.scratch = ranks_[id].program->scratch;
+      ranks_[id].measured.steps = ranks_[id].program->steps;
+      ranks_[id].measured.scratch = ranks_[id].program->scratch;
       report.outputs.push_back(ranks_[id].memory.output());
-      report.paid.push_back(ranks_[id].paid);
+      report.measured.push_back(ranks_[id].measured);
     }
     report.idle_steps = std::count(busy_.begin(), busy_.end(), false);
   }

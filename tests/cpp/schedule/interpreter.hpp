@@ -53,7 +53,7 @@ struct Report {
   // whom) and nothing is left over; an input that is not shared with the output stays as it was.
   std::string failure;
   std::vector<std::vector<Cell>> outputs;  // by rank
-  std::vector<Cost> paid;                  // by rank; scratch: what was given to it
+  std::vector<Cost> measured;              // by rank; scratch: what was given to it
   int64_t idle_steps = 0;                  // in which no rank sent or received anything
 };
 

@@ -120,7 +120,7 @@ std::string wrong_output(const Algorithm& algorithm, const Problems& problems, c
     const auto& output = report.outputs[static_cast<size_t>(rank)];
     for (size_t i = 0; i < output.size(); ++i) {
       const Source source = source_of(problems, rank, static_cast<int64_t>(i));
-      const Cell want = source.everybody ? sums[source.index] : leaf(source.rank, source.index);
+      const Cell want = source.all_ranks ? sums[source.index] : leaf(source.rank, source.index);
       const bool exact = algorithm.reduction_order != ReductionOrder::kFixed;
       if (exact ? output[i] != want : !output[i].written || output[i].sum != want.sum)
         return "output " + std::to_string(i) + " of rank " + std::to_string(rank) + " is wrong";
@@ -132,10 +132,10 @@ std::string wrong_output(const Algorithm& algorithm, const Problems& problems, c
   return {};
 }
 
-// What the dearest rank paid, number by number.
-Cost dearest(const std::vector<Cost>& paid) {
+// The largest measured cost of a rank, number by number.
+Cost largest_cost(const std::vector<Cost>& measured) {
   Cost most;
-  for (const Cost& one : paid)
+  for (const Cost& one : measured)
     for (auto number : {&Cost::steps, &Cost::messages, &Cost::sent, &Cost::received, &Cost::reduced,
                         &Cost::scratch})
       most.*number = std::max(most.*number, one.*number);
@@ -162,19 +162,19 @@ std::string wrong_cost(const Algorithm& algorithm, const Case& what, const Probl
     some_empty |= problems[rank].blocks.smallest() == 0 && what.operation != Operation::kBarrier;
     some_empty |= last_chunk_is_empty(problems[rank].blocks, what.options.chunk);
   }
-  const Cost formula = dearest(formulas), paid = dearest(report.paid);
-  Cost compared = paid;
-  if (some_empty && paid.messages <= formula.messages) compared.messages = formula.messages;
+  const Cost formula = largest_cost(formulas), measured = largest_cost(report.measured);
+  Cost compared = measured;
+  if (some_empty && measured.messages <= formula.messages) compared.messages = formula.messages;
   if (algorithm.is_cost_upper_bound &&
       what.count % (int64_t{what.size} * what.options.rings) != 0) {
     for (auto number : {&Cost::sent, &Cost::received, &Cost::reduced})
-      if (paid.*number <= formula.*number &&
-          paid.*number + 2 * what.options.rings >= formula.*number)
+      if (measured.*number <= formula.*number &&
+          measured.*number + 2 * what.options.rings >= formula.*number)
         compared.*number = formula.*number;
-    if (paid.messages <= formula.messages) compared.messages = formula.messages;
+    if (measured.messages <= formula.messages) compared.messages = formula.messages;
   }
   if (compared != formula)
-    return "the formula says " + to_string(formula) + ", paid was " + to_string(paid);
+    return "the formula says " + to_string(formula) + ", paid was " + to_string(measured);
   if (!some_empty && report.idle_steps != 0 && what.size > 1)
     return std::to_string(report.idle_steps) + " steps in which nothing is sent";
   return {};

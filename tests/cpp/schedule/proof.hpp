@@ -38,7 +38,7 @@ class Problems {
 
 // Which elements of which inputs output element `i` of `rank` is made of.
 struct Source {
-  bool everybody = false;  // the sum over all ranks
+  bool all_ranks = false;  // the sum over all ranks
   int rank = 0;            // else: this one's
   int64_t index = 0;
 };

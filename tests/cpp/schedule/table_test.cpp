@@ -98,9 +98,9 @@ TEST(SendReceive, MovesOneMessageOrNone) {
     ASSERT_EQ(report.failure, "");
     ASSERT_EQ(report.outputs[1].size(), static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) EXPECT_EQ(report.outputs[1][i], leaf(0, i));
-    EXPECT_EQ(report.paid[0].sent, send.cost(to).sent);
-    EXPECT_EQ(report.paid[1].received, receive.cost(from).received);
-    EXPECT_EQ(report.paid[0].messages, count > 0 ? 1 : 0);
+    EXPECT_EQ(report.measured[0].sent, send.cost(to).sent);
+    EXPECT_EQ(report.measured[1].received, receive.cost(from).received);
+    EXPECT_EQ(report.measured[0].messages, count > 0 ? 1 : 0);
   }
 }
 
