@@ -166,13 +166,14 @@ CommRow& EventRing::free_row(uint32_t& id) noexcept {
   const auto rank_of = [](const CommRow& row) {
     const uint64_t key = row.key.load(std::memory_order_relaxed);
     const uint64_t ended = row.ended_ns.load(std::memory_order_relaxed);
-    const bool made = (row.flags.load(std::memory_order_relaxed) & CommRow::kInitializing) != 0;
+    const bool is_init_record =
+        (row.flags.load(std::memory_order_relaxed) & CommRow::kInitializing) != 0;
     const bool is_idle = row.last_started.load(std::memory_order_relaxed) ==
                          row.last_completed.load(std::memory_order_relaxed);
-    return key == 0             ? std::pair(0, uint64_t{0})
-           : ended != 0 && made ? std::pair(1, ended)
-           : ended != 0         ? std::pair(2, ended)
-                                : std::pair(is_idle ? 3 : 4, ~row.time_ns);
+    return key == 0                       ? std::pair(0, uint64_t{0})
+           : ended != 0 && is_init_record ? std::pair(1, ended)
+           : ended != 0                   ? std::pair(2, ended)
+                                          : std::pair(is_idle ? 3 : 4, ~row.time_ns);
   };
   CommRow* best =
       std::min_element(rows(), rows() + kCommRows,

@@ -58,18 +58,18 @@ struct LocalPeerReader::PeerRingFile {
 
   // Opens a ring file. Returns: null if it is not a complete ring of this version.
   static std::shared_ptr<PeerRingFile> open(const fs::path& path) {
-    auto made = std::make_shared<PeerRingFile>();
-    made->file = base::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    auto ring_file = std::make_shared<PeerRingFile>();
+    ring_file->file = base::FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
     struct stat facts{};
-    if (!made->file || ::fstat(made->file.get(), &facts) != 0 || !S_ISREG(facts.st_mode) ||
-        facts.st_uid != ::geteuid())
+    if (!ring_file->file || ::fstat(ring_file->file.get(), &facts) != 0 ||
+        !S_ISREG(facts.st_mode) || facts.st_uid != ::geteuid())
       return nullptr;
     constexpr size_t kNeeded = sizeof(RingHeader) + kCommRows * sizeof(CommRow);
     if (static_cast<size_t>(facts.st_size) < kNeeded) return nullptr;
-    void* at = ::mmap(nullptr, kNeeded, PROT_READ, MAP_SHARED, made->file.get(), 0);
+    void* at = ::mmap(nullptr, kNeeded, PROT_READ, MAP_SHARED, ring_file->file.get(), 0);
     if (at == MAP_FAILED) return nullptr;
-    made->memory = base::Mapping(at, kNeeded);
-    const auto& header = made->header();
+    ring_file->memory = base::Mapping(at, kNeeded);
+    const auto& header = ring_file->header();
     if (header.magic != kMagic || header.version != kLayoutVersion ||
         header.header_bytes != sizeof(RingHeader) || header.row_bytes != sizeof(CommRow) ||
         header.rows != kCommRows)
@@ -77,7 +77,7 @@ struct LocalPeerReader::PeerRingFile {
     // A file from another host, or a copy, has no owner that holds the lock.
     static const std::string boot = base::boot_identity();
     if (header.inode != facts.st_ino || boot != header.boot.data()) return nullptr;
-    return made;
+    return ring_file;
   }
 };
 
@@ -143,14 +143,14 @@ std::vector<PeerRecord> LocalPeerReader::read() {
   search();
   std::vector<PeerRecord> all;
   all.reserve(peers_.size());
-  for (const auto& [rank, seat] : peers_) all.push_back(seat.read(rank));
+  for (const auto& [rank, peer] : peers_) all.push_back(peer.read(rank));
   return all;
 }
 
 PeerRecord LocalPeerReader::first_exited() {
   if (now_ns() - searched_ns_ > kBetweenSearches_ns) search();
-  for (const auto& [rank, seat] : peers_)
-    if (const auto seen = seat.read(rank);
+  for (const auto& [rank, peer] : peers_)
+    if (const auto seen = peer.read(rank);
         seen.has_process_exited && !seen.is_finalized && !seen.is_overwritten)
       return seen;
   return {};

@@ -52,12 +52,12 @@ void after_fork() {
 void detach_child();
 
 RecorderState& recorder_state() {
-  static auto* made = [] {
+  static auto* instance = [] {
     auto* fresh = new RecorderState;
     ::pthread_atfork(before_fork, after_fork, detach_child);
     return fresh;
   }();
-  return *made;
+  return *instance;
 }
 
 // Makes `text` safe for a file name.
@@ -138,7 +138,7 @@ void publish_or_leave(EventRing& ring, OwnedRingFile& file) {
   }
 }
 
-void say_goodbye() {
+void end_process_ring() {
   auto& mine = recorder_state();
   if (!mine.file || mine.generation != base::fork_generation()) return;
   auto& header = process_ring().header();
@@ -166,7 +166,7 @@ void take_file(EventRing& ring, std::string_view vocabulary) {
       introduce(ring.header(), job, file.inode, vocabulary);
       publish_or_leave(ring, file);
       mine.file = std::move(file);
-      [[maybe_unused]] static const int registered = std::atexit(say_goodbye);
+      [[maybe_unused]] static const int registered = std::atexit(end_process_ring);
       return;
     } catch (const CommError& error) {
       why += (why.empty() ? "" : "; ") + error.why();

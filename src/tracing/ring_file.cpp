@@ -189,9 +189,9 @@ RingFileQuota quota_of(const std::string& folder, const RingFiles& files) {
 void reclaim(std::vector<OrphanedFile> left, int64_t oldest_s, uint64_t most_bytes) {
   std::ranges::sort(left, std::greater{}, &OrphanedFile::changed_s);
   uint64_t kept = 0;
-  for (const auto& [path, changed_s, size_bytes, tells] : left) {
-    const bool stays = tells && changed_s >= oldest_s && kept + size_bytes <= most_bytes;
-    if (stays)
+  for (const auto& [path, changed_s, size_bytes, is_unfinalized] : left) {
+    const bool is_kept = is_unfinalized && changed_s >= oldest_s && kept + size_bytes <= most_bytes;
+    if (is_kept)
       kept += size_bytes;
     else if (without_owner(path))
       remove_file(path);
@@ -259,43 +259,43 @@ OwnedRingFile create_ring_file(const std::string& folder, const std::string& job
                                const std::string& name, size_t size_bytes) {
   base::make_parent_directories(folder);
   require_folder(folder);
-  OwnedRingFile made;
-  made.path = folder + "/" + job + "/" + name;
-  const std::string path = made.path + kUnpublished;
+  OwnedRingFile ring_file;
+  ring_file.path = folder + "/" + job + "/" + name;
+  const std::string path = ring_file.path + kUnpublished;
   constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
-  for (int attempt = 0; !made.lock && attempt < 10; ++attempt) {
+  for (int attempt = 0; !ring_file.lock && attempt < 10; ++attempt) {
     require_folder(folder + "/" + job);
-    made.lock = base::FileDescriptor(::open(path.c_str(), kFlags, 0600));
-    if (made.lock) {
-      if (!lock_new_file(made.lock, path)) made.lock = {};
+    ring_file.lock = base::FileDescriptor(::open(path.c_str(), kFlags, 0600));
+    if (ring_file.lock) {
+      if (!lock_new_file(ring_file.lock, path)) ring_file.lock = {};
     } else if (errno == EEXIST) {
       if (without_owner(path)) ::unlink(path.c_str());
     } else if (errno != ENOENT) {  // ENOENT: another process has removed the empty folder
       throw base::system_error("open of " + path);
     }
   }
-  if (!made.lock) throw CommError(Errc::kSystem, path + " is in use by another process");
+  if (!ring_file.lock) throw CommError(Errc::kSystem, path + " is in use by another process");
   try {
     base::require_file_size(size_bytes, std::to_string(size_bytes) + " bytes for " + path);
     const auto size = static_cast<off_t>(size_bytes);
-    if (const int error = ::posix_fallocate(made.lock.get(), 0, size); error != 0)
+    if (const int error = ::posix_fallocate(ring_file.lock.get(), 0, size); error != 0)
       throw base::system_error(error, std::to_string(size_bytes) + " bytes for " + path);
     struct stat facts{};
-    if (::fstat(made.lock.get(), &facts) != 0) throw base::system_error("fstat of " + path);
-    made.inode = facts.st_ino;
+    if (::fstat(ring_file.lock.get(), &facts) != 0) throw base::system_error("fstat of " + path);
+    ring_file.inode = facts.st_ino;
     void* at = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                      made.lock.get(), 0);
+                      ring_file.lock.get(), 0);
     if (at == MAP_FAILED) throw base::system_error("mmap of " + path);
-    made.bytes = {static_cast<std::byte*>(at), size_bytes};
+    ring_file.bytes = {static_cast<std::byte*>(at), size_bytes};
     // A forked child must neither write into the parent's ring nor keep its lock.
     if (::madvise(at, size_bytes, MADV_DONTFORK) != 0)
       throw base::system_error("madvise of " + path);
   } catch (...) {
-    if (!made.bytes.empty()) ::munmap(made.bytes.data(), made.bytes.size());
+    if (!ring_file.bytes.empty()) ::munmap(ring_file.bytes.data(), ring_file.bytes.size());
     remove_file(path);
     throw;
   }
-  return made;
+  return ring_file;
 }
 
 void publish(OwnedRingFile& file) {

@@ -121,11 +121,11 @@ TEST(EventRing, APartOfTheJobHasTheProcesssRankInTheJob) {
 
 TEST(EventRing, WhatIsBeingMadeCountsAsOpenAndSaysNotWhoThisIs) {
   EventRing ring(2);
-  const auto made =
+  const auto init_record =
       ring.add_communicator({.name = "made", .rank = 2, .size = 4, .is_initializing = true});
   EXPECT_EQ(ring.header().open_communicators.load(), 1);
   EXPECT_EQ(ring.header().rank.load(), -1);
-  ring.end_communicator(made, true);
+  ring.end_communicator(init_record, true);
   EXPECT_EQ(ring.header().open_communicators.load(), 0);
 }
 

@@ -71,17 +71,17 @@ base::OpRecord all_reduce(uint32_t comm, uint64_t order) {
 }
 
 // Of so many other communicators, each with an operation under way.
-void add_others(size_t count) {
+void add_other_communicators(size_t count) {
   for (size_t i = 0; i < count; ++i)
     process_ring().record(
         {.op = all_reduce(record_communicator({.name = "another", .rank = 0, .size = 1}, ""), 1)});
 }
 
-void communicate(const Folder& folder, int size, int rank = 0, size_t others = 0) {
+void communicate(const Folder& folder, int size, int rank = 0, size_t other_communicators = 0) {
   ::setenv("TORCHCOMM_RECORDER_DIR", folder.path().c_str(), 1);
   ::setenv("MASTER_ADDR", "some/where", 1);
   ::setenv("MASTER_PORT", "29500", 1);
-  add_others(others);
+  add_other_communicators(other_communicators);
   const auto comm = record_communicator(
       {.name = "world", .backend = "b", .rank = rank, .size = size, .members = {0, 1}}, "ops x\n");
   process_ring().record({.op = all_reduce(comm, 1)});
@@ -125,15 +125,15 @@ class Beside {
     if (pid_ == 0) {
       ::close(there_[1]);
       first();
-      say(here_);
-      if (hear(there_)) {
+      send_byte(here_);
+      if (receive_byte(there_)) {
         then();
-        say(here_);
-        hear(there_);
+        send_byte(here_);
+        receive_byte(there_);
       }
       ::_exit(0);
     }
-    EXPECT_TRUE(hear(here_));
+    EXPECT_TRUE(receive_byte(here_));
   }
   template <class First>
   explicit Beside(const First& first) : Beside(first, [] {}) {}
@@ -146,14 +146,14 @@ class Beside {
   Beside& operator=(const Beside&) = delete;
 
   // Returns when it has done it.
-  bool go_on() const { return say(there_) && hear(here_); }
+  bool go_on() const { return send_byte(there_) && receive_byte(here_); }
 
  private:
-  static bool say(const int (&ends)[2]) {
+  static bool send_byte(const int (&ends)[2]) {
     const char byte = 0;
     return ::write(ends[1], &byte, 1) == 1;
   }
-  static bool hear(const int (&ends)[2]) {
+  static bool receive_byte(const int (&ends)[2]) {
     char byte = 0;
     return ::read(ends[0], &byte, 1) == 1;
   }
@@ -167,10 +167,10 @@ TEST(Neighbours, ARankThatNewerCommunicatorsPushedOutDoesNotKnowWhoIsWhere) {
   const Beside other([&] { communicate(folder, 2, /*rank=*/1); });
   EXPECT_EQ(in_child([&] {
               communicate(folder, 2, 0, kCommRows - 1);
-              LocalPeerReader neighbours("world", 0, 2, 0);
-              if (neighbours.format_status() != "called by rank 1 and this one") ::_exit(1);
-              add_others(1);
-              ::_exit(neighbours.format_status().empty() ? 0 : 2);
+              LocalPeerReader peers("world", 0, 2, 0);
+              if (peers.format_status() != "called by rank 1 and this one") ::_exit(1);
+              add_other_communicators(1);
+              ::_exit(peers.format_status().empty() ? 0 : 2);
             }),
             0);
 }
@@ -178,13 +178,13 @@ TEST(Neighbours, ARankThatNewerCommunicatorsPushedOutDoesNotKnowWhoIsWhere) {
 TEST(Neighbours, OfACommunicatorThatNewerOnesPushedOutThereNothingIsSaid) {
   const Folder folder;
   const Beside other([&] { communicate(folder, 2, /*rank=*/1, kCommRows - 1); },
-                     [] { add_others(1); });
+                     [] { add_other_communicators(1); });
   EXPECT_EQ(in_child([&] {
               communicate(folder, 2);
-              LocalPeerReader neighbours("world", 0, 2, 0);
-              if (neighbours.format_status() != "called by rank 1 and this one") ::_exit(1);
+              LocalPeerReader peers("world", 0, 2, 0);
+              if (peers.format_status() != "called by rank 1 and this one") ::_exit(1);
               if (!other.go_on()) ::_exit(2);
-              ::_exit(neighbours.format_status().empty() ? 0 : 3);
+              ::_exit(peers.format_status().empty() ? 0 : 3);
             }),
             0);
 }
