@@ -17,10 +17,10 @@ namespace {
 using std::chrono::milliseconds;
 
 // How long rank 0 waits for the peers to read a failed result.
-constexpr milliseconds kFarewell{1000};
+constexpr milliseconds kAcknowledgeTimeout{1000};
 
 // How many ranks' backends are read from the store if the backends differ.
-constexpr int kLooked = 1024;
+constexpr int kMaxComparedBackends = 1024;
 
 // The arrival counter holds two sums, so that one store operation both counts a rank and compares
 // its size with the others' sizes. The low bits count the ranks; the high bits sum their sizes. The
@@ -29,7 +29,7 @@ constexpr int kCountBits = 22;
 static_assert(int64_t{kMaxRanks} < (int64_t{1} << kCountBits));
 static_assert(int64_t{kMaxRanks} * kMaxRanks < (int64_t{1} << (62 - kCountBits)));
 
-int64_t share(int64_t size) { return (size << kCountBits) + 1; }
+int64_t tally_entry(int64_t size) { return (size << kCountBits) + 1; }
 
 std::string quoted(const std::string& name) { return "'" + name + "'"; }
 
@@ -60,10 +60,9 @@ AttemptResult AttemptResult::parse(const std::string& stored, const std::string&
   try {
     if (known && space != std::string::npos) {
       const auto first = stored.substr(1, space - 1);
-      AttemptResult verdict{Kind(stored[0]), std::stoi(first), stored.substr(space + 1)};
-      if (verdict.kind == kSuccess)
-        verdict.identity = std::stoull(first.substr(first.find('/') + 1));
-      return verdict;
+      AttemptResult result{Kind(stored[0]), std::stoi(first), stored.substr(space + 1)};
+      if (result.kind == kSuccess) result.identity = std::stoull(first.substr(first.find('/') + 1));
+      return result;
     }
   } catch (const std::logic_error&) {
     // The number is missing: the error below.
@@ -87,13 +86,13 @@ std::optional<AttemptResult> ArrivalAttempt::run() {
 
 std::optional<AttemptResult> ArrivalAttempt::register_arrival() {
   if (self_.prepare) prepare();  // first: a rank that hangs in it has not arrived
-  const bool again = store_.add(rank_key(self_.rank), 1) != 1;
+  const bool is_duplicate = store_.add(rank_key(self_.rank), 1) != 1;
   if (has_ended()) {
-    auto verdict = read_result();
-    if (verdict.kind != AttemptResult::kMismatch || again) return std::nullopt;
-    return verdict;
+    auto result = read_result();
+    if (result.kind != AttemptResult::kMismatch || is_duplicate) return std::nullopt;
+    return result;
   }
-  if (again) return publish_result([this] { return duplicate_rank_result(); });
+  if (is_duplicate) return publish_result([this] { return duplicate_rank_result(); });
   const auto with = self_.backend.empty() ? "" : std::string(kWith) + self_.backend + "'";
   store_.set(seen_key(self_.rank), quoted(self_.name) + with + ", " + self_.process_description);
   if (prepare_exception_)
@@ -126,11 +125,11 @@ void ArrivalAttempt::rethrow_prepare_error() {
 }
 
 AttemptResult ArrivalAttempt::count_arrival() {
-  const ArrivalTally now = parse_tally(store_.add(key("arrived"), share(self_.size)));
+  const ArrivalTally now = parse_tally(store_.add(key("arrived"), tally_entry(self_.size)));
   if (now.total != now.ranks * self_.size)
     return publish_result([&] { return size_mismatch_result(now); });
   const int64_t backend = number_of(self_.backend);
-  const ArrivalTally backends = parse_tally(store_.add(key("alike"), share(backend)));
+  const ArrivalTally backends = parse_tally(store_.add(key("alike"), tally_entry(backend)));
   if (backends.ranks == self_.size)
     return publish_result([&] {
       if (backends.total != backends.ranks * backend) return backend_mismatch_result();
@@ -141,9 +140,9 @@ AttemptResult ArrivalAttempt::count_arrival() {
     });
   // The first rank that arrived logs the missing ranks after a while, because the timeout may be
   // many minutes.
-  const bool reminds =
+  const bool reports_missing =
       now.ranks == 1 && self_.report && self_.report_after < self_.deadline.remaining();
-  return wait_for_result(reminds);
+  return wait_for_result(reports_missing);
 }
 
 void ArrivalAttempt::wait_then_report_missing() {
@@ -163,15 +162,15 @@ void ArrivalAttempt::report_missing_ranks() {
                  store_.address() + ", timeout " + format_duration(self_.timeout.duration) + ")");
 }
 
-AttemptResult ArrivalAttempt::wait_for_result(bool reminds) {
-  if (reminds && !self_.conflict_check) wait_then_report_missing();
+AttemptResult ArrivalAttempt::wait_for_result(bool reports_missing) {
+  if (reports_missing && !self_.conflict_check) wait_then_report_missing();
   const auto when = std::chrono::steady_clock::now() + self_.report_after;
   while (self_.conflict_check && !self_.deadline.has_passed()) {
     if (has_ended()) return read_result();
     if (const auto why = self_.conflict_check())
       return publish_result([&] { return AttemptResult{AttemptResult::kMismatch, -1, *why}; });
-    if (reminds && std::chrono::steady_clock::now() >= when) {
-      reminds = false;
+    if (reports_missing && std::chrono::steady_clock::now() >= when) {
+      reports_missing = false;
       report_missing_ranks();
     }
   }
@@ -200,12 +199,12 @@ void ArrivalAttempt::publish_failure(const std::string& why) noexcept {
 void ArrivalAttempt::sync_before_raising() noexcept {
   try {
     if (self_.rank != 0) {
-      const auto heard = store_.add(key("heard"), 1);
-      store_.set(key("heard/" + std::to_string(heard)), "1");
+      const auto acknowledged = store_.add(key("heard"), 1);
+      store_.set(key("heard/" + std::to_string(acknowledged)), "1");
       return;
     }
-    const auto others = parse_tally(store_.add(key("arrived"), 0)).ranks - 1;
-    if (others > 0) store_.get(key("heard/" + std::to_string(others)), kFarewell);
+    const auto peer_count = parse_tally(store_.add(key("arrived"), 0)).ranks - 1;
+    if (peer_count > 0) store_.get(key("heard/" + std::to_string(peer_count)), kAcknowledgeTimeout);
   } catch (const std::exception&) {
     // The result itself is the error that the caller raises.
   }
@@ -216,21 +215,21 @@ void ArrivalAttempt::remove_previous() {
   const ArrivalAttempt previous(store_, self_, root_, number_ - 1);
   store_.remove(previous.rank_key(self_.rank));
   if (self_.rank == 0)
-    for (const char* word : {"arrived", "alike", "claim", "verdict", "word"})
-      store_.remove(previous.key(word));
+    for (const char* key_name : {"arrived", "alike", "claim", "verdict", "word"})
+      store_.remove(previous.key(key_name));
 }
 
 // Ends the attempt with the result of `make()`, unless another rank ended it first. Returns: the
 // result of the first rank.
 AttemptResult ArrivalAttempt::publish_result(const std::function<AttemptResult()>& make) {
   if (store_.add(key("claim"), 1) != 1) return read_other_result();
-  AttemptResult verdict = make();
+  AttemptResult result = make();
   // A rank that sees the result must also see where the next attempt is, so `next` is written
   // first. After a mismatch `next` stays, so that ranks that arrive later find the mismatch.
-  if (verdict.kind != AttemptResult::kMismatch)
+  if (result.kind != AttemptResult::kMismatch)
     store_.set(root_ + "next", std::to_string(number_ + 1));
-  store_.set(key("verdict"), verdict.serialize());
-  return verdict;
+  store_.set(key("verdict"), result.serialize());
+  return result;
 }
 
 AttemptResult ArrivalAttempt::read_other_result() {
@@ -257,20 +256,20 @@ AttemptResult ArrivalAttempt::duplicate_rank_result() {
 }
 
 AttemptResult ArrivalAttempt::size_mismatch_result(const ArrivalTally& now) const {
-  const int64_t others = (now.total - self_.size) / std::max<int64_t>(now.ranks - 1, 1);
+  const int64_t peer_size = (now.total - self_.size) / std::max<int64_t>(now.ranks - 1, 1);
   return {AttemptResult::kMismatch, self_.rank,
           "the ranks of " + quoted(self_.name) + " disagree about their number: rank " +
               std::to_string(self_.rank) + " (" + self_.process_description + ") says " +
               format_rank_count(self_.size) + ", those before it said " +
-              format_rank_count(others)};
+              format_rank_count(peer_size)};
 }
 
 // Lists the backends with their ranks, those with the fewest ranks first.
 AttemptResult ArrivalAttempt::backend_mismatch_result() {
   std::map<std::string, std::vector<int>> ranks_of;
-  const int looked = std::min(self_.size, kLooked);
-  for (int rank = 0; rank < looked; ++rank) ranks_of[backend_of(rank)].push_back(rank);
-  if (self_.rank >= looked) ranks_of[self_.backend].push_back(self_.rank);
+  const int compared = std::min(self_.size, kMaxComparedBackends);
+  for (int rank = 0; rank < compared; ++rank) ranks_of[backend_of(rank)].push_back(rank);
+  if (self_.rank >= compared) ranks_of[self_.backend].push_back(self_.rank);
   std::vector<std::pair<std::string, std::vector<int>>> groups(ranks_of.begin(), ranks_of.end());
   std::ranges::sort(groups, {}, [](const auto& group) {
     return std::pair(group.second.size(), group.second[0]);
@@ -280,8 +279,8 @@ AttemptResult ArrivalAttempt::backend_mismatch_result() {
   for (const auto& [backend, ranks] : groups)
     text += (text.empty() ? "" : ", ") + format_ranks(ranks, self_.size) + " for " +
             (backend.empty() ? "an unknown backend" : quoted(backend));
-  if (looked < self_.size)
-    text += "; ranks from " + std::to_string(looked) + " on were not compared";
+  if (compared < self_.size)
+    text += "; ranks from " + std::to_string(compared) + " on were not compared";
   const bool is_one =
       groups.size() > 1 && groups[0].second.size() == 1 && groups[1].second.size() > 1;
   return {AttemptResult::kMismatch, is_one ? groups[0].second[0] : -1,
@@ -326,11 +325,11 @@ std::string ArrivalAttempt::other_world_hint() {
   if (number_ == 0) return {};
   const ArrivalAttempt previous(store_, self_, root_, number_ - 1);
   if (!store_.has({previous.key("verdict")})) return {};
-  const auto verdict =
+  const auto result =
       AttemptResult::parse(store_.get(previous.key("verdict"), kWriteGrace), store_.address());
-  if (verdict.kind != AttemptResult::kSuccess || verdict.text == format_rank_count(self_.size))
+  if (result.kind != AttemptResult::kSuccess || result.text == format_rank_count(self_.size))
     return {};
-  return "; the last communicator " + quoted(self_.name) + " in this store had " + verdict.text +
+  return "; the last communicator " + quoted(self_.name) + " in this store had " + result.text +
          ", this one expects " + format_rank_count(self_.size);
 }
 

@@ -78,7 +78,7 @@ class ArrivalAttempt {
   std::optional<AttemptResult> register_arrival();
   void prepare();
   AttemptResult count_arrival();
-  AttemptResult wait_for_result(bool reminds);
+  AttemptResult wait_for_result(bool reports_missing);
   void wait_then_report_missing();
   void report_missing_ranks();
   void publish_failure(const std::string& why) noexcept;
@@ -93,7 +93,7 @@ class ArrivalAttempt {
   std::string last_seen(const std::vector<int>& absent);
   std::string other_world_hint();
 
-  std::string key(const std::string& word) const { return key_prefix() + word; }
+  std::string key(const std::string& name) const { return key_prefix() + name; }
   std::string rank_key(int rank) const { return key("rank/" + std::to_string(rank)); }
   std::string seen_key(int rank) const { return self_.key_scope + "/seen/" + std::to_string(rank); }
   bool has_ended() { return store_.has({key("verdict")}); }

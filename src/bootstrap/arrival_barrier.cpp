@@ -9,17 +9,17 @@
 namespace torch::comms::bootstrap {
 namespace {
 
-[[noreturn]] void refuse(const AttemptResult& verdict, const ArrivalBarrierParams& self,
+[[noreturn]] void refuse(const AttemptResult& result, const ArrivalBarrierParams& self,
                          const KeyValueStore& store) {
-  const bool late = verdict.kind == AttemptResult::kTimeout;
-  std::string why = verdict.text + " (store " + store.address() + ")";
+  const bool late = result.kind == AttemptResult::kTimeout;
+  std::string why = result.text + " (store " + store.address() + ")";
   if (late)
     why += ". Check that those processes run and create '" + self.name +
            "', too; if they only need more time, raise " + self.timeout.setting;
-  const auto code = late                                       ? Errc::kTimeout
-                    : verdict.kind == AttemptResult::kMismatch ? Errc::kMismatch
-                                                               : Errc::kPeerFailed;
-  const int peer = verdict.peer == self.rank ? -1 : verdict.peer;
+  const auto code = late                                      ? Errc::kTimeout
+                    : result.kind == AttemptResult::kMismatch ? Errc::kMismatch
+                                                              : Errc::kPeerFailed;
+  const int peer = result.peer == self.rank ? -1 : result.peer;
   throw CommError(code, why, {.op = "", .comm = self.name, .rank = self.rank, .peer = peer});
 }
 
@@ -44,21 +44,21 @@ ArrivalBarrierResult wait_for_all_ranks(KeyValueStore& store, const ArrivalBarri
       self.key_scope + "/" + std::to_string(self.name.size()) + ":" + self.name + "/";
   for (int64_t number = first_attempt(store, root);; ++number) {
     ArrivalAttempt attempt(store, self, root, number);
-    const auto verdict = attempt.run();
-    if (!verdict) continue;
+    const auto result = attempt.run();
+    if (!result) continue;
     attempt.rethrow_prepare_error();
     const auto size = format_rank_count(self.size);
-    if (verdict->kind == AttemptResult::kSuccess && verdict->text == size) {
+    if (result->kind == AttemptResult::kSuccess && result->text == size) {
       attempt.remove_previous();
-      return {attempt.key_prefix(), number, verdict->identity};
+      return {attempt.key_prefix(), number, result->identity};
     }
     attempt.sync_before_raising();
-    if (verdict->kind == AttemptResult::kSuccess)
+    if (result->kind == AttemptResult::kSuccess)
       refuse({AttemptResult::kMismatch, self.rank,
               "rank " + std::to_string(self.rank) + " creates '" + self.name + "' with " + size +
-                  ", but its ranks have just created it with " + verdict->text},
+                  ", but its ranks have just created it with " + result->text},
              self, store);
-    refuse(*verdict, self, store);
+    refuse(*result, self, store);
   }
 }
 

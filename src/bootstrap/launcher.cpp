@@ -27,7 +27,7 @@ std::string lower(std::string text) {
 }
 
 bool takes_part(const Launcher& row, const std::string& method) {
-  const auto is = [&method](const char* word) { return method == word; };
+  const auto is = [&method](const char* name) { return method == name; };
   return row.methods.empty() || std::any_of(row.methods.begin(), row.methods.end(), is);
 }
 

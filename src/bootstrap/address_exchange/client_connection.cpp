@@ -12,12 +12,12 @@ constexpr size_t kPiece = 64 << 10;  // bytes of a response in memory at once
 
 }  // namespace
 
-void ClientConnection::send(std::unique_ptr<ResponseWriter> answer) {
-  writer_ = std::move(answer);
+void ClientConnection::send(std::unique_ptr<ResponseWriter> response) {
+  writer_ = std::move(response);
   is_closing_ = true;
 }
 
-void ClientConnection::say(const std::string& bytes) {
+void ClientConnection::send_notice(const std::string& bytes) {
   out_ += bytes;
   is_closing_ = true;
 }

@@ -17,8 +17,8 @@ class ClientConnection {
   int round = -1;                          // the round of its request; -1: still pending
   std::unique_ptr<ResponseReader> reader;  // set for a client, which may still report a failure
 
-  void send(std::unique_ptr<ResponseWriter> answer);
-  void say(const std::string& bytes);
+  void send(std::unique_ptr<ResponseWriter> response);
+  void send_notice(const std::string& bytes);
   // Returns whether a response or notice has been queued. The connection closes once it is sent.
   bool is_closing() const noexcept { return is_closing_; }
 

@@ -10,8 +10,9 @@
 namespace torch::comms::bootstrap {
 
 Connector::Connector(std::string_view contact, size_t first) : contact_(contact), first_(first) {
-  std::istringstream words(contact_);
-  for (std::string word; words >> word;) addresses_.push_back(word);
+  std::istringstream contact_stream(contact_);
+  for (std::string address_text; contact_stream >> address_text;)
+    addresses_.push_back(address_text);
   try_next();
 }
 

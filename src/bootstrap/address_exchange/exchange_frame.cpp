@@ -15,12 +15,12 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr size_t kNoticeHead = sizeof(uint8_t) + sizeof(int32_t);
 
-DropReason why_not_ours(const ExchangeFrame& frame, const ExchangeEndpointId& door) noexcept {
+DropReason why_not_ours(const ExchangeFrame& frame, const ExchangeEndpointId& own_id) noexcept {
   if (frame.magic != ExchangeFrame::kMagic) return DropReason::kUnknownProtocol;
   if (frame.version != ExchangeFrame::kVersion) return DropReason::kVersionMismatch;
-  if (!base::constant_time_equal(frame.job, door.job)) return DropReason::kJobMismatch;
-  if (frame.size != door.size) return DropReason::kSizeMismatch;
-  if (frame.to != door.rank || frame.from < 0 || frame.from >= door.size)
+  if (!base::constant_time_equal(frame.job, own_id.job)) return DropReason::kJobMismatch;
+  if (frame.size != own_id.size) return DropReason::kSizeMismatch;
+  if (frame.to != own_id.rank || frame.from < 0 || frame.from >= own_id.size)
     return DropReason::kRankMismatch;
   return DropReason::kNone;
 }
@@ -42,20 +42,20 @@ std::string_view to_text(DropReason refusal) noexcept {
 }
 
 DropReason request_drop_reason(const ExchangeFrame& frame,
-                               const ExchangeEndpointId& door) noexcept {
-  if (const auto why = why_not_ours(frame, door); why != DropReason::kNone) return why;
-  const BruckRounds rounds{door.rank, door.size};
+                               const ExchangeEndpointId& own_id) noexcept {
+  if (const auto why = why_not_ours(frame, own_id); why != DropReason::kNone) return why;
+  const BruckRounds rounds{own_id.rank, own_id.size};
   if (frame.kind != ExchangeFrameKind::kRequest) return DropReason::kUnknownProtocol;
   if (frame.round >= rounds.count() || frame.from != rounds.client(frame.round))
     return DropReason::kRankMismatch;
   return frame.bytes == 0 ? DropReason::kNone : DropReason::kTooLarge;
 }
 
-DropReason response_drop_reason(const ExchangeFrame& frame, const ExchangeEndpointId& door,
+DropReason response_drop_reason(const ExchangeFrame& frame, const ExchangeEndpointId& own_id,
                                 int source, int round) noexcept {
-  if (const auto why = why_not_ours(frame, door); why != DropReason::kNone) return why;
+  if (const auto why = why_not_ours(frame, own_id); why != DropReason::kNone) return why;
   if (frame.from != source || frame.round != round) return DropReason::kRankMismatch;
-  const BruckRounds rounds{door.rank, door.size};
+  const BruckRounds rounds{own_id.rank, own_id.size};
   switch (frame.kind) {
     case ExchangeFrameKind::kResponse:
       if (frame.bytes < min_response_bytes(rounds.blobs(round)))

@@ -72,8 +72,8 @@ TC_API std::string_view to_text(DropReason refusal) noexcept;
 // All numbers of an accepted header are in range.
 // Returns: kNone if the header is accepted.
 TC_API DropReason request_drop_reason(const ExchangeFrame& frame,
-                                      const ExchangeEndpointId& door) noexcept;
-TC_API DropReason response_drop_reason(const ExchangeFrame& frame, const ExchangeEndpointId& door,
+                                      const ExchangeEndpointId& own_id) noexcept;
+TC_API DropReason response_drop_reason(const ExchangeFrame& frame, const ExchangeEndpointId& own_id,
                                        int source, int round) noexcept;
 
 // Why a rank fails, as it is sent to peers. `peer` is the only culprit, or -1.

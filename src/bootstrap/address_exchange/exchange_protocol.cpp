@@ -15,8 +15,11 @@ std::string rank_text(int rank) { return "rank " + std::to_string(rank); }
 
 }  // namespace
 
-ExchangeProtocol::ExchangeProtocol(int rank, int size, const ExchangeRetryPolicy& pace) noexcept
-    : rounds_{rank, size}, retry_policy_(&pace), probing_(pace.probe_after) {}
+ExchangeProtocol::ExchangeProtocol(int rank, int size,
+                                   const ExchangeRetryPolicy& retry_policy) noexcept
+    : rounds_{rank, size},
+      retry_policy_(&retry_policy),
+      probe_interval_(retry_policy.probe_after) {}
 
 void ExchangeProtocol::start(Moment now, ExchangeActions& out) {
   end_ = retry_policy_->timeout < kNever - now ? now + retry_policy_->timeout : kNever;
@@ -83,7 +86,7 @@ void ExchangeProtocol::on_response(Moment now, ExchangeActions& out) {
     request(now, out);
   } else {
     phase_ = ExchangePhase::kServing;
-    probe_ = now + probing_;
+    probe_ = now + probe_interval_;
   }
   if ((requested_ & bit(round_)) != 0) serve(round_, out);
   finish_if_served(out);
@@ -144,8 +147,8 @@ void ExchangeProtocol::finish_if_served(ExchangeActions& out) {
 }
 
 void ExchangeProtocol::probe(Moment now, ExchangeActions& out) {
-  probing_ = std::min<Moment>(probing_ * 2, std::chrono::minutes(1));
-  probe_ = now + probing_;
+  probe_interval_ = std::min<Moment>(probe_interval_ * 2, std::chrono::minutes(1));
+  probe_ = now + probe_interval_;
   // A rank that is being answered now is alive as long as its connection is.
   for (int round = 0; round < rounds_.count(); ++round)
     if (((served_ | responding_) & bit(round)) == 0)

@@ -69,8 +69,8 @@ using ExchangeActions = std::vector<ExchangeAction>;
 // Threads: one at a time.
 class TC_API ExchangeProtocol {
  public:
-  // Lifetime: `pace` must outlive the object.
-  ExchangeProtocol(int rank, int size, const ExchangeRetryPolicy& pace) noexcept;
+  // Lifetime: `retry_policy` must outlive the object.
+  ExchangeProtocol(int rank, int size, const ExchangeRetryPolicy& retry_policy) noexcept;
 
   // The events. Each appends to `out` the actions to run now, in order.
   void start(Moment now, ExchangeActions& out);
@@ -129,7 +129,7 @@ class TC_API ExchangeProtocol {
   uint32_t requested_ = 0, responding_ = 0, served_ = 0;  // rounds, as bits
   std::array<uint32_t, kMaxRounds> links_{};              // link of each round's client
   std::array<uint32_t, kMaxRounds> instances_{};          // folded instance of each round's client
-  Moment end_ = kNever, timer_ = kNever, probe_ = kNever, probing_;
+  Moment end_ = kNever, timer_ = kNever, probe_ = kNever, probe_interval_;
   FailureNotice failure_;
 };
 

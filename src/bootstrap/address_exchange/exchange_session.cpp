@@ -17,7 +17,7 @@ namespace torch::comms::bootstrap {
 namespace {
 
 // How long a failed rank keeps serving the failure to peers that still connect.
-constexpr std::chrono::milliseconds kFarewell{400};
+constexpr std::chrono::milliseconds kServeFailureTimeout{400};
 // How long a probe waits for the peer's contact in the store; meanwhile this rank does nothing
 // else.
 constexpr std::chrono::milliseconds kProbe{800};
@@ -81,12 +81,12 @@ BlobExchangeResult ExchangeSession::run() {
 void ExchangeSession::raise_failure() {
   const auto error =
       root_failure(store_, self_, protocol_.failure(), awaited_address_, pending_->format_drops());
-  const Moment end = clock_now() + kFarewell;
-  const auto has_more_to_say = [&] {
+  const Moment end = clock_now() + kServeFailureTimeout;
+  const auto has_unsent_notices = [&] {
     return protocol_.unserved() > 0 ||
            std::ranges::any_of(clients_, [](const auto& each) { return each.second.is_closing(); });
   };
-  while (clock_now() < end && has_more_to_say()) poll_once(std::min(end, pending_->next_time()));
+  while (clock_now() < end && has_unsent_notices()) poll_once(std::min(end, pending_->next_time()));
   sync_before_raising(store_, self_);
   if (own_error_)
     throw CommError(own_error_->code(), own_error_->why(),
@@ -160,15 +160,15 @@ void ExchangeSession::look_up_source(int peer) {
 }
 
 ExchangeFrame ExchangeSession::frame(ExchangeFrameKind kind, int to, int round) const {
-  ExchangeFrame made;
-  made.kind = kind;
-  made.round = static_cast<uint8_t>(round);
-  made.from = own_id_.rank;
-  made.to = to;
-  made.size = own_id_.size;
-  made.instance = own_id_.instance;
-  made.job = own_id_.job;
-  return made;
+  ExchangeFrame result;
+  result.kind = kind;
+  result.round = static_cast<uint8_t>(round);
+  result.from = own_id_.rank;
+  result.to = to;
+  result.size = own_id_.size;
+  result.instance = own_id_.instance;
+  result.job = own_id_.job;
+  return result;
 }
 
 void ExchangeSession::send_request(const ExchangeAction& action) {
@@ -185,12 +185,13 @@ void ExchangeSession::drop_outgoing(bool to_try_another) {
 }
 
 void ExchangeSession::on_connect_failed() {
-  const auto& dial = outgoing_->connector;
-  const int error = dial.error();
-  awaited_address_ = dial.contact() + (error == 0 ? "" : ": " + std::string(std::strerror(error)));
+  const auto& connector = outgoing_->connector;
+  const int error = connector.error();
+  awaited_address_ =
+      connector.contact() + (error == 0 ? "" : ": " + std::string(std::strerror(error)));
   if (base::is_resource_exhausted(error))
-    on_resource_exhausted(error, "cannot connect to " + dial.contact());
-  on_request_failed(dial.is_refused());
+    on_resource_exhausted(error, "cannot connect to " + connector.contact());
+  on_request_failed(connector.is_refused());
 }
 
 void ExchangeSession::on_request_failed(bool refused) {
@@ -200,7 +201,7 @@ void ExchangeSession::on_request_failed(bool refused) {
 
 void ExchangeSession::probe(int peer) {
   try {
-    const auto [at, made] =
+    const auto [at, is_new] =
         probes_.insert_or_assign(peer, Connector(contact_registry_.look_up(peer, kProbe)));
     if (at->second.state() != Connector::State::kConnecting) on_probe(peer);
   } catch (const CommError&) {
@@ -225,7 +226,7 @@ void ExchangeSession::queue_notice(uint32_t link, const FailureNotice& notice) {
   if (found == clients_.end()) return;
   auto& client = found->second;
   const int to = protocol_.rounds().client(client.round);
-  client.say(notice_bytes(frame(ExchangeFrameKind::kFailure, to, client.round), notice));
+  client.send_notice(notice_bytes(frame(ExchangeFrameKind::kFailure, to, client.round), notice));
   ++result_.frames;
   flush(link);
 }

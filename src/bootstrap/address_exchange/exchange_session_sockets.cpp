@@ -14,12 +14,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kPiece = 64 << 10;       // bytes of a response per read
-constexpr milliseconds kSilence{10'000};  // after which a connection to a vanished host fails
+constexpr size_t kPiece = 64 << 10;  // bytes of a response per read
+constexpr milliseconds kKeepAliveTimeout{
+    10'000};                              // after which a connection to a vanished host fails
 constexpr milliseconds kAcceptPause{50};  // before the next accept() without descriptors
-constexpr milliseconds kScarce{1'000};    // a shortage this long fails the exchange
-constexpr milliseconds kTick{50};         // between two calls of interrupt_check
-constexpr milliseconds kLongest{60'000};  // fits the int of poll()
+constexpr milliseconds kShortageTimeout{1'000};  // a shortage this long fails the exchange
+constexpr milliseconds kTick{50};                // between two calls of interrupt_check
+constexpr milliseconds kMaxPoll{60'000};         // fits the int of poll()
 
 }  // namespace
 
@@ -33,8 +34,8 @@ void ExchangeSession::poll_once(Moment until) {
   const short outgoing_events =
       outgoing_ && outgoing_->connector.state() == Connector::State::kConnecting ? POLLOUT : POLLIN;
   polled.push_back({outgoing_ ? outgoing_->connector.socket() : -1, outgoing_events, 0});
-  for (const auto& [peer, dial] : probes_) {
-    polled.push_back({dial.socket(), POLLOUT, 0});
+  for (const auto& [peer, connector] : probes_) {
+    polled.push_back({connector.socket(), POLLOUT, 0});
     links.push_back(static_cast<uint32_t>(peer));
   }
   const size_t first_link = links.size();
@@ -45,7 +46,7 @@ void ExchangeSession::poll_once(Moment until) {
   }
   if (!accepting) until = std::min(until, accept_after_);
   const auto left = std::chrono::ceil<milliseconds>(std::max(until - now, Moment::zero()));
-  const auto longest = self_.interrupt_check ? kTick : kLongest;
+  const auto longest = self_.interrupt_check ? kTick : kMaxPoll;
   const auto count =
       ::poll(polled.data(), polled.size(), static_cast<int>(std::min(left, longest).count()));
   if (count > 0) {
@@ -77,7 +78,7 @@ void ExchangeSession::on_time() {
 void ExchangeSession::on_resource_exhausted(int error, const std::string& what) {
   const Moment now = clock_now();
   if (exhausted_since_ == kNever) exhausted_since_ = now;
-  if (now - exhausted_since_ < kScarce ||
+  if (now - exhausted_since_ < kShortageTimeout ||
       protocol_.phase() >= ExchangeProtocol::ExchangePhase::kDone)
     return;
   own_error_ = base::system_error(error, what);
@@ -99,7 +100,7 @@ void ExchangeSession::accept_all() {
     }
     exhausted_since_ = kNever;
     const uint32_t link = next_link_++;
-    base::set_keepalive_and_user_timeout(socket.get(), kSilence);
+    base::set_keepalive_and_user_timeout(socket.get(), kKeepAliveTimeout);
     clients_[link].socket = std::move(socket);
     close.clear();
     pending_->on_open(link, clock_now(), close);
@@ -119,9 +120,9 @@ void ExchangeSession::on_incoming(uint32_t link, short events) {
                           each.round < 0 ? sizeof(ExchangeFrame) : sizeof bytes, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return drop(link);
-  const std::string_view said(bytes, static_cast<size_t>(got));
-  if (each.round >= 0) return on_failure_bytes(each, said);
-  switch (pending_->on_bytes(link, said)) {
+  const std::string_view received(bytes, static_cast<size_t>(got));
+  if (each.round >= 0) return on_failure_bytes(each, received);
+  switch (pending_->on_bytes(link, received)) {
     case PendingConnections::HandshakeStatus::kIncomplete:
       return;
     case PendingConnections::HandshakeStatus::kClose:
@@ -133,13 +134,13 @@ void ExchangeSession::on_incoming(uint32_t link, short events) {
 }
 
 void ExchangeSession::accept_client(uint32_t link) {
-  const ExchangeFrame question = pending_->request();
+  const ExchangeFrame request = pending_->request();
   auto& client = clients_[link];
-  client.round = question.round;
-  client.reader = std::make_unique<ResponseReader>(own_id_, question.from, question.round,
+  client.round = request.round;
+  client.reader = std::make_unique<ResponseReader>(own_id_, request.from, request.round,
                                                    std::span<std::string>());
   const size_t before = actions_.size();
-  protocol_.on_request(question.round, link, question.instance, actions_);
+  protocol_.on_request(request.round, link, request.instance, actions_);
   const bool refused =
       std::any_of(actions_.begin() + static_cast<std::ptrdiff_t>(before), actions_.end(),
                   [&](const ExchangeAction& action) {
@@ -147,7 +148,7 @@ void ExchangeSession::accept_client(uint32_t link) {
                   });
   if (refused) return;
   std::erase_if(clients_, [&](const auto& other) {
-    return other.first != link && other.second.round == question.round;
+    return other.first != link && other.second.round == request.round;
   });
 }
 
@@ -185,24 +186,24 @@ void ExchangeSession::flush(uint32_t link) {
 }
 
 void ExchangeSession::on_outgoing(short) {
-  auto& dial = outgoing_->connector;
-  if (dial.state() == Connector::State::kConnecting) {
-    if (dial.on_ready() == Connector::State::kConnecting) return;
-    if (dial.state() == Connector::State::kFailed) return on_connect_failed();
+  auto& connector = outgoing_->connector;
+  if (connector.state() == Connector::State::kConnecting) {
+    if (connector.on_ready() == Connector::State::kConnecting) return;
+    if (connector.state() == Connector::State::kFailed) return on_connect_failed();
     exhausted_since_ = kNever;
     protocol_.on_connected();
     const int round = outgoing_->round;
-    const ExchangeFrame question =
+    const ExchangeFrame request =
         frame(ExchangeFrameKind::kRequest, protocol_.rounds().source(round), round);
     ++result_.frames;
     // The buffer of a new socket has room for these few bytes.
-    if (::send(dial.socket(), &question, sizeof question, MSG_NOSIGNAL | MSG_DONTWAIT) !=
-        static_cast<ssize_t>(sizeof question))
+    if (::send(connector.socket(), &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+        static_cast<ssize_t>(sizeof request))
       on_request_failed(false);
     return;
   }
   std::string bytes(kPiece, '\0');
-  const auto got = ::recv(dial.socket(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  const auto got = ::recv(connector.socket(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return on_request_failed(false);
   on_response_bytes(std::string_view(bytes).substr(0, static_cast<size_t>(got)));

@@ -11,9 +11,9 @@ namespace torch::comms::bootstrap {
 namespace {
 
 // How long to wait for a value that another rank is about to write.
-constexpr std::chrono::milliseconds kPatience{800};
+constexpr std::chrono::milliseconds kReadTimeout{800};
 // How long rank 0 stays for peers that have not read the failure.
-constexpr std::chrono::milliseconds kFarewell{1000};
+constexpr std::chrono::milliseconds kAcknowledgeTimeout{1000};
 
 FailureNotice own_reason(KeyValueStore& store, const BlobExchangeParams& self,
                          const FailureNotice& failure, const std::string& where,
@@ -39,9 +39,9 @@ FailureNotice own_reason(KeyValueStore& store, const BlobExchangeParams& self,
   return reason;
 }
 
-FailureNotice read_verdict(KeyValueStore& store, const BlobExchangeParams& self) {
-  if (auto told = parse_notice(store.get(self.key_scope + "/verdict", kPatience), self.size))
-    return std::move(*told);
+FailureNotice read_published_failure(KeyValueStore& store, const BlobExchangeParams& self) {
+  if (auto notice = parse_notice(store.get(self.key_scope + "/verdict", kReadTimeout), self.size))
+    return std::move(*notice);
   throw CommError(Errc::kSystem,
                   "the store " + store.address() + " returned a failure report that no rank wrote");
 }
@@ -50,10 +50,10 @@ FailureNotice read_verdict(KeyValueStore& store, const BlobExchangeParams& self)
 // first rank.
 FailureNotice publish_failure(KeyValueStore& store, const BlobExchangeParams& self,
                               const std::function<FailureNotice()>& make) {
-  if (store.add(self.key_scope + "/claim", 1) != 1) return read_verdict(store, self);
-  const auto verdict = make();
-  store.set(self.key_scope + "/verdict", to_bytes(verdict));
-  return verdict;
+  if (store.add(self.key_scope + "/claim", 1) != 1) return read_published_failure(store, self);
+  const auto notice = make();
+  store.set(self.key_scope + "/verdict", to_bytes(notice));
+  return notice;
 }
 
 CommError error_of(const FailureNotice& reason, const BlobExchangeParams& self) {
@@ -90,12 +90,13 @@ FailureNotice notice_for_peers(const BlobExchangeParams& self, const CommError& 
 }
 
 void sync_before_raising(KeyValueStore& store, const BlobExchangeParams& self) noexcept {
-  const std::string heard = self.key_scope + "/heard", by_all = heard + "/all";
+  const std::string acknowledged_key = self.key_scope + "/heard",
+                    all_acknowledged_key = acknowledged_key + "/all";
   try {
     if (self.rank == 0)
-      store.get(by_all, kFarewell);
-    else if (store.add(heard, 1) == self.size - 1)
-      store.set(by_all, "yes");
+      store.get(all_acknowledged_key, kAcknowledgeTimeout);
+    else if (store.add(acknowledged_key, 1) == self.size - 1)
+      store.set(all_acknowledged_key, "yes");
   } catch (const std::exception&) {
     // The failure itself is what the caller raises.
   }
@@ -106,7 +107,7 @@ void decline_exchange(KeyValueStore& store, const BlobExchangeParams& self, cons
   if (self.size == 1) return;
   try {
     publish_failure(store, self, [&] { return notice_for_peers(self, error); });
-    // An empty value sends the ranks that wait for it to the verdict.
+    // An empty value sends the ranks that wait for it to the published failure.
     store.set(contact_prefix(self) + std::to_string(self.rank), "");
     if (self.rank == 0 && !self.secret) store.set(secret_key(self), "");
     for (const auto& key : keys) store.set(key, "");
@@ -119,9 +120,9 @@ void decline_exchange(KeyValueStore& store, const BlobExchangeParams& self, cons
 
 std::string read_peer_key(KeyValueStore& store, const BlobExchangeParams& self,
                           const std::string& key, std::chrono::milliseconds limit) {
-  auto word = store.get(key, limit);
-  if (!word.empty()) return word;
-  throw error_of(read_verdict(store, self), self);
+  auto value = store.get(key, limit);
+  if (!value.empty()) return value;
+  throw error_of(read_published_failure(store, self), self);
 }
 
 }  // namespace torch::comms::bootstrap

@@ -21,31 +21,33 @@ void PendingConnections::on_open(uint32_t link, Moment now, ConnectionIds& close
 
 PendingConnections::HandshakeStatus PendingConnections::on_bytes(uint32_t link,
                                                                  std::string_view bytes) {
-  const auto guest = find(link);
-  if (guest == connections_.end()) return HandshakeStatus::kClose;
-  const size_t part = std::min(bytes.size(), sizeof guest->frame - guest->bytes_read);
-  std::copy_n(bytes.begin(), part, reinterpret_cast<char*>(&guest->frame) + guest->bytes_read);
-  guest->bytes_read += part;
+  const auto connection = find(link);
+  if (connection == connections_.end()) return HandshakeStatus::kClose;
+  const size_t part = std::min(bytes.size(), sizeof connection->frame - connection->bytes_read);
+  std::copy_n(bytes.begin(), part,
+              reinterpret_cast<char*>(&connection->frame) + connection->bytes_read);
+  connection->bytes_read += part;
   auto why = DropReason::kNone;
   // A connection with a wrong magic number is closed at once.
-  if (guest->bytes_read >= sizeof guest->frame.magic && guest->frame.magic != ExchangeFrame::kMagic)
+  if (connection->bytes_read >= sizeof connection->frame.magic &&
+      connection->frame.magic != ExchangeFrame::kMagic)
     why = DropReason::kUnknownProtocol;
-  else if (guest->bytes_read < sizeof guest->frame)
+  else if (connection->bytes_read < sizeof connection->frame)
     return HandshakeStatus::kIncomplete;
   else
-    why = request_drop_reason(guest->frame, own_id_);
-  request_ = guest->frame;
-  connections_.erase(guest);
+    why = request_drop_reason(connection->frame, own_id_);
+  request_ = connection->frame;
+  connections_.erase(connection);
   if (why == DropReason::kNone) return HandshakeStatus::kAccepted;
   count_drop(why);
   return HandshakeStatus::kClose;
 }
 
 void PendingConnections::on_closed(uint32_t link) {
-  const auto guest = find(link);
-  if (guest == connections_.end()) return;
+  const auto connection = find(link);
+  if (connection == connections_.end()) return;
   count_drop(DropReason::kClosedEarly);
-  connections_.erase(guest);
+  connections_.erase(connection);
 }
 
 void PendingConnections::on_time(Moment now, ConnectionIds& close) {

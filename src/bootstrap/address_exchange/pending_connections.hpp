@@ -24,8 +24,8 @@ class TC_API PendingConnections {
     size_t max_connections = 64;
     Moment handshake_timeout = std::chrono::seconds(5);
   };
-  PendingConnections(const ExchangeEndpointId& door, const Options& rules)
-      : own_id_(door), options_(rules) {}
+  PendingConnections(const ExchangeEndpointId& own_id, const Options& options)
+      : own_id_(own_id), options_(options) {}
 
   using ConnectionIds = std::vector<uint32_t>;
   // Adds a connection. Appends to `close` the connections to be closed for it.

@@ -48,9 +48,9 @@ bool ResponseWriter::write(size_t bytes, std::string& out) {
   return next_ < number;
 }
 
-ResponseReader::ResponseReader(const ExchangeEndpointId& door, int source, int round,
+ResponseReader::ResponseReader(const ExchangeEndpointId& own_id, int source, int round,
                                std::span<std::string> blobs)
-    : door_(door), source_(source), round_(round), blobs_(blobs) {}
+    : own_id_(own_id), source_(source), round_(round), blobs_(blobs) {}
 
 ResponseReader::State ResponseReader::reject(DropReason why) {
   drop_reason_ = why;
@@ -82,7 +82,7 @@ ResponseReader::State ResponseReader::feed(std::string_view bytes) {
 
 ResponseReader::State ResponseReader::read_header(std::string_view& bytes) {
   if (!fill(&head_, sizeof head_, bytes)) return State::kIncomplete;
-  if (const auto why = response_drop_reason(head_, door_, source_, round_);
+  if (const auto why = response_drop_reason(head_, own_id_, source_, round_);
       why != DropReason::kNone)
     return reject(why);
   if (head_.kind == ExchangeFrameKind::kResponse && blobs_.empty())
@@ -96,7 +96,7 @@ ResponseReader::State ResponseReader::read_failure(std::string_view& bytes) {
   text_.append(bytes.substr(0, payload_left_ - text_.size()));
   bytes = {};
   if (text_.size() < payload_left_) return State::kIncomplete;
-  auto notice = parse_notice(text_, door_.size);
+  auto notice = parse_notice(text_, own_id_.size);
   if (!notice) return reject(DropReason::kUnknownProtocol);
   failure_ = std::move(*notice);
   return State::kFailure;
@@ -117,13 +117,13 @@ ResponseReader::State ResponseReader::read_text(std::string_view& bytes) {
   payload_left_ -= length_;
   has_length_ = false;
   if (!store_text(std::exchange(text_, {}))) return reject(DropReason::kUnknownProtocol);
-  if (next_ < BruckRounds{source_, door_.size}.blobs(round_)) return State::kIncomplete;
+  if (next_ < BruckRounds{source_, own_id_.size}.blobs(round_)) return State::kIncomplete;
   return payload_left_ == 0 ? State::kResponse : reject(DropReason::kUnknownProtocol);
 }
 
 bool ResponseReader::store_text(std::string text) {
   if (next_ < 0) {
-    const bool wanted = BruckRounds{source_, door_.size}.has_next(round_);
+    const bool wanted = BruckRounds{source_, own_id_.size}.has_next(round_);
     contact_ = std::move(text);
     if (contact_.empty() == wanted) return false;
   } else {

@@ -51,7 +51,7 @@ class TC_API ResponseReader {
 
   // `blobs` holds all ranks' blobs; the reader stores those of the response there. If it is empty,
   // a response is invalid and only a notice is accepted.
-  ResponseReader(const ExchangeEndpointId& door, int source, int round,
+  ResponseReader(const ExchangeEndpointId& own_id, int source, int round,
                  std::span<std::string> blobs);
 
   // Consumes bytes in any division. After a state other than kIncomplete it consumes none.
@@ -69,7 +69,7 @@ class TC_API ResponseReader {
   State read_failure(std::string_view& bytes);
   bool store_text(std::string text);
 
-  ExchangeEndpointId door_;
+  ExchangeEndpointId own_id_;
   int source_, round_;
   std::span<std::string> blobs_;
   State state_ = State::kIncomplete;

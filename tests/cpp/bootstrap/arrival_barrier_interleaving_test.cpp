@@ -128,8 +128,9 @@ struct History {
   int timeouts = 0;
 };
 
-// Creates `name` until it was let through `successes` times, or timed out `patience` times.
-void live(Scheduler& scheduler, int rank, int size, int successes, int patience, History& history) {
+// Creates `name` until it was let through `successes` times, or timed out `max_timeouts` times.
+void run_attempts(Scheduler& scheduler, int rank, int size, int successes, int max_timeouts,
+                  History& history) {
   ScheduledKeyValue kv(scheduler, rank);
   const ArrivalBarrierParams self{.key_scope = "s",
                                   .name = "n",
@@ -138,7 +139,7 @@ void live(Scheduler& scheduler, int rank, int size, int successes, int patience,
                                   .process_description = "r" + std::to_string(rank),
                                   .timeout = {milliseconds(0), "KNOB"},
                                   .deadline = Deadline(milliseconds(0))};
-  while (static_cast<int>(history.attempts.size()) < successes && history.timeouts < patience) {
+  while (static_cast<int>(history.attempts.size()) < successes && history.timeouts < max_timeouts) {
     try {
       history.attempts.push_back(wait_for_all_ranks(kv, self).attempt);
     } catch (const CommError& e) {
@@ -154,13 +155,14 @@ struct Totals {
   int timeouts = 0;
 };
 
-void play(int size, unsigned seed, Totals& totals) {
+void run_world(int size, unsigned seed, Totals& totals) {
   Scheduler scheduler(size, seed);
   std::vector<History> histories(static_cast<size_t>(size));
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back(
-        [&, rank] { live(scheduler, rank, size, 3, 12, histories[static_cast<size_t>(rank)]); });
+    threads.emplace_back([&, rank] {
+      run_attempts(scheduler, rank, size, 3, 12, histories[static_cast<size_t>(rank)]);
+    });
   if (!scheduler.run()) {
     ADD_FAILURE() << "nobody can go on, seed " << seed;
     std::abort();  // the rank threads cannot be joined
@@ -182,7 +184,7 @@ void play(int size, unsigned seed, Totals& totals) {
 TEST(CheckInInterleaving, AnAttemptLetsAllRanksThroughOrNone) {
   Totals totals;
   for (unsigned seed = 0; seed < 100 && !HasFailure(); ++seed)
-    play(2 + static_cast<int>(seed % 3), seed, totals);
+    run_world(2 + static_cast<int>(seed % 3), seed, totals);
   // Both ends were really played.
   EXPECT_GT(totals.worlds, 50);
   EXPECT_GT(totals.timeouts, 100);

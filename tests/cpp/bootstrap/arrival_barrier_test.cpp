@@ -127,7 +127,7 @@ TEST(CheckIn, TheSameNameAgainGetsNewKeysAndLeavesNoneOfTheOldOnes) {
   EXPECT_EQ(map.values.size(), keys_after_second);
 }
 
-std::vector<ArrivalBarrierParams> bringing(std::vector<ArrivalBarrierParams> ranks) {
+std::vector<ArrivalBarrierParams> with_prepare(std::vector<ArrivalBarrierParams> ranks) {
   for (auto& each : ranks) each.prepare = [] {};
   return ranks;
 }
@@ -156,14 +156,14 @@ TEST(CheckIn, ARankThatCannotBringWhatItNeedsIsNamedToTheOthers) {
       EXPECT_EQ(outcome.error->context().peer, without_it);
     }
     EXPECT_EQ(keys_left(map, "/unfit"), 0);
-    for (const auto& outcome : together(map, bringing(world(4))))
+    for (const auto& outcome : together(map, with_prepare(world(4))))
       EXPECT_TRUE(outcome.arrival.has_value()) << "a retry";
   }
 }
 
 TEST(CheckIn, ARankThatDoesNotComeBackFromWhatItNeedsHasNotArrived) {
   SharedMap map;
-  auto ranks = bringing(world(3, milliseconds(100)));
+  auto ranks = with_prepare(world(3, milliseconds(100)));
   ranks[2].prepare = [&map] {
     while (keys_left(map, "/verdict") == 0) std::this_thread::yield();
   };
@@ -346,8 +346,8 @@ TEST(CheckIn, OfALargeWorldTheFirstRanksBackendsAreLookedAt) {
   self.backend = "gloo";
   SharedMap one, map;
   check_in_on(one, self);
-  for (const std::string word : {"arrived", "alike"}) {
-    const auto key = "test/5:train/0/" + word;
+  for (const std::string key_name : {"arrived", "alike"}) {
+    const auto key = "test/5:train/0/" + key_name;
     map.values[key] = std::to_string(std::stoll(one.values[key]) * (kSize - 1));
   }
   for (int rank = 0; rank + 1 < kSize; ++rank)
@@ -397,15 +397,15 @@ TEST(CheckIn, ARankThatLosesTheStoreTakesNobodyElseDown) {
 
 TEST(CheckIn, RemindsOnceWhenTheOthersTakeLong) {
   SharedMap map;
-  std::vector<std::string> notices;
+  std::vector<std::string> reports;
   auto self = rank_of(0, 3, milliseconds(300));
   self.report_after = milliseconds(20);
-  self.report = [&](const std::string& text) { notices.push_back(text); };
+  self.report = [&](const std::string& text) { reports.push_back(text); };
   check_in_on(map, self);
-  ASSERT_EQ(notices.size(), 1u);
-  EXPECT_NE(notices[0].find("still waiting for ranks 1, 2 of 3 to create 'train'"),
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_NE(reports[0].find("still waiting for ranks 1, 2 of 3 to create 'train'"),
             std::string::npos)
-      << notices[0];
+      << reports[0];
 }
 
 TEST(CheckIn, DoubtsAreAskedForBeforeTheFirstRankSaysThatItWaits) {
@@ -423,16 +423,16 @@ TEST(CheckIn, DoubtsAreAskedForBeforeTheFirstRankSaysThatItWaits) {
 
 TEST(CheckIn, WhoHasDoubtsSaysThatItWaitsAsWell) {
   SharedMap map;
-  std::vector<std::string> notices;
+  std::vector<std::string> reports;
   auto self = rank_of(0, 3, seconds(20));
   self.report_after = milliseconds(20);
-  self.report = [&](const std::string& text) { notices.push_back(text); };
+  self.report = [&](const std::string& text) { reports.push_back(text); };
   self.conflict_check = [&] {
-    return notices.empty() ? std::nullopt : std::optional<std::string>("enough");
+    return reports.empty() ? std::nullopt : std::optional<std::string>("enough");
   };
   EXPECT_TRUE(check_in_on(map, self).error);
-  ASSERT_EQ(notices.size(), 1u);
-  EXPECT_NE(notices[0].find("still waiting for ranks 1, 2 of 3"), std::string::npos) << notices[0];
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_NE(reports[0].find("still waiting for ranks 1, 2 of 3"), std::string::npos) << reports[0];
 }
 
 TEST(CheckIn, FindsFewMissingAmongManyWithFewMessages) {

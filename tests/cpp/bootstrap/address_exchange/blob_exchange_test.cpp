@@ -1,4 +1,4 @@
-// The exchange over real sockets: ranks are threads, strangers knock meanwhile.
+// The exchange over real sockets: ranks are threads, other programs connect meanwhile.
 
 #include "bootstrap/address_exchange/blob_exchange.hpp"
 
@@ -198,10 +198,10 @@ std::optional<base::SocketAddress> address_of(SharedMap& map, int rank, std::ato
   return std::nullopt;
 }
 
-base::FileDescriptor knock(const base::SocketAddress& address, std::string_view words) {
+base::FileDescriptor connect_and_send(const base::SocketAddress& address, std::string_view bytes) {
   base::FileDescriptor socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (::connect(socket.get(), address.get(), address.size) != 0) return {};
-  static_cast<void>(::send(socket.get(), words.data(), words.size(), MSG_NOSIGNAL));
+  static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
   return socket;
 }
 
@@ -226,21 +226,21 @@ TEST(Meeting, PortScansOtherJobsAndSilenceDoNotDisturb) {
   ASSERT_TRUE(address);
   std::mt19937 random(3);
   std::vector<base::FileDescriptor> silent;
-  for (int i = 0; i < 200; ++i) silent.push_back(knock(*address, "T"));
-  for (int i = 0; i < 50; ++i) knock(*address, "");
+  for (int i = 0; i < 200; ++i) silent.push_back(connect_and_send(*address, "T"));
+  for (int i = 0; i < 50; ++i) connect_and_send(*address, "");
   for (int i = 0; i < 50; ++i) {
     std::string noise(1 + random() % 500, '\0');
     for (char& byte : noise) byte = static_cast<char>(random());
-    knock(*address, noise);
+    connect_and_send(*address, noise);
   }
-  knock(*address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-  knock(*address, std::string_view("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11));
+  connect_and_send(*address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  connect_and_send(*address, std::string_view("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11));
   ExchangeFrame wrong;
   wrong.from = 1;
   wrong.to = 2;
   wrong.size = kSize;
   wrong.job.fill(std::byte{1});
-  knock(*address, {reinterpret_cast<const char*>(&wrong), sizeof wrong});
+  connect_and_send(*address, {reinterpret_cast<const char*>(&wrong), sizeof wrong});
   ranks.push_back(join(1));
   ranks.clear();
   ASSERT_NO_FATAL_FAILURE(expect_all_know_all(outcomes));
@@ -297,9 +297,9 @@ TEST(Meeting, ARankThatEndedIsNamedLongBeforeTheLimit) {
 }
 
 // All but `failed`, where `fail` runs; they hear why it does not take part long before the limit.
-void expect_told(int failed,
-                 const std::function<CommError(SharedMap&, const BlobExchangeParams&)>& fail,
-                 const std::string& why) {
+void expect_notified(int failed,
+                     const std::function<CommError(SharedMap&, const BlobExchangeParams&)>& fail,
+                     const std::string& why) {
   constexpr int kSize = 6;
   constexpr milliseconds kLimit{60'000};
   const auto start = Deadline::Clock::now();
@@ -322,7 +322,7 @@ void expect_told(int failed,
 
 TEST(Meeting, WhyARankDeclinesIsToldToThoseThatWaitForIt) {
   for (const int rank : {0, 3})
-    ASSERT_NO_FATAL_FAILURE(expect_told(
+    ASSERT_NO_FATAL_FAILURE(expect_notified(
         rank,
         [](SharedMap& map, const BlobExchangeParams& self) {
           MemoryKeyValue store(map);
@@ -335,7 +335,7 @@ TEST(Meeting, WhyARankDeclinesIsToldToThoseThatWaitForIt) {
 
 TEST(Meeting, WhyARankCannotListenIsToldToThoseThatWaitForIt) {
   for (const int rank : {0, 3})
-    ASSERT_NO_FATAL_FAILURE(expect_told(
+    ASSERT_NO_FATAL_FAILURE(expect_notified(
         rank,
         [](SharedMap& map, BlobExchangeParams self) {
           self.interface = "eth77";
@@ -384,10 +384,10 @@ TEST(Meeting, ARankWithoutDescriptorsSaysSo) {
   none.reset();
   EXPECT_EQ(error.code(), Errc::kResourceExhausted) << error.what();
   EXPECT_NE(error.why().find("no descriptor left"), std::string::npos) << error.why();
-  const auto told = parse_notice(map.values["s/verdict"], 2).value();
-  EXPECT_EQ(told.code, Errc::kPeerFailed);
-  EXPECT_EQ(told.peer, 0);
-  EXPECT_NE(told.reason.find("no descriptor left"), std::string::npos) << told.reason;
+  const auto notice = parse_notice(map.values["s/verdict"], 2).value();
+  EXPECT_EQ(notice.code, Errc::kPeerFailed);
+  EXPECT_EQ(notice.peer, 0);
+  EXPECT_NE(notice.reason.find("no descriptor left"), std::string::npos) << notice.reason;
 }
 
 TEST(Dial, SaysWhatThisProcessLacks) {

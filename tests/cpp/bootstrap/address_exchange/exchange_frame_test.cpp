@@ -16,14 +16,14 @@ namespace {
 constexpr int kSize = 13;
 
 base::Secret secret(uint8_t seed) {
-  base::Secret made;
-  made.fill(std::byte{seed});
-  return made;
+  base::Secret result;
+  result.fill(std::byte{seed});
+  return result;
 }
-ExchangeEndpointId door_of(int rank) { return {rank, kSize, 5, secret(9)}; }
+ExchangeEndpointId endpoint_of(int rank) { return {rank, kSize, 5, secret(9)}; }
 
 // What the client of `rank` in `round` sends.
-ExchangeFrame question_to(int rank, int round) {
+ExchangeFrame request_to(int rank, int round) {
   ExchangeFrame frame;
   frame.round = static_cast<uint8_t>(round);
   frame.from = BruckRounds{rank, kSize}.client(round);
@@ -34,8 +34,8 @@ ExchangeFrame question_to(int rank, int round) {
 }
 
 // What `rank` answers in `round`, in full.
-std::string answer_of(int rank, int round, const std::vector<std::string>& blobs) {
-  ExchangeFrame head = question_to(rank, round);
+std::string response_of(int rank, int round, const std::vector<std::string>& blobs) {
+  ExchangeFrame head = request_to(rank, round);
   std::swap(head.from, head.to);
   ResponseWriter writer(head, blobs,
                         BruckRounds{rank, kSize}.has_next(round) ? "10.0.0.1:4711" : "");
@@ -50,14 +50,14 @@ std::string_view bytes_of(const ExchangeFrame& frame) {
 
 TEST(Frame, AQuestionOfTheRightClientMayComeIn) {
   for (int round = 0; round < 4; ++round)
-    EXPECT_EQ(request_drop_reason(question_to(3, round), door_of(3)), DropReason::kNone);
+    EXPECT_EQ(request_drop_reason(request_to(3, round), endpoint_of(3)), DropReason::kNone);
 }
 
 TEST(Frame, EveryOtherQuestionIsRefusedForItsReason) {
   const auto refused = [](auto change) {
-    ExchangeFrame frame = question_to(3, 1);
+    ExchangeFrame frame = request_to(3, 1);
     change(frame);
-    return request_drop_reason(frame, door_of(3));
+    return request_drop_reason(frame, endpoint_of(3));
   };
   EXPECT_EQ(refused([](ExchangeFrame& f) { f.magic = 0x20544547; }), DropReason::kUnknownProtocol);
   EXPECT_EQ(refused([](ExchangeFrame& f) { ++f.version; }), DropReason::kVersionMismatch);
@@ -85,8 +85,8 @@ TEST(Answer, BringsTheBlobsOfItsRoundAndNoOther) {
   for (int round = 0; round < 4; ++round) {
     const int source = BruckRounds{3, kSize}.source(round);
     std::vector<std::string> got(kSize);
-    ResponseReader reader(door_of(3), source, round, got);
-    EXPECT_EQ(reader.feed(answer_of(source, round, blobs)), ResponseReader::State::kResponse);
+    ResponseReader reader(endpoint_of(3), source, round, got);
+    EXPECT_EQ(reader.feed(response_of(source, round, blobs)), ResponseReader::State::kResponse);
     EXPECT_EQ(reader.contact().empty(), round == 3);
     const int number = BruckRounds{3, kSize}.blobs(round);
     for (int i = 0; i < kSize; ++i) {
@@ -98,31 +98,31 @@ TEST(Answer, BringsTheBlobsOfItsRoundAndNoOther) {
 
 TEST(Answer, ATextOverItsCapIsRefusedBeforeItIsRead) {
   const int source = BruckRounds{3, kSize}.source(0);
-  auto bytes = answer_of(source, 0, some_blobs());
+  auto bytes = response_of(source, 0, some_blobs());
   const uint16_t huge = 60000;
   std::memcpy(bytes.data() + sizeof(ExchangeFrame), &huge, sizeof huge);
   std::vector<std::string> got(kSize);
-  ResponseReader reader(door_of(3), source, 0, got);
+  ResponseReader reader(endpoint_of(3), source, 0, got);
   EXPECT_EQ(reader.feed(bytes), ResponseReader::State::kInvalid);
   EXPECT_EQ(reader.drop_reason(), DropReason::kTooLarge);
 }
 
 TEST(Answer, APayloadOverItsCapIsRefusedByItsHeader) {
   const int source = BruckRounds{3, kSize}.source(2);
-  ExchangeFrame head = question_to(source, 2);
+  ExchangeFrame head = request_to(source, 2);
   std::swap(head.from, head.to);
   head.kind = ExchangeFrameKind::kResponse;
   head.bytes = static_cast<uint32_t>(max_response_bytes(4)) + 1;
   std::vector<std::string> got(kSize);
-  ResponseReader reader(door_of(3), source, 2, got);
+  ResponseReader reader(endpoint_of(3), source, 2, got);
   EXPECT_EQ(reader.feed(bytes_of(head)), ResponseReader::State::kInvalid);
   EXPECT_EQ(reader.drop_reason(), DropReason::kTooLarge);
 }
 
 TEST(Answer, WhereOnlyANoticeCanComeAnAnswerIsWrong) {
   const int source = BruckRounds{3, kSize}.source(1);
-  ResponseReader reader(door_of(3), source, 1, {});
-  EXPECT_EQ(reader.feed(answer_of(source, 1, some_blobs())), ResponseReader::State::kInvalid);
+  ResponseReader reader(endpoint_of(3), source, 1, {});
+  EXPECT_EQ(reader.feed(response_of(source, 1, some_blobs())), ResponseReader::State::kInvalid);
 }
 
 TEST(Notice, ComesBackAsItWas) {
@@ -149,7 +149,7 @@ TEST(Answer, BrokenBytesAreRefusedOrHarmless) {
   const auto blobs = some_blobs();
   std::vector<std::string> good;
   for (int round = 0; round < 4; ++round)
-    good.push_back(answer_of(BruckRounds{3, kSize}.source(round), round, blobs));
+    good.push_back(response_of(BruckRounds{3, kSize}.source(round), round, blobs));
   std::array<int, 4> states{};
   std::vector<std::string> got(kSize);
   for (int i = 0; i < 100'000; ++i) {
@@ -161,7 +161,7 @@ TEST(Answer, BrokenBytesAreRefusedOrHarmless) {
       bytes[place()] = static_cast<char>(random());
     if (random() % 8 == 0) bytes.resize(random() % bytes.size());
     if (random() % 8 == 0) bytes.append(random() % 100, 'x');
-    ResponseReader reader(door_of(3), BruckRounds{3, kSize}.source(static_cast<int>(round)),
+    ResponseReader reader(endpoint_of(3), BruckRounds{3, kSize}.source(static_cast<int>(round)),
                           static_cast<int>(round), got);
     auto state = ResponseReader::State::kIncomplete;
     for (size_t at = 0; at < bytes.size() && state == ResponseReader::State::kIncomplete;) {
@@ -180,64 +180,63 @@ TEST(Answer, BrokenBytesAreRefusedOrHarmless) {
 
 class Guests : public testing::Test {
  protected:
-  PendingConnections reception{
-      door_of(3), {.max_connections = 4, .handshake_timeout = std::chrono::seconds(5)}};
+  PendingConnections pending{endpoint_of(3),
+                             {.max_connections = 4, .handshake_timeout = std::chrono::seconds(5)}};
   PendingConnections::ConnectionIds close;
   const Moment now = std::chrono::seconds(7);
 };
 
 TEST_F(Guests, AQuestionMayComeInAnyPieces) {
-  const auto question = question_to(3, 2);
-  reception.on_open(1, now, close);
-  for (size_t i = 0; i + 1 < sizeof question; ++i)
-    ASSERT_EQ(reception.on_bytes(1, bytes_of(question).substr(i, 1)),
+  const auto request = request_to(3, 2);
+  pending.on_open(1, now, close);
+  for (size_t i = 0; i + 1 < sizeof request; ++i)
+    ASSERT_EQ(pending.on_bytes(1, bytes_of(request).substr(i, 1)),
               PendingConnections::HandshakeStatus::kIncomplete);
-  EXPECT_EQ(reception.on_bytes(1, bytes_of(question).substr(sizeof question - 1)),
+  EXPECT_EQ(pending.on_bytes(1, bytes_of(request).substr(sizeof request - 1)),
             PendingConnections::HandshakeStatus::kAccepted);
-  EXPECT_EQ(reception.request().round, 2);
-  EXPECT_EQ(reception.count(), 0u);
-  EXPECT_EQ(reception.format_drops(), "");
+  EXPECT_EQ(pending.request().round, 2);
+  EXPECT_EQ(pending.count(), 0u);
+  EXPECT_EQ(pending.format_drops(), "");
 }
 
 TEST_F(Guests, StrangersAreShownTheDoorAtTheirFirstWord) {
-  for (const char* word : {"GET / HTTP/1.1\r\n", "\x16\x03\x01\x02", "SSH-2.0-x"}) {
-    reception.on_open(1, now, close);
-    EXPECT_EQ(reception.on_bytes(1, std::string_view(word, 4)),
+  for (const char* text : {"GET / HTTP/1.1\r\n", "\x16\x03\x01\x02", "SSH-2.0-x"}) {
+    pending.on_open(1, now, close);
+    EXPECT_EQ(pending.on_bytes(1, std::string_view(text, 4)),
               PendingConnections::HandshakeStatus::kClose);
   }
-  EXPECT_EQ(reception.format_drops(), "dropped 3 connections: 3 with an unknown protocol");
+  EXPECT_EQ(pending.format_drops(), "dropped 3 connections: 3 with an unknown protocol");
 }
 
 TEST_F(Guests, TheSilentAreClosedInTime) {
-  reception.on_open(1, now, close);
-  reception.on_open(2, now + std::chrono::seconds(1), close);
-  EXPECT_EQ(reception.next_time(), now + std::chrono::seconds(5));
-  reception.on_time(now + std::chrono::seconds(5), close);
+  pending.on_open(1, now, close);
+  pending.on_open(2, now + std::chrono::seconds(1), close);
+  EXPECT_EQ(pending.next_time(), now + std::chrono::seconds(5));
+  pending.on_time(now + std::chrono::seconds(5), close);
   EXPECT_EQ(close, PendingConnections::ConnectionIds{1});
-  EXPECT_EQ(reception.dropped(DropReason::kHandshakeTimeout), 1u);
+  EXPECT_EQ(pending.dropped(DropReason::kHandshakeTimeout), 1u);
 }
 
 TEST_F(Guests, OfTooManyTheOldestGivesWay) {
-  for (uint32_t link = 1; link <= 204; ++link) reception.on_open(link, now, close);
+  for (uint32_t link = 1; link <= 204; ++link) pending.on_open(link, now, close);
   EXPECT_EQ(close.size(), 200u);
-  EXPECT_EQ(reception.count(), 4u);
-  EXPECT_EQ(reception.on_bytes(204, bytes_of(question_to(3, 0))),
+  EXPECT_EQ(pending.count(), 4u);
+  EXPECT_EQ(pending.on_bytes(204, bytes_of(request_to(3, 0))),
             PendingConnections::HandshakeStatus::kAccepted);
 }
 
 TEST_F(Guests, RandomBytesNeverComeIn) {
   std::mt19937 random(2);
   for (uint32_t link = 1; link <= 100'000; ++link) {
-    ExchangeFrame frame = question_to(3, 1);
+    ExchangeFrame frame = request_to(3, 1);
     auto* bytes = reinterpret_cast<char*>(&frame);
     // Everything but `instance`, which may be any number.
     const size_t at = random() % (sizeof frame - 8);
     const size_t place = at < offsetof(ExchangeFrame, instance) ? at : at + 8;
     bytes[place] = static_cast<char>(bytes[place] ^ static_cast<char>(1 + random() % 255));
     close.clear();
-    reception.on_open(link, now, close);
-    ASSERT_EQ(reception.on_bytes(link, bytes_of(frame)),
-              PendingConnections::HandshakeStatus::kClose)
+    pending.on_open(link, now, close);
+    ASSERT_EQ(pending.on_bytes(link, bytes_of(frame)), PendingConnections::HandshakeStatus::kClose)
         << place;
   }
 }

@@ -124,8 +124,8 @@ class OneRank : public testing::Test {
   }
   using Kind = ExchangeAction::Kind;
   using Kinds = std::vector<Kind>;
-  ExchangeRetryPolicy pace;
-  ExchangeProtocol machine{1, 4, pace};
+  ExchangeRetryPolicy retry_policy;
+  ExchangeProtocol machine{1, 4, retry_policy};
   Moment now = std::chrono::seconds(100);
   ExchangeActions out;
 };
@@ -134,7 +134,7 @@ TEST_F(OneRank, AsksAgainWithGrowingPatienceUntilItsSourceIsKnownToBeGone) {
   ask_first();
   machine.on_disconnected(now, false, out);
   Moment waited{};
-  for (int i = 0; i < pace.max_refusals; ++i) {
+  for (int i = 0; i < retry_policy.max_refusals; ++i) {
     EXPECT_TRUE(out.empty());
     const auto next = machine.next_time();
     EXPECT_GT(next, now);
@@ -154,7 +154,7 @@ TEST_F(OneRank, GivesUpAConnectionThatDoesNotComeAbout) {
   machine.start(now, out);
   machine.on_contact(now, out);
   out.clear();
-  now += pace.connect_timeout;
+  now += retry_policy.connect_timeout;
   machine.on_time(now, out);
   EXPECT_EQ(kinds(), Kinds{Kind::kDisconnect});
   now = machine.next_time();
@@ -199,7 +199,7 @@ TEST_F(OneRank, ItsFailureReachesThoseWhoAskedAndThoseWhoStillWill) {
 TEST_F(OneRank, TheLimitNamesWhatWasWaitedFor) {
   ask_first();
   EXPECT_EQ(machine.waiting_for(), "rank 2 has not answered, round 1 of 2");
-  machine.on_time(now + pace.timeout, out);
+  machine.on_time(now + retry_policy.timeout, out);
   EXPECT_EQ(machine.failure().code, Errc::kTimeout);
   EXPECT_EQ(machine.failure().peer, 2);
   EXPECT_EQ(machine.next_time(), kNever);
@@ -227,7 +227,7 @@ TEST_F(OneRank, ALateProbeOfAClientThatWasServedAndWentIsNoDeath) {
   machine.on_connected();
   machine.on_response(now, out);
   out.clear();
-  machine.on_time(now + pace.probe_after, out);
+  machine.on_time(now + retry_policy.probe_after, out);
   EXPECT_EQ(kinds(), (Kinds{Kind::kProbe, Kind::kProbe}));
   machine.on_request(0, 10, 77, out);
   machine.on_served(0, out);

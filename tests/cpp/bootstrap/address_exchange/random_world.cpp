@@ -6,30 +6,30 @@ namespace torch::comms::bootstrap {
 namespace {
 
 using Kind = ExchangeAction::Kind;
-constexpr Moment kFarewell = std::chrono::milliseconds(400);
+constexpr Moment kServeFailureTimeout = std::chrono::milliseconds(400);
 
 std::string contact_of(int rank) { return "at " + std::to_string(rank); }
 
 }  // namespace
 
-RandomWorld::RandomWorld(int size, unsigned seed, const ExchangeRetryPolicy& pace)
-    : pace_(pace), random_(seed) {
+RandomWorld::RandomWorld(int size, unsigned seed, const ExchangeRetryPolicy& retry_policy)
+    : retry_policy_(retry_policy), random_(seed) {
   for (int rank = 0; rank < size; ++rank) {
     std::vector<std::string> blobs(static_cast<size_t>(size));
     blobs[static_cast<size_t>(rank)] = blob_of(rank);
-    ranks_.push_back({ExchangeProtocol(rank, size, pace_), std::move(blobs),
+    ranks_.push_back({ExchangeProtocol(rank, size, retry_policy_), std::move(blobs),
                       std::vector<std::string>(kMaxRounds + 1)});
   }
 }
 
-ExchangeEndpointId RandomWorld::door(int rank) const {
+ExchangeEndpointId RandomWorld::endpoint(int rank) const {
   return {rank, static_cast<int>(ranks_.size()), 1000 + static_cast<uint64_t>(rank), {}};
 }
 
 // Its process has ended, by death or with its own error.
-bool RandomWorld::gone(int rank) {
+bool RandomWorld::has_ended(int rank) {
   const auto& of = at(rank);
-  return of.dead || (of.failed != kNever && now_ >= of.failed + kFarewell);
+  return of.dead || (of.failed != kNever && now_ >= of.failed + kServeFailureTimeout);
 }
 
 void RandomWorld::run(const std::function<void(int64_t)>& before) {
@@ -95,17 +95,18 @@ void RandomWorld::act_on(int rank, const ExchangeAction& action) {
     case Kind::kDisconnect:
       return close(std::exchange(self.link, 0));
     case Kind::kRespond:
-      return answer(rank, action);
+      return respond(rank, action);
     case Kind::kSendFailure:
-      return tell(action.link, links_[action.link].client, rank, self.machine.failure());
+      return send_failure(action.link, links_[action.link].client, rank, self.machine.failure());
     case Kind::kRejectDuplicate:
-      return tell(action.link, links_[action.link].client, rank, {Errc::kMismatch, -1, "twice"});
+      return send_failure(action.link, links_[action.link].client, rank,
+                          {Errc::kMismatch, -1, "twice"});
     case Kind::kSendFailureToSource:
-      return tell(self.link, links_[self.link].server, rank, self.machine.failure());
+      return send_failure(self.link, links_[self.link].server, rank, self.machine.failure());
     case Kind::kProbe:
       return later([this, rank, peer = action.peer] {
         happens(rank, [&](ExchangeProtocol& machine, ExchangeActions& out) {
-          machine.on_probed(peer, !at(peer).published || !gone(peer), out);
+          machine.on_probed(peer, !at(peer).published || !has_ended(peer), out);
         });
       });
     case Kind::kDone:
@@ -124,7 +125,7 @@ void RandomWorld::connect(int rank, const ExchangeAction& action) {
   ASSERT_EQ(at(rank).contacts[action.round], contact_of(action.peer));
   later([this, rank, link, action] {
     if (at(rank).link != link) return;
-    if (gone(action.peer)) {
+    if (has_ended(action.peer)) {
       at(rank).link = 0;
       return happens(rank, [&](ExchangeProtocol& machine, ExchangeActions& out) {
         machine.on_disconnected(now_, true, out);
@@ -134,15 +135,15 @@ void RandomWorld::connect(int rank, const ExchangeAction& action) {
     if (at(rank).dead) return;
     ++at(rank).frames;
     later([this, link, action] {
-      if (gone(action.peer) || !links_[link].open) return close(link);
+      if (has_ended(action.peer) || !links_[link].open) return close(link);
       happens(action.peer, [&](ExchangeProtocol& machine, ExchangeActions& out) {
-        machine.on_request(action.round, link, door(links_[link].client).instance, out);
+        machine.on_request(action.round, link, endpoint(links_[link].client).instance, out);
       });
     });
   });
 }
 
-void RandomWorld::answer(int rank, const ExchangeAction& action) {
+void RandomWorld::respond(int rank, const ExchangeAction& action) {
   auto& self = at(rank);
   const int client = links_[action.link].client;
   ExchangeFrame head;
@@ -150,7 +151,7 @@ void RandomWorld::answer(int rank, const ExchangeAction& action) {
   head.from = rank;
   head.to = client;
   head.size = static_cast<int>(ranks_.size());
-  head.instance = door(rank).instance;
+  head.instance = endpoint(rank).instance;
   const bool more = self.machine.rounds().has_next(action.round);
   ResponseWriter writer(head, self.blobs, more ? self.contacts[action.round] : "");
   std::string bytes;
@@ -158,7 +159,7 @@ void RandomWorld::answer(int rank, const ExchangeAction& action) {
   ++self.frames;
   later([this, client, bytes, action, rank] {
     if (at(client).link != action.link || at(client).dead) return;
-    ResponseReader reader(door(client), rank, action.round, at(client).blobs);
+    ResponseReader reader(endpoint(client), rank, action.round, at(client).blobs);
     auto state = ResponseReader::State::kIncomplete;
     for (size_t done = 0; done < bytes.size();) {
       const size_t part = std::min<size_t>(1 + random_() % 400, bytes.size() - done);
@@ -179,7 +180,7 @@ void RandomWorld::answer(int rank, const ExchangeAction& action) {
   });
 }
 
-void RandomWorld::tell(uint32_t link, int to, int from, const FailureNotice& notice) {
+void RandomWorld::send_failure(uint32_t link, int to, int from, const FailureNotice& notice) {
   ++at(from).frames;
   later([this, link, to, from, notice] {
     if (links_[link].client == to && at(to).link != link) return;
@@ -189,7 +190,7 @@ void RandomWorld::tell(uint32_t link, int to, int from, const FailureNotice& not
   });
 }
 
-// Both ends hear that a connection is gone, when they do.
+// Both ends see that a connection has ended, each in its own time.
 void RandomWorld::close(uint32_t link) {
   if (link == 0 || !links_[link].open) return;
   links_[link].open = false;

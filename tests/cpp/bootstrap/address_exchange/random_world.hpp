@@ -17,7 +17,7 @@ namespace torch::comms::bootstrap {
 // the clock moves only when nothing else can. Answers travel as their bytes, in pieces.
 class RandomWorld {
  public:
-  RandomWorld(int size, unsigned seed, const ExchangeRetryPolicy& pace = {});
+  RandomWorld(int size, unsigned seed, const ExchangeRetryPolicy& retry_policy = {});
 
   // Until nothing can happen any more; `before` each event may interfere.
   void run(const std::function<void(int64_t event)>& before = {});
@@ -56,14 +56,14 @@ class RandomWorld {
     int store = 0, frames = 0;
   };
   Rank& at(int rank) { return ranks_[static_cast<size_t>(rank)]; }
-  ExchangeEndpointId door(int rank) const;
-  bool gone(int rank);
+  ExchangeEndpointId endpoint(int rank) const;
+  bool has_ended(int rank);
   void later(std::function<void()> event) { events_.push_back(std::move(event)); }
   void act(int rank, ExchangeActions& actions);
   void act_on(int rank, const ExchangeAction& action);
   void connect(int rank, const ExchangeAction& action);
-  void answer(int rank, const ExchangeAction& action);
-  void tell(uint32_t link, int to, int from, const FailureNotice& notice);
+  void respond(int rank, const ExchangeAction& action);
+  void send_failure(uint32_t link, int to, int from, const FailureNotice& notice);
   void close(uint32_t link);
   template <class Event>
   void happens(int rank, const Event& event) {
@@ -74,7 +74,7 @@ class RandomWorld {
   }
   bool pass_time();
 
-  ExchangeRetryPolicy pace_;
+  ExchangeRetryPolicy retry_policy_;
   std::mt19937 random_;
   std::deque<Rank> ranks_;
   std::vector<Link> links_{{}};
