@@ -17,11 +17,12 @@ namespace {
 // such field.
 [[noreturn]] void lacks(const TorchCommBackend& backend, const char* method,
                         bool Capabilities::* part = nullptr) {
-  std::string others;
+  std::string suggestions;
   if (part != nullptr)
-    others = backends_supporting([part](const Capabilities& can) { return can.*part; });
+    suggestions = backends_supporting([part](const Capabilities& can) { return can.*part; });
   throw CommError(Errc::kUnsupported, std::string(method) + " not implemented by backend '" +
-                                          std::string(backend.getBackendName()) + "'" + others);
+                                          std::string(backend.getBackendName()) + "'" +
+                                          suggestions);
 }
 
 }  // namespace

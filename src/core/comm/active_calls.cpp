@@ -15,8 +15,8 @@ thread_local const ActiveCalls::CallScope* innermost_call = nullptr;
 
 }  // namespace
 
-ActiveCalls::CallScope::CallScope(ActiveCalls& presence) noexcept
-    : calls_(presence), outer_(innermost_call) {
+ActiveCalls::CallScope::CallScope(ActiveCalls& active_calls) noexcept
+    : calls_(active_calls), outer_(innermost_call) {
   innermost_call = this;
   // The count rises before the caller checks whether the communicator is usable: either the caller
   // sees finalize(), or finalize() sees the call.

@@ -17,7 +17,7 @@ class TC_API ActiveCalls {
   // Represents one call from begin to end. Calls nest, because hooks may make calls.
   class TC_API CallScope {
    public:
-    explicit CallScope(ActiveCalls& presence) noexcept;
+    explicit CallScope(ActiveCalls& active_calls) noexcept;
     ~CallScope();
     CallScope(const CallScope&) = delete;
     CallScope& operator=(const CallScope&) = delete;

@@ -27,8 +27,8 @@ namespace {
 
 std::atomic<size_t> next_op_id{0};
 
-uint64_t record_begin(const base::OpRecord& record, OperationObserver* witness) noexcept {
-  if (witness != nullptr) witness->on_begin(record);
+uint64_t record_begin(const base::OpRecord& record, OperationObserver* observer) noexcept {
+  if (observer != nullptr) observer->on_begin(record);
   return tracing::process_ring().record({.time_ns = tracing::now_ns(),
                                          .thread = tracing::kernel_thread_id(),
                                          .phase = tracing::EventPhase::kBegin,
@@ -36,9 +36,9 @@ uint64_t record_begin(const base::OpRecord& record, OperationObserver* witness) 
 }
 
 // `error`: null if the operation succeeded.
-void record_end(const base::OpRecord& record, OperationObserver* witness,
+void record_end(const base::OpRecord& record, OperationObserver* observer,
                 const std::exception_ptr& error = nullptr) noexcept {
-  if (witness != nullptr) witness->on_end(record);
+  if (observer != nullptr) observer->on_end(record);
   tracing::process_ring().record({.time_ns = tracing::now_ns(),
                                   .thread = tracing::kernel_thread_id(),
                                   .phase = tracing::EventPhase::kEnd,
@@ -48,13 +48,13 @@ void record_end(const base::OpRecord& record, OperationObserver* witness,
 }
 
 // Records the end of a work.
-void record_end(const base::OpRecord& record, OperationObserver* witness,
+void record_end(const base::OpRecord& record, OperationObserver* observer,
                 const TorchWork& work) noexcept {
-  if (work.status() == WorkStatus::COMPLETED) return record_end(record, witness);
+  if (work.status() == WorkStatus::COMPLETED) return record_end(record, observer);
   auto error = work.error();
   if (!error)
     error = std::make_exception_ptr(std::runtime_error("the operation failed without an error"));
-  record_end(record, witness, error);
+  record_end(record, observer, error);
 }
 
 // Records the start and the end of an asynchronous operation.
@@ -62,12 +62,12 @@ class WorkCompletionRecorder final : public WorkObserver,
                                      public base::FreelistAllocated<WorkCompletionRecorder> {
  public:
   WorkCompletionRecorder(const base::OpRecord& record, uint64_t begin,
-                         std::shared_ptr<UnobservedFailureGuard> unmet,
-                         std::shared_ptr<OperationObserver> witness)
+                         std::shared_ptr<UnobservedFailureGuard> failure_guard,
+                         std::shared_ptr<OperationObserver> observer)
       : record_(record),
         begin_(begin),
-        failure_guard_(std::move(unmet)),
-        observer_(std::move(witness)) {}
+        failure_guard_(std::move(failure_guard)),
+        observer_(std::move(observer)) {}
   void started(TorchWork&) noexcept override {
     tracing::process_ring().mark_started(begin_, tracing::now_ns());
   }
@@ -318,21 +318,21 @@ auto TorchComm::run_constructing(const Op& op, const Make& make, const Post& pos
   assign_sequence(record, op_id);
   const ProfilerRecord profiled([&] { return profiler_metadata(op, record); });
   record_begin(record, observer_.get());
-  decltype(make()) made;
+  decltype(make()) result;
   try {
     const base::ScopedSequence issued(record.matching_sequence);
-    made = make();
+    result = make();
   } catch (...) {
     record_end(record, observer_.get(), std::current_exception());
     if (failure_guard_) failure_guard_->mark_observed();
     throw;
   }
   record_end(record, observer_.get());
-  if (made)
-    hooks.post([&] { return post(made); });
+  if (result)
+    hooks.post([&] { return post(result); });
   else
     hooks.on_no_result();
-  return made;
+  return result;
 }
 
 template <class Make>
@@ -360,9 +360,9 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
       op,
       [&]() -> std::shared_ptr<TorchComm> {
         auto backend = [&] {
-          std::optional<InitRecord> making;
+          std::optional<InitRecord> init_record;
           if (!capabilities_.counts_splits && !ranks.empty())
-            making.emplace(name, backend_name_, ranks, rank_, globalRanks());
+            init_record.emplace(name, backend_name_, ranks, rank_, globalRanks());
           return backend_->split(ranks, name, options);
         }();
         if (!backend) return nullptr;

@@ -33,7 +33,7 @@ std::atomic<int64_t> next_hook_id{0};
 
 std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
                                     const std::string& name, const CommOptions& options) {
-  const InitRecord making(name, backend, options);
+  const InitRecord init_record(name, backend, options);
   return TorchComm::wrap(TorchCommFactory::get().create_backend(backend, device, name, options),
                          backend);
 }
@@ -68,11 +68,11 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string back
           if (const auto backend = weak.lock()) backend->announceAbort();
         },
         [] { std::abort(); });
-  if (auto* const insight = dynamic_cast<BackendDiagnostics*>(backend_.get());
-      insight && failure_guard_)
-    insight->set_unowned_failure_callback(
+  if (auto* const diagnostics = dynamic_cast<BackendDiagnostics*>(backend_.get());
+      diagnostics && failure_guard_)
+    diagnostics->set_unowned_failure_callback(
         [weak = std::weak_ptr<UnobservedFailureGuard>(failure_guard_)](TorchWork& work) {
-          if (const auto unmet = weak.lock()) unmet->arm(work);
+          if (const auto guard = weak.lock()) guard->arm(work);
         });
 }
 
@@ -100,17 +100,18 @@ void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
   // New members have counted no operations, so all members restart their counters.
   if (order_) tracing::process_ring().end_communicator(record_id_, true);
   order_ = std::make_unique<base::OpOrder>();
-  auto* const insight = dynamic_cast<BackendDiagnostics*>(backend_.get());
-  record_id_ = tracing::record_communicator({.name = name_,
-                                             .backend = backend_name_,
-                                             .rank = rank_,
-                                             .size = size_,
-                                             .members = globalRanks(),
-                                             .membership = membership_,
-                                             .identity = insight ? insight->comm_identity() : 0,
-                                             .global_rank = global_rank_.value_or(-1)},
-                                            record_vocabulary());
-  if (insight != nullptr) observer_ = insight->operation_observer();
+  auto* const diagnostics = dynamic_cast<BackendDiagnostics*>(backend_.get());
+  record_id_ =
+      tracing::record_communicator({.name = name_,
+                                    .backend = backend_name_,
+                                    .rank = rank_,
+                                    .size = size_,
+                                    .members = globalRanks(),
+                                    .membership = membership_,
+                                    .identity = diagnostics ? diagnostics->comm_identity() : 0,
+                                    .global_rank = global_rank_.value_or(-1)},
+                                   record_vocabulary());
+  if (diagnostics != nullptr) observer_ = diagnostics->operation_observer();
 }
 
 std::vector<int> TorchComm::globalRanks() const {
@@ -157,9 +158,9 @@ TorchComm::BackendFacts TorchComm::getBackendFacts() const {
   if (isFinalized()) return facts;
   facts.links = backend_->links();
   facts.algorithms = backend_->algorithms();
-  if (const auto* const insight = dynamic_cast<const BackendDiagnostics*>(backend_.get())) {
-    facts.memory = insight->memory_usage();
-    facts.notes = insight->describe_entries();
+  if (const auto* const diagnostics = dynamic_cast<const BackendDiagnostics*>(backend_.get())) {
+    facts.memory = diagnostics->memory_usage();
+    facts.notes = diagnostics->describe_entries();
   }
   return facts;
 }

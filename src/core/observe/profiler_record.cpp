@@ -23,9 +23,9 @@ std::shared_ptr<Info> make_info(bool async_op, int64_t sequence, bool is_message
     info = std::make_shared<Info>(std::move(args)..., async_op);
   else
     info = std::make_shared<Info>(std::move(args)...);
-  [&](auto& made) {
-    if constexpr (requires { made.setSequenceInfo(sequence, is_message); })
-      made.setSequenceInfo(sequence, is_message);
+  [&](auto& debug_info) {
+    if constexpr (requires { debug_info.setSequenceInfo(sequence, is_message); })
+      debug_info.setSequenceInfo(sequence, is_message);
   }(*info);
   return info;
 }

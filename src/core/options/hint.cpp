@@ -108,10 +108,10 @@ std::optional<std::string> suggest_name(std::string_view key) {
 
 // Returns: whether to warn about the key, which is true once per key.
 bool is_first_warning(const std::string& key) {
-  static std::mutex mutex;  // guards told
-  static std::set<std::string> told;
+  static std::mutex mutex;  // guards warned_keys
+  static std::set<std::string> warned_keys;
   const std::lock_guard lock(mutex);
-  return told.size() < kMaxWarnedKeys && told.insert(key).second;
+  return warned_keys.size() < kMaxWarnedKeys && warned_keys.insert(key).second;
 }
 
 bool call_check_default() { return env_to_value<bool>("TORCHCOMM_CHECK_CALLS", false); }

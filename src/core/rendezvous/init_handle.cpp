@@ -40,16 +40,16 @@ bool read_hex(std::string_view text, uint64_t& number) {
 
 std::string_view take_first(std::string_view& text) {
   const auto colon = text.find(':');
-  const auto word = text.substr(0, colon);
+  const auto field = text.substr(0, colon);
   text.remove_prefix(colon == std::string_view::npos ? text.size() : colon + 1);
-  return word;
+  return field;
 }
 
 std::string_view take_last(std::string_view& text) {
   const auto colon = text.rfind(':');
-  const auto word = colon == std::string_view::npos ? text : text.substr(colon + 1);
+  const auto field = colon == std::string_view::npos ? text : text.substr(colon + 1);
   text.remove_suffix(colon == std::string_view::npos ? text.size() : text.size() - colon);
-  return word;
+  return field;
 }
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
@@ -82,16 +82,16 @@ InitHandleInfo parse_init_handle(std::string_view text, std::string_view backend
     refuse(text, "is not one of backend '" + std::string(backend) + "'");
   const auto rank = take_first(rest), uuid = take_first(rest);
   const auto identity = take_last(rest), its_version = take_last(rest), port = take_last(rest);
-  bool is_place = true;
+  bool is_location_valid = true;
   if (const auto at = rest.find(kAt); at != std::string_view::npos) {
-    is_place = read_hex(rest.substr(at + 1), handle.loopback) && handle.loopback != 0 &&
-               rest.substr(0, at) != kUnknown && !port.starts_with('-');
+    is_location_valid = read_hex(rest.substr(at + 1), handle.loopback) && handle.loopback != 0 &&
+                        rest.substr(0, at) != kUnknown && !port.starts_with('-');
     rest = rest.substr(0, at);
   }
   const bool whole = text.size() <= kMostBytes && read(rank, handle.rank) &&
                      read(uuid, handle.uuid) && read(port, handle.port) &&
                      read(its_version, version) && read_hex(identity, handle.identity) &&
-                     is_place && handle.rank >= -1 && handle.port >= -1 &&
+                     is_location_valid && handle.rank >= -1 && handle.port >= -1 &&
                      handle.port <= UINT16_MAX && !rest.empty();
   if (!whole) refuse(text, "is not what get_init_handle() returns");
   if (version != InitHandleInfo::kVersion)

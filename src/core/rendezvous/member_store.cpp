@@ -137,8 +137,8 @@ void require_reachable_store(const ReconfigureMembers& members, const StorePtr& 
 
 StorePtr join_member_store(const InitHandleInfo& member, milliseconds timeout, Deadline deadline,
                            const Context& context) {
-  const bool is_near = member.loopback != 0 && member.loopback == own_loopback();
-  const std::string host = is_near ? "127.0.0.1" : member.host;
+  const bool is_local = member.loopback != 0 && member.loopback == own_loopback();
+  const std::string host = is_local ? "127.0.0.1" : member.host;
   const auto port = static_cast<uint16_t>(member.port);
   std::shared_ptr<SharedStore> shared;
   try {

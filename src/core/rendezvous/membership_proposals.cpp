@@ -14,8 +14,8 @@ constexpr int kPeersPerCheck = 16;                           // members, at one 
 
 std::string member_key(const char* kind, const InitHandleInfo& member) {
   std::string key = kReconfigureKeyPrefix;
-  for (const auto& word : {std::string(kind), std::to_string(member.identity)})
-    key.append("/").append(word);
+  for (const auto& part : {std::string(kind), std::to_string(member.identity)})
+    key.append("/").append(part);
   return key;
 }
 
@@ -25,7 +25,7 @@ std::string MembershipProposals::MembershipProposal::to_text() const {
 
 std::optional<MembershipProposals::MembershipProposal>
 MembershipProposals::MembershipProposal::parse(const std::string& text) {
-  MembershipProposal claim;
+  MembershipProposal proposal;
   const auto* at = text.data();
   const auto* end = at + text.size();
   const auto take = [&](auto& number) {
@@ -34,7 +34,7 @@ MembershipProposals::MembershipProposal::parse(const std::string& text) {
     at = stop;
     return error == std::errc{};
   };
-  if (take(claim.number) && take(claim.uuid) && take(claim.list_hash)) return claim;
+  if (take(proposal.number) && take(proposal.uuid) && take(proposal.list_hash)) return proposal;
   return std::nullopt;
 }
 
@@ -49,9 +49,9 @@ MembershipProposals::MembershipProposals(bootstrap::KeyValueStore& store,
 
 void MembershipProposals::propose_single_member(bootstrap::KeyValueStore& store,
                                                 const ReconfigureMembers& members) {
-  const MembershipProposal claim{
+  const MembershipProposal proposal{
       .number = 0, .uuid = members.uuid, .list_hash = members.list_hash()};
-  store.set(member_key("claim", members.handles.front()), claim.to_text());
+  store.set(member_key("claim", members.handles.front()), proposal.to_text());
 }
 
 std::optional<std::string> MembershipProposals::find_conflict() {
@@ -67,17 +67,17 @@ std::optional<std::string> MembershipProposals::find_conflict_with(int rank) {
   const auto& member = members_.handles[static_cast<size_t>(rank)];
   const auto its_key = member_key("claim", member);
   if (!store_.has({its_key})) return std::nullopt;
-  const auto claim = MembershipProposal::parse(store_.get(its_key, kKnownKeyTimeout));
-  if (!claim || (claim->uuid == own_.uuid && claim->list_hash == own_.list_hash))
+  const auto proposal = MembershipProposal::parse(store_.get(its_key, kKnownKeyTimeout));
+  if (!proposal || (proposal->uuid == own_.uuid && proposal->list_hash == own_.list_hash))
     return std::nullopt;
   const auto who = "rank " + std::to_string(rank) + " of this list (" + member.to_text() + ")";
-  if (claim->uuid == own_.uuid)
+  if (proposal->uuid == own_.uuid)
     return "the members disagree about the list of members: " + who +
            " calls reconfigure(uuid=" + std::to_string(own_.uuid) +
            ") with another list, or with this one in another order";
   // An older call than this one may still end, and be followed by this one.
-  if (claim->number < own_.number) return std::nullopt;
-  return who + " has since called reconfigure(uuid=" + std::to_string(claim->uuid) +
+  if (proposal->number < own_.number) return std::nullopt;
+  return who + " has since called reconfigure(uuid=" + std::to_string(proposal->uuid) +
          "), which ends this one (uuid=" + std::to_string(own_.uuid) + ")";
 }
 

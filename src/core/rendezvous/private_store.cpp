@@ -34,17 +34,17 @@ struct StoreAdvertisement {
 
 constexpr const char* kFailed = "failed ";
 
-std::string next_word(std::string& text) {
+std::string next_field(std::string& text) {
   const auto space = text.find(' ');
-  std::string word = text.substr(0, space);
+  std::string field = text.substr(0, space);
   text.erase(0, space == std::string::npos ? space : space + 1);
-  return word;
+  return field;
 }
 
 std::optional<StoreAdvertisement> parse(std::string text) {
-  if (next_word(text) != "ok") return std::nullopt;
-  const std::string port = next_word(text);
-  StoreAdvertisement advert{.port = 0, .address = next_word(text), .identity = text};
+  if (next_field(text) != "ok") return std::nullopt;
+  const std::string port = next_field(text);
+  StoreAdvertisement advert{.port = 0, .address = next_field(text), .identity = text};
   const auto [stop, code] = std::from_chars(port.data(), port.data() + port.size(), advert.port);
   const bool whole = code == std::errc{} && stop == port.data() + port.size();
   if (!whole || advert.port == 0 || advert.address.empty()) return std::nullopt;
@@ -85,30 +85,30 @@ c10::intrusive_ptr<c10d::Store> scoped(std::shared_ptr<SharedStore> store, const
 
 }  // namespace
 
-PrivateStore publish_private_store(bootstrap::KeyValueStore& meeting, const std::string& key,
-                                   const std::string& scope, const std::string& hint,
-                                   milliseconds timeout, Deadline deadline,
+PrivateStore publish_private_store(bootstrap::KeyValueStore& rendezvous_store,
+                                   const std::string& key, const std::string& scope,
+                                   const std::string& hint, milliseconds timeout, Deadline deadline,
                                    const Context& context) {
   try {
     auto served = serve_privately(timeout, deadline, context);
     const StoreAdvertisement advert{served.port, own_address(hint), base::loopback_identity()};
-    meeting.set(key, advert.to_text());
+    rendezvous_store.set(key, advert.to_text());
     return {scoped(std::move(served.store), scope, timeout), tcp_url(advert.address, advert.port)};
     // On failure rank 0 publishes the reason; otherwise the peer ranks would wait until their
     // timeout.
   } catch (const CommError& e) {
-    meeting.set(key, kFailed + e.why());
+    rendezvous_store.set(key, kFailed + e.why());
     throw;
   } catch (const std::exception& e) {  // includes Interrupted
-    meeting.set(key, kFailed + std::string(e.what()));
+    rendezvous_store.set(key, kFailed + std::string(e.what()));
     throw;
   }
 }
 
-PrivateStore join_private_store(bootstrap::KeyValueStore& meeting, const std::string& key,
+PrivateStore join_private_store(bootstrap::KeyValueStore& rendezvous_store, const std::string& key,
                                 const std::string& scope, milliseconds timeout, Deadline deadline,
                                 const Context& context) {
-  const std::string text = meeting.get(key, deadline.remaining());
+  const std::string text = rendezvous_store.get(key, deadline.remaining());
   if (text.starts_with(kFailed))
     throw CommError(Errc::kPeerFailed,
                     "rank 0 could not open the communicator's own store: " +
@@ -117,12 +117,12 @@ PrivateStore join_private_store(bootstrap::KeyValueStore& meeting, const std::st
   const auto advert = parse(text);
   if (!advert)
     throw CommError(Errc::kPeerFailed,
-                    "the store " + meeting.address() +
+                    "the store " + rendezvous_store.address() +
                         " returned a text that rank 0 did not write: '" +
                         std::string(base::utf8_prefix(text, 80)) + "'",
                     context);
-  const bool near = advert->identity == base::loopback_identity();
-  const std::string host = near ? "127.0.0.1" : advert->address;
+  const bool is_local = advert->identity == base::loopback_identity();
+  const std::string host = is_local ? "127.0.0.1" : advert->address;
   try {
     auto store = SharedStore::connect(host, advert->port, timeout, deadline, context);
     return {scoped(std::move(store), scope, timeout), tcp_url(host, advert->port)};
@@ -150,9 +150,9 @@ constexpr const char* kAcknowledgedKey =
 // error that rank 0 throws next.
 void publish_connect_failure(bootstrap::KeyValueStore& own, const std::string& why) {
   own.set("left", why);
-  const auto others = own.add("connected", 0) - 1;
+  const auto peer_count = own.add("connected", 0) - 1;
   try {
-    if (others > 0) own.get(kAcknowledgedKey + std::to_string(others), kResultTimeout);
+    if (peer_count > 0) own.get(kAcknowledgedKey + std::to_string(peer_count), kResultTimeout);
   } catch (const CommError&) {
     // A peer has failed as well, but the error `why` is more important.
   }
@@ -179,18 +179,18 @@ void wait_for_connections(bootstrap::KeyValueStore& own, int size,
 
 void switch_to_private_store(bootstrap::KeyValueStore& own, int rank, int size,
                              const bootstrap::NamedTimeout& limit, Deadline deadline,
-                             const std::function<void()>& let_go) {
+                             const std::function<void()>& release_rendezvous) {
   own.set(kConnectedKey + std::to_string(rank), "");
   if (own.add("connected", 1) == size) own.set("complete", "");
   if (rank == 0) {
     wait_for_connections(own, size, limit, deadline);
-    let_go();
+    release_rendezvous();
     own.set("left", "");
     // This process serves `own`, so the peers must have read the result before it may end.
     own.get(kAcknowledgedKey + std::to_string(size - 1), deadline.remaining());
     return;
   }
-  let_go();
+  release_rendezvous();
   const auto why_not = own.get("left", deadline.remaining() + kResultTimeout);
   own.set(kAcknowledgedKey + std::to_string(own.add("hearers", 1)), "");
   if (!why_not.empty()) throw CommError(Errc::kTimeout, why_not);

@@ -35,8 +35,8 @@ constexpr size_t kMaxQueriedStores = 4;          // stores that a possibly exclu
 // of the others now and then.
 class ConflictPoller {
  public:
-  ConflictPoller(MembershipProposals& claims, Deadline deadline)
-      : claims_(claims), deadline_(deadline) {}
+  ConflictPoller(MembershipProposals& proposals, Deadline deadline)
+      : proposals_(proposals), deadline_(deadline) {}
 
   std::optional<std::string> operator()() {
     check_interrupt();
@@ -46,12 +46,12 @@ class ConflictPoller {
     const auto now = Clock::now();
     if (now - last_check_ < kCheckInterval) return std::nullopt;
     last_check_ = now;
-    return claims_.find_conflict();
+    return proposals_.find_conflict();
   }
 
  private:
   static constexpr milliseconds kCheckInterval{100};
-  MembershipProposals& claims_;
+  MembershipProposals& proposals_;
   Deadline deadline_;
   Clock::time_point begin_ = Clock::now(), last_check_ = begin_;
 };
@@ -124,7 +124,7 @@ Reconfiguration::ShrinkPlan Reconfiguration::shrink_plan(const ReconfigureMember
   const auto not_because = [](const std::string& why) { return ShrinkPlan{{}, {}, why}; };
   if (connected_members_.size() < 2) return not_because("this member had no peers");
   const auto& first = connected_members_.handles.front();
-  ShrinkPlan fewer{
+  ShrinkPlan plan{
       .parent_key = std::to_string(connected_members_.uuid) + "/" + std::to_string(first.identity),
       .excluded_ranks = {},
       .not_shrinkable_reason = {}};
@@ -133,14 +133,14 @@ Reconfiguration::ShrinkPlan Reconfiguration::shrink_plan(const ReconfigureMember
     const auto is_it = [&] {
       return connected_members_.handles[static_cast<size_t>(at)].identity == member.identity;
     };
-    while (at < connected_members_.size() && !is_it()) fewer.excluded_ranks.push_back(at++);
+    while (at < connected_members_.size() && !is_it()) plan.excluded_ranks.push_back(at++);
     if (at++ == connected_members_.size())
       return not_because(member.to_text() +
                          " was not a member before, or has another order in the list");
   }
-  while (at < connected_members_.size()) fewer.excluded_ranks.push_back(at++);
-  if (fewer.excluded_ranks.empty()) return not_because("no member leaves");
-  return fewer;
+  while (at < connected_members_.size()) plan.excluded_ranks.push_back(at++);
+  if (plan.excluded_ranks.empty()) return not_because("no member leaves");
+  return plan;
 }
 
 bool Reconfiguration::is_at_own_store(const InitHandleInfo& member) const noexcept {
@@ -158,22 +158,22 @@ StorePtr Reconfiguration::connect_to_store(const InitHandleInfo& member, Deadlin
 bootstrap::ArrivalBarrierResult Reconfiguration::wait_for_members(const ReconfigureMembers& members,
                                                                   Deadline deadline) {
   StoreKeyValue store(rendezvous_store_, deadline, {});
-  MembershipProposals claims(store, members);
+  MembershipProposals proposals(store, members);
   return bootstrap::wait_for_all_ranks(
       store, {.key_scope = kReconfigureKeyPrefix,
               .name = "uuid " + std::to_string(members.uuid) + " of list " +
-                      std::to_string(claims.list_hash()),
+                      std::to_string(proposals.list_hash()),
               .rank = members.rank,
               .size = members.size(),
               .process_description = "'" + name_ + "' in " + format_process(),
               .timeout = members.timeout,
               .deadline = deadline,
-              .conflict_check = ConflictPoller(claims, deadline)});
+              .conflict_check = ConflictPoller(proposals, deadline)});
 }
 
 WorkPtr Reconfiguration::run(const ReconfigureMembers& members,
                              const std::function<void(const Rendezvous&)>& connect) {
-  const InitRecord making(name_, self_.backend, members);
+  const InitRecord init_record(name_, self_.backend, members);
   WorkPtr work;
   try {
     try {
@@ -224,13 +224,13 @@ Rendezvous Reconfiguration::rendezvous_members(const ReconfigureMembers& members
       if (e.code() == Errc::kTimeout && why.find(members.timeout.setting) == std::string::npos)
         why += ". The timeout is " + bootstrap::format_duration(members.timeout.duration) +
                "; to allow more time, raise " + members.timeout.setting;
-      auto where = context.blaming(e.context());
+      auto error_context = context.blaming(e.context());
       // A store that a member serves is lost when that member fails.
       const bool is_store_lost = e.code() == Errc::kPeerFailed || e.code() == Errc::kTimeout;
-      if (is_store_lost && where.peer < 0 && members.rank > 0 && first.loopback != 0)
-        where.peer = 0;
-      where.limit = members.timeout.duration;
-      throw CommError(e.code(), why, where);
+      if (is_store_lost && error_context.peer < 0 && members.rank > 0 && first.loopback != 0)
+        error_context.peer = 0;
+      error_context.limit = members.timeout.duration;
+      throw CommError(e.code(), why, error_context);
     }
     const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
     result.phases.push_back({name, took.count()});
@@ -239,9 +239,9 @@ Rendezvous Reconfiguration::rendezvous_members(const ReconfigureMembers& members
     // A single member needs no store. If there is one, the members that it leaves or that wait for
     // it get a notice.
     try {
-      const Deadline patience(std::min(kAfterErrorTimeout, deadline.remaining()));
-      rendezvous_store_ = connect_to_store(self_, patience, context);
-      StoreKeyValue store(rendezvous_store_, patience, context);
+      const Deadline own_deadline(std::min(kAfterErrorTimeout, deadline.remaining()));
+      rendezvous_store_ = connect_to_store(self_, own_deadline, context);
+      StoreKeyValue store(rendezvous_store_, own_deadline, context);
       MembershipProposals::propose_single_member(store, members);
     } catch (const CommError& e) {
       base::log(base::LogLevel::kInfo, e.what());
@@ -277,20 +277,20 @@ void Reconfiguration::on_connected(const ReconfigureMembers& members) {
 // store. The member that serves the store where they met may be among the excluded ones.
 void Reconfiguration::notify_excluded(const ReconfigureMembers& before,
                                       const ReconfigureMembers& members) {
-  const auto stays = [&](const InitHandleInfo& member) {
+  const auto is_remaining = [&](const InitHandleInfo& member) {
     return std::any_of(members.handles.begin(), members.handles.end(),
                        [&](const auto& one) { return one.identity == member.identity; });
   };
-  const auto first = std::find_if(before.handles.begin(), before.handles.end(), stays);
+  const auto first = std::find_if(before.handles.begin(), before.handles.end(), is_remaining);
   if (!rendezvous_store_ || first == before.handles.end() || first->identity != self_.identity)
     return;
-  if (std::all_of(before.handles.begin(), before.handles.end(), stays)) return;
+  if (std::all_of(before.handles.begin(), before.handles.end(), is_remaining)) return;
   const Deadline deadline(kAfterErrorTimeout);
   const auto own = is_at_own_store(members.handles.front()) ? rendezvous_store_
                                                             : share_store(store_, deadline, {});
   StoreKeyValue store(own, deadline, {});
   for (const auto& member : before.handles)
-    if (!stays(member))
+    if (!is_remaining(member))
       store.set(member_key("left", member) + "/" + std::to_string(before.uuid),
                 "the other members have excluded this one by reconfigure(uuid=" +
                     std::to_string(members.uuid) + ")");
@@ -299,7 +299,7 @@ void Reconfiguration::notify_excluded(const ReconfigureMembers& before,
 // This member does not know which member remained first, so it asks the stores of the first members
 // in order.
 std::optional<std::string> Reconfiguration::find_exclusion_notice(const Context& context) const {
-  const auto told = member_key("left", self_) + "/" + std::to_string(connected_members_.uuid);
+  const auto notice_key = member_key("left", self_) + "/" + std::to_string(connected_members_.uuid);
   const Deadline deadline(kAfterErrorTimeout);
   std::vector<InitHandleInfo> asked;
   for (const auto& member : connected_members_.handles) {
@@ -312,7 +312,7 @@ std::optional<std::string> Reconfiguration::find_exclusion_notice(const Context&
     asked.push_back(member);
     try {
       StoreKeyValue store(connect_to_store(member, deadline, context), deadline, context);
-      if (store.has({told})) return store.get(told, kAfterErrorTimeout);
+      if (store.has({notice_key})) return store.get(notice_key, kAfterErrorTimeout);
     } catch (const CommError& e) {
       base::log(base::LogLevel::kDebug, e.what());
     }

@@ -88,7 +88,7 @@ class TC_API Reconfiguration {
   // `members`, and while `connect` runs.
   // Throws: the exception that interrupts a wait; exceptions of `connect` other than CommError.
   WorkPtr run(const ReconfigureMembers& members,
-              const std::function<void(const Rendezvous& met)>& connect);
+              const std::function<void(const Rendezvous& result)>& connect);
 
   // Makes the run() of members that were parsed before fail with kAborted, within half a second
   // while it waits. The caller of run() must undo what `connect` has done.

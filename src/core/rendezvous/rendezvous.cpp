@@ -62,7 +62,8 @@ class RendezvousRun {
   RendezvousRun(const bootstrap::LaunchInfo& launch, const std::string& name,
                 const CommOptions& options, std::string_view backend,
                 std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin,
-                ConflictCheck doubt, const std::string& op, const OverlappedConnect& early)
+                ConflictCheck conflict_check, const std::string& op,
+                const OverlappedConnect& overlapped_connect)
       : launch_(launch),
         name_(name),
         backend_(backend),
@@ -73,8 +74,8 @@ class RendezvousRun {
         begin_(begin),
         deadline_(init_timeout_.duration, begin),
         phases_(std::move(phases)),
-        conflict_check_(std::move(doubt)),
-        overlapped_connect_(early) {}
+        conflict_check_(std::move(conflict_check)),
+        overlapped_connect_(overlapped_connect) {}
 
   Rendezvous run() {
     if (launch_.size == 1 && !options_.store) return make_result(single_rank_store());
@@ -125,14 +126,14 @@ class RendezvousRun {
   }
 
   void start_overlapped_connect(const std::string& key) {
-    std::string word;
+    std::string connect_id;
     if (launch_.rank == 0) {
-      word = overlapped_connect_.make_id();
-      bootstrap_store_->set(key, word);
+      connect_id = overlapped_connect_.make_id();
+      bootstrap_store_->set(key, connect_id);
     } else {
-      word = bootstrap_store_->get(key, deadline_.remaining());
+      connect_id = bootstrap_store_->get(key, deadline_.remaining());
     }
-    if (!word.empty()) overlapped_connect_.start(launch_.rank, launch_.size, word);
+    if (!connect_id.empty()) overlapped_connect_.start(launch_.rank, launch_.size, connect_id);
   }
 
   [[noreturn]] void fail(const std::string& phase, const NamedTimeout& limit,
@@ -146,7 +147,8 @@ class RendezvousRun {
     if (e.code() == Errc::kTimeout && launch_.source == "Slurm")
       why += "; Slurm also sets them in a job's shell, where srun must start the program";
     if (e.code() == Errc::kTimeout && launch_.rank == 0 && master_)
-      if (const auto doubt = check_master_address(*master_); !doubt.empty()) why += ". " + doubt;
+      if (const auto address_problem = check_master_address(*master_); !address_problem.empty())
+        why += ". " + address_problem;
     auto context = context_.blaming(e.context());
     context.limit = limit.duration;
     throw CommError(e.code(), why, context);
@@ -308,10 +310,11 @@ class RendezvousRun {
 Rendezvous start(const bootstrap::LaunchInfo& launch, const std::string& name,
                  const CommOptions& options, std::string_view backend,
                  std::vector<TorchCommBackend::InitPhase> phases, Clock::time_point begin,
-                 ConflictCheck doubt, const std::string& op, const OverlappedConnect& early) {
+                 ConflictCheck conflict_check, const std::string& op,
+                 const OverlappedConnect& overlapped_connect) {
   try {
-    return RendezvousRun(launch, name, options, backend, std::move(phases), begin, std::move(doubt),
-                         op, early)
+    return RendezvousRun(launch, name, options, backend, std::move(phases), begin,
+                         std::move(conflict_check), op, overlapped_connect)
         .run();
   } catch (const Interrupted& e) {
     e.rethrow_cause();
@@ -338,25 +341,26 @@ std::string format_process() {
 }
 
 Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
-                      std::string_view backend, const OverlappedConnect& early) {
+                      std::string_view backend, const OverlappedConnect& overlapped_connect) {
   const auto begin = Clock::now();
   const auto launch = discover(comm_name);
   const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
   return start(launch, comm_name, options, backend, {{"discover", took.count()}}, begin, {},
-               "new_comm", early);
+               "new_comm", overlapped_connect);
 }
 
 Rendezvous rendezvous(const bootstrap::LaunchInfo& launch, const std::string& comm_name,
                       const CommOptions& options, std::string_view backend,
-                      std::function<std::optional<std::string>()> doubt, const std::string& op,
-                      const OverlappedConnect& early) {
-  return start(launch, comm_name, options, backend, {}, Clock::now(), std::move(doubt), op, early);
+                      std::function<std::optional<std::string>()> conflict_check,
+                      const std::string& op, const OverlappedConnect& overlapped_connect) {
+  return start(launch, comm_name, options, backend, {}, Clock::now(), std::move(conflict_check), op,
+               overlapped_connect);
 }
 
-void finish_failed_rendezvous(StoreKeyValue& store, const Rendezvous& met) {
+void finish_failed_rendezvous(StoreKeyValue& store, const Rendezvous& result) {
   try {
-    if (store.add("left", 1) == met.size) store.set("gone", "yes");
-    if (met.rank == 0) store.get("gone", met.deadline.remaining());
+    if (store.add("left", 1) == result.size) store.set("gone", "yes");
+    if (result.rank == 0) store.get("gone", result.deadline.remaining());
   } catch (const CommError& e) {
     base::log(base::LogLevel::kDebug,
               std::string("a rank could not leave a failed start-up together with its peers: ") +

@@ -51,9 +51,9 @@ struct OverlappedConnect {
   // empty id means that no rank calls start(). It must not throw: the peers would wait for the id
   // until their timeout.
   std::function<std::string()> make_id;
-  // Starts to connect with that id, `word`, while the start-up continues. It must not throw. If
-  // rendezvous() throws later, the caller must end the connect.
-  std::function<void(int rank, int size, const std::string& word)> start;
+  // Starts to connect with that id, `connect_id`, while the start-up continues. It must not throw.
+  // If rendezvous() throws later, the caller must end the connect.
+  std::function<void(int rank, int size, const std::string& connect_id)> start;
 };
 
 // Finds rank and size, opens the store, waits for all ranks, and opens a private store for them in
@@ -80,26 +80,28 @@ struct OverlappedConnect {
 // - kMismatch: the ranks differ in size or backend, or one rank arrived twice.
 // - kPeerFailed: a rank left early, rank 0 cannot open the private store, or a store is lost.
 // - kResourceExhausted, kSystem: the store cannot be opened or used.
-// It also throws the exception of `early.prepare`, and that of the host language's interrupt.
+// It also throws the exception of `overlapped_connect.prepare`, and that of the host language's
+// interrupt.
 TC_API Rendezvous rendezvous(const std::string& comm_name, const CommOptions& options,
-                             std::string_view backend = {}, const OverlappedConnect& early = {});
+                             std::string_view backend = {},
+                             const OverlappedConnect& overlapped_connect = {});
 
 // Runs rendezvous() with known rank and size. Members of a split use it; they agree on `comm_name`
-// and pass the parent's store. Tests whose ranks are threads use it, too. `doubt`: see
+// and pass the parent's store. Tests whose ranks are threads use it, too. `conflict_check`: see
 // bootstrap::ArrivalBarrierParams::conflict_check; an exception of it ends the wait, and the peers
 // throw kPeerFailed. `op`: the name of the call that creates the communicator, for error texts.
 TC_API Rendezvous rendezvous(const bootstrap::LaunchInfo& launch, const std::string& comm_name,
                              const CommOptions& options, std::string_view backend = {},
-                             std::function<std::optional<std::string>()> doubt = {},
+                             std::function<std::optional<std::string>()> conflict_check = {},
                              const std::string& op = "new_comm",
-                             const OverlappedConnect& early = {});
+                             const OverlappedConnect& overlapped_connect = {});
 
 // Keeps the store alive when all ranks fail after rendezvous(). Every rank calls it once it has
 // read what it needs from `store`. Rank 0, whose process may serve the store, returns when all
 // ranks have called it; the other ranks return at once.
-// Blocks: rank 0, at most until the deadline of `met`.
+// Blocks: rank 0, at most until the deadline of `result`.
 // Throws: Interrupted; a CommError is only logged.
-TC_API void finish_failed_rendezvous(StoreKeyValue& store, const Rendezvous& met);
+TC_API void finish_failed_rendezvous(StoreKeyValue& store, const Rendezvous& result);
 
 // Returns: the timeout of the start-up after the store is open: TORCHCOMM_INIT_TIMEOUT_SECONDS,
 // otherwise options.timeout, otherwise kDefaultTimeout.

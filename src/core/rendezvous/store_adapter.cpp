@@ -243,17 +243,17 @@ int64_t StoreKeyValue::add(const std::string& key, int64_t amount) {
 void StoreKeyValue::remove(const std::string& key) {
   call("remove", key, [](c10d::Store& store, const std::string& whole) {
     // A key that cannot be removed is harmless: no rank reads it any more.
-    const auto stays = [&whole](const std::exception& why) {
+    const auto log_kept_key = [&whole](const std::exception& why) {
       base::log(base::LogLevel::kDebug, "the store keeps " + whole + ": " + why.what());
     };
     try {
       store.deleteKey(whole);
     } catch (const c10::NotImplementedError& e) {
-      stays(e);
+      log_kept_key(e);
     } catch (const c10::Error&) {
       throw;  // torch's stores throw it if the server has ended
     } catch (const std::exception& e) {
-      stays(e);  // such as a Python store without the method
+      log_kept_key(e);  // such as a Python store without the method
     }
     return true;
   });

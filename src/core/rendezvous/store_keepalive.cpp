@@ -29,12 +29,12 @@ base::AwaitedThreads keepalive_threads(kKeepAliveTimeout + kShutdownGrace);
 void wait_for_remote_clients(uint16_t port) {
   const auto until = Clock::now() + kKeepAliveTimeout;
   milliseconds pause{1};
-  while (const int guests = base::count_remote_connections(port)) {
+  while (const int connection_count = base::count_remote_connections(port)) {
     if (Clock::now() >= until) {
       base::log(base::LogLevel::kInfo, "the store at port " + std::to_string(port) +
                                            " of this process is released, although other processes "
                                            "still have " +
-                                           std::to_string(guests) + " connections to it");
+                                           std::to_string(connection_count) + " connections to it");
       return;
     }
     std::this_thread::sleep_for(pause);

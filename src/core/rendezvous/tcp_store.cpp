@@ -24,12 +24,12 @@ constexpr milliseconds kConnectGrace{500};
 // In places c10d counts timeouts in whole seconds, and takes zero as "no timeout".
 milliseconds at_least_1s(milliseconds timeout) { return std::max(timeout, milliseconds(1000)); }
 
-// `patience` is only the timeout of connecting; the store gets its own timeout later.
-c10d::TCPStoreOptions options_for(uint16_t port, milliseconds patience) {
+// `connect_timeout` is only the timeout of connecting; the store gets its own timeout later.
+c10d::TCPStoreOptions options_for(uint16_t port, milliseconds connect_timeout) {
   c10d::TCPStoreOptions options;
   options.port = port;
   options.waitWorkers = false;
-  options.timeout = at_least_1s(patience);
+  options.timeout = at_least_1s(connect_timeout);
   return options;
 }
 
@@ -52,11 +52,11 @@ ServedStore open_server(uint16_t port, milliseconds timeout, Deadline deadline) 
   });
 }
 
-// Connects to a running server. c10d retries for up to twice `patience`, which is only the timeout
-// of connecting; `timeout` becomes the store's own timeout.
+// Connects to a running server. c10d retries for up to twice `connect_timeout`, which is only the
+// timeout of connecting; `timeout` becomes the store's own timeout.
 c10::intrusive_ptr<c10d::Store> connect_store(const std::string& host, uint16_t port,
-                                              milliseconds patience, milliseconds timeout) {
-  auto store = c10::make_intrusive<c10d::TCPStore>(host, options_for(port, patience));
+                                              milliseconds connect_timeout, milliseconds timeout) {
+  auto store = c10::make_intrusive<c10d::TCPStore>(host, options_for(port, connect_timeout));
   store->setTimeout(timeout);
   return store;
 }
@@ -78,7 +78,7 @@ ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
                         const Context& context) {
   const std::string what =
       "cannot serve a store on port " + std::to_string(port) + " of this host: ";
-  const Deadline patience(std::min(kPortRetryTimeout, deadline.remaining()));
+  const Deadline port_deadline(std::min(kPortRetryTimeout, deadline.remaining()));
   while (true) {
     try {
       return open_server(port, timeout, deadline);
@@ -86,7 +86,7 @@ ServedStore serve_store(uint16_t port, milliseconds timeout, Deadline deadline,
       throw CommError(Errc::kTimeout, what + "the server did not start in time", context);
     } catch (const c10::DistError& e) {
       if (!is_port_taken(e)) throw CommError(Errc::kSystem, what + first_line(e), context);
-      if (patience.has_passed())
+      if (port_deadline.has_passed())
         throw CommError(
             Errc::kResourceExhausted,
             what +
@@ -114,13 +114,13 @@ c10::intrusive_ptr<c10d::Store> join_store(const std::string& host, uint16_t por
                                        : slow + ", for which stores wait at every connection"),
                      context);
   };
-  const auto patience = deadline.remaining();
-  const auto connect = [host, port, patience, timeout] {
-    return connect_store(host, port, patience, at_least_1s(timeout));
+  const auto connect_timeout = deadline.remaining();
+  const auto connect = [host, port, connect_timeout, timeout] {
+    return connect_store(host, port, connect_timeout, at_least_1s(timeout));
   };
   try {
     // The check first runs after half a second; a faster connection is not slow.
-    return run_with_timeout(patience + kConnectGrace, connect, [&] {
+    return run_with_timeout(connect_timeout + kConnectGrace, connect, [&] {
       if (!lookup) lookup.emplace(host);
     });
   } catch (const CallTimedOut&) {

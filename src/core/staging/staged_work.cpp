@@ -9,9 +9,9 @@
 
 namespace torch::comms {
 
-Staging::StagedWork::StagedWork(std::shared_ptr<StagingExecutor> desk,
+Staging::StagedWork::StagedWork(std::shared_ptr<StagingExecutor> executor,
                                 std::shared_ptr<StagedOperation> job)
-    : executor_(std::move(desk)),
+    : executor_(std::move(executor)),
       operation_(std::move(job)),
       timeout_(operation_->call.timeout.count() > 0 ? operation_->call.timeout
                                                     : executor_->backend().getOptions().timeout),

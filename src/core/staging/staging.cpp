@@ -34,7 +34,8 @@ Staging::~Staging() {
   }
   auto flight = executor_->in_flight();
   teardown_async(
-      std::move(flight), [desk = std::move(executor_)] { desk->close(); }, /*may_block=*/true);
+      std::move(flight), [executor = std::move(executor_)] { executor->close(); },
+      /*may_block=*/true);
 }
 
 std::unique_ptr<Staging> Staging::open(std::shared_ptr<TorchCommBackend> backend, at::Device wanted,

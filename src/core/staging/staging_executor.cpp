@@ -97,7 +97,7 @@ at::Tensor Staging::StagingExecutor::make_host_tensor(const StagedOperand& opera
 }
 
 void Staging::StagingExecutor::notify_on_stream(gpu::NativeStream stream) {
-  auto* bell = new std::shared_ptr<EventCount>(event_count_);
+  auto* event_count = new std::shared_ptr<EventCount>(event_count_);
   device_->runtime().launch_host(
       stream,
       [](void* argument) {
@@ -105,7 +105,7 @@ void Staging::StagingExecutor::notify_on_stream(gpu::NativeStream stream) {
             static_cast<std::shared_ptr<EventCount>*>(argument));
         (*it)->notify_all();
       },
-      bell);
+      event_count);
 }
 
 void Staging::StagingExecutor::copy_to_host(StagedOperation& job) {
@@ -326,7 +326,7 @@ bool Staging::StagingExecutor::issue_first() {
     if (!is_done(job->copied_to_host) && !backend_->isAborted()) return false;
     const base::ScopedSequence issued(job->call.sequence);
     auto inner = job->call.dispatch(*backend_, job->host_tensors, /*async_op=*/true);
-    inner->registerWorkEndHook([bell = event_count_] { bell->notify_all(); });
+    inner->registerWorkEndHook([event_count = event_count_] { event_count->notify_all(); });
     set_stage(*job, StagedOperation::Stage::kRunning, std::move(inner));
     job->work->setStatus(WorkStatus::INPROGRESS);
     running_.push_back(job);
@@ -384,17 +384,17 @@ void Staging::StagingExecutor::poll_once() noexcept {
     finish(*job);
     return true;
   });
-  std::list<StagedOperationPtr> through;
+  std::list<StagedOperationPtr> idle_operations;
   {
     const std::lock_guard lock(mutex_);
     for (auto at = failed_in_use_.begin(); at != failed_in_use_.end();) {
       const auto next = std::next(at);
       if (ended((*at)->copied_to_host) && ended((*at)->copied_back))
-        through.splice(through.end(), failed_in_use_, at);
+        idle_operations.splice(idle_operations.end(), failed_in_use_, at);
       at = next;
     }
   }
-  for (const auto& job : through) {
+  for (const auto& job : idle_operations) {
     job->host_tensors.clear();
     job->call.operands.clear();
   }

@@ -126,7 +126,7 @@ class Staging::StagingExecutor : public std::enable_shared_from_this<StagingExec
 // The work of an asynchronous staged operation.
 class Staging::StagedWork final : public TorchWork {
  public:
-  StagedWork(std::shared_ptr<StagingExecutor> desk, std::shared_ptr<StagedOperation> job);
+  StagedWork(std::shared_ptr<StagingExecutor> executor, std::shared_ptr<StagedOperation> job);
 
   void wait() override;
   void waitBlocking() override;

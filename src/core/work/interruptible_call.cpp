@@ -114,14 +114,14 @@ AbandonableThread::~AbandonableThread() {
 
 void AbandonableThread::post(std::function<void()> task) {
   if (!task_slot_) {
-    auto desk = std::make_shared<TaskSlot>();
+    auto slot = std::make_shared<TaskSlot>();
     try {
-      thread_ = std::thread([desk] { desk->run(); });
+      thread_ = std::thread([slot] { slot->run(); });
     } catch (const std::system_error& e) {
       throw CommError(Errc::kResourceExhausted,
                       std::string("no thread could be started: ") + e.what());
     }
-    task_slot_ = std::move(desk);
+    task_slot_ = std::move(slot);
   }
   task_slot_->post(std::move(task));
 }

@@ -41,11 +41,11 @@ std::chrono::milliseconds abort_grace() {
 }
 
 UnobservedFailureGuard::UnobservedFailureGuard(std::string comm, std::chrono::milliseconds grace,
-                                               std::function<void()> last_words,
+                                               std::function<void()> before_terminate,
                                                std::function<void()> end)
     : comm_(std::move(comm)),
       grace_(grace),
-      before_terminate_(std::move(last_words)),
+      before_terminate_(std::move(before_terminate)),
       terminate_(std::move(end)) {}
 
 void UnobservedFailureGuard::arm(TorchWork& work) noexcept {
@@ -103,13 +103,13 @@ void UnobservedFailureGuard::terminate(WorkStatus status) {
                 "or new_comm(..., abort_process_on_timeout_or_error=False)");
   // Abort hooks belong to the program. A hook that blocks, or needs a lock of a stuck thread, ends
   // with the process.
-  std::promise<void> said;
-  auto heard = said.get_future();
-  std::thread([self = shared_from_this(), said = std::move(said)]() mutable {
+  std::promise<void> done;
+  auto done_future = done.get_future();
+  std::thread([self = shared_from_this(), done = std::move(done)]() mutable {
     self->before_terminate_();
-    said.set_value();
+    done.set_value();
   }).detach();
-  heard.wait_for(kBeforeTerminateTimeout);
+  done_future.wait_for(kBeforeTerminateTimeout);
   terminate_();
 }
 

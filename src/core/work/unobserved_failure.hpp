@@ -20,11 +20,12 @@ namespace torch::comms {
 // Threads: any.
 class TC_API UnobservedFailureGuard : public std::enable_shared_from_this<UnobservedFailureGuard> {
  public:
-  // `last_words` runs on a thread of its own right before termination, which waits at most 30 s for
-  // it. `end` terminates the process; it is std::abort except in tests. `grace` may be kNever.
+  // `before_terminate` runs on a thread of its own right before termination, which waits for it at
+  // most 30 s. `end` terminates the process; it is std::abort except in tests. `grace` may be
+  // kNever.
   static constexpr auto kNever = std::chrono::milliseconds::max();
   UnobservedFailureGuard(std::string comm, std::chrono::milliseconds grace,
-                         std::function<void()> last_words, std::function<void()> end);
+                         std::function<void()> before_terminate, std::function<void()> end);
 
   // Arms the guard with the failure of `work`. A wait() on the work, or meetFailure(), observes the
   // failure; otherwise the process terminates after the grace period. Only the first failure

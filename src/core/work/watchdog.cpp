@@ -49,21 +49,22 @@ Watchdog& of_this_process() {
   const std::lock_guard lock(creation);
   // A forked child has no watchdog thread, and does not poll the clients of its parent.
   if (watchdog == nullptr || watchdog->fork_generation != base::fork_generation()) {
-    auto made = std::make_unique<Watchdog>();
-    std::thread([dog = made.get()] { dog->run(); }).detach();
-    watchdog = made.release();
+    auto created = std::make_unique<Watchdog>();
+    std::thread([instance = created.get()] { instance->run(); }).detach();
+    watchdog = created.release();
   }
   return *watchdog;
 }
 
 }  // namespace
 
-void add_to_watchdog(const std::shared_ptr<WatchdogClient>& what) {
-  auto& dog = of_this_process();
-  const std::lock_guard lock(dog.mutex);
-  if (std::find(dog.clients.begin(), dog.clients.end(), what) != dog.clients.end()) return;
-  dog.clients.push_back(what);
-  dog.changed.notify_all();
+void add_to_watchdog(const std::shared_ptr<WatchdogClient>& client) {
+  auto& instance = of_this_process();
+  const std::lock_guard lock(instance.mutex);
+  if (std::find(instance.clients.begin(), instance.clients.end(), client) != instance.clients.end())
+    return;
+  instance.clients.push_back(client);
+  instance.changed.notify_all();
 }
 
 }  // namespace torch::comms

@@ -18,10 +18,10 @@ class TC_API WatchdogClient {
   virtual bool is_active() noexcept = 0;
 };
 
-// Adds `what` to the only watchdog thread of the process, which keeps it until is_active() returns
-// false. It does nothing if the object is present already. The thread sleeps while it has no
-// clients.
+// Adds `client` to the only watchdog thread of the process, which keeps it until is_active()
+// returns false. It does nothing if the object is present already. The thread sleeps while it has
+// no clients.
 // Threads: any.
-TC_API void add_to_watchdog(const std::shared_ptr<WatchdogClient>& what);
+TC_API void add_to_watchdog(const std::shared_ptr<WatchdogClient>& client);
 
 }  // namespace torch::comms

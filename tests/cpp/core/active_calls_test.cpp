@@ -14,26 +14,26 @@ void nothing() {}
 bool never() { return false; }
 
 TEST(Presence, NobodyIsWaitedForWhereNobodyIs) {
-  ActiveCalls presence;
-  EXPECT_TRUE(presence.wait_until_idle(nothing, never));
+  ActiveCalls active_calls;
+  EXPECT_TRUE(active_calls.wait_until_idle(nothing, never));
   {
-    const ActiveCalls::CallScope here(presence);
+    const ActiveCalls::CallScope here(active_calls);
   }
-  EXPECT_TRUE(presence.wait_until_idle(nothing, never));
+  EXPECT_TRUE(active_calls.wait_until_idle(nothing, never));
 }
 
 TEST(Presence, OnesOwnCallsAreNotWaitedFor) {
-  ActiveCalls presence, other;
-  const ActiveCalls::CallScope outer(presence), elsewhere(other), inner(presence);
-  EXPECT_TRUE(presence.wait_until_idle(nothing, never));
+  ActiveCalls active_calls, other;
+  const ActiveCalls::CallScope outer(active_calls), elsewhere(other), inner(active_calls);
+  EXPECT_TRUE(active_calls.wait_until_idle(nothing, never));
 }
 
 TEST(Presence, TheCallOfAnotherThreadIs) {
-  ActiveCalls presence;
+  ActiveCalls active_calls;
   std::promise<void> entered, leave;
   std::atomic<bool> left = false;
   std::thread thread([&] {
-    const ActiveCalls::CallScope here(presence);
+    const ActiveCalls::CallScope here(active_calls);
     entered.set_value();
     leave.get_future().wait();
     left = true;
@@ -43,18 +43,18 @@ TEST(Presence, TheCallOfAnotherThreadIs) {
   const auto check = [&] {
     if (++checks == 1) leave.set_value();
   };
-  EXPECT_TRUE(presence.wait_until_idle(check, never));
+  EXPECT_TRUE(active_calls.wait_until_idle(check, never));
   EXPECT_TRUE(left);
   EXPECT_GE(checks, 1);
   thread.join();
 }
 
 // Another thread, which is inside until it is told to leave.
-class Visitor {
+class BlockedCall {
  public:
-  explicit Visitor(ActiveCalls& presence)
-      : thread_([this, &presence] {
-          const ActiveCalls::CallScope here(presence);
+  explicit BlockedCall(ActiveCalls& active_calls)
+      : thread_([this, &active_calls] {
+          const ActiveCalls::CallScope here(active_calls);
           entered_.set_value();
           leave_.get_future().wait();
         }) {
@@ -71,20 +71,20 @@ class Visitor {
 };
 
 TEST(Presence, TheWaitEndsWithWhatTheCheckThrows) {
-  ActiveCalls presence;
-  Visitor visitor(presence);
+  ActiveCalls active_calls;
+  BlockedCall blocked(active_calls);
   const auto check = [] { throw std::runtime_error("enough"); };
-  EXPECT_THROW(static_cast<void>(presence.wait_until_idle(check, never)), std::runtime_error);
-  visitor.leave();
-  EXPECT_TRUE(presence.wait_until_idle(nothing, never));
+  EXPECT_THROW(static_cast<void>(active_calls.wait_until_idle(check, never)), std::runtime_error);
+  blocked.leave();
+  EXPECT_TRUE(active_calls.wait_until_idle(nothing, never));
 }
 
 TEST(Presence, AThreadThatStaysWhereItIsIsNotWaitedForOnceTheHostLanguageEnds) {
-  ActiveCalls presence;
-  Visitor visitor(presence);
-  EXPECT_FALSE(presence.wait_until_idle(nothing, [] { return true; }));
-  visitor.leave();
-  EXPECT_TRUE(presence.wait_until_idle(nothing, [] { return true; }));
+  ActiveCalls active_calls;
+  BlockedCall blocked(active_calls);
+  EXPECT_FALSE(active_calls.wait_until_idle(nothing, [] { return true; }));
+  blocked.leave();
+  EXPECT_TRUE(active_calls.wait_until_idle(nothing, [] { return true; }));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace torch::comms {
 namespace {
 
 // With the context of an operation of rank 1 that waited for rank 3.
-CommError told_of(const Context& there) {
+CommError thrown_from(const Context& there) {
   try {
     with_context(Context{.op = "split", .comm = "x", .rank = 1, .peer = 3},
                  [&] { throw CommError(Errc::kTimeout, "late", there); });
@@ -17,23 +17,23 @@ CommError told_of(const Context& there) {
 }
 
 TEST(WithContext, GivesTheOperationAndKeepsWhoIsToBlame) {
-  const auto one = told_of({.peer = 2}).context();
+  const auto one = thrown_from({.peer = 2}).context();
   EXPECT_EQ(one.op, "split");
   EXPECT_EQ(one.rank, 1);
   EXPECT_EQ(one.peer, 2);
-  const auto several = told_of({.culprits = {0, 2}}).context();
+  const auto several = thrown_from({.culprits = {0, 2}}).context();
   EXPECT_EQ(several.op, "split");
   EXPECT_EQ(several.culprits, (std::vector{0, 2}));
 }
 
 TEST(WithContext, AnErrorThatBlamesNobodyGetsTheWholeContext) {
-  const auto context = told_of({}).context();
+  const auto context = thrown_from({}).context();
   EXPECT_EQ(context.op, "split");
   EXPECT_EQ(context.peer, 3);
 }
 
 TEST(WithContext, AnErrorOfAnOperationStaysAsItIs) {
-  const auto context = told_of({.op = "barrier", .rank = 0}).context();
+  const auto context = thrown_from({.op = "barrier", .rank = 0}).context();
   EXPECT_EQ(context.op, "barrier");
   EXPECT_EQ(context.rank, 0);
   EXPECT_EQ(context.peer, -1);

@@ -36,12 +36,13 @@ class Interrupting final : public bootstrap::KeyValueStore {
 };
 
 TEST(PrivateStore, TheOthersAreToldThatRankZeroIsInterrupted) {
-  Interrupting meeting;
+  Interrupting rendezvous_store;
   const bootstrap::Deadline deadline(seconds(20));
-  EXPECT_THROW(publish_private_store(meeting, "key", "scope", "", seconds(20), deadline, {}),
-               Interrupted);
+  EXPECT_THROW(
+      publish_private_store(rendezvous_store, "key", "scope", "", seconds(20), deadline, {}),
+      Interrupted);
   try {
-    join_private_store(meeting, "key", "scope", seconds(20), deadline, {});
+    join_private_store(rendezvous_store, "key", "scope", seconds(20), deadline, {});
     FAIL() << "it has joined";
   } catch (const CommError& e) {
     EXPECT_EQ(e.code(), Errc::kPeerFailed);

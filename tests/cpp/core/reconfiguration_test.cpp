@@ -17,12 +17,12 @@ namespace {
 
 using Handles = std::vector<InitHandle>;
 
-class Party {
+class MemberGroup {
  public:
-  explicit Party(int size, milliseconds timeout = seconds(30))
-      : Party(size, timeout, c10::make_intrusive<c10d::HashStore>()) {}
+  explicit MemberGroup(int size, milliseconds timeout = seconds(30))
+      : MemberGroup(size, timeout, c10::make_intrusive<c10d::HashStore>()) {}
   // Without a store each member serves one.
-  static Party with_own_stores(int size, milliseconds timeout = seconds(30)) {
+  static MemberGroup with_own_stores(int size, milliseconds timeout = seconds(30)) {
     const Variable rank("TORCHCOMM_RANK", "0"), of("TORCHCOMM_SIZE", "1");
     return {size, timeout, nullptr};
   }
@@ -47,9 +47,9 @@ class Party {
       const auto members = self.parse_members(
           {.uuid = uuid, .handles = handles, .timeout = {}, .hints = {}}, timeout_);
       self.run(members,
-               [&](const Rendezvous& met) {
-                 result.rank = met.rank;
-                 result.identity = met.identity;
+               [&](const Rendezvous& joined) {
+                 result.rank = joined.rank;
+                 result.identity = joined.identity;
                })
           ->wait();
     } catch (const CommError& e) {
@@ -82,7 +82,7 @@ class Party {
   }
 
  private:
-  Party(int size, milliseconds timeout, StorePtr store)
+  MemberGroup(int size, milliseconds timeout, StorePtr store)
       : store_(std::move(store)), timeout_(timeout) {
     for (int i = 0; i < size; ++i)
       members_.push_back(
@@ -95,35 +95,35 @@ class Party {
 };
 
 TEST(Reconfigure, TheListGivesTheRanks) {
-  Party party(3);
-  const auto list = party.handles({2, 0, 1});
-  const auto results = party.together({[&] { return party.call(0, 1, list); },
-                                       [&] { return party.call(1, 1, list); },
-                                       [&] { return party.call(2, 1, list); }});
+  MemberGroup group(3);
+  const auto list = group.handles({2, 0, 1});
+  const auto results = group.together({[&] { return group.call(0, 1, list); },
+                                       [&] { return group.call(1, 1, list); },
+                                       [&] { return group.call(2, 1, list); }});
   EXPECT_EQ(results[0].rank, 1);
   EXPECT_EQ(results[1].rank, 2);
   EXPECT_EQ(results[2].rank, 0);
 }
 
 TEST(Reconfigure, ThoseThatMeetShareANumberThatOthersDoNotHave) {
-  Party party(4);
+  MemberGroup group(4);
   std::set<uint64_t> identities;
   for (const int64_t uuid : {1, 2})
     for (const auto& pair : {std::vector{0, 1}, {2, 3}}) {
-      const auto list = party.handles(pair);
-      const auto results = party.together({[&] { return party.call(pair[0], uuid, list); },
-                                           [&] { return party.call(pair[1], uuid, list); }});
+      const auto list = group.handles(pair);
+      const auto results = group.together({[&] { return group.call(pair[0], uuid, list); },
+                                           [&] { return group.call(pair[1], uuid, list); }});
       EXPECT_EQ(results[0].identity, results[1].identity);
       EXPECT_TRUE(identities.insert(results[0].identity).second);
     }
 }
 
 TEST(Reconfigure, ThoseThatDisagreeLearnItLongBeforeTheirLimit) {
-  Party party(3, seconds(60));
-  const auto all = party.handles({0, 1, 2}), two = party.handles({0, 1});
+  MemberGroup group(3, seconds(60));
+  const auto all = group.handles({0, 1, 2}), two = group.handles({0, 1});
   const auto results =
-      party.together({[&] { return party.call(0, 1, all); }, [&] { return party.call(1, 1, two); },
-                      [&] { return party.call(2, 1, all); }});
+      group.together({[&] { return group.call(0, 1, all); }, [&] { return group.call(1, 1, two); },
+                      [&] { return group.call(2, 1, all); }});
   for (const auto& result : results) {
     ASSERT_TRUE(result.error);
     EXPECT_EQ(result.error->code(), Errc::kMismatch) << result.error->what();
@@ -133,15 +133,15 @@ TEST(Reconfigure, ThoseThatDisagreeLearnItLongBeforeTheirLimit) {
 }
 
 TEST(Reconfigure, OfTwoCallsThatRaceOneEndsAndTheOtherGoesOn) {
-  Party party(2, seconds(60));
-  const auto list = party.handles({0, 1});
-  const auto results = party.together({[&] {
-                                         auto result = party.call(0, 1, list);
-                                         return result.error ? party.call(0, 2, list) : result;
+  MemberGroup group(2, seconds(60));
+  const auto list = group.handles({0, 1});
+  const auto results = group.together({[&] {
+                                         auto result = group.call(0, 1, list);
+                                         return result.error ? group.call(0, 2, list) : result;
                                        },
                                        [&] {
-                                         auto result = party.call(1, 2, list);
-                                         return result.error ? party.call(1, 1, list) : result;
+                                         auto result = group.call(1, 2, list);
+                                         return result.error ? group.call(1, 1, list) : result;
                                        }});
   EXPECT_FALSE(results[0].error) << results[0].error->what();
   EXPECT_FALSE(results[1].error) << results[1].error->what();
@@ -149,68 +149,68 @@ TEST(Reconfigure, OfTwoCallsThatRaceOneEndsAndTheOtherGoesOn) {
 }
 
 TEST(Reconfigure, WhoIsLeftOutIsStaleAndMayJoinAgain) {
-  Party party(3);
-  const auto all = party.handles({0, 1, 2}), two = party.handles({0, 1});
-  const auto everybody = [&](int64_t uuid) {
-    for (const auto& result : party.together({[&] { return party.call(0, uuid, all); },
-                                              [&] { return party.call(1, uuid, all); },
-                                              [&] { return party.call(2, uuid, all); }}))
+  MemberGroup group(3);
+  const auto all = group.handles({0, 1, 2}), two = group.handles({0, 1});
+  const auto reconfigure_all = [&](int64_t uuid) {
+    for (const auto& result : group.together({[&] { return group.call(0, uuid, all); },
+                                              [&] { return group.call(1, uuid, all); },
+                                              [&] { return group.call(2, uuid, all); }}))
       EXPECT_FALSE(result.error) << result.error->what();
   };
-  everybody(1);
-  EXPECT_FALSE(party[2].check_excluded({}));
-  for (const auto& result : party.together(
-           {[&] { return party.call(0, 2, two); }, [&] { return party.call(1, 2, two); }}))
+  reconfigure_all(1);
+  EXPECT_FALSE(group[2].check_excluded({}));
+  for (const auto& result : group.together(
+           {[&] { return group.call(0, 2, two); }, [&] { return group.call(1, 2, two); }}))
     EXPECT_FALSE(result.error) << result.error->what();
-  EXPECT_FALSE(party[0].check_excluded({}));
-  const auto stale = party[2].check_excluded({.op = "all_reduce"});
+  EXPECT_FALSE(group[0].check_excluded({}));
+  const auto stale = group[2].check_excluded({.op = "all_reduce"});
   ASSERT_TRUE(stale);
   EXPECT_EQ(stale->code(), Errc::kStaleGeneration);
   EXPECT_EQ(stale->context().op, "all_reduce");
-  everybody(3);
-  for (int member = 0; member < 3; ++member) EXPECT_FALSE(party[member].check_excluded({}));
+  reconfigure_all(3);
+  for (int member = 0; member < 3; ++member) EXPECT_FALSE(group[member].check_excluded({}));
 }
 
 TEST(Reconfigure, OneAloneNeedsNobody) {
-  Party party(1);
-  const auto result = party.call(0, 1, party.handles({0}));
+  MemberGroup group(1);
+  const auto result = group.call(0, 1, group.handles({0}));
   EXPECT_FALSE(result.error);
   EXPECT_EQ(result.rank, 0);
 }
 
 TEST(Reconfigure, WhoWaitsForOneThatNamesItselfAloneLearnsIt) {
-  Party party(2, seconds(60));
-  EXPECT_FALSE(party.call(1, 14, party.handles({1})).error);
-  const auto result = party.call(0, 14, party.handles({0, 1}));
+  MemberGroup group(2, seconds(60));
+  EXPECT_FALSE(group.call(1, 14, group.handles({1})).error);
+  const auto result = group.call(0, 14, group.handles({0, 1}));
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->code(), Errc::kMismatch) << result.error->what();
   EXPECT_LT(result.took, seconds(2));
 }
 
 TEST(Reconfigure, OneThatWasAloneMeanwhileMayStillCome) {
-  Party party(2, seconds(60));
-  const auto both = party.handles({0, 1});
-  const auto results = party.together({[&] { return party.call(0, 2, both); },
+  MemberGroup group(2, seconds(60));
+  const auto both = group.handles({0, 1});
+  const auto results = group.together({[&] { return group.call(0, 2, both); },
                                        [&] {
-                                         EXPECT_FALSE(party.call(1, 1, party.handles({1})).error);
-                                         return party.call(1, 2, both);
+                                         EXPECT_FALSE(group.call(1, 1, group.handles({1})).error);
+                                         return group.call(1, 2, both);
                                        }});
   for (const auto& result : results) EXPECT_FALSE(result.error) << result.error->what();
 }
 
 TEST(Reconfigure, AnAbortEndsWhatIsInProgressAndNothingLater) {
-  Party party(3, seconds(60));
-  const auto all = party.handles({0, 1, 2});
-  party[0].abort();
-  EXPECT_FALSE(party.call(0, 1, party.handles({0})).error) << "it came before";
+  MemberGroup group(3, seconds(60));
+  const auto all = group.handles({0, 1, 2});
+  group[0].abort();
+  EXPECT_FALSE(group.call(0, 1, group.handles({0})).error) << "it came before";
   // The last one never comes.
   const auto results =
-      party.together({[&] { return party.call(0, 2, all); }, [&] { return party.call(1, 2, all); },
+      group.together({[&] { return group.call(0, 2, all); }, [&] { return group.call(1, 2, all); },
                       [&] {
-                        party.await_arrival(0);
-                        party.await_arrival(1);
-                        party[0].abort();
-                        return Party::Result{};
+                        group.await_arrival(0);
+                        group.await_arrival(1);
+                        group[0].abort();
+                        return MemberGroup::Result{};
                       }});
   ASSERT_TRUE(results[0].error);
   EXPECT_EQ(results[0].error->code(), Errc::kAborted) << results[0].error->what();
@@ -223,61 +223,61 @@ TEST(Reconfigure, AnAbortEndsWhatIsInProgressAndNothingLater) {
 }
 
 TEST(Reconfigure, AnAbortBetweenConnectingAndItsEndCounts) {
-  Party party(1);
-  const Handles own = party.handles({0});
+  MemberGroup group(1);
+  const Handles own = group.handles({0});
   const auto members =
-      party[0].parse_members({.uuid = 1, .handles = own, .timeout = {}, .hints = {}}, seconds(30));
-  const auto work = party[0].run(members, [&](const Rendezvous&) { party[0].abort(); });
+      group[0].parse_members({.uuid = 1, .handles = own, .timeout = {}, .hints = {}}, seconds(30));
+  const auto work = group[0].run(members, [&](const Rendezvous&) { group[0].abort(); });
   EXPECT_EQ(work->status(), WorkStatus::ERROR);
-  EXPECT_EQ(party[0].handle(), own.front()) << "it has not joined";
+  EXPECT_EQ(group[0].handle(), own.front()) << "it has not joined";
 }
 
 TEST(Reconfigure, AUuidIsUsedOnceAlsoByOneThatFailed) {
-  Party party(2, milliseconds(1500));  // more than a name server that loses a question takes
-  const auto list = party.handles({0, 1});
-  const auto late = party.call(0, 1, list);
+  MemberGroup group(2, milliseconds(1500));  // more than a name server that loses a question takes
+  const auto list = group.handles({0, 1});
+  const auto late = group.call(0, 1, list);
   ASSERT_TRUE(late.error);
   EXPECT_EQ(late.error->code(), Errc::kTimeout);
   EXPECT_EQ(late.error->context().peer, 1);
-  const auto again = party.call(0, 1, list);
+  const auto again = group.call(0, 1, list);
   ASSERT_TRUE(again.error);
   EXPECT_EQ(again.error->code(), Errc::kInvalidArgument);
 }
 
-void expect_success(const std::vector<Party::Result>& results) {
+void expect_success(const std::vector<MemberGroup::Result>& results) {
   for (const auto& result : results) EXPECT_FALSE(result.error) << result.error->what();
 }
 
 TEST(MembersWithOwnStores, MeetAtThatOfTheFirst) {
-  auto party = Party::with_own_stores(3);
+  auto group = MemberGroup::with_own_stores(3);
   const std::vector<std::vector<int>> memberships{{0}, {0, 1}, {2, 0, 1}, {1, 2}};
   for (size_t i = 0; i < memberships.size(); ++i)
-    expect_success(party.form(memberships[i], static_cast<int64_t>(i)));
+    expect_success(group.form(memberships[i], static_cast<int64_t>(i)));
 }
 
 TEST(MembersWithOwnStores, GoOnWithoutTheOneAtWhoseStoreTheyHadMet) {
-  auto party = Party::with_own_stores(3);
-  expect_success(party.form({0, 1, 2}, 1));
-  party[0].close();
-  expect_success(party.form({1, 2}, 2));
-  for (const int member : {1, 2}) EXPECT_FALSE(party[member].check_excluded({}));
+  auto group = MemberGroup::with_own_stores(3);
+  expect_success(group.form({0, 1, 2}, 1));
+  group[0].close();
+  expect_success(group.form({1, 2}, 2));
+  for (const int member : {1, 2}) EXPECT_FALSE(group[member].check_excluded({}));
 }
 
 TEST(MembersWithOwnStores, TellTheOneAtWhoseStoreTheyHadMetThatItIsLeftOut) {
-  auto party = Party::with_own_stores(3);
-  expect_success(party.form({0, 1, 2}, 1));
-  EXPECT_FALSE(party[0].check_excluded({}));
-  expect_success(party.form({2, 1}, 2));
-  const auto stale = party[0].check_excluded({});
+  auto group = MemberGroup::with_own_stores(3);
+  expect_success(group.form({0, 1, 2}, 1));
+  EXPECT_FALSE(group[0].check_excluded({}));
+  expect_success(group.form({2, 1}, 2));
+  const auto stale = group[0].check_excluded({});
   ASSERT_TRUE(stale);
   EXPECT_EQ(stale->code(), Errc::kStaleGeneration);
 }
 
 TEST(MembersWithOwnStores, NameTheFirstAtOnceWhenItsStoreHasEnded) {
-  auto party = Party::with_own_stores(2, seconds(60));
-  const auto list = party.handles({0, 1});
-  party[0].close();
-  const auto result = party.call(1, 1, list);
+  auto group = MemberGroup::with_own_stores(2, seconds(60));
+  const auto list = group.handles({0, 1});
+  group[0].close();
+  const auto result = group.call(1, 1, list);
   ASSERT_TRUE(result.error);
   EXPECT_EQ(result.error->code(), Errc::kPeerFailed) << result.error->what();
   EXPECT_EQ(result.error->context().peer, 0);
@@ -285,8 +285,8 @@ TEST(MembersWithOwnStores, NameTheFirstAtOnceWhenItsStoreHasEnded) {
 }
 
 TEST(Reconfigure, AHandleOfAnotherStoreWithoutAddressIsRefusedAndUsesNoUuidUp) {
-  Party here(2), elsewhere(1);
-  auto served = Party::with_own_stores(1);
+  MemberGroup here(2), elsewhere(1);
+  auto served = MemberGroup::with_own_stores(1);
   auto list = here.handles({0, 1});
   for (const auto& other : {elsewhere.handles({0}), served.handles({0})}) {
     const auto result = here.call(0, 1, {list[0], list[1], other[0]});

@@ -190,7 +190,8 @@ bootstrap::ArrivalBarrierResult arrive_only(
 
 TEST_F(Failure, ARankThatCannotReachTheOwnStoreIsNamedOnAll) {
   const StorePtr store = tcp_store(0, true);
-  std::jthread ghost([&] { arrive_only(2, 3, store, [](StoreKeyValue&, const std::string&) {}); });
+  std::jthread other_rank(
+      [&] { arrive_only(2, 3, store, [](StoreKeyValue&, const std::string&) {}); });
   const auto outcomes = together({0, 1}, [&](int rank) {
     return rendezvous(launch(rank, 3), "train", with_store(store, milliseconds(500)));
   });
@@ -204,7 +205,7 @@ TEST_F(Failure, ARankThatCannotReachTheOwnStoreIsNamedOnAll) {
 
 TEST_F(Failure, WhatKeepsRankZeroFromServingIsToldToTheOthers) {
   const StorePtr store = tcp_store(0, true);
-  std::jthread ghost([&] {
+  std::jthread other_rank([&] {
     arrive_only(0, 2, store, [](StoreKeyValue& kv, const std::string& keys) {
       kv.set(keys + "private", "failed no descriptors left");
     });
@@ -218,7 +219,7 @@ TEST_F(Failure, WhatKeepsRankZeroFromServingIsToldToTheOthers) {
 TEST_F(Failure, AnUnreadableAddressOfTheOwnStoreIsAnError) {
   for (const char* text : {"", "ok", "ok 70000 h i", "ok 0 h i", "ok x h i", "ok 1", "what"}) {
     const StorePtr store = tcp_store(0, true);
-    std::jthread ghost([&] {
+    std::jthread other_rank([&] {
       arrive_only(0, 2, store, [&](StoreKeyValue& kv, const std::string& keys) {
         kv.set(keys + "private", text);
       });
@@ -231,7 +232,7 @@ TEST_F(Failure, AnUnreadableAddressOfTheOwnStoreIsAnError) {
 TEST_F(Failure, AnOwnStoreBehindAFirewallIsExplained) {
   const StorePtr store = tcp_store(0, true);
   const auto closed = std::to_string(free_port());
-  std::jthread ghost([&] {
+  std::jthread other_rank([&] {
     arrive_only(0, 2, store, [&](StoreKeyValue& kv, const std::string& keys) {
       kv.set(keys + "private", "ok " + closed + " 127.0.0.1 elsewhere");
     });

@@ -69,7 +69,7 @@ inline uint16_t port_of(const StorePtr& store) {
 }
 
 struct Outcome {
-  std::optional<Rendezvous> meeting;
+  std::optional<Rendezvous> result;
   std::optional<CommError> error;
   milliseconds took{};
 };
@@ -78,7 +78,7 @@ inline Outcome meet(const std::function<Rendezvous()>& start) {
   Outcome outcome;
   const auto begin = Clock::now();
   try {
-    outcome.meeting = start();
+    outcome.result = start();
   } catch (const CommError& e) {
     outcome.error = e;
   }
@@ -104,9 +104,9 @@ inline std::vector<Outcome> together(const std::vector<int>& ranks,
 // Every rank writes, every rank reads all: on one store, and on nobody else's.
 inline void expect_one_store(const std::vector<Outcome>& outcomes, const std::string& token) {
   for (const auto& outcome : outcomes)
-    ASSERT_TRUE(outcome.meeting.has_value()) << outcome.error->what();
+    ASSERT_TRUE(outcome.result.has_value()) << outcome.error->what();
   for (const auto& outcome : outcomes) {
-    const auto& m = *outcome.meeting;
+    const auto& m = *outcome.result;
     EXPECT_EQ(m.size, static_cast<int>(outcomes.size()));
     EXPECT_FALSE(m.store->check({"k" + std::to_string(m.rank)})) << "not a fresh store";
     m.store->set("k" + std::to_string(m.rank), token);
@@ -114,14 +114,14 @@ inline void expect_one_store(const std::vector<Outcome>& outcomes, const std::st
   for (const auto& outcome : outcomes)
     for (int rank = 0; rank < static_cast<int>(outcomes.size()); ++rank) {
       const auto key = "k" + std::to_string(rank);
-      outcome.meeting->store->wait({key}, seconds(5));
-      EXPECT_EQ(outcome.meeting->store->get_to_str(key), token);
+      outcome.result->store->wait({key}, seconds(5));
+      EXPECT_EQ(outcome.result->store->get_to_str(key), token);
     }
 }
 
 inline std::vector<std::string> phases_of(const Outcome& outcome) {
   std::vector<std::string> names;
-  for (const auto& phase : outcome.meeting->phases) names.push_back(phase.name);
+  for (const auto& phase : outcome.result->phases) names.push_back(phase.name);
   return names;
 }
 

@@ -28,7 +28,7 @@ TEST_F(Alone, WorksWithPortZero) {
   const Variable rank("RANK", "0"), size("WORLD_SIZE", "1");
   const auto outcome = meet([] { return rendezvous("solo", with_store({})); });
   expect_one_store({outcome}, "x");
-  EXPECT_EQ(outcome.meeting->source, "torchrun (RANK=0, WORLD_SIZE=1)");
+  EXPECT_EQ(outcome.result->source, "torchrun (RANK=0, WORLD_SIZE=1)");
   EXPECT_EQ(phases_of(outcome), (std::vector<std::string>{"discover"}));
 }
 
@@ -66,7 +66,7 @@ TEST_F(Given, HashStoreFileStoreTcpStoreAndPrefixStoreAllMeet) {
     EXPECT_EQ(phases_of(outcomes[1]),
               (std::vector<std::string>{"store", "arrive", "private store", "leave"}));
     for (const auto& outcome : outcomes)
-      EXPECT_EQ(outcome.meeting->address.rfind("tcp://", 0), 0u) << outcome.meeting->address;
+      EXPECT_EQ(outcome.result->address.rfind("tcp://", 0), 0u) << outcome.result->address;
   }
   std::filesystem::remove(path);
 }
@@ -112,7 +112,7 @@ TEST_F(Given, PersistentStoreStaysInUseUnderAPrefixOfItsOwn) {
   expect_one_store(first, "first");
   expect_one_store(second, "second");
   EXPECT_EQ(phases_of(first[0]), (std::vector<std::string>{"store", "arrive"}));
-  EXPECT_EQ(first[0].meeting->address, "tcp://127.0.0.1:" + std::to_string(port));
+  EXPECT_EQ(first[0].result->address, "tcp://127.0.0.1:" + std::to_string(port));
 }
 
 // A wait on the communicator's store must not lock the user's.
@@ -120,10 +120,10 @@ TEST_F(Given, PersistentStoreHasAConnectionOfItsOwn) {
   const StorePtr store = tcp_store(0, true);
   auto options = with_store(store);
   options.hints["persistent_store"] = "true";
-  const auto meeting = rendezvous(launch(0, 1), "kept", options);
-  std::jthread waiter([&] { meeting.store->wait({"signal"}, seconds(20)); });
+  const auto result = rendezvous(launch(0, 1), "kept", options);
+  std::jthread waiter([&] { result.store->wait({"signal"}, seconds(20)); });
   store->set("user", "1");
-  meeting.store->clone()->set("signal", "1");
+  result.store->clone()->set("signal", "1");
 }
 
 TEST_F(Given, ManyCommunicatorsAtOnceOnOneStore) {
@@ -236,24 +236,26 @@ TEST_F(RendezvousTest, PhasesAddUpToTheTotal) {
       together({0, 1}, [](int rank) { return rendezvous(launch(rank, 2), "x", with_store({})); });
   for (const auto& outcome : outcomes) {
     double sum = 0;
-    for (const auto& phase : outcome.meeting->phases) sum += phase.milliseconds;
+    for (const auto& phase : outcome.result->phases) sum += phase.milliseconds;
     EXPECT_LE(sum, static_cast<double>(outcome.took.count()) + 1.0);
   }
 }
 
 TEST_F(RendezvousTest, ABackendMayBeginWhenAllRanksAreThere) {
   const StorePtr memory = c10::make_intrusive<c10d::HashStore>();
-  std::array<std::string, 3> heard;
+  std::array<std::string, 3> received_ids;
   const auto outcomes = together({0, 1, 2}, [&](int rank) {
-    const OverlappedConnect early{[](int) {}, [&] { return "of " + std::to_string(rank); },
-                                  [&](int self, int size, const std::string& word) {
-                                    EXPECT_EQ(size, 3);
-                                    heard.at(static_cast<size_t>(self)) = word;
-                                  }};
-    return rendezvous(launch(rank, 3), "train", with_store(memory), "", {}, "new_comm", early);
+    const OverlappedConnect overlapped_connect{
+        [](int) {}, [&] { return "of " + std::to_string(rank); },
+        [&](int self, int size, const std::string& connect_id) {
+          EXPECT_EQ(size, 3);
+          received_ids.at(static_cast<size_t>(self)) = connect_id;
+        }};
+    return rendezvous(launch(rank, 3), "train", with_store(memory), "", {}, "new_comm",
+                      overlapped_connect);
   });
   expect_one_store(outcomes, "x");
-  for (const auto& word : heard) EXPECT_EQ(word, "of 0");
+  for (const auto& connect_id : received_ids) EXPECT_EQ(connect_id, "of 0");
   EXPECT_EQ(phases_of(outcomes[1]),
             (std::vector<std::string>{"store", "arrive", "begin", "private store", "leave"}));
 }
@@ -261,13 +263,14 @@ TEST_F(RendezvousTest, ABackendMayBeginWhenAllRanksAreThere) {
 TEST_F(RendezvousTest, WhatABackendCannotBringIsThrownAsItIsAndToldToTheOthers) {
   const StorePtr memory = c10::make_intrusive<c10d::HashStore>();
   const auto outcomes = together({0, 1}, [&](int rank) {
-    const OverlappedConnect early{
+    const OverlappedConnect overlapped_connect{
         [](int self) {
           if (self == 1) throw CommError(Errc::kUnsupported, "not here");
         },
         []() -> std::string { return "x"; },
         [](int, int, const std::string&) { ADD_FAILURE() << "not all are there"; }};
-    return rendezvous(launch(rank, 2), "train", with_store(memory), "", {}, "new_comm", early);
+    return rendezvous(launch(rank, 2), "train", with_store(memory), "", {}, "new_comm",
+                      overlapped_connect);
   });
   ASSERT_TRUE(outcomes[0].error && outcomes[1].error);
   EXPECT_EQ(outcomes[0].error->code(), Errc::kPeerFailed);
@@ -279,12 +282,12 @@ TEST_F(RendezvousTest, WhatABackendCannotBringIsThrownAsItIsAndToldToTheOthers) 
 
 TEST_F(RendezvousTest, WhatIsLeftOfTheLimitIsHandedOn) {
   const Variable limit("TORCHCOMM_INIT_TIMEOUT_SECONDS", "50");
-  const auto meeting =
+  const auto result =
       rendezvous(launch(0, 1), "x", with_store(c10::make_intrusive<c10d::HashStore>()));
-  EXPECT_EQ(meeting.timeout.duration, seconds(50));
-  EXPECT_EQ(meeting.timeout.setting, "TORCHCOMM_INIT_TIMEOUT_SECONDS");
-  EXPECT_GT(meeting.deadline.remaining(), seconds(40));
-  EXPECT_LE(meeting.deadline.remaining(), seconds(50));
+  EXPECT_EQ(result.timeout.duration, seconds(50));
+  EXPECT_EQ(result.timeout.setting, "TORCHCOMM_INIT_TIMEOUT_SECONDS");
+  EXPECT_GT(result.deadline.remaining(), seconds(40));
+  EXPECT_LE(result.deadline.remaining(), seconds(50));
 }
 
 using StoreManager = RendezvousTest;

@@ -44,12 +44,12 @@ int connections_to(uint16_t port) {
     std::string line;
     std::getline(file, line);
     while (std::getline(file, line)) {
-      std::istringstream words(line);
-      std::string number, local, remote, word;
-      words >> number >> local >> remote;
-      for (int i = 0; i < 7; ++i) words >> word;  // the last one is the inode
+      std::istringstream fields(line);
+      std::string number, local, remote, field;
+      fields >> number >> local >> remote;
+      for (int i = 0; i < 7; ++i) fields >> field;  // the last one is the inode
       const auto at = remote.rfind(':');
-      if (std::stoi(remote.substr(at + 1), nullptr, 16) == port && own.contains(word)) ++found;
+      if (std::stoi(remote.substr(at + 1), nullptr, 16) == port && own.contains(field)) ++found;
     }
   }
   return found;
@@ -177,8 +177,8 @@ TEST(SharedStore, PrivateStoresOfAProcessAreOneServer) {
       return rendezvous(launch(rank, 2), "n" + std::to_string(i), with_store(served));
     });
     expect_one_store(outcomes, "n" + std::to_string(i));
-    addresses.insert(outcomes[1].meeting->address);
-    for (const auto& outcome : outcomes) kept.push_back(*outcome.meeting);
+    addresses.insert(outcomes[1].result->address);
+    for (const auto& outcome : outcomes) kept.push_back(*outcome.result);
   }
   EXPECT_EQ(addresses.size(), 1U);
   const auto port = addresses.begin()->substr(addresses.begin()->rfind(':') + 1);

@@ -31,11 +31,11 @@ class ObservedWork : public TorchWork {
 // Says what happened at the end, once.
 struct End {
   std::promise<void> over;
-  std::atomic<int> last_words{0};
+  std::atomic<int> before_terminate_calls{0};
   std::atomic<int> ends{0};
   std::shared_ptr<UnobservedFailureGuard> guard(milliseconds grace) {
     return std::make_shared<UnobservedFailureGuard>(
-        "watched", grace, [this] { ++last_words; },
+        "watched", grace, [this] { ++before_terminate_calls; },
         [this] {
           ++ends;
           over.set_value();
@@ -48,7 +48,7 @@ TEST(Unmet, AFailureThatNobodyMeetsEndsTheProcessAfterItsHooks) {
   const auto work = c10::make_intrusive<ObservedWork>();
   work->fail(end.guard(milliseconds(1)));
   ASSERT_EQ(end.over.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
-  EXPECT_EQ(end.last_words, 1);
+  EXPECT_EQ(end.before_terminate_calls, 1);
   EXPECT_EQ(end.ends, 1);
 }
 
