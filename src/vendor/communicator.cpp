@@ -18,9 +18,9 @@ using std::chrono::microseconds;
 
 // The sleep between two polls of a nonblocking call. It starts short, because most calls are done
 // within microseconds, and stays below what a person notices.
-constexpr microseconds kFirstNap{20}, kLongestNap{2000};
+constexpr microseconds kFirstPause{20}, kLongestPause{2000};
 // How long to wait for a thread in a blocking call of the library, which may never return.
-constexpr std::chrono::milliseconds kPatience{700};
+constexpr std::chrono::milliseconds kCleanupTimeout{700};
 
 // How often a blocking call polls for an abort or an interrupt.
 constexpr std::chrono::milliseconds kTick{50};
@@ -99,12 +99,13 @@ Communicator::PendingCommInit Communicator::begin_connect(
     abi::Config config, Prepare prepare, const Context& context) {
   const bool blocks = config.blocking != 0 || !library->can_be_nonblocking();
   PendingCommInit begun;
-  auto& made = begun.communicator_;
-  made.reset(new Communicator(std::move(library), size, rank, blocks, std::move(prepare)));
-  made->copy_strings(config);
-  begun.result_ = made->begin(
-      [made = made.get(), id, config]() mutable {
-        return made->library_->init_rank(&made->comm_, made->size_, id, made->rank_, &config);
+  auto& communicator = begun.communicator_;
+  communicator.reset(new Communicator(std::move(library), size, rank, blocks, std::move(prepare)));
+  communicator->copy_strings(config);
+  begun.result_ = communicator->begin(
+      [communicator = communicator.get(), id, config]() mutable {
+        return communicator->library_->init_rank(&communicator->comm_, communicator->size_, id,
+                                                 communicator->rank_, &config);
       },
       context);
   return begun;
@@ -113,7 +114,7 @@ Communicator::PendingCommInit Communicator::begin_connect(
 // Waits a moment, because a program that exits with a start-up error may otherwise exit while the
 // library's thread runs.
 Communicator::PendingCommInit::~PendingCommInit() {
-  if (result_.valid()) result_.wait_for(kPatience);
+  if (result_.valid()) result_.wait_for(kCleanupTimeout);
 }
 
 std::shared_ptr<Communicator> Communicator::PendingCommInit::wait(const WaitOptions& wait) {
@@ -126,10 +127,10 @@ std::shared_ptr<Communicator> Communicator::PendingCommInit::wait(const WaitOpti
 std::shared_ptr<Communicator> Communicator::adopt(std::shared_ptr<const VendorLibrary> library,
                                                   abi::Comm comm, int size, int rank,
                                                   Prepare prepare) {
-  std::shared_ptr<Communicator> made(
+  std::shared_ptr<Communicator> communicator(
       new Communicator(std::move(library), size, rank, /*blocks=*/true, std::move(prepare)));
-  made->comm_ = comm;
-  return made;
+  communicator->comm_ = comm;
+  return communicator;
 }
 
 Communicator::~Communicator() {
@@ -145,7 +146,7 @@ Communicator::~Communicator() {
   if (comm == nullptr || end == nullptr) return;
   try {
     auto result = destroy_async(end, comm);
-    wait_until(result, Clock::now() + kPatience);
+    wait_until(result, Clock::now() + kCleanupTimeout);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kWarning, std::string("cannot destroy a communicator: ") + e.what());
   }
@@ -155,36 +156,38 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key, int rank, 
                                                   abi::Config config, const WaitOptions& wait) {
   auto* const ask = library_->require(library_->CommSplit, "split()", kSplitSince);
   const bool blocks = config.blocking != 0 || !library_->can_be_nonblocking();
-  std::shared_ptr<Communicator> made;
+  std::shared_ptr<Communicator> child;
   if (color != abi::kNoColor) {
-    made.reset(new Communicator(library_, size, rank, blocks, prepare_));
-    made->copy_strings(config);
+    child.reset(new Communicator(library_, size, rank, blocks, prepare_));
+    child->copy_strings(config);
   }
   create_child(
-      made,
-      [this, ask, color, key, made, config]() mutable {
+      child,
+      [this, ask, color, key, child, config]() mutable {
         abi::Comm unused = nullptr;
         auto* with = library_->vendor().has_config ? &config : nullptr;
-        return ask(handle(), color, key, made ? &made->comm_ : &unused, with);
+        return ask(handle(), color, key, child ? &child->comm_ : &unused, with);
       },
       wait);
-  return made;
+  return child;
 }
 
-std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& gone, abi::Config config,
-                                                   Prepare prepare, const WaitOptions& wait) {
+std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& excluded_ranks,
+                                                   abi::Config config, Prepare prepare,
+                                                   const WaitOptions& wait) {
   auto* const ask = library_->require(library_->CommShrink, "shrinking", kShrinkSince);
-  const auto before = std::ranges::count_if(gone, [this](int rank) { return rank < rank_; });
+  const auto before =
+      std::ranges::count_if(excluded_ranks, [this](int rank) { return rank < rank_; });
   const bool blocks = config.blocking != 0 || !library_->can_be_nonblocking();
-  const std::shared_ptr<Communicator> made(
-      new Communicator(library_, size_ - static_cast<int>(gone.size()),
+  const std::shared_ptr<Communicator> child(
+      new Communicator(library_, size_ - static_cast<int>(excluded_ranks.size()),
                        rank_ - static_cast<int>(before), blocks, std::move(prepare)));
-  made->copy_strings(config);
+  child->copy_strings(config);
   try {
     create_child(
-        made,
-        [this, ask, list = std::vector(gone), made, config]() mutable {
-          return ask(handle(), list.data(), static_cast<int>(list.size()), &made->comm_,
+        child,
+        [this, ask, list = std::vector(excluded_ranks), child, config]() mutable {
+          return ask(handle(), list.data(), static_cast<int>(list.size()), &child->comm_,
                      library_->vendor().has_config ? &config : nullptr, abi::kShrinkAbort);
         },
         wait);
@@ -195,7 +198,7 @@ std::shared_ptr<Communicator> Communicator::shrink(const std::vector<int>& gone,
     abort({Errc::kAborted, "the shrink of the communicator was interrupted", context_of(wait)});
     throw;
   }
-  return made;
+  return child;
 }
 
 int Communicator::count() {
@@ -207,15 +210,16 @@ int Communicator::count() {
   return count;
 }
 
-void Communicator::create_child(const std::shared_ptr<Communicator>& made, Body body,
+void Communicator::create_child(const std::shared_ptr<Communicator>& child, Body body,
                                 const WaitOptions& wait) {
   auto lock = enter();
   run(lock, std::move(body), wait);
   lock.unlock();
-  if (!made) return;
-  Lock own(made->mutex_);
+  if (!child) return;
+  Lock own(child->mutex_);
   // The child's connection goes on in progress of its own.
-  if (!made->is_blocking_) made->wait_while_in_progress(own, library_->vendor().in_progress, wait);
+  if (!child->is_blocking_)
+    child->wait_while_in_progress(own, library_->vendor().in_progress, wait);
 }
 
 void Communicator::copy_strings(abi::Config& config) {
@@ -316,17 +320,17 @@ void Communicator::finish(Lock& lock, std::future<abi::Result>& result, const Wa
 }
 
 void Communicator::wait_while_in_progress(Lock& lock, abi::Result result, const WaitOptions& wait) {
-  auto nap = kFirstNap;
+  auto pause = kFirstPause;
   while (result == library_->vendor().in_progress) {
     abi::Result state = abi::kSuccess;
     const auto asked = library_->CommGetAsyncError(handle(), &state);
     result = asked == abi::kSuccess ? state : asked;
     if (result != library_->vendor().in_progress) break;
     if (Clock::now() >= wait.deadline) throw too_late(wait);
-    aborted_.wait_for(lock, nap);
+    aborted_.wait_for(lock, pause);
     failure_.check();
     if (wait.interrupt_check) wait.interrupt_check();
-    nap = std::min(nap * 2, kLongestNap);
+    pause = std::min(pause * 2, kLongestPause);
   }
   if (result != abi::kSuccess) throw error_of(result, context_of(wait));
 }
@@ -371,33 +375,33 @@ bool Communicator::cancel(const CommError& why) noexcept {
 
 bool Communicator::abort(const CommError& why) noexcept {
   const bool first = cancel(why);
-  const auto along = children();
-  for (const auto& other : along) other->cancel(why);
-  const auto until = Clock::now() + kPatience;
+  const auto descendants = children();
+  for (const auto& other : descendants) other->cancel(why);
+  const auto until = Clock::now() + kCleanupTimeout;
   try {
-    std::vector<PendingAbort> endings;
-    begin_abort(until, endings);
-    for (auto& ending : endings) wait_until(ending.result, until);
+    std::vector<PendingAbort> pending_aborts;
+    begin_abort(until, pending_aborts);
+    for (auto& pending_abort : pending_aborts) wait_until(pending_abort.result, until);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kWarning, std::string("cannot abort a communicator: ") + e.what());
   }
   return first;
 }
 
-void Communicator::begin_abort(Clock::time_point until, std::vector<PendingAbort>& endings) {
-  for (const auto& other : children()) other->begin_abort(until, endings);
+void Communicator::begin_abort(Clock::time_point until, std::vector<PendingAbort>& pending_aborts) {
+  for (const auto& other : children()) other->begin_abort(until, pending_aborts);
   Lock lock(mutex_, std::defer_lock);
   // Polls with try_lock(), because GCC's thread sanitizer does not support the timed lock of a
   // mutex.
-  for (auto nap = kFirstNap; !lock.try_lock() && Clock::now() < until;
-       nap = std::min(nap * 2, kLongestNap))
-    std::this_thread::sleep_for(nap);
+  for (auto pause = kFirstPause; !lock.try_lock() && Clock::now() < until;
+       pause = std::min(pause * 2, kLongestPause))
+    std::this_thread::sleep_for(pause);
   auto* const comm = library_->CommAbort != nullptr ? release_handle() : nullptr;
   if (comm == nullptr) return;
   if (!lock)
     base::log(base::LogLevel::kWarning,
               "aborting a communicator although a call of the library has not returned");
-  endings.push_back({std::move(lock), destroy_async(library_->CommAbort, comm)});
+  pending_aborts.push_back({std::move(lock), destroy_async(library_->CommAbort, comm)});
 }
 
 std::future<abi::Result> Communicator::destroy_async(DestroyFunction end, abi::Comm comm) const {

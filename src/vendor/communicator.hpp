@@ -104,12 +104,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<Communicator> split(int color, int key, int rank, int size, abi::Config config,
                                       const WaitOptions& wait);
 
-  // Makes a communicator without the ranks in `gone`, in ascending order; collective over the ranks
-  // that stay. Each rank moves up by the number of `gone` ranks before it. Operations of this
-  // communicator are aborted, and it is unusable afterwards; on error it is aborted. `prepare`: of
-  // the new communicator.
+  // Makes a communicator without the ranks in `excluded_ranks`, in ascending order; collective over
+  // the ranks that stay. Each rank moves up by the number of excluded ranks before it. Operations
+  // of this communicator are aborted, and it is unusable afterwards; on error it is aborted.
+  // `prepare`: of the new communicator.
   // Throws: kUnsupported, without effect, if the library cannot shrink.
-  std::shared_ptr<Communicator> shrink(const std::vector<int>& gone, abi::Config config,
+  std::shared_ptr<Communicator> shrink(const std::vector<int>& excluded_ranks, abi::Config config,
                                        Prepare prepare, const WaitOptions& wait);
 
   // Runs several calls of the library as one group. `body` returns the first result that is not
@@ -206,8 +206,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // run() in two steps.
   std::future<abi::Result> begin(Body body, const Context& context);
   void finish(Lock& lock, std::future<abi::Result>& result, const WaitOptions& wait);
-  // Runs `body`, which makes the library communicator of `made`; null: only other ranks get one.
-  void create_child(const std::shared_ptr<Communicator>& made, Body body, const WaitOptions& wait);
+  // Runs `body`, which makes the library communicator of `child`; null: only other ranks get one.
+  void create_child(const std::shared_ptr<Communicator>& child, Body body, const WaitOptions& wait);
   CommError error_of(abi::Result result, const Context& context) const;
   abi::Comm release_handle() noexcept;
   // The library function that ends a communicator.

@@ -247,9 +247,9 @@ void VendorLibrary::throw_missing(const char* feature, int since) const {
 abi::Result VendorLibrary::get_unique_id(std::span<char> id) const {
   TC_CHECK(id.size() == vendor_->unique_id_bytes);
   const auto get = [&]<size_t kBytes>(std::integral_constant<size_t, kBytes>) {
-    abi::UniqueId<kBytes> made{};
-    const auto result = reinterpret_cast<abi::GetUniqueId<kBytes>*>(get_unique_id_)(&made);
-    std::memcpy(id.data(), made.internal, kBytes);
+    abi::UniqueId<kBytes> unique_id{};
+    const auto result = reinterpret_cast<abi::GetUniqueId<kBytes>*>(get_unique_id_)(&unique_id);
+    std::memcpy(id.data(), unique_id.internal, kBytes);
     return result;
   };
   return id.size() == kNcclId ? get(std::integral_constant<size_t, kNcclId>{})

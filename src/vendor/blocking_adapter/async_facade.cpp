@@ -175,12 +175,12 @@ Result get_async_error(abi::Comm comm, Result* state) {
 Result get_unique_id(Id* id) { return library.load()->get_unique_id(id->internal); }
 
 Result connect(const VendorLibrary& library, abi::Comm* comm, size_t size, const Id& id, int rank) {
-  abi::Comm made = nullptr;
+  abi::Comm created = nullptr;
   const auto result =
-      library.init_rank(&made, static_cast<int>(size), id.internal, rank, /*config=*/nullptr);
+      library.init_rank(&created, static_cast<int>(size), id.internal, rank, /*config=*/nullptr);
   if (result != abi::kSuccess) return result;
-  *comm =
-      hand_out(std::make_shared<BlockingCommunicator>(library, made, rank, static_cast<int>(size)));
+  *comm = hand_out(
+      std::make_shared<BlockingCommunicator>(library, created, rank, static_cast<int>(size)));
   return result;
 }
 
@@ -228,13 +228,13 @@ Result split(abi::Comm comm, int color, int key, abi::Comm* into, abi::Config*) 
   std::vector<char> id(kIdBytes), ids(ranks * kIdBytes);
   const bool has_group = color != abi::kNoColor;
   // A rank that fails goes on, because the other ranks wait for it in the next collective.
-  const auto made = has_group && place == 0 ? with.get_unique_id(id) : abi::kSuccess;
+  const auto id_result = has_group && place == 0 ? with.get_unique_id(id) : abi::kSuccess;
   if (const auto result = gather(id, ids); result != abi::kSuccess) return result;
-  if (made != abi::kSuccess) return member.set_error(made);
+  if (id_result != abi::kSuccess) return member.set_error(id_result);
   if (!has_group) return abi::kSuccess;
-  Id theirs;
-  std::memcpy(theirs.internal, ids.data() + order.front().second * kIdBytes, kIdBytes);
-  return member.set_error(connect(with, into, order.size(), theirs, static_cast<int>(place)));
+  Id group_id;
+  std::memcpy(group_id.internal, ids.data() + order.front().second * kIdBytes, kIdBytes);
+  return member.set_error(connect(with, into, order.size(), group_id, static_cast<int>(place)));
 }
 
 // The factor is copied, because `factor` points to host memory.

@@ -21,10 +21,10 @@ CommError refusal(const Call& call) {
   }
   throw std::logic_error("it was accepted");
 }
-void expect_words(const CommError& error, const std::vector<std::string>& words) {
-  for (const auto& word : words)
-    EXPECT_NE(std::string(error.what()).find(word), std::string::npos)
-        << word << " is not in: " << error.what();
+void expect_fragments(const CommError& error, const std::vector<std::string>& fragments) {
+  for (const auto& fragment : fragments)
+    EXPECT_NE(std::string(error.what()).find(fragment), std::string::npos)
+        << fragment << " is not in: " << error.what();
 }
 
 class LibraryTable : public StandInTest {};
@@ -42,7 +42,7 @@ TEST_F(LibraryTable, TheVariableNamesTheLibrary) {
 TEST_F(LibraryTable, AFileThatDoesNotLoadIsNamedWithTheVariable) {
   const auto error = refusal([&] { load(kNccl, "not_there.so"); });
   EXPECT_EQ(error.code(), Errc::kBackendUnavailable);
-  expect_words(error, {"nccl", "TORCHCOMM_NCCL_LIBRARY", "not_there.so"});
+  expect_fragments(error, {"nccl", "TORCHCOMM_NCCL_LIBRARY", "not_there.so"});
 }
 
 TEST_F(LibraryTable, WithoutALibraryTheErrorSaysWhatWasLookedFor) {
@@ -51,8 +51,8 @@ TEST_F(LibraryTable, WithoutALibraryTheErrorSaysWhatWasLookedFor) {
   nowhere.soname = "libtc-not-there.so.1";
   const auto error = refusal([&] { VendorLibrary::load(nowhere); });
   EXPECT_EQ(error.code(), Errc::kBackendUnavailable);
-  expect_words(error, {"rccl", "RCCL", "TORCHCOMM_RCCL_LIBRARY", "libtc-not-there.so",
-                       "libtc-not-there.so.1"});
+  expect_fragments(error, {"rccl", "RCCL", "TORCHCOMM_RCCL_LIBRARY", "libtc-not-there.so",
+                           "libtc-not-there.so.1"});
 }
 
 TEST_F(LibraryTable, ALibraryThatIsLoadedAlreadyIsTaken) {
@@ -68,7 +68,7 @@ TEST_F(LibraryTable, ALibraryThatIsLoadedAlreadyIsTaken) {
 TEST_F(LibraryTable, ALibraryWithoutANeededFunctionIsRefusedNamingBothAndTheVersion) {
   const auto error = refusal([&] { load(kNccl, "libstand_in_nccl_broken.so"); });
   EXPECT_EQ(error.code(), Errc::kBackendUnavailable);
-  expect_words(error, {"ncclAllReduce", "libstand_in_nccl_broken.so", "2.30.7"});
+  expect_fragments(error, {"ncclAllReduce", "libstand_in_nccl_broken.so", "2.30.7"});
 }
 
 TEST_F(LibraryTable, WhatAnOldLibraryLacksIsRefusedNamingVersionsFoundAndNeeded) {
@@ -77,7 +77,7 @@ TEST_F(LibraryTable, WhatAnOldLibraryLacksIsRefusedNamingVersionsFoundAndNeeded)
   EXPECT_EQ(table.CommSplit, nullptr);
   const auto error = refusal([&] { table.require(table.CommSplit, "split()", 21800); });
   EXPECT_EQ(error.code(), Errc::kUnsupported);
-  expect_words(error, {"split()", "2.18.0", "2.10.3"});
+  expect_fragments(error, {"split()", "2.18.0", "2.10.3"});
 }
 
 TEST_F(LibraryTable, OneCclIsARowWithAnotherPrefixAndLargerIds) {
@@ -94,7 +94,7 @@ TEST_F(LibraryTable, OneCclIsARowWithAnotherPrefixAndLargerIds) {
 
 TEST_F(LibraryTable, UnderTheWrongPrefixThereIsNothing) {
   const auto error = refusal([&] { load(kOneCcl, "libstand_in_nccl.so"); });
-  expect_words(error, {"onecclGetVersion"});
+  expect_fragments(error, {"onecclGetVersion"});
 }
 
 TEST(VersionText, KnowsBothCodings) {
