@@ -26,10 +26,10 @@ void check(const BootstrapRun& run) {
 
 }  // namespace
 
-BootstrapResult simulate(const BootstrapRun& run, const SimInterruptCheck& pulse) {
+BootstrapResult simulate(const BootstrapRun& run, const SimInterruptCheck& interrupt_check) {
   validate(run.network);
   check(run);
-  return BootstrapSimulation(run, pulse).result();
+  return BootstrapSimulation(run, interrupt_check).result();
 }
 
 }  // namespace torch::comms::sim

@@ -27,7 +27,7 @@ struct BootstrapRun {
   double syn_retry_us = 1'000'000;  // of a connection, in the place of faults.retry_us
   int kill = -1;                    // the rank whose process is killed, or -1
   double kill_at_us = 0;
-  bootstrap::ExchangeRetryPolicy pace = {};
+  bootstrap::ExchangeRetryPolicy retry_policy = {};
 };
 
 // The result of a simulated bootstrap.
@@ -56,6 +56,6 @@ struct BootstrapResult {
 // A connection takes one message in each direction, as in TCP. A rank whose process has ended
 // refuses new connections and resets its old ones.
 // Throws: std::invalid_argument.
-BootstrapResult simulate(const BootstrapRun& run, const SimInterruptCheck& pulse = {});
+BootstrapResult simulate(const BootstrapRun& run, const SimInterruptCheck& interrupt_check = {});
 
 }  // namespace torch::comms::sim

@@ -18,9 +18,10 @@ using bootstrap::ExchangeProtocol;
 using bootstrap::Moment;
 using ExchangePhase = ExchangeProtocol::ExchangePhase;
 
-constexpr int64_t kPulse = 1 << 16;
-constexpr int64_t kSegment = 64;                        // bytes of a SYN or a reset on the wire
-constexpr Ticks kFarewell = 400'000 * kPerMicrosecond;  // how long a failed rank still listens
+constexpr int64_t kInterruptCheckInterval = 1 << 16;
+constexpr int64_t kSegment = 64;  // bytes of a SYN or a reset on the wire
+constexpr Ticks kServeFailureTime =
+    400'000 * kPerMicrosecond;  // how long a failed rank still listens
 
 constexpr Ticks kPerNanosecond = kPerMicrosecond / 1000;
 
@@ -29,21 +30,23 @@ Ticks ticks(Moment at) { return at.count() * 1000; }
 
 }  // namespace
 
-BootstrapSimulation::BootstrapSimulation(const BootstrapRun& run, const SimInterruptCheck& pulse)
+BootstrapSimulation::BootstrapSimulation(const BootstrapRun& run,
+                                         const SimInterruptCheck& interrupt_check)
     : run_(run),
-      interrupt_check_(pulse),
+      interrupt_check_(interrupt_check),
       fabric_(run.network, run.ranks),
       store_latency_(from_us(run.network.between.latency_us)),
       store_overhead_(from_us(run.network.between.overhead_us)) {
   ranks_.reserve(static_cast<size_t>(run.ranks));
   for (int rank = 0; rank < run.ranks; ++rank)
-    ranks_.push_back({.protocol = ExchangeProtocol(rank, run.ranks, run.pace)});
+    ranks_.push_back({.protocol = ExchangeProtocol(rank, run.ranks, run.retry_policy)});
 }
 
 bool BootstrapSimulation::has_ended(const BootstrapRank& rank) const {
   if (rank.is_dead) return true;
   if (rank.ended_at < 0) return false;
-  return rank.protocol.phase() == ExchangePhase::kDone || now() >= rank.ended_at + kFarewell;
+  return rank.protocol.phase() == ExchangePhase::kDone ||
+         now() >= rank.ended_at + kServeFailureTime;
 }
 
 Ticks BootstrapSimulation::send(BootstrapEvent event, int from, int64_t bytes, double retry_us) {
@@ -51,13 +54,13 @@ Ticks BootstrapSimulation::send(BootstrapEvent event, int from, int64_t bytes, d
   event.path = fabric_.path(from, event.rank);
   event.bytes = bytes;
   self.processor = after(std::max(self.processor, now()), fabric_.overhead(event.path));
-  const auto departure = fabric_.send(from, event.path, bytes, self.processor);
+  const auto send_times = fabric_.send(from, event.path, bytes, self.processor);
   Ticks late = 0;
   if (run_.faults.has_any()) late = run_.faults.delay_of(from, event.rank, self.sent, retry_us);
   ++self.sent;
   self.bytes += bytes;
-  queue_.add(departure.at_peer + late, event);
-  return departure.released;
+  queue_.add(send_times.at_peer + late, event);
+  return send_times.released;
 }
 
 void BootstrapSimulation::to_store(BootstrapEventKind what, int rank, Ticks ready) {
@@ -331,7 +334,7 @@ BootstrapResult BootstrapSimulation::result() {
   if (run_.kill >= 0)
     queue_.add(from_us(run_.kill_at_us), {BootstrapEventKind::kKill, {}, 0, run_.kill, -1, 0, -1});
   while (!queue_.empty()) {
-    if (interrupt_check_ && queue_.popped() % kPulse == 0) interrupt_check_();
+    if (interrupt_check_ && queue_.popped() % kInterruptCheckInterval == 0) interrupt_check_();
     handle_event(queue_.pop());
   }
   Ticks last = 0, noticed = 0;

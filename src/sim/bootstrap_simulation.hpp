@@ -11,8 +11,8 @@ namespace torch::comms::sim {
 // A discrete-event simulation of a BootstrapRun: all ranks, the store and the network.
 class BootstrapSimulation {
  public:
-  // Lifetime: `run` and `pulse` must outlive the object.
-  BootstrapSimulation(const BootstrapRun& run, const SimInterruptCheck& pulse);
+  // Lifetime: `run` and `interrupt_check` must outlive the object.
+  BootstrapSimulation(const BootstrapRun& run, const SimInterruptCheck& interrupt_check);
   BootstrapResult result();
 
  private:

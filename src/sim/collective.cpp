@@ -17,8 +17,8 @@ using schedule::ActionKind;
 using schedule::Problem;
 using schedule::Step;
 
-constexpr int kSampled = 256;        // steps compared to see whether one rank represents all
-constexpr int64_t kPulse = 1 << 16;  // steps between two interrupt checks
+constexpr int kSampled = 256;  // steps compared to see whether one rank represents all
+constexpr int64_t kInterruptCheckInterval = 1 << 16;  // steps between two interrupt checks
 
 Problem problem_of(const CollectiveRun& run, int rank) {
   auto options = run.options;
@@ -126,7 +126,7 @@ struct CollectiveEvent {
 
 class CollectiveSimulation {
  public:
-  CollectiveSimulation(const CollectiveRun& run, const SimInterruptCheck& pulse);
+  CollectiveSimulation(const CollectiveRun& run, const SimInterruptCheck& interrupt_check);
   CollectiveResult result();
 
  private:
@@ -137,8 +137,8 @@ class CollectiveSimulation {
   };
   struct CollectiveRank {
     int64_t step = 0;
-    Ticks processor = 0;  // busy until then
-    Ticks moved = 0;      // when the transfers of the step so far are done
+    Ticks processor = 0;       // busy until then
+    Ticks transfers_done = 0;  // when the transfers of the step so far are done
     int64_t computed = 0;
     int awaited = 0;
     bool in_step = false;
@@ -152,11 +152,11 @@ class CollectiveSimulation {
   void take(CollectiveRank& self, Ticks there, Ticks overhead);
   void end(int rank);
   void check_interrupt() {
-    if (pulse_ && ++beats_ % kPulse == 0) pulse_();
+    if (interrupt_check_ && ++step_count_ % kInterruptCheckInterval == 0) interrupt_check_();
   }
 
   const CollectiveRun& run_;
-  const SimInterruptCheck& pulse_;
+  const SimInterruptCheck& interrupt_check_;
   Problem problem_;
   int64_t steps_;
   StepMessages messages_;
@@ -167,12 +167,13 @@ class CollectiveSimulation {
   EventQueue<CollectiveEvent> queue_;
   Step step_;
   Ticks last_ = 0, first_ = -1;
-  int64_t beats_ = 0, drops_ = 0;
+  int64_t step_count_ = 0, drops_ = 0;
 };
 
-CollectiveSimulation::CollectiveSimulation(const CollectiveRun& run, const SimInterruptCheck& pulse)
+CollectiveSimulation::CollectiveSimulation(const CollectiveRun& run,
+                                           const SimInterruptCheck& interrupt_check)
     : run_(run),
-      pulse_(pulse),
+      interrupt_check_(interrupt_check),
       problem_(problem_of(run, 0)),
       steps_(run.ranks > 1 ? run.algorithm->steps(problem_) : 0),
       messages_(run.ranks),
@@ -212,7 +213,7 @@ void CollectiveSimulation::begin(int rank, Ticks at) {
   messages_.read(step_);
   self.in_step = true;
   self.processor = std::max(self.processor, at);
-  self.moved = at;
+  self.transfers_done = at;
   self.awaited = messages_.sources();
   self.computed = messages_.computed();
   for (const auto& sent : messages_.sent()) send(rank, sent);
@@ -229,8 +230,8 @@ void CollectiveSimulation::send(int rank, const StepMessages::SentMessage& sent)
   const auto way = fabric_.path(rank, sent.to);
   const int64_t bytes = sent.count * run_.element_bytes;
   self.processor = after(self.processor, fabric_.overhead(way));
-  const auto departure = fabric_.send(rank, way, bytes, self.processor);
-  self.moved = std::max({self.moved, departure.released, self.processor});
+  const auto send_times = fabric_.send(rank, way, bytes, self.processor);
+  self.transfers_done = std::max({self.transfers_done, send_times.released, self.processor});
   Ticks late = 0;
   if (run_.faults.has_any()) {
     late = run_.faults.lateness(rank, sent.to, static_cast<uint64_t>(self.step));
@@ -238,7 +239,7 @@ void CollectiveSimulation::send(int rank, const StepMessages::SentMessage& sent)
   }
   ++self.messages;
   self.bytes += bytes;
-  queue_.add(departure.at_peer + late, {sent.to % enumerated_, rank, self.step, bytes, way});
+  queue_.add(send_times.at_peer + late, {sent.to % enumerated_, rank, self.step, bytes, way});
 }
 
 void CollectiveSimulation::receive(const CollectiveEvent& message) {
@@ -254,7 +255,7 @@ void CollectiveSimulation::receive(const CollectiveEvent& message) {
 
 void CollectiveSimulation::take(CollectiveRank& self, Ticks there, Ticks overhead) {
   self.processor = after(std::max(self.processor, there), overhead);
-  self.moved = std::max(self.moved, self.processor);
+  self.transfers_done = std::max(self.transfers_done, self.processor);
   --self.awaited;
 }
 
@@ -262,8 +263,9 @@ void CollectiveSimulation::end(int rank) {
   auto& self = ranks_[static_cast<size_t>(rank)];
   self.in_step = false;
   ++self.step;
-  const Ticks at = self.moved + from_ps(static_cast<double>(self.computed) * run_.element_bytes *
-                                        run_.network.compute_ns * 1e3);
+  const Ticks at =
+      self.transfers_done + from_ps(static_cast<double>(self.computed) * run_.element_bytes *
+                                    run_.network.compute_ns * 1e3);
   self.processor = std::max(self.processor, at);
   queue_.add(at, {rank, -1, self.step, 0, {}});
 }
@@ -301,7 +303,7 @@ CollectiveResult CollectiveSimulation::result() {
 
 }  // namespace
 
-CollectiveResult simulate(const CollectiveRun& run, const SimInterruptCheck& pulse) {
+CollectiveResult simulate(const CollectiveRun& run, const SimInterruptCheck& interrupt_check) {
   validate(run.network);
   if (run.algorithm == nullptr) throw std::invalid_argument("no algorithm was given");
   if (run.element_bytes < 1 || run.bytes < 0)
@@ -310,7 +312,7 @@ CollectiveResult simulate(const CollectiveRun& run, const SimInterruptCheck& pul
   const auto why_not = run.algorithm->unsupported_reason(problem_of(run, 0));
   if (!why_not.empty())
     throw std::invalid_argument(std::string(run.algorithm->name) + ": " + std::string(why_not));
-  return CollectiveSimulation(run, pulse).result();
+  return CollectiveSimulation(run, interrupt_check).result();
 }
 
 }  // namespace torch::comms::sim

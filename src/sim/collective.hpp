@@ -50,6 +50,6 @@ struct CollectiveResult {
 //
 // Throws: std::invalid_argument if the algorithm does not support the problem, or if the run would
 // take more than `max_steps`.
-CollectiveResult simulate(const CollectiveRun& run, const SimInterruptCheck& pulse = {});
+CollectiveResult simulate(const CollectiveRun& run, const SimInterruptCheck& interrupt_check = {});
 
 }  // namespace torch::comms::sim

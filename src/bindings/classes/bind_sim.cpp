@@ -109,7 +109,7 @@ py::dict simulate_collective(const std::string& operation, const std::string& al
 
 py::dict simulate_bootstrap(const py::dict& settings) {
   sim::BootstrapRun run;
-  double limit_us = sim::to_us(1000 * run.pace.timeout.count());
+  double limit_us = sim::to_us(1000 * run.retry_policy.timeout.count());
   FieldSetters fields;
   add_network(run.network, fields);
   add_faults(run.faults, fields);
@@ -122,7 +122,7 @@ py::dict simulate_bootstrap(const py::dict& settings) {
   fields["kill_at_us"] = into(run.kill_at_us);
   fields["limit_us"] = into(limit_us);
   set(settings, fields);
-  run.pace.timeout = std::chrono::microseconds(static_cast<int64_t>(limit_us));
+  run.retry_policy.timeout = std::chrono::microseconds(static_cast<int64_t>(limit_us));
   sim::BootstrapResult result;
   {
     const ScopedGilRelease released;

@@ -83,7 +83,7 @@ TEST(Bootstrap, ARankThatEndsIsNamed) {
     auto run = run_of(500);
     run.kill = (i * 131) % 500;
     run.kill_at_us = whole * (0.5 + i / 80.0);
-    run.pace.timeout = std::chrono::seconds(60);
+    run.retry_policy.timeout = std::chrono::seconds(60);
     const auto result = simulate(run);
     if (result.killed == 0) continue;
     EXPECT_EQ(result.done + result.failed, 499);
