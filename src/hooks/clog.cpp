@@ -17,15 +17,15 @@
 namespace torch::comms {
 namespace {
 
-// Returns: whether `words` contains one of `known`. Logs the words that are not known.
-bool asks_for(const std::vector<std::string>& words, const std::vector<std::string>& known) {
+// Returns: whether `names` contains one of `known`. Logs the names that are not known.
+bool asks_for(const std::vector<std::string>& names, const std::vector<std::string>& known) {
   bool asked = false;
-  for (const auto& word : words) {
-    if (std::ranges::find(known, word) != known.end())
+  for (const auto& name : names) {
+    if (std::ranges::find(known, name) != known.end())
       asked = true;
     else
       base::log(base::LogLevel::kWarning,
-                "clog: '" + word + "' is unknown and ignored, allowed is " + known.front());
+                "clog: '" + name + "' is unknown and ignored, allowed is " + known.front());
   }
   return asked;
 }

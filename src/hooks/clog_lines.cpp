@@ -12,7 +12,7 @@ namespace {
 
 using List = c10::SmallVector<const at::Tensor*, 4>;
 
-std::string_view word(c10::ScalarType dtype) {
+std::string_view short_name(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::ScalarType::Float:
       return "f32";
@@ -43,7 +43,7 @@ std::string_view word(c10::ScalarType dtype) {
   }
 }
 
-std::string_view word(RedOpType op) {
+std::string_view short_name(RedOpType op) {
   switch (op) {
     case RedOpType::SUM:
       return "sum";
@@ -130,7 +130,7 @@ void add_sizes(ClogFields& fields, const Op& op, const OperationTensors& tensors
   const auto* any = !tensors.inputs.empty()    ? tensors.inputs.front()
                     : !tensors.outputs.empty() ? tensors.outputs.front()
                                                : nullptr;
-  fields.add("dtype", any != nullptr ? word(any->scalar_type()) : std::string_view("other"));
+  fields.add("dtype", any != nullptr ? short_name(any->scalar_type()) : std::string_view("other"));
 }
 
 template <class Op>
@@ -139,7 +139,7 @@ std::string fields_of(const Op& op, bool addresses) {
   const OperationTensors tensors = operation_tensors(op);
   if constexpr (requires { op.tensor; } || requires { op.input; }) add_sizes(fields, op, tensors);
   if constexpr (requires { op.num_ops; }) fields.add("num_ops", static_cast<int64_t>(op.num_ops));
-  if constexpr (requires { op.op; }) fields.add("red_op", word(op.op.type()));
+  if constexpr (requires { op.op; }) fields.add("red_op", short_name(op.op.type()));
   if constexpr (requires { op.root; }) fields.add("root", int64_t{op.root});
   if constexpr (requires { op.peer; }) fields.add("peer", int64_t{op.peer});
   fields.add("async_op", op.async_op);

@@ -16,7 +16,7 @@ namespace {
 
 // Returns: the name that PyTorch's trace analyzer uses for an operation. The analyzer rejects
 // unknown names.
-std::string_view reader_word(OpName op) {
+std::string_view reader_name(OpName op) {
   switch (op) {
     case OpName::batch_op_issue:
       return "coalesced";
@@ -81,7 +81,7 @@ Entry CommRecording::describe(size_t op_id, const Op& op) {
   entry.op_id = op_id;
   entry.thread = tracing::kernel_thread_id();
   entry.thread_name = this_thread_name();
-  entry.profiling_name = prefix_ + std::string(reader_word(Op::kName));
+  entry.profiling_name = prefix_ + std::string(reader_name(Op::kName));
   entry.timeout_ms = timeout_ms_;
   const OperationTensors tensors = operation_tensors(op);
   for (const auto* tensor : tensors.inputs) keep(*tensor, entry.input_sizes, entry.input_dtypes);

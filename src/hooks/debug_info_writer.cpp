@@ -36,7 +36,7 @@ WriterRegistry& registered_writer() {
 
 std::string cache_folder() {
   if (const auto folder = base::env_text("XDG_CACHE_HOME")) return *folder;
-  if (const auto home = base::env_text("HOME")) return *home + "/.cache";
+  if (const auto home_folder = base::env_text("HOME")) return *home_folder + "/.cache";
   return (std::filesystem::temp_directory_path() / ".cache").string();
 }
 

@@ -29,9 +29,9 @@ const std::shared_ptr<FlightRecorder>& FlightRecorder::get() {
   // write to it.
   static const auto* recorder = [] {
     const auto size = static_cast<size_t>(base::env_int("TORCHCOMM_FR_BUFFER_SIZE"));
-    auto* made = new std::shared_ptr<FlightRecorder>(std::make_shared<FlightRecorder>(size));
+    auto* instance = new std::shared_ptr<FlightRecorder>(std::make_shared<FlightRecorder>(size));
     process_recorder_exists.store(true, std::memory_order_release);
-    return made;
+    return instance;
   }();
   return *recorder;
 }

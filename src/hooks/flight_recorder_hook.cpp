@@ -33,7 +33,8 @@ void note_abort() {
 
 // The state of the hook. The communicators' hooks keep it alive after the hook object is destroyed.
 struct FlightRecorderHook::State : std::enable_shared_from_this<State> {
-  explicit State(std::shared_ptr<FlightRecorder> made) : recorder(std::move(made)) {}
+  explicit State(std::shared_ptr<FlightRecorder> shared_recorder)
+      : recorder(std::move(shared_recorder)) {}
 
   void add(const std::shared_ptr<TorchComm>& comm) {
     auto recording = std::make_shared<CommRecording>(
