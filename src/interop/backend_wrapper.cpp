@@ -53,18 +53,18 @@ BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
       comm_(std::move(comm)),
       options_(c10::make_intrusive<Options>()),
       pools_(std::make_shared<RegisteredPools>()) {
-  const auto& made = comm_->getOptions();
+  const auto& comm_options = comm_->getOptions();
   options_->group_name = std::string(comm_->getCommName());
   // Older versions of torch have no such field.
   [&](auto& options) {
     if constexpr (requires { options.enable_reconfigure; })
-      options.enable_reconfigure = made.enable_reconfigure;
+      options.enable_reconfigure = comm_options.enable_reconfigure;
   }(*options_);
-  options_->abort_process_on_timeout_or_error = made.abort_process_on_timeout_or_error;
-  options_->is_high_priority_stream = made.is_high_priority_stream;
-  options_->store = made.store;
-  options_->default_timeout = made.timeout;
-  options_->hints = made.hints;
+  options_->abort_process_on_timeout_or_error = comm_options.abort_process_on_timeout_or_error;
+  options_->is_high_priority_stream = comm_options.is_high_priority_stream;
+  options_->store = comm_options.store;
+  options_->default_timeout = comm_options.timeout;
+  options_->hints = comm_options.hints;
 }
 
 const std::string BackendWrapper::getBackendName() const { return comm_->getBackend(); }
