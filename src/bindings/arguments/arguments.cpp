@@ -18,9 +18,9 @@ void require_sequence(const ArgumentLocation& place, const char* expected, PyObj
 
 // Returns: an owner of the new reference `made`. Throws: the Python error that is set if `made` is
 // null.
-py::object owned(PyObject* made) {
-  if (made == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(made);
+py::object owned(PyObject* object) {
+  if (object == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(object);
 }
 
 long long to_integer(const ArgumentLocation& place, const char* expected, PyObject* object) {

@@ -44,10 +44,10 @@ TorchComm.batch_op_create() creates one. Operations with one peer match in order
             BatchP2POptions options;
             if (wanted)
               options = wanted->as({"issue", "options"}, "torchcomms.BatchP2POptions or None");
-            const int truth = PyObject_IsTrue(async_op.ptr());
-            if (truth < 0) throw py::error_already_set();
+            const int is_async = PyObject_IsTrue(async_op.ptr());
+            if (is_async < 0) throw py::error_already_set();
             ScopedGilRelease released;
-            return self.issue(truth == 1, options);
+            return self.issue(is_async == 1, options);
           },
           py::arg_v("async_op", *missing, "..."),
           py::arg_v("options", BatchP2POptions(), "BatchP2POptions()"),

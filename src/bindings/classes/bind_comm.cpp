@@ -337,11 +337,11 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
              const OptionalTimeoutArg& timeout) {
             AllGatherPInitOptions options;
             apply_call_options(options, "all_gather_p_init", hints, timeout);
-            TorchComm::AllGatherPHandle made = [&] {
+            TorchComm::AllGatherPHandle handle = [&] {
               ScopedGilRelease released;
               return self.all_gather_p_init(output, options);
             }();
-            return py::capsule(made, kCapsule);
+            return py::capsule(handle, kCapsule);
           },
           py::arg("output"), py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
           "Prepares a repeated all_gather into `output`. Raises Unsupported where the backend has "

@@ -74,8 +74,8 @@ py::object type_of(const CommError& error) {
   auto type = py::reinterpret_borrow<py::object>(error_types().at(error.code()));
   const char* const name = torch_error_type(error);
   if (name == nullptr) return type;
-  static auto* const made = new std::map<Errc, py::object>;
-  auto& known = (*made)[error.code()];
+  static auto* const torch_types = new std::map<Errc, py::object>;
+  auto& known = (*torch_types)[error.code()];
   if (!known) known = with_torchs(type, name);
   return known;
 }

@@ -145,12 +145,12 @@ void bind_introspection(py::module_& module) {
   module.def(
       "_dtype_words",
       [] {
-        py::dict words;
+        py::dict names;
         for (int i = 0; i < static_cast<int>(c10::ScalarType::Undefined); ++i) {
           const auto dtype = static_cast<c10::ScalarType>(i);
-          words[py::str(dtype_name(dtype))] = c10::toString(dtype);
+          names[py::str(dtype_name(dtype))] = c10::toString(dtype);
         }
-        return words;
+        return names;
       },
       "dict[str, str]: the flight recorder's name of each dtype by its name in torch: 'Float' by "
       "'float32'.");

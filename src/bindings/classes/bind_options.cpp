@@ -58,9 +58,9 @@ void def_pickle(py::class_<Options>& bound) {
         return values_of(fields_of(self));
       },
       [](const State& state) {
-        Options made;
-        fields_of(made) = state;
-        return made;
+        Options options;
+        fields_of(options) = state;
+        return options;
       }));
   bound.def("__copy__", [](const Options& self) { return Options(self); })
       .def(

@@ -50,7 +50,7 @@ void PyWork::wait() {
 
 bool PyWork::poll_ended() {
   constexpr std::chrono::milliseconds kTick{50};
-  ScopedGilRelease others_go_on;
+  ScopedGilRelease gil_release;
   if (waitForTerminal(kTick)) return true;
   check_interrupt_unwrapped();
   return false;

@@ -121,17 +121,17 @@ constexpr const auto& row() {
 template <size_t Index>
 const Keywords& keywords() {
   static const Keywords table = [] {
-    Keywords made;
+    Keywords result;
     constexpr size_t count = SignatureOf<Index>::kCount;
     for (size_t i = 0; i < count; ++i) {
       const Parameter& parameter = row<Index>().parameters[i];
-      made.names[i] = PyUnicode_InternFromString(parameter.name);
+      result.names[i] = PyUnicode_InternFromString(parameter.name);
       if (parameter.legacy_name)
-        made.legacy_names[i] = PyUnicode_InternFromString(parameter.legacy_name);
+        result.legacy_names[i] = PyUnicode_InternFromString(parameter.legacy_name);
     }
-    made.names[count] = PyUnicode_InternFromString("hints");
-    made.names[count + 1] = PyUnicode_InternFromString("timeout");
-    return made;
+    result.names[count] = PyUnicode_InternFromString("hints");
+    result.names[count + 1] = PyUnicode_InternFromString("timeout");
+    return result;
   }();
   return table;
 }
@@ -184,14 +184,14 @@ void sort_arguments(const char* function, const Keywords& table, size_t required
 PyObject* new_object(WorkPtr work) {
   static auto* const known = py::detail::get_type_info(typeid(TorchWork));
   if (auto seen = py::detail::find_registered_python_instance(work.get(), known)) return seen.ptr();
-  PyObject* const made = py::detail::make_new_instance(known->type);
-  auto* const instance = reinterpret_cast<py::detail::instance*>(made);
+  PyObject* const object = py::detail::make_new_instance(known->type);
+  auto* const instance = reinterpret_cast<py::detail::instance*>(object);
   instance->owned = true;
   auto part = instance->get_value_and_holder(known);
   part.value_ptr() = work.get();
   new (&part.holder<WorkPtr>()) WorkPtr(std::move(work));
   part.set_holder_constructed();
-  return made;
+  return object;
 }
 
 // The completed work that synchronous operations share has one Python object, which is never freed.

@@ -95,8 +95,9 @@ std::shared_ptr<TorchCommBackend> PyBackend::split(const std::vector<int>& ranks
     throw_wrong_result("split", child,
                        "None or an instance of a class derived from torchcomms.TorchCommBackend");
   auto backend = wrap_instance(child);
-  if (auto* made = dynamic_cast<PyBackend*>(backend.get()); made && !made->has_init_state_)
-    made->set_init_state(device_, name, options);
+  if (auto* py_backend = dynamic_cast<PyBackend*>(backend.get());
+      py_backend && !py_backend->has_init_state_)
+    py_backend->set_init_state(device_, name, options);
   return backend;
 }
 
