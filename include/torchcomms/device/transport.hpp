@@ -200,8 +200,8 @@ class TorchCommDeviceTransport {
   // the peer.
   template <class Await, class Move>
   TC_DEVICE static Result for_pieces(const Stretch& stretch, uint64_t bytes,
-                                     uint64_t max_signal_bytes, const Group& group, uint64_t* told,
-                                     const Await& await, const Move& move) {
+                                     uint64_t max_signal_bytes, const Group& group,
+                                     uint64_t* announced, const Await& await, const Move& move) {
     const uint64_t most = piece_bytes(max_signal_bytes);
     for (uint64_t at = stretch.begin; at < stretch.end;) {
       const uint64_t piece = stretch.piece(at, most);
@@ -211,7 +211,7 @@ class TorchCommDeviceTransport {
       at += piece;
       if (!group.is_leader()) continue;
       fence_system();
-      store_fenced(told, at);
+      store_fenced(announced, at);
     }
     return kDone;
   }
