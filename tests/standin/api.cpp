@@ -62,13 +62,15 @@ CommPtr take_back(abi::Comm handle) {
   return node.empty() ? nullptr : node.mapped();
 }
 
-abi::Result told(abi::Result result) { return result == abi::kInProgress ? kInProgress : result; }
+abi::Result to_public_result(abi::Result result) {
+  return result == abi::kInProgress ? kInProgress : result;
+}
 
 // A call inside of a group waits for the group's end.
 struct Job {
   CommPtr comm;
   abi::Stream stream;
-  Fate fate;
+  PlannedFault fault;
   std::function<abi::Result(Communicator&)> collective;  // or:
   std::optional<Transfer> message;
 };
@@ -79,13 +81,13 @@ thread_local std::vector<Job> group;
 // once.
 void launch(const std::vector<Job>& jobs) {
   const auto& first = jobs.front();
-  Fate fate;
+  PlannedFault fault;
   for (const auto& job : jobs) {
-    fate.hangs = fate.hangs || job.fate.hangs;
-    fate.is_lost = fate.is_lost || job.fate.is_lost;
-    fate.slower_us += job.fate.slower_us;
+    fault.hangs = fault.hangs || job.fault.hangs;
+    fault.is_lost = fault.is_lost || job.fault.is_lost;
+    fault.slower_us += job.fault.slower_us;
   }
-  first.comm->launch(first.stream, fate, [jobs, comm = first.comm.get()]() -> abi::Result {
+  first.comm->launch(first.stream, fault, [jobs, comm = first.comm.get()]() -> abi::Result {
     std::vector<Transfer> messages;
     for (const auto& job : jobs) {
       if (job.message) messages.push_back(*job.message);
@@ -120,9 +122,9 @@ abi::Result enqueue(const char* call, abi::Comm handle, abi::Stream stream, Job 
   job.comm = find(handle);
   job.stream = stream;
   if (!job.comm) return kInvalidArgument;
-  job.fate = next_fate(call);
-  if (job.fate.fails) return kSystemError;
-  if (job.fate.sticks) {
+  job.fault = next_fault(call);
+  if (job.fault.fails) return kSystemError;
+  if (job.fault.sticks) {
     job.comm->await_abort();
     return kSystemError;
   }
@@ -165,9 +167,9 @@ std::shared_ptr<const Communicator::Factor> factor_of(abi::Comm comm, RedOp op) 
 
 CommPtr make(const std::string& name, int rank, int size, const abi::Config* config) {
   const bool blocks = config == nullptr || config->blocking != 0;
-  auto made = std::make_shared<Communicator>(name, rank, size, blocks);
-  if (config != nullptr && config->comm_name != nullptr) made->title = config->comm_name;
-  return made;
+  auto communicator = std::make_shared<Communicator>(name, rank, size, blocks);
+  if (config != nullptr && config->comm_name != nullptr) communicator->title = config->comm_name;
+  return communicator;
 }
 
 }  // namespace
@@ -224,7 +226,7 @@ EXPORT const char* API(GetErrorString)(abi::Result result) {
 }
 
 EXPORT abi::Result API(GetUniqueId)(abi::UniqueId<kIdBytes>* id) {
-  if (next_fate("GetUniqueId").fails) return kSystemError;
+  if (next_fault("GetUniqueId").fails) return kSystemError;
   std::random_device random;
   std::snprintf(id->internal, kIdBytes, "/torchcomms_standin_%d_%08x%08x", ::getpid(), random(),
                 random());
@@ -233,21 +235,21 @@ EXPORT abi::Result API(GetUniqueId)(abi::UniqueId<kIdBytes>* id) {
 
 EXPORT abi::Result API(CommInitRank)(abi::Comm* comm, typename abi::RankCount<kIdBytes>::Type size,
                                      abi::UniqueId<kIdBytes> id, int rank) {
-  const auto made = make(id.internal, rank, static_cast<int>(size), nullptr);
-  const auto result = made->connect();
-  if (result == abi::kSuccess) *comm = hand_out(made);
-  return told(result);
+  const auto communicator = make(id.internal, rank, static_cast<int>(size), nullptr);
+  const auto result = communicator->connect();
+  if (result == abi::kSuccess) *comm = hand_out(communicator);
+  return to_public_result(result);
 }
 
 #if !defined(TC_STANDIN_OLD) && !defined(TC_STANDIN_ONECCL)
 EXPORT abi::Result API(CommInitRankConfig)(abi::Comm* comm, int size, abi::UniqueId<kIdBytes> id,
                                            int rank, abi::Config* config) {
   if (config != nullptr && config->magic != abi::Config{}.magic) return kInvalidArgument;
-  const auto made = make(id.internal, rank, size, config);
-  *comm = hand_out(made);
-  const auto result = made->connect();
+  const auto communicator = make(id.internal, rank, size, config);
+  *comm = hand_out(communicator);
+  const auto result = communicator->connect();
   if (result != abi::kSuccess && result != abi::kInProgress) take_back(*comm);
-  return told(result);
+  return to_public_result(result);
 }
 #endif
 
@@ -260,16 +262,16 @@ EXPORT abi::Result API(CommShrink)(abi::Comm comm, int* gone, int count, abi::Co
   if (leaving.size() != static_cast<size_t>(count) || *leaving.begin() < 0 ||
       *leaving.rbegin() >= parent->size() || leaving.contains(parent->rank()))
     return kInvalidArgument;
-  if (next_fate("CommShrink").fails) return kSystemError;
+  if (next_fault("CommShrink").fails) return kSystemError;
   if ((flags & abi::kShrinkAbort) != 0) parent->abort();
   parent->drain();
   auto name = parent->name() + "_without";
   for (const int rank : leaving) name += "_" + std::to_string(rank);
   const auto before = std::distance(leaving.begin(), leaving.lower_bound(parent->rank()));
-  const auto made =
+  const auto communicator =
       make(name, parent->rank() - static_cast<int>(before), parent->size() - count, config);
-  *into = hand_out(made);
-  return told(made->connect());
+  *into = hand_out(communicator);
+  return to_public_result(communicator->connect());
 }
 #endif
 
@@ -292,14 +294,14 @@ EXPORT abi::Result API(CommAbort)(abi::Comm comm) {
   const auto gone = take_back(comm);
   if (!gone) return kInvalidArgument;
   gone->abort();
-  if (next_fate("CommAbort").hangs) await_next_plan();
+  if (next_fault("CommAbort").hangs) await_next_plan();
   return abi::kSuccess;
 }
 
 EXPORT abi::Result API(CommGetAsyncError)(abi::Comm comm, abi::Result* error) {
   const auto found = find(comm);
   if (!found) return kInvalidArgument;
-  *error = told(found->state());
+  *error = to_public_result(found->state());
   return abi::kSuccess;
 }
 #endif
@@ -310,10 +312,10 @@ EXPORT const char* API(GetLastError)(abi::Comm) { return "the stand-in keeps no 
 EXPORT abi::Result API(CommFinalize)(abi::Comm comm) {
   const auto found = find(comm);
   if (!found) return kInvalidArgument;
-  const auto fate = next_fate("CommFinalize");
-  if (fate.fails) return kSystemError;
-  return told(found->begin([found = found.get(), fate] {
-    if (fate.hangs) found->await_abort();
+  const auto fault = next_fault("CommFinalize");
+  if (fault.fails) return kSystemError;
+  return to_public_result(found->begin([found = found.get(), fault] {
+    if (fault.hangs) found->await_abort();
     return abi::kSuccess;
   }));
 }
@@ -322,66 +324,67 @@ EXPORT abi::Result API(CommSplit)(abi::Comm comm, int color, int key, abi::Comm*
                                   abi::Config* config) {
   const auto parent = find(comm);
   if (!parent) return kInvalidArgument;
-  const auto fate = next_fate("CommSplit");
-  if (fate.fails) return kSystemError;
+  const auto fault = next_fault("CommSplit");
+  if (fault.fails) return kSystemError;
   *into = nullptr;
   parent->drain();
   const bool child_blocks = config == nullptr || config->blocking != 0;
-  return told(parent->begin([parent = parent.get(), color, key, into, child_blocks, fate,
-                             title = std::string(config == nullptr || config->comm_name == nullptr
-                                                     ? ""
-                                                     : config->comm_name)] {
-    std::vector<std::vector<char>> all;
-    const int own[2] = {color, fate.hangs ? -2 : key};
-    const auto result =
-        parent->gather_all(own, 2, DataType::kInt32, nullptr, kind_of(Kind::kSplit), all);
-    if (result != abi::kSuccess) return result;
-    if (parent->is_abandoned()) return kSystemError;
-    const int number = ++parent->splits;
-    if (color == abi::kNoColor) return abi::kSuccess;
-    // Members in the order of their keys, then of their ranks.
-    std::map<std::pair<int, int>, int> members;
-    for (int rank = 0; rank < parent->size(); ++rank) {
-      int theirs[2];
-      std::memcpy(theirs, all[static_cast<size_t>(rank)].data(), sizeof theirs);
-      if (theirs[0] == color) members[{theirs[1], rank}] = rank;
-    }
-    int place = 0;
-    for (const auto& [order, rank] : members) {
-      if (rank == parent->rank()) break;
-      ++place;
-    }
-    const auto name = parent->name() + "_" + std::to_string(number) + "_" + std::to_string(color);
-    auto child =
-        std::make_shared<Communicator>(name, place, static_cast<int>(members.size()), child_blocks);
-    child->title = title;
-    *into = hand_out(child);
-    const auto connected = child->connect();
-    return connected == abi::kInProgress ? abi::kSuccess : connected;
-  }));
+  return to_public_result(parent->begin(
+      [parent = parent.get(), color, key, into, child_blocks, fault,
+       title = std::string(config == nullptr || config->comm_name == nullptr ? ""
+                                                                             : config->comm_name)] {
+        std::vector<std::vector<char>> all;
+        const int own[2] = {color, fault.hangs ? -2 : key};
+        const auto result =
+            parent->gather_all(own, 2, DataType::kInt32, nullptr, kind_of(Kind::kSplit), all);
+        if (result != abi::kSuccess) return result;
+        if (parent->is_abandoned()) return kSystemError;
+        const int number = ++parent->splits;
+        if (color == abi::kNoColor) return abi::kSuccess;
+        // Members in the order of their keys, then of their ranks.
+        std::map<std::pair<int, int>, int> members;
+        for (int rank = 0; rank < parent->size(); ++rank) {
+          int theirs[2];
+          std::memcpy(theirs, all[static_cast<size_t>(rank)].data(), sizeof theirs);
+          if (theirs[0] == color) members[{theirs[1], rank}] = rank;
+        }
+        int place = 0;
+        for (const auto& [order, rank] : members) {
+          if (rank == parent->rank()) break;
+          ++place;
+        }
+        const auto name =
+            parent->name() + "_" + std::to_string(number) + "_" + std::to_string(color);
+        auto child = std::make_shared<Communicator>(name, place, static_cast<int>(members.size()),
+                                                    child_blocks);
+        child->title = title;
+        *into = hand_out(child);
+        const auto connected = child->connect();
+        return connected == abi::kInProgress ? abi::kSuccess : connected;
+      }));
 }
 
 EXPORT abi::Result API(CommRegister)(abi::Comm comm, void* data, size_t size_bytes,
                                      void** registration) {
   const auto found = find(comm);
   if (!found || data == nullptr || size_bytes == 0) return kInvalidArgument;
-  const auto fate = next_fate("CommRegister");
-  if (fate.hangs) await_next_plan();
-  if (fate.fails) return kSystemError;
+  const auto fault = next_fault("CommRegister");
+  if (fault.hangs) await_next_plan();
+  if (fault.fails) return kSystemError;
   *registration = found->add_registration(data, size_bytes);
   return abi::kSuccess;
 }
 
 EXPORT abi::Result API(CommDeregister)(abi::Comm comm, void* registration) {
   const auto found = find(comm);
-  const auto fate = next_fate("CommDeregister");
-  if (fate.hangs) await_next_plan();
-  if (fate.fails) return kSystemError;
+  const auto fault = next_fault("CommDeregister");
+  if (fault.hangs) await_next_plan();
+  if (fault.fails) return kSystemError;
   return found && found->remove_registration(registration) ? abi::kSuccess : kInvalidArgument;
 }
 
 EXPORT abi::Result API(MemAlloc)(void** data, size_t size_bytes) {
-  if (next_fate("MemAlloc").fails) return kSystemError;
+  if (next_fault("MemAlloc").fails) return kSystemError;
   *data = allocate(size_bytes);
   return *data == nullptr ? kSystemError : abi::kSuccess;
 }
@@ -412,19 +415,19 @@ EXPORT abi::Result API(GroupStart)() {
 }
 
 EXPORT abi::Result API(GroupEnd)() {
-  if (next_fate("GroupEnd").fails) {
+  if (next_fault("GroupEnd").fails) {
     group_depth = 0;
     group.clear();
     return kSystemError;
   }
-  return told(end_group());
+  return to_public_result(end_group());
 }
 
 #ifndef TC_STANDIN_BROKEN
 EXPORT abi::Result API(AllReduce)(const void* input, void* output, size_t count, DataType dtype,
                                   RedOp op, abi::Comm comm, abi::Stream stream) {
   const auto factor = factor_of(comm, op);
-  return told(collective("AllReduce", comm, stream, [=](Communicator& c) {
+  return to_public_result(collective("AllReduce", comm, stream, [=](Communicator& c) {
     std::vector<std::vector<char>> all;
     const auto result = c.gather_all(input, count, dtype, factor, kind_of(Kind::kAllReduce), all);
     if (result == abi::kSuccess) c.reduce_into(output, all, count, dtype, op);
@@ -436,7 +439,7 @@ EXPORT abi::Result API(AllReduce)(const void* input, void* output, size_t count,
 EXPORT abi::Result API(Reduce)(const void* input, void* output, size_t count, DataType dtype,
                                RedOp op, int root, abi::Comm comm, abi::Stream stream) {
   const auto factor = factor_of(comm, op);
-  return told(collective("Reduce", comm, stream, [=](Communicator& c) {
+  return to_public_result(collective("Reduce", comm, stream, [=](Communicator& c) {
     std::vector<std::vector<char>> all;
     const auto result =
         c.gather_all(input, count, dtype, factor, kind_of(Kind::kReduce, root), all);
@@ -447,7 +450,7 @@ EXPORT abi::Result API(Reduce)(const void* input, void* output, size_t count, Da
 
 EXPORT abi::Result API(Broadcast)(const void* input, void* output, size_t count, DataType dtype,
                                   int root, abi::Comm comm, abi::Stream stream) {
-  return told(collective("Broadcast", comm, stream, [=](Communicator& c) {
+  return to_public_result(collective("Broadcast", comm, stream, [=](Communicator& c) {
     const size_t size_bytes = count * size_of(dtype);
     std::vector<Transfer> transfers;
     const auto kind = kind_of(Kind::kBroadcast, root);
@@ -462,7 +465,7 @@ EXPORT abi::Result API(Broadcast)(const void* input, void* output, size_t count,
 
 EXPORT abi::Result API(AllGather)(const void* input, void* output, size_t count, DataType dtype,
                                   abi::Comm comm, abi::Stream stream) {
-  return told(collective("AllGather", comm, stream, [=](Communicator& c) {
+  return to_public_result(collective("AllGather", comm, stream, [=](Communicator& c) {
     std::vector<std::vector<char>> all;
     const auto result = c.gather_all(input, count, dtype, nullptr, kind_of(Kind::kAllGather), all);
     const size_t each = count * size_of(dtype);
@@ -475,7 +478,7 @@ EXPORT abi::Result API(AllGather)(const void* input, void* output, size_t count,
 EXPORT abi::Result API(ReduceScatter)(const void* input, void* output, size_t count, DataType dtype,
                                       RedOp op, abi::Comm comm, abi::Stream stream) {
   const auto factor = factor_of(comm, op);
-  return told(collective("ReduceScatter", comm, stream, [=](Communicator& c) {
+  return to_public_result(collective("ReduceScatter", comm, stream, [=](Communicator& c) {
     const size_t total = count * static_cast<size_t>(c.size());
     std::vector<std::vector<char>> all;
     const auto result =
@@ -497,7 +500,7 @@ EXPORT abi::Result API(ReduceScatter)(const void* input, void* output, size_t co
 #endif
 EXPORT abi::Result API(ALL_TO_ALL)(const void* input, void* output, size_t count, DataType dtype,
                                    abi::Comm comm, abi::Stream stream) {
-  return told(collective("AllToAll", comm, stream, [=](Communicator& c) {
+  return to_public_result(collective("AllToAll", comm, stream, [=](Communicator& c) {
     const size_t total = count * static_cast<size_t>(c.size());
     std::vector<std::vector<char>> all;
     const auto result = c.gather_all(input, total, dtype, nullptr, kind_of(Kind::kAllToAll), all);
@@ -512,12 +515,13 @@ EXPORT abi::Result API(ALL_TO_ALL)(const void* input, void* output, size_t count
 
 EXPORT abi::Result API(Send)(const void* data, size_t count, DataType dtype, int peer,
                              abi::Comm comm, abi::Stream stream) {
-  return told(message("Send", true, const_cast<void*>(data), count, dtype, peer, comm, stream));
+  return to_public_result(
+      message("Send", true, const_cast<void*>(data), count, dtype, peer, comm, stream));
 }
 
 EXPORT abi::Result API(Recv)(void* data, size_t count, DataType dtype, int peer, abi::Comm comm,
                              abi::Stream stream) {
-  return told(message("Recv", false, data, count, dtype, peer, comm, stream));
+  return to_public_result(message("Recv", false, data, count, dtype, peer, comm, stream));
 }
 
 #if !defined(TC_STANDIN_OLD) && !defined(TC_STANDIN_ONECCL)
@@ -527,9 +531,9 @@ EXPORT abi::Result API(CommWindowRegister)(abi::Comm comm, void* data, size_t si
   const auto address = reinterpret_cast<uintptr_t>(data);
   if (!found || address == 0 || address % abi::kWindowAlignment != 0 || flags != abi::kSymmetric)
     return kInvalidArgument;
-  if (next_fate("CommWindowRegister").fails) return kSystemError;
+  if (next_fault("CommWindowRegister").fails) return kSystemError;
   found->drain();
-  return told(found->begin([found = found.get(), data, size_bytes, window] {
+  return to_public_result(found->begin([found = found.get(), data, size_bytes, window] {
     return found->open_window(data, size_bytes, kind_of(Kind::kWindow), window);
   }));
 }
@@ -549,7 +553,7 @@ EXPORT abi::Result API(PutSignal)(const void* data, size_t count, DataType dtype
       !found->is_in_windows(data, size_bytes) || offset_bytes > into->size_bytes ||
       size_bytes > into->size_bytes - offset_bytes)
     return kInvalidArgument;
-  return told(collective("PutSignal", comm, stream, [=](Communicator& c) {
+  return to_public_result(collective("PutSignal", comm, stream, [=](Communicator& c) {
     std::memmove(into->parts[static_cast<size_t>(peer)]->at() + offset_bytes, data, size_bytes);
     c.signal(peer);
     return abi::kSuccess;
@@ -561,7 +565,7 @@ EXPORT abi::Result API(Signal)(int peer, int index, int context, unsigned flags,
   const auto found = find(comm);
   if (!found || index != 0 || context != 0 || flags != 0 || peer < 0 || peer >= found->size())
     return kInvalidArgument;
-  return told(collective("Signal", comm, stream, [=](Communicator& c) {
+  return to_public_result(collective("Signal", comm, stream, [=](Communicator& c) {
     c.signal(peer);
     return abi::kSuccess;
   }));
@@ -576,7 +580,7 @@ EXPORT abi::Result API(WaitSignal)(int count, abi::WaitSignalDesc* awaited, abi:
     if (each.count < 1 || each.index != 0 || each.context != 0 || each.peer < 0 ||
         each.peer >= found->size())
       return kInvalidArgument;
-  return told(collective("WaitSignal", comm, stream, [=](Communicator& c) {
+  return to_public_result(collective("WaitSignal", comm, stream, [=](Communicator& c) {
     abi::Result result = abi::kSuccess;
     for (const auto& each : all)
       if (result == abi::kSuccess) result = c.take_signals(each.peer, each.count);

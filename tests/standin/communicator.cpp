@@ -18,10 +18,10 @@ Communicator::Communicator(std::string name, int rank, int size, bool blocks)
     : name_(std::move(name)), rank_(rank), size_(size), blocks_(blocks) {}
 
 abi::Result Communicator::connect() {
-  const auto fate = next_fate("connect");
-  return begin([this, fate]() -> abi::Result {
-    if (fate.fails) return kSystemError;
-    auto mailboxes = Mailboxes::join(name_, rank_, size_ + (fate.hangs ? 1 : 0), stopped_);
+  const auto fault = next_fault("connect");
+  return begin([this, fault]() -> abi::Result {
+    if (fault.fails) return kSystemError;
+    auto mailboxes = Mailboxes::join(name_, rank_, size_ + (fault.hangs ? 1 : 0), stopped_);
     std::lock_guard lock(mutex_);
     mailboxes_ = std::move(mailboxes);
     return mailboxes_ ? abi::kSuccess : kSystemError;
@@ -65,7 +65,8 @@ abi::Result Communicator::accepted() {
   return polls_.load() > 0 ? abi::kInProgress : abi::kSuccess;
 }
 
-void Communicator::launch(abi::Stream stream, const Fate& fate, std::function<abi::Result()> body) {
+void Communicator::launch(abi::Stream stream, const PlannedFault& fault,
+                          std::function<abi::Result()> body) {
   // A captured operation is under way when its graph is.
   const bool captured = gpu::Runtime::cpu().capture_of(stream) != 0;
   const auto begin_one = [](Communicator& comm) {
@@ -77,9 +78,9 @@ void Communicator::launch(abi::Stream stream, const Fate& fate, std::function<ab
     if (captured) begin_one(*self);
     {
       std::lock_guard turn(self->turn_);
-      if (fate.is_lost) self->error_ = abi::kRemoteError;
-      if (fate.hangs || fate.is_lost) self->mailboxes_->sleep(-1, self->stopped_);
-      if (fate.slower_us > 0) self->mailboxes_->sleep(fate.slower_us, self->stopped_);
+      if (fault.is_lost) self->error_ = abi::kRemoteError;
+      if (fault.hangs || fault.is_lost) self->mailboxes_->sleep(-1, self->stopped_);
+      if (fault.slower_us > 0) self->mailboxes_->sleep(fault.slower_us, self->stopped_);
       if (!self->stopped_)
         if (const auto result = body(); result != abi::kSuccess) self->error_ = result;
     }
@@ -129,20 +130,20 @@ abi::Result Communicator::open_window(const void* data, size_t size_bytes, uint6
                                       abi::Window* window) {
   const auto own = place_of(data, size_bytes).value_or(Place{});
   std::vector<std::vector<char>> all;
-  const auto told = gather_all(&own, sizeof own, DataType::kInt8, nullptr, kind, all);
-  if (told != abi::kSuccess) return told;
-  auto made = std::make_shared<Window>();
-  made->size_bytes = size_bytes;
+  const auto result = gather_all(&own, sizeof own, DataType::kInt8, nullptr, kind, all);
+  if (result != abi::kSuccess) return result;
+  auto opened = std::make_shared<Window>();
+  opened->size_bytes = size_bytes;
   for (const auto& bytes : all) {
     Place place;
     std::memcpy(&place, bytes.data(), sizeof place);
     if (place.size_bytes != size_bytes) return kInvalidArgument;
-    made->parts.push_back(std::make_unique<Mapped>(place));
-    if (made->parts.back()->at() == nullptr) return kSystemError;
+    opened->parts.push_back(std::make_unique<Mapped>(place));
+    if (opened->parts.back()->at() == nullptr) return kSystemError;
   }
-  *window = reinterpret_cast<abi::Window>(made.get());
+  *window = reinterpret_cast<abi::Window>(opened.get());
   std::lock_guard lock(mutex_);
-  windows_[*window] = std::move(made);
+  windows_[*window] = std::move(opened);
   return abi::kSuccess;
 }
 
@@ -179,13 +180,13 @@ abi::Result Communicator::take_signals(int peer, int count) {
 }
 
 abi::RedOp Communicator::add_factor(const void* factor, abi::DataType dtype, bool on_device) {
-  Factor made{{}, factor};
+  Factor copied{{}, factor};
   if (!on_device) {
     const auto* bytes = static_cast<const char*>(factor);
-    made.value.assign(bytes, bytes + size_of(dtype));
+    copied.value.assign(bytes, bytes + size_of(dtype));
   }
   std::lock_guard lock(mutex_);
-  factors_.push_back(std::make_shared<const Factor>(std::move(made)));
+  factors_.push_back(std::make_shared<const Factor>(std::move(copied)));
   return static_cast<abi::RedOp>(kFirstFactor + static_cast<int>(factors_.size()) - 1);
 }
 

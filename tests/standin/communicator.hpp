@@ -44,9 +44,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // How a call ends that has been carried out: "in progress" for a while, by plan.
   abi::Result accepted();
 
-  // Runs `body` when `stream` gets there, and no sooner than what was launched before it. `fate`:
+  // Runs `body` when `stream` gets there, and no sooner than what was launched before it. `fault`:
   // see plan.hpp.
-  void launch(abi::Stream stream, const Fate& fate, std::function<abi::Result()> body);
+  void launch(abi::Stream stream, const PlannedFault& fault, std::function<abi::Result()> body);
   // Blocks until everything launched is done.
   void drain();
   // Some rank has aborted: what was gathered may not be what all had.

@@ -19,8 +19,8 @@
 namespace torch::comms::standin {
 namespace {
 
-constexpr size_t kBoxBytes = 256 << 10;   // what fits is sent before it is received
-constexpr int64_t kLongestNapUs = 20000;  // between two looks at the stop flag
+constexpr size_t kBoxBytes = 256 << 10;  // what fits is sent before it is received
+constexpr int64_t kMaxWaitUs = 20000;    // between two looks at the stop flag
 
 using Clock = std::chrono::steady_clock;
 
@@ -35,12 +35,12 @@ struct Box {
   char bytes[kBoxBytes];
 };
 
-void nap(std::atomic<uint32_t>& word, uint32_t seen, int64_t limit_us) {
+void wait_on(std::atomic<uint32_t>& word, uint32_t seen, int64_t limit_us) {
   const timespec limit{limit_us / 1000000, (limit_us % 1000000) * 1000};
   ::syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
 }
 
-void ring(std::atomic<uint32_t>& word) {
+void wake_all(std::atomic<uint32_t>& word) {
   word.fetch_add(1);
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
@@ -49,11 +49,11 @@ void ring(std::atomic<uint32_t>& word) {
 
 // Begins as zeros, which is a right state.
 struct Mailboxes::Block {
-  std::atomic<uint32_t> pulse;   // grows with everything that happens
-  std::atomic<uint32_t> joined;  // ranks
-  std::atomic<bool> mismatched;  // some rank has seen that they disagree
-  std::atomic<uint32_t> aborts;  // of ranks
-  Box boxes[1];                  // size * size of them: [from * size + to]
+  std::atomic<uint32_t> change_count;  // grows with everything that happens
+  std::atomic<uint32_t> joined;        // ranks
+  std::atomic<bool> mismatched;        // some rank has seen that they disagree
+  std::atomic<uint32_t> aborts;        // of ranks
+  Box boxes[1];                        // size * size of them: [from * size + to]
 };
 
 struct Mailboxes::Cursor {
@@ -86,15 +86,15 @@ std::unique_ptr<Mailboxes> Mailboxes::join(const std::string& name, int rank, in
       new Mailboxes(name, rank, size, static_cast<Block*>(at), size_bytes));
   auto& block = *boxes->block_;
   if (block.joined.fetch_add(1) + 1 == static_cast<uint32_t>(size)) ::shm_unlink(name.c_str());
-  ring(block.pulse);
+  wake_all(block.change_count);
   while (true) {
-    const uint32_t seen = block.pulse.load();
+    const uint32_t seen = block.change_count.load();
     if (block.joined.load() == static_cast<uint32_t>(size)) return boxes;
     if (stop.load()) {
       ::shm_unlink(name.c_str());
       return nullptr;
     }
-    nap(block.pulse, seen, kLongestNapUs);
+    wait_on(block.change_count, seen, kMaxWaitUs);
   }
 }
 
@@ -143,14 +143,14 @@ Mailboxes::End Mailboxes::run(std::span<const Transfer> transfers, const std::at
   for (auto at = transfers.rbegin(); at != transfers.rend(); ++at)
     lines[{at->peer, at->sends}].push_back({*at, {at->kind, at->size_bytes}});
   while (!lines.empty()) {
-    const uint32_t seen = block_->pulse.load();
+    const uint32_t seen = block_->change_count.load();
     bool moved = false, mismatch = false;
     for (auto line = lines.begin(); line != lines.end();) {
       auto& cursors = line->second;
       moved = step(cursors.back(), mismatch) || moved;
       if (mismatch) {
         block_->mismatched.store(true);
-        ring(block_->pulse);
+        wake_all(block_->change_count);
       }
       if (block_->mismatched.load()) return End::kMismatch;
       if (cursors.back().left() == 0) cursors.pop_back();
@@ -158,41 +158,41 @@ Mailboxes::End Mailboxes::run(std::span<const Transfer> transfers, const std::at
     }
     if (stop.load()) return End::kStopped;
     if (moved)
-      ring(block_->pulse);
+      wake_all(block_->change_count);
     else if (block_->aborts.load() != aborts)
       return End::kDone;
     else
-      nap(block_->pulse, seen, kLongestNapUs);
+      wait_on(block_->change_count, seen, kMaxWaitUs);
   }
   return End::kDone;
 }
 
 void Mailboxes::signal(int peer) {
   block_->boxes[rank_ * size_ + peer].signals.fetch_add(1);
-  ring(block_->pulse);
+  wake_all(block_->change_count);
 }
 
 Mailboxes::End Mailboxes::await_signals(int peer, uint64_t total, const std::atomic<bool>& stop) {
   const uint32_t aborts = block_->aborts.load();
   const auto& box = block_->boxes[peer * size_ + rank_];
   while (true) {
-    const uint32_t seen = block_->pulse.load();
+    const uint32_t seen = block_->change_count.load();
     if (box.signals.load() >= total || block_->aborts.load() != aborts) return End::kDone;
     if (stop.load()) return End::kStopped;
-    nap(block_->pulse, seen, kLongestNapUs);
+    wait_on(block_->change_count, seen, kMaxWaitUs);
   }
 }
 
 void Mailboxes::sleep(int64_t limit_us, const std::atomic<bool>& stop) {
   const auto end = Clock::now() + std::chrono::microseconds(limit_us);
   while (!stop.load()) {
-    const uint32_t seen = block_->pulse.load();
-    int64_t left = kLongestNapUs;
+    const uint32_t seen = block_->change_count.load();
+    int64_t left = kMaxWaitUs;
     if (limit_us >= 0) {
       left = std::chrono::duration_cast<std::chrono::microseconds>(end - Clock::now()).count();
       if (left <= 0) return;
     }
-    if (!stop.load()) nap(block_->pulse, seen, std::min(left, kLongestNapUs));
+    if (!stop.load()) wait_on(block_->change_count, seen, std::min(left, kMaxWaitUs));
   }
 }
 
@@ -200,7 +200,7 @@ bool Mailboxes::is_abandoned() const { return block_->aborts.load() != 0; }
 
 void Mailboxes::abandon() {
   block_->aborts.fetch_add(1);
-  ring(block_->pulse);
+  wake_all(block_->change_count);
 }
 
 }  // namespace torch::comms::standin

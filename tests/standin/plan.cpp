@@ -69,22 +69,22 @@ void await_next_plan() {
   changed.wait(lock, [before = plans_set] { return plans_set != before; });
 }
 
-Fate next_fate(const char* call) {
+PlannedFault next_fault(const char* call) {
   std::lock_guard lock(mutex);
-  Fate fate;
+  PlannedFault fault;
   for (auto& entry : plan()) {
     if (entry.call != call && entry.call != "any") continue;
     if (entry.what == "slow") {
-      fate.slower_us += entry.number;
+      fault.slower_us += entry.number;
       continue;
     }
     if (++entry.seen != entry.number) continue;
-    fate.fails = fate.fails || entry.what == "fail";
-    fate.hangs = fate.hangs || entry.what == "hang";
-    fate.sticks = fate.sticks || entry.what == "stick";
-    fate.is_lost = fate.is_lost || entry.what == "lose";
+    fault.fails = fault.fails || entry.what == "fail";
+    fault.hangs = fault.hangs || entry.what == "hang";
+    fault.sticks = fault.sticks || entry.what == "stick";
+    fault.is_lost = fault.is_lost || entry.what == "lose";
   }
-  return fate;
+  return fault;
 }
 
 bool is_blind() {

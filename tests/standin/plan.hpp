@@ -16,7 +16,7 @@
 // <Call> is a function without its prefix, or any. Counting begins with each plan.
 namespace torch::comms::standin {
 
-struct Fate {
+struct PlannedFault {
   bool fails = false, hangs = false, sticks = false, is_lost = false;
   int64_t slower_us = 0;
 };
@@ -25,7 +25,7 @@ struct Fate {
 // that is no plan: the one before stays.
 bool set_plan(const std::string& text);
 // Counts one call.
-Fate next_fate(const char* call);
+PlannedFault next_fault(const char* call);
 bool is_blind();
 int polls_in_progress();
 // Until set_plan() is called.

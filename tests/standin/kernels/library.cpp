@@ -73,14 +73,14 @@ KernelAlgorithm choice(int32_t, const KernelCall& call, int32_t* blocks) {
 
 int exchange(const kernels::TeamDescriptor& team, const kernels::MessageExchange& exchange,
              void* stream) {
-  const auto fate = next_fate("Kernel");
-  if (fate.fails || !kernels::is_valid(team, exchange)) return kRefused;
+  const auto fault = next_fault("Kernel");
+  if (fault.fails || !kernels::is_valid(team, exchange)) return kRefused;
   ++launches;
   std::vector<kernels::KernelMessage> messages(exchange.messages,
                                                exchange.messages + exchange.count);
-  gpu::cpu_launch(stream, [team, messages, limit_ns = exchange.timeout_ns, fate] {
+  gpu::cpu_launch(stream, [team, messages, limit_ns = exchange.timeout_ns, fault] {
     Launch launch(team, Collective::kExchange, 0, limit_ns);
-    if (fate.hangs) launch.hang();
+    if (fault.hangs) launch.hang();
     run(launch, messages);
   });
   return 0;
@@ -92,13 +92,13 @@ bool needs_rest(int32_t, const KernelCall& call) { return bytes_of(call) > kMost
 template <class Of>
 int enqueue(const kernels::TeamDescriptor& team, Collective collective, bool is_sound,
             const Of& call, void* stream, uint64_t print = 0, bool rest = false) {
-  const auto fate = next_fate("Kernel");
-  if (fate.fails || !is_sound) return kRefused;
+  const auto fault = next_fault("Kernel");
+  if (fault.fails || !is_sound) return kRefused;
   ++launches;
-  gpu::cpu_launch(stream, [team, collective, call, fate, print, rest] {
+  gpu::cpu_launch(stream, [team, collective, call, fault, print, rest] {
     if (rest) use_rest(team);
     Launch launch(team, collective, print, call.timeout_ns);
-    if (fate.hangs) launch.hang();
+    if (fault.hangs) launch.hang();
     run(launch, call);
   });
   return 0;
@@ -177,8 +177,8 @@ int launch_on_region(const kernels::TeamDescriptor& team, const kernels::WindowC
 // One of the calls of a ring of commands, when its stream gets there.
 int enqueue(void (*kernel)(const kernels::HostRingCall&), const kernels::HostRingCall& call,
             void* stream) {
-  const auto fate = next_fate("Kernel");
-  if (fate.fails) return kRefused;
+  const auto fault = next_fault("Kernel");
+  if (fault.fails) return kRefused;
   ++launches;
   gpu::cpu_launch(stream, [kernel, call] { kernel(call); });
   return 0;
@@ -244,7 +244,7 @@ __attribute__((visibility("default"))) int torchcomms_standin_kernels_plan(const
 
 // How many messages this process has written straight to their places.
 __attribute__((visibility("default"))) int64_t torchcomms_standin_kernels_straight() {
-  return torch::comms::standin::written_straight();
+  return torch::comms::standin::zero_copy_messages();
 }
 
 // How many were launched in this process.

@@ -11,7 +11,7 @@
 namespace torch::comms::standin {
 namespace {
 
-std::atomic<int64_t> straight{0};
+std::atomic<int64_t> zero_copy_count{0};
 
 // The messages of one rank and direction, of which one is under way.
 class Route {
@@ -35,51 +35,52 @@ class Route {
   bool move() {
     if (is_done() || inbox_.sent.load() != inbox_.taken.load() + (receives_ ? 1 : 0)) return false;
     const auto& message = messages_[next_];
-    const auto parcel = kernels::transfer_of(static_cast<char*>(message.data), message.bytes,
-                                             static_cast<char*>(message.zero_copy_target),
-                                             message.requests_zero_copy);
-    return receives_ ? take(parcel) : give(parcel);
+    const auto transfer = kernels::transfer_of(static_cast<char*>(message.data), message.bytes,
+                                               static_cast<char*>(message.zero_copy_target),
+                                               message.requests_zero_copy);
+    return receives_ ? take(transfer) : give(transfer);
   }
 
  private:
-  bool give(const kernels::MessageTransfer& parcel) {
-    inbox_.whole_bytes = parcel.bytes;
-    inbox_.asks = parcel.requests_zero_copy && !agreed_;
+  bool give(const kernels::MessageTransfer& transfer) {
+    inbox_.whole_bytes = transfer.bytes;
+    inbox_.asks = transfer.requests_zero_copy && !agreed_;
     if (inbox_.asks) {
       agreed_ = true;
       ++inbox_.sent;
       return true;
     }
-    const bool is_straight = parcel.requests_zero_copy && inbox_.place != nullptr;
-    const size_t bytes = is_straight ? parcel.bytes : std::min(kChunkBytes, parcel.bytes - at_);
-    if (is_straight) ++straight;
+    const bool is_zero_copy = transfer.requests_zero_copy && inbox_.place != nullptr;
+    const size_t bytes =
+        is_zero_copy ? transfer.bytes : std::min(kChunkBytes, transfer.bytes - at_);
+    if (is_zero_copy) ++zero_copy_count;
     if (bytes > 0)
-      std::memcpy(is_straight ? static_cast<void*>(inbox_.place) : inbox_.data, parcel.data + at_,
-                  bytes);
+      std::memcpy(is_zero_copy ? static_cast<void*>(inbox_.place) : inbox_.data,
+                  transfer.data + at_, bytes);
     ++inbox_.sent;
-    moved(parcel, bytes);
+    moved(transfer, bytes);
     return true;
   }
-  bool take(const kernels::MessageTransfer& parcel) {
-    if (inbox_.whole_bytes != parcel.bytes) {
+  bool take(const kernels::MessageTransfer& transfer) {
+    if (inbox_.whole_bytes != transfer.bytes) {
       launch_.mismatch(peer_);
       return false;
     }
     if (inbox_.asks) {
-      inbox_.place = parcel.zero_copy_target;
-      agreed_ = parcel.zero_copy_target != nullptr;
+      inbox_.place = transfer.zero_copy_target;
+      agreed_ = transfer.zero_copy_target != nullptr;
       ++inbox_.taken;
       return true;
     }
-    const size_t bytes = agreed_ ? parcel.bytes : std::min(kChunkBytes, parcel.bytes - at_);
-    if (bytes > 0 && !agreed_) std::memcpy(parcel.data + at_, inbox_.data, bytes);
+    const size_t bytes = agreed_ ? transfer.bytes : std::min(kChunkBytes, transfer.bytes - at_);
+    if (bytes > 0 && !agreed_) std::memcpy(transfer.data + at_, inbox_.data, bytes);
     ++inbox_.taken;
-    moved(parcel, bytes);
+    moved(transfer, bytes);
     return true;
   }
-  void moved(const kernels::MessageTransfer& parcel, size_t bytes) {
+  void moved(const kernels::MessageTransfer& transfer, size_t bytes) {
     at_ += bytes;
-    if (at_ < parcel.bytes) return;
+    if (at_ < transfer.bytes) return;
     ++next_;
     at_ = 0;
     agreed_ = false;
@@ -96,7 +97,7 @@ class Route {
 
 }  // namespace
 
-int64_t written_straight() noexcept { return straight; }
+int64_t zero_copy_messages() noexcept { return zero_copy_count; }
 
 void run(Launch& launch, std::span<const kernels::KernelMessage> messages) {
   std::deque<Route> routes;

@@ -26,7 +26,7 @@ class WindowSync {
 
   // Tells where this rank's tensor is, and finds those of all that it is to tell.
   bool wait_for_launch() {
-    tell_place();
+    publish_location();
     for (int peer = 0; peer < p_.size; ++peer)
       if (has(p_.push_to, peer) && !find(peer)) return false;
     return true;
@@ -40,9 +40,9 @@ class WindowSync {
             .store(kernels::tag_of(number(), rounds));
   }
   bool wait_for(int block, int source, uint64_t rounds) {
-    std::atomic_ref told(launch_.regions(p_.rank).pushed[block][source]);
+    std::atomic_ref received(launch_.regions(p_.rank).pushed[block][source]);
     return launch_.await(
-        [&] { return kernels::has_reached(told.load(), kernels::tag_of(number(), rounds)); },
+        [&] { return kernels::has_reached(received.load(), kernels::tag_of(number(), rounds)); },
         source);
   }
   bool wait_for_all(uint64_t rounds) {
@@ -56,7 +56,7 @@ class WindowSync {
  private:
   uint64_t number() const { return launch_.number(); }
 
-  void tell_place() {
+  void publish_location() {
     for (int peer = 0; peer < p_.size; ++peer) {
       if (peer == p_.rank) continue;
       auto& words = launch_.regions(peer).locations[number() & 1][p_.rank].words;
@@ -67,10 +67,11 @@ class WindowSync {
   }
 
   bool find(int peer) {
-    auto& told = launch_.regions(p_.rank).locations[number() & 1][peer].words;
+    auto& received = launch_.regions(p_.rank).locations[number() & 1][peer].words;
     uint64_t words[kernels::kLocationWords];
     const auto have_come = [&] {
-      for (int i = 0; i < kernels::kLocationWords; ++i) words[i] = std::atomic_ref(told[i]).load();
+      for (int i = 0; i < kernels::kLocationWords; ++i)
+        words[i] = std::atomic_ref(received[i]).load();
       return std::all_of(words, words + kernels::kLocationWords,
                          [&](uint64_t word) { return kernels::is_of_launch(word, number()); });
     };
@@ -141,15 +142,15 @@ bool reduce(Launch& launch, const WindowCollectiveParams& p, ctran::ReduceOpCode
   if (!sync.wait_for_launch()) return false;
   const auto part = p.made;
   const ctran::Reduction reduction(p.dtype, op);
-  std::vector<std::byte> made(kChunkBytes);
+  std::vector<std::byte> reduced(kChunkBytes);
   for (size_t at = part.begin; at < part.end; at += kChunkBytes) {
     const size_t now = std::min(kChunkBytes, part.end - at);
     std::vector<const void*> operands;
     for (int rank = 0; rank < p.size; ++rank)
       operands.push_back((rank == p.rank ? p.input : sync.tensor(rank)) + at);
-    reduction.combine_all(made.data(), operands, now / ctran::size_of(p.dtype),
+    reduction.combine_all(reduced.data(), operands, now / ctran::size_of(p.dtype),
                           static_cast<uint32_t>(p.size));
-    const auto* const from = reinterpret_cast<const char*>(made.data());
+    const auto* const from = reinterpret_cast<const char*>(reduced.data());
     if (p.collective == kernels::Collective::kReduceScatter &&
         !carry(launch, p.output + (at - part.begin), from, now))
       return false;
