@@ -100,12 +100,12 @@ class Backend:
 
     def environment_of(self, rank: int) -> dict[str, str]:
         """Variables that this rank needs."""
-        made = dict(self.environment)
+        variables = dict(self.environment)
         if self.hosts:
-            made["TORCHCOMM_CTRAN_HOST_ID"] = self.hosts[rank]
+            variables["TORCHCOMM_CTRAN_HOST_ID"] = self.hosts[rank]
         if self.device == "cuda" and SHARES_GPUS:
-            made["NCCL_HOSTID"] = f"rank {rank}"  # it refuses ranks of one host on one GPU
-        return made
+            variables["NCCL_HOSTID"] = f"rank {rank}"  # it refuses ranks of one host on one GPU
+        return variables
 
     @property
     def environment(self) -> dict[str, str]:

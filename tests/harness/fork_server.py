@@ -71,7 +71,7 @@ def _serve(connection: socket.socket) -> Request | None:
         for ready, _ in poll.poll():
             if ready != connection.fileno():
                 poll.unregister(ready)
-                _tell_end(ready, *children.pop(ready))
+                _report_end(ready, *children.pop(ready))
                 continue
             message, descriptors, _, _ = socket.recv_fds(connection, LIMIT_BYTES, DESCRIPTORS)
             if not message:
@@ -87,26 +87,26 @@ def _serve(connection: socket.socket) -> Request | None:
                 connection.close()
                 _take(descriptors)
                 return request
-            *streams, told = descriptors
+            *streams, status_pipe = descriptors
             for stream in streams:
                 os.close(stream)
-            os.write(told, NUMBER.pack(pid))
+            os.write(status_pipe, NUMBER.pack(pid))
             end = os.pidfd_open(pid)
-            children[end] = (pid, told)
+            children[end] = (pid, status_pipe)
             poll.register(end, select.POLLIN)
 
 
-def _tell_end(end: int, pid: int, told: int) -> None:
+def _report_end(end: int, pid: int, status_pipe: int) -> None:
     os.close(end)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     with contextlib.suppress(BrokenPipeError):  # nobody wants to know
-        os.write(told, NUMBER.pack(code))
-    os.close(told)
+        os.write(status_pipe, NUMBER.pack(code))
+    os.close(status_pipe)
 
 
 def _take(descriptors: list[int]) -> None:
-    *streams, told = descriptors
-    os.close(told)
+    *streams, status_pipe = descriptors
+    os.close(status_pipe)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)

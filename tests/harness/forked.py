@@ -42,24 +42,24 @@ class Process:
     def __init__(self, request: Request, stdin: str = "") -> None:
         self.code: int | None = None  # once it has ended; counted as subprocess does
         self._out, self._err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115
-        self._told, told = os.pipe()
-        with tempfile.TemporaryFile() as words:
-            words.write(stdin.encode())
-            words.seek(0)
-            streams = [words.fileno(), self._out.fileno(), self._err.fileno(), told]
+        self._status_pipe, status_pipe = os.pipe()
+        with tempfile.TemporaryFile() as stdin_file:
+            stdin_file.write(stdin.encode())
+            stdin_file.seek(0)
+            streams = [stdin_file.fileno(), self._out.fileno(), self._err.fileno(), status_pipe]
             _ask(request, streams)
-        os.close(told)
-        self.pid = self._hear(time.monotonic() + START_LIMIT_S)
+        os.close(status_pipe)
+        self.pid = self._receive(time.monotonic() + START_LIMIT_S)
         assert self.pid, "the server of programs has not started this one"
 
     def fileno(self) -> int:
         """Readable when it has ended and `wait` has not told so yet."""
-        return self._told
+        return self._status_pipe
 
     def wait(self, limit: float = 0.0) -> int | None:
         """The exit code; None when it still runs at `limit` (of time.monotonic())."""
         if self.code is None:
-            self.code = self._hear(limit)
+            self.code = self._receive(limit)
         return self.code
 
     def kill(self) -> None:
@@ -76,15 +76,15 @@ class Process:
     def close(self) -> None:
         """Ends it and forgets what it wrote."""
         self.kill()
-        os.close(self._told)
+        os.close(self._status_pipe)
         self._out.close()
         self._err.close()
 
-    def _hear(self, limit: float) -> int | None:
+    def _receive(self, limit: float) -> int | None:
         left = max(0.0, limit - time.monotonic())
-        if not select.select([self._told], [], [], left)[0]:
+        if not select.select([self._status_pipe], [], [], left)[0]:
             return None
-        message = os.read(self._told, NUMBER.size)
+        message = os.read(self._status_pipe, NUMBER.size)
         assert message, "the server of programs is gone"
         return int(NUMBER.unpack(message)[0])
 

@@ -19,6 +19,6 @@ def native_stacks(pid: int) -> str:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
         return f"its native stacks are not known: {debugger} took longer than {LIMIT_S:g} s"
-    said = done.stdout if done.returncode == 0 else done.stderr
+    output = done.stdout if done.returncode == 0 else done.stderr
     wanted = ("Thread ", "#", "warning: ", "ptrace")
-    return "\n".join(line for line in said.splitlines() if line.startswith(wanted))
+    return "\n".join(line for line in output.splitlines() if line.startswith(wanted))

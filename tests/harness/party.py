@@ -19,7 +19,7 @@ class Party:
         self.context = context
         self.comm = context.new_comm(enable_reconfigure=True, **options)
         self.uuid = 0
-        self.name = f"party_{context._made}"
+        self.name = f"party_{context._comm_count}"
         self._store = context.store(self.name)
         self._turns = 0
 
@@ -48,9 +48,9 @@ class Party:
         """The communicator is of these ranks of the world, in this order, and right."""
         comm, size = self.comm, len(ranks)
         assert (comm.get_rank(), comm.get_size()) == (ranks.index(self.context.rank), size)
-        told = torch.zeros(size)
-        comm.all_gather_single(told, torch.tensor([float(self.context.rank)]), False)
-        assert told.tolist() == ranks, f"the members are {told.tolist()}, not {ranks}"
+        seen = torch.zeros(size)
+        comm.all_gather_single(seen, torch.tensor([float(self.context.rank)]), False)
+        assert seen.tolist() == ranks, f"the members are {seen.tolist()}, not {ranks}"
         total = torch.full((1000,), float(comm.get_rank() + 1))
         comm.all_reduce(total, ReduceOp.SUM, False)
         assert bool((total == size * (size + 1) / 2).all())

@@ -223,13 +223,13 @@ def _finished(process: Process, running: list[Process], limit: float) -> Finishe
     code = process.wait(limit)
     if code is None:
         # The others' words, too: this one may wait for one that has failed.
-        told = "\n".join(_told(each, each is process) for each in running)
-        raise AssertionError(f"a program did not end:\n{told}")
+        reports = "\n".join(_report_of(each, each is process) for each in running)
+        raise AssertionError(f"a program did not end:\n{reports}")
     ended = time.monotonic()
     return Finished(code, *process.output(), ended)
 
 
-def _told(process: Process, late: bool) -> str:
+def _report_of(process: Process, late: bool) -> str:
     """All that it has said, and how it ended; it has now."""
     code = process.wait(time.monotonic())
     if code is None:

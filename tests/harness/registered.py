@@ -10,8 +10,8 @@ LEAST_BYTES = 8 << 20  # of the largest tensor, or of a message
 BESIDE = 64  # elements before and after a tensor
 
 
-def hints_of(context: Any, said: str = "true") -> dict[str, str]:
-    return {f"{context.backend}::registered": said}
+def hints_of(context: Any, value: str = "true") -> dict[str, str]:
+    return {f"{context.backend}::registered": value}
 
 
 class Memory:

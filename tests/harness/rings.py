@@ -65,8 +65,8 @@ def ring(
 ) -> bytes:  # fmt: skip
     """A whole file."""
     texts = (("boot of nowhere", 40), ("host", 64), (job, 128), (f"python rank{rank}", 256))
-    words = {"ops": OPS, "dtypes": DTYPES, "reductions": REDUCTIONS, "errors": ERRORS}
-    vocabulary = "".join(f"{key} {' '.join(values)}\n" for key, values in words.items())
+    names_by_kind = {"ops": OPS, "dtypes": DTYPES, "reductions": REDUCTIONS, "errors": ERRORS}
+    vocabulary = "".join(f"{key} {' '.join(values)}\n" for key, values in names_by_kind.items())
     events = _events(ops)
     header = struct.pack(
         "<8s6IqQq3Q2iQ2i", b"TCRING\n\0", version, 4096, 512, ROWS, 128, SLOTS, pid or 1000 + rank,

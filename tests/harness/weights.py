@@ -12,10 +12,10 @@ TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 TOLERANCE_BF16 = {"rtol": 2**-8, "atol": 2**-8}
 
 
-def expect_same(way: str, wants: Results, gots: Results, same_bits: bool) -> None:
+def expect_same(way: str, wants: Results, results: Results, same_bits: bool) -> None:
     """On each rank; skips where the run that says what is right has none."""
     tolerance = TOLERANCE_BF16 if way == "ddp_bf16_hook" else TOLERANCE
-    for rank, (want, got) in enumerate(zip(wants, gots, strict=True)):
+    for rank, (want, got) in enumerate(zip(wants, results, strict=True)):
         right, ours = want[way], got[way]
         if isinstance(right, str):
             pytest.skip(f"torch alone cannot: {right.splitlines()[-1]}")

@@ -61,7 +61,7 @@ class Context:
         self.size = spec.size
         self._comm: Any = None
         self._client: Any = None
-        self._made = 0
+        self._comm_count = 0
         self.calls = 0  # of functions of tests, this one included: the same on all ranks
 
     @property
@@ -110,10 +110,10 @@ class Context:
         """A fresh communicator over all ranks. Ranks must make theirs in the same order."""
         import torchcomms
 
-        self._made += 1
+        self._comm_count += 1
         if name is None:
-            name = f"{self.spec.prefix}_comm_{self._made}"
-        options.setdefault("store", self.store(f"comm_{self._made}"))
+            name = f"{self.spec.prefix}_comm_{self._comm_count}"
+        options.setdefault("store", self.store(f"comm_{self._comm_count}"))
         if self.row.hints:
             options["hints"] = {**dict(self.row.hints), **options.get("hints", {})}
         return torchcomms.new_comm(self.backend, self.device, name, **options)

@@ -46,7 +46,7 @@ class _Rank:
     connection: Connection
     log: Path
 
-    def obituary(self) -> str:
+    def describe_failure(self) -> str:
         return f"the process died, exit code {self.process.exitcode}\n{self.log_tail()}"
 
     def log_tail(self) -> str:
@@ -97,7 +97,7 @@ class World:
         bad = [r for r in self._ranks if r.process.exitcode != 0]
         if bad:
             what = "did not end" if late else "ended badly"
-            lines = [f"rank {r.index} of {self} {what}: {r.obituary()}" for r in bad]
+            lines = [f"rank {r.index} of {self} {what}: {r.describe_failure()}" for r in bad]
             raise RanksFailed("\n".join(lines))
 
     def kill(self) -> None:
@@ -141,7 +141,7 @@ class World:
                     reply: Reply = pickle.loads(connection.recv_bytes())
                 except (EOFError, ConnectionResetError):
                     rank.process.join(GRACE_AFTER_ERROR_S)
-                    reply = Reply(error=rank.obituary())
+                    reply = Reply(error=rank.describe_failure())
                 replies[rank.index] = reply
                 if reply.error is not None:
                     limit = min(limit, time.monotonic() + GRACE_AFTER_ERROR_S)
@@ -151,8 +151,8 @@ class World:
         self, call: Call, deadline: float, silent: list[_Rank], failed: dict[int, str]
     ) -> str:
         with ThreadPoolExecutor() as debuggers:
-            said = list(debuggers.map(native_stacks, [r.process.pid for r in silent]))
-        stacks = {r.index: text for r, text in zip(silent, said, strict=True)}
+            stack_texts = list(debuggers.map(native_stacks, [r.process.pid for r in silent]))
+        stacks = {r.index: text for r, text in zip(silent, stack_texts, strict=True)}
         for rank in silent:  # faulthandler writes all Python stacks to the log, then it dies
             with contextlib.suppress(ProcessLookupError):
                 os.kill(rank.process.pid, signal.SIGABRT)

@@ -167,7 +167,7 @@ def wrong_hints(context):
         ):
             with failures.case(key, value, "new_comm"), refused(ValueError, "new_comm", key, value):
                 context.new_comm(hints={key: value})
-            context._made -= 1
+            context._comm_count -= 1
     return failures.texts
 
 

@@ -66,7 +66,7 @@ def wrong_types(context):
                 context.comm.split([0], "hinted", hints=hints)
             with failures.case("new_comm", hints), refused(TypeError):
                 context.new_comm(hints=hints)
-        context._made -= len(BAD_HINTS)  # the other ranks did not count these
+        context._comm_count -= len(BAD_HINTS)  # the other ranks did not count these
     if context.row.moves_data:
         assert_alive(context.comm)
     return failures.texts
