@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchcomms._table import human_bytes
-from torchcomms.bench.plot import COLOURS, MARKERS, dress, require_matplotlib
+from torchcomms.bench.plot import COLOURS, MARKERS, format_axes, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,7 +144,7 @@ def draw_lines(axes: Axes, samples: Sequence[Sample], sides: Sequence[str], titl
             sizes, p50, [each.p99_us for each in line], color=COLOURS[sides.index(side)],
             alpha=0.13, linewidth=0,
         )  # fmt: skip
-    dress(axes, {each.size for each in samples}, title, "bytes", "µs, median to p99")
+    format_axes(axes, {each.size for each in samples}, title, "bytes", "µs, median to p99")
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 200 else (1,)))
     if legend := axes.get_legend():

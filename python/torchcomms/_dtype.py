@@ -14,21 +14,21 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def of_recorder(word: str) -> str:
+def of_recorder(text: str) -> str:
     """Converts "Float", as flight recorders write it, to "float32". Others stay as they are."""
-    return _of_recorder().get(word, word)
+    return _of_recorder().get(text, text)
 
 
 def for_recorder(name: str) -> str:
     """Converts "float32" to "Float". Others stay as they are."""
-    return _words().get(name, name)
+    return _torch_names().get(name, name)
 
 
 @cache
-def _words() -> dict[str, str]:
+def _torch_names() -> dict[str, str]:
     return _comms._dtype_words()
 
 
 @cache
 def _of_recorder() -> dict[str, str]:
-    return {word: name for name, word in _words().items()}
+    return {text: name for name, text in _torch_names().items()}

@@ -137,7 +137,7 @@ def test_a_name_server_that_keeps_every_start_up_waiting(monkeypatch, server):
         return "localhost", "0"
 
     monkeypatch.setattr(socket, "getnameinfo", look_up)
-    monkeypatch.setattr(rendezvous, "PATIENCE_S", 0.2 if server == "silent" else 20.0)
+    monkeypatch.setattr(rendezvous, "LOOKUP_TIMEOUT_S", 0.2 if server == "silent" else 20.0)
     monkeypatch.setattr(rendezvous, "SLOW_S", 0.0 if server == "slow" else 10.0)
     try:
         found = [f for f in rendezvous.look().findings if f.subject == "name server"]

@@ -133,7 +133,7 @@ def test_a_process_that_dies_is_told_with_its_last_words():
 
 
 def test_a_step_that_takes_longer_than_the_limit_is_a_hang(monkeypatch):
-    monkeypatch.setattr(torchcomms.soak.run, "_TOLD_S", 0.5)
+    monkeypatch.setattr(torchcomms.soak.run, "_NOTICE_S", 0.5)
     _, found = failure(sabotage.stuck, limit_s=5.0)
     assert found.kind == "hang"
     assert "phase call" in found.text

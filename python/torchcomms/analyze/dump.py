@@ -209,10 +209,10 @@ def _time(entry: dict[str, Any], key: str, kind: Any = int, default: Any = _ABSE
 
 
 def _operation(entry: dict[str, Any]) -> Operation:
-    words = _value(entry, "profiling_name", str).rpartition(":")[2].split(" ")
+    name_parts = _value(entry, "profiling_name", str).rpartition(":")[2].split(" ")
     return Operation(
         group=_checked("process_group", entry["process_group"][0], str),
-        name=_value(entry, "operation", str, words[0]),
+        name=_value(entry, "operation", str, name_parts[0]),
         sequence=_value(entry, "collective_seq_id", int),
         state=_value(entry, "state", str),
         failed=_value(entry, "failed", bool, False),

@@ -14,7 +14,7 @@ from torchcomms.analyze.record import Dump, Operation
 PREFIX = "rank_"
 _VERSION = "2.10"  # version of the layout, as PyTorch's reader counts
 # The reader's names of operations; it rejects unknown names.
-_WORDS = {"batch_op_issue": "coalesced", "gather_single": "gather"}
+_PROFILING_NAMES = {"batch_op_issue": "coalesced", "gather_single": "gather"}
 
 
 def to_flight_recorder(dump: Dump) -> dict[str, Any]:
@@ -57,9 +57,9 @@ def write_flight_recorder(dumps: Iterable[Dump], folder: Path) -> list[Path]:
 
 
 def _status(dump: Dump, group: str) -> dict[str, str]:
-    mine = [op for op in dump.operations if op.group == group and op.is_collective]
-    begun = max([dump.entered.get(group, 0), *(op.sequence for op in mine)])
-    done = max((op.sequence for op in mine if op.done), default=0)
+    collectives = [op for op in dump.operations if op.group == group and op.is_collective]
+    begun = max([dump.entered.get(group, 0), *(op.sequence for op in collectives)])
+    done = max((op.sequence for op in collectives if op.done), default=0)
     return {
         "last_enqueued_collective": str(begun),
         "last_started_collective": str(begun),
@@ -69,10 +69,10 @@ def _status(dump: Dump, group: str) -> dict[str, str]:
 
 def _entry(dump: Dump, op: Operation, group: int) -> dict[str, Any]:
     backend = dump.backends.get(op.group, "")
-    word = f"{backend}:{_WORDS.get(op.name, op.name)}"
+    profiling_name = f"{backend}:{_PROFILING_NAMES.get(op.name, op.name)}"
     if op.is_message and op.peer is not None:
         me = dump.place_in(op.group)
-        word += f" {me}{'->' if op.name == 'send' else '<-'}{op.peer}"
+        profiling_name += f" {me}{'->' if op.name == 'send' else '<-'}{op.peer}"
     began_ns = op.entered_ns or op.created_ns
     dtypes = [for_recorder(name) for name in op.dtypes]
     entry = {
@@ -84,7 +84,7 @@ def _entry(dump: Dump, op: Operation, group: int) -> dict[str, Any]:
         "collective_seq_id": op.sequence,
         "p2p_seq_id": 0,
         "op_id": op.op_id,
-        "profiling_name": word,
+        "profiling_name": profiling_name,
         "time_created_ns": op.created_ns,
         "input_sizes": [list(size) for size in op.input_sizes],
         "output_sizes": [list(size) for size in op.output_sizes],

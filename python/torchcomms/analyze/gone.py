@@ -22,21 +22,21 @@ def findings(dumps: Sequence[Dump], found: Iterable[Finding]) -> list[Finding]:
     failed = {dump.rank for dump in dumps if any(op.failed for op in dump.operations)}
     states = {dump.rank: dump.process.state for dump in dumps if dump.process is not None}
     if "stuck" in kinds:
-        hang = {rank for finding in found for rank in finding.waiting} & before_others(dumps)
+        hang = {rank for finding in found for rank in finding.waiting} & exited_before_peers(dumps)
         states = {rank: state for rank, state in states.items() if rank in hang}
     killed = [rank for rank, state in states.items() if state == "killed" and rank not in failed]
     ended = [rank for rank, state in states.items() if state == "ended" and rank not in failed]
     all_ended = len(ended) == len(states) and "stuck" not in kinds
-    told = []
+    exit_findings = []
     if killed:
         verb = "was" if len(killed) == 1 else "were"
-        told.append(_finding(killed, f"{verb} killed or {have(killed)} crashed"))
+        exit_findings.append(_finding(killed, f"{verb} killed or {have(killed)} crashed"))
     if ended and not all_ended:
-        told.append(_finding(ended, f"{have(ended)} ended"))
-    return told
+        exit_findings.append(_finding(ended, f"{have(ended)} ended"))
+    return exit_findings
 
 
-def before_others(dumps: Iterable[Dump]) -> set[int]:
+def exited_before_peers(dumps: Iterable[Dump]) -> set[int]:
     """The ranks whose processes exited while others run.
 
     Empty if no process runs, as after a kill of the whole job.

@@ -49,8 +49,8 @@ class Group:
         found = [*self._behind(), *messages.unposted(), *messages.unequal()]
         return found or [*self._stuck(), *messages.posted(), *self._failed()]
 
-    def left_behind(self, leavers: list[int]) -> list[Finding]:
-        """Findings about ranks that hang in a communicator that `leavers` left by reconfigure()."""
+    def left_behind(self, left_ranks: list[int]) -> list[Finding]:
+        """Findings about ranks that hang in a communicator that `left_ranks` have left."""
         inside = {
             rank: op
             for rank in sorted(self.running)
@@ -59,8 +59,8 @@ class Group:
         return [
             self.find(
                 "stuck", op, [rank], [rank],
-                f"rank {rank} waits in {op} of '{self.name}', which {ranks_text(leavers)}"
-                f" {have(leavers)} left by reconfigure()",
+                f"rank {rank} waits in {op} of '{self.name}', which {ranks_text(left_ranks)}"
+                f" {have(left_ranks)} left by reconfigure()",
             )
             for rank, op in inside.items()
         ]  # fmt: skip
@@ -99,33 +99,36 @@ class Group:
         """The first collective that the ranks called with different arguments, or None."""
         for number in sorted({n for ops in self.collectives.values() for n in ops}):
             seen = {rank: ops[number] for rank, ops in self.collectives.items() if number in ops}
-            prints = {rank: self._fingerprint(op) for rank, op in seen.items()}
-            if len(set(prints.values())) < 2:
+            fingerprints = {rank: self._fingerprint(op) for rank, op in seen.items()}
+            if len(set(fingerprints.values())) < 2:
                 continue
-            usual, count = Counter(prints.values()).most_common(1)[0]
-            odd = [rank for rank, value in prints.items() if value != usual]
+            usual, count = Counter(fingerprints.values()).most_common(1)[0]
+            odd = [rank for rank, value in fingerprints.items() if value != usual]
             # Without a majority it is unknown which ranks are wrong, so all are named.
-            blamed = odd if count > len(prints) // 2 else list(prints)
+            blamed = odd if count > len(fingerprints) // 2 else list(fingerprints)
             return self.find(
                 "mismatch", seen[blamed[0]], blamed, set(seen) - set(blamed),
-                f"operation {number} of '{self.name}' differs: {self._differences(seen, prints)}",
+                f"operation {number} of '{self.name}' differs:"
+                f" {self._differences(seen, fingerprints)}",
             )  # fmt: skip
         return None
 
-    def _differences(self, seen: dict[int, Operation], prints: dict[int, tuple[str, ...]]) -> str:
-        by_print: dict[tuple[str, ...], list[int]] = defaultdict(list)
-        for rank, value in prints.items():
-            by_print[value].append(rank)
-        parts = sorted(by_print.items(), key=lambda item: item[1])
+    def _differences(
+        self, seen: dict[int, Operation], fingerprints: dict[int, tuple[str, ...]]
+    ) -> str:
+        by_fingerprint: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for rank, value in fingerprints.items():
+            by_fingerprint[value].append(rank)
+        parts = sorted(by_fingerprint.items(), key=lambda item: item[1])
         return "; ".join(f"{ranks_text(ranks)}: {' '.join(value)}" for value, ranks in parts)
 
     def _fingerprint(self, op: Operation) -> tuple[str, ...]:
         """The properties that all ranks must agree on, as words."""
-        words = [op.name]
+        properties = [op.name]
         if op.reduce_op is not None:
-            words.append(op.reduce_op)
+            properties.append(op.reduce_op)
         if op.root is not None:
-            words.append(f"root {op.root}")
+            properties.append(f"root {op.root}")
         if op.name not in _UNEVEN:
             sides = {"input": op.input_sizes, "output": op.output_sizes}
             sides.pop(_ROOT_ONLY.get(op.name, ""), None)
@@ -134,9 +137,9 @@ class Group:
             for side, sizes in sides.items():
                 if sizes:
                     count = sum(math.prod(size) for size in sizes)
-                    words.append(f"{side} {count} elements".strip())
-        words += op.dtypes
-        return tuple(words)
+                    properties.append(f"{side} {count} elements".strip())
+        properties += op.dtypes
+        return tuple(properties)
 
     def _behind(self) -> list[Finding]:
         """Finds ranks that have not entered a collective in which other ranks wait."""

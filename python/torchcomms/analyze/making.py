@@ -59,10 +59,10 @@ def _members(size: int, inside: list[tuple[Dump, Making]]) -> tuple[int, ...]:
     assumed. Without other communicators, all ranks of the job are assumed.
     """
     known = {making.rank: dump.rank for dump, making in inside}
-    others = [
+    candidates = [
         members for dump, _ in inside for members in dump.members.values() if len(members) > 1
     ]
-    for members in others or [tuple(range(size))]:
+    for members in candidates or [tuple(range(size))]:
         if len(members) == size and all(members[at] == rank for at, rank in known.items()):
             return members
     return tuple(known.get(at, -1) for at in range(size))

@@ -67,15 +67,17 @@ class Messages:
             )
         return found
 
-    def _missing(self, rank: int, op: Operation, partner: int, why: str, word: str) -> Finding:
+    def _missing(
+        self, rank: int, op: Operation, partner: int, why: str, preposition: str
+    ) -> Finding:
         """The finding that `rank` waits for `partner`.
 
         Args:
             why: the reason if `partner` left a record.
-            word: the preposition before the rank if `partner` left no record.
+            preposition: the preposition before the rank if `partner` left no record.
         """
         if partner not in self._group.own:
-            why = f"{word} rank {partner}, which left no record"
+            why = f"{preposition} rank {partner}, which left no record"
         text = f"rank {rank} waits in {op} of '{self._group.name}', {why}"
         return self._group.find("message", op, [partner], [rank], text)
 

@@ -27,7 +27,7 @@ _FACTS = (
 )  # fmt: skip
 _ROW = struct.Struct("<5QqI2iIQ168s32s60i")
 _SLOT = struct.Struct("<QQI3Bx4BiI2H6QQ32x")
-_HAS_MEMBERSHIP, _CLOSED, _UNKNOWN_MEMBERS, _BEING_MADE, _BY_SPLIT = 1, 2, 4, 8, 16
+_HAS_MEMBERSHIP, _CLOSED, _UNKNOWN_MEMBERS, _INITIALIZING, _BY_SPLIT = 1, 2, 4, 8, 16
 _NONE, _OTHER_ERROR, _NO_PEER = 0xFF, 0xFF, 0xFFFF
 _MOST_RUNS, _MOST_RANKS = 20, 1_000_000
 _BEGIN = 0
@@ -95,7 +95,7 @@ class Ring:
     comms: tuple[Comm, ...]
     makings: tuple[Making, ...]
     events: tuple[_Event, ...]
-    words: dict[str, list[str]]
+    vocabulary: dict[str, list[str]]
     clock_ns: int  # the wall clock at which the clock of `events` is 0
 
     def wall(self, time_ns: int) -> int:
@@ -139,7 +139,7 @@ def read_ring(path: Path) -> Ring:
 
     clock_ns = header["began_wall_ns"] - header["began_ns"]
     lines = (line.split(" ") for line in _text(header["vocabulary"]).splitlines())
-    words = {line[0]: line[1:] for line in lines}
+    vocabulary = {line[0]: line[1:] for line in lines}
     try:
         rows = _comms(data[_HEADER.size : first_slot], again[_HEADER.size : first_slot])
     except ValueError as error:
@@ -175,7 +175,7 @@ def read_ring(path: Path) -> Ring:
         comms=comms,
         makings=makings,
         events=tuple(events),
-        words=words,
+        vocabulary=vocabulary,
         clock_ns=clock_ns,
     )
 
@@ -210,7 +210,7 @@ def _comms(data: bytes, again: bytes) -> tuple[Comm, ...]:
         if row[0] and again[at * _ROW.size : at * _ROW.size + 8] == row[0].to_bytes(8, "little")
     ]
     found = []
-    namesakes: Counter[tuple[str, int]] = Counter()  # of communicators without identity
+    same_named: Counter[tuple[str, int]] = Counter()  # of communicators without identity
     for row in sorted(rows, key=lambda row: (row[1], row[0])):
         (
             key,
@@ -228,12 +228,12 @@ def _comms(data: bytes, again: bytes) -> tuple[Comm, ...]:
             backend,
             *run,
         ) = row
-        if size < 0 or (flags & _BEING_MADE and ended):
+        if size < 0 or (flags & _INITIALIZING and ended):
             continue
         if size > _MOST_RANKS or size <= rank:
             raise ValueError(f"a communicator of {size} ranks cannot have rank {rank}")
         made_by = None
-        if flags & _BEING_MADE:
+        if flags & _INITIALIZING:
             joins = "reconfigure" if flags & _HAS_MEMBERSHIP else "new_comm"
             made_by = "split" if flags & _BY_SPLIT else joins
         comm = Comm(
@@ -254,8 +254,8 @@ def _comms(data: bytes, again: bytes) -> tuple[Comm, ...]:
         )
         if not identity and made_by is None:
             called = comm.whole_name, size
-            namesakes[called] += 1
-            comm = replace(comm, key=(*called, namesakes[called]))
+            same_named[called] += 1
+            comm = replace(comm, key=(*called, same_named[called]))
         found.append(comm)
     return tuple(found)
 
@@ -292,16 +292,16 @@ def operations_of(ring: Ring, names: dict[int, str]) -> tuple[Operation, ...]:
         names: the communicators' names by their number in the ring.
     """
     ends = {(e.comm, e.sequence): e for e in ring.events if e.phase != _BEGIN}
-    words, wall = ring.words, ring.wall
+    vocabulary, wall = ring.vocabulary, ring.wall
     found = []
     for begin in ring.events:
         group = names.get(begin.comm)
         if begin.phase != _BEGIN or group is None:
             continue
         end = ends.get((begin.comm, begin.sequence))
-        name = _word(words, "ops", begin.kind) or f"operation_{begin.kind}"
+        name = _vocabulary_name(vocabulary, "ops", begin.kind) or f"operation_{begin.kind}"
         is_message = name in ("send", "recv")
-        dtype = _word(words, "dtypes", begin.dtype)
+        dtype = _vocabulary_name(vocabulary, "dtypes", begin.dtype)
         at = begin.root_or_peer if begin.root_or_peer >= 0 else None
         found.append(
             Operation(
@@ -313,7 +313,7 @@ def operations_of(ring: Ring, names: dict[int, str]) -> tuple[Operation, ...]:
                 input_sizes=((begin.elements_in,),) if dtype and name != "recv" else (),
                 output_sizes=((begin.elements_out,),) if dtype and name != "send" else (),
                 dtypes=(dtype,) if dtype else (),
-                reduce_op=_word(words, "reductions", begin.reduce_op),
+                reduce_op=_vocabulary_name(vocabulary, "reductions", begin.reduce_op),
                 root=None if is_message else at,
                 peer=at if is_message else None,
                 created_ns=wall(begin.time_ns),
@@ -321,7 +321,7 @@ def operations_of(ring: Ring, names: dict[int, str]) -> tuple[Operation, ...]:
                 op_id=begin.op_id,
                 entered_ns=wall(begin.entered_ns),
                 ended_ns=wall(end.time_ns) if end else 0,
-                error=_error(words, end) if end else None,
+                error=_error(vocabulary, end) if end else None,
                 async_op=bool(begin.async_op),
                 bytes=begin.bytes,
                 thread=begin.thread,
@@ -331,12 +331,14 @@ def operations_of(ring: Ring, names: dict[int, str]) -> tuple[Operation, ...]:
     return tuple(found)
 
 
-def _word(words: dict[str, list[str]], of: str, number: int) -> str | None:
-    known = words.get(of, [])
+def _vocabulary_name(vocabulary: dict[str, list[str]], of: str, number: int) -> str | None:
+    known = vocabulary.get(of, [])
     return known[number] if number != _NONE and number < len(known) else None
 
 
-def _error(words: dict[str, list[str]], end: _Event) -> str | None:
+def _error(vocabulary: dict[str, list[str]], end: _Event) -> str | None:
     if end.ok:
         return None
-    return "error" if end.error == _OTHER_ERROR else _word(words, "errors", end.error)
+    return (
+        "error" if end.error == _OTHER_ERROR else _vocabulary_name(vocabulary, "errors", end.error)
+    )

@@ -32,7 +32,7 @@ def to_text(verdict: Verdict, stacks: Mapping[int, str] | None = None) -> str:
     """
     lines = [f"verdict: {verdict.summary}"]
     if verdict.culprits and not verdict.ok:
-        lines.append(f"look at: {_whereabouts(verdict)}")
+        lines.append(f"look at: {_location(verdict)}")
     if (decisive := verdict.decisive) and decisive.since_ns:
         lines.append(f"since: {_since(decisive.since_ns, verdict)}")
     if verdict.processes:
@@ -51,7 +51,7 @@ def to_text(verdict: Verdict, stacks: Mapping[int, str] | None = None) -> str:
     return "\n".join(map(printable, lines))
 
 
-def _whereabouts(verdict: Verdict) -> str:
+def _location(verdict: Verdict) -> str:
     known = {
         rank: verdict.processes[rank] for rank in verdict.culprits if rank in verdict.processes
     }

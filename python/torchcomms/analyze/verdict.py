@@ -113,10 +113,10 @@ def analyze(dumps: list[Dump], before: Verdict | None = None) -> Verdict:
         processes={dump.rank: dump.process for dump in dumps if dump.process is not None},
         looked_ns=_looked_ns(dumps),
     )
-    told = verdict.decisive.text if verdict.decisive else verdict.summary
-    said = bool(missing) and f"{ranks_text(missing)} left no record" in told
-    absent = f"; no record of {ranks_text(missing)}" if missing and not said else ""
-    return replace(verdict, summary=told + absent)
+    conclusion = verdict.decisive.text if verdict.decisive else verdict.summary
+    names_missing = bool(missing) and f"{ranks_text(missing)} left no record" in conclusion
+    absent = f"; no record of {ranks_text(missing)}" if missing and not names_missing else ""
+    return replace(verdict, summary=conclusion + absent)
 
 
 def _key(finding: Finding) -> tuple[object, ...]:
@@ -136,7 +136,7 @@ def _culprits(findings: list[Finding], dumps: list[Dump]) -> tuple[int, ...]:
         behind |= {r for f in findings if f.kind == "gone" for r in f.ranks}
         # Ranks that entered an operation after it had failed on their peers.
         behind |= {r for f in findings if f.kind == "failed" and f.waiting for r in f.ranks}
-    inside = {d.rank for d in dumps if d.makings or _pending(d)} - gone.before_others(dumps)
+    inside = {d.rank for d in dumps if d.makings or _pending(d)} - gone.exited_before_peers(dumps)
     # If all ranks that are behind are inside an operation, they wait for each other.
     return tuple(sorted(behind - inside or behind))
 

@@ -82,11 +82,11 @@ class Communicator:
         return exchange.call(self._comm, async_op)
 
     def algorithm(self, op: str, size_bytes: int) -> str:
-        word = "default"
+        chosen = "default"
         for entry in self._ranges.get(op, ()):
             if entry["bytes_from"] <= size_bytes:
-                word = entry["algorithm"]
-        return word
+                chosen = entry["algorithm"]
+        return chosen
 
     def close(self) -> None:
         self._comm.finalize()

@@ -56,8 +56,10 @@ class Case:
         tensor.fill_(-1)
 
     def empty(self, numel: int) -> torch.Tensor:
-        made = self.room(numel, self.dtype) if self.room else None
-        return torch.zeros(numel, dtype=self.dtype, device=self.device) if made is None else made
+        buffer = self.room(numel, self.dtype) if self.room else None
+        return (
+            torch.zeros(numel, dtype=self.dtype, device=self.device) if buffer is None else buffer
+        )
 
     def sample(self, rank: int, numel: int, start: int = 0) -> torch.Tensor:
         """Elements [start, start + numel) of the contribution of `rank`: whole numbers from 0 to 4.

@@ -13,7 +13,7 @@ import torch
 from torchcomms.bench import operations as _operations  # noqa: F401 (registers)
 from torchcomms.bench import point_to_point as _point_to_point  # noqa: F401 (registers)
 from torchcomms.bench.backends import Backend, opened
-from torchcomms.bench.beside import Beside, Company, DeviceProduct, product_of
+from torchcomms.bench.beside import Beside, BesideCall, DeviceProduct, product_of
 from torchcomms.bench.blocks import blocks_of
 from torchcomms.bench.errors import NotMeasured
 from torchcomms.bench.exchange import Call, Case, Exchange, operation
@@ -26,7 +26,7 @@ from torchcomms.bench.world import World
 _COLD_CALLS = 3  # for connections and first touches of buffers
 _WARM_CALLS = 7  # their median gives the number of calls that fit into plan.seconds
 _MOST_ITERATIONS = 50_000
-_MODE_WORD = {"sync": "eager", "async": "async", "graph": "graph"}
+_MODE_LABEL = {"sync": "eager", "async": "async", "graph": "graph"}
 
 
 def silent(text: str) -> None:
@@ -82,7 +82,7 @@ class _Side:
         self.check = check
         self.batch = 1  # calls per sample
         self.samples: list[Sample] = []
-        self.company: Company | None = None
+        self.beside_call: BesideCall | None = None
         self.blocks: int | None = None
         self.correct: bool | None = None
 
@@ -125,11 +125,11 @@ class _Loop:
             self._sample_beside(self._beside, sides)
         for side in sides:
             self._check(side)
-        made = [self._point(side, mode) for side in sides]
+        measured = [self._point(side, mode) for side in sides]
         sides.clear()
         for backend in backends:
             backend.clear()
-        return made
+        return measured
 
     def _tell(self, what: str) -> None:
         """Passes a note that is equal on all ranks to the caller once, on rank 0."""
@@ -170,15 +170,17 @@ class _Loop:
     def _sample_beside(self, beside: Beside, sides: list[_Side]) -> None:
         for side in sides:
             call_ns = sorted(each.took_ns for each in side.samples)[len(side.samples) // 2]
-            company = Company(side.backend.name, side.call, call_ns)
-            if company.can_be_left(self.device):
-                side.company = company
+            beside_call = BesideCall(side.backend.name, side.call, call_ns)
+            if beside_call.can_be_left(self.device):
+                side.beside_call = beside_call
             else:
                 self._tell(
                     f"{side.backend.name} blocks in {side.exchange.name}: not measured with a "
                     "concurrent product"
                 )
-        beside.sample([side.company for side in sides if side.company is not None], self._tell)
+        beside.sample(
+            [side.beside_call for side in sides if side.beside_call is not None], self._tell
+        )
         if self.device.type == "cuda":
             for side in sides:
                 blocks = blocks_of(side.call)
@@ -235,8 +237,8 @@ class _Loop:
                 host[f"{clock}_p99_us"] = round(times[len(times) * 99 // 100], 3)
         count = len(worst_us)
         beside: dict[str, Any] = {}
-        if self._beside is not None and side.company is not None:
-            beside = self._beside.facts(side.company, per_call, worst_us[count // 2])
+        if self._beside is not None and side.beside_call is not None:
+            beside = self._beside.facts(side.beside_call, per_call, worst_us[count // 2])
         p50_us = worst_us[count // 2]
         size_bytes = exchange.case.numel * exchange.case.dtype.itemsize
         algbw = size_bytes / p50_us / 1e3
@@ -244,7 +246,7 @@ class _Loop:
             op=exchange.name,
             backend=side.backend.name,
             algorithm=side.backend.algorithm(exchange.name, size_bytes),
-            mode=_MODE_WORD[mode],
+            mode=_MODE_LABEL[mode],
             bytes=size_bytes,
             dtype=self._plan.dtype,
             ranks=ranks,

@@ -21,7 +21,7 @@ def _ring(n: int) -> float:
     return 2 * (n - 1) / n
 
 
-def _others(n: int) -> float:
+def _peer_share(n: int) -> float:
     return (n - 1) / n
 
 
@@ -116,7 +116,7 @@ class _Gathering(Exchange):
         return list(zip(torch.split(self.output, self.counts()), want, strict=True))
 
 
-@bench("all_gather", _others)
+@bench("all_gather", _peer_share)
 class AllGather(_Gathering):
     def call(self, comm: TorchComm, async_op: bool) -> Call:
         return timed(async_op, comm.all_gather, self.outputs, self.input, async_op)
@@ -125,7 +125,7 @@ class AllGather(_Gathering):
         return timed(async_op, dist.all_gather, self.outputs, self.input, group, async_op)
 
 
-@bench("all_gather_v", _others)
+@bench("all_gather_v", _peer_share)
 class AllGatherV(_Gathering):
     def counts(self) -> list[int]:
         return self.case.shares()
@@ -137,7 +137,7 @@ class AllGatherV(_Gathering):
         return None
 
 
-@bench("all_gather_single", _others)
+@bench("all_gather_single", _peer_share)
 class AllGatherSingle(_Gathering):
     def call(self, comm: TorchComm, async_op: bool) -> Call:
         return timed(async_op, comm.all_gather_single, self.output, self.input, async_op)
@@ -157,7 +157,7 @@ class _ToRoot(_Gathering):
         return super().results() if self.case.rank == ROOT else []
 
 
-@bench("gather", _others)
+@bench("gather", _peer_share)
 class Gather(_ToRoot):
     def call(self, comm: TorchComm, async_op: bool) -> Call:
         outputs = self.outputs if self.case.rank == ROOT else []
@@ -168,7 +168,7 @@ class Gather(_ToRoot):
         return timed(async_op, dist.gather, self.input, outputs, ROOT, group, async_op)
 
 
-@bench("gather_single", _others)
+@bench("gather_single", _peer_share)
 class GatherSingle(_ToRoot):
     def call(self, comm: TorchComm, async_op: bool) -> Call:
         return timed(async_op, comm.gather_single, self.output, self.input, ROOT, async_op)
@@ -199,7 +199,7 @@ class _Scattering(Exchange):
         return [(self.output, self.case.total(self.output.numel(), start))]
 
 
-@bench("reduce_scatter", _others)
+@bench("reduce_scatter", _peer_share)
 class ReduceScatter(_Scattering):
     def call(self, comm: TorchComm, async_op: bool) -> Call:
         op = ReduceOp.SUM
@@ -210,7 +210,7 @@ class ReduceScatter(_Scattering):
         return timed(async_op, dist.reduce_scatter, self.output, self.inputs, op, group, async_op)
 
 
-@bench("reduce_scatter_v", _others)
+@bench("reduce_scatter_v", _peer_share)
 class ReduceScatterV(_Scattering):
     def counts(self) -> list[int]:
         return self.case.shares()
@@ -223,7 +223,7 @@ class ReduceScatterV(_Scattering):
         return None
 
 
-@bench("reduce_scatter_single", _others)
+@bench("reduce_scatter_single", _peer_share)
 class ReduceScatterSingle(_Scattering):
     def call(self, comm: TorchComm, async_op: bool) -> Call:
         op = ReduceOp.SUM
@@ -237,7 +237,7 @@ class ReduceScatterSingle(_Scattering):
         return RawCall(self.name, self.input, self.output, self.case.chunk)
 
 
-@bench("scatter", _others)
+@bench("scatter", _peer_share)
 class Scatter(_Scattering):
     rooted = True
 
@@ -284,7 +284,7 @@ class _Swapping(Exchange):
         return pairs
 
 
-@bench("all_to_all", _others)
+@bench("all_to_all", _peer_share)
 class AllToAll(_Swapping):
     def call(self, comm: TorchComm, async_op: bool) -> Call:
         return timed(async_op, comm.all_to_all, self.outputs, self.inputs, async_op)
@@ -293,7 +293,7 @@ class AllToAll(_Swapping):
         return timed(async_op, dist.all_to_all, self.outputs, self.inputs, group, async_op)
 
 
-@bench("all_to_all_single", _others)
+@bench("all_to_all_single", _peer_share)
 class AllToAllSingle(_Swapping):
     def call(self, comm: TorchComm, async_op: bool) -> Call:
         return timed(async_op, comm.all_to_all_single, self.output, self.input, async_op)
@@ -307,7 +307,7 @@ class AllToAllSingle(_Swapping):
         return RawCall(self.name, self.input, self.output, self.case.chunk)
 
 
-@bench("all_to_all_v_single", _others)
+@bench("all_to_all_v_single", _peer_share)
 class AllToAllVSingle(_Swapping):
     def count(self, i: int, j: int) -> int:
         return self.case.shares()[(i + j) % self.case.size]

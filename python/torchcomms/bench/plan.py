@@ -116,9 +116,9 @@ class Plan:
                 raise BenchError(f"{name} needs at least {operation(name).min_ranks} ranks")
         for name in self.backends:
             _check_backend(name, ranks)
-        _check_word("dtype", self.dtype, DTYPES)
+        _check_choice("dtype", self.dtype, DTYPES)
         for mode in self.modes:
-            _check_word("mode", mode, MODES)
+            _check_choice("mode", mode, MODES)
         try:
             device = torch.device(self.device)
         except RuntimeError:
@@ -166,7 +166,7 @@ class Plan:
     def _check_beside(self, device: torch.device) -> None:
         if self.beside is None:
             return
-        _check_word("computation", self.beside, COMPUTATIONS)
+        _check_choice("computation", self.beside, COMPUTATIONS)
         if device.type not in ("cpu", "cuda"):
             raise BenchError(f"--beside needs device cpu or cuda, not {self.device}")
         if device.type == "cpu" and list(self.modes) != ["async"]:
@@ -188,7 +188,7 @@ class Plan:
         return Plan(**json.loads(text))
 
 
-def _check_word(label: str, value: str, allowed: Iterable[str]) -> None:
+def _check_choice(label: str, value: str, allowed: Iterable[str]) -> None:
     if value not in allowed:
         raise BenchError(f"unknown {label} {value!r}; allowed: {', '.join(allowed)}")
 

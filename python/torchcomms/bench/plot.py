@@ -99,12 +99,12 @@ def draw(latency: Axes, bandwidth: Axes | None, points: Sequence[Point]) -> None
 def _label(axes: Axes, points: Sequence[Point], title: str, unit: str) -> None:
     from matplotlib.ticker import LogLocator
 
-    dress(axes, {p.bytes for p in points}, title, "bytes", unit)
+    format_axes(axes, {p.bytes for p in points}, title, "bytes", unit)
     low, high = axes.get_ylim()
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 2000 else (1,)))
 
 
-def dress(axes: Axes, across: Iterable[int], title: str, x_label: str, y_label: str) -> None:
+def format_axes(axes: Axes, across: Iterable[int], title: str, x_label: str, y_label: str) -> None:
     """Sets scales, ticks, grid, title and legend, equal in all pictures.
 
     `across` are the values on the x axis.

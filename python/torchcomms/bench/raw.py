@@ -34,8 +34,8 @@ class Raw(AnyMemory):
         store = world.store_of(name)
         if world.rank == 0:
             store.set(_ID, library.make_id().hex())
-        made = bytes.fromhex(store.get(_ID).decode())
-        self._comm = _vendor.RawCommunicator(library, world.size, world.rank, made)
+        unique_id = bytes.fromhex(store.get(_ID).decode())
+        self._comm = _vendor.RawCommunicator(library, world.size, world.rank, unique_id)
         self._device = device
 
     def call(self, exchange: Exchange, async_op: bool) -> Call | None:

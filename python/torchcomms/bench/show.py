@@ -84,14 +84,14 @@ def compare_table(points: Sequence[Point]) -> str:
     by_place: dict[tuple[str, str, int], dict[str, float]] = {}
     for p in points:
         by_place.setdefault((p.op, p.mode, p.bytes), {})[p.backend] = p.p50_us
-    first, *others = backends
+    first, *other_backends = backends
     headers = ["op", "mode", "bytes", *(f"{b} us" for b in backends)]
-    headers += [f"{first} / {other}" for other in others]
+    headers += [f"{first} / {other}" for other in other_backends]
     rows = []
     for (op, mode, size), medians in by_place.items():
         row: list[object] = [op, mode, human_bytes(size)]
         row += [f"{medians[b]:.1f}" if b in medians else None for b in backends]
-        for other in others:
+        for other in other_backends:
             both = first in medians and other in medians
             row.append(f"{medians[first] / medians[other]:.3f}" if both else None)
         rows.append(row)

@@ -23,8 +23,8 @@ class StartingLine:
 
     def __init__(self, memory: mmap.mmap, rank: int, size: int, limit_s: float) -> None:
         self._counters = memoryview(memory).cast("Q")
-        self._mine = rank * _LINE // 8
-        self._others = [r * _LINE // 8 for r in range(size) if r != rank]
+        self._own_offset = rank * _LINE // 8
+        self._peer_offsets = [r * _LINE // 8 for r in range(size) if r != rank]
         self._turn = 0
         self._limit_s = limit_s
         self._yields = size > len(os.sched_getaffinity(0))
@@ -62,9 +62,9 @@ class StartingLine:
         """Returns when every rank has called it. Raises TimeoutError after the timeout."""
         self._turn += 1
         counters, turn, looks = self._counters, self._turn, 0
-        counters[self._mine] = turn
+        counters[self._own_offset] = turn
         deadline = None
-        for other in self._others:
+        for other in self._peer_offsets:
             while counters[other] < turn:
                 looks += 1
                 if self._yields:

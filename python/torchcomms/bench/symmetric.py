@@ -128,8 +128,8 @@ class Symmetric(AnyMemory):
 def _check_reach(name: str, world: World, device: torch.device) -> None:
     """Raises BenchError unless each rank has its own GPU of one host, with access to all others."""
     host = zlib.crc32(socket.gethostname().encode())
-    mine = torch.tensor([host, device.index or 0])
-    places = world.gather(mine).tolist()
+    own_location = torch.tensor([host, device.index or 0])
+    places = world.gather(own_location).tolist()
     if len({where for where, _ in places}) > 1:
         raise BenchError(f"{name} needs all ranks on one host")
     indices = [index for _, index in places]

@@ -127,23 +127,23 @@ def overrides(effort: Effort, timings: Sequence[Timing]) -> list[str]:
     """
     lines = []
     for operation in dict.fromkeys(t.operation for t in timings):
-        mine = [t for t in timings if t.operation == operation]
-        sizes = sorted({t.size for t in mine})
+        own_timings = [t for t in timings if t.operation == operation]
+        sizes = sorted({t.size for t in own_timings})
         winners: list[Timing] = []
         for size in sizes:
-            at_size = [t for t in mine if t.size == size]
-            favourite = winners[-1] if winners else min(at_size, key=_estimate)
-            winners.append(_winner(at_size, favourite.cost["name"]))
-        words = [f"{w.cost['name']} chunk_bytes {w.cost['chunk_bytes']}" for w in winners]
+            at_size = [t for t in own_timings if t.size == size]
+            preferred = winners[-1] if winners else min(at_size, key=_estimate)
+            winners.append(_winner(at_size, preferred.cost["name"]))
+        texts = [f"{w.cost['name']} chunk_bytes {w.cost['chunk_bytes']}" for w in winners]
         first = 0 if sizes[0] <= SMALL else sizes[0]
         end = LARGEST if sizes[-1] >= LARGE else REACH * sizes[-1] - 1
-        for i, word in enumerate(words):
-            if i + 1 < len(words) and words[i + 1] == word:
+        for i, text in enumerate(texts):
+            if i + 1 < len(texts) and texts[i + 1] == text:
                 continue
             last = sizes[i + 1] - 1 if i + 1 < len(sizes) else end
             lines.append(
                 f"use {operation} wire {effort.wire} ranks {effort.ranks}..{effort.ranks} "
-                f"bytes {first}..{last} algorithm {word}"
+                f"bytes {first}..{last} algorithm {text}"
             )
             first = last + 1
     return lines
@@ -153,10 +153,10 @@ def _estimate(timing: Timing) -> float:
     return float(timing.cost["estimate_us"])
 
 
-def _winner(timings: Sequence[Timing], favourite: str) -> Timing:
+def _winner(timings: Sequence[Timing], preferred: str) -> Timing:
     best = min(timings, key=lambda t: t.took_us)
     for timing in timings:
-        if timing.cost["name"] == favourite and timing.took_us * CLEARLY <= best.took_us:
+        if timing.cost["name"] == preferred and timing.took_us * CLEARLY <= best.took_us:
             return timing
     return best
 
@@ -170,7 +170,7 @@ def constants(effort: Effort, timings: Sequence[Timing], cores: int) -> str | No
     Returns: None if the measurements cannot separate the constants: sizes too far from the small or
     large ones, only two ranks, or only operations that do not reduce.
     """
-    crowd = max(1.0, effort.ranks / cores)
+    oversubscription = max(1.0, effort.ranks / cores)
     rows, fitting = [], []
     for t in timings:
         if t.cost["name"] in ("chain", "tree") or t.took_us <= 0:
@@ -179,9 +179,9 @@ def constants(effort: Effort, timings: Sequence[Timing], cores: int) -> str | No
         moved = max(cost["sent_bytes"], cost["received_bytes"]) / 1000
         row = (
             cost["steps"],
-            crowd * cost["messages"],
-            crowd * moved,
-            crowd * cost["reduced_bytes"] / 1000,
+            oversubscription * cost["messages"],
+            oversubscription * moved,
+            oversubscription * cost["reduced_bytes"] / 1000,
         )
         rows.append([value / took_ns for value in row])
         fitting.append(1.0)
@@ -202,9 +202,9 @@ def constants(effort: Effort, timings: Sequence[Timing], cores: int) -> str | No
                 fitted[column] = value
             break
         free.pop(solved.index(min(solved)))
-    how = "crowded" if crowd > 1 else "apart"
-    words = " ".join(f"{n} {v:.6g}" for n, v in zip(_CONSTANTS, fitted, strict=True))
-    return f"wire {effort.wire} {how} {words}"
+    how = "crowded" if oversubscription > 1 else "apart"
+    constants_text = " ".join(f"{n} {v:.6g}" for n, v in zip(_CONSTANTS, fitted, strict=True))
+    return f"wire {effort.wire} {how} {constants_text}"
 
 
 def merged(old: str, effort: Effort, line: str | None, uses: Sequence[str]) -> str:

@@ -93,7 +93,7 @@ class Effort:
 
     def check(self) -> None:
         """Raises BenchError for the first wrong value, with the allowed ones."""
-        for label, words, known in (
+        for label, values, known in (
             ("operation", self.operations, OPERATIONS),
             ("backend", [self.backend], BACKENDS),
             ("device", [self.device], DEVICES),
@@ -101,11 +101,11 @@ class Effort:
             ("mode", self.modes, MODES),
             ("kind of tensors", self.tensors, TENSORS),
         ):
-            for word in words:
-                if word not in known:
+            for value in values:
+                if value not in known:
                     # No kernels run on the CPU, but `tune` measures other algorithms there.
                     allowed = ["cpu", *known] if label == "device" else known
-                    raise BenchError(f"unknown {label} {word!r}; allowed: {', '.join(allowed)}")
+                    raise BenchError(f"unknown {label} {value!r}; allowed: {', '.join(allowed)}")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise BenchError("device cuda: torch sees no GPU here")
         if not 2 <= self.ranks <= 8:
@@ -135,13 +135,15 @@ class Effort:
                 directly.
         """
         hint, has_library = BACKENDS[self.backend]
-        words = _ONE_HOP + (_TWO_HOPS if operation in _HAVE_TWO_HOPS else ())
+        algorithm_names = _ONE_HOP + (_TWO_HOPS if operation in _HAVE_TWO_HOPS else ())
         most = f"/{place.within}" if place.within else ""
         found = {f"{self.backend}@{hint}=auto{most}": Candidate("kernels", 0)}
         if has_library:
             found[f"{self.backend}@{hint}=nccl"] = Candidate("nccl", 0)
-        for word, blocks in itertools.product(words, self.blocks_of(place)):
-            found[f"{self.backend}@{hint}={word}/{blocks}"] = Candidate(word, blocks)
+        for algorithm_name, blocks in itertools.product(algorithm_names, self.blocks_of(place)):
+            found[f"{self.backend}@{hint}={algorithm_name}/{blocks}"] = Candidate(
+                algorithm_name, blocks
+            )
         if place.tensors == "plain":
             return found
         # The library alone has no windows, and treats tensors in windows as ordinary ones.
@@ -162,9 +164,9 @@ class Effort:
 
     def places(self) -> list[Place]:
         """The conditions, in the order of their lines: the first line that fits is used."""
-        withins = [*sorted(set(self.within)), 0]
+        limits = [*sorted(set(self.within)), 0]
         tensors = [each for each in reversed(TENSORS) if each in self.tensors]
-        return [Place(*each) for each in itertools.product(tensors, withins)]
+        return [Place(*each) for each in itertools.product(tensors, limits)]
 
     def runs(self) -> Iterator[Run]:
         """Yields all runs. Operations that do not reduce are measured with one dtype."""
@@ -249,14 +251,14 @@ def _regions(effort: Effort, run: Run) -> Iterator[dict[int, str]]:
         yield {}
         return
     with TemporaryDirectory() as folder:
-        made = {}
+        paths = {}
         for blocks in (run.place.within, *effort.blocks_of(run.place)):
             path = Path(folder) / f"{blocks}.txt"
             always = ((0, LARGEST, Candidate(ON_REGION, blocks).words),)
             winner = Winners(run.operation, "any", "any", always, Place("registered"))
             path.write_text("\n".join(["torchcomms tuning 1", *lines(effort, [winner]), ""]))
-            made[blocks] = str(path)
-        yield made
+            paths[blocks] = str(path)
+        yield paths
 
 
 def timing_of(asked: Candidate, point: Point) -> Timing | None:
@@ -280,24 +282,24 @@ def ranges(timings: Sequence[Timing]) -> tuple[tuple[int, int, str], ...]:
     candidate that is clearly faster.
     """
     found: list[tuple[int, int, str]] = []
-    favourite: Candidate | None = None
+    preferred: Candidate | None = None
     by_size = {size: [t for t in timings if t.size == size] for size in {t.size for t in timings}}
     for size in sorted(by_size):
         at_size = by_size[size]
         best = min(at_size, key=lambda timing: timing.took_us)
-        kept = next((t for t in at_size if t.candidate == favourite), at_size[0])
-        favourite = kept.candidate if kept.took_us * CLEARLY <= best.took_us else best.candidate
-        if found and found[-1][2] == favourite.words:
+        kept = next((t for t in at_size if t.candidate == preferred), at_size[0])
+        preferred = kept.candidate if kept.took_us * CLEARLY <= best.took_us else best.candidate
+        if found and found[-1][2] == preferred.words:
             continue
         if found:
             found[-1] = (found[-1][0], size - 1, found[-1][2])
-        found.append((size if found else 0, LARGEST, favourite.words))
+        found.append((size if found else 0, LARGEST, preferred.words))
     return tuple(found)
 
 
 def lines(effort: Effort, winners: Sequence[Winners]) -> list[str]:
     """The lines of the tuning file. Equal winners in both modes share one line."""
-    made = []
+    result = []
     place = f"gpu {effort.gpu()} ranks {effort.ranks}..{effort.ranks}"
     for run in winners:
         facts = (run.operation, run.kind, run.place)
@@ -306,12 +308,12 @@ def lines(effort: Effort, winners: Sequence[Winners]) -> list[str]:
         if is_any and run is not same[0]:
             continue
         mode = "any" if is_any else run.mode
-        made += [
+        result += [
             f"kernel {run.operation} {place} bytes {first}..{last} kind {run.kind} mode {mode} "
             f"{words}{run.place.words}"
             for first, last, words in run.ranges
         ]
-    return made
+    return result
 
 
 def merged(old: str, effort: Effort, new: Sequence[str]) -> str:

@@ -293,9 +293,9 @@ def all_to_all(
         return c10d.all_to_all(output_tensor_list, input_tensor_list, group, async_op)
     own = chosen.rank()
     output_tensor_list[own].copy_(input_tensor_list[own])
-    others = [rank for rank in range(chosen.size()) if rank != own]
-    works = [c10d.irecv(output_tensor_list[r], group=group, group_src=r) for r in others]
-    works += [c10d.isend(input_tensor_list[r], group=group, group_dst=r) for r in others]
+    peers = [rank for rank in range(chosen.size()) if rank != own]
+    works = [c10d.irecv(output_tensor_list[r], group=group, group_src=r) for r in peers]
+    works += [c10d.isend(input_tensor_list[r], group=group, group_dst=r) for r in peers]
     return _torch(works, async_op)
 
 

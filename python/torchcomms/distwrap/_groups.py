@@ -246,7 +246,7 @@ def new_group(  # noqa: PLR0917 (the contract's order)
         raise torchcomms.InvalidArgument("new_group: backend must be specified")
     device_backends = utils.parse_backend_string(backend)
     world = utils.get_group()
-    made = dist.new_group(
+    created = dist.new_group(
         ranks,
         timeout=timeout,
         backend=utils.format_backend_string(utils.shown_to_torch(device_backends)),
@@ -256,19 +256,19 @@ def new_group(  # noqa: PLR0917 (the contract's order)
         device_id=device_id,
     )
     members = list(range(world.size())) if ranks is None else sorted(ranks)
-    return _registered(made, members, group_desc, device_backends)
+    return _registered(created, members, group_desc, device_backends)
 
 
 def _registered(
-    made: Any,  # noqa: ANN401
+    created: Any,  # noqa: ANN401
     members: list[int],
     group_desc: str | None,
     device_backends: dict[str, str],
 ) -> Any:  # noqa: ANN401
-    if made is not dist.GroupMember.NON_GROUP_MEMBER:
-        pginfo.pg_info_create(made, members, group_desc or "")
-        pginfo.pg_info_set_data(made, pginfo.DEVICE_BACKENDS, device_backends)
-    return made
+    if created is not dist.GroupMember.NON_GROUP_MEMBER:
+        pginfo.pg_info_create(created, members, group_desc or "")
+        pginfo.pg_info_set_data(created, pginfo.DEVICE_BACKENDS, device_backends)
+    return created
 
 
 def split_group(  # noqa: PLR0917 (the contract's order)
@@ -327,18 +327,18 @@ def split_group(  # noqa: PLR0917 (the contract's order)
     }
     members = [global_ranks[rank] for rank in own]
     with _named(name):
-        made = _torch_group(
+        created = _torch_group(
             parent, members, lists, device_backends, timeout, pg_options, group_desc
         )
-    if made is None or not own:
+    if created is None or not own:
         raise torchcomms.InvalidArgument(
             f"split_group: rank {parent.rank()} is in none of {lists}; pass every rank of the"
             " parent in one list"
         )
-    _registered(made, members, group_desc, device_backends)
+    _registered(created, members, group_desc, device_backends)
     if comms:
-        pginfo.pg_info_set_data(made, pginfo.COMMS, parts)
-    return made
+        pginfo.pg_info_set_data(created, pginfo.COMMS, parts)
+    return created
 
 
 def _split_name(parent: ProcessGroup, own: list[int]) -> str:
@@ -397,7 +397,7 @@ def _torch_group(  # noqa: PLR0917
         return cast("ProcessGroup", split)
     if not members:
         return None
-    made: Any = dist.new_group(
+    created: Any = dist.new_group(
         members,
         timeout=timeout,
         backend=utils.format_backend_string(utils.shown_to_torch(device_backends)),
@@ -405,4 +405,4 @@ def _torch_group(  # noqa: PLR0917
         use_local_synchronization=True,
         group_desc=group_desc,
     )
-    return cast("ProcessGroup", made)
+    return cast("ProcessGroup", created)

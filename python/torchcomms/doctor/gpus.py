@@ -71,10 +71,10 @@ def _judge_reach(section: Section, count: int) -> None:
 
 def _driver_of_proc() -> str:
     try:
-        words = _DRIVER.read_text().splitlines()[0].split()
+        tokens = _DRIVER.read_text().splitlines()[0].split()
     except (OSError, IndexError):
         return "unknown"
-    return next((word for word in words if word[:1].isdigit() and "." in word), "unknown")
+    return next((token for token in tokens if token[:1].isdigit() and "." in token), "unknown")
 
 
 class Nvml:

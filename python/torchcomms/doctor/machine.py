@@ -82,8 +82,8 @@ def _records(section: Section) -> None:
         "TORCHCOMM_RECORDER_DIR; `torchcomms trace` cannot show a rank whose record is in memory"
     )
     if fitting is None:
-        whys = "; ".join(f"{room['folder']}: {room['why_none']}" for room in rooms)
-        section.warn("records", f"only in memory, and lost at the process's exit: {whys}", more)
+        reasons = "; ".join(f"{room['folder']}: {room['why_none']}" for room in rooms)
+        section.warn("records", f"only in memory, and lost at the process's exit: {reasons}", more)
         return
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     wanted = int(ranks) if ranks.isdigit() else 1
@@ -158,7 +158,7 @@ def _limit(value: int, show: object = str) -> str:
 
 def _memory(section: Section) -> None:
     lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    kib = {words[0].rstrip(":"): int(words[1]) for words in lines}
+    kib = {fields[0].rstrip(":"): int(fields[1]) for fields in lines}
     total, available = kib["MemTotal"] << 10, kib["MemAvailable"] << 10
     section.rows += facts([("memory", human_bytes(total)), ("available", human_bytes(available))])
     limit = _control_group_limit()

@@ -56,12 +56,12 @@ def interfaces() -> list[Interface]:
             except OSError:
                 continue  # the interface has no IPv4 address
             each.addresses.append(socket.inet_ntoa(answer[20:24]))
-    for words in _lines("/proc/net/if_inet6"):
-        if words[5] in found:
-            found[words[5]].addresses.append(str(ipaddress.IPv6Address(bytes.fromhex(words[0]))))
-    for words in _lines("/proc/net/route")[1:]:
-        if words[1] == "00000000" and words[0] in found:
-            found[words[0]].default_route = True
+    for fields in _lines("/proc/net/if_inet6"):
+        if fields[5] in found:
+            found[fields[5]].addresses.append(str(ipaddress.IPv6Address(bytes.fromhex(fields[0]))))
+    for fields in _lines("/proc/net/route")[1:]:
+        if fields[1] == "00000000" and fields[0] in found:
+            found[fields[0]].default_route = True
     return sorted(found.values(), key=lambda each: (each.name != "lo", each.name))
 
 

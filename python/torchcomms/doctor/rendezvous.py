@@ -18,7 +18,7 @@ from torchcomms.doctor.network import (
 from torchcomms.doctor.report import Section, facts
 
 SLOW_S = 0.5
-PATIENCE_S = 3.0
+LOOKUP_TIMEOUT_S = 3.0
 
 
 def look() -> Section:
@@ -73,10 +73,12 @@ def _host_name(section: Section) -> None:
 
 def _name_server(section: Section) -> None:
     """Times a reverse lookup: torch's stores block at every connection until it is answered."""
-    took_s = reverse_lookup_s("127.0.0.1", PATIENCE_S)
+    took_s = reverse_lookup_s("127.0.0.1", LOOKUP_TIMEOUT_S)
     if took_s is not None and took_s < SLOW_S:
         return
-    waited = f"had no answer within {PATIENCE_S:g} s" if took_s is None else f"took {took_s:.1f} s"
+    waited = (
+        f"had no answer within {LOOKUP_TIMEOUT_S:g} s" if took_s is None else f"took {took_s:.1f} s"
+    )
     section.warn(
         "name server",
         f"the reverse lookup of 127.0.0.1 {waited}; torch's stores make one at every connection, "

@@ -18,9 +18,9 @@ def to_text(report: Report, mark: Callable[[Level, str], str] = lambda level, te
     parts = [_section(section) for section in report.sections if section.rows]
     parts.append("\n".join(["Findings", *_findings(report, mark)]))
     counts = [
-        f"{n} {word}{'s' if n > 1 else ''}"
-        for word in ("problem", "warning")
-        if (n := sum(f.level == word for f in report.findings))
+        f"{n} {label}{'s' if n > 1 else ''}"
+        for label in ("problem", "warning")
+        if (n := sum(f.level == label for f in report.findings))
     ]
     parts.append(f"{' and '.join(counts) or 'no problem'}, after {report.seconds:.1f} s")
     return "\n\n".join(parts)
@@ -46,9 +46,9 @@ def _cell(value: object) -> str:
 def _findings(report: Report, mark: Callable[[Level, str], str]) -> list[str]:
     lines = []
     for finding in report.findings:
-        word = finding.level if finding.level == "ok" else finding.level.upper()
+        label = finding.level if finding.level == "ok" else finding.level.upper()
         text = printable(f"{finding.subject}: {finding.text}")
-        lines.append(f"  {mark(finding.level, word.ljust(7))}  {text}")
+        lines.append(f"  {mark(finding.level, label.ljust(7))}  {text}")
         if finding.fix:
             lines.append(f"           {printable(finding.fix)}")
     return lines

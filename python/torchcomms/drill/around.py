@@ -23,14 +23,14 @@ IDLE_THREAD = "tc-idle"
 
 
 @dataclass(frozen=True)
-class Possessions:
+class ProcessResources:
     """The file descriptors of a process by number, and its threads."""
 
     descriptors: dict[int, str]
     threads: dict[int, str]
 
     @staticmethod
-    def now() -> Possessions:
+    def now() -> ProcessResources:
         descriptors, threads = {}, {}
         for name in os.listdir("/proc/self/fd"):
             try:
@@ -43,9 +43,9 @@ class Possessions:
                     threads[int(name)] = file.read().strip()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-        return Possessions(descriptors, threads)
+        return ProcessResources(descriptors, threads)
 
-    def more_than(self, before: Possessions) -> list[str]:
+    def more_than(self, before: ProcessResources) -> list[str]:
         """What is new since `before`, in words."""
         new = [
             f"descriptor {number} ({to})"
@@ -61,7 +61,7 @@ class Possessions:
         ]
 
 
-class Surroundings:
+class ResourceCheck:
     """Checks on one surviving rank what no fault may change."""
 
     def __init__(self, scene: Scene) -> None:
@@ -70,7 +70,7 @@ class Surroundings:
         _warm_up(scene.backend)
         if scene.cell.serves:  # libuv keeps a pipe after the first server of a process
             TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        self._before = Possessions.now()
+        self._before = ProcessResources.now()
         self._watching = [r for r in scene.survivors if r not in scene.cell.apart]
         if scene.cell.bystander and scene.rank in self._watching:
             self._bystander = self._watch()
@@ -115,13 +115,13 @@ class Surroundings:
         scene.check("state" in text.getvalue(), "the event ring cannot be printed")
 
     def _check_leftovers(self) -> None:
-        patience, until = threading.Event(), time.monotonic() + CLEAN_S
+        pause, until = threading.Event(), time.monotonic() + CLEAN_S
         while True:
             gc.collect()
-            left = Possessions.now().more_than(self._before)
+            left = ProcessResources.now().more_than(self._before)
             if not left or time.monotonic() > until:
                 break
-            patience.wait(0.01)
+            pause.wait(0.01)
         if left:
             shown = ", ".join(left[:6]) + (f" and {len(left) - 6} more" if len(left) > 6 else "")
             self._scene.find("fail", f"left behind: {shown}")

@@ -79,9 +79,9 @@ class Hub:
         scene.meet("linked", all_processes)
         scene.meet("up", all_processes)
 
-    def cut(self, rank: int, *, sends: bool = True, hears: bool = True) -> None:
+    def cut(self, rank: int, *, sends: bool = True, receives: bool = True) -> None:
         """Silently drops all packets that this host sends, or that are sent to it."""
-        for direction, is_cut in (("from", sends), ("to", hears)):
+        for direction, is_cut in (("from", sends), ("to", receives)):
             if is_cut:
                 _run("ip", "rule", "add", "pref", "1", direction, address(rank), "blackhole")
 

@@ -20,7 +20,7 @@ _START_UP = "TORCHCOMM_INIT_TIMEOUT_SECONDS"
 class Ours:
     """A communicator of this library; `comm` is the TorchComm.
 
-    Option `meeting_s` is the timeout of its start-up, if it differs from that of its operations.
+    Option `rendezvous_s` is the timeout of its start-up, if it differs from that of its operations.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class Ours:
         limit_s: float,
         **options: Any,  # noqa: ANN401
     ) -> None:
-        meeting_s = options.pop("meeting_s", None)
+        rendezvous_s = options.pop("rendezvous_s", None)
         os.environ.update(TORCHCOMM_RANK=str(place[0]), TORCHCOMM_SIZE=str(place[1]))
         os.environ.pop(_START_UP, None)
-        if meeting_s is not None:
-            os.environ[_START_UP] = str(meeting_s)
+        if rendezvous_s is not None:
+            os.environ[_START_UP] = str(rendezvous_s)
         if store is not None:
             options["store"] = store
         limit = timedelta(seconds=limit_s)

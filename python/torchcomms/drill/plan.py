@@ -77,19 +77,19 @@ def chosen(cells: Sequence[Cell], text: str, slow: bool) -> list[Cell]:
     Raises:
         DrillError: an unknown cell.
     """
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    for word in words:
-        if not any(_is_meant(cell, word) for cell in cells):
-            fault = word.partition("/")[0]
+    ids = [cell_id.strip() for cell_id in text.split(",") if cell_id.strip()]
+    for cell_id in ids:
+        if not any(_is_meant(cell, cell_id) for cell in cells):
+            fault = cell_id.partition("/")[0]
             of_fault = [cell.id for cell in cells if _is_meant(cell, fault)]
             known = of_fault or sorted({cell.id.partition("/")[0] for cell in cells})
             raise DrillError(
-                f"unknown cell {word!r}; allowed: {', '.join(known)}"
+                f"unknown cell {cell_id!r}; allowed: {', '.join(known)}"
                 + ("" if of_fault else "; see --list")
             )
-    found = [c for c in cells if not words or any(_is_meant(c, word) for word in words)]
-    return [c for c in found if slow or not c.slow or c.id in words]
+    found = [c for c in cells if not ids or any(_is_meant(c, cell_id) for cell_id in ids)]
+    return [c for c in found if slow or not c.slow or c.id in ids]
 
 
-def _is_meant(cell: Cell, word: str) -> bool:
-    return cell.id == word or cell.id.partition("/")[0] == word
+def _is_meant(cell: Cell, cell_id: str) -> bool:
+    return cell.id == cell_id or cell.id.partition("/")[0] == cell_id

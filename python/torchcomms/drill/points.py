@@ -14,10 +14,10 @@ class Points:
     def __init__(self, children: Sequence[Child]) -> None:
         self.fault_at: float | None = None  # monotonic seconds of the first fault
         self._children = children
-        self._meetings: dict[
+        self._barriers: dict[
             str, tuple[set[int], list[Child]]
         ] = {}  # by point: missing ranks, processes that have arrived
-        self._mourners: list[tuple[int, Child]] = []
+        self._end_waiters: list[tuple[int, Child]] = []
 
     def request(self, child: Child, kind: str, content: tuple[Any, ...]) -> None:
         match kind:
@@ -36,22 +36,22 @@ class Points:
     def on_end(self, child: Child) -> None:
         """Answers the processes that wait for the end of `child`."""
         index = child.role.index
-        for mourner in [m for i, m in self._mourners if i == index]:
-            mourner.answer()
-        self._mourners = [(i, m) for i, m in self._mourners if i != index]
-        self._open_meetings()
+        for waiter in [m for i, m in self._end_waiters if i == index]:
+            waiter.answer()
+        self._end_waiters = [(i, m) for i, m in self._end_waiters if i != index]
+        self._release_barriers()
 
     def _meet(self, child: Child, point: str, who: tuple[int, ...]) -> None:
-        missing, here = self._meetings.setdefault(point, (set(who), []))
+        missing, here = self._barriers.setdefault(point, (set(who), []))
         missing.discard(child.role.index)
         here.append(child)
-        self._open_meetings()
+        self._release_barriers()
 
-    def _open_meetings(self) -> None:
+    def _release_barriers(self) -> None:
         """Answers complete meetings. Exited processes do not count as missing."""
-        for point, (missing, here) in list(self._meetings.items()):
+        for point, (missing, here) in list(self._barriers.items()):
             if all(self._children[index].ended for index in missing):
-                del self._meetings[point]
+                del self._barriers[point]
                 for one in here:
                     one.answer()
 
@@ -59,4 +59,4 @@ class Points:
         if self._children[rank].ended:
             child.answer()
         else:
-            self._mourners.append((rank, child))
+            self._end_waiters.append((rank, child))

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from torchcomms import _forked
-from torchcomms.drill.around import Surroundings
+from torchcomms.drill.around import ResourceCheck
 from torchcomms.drill.cell import Skip
 from torchcomms.drill.scene import Role, Scene
 
@@ -58,9 +58,9 @@ def run(connection: Connection, role: Role) -> None:
         elif scene.rank in role.cell.victims:
             role.cell.program(scene)
         else:
-            surroundings = Surroundings(scene)
+            resource_check = ResourceCheck(scene)
             role.cell.program(scene)
-            surroundings.check()
+            resource_check.check()
     except Skip as reason:
         connection.send(("skip", str(reason)))
         return

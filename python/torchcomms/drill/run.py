@@ -156,9 +156,9 @@ class _Run:
             ready = wait(waited, timeout=left)
             for child in self._children:
                 if child.connection in ready:
-                    child.hear(points.request)
+                    child.receive(points.request)
                 if child.sentinel in ready and not child.ended:
-                    child.hear_rest(points.request)
+                    child.receive_rest(points.request)
                     child.reap()
                     points.on_end(child)
                     if self._died(child):
@@ -232,9 +232,9 @@ class _Run:
         verdict: Verdict = "skipped" if skipped else "pass"
         why, known = skipped, False
         if findings and not skipped:
-            surprises = [f for f in findings if not self._documented(f)]
-            known = not surprises
-            worst = min(surprises or findings, key=lambda f: ORDER.index(f.verdict))
+            undocumented = [f for f in findings if not self._documented(f)]
+            known = not undocumented
+            worst = min(undocumented or findings, key=lambda f: ORDER.index(f.verdict))
             verdict, why = worst.verdict, worst.text
             if known:
                 why = f"{self._documented(worst)}: {why}"

@@ -21,7 +21,7 @@ from torchcomms.drill.cell import BASELINE, Cell
 from torchcomms.drill.side import Pending, Side, open_side
 from torchcomms.drill.verdict import Finding, Report, Verdict
 
-MEETING_S = 30.0  # timeout of a rendezvous of running ranks
+RENDEZVOUS_TIMEOUT_S = 30.0  # timeout of a rendezvous of running ranks
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Scene:
         self.open: list[Side] = []  # finalized at the end of the cell
         self._connection = connection
         self.stores: list[Store] = []
-        self._made = 0
+        self._comm_count = 0
 
     # ---- findings
 
@@ -141,10 +141,10 @@ class Scene:
         busy machines.
         """
         if self.ours and store is None and limit_s is None:
-            options["meeting_s"] = MEETING_S
+            options["rendezvous_s"] = RENDEZVOUS_TIMEOUT_S
         if name is None:
-            self._made += 1
-            name = f"{self.role.run}_{self._made}"
+            self._comm_count += 1
+            name = f"{self.role.run}_{self._comm_count}"
         who = list(range(self.size)) if ranks is None else list(ranks)
         if store is None:
             store = PrefixStore(name, self.store())
@@ -185,7 +185,7 @@ class Scene:
 
     def raises(
         self, action: Callable[[], object], kinds: str, *, naming: Sequence[int] = (),
-        words: Sequence[str] = (), within_s: float | None = None, least_s: float = 0.0,
+        fragments: Sequence[str] = (), within_s: float | None = None, least_s: float = 0.0,
         what: str = "the call",
     ) -> BaseException | None:  # fmt: skip
         """Checks that `action` raises one of `kinds` (type names, separated by |) that names these
@@ -200,7 +200,7 @@ class Scene:
         except BaseException as error:
             now = time.monotonic()
             self.report.raised_at = now
-            self.judge(error, kinds, naming=naming, words=words, what=what)
+            self.judge(error, kinds, naming=naming, fragments=fragments, what=what)
             took = now - began
             if within_s is not None and took > within_s * self.role.slack:
                 self.find("fail", f"{what} raised after {took:.2f} s, not within {within_s:g} s")
@@ -212,7 +212,7 @@ class Scene:
 
     def judge(
         self, error: BaseException, kinds: str, *, naming: Sequence[int] = (),
-        words: Sequence[str] = (), what: str = "the call",
+        fragments: Sequence[str] = (), what: str = "the call",
     ) -> None:  # fmt: skip
         """Checks an error as `raises` does."""
         text = str(error)
@@ -221,7 +221,7 @@ class Scene:
         if self.ours and not mine & set(kinds.split("|")):
             self.find("fail", f"{what} raised {type(error).__name__}, not {kinds}: {text}")
         missing = [f"rank {r}" for r in naming if not names_rank(text, r)]
-        missing += [word for word in words if word.lower() not in text.lower()]
+        missing += [fragment for fragment in fragments if fragment.lower() not in text.lower()]
         if missing:
             self.find("fail", f"the error does not name {', '.join(missing)}: {text}")
 

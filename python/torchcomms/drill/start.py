@@ -34,7 +34,7 @@ class Child:
         self.report: Report | None = None
         self.skipped = ""
 
-    def hear(self, request: Request) -> None:
+    def receive(self, request: Request) -> None:
         """Reads one message of the process."""
         try:
             kind, *content = self.connection.recv()
@@ -48,10 +48,10 @@ class Child:
         else:
             request(self, kind, tuple(content))
 
-    def hear_rest(self, request: Request) -> None:
+    def receive_rest(self, request: Request) -> None:
         """Reads the messages that an exited process has sent."""
         while self.listening and self.connection.poll():
-            self.hear(request)
+            self.receive(request)
         self.listening = False
 
     def answer(self) -> None:

@@ -16,8 +16,8 @@ class KillingProxy:
     It kills its own process at the given message, counted in both directions after arm().
     """
 
-    def __init__(self, server_port: int, messages: int, last_words: Callable[[], None]) -> None:
-        self._server_port, self._left, self._last_words = server_port, messages, last_words
+    def __init__(self, server_port: int, messages: int, before_kill: Callable[[], None]) -> None:
+        self._server_port, self._left, self._before_kill = server_port, messages, before_kill
         self._armed = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -52,6 +52,6 @@ class KillingProxy:
         if self._armed:
             self._left -= 1
             if self._left == 0:
-                self._last_words()
+                self._before_kill()
                 os.kill(os.getpid(), signal.SIGKILL)
         other[source].sendall(data)

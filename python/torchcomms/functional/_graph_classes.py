@@ -61,7 +61,7 @@ def _premul_sum(native: Callable[[Any], torchcomms.ReduceOp]) -> Callable[[Any],
     return PREMUL_SUM
 
 
-def others(cls: type, traced: tuple[str, ...]) -> list[str]:
+def other_members(cls: type, traced: tuple[str, ...]) -> list[str]:
     """The public methods of a class that are neither traced operations nor constants."""
     known = {*_ANSWERS[cls], *traced}
     public = (name for name in dir(cls) if not name.startswith("_") and name not in known)
@@ -87,7 +87,7 @@ def register(traced: dict[type, tuple[str, ...]]) -> bool:
     if is_registered(torchcomms.TorchComm):
         return True
     for cls, names in _ANSWERS.items():
-        members = dict.fromkeys(others(cls, traced.get(cls, ())), member_type.INLINED)
+        members = dict.fromkeys(other_members(cls, traced.get(cls, ())), member_type.INLINED)
         members |= dict.fromkeys(names, member_type.USE_REAL)
         members |= dict.fromkeys(traced.get(cls, ()), member_type.INLINED)
         members |= dict.fromkeys(("__eq__", "__ne__"), member_type.USE_REAL)

@@ -62,11 +62,12 @@ def comm_of(name: str) -> torchcomms.TorchComm:
     comm = _comms.get(name)
     if comm is None:
         raise torchcomms.CommFinalized(f"the communicator {name!r} of this graph was deleted")
-    made_for, size = _size_in(name), comm.get_size()
-    if size not in {made_for, -1}:  # -1: not connected; the operation raises that error
+    traced_size, size = _size_in(name), comm.get_size()
+    if size not in {traced_size, -1}:  # -1: not connected; the operation raises that error
         raise torchcomms.InvalidArgument(
-            f"communicator '{comm.get_name()}' had {made_for} ranks when the function was traced or"
-            f" run forward, and has {size} since a reconfigure(): trace or run the function again"
+            f"communicator '{comm.get_name()}' had {traced_size} ranks when the function was traced"
+            f" or run forward, and has {size} since a reconfigure(): trace or run the function"
+            " again"
         )
     return comm
 

@@ -97,7 +97,7 @@ class TorchCommsAsyncTensor(Tensor):
 
     @staticmethod
     def __new__(cls: Any, elem: Tensor, work: Any) -> TorchCommsAsyncTensor:  # noqa: ANN401
-        made: TorchCommsAsyncTensor = torch.Tensor._make_wrapper_subclass(
+        wrapper: TorchCommsAsyncTensor = torch.Tensor._make_wrapper_subclass(
             cls,
             elem.size(),
             strides=elem.stride(),
@@ -106,20 +106,25 @@ class TorchCommsAsyncTensor(Tensor):
             layout=elem.layout,
             device=elem.device,
         )
-        made.elem, made.work, made.completed, made._tied_to = elem, work, work is None, None
-        made._tie()
-        return made
+        wrapper.elem, wrapper.work, wrapper.completed, wrapper._tied_to = (
+            elem,
+            work,
+            work is None,
+            None,
+        )
+        wrapper._tie()
+        return wrapper
 
     def _tie(self) -> None:
         """Connects the gradient to the current value of `elem`."""
         if not self.elem.requires_grad:
             return
         with torch._C.DisableTorchFunctionSubclass():
-            made_by = self.elem.grad_fn
-            if self._tied_to is None or made_by is not self._tied_to:
+            grad_node = self.elem.grad_fn
+            if self._tied_to is None or grad_node is not self._tied_to:
                 with torch.enable_grad():
                     _Tied.apply(self, self.elem)
-                self._tied_to = made_by
+                self._tied_to = grad_node
 
     def trigger_wait(self) -> Tensor:
         """Waits if no use has waited yet. Returns the tensor itself."""

@@ -310,18 +310,18 @@ def install() -> None:
         return
     _library = torch.library.Library(registry.NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     registry.finalize_registration(_library)
-    made: dict[tuple[type, str], _Method] = {}
+    new_methods: dict[tuple[type, str], _Method] = {}
     for key, collective in registry._REGISTERED_COLLECTIVES.items():
         traced = _traced(collective)
         if key == (torchcomms.BatchSendRecv, "issue"):
-            made[key] = _issue(collective, _traced_issue(traced))
+            new_methods[key] = _issue(collective, _traced_issue(traced))
         else:
             is_recv = key == (torchcomms.BatchSendRecv, "recv")
-            made[key] = _operation(collective, _traced_recv(traced) if is_recv else traced)
-    for (cls, name), method in made.items():
+            new_methods[key] = _operation(collective, _traced_recv(traced) if is_recv else traced)
+    for (cls, name), method in new_methods.items():
         setattr(cls, name, method)
     for cls, traced_names in methods.items():
-        for name in _graph_classes.others(cls, traced_names):
+        for name in _graph_classes.other_members(cls, traced_names):
             native = getattr(cls, name)
             if name in _KEEP_TENSORS.get(cls, ()):
                 native = _waiting(native)

@@ -88,7 +88,7 @@ def register_collective(  # noqa: PLR0917 (the contract's order)
     if own is None:
         raise ValueError(f"{target_class.__name__} has no method '{method}'")
     schema = CollectiveParamSchema.from_raw_specs(target_class, param_specs)
-    made = Collective(
+    registered = Collective(
         target_class=target_class,
         method=method,
         native=native or own,
@@ -98,8 +98,8 @@ def register_collective(  # noqa: PLR0917 (the contract's order)
         setup_context_fn=setup_context_fn,
         is_bound_to_tensors=native is not None and bool(schema.mutable_params),
     )
-    _REGISTERED_COLLECTIVES[key] = made
-    return made
+    _REGISTERED_COLLECTIVES[key] = registered
+    return registered
 
 
 def finalize_registration(lib: torch.library.Library) -> None:

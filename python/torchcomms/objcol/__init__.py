@@ -133,7 +133,7 @@ def all_gather_object(
         _exchange.run(call, comm.all_gather_single, heads, head)
         states, sizes = heads.reshape(size, 2).T.tolist()
         own = wires[0]
-        wires = [_exchange.landing(call, s, peer) for peer, s in enumerate(sizes)]
+        wires = [_exchange.receive_buffer(call, s, peer) for peer, s in enumerate(sizes)]
         _exchange.run(call, comm.all_gather_v, wires, own)
     found = [_exchange.unpack(call, w, states[peer], peer) for peer, w in enumerate(wires)]
     object_list[:] = found
@@ -292,7 +292,9 @@ def broadcast_object_list(
     head = _exchange.numbers(call, [mine.state, len(mine.raw)])
     _exchange.run(call, comm.broadcast, head, root)
     state, size = head.tolist()
-    wire = _exchange.to_wire(call, mine.raw) if at_root else _exchange.landing(call, size, root)
+    wire = (
+        _exchange.to_wire(call, mine.raw) if at_root else _exchange.receive_buffer(call, size, root)
+    )
     _exchange.run(call, comm.broadcast, wire, root)
     if not at_root:
         _replace(call, object_list, _exchange.unpack(call, wire, state, root), root)
@@ -347,8 +349,8 @@ def scatter_object_list(  # noqa: PLR0917 (the contract's order)
         wire = _exchange.exchange(call, nothing, received={root: length})[root]
         output[0] = _exchange.unpack(call, wire, state, root)
         return
-    others = {peer: message.raw for peer, message in enumerate(messages) if peer != root}
-    joined = _exchange.to_wire(call, b"".join(others.values()))
-    _exchange.exchange(call, joined, sent={peer: len(raw) for peer, raw in others.items()})
+    peer_parts = {peer: message.raw for peer, message in enumerate(messages) if peer != root}
+    joined = _exchange.to_wire(call, b"".join(peer_parts.values()))
+    _exchange.exchange(call, joined, sent={peer: len(raw) for peer, raw in peer_parts.items()})
     own = _exchange.to_wire(call, messages[root].raw)
     output[0] = _exchange.unpack(call, own, messages[root].state, root)

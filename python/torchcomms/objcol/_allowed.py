@@ -138,10 +138,10 @@ def fill(cls: type, values: dict[str, Any]) -> Any:  # noqa: ANN401
         raise Refused(
             f"{full_name(cls)} has fields {sorted(fields)} here, but received {sorted(values)}"
         )
-    made = blank(cls)
+    instance = blank(cls)
     for name, value in values.items():
-        object.__setattr__(made, name, value)
-    return made
+        object.__setattr__(instance, name, value)
+    return instance
 
 
 def member(cls: type, names: list[str]) -> Any:  # noqa: ANN401

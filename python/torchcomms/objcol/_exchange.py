@@ -68,11 +68,11 @@ class Call:
         """Makes an error with the text and the attributes of native errors."""
         name, rank = self.comm.get_name(), self.comm.get_rank()
         who = f"rank {rank}" + (f", peer {peer}" if peer >= 0 else "")
-        made = kind(f"{self.op} on '{name}' ({who}): {why}")
+        raised = kind(f"{self.op} on '{name}' ({who}): {why}")
         about = {"op": self.op, "comm": name, "rank": rank, "peer": peer, "seq": 0, "why": why}
         for attribute, value in about.items():
-            setattr(made, attribute, value)
-        return made
+            setattr(raised, attribute, value)
+        return raised
 
     def _limit(self) -> timedelta | float | None:
         """The timeout, if it is valid. Raises InvalidArgument, TypeError."""
@@ -261,22 +261,22 @@ def agree(call: Call, messages: Iterable[Message], count: int = 0) -> list[Messa
     if own.error is not None:
         raise own.error
     if worst == WRONG:
-        _raise_if_hopeless(call, worst, peer)
+        _raise_if_failed(call, worst, peer)
     if worst == OVER or numbers[1] > -numbers[2]:
         why = f"an object exceeds the smallest max_bytes of all ranks, which is {-numbers[2]}"
         raise call.error(TooLarge, why)
-    _raise_if_hopeless(call, worst, peer)
+    _raise_if_failed(call, worst, peer)
     if worst == PICKLE and numbers[5]:
         what_for = ", and another rank's call has weights_only=True"
-        remade = [_data(call, m.value, what_for) if m.state == PICKLE else m for m in messages]
-        return agree(call, remade, count)
+        converted = [_data(call, m.value, what_for) if m.state == PICKLE else m for m in messages]
+        return agree(call, converted, count)
     if numbers[3] and numbers[3] != -numbers[4]:
         why = f"the ranks' lists have {-numbers[4]} to {numbers[3]} elements, this rank's {count}"
         raise call.error(Mismatch, why)
     return messages
 
 
-def _raise_if_hopeless(call: Call, state: int, peer: int) -> None:
+def _raise_if_failed(call: Call, state: int, peer: int) -> None:
     """Raises the error for a state without bytes that another rank reported."""
     if state == UNSAFE:
         why = "the peer's object is not data; its own error names the class"
@@ -309,7 +309,7 @@ def require_room(call: Call, size: int, peer: int) -> None:
         raise call.error(TooLarge, why, peer)
 
 
-def landing(call: Call, size: int, peer: int) -> torch.Tensor:
+def receive_buffer(call: Call, size: int, peer: int) -> torch.Tensor:
     """Allocates memory for a message of an announced size. Raises TooLarge."""
     require_room(call, size, peer)
     return torch.empty(size, dtype=torch.uint8, device=call.device)
@@ -364,7 +364,7 @@ def receive(call: Call, count: int, src: int) -> Any:  # noqa: ANN401
     run(call, call.comm.recv, head, src)
     state, size, theirs = head.tolist()
     if state not in (DATA, PICKLE):
-        _raise_if_hopeless(call, state if state > PICKLE else ERROR, src)
+        _raise_if_failed(call, state if state > PICKLE else ERROR, src)
     error: CommError | None = None
     if not 0 <= size <= call.max_bytes:
         error = call.error(
@@ -376,13 +376,13 @@ def receive(call: Call, count: int, src: int) -> Any:  # noqa: ANN401
         why = f"the peer sent {theirs} objects, object_list has {count}"
         error = call.error(Mismatch, why, src)
     if error is None:
-        wire = landing(call, size, src)
+        wire = receive_buffer(call, size, src)
         for piece in torch.split(wire, _PIECE_BYTES):
             run(call, call.comm.recv, piece, src)
         return unpack(call, wire, state, src)
-    waste = torch.empty(min(max(size, 0), _PIECE_BYTES), dtype=torch.uint8, device=call.device)
+    discarded = torch.empty(min(max(size, 0), _PIECE_BYTES), dtype=torch.uint8, device=call.device)
     while size > 0:
-        piece = waste[:size]
+        piece = discarded[:size]
         run(call, call.comm.recv, piece, src)
         size -= piece.numel()
     raise error

@@ -47,11 +47,11 @@ def _of_dict(value: Any) -> Any:  # noqa: ANN401
 def _from_dict(kind: type) -> Any:  # noqa: ANN401
     def make(data: Any) -> Any:  # noqa: ANN401
         items, attributes = data if type(data) is tuple else (data, {})
-        made = kind(_expect(items, dict))
+        instance = kind(_expect(items, dict))
         for name in _expect(attributes, dict):
             _expect(name, str)
-        vars(made).update(attributes)
-        return made
+        vars(instance).update(attributes)
+        return instance
 
     return make
 

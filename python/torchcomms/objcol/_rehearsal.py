@@ -55,7 +55,7 @@ def rehearse(pkl: bytes, budget: f.Budget) -> None:
         raise Refused(f"the pickle in a file of torch.save is damaged: {error}") from error
 
 
-class _Made:
+class _Placeholder:
     """The stand-in for the result of a call, or for a function."""
 
     __slots__ = ()
@@ -66,14 +66,14 @@ class _Made:
         )
 
 
-class _Storage(_Made):
+class _Storage(_Placeholder):
     __slots__ = ("elements",)
 
     def __init__(self, elements: int) -> None:
         self.elements = elements
 
 
-class _Function(_Made):
+class _Function(_Placeholder):
     __slots__ = ("_run",)
 
     def __init__(self, run: Callable[..., Any]) -> None:
@@ -83,7 +83,7 @@ class _Function(_Made):
         return self._run(*arguments)
 
 
-class _Name(_Made):
+class _Name(_Placeholder):
     """The stand-in for a dtype or a class that is only passed on.
 
     torch.load itself would call it if the file says so.
@@ -98,7 +98,7 @@ class _Name(_Made):
         raise Refused(f"torch.save does not write a call of {self._name}")
 
 
-class _Trusted(_Made):
+class _Trusted(_Placeholder):
     """The stand-in for a class that torch was told to trust; its instances are not checked."""
 
     def __new__(cls, *_: object) -> _Trusted:
@@ -165,9 +165,9 @@ class _Rehearsal(pickle.Unpickler):
 
         return type(cls.__name__, (cls,), {"__setstate__": set_state})
 
-    def _plain(self, *arguments: object) -> _Made:
+    def _plain(self, *arguments: object) -> _Placeholder:
         self._take(*arguments)
-        return _Made()
+        return _Placeholder()
 
     def _container(self, cls: type) -> Callable[..., Any]:
         def make(*content: object) -> object:
@@ -188,14 +188,14 @@ class _Rehearsal(pickle.Unpickler):
         self._take(content)
         return bytearray(content)
 
-    def _tensor(self, storage: Any, _offset: object, size: Any, *rest: object) -> _Made:  # noqa: ANN401
+    def _tensor(self, storage: Any, _offset: object, size: Any, *rest: object) -> _Placeholder:  # noqa: ANN401
         known = type(storage) is _Storage and len(size) <= _DIMENSIONS_MAX
         if not known or not all(type(n) is int for n in size):
             raise Refused(f"torch.save does not write a tensor of {storage!r:.80} and {size!r:.80}")
         self._take(size, *rest)
         # Elements beyond the storage are repeated ones, which some functions of torch write out.
         self._budget.take(max(0, math.prod(size) - storage.elements) * _WIDEST)
-        return _Made()
+        return _Placeholder()
 
     def _of_type(self, make: Any, _type: object, arguments: Any, state: object) -> Any:  # noqa: ANN401
         self._take(state)

@@ -33,7 +33,7 @@ def dump(value: object, why: Refused, budget: Budget) -> bytes:
     try:
         torch.save(value, file)
         _check(memoryview(file.getvalue()), budget)
-        _load(file.getvalue(), _stay)
+        _load(file.getvalue(), _keep_storage)
     except Over:
         raise
     except Exception as error:
@@ -97,7 +97,7 @@ def _load(
         return torch.load(io.BytesIO(raw), map_location=place, weights_only=weights_only)
 
 
-def _stay(storage: Any, _location: str) -> Any:  # noqa: ANN401
+def _keep_storage(storage: Any, _location: str) -> Any:  # noqa: ANN401
     return storage
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torchcomms import _output
 from torchcomms._table import human_bytes
-from torchcomms.bench.plot import COLOURS, MARKERS, dress, require_matplotlib
+from torchcomms.bench.plot import COLOURS, MARKERS, format_axes, require_matplotlib
 from torchcomms.sim.result import Point
 
 if TYPE_CHECKING:
@@ -43,4 +43,4 @@ def _draw(
             markersize=4.5,
             linewidth=1.7,
         )
-    dress(axes, {p.ranks for p in points}, title, "ranks", unit)
+    format_axes(axes, {p.ranks for p in points}, title, "ranks", unit)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from torchcomms.soak.rank import PHASES
 
-_WORDS = 3  # per rank: step, operation, phase
-_WORD_BYTES = 8
+_FIELDS = 3  # per rank: step, operation, phase
+_FIELD_BYTES = 8
 
 
 class Board:
@@ -23,17 +23,17 @@ class Board:
     def __init__(self, path: Path, ranks: int) -> None:
         """Maps the file. The first caller makes it."""
         with path.open("a+b") as file:
-            file.truncate(ranks * _WORDS * _WORD_BYTES)
+            file.truncate(ranks * _FIELDS * _FIELD_BYTES)
             self._memory = mmap.mmap(file.fileno(), 0)
-        self._words = memoryview(self._memory).cast("q")
+        self._fields = memoryview(self._memory).cast("q")
 
     def write(self, rank: int, step: int, operation: int, phase: str) -> None:
-        first = rank * _WORDS
-        self._words[first] = step
-        self._words[first + 1] = operation
-        self._words[first + 2] = PHASES.index(phase)
+        first = rank * _FIELDS
+        self._fields[first] = step
+        self._fields[first + 1] = operation
+        self._fields[first + 2] = PHASES.index(phase)
 
     def read(self, rank: int) -> tuple[int, int, str]:
         """Returns step, operation and phase of a rank."""
-        first = rank * _WORDS
-        return self._words[first], self._words[first + 1], PHASES[self._words[first + 2]]
+        first = rank * _FIELDS
+        return self._fields[first], self._fields[first + 1], PHASES[self._fields[first + 2]]

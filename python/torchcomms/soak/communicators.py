@@ -38,7 +38,7 @@ class Communicators:
     def __init__(self, seed: int, ranks: int, rank: int, how: How) -> None:
         self._seed, self._ranks, self._rank, self._how = seed, ranks, rank, how
         self._open: dict[Life, torchcomms.TorchComm | None] = {}  # None: this rank is in no group
-        self.made = 0
+        self.created = 0
 
     def follow(self, step: int) -> dict[int, Member]:
         """Creates and finalizes communicators for `step`. Returns those of this rank by slot."""
@@ -82,7 +82,7 @@ class Communicators:
             place = life.group_of(self._rank)
             group = list(place[1]) if place is not None else []
             self._open[life] = comm.split(group, life.name, how.hints, limit)
-        self.made += self._open[life] is not None
+        self.created += self._open[life] is not None
 
     def _finalize(self, life: Life) -> None:
         comm = self._open.pop(life)

@@ -61,7 +61,7 @@ class Traits:
     graphs: bool
     same_bits: bool  # all ranks get the same bits of sums
     # For each operation the hints of single calls, and their values.
-    wishes: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...] = ()
+    hint_choices: tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...] = ()
     graphs_alone: bool = True  # communicators of one rank can be captured, too
 
 
@@ -220,7 +220,7 @@ def _operation(
 def _hints(chance: random.Random, name: str, traits: Traits) -> tuple[tuple[str, str], ...]:
     return tuple(
         (key, chance.choice(values))
-        for key, values in dict(traits.wishes).get(name, ())
+        for key, values in dict(traits.hint_choices).get(name, ())
         if chance.random() < 0.4
     )
 

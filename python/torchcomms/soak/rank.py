@@ -69,7 +69,7 @@ class Rank:
         if step.compares:
             self._compare(step, calls)
         self.tally.steps += 1
-        self.tally.communicators = self._communicators.made
+        self.tally.communicators = self._communicators.created
 
     def _once(self, step: Step, members: dict[int, Member]) -> dict[int, _Call]:
         calls: dict[int, _Call] = {}
@@ -206,9 +206,9 @@ class Rank:
                 raw = tensor.reshape(-1).view(torch.uint8).cpu().numpy().tobytes()
                 device, comm = self._device.torch, one.member.comm
                 own = torch.tensor([zlib.crc32(raw)], device=device)
-                everyones = torch.zeros(comm.get_size(), dtype=own.dtype, device=device)
-                comm.all_gather_single(everyones, own, False)
-                sums = everyones.tolist()
+                all_values = torch.zeros(comm.get_size(), dtype=own.dtype, device=device)
+                comm.all_gather_single(all_values, own, False)
+                sums = all_values.tolist()
                 self.tally.calls["comparison"] += 1
                 if len(set(sums)) > 1:
                     text = (

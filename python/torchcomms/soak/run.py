@@ -32,7 +32,7 @@ Program = Callable[[Connection, Role], None]
 _LOOK_S = 0.2  # between two polls of the board
 _AHEAD = 16  # steps granted at a time
 _GRACE_S = 3.0  # after one rank has failed, for reports of the others
-_TOLD_S = 5.0  # after the timeout, until peers learn of the operation that timed out
+_NOTICE_S = 5.0  # after the timeout, until peers learn of the operation that timed out
 _START_S = 120.0  # at least, for the imports of the processes
 _LOG_CHARS = 3000
 
@@ -89,7 +89,7 @@ class _Child:
         with contextlib.suppress(OSError):  # an exited process is detected elsewhere
             self.connection.send((until, last))
 
-    def said(self) -> bool:
+    def has_reported(self) -> bool:
         return self.failed is not None or self.done is not None
 
 
@@ -182,15 +182,15 @@ class _Run:
             if (place[0], place[2] == "idle") != (child.place[0], child.place[2] == "idle"):
                 child.since = now
             child.place = place
-            limit = self._request.limit_s + _TOLD_S
+            limit = self._request.limit_s + _NOTICE_S
             limit = limit if child.ready else max(limit, _START_S)
-            if place[2] != "idle" and not child.said() and now - child.since > limit:
+            if place[2] != "idle" and not child.has_reported() and now - child.since > limit:
                 hanging.append(child)
-        gone = [c for c in self._children if not c.listening and not c.said()]
+        gone = [c for c in self._children if not c.listening and not c.has_reported()]
         if not hanging and not gone and not any(c.failed for c in self._children):
             return None
         until = now + _GRACE_S
-        while not all(c.said() or not c.listening for c in self._children):
+        while not all(c.has_reported() or not c.listening for c in self._children):
             if (left := until - time.monotonic()) <= 0:
                 break
             self._listen(left)
@@ -203,7 +203,7 @@ class _Run:
         The other ranks wait in vain for the operation in which that rank waits.
         """
         records = _read(self._folder / RECORDS)
-        silent = [c for c in self._children if not c.said() and c.listening]
+        silent = [c for c in self._children if not c.has_reported() and c.listening]
         self._ask_for_stacks(silent)
         found: list[tuple[tuple[int, int], Failure]] = []
         for child in self._children:
@@ -221,14 +221,14 @@ class _Run:
                 text = f"no progress for {self._request.limit_s:g} s, {self._place(child)}"
                 found.append(((0, 0), Failure("hang", step, child.rank, text)))
         first = min(found, key=lambda f: (f[1].step, KINDS.index(f[1].kind), f[0]))[1]
-        first = replace(first, ranks={c.rank: self._word(c) for c in self._children})
+        first = replace(first, ranks={c.rank: self._describe(c) for c in self._children})
         if first.kind == "wrong value":  # the other ranks wait for the rank that found it
             return first
         comm = None if first.operation is None else str(first.operation["comm"])
         text, culprits = behind(records, comm)
         return replace(first, records=text, culprits=culprits)
 
-    def _word(self, child: _Child) -> str:
+    def _describe(self, child: _Child) -> str:
         """The report of a rank, or its place."""
         if child.done:
             return "completed all steps"
@@ -269,7 +269,7 @@ class _Run:
         """The failure of a rank that reported no error but did not exit with status 0."""
         for child in self._children:
             with _forked.processes:
-                child.process.join(self._request.limit_s + _TOLD_S)
+                child.process.join(self._request.limit_s + _NOTICE_S)
             status = child.process.exitcode
             if status == 0:
                 continue

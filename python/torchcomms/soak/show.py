@@ -47,13 +47,13 @@ def communicator_text(request: Request, step: int, slot: int, rank: int) -> str:
 
 def again(request: Request, step: int) -> str:
     """The command that runs this step alone."""
-    words = ["torchcomms", "soak", "--backend", request.backend, "--device", request.device]
-    words += ["--ranks", str(request.ranks), "--seed", str(request.seed)]
-    words += ["--from-step", str(step), "--steps", "1", "--limit", f"{request.limit_s:g}"]
-    words += ["--bytes", str(request.most_bytes)]
+    arguments = ["torchcomms", "soak", "--backend", request.backend, "--device", request.device]
+    arguments += ["--ranks", str(request.ranks), "--seed", str(request.seed)]
+    arguments += ["--from-step", str(step), "--steps", "1", "--limit", f"{request.limit_s:g}"]
+    arguments += ["--bytes", str(request.most_bytes)]
     for name, value in request.hints.items():
-        words += ["--hint", f"{name}={value}"]
-    return shlex.join(words)
+        arguments += ["--hint", f"{name}={value}"]
+    return shlex.join(arguments)
 
 
 def failure_text(request: Request, failure: Failure) -> str:

@@ -11,14 +11,14 @@ _VENDORS = ("nccl", "nccl-lazy", "ncclx", "rccl", "rcclx", "xccl")
 
 _ALGORITHM, _CHUNK_BYTES = "ctran::algorithm", "ctran::chunk_bytes"
 # Algorithms that refuse calls in which pairs of ranks may exchange different counts.
-_BARRED = {
+_EXCLUDED = {
     "all_to_all": ("bruck",),
     "all_to_all_v_single": ("bruck",),
 }
 _KERNELS = "ncclx::algorithm"
 _KERNEL_ALGORITHMS = ("one_shot_ll", "one_shot_line", "two_shot_line")
 _CHUNKS = ("0", "64", "1000", "4096", "65536", "1000000")
-Wishes = tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...]
+HintChoices = tuple[tuple[str, tuple[tuple[str, tuple[str, ...]], ...]], ...]
 
 
 def traits_of(comm: torchcomms.TorchComm, streams: int) -> Traits:
@@ -41,11 +41,11 @@ def traits_of(comm: torchcomms.TorchComm, streams: int) -> Traits:
         same_bits=name == "ctran",
         # Kernels need a second rank; without kernels, tensors are staged through the host.
         graphs_alone=name in _VENDORS,
-        wishes=_wishes(name, on_device),
+        hint_choices=_hint_choices(name, on_device),
     )
 
 
-def _wishes(backend: str, on_device: bool) -> Wishes:
+def _hint_choices(backend: str, on_device: bool) -> HintChoices:
     """Hints of single calls: every available algorithm, also where it is not the fastest."""
     if backend == "ncclx":
         hints = ((_KERNELS, ("auto", "nccl", "kernels", *_KERNEL_ALGORITHMS)),)
@@ -55,10 +55,10 @@ def _wishes(backend: str, on_device: bool) -> Wishes:
     found: dict[str, list[str]] = {}
     for row in catalogue():
         found.setdefault(row["operation"], []).append(row["name"])
-    wishes = []
+    hint_choices = []
     for name in COLLECTIVES:
         operation = name.removesuffix("_single").removesuffix("_v")
-        barred = _BARRED.get(name, ())
-        values = tuple(f"{operation}:{a}" for a in found.get(operation, ()) if a not in barred)
-        wishes.append((name, ((_ALGORITHM, values), (_CHUNK_BYTES, _CHUNKS))))
-    return tuple(wishes)
+        excluded = _EXCLUDED.get(name, ())
+        values = tuple(f"{operation}:{a}" for a in found.get(operation, ()) if a not in excluded)
+        hint_choices.append((name, ((_ALGORITHM, values), (_CHUNK_BYTES, _CHUNKS))))
+    return tuple(hint_choices)

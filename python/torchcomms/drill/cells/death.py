@@ -19,7 +19,7 @@ from torchcomms.drill.wire import KillingProxy
 
 VICTIM = 1
 LARGE = Shape(numel=1 << 18)  # long enough to die inside
-_LAST_WORD = "a rank that dies while it releases its peers is not named"
+_RELEASE_UNNAMED = "a rank that dies while it releases its peers is not named"
 
 
 def before(scene: Scene) -> None:
@@ -146,7 +146,7 @@ CELLS = (
             functools.partial(bootstrap, messages=messages),
             victims=KILLED,
             serves=True,
-            known=dict.fromkeys(OURS, _LAST_WORD),
+            known=dict.fromkeys(OURS, _RELEASE_UNNAMED),
         )
         for messages in (2, 6, 12)
     ),

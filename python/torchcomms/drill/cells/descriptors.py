@@ -43,8 +43,8 @@ def at_start(scene: Scene, spare: int) -> None:
     if scene.rank == POOR:
         with few(spare):
             scene.raises(
-                lambda: scene.comm(name, store=store), "ResourceExhausted", words=["descriptor"],
-                within_s=scene.limit_s + 1, what="new_comm",
+                lambda: scene.comm(name, store=store), "ResourceExhausted",
+                fragments=["descriptor"], within_s=scene.limit_s + 1, what="new_comm",
             )  # fmt: skip
     else:
         scene.raises(
@@ -78,7 +78,7 @@ def at_split(scene: Scene) -> None:
     if scene.rank == POOR:
         with few(3):
             scene.raises(
-                split, "ResourceExhausted", words=["descriptor"], within_s=scene.limit_s + 1
+                split, "ResourceExhausted", fragments=["descriptor"], within_s=scene.limit_s + 1
             )
     else:
         scene.raises(split, "PeerFailed|CommTimeout", naming=[POOR], within_s=scene.limit_s + 1)

@@ -64,15 +64,15 @@ def refused(scene: Scene, side: Side, call: Call, checks: bool = False) -> Pendi
     within_s = 1.0 if compared else scene.limit_s + 1
     kinds = "Mismatch" if compared else "CommTimeout|PeerFailed|CommError"
     before = len(scene.report.findings)
-    made: list[Pending] = []
+    started: list[Pending] = []
     error = scene.raises(
-        lambda: made.append(side.start(op, shape, async_op=False)), kinds, naming=[ODD],
+        lambda: started.append(side.start(op, shape, async_op=False)), kinds, naming=[ODD],
         within_s=within_s, what=op,
     )  # fmt: skip
     if error is not None:
         return None
     del scene.report.findings[before:]
-    return made[0]
+    return started[0]
 
 
 def crossed(scene: Scene) -> None:
@@ -85,13 +85,13 @@ def crossed(scene: Scene) -> None:
     first = order[scene.rank]
     compared = is_compared(side)
     kinds = "Mismatch" if compared else "CommTimeout|PeerFailed|CommError"
-    words = order if compared else ()
+    fragments = order if compared else ()
 
     def both() -> None:
         side.start(first, async_op=False)
         side.start(order[1 - scene.rank], async_op=False)
 
-    scene.raises(both, kinds, words=words, within_s=scene.limit_s + 1, what="the pair")
+    scene.raises(both, kinds, fragments=fragments, within_s=scene.limit_s + 1, what="the pair")
     scene.meet("over")
 
 

@@ -25,9 +25,9 @@ def when_inside(comm: str, op: str, number: int, sent: list[float]) -> threading
     before = times_begun()
 
     def watch() -> None:
-        patience = threading.Event()
+        pause = threading.Event()
         while times_begun() == before:
-            patience.wait(0.005)
+            pause.wait(0.005)
         sent.append(time.monotonic())
         os.kill(os.getpid(), number)
 
@@ -75,9 +75,9 @@ def starting(scene: Scene) -> None:
     keys = store.num_keys()
 
     def interrupt() -> None:
-        patience = threading.Event()
+        pause = threading.Event()
         while store.num_keys() == keys:  # new_comm has written a key
-            patience.wait(0.005)
+            pause.wait(0.005)
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 

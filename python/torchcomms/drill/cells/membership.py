@@ -10,7 +10,7 @@ from typing import Any
 from torch.distributed import PrefixStore, Store
 
 import torchcomms
-from torchcomms.drill.around import Possessions
+from torchcomms.drill.around import ProcessResources
 from torchcomms.drill.cell import OURS, VENDORS, Cell, Skip
 from torchcomms.drill.cells.store import server
 from torchcomms.drill.ours import Ours
@@ -103,14 +103,14 @@ def cycles(scene: Scene) -> None:
     member = Member(scene)
     all_ranks = list(range(scene.size))
     member.join(1, all_ranks)
-    before: Possessions | None = None
+    before: ProcessResources | None = None
     for turn in range(2, 2 + scene.role.rounds):
         shift = turn % scene.size
         member.join(turn, all_ranks[shift:] + all_ranks[:shift])
         if turn == 10:
-            before = Possessions.now()
+            before = ProcessResources.now()
     if before is not None:
-        more = len(Possessions.now().descriptors) - len(before.descriptors)
+        more = len(ProcessResources.now().descriptors) - len(before.descriptors)
         scene.check(more <= 2, f"{more} more descriptors after {scene.role.rounds} turns")
 
 
@@ -139,7 +139,7 @@ def stale(scene: Scene) -> None:
         lambda: member.side.start("all_reduce", async_op=False), "CommTimeout", naming=[1],
         within_s=scene.limit_s + 1, what="all_reduce",
     )  # fmt: skip
-    member.reconfigure(2, _others(member))
+    member.reconfigure(2, _current_handles(member))
     scene.works(member.side)
     scene.meet("gone on", [0, 2])
     if scene.rank == 0:
@@ -148,7 +148,7 @@ def stale(scene: Scene) -> None:
     scene.works(member.side)
 
 
-def _others(member: Member) -> list[str]:
+def _current_handles(member: Member) -> list[str]:
     """The handles of ranks 0 and 2 as they are now: they may be new after a failure."""
     scene = member.scene
     store = PrefixStore("others", scene.store())

@@ -17,18 +17,18 @@ from torchcomms.drill.scene import Scene
 from torchcomms.drill.side import Side
 
 APART = 1
-_OTHERS = (0, 2)
+_PEERS = (0, 2)
 _ROUNDS = 20  # operations that succeed before the fault happens inside one
 _SLOW = "1mbit"
 _DELAY_S = 0.2
 
 
-def faulty(scene: Scene, strike: Callable[[Hub], None]) -> None:
+def faulty(scene: Scene, inject: Callable[[Hub], None]) -> None:
     """The hub: the fault happens when rank 0 asks for it."""
     hub = Hub(scene)
     scene.meet("strike", [0, scene.rank])
     scene.note_fault()
-    strike(hub)
+    inject(hub)
     scene.meet("struck", [*range(scene.size + 1)])
     for rank in range(scene.size):  # this process is the network
         scene.await_end(rank)
@@ -50,22 +50,22 @@ def partition(scene: Scene, inside: bool) -> None:
         if scene.rank == 0:
             scene.meet("strike", [0, scene.size])
         scene.meet("struck", all_processes)
-    strikes_at = _ROUNDS if inside and scene.rank == 0 else None
+    inject_round = _ROUNDS if inside and scene.rank == 0 else None
     scene.raises(
-        functools.partial(_until_it_fails, scene, side, strikes_at), "CommTimeout|PeerFailed",
-        naming=_OTHERS if apart else [APART], within_s=scene.limit_s + 1, what="all_reduce",
+        functools.partial(_until_it_fails, scene, side, inject_round), "CommTimeout|PeerFailed",
+        naming=_PEERS if apart else [APART], within_s=scene.limit_s + 1, what="all_reduce",
     )  # fmt: skip
     if inside:
         scene.meet("struck", all_processes)
     if member is not None and not apart:
-        member.join(2, _OTHERS)
+        member.join(2, _PEERS)
     scene.meet("over")
 
 
-def _until_it_fails(scene: Scene, side: Side, strikes_at: int | None) -> None:
+def _until_it_fails(scene: Scene, side: Side, inject_round: int | None) -> None:
     """Repeats an operation: a rank that still receives may complete one more."""
     for number in itertools.count():
-        if number == strikes_at:
+        if number == inject_round:
             scene.meet("strike", [0, scene.size])
         scene.right(side.start("all_reduce", Shape(1 << 16)))
 
@@ -81,10 +81,10 @@ def slow(scene: Scene) -> None:
         scene.right(side.start(op, Shape(1 << 13), async_op=False))
 
 
-def _striking(method: Callable[..., None], **how: Any) -> Program:  # noqa: ANN401
+def _injecting(method: Callable[..., None], **how: Any) -> Program:  # noqa: ANN401
     """A hub that applies this fault to the host of rank 1."""
-    strike = functools.partial(method, rank=APART, **how)
-    return functools.partial(faulty, strike=strike)
+    inject = functools.partial(method, rank=APART, **how)
+    return functools.partial(faulty, inject=inject)
 
 
 _CUTS = {
@@ -104,21 +104,21 @@ CELLS = (
             f"{what}, {'inside all_reduce' if inside else 'while all are idle'}",
             "all raise within timeout + 1 s, naming the other side; the majority reconfigures",
             functools.partial(partition, inside=inside),
-            helpers=(_striking(Hub.cut, sends=sends, hears=hears),),
+            helpers=(_injecting(Hub.cut, sends=sends, receives=receives),),
             apart=(APART,),
             **_HOSTS,
         )
-        for name, (what, sends, hears) in _CUTS.items()
+        for name, (what, sends, receives) in _CUTS.items()
         for when, inside in _WHEN.items()
     ),
     Cell(
         "F07/slow", "the link to rank 1 carries 1 Mbit/s", "operations are right", slow,
-        helpers=(_striking(Hub.slow, rate=_SLOW),),
+        helpers=(_injecting(Hub.slow, rate=_SLOW),),
         **_HOSTS,
     ),
     Cell(
         "F07/delay", "packets from rank 1 arrive 200 ms later", "operations are right", slow,
-        helpers=(_striking(Hub.delay, seconds=_DELAY_S),),
+        helpers=(_injecting(Hub.delay, seconds=_DELAY_S),),
         **_HOSTS,
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import torchcomms
-from torchcomms.drill.around import Possessions
+from torchcomms.drill.around import ProcessResources
 from torchcomms.drill.buffers import Shape
 from torchcomms.drill.cell import OURS, Cell
 from torchcomms.drill.ours import Ours
@@ -74,10 +74,12 @@ def loader(scene: Scene) -> None:
 
 def executed(scene: Scene) -> None:
     """A program that is started with inherited descriptors must get none of ours."""
-    before = Possessions.now()
+    before = ProcessResources.now()
     side = scene.comm()
     scene.works(side)
-    new = {n: to for n, to in Possessions.now().descriptors.items() if n not in before.descriptors}
+    new = {
+        n: to for n, to in ProcessResources.now().descriptors.items() if n not in before.descriptors
+    }
     open_in_programs = [f"{n} ({to})" for n, to in new.items() if os.get_inheritable(n)]
     scene.check(not open_in_programs, f"inherited by programs: {', '.join(open_in_programs[:4])}")
     code = "import os; print(*os.listdir('/proc/self/fd'))"
@@ -89,13 +91,13 @@ def executed(scene: Scene) -> None:
 
 def listening_ports() -> list[int]:
     """The TCP ports of 127.0.0.1 or of all addresses on which this process listens."""
-    sockets = {to for to in Possessions.now().descriptors.values() if to.startswith("socket:")}
+    sockets = {to for to in ProcessResources.now().descriptors.values() if to.startswith("socket:")}
     ports = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
-                ports.append(int(words[1].rpartition(":")[2], 16))
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                ports.append(int(fields[1].rpartition(":")[2], 16))
     return sorted(set(ports))
 
 

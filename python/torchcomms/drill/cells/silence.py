@@ -24,7 +24,7 @@ def stopped(scene: Scene) -> None:
     side = scene.comm()
     scene.works(side)
     scene.meet("entering")
-    others = [r for r in range(scene.size) if r != SILENT]
+    peers = [r for r in range(scene.size) if r != SILENT]
     if scene.rank == SILENT:
         scene.note_fault()
         signal.raise_signal(signal.SIGSTOP)
@@ -36,7 +36,7 @@ def stopped(scene: Scene) -> None:
         scene.finalize(side)  # before finalize() late data may arrive, which is documented
     for one in tensors:
         one.fill_(7)
-    scene.meet("raised", others)
+    scene.meet("raised", peers)
     if scene.rank == 0:
         scene.send_signal(SILENT, signal.SIGCONT)
     scene.meet("late")
@@ -79,14 +79,14 @@ def lock_of_peer(scene: Scene) -> None:
     scene.works(side)
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
     scene.meet("entering")
-    others = [r for r in range(scene.size) if r != SILENT]
+    peers = [r for r in range(scene.size) if r != SILENT]
     if scene.rank == SILENT:
         scene.note_fault()
         hold_the_lock()
         late(scene, side)
         return
     times_out(scene, side)
-    scene.meet("raised", others)
+    scene.meet("raised", peers)
     if scene.rank == 0:
         scene.send_signal(SILENT, signal.SIGUSR1)
 

@@ -43,10 +43,10 @@ def server_of_start_up(scene: Scene) -> None:
     store = serve(scene)
     all_processes = [*range(scene.size), scene.rank]
     scene.meet("served", all_processes)
-    keys, patience, until = store.num_keys(), threading.Event(), time.monotonic() + 30
+    keys, pause, until = store.num_keys(), threading.Event(), time.monotonic() + 30
     scene.meet("connected", early(scene))
     while store.num_keys() < keys + 2 and time.monotonic() < until:
-        patience.wait(0.001)
+        pause.wait(0.001)
     scene.die()
 
 
@@ -60,7 +60,7 @@ def during(scene: Scene) -> None:
     scene.meet("connected", early(scene))
     scene.raises(
         lambda: scene.comm(NAME, store=store, limit_s=60.0), "PeerFailed",
-        words=[f"127.0.0.1:{port}"], within_s=2.0, what="new_comm",
+        fragments=[f"127.0.0.1:{port}"], within_s=2.0, what="new_comm",
     )  # fmt: skip
 
 

@@ -79,7 +79,7 @@ def at_work(scene: Scene) -> None:
         one.close()
 
 
-def knocker(scene: Scene) -> None:
+def unwanted_connections(scene: Scene) -> None:
     """Connects to every port that a rank opens, from its start until all ranks are connected."""
     numbers = random.Random(scene.role.seed)
     scene.meet("go", [*range(scene.size), scene.rank])
@@ -99,9 +99,9 @@ def _ports_of(pid: int) -> list[int]:
                 links.add(os.readlink(f"/proc/{pid}/fd/{name}"))
         table = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         return [
-            int(words[1].rpartition(":")[2], 16)
-            for words in table
-            if words[3] == "0A" and f"socket:[{words[9]}]" in links
+            int(fields[1].rpartition(":")[2], 16)
+            for fields in table
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in links
         ]
     return []
 
@@ -143,12 +143,12 @@ def other_size(scene: Scene) -> None:
 
 
 def claims(
-    scene: Scene, place: tuple[int, int], kinds: str, words: list[str], within_s: float = 2.0
+    scene: Scene, place: tuple[int, int], kinds: str, fragments: list[str], within_s: float = 2.0
 ) -> None:
     store = PrefixStore("claimed", scene.store())
     scene.raises(
         lambda: Ours(scene.backend, "claimed", store, place, scene.limit_s), kinds,
-        words=words, within_s=within_s, what="new_comm",
+        fragments=fragments, within_s=within_s, what="new_comm",
     )  # fmt: skip
 
 
@@ -179,7 +179,7 @@ CELLS = (
     ),
     Cell(
         "F27/start", "strangers connect to every port that opens during the rendezvous",
-        "the start-up completes", at_start, ranks=2, backends=OURS, helpers=(knocker,),
+        "the start-up completes", at_start, ranks=2, backends=OURS, helpers=(unwanted_connections,),
     ),
     Cell(
         "F28/duplicate", "two processes claim to be rank 1", "all raise Mismatch within 2 s",
