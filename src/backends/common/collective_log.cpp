@@ -43,28 +43,28 @@ int64_t count_of(const OpRecord& op, int size) noexcept {
 
 Fingerprint fingerprint_of(const OpRecord& op, int size) {
   const auto op_name = static_cast<OpName>(op.kind);
-  Fingerprint print;
-  print.sequence = op.matching_sequence;
-  print.count = count_of(op, size);
-  opToString(op_name).copy(print.name, sizeof print.name - 1);
-  print.operation = op.kind;
-  print.dtype = op_name == OpName::barrier ? monitor::kNoData : op.dtype;
-  print.reduce_op = op.reduce_op;
-  print.root = op.root_or_peer;
+  Fingerprint fingerprint;
+  fingerprint.sequence = op.matching_sequence;
+  fingerprint.count = count_of(op, size);
+  opToString(op_name).copy(fingerprint.name, sizeof fingerprint.name - 1);
+  fingerprint.operation = op.kind;
+  fingerprint.dtype = op_name == OpName::barrier ? monitor::kNoData : op.dtype;
+  fingerprint.reduce_op = op.reduce_op;
+  fingerprint.root = op.root_or_peer;
   if (const auto most = std::max(op.elements_in, op.elements_out); most > 0)
-    print.element_bytes = static_cast<uint32_t>(op.bytes / most);
-  return print;
+    fingerprint.element_bytes = static_cast<uint32_t>(op.bytes / most);
+  return fingerprint;
 }
 
 monitor::NonCollectiveCall non_collective_call_of(const OpRecord& op) {
   const auto op_name = static_cast<OpName>(op.kind);
-  monitor::NonCollectiveCall aside;
-  opToString(op_name).copy(aside.name, sizeof aside.name - 1);
-  aside.bytes = op.bytes;
-  aside.messages = 1;
-  aside.peer = op.root_or_peer;
-  aside.sends = op_name == OpName::send ? 1 : 0;
-  return aside;
+  monitor::NonCollectiveCall call;
+  opToString(op_name).copy(call.name, sizeof call.name - 1);
+  call.bytes = op.bytes;
+  call.messages = 1;
+  call.peer = op.root_or_peer;
+  call.sends = op_name == OpName::send ? 1 : 0;
+  return call;
 }
 
 }  // namespace
@@ -110,16 +110,16 @@ void CollectiveLog::advance_first_open() noexcept {
   while (first_open_ <= last_called_ && !is_open(first_open_)) ++first_open_;
 }
 
-void CollectiveLog::count_started(NonCollectiveCounters& asides,
-                                  const monitor::NonCollectiveCall& aside) noexcept {
-  asides.last_call = aside;
-  ++asides.started;
-  asides.last_order = ++order_;
+void CollectiveLog::count_started(NonCollectiveCounters& counters,
+                                  const monitor::NonCollectiveCall& call) noexcept {
+  counters.last_call = call;
+  ++counters.started;
+  counters.last_order = ++order_;
 }
 
-void CollectiveLog::on_window_begin(const monitor::NonCollectiveCall& aside) noexcept {
+void CollectiveLog::on_window_begin(const monitor::NonCollectiveCall& call) noexcept {
   const std::lock_guard lock(mutex_);
-  count_started(window_calls_, aside);
+  count_started(window_calls_, call);
 }
 
 void CollectiveLog::on_window_end() noexcept {
@@ -139,26 +139,26 @@ Fingerprint CollectiveLog::fingerprint_at(uint64_t number) const {
 }
 
 monitor::RankStatus CollectiveLog::status_of(uint64_t number) const {
-  monitor::RankStatus answer;
+  monitor::RankStatus status;
   const std::lock_guard lock(mutex_);
-  auto& place = answer.progress;
-  place.called = last_called_;
-  place.finished = first_open_ - 1;
-  place.fingerprint = fingerprint_at(std::min(first_open_, last_called_));
-  place.p2p_started = p2p_calls_.started + window_calls_.started;
-  place.p2p_finished = p2p_calls_.finished + window_calls_.finished;
+  auto& progress = status.progress;
+  progress.called = last_called_;
+  progress.finished = first_open_ - 1;
+  progress.fingerprint = fingerprint_at(std::min(first_open_, last_called_));
+  progress.p2p_started = p2p_calls_.started + window_calls_.started;
+  progress.p2p_finished = p2p_calls_.finished + window_calls_.finished;
   // Prefers the kind of call that is in flight, else the kind that was called last.
-  const auto weight = [](const NonCollectiveCounters& asides) {
-    return std::pair(asides.started > asides.finished, asides.last_order);
+  const auto weight = [](const NonCollectiveCounters& counters) {
+    return std::pair(counters.started > counters.finished, counters.last_order);
   };
-  place.last_p2p = std::max(p2p_calls_, window_calls_,
-                            [&](const NonCollectiveCounters& a, const NonCollectiveCounters& b) {
-                              return weight(a) < weight(b);
-                            })
-                       .last_call;
-  for (size_t i = 0; i < answer.fingerprints.size() && i < number; ++i)
-    answer.fingerprints.at(i) = fingerprint_at(number - i);
-  return answer;
+  progress.last_p2p = std::max(p2p_calls_, window_calls_,
+                               [&](const NonCollectiveCounters& a, const NonCollectiveCounters& b) {
+                                 return weight(a) < weight(b);
+                               })
+                          .last_call;
+  for (size_t i = 0; i < status.fingerprints.size() && i < number; ++i)
+    status.fingerprints.at(i) = fingerprint_at(number - i);
+  return status;
 }
 
 }  // namespace torch::comms::common

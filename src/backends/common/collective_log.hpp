@@ -28,7 +28,7 @@ class CollectiveLog final : public monitor::CollectiveLogReader, public Operatio
   // Record the begin and the end of a call on a window. Such calls are not collectives of the
   // communicator.
   // Threads: any.
-  void on_window_begin(const monitor::NonCollectiveCall& aside) noexcept;
+  void on_window_begin(const monitor::NonCollectiveCall& call) noexcept;
   void on_window_end() noexcept;
 
   uint64_t first_incomplete() const override;
@@ -56,8 +56,8 @@ class CollectiveLog final : public monitor::CollectiveLogReader, public Operatio
   }
   void grow_if_full(uint64_t number) noexcept;
   void advance_first_open() noexcept;
-  void count_started(NonCollectiveCounters& asides,
-                     const monitor::NonCollectiveCall& aside) noexcept;
+  void count_started(NonCollectiveCounters& counters,
+                     const monitor::NonCollectiveCall& call) noexcept;
   monitor::Fingerprint fingerprint_at(uint64_t number) const;
 
   const int size_;

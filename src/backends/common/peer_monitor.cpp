@@ -41,20 +41,22 @@ bool is_past_completion_grace(monitor::Moment moment) {
 }
 
 // Returns: the failure, if a peer has aborted the communicator.
-std::optional<monitor::GroupMonitor::GroupFailure> abort_in(const monitor::GroupMonitor* circle) {
-  if (circle == nullptr) return std::nullopt;
-  auto failure = circle->failure();
+std::optional<monitor::GroupMonitor::GroupFailure> abort_in(
+    const monitor::GroupMonitor* group_monitor) {
+  if (group_monitor == nullptr) return std::nullopt;
+  auto failure = group_monitor->failure();
   return failure && failure->abort_known_since != monitor::kNever ? failure : std::nullopt;
 }
 
-bootstrap::BlobExchangeParams participant(const Rendezvous& met, const std::string& name) {
+bootstrap::BlobExchangeParams exchange_params(const Rendezvous& rendezvous,
+                                              const std::string& name) {
   return {.key_scope = "side",
           .name = name,
-          .rank = met.rank,
-          .size = met.size,
+          .rank = rendezvous.rank,
+          .size = rendezvous.size,
           .blob = {},
-          .timeout = met.timeout,
-          .deadline = met.deadline,
+          .timeout = rendezvous.timeout,
+          .deadline = rendezvous.deadline,
           .interrupt_check = check_interrupt};
 }
 
@@ -68,14 +70,14 @@ CommError peer_closed_error(int rank, const std::string& why, const Context& con
 
 std::optional<CommError> PeerMonitor::closed_before(const Context& context, uint64_t number) const {
   if (!base::is_collective_sequence(number)) return std::nullopt;
-  for (const auto& [rank, departure] : departures()) {
-    if (departure.last >= number) continue;
+  for (const auto& [rank, peer_close] : peer_closes()) {
+    if (peer_close.last >= number) continue;
     // The peer reported the mismatch before it closed the communicator.
     const auto failure = group_monitor_->failure();
     if (failure && failure->code == Errc::kMismatch) return to_comm_error(*failure, context);
     return peer_closed_error(rank,
                              base::peer_closed_text(rank) + ", after its collective number " +
-                                 std::to_string(departure.last),
+                                 std::to_string(peer_close.last),
                              context);
   }
   return std::nullopt;
@@ -89,42 +91,43 @@ CommError to_comm_error(const monitor::GroupMonitor::GroupFailure& failure,
 }
 
 MonitorOptions parse_monitor_options(const CommOptions& options) {
-  MonitorOptions wishes;
-  wishes.is_enabled = options.getHint<bool>(
-      hint::kSideChannel.name, env_to_value<bool>("TORCHCOMM_SIDE_CHANNEL", wishes.is_enabled));
-  wishes.interface = options.getHint<std::string>(
+  MonitorOptions monitor_options;
+  monitor_options.is_enabled = options.getHint<bool>(
+      hint::kSideChannel.name,
+      env_to_value<bool>("TORCHCOMM_SIDE_CHANNEL", monitor_options.is_enabled));
+  monitor_options.interface = options.getHint<std::string>(
       hint::kSideChannelInterface.name,
       env_to_value<std::string>("TORCHCOMM_SIDE_CHANNEL_INTERFACE", ""));
-  wishes.check_before_start = is_call_check_enabled(options);
-  return wishes;
+  monitor_options.check_before_start = is_call_check_enabled(options);
+  return monitor_options;
 }
 
-std::string describe_monitor(const MonitorOptions& wishes) {
+std::string describe_monitor(const MonitorOptions& options) {
   return "reports failed ranks; calls are compared " +
-         std::string(wishes.check_before_start ? "before they begin" : "when they are late");
+         std::string(options.check_before_start ? "before they begin" : "when they are late");
 }
 
 std::optional<CommError> PeerMonitor::failure(const Context& context,
-                                              std::chrono::milliseconds patience) {
+                                              std::chrono::milliseconds grace) {
   if (!has_failure()) return std::nullopt;
   const auto failure = group_monitor_->failure();
   if (!failure) return std::nullopt;
-  if (patience.count() > 0 && failure->abort_known_since != monitor::kNever) {
+  if (grace.count() > 0 && failure->abort_known_since != monitor::kNever) {
     if (!is_past_completion_grace(failure->abort_known_since)) return std::nullopt;
-  } else if (patience.count() > 0 && failure->code == Errc::kPeerFailed) {
+  } else if (grace.count() > 0 && failure->code == Errc::kPeerFailed) {
     const std::lock_guard lock(mutex_);
     const auto now = Clock::now();
     if (failure_seen_at_ == Clock::time_point{}) failure_seen_at_ = now;
-    if (now - failure_seen_at_ < patience) return std::nullopt;
+    if (now - failure_seen_at_ < grace) return std::nullopt;
   }
   return to_comm_error(*failure, context);
 }
 
-bool PeerMonitor::drain_incoming(bool overslept) noexcept {
+bool PeerMonitor::drain_incoming(bool polled_late) noexcept {
   try {
-    const bool knew = is_aborted_by_peer();
+    const bool was_aborted = is_aborted_by_peer();
     group_monitor_->drain_incoming();
-    if (is_aborted_by_peer() && (overslept || !knew)) was_suspended_ = true;
+    if (is_aborted_by_peer() && (polled_late || !was_aborted)) was_suspended_ = true;
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError, std::string("side channel: ") + e.what());
   }
@@ -132,23 +135,24 @@ bool PeerMonitor::drain_incoming(bool overslept) noexcept {
 }
 
 std::optional<CommError> PeerMonitor::abort_error(const Context& context) const {
-  const auto end = abort_in(group_monitor_.get());
-  const bool counts = end && (was_suspended_ || is_past_completion_grace(end->abort_known_since));
-  return counts ? std::optional(to_comm_error(*end, context)) : std::nullopt;
+  const auto failure = abort_in(group_monitor_.get());
+  const bool takes_effect =
+      failure && (was_suspended_ || is_past_completion_grace(failure->abort_known_since));
+  return takes_effect ? std::optional(to_comm_error(*failure, context)) : std::nullopt;
 }
 
 bool PeerMonitor::is_aborted_by_peer() const { return abort_in(group_monitor_.get()).has_value(); }
 
 bool PeerMonitor::announce_abort(const CommError& why) {
-  const bool is_everybodys = why.code() == Errc::kPeerFailed || why.code() == Errc::kTimeout;
-  if (!group_monitor_) return local_peers_ && is_everybodys;
-  monitor::AbortReason ending{why.code(), why.why(), why.context().culprits};
+  const bool affects_all_ranks = why.code() == Errc::kPeerFailed || why.code() == Errc::kTimeout;
+  if (!group_monitor_) return local_peers_ && affects_all_ranks;
+  monitor::AbortReason reason{why.code(), why.why(), why.context().culprits};
   // The text names the operation that timed out here, because peers may wait in another one. A text
   // that came from a peer stays as it is.
   if (const auto& op = why.context().op;
-      why.code() == Errc::kTimeout && !op.empty() && !ending.reason.starts_with("rank "))
-    ending.reason = op + ": " + ending.reason;
-  return group_monitor_->announce_abort(ending);
+      why.code() == Errc::kTimeout && !op.empty() && !reason.reason.starts_with("rank "))
+    reason.reason = op + ": " + reason.reason;
+  return group_monitor_->announce_abort(reason);
 }
 
 void PeerMonitor::wait_abort_acknowledged() {
@@ -215,44 +219,46 @@ PeerMonitor::ProgressSummary PeerMonitor::wait_for_progress() {
 }
 
 std::optional<PeerMonitor::ProgressSummary> PeerMonitor::consistency_barrier(
-    uint64_t number, Clock::time_point until, const std::function<void()>& look) {
+    uint64_t number, Clock::time_point until, const std::function<void()>& interrupt_check) {
   if (!group_monitor_) return std::nullopt;
   group_monitor_->start_consistency_check(number);
   while (!group_monitor_->wait_consistent(number, kPeerMonitorPollInterval)) {
-    look();
+    interrupt_check();
     if (Clock::now() < until) continue;
     if (auto where = query_progress()) return where;
   }
   return std::nullopt;
 }
 
-std::shared_ptr<monitor::GroupMonitor> open_monitor(const Rendezvous& met, const std::string& name,
+std::shared_ptr<monitor::GroupMonitor> open_monitor(const Rendezvous& rendezvous,
+                                                    const std::string& name,
                                                     const std::string& interface,
                                                     std::shared_ptr<const CollectiveLog> record) {
-  bool exchanges = false;
-  const auto tell_all = [&](std::string mine) {
-    exchanges = true;
-    auto self = participant(met, name);
-    self.blob = std::move(mine);
-    self.interface = interface;
-    StoreKeyValue store(met.store, met.deadline, {}, met.address);
-    auto told = bootstrap::exchange_blobs(store, self);
-    return monitor::MonitorNetwork::MonitorExchangeResult{std::move(told.blobs), told.secret};
+  bool exchange_started = false;
+  const auto exchange = [&](std::string own_blob) {
+    exchange_started = true;
+    auto params = exchange_params(rendezvous, name);
+    params.blob = std::move(own_blob);
+    params.interface = interface;
+    StoreKeyValue store(rendezvous.store, rendezvous.deadline, {}, rendezvous.address);
+    auto received = bootstrap::exchange_blobs(store, params);
+    return monitor::MonitorNetwork::MonitorExchangeResult{std::move(received.blobs),
+                                                          received.secret};
   };
   try {
-    return monitor::MonitorNetwork::make(met.rank, met.size, interface, tell_all)
+    return monitor::MonitorNetwork::make(rendezvous.rank, rendezvous.size, interface, exchange)
         ->world_group(std::move(record));
   } catch (const CommError& e) {
-    if (!exchanges) decline_monitor(met, name, e);
+    if (!exchange_started) decline_monitor(rendezvous, name, e);
     throw;
   }
 }
 
-void decline_monitor(const Rendezvous& met, const std::string& name,
+void decline_monitor(const Rendezvous& rendezvous, const std::string& name,
                      const CommError& error) noexcept {
   try {
-    StoreKeyValue store(met.store, met.deadline, {}, met.address);
-    bootstrap::decline_exchange(store, participant(met, name), error);
+    StoreKeyValue store(rendezvous.store, rendezvous.deadline, {}, rendezvous.address);
+    bootstrap::decline_exchange(store, exchange_params(rendezvous, name), error);
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kDebug,
               std::string("the peers cannot be notified of this rank's error: ") + e.what());

@@ -43,7 +43,7 @@ struct MonitorOptions {
 // Throws: CommError(kInvalidArgument) without context, for a value that is not a boolean.
 MonitorOptions parse_monitor_options(const CommOptions& options);
 // Returns: what the monitor does, as a text for describe().
-std::string describe_monitor(const MonitorOptions& wishes);
+std::string describe_monitor(const MonitorOptions& options);
 
 // Reports whether the peer ranks of a communicator are alive, in step, or failed. It uses the
 // monitor network; if that is disabled, the event-ring files of the ranks on this host; otherwise
@@ -53,9 +53,9 @@ std::string describe_monitor(const MonitorOptions& wishes);
 class PeerMonitor {
  public:
   // Both may be null: the monitor network, and the event-ring files, are not used then.
-  PeerMonitor(std::shared_ptr<monitor::GroupMonitor> circle,
-              std::unique_ptr<tracing::LocalPeerReader> neighbours)
-      : group_monitor_(std::move(circle)), local_peers_(std::move(neighbours)) {}
+  PeerMonitor(std::shared_ptr<monitor::GroupMonitor> group_monitor,
+              std::unique_ptr<tracing::LocalPeerReader> local_peers)
+      : group_monitor_(std::move(group_monitor)), local_peers_(std::move(local_peers)) {}
 
   // True if the communicator uses the monitor network (hint side_channel).
   bool has_group_monitor() const noexcept { return group_monitor_ != nullptr; }
@@ -64,10 +64,10 @@ class PeerMonitor {
   bool has_failure() const noexcept { return group_monitor_ && group_monitor_->has_failure(); }
   // Returns: why the communicator cannot continue, or nothing. kPeerFailed: a rank has failed.
   // kMismatch: ranks disagree. If a peer has aborted it: the error of monitor::as_seen_by_peers().
-  // With `patience`, a failed rank counts only that long after the first report. It may
+  // With `grace`, a failed rank counts only that long after the first report. It may
   // have completed the operations in flight before it failed. An abort then counts only 40 ms after
   // this rank has received it.
-  std::optional<CommError> failure(const Context& context, std::chrono::milliseconds patience = {});
+  std::optional<CommError> failure(const Context& context, std::chrono::milliseconds grace = {});
   // Throws the error of failure(), if there is one; else costs one atomic load. `context` makes the
   // error's context.
   template <class MakeContext>
@@ -83,7 +83,7 @@ class PeerMonitor {
   bool is_aborted_by_peer() const;
   // Returns: the peers that have closed the communicator, by rank. One atomic load if there are
   // none.
-  std::map<int, monitor::MonitorProtocol::PeerClose> departures() const {
+  std::map<int, monitor::MonitorProtocol::PeerClose> peer_closes() const {
     return group_monitor_ && group_monitor_->has_peer_closes()
                ? group_monitor_->peer_closes()
                : std::map<int, monitor::MonitorProtocol::PeerClose>();
@@ -141,17 +141,17 @@ class PeerMonitor {
   // Blocks: at most 0.6 s.
   ProgressSummary wait_for_progress();
   // Implements hint check_calls: waits until all ranks are about to begin collective `number` and
-  // call the same. While it waits, `look` runs 50 times a second; it must throw if there is a
-  // failure().
+  // call the same. While it waits, `interrupt_check` runs 50 times a second; it must throw if there
+  // is a failure().
   // Returns: nothing if the ranks agree or the monitor network is not used; the ranks' progress if
   // they have not all arrived at `until`.
   // Blocks: until then, and past `until` at most 0.5 s for the progress.
-  // Throws: what `look` throws.
+  // Throws: what `interrupt_check` throws.
   std::optional<ProgressSummary> consistency_barrier(uint64_t number, Clock::time_point until,
-                                                     const std::function<void()>& look);
+                                                     const std::function<void()>& interrupt_check);
 
  private:
-  bool drain_incoming(bool overslept) noexcept;
+  bool drain_incoming(bool polled_late) noexcept;
 
   const std::shared_ptr<monitor::GroupMonitor> group_monitor_;
   std::mutex mutex_;  // guards the members below that are not atomic, and *local_peers_
@@ -171,14 +171,15 @@ CommError to_comm_error(const monitor::GroupMonitor::GroupFailure& failure, cons
 // Connects the monitors of all ranks of a rendezvous. Collective. If this rank fails before the
 // ranks exchange their addresses, it declines as decline_monitor().
 //
-// Blocks: at most until the deadline of `met`.
+// Blocks: at most until the deadline of `rendezvous`.
 // Throws: CommError without context; Interrupted.
-std::shared_ptr<monitor::GroupMonitor> open_monitor(const Rendezvous& met, const std::string& name,
+std::shared_ptr<monitor::GroupMonitor> open_monitor(const Rendezvous& rendezvous,
+                                                    const std::string& name,
                                                     const std::string& interface,
                                                     std::shared_ptr<const CollectiveLog> record);
 // Declines the collective open_monitor(), because `error` keeps this rank from it. Peers raise
 // kPeerFailed with the text of `error`. A failure to notify them is only logged.
-void decline_monitor(const Rendezvous& met, const std::string& name,
+void decline_monitor(const Rendezvous& rendezvous, const std::string& name,
                      const CommError& error) noexcept;
 
 }  // namespace torch::comms::common

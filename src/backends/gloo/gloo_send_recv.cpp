@@ -17,7 +17,7 @@ namespace {
 // Returns: the error if the peer has closed the communicator, otherwise nothing.
 std::optional<CommError> find_closed_peer(const GlooCall& now, const P2POp& op,
                                           const common::PeerMonitor& others) {
-  if (!others.departures().contains(op.peer)) return std::nullopt;
+  if (!others.peer_closes().contains(op.peer)) return std::nullopt;
   const bool sends = op.type == P2POpType::SEND;
   return common::peer_closed_error(
       op.peer, sends ? base::no_more_receives_text(op.peer) : base::no_more_sends_text(op.peer),

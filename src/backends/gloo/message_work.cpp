@@ -109,7 +109,7 @@ bool MessageWork::wait_until(DeadlineTimer& alarm, Clock::time_point until) noex
     const auto& message = messages_[at];
     const auto has_left = [&] {
       return translated.code() == Errc::kPeerFailed &&
-             peer_monitor_->departures().contains(message.peer);
+             peer_monitor_->peer_closes().contains(message.peer);
     };
     std::optional<CommError> why;
     if (!has_left()) why = peer_monitor_->wait_for_failure(context(call_), kFailureLookupTimeout);
@@ -123,7 +123,7 @@ bool MessageWork::wait_until(DeadlineTimer& alarm, Clock::time_point until) noex
 }
 
 std::optional<CommError> MessageWork::unmatched_peer_error() const {
-  const auto gone = peer_monitor_->departures();
+  const auto gone = peer_monitor_->peer_closes();
   if (gone.empty()) return std::nullopt;
   const auto& message = messages_[next_.load()];
   const auto is_over = [&](int rank) {
