@@ -70,22 +70,22 @@ void KernelBackend::add_ranges(std::vector<AlgorithmRange>& ranges, Collective c
   call.dtype = ctran::Dtype::kFloat32;
   const auto op = operation_of(collective);
   const auto count_bytes = sizeof(float) * ctran::kernels::parts_of(collective, getSize());
-  std::string before;
+  std::string previous;
   for (int64_t bytes = 0; bytes <= kMostBytes; bytes = bytes == 0 ? 1 : 2 * bytes) {
     call.count = static_cast<size_t>(bytes) / count_bytes;
-    auto [who, why] = fallback_for(collective);
-    auto asked = call;
+    auto [algorithm, why] = fallback_for(collective);
+    auto candidate = call;
     if (kernels_) {
-      const auto choice = choose(asked, {op, static_cast<size_t>(bytes), mode, {}});
+      const auto choice = choose(candidate, {op, static_cast<size_t>(bytes), mode, {}});
       if (choice.use_kernels)
-        who = name_of(asked.algorithm == KernelAlgorithm::kAutomatic
-                          ? kernels_->team().choose_algorithm(asked, asked.blocks)
-                          : asked.algorithm);
+        algorithm = name_of(candidate.algorithm == KernelAlgorithm::kAutomatic
+                                ? kernels_->team().choose_algorithm(candidate, candidate.blocks)
+                                : candidate.algorithm);
       if (choice.is_measured) why = "tuning file";
     }
     if (mode != ctran::kernels::LaunchMode::kAny) why += ", " + std::string(name_of(mode));
-    if (std::exchange(before, who + why) == who + why) continue;
-    ranges.push_back({op, bytes, std::move(who), 0, std::move(why)});
+    if (std::exchange(previous, algorithm + why) == algorithm + why) continue;
+    ranges.push_back({op, bytes, std::move(algorithm), 0, std::move(why)});
     if (collective == Collective::kBarrier) break;
   }
 }

@@ -85,14 +85,14 @@ class TC_API KernelBackend : public NcclApiBackend {
   // Returns: nothing if device windows can be opened; else why not.
   std::optional<std::string> windows_unavailable_reason();
 
-  // Opens a window for TeamWindow. Collective. `unwilling`: why this rank cannot take part; else
+  // Opens a window for TeamWindow. Collective. `local_error`: why this rank cannot take part; else
   // "".
   // Throws: CommError(kUnsupported) on all ranks if one is unwilling or has memory that peers
   // cannot map.
   // Lifetime: the window and `memory` are kept until the window is closed or the communicator ends.
   std::shared_ptr<const ctran::DeviceWindow> open_window(std::string_view method,
                                                          const ctran::DeviceWindow::RankMemory& own,
-                                                         std::string unwilling,
+                                                         std::string local_error,
                                                          const c10::Storage& memory);
   // Closes a window. Collective. Afterwards only ranks that still map its memory may use it.
   void close_window(std::string_view method, std::shared_ptr<const ctran::DeviceWindow> window);
@@ -120,7 +120,7 @@ class TC_API KernelBackend : public NcclApiBackend {
 
   // Gathers a string of each member, by rank. Collective; called only when there are kernels. The
   // timeout is that of `now`.
-  virtual std::vector<std::string> all_gather_strings(const std::string& words,
+  virtual std::vector<std::string> all_gather_strings(const std::string& text,
                                                       const nccl::NcclCall& now) = 0;
   virtual std::string kernels_unavailable_reason() const = 0;
   // True if a vendor library runs what kernels cannot.
@@ -139,7 +139,7 @@ class TC_API KernelBackend : public NcclApiBackend {
     const OperationOptions& options;
     ctran::kernels::TensorMemory memory = ctran::kernels::TensorMemory::kPlain;
   };
-  // Decides whether kernels or the library run `call`, which is the operation of `asked` or a part
+  // Decides whether kernels or the library run `call`, which is the operation of `query` or a part
   // of it. For kernels it sets algorithm and blocks, or leaves them to the kernel library. Of equal
   // calls without hints only the first is decided, until clear_selection_cache().
   // Throws: CommError without context.
@@ -148,7 +148,7 @@ class TC_API KernelBackend : public NcclApiBackend {
     bool is_measured = false;  // decided by a row of the tuning file for this GPU model
   };
   virtual KernelDecision choose(ctran::kernels::KernelCall& call,
-                                const SelectionQuery& asked) const = 0;
+                                const SelectionQuery& query) const = 0;
   // Returns: the most thread blocks that a collective may use if no algorithm is requested; 0: any
   // number.
   // Throws: CommError without context.
@@ -159,7 +159,7 @@ class TC_API KernelBackend : public NcclApiBackend {
   // `library_may`: rows that prefer the library count, too.
   // Returns: nothing if no row applies.
   std::optional<KernelDecision> choose_from_tuning(ctran::kernels::KernelCall& call,
-                                                   const SelectionQuery& asked,
+                                                   const SelectionQuery& query,
                                                    bool library_may) const;
   // Checks that the library may run the collective in place of kernels. May throw CommError without
   // context.
@@ -196,7 +196,7 @@ class TC_API KernelBackend : public NcclApiBackend {
                       const OperandTensors& tensors, const Enqueue& enqueue);
 
  private:
-  ctran::TeamWindow::BackendLookup window_home();
+  ctran::TeamWindow::BackendLookup window_backend_lookup();
   ctran::WindowLifetimes::GraphCounts count_graphs();
   // Throws: CommError(kUnsupported) without context, if there are no kernels.
   void require_kernels();
@@ -221,34 +221,34 @@ class TC_API KernelBackend : public NcclApiBackend {
     } trailing_copy = {};
   };
   // Enqueues the copy after the kernels, if there is one.
-  void enqueue_trailing_copy(const KernelRequest& offer, gpu::NativeStream stream) const;
+  void enqueue_trailing_copy(const KernelRequest& request, gpu::NativeStream stream) const;
   // Adds which algorithm runs which sizes, for algorithms().
   void add_ranges(std::vector<AlgorithmRange>& ranges, ctran::kernels::Collective collective,
                   ctran::kernels::LaunchMode mode) const;
   // Returns the decision of choose(), from the cache if there is one.
-  bool should_use_kernels(ctran::kernels::KernelCall& call, const SelectionQuery& asked);
+  bool should_use_kernels(ctran::kernels::KernelCall& call, const SelectionQuery& query);
   // Returns: the launch mode of a call, if the measured rows distinguish it.
   ctran::kernels::LaunchMode mode_of(const ctran::kernels::KernelCall& call) const;
   // Returns: the window that contains the request's tensor, if hint `registered` promises that this
   // is so on all ranks; else null.
-  const ctran::DeviceWindow* find_window_of(const KernelRequest& offer,
+  const ctran::DeviceWindow* find_window_of(const KernelRequest& request,
                                             const OperationOptions& options) const;
   // Converts the request into a window collective, in which peers write its output in `window`
   // directly.
   // Returns: nothing if a plain collective is to run.
   std::optional<ctran::kernels::WindowCollectiveCall> to_window_collective(
-      const KernelRequest& offer, const ctran::DeviceWindow& window,
+      const KernelRequest& request, const ctran::DeviceWindow& window,
       const OperationOptions& options);
   // Logs once that kernels move the data although copy engines were requested.
   void warn_copy_engines_unused();
-  bool ensure_workspace_for(const nccl::NcclCall& now, const KernelRequest& offer,
-                            const std::optional<ctran::kernels::WindowCollectiveCall>& there);
+  bool ensure_workspace_for(const nccl::NcclCall& now, const KernelRequest& request,
+                            const std::optional<ctran::kernels::WindowCollectiveCall>& window_call);
   // Launches the request as a window collective.
   WorkPtr run_window_collective(const nccl::NcclCall& now, const OperationOptions& options,
-                                const KernelRequest& offer,
-                                ctran::kernels::WindowCollectiveCall there);
+                                const KernelRequest& request,
+                                ctran::kernels::WindowCollectiveCall window_call);
   // Launches the request by kernels; returns null if the library is to run it.
-  WorkPtr try_kernels(const KernelRequest& offer, bool async_op, const OperationOptions& options);
+  WorkPtr try_kernels(const KernelRequest& request, bool async_op, const OperationOptions& options);
   // Returns: the factor of a reduction; nothing if kernels do not support it.
   // Throws: CommError(kInvalidArgument).
   std::optional<ctran::KernelCallFactor> factor_for(OpName op, const ReduceOp& reduction,

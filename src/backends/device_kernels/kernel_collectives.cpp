@@ -67,24 +67,24 @@ void KernelBackend::set_kernels(std::shared_ptr<ctran::TeamKernels> kernels,
   clear_selection_cache();
 }
 
-bool KernelBackend::should_use_kernels(KernelCall& call, const SelectionQuery& asked) {
-  const bool is_list = asked.op == OpName::reduce_scatter || asked.op == OpName::reduce_scatter_v;
-  if (is_list || !asked.options.hints.empty()) return choose(call, asked).use_kernels;
+bool KernelBackend::should_use_kernels(KernelCall& call, const SelectionQuery& query) {
+  const bool is_list = query.op == OpName::reduce_scatter || query.op == OpName::reduce_scatter_v;
+  if (is_list || !query.options.hints.empty()) return choose(call, query).use_kernels;
   const auto key =
-      key_of(call, static_cast<uint64_t>(asked.op) << 8 | static_cast<uint64_t>(asked.memory) << 4 |
-                       static_cast<uint64_t>(asked.mode));
-  const auto* known = selection_cache_.find(key);
-  if (known == nullptr) {
-    CachedSelection made{.use_kernels = choose(call, asked).use_kernels};
-    if (made.use_kernels && call.algorithm == ctran::kernels::KernelAlgorithm::kAutomatic)
+      key_of(call, static_cast<uint64_t>(query.op) << 8 | static_cast<uint64_t>(query.memory) << 4 |
+                       static_cast<uint64_t>(query.mode));
+  const auto* cached = selection_cache_.find(key);
+  if (cached == nullptr) {
+    CachedSelection selection{.use_kernels = choose(call, query).use_kernels};
+    if (selection.use_kernels && call.algorithm == ctran::kernels::KernelAlgorithm::kAutomatic)
       call.algorithm = kernels_->team().choose_algorithm(call, call.blocks);
-    made.algorithm = call.algorithm;
-    made.blocks = call.blocks;
-    known = &selection_cache_.store(key, made);
+    selection.algorithm = call.algorithm;
+    selection.blocks = call.blocks;
+    cached = &selection_cache_.store(key, selection);
   }
-  call.algorithm = known->algorithm;
-  call.blocks = known->blocks;
-  return known->use_kernels;
+  call.algorithm = cached->algorithm;
+  call.blocks = cached->blocks;
+  return cached->use_kernels;
 }
 
 bool KernelBackend::is_capturing() const {
@@ -100,25 +100,26 @@ ctran::kernels::LaunchMode KernelBackend::mode_of(const KernelCall& call) const 
 }
 
 std::optional<KernelBackend::KernelDecision> KernelBackend::choose_from_tuning(
-    KernelCall& call, const SelectionQuery& asked, bool library_may) const {
+    KernelCall& call, const SelectionQuery& query, bool library_may) const {
   if (tuning_rows_.empty()) return std::nullopt;
-  const int within = call.blocks;
-  const auto as = [&call, within](const ctran::kernels::SelectionRow& row) {
-    auto made = call;
-    made.algorithm = row.algorithm;
-    made.blocks = ctran::kernels::blocks_within(row.blocks, within);
-    return made;
+  const int block_limit = call.blocks;
+  const auto with_row = [&call, block_limit](const ctran::kernels::SelectionRow& row) {
+    auto candidate = call;
+    candidate.algorithm = row.algorithm;
+    candidate.blocks = ctran::kernels::blocks_within(row.blocks, block_limit);
+    return candidate;
   };
   const auto& team = kernels_->team();
-  const auto* const row = tuning_rows_.find(
-      {call.collective, team.size(), asked.bytes, element_kind_of(call), asked.mode, asked.memory,
-       within},
-      [&](const auto& each) {
-        return each.uses_vendor_library ? library_may
-                                        : !each.uses_window_collective && team.can_launch(as(each));
-      });
+  const auto* const row =
+      tuning_rows_.find({call.collective, team.size(), query.bytes, element_kind_of(call),
+                         query.mode, query.memory, block_limit},
+                        [&](const auto& each) {
+                          return each.uses_vendor_library ? library_may
+                                                          : !each.uses_window_collective &&
+                                                                team.can_launch(with_row(each));
+                        });
   if (row == nullptr) return std::nullopt;
-  if (!row->uses_vendor_library) call = as(*row);
+  if (!row->uses_vendor_library) call = with_row(*row);
   return KernelDecision{.use_kernels = !row->uses_vendor_library, .is_measured = true};
 }
 
@@ -130,7 +131,7 @@ std::map<std::string, uint64_t> KernelBackend::memory_usage() const {
 
 void KernelBackend::on_connected() {
   registered_mode_ = ctran::parse_registered_mode(getOptions().hints);
-  if (kernels_) launch_queue()->attach_kernels(kernels_, /*apart=*/true);
+  if (kernels_) launch_queue()->attach_kernels(kernels_, /*serialized=*/true);
   set_kernel_timeout();
 }
 
@@ -150,37 +151,37 @@ void KernelBackend::before_launch(const OperationOptions& options) {
     kernels_->set_zero_copy_send(registered_mode_of(options) == ctran::RegisteredBufferMode::kYes);
 }
 
-const ctran::DeviceWindow* KernelBackend::find_window_of(const KernelRequest& offer,
+const ctran::DeviceWindow* KernelBackend::find_window_of(const KernelRequest& request,
                                                          const OperationOptions& options) const {
   if (registered_mode_of(options) == ctran::RegisteredBufferMode::kNo || !kernels_) return nullptr;
-  if (offer.bytes < ctran::kMinRegisteredBytes && !tuning_rows_.has_registered()) return nullptr;
-  const auto& call = offer.calls.front();
-  if (offer.calls.size() != 1 || !kernels_->team().can_launch_on_window(call)) return nullptr;
+  if (request.bytes < ctran::kMinRegisteredBytes && !tuning_rows_.has_registered()) return nullptr;
+  const auto& call = request.calls.front();
+  if (request.calls.size() != 1 || !kernels_->team().can_launch_on_window(call)) return nullptr;
   const auto shared = ctran::windowed_operand(call, getSize());
   return kernels_->find_window_of(shared.at, shared.bytes);
 }
 
 std::optional<ctran::kernels::WindowCollectiveCall> KernelBackend::to_window_collective(
-    const KernelRequest& offer, const ctran::DeviceWindow& window,
+    const KernelRequest& request, const ctran::DeviceWindow& window,
     const OperationOptions& options) {
   using ctran::kernels::TensorMemory;
-  auto call = offer.calls.front();
-  const int within = max_blocks(call.collective, options);
-  call.blocks = within;
+  auto call = request.calls.front();
+  const int block_limit = max_blocks(call.collective, options);
+  call.blocks = block_limit;
   const auto* const row =
-      tuning_rows_.find({call.collective, getSize(), offer.bytes, element_kind_of(call),
-                         mode_of(call), TensorMemory::kRegistered, within},
+      tuning_rows_.find({call.collective, getSize(), request.bytes, element_kind_of(call),
+                         mode_of(call), TensorMemory::kRegistered, block_limit},
                         [](const auto& each) { return each.memory == TensorMemory::kRegistered; });
-  if (row == nullptr ? offer.bytes < ctran::kMinRegisteredBytes : !row->uses_window_collective)
+  if (row == nullptr ? request.bytes < ctran::kMinRegisteredBytes : !row->uses_window_collective)
     return std::nullopt;
-  if (row != nullptr) call.blocks = ctran::kernels::blocks_within(row->blocks, within);
-  auto there =
+  if (row != nullptr) call.blocks = ctran::kernels::blocks_within(row->blocks, block_limit);
+  auto window_call =
       window.make_collective_call(call, ctran::copy_method_of(registered_mode_of(options)));
-  if (uses_copy_engines(there) && !window.has_separate_copy_queues()) {
-    there.copy_method = ctran::kernels::CopyMethod::kAutomatic;
+  if (uses_copy_engines(window_call) && !window.has_separate_copy_queues()) {
+    window_call.copy_method = ctran::kernels::CopyMethod::kAutomatic;
     warn_copy_engines_unused();
   }
-  return there;
+  return window_call;
 }
 
 void KernelBackend::warn_copy_engines_unused() {
@@ -194,19 +195,19 @@ void KernelBackend::warn_copy_engines_unused() {
 
 WorkPtr KernelBackend::run_window_collective(const nccl::NcclCall& now,
                                              const OperationOptions& options,
-                                             const KernelRequest& offer,
-                                             ctran::kernels::WindowCollectiveCall there) {
-  return run_kernels(now, options, {offer.tensors, offer.lists},
+                                             const KernelRequest& request,
+                                             ctran::kernels::WindowCollectiveCall window_call) {
+  return run_kernels(now, options, {request.tensors, request.lists},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
-                       there.call.timeout_ns = limit_ns;
-                       kernels.launch(there, stream);
-                       enqueue_trailing_copy(offer, stream);
+                       window_call.call.timeout_ns = limit_ns;
+                       kernels.launch(window_call, stream);
+                       enqueue_trailing_copy(request, stream);
                      });
 }
 
-void KernelBackend::enqueue_trailing_copy(const KernelRequest& offer,
+void KernelBackend::enqueue_trailing_copy(const KernelRequest& request,
                                           gpu::NativeStream stream) const {
-  const auto& [to, from, bytes] = offer.trailing_copy;
+  const auto& [to, from, bytes] = request.trailing_copy;
   if (bytes != 0) launch_queue()->device().runtime().copy_on_device(to, from, bytes, stream);
 }
 
@@ -214,7 +215,7 @@ void KernelBackend::enqueue_trailing_copy(const KernelRequest& offer,
 bool KernelBackend::ensure_workspace(const nccl::NcclCall& now) {
   if (!workspace_error_.empty() && has_library()) return false;
   const auto until = std::chrono::steady_clock::now() + now.timeout;
-  const auto look = [&] {
+  const auto interrupt_check = [&] {
     check_interrupt();
     if (std::chrono::steady_clock::now() >= until)
       throw CommError(
@@ -224,15 +225,15 @@ bool KernelBackend::ensure_workspace(const nccl::NcclCall& now) {
   run_collective_setup(now, [&] {
     const auto before = kernels_->team().workspace_bytes();
     try {
-      workspace_error_ = kernels_->allocate_rest(look);
+      workspace_error_ = kernels_->allocate_rest(interrupt_check);
     } catch (const CommError& e) {  // peers may have continued
       auto where = now.context(e.context().peer);
       if (where.peer >= 0) where.culprits = {where.peer};
       // What the failed peer itself has reported is more specific.
-      const auto said = kernels_->find_failed_peer(where);
-      const auto told = said ? *said : CommError(e.code(), e.why(), where);
-      launch_queue()->abort_and_wait(told, /*blocks=*/false);
-      throw told;
+      const auto peer_failure = kernels_->find_failed_peer(where);
+      const auto error = peer_failure ? *peer_failure : CommError(e.code(), e.why(), where);
+      launch_queue()->abort_and_wait(error, /*blocks=*/false);
+      throw error;
     }
     late_workspace_bytes_ += kernels_->team().workspace_bytes() - before;
   });
@@ -240,48 +241,52 @@ bool KernelBackend::ensure_workspace(const nccl::NcclCall& now) {
 }
 
 bool KernelBackend::ensure_workspace_for(
-    const nccl::NcclCall& now, const KernelRequest& offer,
-    const std::optional<ctran::kernels::WindowCollectiveCall>& there) {
+    const nccl::NcclCall& now, const KernelRequest& request,
+    const std::optional<ctran::kernels::WindowCollectiveCall>& window_call) {
   const auto& team = kernels_->team();
-  const auto lacks = [&team](const auto& call) { return team.needs_full_workspace(call); };
-  const bool lack = there ? lacks(*there) : std::ranges::any_of(offer.calls, lacks);
-  return !lack || ensure_workspace(now);
+  const auto needs_full_workspace = [&team](const auto& call) {
+    return team.needs_full_workspace(call);
+  };
+  const bool needs_workspace = window_call
+                                   ? needs_full_workspace(*window_call)
+                                   : std::ranges::any_of(request.calls, needs_full_workspace);
+  return !needs_workspace || ensure_workspace(now);
 }
 
-WorkPtr KernelBackend::try_kernels(const KernelRequest& offer, bool async_op,
+WorkPtr KernelBackend::try_kernels(const KernelRequest& request, bool async_op,
                                    const OperationOptions& options) {
-  const auto now = begin_call(offer.op, async_op, options);
+  const auto now = begin_call(request.op, async_op, options);
   before_collective();
   using ctran::kernels::TensorMemory;
-  std::optional<ctran::kernels::WindowCollectiveCall> there;
-  const bool are_taken =
-      with_context([&] { return now.context(); },
-                   [&] {
-                     const auto* const window = find_window_of(offer, options);
-                     if (window != nullptr) there = to_window_collective(offer, *window, options);
-                     if (there) return true;
-                     const SelectionQuery asked{
-                         offer.op, offer.bytes, mode_of(offer.calls.front()), options,
-                         window == nullptr ? TensorMemory::kPlain : TensorMemory::kRegistered};
-                     const auto takes = [&](auto& one) { return should_use_kernels(one, asked); };
-                     if (kernels_ && std::ranges::all_of(offer.calls, takes)) return true;
-                     require_library_allowed(offer.calls.front().collective, options);
-                     return false;
-                   });
-  if (!are_taken) return nullptr;
-  if (!ensure_workspace_for(now, offer, there)) {
+  std::optional<ctran::kernels::WindowCollectiveCall> window_call;
+  const bool use_kernels = with_context(
+      [&] { return now.context(); },
+      [&] {
+        const auto* const window = find_window_of(request, options);
+        if (window != nullptr) window_call = to_window_collective(request, *window, options);
+        if (window_call) return true;
+        const SelectionQuery query{
+            request.op, request.bytes, mode_of(request.calls.front()), options,
+            window == nullptr ? TensorMemory::kPlain : TensorMemory::kRegistered};
+        const auto runs_on_kernels = [&](auto& one) { return should_use_kernels(one, query); };
+        if (kernels_ && std::ranges::all_of(request.calls, runs_on_kernels)) return true;
+        require_library_allowed(request.calls.front().collective, options);
+        return false;
+      });
+  if (!use_kernels) return nullptr;
+  if (!ensure_workspace_for(now, request, window_call)) {
     with_context([&] { return now.context(); },
-                 [&] { require_library_allowed(offer.calls.front().collective, options); });
+                 [&] { require_library_allowed(request.calls.front().collective, options); });
     return nullptr;
   }
-  if (there) return run_window_collective(now, options, offer, *there);
-  return run_kernels(now, options, {offer.tensors, offer.lists},
+  if (window_call) return run_window_collective(now, options, request, *window_call);
+  return run_kernels(now, options, {request.tensors, request.lists},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
-                       for (auto& one : offer.calls) {
+                       for (auto& one : request.calls) {
                          one.timeout_ns = limit_ns;
                          kernels.launch(one, stream);
                        }
-                       enqueue_trailing_copy(offer, stream);
+                       enqueue_trailing_copy(request, stream);
                      });
 }
 
@@ -289,8 +294,8 @@ WorkPtr KernelBackend::run_kernels(nccl::NcclCall now, const OperationOptions& o
                                    const OperandTensors& tensors, const Enqueue& enqueue) {
   const auto limit_ns = timeout_ns_of(now);
   now.aborts_at_timeout = true;
-  return run(now, options, tensors, [&](const nccl::NcclLaunch& go) {
-    enqueue(*kernels_, go.stream, limit_ns);
+  return run(now, options, tensors, [&](const nccl::NcclLaunch& launch) {
+    enqueue(*kernels_, launch.stream, limit_ns);
     return nccl::abi::Result(nccl::abi::kSuccess);
   });
 }
@@ -399,18 +404,19 @@ WorkPtr KernelBackend::reduce_scatter_single(at::Tensor& output, const at::Tenso
   const auto count = static_cast<size_t>(output.numel());
   // The input is not copied, because it may lie in a window. An output that overlaps it is made in
   // separate memory.
-  const bool is_made_here = nccl::is_in_place_or_disjoint(input, output, getRank());
-  const auto made = is_made_here ? output : at::empty_like(output);
+  const bool is_written_directly = nccl::is_in_place_or_disjoint(input, output, getRank());
+  const auto result = is_written_directly ? output : at::empty_like(output);
   if (const auto factor = factor_for(OpName::reduce_scatter_single, op, input)) {
-    auto call = make_reduce_call(Collective::kReduceScatter, op, *factor, count, input, made);
-    KernelRequest::TrailingCopy behind;
-    if (!is_made_here) behind = {nccl::TensorBytes(output).data, call.output, output.nbytes()};
+    auto call = make_reduce_call(Collective::kReduceScatter, op, *factor, count, input, result);
+    KernelRequest::TrailingCopy trailing_copy;
+    if (!is_written_directly)
+      trailing_copy = {nccl::TensorBytes(output).data, call.output, output.nbytes()};
     if (auto work = try_kernels({OpName::reduce_scatter_single,
                                  {&call, 1},
                                  input.nbytes(),
-                                 {&output, &made, &input, &factor->element},
+                                 {&output, &result, &input, &factor->element},
                                  {},
-                                 behind},
+                                 trailing_copy},
                                 async_op, options))
       return work;
   }

@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kWindowIdleTimeout{20};
 
 std::shared_ptr<TorchCommWindow> KernelBackend::new_window(
     const std::optional<at::Tensor>& tensor) {
-  auto window = std::make_shared<ctran::TeamWindow>(window_home(), getDevice());
+  auto window = std::make_shared<ctran::TeamWindow>(window_backend_lookup(), getDevice());
   if (tensor) window->tensor_register(*tensor, /*owning=*/true);
   return window;
 }
@@ -34,12 +34,13 @@ std::shared_ptr<TorchCommWindow> KernelBackend::window_allocate(size_t size_byte
     throw CommError(Errc::kUnsupported,
                     "cpu_buf=True: windows of this backend are on " + getDevice().str(),
                     window_context("window_allocate"));
-  auto window = std::make_shared<ctran::TeamWindow>(window_home(), getDevice(), signal_size);
+  auto window =
+      std::make_shared<ctran::TeamWindow>(window_backend_lookup(), getDevice(), signal_size);
   window->allocate(size_bytes);
   return window;
 }
 
-ctran::TeamWindow::BackendLookup KernelBackend::window_home() {
+ctran::TeamWindow::BackendLookup KernelBackend::window_backend_lookup() {
   return [self = std::static_pointer_cast<KernelBackend>(shared_from_this())](std::string_view) {
     return self;
   };
@@ -82,16 +83,16 @@ void KernelBackend::synchronize_current_stream() const {
 }
 
 std::shared_ptr<const ctran::DeviceWindow> KernelBackend::open_window(
-    std::string_view method, const ctran::DeviceWindow::RankMemory& own, std::string unwilling,
+    std::string_view method, const ctran::DeviceWindow::RankMemory& own, std::string local_error,
     const c10::Storage& memory) {
   const auto now = begin_call(OpName::new_window, false, {}, method);
   std::shared_ptr<const ctran::DeviceWindow> window;
   run_collective_setup(now, [&] {
     require_kernels();
-    auto made = ctran::DeviceWindow::create(
-        kernels_->shared_team(), own, std::move(unwilling),
-        [&](const std::string& words) { return all_gather_strings(words, now); });
-    if (!made.window) throw CommError(Errc::kUnsupported, made.unavailable_reason);
+    auto result = ctran::DeviceWindow::create(
+        kernels_->shared_team(), own, std::move(local_error),
+        [&](const std::string& text) { return all_gather_strings(text, now); });
+    if (!result.window) throw CommError(Errc::kUnsupported, result.unavailable_reason);
     // Launches may use the window and its tensor's memory even after the window object is
     // destroyed.
     struct WindowAndMemory {
@@ -99,7 +100,7 @@ std::shared_ptr<const ctran::DeviceWindow> KernelBackend::open_window(
       std::unique_ptr<ctran::DeviceWindow> window;  // destroyed first
     };
     const auto both =
-        std::make_shared<WindowAndMemory>(WindowAndMemory{memory, std::move(made.window)});
+        std::make_shared<WindowAndMemory>(WindowAndMemory{memory, std::move(result.window)});
     window = {both, both->window.get()};
     kernels_->windows().open(window, count_graphs());
     kernels_->add_open_window(window);
@@ -158,15 +159,15 @@ WorkPtr KernelBackend::run_window_step(
     const std::function<void(gpu::NativeStream stream, uint64_t limit_ns)>& body) {
   auto now = begin_call(OpName::new_window, async_op, options, step.name);
   now.aborts_at_timeout = true;
-  const auto enqueue = [&](const nccl::NcclLaunch& go) {
-    body(go.stream, timeout_ns_of(now));
+  const auto enqueue = [&](const nccl::NcclLaunch& launch) {
+    body(launch.stream, timeout_ns_of(now));
     return nccl::abi::Result(nccl::abi::kSuccess);
   };
   const at::Tensor none;
   auto kept = retain_storages(now, {{step.tensor != nullptr ? step.tensor : &none}, {}});
   return log_window_call(step, [&] {
     if (step.is_outgoing) return launch(*launch_queue(), now, options, std::move(kept), enqueue);
-    if (wait_queue_if_any() == nullptr) wait_queue().attach_kernels(kernels_, /*apart=*/false);
+    if (wait_queue_if_any() == nullptr) wait_queue().attach_kernels(kernels_, /*serialized=*/false);
     return launch(wait_queue(), now, options, std::move(kept), enqueue);
   });
 }

@@ -9,7 +9,7 @@
 
 namespace torch::comms::ctran {
 
-RegisteredBufferMode parse_registered_mode(const Hints& hints, RegisteredBufferMode otherwise) {
+RegisteredBufferMode parse_registered_mode(const Hints& hints, RegisteredBufferMode fallback) {
   for (const char* const name : {hint::kRegistered.name, hint::kRegistered.alias}) {
     const auto found = hints.find(name);
     if (found == hints.end()) continue;
@@ -21,11 +21,11 @@ RegisteredBufferMode parse_registered_mode(const Hints& hints, RegisteredBufferM
                       "hint " + found->first + ": " + error.why() + ", or copies");
     }
   }
-  return otherwise;
+  return fallback;
 }
 
-kernels::CopyMethod copy_method_of(RegisteredBufferMode wish) {
-  return wish == RegisteredBufferMode::kCopies ? kernels::CopyMethod::kCopyEngine
+kernels::CopyMethod copy_method_of(RegisteredBufferMode mode) {
+  return mode == RegisteredBufferMode::kCopies ? kernels::CopyMethod::kCopyEngine
                                                : kernels::CopyMethod::kAutomatic;
 }
 

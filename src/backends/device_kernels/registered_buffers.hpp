@@ -25,11 +25,11 @@ enum class RegisteredBufferMode : uint8_t {
 // all ranks, and about inputs of reductions. If such a tensor is in a window on one rank, it is in
 // the same window on all ranks, at any place. With copies, outputs and tensors of all_reduce are
 // also at the same place of the window.
-// Returns: `otherwise` if the hint is not set.
+// Returns: `fallback` if the hint is not set.
 // Throws: CommError(kInvalidArgument) without context.
 RegisteredBufferMode parse_registered_mode(
-    const Hints& hints, RegisteredBufferMode otherwise = RegisteredBufferMode::kNo);
-kernels::CopyMethod copy_method_of(RegisteredBufferMode wish);
+    const Hints& hints, RegisteredBufferMode fallback = RegisteredBufferMode::kNo);
+kernels::CopyMethod copy_method_of(RegisteredBufferMode mode);
 
 // The bytes of a call's largest buffer from which the hint applies. Below, ranks would wait longer
 // for each other's addresses than a copy takes. Measured with two H100 at 16 MB, as shares of the

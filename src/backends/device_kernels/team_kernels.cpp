@@ -18,8 +18,8 @@ void* TeamKernels::peer_address_of(int peer, const void* at, size_t size_bytes) 
   return window == nullptr ? nullptr : window->address_on_peer(peer, at);
 }
 
-void TeamKernels::set_zero_copy_send(bool wished) {
-  if (!wished) return team_->enable_zero_copy_send({});
+void TeamKernels::set_zero_copy_send(bool enabled) {
+  if (!enabled) return team_->enable_zero_copy_send({});
   team_->enable_zero_copy_send([this](int peer, const void* at, size_t size_bytes) {
     return peer_address_of(peer, at, size_bytes);
   });

@@ -27,14 +27,14 @@ class TeamKernels final : public nccl::CollectiveKernels {
     std::function<uint32_t()>
         quiesced_ranks;  // bit mask of ranks, as for DeviceTeam::mark_quiesced()
   };
-  explicit TeamKernels(std::shared_ptr<DeviceTeam> team, PeerEvents heard = {})
-      : team_(std::move(team)), peer_events_(std::move(heard)) {}
+  explicit TeamKernels(std::shared_ptr<DeviceTeam> team, PeerEvents peer_events = {})
+      : team_(std::move(team)), peer_events_(std::move(peer_events)) {}
   ~TeamKernels() override { team_->enable_zero_copy_send({}); }
 
   const DeviceTeam& team() const noexcept { return *team_; }
   // See DeviceTeam::allocate_rest(). Collective.
-  std::string allocate_rest(const std::function<void()>& look) {
-    return team_->allocate_rest(look);
+  std::string allocate_rest(const std::function<void()>& interrupt_check) {
+    return team_->allocate_rest(interrupt_check);
   }
   const std::shared_ptr<DeviceTeam>& shared_team() const noexcept { return team_; }
   // Keeps an object that launches may use until the communicator has ended. Windows are kept for a
@@ -58,7 +58,7 @@ class TeamKernels final : public nccl::CollectiveKernels {
   // Sets whether the team's messages use zero-copy from now on, with receives into open windows;
   // see DeviceTeam::enable_zero_copy_send().
   // Threads: only the thread that calls operations.
-  void set_zero_copy_send(bool wished);
+  void set_zero_copy_send(bool enabled);
   // Launch an operation on `stream`.
   // Throws: CommError(kVendor).
   // Threads: only the thread that calls operations.

@@ -13,8 +13,8 @@
 
 namespace torch::comms::ctran {
 
-TeamWindow::TeamWindow(BackendLookup home, at::Device device, size_t slots)
-    : backend_lookup_(std::move(home)), slots_(slots) {
+TeamWindow::TeamWindow(BackendLookup backend_lookup, at::Device device, size_t slots)
+    : backend_lookup_(std::move(backend_lookup)), slots_(slots) {
   device_ = device;
 }
 
@@ -31,20 +31,20 @@ std::shared_ptr<KernelBackend> TeamWindow::require_backend(std::string_view meth
 }
 
 void TeamWindow::open(std::string_view method, const at::Tensor& tensor, bool owning,
-                      std::string unwilling) {
+                      std::string local_error) {
   const auto comm = backend_lookup_(method);
   DeviceWindow::RankMemory own{.slots = slots_};
-  if (unwilling.empty() && tensor.device() != device_)
-    unwilling = "its tensor is on " + tensor.device().str() +
-                ", windows of this communicator are on " + device_.str() +
-                (tensor.is_cpu() ? "; window_allocate(cpu_buf=True) is for host memory" : "");
-  if (unwilling.empty())
-    unwilling = transport::nvl::error_text_of([&] { own.metadata = encode_tensor_meta(tensor); });
-  if (unwilling.empty()) {
+  if (local_error.empty() && tensor.device() != device_)
+    local_error = "its tensor is on " + tensor.device().str() +
+                  ", windows of this communicator are on " + device_.str() +
+                  (tensor.is_cpu() ? "; window_allocate(cpu_buf=True) is for host memory" : "");
+  if (local_error.empty())
+    local_error = transport::nvl::error_text_of([&] { own.metadata = encode_tensor_meta(tensor); });
+  if (local_error.empty()) {
     own.at = static_cast<std::byte*>(tensor.mutable_data_ptr());
     own.size_bytes = tensor.nbytes();
   }
-  window_ = comm->open_window(method, own, std::move(unwilling),
+  window_ = comm->open_window(method, own, std::move(local_error),
                               owning ? tensor.storage() : c10::Storage());
   opened_by_ = comm->shared_kernels();
   if (owning) tensor_ = tensor;
@@ -59,9 +59,9 @@ void TeamWindow::allocate(size_t size_bytes) {
   with_context([&] { return comm->window_context(kMethod); },
                [&] { require_addressable_size(size_bytes, slots_); });
   at::Tensor memory;
-  auto unwilling = transport::nvl::error_text_of(
+  auto local_error = transport::nvl::error_text_of(
       [&] { memory = comm->mappable_tensor({static_cast<int64_t>(size_bytes)}, at::kByte); });
-  open(kMethod, memory, /*owning=*/memory.defined(), std::move(unwilling));
+  open(kMethod, memory, /*owning=*/memory.defined(), std::move(local_error));
 }
 
 void TeamWindow::tensor_register(const at::Tensor& tensor, bool owning) {
@@ -94,12 +94,12 @@ std::shared_ptr<TorchCommWindow> TeamWindow::clone() {
   const PlainDispatchGuard plain;
   const auto source = view(comm->getRank(), 0, shape_, dtype_);
   at::Tensor target;
-  auto unwilling = transport::nvl::error_text_of([&] {
+  auto local_error = transport::nvl::error_text_of([&] {
     target = comm->mappable_tensor(source.sizes(), dtype_);
     target.copy_(source);
     comm->synchronize_current_stream();  // peers may write as soon as the window is open
   });
-  copy->open("clone", target, /*owning=*/target.defined(), std::move(unwilling));
+  copy->open("clone", target, /*owning=*/target.defined(), std::move(local_error));
   return copy;
 }
 
@@ -232,12 +232,13 @@ int64_t TeamWindow::register_local_buffer(const at::Tensor& tensor) {
     throw CommError(Errc::kInvalidArgument,
                     "tensor is on " + tensor.device().str() + ", the window on " + device_.str(),
                     comm->window_context(kMethod));
-  int64_t made = 0;
+  int64_t buffer_handle = 0;
   comm->with_device(kMethod, [&] {
-    made = reinterpret_cast<int64_t>(handle.add_buffer(tensor.mutable_data_ptr(), tensor.nbytes()));
+    buffer_handle =
+        reinterpret_cast<int64_t>(handle.add_buffer(tensor.mutable_data_ptr(), tensor.nbytes()));
   });
-  buffers_.insert_or_assign(made, tensor.storage());
-  return made;
+  buffers_.insert_or_assign(buffer_handle, tensor.storage());
+  return buffer_handle;
 }
 
 void TeamWindow::deregister_local_buffer(int64_t handle) {
@@ -256,14 +257,14 @@ void TeamWindow::deregister_local_buffer(int64_t handle) {
 int64_t TeamWindow::get_nvlink_address(int peer, uint64_t offset_bytes) {
   constexpr std::string_view kMethod = "get_nvlink_address";
   const auto comm = require_backend(kMethod);
-  const auto& there = rank_memory(peer);
-  if (offset_bytes > there.size_bytes)
+  const auto& memory = rank_memory(peer);
+  if (offset_bytes > memory.size_bytes)
     throw CommError(Errc::kOutOfRange,
                     "offset " + std::to_string(offset_bytes) + " is beyond the window of rank " +
-                        std::to_string(peer) + ", which has " + std::to_string(there.size_bytes) +
+                        std::to_string(peer) + ", which has " + std::to_string(memory.size_bytes) +
                         " bytes",
                     comm->window_context(kMethod));
-  return reinterpret_cast<int64_t>(there.at + offset_bytes);
+  return reinterpret_cast<int64_t>(memory.at + offset_bytes);
 }
 
 int64_t TeamWindow::get_multimem_address(uint64_t) {

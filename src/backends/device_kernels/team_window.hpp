@@ -33,7 +33,7 @@ class TeamWindow final : public TorchCommWindow {
   // Returns the backend that has the kernels now. Throws CommError if there is none.
   using BackendLookup = std::function<std::shared_ptr<KernelBackend>(std::string_view method)>;
 
-  TeamWindow(BackendLookup home, at::Device device, size_t slots = kSlots);
+  TeamWindow(BackendLookup backend_lookup, at::Device device, size_t slots = kSlots);
   ~TeamWindow() override;
   // Collective. Allocates new memory, filled with zeros, and registers it.
   void allocate(size_t size_bytes);
@@ -64,8 +64,9 @@ class TeamWindow final : public TorchCommWindow {
 
  private:
   using RankMemory = DeviceWindow::RankMemory;
-  // `unwilling`: why this rank has no tensor; else "".
-  void open(std::string_view method, const at::Tensor& tensor, bool owning, std::string unwilling);
+  // `local_error`: why this rank has no tensor; else "".
+  void open(std::string_view method, const at::Tensor& tensor, bool owning,
+            std::string local_error);
   bool is_stale(const KernelBackend& comm) const;
   // Returns: the backend, for one call of a method.
   // Throws: CommError, also if the members have changed.

@@ -18,14 +18,15 @@ std::string gpu_model_name(const gpu::Runtime& runtime, int device) {
   }
 }
 
-MeasuredRows find_tuning_rows(const SharedTuning& told, int ranks, bool warns) {
+MeasuredRows find_tuning_rows(const SharedTuning& shared_tuning, int ranks, bool warns) {
   static std::atomic_flag has_warned;
-  const auto& all = told.tuning.kernels;
-  auto rows = rows_for(all, told.gpu, ranks);
+  const auto& all = shared_tuning.tuning.kernels;
+  auto rows = rows_for(all, shared_tuning.gpu, ranks);
   if (warns && rows.empty() && !all.empty() && !has_warned.test_and_set())
     base::log(base::LogLevel::kWarning,
-              told.tuning.source + " has kernels measured on " + format_measured_gpus(all) +
-                  ", none on " + (told.gpu.empty() ? "this GPU" : told.gpu) + " with " +
+              shared_tuning.tuning.source + " has kernels measured on " +
+                  format_measured_gpus(all) + ", none on " +
+                  (shared_tuning.gpu.empty() ? "this GPU" : shared_tuning.gpu) + " with " +
                   std::to_string(ranks) +
                   " ranks: the built-in table is used (torchcomms tune --device cuda)");
   return MeasuredRows(std::move(rows));

@@ -14,6 +14,6 @@ std::string gpu_model_name(const gpu::Runtime& runtime, int device);
 
 // Returns: the rows for `ranks` ranks on rank 0's GPU model. With `warns`, logs a warning, once per
 // process, if the file has kernel rows but none of them applies.
-MeasuredRows find_tuning_rows(const SharedTuning& told, int ranks, bool warns);
+MeasuredRows find_tuning_rows(const SharedTuning& shared_tuning, int ranks, bool warns);
 
 }  // namespace torch::comms::ctran

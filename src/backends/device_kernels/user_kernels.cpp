@@ -14,20 +14,20 @@ std::string KernelBackend::set_up_single_rank() {
   const nccl::NcclDevice::DeviceCallGuard scope(device);
   const gpu::CaptureModeGuard mode(device.runtime());
   const auto& at = device.torch_device();
-  auto made =
+  auto result =
       ctran::DeviceTeam::create(0, 1, at.has_index() ? at.index() : 0, device.shared_runtime(), "",
-                                [](const std::string& words) { return std::vector{words}; });
-  if (!made.team) return std::move(made.unavailable_reason);
-  set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)));
+                                [](const std::string& text) { return std::vector{text}; });
+  if (!result.team) return std::move(result.unavailable_reason);
+  set_kernels(std::make_shared<ctran::TeamKernels>(std::move(result.team)));
   on_connected_late();
   return {};
 }
 
 std::optional<std::string> KernelBackend::windows_unavailable_reason() {
   if (getSize() > 1) before_collective();
-  auto why_alone = getSize() > 1 || kernels_ ? std::string() : set_up_single_rank();
+  auto setup_error = getSize() > 1 || kernels_ ? std::string() : set_up_single_rank();
   if (kernels_) return std::nullopt;
-  return getSize() > 1 ? kernels_unavailable_reason() : why_alone;
+  return getSize() > 1 ? kernels_unavailable_reason() : setup_error;
 }
 
 void KernelBackend::require_kernels() {
@@ -47,11 +47,11 @@ int64_t KernelBackend::get_device_transport() {
   run_collective_setup(now, [&] {
     require_kernels();
     if (transport_) return;
-    auto made = ctran::DeviceTransport::create(
+    auto result = ctran::DeviceTransport::create(
         kernels_->shared_team(), user_kernel_timeout_ns(),
-        [&](const std::string& words) { return all_gather_strings(words, now); });
-    if (!made.transport) throw CommError(Errc::kUnsupported, made.unavailable_reason);
-    transport_ = std::move(made.transport);
+        [&](const std::string& text) { return all_gather_strings(text, now); });
+    if (!result.transport) throw CommError(Errc::kUnsupported, result.unavailable_reason);
+    transport_ = std::move(result.transport);
     kernels_->retain(transport_);
     mark_user_kernels();
   });

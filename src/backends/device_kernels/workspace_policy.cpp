@@ -12,12 +12,12 @@ namespace {
 
 constexpr const char* kVariable = "TORCHCOMM_KERNELS_WORKSPACE";
 
-DeviceTeam::WorkspaceExtent workspace_extent_of(const std::string& knob, std::string_view text) {
+DeviceTeam::WorkspaceExtent workspace_extent_of(const std::string& setting, std::string_view text) {
   if (text == "auto") return DeviceTeam::WorkspaceExtent::kDefault;
   if (text == "whole") return DeviceTeam::WorkspaceExtent::kFull;
   if (text == "growing") return DeviceTeam::WorkspaceExtent::kPartial;
   throw CommError(Errc::kInvalidArgument,
-                  knob + " is '" + std::string(text) + "', allowed are auto, whole and growing");
+                  setting + " is '" + std::string(text) + "', allowed are auto, whole and growing");
 }
 
 }  // namespace
