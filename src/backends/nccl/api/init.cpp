@@ -44,25 +44,28 @@ std::string checked_id(std::string id, const nccl::VendorLibrary& library, const
                   context);
 }
 
-// Returns: the unique id that rank 0 creates and publishes in the store. `look`: see
+// Returns: the unique id that rank 0 creates and publishes in the store. `interrupt_check`: see
 // StoreKeyValue::get().
-std::string exchange_id(const nccl::VendorLibrary& library, const Rendezvous& met,
-                        const Context& context, const std::function<void()>& look) {
-  if (met.rank == 0) {
+std::string exchange_id(const nccl::VendorLibrary& library, const Rendezvous& rendezvous,
+                        const Context& context, const std::function<void()>& interrupt_check) {
+  if (rendezvous.rank == 0) {
     auto id = Communicator::make_id(library, context);
-    if (met.store) StoreKeyValue(met.store, met.deadline, context, met.address).set(kIdKey, id);
+    if (rendezvous.store)
+      StoreKeyValue(rendezvous.store, rendezvous.deadline, context, rendezvous.address)
+          .set(kIdKey, id);
     return id;
   }
-  return checked_id(StoreKeyValue(met.store, met.deadline, context, met.address)
-                        .get(kIdKey, met.deadline.remaining(), look),
-                    library, context);
+  return checked_id(
+      StoreKeyValue(rendezvous.store, rendezvous.deadline, context, rendezvous.address)
+          .get(kIdKey, rendezvous.deadline.remaining(), interrupt_check),
+      library, context);
 }
 
 // Checks the environment variable for the exchange of the unique id.
 // Throws: CommError(kInvalidArgument) for a value that is not allowed.
 void check_exchange_method(const nccl::Vendor& vendor, const Context& context) {
   std::string upper(vendor.backend);
-  for (auto& letter : upper) letter = static_cast<char>(std::toupper(letter));
+  for (auto& character : upper) character = static_cast<char>(std::toupper(character));
   const auto variable = "TORCHCOMM_" + upper + "_BOOTSTRAP_UNIQUEID_EXCHANGE_METHOD";
   const auto method = base::env_text(variable).value_or("auto");
   if (method != "auto" && method != "tcpstore")
@@ -83,19 +86,20 @@ struct NcclApiBackend::PendingConnect {
 void NcclApiBackend::init(at::Device device, const std::string& name, const CommOptions& options) {
   begin_init(name, options, {.op = "new_comm", .comm = name});
   if (reconfiguration_) return init_without_members(device);
-  PendingConnect begun;
-  const auto met = rendezvous(name, options_, getBackendName(), overlapped_connect(device, begun));
-  connect_members(device, met, {}, &begun);
+  PendingConnect pending;
+  const auto result =
+      rendezvous(name, options_, getBackendName(), overlapped_connect(device, pending));
+  connect_members(device, result, {}, &pending);
 }
 
 void NcclApiBackend::init(at::Device device, const bootstrap::LaunchInfo& launch,
                           const std::string& name, const CommOptions& options) {
   begin_init(name, options, {.op = "new_comm", .comm = name});
   if (reconfiguration_) return init_without_members(device);
-  PendingConnect begun;
-  const auto met = rendezvous(launch, name, options_, getBackendName(), {}, "new_comm",
-                              overlapped_connect(device, begun));
-  connect_members(device, met, {}, &begun);
+  PendingConnect pending;
+  const auto result = rendezvous(launch, name, options_, getBackendName(), {}, "new_comm",
+                                 overlapped_connect(device, pending));
+  connect_members(device, result, {}, &pending);
 }
 
 nccl::VendorLibrary NcclApiBackend::load_library() const {
@@ -130,43 +134,44 @@ void NcclApiBackend::begin_init(const std::string& name, const CommOptions& opti
   options_.store.reset();
 }
 
-OverlappedConnect NcclApiBackend::overlapped_connect(at::Device device, PendingConnect& begun) {
+OverlappedConnect NcclApiBackend::overlapped_connect(at::Device device, PendingConnect& pending) {
   if (!can_skip_prepare()) return {};
   const auto context = [this](int rank) {
     return Context{.op = "new_comm", .comm = name_, .rank = rank};
   };
-  const auto bring = [this, device, &begun, context](int rank) {
+  const auto acquire_device = [this, device, &pending, context](int rank) {
     with_context(context(rank), [&] {
-      if (!begun.device) begun.device = open_device(device, rank);
+      if (!pending.device) pending.device = open_device(device, rank);
       // The monitor would refuse such an interface only after the library has begun to connect.
-      if (const auto& wanted = nccl_options_->monitor;
-          wanted.is_enabled && !wanted.interface.empty())
-        static_cast<void>(base::choose_addresses(base::interface_addresses(), wanted.interface));
+      if (const auto& monitor_options = nccl_options_->monitor;
+          monitor_options.is_enabled && !monitor_options.interface.empty())
+        static_cast<void>(
+            base::choose_addresses(base::interface_addresses(), monitor_options.interface));
     });
-    begun.since_ns = tracing::now_ns();
+    pending.since_ns = tracing::now_ns();
   };
   // Without an id the start-up continues without overlap, and fails where that fails.
-  const auto word = [this, context]() -> std::string {
+  const auto make_id = [this, context]() -> std::string {
     try {
       return Communicator::make_id(*library_, context(0));
     } catch (const CommError&) {
       return {};
     }
   };
-  const auto begin = [this, &begun, context](int rank, int size, const std::string& id) {
-    connect_begin_ns_ = begun.since_ns;
+  const auto start_connect = [this, &pending, context](int rank, int size, const std::string& id) {
+    connect_begin_ns_ = pending.since_ns;
     // The failure is raised later, when the monitor network can report it to the peers.
     try {
-      begun.free_bytes = begun.device->runtime().free_bytes();
-      begun.connecting.emplace(Communicator::begin_connect(
+      pending.free_bytes = pending.device->runtime().free_bytes();
+      pending.connecting.emplace(Communicator::begin_connect(
           library_, size, rank, checked_id(id, *library_, context(rank)),
           nccl::make_config(options_.hints, name_),
-          nccl::NcclDevice::make_current_function(begun.device), context(rank)));
+          nccl::NcclDevice::make_current_function(pending.device), context(rank)));
     } catch (const CommError&) {
-      begun.failure = std::current_exception();
+      pending.failure = std::current_exception();
     }
   };
-  return {bring, word, begin};
+  return {acquire_device, make_id, start_connect};
 }
 
 std::shared_ptr<nccl::NcclDevice> NcclApiBackend::open_device(at::Device device, int rank) const {
@@ -174,12 +179,12 @@ std::shared_ptr<nccl::NcclDevice> NcclApiBackend::open_device(at::Device device,
                                 nccl_options_->max_events);
 }
 
-void NcclApiBackend::connect_members(at::Device device, const Rendezvous& met,
-                                     const Shrink& of_before, PendingConnect* begun) {
-  const Context context{.op = met.op, .comm = name_, .rank = met.rank};
-  phases_ = met.phases;
-  identity_ = met.identity;
-  const bool has_begun = begun != nullptr && begun->connecting;
+void NcclApiBackend::connect_members(at::Device device, const Rendezvous& rendezvous,
+                                     const Shrink& shrink_previous, PendingConnect* pending) {
+  const Context context{.op = rendezvous.op, .comm = name_, .rank = rendezvous.rank};
+  phases_ = rendezvous.phases;
+  identity_ = rendezvous.identity;
+  const bool has_begun = pending != nullptr && pending->connecting;
   if (!has_begun) connect_begin_ns_ = tracing::now_ns();
   // `body` returns whether there was something to do.
   const auto phase = [this](const char* name, const auto& body) {
@@ -189,65 +194,67 @@ void NcclApiBackend::connect_members(at::Device device, const Rendezvous& met,
     phases_.push_back({name, took.count()});
   };
   try {
-    const bool has_side_channel = nccl_options_->monitor.is_enabled && met.size > 1;
+    const bool has_side_channel = nccl_options_->monitor.is_enabled && rendezvous.size > 1;
     const auto opened = with_context(context, [&] {
-      if (begun != nullptr && begun->device) return begun->device;
+      if (pending != nullptr && pending->device) return pending->device;
       try {
-        return open_device(device, met.rank);
+        return open_device(device, rendezvous.rank);
       } catch (const CommError& e) {
-        if (has_side_channel) common::decline_monitor(met, name_, e);
+        if (has_side_channel) common::decline_monitor(rendezvous, name_, e);
         throw;
       }
     });
     phase("side channel", [&] {
       if (!has_side_channel) return false;
-      collective_log_ = std::make_shared<common::CollectiveLog>(met.size);
+      collective_log_ = std::make_shared<common::CollectiveLog>(rendezvous.size);
       group_monitor_ = with_context(context, [&] {
-        return common::open_monitor(met, name_, nccl_options_->monitor.interface, collective_log_);
+        return common::open_monitor(rendezvous, name_, nccl_options_->monitor.interface,
+                                    collective_log_);
       });
       return true;
     });
-    if (begun != nullptr && begun->failure) std::rethrow_exception(begun->failure);
-    const auto limit_text = [&met] {
+    if (pending != nullptr && pending->failure) std::rethrow_exception(pending->failure);
+    const auto limit_text = [&rendezvous] {
       return "start-up phase 'connect': the library did not connect all ranks within the timeout "
              "of " +
-             bootstrap::format_duration(met.timeout.duration) +
-             "; if all ranks are running, raise " + met.timeout.setting;
+             bootstrap::format_duration(rendezvous.timeout.duration) +
+             "; if all ranks are running, raise " + rendezvous.timeout.setting;
     };
-    const auto look = [&] { raise_peer_failure(context); };
-    const nccl::WaitOptions wait{Clock::now() + met.deadline.remaining(), limit_text,
+    const auto check_peers = [&] { raise_peer_failure(context); };
+    const nccl::WaitOptions wait{Clock::now() + rendezvous.deadline.remaining(), limit_text,
                                  [&context]() -> const Context& { return context; },
                                  [&] {
                                    check_interrupt();
-                                   look();
+                                   check_peers();
                                  }};
     std::shared_ptr<Communicator> communicator;
     const auto& runtime = opened->runtime();
-    const size_t had_bytes = has_begun ? 0 : runtime.free_bytes();
+    const size_t free_bytes_before = has_begun ? 0 : runtime.free_bytes();
     phase("shrink", [&] {
-      if (of_before) communicator = of_before(wait, opened);
+      if (shrink_previous) communicator = shrink_previous(wait, opened);
       return communicator != nullptr;
     });
-    const size_t left_bytes = has_begun ? 0 : runtime.free_bytes();
+    const size_t free_bytes_after = has_begun ? 0 : runtime.free_bytes();
     phase("kernels", [&] {
-      const ScopedInterruptCheck check(look);
-      return prepare(met, *opened);
+      const ScopedInterruptCheck check(check_peers);
+      return prepare(rendezvous, *opened);
     });
-    const size_t taken_bytes = std::max(had_bytes, left_bytes) - left_bytes;
-    const size_t free_bytes = has_begun ? begun->free_bytes : runtime.free_bytes() + taken_bytes;
+    const size_t taken_bytes = std::max(free_bytes_before, free_bytes_after) - free_bytes_after;
+    const size_t free_bytes = has_begun ? pending->free_bytes : runtime.free_bytes() + taken_bytes;
     phase("connect", [&] {
       if (communicator) return false;
-      communicator =
-          has_begun ? begun->connecting->wait(wait)
-                    : Communicator::connect(library_, met.size, met.rank,
-                                            exchange_id(*library_, met, context, look),
-                                            nccl::make_config(options_.hints, name_),
-                                            nccl::NcclDevice::make_current_function(opened), wait);
+      communicator = has_begun ? pending->connecting->wait(wait)
+                               : Communicator::connect(
+                                     library_, rendezvous.size, rendezvous.rank,
+                                     exchange_id(*library_, rendezvous, context, check_peers),
+                                     nccl::make_config(options_.hints, name_),
+                                     nccl::NcclDevice::make_current_function(opened), wait);
       return true;
     });
-    ranks_.resize(static_cast<size_t>(met.size));
+    ranks_.resize(static_cast<size_t>(rendezvous.size));
     std::iota(ranks_.begin(), ranks_.end(), 0);
-    if (has_pair_communicators() && (options_.store || reconfiguration_)) pair_store_ = met.store;
+    if (has_pair_communicators() && (options_.store || reconfiguration_))
+      pair_store_ = rendezvous.store;
     attach_communicator(std::move(communicator), opened, free_bytes);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
@@ -273,11 +280,11 @@ bool NcclApiBackend::init_from_members(const MemberRanks& membership, at::Device
   const bool is_connected = with_context(context, [&] {
     auto opened = open_device(device, membership.rank);
     const size_t free_bytes = opened->runtime().free_bytes();
-    auto* const made = connect(*opened);
-    if (made == nullptr) return false;
+    auto* const handle = connect(*opened);
+    if (handle == nullptr) return false;
     ranks_ = membership.ranks;
     auto communicator =
-        Communicator::adopt(library_, made, static_cast<int>(ranks_.size()), membership.rank,
+        Communicator::adopt(library_, handle, static_cast<int>(ranks_.size()), membership.rank,
                             nccl::NcclDevice::make_current_function(opened));
     attach_communicator(std::move(communicator), std::move(opened), free_bytes);
     return true;
@@ -297,17 +304,17 @@ void NcclApiBackend::attach_communicator(std::shared_ptr<Communicator> communica
   barrier_tensor_ = at::zeros({1}, at::TensorOptions().dtype(at::kFloat).device(device_));
   options_.store.reset();
   split_count_ = 0;
-  auto lane = make_launch_queue(std::move(communicator), std::move(device));
+  auto queue = make_launch_queue(std::move(communicator), std::move(device));
   const std::lock_guard lock(mutex_);
-  launch_queue_ = std::move(lane);
+  launch_queue_ = std::move(queue);
 }
 
 std::shared_ptr<nccl::LaunchQueue> NcclApiBackend::make_launch_queue(
     std::shared_ptr<Communicator> communicator, std::shared_ptr<nccl::NcclDevice> device) {
-  std::unique_ptr<tracing::LocalPeerReader> neighbours;
+  std::unique_ptr<tracing::LocalPeerReader> local_peers;
   if (!group_monitor_)
-    neighbours = std::make_unique<tracing::LocalPeerReader>(name_, rank_, size_, connect_begin_ns_,
-                                                            identity_);
+    local_peers = std::make_unique<tracing::LocalPeerReader>(name_, rank_, size_, connect_begin_ns_,
+                                                             identity_);
   auto replays = std::make_unique<nccl::GraphReplayMonitor>(device, nccl_options_->monitor_replays,
                                                             nccl_options_->replay_poll_interval);
   if (has_replay_hooks_) replays->collect_events();
@@ -317,8 +324,8 @@ std::shared_ptr<nccl::LaunchQueue> NcclApiBackend::make_launch_queue(
   return std::make_shared<nccl::LaunchQueue>(
       name_, std::move(communicator), std::move(device), std::move(replays),
       nccl::LaunchQueue::FailureCallbacks{
-          [=](const nccl::LaunchQueue& lane, const CommError& why) {
-            with_this([&](auto& self) { self.on_queue_failed(lane, why); });
+          [=](const nccl::LaunchQueue& queue, const CommError& why) {
+            with_this([&](auto& self) { self.on_queue_failed(queue, why); });
           },
           [=](TorchWork& work) {
             with_this([&](auto& self) {
@@ -333,6 +340,6 @@ std::shared_ptr<nccl::LaunchQueue> NcclApiBackend::make_launch_queue(
             });
           },
           abort_hook_runner_},
-      std::make_unique<common::PeerMonitor>(group_monitor_, std::move(neighbours)));
+      std::make_unique<common::PeerMonitor>(group_monitor_, std::move(local_peers)));
 }
 }  // namespace torch::comms

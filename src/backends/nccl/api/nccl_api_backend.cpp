@@ -33,15 +33,15 @@ NcclApiBackend::LaunchQueues NcclApiBackend::launch_queues() const {
   const std::lock_guard lock(mutex_);
   LaunchQueues all;
   if (launch_queue_) all.push_back(launch_queue_);
-  for (const auto& [peer, lane] : peer_queues_) all.push_back(lane);
+  for (const auto& [peer, queue] : peer_queues_) all.push_back(queue);
   return all;
 }
 
 // The failure of a queue that was detached before does not concern the current queues.
-void NcclApiBackend::on_queue_failed(const nccl::LaunchQueue& lane, const CommError& why) {
+void NcclApiBackend::on_queue_failed(const nccl::LaunchQueue& queue, const CommError& why) {
   start_abort_hooks();
   const auto all = launch_queues();
-  if (std::ranges::none_of(all, [&](const auto& one) { return one.get() == &lane; })) return;
+  if (std::ranges::none_of(all, [&](const auto& one) { return one.get() == &queue; })) return;
   for (const auto& one : all) one->abort(why);
 }
 
@@ -61,12 +61,12 @@ std::shared_ptr<OperationObserver> NcclApiBackend::operation_observer() { return
 void NcclApiBackend::registerGraphReplayHook(int64_t id, GraphReplayHook hook) {
   TorchCommBackend::registerGraphReplayHook(id, std::move(hook));
   has_replay_hooks_ = true;
-  for (const auto& lane : launch_queues()) lane->replay_monitor().collect_events();
+  for (const auto& queue : launch_queues()) queue->replay_monitor().collect_events();
 }
 
 nccl::LaunchQueue& NcclApiBackend::wait_queue() {
   if (auto* const found = wait_queue_if_any()) return *found;
-  const nccl::NcclDevice::DeviceCallGuard as_before(launch_queue_->device());
+  const nccl::NcclDevice::DeviceCallGuard device_guard(launch_queue_->device());
   return add_pair(kWaitQueueKey,
                   make_launch_queue(launch_queue_->shared_communicator(),
                                     nccl::NcclDevice::open(*library_, device_, rank_,
@@ -74,10 +74,10 @@ nccl::LaunchQueue& NcclApiBackend::wait_queue() {
                                                            nccl_options_->max_events)));
 }
 
-nccl::LaunchQueue& NcclApiBackend::add_pair(int peer, std::shared_ptr<nccl::LaunchQueue> lane) {
-  auto& added = *lane;
+nccl::LaunchQueue& NcclApiBackend::add_pair(int peer, std::shared_ptr<nccl::LaunchQueue> queue) {
+  auto& added = *queue;
   const std::lock_guard lock(mutex_);
-  peer_queues_[peer] = std::move(lane);
+  peer_queues_[peer] = std::move(queue);
   return added;
 }
 
@@ -170,14 +170,14 @@ NcclCall NcclApiBackend::begin_call(OpName op, bool async_op, const OperationOpt
 void NcclApiBackend::check_mismatch(const NcclCall& call) {
   if (!base::is_collective_sequence(call.sequence)) return;
   const auto context = [&call] { return call.context(); };
-  const auto look = [&] {
+  const auto interrupt_check = [&] {
     check_interrupt();
     launch_queue_->abort_if_peer_failed(context);
     raise_failure(*launch_queue_);
   };
   try {
     const auto where = launch_queue_->peer_monitor().consistency_barrier(
-        call.sequence, Clock::now() + call.timeout, look);
+        call.sequence, Clock::now() + call.timeout, interrupt_check);
     if (!where) return;
     launch_queue_->abort_and_wait(
         {Errc::kTimeout,
@@ -192,8 +192,8 @@ void NcclApiBackend::check_mismatch(const NcclCall& call) {
 
 void NcclApiBackend::setTimeout(std::chrono::milliseconds timeout) {
   options_.timeout = timeout_or_default(timeout);
-  for (const auto& lane : launch_queues())
-    lane->replay_monitor().set_default_timeout(options_.timeout);
+  for (const auto& queue : launch_queues())
+    queue->replay_monitor().set_default_timeout(options_.timeout);
 }
 
 // For waits of the library outside of an operation, which no watchdog observes.
@@ -207,10 +207,10 @@ nccl::WaitOptions NcclApiBackend::make_wait(const NcclCall& now) const {
   return wait;
 }
 
-void NcclApiBackend::raise_failure(nccl::LaunchQueue& lane) {
-  const auto& failure = lane.communicator().failure();
+void NcclApiBackend::raise_failure(nccl::LaunchQueue& queue) {
+  const auto& failure = queue.communicator().failure();
   if (!failure) return;
-  lane.mark_failure_observed();
+  queue.mark_failure_observed();
   try {
     failure.check();
   } catch (const CommError& e) {
@@ -219,43 +219,43 @@ void NcclApiBackend::raise_failure(nccl::LaunchQueue& lane) {
 }
 
 void NcclApiBackend::throw_failure(const CommError& error, const NcclCall& call,
-                                   nccl::LaunchQueue& lane) {
-  const auto told = with_peer_progress(nccl::with_context(error, call), lane);
+                                   nccl::LaunchQueue& queue) {
+  const auto reported = with_peer_progress(nccl::with_context(error, call), queue);
   const bool refused = error.code() == Errc::kUnsupported ||
                        error.code() == Errc::kInvalidArgument || error.code() == Errc::kFinalized;
   // After a failed library call the ranks may be at different operations.
-  if (!refused) lane.abort_and_wait(told, /*blocks=*/false);
+  if (!refused) queue.abort_and_wait(reported, /*blocks=*/false);
   // The first error is raised, because the error of this call may be its consequence.
-  raise_failure(lane);
-  throw explain_error(told);
+  raise_failure(queue);
+  throw explain_error(reported);
 }
 
-CommError NcclApiBackend::with_peer_progress(const CommError& error, nccl::LaunchQueue& lane) {
-  if (error.code() != Errc::kTimeout || lane.communicator().failure()) return error;
-  const auto where = lane.peer_monitor().wait_for_progress();
+CommError NcclApiBackend::with_peer_progress(const CommError& error, nccl::LaunchQueue& queue) {
+  if (error.code() != Errc::kTimeout || queue.communicator().failure()) return error;
+  const auto where = queue.peer_monitor().wait_for_progress();
   auto context = error.context();
   context.culprits = where.culprits;
   return {error.code(), error.why() + where.text, context};
 }
 
-void NcclApiBackend::abort_on_interrupt(const Interrupted& by, const NcclCall& call,
-                                        nccl::LaunchQueue& lane) {
+void NcclApiBackend::abort_on_interrupt(const Interrupted& interrupt, const NcclCall& call,
+                                        nccl::LaunchQueue& queue) {
   // Some ranks may have begun the operation.
-  lane.abort_and_wait({Errc::kAborted, "the call was interrupted", call.context()},
-                      /*blocks=*/false);
-  by.rethrow_cause();
+  queue.abort_and_wait({Errc::kAborted, "the call was interrupted", call.context()},
+                       /*blocks=*/false);
+  interrupt.rethrow_cause();
 }
 
 bool NcclApiBackend::isAborted() const {
-  const auto has_failed = [](const auto& lane) { return bool(lane->communicator().failure()); };
+  const auto has_failed = [](const auto& queue) { return bool(queue->communicator().failure()); };
   if (std::ranges::any_of(launch_queues(), has_failed)) return true;
   const std::lock_guard lock(mutex_);
   return failure_.has_value();
 }
 
 std::optional<CommError> NcclApiBackend::failure() const {
-  for (const auto& lane : launch_queues())
-    if (auto why = lane->failure({.comm = name_, .rank = rank_})) return why;
+  for (const auto& queue : launch_queues())
+    if (auto why = queue->failure({.comm = name_, .rank = rank_})) return why;
   const std::lock_guard lock(mutex_);
   return launch_queue_ ? std::nullopt : failure_;
 }

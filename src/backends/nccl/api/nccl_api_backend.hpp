@@ -208,8 +208,8 @@ class TC_API NcclApiBackend : public TorchCommBackend,
 
   std::map<std::string, std::string> describe_entries() const override;
   std::map<std::string, uint64_t> memory_usage() const override;
-  void set_unowned_failure_callback(std::function<void(TorchWork&)> met) override {
-    on_unowned_failure_ = std::move(met);
+  void set_unowned_failure_callback(std::function<void(TorchWork&)> callback) override {
+    on_unowned_failure_ = std::move(callback);
   }
   uint64_t comm_identity() const override { return identity_; }
   std::shared_ptr<OperationObserver> operation_observer() override;
@@ -223,8 +223,8 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   // Aborts the queue because Ctrl-C has ended a call that peers may wait for.
   // Blocks: until the abort hooks have run, at most 1 s.
   // Throws: the exception that interrupted the call.
-  [[noreturn]] static void abort_on_interrupt(const Interrupted& by, const nccl::NcclCall& call,
-                                              nccl::LaunchQueue& lane);
+  [[noreturn]] static void abort_on_interrupt(const Interrupted& interrupt,
+                                              const nccl::NcclCall& call, nccl::LaunchQueue& queue);
   // `backend`: the name that new_comm() was called with.
   NcclApiBackend(const nccl::Vendor& vendor, std::string backend);
 
@@ -312,15 +312,15 @@ class TC_API NcclApiBackend : public TorchCommBackend,
     int peer;
     const at::Tensor* tensor = nullptr;
   };
-  WorkPtr log_window_call(const WindowCall& what, const std::function<WorkPtr()>& body);
+  WorkPtr log_window_call(const WindowCall& call, const std::function<WorkPtr()>& body);
 
-  // Launches `body(NcclLaunch)` on `lane`: as one group, or as a single call if it returns
+  // Launches `body(NcclLaunch)` on `queue`: as one group, or as a single call if it returns
   // abi::Result. `kept`: see retain_storages(). A synchronous operation on CPU tensors is done on
   // return.
   // Throws: CommError with the context of `call`. It aborts the communicator, except kUnsupported,
   // kInvalidArgument and kFinalized. The exception of an interrupt, after an abort.
   template <class Body>
-  WorkPtr launch(nccl::LaunchQueue& lane, const nccl::NcclCall& call,
+  WorkPtr launch(nccl::LaunchQueue& queue, const nccl::NcclCall& call,
                  const OperationOptions& options, nccl::KeptStorages kept, const Body& body);
   // Launches an operation on `tensors` on the communicator's queue, as launch().
   template <class Body>
@@ -356,21 +356,21 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   // Blocks: until `peer` connects, at most for the timeout of `call`.
   // Throws: CommError, also if another rank fails meanwhile.
   std::shared_ptr<nccl::LaunchQueue> connect_pair(int peer, const nccl::NcclCall& call);
-  nccl::LaunchQueue& add_pair(int peer, std::shared_ptr<nccl::LaunchQueue> lane);
+  nccl::LaunchQueue& add_pair(int peer, std::shared_ptr<nccl::LaunchQueue> queue);
   nccl::PersistentAllGather& require_persistent(AllGatherPHandle handle, const char* op) const;
   std::shared_ptr<nccl::NcclWindow> make_window(const char* method);
   template <class Body>
   void with_registrations(const char* op, const at::Tensor& tensor, const Body& body);
   // Throws: why the queue's communicator has failed, if it has.
-  void raise_failure(nccl::LaunchQueue& lane);
-  // Aborts `lane` because of `error`, unless that is kUnsupported, kInvalidArgument or kFinalized.
+  void raise_failure(nccl::LaunchQueue& queue);
+  // Aborts `queue` because of `error`, unless that is kUnsupported, kInvalidArgument or kFinalized.
   // Throws: the first failure of the queue's communicator; `error` if it has none.
   [[noreturn]] void throw_failure(const CommError& error, const nccl::NcclCall& call,
-                                  nccl::LaunchQueue& lane);
+                                  nccl::LaunchQueue& queue);
   // Returns: `error`; a timeout gets the progress of the peers. Call it before the abort is
   // announced to them.
   // Blocks: for a timeout, until the peers have replied, at most 0.6 s.
-  static CommError with_peer_progress(const CommError& error, nccl::LaunchQueue& lane);
+  static CommError with_peer_progress(const CommError& error, nccl::LaunchQueue& queue);
   // Stores the options and loads the library, before the rendezvous. `context` is for errors.
   void begin_init(const std::string& name, const CommOptions& options, const Context& context);
   // Initializes a communicator whose members connect later, in reconfigure().
@@ -383,10 +383,10 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   // Returns: how to wait for the library outside of an operation. The wait ends when a peer fails.
   // Lifetime: `now` must outlive the result.
   nccl::WaitOptions make_wait(const nccl::NcclCall& now) const;
-  // Returns: an error kMismatch: the library has grouped `count` ranks in `made`, but `ranks` has a
-  // different number. `made` is used to find out which ranks are missing.
+  // Returns: an error kMismatch: the library has grouped `count` ranks in `child`, but `ranks` has
+  // a different number. `child` is used to find out which ranks are missing.
   CommError member_count_error(const std::vector<int>& ranks, int count, const nccl::NcclCall& now,
-                               NcclApiBackend& made) const;
+                               NcclApiBackend& child) const;
   // Creates the library's communicator by shrinking the previous one; returns null if that is not
   // possible.
   using Shrink = std::function<std::shared_ptr<nccl::Communicator>(
@@ -395,29 +395,30 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   // connect takes nearly all of the time, so it begins as soon as all ranks have arrived.
   struct PendingConnect;
   std::shared_ptr<nccl::NcclDevice> open_device(at::Device device, int rank) const;
-  // Returns: the callbacks for rendezvous(), which fill `begun`.
-  // Lifetime: `begun` must outlive the result.
-  OverlappedConnect overlapped_connect(at::Device device, PendingConnect& begun);
-  // Opens the monitor group and connects the library's communicator with the ranks of `met`.
-  // `begun`: the connect that overlapped_connect() has begun; null or without a connect: none.
-  void connect_members(at::Device device, const Rendezvous& met, const Shrink& of_before = {},
-                       PendingConnect* begun = nullptr);
+  // Returns: the callbacks for rendezvous(), which fill `pending`.
+  // Lifetime: `pending` must outlive the result.
+  OverlappedConnect overlapped_connect(at::Device device, PendingConnect& pending);
+  // Opens the monitor group and connects the library's communicator with the ranks of `rendezvous`.
+  // `pending`: the connect that overlapped_connect() has begun; null or without a connect: none.
+  void connect_members(at::Device device, const Rendezvous& rendezvous,
+                       const Shrink& shrink_previous = {}, PendingConnect* pending = nullptr);
   // Creates the communicator of these members from `before`, if all of them are ranks of it and can
   // do so. Collective.
   // Returns: null if that is not possible.
   std::shared_ptr<nccl::Communicator> shrink(nccl::LaunchQueue* before,
                                              const ReconfigureMembers& members,
-                                             const Rendezvous& met, const nccl::WaitOptions& wait,
+                                             const Rendezvous& rendezvous,
+                                             const nccl::WaitOptions& wait,
                                              const std::shared_ptr<nccl::NcclDevice>& device);
   // `free_bytes`: free memory of the device before any rank connected.
   void attach_communicator(std::shared_ptr<nccl::Communicator> communicator,
                            std::shared_ptr<nccl::NcclDevice> device, size_t free_bytes);
   std::shared_ptr<nccl::LaunchQueue> make_launch_queue(
       std::shared_ptr<nccl::Communicator> communicator, std::shared_ptr<nccl::NcclDevice> device);
-  // Waits for operations in flight on `lane`, and closes its communicator cleanly.
+  // Waits for operations in flight on `queue`, and closes its communicator cleanly.
   // Throws: the communicator's failure, if no call has raised it.
-  void close_queue(nccl::LaunchQueue& lane, const nccl::NcclCall& call);
-  void close_communicator(nccl::LaunchQueue& lane, const nccl::NcclCall& call);
+  void close_queue(nccl::LaunchQueue& queue, const nccl::NcclCall& call);
+  void close_communicator(nccl::LaunchQueue& queue, const nccl::NcclCall& call);
   void teardown();
   // Closes the monitor group cleanly, so that peers do not report this rank as failed.
   void close_group_monitor() noexcept;
@@ -427,14 +428,14 @@ class TC_API NcclApiBackend : public TorchCommBackend,
   LaunchQueues launch_queues() const;
   // Starts the abort hooks, and aborts all queues because one has failed. Does not block.
   // Threads: any.
-  void on_queue_failed(const nccl::LaunchQueue& lane, const CommError& why);
+  void on_queue_failed(const nccl::LaunchQueue& queue, const CommError& why);
   // Starts the abort hooks, once.
   void start_abort_hooks() noexcept;
   // Removes all queues from this object and returns them.
   LaunchQueues detach();
   // Releases the queues in the background, when their operations are done. With `may_block`, idle
   // queues are released on this thread.
-  static void release(LaunchQueues lanes, bool may_block);
+  static void release(LaunchQueues queues, bool may_block);
   void require_not_finalized(const char* op) const;
 
   const nccl::Vendor& vendor_;

@@ -58,10 +58,11 @@ nccl::KeptStorages NcclApiBackend::retain_storages(const nccl::NcclCall& call,
 
 WorkPtr NcclApiBackend::copy_single_rank(const nccl::NcclCall& now, const OperationOptions& options,
                                          const at::Tensor& output, const at::Tensor& input) {
-  return run(now, options, {{&output, &input}, {}}, [&](const NcclLaunch& go) {
+  return run(now, options, {{&output, &input}, {}}, [&](const NcclLaunch& launch) {
     const TensorBytes from(input), into(output);
     if (into.size > 0 && from.data != into.data)
-      launch_queue_->device().runtime().copy_on_device(into.data, from.data, into.size, go.stream);
+      launch_queue_->device().runtime().copy_on_device(into.data, from.data, into.size,
+                                                       launch.stream);
     return nccl::abi::Result(nccl::abi::kSuccess);
   });
 }
@@ -79,10 +80,10 @@ WorkPtr NcclApiBackend::reduce_single_rank(const nccl::NcclCall& now,
 WorkPtr NcclApiBackend::broadcast(at::Tensor& tensor, int root, bool async_op,
                                   const BroadcastOptions& options) {
   const auto now = begin_call(OpName::broadcast, async_op, options);
-  return run(now, options, {{&tensor}, {}}, [&](const NcclLaunch& go) {
+  return run(now, options, {{&tensor}, {}}, [&](const NcclLaunch& launch) {
     const TensorBytes bytes(tensor);
-    return go.library.Broadcast(bytes.data, bytes.data, bytes.size, DataType::kUint8, root, go.comm,
-                                go.stream);
+    return launch.library.Broadcast(bytes.data, bytes.data, bytes.size, DataType::kUint8, root,
+                                    launch.comm, launch.stream);
   });
 }
 
@@ -90,11 +91,11 @@ WorkPtr NcclApiBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool 
                                    const AllReduceOptions& options) {
   const auto now = begin_call(OpName::all_reduce, async_op, options);
   return reduce(now, options, op, tensor, tensor, {{&tensor}, {}},
-                [&](const NcclLaunch& go, const NcclReduction& with) {
+                [&](const NcclLaunch& launch, const NcclReduction& reduction) {
                   const TensorBytes bytes(tensor);
-                  return go.library.AllReduce(bytes.data, bytes.data,
-                                              static_cast<size_t>(tensor.numel()), with.dtype(),
-                                              with.op(), go.comm, go.stream);
+                  return launch.library.AllReduce(
+                      bytes.data, bytes.data, static_cast<size_t>(tensor.numel()),
+                      reduction.dtype(), reduction.op(), launch.comm, launch.stream);
                 });
 }
 
@@ -102,23 +103,23 @@ WorkPtr NcclApiBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
                                const ReduceOptions& options) {
   const auto now = begin_call(OpName::reduce, async_op, options);
   return reduce(now, options, op, tensor, tensor, {{&tensor}, {}},
-                [&](const NcclLaunch& go, const NcclReduction& with) {
+                [&](const NcclLaunch& launch, const NcclReduction& reduction) {
                   const TensorBytes bytes(tensor);
-                  return go.library.Reduce(bytes.data, bytes.data,
-                                           static_cast<size_t>(tensor.numel()), with.dtype(),
-                                           with.op(), root, go.comm, go.stream);
+                  return launch.library.Reduce(
+                      bytes.data, bytes.data, static_cast<size_t>(tensor.numel()),
+                      reduction.dtype(), reduction.op(), root, launch.comm, launch.stream);
                 });
 }
 
 WorkPtr NcclApiBackend::gather_in_parts(const nccl::NcclCall& now, const OperationOptions& options,
                                         const Tensors& output, const at::Tensor& input) {
   // In place as in all_gather_single(): this rank's slot may be the input itself.
-  return run(now, options, {{&input}, {&output}}, [&](const NcclLaunch& go) {
-    auto results = go.results();
+  return run(now, options, {{&input}, {&output}}, [&](const NcclLaunch& launch) {
+    auto results = launch.results();
     for (int peer = 0; peer < size_; ++peer) {
       const auto& slot = output[static_cast<size_t>(peer)];
       const TensorBytes from(input), into(slot);
-      results << go.send(from, peer) << go.receive(into, peer);
+      results << launch.send(from, peer) << launch.receive(into, peer);
     }
     return results;
   });
@@ -140,10 +141,10 @@ WorkPtr NcclApiBackend::all_gather_single(at::Tensor& output, const at::Tensor& 
                                           bool async_op, const AllGatherSingleOptions& options) {
   const auto now = begin_call(OpName::all_gather_single, async_op, options);
   const auto source = nccl::copy_input_if_overlapping(input, output, rank_);
-  return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& go) {
+  return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& launch) {
     const TensorBytes from(source), into(output);
-    return go.library.AllGather(from.data, into.data, from.size, DataType::kUint8, go.comm,
-                                go.stream);
+    return launch.library.AllGather(from.data, into.data, from.size, DataType::kUint8, launch.comm,
+                                    launch.stream);
   });
 }
 
@@ -153,14 +154,15 @@ WorkPtr NcclApiBackend::scatter_reduced(const nccl::NcclCall& now, const Operati
   // One reduce to each rank, of its slot; the slots of all ranks have one size.
   const auto slots = nccl::copy_if_overlapping(input, output, rank_);
   return reduce(now, options, op, output, slots.front(), {{&output}, {&slots}},
-                [&](const NcclLaunch& go, const NcclReduction& with) {
-                  auto results = go.results();
+                [&](const NcclLaunch& launch, const NcclReduction& reduction) {
+                  auto results = launch.results();
                   for (int root = 0; root < size_; ++root) {
                     const auto& slot = slots[static_cast<size_t>(root)];
                     const TensorBytes from(slot), into(output);
-                    results << go.library.Reduce(from.data, root == rank_ ? into.data : nullptr,
-                                                 static_cast<size_t>(slot.numel()), with.dtype(),
-                                                 with.op(), root, go.comm, go.stream);
+                    results << launch.library.Reduce(from.data, root == rank_ ? into.data : nullptr,
+                                                     static_cast<size_t>(slot.numel()),
+                                                     reduction.dtype(), reduction.op(), root,
+                                                     launch.comm, launch.stream);
                   }
                   return results;
                 });
@@ -185,11 +187,11 @@ WorkPtr NcclApiBackend::reduce_scatter_single(at::Tensor& output, const at::Tens
   const auto now = begin_call(OpName::reduce_scatter_single, async_op, options);
   const auto source = nccl::copy_input_if_overlapping(input, output, rank_);
   return reduce(now, options, op, output, source, {{&output, &source}, {}},
-                [&](const NcclLaunch& go, const NcclReduction& with) {
+                [&](const NcclLaunch& launch, const NcclReduction& reduction) {
                   const TensorBytes from(source), into(output);
-                  return go.library.ReduceScatter(from.data, into.data,
-                                                  static_cast<size_t>(output.numel()), with.dtype(),
-                                                  with.op(), go.comm, go.stream);
+                  return launch.library.ReduceScatter(
+                      from.data, into.data, static_cast<size_t>(output.numel()), reduction.dtype(),
+                      reduction.op(), launch.comm, launch.stream);
                 });
 }
 
@@ -198,17 +200,17 @@ WorkPtr NcclApiBackend::all_to_all_single(at::Tensor& output, const at::Tensor& 
   const auto now = begin_call(OpName::all_to_all_single, async_op, options);
   const auto source = copy_unless_disjoint(input, {output});
   if (launch_queue_->communicator().library().AlltoAll != nullptr)
-    return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& go) {
+    return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& launch) {
       const TensorBytes from(source), into(output);
-      return go.library.AlltoAll(from.data, into.data, into.size / static_cast<size_t>(size_),
-                                 DataType::kUint8, go.comm, go.stream);
+      return launch.library.AlltoAll(from.data, into.data, into.size / static_cast<size_t>(size_),
+                                     DataType::kUint8, launch.comm, launch.stream);
     });
-  return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& go) {
+  return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& launch) {
     const TensorBytes from(source), into(output);
-    auto results = go.results();
+    auto results = launch.results();
     for (int peer = 0; peer < size_; ++peer)
-      results << go.send(part_of(from, peer, size_), peer)
-              << go.receive(part_of(into, peer, size_), peer);
+      results << launch.send(part_of(from, peer, size_), peer)
+              << launch.receive(part_of(into, peer, size_), peer);
     return results;
   });
 }
@@ -219,17 +221,17 @@ WorkPtr NcclApiBackend::all_to_all_v_single(at::Tensor& output, const at::Tensor
                                             const AllToAllvSingleOptions& options) {
   const auto now = begin_call(OpName::all_to_all_v_single, async_op, options);
   const auto source = copy_unless_disjoint(input, {output});
-  return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& go) {
+  return run(now, options, {{&output, &source}, {}}, [&](const NcclLaunch& launch) {
     const TensorBytes from(source), into(output);
     const auto sent_row = static_cast<size_t>(row_elements(source)) * source.element_size();
     const auto received_row = static_cast<size_t>(row_elements(output)) * output.element_size();
     size_t sent = 0, received = 0;
-    auto results = go.results();
+    auto results = launch.results();
     for (int peer = 0; peer < size_; ++peer) {
       const size_t out = input_split_sizes[static_cast<size_t>(peer)] * sent_row;
       const size_t in = output_split_sizes[static_cast<size_t>(peer)] * received_row;
-      results << go.send(cut_out(from, sent, out), peer)
-              << go.receive(cut_out(into, received, in), peer);
+      results << launch.send(cut_out(from, sent, out), peer)
+              << launch.receive(cut_out(into, received, in), peer);
       sent += out;
       received += in;
     }
@@ -242,12 +244,12 @@ WorkPtr NcclApiBackend::all_to_all(const Tensors& output, const Tensors& input, 
   const auto now = begin_call(OpName::all_to_all, async_op, options);
   Tensors source;
   for (const auto& tensor : input) source.push_back(copy_unless_disjoint(tensor, output));
-  return run(now, options, {{}, {&output, &source}}, [&](const NcclLaunch& go) {
-    auto results = go.results();
+  return run(now, options, {{}, {&output, &source}}, [&](const NcclLaunch& launch) {
+    auto results = launch.results();
     for (int peer = 0; peer < size_; ++peer) {
       const auto at = static_cast<size_t>(peer);
-      results << go.send(TensorBytes(source[at]), peer)
-              << go.receive(TensorBytes(output[at]), peer);
+      results << launch.send(TensorBytes(source[at]), peer)
+              << launch.receive(TensorBytes(output[at]), peer);
     }
     return results;
   });
@@ -255,10 +257,10 @@ WorkPtr NcclApiBackend::all_to_all(const Tensors& output, const Tensors& input, 
 
 WorkPtr NcclApiBackend::barrier(bool async_op, const BarrierOptions& options) {
   const auto now = begin_call(OpName::barrier, async_op, options);
-  return run(now, options, {{&barrier_tensor_}, {}}, [&](const NcclLaunch& go) {
+  return run(now, options, {{&barrier_tensor_}, {}}, [&](const NcclLaunch& launch) {
     const TensorBytes bytes(barrier_tensor_);
-    return go.library.AllReduce(bytes.data, bytes.data, 1, DataType::kFloat32,
-                                nccl::abi::RedOp::kSum, go.comm, go.stream);
+    return launch.library.AllReduce(bytes.data, bytes.data, 1, DataType::kFloat32,
+                                    nccl::abi::RedOp::kSum, launch.comm, launch.stream);
   });
 }
 
@@ -268,11 +270,11 @@ WorkPtr NcclApiBackend::scatter(at::Tensor& output, const Tensors& input, int ro
   Tensors source;
   for (size_t i = 0; rank_ == root && i < input.size(); ++i)
     source.push_back(copy_unless_disjoint(input[i], {output}));
-  return run(now, options, {{&output}, {&source}}, [&](const NcclLaunch& go) {
-    auto results = go.results();
+  return run(now, options, {{&output}, {&source}}, [&](const NcclLaunch& launch) {
+    auto results = launch.results();
     for (size_t peer = 0; peer < source.size(); ++peer)
-      results << go.send(TensorBytes(source[peer]), static_cast<int>(peer));
-    return results << go.receive(TensorBytes(output), root);
+      results << launch.send(TensorBytes(source[peer]), static_cast<int>(peer));
+    return results << launch.receive(TensorBytes(output), root);
   });
 }
 
@@ -280,11 +282,11 @@ WorkPtr NcclApiBackend::gather_slots(const nccl::NcclCall& now, const OperationO
                                      const Tensors& slots, const at::Tensor& input, int root) {
   const Tensors into = rank_ == root ? slots : Tensors{};
   const auto source = copy_unless_disjoint(input, into);
-  return run(now, options, {{&source}, {&into}}, [&](const NcclLaunch& go) {
-    auto results = go.results();
-    results << go.send(TensorBytes(source), root);
+  return run(now, options, {{&source}, {&into}}, [&](const NcclLaunch& launch) {
+    auto results = launch.results();
+    results << launch.send(TensorBytes(source), root);
     for (size_t peer = 0; peer < into.size(); ++peer)
-      results << go.receive(TensorBytes(into[peer]), static_cast<int>(peer));
+      results << launch.receive(TensorBytes(into[peer]), static_cast<int>(peer));
     return results;
   });
 }

@@ -43,8 +43,8 @@ constexpr TextHintRow kTextHints[] = {
 };
 
 // Returns: the hint's value in either spelling; null if it is not set.
-const std::string* find(const Hints& hints, const hint::Hint& wanted) {
-  for (const auto* key : {wanted.name, wanted.alias})
+const std::string* find(const Hints& hints, const hint::Hint& names) {
+  for (const auto* key : {names.name, names.alias})
     if (const auto found = hints.find(key);
         found != hints.end() && *key != '\0' && !found->second.empty() && found->second != "None")
       return &found->second;
@@ -72,19 +72,19 @@ bool flag(const hint::Hint& names, const std::string& text) {
 }  // namespace
 
 NcclOptions parse_nccl_options(const CommOptions& options) {
-  NcclOptions wishes;
-  wishes.high_priority_stream = options.getHint<bool>(
+  NcclOptions parsed;
+  parsed.high_priority_stream = options.getHint<bool>(
       hint::kHighPriorityStream.name, options.is_high_priority_stream.value_or(false));
-  wishes.max_events = options.getHint<size_t>(hint::kMaxEventPoolSize.name, wishes.max_events);
-  wishes.monitor_replays =
+  parsed.max_events = options.getHint<size_t>(hint::kMaxEventPoolSize.name, parsed.max_events);
+  parsed.monitor_replays =
       env_to_value<bool>(kWatchReplays, true) &&
-      options.getHint<bool>(hint::kEnableCudaGraphSupport.name, wishes.monitor_replays);
-  wishes.replay_poll_interval = std::chrono::milliseconds(
+      options.getHint<bool>(hint::kEnableCudaGraphSupport.name, parsed.monitor_replays);
+  parsed.replay_poll_interval = std::chrono::milliseconds(
       options.getHint<size_t>(hint::kGraphTimeoutCheckIntervalMs.name,
-                              static_cast<size_t>(wishes.replay_poll_interval.count())));
-  wishes.monitor = common::parse_monitor_options(options);
-  wishes.use_current_stream = parse_use_current_stream(options.hints, false);
-  return wishes;
+                              static_cast<size_t>(parsed.replay_poll_interval.count())));
+  parsed.monitor = common::parse_monitor_options(options);
+  parsed.use_current_stream = parse_use_current_stream(options.hints, false);
+  return parsed;
 }
 
 bool parse_use_current_stream(const Hints& hints, bool fallback) {

@@ -34,17 +34,17 @@ constexpr std::chrono::milliseconds kReconfigureTick{20};
 // Waits for synchronous operations in flight to finish by themselves, because no work would report
 // that they were aborted.
 // Throws: Interrupted.
-void wait_for_sync_operations(LaunchQueue& lane, std::chrono::milliseconds patience) {
-  const auto end = Clock::now() + patience;
-  lane.poll(Clock::now());
-  while (lane.has_pending_sync() && !lane.communicator().failure() && Clock::now() < end) {
+void wait_for_sync_operations(LaunchQueue& queue, std::chrono::milliseconds limit) {
+  const auto end = Clock::now() + limit;
+  queue.poll(Clock::now());
+  while (queue.has_pending_sync() && !queue.communicator().failure() && Clock::now() < end) {
     check_interrupt();
-    lane.wait_idle(kReconfigureTick);
+    queue.wait_idle(kReconfigureTick);
   }
-  if (lane.has_pending_sync() && !lane.communicator().failure())
+  if (queue.has_pending_sync() && !queue.communicator().failure())
     base::log(
         base::LogLevel::kWarning,
-        "communicator '" + lane.name() +
+        "communicator '" + queue.name() +
             "': reconfigure() aborts a synchronous operation that did not finish in time; its "
             "output is undefined");
 }
@@ -54,41 +54,41 @@ CommError reconfigure_error(const Context& context) {
 }
 
 // Aborts the operations in flight. Former members that do not take part learn of it.
-void abort_for_reconfigure(LaunchQueue& lane, const Context& context) {
-  if (!lane.is_idle() || lane.communicator().failure())
-    lane.abort_and_wait(reconfigure_error(context), /*blocks=*/true);
+void abort_for_reconfigure(LaunchQueue& queue, const Context& context) {
+  if (!queue.is_idle() || queue.communicator().failure())
+    queue.abort_and_wait(reconfigure_error(context), /*blocks=*/true);
   else
-    lane.announce_abort(reconfigure_error(context));
+    queue.announce_abort(reconfigure_error(context));
 }
 
 // Checks through the store whether all members give the same `word`. `word` is empty if this member
-// has none, for the reason `why_not`. `verdict` becomes the same text on all members. `look`: see
-// StoreKeyValue::get().
+// has none, for the reason `why_not`. `outcome` becomes the same text on all members.
+// `interrupt_check`: see StoreKeyValue::get().
 // Returns: true if they agree; the same value on all members.
-bool agree_on_word(const std::string& word, const std::string& why_not, const Rendezvous& met,
-                   std::string& verdict, const Context& context,
-                   const std::function<void()>& look) {
-  StoreKeyValue store(met.store, met.deadline, context, met.address);
+bool agree_on_word(const std::string& word, const std::string& why_not,
+                   const Rendezvous& rendezvous, std::string& outcome, const Context& context,
+                   const std::function<void()>& interrupt_check) {
+  StoreKeyValue store(rendezvous.store, rendezvous.deadline, context, rendezvous.address);
   const std::string scope = "shrink/", all = "all of them";
-  const auto of_word = scope + "say/" + word;
+  const auto word_key = scope + "say/" + word;
   if (word.empty())
-    store.set(scope + "why", "rank " + std::to_string(met.rank) + ": " + why_not);
+    store.set(scope + "why", "rank " + std::to_string(rendezvous.rank) + ": " + why_not);
   else
-    store.add(of_word, 1);
+    store.add(word_key, 1);
   // The last member decides for all.
-  if (store.add(scope + "spoken", 1) == met.size) {
-    const bool same = !word.empty() && store.add(of_word, 0) == met.size;
+  if (store.add(scope + "spoken", 1) == rendezvous.size) {
+    const bool same = !word.empty() && store.add(word_key, 0) == rendezvous.size;
     if (same)
-      verdict = all;
+      outcome = all;
     else if (store.has({scope + "why"}))
-      verdict = store.get(scope + "why", met.deadline.remaining());
+      outcome = store.get(scope + "why", rendezvous.deadline.remaining());
     else
-      verdict = "the members were ranks of different communicators";
-    store.set(scope + "verdict", verdict);
+      outcome = "the members were ranks of different communicators";
+    store.set(scope + "verdict", outcome);
   } else {
-    verdict = store.get(scope + "verdict", met.deadline.remaining(), look);
+    outcome = store.get(scope + "verdict", rendezvous.deadline.remaining(), interrupt_check);
   }
-  return verdict == all;
+  return outcome == all;
 }
 
 }  // namespace
@@ -111,9 +111,9 @@ InitHandle NcclApiBackend::getInitHandle() const {
 }
 
 CommError NcclApiBackend::explain_error(const CommError& error) {
-  const bool of_the_world = error.code() == Errc::kPeerFailed || error.code() == Errc::kTimeout ||
-                            error.code() == Errc::kVendor;
-  if (reconfiguration_ && of_the_world)
+  const bool is_peer_error = error.code() == Errc::kPeerFailed || error.code() == Errc::kTimeout ||
+                             error.code() == Errc::kVendor;
+  if (reconfiguration_ && is_peer_error)
     if (const auto stale = reconfiguration_->check_excluded(error.context())) return *stale;
   return error;
 }
@@ -122,18 +122,18 @@ WorkPtr NcclApiBackend::reconfigure(const ReconfigureOptions& options) {
   const Context context{.op = "reconfigure", .comm = name_, .rank = rank_};
   auto& reconfiguration = Reconfiguration::require(reconfiguration_, context);
   const auto members = reconfiguration.parse_members(options, options_.timeout);
-  auto wished = options_;
-  for (const auto& [key, value] : options.hints) wished.hints[key] = value;
+  auto merged = options_;
+  for (const auto& [key, value] : options.hints) merged.hints[key] = value;
   with_context(context, [&] {
-    parse_options(wished);
-    nccl::make_config(wished.hints);
-    nccl::require_supported_hints(*library_, wished.hints);
-    *nccl_options_ = nccl::parse_nccl_options(wished);
+    parse_options(merged);
+    nccl::make_config(merged.hints);
+    nccl::require_supported_hints(*library_, merged.hints);
+    *nccl_options_ = nccl::parse_nccl_options(merged);
   });
-  options_ = std::move(wished);
+  options_ = std::move(merged);
 
   auto* const parent = launch_queue_.get();  // `before` keeps it alive
-  const auto part = [&] {
+  const auto detach_members = [&] {
     rank_ = size_ = -1;
     identity_ = 0;
     ranks_.clear();
@@ -141,35 +141,35 @@ WorkPtr NcclApiBackend::reconfigure(const ReconfigureOptions& options) {
     return detach();
   };
   // Former members that do not take part keep using the monitor group until stop_all().
-  auto circle = std::exchange(group_monitor_, nullptr);
-  auto before = part();
+  auto group_monitor = std::exchange(group_monitor_, nullptr);
+  auto before = detach_members();
   // The caller of reconfigure() needs no abort hook for it.
-  const bool was_told = abort_hook_runner_->cancel();
-  const auto give_all_time = [&](std::chrono::milliseconds patience) {
-    for (const auto& lane : before) wait_for_sync_operations(*lane, patience);
+  const bool hooks_canceled = abort_hook_runner_->cancel();
+  const auto wait_for_all = [&](std::chrono::milliseconds limit) {
+    for (const auto& queue : before) wait_for_sync_operations(*queue, limit);
   };
   const auto stop_all = [&] {
-    for (const auto& lane : before) abort_for_reconfigure(*lane, context);
-    if (circle) circle->close();
-    if (!was_told) abort_hook_runner_->rearm();
+    for (const auto& queue : before) abort_for_reconfigure(*queue, context);
+    if (group_monitor) group_monitor->close();
+    if (!hooks_canceled) abort_hook_runner_->rearm();
   };
   WorkPtr work;
   try {
-    work = reconfiguration.run(members, [&](const Rendezvous& met) {
+    work = reconfiguration.run(members, [&](const Rendezvous& rendezvous) {
       // All members that take part have left their last operation. When they have connected again,
       // they need no memory of the former communicator.
-      give_all_time(kReconfigureGrace);
-      connect_members(device_, met, [&](const nccl::WaitOptions& wait, const auto& device) {
-        auto made = shrink(parent, members, met, wait, device);
+      wait_for_all(kReconfigureGrace);
+      connect_members(device_, rendezvous, [&](const nccl::WaitOptions& wait, const auto& device) {
+        auto communicator = shrink(parent, members, rendezvous, wait, device);
         stop_all();
-        return made;
+        return communicator;
       });
     });
-    give_all_time({});
+    wait_for_all({});
     stop_all();
   } catch (...) {
-    for (const auto& lane : before) lane->announce_abort(reconfigure_error(context));
-    if (circle) circle->close();
+    for (const auto& queue : before) queue->announce_abort(reconfigure_error(context));
+    if (group_monitor) group_monitor->close();
     release(std::move(before), /*may_block=*/false);
     throw;
   }
@@ -185,21 +185,21 @@ WorkPtr NcclApiBackend::reconfigure(const ReconfigureOptions& options) {
     // Otherwise destroying the group notifies the peers that this rank is not a member.
     if (launch_queue_) close_group_monitor();
     group_monitor_.reset();
-    release(part(), /*may_block=*/false);
+    release(detach_members(), /*may_block=*/false);
   }
   return work;
 }
 
 std::shared_ptr<nccl::Communicator> NcclApiBackend::shrink(
-    LaunchQueue* before, const ReconfigureMembers& members, const Rendezvous& met,
+    LaunchQueue* before, const ReconfigureMembers& members, const Rendezvous& rendezvous,
     const nccl::WaitOptions& wait, const std::shared_ptr<nccl::NcclDevice>& device) {
   connect_note_.clear();
-  if (met.size < 2) return nullptr;
+  if (rendezvous.size < 2) return nullptr;
   const auto context = wait.context();
-  const auto fewer = reconfiguration_->shrink_plan(members);
+  const auto plan = reconfiguration_->shrink_plan(members);
   const auto why_not = [&]() -> std::string {
     if (before == nullptr) return "it has no communicator to shrink";
-    if (!fewer.not_shrinkable_reason.empty()) return fewer.not_shrinkable_reason;
+    if (!plan.not_shrinkable_reason.empty()) return plan.not_shrinkable_reason;
     if (library_->CommShrink == nullptr)
       return library_->path() + ", version " + library_->version_text() +
              ", cannot shrink a communicator";
@@ -210,17 +210,17 @@ std::shared_ptr<nccl::Communicator> NcclApiBackend::shrink(
       return "its communicator has failed";
     return {};
   }();
-  std::string verdict;
-  const bool can = agree_on_word(why_not.empty() ? fewer.parent_key : "", why_not, met, verdict,
-                                 context, [&] { raise_peer_failure(context); });
-  connect_note_ = can ? "by shrinking the previous one, without " +
-                            std::to_string(fewer.excluded_ranks.size()) + " of its ranks"
-                      : "by a new connect: " + verdict;
+  std::string outcome;
+  const bool agreed = agree_on_word(why_not.empty() ? plan.parent_key : "", why_not, rendezvous,
+                                    outcome, context, [&] { raise_peer_failure(context); });
+  connect_note_ = agreed ? "by shrinking the previous one, without " +
+                               std::to_string(plan.excluded_ranks.size()) + " of its ranks"
+                         : "by a new connect: " + outcome;
   base::log(base::LogLevel::kDebug, "communicator '" + name_ +
                                         "': reconfigure() creates the library's communicator " +
                                         connect_note_);
-  if (!can) return nullptr;
-  return before->communicator().shrink(fewer.excluded_ranks,
+  if (!agreed) return nullptr;
+  return before->communicator().shrink(plan.excluded_ranks,
                                        nccl::make_config(options_.hints, name_),
                                        nccl::NcclDevice::make_current_function(device), wait);
 }

@@ -13,13 +13,13 @@ using nccl::TensorBytes;
 
 WorkPtr NcclApiBackend::send_or_recv(const nccl::NcclCall& now, const OperationOptions& options,
                                      const P2POp& op) {
-  auto& lane = queue_to(op.peer, now);
+  auto& queue = queue_to(op.peer, now);
   // A pair communicator has the ranks 0 and 1.
-  const int peer = &lane == launch_queue_.get() ? op.peer : 1 - lane.communicator().rank();
+  const int peer = &queue == launch_queue_.get() ? op.peer : 1 - queue.communicator().rank();
   return launch(
-      lane, now, options, retain_storages(now, {{&op.tensor}, {}}), [&](const NcclLaunch& go) {
+      queue, now, options, retain_storages(now, {{&op.tensor}, {}}), [&](const NcclLaunch& launch) {
         const TensorBytes bytes(op.tensor);
-        return op.type == P2POpType::SEND ? go.send(bytes, peer) : go.receive(bytes, peer);
+        return op.type == P2POpType::SEND ? launch.send(bytes, peer) : launch.receive(bytes, peer);
       });
 }
 
@@ -40,12 +40,12 @@ WorkPtr NcclApiBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async
   const auto now = begin_call(OpName::batch_op_issue, async_op, options);
   Tensors tensors;
   for (const auto& op : ops) tensors.push_back(op.tensor);
-  return run(now, options, {{}, {&tensors}}, [&](const NcclLaunch& go) {
-    auto results = go.results();
+  return run(now, options, {{}, {&tensors}}, [&](const NcclLaunch& launch) {
+    auto results = launch.results();
     for (const auto& op : ops) {
       const TensorBytes bytes(op.tensor);
-      results << (op.type == P2POpType::SEND ? go.send(bytes, op.peer)
-                                             : go.receive(bytes, op.peer));
+      results << (op.type == P2POpType::SEND ? launch.send(bytes, op.peer)
+                                             : launch.receive(bytes, op.peer));
     }
     return results;
   });
@@ -79,33 +79,33 @@ std::shared_ptr<nccl::LaunchQueue> NcclApiBackend::connect_pair(int peer,
         now, (peer_text + ", for the first message of this pair of ranks").c_str());
   };
   wait.context = [&] { return now.context(peer); };
-  const auto look = [&] {
+  const auto check_peers = [&] {
     launch_queue_->abort_if_peer_failed([&] { return now.context(); });
     raise_failure(*launch_queue_);
   };
   wait.interrupt_check = [&] {
     check_interrupt();
-    look();
+    check_peers();
   };
-  const bool leads = rank_ < peer;
+  const bool is_leader = rank_ < peer;
   const auto key =
       "pair/" + std::to_string(std::min(rank_, peer)) + "/" + std::to_string(std::max(rank_, peer));
   StoreKeyValue store(pair_store_, bootstrap::Deadline(now.timeout), now.context(peer));
   std::string id;
-  if (leads) {
+  if (is_leader) {
     store.set(key, id = nccl::Communicator::make_id(*library_, now.context(peer)));
   } else {
     try {
-      id = store.get(key, now.timeout, look);
+      id = store.get(key, now.timeout, check_peers);
     } catch (const CommError& e) {
       if (e.code() != Errc::kTimeout || nccl::Clock::now() < wait.deadline) throw;
       throw CommError(Errc::kTimeout, wait.timeout_text(), wait.context());
     }
   }
-  const nccl::NcclDevice::DeviceCallGuard as_before(launch_queue_->device());
+  const nccl::NcclDevice::DeviceCallGuard device_guard(launch_queue_->device());
   auto device = nccl::NcclDevice::open(
       *library_, device_, rank_, nccl_options_->high_priority_stream, nccl_options_->max_events);
-  auto pair = nccl::Communicator::connect(library_, 2, leads ? 0 : 1, id,
+  auto pair = nccl::Communicator::connect(library_, 2, is_leader ? 0 : 1, id,
                                           nccl::make_config(options_.hints, name_),
                                           nccl::NcclDevice::make_current_function(device), wait);
   return make_launch_queue(std::move(pair), std::move(device));

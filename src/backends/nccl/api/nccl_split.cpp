@@ -50,51 +50,51 @@ std::shared_ptr<TorchCommBackend> NcclApiBackend::split(const std::vector<int>& 
                         std::to_string(ranks.size()) +
                         " ranks; a rank that takes no part passes an empty list",
                     now.context());
-  std::shared_ptr<NcclApiBackend> made;
+  std::shared_ptr<NcclApiBackend> child;
   if (!ranks.empty()) {
-    made = make_child();
-    made->library_ = library_;
-    made->begin_init(name, inherit_call_check(nccl_options_->monitor.check_before_start, options),
-                     now.context());
+    child = make_child();
+    child->library_ = library_;
+    child->begin_init(name, inherit_call_check(nccl_options_->monitor.check_before_start, options),
+                      now.context());
   }
   const int place = static_cast<int>(own - ranks.begin()), size = static_cast<int>(ranks.size());
   ++split_count_;
-  if (made) made->connect_begin_ns_ = tracing::now_ns();
-  if (made) made->identity_ = split_identity(identity_, ranks, split_count_);
-  const int color = made ? color_of(ranks, size_) : nccl::abi::kNoColor;
+  if (child) child->connect_begin_ns_ = tracing::now_ns();
+  if (child) child->identity_ = split_identity(identity_, ranks, split_count_);
+  const int color = child ? color_of(ranks, size_) : nccl::abi::kNoColor;
   int count = 0;
-  const nccl::NcclDevice::DeviceCallGuard as_before(launch_queue_->device());
+  const nccl::NcclDevice::DeviceCallGuard device_guard(launch_queue_->device());
   try {
     const size_t free_bytes = launch_queue_->device().runtime().free_bytes();
     auto communicator = launch_queue_->communicator().split(
-        color, made ? place : 0, place, size,
-        made ? nccl::make_config(made->options_.hints, name) : nccl::make_config(options_.hints),
+        color, child ? place : 0, place, size,
+        child ? nccl::make_config(child->options_.hints, name) : nccl::make_config(options_.hints),
         make_wait(now));
-    if (!made) return nullptr;
+    if (!child) return nullptr;
     count = communicator->count();
-    for (const int rank : ranks) made->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
+    for (const int rank : ranks) child->ranks_.push_back(ranks_[static_cast<size_t>(rank)]);
     if (group_monitor_ && ranks.size() > 1 && count == size) {
-      made->collective_log_ = std::make_shared<common::CollectiveLog>(size);
-      made->group_monitor_ = group_monitor_->split(ranks, split_count_, made->collective_log_);
+      child->collective_log_ = std::make_shared<common::CollectiveLog>(size);
+      child->group_monitor_ = group_monitor_->split(ranks, split_count_, child->collective_log_);
     }
-    made->attach_communicator(
-        std::move(communicator),
-        nccl::NcclDevice::open(*library_, device_, rank_, made->nccl_options_->high_priority_stream,
-                               made->nccl_options_->max_events),
-        free_bytes);
+    child->attach_communicator(std::move(communicator),
+                               nccl::NcclDevice::open(*library_, device_, rank_,
+                                                      child->nccl_options_->high_priority_stream,
+                                                      child->nccl_options_->max_events),
+                               free_bytes);
   } catch (const Interrupted& e) {
     abort_on_interrupt(e, now, *launch_queue_);
   } catch (const CommError& e) {
     throw_failure(e, now, *launch_queue_);
   }
   // All ranks have taken part, so this communicator stays usable.
-  if (count != size) throw explain_error(member_count_error(ranks, count, now, *made));
-  return made;
+  if (count != size) throw explain_error(member_count_error(ranks, count, now, *child));
+  return child;
 }
 
 CommError NcclApiBackend::member_count_error(const std::vector<int>& ranks, int count,
                                              const nccl::NcclCall& now,
-                                             NcclApiBackend& made) const {
+                                             NcclApiBackend& child) const {
   const auto listed = std::to_string(ranks.size());
   const auto error = [&](const std::string& why, std::vector<int> culprits) {
     return CommError(Errc::kMismatch, why, now.context(std::move(culprits)));
@@ -106,12 +106,12 @@ CommError NcclApiBackend::member_count_error(const std::vector<int>& ranks, int 
   OperationOptions limits;
   limits.timeout = kMemberLookupTimeout;
   try {
-    const auto bytes = made.gather_bytes(std::as_bytes(std::span(&rank_, 1)), limits);
-    std::vector<int> here(static_cast<size_t>(count));
-    std::memcpy(here.data(), bytes.const_data_ptr(), here.size() * sizeof here[0]);
+    const auto bytes = child.gather_bytes(std::as_bytes(std::span(&rank_, 1)), limits);
+    std::vector<int> present(static_cast<size_t>(count));
+    std::memcpy(present.data(), bytes.const_data_ptr(), present.size() * sizeof present[0]);
     std::vector<int> missing;
     for (const int rank : std::set(ranks.begin(), ranks.end()))
-      if (std::ranges::find(here, rank) == here.end()) missing.push_back(rank);
+      if (std::ranges::find(present, rank) == present.end()) missing.push_back(rank);
     return error(monitor::format_rank_list(missing) + (missing.size() == 1 ? " is" : " are") +
                      " in the list of " + listed + " ranks, but passed [] or a different list",
                  missing);

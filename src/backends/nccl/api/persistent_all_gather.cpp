@@ -50,14 +50,14 @@ TorchCommBackend::AllGatherPHandle NcclApiBackend::all_gather_p_init(
           "output has " + std::to_string(output.numel()) +
               " elements, which do not divide by the " + std::to_string(size_) + " ranks",
           context);
-  auto made = std::make_unique<nccl::PersistentAllGather>(
+  auto prepared = std::make_unique<nccl::PersistentAllGather>(
       nccl::PersistentAllGather{output, OperationOptions(options), launch_queue_});
   if (library_->CommRegister != nullptr && library_->CommDeregister != nullptr) {
     tensor_register(output);
-    made->is_registered = true;
+    prepared->is_registered = true;
   }
-  void* const handle = made.get();
-  persistent_.emplace(handle, std::move(made));
+  void* const handle = prepared.get();
+  persistent_.emplace(handle, std::move(prepared));
   return handle;
 }
 
@@ -80,11 +80,11 @@ WorkPtr NcclApiBackend::all_gather_p_exec(AllGatherPHandle handle, const at::Ten
               std::to_string(prepared.output.numel() / size_) +
               " (output of all_gather_p_init, by " + std::to_string(size_) + " ranks)",
           context);
-  AllGatherSingleOptions now{prepared.options};
-  if (options.timeout != kNoTimeout) now.timeout = options.timeout;
-  for (const auto& [key, value] : options.hints) now.hints[key] = value;
+  AllGatherSingleOptions merged{prepared.options};
+  if (options.timeout != kNoTimeout) merged.timeout = options.timeout;
+  for (const auto& [key, value] : options.hints) merged.hints[key] = value;
   auto output = prepared.output;
-  return all_gather_single(output, input, async_op, now);
+  return all_gather_single(output, input, async_op, merged);
 }
 
 void NcclApiBackend::all_gather_p_free(AllGatherPHandle handle) {
@@ -93,8 +93,8 @@ void NcclApiBackend::all_gather_p_free(AllGatherPHandle handle) {
   const bool is_known = prepared.is_registered && launch_queue_ &&
                         prepared.queue.lock() == launch_queue_ &&
                         !launch_queue_->communicator().failure();
-  const auto gone = persistent_.extract(handle);
-  if (is_known) tensor_deregister(gone.mapped()->output);
+  const auto removed = persistent_.extract(handle);
+  if (is_known) tensor_deregister(removed.mapped()->output);
 }
 
 }  // namespace torch::comms

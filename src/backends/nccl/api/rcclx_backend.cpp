@@ -94,9 +94,9 @@ struct RelayBuffers {
   RelayShard own;            // the shard that this rank carries
   at::Tensor input, output;  // flat; undefined if this rank is no source, or no destination
   at::Tensor parts;          // of the own shard: a row from each source; undefined if not needed
-  at::Tensor carried;        // what this carrier sends to the destinations
+  at::Tensor outgoing;       // what this relay rank sends to the destinations
 
-  // True if `rank` receives the piece from carriers.
+  // True if `rank` receives the piece from relay ranks.
   bool travels_to(int rank) const {
     return transfer.destination(rank) != nullptr &&
            (transfer.reduces() || transfer.sources.front() != rank);
@@ -104,43 +104,44 @@ struct RelayBuffers {
 };
 using RelayBufferList = std::vector<RelayBuffers>;
 
-RelayBuffers make_relay_buffers(RelayTransfer piece, const at::Tensor& input,
+RelayBuffers make_relay_buffers(RelayTransfer transfer, const at::Tensor& input,
                                 const at::Tensor& output, int rank, int size) {
-  RelayBuffers load{std::move(piece), {}, {}, {}, {}, {}};
-  if (load.transfer.has_source(rank)) load.input = input.detach().view({-1});
-  if (load.transfer.destination(rank) != nullptr) load.output = output.detach().view({-1});
-  if (load.transfer.is_local()) return load;
-  load.own = nccl::relay::shard_of(load.transfer, rank, size);
-  if (load.own.count == 0) return load;
-  const bool gives = load.transfer.has_source(rank);
-  const auto rows = static_cast<int64_t>(load.transfer.sources.size());
-  if (load.transfer.reduces() || !gives)
-    load.parts = at::empty({rows, load.own.count}, input.options());
-  if (load.transfer.reduces())
-    load.carried = at::empty({load.own.count}, input.options());
+  RelayBuffers buffers{std::move(transfer), {}, {}, {}, {}, {}};
+  if (buffers.transfer.has_source(rank)) buffers.input = input.detach().view({-1});
+  if (buffers.transfer.destination(rank) != nullptr) buffers.output = output.detach().view({-1});
+  if (buffers.transfer.is_local()) return buffers;
+  buffers.own = nccl::relay::shard_of(buffers.transfer, rank, size);
+  if (buffers.own.count == 0) return buffers;
+  const bool is_source = buffers.transfer.has_source(rank);
+  const auto rows = static_cast<int64_t>(buffers.transfer.sources.size());
+  if (buffers.transfer.reduces() || !is_source)
+    buffers.parts = at::empty({rows, buffers.own.count}, input.options());
+  if (buffers.transfer.reduces())
+    buffers.outgoing = at::empty({buffers.own.count}, input.options());
   else
-    load.carried =
-        gives ? load.input.narrow(0, load.transfer.input_offset + load.own.begin, load.own.count)
-              : load.parts[0];
-  return load;
+    buffers.outgoing =
+        is_source ? buffers.input.narrow(0, buffers.transfer.input_offset + buffers.own.begin,
+                                         buffers.own.count)
+                  : buffers.parts[0];
+  return buffers;
 }
 
-// Sends shards to their carriers.
-nccl::FirstFailedResult to_carriers(const NcclLaunch& go, const RelayBufferList& all, int rank,
-                                    int size) {
-  auto results = go.results();
-  for (const auto& load : all) {
-    const auto& piece = load.transfer;
-    if (piece.is_local()) continue;
-    for (int carrier = 0; piece.has_source(rank) && carrier < size; ++carrier)
-      if (const auto shard = nccl::relay::shard_of(piece, carrier, size);
-          carrier != rank && shard.count > 0)
-        results << go.send(cut_out(load.input, piece.input_offset + shard.begin, shard.count),
-                           carrier);
-    for (size_t row = 0; load.own.count > 0 && row < piece.sources.size(); ++row)
-      if (piece.sources[row] != rank)
-        results << go.receive(TensorBytes(load.parts[static_cast<int64_t>(row)]),
-                              piece.sources[row]);
+// Sends shards to their relay ranks.
+nccl::FirstFailedResult send_to_relays(const NcclLaunch& launch, const RelayBufferList& all,
+                                       int rank, int size) {
+  auto results = launch.results();
+  for (const auto& buffers : all) {
+    const auto& transfer = buffers.transfer;
+    if (transfer.is_local()) continue;
+    for (int relay_rank = 0; transfer.has_source(rank) && relay_rank < size; ++relay_rank)
+      if (const auto shard = nccl::relay::shard_of(transfer, relay_rank, size);
+          relay_rank != rank && shard.count > 0)
+        results << launch.send(
+            cut_out(buffers.input, transfer.input_offset + shard.begin, shard.count), relay_rank);
+    for (size_t row = 0; buffers.own.count > 0 && row < transfer.sources.size(); ++row)
+      if (transfer.sources[row] != rank)
+        results << launch.receive(TensorBytes(buffers.parts[static_cast<int64_t>(row)]),
+                                  transfer.sources[row]);
   }
   return results;
 }
@@ -148,42 +149,43 @@ nccl::FirstFailedResult to_carriers(const NcclLaunch& go, const RelayBufferList&
 // Reduces the own shards, and copies the data that stays on this rank.
 void combine(const RelayBufferList& all, int rank, RedOpType op) {
   const PlainDispatchGuard plain;
-  for (const auto& load : all) {
-    const auto& piece = load.transfer;
-    if (piece.reduces() && load.own.count > 0) {
-      for (size_t row = 0; row < piece.sources.size(); ++row)
-        if (piece.sources[row] == rank)
-          load.parts[static_cast<int64_t>(row)].copy_(
-              load.input.narrow(0, piece.input_offset + load.own.begin, load.own.count));
-      reduce_rows(load.carried, load.parts, op);
+  for (const auto& buffers : all) {
+    const auto& transfer = buffers.transfer;
+    if (transfer.reduces() && buffers.own.count > 0) {
+      for (size_t row = 0; row < transfer.sources.size(); ++row)
+        if (transfer.sources[row] == rank)
+          buffers.parts[static_cast<int64_t>(row)].copy_(buffers.input.narrow(
+              0, transfer.input_offset + buffers.own.begin, buffers.own.count));
+      reduce_rows(buffers.outgoing, buffers.parts, op);
     }
-    const auto* const here = piece.destination(rank);
-    if (here == nullptr) continue;
-    if (!load.travels_to(rank))
-      load.output.narrow(0, here->output_offset, piece.count)
-          .copy_(load.input.narrow(0, piece.input_offset, piece.count));
-    else if (load.own.count > 0)
-      load.output.narrow(0, here->output_offset + load.own.begin, load.own.count)
-          .copy_(load.carried);
+    const auto* const destination = transfer.destination(rank);
+    if (destination == nullptr) continue;
+    if (!buffers.travels_to(rank))
+      buffers.output.narrow(0, destination->output_offset, transfer.count)
+          .copy_(buffers.input.narrow(0, transfer.input_offset, transfer.count));
+    else if (buffers.own.count > 0)
+      buffers.output.narrow(0, destination->output_offset + buffers.own.begin, buffers.own.count)
+          .copy_(buffers.outgoing);
   }
 }
 
 // Sends shards to their destinations.
-nccl::FirstFailedResult from_carriers(const NcclLaunch& go, const RelayBufferList& all, int rank,
-                                      int size) {
-  auto results = go.results();
-  for (const auto& load : all) {
-    const auto& piece = load.transfer;
-    if (piece.is_local()) continue;
-    for (const auto& to : piece.destinations)
-      if (to.rank != rank && load.own.count > 0 && load.travels_to(to.rank))
-        results << go.send(TensorBytes(load.carried), to.rank);
-    if (!load.travels_to(rank)) continue;
-    const auto begin = piece.destination(rank)->output_offset;
-    for (int carrier = 0; carrier < size; ++carrier)
-      if (const auto shard = nccl::relay::shard_of(piece, carrier, size);
-          carrier != rank && shard.count > 0)
-        results << go.receive(cut_out(load.output, begin + shard.begin, shard.count), carrier);
+nccl::FirstFailedResult send_from_relays(const NcclLaunch& launch, const RelayBufferList& all,
+                                         int rank, int size) {
+  auto results = launch.results();
+  for (const auto& buffers : all) {
+    const auto& transfer = buffers.transfer;
+    if (transfer.is_local()) continue;
+    for (const auto& to : transfer.destinations)
+      if (to.rank != rank && buffers.own.count > 0 && buffers.travels_to(to.rank))
+        results << launch.send(TensorBytes(buffers.outgoing), to.rank);
+    if (!buffers.travels_to(rank)) continue;
+    const auto begin = transfer.destination(rank)->output_offset;
+    for (int relay_rank = 0; relay_rank < size; ++relay_rank)
+      if (const auto shard = nccl::relay::shard_of(transfer, relay_rank, size);
+          relay_rank != rank && shard.count > 0)
+        results << launch.receive(cut_out(buffers.output, begin + shard.begin, shard.count),
+                                  relay_rank);
   }
   return results;
 }
@@ -196,16 +198,16 @@ void TorchCommRCCLX::check(const Kind& kind, const ReduceOp* op, const Tensors& 
   const auto require = [&](bool holds, const auto& why) {
     if (!holds) throw CommError(Errc::kInvalidArgument, why(), context);
   };
-  const auto one_each = [&](const char* name, size_t count) {
+  const auto require_one_per_group = [&](const char* name, size_t count) {
     require(count == groups.size(), [&] {
       return std::string(name) + " has " + std::to_string(count) +
              " entries, expected one for each of the " + std::to_string(groups.size()) +
              " groups of all_active_ranks";
     });
   };
-  one_each(kind.input_name, input.size());
-  one_each(kind.output_name, output.size());
-  one_each(kind.counts_name, counts.size());
+  require_one_per_group(kind.input_name, input.size());
+  require_one_per_group(kind.output_name, output.size());
+  require_one_per_group(kind.counts_name, counts.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     const auto& ranks = groups[g];
     const auto number = std::to_string(g);
@@ -226,7 +228,7 @@ void TorchCommRCCLX::check(const Kind& kind, const ReduceOp* op, const Tensors& 
       return std::string(kind.counts_name) + "[" + number + "] is " + std::to_string(counts[g]) +
              ", allowed is 0 or more";
     });
-    const auto usable = [&](const char* name, const at::Tensor& tensor, Extent extent) {
+    const auto check_tensor = [&](const char* name, const at::Tensor& tensor, Extent extent) {
       const auto what = std::string(name) + "[" + number + "]";
       require(tensor.defined(), [&] { return what + " is an undefined tensor"; });
       require(tensor.device() == getDevice(), [&] {
@@ -236,14 +238,14 @@ void TorchCommRCCLX::check(const Kind& kind, const ReduceOp* op, const Tensors& 
       if (!is_in(ranks, getRank())) return;
       require(tensor.layout() == at::kStrided && tensor.is_contiguous(),
               [&] { return format_not_contiguous(what); });
-      const auto times = extent == Extent::kOne ? 1 : static_cast<int64_t>(ranks.size());
-      require(tensor.numel() % times == 0 && tensor.numel() / times == counts[g], [&] {
+      const auto multiplier = extent == Extent::kOne ? 1 : static_cast<int64_t>(ranks.size());
+      require(tensor.numel() % multiplier == 0 && tensor.numel() / multiplier == counts[g], [&] {
         return what + " has " + std::to_string(tensor.numel()) + " elements, expected " +
-               std::to_string(times) + " times " + std::to_string(counts[g]);
+               std::to_string(multiplier) + " times " + std::to_string(counts[g]);
       });
     };
-    usable(kind.input_name, input[g], kind.input);
-    usable(kind.output_name, output[g], kind.output);
+    check_tensor(kind.input_name, input[g], kind.input);
+    check_tensor(kind.output_name, output[g], kind.output);
     require(output[g].scalar_type() == input[g].scalar_type(), [&] {
       return std::string(kind.output_name) + "[" + number + "] has dtype " +
              dtype_name(output[g].scalar_type()) + ", " + kind.input_name + "[" + number +
@@ -266,9 +268,9 @@ c10::Stream TorchCommRCCLX::async_stream() {
   if (!stream_)
     stream_ = c10::impl::VirtualGuardImpl(getDevice().type())
                   .getStreamFromGlobalPool(getDevice(), /*isHighPriority=*/false);
-  const auto here = device.events().acquire();
-  device.runtime().record(here.get(), device.current_stream());
-  device.runtime().wait(static_cast<gpu::NativeStream>(stream_->native_handle()), here.get());
+  const auto event = device.events().acquire();
+  device.runtime().record(event.get(), device.current_stream());
+  device.runtime().wait(static_cast<gpu::NativeStream>(stream_->native_handle()), event.get());
   return *stream_;
 }
 
@@ -279,24 +281,26 @@ WorkPtr TorchCommRCCLX::relay(const Kind& kind, const ReduceOp* op, const Tensor
   check(kind, op, input, output, groups, counts, now.context());
   const auto& device = launch_queue()->device();
   OperationOptions options;
-  std::optional<c10::StreamGuard> apart;
+  std::optional<c10::StreamGuard> stream_guard;
   if (!device.torch_device().is_cpu() && async_op) {
     // Torch's operators run on the current stream. A capture must not fork.
-    if (device.runtime().capture_of(device.current_stream()) == 0) apart.emplace(async_stream());
+    if (device.runtime().capture_of(device.current_stream()) == 0)
+      stream_guard.emplace(async_stream());
     options.hints[hint::kUseCurrentStream.name] = "true";
   }
   const auto all = std::make_shared<RelayBufferList>();
   Tensors memory;
   for (size_t g = 0; g < groups.size(); ++g) {
-    // In place is safe for all_reduce: a carrier sends back only data that was read before.
+    // In place is safe for all_reduce: a relay rank sends back only data that was read before.
     const bool in_place =
         kind.op == OpName::all_reduce && TensorBytes(input[g]).data == TensorBytes(output[g]).data;
     const bool is_active = is_in(groups[g], getRank());
     const auto source =
         is_active && !in_place && nccl::overlap(input[g], output[g]) ? input[g].clone() : input[g];
-    for (auto& piece : kind.plan(groups[g], counts[g])) {
-      all->push_back(make_relay_buffers(std::move(piece), source, output[g], getRank(), getSize()));
-      for (const auto& tensor : {all->back().parts, all->back().carried})
+    for (auto& transfer : kind.plan(groups[g], counts[g])) {
+      all->push_back(
+          make_relay_buffers(std::move(transfer), source, output[g], getRank(), getSize()));
+      for (const auto& tensor : {all->back().parts, all->back().outgoing})
         if (tensor.defined()) memory.push_back(tensor);
     }
     memory.push_back(source);
@@ -305,17 +309,19 @@ WorkPtr TorchCommRCCLX::relay(const Kind& kind, const ReduceOp* op, const Tensor
   const auto step = [&](const auto& body) {
     return launch(*launch_queue(), now, options, retain_storages(now, {{}, {&memory}}), body);
   };
-  step([&](const NcclLaunch& go) { return to_carriers(go, *all, getRank(), getSize()); });
+  step(
+      [&](const NcclLaunch& launch) { return send_to_relays(launch, *all, getRank(), getSize()); });
   const auto type = op != nullptr ? op->type() : RedOpType(RedOpType::SUM);
-  step([&](const NcclLaunch& go) {
+  step([&](const NcclLaunch& launch) {
     if (device.torch_device().is_cpu())
-      gpu::cpu_launch(go.stream, [all, rank = getRank(), type] { combine(*all, rank, type); });
+      gpu::cpu_launch(launch.stream, [all, rank = getRank(), type] { combine(*all, rank, type); });
     else
       combine(*all, getRank(), type);
     return nccl::abi::Result(nccl::abi::kSuccess);
   });
-  auto work =
-      step([&](const NcclLaunch& go) { return from_carriers(go, *all, getRank(), getSize()); });
+  auto work = step([&](const NcclLaunch& launch) {
+    return send_from_relays(launch, *all, getRank(), getSize());
+  });
   return async_op ? work : nullptr;
 }
 

@@ -20,12 +20,12 @@ namespace torch::comms {
 // its list.
 //
 // Each call is three operations of the communicator, each with its own timeout. Shards go to their
-// carriers, the carriers reduce them, and shards go to their destinations. They use the library's
+// relay ranks, which reduce them, and the results go to their destinations. They use the library's
 // sends and receives. Asynchronous calls run on a stream of their own. Without async_op they return
 // null.
 //
 // Throws: kInvalidArgument for wrong groups, counts or tensors, before anything is sent;
-// kUnsupported for a reduction or dtype that carriers do not support.
+// kUnsupported for a reduction or dtype that relay ranks do not support.
 class TC_API TorchCommRCCLX final : public VendorBackend<TorchCommRCCLX, nccl::kRcclx> {
  public:
   using VendorBackend::VendorBackend;

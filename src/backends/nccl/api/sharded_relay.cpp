@@ -33,35 +33,36 @@ std::vector<RelayTransfer> all_reduce(const std::vector<int>& ranks, int64_t cou
 }
 
 std::vector<RelayTransfer> reduce_scatter(const std::vector<int>& ranks, int64_t count) {
-  std::vector<RelayTransfer> pieces;
-  pieces.reserve(ranks.size());
+  std::vector<RelayTransfer> transfers;
+  transfers.reserve(ranks.size());
   for (size_t to = 0; to < ranks.size(); ++to)
-    pieces.push_back({count, place(to, count), ranks, {{ranks[to], 0}}});
-  return pieces;
+    transfers.push_back({count, place(to, count), ranks, {{ranks[to], 0}}});
+  return transfers;
 }
 
 std::vector<RelayTransfer> all_to_all(const std::vector<int>& ranks, int64_t count) {
-  std::vector<RelayTransfer> pieces;
-  pieces.reserve(ranks.size() * ranks.size());
+  std::vector<RelayTransfer> transfers;
+  transfers.reserve(ranks.size() * ranks.size());
   for (size_t from = 0; from < ranks.size(); ++from)
     for (size_t to = 0; to < ranks.size(); ++to)
-      pieces.push_back({count, place(to, count), {ranks[from]}, {{ranks[to], place(from, count)}}});
-  return pieces;
+      transfers.push_back(
+          {count, place(to, count), {ranks[from]}, {{ranks[to], place(from, count)}}});
+  return transfers;
 }
 
 std::vector<RelayTransfer> all_gather(const std::vector<int>& ranks, int64_t count) {
-  std::vector<RelayTransfer> pieces;
-  pieces.reserve(ranks.size());
+  std::vector<RelayTransfer> transfers;
+  transfers.reserve(ranks.size());
   for (size_t from = 0; from < ranks.size(); ++from)
-    pieces.push_back({count, 0, {ranks[from]}, all_destinations(ranks, place(from, count))});
-  return pieces;
+    transfers.push_back({count, 0, {ranks[from]}, all_destinations(ranks, place(from, count))});
+  return transfers;
 }
 
-RelayShard shard_of(const RelayTransfer& piece, int carrier, int size) {
+RelayShard shard_of(const RelayTransfer& transfer, int relay_rank, int size) {
   const auto begin = [&](int rank) {
-    return piece.count / size * rank + std::min<int64_t>(rank, piece.count % size);
+    return transfer.count / size * rank + std::min<int64_t>(rank, transfer.count % size);
   };
-  return {begin(carrier), begin(carrier + 1) - begin(carrier)};
+  return {begin(relay_rank), begin(relay_rank + 1) - begin(relay_rank)};
 }
 
 }  // namespace torch::comms::nccl::relay

@@ -6,8 +6,8 @@
 // The plans of collectives of groups of ranks in which all ranks of the communicator relay data. A
 // rank of a small group has links to all ranks, but an ordinary collective uses only those inside
 // the group. Here each piece of data is cut into as many shards as there are ranks. Each shard goes
-// to its carrier, and from there to its destinations. So with `size` ranks each link carries 1/size
-// of the data that one direct link would carry.
+// to its relay rank, and from there to its destinations. So with `size` ranks each link carries
+// 1/size of the data that one direct link would carry.
 //
 // These are pure functions: they plan transfers and move no data.
 namespace torch::comms::nccl::relay {
@@ -42,11 +42,11 @@ std::vector<RelayTransfer> reduce_scatter(const std::vector<int>& ranks, int64_t
 std::vector<RelayTransfer> all_to_all(const std::vector<int>& ranks, int64_t count);
 std::vector<RelayTransfer> all_gather(const std::vector<int>& ranks, int64_t count);
 
-// The part of a piece that rank `carrier` of `size` ranks relays, in elements from the piece's
+// The part of a piece that rank `relay_rank` of `size` ranks relays, in elements from the piece's
 // start.
 struct RelayShard {
   int64_t begin, count;
 };
-RelayShard shard_of(const RelayTransfer& piece, int carrier, int size);
+RelayShard shard_of(const RelayTransfer& transfer, int relay_rank, int size);
 
 }  // namespace torch::comms::nccl::relay

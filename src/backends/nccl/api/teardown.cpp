@@ -51,26 +51,27 @@ NcclApiBackend::~NcclApiBackend() {
 }
 
 NcclApiBackend::LaunchQueues NcclApiBackend::detach() {
-  LaunchQueues lanes;
+  LaunchQueues queues;
   const std::lock_guard lock(mutex_);
-  for (auto& [peer, lane] : std::exchange(peer_queues_, {})) lanes.push_back(std::move(lane));
-  if (!launch_queue_) return lanes;
+  for (auto& [peer, queue] : std::exchange(peer_queues_, {})) queues.push_back(std::move(queue));
+  if (!launch_queue_) return queues;
   if (const auto failed = launch_queue_->communicator().failure().reason()) failure_ = failed;
-  lanes.push_back(std::exchange(launch_queue_, nullptr));
-  return lanes;
+  queues.push_back(std::exchange(launch_queue_, nullptr));
+  return queues;
 }
 
-void NcclApiBackend::release(LaunchQueues lanes, bool may_block) {
-  for (auto& lane : lanes) {
-    lane->replay_monitor().stop();  // else the watchdog would keep the queue alive
-    const auto flight = lane->in_flight();
+void NcclApiBackend::release(LaunchQueues queues, bool may_block) {
+  for (auto& queue : queues) {
+    queue->replay_monitor().stop();  // else the watchdog would keep the queue alive
+    const auto in_flight = queue->in_flight();
     // Operations in flight may finish; then the library's communicator is destroyed with its last
     // owner.
-    auto let_go = [lane = std::move(lane)]() mutable {
-      lane->announce_abort({Errc::kFinalized, "the communicator was destroyed without finalize()"});
-      lane.reset();
+    auto release_queue = [queue = std::move(queue)]() mutable {
+      queue->announce_abort(
+          {Errc::kFinalized, "the communicator was destroyed without finalize()"});
+      queue.reset();
     };
-    teardown_async(flight, std::move(let_go), may_block);
+    teardown_async(in_flight, std::move(release_queue), may_block);
   }
 }
 
@@ -79,7 +80,7 @@ void NcclApiBackend::finalize() {
   now.timeout_setting = kTeardownVariable;
   if (const auto limit = base::env_seconds(kTeardownVariable)) now.timeout = *limit;
   try {
-    for (const auto& [peer, lane] : peer_queues_) close_queue(*lane, now);
+    for (const auto& [peer, queue] : peer_queues_) close_queue(*queue, now);
     if (launch_queue_) close_queue(*launch_queue_, now);
   } catch (...) {
     // The abort must come before the monitor group is closed in good order.
@@ -93,12 +94,12 @@ void NcclApiBackend::finalize() {
 }
 
 void NcclApiBackend::wait_idle() const {
-  for (const auto& lane : launch_queues()) lane->in_flight()->wait_idle();
+  for (const auto& queue : launch_queues()) queue->in_flight()->wait_idle();
 }
 
 bool NcclApiBackend::may_still_run() const {
   return std::ranges::any_of(launch_queues(),
-                             [](const auto& lane) { return lane->has_been_captured(); });
+                             [](const auto& queue) { return queue->has_been_captured(); });
 }
 
 void NcclApiBackend::close_group_monitor() noexcept {
@@ -116,50 +117,50 @@ void NcclApiBackend::teardown() {
   is_finalized_ = true;
 }
 
-void NcclApiBackend::close_queue(nccl::LaunchQueue& lane, const NcclCall& call) {
-  while (!lane.wait_idle(kTeardownPollInterval)) {
+void NcclApiBackend::close_queue(nccl::LaunchQueue& queue, const NcclCall& call) {
+  while (!queue.wait_idle(kTeardownPollInterval)) {
     check_interrupt_unwrapped();
     // Operations may never finish if the library cannot abort.
-    if (lane.communicator().failure() && library_->CommAbort == nullptr) break;
+    if (queue.communicator().failure() && library_->CommAbort == nullptr) break;
   }
   // The wait queue shares the communicator with the operations, whose queue closes it.
-  if (&lane != launch_queue_.get() && launch_queue_ &&
-      &lane.communicator() == &launch_queue_->communicator())
+  if (&queue != launch_queue_.get() && launch_queue_ &&
+      &queue.communicator() == &launch_queue_->communicator())
     return;
-  if (!lane.communicator().failure()) return close_communicator(lane, call);
+  if (!queue.communicator().failure()) return close_communicator(queue, call);
   const auto all = launch_queues();
   if (std::ranges::none_of(all, [](const auto& one) { return one->is_failure_observed(); }))
-    lane.communicator().failure().check();
+    queue.communicator().failure().check();
 }
 
 // Closes the communicator. The library keeps it as long as graphs hold its operations.
-void NcclApiBackend::close_communicator(nccl::LaunchQueue& lane, const NcclCall& call) {
+void NcclApiBackend::close_communicator(nccl::LaunchQueue& queue, const NcclCall& call) {
   auto wait = nccl::launch_wait(call);
   wait.timeout_text = [&call] { return nccl::format_timeout_error(call, "not finished"); };
   // The library would wait for peers that have aborted the communicator. A rank that leaves with
   // nothing in flight gets no abort hook.
-  wait.interrupt_check = [this, &lane, &call] {
+  wait.interrupt_check = [this, &queue, &call] {
     check_interrupt();
-    if (!lane.peer_monitor().is_aborted_by_peer()) return;
+    if (!queue.peer_monitor().is_aborted_by_peer()) return;
     abort_hook_runner_->cancel();
-    lane.abort_if_peer_failed([&call] { return call.context(); });
+    queue.abort_if_peer_failed([&call] { return call.context(); });
   };
-  if (lane.has_live_graphs())
+  if (queue.has_live_graphs())
     wait.deadline = std::min(wait.deadline, Clock::now() + kGraphReleaseTimeout);
   try {
     wait.interrupt_check();
-    lane.communicator().failure().check();
-    lane.registrations().clear(lane.communicator(), wait);
-    lane.windows().clear(lane.communicator(), wait);
-    lane.communicator().close(wait);
+    queue.communicator().failure().check();
+    queue.registrations().clear(queue.communicator(), wait);
+    queue.windows().clear(queue.communicator(), wait);
+    queue.communicator().close(wait);
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
-    if (lane.peer_monitor().is_aborted_by_peer()) return;
-    if (e.code() != Errc::kTimeout || !lane.has_live_graphs()) {
+    if (queue.peer_monitor().is_aborted_by_peer()) return;
+    if (e.code() != Errc::kTimeout || !queue.has_live_graphs()) {
       // A background thread may still be in the library, and peers may wait for this rank.
-      const auto why = with_peer_progress(e, lane);
-      lane.abort_and_wait(why, /*blocks=*/false);
+      const auto why = with_peer_progress(e, queue);
+      queue.abort_and_wait(why, /*blocks=*/false);
       throw CommError(why);
     }
     base::log(
@@ -172,24 +173,24 @@ void NcclApiBackend::close_communicator(nccl::LaunchQueue& lane, const NcclCall&
 void NcclApiBackend::abort() {
   // Called first: a reconfigure() that connects before this has its LaunchQueue in place.
   if (reconfiguration_) reconfiguration_->abort();
-  std::shared_ptr<nccl::LaunchQueue> lane;
+  std::shared_ptr<nccl::LaunchQueue> queue;
   {
     const std::lock_guard lock(mutex_);
-    lane = launch_queue_;
-    if (!lane && reconfiguration_)
+    queue = launch_queue_;
+    if (!queue && reconfiguration_)
       failure_ = CommError(Errc::kAborted, "abort() was called", {.op = "abort", .comm = name_});
   }
-  if (!lane) return;
+  if (!queue) return;
   if (library_->CommAbort == nullptr)
     throw CommError(Errc::kUnsupported,
                     std::string(vendor_.library) + " " + library_->version_text() +
                         " cannot abort its communicators",
                     {.op = "abort", .comm = name_, .rank = rank_});
   // The caller of abort() knows of the failure.
-  if (!lane->communicator().failure()) lane->mark_failure_observed();
-  lane->abort_and_wait(
+  if (!queue->communicator().failure()) queue->mark_failure_observed();
+  queue->abort_and_wait(
       {Errc::kAborted, "abort() was called", {.op = "abort", .comm = name_, .rank = rank_}},
       /*blocks=*/true);
-  lane->mark_failure_observed();  // by the caller of abort()
+  queue->mark_failure_observed();  // by the caller of abort()
 }
 }  // namespace torch::comms

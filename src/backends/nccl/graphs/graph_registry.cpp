@@ -37,17 +37,17 @@ std::shared_ptr<GraphRegistry::CapturedGraph> GraphRegistry::graph_of(gpu::Nativ
     return *found;
   }
   remove_destroyed();
-  auto made = std::make_shared<CapturedGraph>(CapturedGraph{capture, ++count_});
+  auto graph = std::make_shared<CapturedGraph>(CapturedGraph{capture, ++count_});
   if (marks_ != nullptr) {
-    auto life = std::make_shared<gpu::GraphLifetime>();
-    gpu::retain_with_graph(*marks_, stream, life);
-    made->life = std::move(life);
+    auto lifetime = std::make_shared<gpu::GraphLifetime>();
+    gpu::retain_with_graph(*marks_, stream, lifetime);
+    graph->lifetime = std::move(lifetime);
   } else {
     graphs_.clear();  // the newest graph stands for all of them
   }
-  make_serialized(*made, stream, last);
-  graphs_.push_back(made);
-  return made;
+  make_serialized(*graph, stream, last);
+  graphs_.push_back(graph);
+  return graph;
 }
 
 void GraphRegistry::make_serialized(CapturedGraph& graph, gpu::NativeStream stream,
@@ -83,12 +83,12 @@ void GraphRegistry::after_eager_launch(gpu::NativeStream stream) {
         false;  // a destroyed graph may still be running, but this call waited for it
 }
 
-bool GraphRegistry::has_live(const GraphRange& span) noexcept {
+bool GraphRegistry::has_live(const GraphRange& range) noexcept {
   const std::lock_guard lock(mutex_);
   if (!graphs_.empty()) remove_destroyed();
   // A graph whose end is not reported stands for the graphs before it, too.
   return std::ranges::any_of(graphs_, [&](const auto& graph) {
-    return graph->number > span.after && (graph->number <= span.up_to || !graph->life);
+    return graph->number > range.after && (graph->number <= range.up_to || !graph->lifetime);
   });
 }
 
@@ -100,7 +100,7 @@ uint64_t GraphRegistry::count() noexcept {
 void GraphRegistry::remove_destroyed() noexcept {
   const gpu::CaptureModeGuard mode(device_->runtime());
   std::erase_if(graphs_,
-                [](const auto& graph) { return graph->life && graph->life->is_destroyed; });
+                [](const auto& graph) { return graph->lifetime && graph->lifetime->is_destroyed; });
 }
 
 }  // namespace torch::comms::nccl

@@ -42,7 +42,7 @@ class GraphRegistry {
   struct CapturedGraph {
     gpu::CaptureId id;
     uint64_t number;  // counts from 1
-    std::shared_ptr<gpu::GraphLifetime> life =
+    std::shared_ptr<gpu::GraphLifetime> lifetime =
         nullptr;                       // null: the runtime does not report its end
     StreamMarker last_operation = {};  // its last operation; empty at first
     bool is_serialized = false;        // its launches wait for what was launched before
@@ -67,7 +67,7 @@ class GraphRegistry {
   struct GraphRange {
     uint64_t after = 0, up_to = std::numeric_limits<uint64_t>::max();
   };
-  bool has_live(const GraphRange& span) noexcept;
+  bool has_live(const GraphRange& range) noexcept;
   // Returns: how many graphs have been registered so far.
   uint64_t count() noexcept;
 

@@ -59,10 +59,10 @@ struct GraphReplayMonitor::MonitoredGraph : gpu::GraphLifetime {
   bool may_still_run = false;  // the last chain is complete and may be continued
 };
 
-GraphReplayMonitor::GraphReplayMonitor(std::shared_ptr<NcclDevice> device, bool wanted,
+GraphReplayMonitor::GraphReplayMonitor(std::shared_ptr<NcclDevice> device, bool enabled,
                                        std::chrono::milliseconds period)
     : device_(std::move(device)), period_(period) {
-  if (!wanted)
+  if (!enabled)
     unavailable_reason_ =
         "turned off by TORCHCOMM_NCCLX_GRAPH_TIMEOUT_MONITORING or hint enable_cuda_graph_support";
   else
@@ -98,21 +98,21 @@ GraphReplayMonitor::TrackedOperation GraphReplayMonitor::begin(const NcclCall& c
   try {
     const std::lock_guard lock(mutex_);
     auto graph = graph_of(stream, capture);
-    const LateReplay facts{call.op, call.timeout, call.has_own_timeout, capture};
+    const LateReplay operation{call.op, call.timeout, call.has_own_timeout, capture};
     if (std::exchange(graph->may_still_run, false)) {
       // The marker of the previous operation's end becomes the marker of this begin, if nothing is
       // between the two. If that fails, a new marker is added.
-      auto& run = graph->chains.back();
-      run.operations.push_back(facts);
-      bool goes_on = false;
-      marks_->change(stream, graph->last, value_of(run.operations.size()), &goes_on);
-      if (goes_on) return graph;
-      run.operations.pop_back();
+      auto& chain = graph->chains.back();
+      chain.operations.push_back(operation);
+      bool continues = false;
+      marks_->change(stream, graph->last, value_of(chain.operations.size()), &continues);
+      if (continues) return graph;
+      chain.operations.pop_back();
     }
     const auto first = graph->chains.empty()
                            ? 0
                            : graph->chains.back().first + graph->chains.back().operations.size();
-    graph->chains.push_back({allocate_word(*graph), {facts}, stream, first});
+    graph->chains.push_back({allocate_word(*graph), {operation}, stream, first});
     const int code =
         marks_->add(stream, nullptr, graph->chains.back().word, value_of(1), &graph->last);
     if (code == gpu::kSuccess) return graph;
@@ -128,25 +128,25 @@ GraphReplayMonitor::TrackedOperation GraphReplayMonitor::begin(const NcclCall& c
   return nullptr;
 }
 
-void GraphReplayMonitor::end(TrackedOperation& begun, gpu::NativeStream stream) noexcept {
-  if (begun == nullptr) return;
+void GraphReplayMonitor::end(TrackedOperation& tracked, gpu::NativeStream stream) noexcept {
+  if (tracked == nullptr) return;
   {
     const std::lock_guard lock(mutex_);
     // The marker also comes after the marker before, which runs concurrently with the operation and
     // must not be written last.
-    begun->may_still_run =
-        marks_->add(stream, &begun->last, begun->last.word, kIdle, &begun->last) == gpu::kSuccess;
-    if (begun->may_still_run) return begun.reset();
+    tracked->may_still_run = marks_->add(stream, &tracked->last, tracked->last.word, kIdle,
+                                         &tracked->last) == gpu::kSuccess;
+    if (tracked->may_still_run) return tracked.reset();
   }
-  discard(begun);
+  discard(tracked);
 }
 
-void GraphReplayMonitor::discard(TrackedOperation& begun) noexcept {
-  if (begun == nullptr) return;
+void GraphReplayMonitor::discard(TrackedOperation& tracked) noexcept {
+  if (tracked == nullptr) return;
   // The operation would seem never to end. Polls ignore numbers that the chain does not have.
   const std::lock_guard lock(mutex_);
-  begun->chains.back().operations.pop_back();
-  begun.reset();
+  tracked->chains.back().operations.pop_back();
+  tracked.reset();
 }
 
 std::chrono::milliseconds GraphReplayMonitor::timeout_of(
@@ -156,74 +156,74 @@ std::chrono::milliseconds GraphReplayMonitor::timeout_of(
 }
 
 // Records events: the word has changed since the last poll, to operation `number`; 0: to kIdle.
-void GraphReplayMonitor::track(MonitoredGraph& graph, OperationChain& run, size_t number) {
-  const auto before = std::exchange(run.current, number);
-  const auto tell = [&](size_t operation, bool begins) {
+void GraphReplayMonitor::track(MonitoredGraph& graph, OperationChain& chain, size_t number) {
+  const auto before = std::exchange(chain.current, number);
+  const auto record_event = [&](size_t operation, bool begins) {
     if (is_collecting_)
       events_.push_back(
-          {graph.id, graph.replays - 1, run.stream, run.first + operation - 1, begins});
+          {graph.id, graph.replays - 1, chain.stream, chain.first + operation - 1, begins});
   };
-  const auto pass = [&](size_t from, size_t to) {
+  const auto record_range = [&](size_t from, size_t to) {
     for (auto operation = from; operation < to; ++operation) {
-      tell(operation, true);
-      tell(operation, false);
+      record_event(operation, true);
+      record_event(operation, false);
     }
   };
-  const auto all = run.operations.size() + 1;
-  const bool goes_on = before != 0 && (number == 0 || number > before);
-  if (before != 0) tell(before, false);
-  if (before != 0 && !goes_on) pass(before + 1, all);
-  if (!goes_on) {
+  const auto all = chain.operations.size() + 1;
+  const bool continues = before != 0 && (number == 0 || number > before);
+  if (before != 0) record_event(before, false);
+  if (before != 0 && !continues) record_range(before + 1, all);
+  if (!continues) {
     // A chain that was already seen in this replay is now in the next replay.
-    if (run.replays == graph.replays) ++graph.replays;
-    run.replays = graph.replays;
+    if (chain.replays == graph.replays) ++graph.replays;
+    chain.replays = graph.replays;
   }
-  pass(goes_on ? before + 1 : 1, number == 0 ? all : number);
-  if (number != 0) tell(number, true);
+  record_range(continues ? before + 1 : 1, number == 0 ? all : number);
+  if (number != 0) record_event(number, true);
 }
 
-void GraphReplayMonitor::deliver_events(const std::function<void(const ReplayEvent&)>& told) {
+void GraphReplayMonitor::deliver_events(const std::function<void(const ReplayEvent&)>& callback) {
   std::unique_lock lock(mutex_);
   if (std::exchange(is_delivering_, true)) return;
   while (!events_.empty()) {
     const auto events = std::exchange(events_, {});
     lock.unlock();
-    for (const auto& event : events) told(event);
+    for (const auto& event : events) callback(event);
     lock.lock();
   }
   is_delivering_ = false;
 }
 
 GraphReplayMonitor::PollResult GraphReplayMonitor::poll(Clock::time_point now) noexcept {
-  PollResult seen;
-  if (!is_watching()) return seen;
+  PollResult result;
+  if (!is_watching()) return result;
   const std::lock_guard lock(mutex_);
-  if (now < next_poll_) return seen;
+  if (now < next_poll_) return result;
   std::erase_if(monitored_, [](const auto& graph) { return graph->is_destroyed.load(); });
   graphs_.store(monitored_.size());
   auto period = period_;
   for (const auto& graph : monitored_)
-    for (auto& run : graph->chains) {
-      for (const auto& operation : run.operations)
+    for (auto& chain : graph->chains) {
+      for (const auto& operation : chain.operations)
         period = std::min(period, timeout_of(operation) / kPollsPerTimeout);
-      const std::atomic_ref word(*run.word);
+      const std::atomic_ref word(*chain.word);
       auto value = word.load();
-      if (number_of(value) > run.operations.size()) continue;
+      if (number_of(value) > chain.operations.size()) continue;
       if ((value & kPolled) == 0) {
         if (!word.compare_exchange_strong(value, value | kPolled)) continue;
-        run.since = now;
-        track(*graph, run, number_of(value));
+        chain.since = now;
+        track(*graph, chain, number_of(value));
         continue;
       }
       if (number_of(value) == 0) continue;
-      seen.is_running = true;
-      auto operation = run.operations[number_of(value) - 1];
+      result.is_running = true;
+      auto operation = chain.operations[number_of(value) - 1];
       operation.timeout = timeout_of(operation);
-      if (now - run.since > operation.timeout && !seen.late) seen.late = operation;
+      if (now - chain.since > operation.timeout && !result.late) result.late = operation;
     }
-  seen.has_events = !events_.empty();
+  result.has_events = !events_.empty();
   next_poll_ = now + period;
-  return seen;
+  return result;
 }
 
 }  // namespace torch::comms::nccl

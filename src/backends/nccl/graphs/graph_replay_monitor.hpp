@@ -31,7 +31,7 @@ namespace torch::comms::nccl {
 class GraphReplayMonitor {
  public:
   // `period`: the longest time between two polls.
-  GraphReplayMonitor(std::shared_ptr<NcclDevice> device, bool wanted,
+  GraphReplayMonitor(std::shared_ptr<NcclDevice> device, bool enabled,
                      std::chrono::milliseconds period);
   ~GraphReplayMonitor() { stop(); }
 
@@ -43,8 +43,8 @@ class GraphReplayMonitor {
   // discard() replaces end() if the launch has failed.
   TrackedOperation begin(const NcclCall& call, gpu::NativeStream stream,
                          gpu::CaptureId capture) noexcept;
-  void end(TrackedOperation& begun, gpu::NativeStream stream) noexcept;
-  void discard(TrackedOperation& begun) noexcept;
+  void end(TrackedOperation& tracked, gpu::NativeStream stream) noexcept;
+  void discard(TrackedOperation& tracked) noexcept;
 
   struct LateReplay {
     OpName op;
@@ -66,10 +66,10 @@ class GraphReplayMonitor {
     uint64_t index;
     bool is_begin;
   };
-  // After collect_events() polls record events, which deliver_events() passes to `told` in their
-  // order. It does nothing while another thread delivers.
+  // After collect_events() polls record events, which deliver_events() passes to `callback` in
+  // their order. It does nothing while another thread delivers.
   void collect_events() noexcept { is_collecting_.store(true); }
-  void deliver_events(const std::function<void(const ReplayEvent&)>& told);
+  void deliver_events(const std::function<void(const ReplayEvent&)>& callback);
 
   // Reads the words of all graphs; does nothing until the next poll is due.
   PollResult poll(Clock::time_point now) noexcept;
@@ -89,7 +89,7 @@ class GraphReplayMonitor {
   std::shared_ptr<MonitoredGraph> graph_of(gpu::NativeStream stream, gpu::CaptureId capture);
   uint32_t* allocate_word(MonitoredGraph& graph);
   struct OperationChain;
-  void track(MonitoredGraph& graph, OperationChain& run, size_t number);
+  void track(MonitoredGraph& graph, OperationChain& chain, size_t number);
   std::chrono::milliseconds timeout_of(const LateReplay& operation) const noexcept;
 
   const std::shared_ptr<NcclDevice> device_;

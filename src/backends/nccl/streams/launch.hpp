@@ -53,7 +53,7 @@ struct NcclLaunch {
 }  // namespace nccl
 
 template <class Body>
-WorkPtr NcclApiBackend::launch(nccl::LaunchQueue& lane, const nccl::NcclCall& call,
+WorkPtr NcclApiBackend::launch(nccl::LaunchQueue& queue, const nccl::NcclCall& call,
                                const OperationOptions& options, nccl::KeptStorages kept,
                                const Body& body) {
   try {
@@ -62,24 +62,24 @@ WorkPtr NcclApiBackend::launch(nccl::LaunchQueue& lane, const nccl::NcclCall& ca
             nccl::parse_use_current_stream(options.hints, nccl_options_->use_current_stream),
         nccl::parse_high_priority(options.hints, accepts_legacy_hints())};
     before_launch(options);
-    nccl::LaunchQueue::LaunchScope slot(lane, call, where);
+    nccl::LaunchQueue::LaunchScope scope(queue, call, where);
     const auto calls = [&](const nccl::VendorLibrary& library, nccl::abi::Comm comm) {
-      return nccl::abi::Result(body(nccl::NcclLaunch{library, comm, slot.stream()}));
+      return nccl::abi::Result(body(nccl::NcclLaunch{library, comm, scope.stream()}));
     };
     const auto wait = [&call] { return nccl::launch_wait(call); };
     // A body that returns abi::Result makes a single call, for which a group would only cost time.
     if constexpr (std::is_same_v<std::invoke_result_t<const Body&, const nccl::NcclLaunch&>,
                                  nccl::abi::Result>)
-      lane.communicator().call(calls, wait);
+      queue.communicator().call(calls, wait);
     else
-      lane.communicator().group(calls, wait);
-    auto work = slot.finish_launch(std::move(kept));
-    if (!call.async_op) work->wait_without_hooks(slot.current());
+      queue.communicator().group(calls, wait);
+    auto work = scope.finish_launch(std::move(kept));
+    if (!call.async_op) work->wait_without_hooks(scope.current());
     return work;
   } catch (const Interrupted& e) {
-    abort_on_interrupt(e, call, lane);
+    abort_on_interrupt(e, call, queue);
   } catch (const CommError& e) {
-    throw_failure(e, call, lane);
+    throw_failure(e, call, queue);
   }
 }
 
@@ -111,7 +111,7 @@ WorkPtr NcclApiBackend::reduce(const nccl::NcclCall& call, const OperationOption
     reduction.retain_factor(kept);
     return launch(
         *launch_queue_, call, options, std::move(kept),
-        [&](const nccl::NcclLaunch& launched) { return body(launched, std::as_const(reduction)); });
+        [&](const nccl::NcclLaunch& launch) { return body(launch, std::as_const(reduction)); });
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {

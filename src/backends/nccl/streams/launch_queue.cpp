@@ -42,15 +42,15 @@ class UnownedFailedWork final : public TorchWork {
 
 LaunchQueue::LaunchQueue(std::string name, std::shared_ptr<Communicator> communicator,
                          std::shared_ptr<NcclDevice> device,
-                         std::unique_ptr<GraphReplayMonitor> replays, FailureCallbacks alarms,
-                         std::unique_ptr<PeerMonitor> others)
+                         std::unique_ptr<GraphReplayMonitor> replays, FailureCallbacks callbacks,
+                         std::unique_ptr<PeerMonitor> peer_monitor)
     : name_(std::move(name)),
       communicator_(std::move(communicator)),
       device_(std::move(device)),
       replay_monitor_(std::move(replays)),
       graphs_(std::make_unique<GraphRegistry>(device_)),
-      callbacks_(std::move(alarms)),
-      peer_monitor_(std::move(others)) {}
+      callbacks_(std::move(callbacks)),
+      peer_monitor_(std::move(peer_monitor)) {}
 
 LaunchQueue::~LaunchQueue() {
   if (!shared_kernels_ || !has_live_graphs()) return;
@@ -59,19 +59,19 @@ LaunchQueue::~LaunchQueue() {
   retain_until_graphs_end(std::move(graphs_), std::move(shared_kernels_));
 }
 
-void LaunchQueue::attach_kernels(std::shared_ptr<CollectiveKernels> kernels, bool apart) {
-  if (apart) graphs_->serialize_with_graphs();
+void LaunchQueue::attach_kernels(std::shared_ptr<CollectiveKernels> kernels, bool serialized) {
+  if (serialized) graphs_->serialize_with_graphs();
   shared_kernels_ = std::move(kernels);
   kernels_ = shared_kernels_.get();
 }
 
-LaunchQueue::LaunchScope::LaunchScope(LaunchQueue& lane, const NcclCall& call,
+LaunchQueue::LaunchScope::LaunchScope(LaunchQueue& queue, const NcclCall& call,
                                       const LaunchStreamChoice& where)
-    : queue_(lane),
-      launch_lock_(lane.launch_mutex_),
+    : queue_(queue),
+      launch_lock_(queue.launch_mutex_),
       call_(call),
-      device_(*lane.device_),
-      current_(lane.device_->current_stream()) {
+      device_(*queue.device_),
+      current_(queue.device_->current_stream()) {
   const auto now = Clock::now();
   if (queue_.drain_after_suspend(now))
     queue_.abort_if_peer_failed([&call] { return call.context(); });
@@ -149,7 +149,7 @@ c10::intrusive_ptr<NcclWork> LaunchQueue::LaunchScope::finish_launch(KeptStorage
   queue_.current_launch_.deadline.store(Clock::time_point{}, std::memory_order_release);
   if (device.is_run_by_host(current_)) {
     // A thread that waits on the host is notified at once, not at the next poll of the watchdog.
-    auto* lane = new std::shared_ptr<LaunchQueue>(queue_.shared_from_this());
+    auto* queue = new std::shared_ptr<LaunchQueue>(queue_.shared_from_this());
     runtime.launch_host(
         stream_,
         [](void* argument) {
@@ -157,7 +157,7 @@ c10::intrusive_ptr<NcclWork> LaunchQueue::LaunchScope::finish_launch(KeptStorage
               static_cast<std::shared_ptr<LaunchQueue>*>(argument));
           (*it)->poll(Clock::now());
         },
-        lane);
+        queue);
   }
   launch_lock_.unlock();
   // A failure that was found before this work was in the list has not failed it.
@@ -263,9 +263,9 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
     c10::intrusive_ptr<NcclWork> begun, late, oldest;
     std::optional<GraphReplayMonitor::LateReplay> late_replay;
     auto slow = find_slow_launch(now);
-    bool ask = false, ask_kernels = false,
+    bool query_errors = false, query_kernels = false,
          waits = current_launch_.deadline.load() != Clock::time_point{};
-    const bool alarmed = peer_monitor_->has_failure();
+    const bool peer_failed = peer_monitor_->has_failure();
     const auto replayed = replay_monitor_->poll(now);
     if (replayed.has_events) replay_monitor_->deliver_events(callbacks_.on_replay_event);
     {
@@ -288,11 +288,12 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
       late_replay = late_replay_;
       waits = waits || !works_in_flight_.empty() || replayed.is_running;
       if (now >= next_error_query_) {
-        ask = !works_in_flight_.empty() || replayed.is_running;
-        ask_kernels = has_watched_kernels();
-        if (ask || ask_kernels) next_error_query_ = now + kErrorQueryInterval;
+        query_errors = !works_in_flight_.empty() || replayed.is_running;
+        query_kernels = has_watched_kernels();
+        if (query_errors || query_kernels) next_error_query_ = now + kErrorQueryInterval;
       }
-      if ((ask || alarmed) && !works_in_flight_.empty()) oldest = works_in_flight_.front();
+      if ((query_errors || peer_failed) && !works_in_flight_.empty())
+        oldest = works_in_flight_.front();
     }
     if (begun) begun->setStatus(WorkStatus::INPROGRESS);
     if (!ended.empty()) oldest = ended.front();
@@ -308,9 +309,9 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
     // Errors are checked before a work is completed, because a failed operation lets the device
     // continue, too.
     if (!ended.empty()) drain_after_suspend(Clock::now());
-    if (ask || !ended.empty())
+    if (query_errors || !ended.empty())
       abort_on_library_error(context);
-    else if (ask_kernels && abort_if_kernels_failed(context))
+    else if (query_kernels && abort_if_kernels_failed(context))
       callbacks_.on_unowned_failure(
           *c10::make_intrusive<UnownedFailedWork>(communicator_->failure().error()));
     abort_if_failed();
@@ -327,9 +328,9 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
     if (communicator_->failure() || is_released_for_shrink_) return;
     if (slow) peer_monitor_->check_mismatch_later(*slow);
     std::optional<CommError> lost;
-    if (ask || (waits && alarmed))
-      lost = find_exited_rank(context(), ask);
-    else if (ask_kernels && has_live_graphs())
+    if (query_errors || (waits && peer_failed))
+      lost = find_exited_rank(context(), query_errors);
+    else if (query_kernels && has_live_graphs())
       set_kernel_warning(context());
     if (lost) {
       // An error that the kernels found is more specific.
@@ -387,9 +388,9 @@ std::optional<CommError> LaunchQueue::failure(const Context& context) {
   return communicator_->failure().reason();
 }
 
-std::optional<CommError> LaunchQueue::find_exited_rank(const Context& context, bool ask) {
-  if (auto told = peer_monitor_->failure(context, kPeerFailureGrace)) return told;
-  if (!ask) return std::nullopt;
+std::optional<CommError> LaunchQueue::find_exited_rank(const Context& context, bool query_errors) {
+  if (auto why = peer_monitor_->failure(context, kPeerFailureGrace)) return why;
+  if (!query_errors) return std::nullopt;
   if (auto* const kernels = kernels_.load())
     if (auto lost = kernels->find_failed_peer(context)) return lost;
   return peer_monitor_->find_exited_rank(context);
@@ -445,16 +446,16 @@ bool LaunchQueue::abort_all(const CommError& why, const NcclWork* timed_out) {
   if (auto* const kernels = kernels_.load()) kernels->abort(reason);
   // Announced before any call here can return. If the library is torchcomms' own (vendor `lookup`),
   // an abort does not let peers continue, so there is no announcement.
-  const bool tells =
+  const bool announced =
       communicator_->library().vendor().lookup == nullptr && peer_monitor_->announce_abort(reason);
   // Started before any code of the program runs, which may wait for the abort. It runs on another
   // thread, because the library may take long and the watchdog has other clients.
-  base::run_apart(
-      [communicator = communicator_, others = peer_monitor_, reason, tells, library_ended] {
-        if (tells) others->wait_abort_acknowledged();
-        communicator->abort(reason);
-        library_ended->set_value();
-      });
+  base::run_apart([communicator = communicator_, peer_monitor = peer_monitor_, reason, announced,
+                   library_ended] {
+    if (announced) peer_monitor->wait_abort_acknowledged();
+    communicator->abort(reason);
+    library_ended->set_value();
+  });
   // Runs before the works fail: a thread that learns of the failure finds that all queues have
   // failed.
   callbacks_.on_failure(*this, reason);

@@ -59,11 +59,11 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
     // Runs the program's abort hooks. A call that raises the failure first waits for them.
     std::shared_ptr<const AbortHookRunner> abort_hooks;
   };
-  // `others` reports ranks that have failed or that called another operation, and the ranks that a
-  // late operation waits for. No pointer may be null.
+  // `peer_monitor` reports ranks that have failed or that called another operation, and the ranks
+  // that a late operation waits for. No pointer may be null.
   LaunchQueue(std::string name, std::shared_ptr<Communicator> communicator,
               std::shared_ptr<NcclDevice> device, std::unique_ptr<GraphReplayMonitor> replays,
-              FailureCallbacks alarms, std::unique_ptr<PeerMonitor> others);
+              FailureCallbacks callbacks, std::unique_ptr<PeerMonitor> peer_monitor);
   ~LaunchQueue() override;
   LaunchQueue(const LaunchQueue&) = delete;
   LaunchQueue& operator=(const LaunchQueue&) = delete;
@@ -80,10 +80,10 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   WindowRegistry& windows() noexcept { return windows_; }
   GraphReplayMonitor& replay_monitor() const noexcept { return *replay_monitor_; }
   // Attaches kernels that run some operations and that fail together with the queue. They live as
-  // long as the queue and all graphs that hold launches of them. `apart`: no operations may run
-  // concurrently, also in graphs; see GraphRegistry. Call it at most once.
+  // long as the queue and all graphs that hold launches of them. `serialized`: no operations may
+  // run concurrently, also in graphs; see GraphRegistry. Call it at most once.
   // Threads: only the thread that calls operations.
-  void attach_kernels(std::shared_ptr<CollectiveKernels> kernels, bool apart);
+  void attach_kernels(std::shared_ptr<CollectiveKernels> kernels, bool serialized);
 
   // The scope in which one operation is enqueued on a stream. The stream waits for the operation
   // before, and for the current stream if that is another one. Until finish_launch() or the
@@ -92,7 +92,7 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   //
   // Throws: the constructor: the communicator's failure; CommError(kVendor) of the runtime.
   // Threads: only the thread that calls operations; another launch blocks meanwhile.
-  // Lifetime: `lane` and `call` must outlive the scope.
+  // Lifetime: `queue` and `call` must outlive the scope.
   class LaunchScope {
    public:
     // A capture always uses the current stream. Operations on host memory always use the queue's
@@ -102,7 +102,7 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
       std::optional<bool> high_priority =
           {};  // of the queue's own stream; nothing: the communicator's
     };
-    LaunchScope(LaunchQueue& lane, const NcclCall& call, const LaunchStreamChoice& where);
+    LaunchScope(LaunchQueue& queue, const NcclCall& call, const LaunchStreamChoice& where);
     ~LaunchScope();
     LaunchScope(const LaunchScope&) = delete;
     LaunchScope& operator=(const LaunchScope&) = delete;
@@ -223,8 +223,8 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   // Completes the abort if the communicator has failed other than through abort_all().
   void abort_if_failed();
   // Returns: why operations in flight cannot complete: the monitor's failure, or a peer that has
-  // failed; else nothing. `ask`: also runs the checks that take longer.
-  std::optional<CommError> find_exited_rank(const Context& context, bool ask);
+  // failed; else nothing. `query_errors`: also runs the checks that take longer.
+  std::optional<CommError> find_exited_rank(const Context& context, bool query_errors);
   // Passes a peer's failure to the kernels. Graph replays may run them although no work is in
   // flight.
   void set_kernel_warning(const Context& context);

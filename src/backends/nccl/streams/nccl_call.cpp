@@ -7,11 +7,11 @@
 namespace torch::comms::nccl {
 
 std::string format_timeout_error(const NcclCall& call, const char* while_doing) {
-  const auto words =
+  const auto timeout_text =
       call.timeout_setting.empty()
           ? format_timeout(call.timeout, call.has_own_timeout)
           : bootstrap::format_duration(call.timeout) + ", " + std::string(call.timeout_setting);
-  return std::string(while_doing) + " within the timeout of " + words +
+  return std::string(while_doing) + " within the timeout of " + timeout_text +
          ". Not every rank took part in time, or one is too slow";
 }
 

@@ -41,9 +41,9 @@ struct NcclCall {
             .limit = timeout};
   }
   Context context(std::vector<int> culprits) const {
-    auto made = context();
-    made.culprits = std::move(culprits);
-    return made;
+    auto result = context();
+    result.culprits = std::move(culprits);
+    return result;
   }
 };
 

@@ -19,25 +19,25 @@ at::DeviceType device_type_of(const Vendor& vendor) {
   return vendor.runtime != nullptr ? at::DeviceType::CUDA : at::DeviceType::XPU;
 }
 
-std::shared_ptr<NcclDevice> NcclDevice::open(const VendorLibrary& library, at::Device wanted,
+std::shared_ptr<NcclDevice> NcclDevice::open(const VendorLibrary& library, at::Device requested,
                                              std::optional<int> rank, bool high_priority_stream,
                                              size_t most_events) {
   const auto& vendor = library.vendor();
   const auto type = library.is_on_host_memory() ? at::DeviceType::CPU : device_type_of(vendor);
-  if (wanted.type() != type) {
+  if (requested.type() != type) {
     auto why = "backend '" + std::string(vendor.backend) + "' works on device " +
                c10::DeviceTypeName(type, /*lower_case=*/true) + " with " + library.path() +
-               ", not on " + wanted.str();
+               ", not on " + requested.str();
     if (vendor.host_variable != nullptr && !library.is_on_host_memory())
       why += std::string("; it works there with ") + vendor.host_variable + "=" + vendor.host_value;
     throw CommError(Errc::kUnsupported, why);
   }
   auto runtime = type == at::DeviceType::CPU ? gpu::Runtime::shared_cpu() : runtime_of(vendor);
   if (type != at::DeviceType::CPU) {
-    wanted = resolve_device(*runtime, wanted, rank, std::string(vendor.backend));
-    runtime->set_device(wanted.index());
+    requested = resolve_device(*runtime, requested, rank, std::string(vendor.backend));
+    runtime->set_device(requested.index());
   }
-  return std::make_shared<NcclDevice>(std::move(runtime), wanted, high_priority_stream,
+  return std::make_shared<NcclDevice>(std::move(runtime), requested, high_priority_stream,
                                       most_events);
 }
 

@@ -25,7 +25,7 @@ class NcclDevice final : public comms::CommDevice {
   // resolved by `rank`, or without `rank` to the current device.
   // Throws: CommError without context: kUnsupported for a device that the library does not support,
   // kBackendUnavailable for a device that does not exist.
-  static std::shared_ptr<NcclDevice> open(const VendorLibrary& library, at::Device wanted,
+  static std::shared_ptr<NcclDevice> open(const VendorLibrary& library, at::Device requested,
                                           std::optional<int> rank, bool high_priority_stream,
                                           size_t most_events);
 

@@ -13,18 +13,18 @@ constexpr std::chrono::milliseconds kWorkTick{50};
 
 }  // namespace
 
-NcclWork::NcclWork(LaunchQueue::LaunchScope& slot, gpu::EventPool::Lease end, KeptStorages keep)
-    : queue_(slot.queue_.shared_from_this()),
-      op_(slot.call_.op),
-      name_(slot.call_.name),
-      sequence_(slot.call_.sequence),
-      is_async_(slot.call_.async_op),
-      timeout_(slot.call_.timeout),
-      has_own_timeout_(slot.call_.has_own_timeout),
-      stream_(slot.stream_),
-      capture_(slot.capture_),
+NcclWork::NcclWork(LaunchQueue::LaunchScope& scope, gpu::EventPool::Lease end, KeptStorages keep)
+    : queue_(scope.queue_.shared_from_this()),
+      op_(scope.call_.op),
+      name_(scope.call_.name),
+      sequence_(scope.call_.sequence),
+      is_async_(scope.call_.async_op),
+      timeout_(scope.call_.timeout),
+      has_own_timeout_(scope.call_.has_own_timeout),
+      stream_(scope.stream_),
+      capture_(scope.capture_),
       end_(std::move(end)),
-      started_(std::move(slot.started_)),
+      started_(std::move(scope.started_)),
       kept_storages_(std::move(keep)) {}
 
 std::string NcclWork::format_timeout_error() const {

@@ -15,7 +15,7 @@ namespace torch::comms::nccl {
 // The handle of an operation that has been launched. The LaunchQueue completes it, or fails it.
 class NcclWork final : public TorchWork, public base::FreelistAllocated<NcclWork> {
  public:
-  NcclWork(LaunchQueue::LaunchScope& slot, gpu::EventPool::Lease end, KeptStorages keep);
+  NcclWork(LaunchQueue::LaunchScope& scope, gpu::EventPool::Lease end, KeptStorages keep);
 
   // Makes the current stream wait for the operation. If the host executes that stream, blocks until
   // the operation is done.

@@ -58,15 +58,15 @@ std::optional<abi::DataType> float8(at::ScalarType dtype) {
 
 abi::RedOp operation(RedOpType type, at::ScalarType dtype) {
   // A sum of bools is "any", a product or an average is "all": the result stays 0 or 1.
-  const bool truth = dtype == at::kBool;
+  const bool is_bool = dtype == at::kBool;
   switch (type) {
     case RedOpType::SUM:
     case RedOpType::PREMUL_SUM:
-      return truth ? abi::RedOp::kMax : abi::RedOp::kSum;
+      return is_bool ? abi::RedOp::kMax : abi::RedOp::kSum;
     case RedOpType::PRODUCT:
-      return truth ? abi::RedOp::kMin : abi::RedOp::kProd;
+      return is_bool ? abi::RedOp::kMin : abi::RedOp::kProd;
     case RedOpType::AVG:
-      return truth ? abi::RedOp::kMin : abi::RedOp::kAvg;
+      return is_bool ? abi::RedOp::kMin : abi::RedOp::kAvg;
     case RedOpType::MIN:
       return abi::RedOp::kMin;
     case RedOpType::MAX:
@@ -83,9 +83,9 @@ struct FactorScalar {
 };
 template <class T>
 FactorScalar scalar(T value) {
-  FactorScalar made;
-  std::memcpy(made.bytes, &value, sizeof value);
-  return made;
+  FactorScalar result;
+  std::memcpy(result.bytes, &value, sizeof value);
+  return result;
 }
 FactorScalar scalar_of(double factor, at::ScalarType dtype) {
   switch (dtype) {
@@ -138,14 +138,14 @@ at::Tensor copy_input_if_overlapping(const at::Tensor& input, const at::Tensor& 
 
 std::vector<at::Tensor> copy_if_overlapping(const std::vector<at::Tensor>& slots,
                                             const at::Tensor& output, int rank) {
-  auto made = slots;
-  for (size_t i = 0; i < made.size(); ++i) {
-    if (!overlap(made[i], output)) continue;
-    const TensorBytes from(made[i]), into(output);
+  auto copies = slots;
+  for (size_t i = 0; i < copies.size(); ++i) {
+    if (!overlap(copies[i], output)) continue;
+    const TensorBytes from(copies[i]), into(output);
     const bool is_own = static_cast<int>(i) == rank && from.data == into.data;
-    if (!is_own || from.size != into.size) made[i] = made[i].clone();
+    if (!is_own || from.size != into.size) copies[i] = copies[i].clone();
   }
-  return made;
+  return copies;
 }
 
 at::Tensor factor_element(const at::Tensor& factor, at::ScalarType dtype,

@@ -35,17 +35,19 @@ void NcclApiBackend::with_registrations(const char* op, const at::Tensor& tensor
 }
 
 void NcclApiBackend::tensor_register(const at::Tensor& tensor) {
-  with_registrations(
-      "tensor_register", tensor,
-      [&](nccl::BufferRegistrations& all, nccl::Communicator& its, const nccl::WaitOptions& wait,
-          const Context& context) { all.add(its, tensor, wait, context); });
+  with_registrations("tensor_register", tensor,
+                     [&](nccl::BufferRegistrations& registrations, nccl::Communicator& communicator,
+                         const nccl::WaitOptions& wait, const Context& context) {
+                       registrations.add(communicator, tensor, wait, context);
+                     });
 }
 
 void NcclApiBackend::tensor_deregister(const at::Tensor& tensor) {
-  with_registrations(
-      "tensor_deregister", tensor,
-      [&](nccl::BufferRegistrations& all, nccl::Communicator& its, const nccl::WaitOptions& wait,
-          const Context& context) { all.remove(its, tensor, wait, context); });
+  with_registrations("tensor_deregister", tensor,
+                     [&](nccl::BufferRegistrations& registrations, nccl::Communicator& communicator,
+                         const nccl::WaitOptions& wait, const Context& context) {
+                       registrations.remove(communicator, tensor, wait, context);
+                     });
 }
 
 std::shared_ptr<c10::Allocator> NcclApiBackend::make_allocator() const {

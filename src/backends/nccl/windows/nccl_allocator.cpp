@@ -31,12 +31,12 @@ constexpr int kMemorySince = 21900;
 constexpr const char* kFeature = "get_mem_allocator()";
 
 // All live allocations, by start address. Lookups go on until the process ends.
-struct AllocationLedger {
+struct AllocationTable {
   std::mutex mutex;
   std::map<const char*, size_t> sizes_bytes;
 };
-AllocationLedger& allocation_ledger() {
-  static auto* const all = new AllocationLedger;
+AllocationTable& allocation_table() {
+  static auto* const all = new AllocationTable;
   return *all;
 }
 
@@ -60,8 +60,8 @@ class LibraryMemory {
     void* at = nullptr;
     const auto result = library_.MemAlloc(&at, size_bytes);
     if (result == abi::kSuccess) {
-      const std::lock_guard lock(allocation_ledger().mutex);
-      allocation_ledger().sizes_bytes[static_cast<const char*>(at)] = size_bytes;
+      const std::lock_guard lock(allocation_table().mutex);
+      allocation_table().sizes_bytes[static_cast<const char*>(at)] = size_bytes;
       return at;
     }
     base::log(base::LogLevel::kWarning, std::string(library_.vendor().library) +
@@ -71,8 +71,8 @@ class LibraryMemory {
   }
   void release(void* at) const {
     {
-      const std::lock_guard lock(allocation_ledger().mutex);
-      allocation_ledger().sizes_bytes.erase(static_cast<const char*>(at));
+      const std::lock_guard lock(allocation_table().mutex);
+      allocation_table().sizes_bytes.erase(static_cast<const char*>(at));
     }
     const auto result = library_.MemFree(at);
     if (result != abi::kSuccess)
@@ -106,11 +106,11 @@ class HostAllocator final : public c10::Allocator {
 
   c10::DataPtr allocate(size_t size_bytes) override {
     if (size_bytes == 0) return {nullptr, at::kCPU};
-    auto piece =
+    auto allocation =
         std::make_unique<HostAllocation>(HostAllocation{memory_, memory_->allocate(size_bytes)});
-    if (piece->at == nullptr) refuse(size_bytes);
-    auto* const at = piece->at;
-    return {at, piece.release(), release, at::kCPU};
+    if (allocation->at == nullptr) refuse(size_bytes);
+    auto* const at = allocation->at;
+    return {at, allocation.release(), release, at::kCPU};
   }
   void copy_data(void* to, const void* from, size_t size_bytes) const override {
     default_copy_data(to, from, size_bytes);
@@ -121,8 +121,8 @@ class HostAllocator final : public c10::Allocator {
     std::shared_ptr<const LibraryMemory> memory;
     void* at;
   };
-  static void release(void* piece) {
-    const std::unique_ptr<HostAllocation> it(static_cast<HostAllocation*>(piece));
+  static void release(void* allocation) {
+    const std::unique_ptr<HostAllocation> it(static_cast<HostAllocation*>(allocation));
     it->memory->release(it->at);
   }
 
@@ -149,7 +149,7 @@ Create* find_create() {
 
 std::shared_ptr<c10::Allocator> device_allocator(std::shared_ptr<const LibraryMemory> memory) {
   auto* const create = find_create();
-  auto made = create(
+  auto allocator = create(
       [memory](size_t size_bytes, int device, CUstream_st*) {
         return on_device(*memory, device, [&] { return memory->allocate(size_bytes); });
       },
@@ -161,8 +161,8 @@ std::shared_ptr<c10::Allocator> device_allocator(std::shared_ptr<const LibraryMe
         });
       });
   // TorchAllocator derives from c10::Allocator, which is its only and first base.
-  auto* const base = reinterpret_cast<c10::Allocator*>(made.get());
-  return {std::move(made), base};
+  auto* const base = reinterpret_cast<c10::Allocator*>(allocator.get());
+  return {std::move(allocator), base};
 }
 
 }  // namespace
@@ -177,18 +177,18 @@ std::shared_ptr<c10::Allocator> make_allocator(const Vendor& vendor) {
 at::Tensor allocate_bytes(const Vendor& vendor, const at::Device& device, size_t size_bytes) {
   const PlainDispatchGuard plain;
   const auto memory = std::make_shared<const LibraryMemory>(vendor);
-  const auto on = [memory, device](const auto& body) {
+  const auto run_on_device = [memory, device](const auto& body) {
     if (device.is_cpu()) return body();
     return on_device(*memory, device.index(), body);
   };
-  auto* const at = on([&] { return memory->allocate(std::max<size_t>(size_bytes, 1)); });
+  auto* const at = run_on_device([&] { return memory->allocate(std::max<size_t>(size_bytes, 1)); });
   if (at == nullptr) refuse(size_bytes);
   const auto runtime = device.is_cpu() ? gpu::Runtime::shared_cpu() : runtime_of(vendor);
   auto tensor = at::from_blob(
       at, {static_cast<int64_t>(size_bytes)},
-      [memory, on, runtime, device](void* gone) {
+      [memory, run_on_device, runtime, device](void* address) {
         synchronize_torch_stream(*runtime, device);
-        on([&] { memory->release(gone); });
+        run_on_device([&] { memory->release(address); });
       },
       at::TensorOptions().dtype(at::kByte).device(device), device);
   return tensor.zero_();
@@ -196,9 +196,9 @@ at::Tensor allocate_bytes(const Vendor& vendor, const at::Device& device, size_t
 
 std::optional<Allocation> allocation_of(const void* address) {
   const auto* const at = static_cast<const char*>(address);
-  const std::lock_guard lock(allocation_ledger().mutex);
-  const auto after = allocation_ledger().sizes_bytes.upper_bound(at);
-  if (after == allocation_ledger().sizes_bytes.begin()) return std::nullopt;
+  const std::lock_guard lock(allocation_table().mutex);
+  const auto after = allocation_table().sizes_bytes.upper_bound(at);
+  if (after == allocation_table().sizes_bytes.begin()) return std::nullopt;
   const auto& [begin, size_bytes] = *std::prev(after);
   if (at >= begin + size_bytes) return std::nullopt;
   return Allocation{const_cast<char*>(begin), size_bytes};

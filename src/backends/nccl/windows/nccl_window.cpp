@@ -41,41 +41,41 @@ static_assert(std::is_trivially_copyable_v<WindowMemoryInfo>);
 
 WindowMemoryInfo describe_window_memory(const at::Tensor& tensor, const at::Device& device,
                                         const Vendor& vendor) {
-  WindowMemoryInfo told;
-  const auto refuse = [&told](const std::string& why) {
-    std::strncpy(told.error, why.c_str(), sizeof told.error - 1);
-    return told;
+  WindowMemoryInfo info;
+  const auto refuse = [&info](const std::string& why) {
+    std::strncpy(info.error, why.c_str(), sizeof info.error - 1);
+    return info;
   };
   if (tensor.device() != device)
     return refuse("its tensor is on " + tensor.device().str() +
                   ", windows of this communicator are on " + device.str());
-  told.size_bytes = tensor.nbytes();
-  told.available_bytes = std::numeric_limits<uint64_t>::max();
-  if (told.size_bytes == 0) return told;  // its memory is allocated when the size is known
+  info.size_bytes = tensor.nbytes();
+  info.available_bytes = std::numeric_limits<uint64_t>::max();
+  if (info.size_bytes == 0) return info;  // its memory is allocated when the size is known
   const auto* const data = static_cast<const char*>(tensor.const_data_ptr());
   const auto allocation = allocation_of(data);
-  told.offset_bytes = reinterpret_cast<uintptr_t>(data) % abi::kWindowAlignment;
-  if (!allocation || data - told.offset_bytes < allocation->begin)
+  info.offset_bytes = reinterpret_cast<uintptr_t>(data) % abi::kWindowAlignment;
+  if (!allocation || data - info.offset_bytes < allocation->begin)
     return refuse("its tensor is not in memory of get_mem_allocator('" +
                   std::string(vendor.backend) + "') or window_allocate(), the only memory that " +
                   std::string(vendor.library) + " shares with other ranks");
-  told.available_bytes =
-      static_cast<uint64_t>(allocation->begin + allocation->size_bytes - data) + told.offset_bytes;
-  return told;
+  info.available_bytes =
+      static_cast<uint64_t>(allocation->begin + allocation->size_bytes - data) + info.offset_bytes;
+  return info;
 }
 
 // Returns: the size of the window on all ranks.
 // Throws: CommError(kInvalidArgument), the same on all ranks.
 uint64_t size_for(const std::vector<WindowMemoryInfo>& all) {
   uint64_t size_bytes = abi::kWindowAlignment;
-  for (const auto& told : all)
-    size_bytes = std::max(size_bytes, rounded_up(told.offset_bytes + told.size_bytes));
+  for (const auto& info : all)
+    size_bytes = std::max(size_bytes, rounded_up(info.offset_bytes + info.size_bytes));
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    const auto& told = all[rank];
-    std::string why = told.error;
-    if (why.empty() && told.available_bytes < size_bytes)
-      why = "its tensor of " + std::to_string(told.size_bytes) + " bytes can be extended to " +
-            std::to_string(told.available_bytes) +
+    const auto& info = all[rank];
+    std::string why = info.error;
+    if (why.empty() && info.available_bytes < size_bytes)
+      why = "its tensor of " + std::to_string(info.size_bytes) + " bytes can be extended to " +
+            std::to_string(info.available_bytes) +
             " bytes in its allocation, but the largest window needs " + std::to_string(size_bytes);
     if (!why.empty())
       throw CommError(Errc::kInvalidArgument, "the window cannot be created, because of rank " +
@@ -87,17 +87,17 @@ uint64_t size_for(const std::vector<WindowMemoryInfo>& all) {
 }  // namespace
 
 template <class Body>
-void NcclWindow::run_collectively(const NcclCall& now, LaunchQueue& lane, const Body& body) const {
+void NcclWindow::run_collectively(const NcclCall& now, LaunchQueue& queue, const Body& body) const {
   try {
     body();
   } catch (const Interrupted& e) {
-    comm_->abort_on_interrupt(e, now, lane);
+    comm_->abort_on_interrupt(e, now, queue);
   } catch (const CommError& e) {
-    comm_->throw_failure(e, now, lane);
+    comm_->throw_failure(e, now, queue);
   } catch (...) {
     // An exception of torch, or of the program through a wait.
-    lane.abort_and_wait({Errc::kAborted, "the call was interrupted", now.context()},
-                        /*blocks=*/false);
+    queue.abort_and_wait({Errc::kAborted, "the call was interrupted", now.context()},
+                         /*blocks=*/false);
     throw;
   }
 }
@@ -120,9 +120,9 @@ Context NcclWindow::context(std::string_view method) const {
 }
 
 LaunchQueue& NcclWindow::require_queue(std::string_view method) const {
-  const auto lane = queue_.lock();
-  if (!lane || lane != comm_->launch_queue_) throw stale_window_error(context(method));
-  return *lane;
+  const auto queue = queue_.lock();
+  if (!queue || queue != comm_->launch_queue_) throw stale_window_error(context(method));
+  return *queue;
 }
 
 void NcclWindow::open(std::string_view method, const at::Tensor& tensor, bool owning) {
@@ -145,7 +145,7 @@ std::shared_ptr<RegisteredWindow> NcclWindow::open_memory(const NcclCall& now,
   const auto all = gather(describe_window_memory(tensor, device_, comm_->vendor_));
   auto window = std::make_shared<RegisteredWindow>();
   window->size_bytes = size_for(all);
-  for (const auto& told : all) window->parts.push_back({told.offset_bytes, told.size_bytes});
+  for (const auto& info : all) window->parts.push_back({info.offset_bytes, info.size_bytes});
   const auto& own = window->parts[static_cast<size_t>(comm_->rank_)];
   if (own.size_bytes == 0) {
     const auto memory = allocate_bytes(comm_->vendor_, device_, window->size_bytes);
@@ -155,10 +155,10 @@ std::shared_ptr<RegisteredWindow> NcclWindow::open_memory(const NcclCall& now,
     if (owning) window->memory = tensor.storage();
     window->begin = static_cast<char*>(tensor.mutable_data_ptr()) - own.offset_bytes;
   }
-  auto& lane = *comm_->launch_queue_;
+  auto& queue = *comm_->launch_queue_;
   window->handle =
-      lane.communicator().open_window(window->begin, window->size_bytes, launch_wait(now));
-  lane.windows().all.push_back(window);
+      queue.communicator().open_window(window->begin, window->size_bytes, launch_wait(now));
+  queue.windows().all.push_back(window);
   return window;
 }
 
@@ -175,10 +175,10 @@ void NcclWindow::add_signal_communicators(RegisteredWindow& window, const NcclCa
   config.blocking = 1;
   config.split_share = 0;  // with shared resources the communicators would wait for each other
   for (int left = count_signal_communicators(communicator.size()); left > 0; --left) {
-    auto way = communicator.split(0, communicator.rank(), communicator.rank(), communicator.size(),
-                                  config, launch_wait(now));
-    communicator.attach_child(way);
-    window.signal_communicators.push_back(std::move(way));
+    auto signal_communicator = communicator.split(0, communicator.rank(), communicator.rank(),
+                                                  communicator.size(), config, launch_wait(now));
+    communicator.attach_child(signal_communicator);
+    window.signal_communicators.push_back(std::move(signal_communicator));
   }
 }
 
@@ -206,20 +206,20 @@ void NcclWindow::tensor_deregister() {
   dtype_ = at::kFloat;
   shape_.clear();
   size_bytes_ = 0;
-  const auto lane = queue_.lock();
-  if (!lane || lane != comm_->launch_queue_) return;  // the former members cannot be asked
+  const auto queue = queue_.lock();
+  if (!queue || queue != comm_->launch_queue_) return;  // the former members cannot be asked
   const auto now = comm_->begin_call(OpName::new_window, /*async_op=*/false, {}, kMethod);
-  run_collectively(now, *lane, [&] {
+  run_collectively(now, *queue, [&] {
     // When all ranks have passed the barrier, all puts and waits on their streams are done.
     comm_->barrier(/*async_op=*/true, {})->hostSynchronize();
-    bool done = !lane->has_live_graphs();
+    bool done = !queue->has_live_graphs();
     if (auto* const waits = comm_->wait_queue_if_any(); waits != nullptr) {
       waits->poll(Clock::now());
       done = done && !waits->has_live_graphs() && waits->is_idle();
     }
     const auto all = gather(static_cast<uint8_t>(done));
     if (std::find(all.begin(), all.end(), 0) == all.end())
-      lane->windows().close(lane->communicator(), window, launch_wait(now));
+      queue->windows().close(queue->communicator(), window, launch_wait(now));
   });
 }
 
@@ -272,17 +272,19 @@ WorkPtr NcclWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_of
     if (bytes == 0) return enqueue_empty_step(now, options);
     const auto& runtime = comm_->launch_queue_->device().runtime();
     if (dst_rank == comm_->rank_)
-      return enqueue_step(now, options, &tensor, [&](const NcclLaunch& go) {
-        runtime.copy_on_device(window_->begin + into, data, bytes, go.stream);
+      return enqueue_step(now, options, &tensor, [&](const NcclLaunch& launch) {
+        runtime.copy_on_device(window_->begin + into, data, bytes, launch.stream);
         return abi::Result(abi::kSuccess);
       });
-    const auto put_signal = [&](const NcclLaunch& go, const char* from, size_t done, size_t count) {
-      return go.library.PutSignal(from, count, abi::DataType::kUint8, dst_rank, window_->handle,
-                                  into + done, 0, 0, 0, go.comm, go.stream);
+    const auto put_signal = [&](const NcclLaunch& launch, const char* from, size_t done,
+                                size_t count) {
+      return launch.library.PutSignal(from, count, abi::DataType::kUint8, dst_rank, window_->handle,
+                                      into + done, 0, 0, 0, launch.comm, launch.stream);
     };
     if (windows.contains(data, bytes))
-      return enqueue_step(now, options, &tensor,
-                          [&](const NcclLaunch& go) { return put_signal(go, data, 0, bytes); });
+      return enqueue_step(now, options, &tensor, [&](const NcclLaunch& launch) {
+        return put_signal(launch, data, 0, bytes);
+      });
     // All graphs use the same bounce window.
     if (runtime.capture_of(comm_->launch_queue_->device().current_stream()) != 0)
       comm_->launch_queue_->serialize_with_graphs();
@@ -290,9 +292,9 @@ WorkPtr NcclWindow::put(const at::Tensor& tensor, int dst_rank, size_t target_of
     for (size_t done = 0; done < bytes; done += kBounceBytes) {
       const size_t count = std::min(kBounceBytes, bytes - done);
       auto* const staging = windows.bounce_window->begin;
-      last = enqueue_step(now, options, &tensor, [&](const NcclLaunch& go) {
-        runtime.copy_on_device(staging, data + done, count, go.stream);
-        return put_signal(go, staging, done, count);
+      last = enqueue_step(now, options, &tensor, [&](const NcclLaunch& launch) {
+        runtime.copy_on_device(staging, data + done, count, launch.stream);
+        return put_signal(launch, staging, done, count);
       });
     }
     return last;
@@ -308,12 +310,14 @@ WorkPtr NcclWindow::signal(int peer_rank, bool async_op, const SignalOptions& op
       ++window_->pending_self_signals;
       return enqueue_empty_step(now, options);
     }
-    auto& way = *window_->signal_communicators[static_cast<size_t>(
+    auto& signal_communicator = *window_->signal_communicators[static_cast<size_t>(
         signal_communicator_index(comm_->rank_, peer_rank, comm_->size_))];
-    return enqueue_step(now, options, nullptr, [&](const NcclLaunch& go) {
-      way.call([&](const VendorLibrary& library,
-                   abi::Comm comm) { return library.Signal(peer_rank, 0, 0, 0, comm, go.stream); },
-               [&now] { return launch_wait(now); });
+    return enqueue_step(now, options, nullptr, [&](const NcclLaunch& launch) {
+      signal_communicator.call(
+          [&](const VendorLibrary& library, abi::Comm comm) {
+            return library.Signal(peer_rank, 0, 0, 0, comm, launch.stream);
+          },
+          [&now] { return launch_wait(now); });
       return abi::Result(abi::kSuccess);
     });
   });
@@ -334,13 +338,15 @@ WorkPtr NcclWindow::wait_signal(int peer_rank, bool async_op, const WaitSignalOp
       --window_->pending_self_signals;
       return enqueue_empty_step(now, options);
     }
-    auto& way = *window_->signal_communicators[static_cast<size_t>(
+    auto& signal_communicator = *window_->signal_communicators[static_cast<size_t>(
         signal_communicator_index(peer_rank, comm_->rank_, comm_->size_))];
-    return comm_->launch(comm_->wait_queue(), now, options, {}, [&](const NcclLaunch& go) {
+    return comm_->launch(comm_->wait_queue(), now, options, {}, [&](const NcclLaunch& launch) {
       abi::WaitSignalDesc one{.count = 1, .peer = peer_rank, .index = 0, .context = 0};
-      way.call([&](const VendorLibrary& library,
-                   abi::Comm comm) { return library.WaitSignal(1, &one, comm, go.stream); },
-               [&now] { return launch_wait(now); });
+      signal_communicator.call(
+          [&](const VendorLibrary& library, abi::Comm comm) {
+            return library.WaitSignal(1, &one, comm, launch.stream);
+          },
+          [&now] { return launch_wait(now); });
       return abi::Result(abi::kSuccess);
     });
   });
@@ -424,16 +430,16 @@ at::Tensor NcclApiBackend::gather_bytes(std::span<const std::byte> own,
   return output.to(at::kCPU);
 }
 
-WorkPtr NcclApiBackend::log_window_call(const WindowCall& what,
+WorkPtr NcclApiBackend::log_window_call(const WindowCall& call,
                                         const std::function<WorkPtr()>& body) {
   if (!collective_log_) return body();
-  monitor::NonCollectiveCall aside;
-  what.name.copy(aside.name, sizeof aside.name - 1);
-  aside.peer = what.peer;
-  aside.sends = what.is_outgoing ? 1 : 0;
-  aside.messages = what.tensor != nullptr ? 1 : 0;
-  aside.bytes = what.tensor != nullptr ? what.tensor->nbytes() : 0;
-  collective_log_->on_window_begin(aside);
+  monitor::NonCollectiveCall entry;
+  call.name.copy(entry.name, sizeof entry.name - 1);
+  entry.peer = call.peer;
+  entry.sends = call.is_outgoing ? 1 : 0;
+  entry.messages = call.tensor != nullptr ? 1 : 0;
+  entry.bytes = call.tensor != nullptr ? call.tensor->nbytes() : 0;
+  collective_log_->on_window_begin(entry);
   WorkPtr work;
   try {
     work = body();

@@ -65,7 +65,7 @@ class NcclWindow final : public TorchCommWindow {
   // Runs `body`, which is collective. A rank that leaves it by an exception aborts the
   // communicator, because the peers would wait for it.
   template <class Body>
-  void run_collectively(const NcclCall& now, LaunchQueue& lane, const Body& body) const;
+  void run_collectively(const NcclCall& now, LaunchQueue& queue, const Body& body) const;
   // Returns: the values of all ranks, by rank. Collective.
   // Blocks: the host, until all ranks have called it.
   template <class T>

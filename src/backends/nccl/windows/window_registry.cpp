@@ -13,9 +13,9 @@ void WindowRegistry::close(Communicator& communicator,
                            const std::shared_ptr<RegisteredWindow>& window,
                            const WaitOptions& wait) {
   std::erase(all, window);
-  for (const auto& way : window->signal_communicators) {
-    communicator.detach_child(*way);
-    way->close(wait);
+  for (const auto& signal_communicator : window->signal_communicators) {
+    communicator.detach_child(*signal_communicator);
+    signal_communicator->close(wait);
   }
   communicator.close_window(window->handle, wait);
 }
