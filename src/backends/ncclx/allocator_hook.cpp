@@ -63,10 +63,11 @@ void follow(Allocator& allocator) {
   // Adds the segments that existed before; repeats if segments were added or freed meanwhile.
   for (;;) {
     const auto version = all.version();
-    std::vector<AllocatorSegments::DeviceSegment> there;
+    std::vector<AllocatorSegments::DeviceSegment> existing;
     for (const auto& one : allocator.snapshot().segments)
-      there.push_back({one.device, segment_at(static_cast<size_t>(one.address), one.total_size)});
-    if (all.add_all(version, there)) return;
+      existing.push_back(
+          {one.device, segment_at(static_cast<size_t>(one.address), one.total_size)});
+    if (all.add_all(version, existing)) return;
   }
 }
 
@@ -77,11 +78,11 @@ void follow(Allocator& allocator) {
 void init_caching_allocator_hook() {
 #if defined(TC_CUDA_ALLOCATOR)
   static std::mutex mutex;
-  static bool is_there = false;
+  static bool is_attached = false;
   const std::lock_guard lock(mutex);
-  if (is_there) return;
+  if (is_attached) return;
   auto& allocator = find_allocator();
-  is_there = true;  // an attached tracker cannot be detached
+  is_attached = true;  // an attached tracker cannot be detached
   follow(allocator);
 #else
   refuse("torchcomms was built without the CUDA headers");

@@ -32,23 +32,23 @@ class DeviceCallChecker {
             name + " is on " + tensor.device().str() + ", the communicator on " + device_.str());
     require(tensor.layout() == at::kStrided && tensor.is_contiguous(), format_not_contiguous(name));
   }
-  void dtype(const std::string& name, const at::Tensor& tensor, at::ScalarType wanted) const {
-    require(tensor.scalar_type() == wanted, name + " has dtype " +
-                                                dtype_name(tensor.scalar_type()) + ", expected " +
-                                                dtype_name(wanted));
+  void dtype(const std::string& name, const at::Tensor& tensor, at::ScalarType expected) const {
+    require(tensor.scalar_type() == expected, name + " has dtype " +
+                                                  dtype_name(tensor.scalar_type()) + ", expected " +
+                                                  dtype_name(expected));
   }
-  void elements(const std::string& name, const at::Tensor& tensor, int64_t wanted,
+  void elements(const std::string& name, const at::Tensor& tensor, int64_t expected,
                 const std::string& what) const {
-    require(tensor.numel() == wanted, name + " has " + std::to_string(tensor.numel()) +
-                                          " elements, expected " + std::to_string(wanted) + " (" +
-                                          what + ")");
+    require(tensor.numel() == expected, name + " has " + std::to_string(tensor.numel()) +
+                                            " elements, expected " + std::to_string(expected) +
+                                            " (" + what + ")");
   }
   // Checks a tensor of int64 in device memory.
-  void integers(const std::string& name, const at::Tensor& tensor, int64_t wanted,
+  void integers(const std::string& name, const at::Tensor& tensor, int64_t expected,
                 const std::string& what) const {
     plain(name, tensor);
     dtype(name, tensor, at::kLong);
-    elements(name, tensor, wanted, what);
+    elements(name, tensor, expected, what);
   }
 
  private:
@@ -62,16 +62,17 @@ void copy_to_itself(const at::Tensor& output, const at::Tensor& input,
   constexpr at::ScalarType kOfSize[] = {at::kByte, at::kShort, at::kInt, at::kLong,
                                         at::kComplexDouble};
   // The view has a dtype that all operators of torch support.
-  const auto* const as = std::find_if(std::begin(kOfSize), std::end(kOfSize), [&](auto dtype) {
-    return c10::elementSize(dtype) == static_cast<size_t>(output.element_size());
-  });
-  const auto most = std::min(input.numel(), output.numel());
+  const auto* const view_dtype =
+      std::find_if(std::begin(kOfSize), std::end(kOfSize), [&](auto dtype) {
+        return c10::elementSize(dtype) == static_cast<size_t>(output.element_size());
+      });
+  const auto common_count = std::min(input.numel(), output.numel());
   const auto begin_of = [&](const at::Tensor& tensor) {
-    return tensor.view({-1}).view(*as).narrow(0, 0, most);
+    return tensor.view({-1}).view(*view_dtype).narrow(0, 0, common_count);
   };
   const auto from = begin_of(input), to = begin_of(output);
   const auto count = at::minimum(output_count, input_count).view({1});
-  to.copy_(at::where(at::lt(at::arange(most, count.options()), count), from, to));
+  to.copy_(at::where(at::lt(at::arange(common_count, count.options()), count), from, to));
 }
 
 }  // namespace

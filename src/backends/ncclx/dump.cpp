@@ -22,18 +22,18 @@ struct ConnectedComms {
   std::set<const TorchCommNCCLX*> all;
 };
 ConnectedComms& connected_comms() {
-  static auto* const living = new ConnectedComms;
-  return *living;
+  static auto* const registry = new ConnectedComms;
+  return *registry;
 }
 
-// Returns: the FNV-1a hash of `words`, equal on all ranks for equal words.
-std::string hash_of(const std::string& words) {
+// Returns: the FNV-1a hash of `text`, equal on all ranks for equal texts.
+std::string hash_of(const std::string& text) {
   uint64_t hash = 14695981039346656037u;
-  for (const char letter : words)
-    hash = (hash ^ static_cast<unsigned char>(letter)) * 1099511628211u;
-  char text[17];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
+  for (const char character : text)
+    hash = (hash ^ static_cast<unsigned char>(character)) * 1099511628211u;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
+  return digits;
 }
 
 std::string list_of(const std::vector<int>& numbers) {
@@ -65,9 +65,9 @@ class Filter {
 
 }  // namespace
 
-void TorchCommNCCLX::set_dump_visible(bool known) const {
+void TorchCommNCCLX::set_dump_visible(bool visible) const {
   const std::lock_guard lock(connected_comms().mutex);
-  if (known)
+  if (visible)
     connected_comms().all.insert(this);
   else
     connected_comms().all.erase(this);

@@ -45,9 +45,9 @@ bool orders_floats(const KernelCall& call) {
 
 // Returns: what `rank` has stored under `key`.
 std::string get_from_rank(int rank, StoreKeyValue& store, const std::string& key,
-                          const Rendezvous& met, const Context& context) {
+                          const Rendezvous& rendezvous, const Context& context) {
   try {
-    return store.get(key, met.deadline.remaining());
+    return store.get(key, rendezvous.deadline.remaining());
   } catch (const CommError& e) {
     if (e.code() != Errc::kTimeout) throw;
     auto where = context;
@@ -55,8 +55,8 @@ std::string get_from_rank(int rank, StoreKeyValue& store, const std::string& key
     throw CommError(Errc::kTimeout,
                     "start-up phase 'kernels': rank " + std::to_string(rank) +
                         " did not publish its kernel capabilities within the timeout of " +
-                        bootstrap::format_duration(met.timeout.duration) +
-                        "; if the rank is running, raise " + met.timeout.setting,
+                        bootstrap::format_duration(rendezvous.timeout.duration) +
+                        "; if the rank is running, raise " + rendezvous.timeout.setting,
                     where);
   }
 }
@@ -92,32 +92,35 @@ void TorchCommNCCLX::parse_options(CommOptions& options) {
   workspace_extent_ = ctran::parse_workspace_extent(options.hints);
 }
 
-bool TorchCommNCCLX::prepare(const Rendezvous& met, const nccl::NcclDevice& device) {
+bool TorchCommNCCLX::prepare(const Rendezvous& rendezvous, const nccl::NcclDevice& device) {
   has_tried_kernels_ = false;
   tracked_segments_ = {};  // registrations ended with the former communicator
   set_kernels(nullptr);
-  if (met.size < 2 || !met.store) return false;
-  const Context context{.op = met.op, .comm = std::string(getCommName()), .rank = met.rank};
-  StoreKeyValue store(met.store, met.deadline, context, met.address);
-  if (met.rank == 0)
+  if (rendezvous.size < 2 || !rendezvous.store) return false;
+  const Context context{
+      .op = rendezvous.op, .comm = std::string(getCommName()), .rank = rendezvous.rank};
+  StoreKeyValue store(rendezvous.store, rendezvous.deadline, context, rendezvous.address);
+  if (rendezvous.rank == 0)
     store.set(kTuning,
               ctran::serialize_tuning(tuning_file_,
                                       ctran::gpu_model_name(device.runtime(), index_of(device))));
-  const auto told = get_from_rank(0, store, kTuning, met, context);
+  const auto tuning_text = get_from_rank(0, store, kTuning, rendezvous, context);
   try {
-    shared_tuning_ = std::make_shared<const ctran::SharedTuning>(ctran::parse_shared_tuning(told));
+    shared_tuning_ =
+        std::make_shared<const ctran::SharedTuning>(ctran::parse_shared_tuning(tuning_text));
   } catch (const CommError& e) {
-    finish_failed_rendezvous(store, met);
+    finish_failed_rendezvous(store, rendezvous);
     throw CommError(e.code(), e.why(), context);
   }
   int round = 0;
-  connect_kernels(met.rank, met.size, device, [&](const std::string& words) {
+  connect_kernels(rendezvous.rank, rendezvous.size, device, [&](const std::string& text) {
     const auto key = "kernels/" + std::to_string(round++) + "/";
-    store.set(key + std::to_string(met.rank), kBegin + words);
+    store.set(key + std::to_string(rendezvous.rank), kBegin + text);
     std::vector<std::string> all;
-    all.reserve(static_cast<size_t>(met.size));
-    for (int rank = 0; rank < met.size; ++rank)
-      all.push_back(get_from_rank(rank, store, key + std::to_string(rank), met, context).substr(1));
+    all.reserve(static_cast<size_t>(rendezvous.size));
+    for (int rank = 0; rank < rendezvous.size; ++rank)
+      all.push_back(
+          get_from_rank(rank, store, key + std::to_string(rank), rendezvous, context).substr(1));
     return all;
   });
   return true;
@@ -127,16 +130,17 @@ void TorchCommNCCLX::connect_kernels(int rank, int size, const nccl::NcclDevice&
                                      const transport::nvl::AllGatherStrings& exchange) {
   has_tried_kernels_ = true;  // also if this throws, which aborts the communicator
   const nccl::NcclDevice::DeviceCallGuard scope(device);
-  const bool all_by_library = std::all_of(
-      kernel_preferences_.begin(), kernel_preferences_.end(), [](const KernelPreference& wish) {
-        return wish.provider == KernelPreference::KernelProvider::kVendor;
-      });
-  auto made = ctran::DeviceTeam::create(rank, size, index_of(device), device.shared_runtime(),
-                                        all_by_library ? "the library was requested" : "", exchange,
-                                        workspace_extent_);
-  kernels_unavailable_reason_ = std::move(made.unavailable_reason);
-  if (made.team)
-    set_kernels(std::make_shared<ctran::TeamKernels>(std::move(made.team)),
+  const bool all_by_library =
+      std::all_of(kernel_preferences_.begin(), kernel_preferences_.end(),
+                  [](const KernelPreference& preference) {
+                    return preference.provider == KernelPreference::KernelProvider::kVendor;
+                  });
+  auto result = ctran::DeviceTeam::create(rank, size, index_of(device), device.shared_runtime(),
+                                          all_by_library ? "the library was requested" : "",
+                                          exchange, workspace_extent_);
+  kernels_unavailable_reason_ = std::move(result.unavailable_reason);
+  if (result.team)
+    set_kernels(std::make_shared<ctran::TeamKernels>(std::move(result.team)),
                 shared_tuning_ ? ctran::find_tuning_rows(*shared_tuning_, size, rank == 0)
                                : ctran::MeasuredRows());
 }
@@ -147,7 +151,7 @@ void TorchCommNCCLX::connect_kernels_by_all_gather() {
   set_dump_visible(false);  // until on_connected()
   const auto now = begin_call(OpName::new_window, false, {}, "the first collective");
   connect_kernels(getRank(), getSize(), launch_queue()->device(),
-                  [&](const std::string& words) { return all_gather_strings(words, now); });
+                  [&](const std::string& text) { return all_gather_strings(text, now); });
   on_connected_late();
 }
 
@@ -158,10 +162,10 @@ std::string TorchCommNCCLX::set_up_single_rank() {
   return why;
 }
 
-std::vector<std::string> TorchCommNCCLX::all_gather_strings(const std::string& words,
+std::vector<std::string> TorchCommNCCLX::all_gather_strings(const std::string& text,
                                                             const nccl::NcclCall& now) {
   using namespace transport::nvl;
-  const auto own = pack_text(words);
+  const auto own = pack_text(text);
   OperationOptions options;
   if (now.has_own_timeout) options.timeout = now.timeout;
   const auto all = gather_bytes(std::as_bytes(std::span(own)), options);
@@ -176,14 +180,15 @@ void TorchCommNCCLX::before_operation(const nccl::NcclCall& now) {
   auto& registrations = launch_queue()->registrations();
   auto& communicator = launch_queue()->communicator();
   const auto wait = nccl::launch_wait(now);
-  const auto tell = [&](auto change, const ncclx::AllocatorSegment& segment, bool comes) {
+  const auto update_registration = [&](auto change, const ncclx::AllocatorSegment& segment,
+                                       bool is_added) {
     try {
       (registrations.*change)(communicator, {segment.begin, segment.size_bytes}, wait);
       return true;
     } catch (const CommError& e) {
       if (e.code() == Errc::kUnsupported) return false;
       // Operations can run without a registration, but freed memory must not stay registered.
-      if (e.code() != Errc::kVendor || !comes) throw nccl::with_context(e, now);
+      if (e.code() != Errc::kVendor || !is_added) throw nccl::with_context(e, now);
       if (!std::exchange(has_logged_refusal_, true))
         base::log(base::LogLevel::kWarning,
                   "communicator '" + std::string(getCommName()) +
@@ -196,48 +201,50 @@ void TorchCommNCCLX::before_operation(const nccl::NcclCall& now) {
       const nccl::WaitOptions&);
   tracked_segments_.update(
       all, getDevice().has_index() ? getDevice().index() : 0,
-      [&](const auto& one) { return tell(Change{&nccl::BufferRegistrations::add}, one, true); },
       [&](const auto& one) {
-        return tell(Change{&nccl::BufferRegistrations::remove}, one, false);
+        return update_registration(Change{&nccl::BufferRegistrations::add}, one, true);
+      },
+      [&](const auto& one) {
+        return update_registration(Change{&nccl::BufferRegistrations::remove}, one, false);
       });
 }
 
 KernelPreference TorchCommNCCLX::kernel_preference_for(Collective collective,
                                                        const OperationOptions& options) const {
-  const auto& general = kernel_preferences_[static_cast<size_t>(collective)];
-  if (options.hints.empty()) return general;
-  auto wish = ncclx::parse_call_kernel_preference(options.hints).value_or(general);
-  if (wish.provider == KernelPreference::KernelProvider::kAutomatic &&
+  const auto& default_preference = kernel_preferences_[static_cast<size_t>(collective)];
+  if (options.hints.empty()) return default_preference;
+  auto preference = ncclx::parse_call_kernel_preference(options.hints).value_or(default_preference);
+  if (preference.provider == KernelPreference::KernelProvider::kAutomatic &&
       ncclx::is_reduction(collective) && is_batch_invariant(options.hints))
-    wish.provider = KernelPreference::KernelProvider::kKernels;
-  return wish;
+    preference.provider = KernelPreference::KernelProvider::kKernels;
+  return preference;
 }
 
 TorchCommNCCLX::KernelDecision TorchCommNCCLX::choose(KernelCall& call,
-                                                      const SelectionQuery& asked) const {
-  const auto wish = kernel_preference_for(call.collective, asked.options);
-  if (wish.provider == KernelPreference::KernelProvider::kVendor) return {false};
+                                                      const SelectionQuery& query) const {
+  const auto preference = kernel_preference_for(call.collective, query.options);
+  if (preference.provider == KernelPreference::KernelProvider::kVendor) return {false};
   const auto& team = kernels()->team();
-  call.algorithm = wish.algorithm;
-  call.blocks = wish.blocks;
-  if (wish.algorithm != KernelAlgorithm::kAutomatic) return {team.can_launch(call)};
+  call.algorithm = preference.algorithm;
+  call.blocks = preference.blocks;
+  if (preference.algorithm != KernelAlgorithm::kAutomatic) return {team.can_launch(call)};
   // Kernels run at any size what the library cannot do, or computes differently.
-  const bool only_here =
+  const bool only_kernels =
       !nccl::is_reducible(static_cast<at::ScalarType>(call.dtype)) || orders_floats(call);
   const bool library_may =
-      wish.provider == KernelPreference::KernelProvider::kAutomatic && !only_here;
+      preference.provider == KernelPreference::KernelProvider::kAutomatic && !only_kernels;
   // The library needs one launch for all slots of a list, kernels need one for each slot.
-  const bool is_list = asked.op == OpName::reduce_scatter || asked.op == OpName::reduce_scatter_v;
+  const bool is_list = query.op == OpName::reduce_scatter || query.op == OpName::reduce_scatter_v;
   if (is_list && library_may) return {false};
-  if (const auto measured = choose_from_tuning(call, asked, library_may)) return *measured;
-  if (library_may && !ctran::prefers_kernels(call.collective, team.size(), asked.bytes))
+  if (const auto measured = choose_from_tuning(call, query, library_may)) return *measured;
+  if (library_may && !ctran::prefers_kernels(call.collective, team.size(), query.bytes))
     return {false};
   return {team.can_launch(call)};
 }
 
 int TorchCommNCCLX::max_blocks(Collective collective, const OperationOptions& options) const {
-  const auto wish = kernel_preference_for(collective, options);
-  return wish.algorithm == KernelAlgorithm::kAutomatic ? wish.blocks : 0;
+  const auto preference = kernel_preference_for(collective, options);
+  return preference.algorithm == KernelAlgorithm::kAutomatic ? preference.blocks : 0;
 }
 
 void TorchCommNCCLX::require_library_allowed(Collective collective,
@@ -271,15 +278,15 @@ std::shared_ptr<TorchCommBackend> TorchCommNCCLX::split(const std::vector<int>& 
                                                         const CommOptions& options) {
   const int count = split_count_++;
   if (ranks.empty()) return NcclApiBackend::split(ranks, name, options);
-  const auto least = std::to_string(*std::min_element(ranks.begin(), ranks.end()));
-  auto made = NcclApiBackend::split(
-      ranks,
-      std::string(getCommName()) + "::split::" + least + "_" + name + "_" + std::to_string(count),
-      options);
-  auto& child = static_cast<TorchCommNCCLX&>(*made);
+  const auto lowest_rank = std::to_string(*std::min_element(ranks.begin(), ranks.end()));
+  auto backend = NcclApiBackend::split(ranks,
+                                       std::string(getCommName()) + "::split::" + lowest_rank +
+                                           "_" + name + "_" + std::to_string(count),
+                                       options);
+  auto& child = static_cast<TorchCommNCCLX&>(*backend);
   child.shared_tuning_ = shared_tuning_;  // the child sets up its kernels later
   child.set_dump_visible(true);
-  return made;
+  return backend;
 }
 
 std::vector<std::string> TorchCommNCCLX::links() const {

@@ -77,21 +77,21 @@ class TC_API TorchCommNCCLX final
  private:
   void parse_options(CommOptions& options) override;
   bool accepts_legacy_hints() const override { return true; }
-  bool prepare(const Rendezvous& met, const nccl::NcclDevice& device) override;
+  bool prepare(const Rendezvous& rendezvous, const nccl::NcclDevice& device) override;
   bool can_skip_prepare() const override { return false; }
   void before_collective() override;
   void on_connected() override;
   // Sets whether comm_dump_all() includes this communicator. It must not while data that
   // comm_dump() reads changes.
-  void set_dump_visible(bool known) const;
+  void set_dump_visible(bool visible) const;
   KernelDecision choose(ctran::kernels::KernelCall& call,
-                        const SelectionQuery& asked) const override;
+                        const SelectionQuery& query) const override;
   int max_blocks(ctran::kernels::Collective collective,
                  const OperationOptions& options) const override;
   void require_library_allowed(ctran::kernels::Collective collective,
                                const OperationOptions& options) const override;
   Fallback fallback_for(ctran::kernels::Collective collective) const override;
-  std::vector<std::string> all_gather_strings(const std::string& words,
+  std::vector<std::string> all_gather_strings(const std::string& text,
                                               const nccl::NcclCall& now) override;
   std::string kernels_unavailable_reason() const override { return kernels_unavailable_reason_; }
   std::string set_up_single_rank() override;

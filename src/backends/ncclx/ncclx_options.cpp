@@ -51,7 +51,7 @@ const Key& key_of(const std::string& name) {
 }  // namespace
 
 ctran::KernelPreference parse_kernel_preference(const Hints& hints) {
-  if (const auto wish = parse_call_kernel_preference(hints)) return *wish;
+  if (const auto preference = parse_call_kernel_preference(hints)) return *preference;
   const auto text = base::env_text(kVariable);
   return text ? ctran::parse_kernel_preference(kVariable, *text) : ctran::KernelPreference{};
 }
@@ -66,16 +66,16 @@ ctran::TuningFile parse_tuning_file(const Hints& hints) {
   return ctran::find_tuning_file(kTuningFile, found == hints.end() ? "" : found->second);
 }
 
-void restrict_to_kernels(NcclxKernelPreferences& wishes) {
+void restrict_to_kernels(NcclxKernelPreferences& preferences) {
   for (const auto& key : kKeys) {
-    auto& wish = wishes[static_cast<size_t>(key.collective)];
+    auto& preference = preferences[static_cast<size_t>(key.collective)];
     if (!is_reduction(key.collective)) continue;
-    if (wish.provider == ctran::KernelPreference::KernelProvider::kVendor)
+    if (preference.provider == ctran::KernelPreference::KernelProvider::kVendor)
       throw CommError(Errc::kInvalidArgument,
                       std::string("hint ") + hint::kBatchInvariant.name +
                           " needs kernels, but ncclx::algorithm or TORCHCOMM_NCCLX_ALGORITHM "
                           "requests the library: leave out one");
-    wish.provider = ctran::KernelPreference::KernelProvider::kKernels;
+    preference.provider = ctran::KernelPreference::KernelProvider::kKernels;
   }
 }
 
@@ -99,22 +99,22 @@ void normalize_hints(CommOptions& options) {
   options.hints.insert(plain.begin(), plain.end());
 }
 
-void apply_config(NcclxKernelPreferences& wishes, const Hints& config) {
-  auto changed = wishes;
+void apply_config(NcclxKernelPreferences& preferences, const Hints& config) {
+  auto changed = preferences;
   for (const auto& [name, value] : config) {
     auto* const place =
         name == kMessages ? nullptr : &changed[static_cast<size_t>(key_of(name).collective)];
     const bool is_library =
         value == "orig" || (place == nullptr && ctran::is_ctran_algorithm(value));
-    const auto wish = ctran::parse_kernel_preference(name, is_library ? "nccl" : value);
+    const auto preference = ctran::parse_kernel_preference(name, is_library ? "nccl" : value);
     if (place != nullptr)
-      *place = wish;
-    else if (wish.provider == ctran::KernelPreference::KernelProvider::kKernels)
+      *place = preference;
+    else if (preference.provider == ctran::KernelPreference::KernelProvider::kKernels)
       throw CommError(Errc::kInvalidArgument, name + "='" + value +
                                                   "' is not allowed: messages have no kernels; "
                                                   "expected auto, nccl or orig");
   }
-  wishes = changed;
+  preferences = changed;
 }
 
 }  // namespace torch::comms::ncclx

@@ -26,7 +26,7 @@ ctran::KernelPreference parse_kernel_preference(const Hints& hints);
 ctran::TuningFile parse_tuning_file(const Hints& hints);
 // Implements hint batch_invariant, which only kernels support: kernels run all reductions.
 // Throws: kInvalidArgument if the library was requested for a reduction.
-void restrict_to_kernels(NcclxKernelPreferences& wishes);
+void restrict_to_kernels(NcclxKernelPreferences& preferences);
 bool is_reduction(ctran::kernels::Collective collective) noexcept;
 // Parses hint ncclx::algorithm of one call.
 // Returns: nothing if the hint is not set.
@@ -42,6 +42,6 @@ void normalize_hints(CommOptions& options);
 // applied, or none.
 // Throws: kUnsupported for other keys, kInvalidArgument for other values; both list what is
 // allowed.
-void apply_config(NcclxKernelPreferences& wishes, const Hints& config);
+void apply_config(NcclxKernelPreferences& preferences, const Hints& config);
 
 }  // namespace torch::comms::ncclx
