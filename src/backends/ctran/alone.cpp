@@ -17,11 +17,11 @@ std::shared_ptr<TorchCommCtranAlone> TorchCommCtranAlone::make(const std::vector
                                                                const std::string& name,
                                                                const CommOptions& options,
                                                                Explain explain) {
-  const std::shared_ptr<TorchCommCtranAlone> made(new TorchCommCtranAlone(std::move(explain)));
-  made->init_from_members({0, ranks}, device, name, options, [](const nccl::NcclDevice& opened) {
+  const std::shared_ptr<TorchCommCtranAlone> backend(new TorchCommCtranAlone(std::move(explain)));
+  backend->init_from_members({0, ranks}, device, name, options, [](const nccl::NcclDevice& opened) {
     return ctran::open_team(nullptr, opened.shared_runtime());
   });
-  return made;
+  return backend;
 }
 
 WorkPtr TorchCommCtranAlone::broadcast(at::Tensor& tensor, int, bool async_op,

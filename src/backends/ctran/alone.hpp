@@ -58,9 +58,9 @@ class TC_API TorchCommCtranAlone final : public KernelBackend {
   Fallback fallback_for(ctran::kernels::Collective) const override {
     return {"copy", "the only rank"};
   }
-  std::vector<std::string> all_gather_strings(const std::string& words,
+  std::vector<std::string> all_gather_strings(const std::string& text,
                                               const nccl::NcclCall&) override {
-    return {words};
+    return {text};
   }
   std::string kernels_unavailable_reason() const override {
     return "the kernels for windows are not set up yet";

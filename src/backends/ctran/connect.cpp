@@ -74,60 +74,61 @@ class PhaseTimer {
 
 }  // namespace
 
-ConnectedLinks connect_links(const Rendezvous& met, const CommOptions& options,
+ConnectedLinks connect_links(const Rendezvous& rendezvous, const CommOptions& options,
                              const std::string& gpu,
                              std::vector<TorchCommBackend::InitPhase>& phases) {
-  PhaseTimer clock(phases);
-  StoreKeyValue store(met.store, met.deadline, {});
+  PhaseTimer timer(phases);
+  StoreKeyValue store(rendezvous.store, rendezvous.deadline, {});
   bootstrap::BlobExchangeParams self{.key_scope = "addresses",
                                      .name = {},
-                                     .rank = met.rank,
-                                     .size = met.size,
+                                     .rank = rendezvous.rank,
+                                     .size = rendezvous.size,
                                      .blob = {},
-                                     .timeout = met.timeout,
-                                     .deadline = met.deadline,
+                                     .timeout = rendezvous.timeout,
+                                     .deadline = rendezvous.deadline,
                                      .interrupt_check = check_interrupt};
-  bool exchanges = false;
+  bool exchange_started = false;
   try {
-    auto known = std::make_shared<SelectionInputs>();
-    known->link_policy = parse_link_policy(options.hints);
-    known->host_id = parse_host_id(options.hints);
+    auto inputs = std::make_shared<SelectionInputs>();
+    inputs->link_policy = parse_link_policy(options.hints);
+    inputs->host_id = parse_host_id(options.hints);
     self.interface = parse_interface(options.hints);
-    const LinkContextOptions family{
-        .links = known->link_policy,
+    const LinkContextOptions link_options{
+        .links = inputs->link_policy,
         .interface = self.interface,
-        .host = known->host_id,
+        .host = inputs->host_id,
         .single_copy = parse_single_copy(options.hints),
         .move_threads = env_to_value("TORCHCOMM_CTRAN_MOVE_THREADS", true),
-        .chooser = [known](const ProblemInfo& q) { return choose_algorithm(*known, q); },
+        .chooser = [inputs](const ProblemInfo& info) { return choose_algorithm(*inputs, info); },
         .interrupt_check = check_interrupt};
     const CtranJobInfo job = broadcast_job_info(store, self, parse_tuning_file(options.hints), gpu);
-    const auto tell_all = [&](std::string mine) {
-      exchanges = true;
-      self.blob = std::move(mine);
+    const auto exchange = [&](std::string own_blob) {
+      exchange_started = true;
+      self.blob = std::move(own_blob);
       self.secret = job.secret;
-      auto told = bootstrap::exchange_blobs(store, self);
+      auto received = bootstrap::exchange_blobs(store, self);
       try {
-        known->shared_tuning = parse_shared_tuning(job.tuning);
+        inputs->shared_tuning = parse_shared_tuning(job.tuning);
       } catch (const CommError&) {
-        finish_failed_rendezvous(store, met);
+        finish_failed_rendezvous(store, rendezvous);
         throw;
       }
-      clock.done("exchange");
-      return std::move(told.blobs);
+      timer.done("exchange");
+      return std::move(received.blobs);
     };
     ConnectedLinks connected{
-        .link_context = LinkContext::create(met.rank, met.size, job.secret, tell_all, family),
-        .selection_inputs = known};
-    known->topology = facts_of(connected.link_context->most_oversubscribed_host());
-    clock.done("open links");
+        .link_context = LinkContext::create(rendezvous.rank, rendezvous.size, job.secret, exchange,
+                                            link_options),
+        .selection_inputs = inputs};
+    inputs->topology = facts_of(connected.link_context->most_oversubscribed_host());
+    timer.done("open links");
     return connected;
   } catch (const CommError& e) {
     // Peers that wait for this rank receive the error.
-    if (!exchanges)
-      bootstrap::decline_exchange(
-          store, self, e,
-          met.rank == 0 ? std::vector<std::string>{kJobInfoKey} : std::vector<std::string>());
+    if (!exchange_started)
+      bootstrap::decline_exchange(store, self, e,
+                                  rendezvous.rank == 0 ? std::vector<std::string>{kJobInfoKey}
+                                                       : std::vector<std::string>());
     throw;
   }
 }

@@ -43,15 +43,17 @@ void final_barrier(ctran::EngineGroup& group, std::chrono::milliseconds limit) {
   barrier.wait();
 }
 
-[[noreturn]] void fail(const CommError& error, const Rendezvous& met, const std::string& name) {
-  std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
-  if (error.code() == Errc::kTimeout && why.find(met.timeout.setting) == std::string::npos)
-    why += ". The timeout is " + bootstrap::format_duration(met.timeout.duration) +
-           "; to allow more time, raise " + met.timeout.setting;
+[[noreturn]] void fail(const CommError& error, const Rendezvous& rendezvous,
+                       const std::string& name) {
+  std::string why =
+      "start-up phase 'connect' (over the store " + rendezvous.address + "): " + error.why();
+  if (error.code() == Errc::kTimeout && why.find(rendezvous.timeout.setting) == std::string::npos)
+    why += ". The timeout is " + bootstrap::format_duration(rendezvous.timeout.duration) +
+           "; to allow more time, raise " + rendezvous.timeout.setting;
   Context context = error.context();
-  context.op = met.op;
+  context.op = rendezvous.op;
   context.comm = name;
-  context.rank = met.rank;
+  context.rank = rendezvous.rank;
   throw CommError(error.code(), why, context);
 }
 
@@ -107,26 +109,26 @@ void TorchCommCtran::parse_options(const CommOptions& options) {
   is_call_check_enabled_ = checks;
 }
 
-void TorchCommCtran::connect_members(const Rendezvous& met) {
-  phases_ = met.phases;
+void TorchCommCtran::connect_members(const Rendezvous& rendezvous) {
+  phases_ = rendezvous.phases;
   auto session = std::make_shared<ctran::Session>();
   try {
     session->connected_links =
-        ctran::connect_links(met, options_, CtranGpuBackend::model_of(device_), phases_);
+        ctran::connect_links(rendezvous, options_, CtranGpuBackend::model_of(device_), phases_);
     session->group = ctran::EngineGroup::world(session->connected_links.link_context, name_);
     const auto begin = std::chrono::steady_clock::now();
     final_barrier(*session->group,
-                  std::max(met.deadline.remaining(), std::chrono::milliseconds(1)));
+                  std::max(rendezvous.deadline.remaining(), std::chrono::milliseconds(1)));
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
     phases_.push_back({"connect", took.count()});
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CommError& e) {
-    fail(e, met, name_);
+    fail(e, rendezvous, name_);
   }
-  std::vector<int> ranks(static_cast<size_t>(met.size));
+  std::vector<int> ranks(static_cast<size_t>(rendezvous.size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  identity_ = met.identity;
+  identity_ = rendezvous.identity;
   attach_session(std::move(session), std::move(ranks));
 }
 
@@ -152,7 +154,8 @@ void TorchCommCtran::finalize() {
   }
   // The lock is released, because failure() may run callbacks of works that have completed.
   if (session && session->group->failure()) was_aborted_.store(true);
-  const bool may_go_on = session && session->gpu_backend && session->gpu_backend->may_still_run();
+  const bool may_still_run =
+      session && session->gpu_backend && session->gpu_backend->may_still_run();
   const auto end = [&] {
     if (session) ctran::end_if_gpu_failed(*session);  // peers learn the reason first
     if (session) session->group->announce_leave();
@@ -166,7 +169,7 @@ void TorchCommCtran::finalize() {
     throw;
   }
   // The operations on the device have ended.
-  if (session && session->gpu_backend && !may_go_on) session->group->announce_quiesced();
+  if (session && session->gpu_backend && !may_still_run) session->group->announce_quiesced();
   end();
 }
 
@@ -182,8 +185,8 @@ Capabilities TorchCommCtran::capabilities() const {
   can.reconfigure = true;
   can.windows = true;
   can.operations.set(static_cast<size_t>(OpName::new_window));
-  const ctran::SessionRef borrowed(mutex_, session_);
-  if (const auto* session = borrowed.get(); session != nullptr && session->gpu_backend) {
+  const ctran::SessionRef session_ref(mutex_, session_);
+  if (const auto* session = session_ref.get(); session != nullptr && session->gpu_backend) {
     // If kernels run all operations, the communicator supports only what the kernels support.
     can.any_source = session->hierarchical_backend != nullptr;
     can.graph_capture = true;
@@ -212,11 +215,11 @@ std::vector<TorchCommBackend::AlgorithmRange> TorchCommCtran::algorithms() const
   auto ranges = ctran::algorithm_ranges(*session_->connected_links.selection_inputs,
                                         *session_->group, *algorithm_requests_);
   if (session_->hierarchical_backend == nullptr) return ranges;
-  auto taken = session_->hierarchical_backend->algorithms();
+  auto device_ranges = session_->hierarchical_backend->algorithms();
   std::erase_if(ranges, [&](const auto& range) {
-    return std::ranges::count(taken, range.operation, &AlgorithmRange::operation) > 0;
+    return std::ranges::count(device_ranges, range.operation, &AlgorithmRange::operation) > 0;
   });
-  ranges.insert(ranges.begin(), taken.begin(), taken.end());
+  ranges.insert(ranges.begin(), device_ranges.begin(), device_ranges.end());
   return ranges;
 }
 
@@ -256,8 +259,8 @@ void TorchCommCtran::tensor_deregister(const at::Tensor& tensor) {
 void TorchCommCtran::abort() {
   // This is first: a reconfigure() that has connected by then has its session in place.
   if (reconfiguration_) reconfiguration_->abort();
-  const ctran::SessionRef borrowed(mutex_, session_);
-  auto* session = borrowed.get();
+  const ctran::SessionRef session_ref(mutex_, session_);
+  auto* session = session_ref.get();
   announceAbort();
   was_aborted_.store(true);
   if (session == nullptr) return;
@@ -267,8 +270,8 @@ void TorchCommCtran::abort() {
 
 bool TorchCommCtran::isAborted() const {
   if (was_aborted_.load()) return true;
-  const ctran::SessionRef borrowed(mutex_, session_);
-  const auto* session = borrowed.get();
+  const ctran::SessionRef session_ref(mutex_, session_);
+  const auto* session = session_ref.get();
   return session != nullptr && (session->group->failure().has_value() ||
                                 (session->gpu_backend && session->gpu_backend->isAborted()));
 }
@@ -277,7 +280,7 @@ std::shared_ptr<TorchCommBackend> TorchCommCtran::split(const std::vector<int>& 
                                                         const std::string& name,
                                                         const CommOptions& options) {
   if (ranks.empty()) return nullptr;
-  const c10::DeviceGuard as_before(device_);
+  const c10::DeviceGuard device_guard(device_);
   const auto now = begin_call(OpName::split, {{}, split_timeout(options)});
   auto child = std::make_shared<TorchCommCtran>();
   child->device_ = device_;

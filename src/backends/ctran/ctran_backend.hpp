@@ -91,12 +91,12 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   std::vector<InitPhase> initPhases() const override { return phases_; }
   std::vector<std::string> links() const override;
   std::vector<AlgorithmRange> algorithms() const override;
-  TorchCommBackend* onDevice(const at::Device& device, const OnDevice& asked) override;
+  TorchCommBackend* onDevice(const at::Device& device, const OnDevice& query) override;
 
   // Describe the operations on GPU tensors.
   std::map<std::string, std::string> describe_entries() const override;
   std::map<std::string, uint64_t> memory_usage() const override;
-  void set_unowned_failure_callback(std::function<void(TorchWork&)> met) override;
+  void set_unowned_failure_callback(std::function<void(TorchWork&)> callback) override;
   uint64_t comm_identity() const override { return identity_; }
 
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
@@ -214,7 +214,7 @@ class TC_API TorchCommCtran : public TorchCommBackend,
   // Sets the members that are derived from hints, if all hints are valid. Throws: CommError,
   // without context.
   void parse_options(const CommOptions& options);
-  void connect_members(const Rendezvous& met);
+  void connect_members(const Rendezvous& rendezvous);
   // Closes the links of the current members.
   void disconnect_members();
   Reconfiguration& require_reconfiguration(const char* op) const;

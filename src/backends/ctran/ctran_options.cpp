@@ -71,13 +71,13 @@ std::string algorithms(std::optional<Operation> operation) {
 }
 
 // Adds an algorithm request. A later request for the same operation replaces an earlier one.
-void add(AlgorithmRequests& wishes, const schedule::Algorithm* algorithm) {
-  std::erase_if(wishes.algorithms,
+void add(AlgorithmRequests& requests, const schedule::Algorithm* algorithm) {
+  std::erase_if(requests.algorithms,
                 [&](const auto* other) { return other->operation == algorithm->operation; });
-  wishes.algorithms.push_back(algorithm);
+  requests.algorithms.push_back(algorithm);
 }
 
-void add_pair(AlgorithmRequests& wishes, std::string_view pair, size_t colon) {
+void add_pair(AlgorithmRequests& requests, std::string_view pair, size_t colon) {
   const auto operation = operation_named(pair.substr(0, colon));
   if (!operation) refuse(kAlgorithm, pair, "<operation>:<algorithm>; operations: " + operations());
   const auto* algorithm = schedule::find_algorithm(*operation, pair.substr(colon + 1));
@@ -85,14 +85,14 @@ void add_pair(AlgorithmRequests& wishes, std::string_view pair, size_t colon) {
     refuse(kAlgorithm, pair,
            "an algorithm of " + std::string(operation_name(*operation)) + ": " +
                algorithms(operation));
-  add(wishes, algorithm);
+  add(requests, algorithm);
 }
 
-void add_plain(AlgorithmRequests& wishes, std::string_view word, std::optional<Operation> only) {
+void add_plain(AlgorithmRequests& requests, std::string_view word, std::optional<Operation> only) {
   bool found = false;
   for (const auto* algorithm : schedule::algorithms())
     if (algorithm->name == word && (!only || algorithm->operation == *only)) {
-      add(wishes, algorithm);
+      add(requests, algorithm);
       found = true;
     }
   if (!found)
@@ -103,27 +103,27 @@ void add_plain(AlgorithmRequests& wishes, std::string_view word, std::optional<O
 
 AlgorithmRequests read(const Hints& hints, const AlgorithmRequests& fallback,
                        std::optional<Operation> only) {
-  AlgorithmRequests wishes = fallback;
+  AlgorithmRequests requests = fallback;
   if (auto rest = find_hint(hints, kAlgorithm)) {
     while (true) {
       const auto part = rest->substr(0, rest->find(','));
       const auto colon = part.find(':');
       if (colon == std::string_view::npos)
-        add_plain(wishes, part, only);
+        add_plain(requests, part, only);
       else
-        add_pair(wishes, part, colon);
+        add_pair(requests, part, colon);
       if (part.size() == rest->size()) break;
       rest->remove_prefix(part.size() + 1);
     }
   }
   if (const auto text = find_hint(hints, kChunkBytes)) {
     const auto *begin = text->data(), *end = begin + text->size();
-    const auto [stop, code] = std::from_chars(begin, end, wishes.chunk_bytes);
-    if (code != std::errc{} || stop != end || wishes.chunk_bytes < 0)
+    const auto [stop, code] = std::from_chars(begin, end, requests.chunk_bytes);
+    if (code != std::errc{} || stop != end || requests.chunk_bytes < 0)
       refuse(kChunkBytes, *text, "a whole number of bytes, 0 for everything at once");
   }
-  wishes.batch_invariant = is_batch_invariant(hints, fallback.batch_invariant);
-  return wishes;
+  requests.batch_invariant = is_batch_invariant(hints, fallback.batch_invariant);
+  return requests;
 }
 
 }  // namespace
@@ -137,11 +137,11 @@ LinkPolicy parse_link_policy(const Hints& hints) {
 }
 
 std::string parse_interface(const Hints& hints) {
-  const std::string wished(find_hint(hints, kInterface).value_or(""));
+  const std::string interface(find_hint(hints, kInterface).value_or(""));
   // The interface must exist even if no peer is connected over it.
-  if (!wished.empty())
-    static_cast<void>(base::choose_addresses(base::interface_addresses(), wished));
-  return wished;
+  if (!interface.empty())
+    static_cast<void>(base::choose_addresses(base::interface_addresses(), interface));
+  return interface;
 }
 
 std::string parse_host_id(const Hints& hints) {
@@ -157,19 +157,20 @@ TuningFile parse_tuning_file(const Hints& hints) {
 }
 
 KernelPreference parse_call_kernel_preference(const Hints& hints,
-                                              const KernelPreference& otherwise) {
+                                              const KernelPreference& fallback) {
   const auto text = find_hint(hints, kKernelAlgorithm);
-  if (!text) return otherwise;
-  std::string knob = "hint ";
-  knob += kKernelAlgorithm;
-  return parse_kernel_preference(knob, *text, /*has_library=*/false);
+  if (!text) return fallback;
+  std::string setting_name = "hint ";
+  setting_name += kKernelAlgorithm;
+  return parse_kernel_preference(setting_name, *text, /*has_library=*/false);
 }
 
 KernelPreference parse_kernel_preference(const Hints& hints) {
   const auto text = base::env_text(kKernelVariable);
-  const auto usual = text ? parse_kernel_preference(kKernelVariable, *text, /*has_library=*/false)
-                          : KernelPreference{};
-  return parse_call_kernel_preference(hints, usual);
+  const auto fallback = text
+                            ? parse_kernel_preference(kKernelVariable, *text, /*has_library=*/false)
+                            : KernelPreference{};
+  return parse_call_kernel_preference(hints, fallback);
 }
 
 bool parse_single_copy(const Hints& hints) { return parse_bool_hint(hints, kSingleCopy, true); }

@@ -35,9 +35,8 @@ TuningFile parse_tuning_file(const Hints& hints);
 // parse_kernel_preference() for the values. Kernels ignore the preference for calls that they
 // cannot run with it.
 KernelPreference parse_kernel_preference(const Hints& hints);
-// Parses the hint of one call. Returns: `otherwise` if the call does not set it.
-KernelPreference parse_call_kernel_preference(const Hints& hints,
-                                              const KernelPreference& otherwise);
+// Parses the hint of one call. Returns: `fallback` if the call does not set it.
+KernelPreference parse_call_kernel_preference(const Hints& hints, const KernelPreference& fallback);
 
 // Parses `ctran::algorithm`: "ring", or a comma-separated list of "<operation>:<algorithm>";
 // `ctran::chunk_bytes`: a number of bytes, 0 for a single chunk; and `batch_invariant`: a boolean.

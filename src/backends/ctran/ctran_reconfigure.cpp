@@ -39,22 +39,23 @@ void TorchCommCtran::disconnect_members() {
   // The abort also ends the last operation on members that are still in it.
   if (!session->in_flight->is_idle()) session->group->abort("reconfigure() was called");
   session->connected_links.is_superseded->store(true);
-  const auto family = session->connected_links.link_context;
+  const auto link_context = session->connected_links.link_context;
   ctran::end_session(std::move(session), /*may_block=*/true);
   // Splits may keep the link context alive, and works in flight keep their group alive.
-  family->break_off(ctran::parent_reconfigured_error());
+  link_context->break_off(ctran::parent_reconfigured_error());
 }
 
 WorkPtr TorchCommCtran::reconfigure(const ReconfigureOptions& options) {
   auto& reconfiguration = this->require_reconfiguration("reconfigure");
   const auto members = reconfiguration.parse_members(options, options_.timeout);
-  auto wished = options_;
-  for (const auto& [key, value] : options.hints) wished.hints[key] = value;
+  auto merged = options_;
+  for (const auto& [key, value] : options.hints) merged.hints[key] = value;
   ctran::with_context([&] { return Context{.op = "reconfigure", .comm = name_, .rank = rank_}; },
-                      [&] { parse_options(wished); });
-  options_.hints = std::move(wished.hints);
+                      [&] { parse_options(merged); });
+  options_.hints = std::move(merged.hints);
   disconnect_members();
-  auto work = reconfiguration.run(members, [this](const Rendezvous& met) { connect_members(met); });
+  auto work = reconfiguration.run(
+      members, [this](const Rendezvous& rendezvous) { connect_members(rendezvous); });
   if (work->isCompleted()) {
     was_aborted_.store(false);
     have_abort_hooks_run_.store(false);

@@ -72,11 +72,11 @@ void multiply(OperandBuffers& operands, const at::Tensor& factors, at::ScalarTyp
   const size_t element = c10::elementSize(dtype);
   at::Tensor scaled(at::detail::empty_cpu({converted.numel()}, dtype));
   auto* into = static_cast<std::byte*>(scaled.mutable_data_ptr());
-  const auto* by = ctran::bytes_of(converted).data();
+  const auto* multiplier = ctran::bytes_of(converted).data();
   size_t done = 0;
-  for (const auto piece : operands.input()) {
-    product.combine(into + done, piece.data(), by + done, piece.size() / element);
-    done += piece.size();
+  for (const auto part : operands.input()) {
+    product.combine(into + done, part.data(), multiplier + done, part.size() / element);
+    done += part.size();
   }
   operands.replace_input(std::move(scaled), {into, done});
 }

@@ -42,7 +42,7 @@ std::shared_ptr<TorchCommWindow> TorchCommCtran::window_allocate(size_t size_byt
 }
 
 std::shared_ptr<ctran::TeamWindow> TorchCommCtran::make_gpu_window(size_t slots) {
-  const auto home = [self = shared_from_this()](std::string_view method) {
+  const auto lookup = [self = shared_from_this()](std::string_view method) {
     self->begin_call(method, {});
     if (self->kernel_backend() == nullptr)
       throw CommError(Errc::kUnsupported,
@@ -51,15 +51,15 @@ std::shared_ptr<ctran::TeamWindow> TorchCommCtran::make_gpu_window(size_t slots)
                       {.op = std::string(method), .comm = self->name_, .rank = self->rank_});
     return std::static_pointer_cast<KernelBackend>(self->session_->gpu_backend);
   };
-  return std::make_shared<ctran::TeamWindow>(home, device_, slots);
+  return std::make_shared<ctran::TeamWindow>(lookup, device_, slots);
 }
 
 namespace ctran {
 namespace {
 
 // Returns: why the memory of a rank on this host is not mapped.
-const char* why_unmapped(const PeerWindows::PeerWindow& member) {
-  const bool in_file = member.memory && member.memory->handle.descriptor >= 0;
+const char* why_unmapped(const PeerWindows::PeerWindow& peer) {
+  const bool in_file = peer.memory && peer.memory->handle.descriptor >= 0;
   return in_file ? "its tensor is in shared memory that could not be mapped here"
                  : "its tensor is in private memory, or in a deleted shared-memory file that no "
                    "process there has open; call share_memory_() before registering it, or "
@@ -137,14 +137,14 @@ void CtranWindow::tensor_register(const at::Tensor& tensor, bool owning) {
 
 void CtranWindow::tensor_deregister() {
   constexpr std::string_view kMethod = "tensor_deregister";
-  const bool alone = is_stale();
-  const auto now = alone ? CallInfo{} : begin_call(kMethod, {});
+  const bool stale = is_stale();
+  const auto now = stale ? CallInfo{} : begin_call(kMethod, {});
   const auto window = std::exchange(window_, nullptr);
   const auto keep = std::exchange(tensor_, std::nullopt);
   dtype_ = at::kFloat;
   shape_.clear();
   size_bytes_ = 0;
-  if (alone) return;
+  if (stale) return;
   try {
     window->close(*comm_->session_->group, kMethod, now.timeout);
   } catch (const Interrupted& e) {
@@ -275,11 +275,11 @@ at::Tensor CtranWindow::view(std::string_view method, int rank, uint64_t offset_
         context(method, rank));
   const PlainDispatchGuard plain;
   const auto options = at::TensorOptions().dtype(dtype).device(at::kCPU);
-  std::shared_ptr<const void> keeper;
-  const auto bytes = window_->mapped(rank, keeper);
+  std::shared_ptr<const void> owner;
+  const auto bytes = window_->mapped(rank, owner);
   if (bytes.empty()) return at::empty(sizes, options);
   const auto own = rank == comm_->rank_ ? tensor_ : std::nullopt;
-  return at::from_blob(bytes.data() + offset_bytes, sizes, [keeper, own](void*) {}, options);
+  return at::from_blob(bytes.data() + offset_bytes, sizes, [owner, own](void*) {}, options);
 }
 
 at::Tensor CtranWindow::map_remote_tensor(int rank) {

@@ -51,28 +51,29 @@ CtranGpuBackend::GpuBackendResult CtranGpuBackend::make(int rank, const std::vec
                                                         at::Device device, const std::string& name,
                                                         const CommOptions& options,
                                                         const GpuBackendCallbacks& links) {
-  const std::shared_ptr<CtranGpuBackend> made(new CtranGpuBackend(links, options));
+  const std::shared_ptr<CtranGpuBackend> backend(new CtranGpuBackend(links, options));
   std::string why_not;
-  const bool is_there = made->init_from_members(
+  const bool is_connected = backend->init_from_members(
       {rank, ranks}, device, name, options, [&](const nccl::NcclDevice& opened) -> nccl::abi::Comm {
         const auto& at = opened.torch_device();
         auto team = ctran::DeviceTeam::create(
             rank, static_cast<int>(ranks.size()), at.has_index() ? at.index() : 0,
             opened.shared_runtime(), "",
-            [&](const std::string& words) {
-              return links.all_gather_strings(words, {"new_comm", options.timeout});
+            [&](const std::string& text) {
+              return links.all_gather_strings(text, {"new_comm", options.timeout});
             },
             ctran::parse_workspace_extent(options.hints));
         why_not = std::move(team.unavailable_reason);
         if (!team.team) return nullptr;
         const std::shared_ptr<ctran::DeviceTeam> shared = std::move(team.team);
-        made->set_kernels(std::make_shared<ctran::TeamKernels>(
-                              shared, ctran::TeamKernels::PeerEvents{links.find_failed_peer,
-                                                                     links.quiesced_ranks}),
-                          ctran::find_tuning_rows(links.shared_tuning, shared->size(), rank == 0));
+        backend->set_kernels(
+            std::make_shared<ctran::TeamKernels>(
+                shared,
+                ctran::TeamKernels::PeerEvents{links.find_failed_peer, links.quiesced_ranks}),
+            ctran::find_tuning_rows(links.shared_tuning, shared->size(), rank == 0));
         return ctran::open_team(shared, opened.shared_runtime());
       });
-  return {is_there ? made : nullptr, std::move(why_not)};
+  return {is_connected ? backend : nullptr, std::move(why_not)};
 }
 
 std::shared_ptr<c10::Allocator> CtranGpuBackend::make_mem_allocator() {
@@ -89,10 +90,9 @@ std::shared_ptr<c10::Allocator> CtranGpuBackend::make_mem_allocator() {
                       });
 }
 
-std::vector<std::string> CtranGpuBackend::all_gather_strings(const std::string& words,
+std::vector<std::string> CtranGpuBackend::all_gather_strings(const std::string& text,
                                                              const nccl::NcclCall& now) {
-  return all_gather_strings_(words,
-                             {now.name.empty() ? opToString(now.op) : now.name, now.timeout});
+  return all_gather_strings_(text, {now.name.empty() ? opToString(now.op) : now.name, now.timeout});
 }
 
 std::shared_ptr<NcclApiBackend> CtranGpuBackend::make_child() const { return nullptr; }
@@ -111,21 +111,21 @@ Capabilities CtranGpuBackend::capabilities() const {
 }
 
 KernelBackend::KernelDecision CtranGpuBackend::choose(ctran::kernels::KernelCall& call,
-                                                      const SelectionQuery& asked) const {
-  const auto wish = kernel_preference_for(asked.options);
+                                                      const SelectionQuery& query) const {
+  const auto preference = kernel_preference_for(query.options);
   const auto& team = kernels()->team();
-  call.blocks = wish.blocks;
-  if (wish.provider == ctran::KernelPreference::KernelProvider::kKernels) {
-    call.algorithm = wish.algorithm;
+  call.blocks = preference.blocks;
+  if (preference.provider == ctran::KernelPreference::KernelProvider::kKernels) {
+    call.algorithm = preference.algorithm;
     if (team.can_launch(call)) return {true};
     call.algorithm = ctran::kernels::KernelAlgorithm::kAutomatic;
     call.blocks = 0;
-  } else if (const auto measured = choose_from_tuning(call, asked, /*library_may=*/false)) {
+  } else if (const auto measured = choose_from_tuning(call, query, /*library_may=*/false)) {
     return *measured;
   }
   if (team.can_launch(call)) return {true};
-  throw CommError(Errc::kUnsupported, "no kernel supports " + std::string(opToString(asked.op)) +
-                                          " of " + std::to_string(asked.bytes) + " bytes, " +
+  throw CommError(Errc::kUnsupported, "no kernel supports " + std::string(opToString(query.op)) +
+                                          " of " + std::to_string(query.bytes) + " bytes, " +
                                           std::string(name_of(call.op)) + " of " +
                                           std::string(name_of(call.dtype)));
 }
@@ -149,8 +149,10 @@ ctran::KernelPreference CtranGpuBackend::kernel_preference_for(
 }
 
 int CtranGpuBackend::max_blocks(ctran::kernels::Collective, const OperationOptions& options) const {
-  const auto wish = kernel_preference_for(options);
-  return wish.provider == ctran::KernelPreference::KernelProvider::kAutomatic ? wish.blocks : 0;
+  const auto preference = kernel_preference_for(options);
+  return preference.provider == ctran::KernelPreference::KernelProvider::kAutomatic
+             ? preference.blocks
+             : 0;
 }
 
 KernelBackend::Fallback CtranGpuBackend::fallback_for(ctran::kernels::Collective) const {

@@ -38,7 +38,7 @@ class TC_API CtranGpuBackend final : public KernelBackend {
   // Functions by which the backend reaches its members outside of the device.
   struct GpuBackendCallbacks {
     // All-gathers one string of each member, by rank, while the members are connected.
-    std::function<std::vector<std::string>(const std::string& words, const ctran::ExchangePurpose&)>
+    std::function<std::vector<std::string>(const std::string& text, const ctran::ExchangePurpose&)>
         all_gather_strings;
     // Returns: why operations in flight can never complete; see nccl::CollectiveKernels. Threads:
     // any.
@@ -74,7 +74,7 @@ class TC_API CtranGpuBackend final : public KernelBackend {
   CtranGpuBackend(const GpuBackendCallbacks& links, const CommOptions& options);
   std::shared_ptr<NcclApiBackend> make_child() const override;
   KernelDecision choose(ctran::kernels::KernelCall& call,
-                        const SelectionQuery& asked) const override;
+                        const SelectionQuery& query) const override;
   int max_blocks(ctran::kernels::Collective collective,
                  const OperationOptions& options) const override;
   // Throws: CommError, because this backend has no library.
@@ -82,7 +82,7 @@ class TC_API CtranGpuBackend final : public KernelBackend {
                                const OperationOptions& options) const override;
   Fallback fallback_for(ctran::kernels::Collective collective) const override;
   ctran::KernelPreference kernel_preference_for(const OperationOptions& options) const;
-  std::vector<std::string> all_gather_strings(const std::string& words,
+  std::vector<std::string> all_gather_strings(const std::string& text,
                                               const nccl::NcclCall& now) override;
   std::string kernels_unavailable_reason() const override {
     return "the device's kernels have been released";

@@ -24,26 +24,26 @@ namespace {
 // session retains the buffers, because the group may still use them.
 std::vector<std::string> all_gather_strings_over_links(ctran::Session& session,
                                                        ctran::EngineGroup& group,
-                                                       const std::string& words,
-                                                       const ctran::ExchangePurpose& occasion) {
+                                                       const std::string& text,
+                                                       const ctran::ExchangePurpose& purpose) {
   using transport::nvl::kPackedTextBytes;
   const auto size = static_cast<size_t>(group.size());
   const auto storage = [](size_t size_bytes) {
     return c10::Storage(c10::Storage::use_byte_size_t(), size_bytes, c10::GetCPUAllocator(), false);
   };
   const auto own = storage(kPackedTextBytes), all = storage(kPackedTextBytes * size);
-  const auto packed = transport::nvl::pack_text(words);
+  const auto packed = transport::nvl::pack_text(text);
   std::memcpy(own.mutable_data(), packed.data(), packed.size());
   const ctran::ConstBytes input(static_cast<const std::byte*>(own.data()), own.nbytes());
   const ctran::Bytes output(static_cast<std::byte*>(all.mutable_data()), all.nbytes());
   try {
     group.run(
-        {.name = occasion.name,
+        {.name = purpose.name,
          .operation = schedule::Operation::kAllGather,
          .blocks = schedule::Blocks::equal(static_cast<int64_t>(kPackedTextBytes), group.size()),
          .input = {&input, 1},
          .output = {&output, 1},
-         .timeout = occasion.timeout});
+         .timeout = purpose.timeout});
   } catch (const Interrupted&) {
     session.retain_storage({own, all});
     throw;
@@ -56,8 +56,8 @@ bool are_hosts_named(const std::vector<std::string>& names) {
 }
 
 // Returns: whether a reduction must add in rank order. The call's own hint takes precedence.
-bool is_rank_order_required(const TorchCommBackend::OnDevice& asked, bool otherwise) {
-  return asked.hints == nullptr ? otherwise : is_batch_invariant(*asked.hints, otherwise);
+bool is_rank_order_required(const TorchCommBackend::OnDevice& query, bool fallback) {
+  return query.hints == nullptr ? fallback : is_batch_invariant(*query.hints, fallback);
 }
 
 }  // namespace
@@ -67,15 +67,15 @@ void TorchCommCtran::connect_gpu(const std::shared_ptr<ctran::Session>& session)
   auto options = options_;
   options.enable_reconfigure = false;  // TorchCommCtran itself reconfigures
   const auto gather = [weak = std::weak_ptr(session), limit = options_.timeout](
-                          ctran::EngineGroup& group, const std::string& words) {
+                          ctran::EngineGroup& group, const std::string& text) {
     const auto session = weak.lock();
     TC_CHECK(session != nullptr);  // the session owns the group
-    return all_gather_strings_over_links(*session, group, words, {"new_comm", limit});
+    return all_gather_strings_over_links(*session, group, text, {"new_comm", limit});
   };
   // Peers that fail or leave announce it over the links.
-  const auto hearing = session->group->observer();
-  const auto lost = [hearing](const Context& context) -> std::optional<CommError> {
-    const auto failure = hearing.failure();
+  const auto observer = session->group->observer();
+  const auto find_failed_peer = [observer](const Context& context) -> std::optional<CommError> {
+    const auto failure = observer.failure();
     if (!failure) return std::nullopt;
     return CommError(failure->code(), failure->why(), context.blaming(failure->context()));
   };
@@ -93,26 +93,26 @@ void TorchCommCtran::connect_gpu(const std::shared_ptr<ctran::Session>& session)
   // Containers may share no CPU memory but still map each other's GPU memory.
   else if (one_host ||
            !are_hosts_named(gather(group, session->connected_links.selection_inputs->host_id))) {
-    auto met = CtranGpuBackend::make(
+    auto result = CtranGpuBackend::make(
         rank_, ranks_, device_, name_, options,
-        {[weak = std::weak_ptr(session)](const std::string& words,
-                                         const ctran::ExchangePurpose& occasion) {
+        {[weak = std::weak_ptr(session)](const std::string& text,
+                                         const ctran::ExchangePurpose& purpose) {
            const auto session = weak.lock();
            if (!session)
              throw CommError(Errc::kFinalized, "the communicator was finalized or reconfigured");
-           return all_gather_strings_over_links(*session, *session->group, words, occasion);
+           return all_gather_strings_over_links(*session, *session->group, text, purpose);
          },
-         lost, [hearing] { return hearing.quiesced_ranks(); }, explain,
+         find_failed_peer, [observer] { return observer.quiesced_ranks(); }, explain,
          session->connected_links.selection_inputs->shared_tuning});
-    session->gpu_unavailable_reason = std::move(met.unavailable_reason);
-    session->gpu_backend = std::move(met.backend);
+    session->gpu_unavailable_reason = std::move(result.unavailable_reason);
+    session->gpu_backend = std::move(result.backend);
   }
   if (!one_host && !is_alone && !session->gpu_backend) {
-    auto met = CtranHierarchicalBackend::make(rank_, ranks_, device_, name_, options,
-                                              {group, gather, lost, explain});
-    session->gpu_unavailable_reason = std::move(met.unavailable_reason);
-    session->hierarchical_backend = met.backend.get();
-    session->gpu_backend = std::move(met.backend);
+    auto result = CtranHierarchicalBackend::make(rank_, ranks_, device_, name_, options,
+                                                 {group, gather, find_failed_peer, explain});
+    session->gpu_unavailable_reason = std::move(result.unavailable_reason);
+    session->hierarchical_backend = result.backend.get();
+    session->gpu_backend = std::move(result.backend);
   }
   if (!session->gpu_backend) return;
   // A failure on the device ends the communicator as well.
@@ -126,8 +126,8 @@ void TorchCommCtran::connect_gpu(const std::shared_ptr<ctran::Session>& session)
           return;
         }
         self->announceAbort();
-        const ctran::SessionRef borrowed(self->mutex_, self->session_);
-        if (auto* session = borrowed.get()) ctran::end_if_gpu_failed(*session);
+        const ctran::SessionRef session_ref(self->mutex_, self->session_);
+        if (auto* session = session_ref.get()) ctran::end_if_gpu_failed(*session);
       });
   if (on_unowned_failure_) session->gpu_backend->set_unowned_failure_callback(on_unowned_failure_);
 }
@@ -140,27 +140,27 @@ void TorchCommCtran::disconnect_gpu(const std::shared_ptr<ctran::Session>& sessi
 }
 
 // Returns null after the links have failed, so that this object raises the failure.
-TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDevice& asked) {
+TorchCommBackend* TorchCommCtran::onDevice(const at::Device& device, const OnDevice& query) {
   if (!session_ || !session_->gpu_backend) return nullptr;
-  auto& there = *session_->gpu_backend;
-  if (there.getDevice().type() != device.type()) return nullptr;
-  if (session_->hierarchical_backend != nullptr && !session_->hierarchical_backend->can_run(asked))
+  auto& device_backend = *session_->gpu_backend;
+  if (device_backend.getDevice().type() != device.type()) return nullptr;
+  if (session_->hierarchical_backend != nullptr && !session_->hierarchical_backend->can_run(query))
     return nullptr;
   // Hierarchical collectives add in an order of their own; kernels inside one host add in rank
   // order.
-  if (session_->hierarchical_backend != nullptr && asked.reduction != nullptr &&
-      is_rank_order_required(asked, algorithm_requests_->batch_invariant))
+  if (session_->hierarchical_backend != nullptr && query.reduction != nullptr &&
+      is_rank_order_required(query, algorithm_requests_->batch_invariant))
     return nullptr;
   if (session_->connected_links.is_superseded->load(std::memory_order_relaxed)) return nullptr;
   if (reconfiguration_ && session_->group->poll_failure()) return nullptr;
   // If the device failed first, its failure is the reason why the links have ended.
-  return !session_->group->failure() || there.failure() ? &there : nullptr;
+  return !session_->group->failure() || device_backend.failure() ? &device_backend : nullptr;
 }
 
 KernelBackend* TorchCommCtran::kernel_backend() {
-  auto* const there = onDevice(device_, {OpName::new_window, nullptr, at::kByte, nullptr});
-  if (there == nullptr || session_->hierarchical_backend != nullptr) return nullptr;
-  auto* const kernels = static_cast<KernelBackend*>(there);
+  auto* const device_backend = onDevice(device_, {OpName::new_window, nullptr, at::kByte, nullptr});
+  if (device_backend == nullptr || session_->hierarchical_backend != nullptr) return nullptr;
+  auto* const kernels = static_cast<KernelBackend*>(device_backend);
   if (size_ > 1) return kernels;
   const auto why = kernels->windows_unavailable_reason();
   session_->gpu_unavailable_reason = why.value_or("");
@@ -184,30 +184,31 @@ TorchCommBackend* TorchCommCtran::all_gather_backend() {
 
 TorchCommBackend::AllGatherPHandle TorchCommCtran::all_gather_p_init(
     at::Tensor& output, const AllGatherPInitOptions& options) {
-  auto* const there = all_gather_backend();
-  return there != nullptr ? there->all_gather_p_init(output, options)
-                          : TorchCommBackend::all_gather_p_init(output, options);
+  auto* const device_backend = all_gather_backend();
+  return device_backend != nullptr ? device_backend->all_gather_p_init(output, options)
+                                   : TorchCommBackend::all_gather_p_init(output, options);
 }
 
 WorkPtr TorchCommCtran::all_gather_p_exec(AllGatherPHandle handle, const at::Tensor& input,
                                           bool async_op, const AllGatherPExecOptions& options) {
-  auto* const there = all_gather_backend();
-  return there != nullptr ? there->all_gather_p_exec(handle, input, async_op, options)
-                          : TorchCommBackend::all_gather_p_exec(handle, input, async_op, options);
+  auto* const device_backend = all_gather_backend();
+  return device_backend != nullptr
+             ? device_backend->all_gather_p_exec(handle, input, async_op, options)
+             : TorchCommBackend::all_gather_p_exec(handle, input, async_op, options);
 }
 
 void TorchCommCtran::all_gather_p_free(AllGatherPHandle handle) {
-  auto* const there = all_gather_backend();
-  return there != nullptr ? there->all_gather_p_free(handle)
-                          : TorchCommBackend::all_gather_p_free(handle);
+  auto* const device_backend = all_gather_backend();
+  return device_backend != nullptr ? device_backend->all_gather_p_free(handle)
+                                   : TorchCommBackend::all_gather_p_free(handle);
 }
 
 std::map<std::string, std::string> TorchCommCtran::describe_entries() const {
   if (!session_) return {};
   if (session_->gpu_backend) return session_->gpu_backend->describe_entries();
-  const auto& family = *session_->group->link_context();
-  std::map<std::string, std::string> notes{{"links", family.describe_links()},
-                                           {"waits", family.describe_waiting()}};
+  const auto& link_context = *session_->group->link_context();
+  std::map<std::string, std::string> notes{{"links", link_context.describe_links()},
+                                           {"waits", link_context.describe_waiting()}};
   if (is_call_check_enabled_) notes["calls"] = "compared before they begin";
   if (!session_->gpu_unavailable_reason.empty())
     notes["kernels"] =
@@ -224,8 +225,8 @@ std::map<std::string, uint64_t> TorchCommCtran::memory_usage() const {
   return bytes;
 }
 
-void TorchCommCtran::set_unowned_failure_callback(std::function<void(TorchWork&)> met) {
-  on_unowned_failure_ = std::move(met);
+void TorchCommCtran::set_unowned_failure_callback(std::function<void(TorchWork&)> callback) {
+  on_unowned_failure_ = std::move(callback);
   if (session_ && session_->gpu_backend)
     session_->gpu_backend->set_unowned_failure_callback(on_unowned_failure_);
 }

@@ -16,10 +16,11 @@ namespace ctran {
 class HierarchicalKernels final : public nccl::CollectiveKernels {
  public:
   using FailedPeerLookup = std::function<std::optional<CommError>(const Context&)>;
-  HierarchicalKernels(std::unique_ptr<HierarchicalCollectives> across, FailedPeerLookup lost)
-      : collectives_(std::move(across)), find_failed_peer_(std::move(lost)) {}
+  HierarchicalKernels(std::unique_ptr<HierarchicalCollectives> collectives,
+                      FailedPeerLookup find_failed_peer)
+      : collectives_(std::move(collectives)), find_failed_peer_(std::move(find_failed_peer)) {}
 
-  HierarchicalCollectives& across() const noexcept { return *collectives_; }
+  HierarchicalCollectives& collectives() const noexcept { return *collectives_; }
   std::optional<CommError> failure(const Context& context) const override {
     return collectives_->failure(context);
   }
@@ -37,11 +38,11 @@ class HierarchicalKernels final : public nccl::CollectiveKernels {
 namespace {
 
 HostTopology hosts_of_members(const EngineGroup& group) {
-  const auto& family = *group.link_context();
+  const auto& link_context = *group.link_context();
   std::vector<int> host_of;
   for (int rank = 0; rank < group.size(); ++rank) {
     int first = 0;
-    while (!family.is_same_host(group.context_rank(first), group.context_rank(rank))) ++first;
+    while (!link_context.is_same_host(group.context_rank(first), group.context_rank(rank))) ++first;
     host_of.push_back(first);
   }
   return make_host_topology(host_of);
@@ -81,9 +82,9 @@ CtranHierarchicalBackend::HierarchicalBackendResult CtranHierarchicalBackend::ma
   if (place.local_rank < hosts.rails)
     rail = links.group.split(hosts.rail(place.local_rank), name + "_rail", limit, kOwn);
 
-  const std::shared_ptr<CtranHierarchicalBackend> made(new CtranHierarchicalBackend(links));
+  const std::shared_ptr<CtranHierarchicalBackend> backend(new CtranHierarchicalBackend(links));
   std::string why_not;
-  const bool is_there = made->init_from_members(
+  const bool is_connected = backend->init_from_members(
       {rank, ranks}, device, name, options, [&](const nccl::NcclDevice& opened) -> nccl::abi::Comm {
         const auto& runtime = opened.shared_runtime();
         const auto& at = opened.torch_device();
@@ -94,12 +95,12 @@ CtranHierarchicalBackend::HierarchicalBackendResult CtranHierarchicalBackend::ma
         if (local)
           team = ctran::DeviceTeam::create(
               place.local_rank, local->size(), at.has_index() ? at.index() : 0, runtime, why_not,
-              [&](const std::string& words) { return links.gather(*local, words); });
+              [&](const std::string& text) { return links.gather(*local, text); });
         if (why_not.empty()) why_not = team.unavailable_reason;
-        std::unique_ptr<ctran::HierarchicalCollectives> across;
+        std::unique_ptr<ctran::HierarchicalCollectives> collectives;
         if (why_not.empty())
           why_not = transport::nvl::error_text_of([&] {
-            across = std::make_unique<ctran::HierarchicalCollectives>(
+            collectives = std::make_unique<ctran::HierarchicalCollectives>(
                 ctran::HierarchicalCollectives::Options{.rank = rank,
                                                         .topology = std::move(hosts),
                                                         .library = std::move(library),
@@ -109,15 +110,15 @@ CtranHierarchicalBackend::HierarchicalBackendResult CtranHierarchicalBackend::ma
           });
         why_not = transport::nvl::first_error(links.gather(links.group, why_not));
         if (!why_not.empty()) return nullptr;
-        made->kernels_ = std::make_shared<ctran::HierarchicalKernels>(std::move(across),
-                                                                      made->find_failed_peer_);
+        backend->kernels_ = std::make_shared<ctran::HierarchicalKernels>(
+            std::move(collectives), backend->find_failed_peer_);
         return ctran::open_team(nullptr, runtime);
       });
-  return {is_there ? made : nullptr, std::move(why_not)};
+  return {is_connected ? backend : nullptr, std::move(why_not)};
 }
 
 void CtranHierarchicalBackend::on_connected() {
-  launch_queue()->attach_kernels(kernels_, /*apart=*/true);
+  launch_queue()->attach_kernels(kernels_, /*serialized=*/true);
 }
 
 void CtranHierarchicalBackend::finalize() {
@@ -133,22 +134,22 @@ std::shared_ptr<TorchCommBackend> CtranHierarchicalBackend::split(const std::vec
                   {.op = "split", .comm = std::string(getCommName()), .rank = getRank()});
 }
 
-bool CtranHierarchicalBackend::can_run(const OnDevice& asked) const {
+bool CtranHierarchicalBackend::can_run(const OnDevice& query) const {
   if (!kernels_) return false;
-  const auto& across = kernels_->across();
+  const auto& collectives = kernels_->collectives();
   const auto reduces = [&] {
-    return across.can_run(ctran::dtype_of(asked.dtype), ctran::op_of(*asked.reduction));
+    return collectives.can_run(ctran::dtype_of(query.dtype), ctran::op_of(*query.reduction));
   };
-  switch (asked.op) {
+  switch (query.op) {
     case OpName::broadcast:
     case OpName::barrier:
       return true;
     case OpName::all_gather_single:
-      return across.can_run_all_gather();
+      return collectives.can_run_all_gather();
     case OpName::all_reduce:
       return reduces();
     case OpName::reduce_scatter_single:
-      return across.can_run_all_gather() && reduces();
+      return collectives.can_run_all_gather() && reduces();
     default:
       return false;
   }
@@ -161,9 +162,9 @@ WorkPtr CtranHierarchicalBackend::launch_collective(OpName op, bool async_op,
                                                     const Body& body) {
   auto now = begin_call(op, async_op, options);
   now.aborts_at_timeout = true;
-  return run(now, options, operands, [&](const nccl::NcclLaunch& go) {
-    body(kernels_->across(),
-         ctran::HierarchicalCollectives::HierarchicalStep{now.timeout, go.stream});
+  return run(now, options, operands, [&](const nccl::NcclLaunch& launch) {
+    body(kernels_->collectives(),
+         ctran::HierarchicalCollectives::HierarchicalStep{now.timeout, launch.stream});
     return nccl::abi::Result(nccl::abi::kSuccess);
   });
 }
@@ -171,18 +172,20 @@ WorkPtr CtranHierarchicalBackend::launch_collective(OpName op, bool async_op,
 WorkPtr CtranHierarchicalBackend::broadcast(at::Tensor& tensor, int root, bool async_op,
                                             const BroadcastOptions& options) {
   return launch_collective(OpName::broadcast, async_op, options, {{&tensor}, {}},
-                           [&](auto& across, const auto& how) {
-                             across.broadcast(ctran::memory_of(tensor), tensor.nbytes(), root, how);
+                           [&](auto& collectives, const auto& step) {
+                             collectives.broadcast(ctran::memory_of(tensor), tensor.nbytes(), root,
+                                                   step);
                            });
 }
 
 WorkPtr CtranHierarchicalBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
                                              const AllReduceOptions& options) {
-  return launch_collective(
-      OpName::all_reduce, async_op, options, {{&tensor}, {}}, [&](auto& across, const auto& how) {
-        across.all_reduce(ctran::memory_of(tensor), static_cast<size_t>(tensor.numel()),
-                          ctran::dtype_of(tensor.scalar_type()), ctran::op_of(op), how);
-      });
+  return launch_collective(OpName::all_reduce, async_op, options, {{&tensor}, {}},
+                           [&](auto& collectives, const auto& step) {
+                             collectives.all_reduce(
+                                 ctran::memory_of(tensor), static_cast<size_t>(tensor.numel()),
+                                 ctran::dtype_of(tensor.scalar_type()), ctran::op_of(op), step);
+                           });
 }
 
 WorkPtr CtranHierarchicalBackend::all_gather_single(at::Tensor& output, const at::Tensor& input,
@@ -190,9 +193,10 @@ WorkPtr CtranHierarchicalBackend::all_gather_single(at::Tensor& output, const at
                                                     const AllGatherSingleOptions& options) {
   const auto source = nccl::copy_input_if_overlapping(input, output, getRank());
   return launch_collective(OpName::all_gather_single, async_op, options, {{&output, &source}, {}},
-                           [&](auto& across, const auto& how) {
-                             across.all_gather(ctran::memory_of(output), ctran::memory_of(source),
-                                               source.nbytes(), how);
+                           [&](auto& collectives, const auto& step) {
+                             collectives.all_gather(ctran::memory_of(output),
+                                                    ctran::memory_of(source), source.nbytes(),
+                                                    step);
                            });
 }
 
@@ -201,17 +205,17 @@ WorkPtr CtranHierarchicalBackend::reduce_scatter_single(at::Tensor& output, cons
                                                         const ReduceScatterSingleOptions& options) {
   const auto source = nccl::copy_input_if_overlapping(input, output, getRank());
   return launch_collective(OpName::reduce_scatter_single, async_op, options,
-                           {{&output, &source}, {}}, [&](auto& across, const auto& how) {
-                             across.reduce_scatter(
+                           {{&output, &source}, {}}, [&](auto& collectives, const auto& step) {
+                             collectives.reduce_scatter(
                                  ctran::memory_of(output), ctran::memory_of(source),
                                  static_cast<size_t>(output.numel()),
-                                 ctran::dtype_of(output.scalar_type()), ctran::op_of(op), how);
+                                 ctran::dtype_of(output.scalar_type()), ctran::op_of(op), step);
                            });
 }
 
 WorkPtr CtranHierarchicalBackend::barrier(bool async_op, const BarrierOptions& options) {
   return launch_collective(OpName::barrier, async_op, options, {{}, {}},
-                           [](auto& across, const auto& how) { across.barrier(how); });
+                           [](auto& collectives, const auto& step) { collectives.barrier(step); });
 }
 
 std::vector<TorchCommBackend::AlgorithmRange> CtranHierarchicalBackend::algorithms() const {
@@ -228,23 +232,24 @@ std::vector<TorchCommBackend::AlgorithmRange> CtranHierarchicalBackend::algorith
 std::map<std::string, std::string> CtranHierarchicalBackend::describe_entries() const {
   auto notes = NcclApiBackend::describe_entries();
   if (!kernels_) return notes;
-  const auto& across = kernels_->across();
+  const auto& collectives = kernels_->collectives();
   notes["kernels"] =
-      ctran::text_of(across.topology()) + ": all_reduce, broadcast, barrier" +
-      (across.can_run_all_gather() ? ", all_gather_single, reduce_scatter_single" : "") +
-      " by kernels inside hosts (" + across.architectures() + ", " + across.library_path() +
+      ctran::text_of(collectives.topology()) + ": all_reduce, broadcast, barrier" +
+      (collectives.can_run_all_gather() ? ", all_gather_single, reduce_scatter_single" : "") +
+      " by kernels inside hosts (" + collectives.architectures() + ", " +
+      collectives.library_path() +
       ") and the CPU's links between them. Other operations are copied through host "
       "memory, as are PREMUL_SUM and averages of integers" +
-      (across.can_run_all_gather() ? ""
-                                   : "; and all averages, all_gather_single and "
-                                     "reduce_scatter_single, for the hosts differ in size");
-  notes["operations between hosts"] = std::to_string(across.operations());
+      (collectives.can_run_all_gather() ? ""
+                                        : "; and all averages, all_gather_single and "
+                                          "reduce_scatter_single, for the hosts differ in size");
+  notes["operations between hosts"] = std::to_string(collectives.operations());
   return notes;
 }
 
 std::map<std::string, uint64_t> CtranHierarchicalBackend::memory_usage() const {
   auto bytes = NcclApiBackend::memory_usage();
-  if (kernels_) bytes["kernels"] = kernels_->across().workspace_bytes();
+  if (kernels_) bytes["kernels"] = kernels_->collectives().workspace_bytes();
   return bytes;
 }
 

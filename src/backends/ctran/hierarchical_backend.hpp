@@ -33,7 +33,7 @@ class TC_API CtranHierarchicalBackend final : public NcclApiBackend {
   struct HierarchicalBackendCallbacks {
     ctran::EngineGroup& group;  // of the communicator; not retained
     // All-gathers one string of each member of `group`.
-    std::function<std::vector<std::string>(ctran::EngineGroup& group, const std::string& words)>
+    std::function<std::vector<std::string>(ctran::EngineGroup& group, const std::string& text)>
         gather;
     // Returns: why operations in flight can never complete; see nccl::CollectiveKernels. Threads:
     // any.
@@ -48,7 +48,7 @@ class TC_API CtranHierarchicalBackend final : public NcclApiBackend {
                                         const HierarchicalBackendCallbacks& links);
 
   // Returns: whether this backend carries out the operation; equal on all ranks.
-  bool can_run(const OnDevice& asked) const;
+  bool can_run(const OnDevice& query) const;
 
   WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
                     const BroadcastOptions& options) override;

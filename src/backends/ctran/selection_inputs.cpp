@@ -35,52 +35,51 @@ Problem problem_of(Operation operation, int size, int64_t bytes,
 }  // namespace
 
 AlgorithmRequest AlgorithmRequests::request_for(Operation operation) const noexcept {
-  AlgorithmRequest wish{.chunk_bytes = chunk_bytes};
+  AlgorithmRequest request{.chunk_bytes = chunk_bytes};
   for (const auto* algorithm : algorithms)
-    if (algorithm->operation == operation) wish.algorithm = algorithm->name;
-  return wish;
+    if (algorithm->operation == operation) request.algorithm = algorithm->name;
+  return request;
 }
 
-TopologyFacts topology_facts_of(const SelectionInputs& known, bool one_host, int size) noexcept {
-  TopologyFacts facts = known.topology;
-  facts.link = size == 1                                           ? LinkType::kSelf
-               : one_host && known.link_policy != LinkPolicy::kTcp ? LinkType::kShm
-                                                                   : LinkType::kTcp;
+TopologyFacts topology_facts_of(const SelectionInputs& inputs, bool one_host, int size) noexcept {
+  TopologyFacts facts = inputs.topology;
+  facts.link = size == 1                                            ? LinkType::kSelf
+               : one_host && inputs.link_policy != LinkPolicy::kTcp ? LinkType::kShm
+                                                                    : LinkType::kTcp;
   return facts;
 }
 
-AlgorithmChoice choose_algorithm(const SelectionInputs& known, const ProblemInfo& question) {
+AlgorithmChoice choose_algorithm(const SelectionInputs& inputs, const ProblemInfo& info) {
   const auto selected = select_algorithm(
-      question.problem, ElementSizes::of(question.element_bytes, question.has_wide_accumulator),
-      topology_facts_of(known, question.one_host, question.problem.size),
-      known.shared_tuning.tuning);
+      info.problem, ElementSizes::of(info.element_bytes, info.has_wide_accumulator),
+      topology_facts_of(inputs, info.one_host, info.problem.size), inputs.shared_tuning.tuning);
   return {.algorithm = selected.algorithm, .chunk = selected.chunk};
 }
 
 Placement placement_of(const EngineGroup& group) {
   Placement placement;
-  const auto& family = *group.link_context();
-  const auto together = [&](int a, int b) {
-    return family.is_same_host(group.context_rank(a), group.context_rank(b));
+  const auto& link_context = *group.link_context();
+  const auto same_host = [&](int a, int b) {
+    return link_context.is_same_host(group.context_rank(a), group.context_rank(b));
   };
   const int size = group.size();
   int first = 1;
-  while (first < size && together(0, first)) ++first;
+  while (first < size && same_host(0, first)) ++first;
   placement.is_one_host = first == size;
   if (size % first != 0) return placement;
   for (int rank = 0; rank < size; ++rank) {
     const int leader = rank / first * first;
-    if (!together(leader, rank) || (leader > 0 && together(leader - 1, rank))) return placement;
+    if (!same_host(leader, rank) || (leader > 0 && same_host(leader - 1, rank))) return placement;
   }
   placement.local_size = first;
   return placement;
 }
 
-std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const SelectionInputs& known,
+std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const SelectionInputs& inputs,
                                                                const EngineGroup& group,
-                                                               const AlgorithmRequests& wishes) {
+                                                               const AlgorithmRequests& requests) {
   const Placement placement = placement_of(group);
-  const TopologyFacts facts = topology_facts_of(known, placement.is_one_host, group.size());
+  const TopologyFacts facts = topology_facts_of(inputs, placement.is_one_host, group.size());
   std::vector<TorchCommBackend::AlgorithmRange> ranges;
   for (int i = 0; i < kOpNameCount; ++i) {
     const auto op = static_cast<OpName>(i);
@@ -90,15 +89,17 @@ std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const SelectionIn
     for (int64_t bytes = 0; bytes <= kLargestShown; bytes = std::max<int64_t>(1, bytes * 2)) {
       const Problem problem =
           problem_of(*operation, group.size(), bytes,
-                     {.local_size = placement.local_size, .rank_order = wishes.batch_invariant});
-      const AlgorithmRequest wish = wishes.request_for(*operation);
-      if (const auto* wished = schedule::find_algorithm(*operation, wish.algorithm);
-          wished != nullptr && !wished->unsupported_reason(problem).empty()) {
-        ranges.push_back({op, bytes, std::string(wish.algorithm), 0,
-                          "requested, but it " + std::string(wished->unsupported_reason(problem))});
+                     {.local_size = placement.local_size, .rank_order = requests.batch_invariant});
+      const AlgorithmRequest request = requests.request_for(*operation);
+      if (const auto* requested = schedule::find_algorithm(*operation, request.algorithm);
+          requested != nullptr && !requested->unsupported_reason(problem).empty()) {
+        ranges.push_back(
+            {op, bytes, std::string(request.algorithm), 0,
+             "requested, but it " + std::string(requested->unsupported_reason(problem))});
         break;
       }
-      const auto chosen = select_algorithm(problem, {}, facts, known.shared_tuning.tuning, wish);
+      const auto chosen =
+          select_algorithm(problem, {}, facts, inputs.shared_tuning.tuning, request);
       if (ranges.size() > first && ranges.back().algorithm == chosen.algorithm->name &&
           ranges.back().chunk_bytes == chosen.chunk)
         continue;

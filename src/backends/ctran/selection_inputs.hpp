@@ -34,11 +34,11 @@ struct AlgorithmRequests {
 };
 
 // Returns: the topology facts of one group. `one_host`: its members share a host.
-TopologyFacts topology_facts_of(const SelectionInputs& known, bool one_host, int size) noexcept;
+TopologyFacts topology_facts_of(const SelectionInputs& inputs, bool one_host, int size) noexcept;
 
-// Returns: the algorithm for the engine's `question`, chosen by the cost model, the tuning file and
-// `known`.
-AlgorithmChoice choose_algorithm(const SelectionInputs& known, const ProblemInfo& question);
+// Returns: the algorithm for the engine's `info`, chosen by the cost model, the tuning file and
+// `inputs`.
+AlgorithmChoice choose_algorithm(const SelectionInputs& inputs, const ProblemInfo& info);
 
 // Whether the members of a group share a host, and the number of consecutive ranks on each host.
 // The number is 1 unless the ranks are ordered by host with equally many ranks on each.
@@ -49,8 +49,8 @@ struct Placement {
 Placement placement_of(const EngineGroup& group);
 
 // Returns: the algorithm of each operation at each size, for describe().
-std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const SelectionInputs& known,
+std::vector<TorchCommBackend::AlgorithmRange> algorithm_ranges(const SelectionInputs& inputs,
                                                                const EngineGroup& group,
-                                                               const AlgorithmRequests& wishes);
+                                                               const AlgorithmRequests& requests);
 
 }  // namespace torch::comms::ctran

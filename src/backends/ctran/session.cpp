@@ -43,8 +43,8 @@ CommError parent_reconfigured_error(const Context& context) {
           context};
 }
 
-SessionRef::SessionRef(std::mutex& mutex, const std::shared_ptr<Session>& home)
-    : mutex_(mutex), owner_(home) {
+SessionRef::SessionRef(std::mutex& mutex, const std::shared_ptr<Session>& session)
+    : mutex_(mutex), owner_(session) {
   std::lock_guard lock(mutex_);
   session_ = owner_;
 }
@@ -58,10 +58,10 @@ SessionRef::~SessionRef() {
 }
 
 CallTimeout timeout_or_default_of(std::chrono::milliseconds own,
-                                  std::chrono::milliseconds otherwise) {
+                                  std::chrono::milliseconds fallback) {
   // Later calls raise the same error, so the text says "that call".
   if (own.count() > 0) return {own, "timeout= of that call"};
-  return {otherwise, kCommTimeoutHelp};
+  return {fallback, kCommTimeoutHelp};
 }
 
 }  // namespace torch::comms::ctran

@@ -55,9 +55,9 @@ struct Session {
 // destructor ends it with end_session().
 class SessionRef {
  public:
-  // `home` is the communicator's pointer, null after its end, and guarded by `mutex`. Both must
+  // `session` is the communicator's pointer, null after its end, and guarded by `mutex`. Both must
   // outlive this object.
-  SessionRef(std::mutex& mutex, const std::shared_ptr<Session>& home);
+  SessionRef(std::mutex& mutex, const std::shared_ptr<Session>& session);
   ~SessionRef();
   SessionRef(const SessionRef&) = delete;
 
@@ -91,6 +91,6 @@ struct CallInfo {
 
 // Returns: `own` if it is positive, otherwise the communicator's timeout.
 CallTimeout timeout_or_default_of(std::chrono::milliseconds own,
-                                  std::chrono::milliseconds otherwise);
+                                  std::chrono::milliseconds fallback);
 
 }  // namespace torch::comms::ctran

@@ -23,8 +23,8 @@ std::atomic<bool> is_sharing_enabled{false};
 
 class SharedAllocator final : public c10::Allocator {
  public:
-  SharedAllocator(SharedArena& arena, c10::Allocator& otherwise)
-      : arena_(arena), fallback_(otherwise) {}
+  SharedAllocator(SharedArena& arena, c10::Allocator& fallback)
+      : arena_(arena), fallback_(fallback) {}
 
   c10::DataPtr allocate(size_t bytes) override {
     const bool shared =
@@ -44,7 +44,7 @@ class SharedAllocator final : public c10::Allocator {
     // The allocator is never destroyed, because tensors may outlive every static object.
     static auto* const installed =
         new SharedAllocator(SharedArena::open(), *c10::GetCPUAllocator());
-    the_one = installed;
+    instance = installed;
     c10::SetCPUAllocator(installed, kPriority);
   }
 
@@ -59,11 +59,11 @@ class SharedAllocator final : public c10::Allocator {
     return {at, at, &release, data.device()};
   }
   static void release(void* at) {
-    if (!the_one->arena_.contains(at)) return the_one->fallback_.raw_deleter()(at);
+    if (!instance->arena_.contains(at)) return instance->fallback_.raw_deleter()(at);
     c10::profiledCPUMemoryReporter().Delete(at);
-    the_one->arena_.release(at);
+    instance->arena_.release(at);
   }
-  static inline SharedAllocator* the_one = nullptr;
+  static inline SharedAllocator* instance = nullptr;
 
   SharedArena& arena_;
   c10::Allocator& fallback_;

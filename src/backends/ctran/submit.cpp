@@ -42,12 +42,12 @@ CommError TorchCommCtran::handle_failure(const CommError& error) {
 
 void TorchCommCtran::select_algorithm(ctran::EngineCall& call, const Hints& hints) const {
   if (hints.empty() && !algorithm_requests_->is_any_set()) return;
-  const auto wishes =
+  const auto requests =
       ctran::parse_call_algorithm_requests(hints, call.operation, *algorithm_requests_);
-  const auto wish = wishes.request_for(call.operation);
-  if (wish.algorithm.empty() && wish.chunk_bytes < 0 && !wishes.batch_invariant) return;
+  const auto request = requests.request_for(call.operation);
+  if (request.algorithm.empty() && request.chunk_bytes < 0 && !requests.batch_invariant) return;
   const auto& placement = session_->placement;
-  const auto& known = *session_->connected_links.selection_inputs;
+  const auto& inputs = *session_->connected_links.selection_inputs;
   const schedule::Problem problem{
       .operation = call.operation,
       .rank = rank_,
@@ -55,33 +55,34 @@ void TorchCommCtran::select_algorithm(ctran::EngineCall& call, const Hints& hint
       .root = call.root,
       .blocks = call.blocks,
       .receive_blocks = call.arriving,
-      .options = {.local_size = placement.local_size, .rank_order = wishes.batch_invariant}};
-  const auto chosen = ctran::select_algorithm(
-      problem, {.bytes = call.element_bytes},
-      topology_facts_of(known, placement.is_one_host, size_), known.shared_tuning.tuning, wish);
+      .options = {.local_size = placement.local_size, .rank_order = requests.batch_invariant}};
+  const auto chosen =
+      ctran::select_algorithm(problem, {.bytes = call.element_bytes},
+                              topology_facts_of(inputs, placement.is_one_host, size_),
+                              inputs.shared_tuning.tuning, request);
   call.algorithm = chosen.algorithm;
   call.chunk = chosen.chunk;
 }
 
 void TorchCommCtran::consistency_barrier(ctran::EngineCall& call, bool async_op) {
-  auto about = call;
-  about.is_consistency_check = true;
+  auto check = call;
+  check.is_consistency_check = true;
   auto& group = *session_->group;
   if (async_op) {
-    group.start(about);  // the call is queued behind it and fails with it
+    group.start(check);  // the call is queued behind it and fails with it
     return;
   }
   const auto begin = std::chrono::steady_clock::now();
   try {
-    group.run(about);
+    group.run(check);
   } catch (const Interrupted&) {
     // The check and the call behind it continue without the caller, because all ranks count both.
     if (!group.failure()) group.start(call);
     throw;
   }
-  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
+  const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - begin);
-  call.timeout.elapsed = std::min(took, call.timeout.duration - std::chrono::milliseconds(1));
+  call.timeout.elapsed = std::min(elapsed, call.timeout.duration - std::chrono::milliseconds(1));
 }
 
 WorkPtr TorchCommCtran::submit(const ctran::CallInfo& issue, const OperationOptions& options,
