@@ -23,24 +23,26 @@ milliseconds time_until(Clock::time_point when) {
 
 // Returns: Gloo's error of a collective, extended by what the monitor reports about the peer ranks.
 // If Gloo's own timeout expired, Gloo has closed all connections.
-CommError failure(const std::exception_ptr& error, const GlooCall& call, ConnectionState& peers,
-                  common::PeerMonitor& others) {
-  if (const auto left = others.closed_before(context(call), call.sequence)) return *left;
+CommError failure(const std::exception_ptr& error, const GlooCall& call,
+                  ConnectionState& connections, common::PeerMonitor& peer_monitor) {
+  if (const auto closed = peer_monitor.closed_before(context(call), call.sequence)) return *closed;
   auto translated = translate_error(error, call);
   common::PeerMonitor::ProgressSummary where;
   if (translated.code() == Errc::kTimeout) {
     // If several works fail at once, the first one waits for the progress query.
-    const bool first = peers.close(translated.context().op);
-    where = first ? others.wait_for_progress() : others.query_progress().value_or(where);
+    const bool first = connections.close(translated.context().op);
+    where =
+        first ? peer_monitor.wait_for_progress() : peer_monitor.query_progress().value_or(where);
   } else {
-    if (const auto why = others.wait_for_failure(context(call), kFailureLookupTimeout)) return *why;
+    if (const auto why = peer_monitor.wait_for_failure(context(call), kFailureLookupTimeout))
+      return *why;
     if (translated.code() != Errc::kPeerFailed) return translated;
     // A peer whose connection is closed may have called finalize(), which is not a failure.
-    where = others.wait_for_progress();
+    where = peer_monitor.wait_for_progress();
   }
-  auto about = translated.context();
-  about.culprits = where.culprits;
-  return CommError(translated.code(), translated.why() + where.text, about);
+  auto error_context = translated.context();
+  error_context.culprits = where.culprits;
+  return CommError(translated.code(), translated.why() + where.text, error_context);
 }
 
 }  // namespace
@@ -63,9 +65,9 @@ c10::intrusive_ptr<CollectiveWork> CollectiveWork::start(const GlooCall& call,
       c10::make_intrusive<CollectiveWork>(call, std::move(natives), std::move(finish), group);
   work->setStatus(WorkStatus::INPROGRESS);
   // This is a copy, because the last completed native clears the work's list.
-  const auto watched = work->natives_;
-  if (watched.empty()) work->end(nullptr);
-  for (const auto& native : watched)
+  const auto works = work->natives_;
+  if (works.empty()) work->end(nullptr);
+  for (const auto& native : works)
     native->getFuture()->addCallback([work](c10::ivalue::Future& future) {
       work->native_done(future.hasError() ? future.exception_ptr() : nullptr);
     });
@@ -123,11 +125,11 @@ void CollectiveWork::wait() {
                     "this work was started before fork(); only the parent process can wait for it",
                     context(call_));
   runWaitPreHooks();
-  const auto last_moment = call_.deadline() + kErrorGrace;
+  const auto last_time = call_.deadline() + kErrorGrace;
   try {
-    while (!waitForTerminal(std::min(kCollectiveTick, time_until(last_moment)))) {
+    while (!waitForTerminal(std::min(kCollectiveTick, time_until(last_time)))) {
       check_peers();
-      if (Clock::now() >= last_moment) {
+      if (Clock::now() >= last_time) {
         const auto where = peer_monitor_->wait_for_progress();
         setStatus(WorkStatus::TIMEDOUT,
                   std::make_exception_ptr(

@@ -25,19 +25,19 @@ void DeadlineTimer::run() {
       changed_.wait_until(lock, next_wakeup_);
       continue;
     }
-    Cancelable* const who = first->second;
+    Cancelable* const waiter = first->second;
     pending_.erase(first);
-    // The lock is held, so that after ~Scoped() no cancel_wait() of `who` can be running.
-    who->cancel_wait();
+    // The lock is held, so that after ~Scoped() no cancel_wait() of `waiter` can be running.
+    waiter->cancel_wait();
   }
 }
 
-DeadlineTimer::Scoped::Scoped(DeadlineTimer& alarm, Clock::time_point when, Cancelable& who)
-    : timer_(alarm) {
+DeadlineTimer::Scoped::Scoped(DeadlineTimer& timer, Clock::time_point when, Cancelable& waiter)
+    : timer_(timer) {
   std::lock_guard lock(timer_.mutex_);
-  if (!timer_.thread_.joinable()) timer_.thread_ = std::thread([&alarm] { alarm.run(); });
+  if (!timer_.thread_.joinable()) timer_.thread_ = std::thread([&timer] { timer.run(); });
   key_ = {when, timer_.next_id_++};
-  timer_.pending_.emplace(key_, &who);
+  timer_.pending_.emplace(key_, &waiter);
   // Most deadlines are later than the thread's next wakeup, and are removed before the thread
   // wakes.
   if (when >= timer_.next_wakeup_) return;

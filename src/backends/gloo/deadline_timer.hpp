@@ -34,12 +34,12 @@ class DeadlineTimer {
   DeadlineTimer& operator=(const DeadlineTimer&) = delete;
   ~DeadlineTimer();
 
-  // Cancels the wait of `who` once, at `when`, unless this object is destroyed earlier. `who` is
-  // not used after the destructor has returned.
+  // Cancels the wait of `waiter` once, at `when`, unless this object is destroyed earlier. `waiter`
+  // is not used after the destructor has returned.
   // Throws: std::system_error if the thread cannot be started.
   class Scoped {
    public:
-    Scoped(DeadlineTimer& alarm, Clock::time_point when, Cancelable& who);
+    Scoped(DeadlineTimer& timer, Clock::time_point when, Cancelable& waiter);
     ~Scoped();
     Scoped(const Scoped&) = delete;
     Scoped& operator=(const Scoped&) = delete;

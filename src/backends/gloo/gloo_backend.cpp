@@ -49,22 +49,23 @@ std::string joined_with_commas(const std::vector<int>& ranks) {
   return text;
 }
 
-// Converts an error of the communicator `child` to the ranks of its parent. `here` is the context
-// in the parent.
+// Converts an error of the communicator `child` to the ranks of its parent. `parent_context` is the
+// context in the parent.
 CommError by_ranks_of_parent(const CommError& error, const std::string& child,
-                             const std::vector<int>& ranks, Context here) {
+                             const std::vector<int>& ranks, Context parent_context) {
   const auto rank_of = [&ranks](int member) {
-    const bool is_one = member >= 0 && member < static_cast<int>(ranks.size());
-    return is_one ? ranks[static_cast<size_t>(member)] : -1;
+    const bool is_member = member >= 0 && member < static_cast<int>(ranks.size());
+    return is_member ? ranks[static_cast<size_t>(member)] : -1;
   };
-  const auto& there = error.context();
-  here.peer = rank_of(there.peer);
-  for (const int member : there.culprits) here.culprits.push_back(rank_of(member));
-  here.limit = there.limit;
+  const auto& child_context = error.context();
+  parent_context.peer = rank_of(child_context.peer);
+  for (const int member : child_context.culprits)
+    parent_context.culprits.push_back(rank_of(member));
+  parent_context.limit = child_context.limit;
   return {error.code(),
           "'" + child + "', whose rank numbers are positions in the list of ranks " +
               joined_with_commas(ranks) + ": " + error.why(),
-          here};
+          parent_context};
 }
 
 }  // namespace
@@ -113,23 +114,28 @@ void TorchCommGloo::begin_init(const std::string& name, const CommOptions& optio
   options_.store.reset();
 }
 
-void TorchCommGloo::connect_members(const Rendezvous& met, const gloo::SplitParent& origin,
+void TorchCommGloo::connect_members(const Rendezvous& rendezvous, const gloo::SplitParent& origin,
                                     const std::string& name, std::vector<int> ranks) {
-  auto member = std::make_shared<const gloo::GlooCommInfo>(gloo::GlooCommInfo{
-      .name = name, .rank = met.rank, .size = met.size, .identity = met.identity});
-  phases_ = met.phases;
-  const gloo::GlooCall call{OpName::split, member, met.timeout.duration, true, false};
-  group_ = gloo::connect_group(options_, call, met, origin, phases_);
-  for (int rank = 0; origin.group == nullptr && rank < met.size; ++rank) ranks.push_back(rank);
+  auto member = std::make_shared<const gloo::GlooCommInfo>(
+      gloo::GlooCommInfo{.name = name,
+                         .rank = rendezvous.rank,
+                         .size = rendezvous.size,
+                         .identity = rendezvous.identity});
+  phases_ = rendezvous.phases;
+  const gloo::GlooCall call{OpName::split, member, rendezvous.timeout.duration, true, false};
+  group_ = gloo::connect_group(options_, call, rendezvous, origin, phases_);
+  for (int rank = 0; origin.group == nullptr && rank < rendezvous.size; ++rank)
+    ranks.push_back(rank);
   ranks_ = std::move(ranks);
-  store_ = met.store;
-  is_store_private_ = met.is_store_private;
+  store_ = rendezvous.store;
+  is_store_private_ = rendezvous.is_store_private;
   are_splits_announced_ = false;  // the new store does not have the key yet
-  device_ = staged_device(device_, met.rank, "gloo");
+  device_ = staged_device(device_, rendezvous.rank, "gloo");
   options_.store.reset();
   if (!reconfiguration_) {
-    InitHandleInfo handle{.backend = "gloo", .rank = met.rank, .identity = base::random_number()};
-    handle.set_store_address(met.address);
+    InitHandleInfo handle{
+        .backend = "gloo", .rank = rendezvous.rank, .identity = base::random_number()};
+    handle.set_store_address(rendezvous.address);
     init_handle_ = handle.to_text();
   }
   comm_info_ = std::move(member);
@@ -212,13 +218,13 @@ void TorchCommGloo::raise_failure(const gloo::GlooCall& call) const {
 
 void TorchCommGloo::check_mismatch(const gloo::GlooCall& call) {
   if (!base::is_collective_sequence(call.sequence)) return;
-  const auto look = [&] {
+  const auto interrupt_check = [&] {
     check_interrupt();
     raise_failure(call);
   };
   try {
     const auto where =
-        group_->peer_monitor->consistency_barrier(call.sequence, call.deadline(), look);
+        group_->peer_monitor->consistency_barrier(call.sequence, call.deadline(), interrupt_check);
     if (!where) return;
     group_->connections->close(std::string(opToString(call.op)));
     throw gloo::timeout_error(call, where->culprits, "", where->text);
@@ -279,12 +285,13 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
   launch.size = static_cast<int>(ranks.size());
   launch.source = "split of '" + comm_info_->name + "'";
   launch.evidence = "ranks " + joined_with_commas(ranks);
-  auto meeting = child->options_;
-  if (split_timeout(options) == kNoTimeout) meeting.timeout = options_.timeout;
+  auto split_options = child->options_;
+  if (split_timeout(options) == kNoTimeout) split_options.timeout = options_.timeout;
   // A member that has failed never arrives.
-  std::function<std::optional<std::string>()> doubt;
+  std::function<std::optional<std::string>()> find_failure;
   if (group_->group_monitor)
-    doubt = [&, waited = milliseconds(1), left = -1]() mutable -> std::optional<std::string> {
+    find_failure = [&, waited = milliseconds(1),
+                    left = -1]() mutable -> std::optional<std::string> {
       check_interrupt();
       group_->group_monitor->wait_for_failure(waited);
       group_->peer_monitor->raise_failure([&now] { return context(now); });
@@ -292,15 +299,16 @@ std::shared_ptr<TorchCommBackend> TorchCommGloo::split(const std::vector<int>& r
       // this error.
       if (left >= 0)
         throw common::peer_closed_error(left, base::peer_closed_text(left), context(now));
-      for (const auto& [rank, departure] : group_->group_monitor->peer_closes())
+      for (const auto& [rank, peer_close] : group_->group_monitor->peer_closes())
         if (std::ranges::count(ranks, rank) > 0) left = rank;
       waited = std::min(2 * waited, kMaxSplitPollInterval);
       return std::nullopt;
     };
   try {
     announce_splits();
-    const auto met = rendezvous(launch, child_name, meeting, {}, std::move(doubt), "split");
-    child->connect_members(met, {group_.get(), ranks}, child_name, std::move(global_ranks));
+    const auto result =
+        rendezvous(launch, child_name, split_options, {}, std::move(find_failure), "split");
+    child->connect_members(result, {group_.get(), ranks}, child_name, std::move(global_ranks));
   } catch (const CommError& e) {
     // A peer's error may name the rank that left first because of the failure, so the failure
     // itself takes precedence.

@@ -168,8 +168,8 @@ class TC_API TorchCommGloo : public TorchCommBackend, public BackendDiagnostics 
 
   // Stores the options before anything is connected. `where` is the context of errors.
   void begin_init(const std::string& name, const CommOptions& options, const Context& where);
-  // Connects this rank with the members of `met`. `ranks`: see ranks_.
-  void connect_members(const Rendezvous& met, const gloo::SplitParent& origin,
+  // Connects this rank with the members of `rendezvous`. `ranks`: see ranks_.
+  void connect_members(const Rendezvous& rendezvous, const gloo::SplitParent& origin,
                        const std::string& name, std::vector<int> ranks);
   // Closes the connections of the current members.
   void disconnect_members();

@@ -44,8 +44,8 @@ constexpr ErrorPattern kErrorPatterns[] = {
 };
 
 std::string native_text(const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
   return text.substr(0, text.find('\n'));
 }
 
@@ -78,9 +78,9 @@ CommError timeout_error(const GlooCall& call, std::vector<int> culprits, const s
                     ". A rank did not join the operation in time, or is too slow";
   if (!detail.empty()) why += ". " + detail;
   why += where;
-  auto place = context(call);
-  place.culprits = std::move(culprits);
-  return {Errc::kTimeout, why, place};
+  auto error_context = context(call);
+  error_context.culprits = std::move(culprits);
+  return {Errc::kTimeout, why, error_context};
 }
 
 CommError translate_error(const std::exception_ptr& error, const GlooCall& call, int peer) {
@@ -88,8 +88,9 @@ CommError translate_error(const std::exception_ptr& error, const GlooCall& call,
     std::rethrow_exception(error);
   } catch (const CommError& e) {
     if (!e.context().op.empty()) return e;
-    const auto place = context(call, peer);
-    return {e.code(), e.why(), e.context().peer < 0 ? place : place.blaming(e.context())};
+    const auto error_context = context(call, peer);
+    return {e.code(), e.why(),
+            e.context().peer < 0 ? error_context : error_context.blaming(e.context())};
   } catch (const std::bad_alloc&) {
     return {Errc::kResourceExhausted, "there is not enough memory", context(call, peer)};
   } catch (const std::system_error& e) {

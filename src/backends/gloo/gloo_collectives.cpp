@@ -21,9 +21,9 @@ int64_t row_bytes(const at::Tensor& tensor) {
   return rows > 0 ? static_cast<int64_t>(tensor.nbytes()) / rows : 0;
 }
 
-std::vector<int64_t> in_bytes(const Splits& rows, int64_t bytes_a_row) {
+std::vector<int64_t> in_bytes(const Splits& rows, int64_t bytes_per_row) {
   std::vector<int64_t> counts;
-  for (const uint64_t count : rows) counts.push_back(static_cast<int64_t>(count) * bytes_a_row);
+  for (const uint64_t count : rows) counts.push_back(static_cast<int64_t>(count) * bytes_per_row);
   return counts;
 }
 
@@ -45,7 +45,7 @@ void copy_bytes(const at::Tensor& to, const at::Tensor& from) {
 }
 
 // Returns: true if `tensor` shares memory with a slot other than `own`.
-bool overlap_others(const at::Tensor& tensor, const Tensors& slots, int own) {
+bool overlaps_other_slots(const at::Tensor& tensor, const Tensors& slots, int own) {
   for (size_t i = 0; i < slots.size(); ++i)
     if (static_cast<int>(i) != own && overlap(tensor, slots[i])) return true;
   return false;
@@ -206,7 +206,7 @@ WorkPtr TorchCommGloo::scatter(at::Tensor& output, const Tensors& input, int roo
   if (now.comm->rank == root)
     inputs.push_back(with_translated_errors(now, [&] { return byte_views(input); }));
   // Gloo writes the root's output while it still sends the other slots.
-  const bool staged = !inputs.empty() && overlap_others(to, inputs[0], now.comm->rank);
+  const bool staged = !inputs.empty() && overlaps_other_slots(to, inputs[0], now.comm->rank);
   const auto received = staged ? scratch(to.numel(), at::kByte) : to;
   const auto issue = [&] {
     auto native = options_of<c10d::ScatterOptions>(now);

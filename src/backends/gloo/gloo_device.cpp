@@ -28,9 +28,9 @@ constexpr const char* kLoopback = "127.0.0.1";
 
 // The number of file descriptors that a Gloo device opens, in addition to one socket per peer.
 // Without them, Gloo may terminate the process.
-constexpr size_t kOfDevice = 8;
+constexpr size_t kDeviceDescriptors = 8;
 // The number of file descriptors that the monitor opens meanwhile, before it connects to neighbors.
-constexpr size_t kOfSideChannel = 4;
+constexpr size_t kSideChannelDescriptors = 4;
 
 std::string interfaces_here() {
   std::set<std::string> names;
@@ -63,8 +63,9 @@ std::optional<InterfaceSetting> environment_setting(const char* name) {
 
 [[noreturn]] void refuse(const InterfaceSetting& setting, const char* expected,
                          const std::exception& error) {
-  const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  const std::string text =
+      torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
   throw CommError(Errc::kInvalidArgument, setting.source + "='" + setting.text + "' is not " +
                                               expected + "; interfaces here: " + interfaces_here() +
                                               ". Gloo: " + text.substr(0, text.find('\n')));
@@ -127,11 +128,11 @@ Devices make_chosen_devices(const CommOptions& options, bool lazy) {
 
 // The key and the values of the result that all ranks wait for. Other values: "lazy <ranks>" if
 // only some ranks connect lazily, and "failed <rank> <why>".
-constexpr const char* kVerdict = "verdict";
+constexpr const char* kOutcomeKey = "verdict";
 constexpr const char* kNear = "near";  // all ranks share one loopback interface
 constexpr const char* kFar = "far";
 
-std::string verdict_of(StoreKeyValue& store, int size) {
+std::string compute_outcome(StoreKeyValue& store, int size) {
   const auto lazy = store.add("lazy", 0);
   if (lazy == 0 || lazy == size) return store.add("near", 0) == size ? kNear : kFar;
   std::string ranks;
@@ -143,13 +144,13 @@ std::string verdict_of(StoreKeyValue& store, int size) {
 
 // Publishes that this rank cannot connect, so that peer ranks that wait in agree() can report the
 // reason.
-void publish_device_failure(const Rendezvous& met, const CommError& error) {
-  if (met.size == 1) return;
+void publish_device_failure(const Rendezvous& rendezvous, const CommError& error) {
+  if (rendezvous.size == 1) return;
   try {
-    StoreKeyValue store(met.store, met.deadline, {});
-    store.set(kVerdict, "failed " + std::to_string(met.rank) + " " + error.why());
-    if (met.rank == 0) store.set("loopback", base::loopback_identity());
-    finish_failed_rendezvous(store, met);
+    StoreKeyValue store(rendezvous.store, rendezvous.deadline, {});
+    store.set(kOutcomeKey, "failed " + std::to_string(rendezvous.rank) + " " + error.why());
+    if (rendezvous.rank == 0) store.set("loopback", base::loopback_identity());
+    finish_failed_rendezvous(store, rendezvous);
   } catch (const CommError& e) {
     base::log(base::LogLevel::kDebug,
               std::string("cannot inform the peer ranks of a failure: ") + e.what());
@@ -160,43 +161,45 @@ void publish_device_failure(const Rendezvous& met, const CommError& error) {
 // shares rank 0's loopback interface, and how it connects. The last rank to do so computes the
 // result.
 // Throws: CommError, on all ranks, if only some ranks connect lazily: Gloo would crash.
-bool agree(const Rendezvous& met, bool lazy, const GlooCall& call) {
-  if (met.size == 1) return true;
-  StoreKeyValue store(met.store, met.deadline, {});
-  if (met.rank == 0) store.set("loopback", base::loopback_identity());
+bool agree(const Rendezvous& rendezvous, bool lazy, const GlooCall& call) {
+  if (rendezvous.size == 1) return true;
+  StoreKeyValue store(rendezvous.store, rendezvous.deadline, {});
+  if (rendezvous.rank == 0) store.set("loopback", base::loopback_identity());
   if (lazy) {
-    store.set("lazy/" + std::to_string(met.rank), "yes");
+    store.set("lazy/" + std::to_string(rendezvous.rank), "yes");
     store.add("lazy", 1);
   }
-  if (store.get("loopback", met.deadline.remaining()) == base::loopback_identity())
+  if (store.get("loopback", rendezvous.deadline.remaining()) == base::loopback_identity())
     store.add("near", 1);
-  if (store.add("asked", 1) == met.size) store.set(kVerdict, verdict_of(store, met.size));
-  const auto verdict = store.get(kVerdict, met.deadline.remaining());
-  if (verdict == kNear || verdict == kFar) return verdict == kNear;
-  finish_failed_rendezvous(store, met);
-  const auto begin = verdict.find(' ') + 1;
-  if (verdict.starts_with("lazy"))
+  if (store.add("asked", 1) == rendezvous.size)
+    store.set(kOutcomeKey, compute_outcome(store, rendezvous.size));
+  const auto outcome = store.get(kOutcomeKey, rendezvous.deadline.remaining());
+  if (outcome == kNear || outcome == kFar) return outcome == kNear;
+  finish_failed_rendezvous(store, rendezvous);
+  const auto begin = outcome.find(' ') + 1;
+  if (outcome.starts_with("lazy"))
     throw CommError(
         Errc::kMismatch,
-        "only ranks " + verdict.substr(begin) +
+        "only ranks " + outcome.substr(begin) +
             " connect lazily (hint lazy, or TORCH_GLOO_LAZY_INIT). Set it on all ranks, "
             "or on none",
         context(call));
-  const auto end = verdict.find(' ', begin);
-  auto place = context(call, std::stoi(verdict.substr(begin, end - begin)));
-  place.culprits = {place.peer};
+  const auto end = outcome.find(' ', begin);
+  auto error_context = context(call, std::stoi(outcome.substr(begin, end - begin)));
+  error_context.culprits = {error_context.peer};
   throw CommError(
       Errc::kPeerFailed,
-      "rank " + std::to_string(place.peer) + " cannot connect: " + verdict.substr(end + 1), place);
+      "rank " + std::to_string(error_context.peer) + " cannot connect: " + outcome.substr(end + 1),
+      error_context);
 }
 
 // Returns: the host of the store, or "" if it is unknown. The route to that host selects the
 // address of this rank.
-std::string host_to_reach(const Rendezvous& met) {
+std::string host_to_reach(const Rendezvous& rendezvous) {
   if (const auto master = base::env_text("MASTER_ADDR")) return *master;
   constexpr std::string_view kTcp = "tcp://";
-  if (!met.address.starts_with(kTcp)) return {};
-  return met.address.substr(kTcp.size(), met.address.rfind(':') - kTcp.size());
+  if (!rendezvous.address.starts_with(kTcp)) return {};
+  return rendezvous.address.substr(kTcp.size(), rendezvous.address.rfind(':') - kTcp.size());
 }
 
 }  // namespace
@@ -211,32 +214,34 @@ std::string chosen_interface(const CommOptions& options) {
   return choice->setting.text.substr(0, choice->setting.text.find(','));
 }
 
-Devices find_devices(const CommOptions& options, const Rendezvous& met, const Devices& of_parent,
-                     const GlooCall& call) {
+Devices find_devices(const CommOptions& options, const Rendezvous& rendezvous,
+                     const Devices& parent_devices, const GlooCall& call) {
   const bool lazy = is_lazy_connect(options);
-  const bool side_channel = met.size > 1 && common::parse_monitor_options(options).is_enabled;
+  const bool side_channel =
+      rendezvous.size > 1 && common::parse_monitor_options(options).is_enabled;
   Devices chosen;
   try {
     // This is first, so that a rank with an invalid setting reports its own error, whatever the
     // peers do.
-    const auto peers = static_cast<size_t>(std::max(met.size - 1, 0));
-    base::require_descriptors(kOfDevice + (side_channel ? kOfSideChannel : 0) + (lazy ? 0 : peers),
-                              "Gloo");
+    const auto peers = static_cast<size_t>(std::max(rendezvous.size - 1, 0));
+    base::require_descriptors(
+        kDeviceDescriptors + (side_channel ? kSideChannelDescriptors : 0) + (lazy ? 0 : peers),
+        "Gloo");
     chosen = make_chosen_devices(options, lazy);
   } catch (const CommError& e) {
-    publish_device_failure(met, e);
+    publish_device_failure(rendezvous, e);
     throw;
   }
-  const bool near = agree(met, lazy, call);
-  if (chosen.empty()) chosen = of_parent;
+  const bool same_loopback = agree(rendezvous, lazy, call);
+  if (chosen.empty()) chosen = parent_devices;
   if (!chosen.empty()) return chosen;
-  const InterfaceSetting address{near ? kLoopback : own_address(host_to_reach(met)),
+  const InterfaceSetting address{same_loopback ? kLoopback : own_address(host_to_reach(rendezvous)),
                                  "the address of this host"};
   try {
     return at_hostname(address, lazy);
   } catch (const CommError& e) {
     // At this point the peer ranks wait for this rank in open_monitor().
-    if (side_channel) common::decline_monitor(met, call.comm->name, e);
+    if (side_channel) common::decline_monitor(rendezvous, call.comm->name, e);
     throw;
   }
 }

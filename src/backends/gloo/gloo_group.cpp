@@ -21,13 +21,13 @@ constexpr milliseconds kGraceToConnect{500};
 // The longest pause between two polls of the store.
 constexpr milliseconds kMaxConnectPause{20};
 
-NativePtr make_native(const Devices& devices, const Rendezvous& met, milliseconds limit) {
+NativePtr make_native(const Devices& devices, const Rendezvous& rendezvous, milliseconds limit) {
   auto options = Native::Options::create(limit);
   options->devices = devices;
   // There is one thread, because collectives of a communicator run in the order of their calls.
   options->threads = 1;
-  auto store = c10::make_intrusive<c10d::PrefixStore>("gloo", met.store);
-  return c10::make_intrusive<Native>(store, met.rank, met.size, options);
+  auto store = c10::make_intrusive<c10d::PrefixStore>("gloo", rendezvous.store);
+  return c10::make_intrusive<Native>(store, rendezvous.rank, rendezvous.size, options);
 }
 
 // Waits for all ranks. A rank that leaves before its peers have read its address would make them
@@ -39,10 +39,10 @@ void final_barrier(Native& native, milliseconds limit) {
 }
 
 // Returns: the random number that identifies this split. Rank 0 of the split chooses it.
-uint64_t next_split_number(const Rendezvous& met, const GlooGroup& parent) {
+uint64_t next_split_number(const Rendezvous& rendezvous, const GlooGroup& parent) {
   constexpr const char* kKey = "split/number";
-  StoreKeyValue store(met.store, met.deadline, {}, met.address);
-  if (met.rank == 0) {
+  StoreKeyValue store(rendezvous.store, rendezvous.deadline, {}, rendezvous.address);
+  if (rendezvous.rank == 0) {
     const auto number = base::random_number();
     store.set(kKey, std::to_string(number));
     return number;
@@ -51,35 +51,37 @@ uint64_t next_split_number(const Rendezvous& met, const GlooGroup& parent) {
     check_interrupt();
     parent.group_monitor->wait_for_failure(pause);
     parent.peer_monitor->raise_failure([] { return Context{}; });
-    if (met.deadline.has_passed())
+    if (rendezvous.deadline.has_passed())
       throw CommError(Errc::kTimeout, "rank 0 of the split has not joined");
   }
-  return std::stoull(store.get(kKey, met.deadline.remaining()));
+  return std::stoull(store.get(kKey, rendezvous.deadline.remaining()));
 }
 
-void open_group_monitor(GlooGroup& group, const CommOptions& options, const Rendezvous& met,
+void open_group_monitor(GlooGroup& group, const CommOptions& options, const Rendezvous& rendezvous,
                         const SplitParent& origin, const std::string& name) {
-  const auto wishes = common::parse_monitor_options(options);
-  const bool wanted =
-      origin.group != nullptr ? origin.group->group_monitor != nullptr : wishes.is_enabled;
-  if (!wanted || met.size == 1) return;
-  const auto interface = wishes.interface.empty() ? chosen_interface(options) : wishes.interface;
-  group.collective_log = std::make_shared<common::CollectiveLog>(met.size);
+  const auto monitor_options = common::parse_monitor_options(options);
+  const bool is_enabled =
+      origin.group != nullptr ? origin.group->group_monitor != nullptr : monitor_options.is_enabled;
+  if (!is_enabled || rendezvous.size == 1) return;
+  const auto interface =
+      monitor_options.interface.empty() ? chosen_interface(options) : monitor_options.interface;
+  group.collective_log = std::make_shared<common::CollectiveLog>(rendezvous.size);
   group.group_monitor =
       origin.group != nullptr
-          ? origin.group->group_monitor->split(origin.ranks, next_split_number(met, *origin.group),
-                                               group.collective_log)
-          : common::open_monitor(met, name, interface, group.collective_log);
+          ? origin.group->group_monitor->split(
+                origin.ranks, next_split_number(rendezvous, *origin.group), group.collective_log)
+          : common::open_monitor(rendezvous, name, interface, group.collective_log);
   group.peer_monitor = std::make_shared<common::PeerMonitor>(group.group_monitor, nullptr);
 }
 
-[[noreturn]] void fail(const CommError& error, const Rendezvous& met, bool split) {
-  std::string why = "start-up phase 'connect' (over the store " + met.address + "): " + error.why();
+[[noreturn]] void fail(const CommError& error, const Rendezvous& rendezvous, bool split) {
+  std::string why =
+      "start-up phase 'connect' (over the store " + rendezvous.address + "): " + error.why();
   if (error.code() == Errc::kTimeout)
-    why += ". The timeout is " + bootstrap::format_duration(met.timeout.duration) +
-           "; to allow more time, raise " + met.timeout.setting;
+    why += ". The timeout is " + bootstrap::format_duration(rendezvous.timeout.duration) +
+           "; to allow more time, raise " + rendezvous.timeout.setting;
   Context context = error.context();
-  if (!split) context.op = met.op;
+  if (!split) context.op = rendezvous.op;
   throw CommError(error.code(), why, context);
 }
 
@@ -94,7 +96,7 @@ GlooGroup::~GlooGroup() {
 }
 
 std::unique_ptr<GlooGroup> connect_group(const CommOptions& options, const GlooCall& call,
-                                         const Rendezvous& met, const SplitParent& origin,
+                                         const Rendezvous& rendezvous, const SplitParent& origin,
                                          std::vector<TorchCommBackend::InitPhase>& phases) {
   const auto* const parent = origin.group;
   auto begin = Clock::now();
@@ -108,31 +110,32 @@ std::unique_ptr<GlooGroup> connect_group(const CommOptions& options, const GlooC
   try {
     const bool lazy = is_lazy_connect(options);
     group->devices =
-        find_devices(options, met, parent != nullptr ? parent->devices : Devices(), call);
-    open_group_monitor(*group, options, met, origin, call.comm->name);
+        find_devices(options, rendezvous, parent != nullptr ? parent->devices : Devices(), call);
+    open_group_monitor(*group, options, rendezvous, origin, call.comm->name);
     if (group->group_monitor) phase("side channel");
-    const auto left = std::max(met.deadline.remaining(), milliseconds(1));
+    const auto remaining = std::max(rendezvous.deadline.remaining(), milliseconds(1));
     // Gloo runs on a thread of its own, so that Ctrl-C and the timeout end the wait in every case.
-    const auto make = [devices = group->devices, met, left, lazy] {
-      auto native = make_native(devices, met, left);
-      if (!lazy) final_barrier(*native, left);
+    const auto make = [devices = group->devices, rendezvous, remaining, lazy] {
+      auto native = make_native(devices, rendezvous, remaining);
+      if (!lazy) final_barrier(*native, remaining);
       return native;
     };
-    group->native = run_with_timeout(left + kGraceToConnect, make, [&] {
+    group->native = run_with_timeout(remaining + kGraceToConnect, make, [&] {
       group->peer_monitor->raise_failure([&call] { return context(call); });
     });
   } catch (const Interrupted& e) {
     e.rethrow_cause();
   } catch (const CallTimedOut&) {
-    fail({Errc::kTimeout, "Gloo did not finish connecting", context(call)}, met, parent != nullptr);
+    fail({Errc::kTimeout, "Gloo did not finish connecting", context(call)}, rendezvous,
+         parent != nullptr);
   } catch (...) {
     auto error = translate_error(std::current_exception(), call);
     // Gloo's error reports that a connection was closed, but not by which rank.
     if (error.code() == Errc::kPeerFailed || error.code() == Errc::kVendor)
-      if (const auto lost =
+      if (const auto peer_failure =
               group->peer_monitor->wait_for_failure(error.context(), kFailureLookupTimeout))
-        error = *lost;
-    fail(error, met, parent != nullptr);
+        error = *peer_failure;
+    fail(error, rendezvous, parent != nullptr);
   }
   phase("connect");
   return group;

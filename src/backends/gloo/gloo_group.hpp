@@ -52,10 +52,11 @@ struct SplitParent {
   std::vector<int> ranks = {};       // of the members, in the parent
 };
 
-// Connects the members of `met`, and adds the duration of each phase to `phases`. Collective.
+// Connects the members of `rendezvous`, and adds the duration of each phase to `phases`.
+// Collective.
 // Throws: CommError, within the remaining time of the start-up timeout.
 std::unique_ptr<GlooGroup> connect_group(const CommOptions& options, const GlooCall& call,
-                                         const Rendezvous& met, const SplitParent& origin,
+                                         const Rendezvous& rendezvous, const SplitParent& origin,
                                          std::vector<TorchCommBackend::InitPhase>& phases);
 
 // Announces to the peer ranks that this rank issues no more calls, and which of its messages may

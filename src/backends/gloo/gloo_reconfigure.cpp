@@ -25,9 +25,9 @@ void TorchCommGloo::disconnect_members() {
 }
 
 CommError TorchCommGloo::explain_error(const CommError& error) {
-  const bool of_the_world = error.code() == Errc::kPeerFailed || error.code() == Errc::kTimeout ||
-                            error.code() == Errc::kVendor;
-  if (reconfiguration_ && of_the_world)
+  const bool is_peer_error = error.code() == Errc::kPeerFailed || error.code() == Errc::kTimeout ||
+                             error.code() == Errc::kVendor;
+  if (reconfiguration_ && is_peer_error)
     if (const auto stale = reconfiguration_->check_excluded(error.context())) return *stale;
   return error;
 }
@@ -36,13 +36,14 @@ WorkPtr TorchCommGloo::reconfigure(const ReconfigureOptions& options) {
   const Context context{.op = "reconfigure", .comm = name_, .rank = getRank()};
   auto& reconfiguration = Reconfiguration::require(reconfiguration_, context);
   const auto members = reconfiguration.parse_members(options, options_.timeout);
-  auto wished = options_;
-  for (const auto& [key, value] : options.hints) wished.hints[key] = value;
-  *monitor_options_ = with_context(context, [&] { return common::parse_monitor_options(wished); });
-  options_.hints = std::move(wished.hints);
+  auto merged = options_;
+  for (const auto& [key, value] : options.hints) merged.hints[key] = value;
+  *monitor_options_ = with_context(context, [&] { return common::parse_monitor_options(merged); });
+  options_.hints = std::move(merged.hints);
   disconnect_members();
-  return reconfiguration.run(
-      members, [this](const Rendezvous& met) { connect_members(met, {}, name_, {}); });
+  return reconfiguration.run(members, [this](const Rendezvous& rendezvous) {
+    connect_members(rendezvous, {}, name_, {});
+  });
 }
 
 }  // namespace torch::comms

@@ -16,8 +16,8 @@ namespace {
 
 // Returns: the error if the peer has closed the communicator, otherwise nothing.
 std::optional<CommError> find_closed_peer(const GlooCall& now, const P2POp& op,
-                                          const common::PeerMonitor& others) {
-  if (!others.peer_closes().contains(op.peer)) return std::nullopt;
+                                          const common::PeerMonitor& peer_monitor) {
+  if (!peer_monitor.peer_closes().contains(op.peer)) return std::nullopt;
   const bool sends = op.type == P2POpType::SEND;
   return common::peer_closed_error(
       op.peer, sends ? base::no_more_receives_text(op.peer) : base::no_more_sends_text(op.peer),
@@ -61,13 +61,13 @@ WorkPtr TorchCommGloo::post_messages(const GlooCall& now, const std::vector<P2PO
     // The messages before the failed one may already be in flight.
     for (auto& message : messages)
       group_->connections->retain_unfinished(std::move(message.native));
-    const bool posting = messages.size() < ops.size();
-    auto error =
-        translate_error(std::current_exception(), now, posting ? ops[messages.size()].peer : -1);
+    const bool failed_to_post = messages.size() < ops.size();
+    auto error = translate_error(std::current_exception(), now,
+                                 failed_to_post ? ops[messages.size()].peer : -1);
     // The connection may be closed because the peer has closed the communicator.
-    if (posting && error.code() == Errc::kPeerFailed)
-      if (const auto left = find_closed_peer(now, ops[messages.size()], *group_->peer_monitor))
-        error = *left;
+    if (failed_to_post && error.code() == Errc::kPeerFailed)
+      if (const auto closed = find_closed_peer(now, ops[messages.size()], *group_->peer_monitor))
+        error = *closed;
     throw explain_error(error);
   }
   auto work = c10::make_intrusive<MessageWork>(now, std::move(messages), *group_);

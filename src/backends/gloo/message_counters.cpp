@@ -43,14 +43,16 @@ monitor::PostedCounts GlooMessageCounters::posted(int peer) const {
 }
 
 bool GlooMessageCounters::has_received_all_from(int peer,
-                                                const monitor::PostedCounts& theirs) const {
+                                                const monitor::PostedCounts& peer_counts) const {
   const std::lock_guard lock(mutex_);
-  return counts_of(peer).receives.completed >= theirs.sends;
+  return counts_of(peer).receives.completed >= peer_counts.sends;
 }
 
-bool GlooMessageCounters::has_sent_all_to(int peer, const monitor::PostedCounts& theirs) const {
+bool GlooMessageCounters::has_sent_all_to(int peer,
+                                          const monitor::PostedCounts& peer_counts) const {
   const std::lock_guard lock(mutex_);
-  return theirs.has_open_any_source == 0 && counts_of(peer).sends.completed >= theirs.receives;
+  return peer_counts.has_open_any_source == 0 &&
+         counts_of(peer).sends.completed >= peer_counts.receives;
 }
 
 }  // namespace torch::comms::gloo

@@ -23,11 +23,11 @@ class GlooMessageCounters {
   // Returns: the counts that this rank announces to `peer` when it closes the communicator.
   monitor::PostedCounts posted(int peer) const;
   // Returns: true if this rank has received all messages that the peer has sent, so that no further
-  // receive from the peer can complete. `theirs` are the counts that the peer has announced.
-  bool has_received_all_from(int peer, const monitor::PostedCounts& theirs) const;
+  // receive from the peer can complete. `peer_counts` are the counts that the peer has announced.
+  bool has_received_all_from(int peer, const monitor::PostedCounts& peer_counts) const;
   // Returns: true if every receive of the peer has its message from this rank, so that no further
   // send to the peer can complete.
-  bool has_sent_all_to(int peer, const monitor::PostedCounts& theirs) const;
+  bool has_sent_all_to(int peer, const monitor::PostedCounts& peer_counts) const;
 
  private:
   struct MessageCount {

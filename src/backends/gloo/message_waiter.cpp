@@ -96,9 +96,9 @@ void MessageWaiter::run() {
     }
     current_ = std::move(due->work);
     queue_.erase(due);
-    const auto turn_ends = queue_.empty() ? Clock::time_point::max() : now + kWaitSlice;
+    const auto slice_end = queue_.empty() ? Clock::time_point::max() : now + kWaitSlice;
     lock.unlock();
-    const bool ended = current_->wait_until(timer_, turn_ends);
+    const bool ended = current_->wait_until(timer_, slice_end);
     lock.lock();
     auto work = std::move(current_);
     if (!ended && !has_adopter_) queue_.push_back({work, Clock::now()});

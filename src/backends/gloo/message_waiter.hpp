@@ -16,7 +16,7 @@ namespace torch::comms::gloo {
 // Threads: any.
 class MessageWaiter {
  public:
-  explicit MessageWaiter(DeadlineTimer& alarm) : timer_(alarm) {}
+  explicit MessageWaiter(DeadlineTimer& timer) : timer_(timer) {}
   MessageWaiter(const MessageWaiter&) = delete;
   MessageWaiter& operator=(const MessageWaiter&) = delete;
   // Blocks: until the remaining works have completed, each at its own deadline at the latest.

@@ -57,9 +57,9 @@ void MessageWork::cancel_wait() noexcept {
   if (next < messages_.size()) messages_[next].native->abort();
 }
 
-MessageWork::MessageWaitResult MessageWork::wait_for_next(DeadlineTimer& alarm,
+MessageWork::MessageWaitResult MessageWork::wait_for_next(DeadlineTimer& timer,
                                                           Clock::time_point until) {
-  const DeadlineTimer::Scoped armed(alarm, until, *this);
+  const DeadlineTimer::Scoped wakeup(timer, until, *this);
   while (true) {
     if (interrupted_.exchange(false)) return MessageWaitResult::kInterrupted;
     // wait() returns false if cancel_wait() has interrupted it, possibly for a reason that no
@@ -76,7 +76,7 @@ MessageWork::MessageWaitResult MessageWork::wait_for_next(DeadlineTimer& alarm,
   }
 }
 
-bool MessageWork::wait_until(DeadlineTimer& alarm, Clock::time_point until) noexcept {
+bool MessageWork::wait_until(DeadlineTimer& timer, Clock::time_point until) noexcept {
   std::exception_ptr error;
   try {
     until = std::min(until, call_.deadline());
@@ -94,10 +94,10 @@ bool MessageWork::wait_until(DeadlineTimer& alarm, Clock::time_point until) noex
         error = std::make_exception_ptr(*why);
         break;
       }
-      if (wait_for_next(alarm, until) == MessageWaitResult::kDone) {
+      if (wait_for_next(timer, until) == MessageWaitResult::kDone) {
         next_.fetch_add(1);
       } else if (Clock::now() >= call_.deadline()) {
-        error = time_out(alarm);
+        error = time_out(timer);
         if (!error) break;
       } else {
         return false;
@@ -123,24 +123,24 @@ bool MessageWork::wait_until(DeadlineTimer& alarm, Clock::time_point until) noex
 }
 
 std::optional<CommError> MessageWork::unmatched_peer_error() const {
-  const auto gone = peer_monitor_->peer_closes();
-  if (gone.empty()) return std::nullopt;
+  const auto closed_peers = peer_monitor_->peer_closes();
+  if (closed_peers.empty()) return std::nullopt;
   const auto& message = messages_[next_.load()];
-  const auto is_over = [&](int rank) {
-    const auto left = gone.find(rank);
-    if (left == gone.end() || !left->second.posted) return false;
-    return message.is_send ? counters_->has_sent_all_to(rank, *left->second.posted)
-                           : counters_->has_received_all_from(rank, *left->second.posted);
+  const auto cannot_complete = [&](int rank) {
+    const auto found = closed_peers.find(rank);
+    if (found == closed_peers.end() || !found->second.posted) return false;
+    return message.is_send ? counters_->has_sent_all_to(rank, *found->second.posted)
+                           : counters_->has_received_all_from(rank, *found->second.posted);
   };
   int peer = message.peer;
-  bool over = peer != kAnySource && is_over(peer);
+  bool is_unmatched = peer != kAnySource && cannot_complete(peer);
   if (peer == kAnySource) {
-    over = true;
+    is_unmatched = true;
     for (int rank = 0; rank < call_.comm->size; ++rank)
-      over = over && (rank == call_.comm->rank || is_over(rank));
-    peer = gone.begin()->first;
+      is_unmatched = is_unmatched && (rank == call_.comm->rank || cannot_complete(rank));
+    peer = closed_peers.begin()->first;
   }
-  if (!over) return std::nullopt;
+  if (!is_unmatched) return std::nullopt;
   return common::peer_closed_error(peer, closed_peer_text({{}, peer, message.is_send}),
                                    context(call_));
 }
@@ -151,28 +151,28 @@ void MessageWork::retain_unfinished_from(size_t first) {
     connections_->retain_unfinished(messages_[i].native);
 }
 
-bool MessageWork::poll_next(DeadlineTimer& alarm, Clock::time_point last_moment) {
-  const auto look_ends = Clock::now() + kFinalPollTimeout;
-  while (Clock::now() < std::min(look_ends, last_moment))
-    if (wait_for_next(alarm, look_ends) == MessageWaitResult::kDone) return true;
+bool MessageWork::poll_next(DeadlineTimer& timer, Clock::time_point deadline) {
+  const auto poll_end = Clock::now() + kFinalPollTimeout;
+  while (Clock::now() < std::min(poll_end, deadline))
+    if (wait_for_next(timer, poll_end) == MessageWaitResult::kDone) return true;
   return false;
 }
 
-std::exception_ptr MessageWork::time_out(DeadlineTimer& alarm) {
-  const auto last_moment = Clock::now() + kFinalPollsTimeout;
+std::exception_ptr MessageWork::time_out(DeadlineTimer& timer) {
+  const auto deadline = Clock::now() + kFinalPollsTimeout;
   std::optional<CommError> error;
   for (; next_.load() < messages_.size(); next_.fetch_add(1)) {
     const auto& message = messages_[next_.load()];
     try {
-      if (poll_next(alarm, last_moment)) continue;
+      if (poll_next(timer, deadline)) continue;
       if (!error)
         error = timeout_error(call_, ranks_of(message.peer), "",
                               peer_monitor_->wait_for_progress().text);
       // A receive with kAnySource would take the next message of any rank, so all peers are
       // abandoned.
-      const bool anybody = message.peer == kAnySource;
+      const bool from_any = message.peer == kAnySource;
       for (int peer = 0; peer < call_.comm->size; ++peer)
-        if (anybody || peer == message.peer) connections_->abandon_peer(peer, error->context().op);
+        if (from_any || peer == message.peer) connections_->abandon_peer(peer, error->context().op);
       connections_->retain_unfinished(message.native);
     } catch (...) {
       if (!error) error = translate_error(std::current_exception(), call_, message.peer);
@@ -199,12 +199,12 @@ void MessageWork::finish(const std::exception_ptr& error) noexcept {
   }
 }
 
-void MessageWork::complete_synchronously(GlooThreads& services) {
+void MessageWork::complete_synchronously(GlooThreads& threads) {
   try {
-    while (!wait_until(services.timer, Clock::now() + kMessageTick)) check_interrupt();
+    while (!wait_until(threads.timer, Clock::now() + kMessageTick)) check_interrupt();
   } catch (const Interrupted& e) {
     // The messages are already posted, so the MessageWaiter must complete them.
-    services.message_waiter.add(MessageWorkPtr::unsafe_reclaim_from_nonowning(this));
+    threads.message_waiter.add(MessageWorkPtr::unsafe_reclaim_from_nonowning(this));
     e.rethrow_cause();
   }
   rethrowIfFailed();
@@ -217,10 +217,10 @@ void MessageWork::wait() {
                     context(call_));
   runWaitPreHooks();
   // Without threads the communicator no longer exists; its destruction waits for its works first.
-  const auto services = isTerminal(status()) ? nullptr : threads_.lock();
-  while (services && !isTerminal(status())) {
-    if (services->message_waiter.adopt(*this))
-      complete_synchronously(*services);
+  const auto threads = isTerminal(status()) ? nullptr : threads_.lock();
+  while (threads && !isTerminal(status())) {
+    if (threads->message_waiter.adopt(*this))
+      complete_synchronously(*threads);
     else if (!waitForTerminal(
                  kMessageTick))  // another thread has adopted the work and may return it
       check_interrupt_unwrapped();
@@ -231,7 +231,7 @@ void MessageWork::wait() {
 
 void MessageWork::poll() noexcept {
   if (fork_generation_ != base::fork_generation()) return;
-  if (const auto services = threads_.lock()) services->message_waiter.poll_soon(*this);
+  if (const auto threads = threads_.lock()) threads->message_waiter.poll_soon(*this);
 }
 
 }  // namespace torch::comms::gloo

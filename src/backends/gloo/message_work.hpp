@@ -44,12 +44,12 @@ class MessageWork final : public TorchWork, public Cancelable {
   // Blocks inside Gloo until the work completes, `until` is reached, or cancel_wait() is called.
   // Returns: true if the work has completed.
   // Threads: one at a time.
-  bool wait_until(DeadlineTimer& alarm, Clock::time_point until) noexcept;
+  bool wait_until(DeadlineTimer& timer, Clock::time_point until) noexcept;
   void cancel_wait() noexcept override;
 
   // Waits on the calling thread until the work completes, for a synchronous call.
   // Throws: the error of the operation.
-  void complete_synchronously(GlooThreads& services);
+  void complete_synchronously(GlooThreads& threads);
 
  protected:
   void poll() noexcept override;
@@ -63,10 +63,10 @@ class MessageWork final : public TorchWork, public Cancelable {
   // never complete.
   std::optional<CommError> unmatched_peer_error() const;
   // Polls each pending message once more, and abandons the peers of those that are not done.
-  std::exception_ptr time_out(DeadlineTimer& alarm);
-  bool poll_next(DeadlineTimer& alarm, Clock::time_point last_moment);
+  std::exception_ptr time_out(DeadlineTimer& timer);
+  bool poll_next(DeadlineTimer& timer, Clock::time_point deadline);
   enum class MessageWaitResult { kDone, kInterrupted };
-  MessageWaitResult wait_for_next(DeadlineTimer& alarm, Clock::time_point until);
+  MessageWaitResult wait_for_next(DeadlineTimer& timer, Clock::time_point until);
 
   const GlooCall call_;
   const uint64_t fork_generation_;
