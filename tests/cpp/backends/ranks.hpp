@@ -29,7 +29,7 @@ inline CommOptions options_with(c10::intrusive_ptr<c10d::Store> store,
   options.store = std::move(store);
   options.timeout = timeout;
   options.abort_process_on_timeout_or_error = false;
-  // The memory of this process is meeting place enough: no TCPStore has to be opened.
+  // All ranks are in this process, so that no TCPStore has to be opened.
   options.hints["persistent_store"] = "true";
   return options;
 }

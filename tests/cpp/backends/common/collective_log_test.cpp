@@ -28,36 +28,36 @@ base::OpRecord message_to(int peer) {
           .matching_sequence = base::kFirstMessageSequence};
 }
 monitor::NonCollectiveCall on_window(const std::string& name) {
-  monitor::NonCollectiveCall aside;
-  name.copy(aside.name, sizeof aside.name - 1);
-  return aside;
+  monitor::NonCollectiveCall call;
+  name.copy(call.name, sizeof call.name - 1);
+  return call;
 }
 
 TEST(Record, KnowsNothingBeforeTheFirstCall) {
   const CollectiveLog record(2);
-  const auto answer = record.status_of(1);
+  const auto status = record.status_of(1);
   EXPECT_EQ(record.first_incomplete(), 0u);
-  EXPECT_EQ(answer.progress.called, 0u);
-  EXPECT_EQ(answer.progress.finished, 0u);
-  EXPECT_EQ(answer.progress.fingerprint.sequence, 0u);
-  EXPECT_EQ(answer.fingerprints[0].sequence, 0u);
+  EXPECT_EQ(status.progress.called, 0u);
+  EXPECT_EQ(status.progress.finished, 0u);
+  EXPECT_EQ(status.progress.fingerprint.sequence, 0u);
+  EXPECT_EQ(status.fingerprints[0].sequence, 0u);
 }
 
 TEST(Record, TellsWhatRunsAndWhatWasCalledBefore) {
   CollectiveLog record(2);
   for (uint64_t number = 1; number <= 3; ++number) record.on_begin(collective(number, number));
   record.on_end(collective(1, 1));
-  const auto answer = record.status_of(3);
+  const auto status = record.status_of(3);
   EXPECT_EQ(record.first_incomplete(), 2u);
-  EXPECT_EQ(answer.progress.called, 3u);
-  EXPECT_EQ(answer.progress.finished, 1u);
-  EXPECT_EQ(answer.progress.fingerprint.format(),
+  EXPECT_EQ(status.progress.called, 3u);
+  EXPECT_EQ(status.progress.finished, 1u);
+  EXPECT_EQ(status.progress.fingerprint.format(),
             "all_reduce(float32, 2 elements, SUM) as number 2");
   for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(answer.fingerprints.at(i).sequence, 3 - i);
-    EXPECT_EQ(answer.fingerprints.at(i).count, static_cast<int64_t>(3 - i));
+    EXPECT_EQ(status.fingerprints.at(i).sequence, 3 - i);
+    EXPECT_EQ(status.fingerprints.at(i).count, static_cast<int64_t>(3 - i));
   }
-  EXPECT_EQ(answer.fingerprints.at(3).sequence, 0u);
+  EXPECT_EQ(status.fingerprints.at(3).sequence, 0u);
 }
 
 TEST(Record, ACollectiveThatEndsBeforeAnEarlierOneChangesNotWhatIsWaitedFor) {
@@ -111,15 +111,15 @@ TEST(Record, OfMessagesAndCallsOnWindowsTheOneUnderWayCounts) {
   record.on_begin(message_to(1));
   record.on_window_begin(on_window("signal"));
   record.on_window_end();
-  auto place = record.status_of(0).progress;
-  EXPECT_EQ(place.p2p_started, 2u);
-  EXPECT_EQ(place.p2p_finished, 1u);
-  EXPECT_EQ(place.last_p2p.format(), "send of 12 bytes to rank 1");
+  auto progress = record.status_of(0).progress;
+  EXPECT_EQ(progress.p2p_started, 2u);
+  EXPECT_EQ(progress.p2p_finished, 1u);
+  EXPECT_EQ(progress.last_p2p.format(), "send of 12 bytes to rank 1");
   record.on_end(message_to(1));
-  place = record.status_of(0).progress;
-  EXPECT_EQ(place.p2p_finished, 2u);
-  EXPECT_EQ(place.last_p2p.format(), "signal");
-  EXPECT_EQ(place.called, 0u);
+  progress = record.status_of(0).progress;
+  EXPECT_EQ(progress.p2p_finished, 2u);
+  EXPECT_EQ(progress.last_p2p.format(), "signal");
+  EXPECT_EQ(progress.called, 0u);
 }
 
 }  // namespace

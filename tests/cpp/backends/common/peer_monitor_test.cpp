@@ -29,21 +29,21 @@ struct OneCall final : monitor::CollectiveLogReader {
   const int64_t count;
 };
 
-// Runs body(rank, circle) for two ranks, which are threads and call one collective of counts[rank]
-// elements.
+// Runs body(rank, group_monitor) for two ranks, which are threads and call one collective of
+// counts[rank] elements.
 template <class Body>
 void run(const std::vector<int64_t>& counts, const Body& body) {
   std::vector<std::string> blobs(2);
   std::barrier all(2);
   const auto secret = base::random_secret();
   const auto rank_main = [&](int rank) {
-    const auto tell_all = [&](std::string mine) {
-      blobs[static_cast<size_t>(rank)] = std::move(mine);
+    const auto exchange = [&](std::string own_blob) {
+      blobs[static_cast<size_t>(rank)] = std::move(own_blob);
       all.arrive_and_wait();
       return monitor::MonitorNetwork::MonitorExchangeResult{blobs, secret};
     };
-    const auto family = monitor::MonitorNetwork::make(rank, 2, "127.0.0.1", tell_all);
-    body(rank, family->world_group(std::make_shared<OneCall>(counts[static_cast<size_t>(rank)])));
+    const auto network = monitor::MonitorNetwork::make(rank, 2, "127.0.0.1", exchange);
+    body(rank, network->world_group(std::make_shared<OneCall>(counts[static_cast<size_t>(rank)])));
     all.arrive_and_wait();
   };
   std::thread other(rank_main, 1);
@@ -52,17 +52,19 @@ void run(const std::vector<int64_t>& counts, const Body& body) {
 }
 
 // Waits until rank 0 has closed the communicator, then asks about this rank's second collective.
-std::optional<CommError> after_departure(const std::shared_ptr<monitor::GroupMonitor>& circle) {
-  while (!circle->has_peer_closes()) circle->wait_consistent(UINT64_MAX, milliseconds(5));
-  PeerMonitor peers(circle, nullptr);
+std::optional<CommError> after_peer_close(
+    const std::shared_ptr<monitor::GroupMonitor>& group_monitor) {
+  while (!group_monitor->has_peer_closes())
+    group_monitor->wait_consistent(UINT64_MAX, milliseconds(5));
+  PeerMonitor peers(group_monitor, nullptr);
   EXPECT_FALSE(peers.closed_before({}, 1));
   return peers.closed_before({}, 2);
 }
 
 TEST(Others, ARankThatClosedBeforeACollectiveIsNamed) {
-  run({8, 8}, [](int rank, const std::shared_ptr<monitor::GroupMonitor>& circle) {
-    if (rank == 0) return circle->close();
-    const auto why = after_departure(circle);
+  run({8, 8}, [](int rank, const std::shared_ptr<monitor::GroupMonitor>& group_monitor) {
+    if (rank == 0) return group_monitor->close();
+    const auto why = after_peer_close(group_monitor);
     ASSERT_TRUE(why);
     EXPECT_EQ(why->code(), Errc::kPeerFailed);
     EXPECT_EQ(why->context().peer, 0);
@@ -70,12 +72,12 @@ TEST(Others, ARankThatClosedBeforeACollectiveIsNamed) {
 }
 
 TEST(Others, ADisagreementCountsMoreThanTheDepartureOfARankThatWasToldOfIt) {
-  run({8, 9}, [](int rank, const std::shared_ptr<monitor::GroupMonitor>& circle) {
+  run({8, 9}, [](int rank, const std::shared_ptr<monitor::GroupMonitor>& group_monitor) {
     if (rank == 0) {
-      EXPECT_TRUE(circle->find_mismatch(milliseconds(0), milliseconds(10'000)));
-      return circle->close();
+      EXPECT_TRUE(group_monitor->find_mismatch(milliseconds(0), milliseconds(10'000)));
+      return group_monitor->close();
     }
-    const auto why = after_departure(circle);
+    const auto why = after_peer_close(group_monitor);
     ASSERT_TRUE(why);
     EXPECT_EQ(why->code(), Errc::kMismatch) << why->what();
   });

@@ -258,12 +258,12 @@ TEST_F(CtranDeviceWindows, AllReducesByCopiesAreTwoLaunchesInGraphsAndBesideThem
         self.comm->all_reduce(tensor, ReduceOp::SUM, false, options);
         const auto graph = captures ? gpu::cpu_end_capture(self.stream) : nullptr;
         together.arrive_and_wait();
-        const auto made = launches() - before;
+        const auto launched = launches() - before;
         if (captures) gpu::cpu_launch_graph(graph, self.stream);
         self.synchronize();
         EXPECT_TRUE(tensor.eq(3).all().item<bool>());
         together.arrive_and_wait();
-        return made;
+        return launched;
       };
       for (const bool captures : {true, false, true})
         EXPECT_EQ(launched_by(captures), kRanks * kByCopies);

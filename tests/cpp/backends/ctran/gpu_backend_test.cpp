@@ -225,16 +225,16 @@ TEST_F(CtranOnDevice, APeerThatGivesUpEndsWhatWaitsForItAndIsNamed) {
   });
 }
 
-enum class Goodbye { kFinalizes, kDrops, kAborts };
+enum class LeaveMode { kFinalizes, kDrops, kAborts };
 
-void leave(Program& self, Goodbye how) {
-  if (how == Goodbye::kFinalizes) return self.comm->finalize();
-  if (how == Goodbye::kAborts) return self.comm->abort();
+void leave(Program& self, LeaveMode how) {
+  if (how == LeaveMode::kFinalizes) return self.comm->finalize();
+  if (how == LeaveMode::kAborts) return self.comm->abort();
   self.comm = nullptr;
 }
 
 TEST_F(CtranOnDevice, APeerThatHasLeftEndsWhatWaitsForItAndIsNamed) {
-  for (const auto how : {Goodbye::kFinalizes, Goodbye::kDrops})
+  for (const auto how : {LeaveMode::kFinalizes, LeaveMode::kDrops})
     on_ranks(3, [how](Program& self) {
       auto tensor = filled(1);
       self.comm->all_reduce(tensor, ReduceOp::SUM, false);
@@ -249,7 +249,7 @@ TEST_F(CtranOnDevice, APeerThatHasLeftEndsWhatWaitsForItAndIsNamed) {
 }
 
 TEST_F(CtranOnDevice, InAReplayTooWhoeverIsWaitedForInVainIsNamed) {
-  for (const auto how : {Goodbye::kFinalizes, Goodbye::kDrops, Goodbye::kAborts}) {
+  for (const auto how : {LeaveMode::kFinalizes, LeaveMode::kDrops, LeaveMode::kAborts}) {
     std::promise<void> replayed;
     on_ranks(2, [&, is_replayed = replayed.get_future().share()](Program& self) {
       if (self.rank == 1) {
@@ -272,7 +272,7 @@ TEST_F(CtranOnDevice, InAReplayTooWhoeverIsWaitedForInVainIsNamed) {
 }
 
 TEST_F(CtranOnDevice, GraphsGoOnWhenTheCommunicatorHasGone) {
-  for (const auto how : {Goodbye::kFinalizes, Goodbye::kDrops})
+  for (const auto how : {LeaveMode::kFinalizes, LeaveMode::kDrops})
     for (const int last : {0, 1}) {  // who leaves
       std::promise<void> gone;
       on_ranks(2, [&, has_gone = gone.get_future().share()](Program& self) {
@@ -348,12 +348,12 @@ TEST_F(CtranOnDevice, APreparedAllGatherRunsAnyNumberOfTimes) {
   on_ranks(2, [](Program& self) {
     auto output = filled(-1, 8);
     auto* const handle = self.comm->all_gather_p_init(output);
-    for (int turn = 0; turn < 3; ++turn) {
-      const auto input = filled(static_cast<float>(10 * turn + self.rank));
+    for (int round = 0; round < 3; ++round) {
+      const auto input = filled(static_cast<float>(10 * round + self.rank));
       self.comm->all_gather_p_exec(handle, input, false);
       self.synchronize();
-      EXPECT_EQ(first(output), static_cast<float>(10 * turn));
-      EXPECT_EQ(output.const_data_ptr<float>()[7], static_cast<float>(10 * turn + 1));
+      EXPECT_EQ(first(output), static_cast<float>(10 * round));
+      EXPECT_EQ(output.const_data_ptr<float>()[7], static_cast<float>(10 * round + 1));
     }
     self.comm->all_gather_p_free(handle);
     self.comm->finalize();

@@ -42,8 +42,8 @@ at::Tensor numbers(int rank, int64_t count, at::ScalarType dtype) {
 }
 
 std::string notes(const Program& self) {
-  auto* const insight = dynamic_cast<BackendDiagnostics*>(self.comm->getBackendImpl().get());
-  return insight == nullptr ? "" : insight->describe_entries()["kernels"];
+  auto* const diagnostics = dynamic_cast<BackendDiagnostics*>(self.comm->getBackendImpl().get());
+  return diagnostics == nullptr ? "" : diagnostics->describe_entries()["kernels"];
 }
 
 TEST_F(CtranAcrossHosts, SaysWhatItTakesAndWhatIsCopied) {

@@ -59,9 +59,9 @@ TEST(ReductionPlan, OrdersFloatingPointByKeysWhereGlooCompares) {
   for (const auto op : {RedOpType::MIN, RedOpType::MAX})
     for (const auto* dtypes : {&gloo_test::kFloats, &gloo_test::kNarrow})
       for (const auto dtype : *dtypes) {
-        const auto made = plan(dtype, op);
-        EXPECT_EQ(made.keys, OrderKeys::kFloat) << label(dtype, op);
-        EXPECT_EQ(made.compute, dtype == at::kDouble ? at::kDouble : at::kFloat);
+        const auto reduction_plan = plan(dtype, op);
+        EXPECT_EQ(reduction_plan.keys, OrderKeys::kFloat) << label(dtype, op);
+        EXPECT_EQ(reduction_plan.compute, dtype == at::kDouble ? at::kDouble : at::kFloat);
         EXPECT_EQ(plan(dtype, op, /*size=*/1).keys, OrderKeys::kNone) << "nothing is compared";
         EXPECT_EQ(plan_reduction(dtype, op, 3, 8, CombineEngine::kLocal).keys, OrderKeys::kNone);
       }
@@ -77,9 +77,10 @@ TEST(ReductionPlan, CombinesOnlyWhatGlooHas) {
   for (const auto dtype : gloo_test::reducible())
     for (const auto op : gloo_test::kReductions) {
       if (!is_defined(dtype, op)) continue;
-      const auto made = plan(dtype, op);
-      EXPECT_TRUE(made.gathers_inputs || known.contains(made.compute)) << label(dtype, op);
-      EXPECT_NE(made.combine, RedOpType::AVG);
+      const auto reduction_plan = plan(dtype, op);
+      EXPECT_TRUE(reduction_plan.gathers_inputs || known.contains(reduction_plan.compute))
+          << label(dtype, op);
+      EXPECT_NE(reduction_plan.combine, RedOpType::AVG);
     }
 }
 

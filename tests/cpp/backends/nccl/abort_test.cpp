@@ -22,10 +22,10 @@ class VendorEnds : public VendorTest {
     plan("blind=1");  // or it tells of ranks that call different things, as NCCL does not
   }
   static at::Tensor ones() { return at::full({4}, 1.0f); }
-  static void expect_words(const CommError& error, const std::vector<std::string>& words) {
-    for (const auto& word : words)
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos)
-          << word << " is not in: " << error.what();
+  static void expect_texts(const CommError& error, const std::vector<std::string>& texts) {
+    for (const auto& text : texts)
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos)
+          << text << " is not in: " << error.what();
   }
   // Whether the failure has been met or not.
   static void leave(TorchComm& comm) {
@@ -36,13 +36,13 @@ class VendorEnds : public VendorTest {
     }
   }
   // Ctrl-C, for whatever waits.
-  static void want_out() { throw CommError(Errc::kAborted, "the test wants out"); }
+  static void throw_interrupt() { throw CommError(Errc::kAborted, "the test wants out"); }
 
   // Rank 2 stays away, so that an operation of the others does not end. Rank 0 leaves a
   // next_split(), as `split` has it, whose error it returns. What rank 1 is told of its operation.
-  CommError told_of_a_split(const std::function<CommError(Program&)>& split) {
+  CommError peer_error_of_split(const std::function<CommError(Program&)>& split) {
     std::latch launched(2), over(1);
-    std::optional<CommError> told;
+    std::optional<CommError> peer_error;
     on_ranks(3, [&](Program& self) {
       if (self.rank == 2) {
         over.wait();
@@ -56,20 +56,20 @@ class VendorEnds : public VendorTest {
         EXPECT_EQ(error_of([&] { work->hostSynchronize(); }).code(), error.code());
       } else {
         const std::shared_ptr<void> at_end(nullptr, [&](void*) { over.count_down(); });
-        told = error_of([&] { work->hostSynchronize(); });
+        peer_error = error_of([&] { work->hostSynchronize(); });
         EXPECT_EQ(work->status(), WorkStatus::ERROR);
       }
       leave(*self.comm);
     });
-    return *told;
+    return *peer_error;
   }
   static CommError error_of_split(Program& self, const CommOptions& options = {}) {
     return error_of([&] { self.comm->split({0, 1, 2}, "child", options); });
   }
 
   // Rank 0 leaves in `body` what all do together; afterwards rank 1 calls something else.
-  void expect_told_afterwards(const std::function<void(Program&)>& body, Errc code,
-                              const std::vector<std::string>& words) {
+  void expect_peer_error_afterwards(const std::function<void(Program&)>& body, Errc code,
+                                    const std::vector<std::string>& texts) {
     std::latch left(1);
     on_ranks(2, [&](Program& self) {
       self.comm->barrier(false);
@@ -83,29 +83,29 @@ class VendorEnds : public VendorTest {
         for (int i = 0; i < 2; ++i) self.comm->barrier(true)->hostSynchronize();
       });
       EXPECT_EQ(error.code(), code) << error.what();
-      expect_words(error, words);
+      expect_texts(error, texts);
       leave(*self.comm);
     });
   }
 };
 
 TEST_F(VendorEnds, ASplitThatIsLateLetsNobodyGo) {
-  const auto told = told_of_a_split([](Program& self) {
+  const auto peer_error = peer_error_of_split([](Program& self) {
     CommOptions options;
     options.timeout = milliseconds(50);
     auto error = error_of_split(self, options);
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
     EXPECT_EQ(error.context().peer, 2) << error.what();
-    expect_words(error, {"split", "not finished", "0.05 s, timeout= of this call",
+    expect_texts(error, {"split", "not finished", "0.05 s, timeout= of this call",
                          "rank 2 is 1 collective behind"});
     return error;
   });
-  EXPECT_EQ(told.code(), Errc::kTimeout) << told.what();
-  expect_words(told, {"rank 0: split: ", "0.05 s"});
+  EXPECT_EQ(peer_error.code(), Errc::kTimeout) << peer_error.what();
+  expect_texts(peer_error, {"rank 0: split: ", "0.05 s"});
 }
 
 TEST_F(VendorEnds, ASplitThatAnotherThreadAbortsLetsNobodyGo) {
-  const auto told = told_of_a_split([](Program& self) {
+  const auto peer_error = peer_error_of_split([](Program& self) {
     std::latch inside(1);
     std::thread other([&] {
       inside.wait();
@@ -119,32 +119,32 @@ TEST_F(VendorEnds, ASplitThatAnotherThreadAbortsLetsNobodyGo) {
     other.join();
     return error;
   });
-  EXPECT_EQ(told.code(), Errc::kPeerFailed) << told.what();
-  expect_words(told, {"rank 0 aborted the communicator: abort() was called"});
+  EXPECT_EQ(peer_error.code(), Errc::kPeerFailed) << peer_error.what();
+  expect_texts(peer_error, {"rank 0 aborted the communicator: abort() was called"});
 }
 
 TEST_F(VendorEnds, ASplitThatIsInterruptedLetsNobodyGo) {
-  const auto told = told_of_a_split([](Program& self) {
-    const ScopedInterruptCheck check(want_out);
+  const auto peer_error = peer_error_of_split([](Program& self) {
+    const ScopedInterruptCheck check(throw_interrupt);
     auto error = error_of_split(self);
     EXPECT_EQ(error.why(), "the test wants out");
     return error;
   });
-  EXPECT_EQ(told.code(), Errc::kPeerFailed) << told.what();
-  expect_words(told, {"rank 0 aborted the communicator: the call was interrupted"});
+  EXPECT_EQ(peer_error.code(), Errc::kPeerFailed) << peer_error.what();
+  expect_texts(peer_error, {"rank 0 aborted the communicator: the call was interrupted"});
 }
 
 TEST_F(VendorEnds, ASplitThatIsInterruptedIsToldToWhoCallsSomethingLater) {
-  expect_told_afterwards(
+  expect_peer_error_afterwards(
       [](Program& self) {
-        const ScopedInterruptCheck check(want_out);
+        const ScopedInterruptCheck check(throw_interrupt);
         EXPECT_EQ(error_of([&] { self.comm->split({0, 1}, "child"); }).why(), "the test wants out");
       },
       Errc::kPeerFailed, {"rank 0 aborted the communicator: the call was interrupted"});
 }
 
 TEST_F(VendorEnds, AWindowWhoseOpeningIsInterruptedIsToldToWhoCallsSomethingLater) {
-  expect_told_afterwards(
+  expect_peer_error_afterwards(
       [](Program& self) {
         // Whatever the program throws.
         const ScopedInterruptCheck check([] { throw std::runtime_error("out"); });
@@ -154,11 +154,11 @@ TEST_F(VendorEnds, AWindowWhoseOpeningIsInterruptedIsToldToWhoCallsSomethingLate
 }
 
 TEST_F(VendorEnds, AFinalizeThatIsInterruptedBeforeItsOperationsEndIsTold) {
-  expect_told_afterwards(
+  expect_peer_error_afterwards(
       [](Program& self) {
         auto tensor = ones();
         self.comm->barrier(true);
-        const ScopedInterruptCheck check(want_out);
+        const ScopedInterruptCheck check(throw_interrupt);
         EXPECT_EQ(error_of([&] { self.comm->finalize(); }).why(), "the test wants out");
       },
       Errc::kPeerFailed, {"rank 0 aborted the communicator: finalize() was interrupted"});
@@ -166,9 +166,9 @@ TEST_F(VendorEnds, AFinalizeThatIsInterruptedBeforeItsOperationsEndIsTold) {
 
 TEST_F(VendorEnds, AFinalizeThatIsInterruptedInTheLibraryIsTold) {
   plan("blind=1,hang=CommFinalize:1");
-  expect_told_afterwards(
+  expect_peer_error_afterwards(
       [](Program& self) {
-        const ScopedInterruptCheck check(want_out);
+        const ScopedInterruptCheck check(throw_interrupt);
         EXPECT_EQ(error_of([&] { self.comm->finalize(); }).why(), "the test wants out");
       },
       Errc::kPeerFailed, {"rank 0 aborted the communicator: finalize() was interrupted"});
@@ -176,12 +176,12 @@ TEST_F(VendorEnds, AFinalizeThatIsInterruptedInTheLibraryIsTold) {
 
 TEST_F(VendorEnds, AFinalizeThatIsLateSaysWhereTheOthersAreAndWhatRaisesItsLimit) {
   plan("blind=1,hang=CommFinalize:1");
-  expect_told_afterwards(
+  expect_peer_error_afterwards(
       [](Program& self) {
         self.comm->setTimeout(milliseconds(50));
         const auto error = error_of([&] { self.comm->finalize(); });
         EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
-        expect_words(error, {"0.05 s, TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS",
+        expect_texts(error, {"0.05 s, TORCHCOMM_TEARDOWN_TIMEOUT_SECONDS",
                              "ranks 0, 1: in no collective, after barrier() as number 1"});
       },
       Errc::kTimeout, {"rank 0: finalize: ", "0.05 s"});

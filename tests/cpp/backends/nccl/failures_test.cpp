@@ -16,10 +16,10 @@ using std::chrono::milliseconds;
 class VendorFailures : public VendorTest {
  protected:
   static at::Tensor ones() { return at::full({4}, 1.0f); }
-  static void expect_words(const CommError& error, const std::vector<std::string>& words) {
-    for (const auto& word : words)
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos)
-          << word << " is not in: " << error.what();
+  static void expect_texts(const CommError& error, const std::vector<std::string>& texts) {
+    for (const auto& text : texts)
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos)
+          << text << " is not in: " << error.what();
   }
 };
 
@@ -36,7 +36,7 @@ TEST_F(VendorFailures, AnOperationThatTakesTooLongEndsTheCommunicatorWithOneErro
         EXPECT_EQ(ended.get_future().get(), WorkStatus::TIMEDOUT);
         const auto error = error_of([&] { work->wait(); });
         EXPECT_EQ(error.code(), Errc::kTimeout);
-        expect_words(error, {"all_reduce", "world", "2 s", "TORCHCOMM_TIMEOUT_SECONDS"});
+        expect_texts(error, {"all_reduce", "world", "2 s", "TORCHCOMM_TIMEOUT_SECONDS"});
         EXPECT_EQ(error_of([&] { behind->wait(); }).why(), error.why());
         EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
         EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
@@ -110,7 +110,7 @@ TEST_F(VendorFailures, NoRankConnectsBeforeAllHaveTheirDevices) {
       });
       EXPECT_EQ(error.code(), rank == without ? Errc::kUnsupported : Errc::kPeerFailed);
       EXPECT_EQ(error.context().peer, rank == without ? -1 : without);
-      expect_words(error, {"new_comm", "works on device cpu"});
+      expect_texts(error, {"new_comm", "works on device cpu"});
     });
   }
 }
@@ -138,7 +138,7 @@ TEST_F(VendorFailures, ATimeoutOfTheCallIsNamedAsSuch) {
     const auto work = self.comm->broadcast(tensor, 0, true, options);
     const auto error = error_of([&] { work->hostSynchronize(); });
     EXPECT_EQ(error.code(), Errc::kTimeout);
-    expect_words(error, {"broadcast", "timeout= of this call", "0.03 s"});
+    expect_texts(error, {"broadcast", "timeout= of this call", "0.03 s"});
     // Nobody has called anything since: that is where the program learns of it.
     EXPECT_EQ(error_of([&] { self.comm->finalize(); }).why(), error.why());
   });
@@ -153,7 +153,7 @@ TEST_F(VendorFailures, TheDefaultLimitMayBeSet) {
     const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
     const auto error = error_of([&] { work->hostSynchronize(); });
     EXPECT_EQ(error.code(), Errc::kTimeout);
-    expect_words(error, {"all_reduce", "the communicator's timeout", "0.03 s"});
+    expect_texts(error, {"all_reduce", "the communicator's timeout", "0.03 s"});
     EXPECT_EQ(error_of([&] { self.comm->finalize(); }).why(), error.why());
   });
 }
@@ -167,7 +167,7 @@ TEST_F(VendorFailures, ALaunchThatDoesNotComeBackEndsAtTheLimitOfItsCall) {
     const auto error =
         error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, false, options); });
     EXPECT_EQ(error.code(), Errc::kTimeout);
-    expect_words(error, {"all_reduce", "not launched", "timeout= of this call", "0.05 s"});
+    expect_texts(error, {"all_reduce", "not launched", "timeout= of this call", "0.05 s"});
     self.comm->finalize();  // it has been met
   });
 }
@@ -221,7 +221,7 @@ TEST_F(VendorFailures, ACallThatTheLibraryRefusesEndsTheCommunicator) {
     auto tensor = ones();
     const auto error = error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, false); });
     EXPECT_EQ(error.code(), Errc::kVendor);
-    expect_words(error, {"all_reduce", "NCCL 2.30.7", "system error"});
+    expect_texts(error, {"all_reduce", "NCCL 2.30.7", "system error"});
     EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
     self.comm->finalize();
   });
@@ -257,7 +257,7 @@ TEST_F(VendorFailures, AnOldLibraryNamesTheVersionThatASplitNeeds) {
   on_ranks(1, [&](Program& self) {
     const auto error = error_of([&] { self.comm->split({0}, "child", CommOptions()); });
     EXPECT_EQ(error.code(), Errc::kUnsupported);
-    expect_words(error, {"2.18.0", "2.10.3"});
+    expect_texts(error, {"2.18.0", "2.10.3"});
     self.comm->barrier(false);
     self.synchronize();
     self.comm->finalize();
@@ -295,7 +295,7 @@ TEST_F(VendorFailures, ARankThatOthersNameInASplitWhileItGivesNoListIsNamed) {
       const auto error = error_of([&] { self.comm->split(list, "child", CommOptions()); });
       EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
       EXPECT_EQ(error.context().culprits, std::vector{2}) << error.what();
-      expect_words(error, {"split on 'world'", "rank 2 is in the list of 4 ranks", "passed []"});
+      expect_texts(error, {"split on 'world'", "rank 2 is in the list of 4 ranks", "passed []"});
     }
     // Nothing has changed.
     const auto child = self.comm->split({0, 1, 2, 3}, "child", CommOptions());
@@ -362,7 +362,7 @@ TEST_F(AbortThatHangs, EndsAFinalizeThatIsLate) {
              [&](Program& self) {
                const auto error = error_of([&] { self.comm->finalize(); });
                EXPECT_EQ(error.code(), Errc::kTimeout) << blocking;
-               expect_words(error, {"finalize on 'world'", "0.1 s"});
+               expect_texts(error, {"finalize on 'world'", "0.1 s"});
              },
              milliseconds(100), "nccl", {{"blocking", blocking}});
   }
@@ -397,7 +397,7 @@ TEST_F(VendorFailures, WhatIsRefusedInTheMiddleOfABatchSendsNothing) {
       }
       const auto error = error_of([&] { batch.issue(false); });
       EXPECT_EQ(error.code(), Errc::kInvalidArgument);
-      expect_words(error, {"batch_op_issue on 'world'", "resolve_neg"});
+      expect_texts(error, {"batch_op_issue on 'world'", "resolve_neg"});
     }
     self.comm->all_reduce(tensor, ReduceOp::SUM, false);
     self.synchronize();

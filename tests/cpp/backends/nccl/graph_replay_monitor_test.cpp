@@ -30,15 +30,15 @@ class ReplaysOfAGraph : public testing::Test {
   }
   GraphReplayMonitor::TrackedOperation begin(OpName op, milliseconds limit) {
     const NcclCall call{op, name, 0, limit, limit_is_own, false};
-    auto begun = replays->begin(call, stream, gpu::Runtime::cpu().capture_of(stream));
-    EXPECT_NE(begun, nullptr);
-    return begun;
+    auto tracked = replays->begin(call, stream, gpu::Runtime::cpu().capture_of(stream));
+    EXPECT_NE(tracked, nullptr);
+    return tracked;
   }
   // One that takes until what it waits for is there.
   void operation(OpName op, milliseconds limit, const std::function<void()>& wait) {
-    auto begun = begin(op, limit);
+    auto tracked = begin(op, limit);
     gpu::cpu_launch(stream, wait);
-    replays->end(begun, stream);
+    replays->end(tracked, stream);
   }
   // A graph of `count` operations, each of which waits for `gate` to be open; `between` runs before
   // each but the first.
@@ -236,9 +236,9 @@ TEST_F(ReplaysOfAGraph, OneWhoseLaunchFailedIsNotWatchedAndTheNextIs) {
   Steps steps;
   const auto graph = captured([&] {
     operation(OpName::all_reduce, milliseconds(400), [] {});
-    auto begun = begin(OpName::barrier, milliseconds(400));
-    replays->discard(begun);
-    EXPECT_EQ(begun, nullptr);
+    auto tracked = begin(OpName::barrier, milliseconds(400));
+    replays->discard(tracked);
+    EXPECT_EQ(tracked, nullptr);
     gpu::cpu_launch(stream, steps[0]);
     operation(OpName::broadcast, milliseconds(400), steps[1]);
   });
@@ -268,20 +268,20 @@ TEST_F(ReplaysOfAGraph, LooksTellWhatHasBegunAndEnded) {
   Clock::time_point now{};
   const auto look = [&] {
     const auto running = replays->poll(now += milliseconds(101)).is_running;
-    std::string told;
+    std::string events;
     replays->deliver_events([&](const GraphReplayMonitor::ReplayEvent& event) {
       EXPECT_EQ(event.stream, stream);
       EXPECT_NE(event.graph, 0u);
-      told += std::to_string(event.replay) + "/" + std::to_string(event.index) +
-              (event.is_begin ? "S " : "E ");
+      events += std::to_string(event.replay) + "/" + std::to_string(event.index) +
+                (event.is_begin ? "S " : "E ");
     });
-    return std::pair(running, told);
+    return std::pair(running, events);
   };
   EXPECT_EQ(look().second, "") << "it was never launched";
   const auto open = begin_replay(graph);
-  std::string told;
-  while (told.empty()) told = look().second;
-  EXPECT_EQ(told, "0/0S ");
+  std::string events;
+  while (events.empty()) events = look().second;
+  EXPECT_EQ(events, "0/0S ");
   EXPECT_EQ(look(), std::pair(true, std::string()));
   open->set_value();
   gpu::Runtime::cpu().synchronize(stream);
@@ -388,7 +388,7 @@ TEST_F(VendorReplays, HooksAreToldOfThem) {
       [&](Program& self) {
         auto tensor = at::ones({4});
         std::promise<void> over;
-        std::string told;
+        std::string events;
         const auto thrower =
             self.comm->registerGraphReplayHook([](auto...) { throw std::runtime_error("no"); });
         const auto hook =
@@ -396,21 +396,21 @@ TEST_F(VendorReplays, HooksAreToldOfThem) {
                                                    uint64_t index, std::string_view event) {
               EXPECT_NE(graph, 0u);
               EXPECT_EQ(stream, reinterpret_cast<uintptr_t>(self.stream));
-              told += std::to_string(replay) + "/" + std::to_string(index);
-              told += event;
-              if (told.ends_with("0/1E")) over.set_value();
+              events += std::to_string(replay) + "/" + std::to_string(index);
+              events += event;
+              if (events.ends_with("0/1E")) over.set_value();
             });
         gpu::cpu_begin_capture(self.stream);
         for (int i = 0; i < 2; ++i) self.comm->all_reduce(tensor, ReduceOp::SUM, false);
         const auto graph = gpu::cpu_end_capture(self.stream);
         gpu::cpu_launch_graph(graph, self.stream);
         over.get_future().wait();
-        EXPECT_EQ(told, "0/0S0/0E0/1S0/1E");
+        EXPECT_EQ(events, "0/0S0/0E0/1S0/1E");
         for (const auto& each : {hook.get(), thrower.get()}) each->remove();
         gpu::cpu_launch_graph(graph, self.stream);
         self.synchronize();
         self.comm->finalize();
-        EXPECT_EQ(told, "0/0S0/0E0/1S0/1E");
+        EXPECT_EQ(events, "0/0S0/0E0/1S0/1E");
       },
       std::chrono::seconds(60), "nccl", {{"graph_timeout_check_interval_ms", "20"}});
 }
@@ -421,9 +421,9 @@ TEST_F(VendorReplays, AHintOrTheEnvironmentTurnsItOffAndNotesSaySo) {
     on_ranks(
         1,
         [&](Program& self) {
-          const auto& insight =
+          const auto& diagnostics =
               dynamic_cast<const BackendDiagnostics&>(*self.comm->getBackendImpl());
-          text = insight.describe_entries().at("replays of graphs");
+          text = diagnostics.describe_entries().at("replays of graphs");
           self.comm->finalize();
         },
         std::chrono::seconds(60), "nccl", hints);

@@ -123,9 +123,9 @@ TEST_F(VendorMemory, FieldsThatAnOldLibraryWouldNotReadAreRefused) {
   const auto make = [](const Hints& hints) {
     auto options = options_with(c10::make_intrusive<c10d::HashStore>());
     for (const auto& [key, value] : hints) options.hints[key] = value;
-    const auto made = make_backend("nccl");
-    made->init(at::kCPU, backends_test::launch(0, 1), "world", options);
-    made->finalize();
+    const auto backend = make_backend("nccl");
+    backend->init(at::kCPU, backends_test::launch(0, 1), "world", options);
+    backend->finalize();
   };
   const Hints unset{{"minCTAs", "-2147483648"}, {"netName", "None"}, {"trafficClass", ""}};
   make({{"cga_cluster_size", "2"}, {"nvlinkCentricSched", "1"}, {"commName", "mine"}});
@@ -140,8 +140,8 @@ TEST_F(VendorMemory, FieldsThatAnOldLibraryWouldNotReadAreRefused) {
     EXPECT_EQ(error.code(), Errc::kUnsupported);
     EXPECT_EQ(error.context().op, "new_comm");
     const auto needs = std::string("hint ") + field + " needs NCCL " + since;
-    for (const auto& words : {needs, std::string("is 2.10.3")})
-      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+    for (const auto& text : {needs, std::string("is 2.10.3")})
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
   }
 }
 
@@ -150,21 +150,22 @@ TEST_F(VendorMemory, OfTheDeviceIsCountedAroundTheMakingAndWhatIsRegisteredBesid
     auto& backend = dynamic_cast<TorchCommNCCL&>(*self.comm->getBackendImpl());
     EXPECT_EQ(backend.memory_usage().at("communicator"), 0u);
     // What the library takes while it connects is seen as soon as it is there.
-    std::atomic<bool> made{false};
+    std::atomic<bool> is_created{false};
     std::thread library([&] {
-      while (!made) {
+      while (!is_created) {
         gpu::cpu_used_bytes() += 4096;
         std::this_thread::yield();
       }
     });
     uint64_t taken = 0;  // until that thread has run between the two looks
     for (int child = 0; child < 100 && taken == 0; ++child) {
-      const auto made_child = self.comm->split({0}, "child", options_with(nullptr));
-      const auto& insight = dynamic_cast<const BackendDiagnostics&>(*made_child->getBackendImpl());
-      taken = insight.memory_usage().at("communicator");
-      made_child->finalize();
+      const auto child_comm = self.comm->split({0}, "child", options_with(nullptr));
+      const auto& diagnostics =
+          dynamic_cast<const BackendDiagnostics&>(*child_comm->getBackendImpl());
+      taken = diagnostics.memory_usage().at("communicator");
+      child_comm->finalize();
     }
-    made = true;
+    is_created = true;
     library.join();
     EXPECT_GT(taken, 0u);
     EXPECT_EQ(taken % 4096, 0u);

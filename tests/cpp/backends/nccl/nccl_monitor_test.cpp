@@ -28,16 +28,16 @@ class VendorSide : public VendorTest {
   static at::Tensor ones(int64_t count = 96, at::ScalarType dtype = at::kFloat) {
     return at::full({count}, 1, at::TensorOptions().dtype(dtype));
   }
-  static void expect_words(const CommError& error, const std::vector<std::string>& words) {
-    for (const auto& word : words)
-      EXPECT_NE(std::string(error.what()).find(word), std::string::npos)
-          << word << " is not in: " << error.what();
+  static void expect_texts(const CommError& error, const std::vector<std::string>& texts) {
+    for (const auto& text : texts)
+      EXPECT_NE(std::string(error.what()).find(text), std::string::npos)
+          << text << " is not in: " << error.what();
   }
 
-  // The last rank calls something else than the others; all are told so, with `words`, while the
+  // The last rank calls something else than the others; all are told so, with `texts`, while the
   // limit of the calls is a minute.
   void expect_mismatch(
-      int size, const Body& many, const Body& one, const std::vector<std::string>& words,
+      int size, const Body& many, const Body& one, const std::vector<std::string>& texts,
       const char* checks = "false", const std::function<void()>& before = [] {}) {
     const int odd = size - 1;
     on_ranks(size,
@@ -55,8 +55,8 @@ class VendorSide : public VendorTest {
                EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
                EXPECT_LT(Clock::now() - began, seconds(10));  // about 0.2 s
                EXPECT_EQ(error.context().peer, size > 2 ? odd : -1) << error.what();
-               expect_words(error, {"ranks disagree: ", "as number 2"});
-               expect_words(error, words);
+               expect_texts(error, {"ranks disagree: ", "as number 2"});
+               expect_texts(error, texts);
                EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
                EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
                self.comm->finalize();
@@ -154,7 +154,7 @@ TEST_F(VendorSide, ASplitComparesWhatItsOwnMembersCall) {
       const auto error =
           error_of([&] { half->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize(); });
       EXPECT_EQ(error.code(), Errc::kMismatch);
-      expect_words(error, {"rank 0 calls all_reduce(float32, 5 elements", "as number 1"});
+      expect_texts(error, {"rank 0 calls all_reduce(float32, 5 elements", "as number 1"});
       EXPECT_EQ(error_of([&] { half->barrier(false); }).code(), Errc::kMismatch);
       half->finalize();
     }
@@ -169,11 +169,11 @@ TEST_F(VendorSide, ASplitComparesWhatItsOwnMembersCall) {
 TEST_F(VendorSide, ALimitThatPassesSaysWhereEveryRankIs) {
   std::promise<void> over;
   std::atomic<int> late = 0;
-  on_ranks(3, [&, told = over.get_future().share()](Program& self) {
+  on_ranks(3, [&, is_over = over.get_future().share()](Program& self) {
     self.comm->barrier(false);
     self.synchronize();
     if (self.rank == 1) {
-      told.wait();
+      is_over.wait();
       return self.comm->finalize();  // who leaves anyway is not told
     }
     auto tensor = ones();
@@ -183,7 +183,7 @@ TEST_F(VendorSide, ALimitThatPassesSaysWhereEveryRankIs) {
         [&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true, options)->hostSynchronize(); });
     EXPECT_EQ(error.code(), Errc::kTimeout);
     EXPECT_EQ(error.context().peer, 1) << error.what();
-    expect_words(error, {"timeout= of this call", "rank 1 is 1 collective behind, since number 2",
+    expect_texts(error, {"timeout= of this call", "rank 1 is 1 collective behind, since number 2",
                          "rank 1: in no collective, after barrier() as number 1",
                          "ranks 0, 2: in all_reduce(float32, 96 elements, SUM) as number 2"});
     EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
@@ -202,7 +202,7 @@ TEST_F(VendorSide, ARankThatDropsItsCommunicatorIsNamed) {
         error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize(); });
     EXPECT_EQ(error.code(), Errc::kPeerFailed);
     EXPECT_EQ(error.context().peer, 2) << error.what();
-    expect_words(error, {"all_reduce", "rank 2: ", "without finalize()"});
+    expect_texts(error, {"all_reduce", "rank 2: ", "without finalize()"});
     EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
     self.comm->finalize();
   });
@@ -219,7 +219,7 @@ TEST_F(VendorSide, WhatAnotherRanksLimitLetsGoIsNotDone) {
       is_over.wait();
       const auto error = error_of([&] { self.comm->barrier(false); });
       EXPECT_EQ(error.code(), Errc::kTimeout);
-      expect_words(error, {"barrier", "rank 0: all_reduce: ", "0.05 s"});
+      expect_texts(error, {"barrier", "rank 0: all_reduce: ", "0.05 s"});
       return self.comm->finalize();
     }
     auto tensor = ones();
@@ -229,7 +229,7 @@ TEST_F(VendorSide, WhatAnotherRanksLimitLetsGoIsNotDone) {
     const auto error = error_of([&] { work->hostSynchronize(); });
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
     EXPECT_EQ(work->status(), self.rank == 0 ? WorkStatus::TIMEDOUT : WorkStatus::ERROR);
-    expect_words(error, {"all_reduce", "0.05 s"});
+    expect_texts(error, {"all_reduce", "0.05 s"});
     EXPECT_EQ(error_of([&] { self.comm->barrier(false); }).why(), error.why());
     if (++ended == 2) over->set_value();
     self.comm->finalize();
@@ -254,7 +254,7 @@ TEST_F(VendorSide, WhatAnotherRanksAbortLetsGoIsNotDone) {
     });
     EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
     EXPECT_EQ(error.context().peer, 0) << error.what();
-    expect_words(error, {"all_reduce", "rank 0 aborted the communicator: abort() was called"});
+    expect_texts(error, {"all_reduce", "rank 0 aborted the communicator: abort() was called"});
     if (work) {
       EXPECT_EQ((*work)->status(), WorkStatus::ERROR);
     }
@@ -267,7 +267,7 @@ TEST_F(VendorSide, WhatAnotherRanksAbortLetsGoIsNotDone) {
 
 // What was done before counts, though it is looked at afterwards.
 TEST_F(VendorSide, WhatWasDoneBeforeAnotherRankAbortsIsDone) {
-  for (int turn = 0; turn < 20; ++turn)
+  for (int round = 0; round < 20; ++round)
     on_ranks(2, [&](Program& self) {
       auto tensor = ones();
       const auto work = self.comm->all_reduce(tensor, ReduceOp::SUM, true);
@@ -282,10 +282,10 @@ TEST_F(VendorSide, ARankThatEndsBeforeItGivesItsIdIsNamedAtOnce) {
   std::atomic<int> named = 0;
   const auto store = c10::make_intrusive<c10d::HashStore>();
   backends_test::on_threads(3, [&](int rank) {
-    const auto made = make_backend("nccl");
+    const auto backend = make_backend("nccl");
     const auto began = Clock::now();
     const auto error = error_of([&] {
-      made->init(at::kCPU, backends_test::launch(rank, 3), "world", options_with(store));
+      backend->init(at::kCPU, backends_test::launch(rank, 3), "world", options_with(store));
     });
     EXPECT_LT(Clock::now() - began, seconds(20));  // of the limit of a minute
     if (rank == 0) {

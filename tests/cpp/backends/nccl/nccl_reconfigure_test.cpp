@@ -26,10 +26,10 @@ class VendorMembers : public VendorTest {
   WorkPtr form(Program& self, int uuid, const std::vector<int>& ranks) {
     return form(self, uuid, ranks, uuid, std::chrono::seconds(60));
   }
-  // With handles as they were told in `turn`.
-  WorkPtr form(Program& self, int turn, const std::vector<int>& ranks, int64_t uuid,
+  // With the handles of `round`.
+  WorkPtr form(Program& self, int round, const std::vector<int>& ranks, int64_t uuid,
                milliseconds limit) {
-    const auto key = [&](int rank) { return std::to_string(turn) + "/" + std::to_string(rank); };
+    const auto key = [&](int rank) { return std::to_string(round) + "/" + std::to_string(rank); };
     const auto own = self.comm->getInitHandle();
     store_->set(key(self.rank), std::vector<uint8_t>(own.begin(), own.end()));
     std::vector<InitHandle> handles;
@@ -105,13 +105,13 @@ TEST_F(VendorMembers, AbortIsRecoveredFromAndItsHooksRunEachTime) {
   on_members(1, [&](Program& self) {
     int calls = 0;
     const auto hook = self.comm->registerAbortHook([&] { ++calls; });
-    for (int turn = 1; turn <= 3; ++turn) {
-      form(self, turn, {0})->wait();
+    for (int round = 1; round <= 3; ++round) {
+      form(self, round, {0})->wait();
       EXPECT_FALSE(self.comm->isAborted());
       expect_sum(self, 1);
       self.comm->abort();
       EXPECT_TRUE(self.comm->isAborted());
-      EXPECT_EQ(calls, turn);
+      EXPECT_EQ(calls, round);
     }
     self.comm->finalize();
   });
@@ -137,15 +137,15 @@ TEST_F(VendorMembers, PairsOfNcclLazyAreMadeAnew) {
   on_members(
       2,
       [&](Program& self) {
-        for (int turn = 1; turn <= 2; ++turn) {
-          form(self, turn, {0, 1})->wait();
-          auto tensor = at::full({4}, static_cast<float>(10 * turn + self.rank));
+        for (int round = 1; round <= 2; ++round) {
+          form(self, round, {0, 1})->wait();
+          auto tensor = at::full({4}, static_cast<float>(10 * round + self.rank));
           if (self.rank == 0)
             self.comm->send(tensor, 1, false);
           else
             self.comm->recv(tensor, 0, false);
           self.synchronize();
-          EXPECT_EQ(first(tensor), 10 * turn);
+          EXPECT_EQ(first(tensor), 10 * round);
         }
         self.comm->finalize();
       },
@@ -178,8 +178,9 @@ class VendorSurvivors : public VendorMembers {
       EXPECT_EQ(self.comm->getSize(), 2);
       EXPECT_EQ(ranks[static_cast<size_t>(self.comm->getRank())], self.rank);
       EXPECT_FALSE(self.comm->isAborted());
-      const auto& insight = dynamic_cast<const BackendDiagnostics&>(*self.comm->getBackendImpl());
-      const auto note = insight.describe_entries().at("reconfigure");
+      const auto& diagnostics =
+          dynamic_cast<const BackendDiagnostics&>(*self.comm->getBackendImpl());
+      const auto note = diagnostics.describe_entries().at("reconfigure");
       EXPECT_NE(note.find("was created " + how), std::string::npos) << note;
       expect_sum(self, 2);
       self.comm->finalize();
@@ -192,10 +193,10 @@ TEST_F(VendorSurvivors, TheyShrinkTheirCommunicator) { without_one({0, 2}, true,
 TEST_F(VendorSurvivors, TheyMayDoSoAgainAndAgain) {
   on_members(4, [&](Program& self) {
     std::vector<int> ranks{0, 1, 2, 3};
-    for (int turn = 1; ranks.size() > 1; ++turn, ranks.erase(ranks.begin())) {
+    for (int round = 1; ranks.size() > 1; ++round, ranks.erase(ranks.begin())) {
       if (self.rank < ranks.front()) break;
-      form(self, turn, ranks)->wait();
-      expect_shrunk(self, turn > 1);
+      form(self, round, ranks)->wait();
+      expect_shrunk(self, round > 1);
       expect_sum(self, static_cast<float>(ranks.size()));
     }
     self.comm->finalize();
@@ -235,13 +236,13 @@ TEST_F(VendorSurvivors, OneWhoseCommunicatorHasFailedHasAllConnectAnew) {
 
 TEST_F(VendorSurvivors, OneThatTheLibraryFailsHasTheOthersKnowAndTheNextTimeTheyConnect) {
   plan("fail=CommShrink:1");
-  std::atomic<int> failed = 0, told = 0;
+  std::atomic<int> failed = 0, peer_failed = 0;
   on_members(3, [&](Program& self) {
     form(self, 1, {0, 1, 2})->wait();
     if (self.rank == 2) return self.comm->finalize();
     const auto work = form(self, 2, {0, 1});
     const auto error = error_of([&] { work->wait(); });
-    ++(error.code() == Errc::kVendor ? failed : told);
+    ++(error.code() == Errc::kVendor ? failed : peer_failed);
     EXPECT_TRUE(error.code() == Errc::kVendor || error.code() == Errc::kPeerFailed) << error.what();
     form(self, 3, {0, 1})->wait();
     expect_shrunk(self, false);
@@ -249,7 +250,7 @@ TEST_F(VendorSurvivors, OneThatTheLibraryFailsHasTheOthersKnowAndTheNextTimeThey
     self.comm->finalize();
   });
   EXPECT_EQ(failed.load(), 1);
-  EXPECT_EQ(told.load(), 1);
+  EXPECT_EQ(peer_failed.load(), 1);
 }
 
 TEST_F(VendorSurvivors, AnAbortThatHangsDoesNotHoldThemUp) {
@@ -270,8 +271,8 @@ TEST_F(VendorMembers, ALibraryThatCannotAbortCannotChangeItsMembers) {
   ::setenv(kOneCcl.library_variable, stand_in("libstand_in_oneccl.so").c_str(), 1);
   auto options = options_with(store_);
   options.enable_reconfigure = true;
-  const auto made = std::make_shared<WithoutAbort>("xccl");
-  const auto error = error_of([&] { made->init(at::kCPU, "world", options); });
+  const auto backend = std::make_shared<WithoutAbort>("xccl");
+  const auto error = error_of([&] { backend->init(at::kCPU, "world", options); });
   EXPECT_EQ(error.code(), Errc::kUnsupported);
   EXPECT_NE(std::string(error.what()).find("cannot abort"), std::string::npos) << error.what();
 }

@@ -1,4 +1,4 @@
-// What is moved by way of carriers, carried out in memory, and on streams.
+// Transfers through relay ranks, in memory and on streams.
 #include "backends/nccl/api/sharded_relay.hpp"
 
 #include <ATen/ops/full.h>
@@ -17,19 +17,19 @@ namespace {
 using relay::RelayTransfer;
 using Buffers = std::map<int, std::vector<int64_t>>;
 
-// Elements by way of their carriers; counts those that each rank has handed on.
-void carry_out(const std::vector<RelayTransfer>& pieces, int size, const Buffers& input,
-               Buffers& output, std::map<int, int64_t>& carried) {
-  for (const auto& piece : pieces)
-    for (int carrier = 0; carrier < size; ++carrier) {
-      const auto shard = relay::shard_of(piece, carrier, size);
+// Moves elements through their relay ranks, and counts those that each rank has relayed.
+void run_transfers(const std::vector<RelayTransfer>& transfers, int size, const Buffers& input,
+                   Buffers& output, std::map<int, int64_t>& relayed) {
+  for (const auto& transfer : transfers)
+    for (int relay_rank = 0; relay_rank < size; ++relay_rank) {
+      const auto shard = relay::shard_of(transfer, relay_rank, size);
       for (int64_t i = shard.begin; i < shard.begin + shard.count; ++i) {
         int64_t sum = 0;
-        for (const int source : piece.sources)
-          sum += input.at(source).at(static_cast<size_t>(piece.input_offset + i));
-        for (const auto& [rank, offset] : piece.destinations)
+        for (const int source : transfer.sources)
+          sum += input.at(source).at(static_cast<size_t>(transfer.input_offset + i));
+        for (const auto& [rank, offset] : transfer.destinations)
           output[rank].at(static_cast<size_t>(offset + i)) += sum;
-        if (!piece.is_local()) ++carried[carrier];
+        if (!transfer.is_local()) ++relayed[relay_rank];
       }
     }
 }
@@ -72,26 +72,26 @@ TEST(ShardedRelay, EveryElementArrivesOnceByWayOfAllRanks) {
   for (const auto& [name, plan, input_of_all, output_of_all, expected] : kCases)
     for (const auto& ranks : groups)
       for (const int64_t count : {0, 1, 4, 5, 23}) {
-        const auto times = [&](bool of_all) {
+        const auto count_of = [&](bool of_all) {
           return static_cast<size_t>(count) * (of_all ? ranks.size() : 1);
         };
         Buffers input, output;
         for (const int rank : ranks) {
-          for (size_t e = 0; e < times(input_of_all); ++e)
+          for (size_t e = 0; e < count_of(input_of_all); ++e)
             input[rank].push_back(value(rank, static_cast<int64_t>(e)));
-          output[rank].resize(times(output_of_all));
+          output[rank].resize(count_of(output_of_all));
         }
-        std::map<int, int64_t> carried;
-        carry_out(plan(ranks, count), kSize, input, output, carried);
+        std::map<int, int64_t> relayed;
+        run_transfers(plan(ranks, count), kSize, input, output, relayed);
         for (size_t i = 0; i < ranks.size(); ++i)
-          for (size_t e = 0; e < times(output_of_all); ++e)
+          for (size_t e = 0; e < count_of(output_of_all); ++e)
             EXPECT_EQ(output[ranks[i]][e],
                       expected(i, static_cast<int64_t>(e), count, ranks.size(),
                                [&](size_t j, int64_t at) { return value(ranks[j], at); }))
                 << name << ", " << ranks.size() << " ranks, " << count << " elements";
         if (ranks.size() < 2) continue;
         for (int rank = 0; rank < kSize; ++rank)
-          EXPECT_EQ(carried[rank] > 0, count > rank) << name << ": rank " << rank;
+          EXPECT_EQ(relayed[rank] > 0, count > rank) << name << ": rank " << rank;
       }
 }
 
@@ -135,13 +135,13 @@ TEST_F(Relays, TheyAreCapturedAndReplayed) {
                                                           /*async_op=*/false),
               nullptr);
     const auto graph = gpu::cpu_end_capture(self.stream);
-    for (int turn = 1; turn <= 3; ++turn) {
-      input.fill_(static_cast<float>(10 * turn + self.rank));
+    for (int round = 1; round <= 3; ++round) {
+      input.fill_(static_cast<float>(10 * round + self.rank));
       gpu::cpu_launch_graph(graph, self.stream);
       self.synchronize();
       if (self.rank == 0) continue;
-      EXPECT_EQ(output[0].item<float>(), static_cast<float>(10 * turn + 2));
-      EXPECT_EQ(output[19].item<float>(), static_cast<float>(10 * turn + 1));
+      EXPECT_EQ(output[0].item<float>(), static_cast<float>(10 * round + 2));
+      EXPECT_EQ(output[19].item<float>(), static_cast<float>(10 * round + 1));
     }
   });
 }

@@ -90,9 +90,9 @@ TEST_F(VendorStreams, AHintPutsAsynchronousOperationsOnTheCurrentStream) {
 }
 
 TEST_F(VendorStreams, AHintOfACallHasAStreamOfThatPriorityInTheOrderOfTheCalls) {
-  for (const char* made_with : {"false", "true"}) {
+  for (const char* priority_hint : {"false", "true"}) {
     plan("slow=AllReduce:5000");
-    const bool is_made_so = made_with == std::string("true");
+    const bool is_high_priority = priority_hint == std::string("true");
     on_ranks(
         2,
         [&](Program& self) {
@@ -107,7 +107,7 @@ TEST_F(VendorStreams, AHintOfACallHasAStreamOfThatPriorityInTheOrderOfTheCalls) 
           works.push_back(reduce({}));
           for (const char* wanted : {"true", "false", "true"}) {
             works.push_back(reduce({{"is_high_priority_stream", wanted}}));
-            const bool is_first = works.size() == 2 && !is_made_so;
+            const bool is_first = works.size() == 2 && !is_high_priority;
             EXPECT_EQ(gpu::cpu_call_counts().high_priority_streams, is_first ? 1u : 0u);
           }
           // Behind the current stream, and the operation before on another one.
@@ -123,7 +123,7 @@ TEST_F(VendorStreams, AHintOfACallHasAStreamOfThatPriorityInTheOrderOfTheCalls) 
           EXPECT_EQ(first(tensor), 32);
           self.comm->finalize();
         },
-        std::chrono::seconds(60), "nccl", {{"is_high_priority_stream", made_with}});
+        std::chrono::seconds(60), "nccl", {{"is_high_priority_stream", priority_hint}});
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 TEST(SignalWays, NoRankWaitsWhereItSignals) {
   for (const int ranks : {2, 3, 4, 6, 7, 8, 20, 21, 64}) {
-    const int ways = count_signal_communicators(ranks);
+    const int communicators = count_signal_communicators(ranks);
     for (int rank = 0; rank < ranks; ++rank) {
       std::set<int> signals_in, waits_in;
       for (int peer = 0; peer < ranks; ++peer) {
@@ -22,9 +22,10 @@ TEST(SignalWays, NoRankWaitsWhereItSignals) {
         signals_in.insert(signal_communicator_index(rank, peer, ranks));
         waits_in.insert(signal_communicator_index(peer, rank, ranks));
       }
-      for (const int way : signals_in) {
-        EXPECT_TRUE(way >= 0 && way < ways) << ranks << " ranks, way " << way;
-        EXPECT_FALSE(waits_in.contains(way)) << ranks << " ranks, rank " << rank;
+      for (const int communicator : signals_in) {
+        EXPECT_TRUE(communicator >= 0 && communicator < communicators)
+            << ranks << " ranks, way " << communicator;
+        EXPECT_FALSE(waits_in.contains(communicator)) << ranks << " ranks, rank " << rank;
       }
     }
   }
@@ -50,11 +51,11 @@ TEST_F(VendorWindows, PutsAndSignalsAreCapturedAndReplayed) {
     window->signal(peer, /*async_op=*/false);
     window->wait_signal(peer, /*async_op=*/false);
     const auto graph = gpu::cpu_end_capture(self.stream);
-    for (int turn = 1; turn <= kReplays; ++turn) {
-      source.fill_(static_cast<float>(10 * turn + self.rank));
+    for (int round = 1; round <= kReplays; ++round) {
+      source.fill_(static_cast<float>(10 * round + self.rank));
       gpu::cpu_launch_graph(graph, self.stream);
       self.synchronize();
-      EXPECT_EQ(floats_of(*window)[3].item<float>(), static_cast<float>(10 * turn + peer));
+      EXPECT_EQ(floats_of(*window)[3].item<float>(), static_cast<float>(10 * round + peer));
       self.comm->barrier(false);  // before the next put writes over it
       self.synchronize();
     }

@@ -47,14 +47,14 @@ void run_ranks_of(const Make& make, int size, const std::function<void(Program&)
       size,
       [&](int rank) {
         const auto launch = backends_test::launch(rank, size);
-        auto made = make();
+        auto instance = make();
         auto options = shared;
         if (hints_of) options.hints.merge(hints_of(rank));
-        if constexpr (requires { made->init(at::kCPU, launch, "world", options); })
-          made->init(at::kCPU, launch, "world", options);
+        if constexpr (requires { instance->init(at::kCPU, launch, "world", options); })
+          instance->init(at::kCPU, launch, "world", options);
         else
-          made->init(launch, "world", options);
-        return TorchComm::wrap(std::move(made), backend);
+          instance->init(launch, "world", options);
+        return TorchComm::wrap(std::move(instance), backend);
       },
       [&](int rank, std::shared_ptr<TorchComm>& comm) {
         Program program{rank, std::move(comm), gpu::Runtime::cpu().create_stream(false)};

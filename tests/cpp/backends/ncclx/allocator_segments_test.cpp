@@ -14,93 +14,93 @@ namespace torch::comms::ncclx {
 namespace {
 
 char memory[4000];
-AllocatorSegment piece(size_t at, size_t size_bytes) { return {memory + at, size_bytes}; }
+AllocatorSegment segment(size_t at, size_t size_bytes) { return {memory + at, size_bytes}; }
 
-// What a follower is told, in words: "+0:10" for 10 bytes from the first on.
-struct Told {
-  TrackedSegments followed;
-  std::vector<std::string> words;
-  bool is_able = true;
+// The changes that a follower records, as text: "+0:10" for 10 bytes from the first on.
+struct SegmentFollower {
+  TrackedSegments tracked;
+  std::vector<std::string> changes;
+  bool is_supported = true;
 
-  void look(const AllocatorSegments& all, int device = 0) {
-    const auto tell = [this](char sign) {
+  void update(const AllocatorSegments& all, int device = 0) {
+    const auto record = [this](char sign) {
       return [this, sign](const AllocatorSegment& one) {
-        words.push_back(sign + std::to_string(one.begin - memory) + ":" +
-                        std::to_string(one.size_bytes));
-        return is_able;
+        changes.push_back(sign + std::to_string(one.begin - memory) + ":" +
+                          std::to_string(one.size_bytes));
+        return is_supported;
       };
     };
-    words.clear();
-    followed.update(all, device, tell('+'), tell('-'));
+    changes.clear();
+    tracked.update(all, device, record('+'), record('-'));
   }
 };
-using Words = std::vector<std::string>;
+using Changes = std::vector<std::string>;
 
 TEST(Segments, AFollowerIsToldOfWhatHasChangedOnItsDevice) {
   AllocatorSegments all;
-  Told told;
-  EXPECT_TRUE(told.followed.is_up_to_date(all));
-  all.add(0, piece(0, 10));
-  all.add(1, piece(20, 10));
-  all.add(0, piece(40, 10));
-  EXPECT_FALSE(told.followed.is_up_to_date(all));
-  told.look(all);
-  EXPECT_EQ(told.words, (Words{"+0:10", "+40:10"}));
-  EXPECT_TRUE(told.followed.is_up_to_date(all));
-  all.remove(0, piece(0, 10));
-  told.look(all);
-  EXPECT_EQ(told.words, (Words{"-0:10"}));
-  told.look(all);
-  EXPECT_EQ(told.words, Words{});
+  SegmentFollower follower;
+  EXPECT_TRUE(follower.tracked.is_up_to_date(all));
+  all.add(0, segment(0, 10));
+  all.add(1, segment(20, 10));
+  all.add(0, segment(40, 10));
+  EXPECT_FALSE(follower.tracked.is_up_to_date(all));
+  follower.update(all);
+  EXPECT_EQ(follower.changes, (Changes{"+0:10", "+40:10"}));
+  EXPECT_TRUE(follower.tracked.is_up_to_date(all));
+  all.remove(0, segment(0, 10));
+  follower.update(all);
+  EXPECT_EQ(follower.changes, (Changes{"-0:10"}));
+  follower.update(all);
+  EXPECT_EQ(follower.changes, Changes{});
 }
 
 TEST(Segments, WhatGoesAndComesAtOnePlaceIsAnotherSegment) {
   AllocatorSegments all;
-  Told told;
-  all.add(0, piece(0, 10));
-  told.look(all);
-  all.remove(0, piece(0, 10));
-  all.add(0, piece(0, 10));
-  told.look(all);
-  EXPECT_EQ(told.words, (Words{"-0:10", "+0:10"}));
-  all.add(0, piece(0, 10));  // it is there
-  told.look(all);
-  EXPECT_EQ(told.words, Words{});
+  SegmentFollower follower;
+  all.add(0, segment(0, 10));
+  follower.update(all);
+  all.remove(0, segment(0, 10));
+  all.add(0, segment(0, 10));
+  follower.update(all);
+  EXPECT_EQ(follower.changes, (Changes{"-0:10", "+0:10"}));
+  all.add(0, segment(0, 10));  // it is there
+  follower.update(all);
+  EXPECT_EQ(follower.changes, Changes{});
 }
 
 TEST(Segments, APartThatGoesTakesAllThatItIsAPartOf) {
   AllocatorSegments all;
-  Told told;
-  for (const size_t at : {0, 100, 200}) all.add(0, piece(at, 100));
-  told.look(all);
-  all.remove(0, piece(150, 60));
-  told.look(all);
-  EXPECT_EQ(told.words, (Words{"-100:100", "-200:100"}));
-  all.remove(0, piece(100, 100));  // nothing is there, nor beside it
-  told.look(all);
-  EXPECT_EQ(told.words, Words{});
+  SegmentFollower follower;
+  for (const size_t at : {0, 100, 200}) all.add(0, segment(at, 100));
+  follower.update(all);
+  all.remove(0, segment(150, 60));
+  follower.update(all);
+  EXPECT_EQ(follower.changes, (Changes{"-100:100", "-200:100"}));
+  all.remove(0, segment(100, 100));  // nothing is there, nor beside it
+  follower.update(all);
+  EXPECT_EQ(follower.changes, Changes{});
 }
 
 TEST(Segments, ManyComeAtOnceOrNotAtAll) {
   AllocatorSegments all;
   const auto version = all.version();
-  all.add(0, piece(0, 10));
-  EXPECT_FALSE(all.add_all(version, {{0, piece(20, 10)}}));
+  all.add(0, segment(0, 10));
+  EXPECT_FALSE(all.add_all(version, {{0, segment(20, 10)}}));
   EXPECT_EQ(all.of(0).segments.size(), 1u);
-  EXPECT_TRUE(all.add_all(all.version(), {{0, piece(20, 10)}, {0, piece(0, 10)}}));
+  EXPECT_TRUE(all.add_all(all.version(), {{0, segment(20, 10)}, {0, segment(0, 10)}}));
   EXPECT_EQ(all.of(0).segments.size(), 2u);
 }
 
 TEST(Segments, WhoCannotBeToldIsNotAskedAgain) {
   AllocatorSegments all;
-  Told told;
-  told.is_able = false;
-  all.add(0, piece(0, 10));
-  all.add(0, piece(20, 10));
-  told.look(all);
-  EXPECT_EQ(told.words, (Words{"+0:10"}));
-  all.remove(0, piece(0, 10));
-  EXPECT_TRUE(told.followed.is_up_to_date(all));
+  SegmentFollower follower;
+  follower.is_supported = false;
+  all.add(0, segment(0, 10));
+  all.add(0, segment(20, 10));
+  follower.update(all);
+  EXPECT_EQ(follower.changes, (Changes{"+0:10"}));
+  all.remove(0, segment(0, 10));
+  EXPECT_TRUE(follower.tracked.is_up_to_date(all));
 }
 
 class NcclxSegments : public NcclxTest {
@@ -118,13 +118,13 @@ TEST_F(NcclxSegments, CommunicatorsTellTheirLibraryBeforeTheirNextOperation) {
   on_ranks(1, [&](Program& self) {
     const auto count = [&] { return registrations_after_a_call(self) - before; };
     EXPECT_EQ(count(), 0);
-    all.add(0, piece(0, 1000));
-    all.add(0, piece(2000, 1000));
-    all.add(1, piece(1000, 1000));  // of another device
+    all.add(0, segment(0, 1000));
+    all.add(0, segment(2000, 1000));
+    all.add(1, segment(1000, 1000));  // of another device
     EXPECT_EQ(count(), 2);
-    all.remove(0, piece(0, 1000));
+    all.remove(0, segment(0, 1000));
     EXPECT_EQ(count(), 1);
-    all.add(0, piece(0, 1000));
+    all.add(0, segment(0, 1000));
     auto child = self.comm->split({0}, "child", {});
     EXPECT_EQ(count(), 2);
     auto tensor = at::full({4}, 1.0f);
@@ -144,12 +144,12 @@ TEST_F(NcclxSegments, OperationsGoOnWithoutARegistrationThatTheLibraryRefuses) {
   on_ranks(1, [&](Program& self) {
     const auto count = [&] { return registrations_after_a_call(self) - before; };
     plan("fail=CommRegister:1");
-    all.add(0, piece(0, 1000));
-    all.add(0, piece(2000, 1000));
+    all.add(0, segment(0, 1000));
+    all.add(0, segment(2000, 1000));
     EXPECT_EQ(count(), 1);
-    all.remove(0, piece(0, 1000));
+    all.remove(0, segment(0, 1000));
     EXPECT_EQ(count(), 1);
-    all.remove(0, piece(2000, 1000));
+    all.remove(0, segment(2000, 1000));
     EXPECT_EQ(count(), 0);
     self.comm->finalize();
   });
@@ -159,10 +159,10 @@ TEST_F(NcclxSegments, ARegistrationOfMemoryThatHasGoneAndStaysEndsTheCommunicato
   auto& all = AllocatorSegments::of_process();
   on_ranks(1, [&](Program& self) {
     auto tensor = at::full({4}, 1.0f);
-    all.add(0, piece(0, 1000));
+    all.add(0, segment(0, 1000));
     self.comm->all_reduce(tensor, ReduceOp::SUM, true)->hostSynchronize();
     plan("fail=CommDeregister:1");
-    all.remove(0, piece(0, 1000));
+    all.remove(0, segment(0, 1000));
     const auto error = error_of([&] { self.comm->all_reduce(tensor, ReduceOp::SUM, true); });
     EXPECT_EQ(error.code(), Errc::kVendor) << error.what();
     EXPECT_TRUE(self.comm->isAborted());

@@ -109,11 +109,11 @@ TEST_F(NcclxDeviceCalls, InputThatIsOutputIsReadFirst) {
 
 // One rank's counts are impossible: the error is of that call here, and of the others' too.
 TEST_F(NcclxDeviceCalls, ImpossibleCountsEndTheCommunicatorAndChangeNothing) {
-  for (const Counts& spoiled : {Counts{-1, 2}, Counts{5, 16}, Counts{INT64_MAX, 1}})
+  for (const Counts& invalid : {Counts{-1, 2}, Counts{5, 16}, Counts{INT64_MAX, 1}})
     on_ranks(2, [&](Program& self) {
       auto output = untouched();
       const auto good = counts_of({2, 2});
-      const auto sent = self.rank == 1 ? counts_of(spoiled) : good;
+      const auto sent = self.rank == 1 ? counts_of(invalid) : good;
       // A rank that comes late hears of it in its call.
       const auto error = error_of([&] {
         backend_of(self)
