@@ -87,15 +87,15 @@ void Engine::open() {
   progress_engine_.leave();
 }
 
-transport::Transport& Engine::link_to(int family_rank) {
+transport::Transport& Engine::link_to(int context_rank) {
   bool fresh = false;
-  auto& link = links_.link_to(family_rank, &fresh);
-  if (!fresh || family_rank == links_.rank()) return link;
-  control_channel_.post_receive(family_rank, link);
+  auto& link = links_.link_to(context_rank, &fresh);
+  if (!fresh || context_rank == links_.rank()) return link;
+  control_channel_.post_receive(context_rank, link);
   for (const auto& [base, group] : groups_)
     if (group->has_announced_leave && group->failure() == nullptr &&
-        group->rank_of(family_rank) >= 0)
-      send_control(family_rank, leave_message(*group));
+        group->rank_of(context_rank) >= 0)
+      send_control(context_rank, leave_message(*group));
   return link;
 }
 
@@ -110,9 +110,9 @@ uint32_t Engine::propose_streams(int failed, uint32_t parent) noexcept {
 
 bool Engine::claim_streams(uint32_t base) noexcept {
   const std::lock_guard lock(streams_mutex_);
-  const auto place = std::lower_bound(claimed_.begin(), claimed_.end(), base);
-  if (base < next_stream_ || (place != claimed_.end() && *place == base)) return false;
-  claimed_.insert(place, base);  // cannot throw: the capacity is reserved
+  const auto position = std::lower_bound(claimed_.begin(), claimed_.end(), base);
+  if (base < next_stream_ || (position != claimed_.end() && *position == base)) return false;
+  claimed_.insert(position, base);  // cannot throw: the capacity is reserved
   if (claimed_.size() == kMostClaimed) {
     next_stream_ = claimed_.front() + GroupState::kStreams;
     claimed_.erase(claimed_.begin());
@@ -231,37 +231,37 @@ void Engine::complete(Task* task, std::unique_ptr<CommError> error) noexcept {
   if (!error && task->is_queued) task->group->last_finished = task->sequence;
   task->close();
   const auto group = task->group->is_leaving ? task->group : nullptr;
-  const bool told = task->listener == nullptr;
+  const bool has_listener = task->listener != nullptr;
   task->finish(std::move(error));  // before other threads can see how the task ended
-  if (!told) {
+  if (has_listener) {
     const std::lock_guard lock(completions_mutex_);
     completions_.push_back(task);
     has_completions_.store(true, std::memory_order_release);
   }
   progress_engine_.remove_call();
   progress_engine_.notify_completed();
-  if (told) task->release();
+  if (!has_listener) task->release();
   if (group) send_leave_if_ready(*group);
 }
 
 void Engine::deliver_completions() noexcept {
-  std::vector<Task*> endings;
+  std::vector<Task*> completed;
   {
     const std::lock_guard lock(completions_mutex_);
-    endings.swap(completions_);
+    completed.swap(completions_);
     has_completions_.store(false, std::memory_order_release);
   }
-  for (auto* task : endings) {
+  for (auto* task : completed) {
     task->listener->on_complete(task->error.get());
     task->release();
   }
 }
 
-bool Engine::progress(std::optional<uint32_t> but) noexcept {
+bool Engine::progress(std::optional<uint32_t> excluded) noexcept {
   bool moved = drain_inbox();
   if (close_reason_) return moved;  // submitted tasks have completed with the error
   if (has_abort_requests_.load(std::memory_order_relaxed)) moved |= check_aborts();
-  moved |= progress_links(but);
+  moved |= progress_links(excluded);
   if (!active_.empty()) moved |= advance_all();
   const bool look = ++progress_calls_ % kProgressPerClockRead == 0;
   if (has_unread_control_ && (look || !moved)) moved |= poll_control();
@@ -308,16 +308,16 @@ bool Engine::accept_incoming_peers() noexcept {
 // Handles control messages, and failed links.
 bool Engine::poll_control() noexcept {
   has_unread_control_ = false;
-  bool heard_any = accept_incoming_peers();
+  bool any_received = accept_incoming_peers();
   for (size_t i = 0; i < links_.connected().size(); ++i) {
     const int peer = links_.connected()[i];
     auto& link = links_.link_to(peer);
     ControlMessage notice;
-    for (auto heard = control_channel_.poll(peer, link, notice);
-         heard != ControlChannel::ControlPollResult::kNothing;
-         heard = control_channel_.poll(peer, link, notice)) {
-      heard_any = true;
-      if (heard == ControlChannel::ControlPollResult::kMessage) {
+    for (auto polled = control_channel_.poll(peer, link, notice);
+         polled != ControlChannel::ControlPollResult::kNothing;
+         polled = control_channel_.poll(peer, link, notice)) {
+      any_received = true;
+      if (polled == ControlChannel::ControlPollResult::kMessage) {
         on_control_message(peer, notice);
         continue;
       }
@@ -331,7 +331,7 @@ bool Engine::poll_control() noexcept {
     }
   }
   control_channel_.release_sent();
-  return heard_any;
+  return any_received;
 }
 
 bool Engine::check_deadlines() noexcept {
@@ -342,11 +342,11 @@ bool Engine::check_deadlines() noexcept {
   const auto check = [&](Task* task) {
     if (task->group->failure() != nullptr || task->group->hang_query) return;
     if (now < task->deadline) return track_deadline(task->deadline);
-    const std::string knob(task->timeout.setting);
+    const std::string setting(task->timeout.setting);
     start_hang_query(*task->group, Errc::kTimeout,
                      task->format_call() + " did not finish within its timeout of " +
                          std::to_string(task->timeout.duration.count()) + " ms" +
-                         (knob.empty() ? "" : ", " + knob) + "; " + task->format_pending(),
+                         (setting.empty() ? "" : ", " + setting) + "; " + task->format_pending(),
                      task->awaited_ranks(), task->sequence);
   };
   for (auto* task : active_) {

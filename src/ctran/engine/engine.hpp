@@ -105,7 +105,7 @@ class Engine final : public ProgressEngine::ProgressClient,
   // Returns the link to a rank of the context, and connects it on first use. Must not be called
   // after shut_down().
   // Throws: like LinkTable::link_to().
-  transport::Transport& link_to(int family_rank);
+  transport::Transport& link_to(int context_rank);
   // Returns the stream of messages with this tag to or from a member. stream_to() announces a new
   // stream to the receiver. stream_from() returns nothing until the sender has announced its
   // stream.
@@ -136,14 +136,15 @@ class Engine final : public ProgressEngine::ProgressClient,
   bool has_pending_requests() const noexcept;
   template <class Look>
   bool poll_until_done(const GroupState& group, int often, const Look& look);
-  // `but`: a stream whose messages the caller receives itself; see Transport::progress_except().
-  bool progress(std::optional<uint32_t> but) noexcept;
-  bool progress_links(std::optional<uint32_t> but = std::nullopt) noexcept;
+  // `excluded`: a stream whose messages the caller receives itself; see
+  // Transport::progress_except().
+  bool progress(std::optional<uint32_t> excluded) noexcept;
+  bool progress_links(std::optional<uint32_t> excluded = std::nullopt) noexcept;
   void enqueue(Task* task) noexcept;
   void complete_inline(Task* task) noexcept;
   bool run_inline(Task* task) noexcept;
   bool resume_as_task(const std::shared_ptr<GroupState>& group, const EngineCall& call,
-                      const FastPath& express, Task*& rest);
+                      const FastPath& fast_path, Task*& rest);
 
   bool drain_inbox() noexcept;
   void admit(Task* task) noexcept;
@@ -170,17 +171,18 @@ class Engine final : public ProgressEngine::ProgressClient,
   void on_quiesced(GroupState& group, int from, const ControlMessage& notice) noexcept;
   void complete_finished_messages(GroupState& group) noexcept;
   void complete_failed() noexcept;
-  void on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept;
+  void on_peer_failed(int context_rank, Errc code, const std::string& why) noexcept;
   void query_fingerprints(GroupState& group, const CollectiveTask& task) noexcept;
-  void on_fingerprint_query(GroupState& group, int rank, const ControlMessage& question) noexcept;
+  void on_fingerprint_query(GroupState& group, int rank, const ControlMessage& query) noexcept;
   void answer_deferred_queries(GroupState& group) noexcept;
-  void start_mismatch(GroupState& group, uint64_t sequence, const std::string& met = {}) noexcept;
+  void start_mismatch(GroupState& group, uint64_t sequence,
+                      const std::string& detail = {}) noexcept;
   void send_own_fingerprint(GroupState& group) noexcept;
   void record_fingerprint(GroupState& group, int rank, uint64_t sequence,
-                          const Fingerprint& print) noexcept;
+                          const Fingerprint& fingerprint) noexcept;
   void finish_mismatch(GroupState& group) noexcept;
-  void broadcast(GroupState& group, const ControlMessage& notice, int but = -1) noexcept;
-  void send_control(int family_rank, const ControlMessage& notice) noexcept;
+  void broadcast(GroupState& group, const ControlMessage& notice, int excluded = -1) noexcept;
+  void send_control(int context_rank, const ControlMessage& notice) noexcept;
   void on_control_message(int from, const ControlMessage& notice) noexcept;
   void on_remote_failure(GroupState& group, int rank, const ControlMessage& notice) noexcept;
   void on_leaving(GroupState& group, int rank, const ControlMessage& notice) noexcept;
@@ -200,13 +202,13 @@ class Engine final : public ProgressEngine::ProgressClient,
   void start_hang_query(GroupState& group, Errc code, std::string why, std::vector<int> culprits,
                         uint64_t number) noexcept;
   void mark_unavailable(GroupState& group, int rank, const char* why) noexcept;
-  void record_progress(GroupState& group, int rank, const RankProgress& place) noexcept;
+  void record_progress(GroupState& group, int rank, const RankProgress& reported) noexcept;
   void finish_hang_query_if_complete(GroupState& group) noexcept;
   static void add_failed_peers(const monitor::ProgressReport& seen, std::vector<int>& culprits);
   void finish_hang_query(GroupState& group) noexcept;
   void query_all_progress(GroupState& group) noexcept;
   void on_hang_query_timeout(GroupState& group) noexcept;
-  void on_progress_query(GroupState* group, int from, const ControlMessage& question) noexcept;
+  void on_progress_query(GroupState* group, int from, const ControlMessage& query) noexcept;
   void on_progress(GroupState& group, const ControlMessage& answer) noexcept;
 
   LinkTable links_;

@@ -29,8 +29,9 @@ inline constexpr std::chrono::milliseconds kNoTimeout = std::chrono::millisecond
 // error texts show. `setting` is a string with static lifetime; "" means not given.
 struct CallTimeout {
   template <class Rep, class Period>
-  constexpr CallTimeout(std::chrono::duration<Rep, Period> how_long, std::string_view called = {})
-      : duration(how_long), setting(called) {}
+  constexpr CallTimeout(std::chrono::duration<Rep, Period> how_long,
+                        std::string_view setting_name = {})
+      : duration(how_long), setting(setting_name) {}
   constexpr std::chrono::milliseconds remaining() const { return duration - elapsed; }
 
   std::chrono::milliseconds duration;

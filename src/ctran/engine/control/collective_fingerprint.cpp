@@ -34,28 +34,28 @@ uint64_t hash_of_blocks(const schedule::Blocks& blocks) noexcept {
 }  // namespace
 
 Fingerprint fingerprint_of(const EngineCall& call, uint64_t sequence) noexcept {
-  Fingerprint print;
-  print.sequence = sequence;
-  print.is_presence_only = call.is_consistency_check ? 1 : 0;
-  call.name.copy(print.name, sizeof print.name - 1);
-  print.operation = static_cast<uint8_t>(call.operation);
-  print.dtype = call.operation == Operation::kBarrier ? monitor::kNoData : call.dtype;
-  print.element_bytes = call.element_bytes;
-  if (adds(print.operation)) print.reduce_op = static_cast<uint8_t>(call.op);
-  if (has_root(call.operation)) print.root = call.root;
+  Fingerprint fingerprint;
+  fingerprint.sequence = sequence;
+  fingerprint.is_presence_only = call.is_consistency_check ? 1 : 0;
+  call.name.copy(fingerprint.name, sizeof fingerprint.name - 1);
+  fingerprint.operation = static_cast<uint8_t>(call.operation);
+  fingerprint.dtype = call.operation == Operation::kBarrier ? monitor::kNoData : call.dtype;
+  fingerprint.element_bytes = call.element_bytes;
+  if (adds(fingerprint.operation)) fingerprint.reduce_op = static_cast<uint8_t>(call.op);
+  if (has_root(call.operation)) fingerprint.root = call.root;
   // The counts of an all_to_all with per-rank counts are compared pairwise, by kFingerprintQuery
   // and message sizes.
   if (call.operation != Operation::kAllToAll || call.blocks.equal()) {
-    print.count = call.blocks.total();
+    fingerprint.count = call.blocks.total();
     if (has_blocks(call.operation) && !call.blocks.equal())
-      print.counts_hash = hash_of_blocks(call.blocks);
+      fingerprint.counts_hash = hash_of_blocks(call.blocks);
   }
   if (call.algorithm != nullptr || call.chunk >= 0) {
     const auto* name = call.algorithm == nullptr ? "" : call.algorithm->name.data();
     const size_t length = call.algorithm == nullptr ? 0 : call.algorithm->name.size();
-    print.algorithm_hash = hash_bytes(name, length, static_cast<uint64_t>(call.chunk));
+    fingerprint.algorithm_hash = hash_bytes(name, length, static_cast<uint64_t>(call.chunk));
   }
-  return print;
+  return fingerprint;
 }
 
 uint32_t tag_of(uint64_t what, uint64_t sequence, uint64_t scope) noexcept {

@@ -122,9 +122,9 @@ void Engine::complete_failed() noexcept {
   }
 }
 
-void Engine::on_peer_failed(int family_rank, Errc code, const std::string& why) noexcept {
+void Engine::on_peer_failed(int context_rank, Errc code, const std::string& why) noexcept {
   for (auto& [base, group] : groups_) {
-    const int rank = group->rank_of(family_rank);
+    const int rank = group->rank_of(context_rank);
     if (rank < 0 || group->left_members.contains(rank) || group->failure() != nullptr) continue;
     const auto number = std::to_string(rank);
     auto text = "rank " + number + " has failed: " + without_rank(why);
@@ -152,21 +152,21 @@ bool Engine::has_calls(const GroupState& group) const noexcept {
   });
 }
 
-// Sends to the connected members except `but`. Receivers that forward messages reach the
+// Sends to the connected members except `excluded`. Receivers that forward messages reach the
 // unconnected ones.
-void Engine::broadcast(GroupState& group, const ControlMessage& notice, int but) noexcept {
+void Engine::broadcast(GroupState& group, const ControlMessage& notice, int excluded) noexcept {
   for (const int member : group.ranks)
-    if (member != links_.rank() && member != but) send_control(member, notice);
+    if (member != links_.rank() && member != excluded) send_control(member, notice);
 }
 
 // Sends nothing if the peer is not connected or its link has failed.
-void Engine::send_control(int family_rank, const ControlMessage& notice) noexcept {
-  if (!links_.is_connected(family_rank) || links_.failure(family_rank) != nullptr) return;
+void Engine::send_control(int context_rank, const ControlMessage& notice) noexcept {
+  if (!links_.is_connected(context_rank) || links_.failure(context_rank) != nullptr) return;
   try {
-    control_channel_.send(family_rank, links_.link_to(family_rank), notice);
+    control_channel_.send(context_rank, links_.link_to(context_rank), notice);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning, "cannot send a control message to rank " +
-                                            std::to_string(family_rank) + ": " + error.what());
+                                            std::to_string(context_rank) + ": " + error.what());
   }
 }
 
@@ -230,9 +230,9 @@ void Engine::on_remote_failure(GroupState& group, int rank, const ControlMessage
     return fail(group, notice.code, "rank " + std::to_string(rank) + ": " + notice.reason, {rank});
   }
   if (group.hang_query) group.hang_query->set_reason(rank, notice.code, notice.reason, culprits);
-  const bool asks =
+  const bool should_query =
       notice.code == Errc::kPeerFailed && !notice.has_progress_report && has_calls(group);
-  if (!asks) return fail(group, notice.code, notice.reason, std::move(culprits));
+  if (!should_query) return fail(group, notice.code, notice.reason, std::move(culprits));
   start_hang_query(group, notice.code, notice.reason, std::move(culprits), group.running());
   record_progress(group, rank, notice.progress);
 }
@@ -258,12 +258,12 @@ void Engine::on_quiesced(GroupState& group, int from, const ControlMessage& noti
 // Fails the group if its running collective needs a member that has left before it.
 void Engine::fail_for_left_members(GroupState& group) noexcept {
   if (group.hang_query || group.queue.empty()) return;
-  for (const auto& [rank, departure] : group.left_members) {
-    if (group.queue.front()->sequence <= departure.last_collective) continue;
+  for (const auto& [rank, leave] : group.left_members) {
+    if (group.queue.front()->sequence <= leave.last_collective) continue;
     if (is_draining(group)) return;
     return fail(group, Errc::kPeerFailed,
                 base::peer_closed_text(rank) + ", after its collective number " +
-                    std::to_string(departure.last_collective),
+                    std::to_string(leave.last_collective),
                 {rank});
   }
 }
@@ -275,17 +275,17 @@ bool Engine::is_draining(const GroupState& group) const noexcept {
 }
 
 void Engine::query_fingerprints(GroupState& group, const CollectiveTask& task) noexcept {
-  ControlMessage question{.kind = ControlMessage::Kind::kFingerprintQuery,
-                          .base = group.base,
-                          .sequence = task.fingerprint().sequence,
-                          .fingerprint = task.fingerprint()};
-  if (!task.plan().has_own_counts()) return broadcast(group, question);
+  ControlMessage query{.kind = ControlMessage::Kind::kFingerprintQuery,
+                       .base = group.base,
+                       .sequence = task.fingerprint().sequence,
+                       .fingerprint = task.fingerprint()};
+  if (!task.plan().has_own_counts()) return broadcast(group, query);
   const auto& problem = task.plan().problem();
   for (int rank = 0; rank < group.size(); ++rank) {
     if (rank == group.layout.rank) continue;
-    question.sent = problem.blocks.count(rank);
-    question.expected = problem.receive_blocks.count(rank);
-    send_control(group.ranks[static_cast<size_t>(rank)], question);
+    query.sent = problem.blocks.count(rank);
+    query.expected = problem.receive_blocks.count(rank);
+    send_control(group.ranks[static_cast<size_t>(rank)], query);
   }
 }
 
@@ -293,25 +293,25 @@ void Engine::query_fingerprints(GroupState& group, const CollectiveTask& task) n
 // This rank may have nothing to send in it, so that the asking rank would never see a message of
 // it.
 void Engine::on_fingerprint_query(GroupState& group, int rank,
-                                  const ControlMessage& question) noexcept {
-  if (group.last_started() < question.sequence) {
-    group.deferred_queries[rank] = question;
+                                  const ControlMessage& query) noexcept {
+  if (group.last_started() < query.sequence) {
+    group.deferred_queries[rank] = query;
     return;
   }
-  const auto& own = group.fingerprint(question.sequence);
-  if (own.sequence != question.sequence) return;  // the collective is too old to be remembered
-  const auto met =
-      own == question.fingerprint ? group.describe_count_mismatch(rank, question) : std::string();
-  if (own == question.fingerprint && met.empty()) return;
-  start_mismatch(group, question.sequence, met);
-  record_fingerprint(group, rank, question.sequence, question.fingerprint);
+  const auto& own = group.fingerprint(query.sequence);
+  if (own.sequence != query.sequence) return;  // the collective is too old to be remembered
+  const auto detail =
+      own == query.fingerprint ? group.describe_count_mismatch(rank, query) : std::string();
+  if (own == query.fingerprint && detail.empty()) return;
+  start_mismatch(group, query.sequence, detail);
+  record_fingerprint(group, rank, query.sequence, query.fingerprint);
 }
 
 void Engine::answer_deferred_queries(GroupState& group) noexcept {
-  std::erase_if(group.deferred_queries, [&](const auto& asked) {
-    const auto& [rank, question] = asked;
-    if (group.last_started() < question.sequence) return false;
-    on_fingerprint_query(group, rank, question);
+  std::erase_if(group.deferred_queries, [&](const auto& entry) {
+    const auto& [rank, query] = entry;
+    if (group.last_started() < query.sequence) return false;
+    on_fingerprint_query(group, rank, query);
     return true;
   });
 }
@@ -319,38 +319,40 @@ void Engine::answer_deferred_queries(GroupState& group) noexcept {
 // All ranks send each other what they have called, and wait at most query_timeout_ for the answers.
 // The earliest collective counts: a rank that has completed it sees the messages of its peers in a
 // later one.
-void Engine::start_mismatch(GroupState& group, uint64_t sequence, const std::string& met) noexcept {
+void Engine::start_mismatch(GroupState& group, uint64_t sequence,
+                            const std::string& detail) noexcept {
   if (group.hang_query || group.failure() != nullptr) return;
-  auto& now = group.mismatch;
-  if (now && now->sequence == sequence && now->detail.empty()) now->detail = met;
-  if (now && now->sequence <= sequence) return;
-  const auto until = now ? now->deadline : std::chrono::steady_clock::now() + query_timeout_;
-  now = std::make_unique<GroupState::PendingMismatch>();
-  now->sequence = sequence;
-  now->deadline = until;
-  now->detail = met;
+  auto& pending = group.mismatch;
+  if (pending && pending->sequence == sequence && pending->detail.empty()) pending->detail = detail;
+  if (pending && pending->sequence <= sequence) return;
+  const auto until =
+      pending ? pending->deadline : std::chrono::steady_clock::now() + query_timeout_;
+  pending = std::make_unique<GroupState::PendingMismatch>();
+  pending->sequence = sequence;
+  pending->deadline = until;
+  pending->detail = detail;
   track_deadline(until);
   send_own_fingerprint(group);
 }
 
 // Sends once, and only after this rank has reached the collective.
 void Engine::send_own_fingerprint(GroupState& group) noexcept {
-  auto& disagreement = *group.mismatch;
-  const auto& own = group.fingerprint(disagreement.sequence);
-  if (disagreement.has_answered || own.sequence < disagreement.sequence) return;
-  disagreement.has_answered = true;
+  auto& pending = *group.mismatch;
+  const auto& own = group.fingerprint(pending.sequence);
+  if (pending.has_answered || own.sequence < pending.sequence) return;
+  pending.has_answered = true;
   broadcast(group, {.kind = ControlMessage::Kind::kMismatch,
                     .base = group.base,
-                    .sequence = disagreement.sequence,
+                    .sequence = pending.sequence,
                     .fingerprint = own,
-                    .reason = disagreement.detail});
-  record_fingerprint(group, group.layout.rank, disagreement.sequence, own);
+                    .reason = pending.detail});
+  record_fingerprint(group, group.layout.rank, pending.sequence, own);
 }
 
 void Engine::record_fingerprint(GroupState& group, int rank, uint64_t sequence,
-                                const Fingerprint& print) noexcept {
+                                const Fingerprint& fingerprint) noexcept {
   if (!group.mismatch || group.mismatch->sequence != sequence) return;
-  group.mismatch->fingerprints[rank] = print;
+  group.mismatch->fingerprints[rank] = fingerprint;
   if (group.mismatch->fingerprints.size() == group.ranks.size()) finish_mismatch(group);
 }
 

@@ -15,15 +15,15 @@ void Engine::start_hang_query(GroupState& group, Errc code, std::string why,
                               std::vector<int> culprits, uint64_t number) noexcept {
   if (group.hang_query || group.failure() != nullptr) return;
   group.hang_query = std::make_unique<GroupState::HangQuery>();
-  auto& inquiry = *group.hang_query;
-  inquiry.code = code;
-  inquiry.reason = std::move(why);
-  inquiry.culprits = std::move(culprits);
-  auto& seen = inquiry.report;
+  auto& query = *group.hang_query;
+  query.code = code;
+  query.reason = std::move(why);
+  query.culprits = std::move(culprits);
+  auto& seen = query.report;
   seen.size = group.size();
   seen.number = number;
   seen.waited = query_timeout_;
-  for (const auto& [rank, departure] : group.left_members) mark_unavailable(group, rank, kLeftText);
+  for (const auto& [rank, leave] : group.left_members) mark_unavailable(group, rank, kLeftText);
   for (int rank = 0; rank < group.size(); ++rank)
     if (const auto* failure = links_.failure(group.ranks[static_cast<size_t>(rank)]))
       mark_unavailable(group, rank, failure_text(failure->code));
@@ -31,8 +31,8 @@ void Engine::start_hang_query(GroupState& group, Errc code, std::string why,
   // its outcome.
   if (links_.size() <= eager_connect_ranks_ || group.query_routes.empty())
     query_all_progress(group);
-  inquiry.deadline = std::chrono::steady_clock::now() + query_timeout_;
-  track_deadline(inquiry.deadline);
+  query.deadline = std::chrono::steady_clock::now() + query_timeout_;
+  track_deadline(query.deadline);
   record_progress(group, group.layout.rank, group.progress());
 }
 
@@ -45,11 +45,11 @@ void Engine::query_all_progress(GroupState& group) noexcept {
 }
 
 void Engine::on_hang_query_timeout(GroupState& group) noexcept {
-  auto& inquiry = *group.hang_query;
-  if (inquiry.has_asked) return finish_hang_query(group);
+  auto& query = *group.hang_query;
+  if (query.has_asked) return finish_hang_query(group);
   query_all_progress(group);
-  inquiry.deadline += query_timeout_;
-  track_deadline(inquiry.deadline);
+  query.deadline += query_timeout_;
+  track_deadline(query.deadline);
 }
 
 void Engine::mark_unavailable(GroupState& group, int rank, const char* why) noexcept {
@@ -57,9 +57,9 @@ void Engine::mark_unavailable(GroupState& group, int rank, const char* why) noex
   finish_hang_query_if_complete(group);
 }
 
-void Engine::record_progress(GroupState& group, int rank, const RankProgress& place) noexcept {
+void Engine::record_progress(GroupState& group, int rank, const RankProgress& reported) noexcept {
   if (!group.hang_query || rank < 0 || group.hang_query->report.unreachable.contains(rank)) return;
-  group.hang_query->report.progress[rank] = place;
+  group.hang_query->report.progress[rank] = reported;
   finish_hang_query_if_complete(group);
 }
 
@@ -79,10 +79,10 @@ void Engine::add_failed_peers(const ProgressReport& seen, std::vector<int>& culp
 
 void Engine::finish_hang_query(GroupState& group) noexcept {
   if (group.failure() != nullptr) return;
-  const auto& inquiry = *group.hang_query;
-  auto culprits = inquiry.culprits.empty() ? inquiry.report.culprits() : inquiry.culprits;
-  if (inquiry.code == Errc::kPeerFailed) add_failed_peers(inquiry.report, culprits);
-  fail(group, inquiry.code, inquiry.reason + "; " + inquiry.report.format(), std::move(culprits));
+  const auto& query = *group.hang_query;
+  auto culprits = query.culprits.empty() ? query.report.culprits() : query.culprits;
+  if (query.code == Errc::kPeerFailed) add_failed_peers(query.report, culprits);
+  fail(group, query.code, query.reason + "; " + query.report.format(), std::move(culprits));
   base::log(base::LogLevel::kWarning, "communicator '" + group.name + "' (rank " +
                                           std::to_string(group.layout.rank) +
                                           ") has failed: " + group.failure()->why());
@@ -90,27 +90,26 @@ void Engine::finish_hang_query(GroupState& group) noexcept {
 
 // Answers a query, and in large contexts forwards it to the ranks that are not connected to the
 // asking rank.
-void Engine::on_progress_query(GroupState* group, int from,
-                               const ControlMessage& question) noexcept {
+void Engine::on_progress_query(GroupState* group, int from, const ControlMessage& query) noexcept {
   ControlMessage answer{.kind = ControlMessage::Kind::kProgress,
-                        .base = question.base,
-                        .subject = question.subject,
+                        .base = query.base,
+                        .subject = query.subject,
                         .reporter = links_.rank()};
   if (group == nullptr) {
     answer.progress.is_member = 0;
     return send_control(from, answer);
   }
-  if (!group->query_routes.try_emplace(question.subject, from).second) return;
+  if (!group->query_routes.try_emplace(query.subject, from).second) return;
   answer.progress = group->progress();
   send_control(from, answer);
-  if (links_.size() > eager_connect_ranks_) broadcast(*group, question, from);
+  if (links_.size() > eager_connect_ranks_) broadcast(*group, query, from);
 }
 
 void Engine::on_progress(GroupState& group, const ControlMessage& answer) noexcept {
   if (answer.subject == links_.rank())
     return record_progress(group, group.rank_of(answer.reporter), answer.progress);
-  const auto asked = group.query_routes.find(answer.subject);
-  if (asked != group.query_routes.end()) send_control(asked->second, answer);
+  const auto route = group.query_routes.find(answer.subject);
+  if (route != group.query_routes.end()) send_control(route->second, answer);
 }
 
 }  // namespace torch::comms::ctran

@@ -11,11 +11,11 @@
 namespace torch::comms::ctran {
 namespace {
 
-std::optional<CommError> poll_failure_of(GroupState& membership) {
-  auto& engine = *membership.engine;
+std::optional<CommError> poll_failure_of(GroupState& group) {
+  auto& engine = *group.engine;
   engine.require_own_process("failure");
-  if (membership.failure() == nullptr) engine.progress_engine().drain_incoming();
-  const auto* failure = membership.failure();
+  if (group.failure() == nullptr) engine.progress_engine().drain_incoming();
+  const auto* failure = group.failure();
   return failure == nullptr ? std::nullopt : std::optional<CommError>(*failure);
 }
 
@@ -58,22 +58,21 @@ Task* make_task(const std::shared_ptr<GroupState>& group, std::span<const Engine
 
 }  // namespace
 
-std::unique_ptr<EngineGroup> EngineGroup::world(std::shared_ptr<LinkContext> family,
+std::unique_ptr<EngineGroup> EngineGroup::world(std::shared_ptr<LinkContext> context,
                                                 std::string name) {
-  auto& engine = family->engine_;
+  auto& engine = context->engine_;
   engine->require_own_process("new_comm");
-  std::vector<int> ranks(static_cast<size_t>(family->size()));
+  std::vector<int> ranks(static_cast<size_t>(context->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const uint32_t base = engine->propose_streams(0);
   TC_CHECK(engine->claim_streams(base));
-  auto membership = std::make_shared<GroupState>(engine, std::move(name), std::move(ranks), base);
-  engine->add_group(membership);
-  return std::unique_ptr<EngineGroup>(new EngineGroup(std::move(family), std::move(membership)));
+  auto group = std::make_shared<GroupState>(engine, std::move(name), std::move(ranks), base);
+  engine->add_group(group);
+  return std::unique_ptr<EngineGroup>(new EngineGroup(std::move(context), std::move(group)));
 }
 
-EngineGroup::EngineGroup(std::shared_ptr<LinkContext> family,
-                         std::shared_ptr<GroupState> membership)
-    : link_context_(std::move(family)), state_(std::move(membership)) {}
+EngineGroup::EngineGroup(std::shared_ptr<LinkContext> context, std::shared_ptr<GroupState> group)
+    : link_context_(std::move(context)), state_(std::move(group)) {}
 
 EngineGroup::~EngineGroup() {
   auto& engine = *state_->engine;
@@ -137,14 +136,14 @@ void EngineGroup::announce_quiesced() noexcept {
 }
 
 uint32_t EngineGroup::GroupObserver::quiesced_ranks() const noexcept {
-  const auto membership = state_.lock();
-  return membership ? membership->quiesced.load(std::memory_order_acquire) : 0;
+  const auto group = state_.lock();
+  return group ? group->quiesced.load(std::memory_order_acquire) : 0;
 }
 
 EngineGroup::GroupObserver EngineGroup::observer() const {
-  GroupObserver hearing;
-  hearing.state_ = state_;
-  return hearing;
+  GroupObserver result;
+  result.state_ = state_;
+  return result;
 }
 
 void EngineGroup::abort(const std::string& why) noexcept {
@@ -169,9 +168,9 @@ std::optional<CommError> EngineGroup::failure() const {
 std::optional<CommError> EngineGroup::poll_failure() const { return poll_failure_of(*state_); }
 
 std::optional<CommError> EngineGroup::GroupObserver::failure() const {
-  const auto membership = state_.lock();
-  if (!membership) return std::nullopt;
-  auto failure = poll_failure_of(*membership);
+  const auto group = state_.lock();
+  if (!group) return std::nullopt;
+  auto failure = poll_failure_of(*group);
   if (failure && failure->code() == Errc::kFinalized) return std::nullopt;
   return failure;
 }

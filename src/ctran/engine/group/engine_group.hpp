@@ -46,7 +46,7 @@ class TC_API EngineGroup {
  public:
   // Creates the group of all ranks of the context. May be called once per context. `name` is for
   // error texts.
-  static std::unique_ptr<EngineGroup> world(std::shared_ptr<LinkContext> family, std::string name);
+  static std::unique_ptr<EngineGroup> world(std::shared_ptr<LinkContext> context, std::string name);
   // Local, not a barrier: operations of peers that still wait for this rank fail.
   ~EngineGroup();
   EngineGroup(const EngineGroup&) = delete;
@@ -130,7 +130,7 @@ class TC_API EngineGroup {
 
  private:
   friend class Window;
-  explicit EngineGroup(std::shared_ptr<LinkContext> family, std::shared_ptr<GroupState> membership);
+  explicit EngineGroup(std::shared_ptr<LinkContext> context, std::shared_ptr<GroupState> group);
   std::shared_ptr<LinkContext> link_context_;
   std::shared_ptr<GroupState> state_;
 };

@@ -6,13 +6,13 @@ namespace torch::comms::ctran {
 namespace {
 
 CollectivePlan::GroupLayout layout_of(const LinkTable& table, const std::vector<int>& ranks) {
-  CollectivePlan::GroupLayout place;
-  place.size = static_cast<int>(ranks.size());
-  place.rank =
+  CollectivePlan::GroupLayout layout;
+  layout.size = static_cast<int>(ranks.size());
+  layout.rank =
       static_cast<int>(std::find(ranks.begin(), ranks.end(), table.rank()) - ranks.begin());
   const auto host_of_first = [&](int rank) { return table.is_same_host(ranks[0], rank); };
   const auto first = std::find_if_not(ranks.begin(), ranks.end(), host_of_first);
-  place.is_one_host = first == ranks.end();
+  layout.is_one_host = first == ranks.end();
   // Checks whether the ranks are ordered by host, with equally many on each.
   const auto local = static_cast<size_t>(first - ranks.begin());
   bool regular = ranks.size() % local == 0;
@@ -21,22 +21,22 @@ CollectivePlan::GroupLayout layout_of(const LinkTable& table, const std::vector<
     regular = begins ? i == 0 || !table.is_same_host(ranks[i - 1], ranks[i])
                      : table.is_same_host(ranks[i - 1], ranks[i]);
   }
-  place.local_size = regular ? static_cast<int>(local) : 1;
-  return place;
+  layout.local_size = regular ? static_cast<int>(local) : 1;
+  return layout;
 }
 
 }  // namespace
 
-GroupState::GroupState(std::shared_ptr<Engine> owner, std::string called, std::vector<int> members,
-                       uint32_t first_stream)
+GroupState::GroupState(std::shared_ptr<Engine> owner, std::string group_name,
+                       std::vector<int> members, uint32_t first_stream)
     : engine(std::move(owner)),
-      name(std::move(called)),
+      name(std::move(group_name)),
       ranks(std::move(members)),
       base(first_stream),
       layout(layout_of(engine->link_table(), ranks)) {}
 
-int GroupState::rank_of(int family_rank) const noexcept {
-  const auto found = std::find(ranks.begin(), ranks.end(), family_rank);
+int GroupState::rank_of(int context_rank) const noexcept {
+  const auto found = std::find(ranks.begin(), ranks.end(), context_rank);
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
@@ -63,10 +63,10 @@ std::shared_ptr<const CollectivePlan> GroupState::plan(const EngineCall& call) {
     const std::lock_guard lock(mutex_);
     if (auto found = plans_.find(call)) return found;
   }
-  auto made = std::make_shared<const CollectivePlan>(call, layout, engine->chooser());
+  auto created = std::make_shared<const CollectivePlan>(call, layout, engine->chooser());
   const std::lock_guard lock(mutex_);
-  plans_.add(made);
-  return made;
+  plans_.add(created);
+  return created;
 }
 
 FastPath* GroupState::fast_path(const EngineCall& call) {
@@ -105,27 +105,27 @@ bool GroupState::set_failure(Errc code, std::string why, std::vector<int> culpri
 
 std::unique_ptr<CommError> GroupState::error_for(const Task& task) const {
   const auto& error = *failure();
-  const Context place_of_task{.op = std::string(task.name),
-                              .comm = name,
-                              .rank = layout.rank,
-                              .seq = task.is_queued ? task.sequence : task.call_number,
-                              .limit = task.timeout.duration};
+  const Context call_context{.op = std::string(task.name),
+                             .comm = name,
+                             .rank = layout.rank,
+                             .seq = task.is_queued ? task.sequence : task.call_number,
+                             .limit = task.timeout.duration};
   return std::make_unique<CommError>(error.code(), error.why(),
-                                     place_of_task.blaming(error.context()));
+                                     call_context.blaming(error.context()));
 }
 
 const Fingerprint& GroupState::fingerprint(uint64_t number) const noexcept {
-  const auto& print = fingerprints_[number % kFingerprints];
-  return print.sequence == number
-             ? print
+  const auto& recorded = fingerprints_[number % kFingerprints];
+  return recorded.sequence == number
+             ? recorded
              : fingerprints_[sequence.load(std::memory_order_relaxed) % kFingerprints];
 }
 
-std::string GroupState::describe_count_mismatch(int rank, const ControlMessage& question) const {
-  const auto& exchange = own_count_plans_[question.sequence % kFingerprints];
+std::string GroupState::describe_count_mismatch(int rank, const ControlMessage& query) const {
+  const auto& exchange = own_count_plans_[query.sequence % kFingerprints];
   if (!exchange) return {};
   const auto& problem = exchange->problem();
-  const auto words = [&](int to, int64_t expected, int from, int64_t sent) {
+  const auto describe = [&](int to, int64_t expected, int from, int64_t sent) {
     const auto bytes = [&](int64_t count) {
       return std::to_string(count * exchange->element_bytes());
     };
@@ -133,27 +133,27 @@ std::string GroupState::describe_count_mismatch(int rank, const ControlMessage& 
            std::to_string(from) + ", which sends " + bytes(sent);
   };
   const int64_t sent = problem.blocks.count(rank), awaited = problem.receive_blocks.count(rank);
-  if (question.expected != sent) return words(rank, question.expected, layout.rank, sent);
-  if (question.sent != awaited) return words(layout.rank, awaited, rank, question.sent);
+  if (query.expected != sent) return describe(rank, query.expected, layout.rank, sent);
+  if (query.sent != awaited) return describe(layout.rank, awaited, rank, query.sent);
   return {};
 }
 
 std::string GroupState::describe_stale_message(uint32_t tag) const {
   const std::string self = "rank " + std::to_string(layout.rank);
-  for (const auto& print : fingerprints_) {
-    if (print.sequence == 0) continue;
-    auto theirs = print;
+  for (const auto& recorded : fingerprints_) {
+    if (recorded.sequence == 0) continue;
+    auto theirs = recorded;
     const auto fits = [&] {
-      return tag_of(theirs.hash_without_sequence(), print.sequence, base) == tag;
+      return tag_of(theirs.hash_without_sequence(), recorded.sequence, base) == tag;
     };
     if (fits())
       return self + " received a message of " + theirs.format() + ", which " + self +
              " had already completed";
-    for (int root = 0; print.root >= 0 && root < size(); ++root) {
+    for (int root = 0; recorded.root >= 0 && root < size(); ++root) {
       theirs.root = root;
       if (fits())
         return self + " received a message of " + theirs.format() + ", which " + self +
-               " called with root " + std::to_string(print.root);
+               " called with root " + std::to_string(recorded.root);
     }
   }
   return {};

@@ -43,7 +43,7 @@ class GroupState {
   const CollectivePlan::GroupLayout layout;
   int size() const noexcept { return layout.size; }
   // Returns: the group's rank of a rank of the context; -1: it is not a member.
-  int rank_of(int family_rank) const noexcept;
+  int rank_of(int context_rank) const noexcept;
 
   // ---- any thread
   // Returns: the first error of the group, or nullptr. Once set, it never changes.
@@ -79,9 +79,9 @@ class GroupState {
   std::string describe_stale_message(uint32_t tag) const;
   // Records the fingerprint of collective `number`, and its plan if it has per-rank counts.
   void record_call(const std::shared_ptr<const CollectivePlan>& plan, uint64_t number) noexcept {
-    auto& kept = fingerprints_[number % kFingerprints];
-    kept = plan->fingerprint();
-    kept.sequence = number;
+    auto& recorded = fingerprints_[number % kFingerprints];
+    recorded = plan->fingerprint();
+    recorded.sequence = number;
     auto& exchange = own_count_plans_[number % kFingerprints];
     if (plan->has_own_counts())
       exchange = plan;
@@ -91,7 +91,7 @@ class GroupState {
   // Describes how the counts of this rank and of the rank that asks differ in a recent all_to_all.
   // "": they do not, or the call is not remembered. The caller has checked that fingerprint() knows
   // this call.
-  std::string describe_count_mismatch(int rank, const ControlMessage& question) const;
+  std::string describe_count_mismatch(int rank, const ControlMessage& query) const;
 
   // Returns the fast path for calls like this one, or nullptr if there is none. A plan for the call
   // must be in the cache and suit a fast path.
@@ -109,8 +109,8 @@ class GroupState {
   // Returns how far this rank is; peers that ask get this.
   RankProgress progress() const noexcept;
   // Record that a non-collective call has begun, and that one has ended without failing the group.
-  void record_p2p_started(const NonCollectiveCall& aside) noexcept {
-    last_p2p_call_ = aside, ++p2p_started_;
+  void record_p2p_started(const NonCollectiveCall& call) noexcept {
+    last_p2p_call_ = call, ++p2p_started_;
   }
   void record_p2p_finished() noexcept { ++p2p_finished_; }
   uint64_t last_finished = 0;  // number of the last collective that succeeded

@@ -11,9 +11,9 @@ std::shared_ptr<LinkContext> LinkContext::create(int rank, int size, const trans
   LinkTable links(rank, size, job, options);
   links.set_addresses(exchange(links.serialize_address()));
   auto engine = std::make_shared<Engine>(std::move(links), options);
-  std::shared_ptr<LinkContext> family(new LinkContext(std::move(engine)));
-  family->engine_->open();
-  return family;
+  std::shared_ptr<LinkContext> context(new LinkContext(std::move(engine)));
+  context->engine_->open();
+  return context;
 }
 
 LinkContext::LinkContext(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}

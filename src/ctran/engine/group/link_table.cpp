@@ -140,8 +140,8 @@ std::string LinkTable::serialize_address() const {
   const auto user = transport::current_user();
   writer.text(host_of(options_)).text(user.user_namespace).add(user.id).text(shared_memory_error_);
   writer.add(transport::CpuSet::of_this_thread());
-  const auto there = [](const auto& link) { return link != nullptr; };
-  writer.add(static_cast<uint8_t>(std::count_if(links_.begin(), links_.end(), there)));
+  const auto is_open = [](const auto& link) { return link != nullptr; };
+  writer.add(static_cast<uint8_t>(std::count_if(links_.begin(), links_.end(), is_open)));
   for (const auto& link : links_)
     if (link) writer.text(serialize(link->endpoint(), job_));
   return writer.release();
@@ -170,18 +170,18 @@ void LinkTable::set_addresses(const std::vector<std::string>& blobs) {
       which = kSelf;
       continue;
     }
-    const auto apart = no_sharing_reason(own, peer, blob);
-    if (apart.empty() && links_[kShm] && blob.shm) which = kShm;
+    const auto reason = no_sharing_reason(own, peer, blob);
+    if (reason.empty() && links_[kShm] && blob.shm) which = kShm;
     auto& endpoint = which == kShm ? blob.shm : blob.tcp;
     if (!links_[which] || !endpoint)
       throw CommError(
           own.shared_memory_error.empty() && blob.shared_memory_error.empty()
               ? Errc::kUnsupported
               : Errc::kResourceExhausted,
-          "hint ctran::transport=shm requires shared memory with every peer, but " + apart,
+          "hint ctran::transport=shm requires shared memory with every peer, but " + reason,
           {.rank = rank_, .peer = peer});
     if (tcp_reason_.empty() && options_.links == LinkPolicy::kAuto && blob.host == own.host)
-      tcp_reason_ = apart;
+      tcp_reason_ = reason;
     endpoints_[static_cast<size_t>(peer)] = std::move(*endpoint);
   }
   for (const auto unused : {kShm, kTcp})
@@ -206,15 +206,15 @@ void LinkTable::set_cores(const std::vector<transport::CpuSet>& cores,
       core_sharers_.add(theirs);
   }
   most_oversubscribed_host_ = of_hosts.begin()->second;
-  for (const auto& [first, crowd] : of_hosts)
-    if (crowd.denser_than(most_oversubscribed_host_)) most_oversubscribed_host_ = crowd;
+  for (const auto& [first, sharing] : of_hosts)
+    if (sharing.denser_than(most_oversubscribed_host_)) most_oversubscribed_host_ = sharing;
   wait_policy_ = transport::WaitPolicy::for_ranks(core_sharers_.ranks, core_sharers_.cores.count());
   if (options_.move_threads && core_sharers_.ranks > 1 && own.count() > 1)
-    seating_ = std::make_unique<transport::CoreBalancer>(rank_, own);
-  wait_policy_.core_balancer = seating_.get();
+    core_balancer_ = std::make_unique<transport::CoreBalancer>(rank_, own);
+  wait_policy_.core_balancer = core_balancer_.get();
   for (auto* link : active_) link->set_wait_policy(wait_policy_);
-  const auto& crowd = of_hosts[here];
-  base::set_cache_sharers(crowd.ranks, crowd.cores.count());
+  const auto& sharing = of_hosts[here];
+  base::set_cache_sharers(sharing.ranks, sharing.cores.count());
 }
 
 bool LinkTable::is_same_host(int a, int b) const noexcept {
@@ -243,7 +243,7 @@ std::string LinkTable::describe_waiting() const {
   return std::string(wait_policy_.spins > 0 ? "spin" : "yield") + " first (" +
          format_count(core_sharers_.ranks, "rank") + " on " +
          format_count(core_sharers_.cores.count(), "core") +
-         (seating_ ? "; moves to cores with fewer)" : ")");
+         (core_balancer_ ? "; moves to cores with fewer)" : ")");
 }
 
 const transport::PeerFailure* LinkTable::failure(int peer) const noexcept {

@@ -73,7 +73,7 @@ class LinkTable {
   std::string shared_memory_error_;
   // Why ranks of this host are reached over TCP: the reason of the first such rank.
   std::string tcp_reason_;
-  std::unique_ptr<transport::CoreBalancer> seating_;  // must outlive the links
+  std::unique_ptr<transport::CoreBalancer> core_balancer_;  // must outlive the links
   std::array<std::unique_ptr<transport::Transport>, 3> links_;
   std::vector<transport::Endpoint> endpoints_;  // by rank, of the link that reaches the rank
   std::vector<LinkKind> link_kinds_;            // by rank

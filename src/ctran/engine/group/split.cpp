@@ -49,8 +49,8 @@ Numbers all_reduce_max(const std::shared_ptr<GroupState>& parent, std::span<cons
                        const Numbers& values, const CallTimeout& limit) {
   using schedule::Operation;
   const auto self = std::find(members.begin(), members.end(), parent->layout.rank);
-  const CollectivePlan::GroupLayout place{.rank = static_cast<int>(self - members.begin()),
-                                          .size = static_cast<int>(members.size())};
+  const CollectivePlan::GroupLayout layout{.rank = static_cast<int>(self - members.begin()),
+                                           .size = static_cast<int>(members.size())};
   Numbers result(values.size());
   const ConstBytes own = std::as_bytes(std::span(values));
   const Bytes into = std::as_writable_bytes(std::span(result));
@@ -60,13 +60,13 @@ Numbers all_reduce_max(const std::shared_ptr<GroupState>& parent, std::span<cons
       .dtype = static_cast<uint8_t>(Dtype::kInt64),
       .element_bytes = sizeof values[0],
       .op = ReduceOpCode::kMax,
-      .blocks = schedule::Blocks::even(static_cast<int64_t>(values.size()), place.size),
+      .blocks = schedule::Blocks::even(static_cast<int64_t>(values.size()), layout.size),
       .input = {&own, 1},
       .output = {&into, 1},
       .algorithm = schedule::find_algorithm(
-          Operation::kAllReduce, place.size <= kMaxOneShotMembers ? "one_shot" : "doubling"),
+          Operation::kAllReduce, layout.size <= kMaxOneShotMembers ? "one_shot" : "doubling"),
       .chunk = 0};
-  auto plan = std::make_shared<const CollectivePlan>(call, place, parent->engine->chooser());
+  auto plan = std::make_shared<const CollectivePlan>(call, layout, parent->engine->chooser());
   auto& engine = *parent->engine;
   auto* task = engine.task_pool().acquire_collective();
   task->group = parent;
@@ -109,16 +109,16 @@ std::string shortened(const std::string& name) {
 CommError name_mismatch(const std::shared_ptr<GroupState>& parent, std::span<const int> members,
                         const std::string& whole_name, const CallTimeout& limit) {
   const auto name = shortened(whole_name);
-  Numbers told(members.size() * kNameWords, std::numeric_limits<int64_t>::min());
-  std::array<int64_t, kNameWords> words{};
-  std::memcpy(words.data(), name.data(), name.size());
+  Numbers all_names(members.size() * kNameWords, std::numeric_limits<int64_t>::min());
+  std::array<int64_t, kNameWords> encoded{};
+  std::memcpy(encoded.data(), name.data(), name.size());
   const auto self = std::find(members.begin(), members.end(), parent->layout.rank);
-  std::copy(words.begin(), words.end(),
-            told.begin() + (self - members.begin()) * static_cast<ptrdiff_t>(kNameWords));
-  told = all_reduce_max(parent, members, told, limit);
+  std::copy(encoded.begin(), encoded.end(),
+            all_names.begin() + (self - members.begin()) * static_cast<ptrdiff_t>(kNameWords));
+  all_names = all_reduce_max(parent, members, all_names, limit);
   std::map<std::string, std::vector<int>> by_name;
   for (size_t i = 0; i < members.size(); ++i) {
-    const auto* text = reinterpret_cast<const char*>(&told[i * kNameWords]);
+    const auto* text = reinterpret_cast<const char*>(&all_names[i * kNameWords]);
     by_name[{text, ::strnlen(text, kNameBytes)}].push_back(members[i]);
   }
   std::string why = "the ranks call split() with different names";
@@ -138,22 +138,22 @@ std::unique_ptr<EngineGroup> EngineGroup::split(std::span<const int> ranks, std:
   engine->require_own_process("split");
   if (ranks.empty()) return nullptr;
   require_members(ranks, *state_);
-  const auto print = names == SplitNames::kMayDiffer
-                         ? 0
-                         : static_cast<int64_t>(monitor::hash_bytes(name.data(), name.size()));
+  const auto name_hash = names == SplitNames::kMayDiffer
+                             ? 0
+                             : static_cast<int64_t>(monitor::hash_bytes(name.data(), name.size()));
   for (int round = 0; round < kMostRounds; ++round) {
     const int64_t proposal = engine->propose_streams(round, state_->base);
-    const auto found = all_reduce_max(state_, ranks, {proposal, print, opposite(print)}, limit);
+    const auto found =
+        all_reduce_max(state_, ranks, {proposal, name_hash, opposite(name_hash)}, limit);
     if (found[1] != opposite(found[2])) throw name_mismatch(state_, ranks, name, limit);
     const auto base = static_cast<uint32_t>(found[0]);
     if (all_reduce_max(state_, ranks, {engine->claim_streams(base) ? 0 : 1}, limit)[0] != 0)
       continue;
     std::vector<int> members;
     for (const int rank : ranks) members.push_back(context_rank(rank));
-    auto membership =
-        std::make_shared<GroupState>(engine, std::move(name), std::move(members), base);
-    engine->add_group(membership);
-    return std::unique_ptr<EngineGroup>(new EngineGroup(link_context_, std::move(membership)));
+    auto group = std::make_shared<GroupState>(engine, std::move(name), std::move(members), base);
+    engine->add_group(group);
+    return std::unique_ptr<EngineGroup>(new EngineGroup(link_context_, std::move(group)));
   }
   throw CommError(Errc::kResourceExhausted,
                   "the members could not agree on the streams of the new group in " +

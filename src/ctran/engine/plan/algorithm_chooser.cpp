@@ -75,20 +75,20 @@ AlgorithmChoice between_hosts(Operation operation, const Sizes& s) {
 
 }  // namespace
 
-AlgorithmChoice choose_by_size(const ProblemInfo& question) {
-  const auto& problem = question.problem;
+AlgorithmChoice choose_by_size(const ProblemInfo& info) {
+  const auto& problem = info.problem;
   const auto elements = [&](uint64_t bytes) {
-    return static_cast<int64_t>(std::max<uint64_t>(1, bytes / question.element_bytes));
+    return static_cast<int64_t>(std::max<uint64_t>(1, bytes / info.element_bytes));
   };
-  const Sizes sizes{static_cast<uint64_t>(problem.count()) * question.element_bytes,
+  const Sizes sizes{static_cast<uint64_t>(problem.count()) * info.element_bytes,
                     static_cast<uint64_t>(problem.size), elements(kChunkBytes),
                     elements(kPipelineBytes)};
-  auto chosen = question.one_host ? on_one_host(problem.operation, sizes)
-                                  : between_hosts(problem.operation, sizes);
-  auto asked = problem;
-  asked.options.chunk = chosen.chunk;
+  auto chosen = info.one_host ? on_one_host(problem.operation, sizes)
+                              : between_hosts(problem.operation, sizes);
+  auto chunked = problem;
+  chunked.options.chunk = chosen.chunk;
   // Direct algorithms can do every problem, whatever the counts and the number of ranks.
-  if (!chosen.algorithm->unsupported_reason(asked).empty()) {
+  if (!chosen.algorithm->unsupported_reason(chunked).empty()) {
     const bool vector = problem.operation == Operation::kAllReduce;
     chosen = choice(problem.operation, vector ? "two_shot" : "direct", sizes.chunk);
   }

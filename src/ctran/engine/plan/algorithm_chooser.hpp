@@ -34,6 +34,6 @@ using AlgorithmChooser = std::function<AlgorithmChoice(const ProblemInfo&)>;
 
 // Chooses by operation and size. On one host: direct algorithms, and one-shot for small data.
 // Between hosts: log-step algorithms for small data, rings for large data.
-TC_API AlgorithmChoice choose_by_size(const ProblemInfo& question);
+TC_API AlgorithmChoice choose_by_size(const ProblemInfo& info);
 
 }  // namespace torch::comms::ctran

@@ -29,7 +29,7 @@ bool adds_at_once(const schedule::Algorithm& algorithm) noexcept {
 }
 
 // Returns equal blocks whose offsets live in `offsets`.
-schedule::Blocks kept(const schedule::Blocks& blocks, std::vector<int64_t>& offsets) {
+schedule::Blocks copy_blocks(const schedule::Blocks& blocks, std::vector<int64_t>& offsets) {
   const auto parts = blocks.parts();
   const auto even = parts == 0 ? schedule::Blocks() : schedule::Blocks::even(blocks.total(), parts);
   bool is_even = true;
@@ -42,19 +42,20 @@ schedule::Blocks kept(const schedule::Blocks& blocks, std::vector<int64_t>& offs
 }
 
 // Returns the problem whose data moves; for a consistency check, a barrier.
-schedule::Problem problem_of(const EngineCall& call, const CollectivePlan::GroupLayout& place) {
+schedule::Problem problem_of(const EngineCall& call, const CollectivePlan::GroupLayout& layout) {
   if (call.is_consistency_check)
-    return vector_problem(Operation::kBarrier, place.rank, place.size, 0, 0);
+    return vector_problem(Operation::kBarrier, layout.rank, layout.size, 0, 0);
   switch (call.operation) {
     case Operation::kGather:
     case Operation::kScatter:
     case Operation::kAllGather:
     case Operation::kReduceScatter:
-      return block_problem(call.operation, place.rank, call.blocks, call.root);
+      return block_problem(call.operation, layout.rank, call.blocks, call.root);
     case Operation::kAllToAll:
-      return all_to_all_problem(place.rank, call.blocks, call.arriving);
+      return all_to_all_problem(layout.rank, call.blocks, call.arriving);
     default:
-      return vector_problem(call.operation, place.rank, place.size, call.blocks.total(), call.root);
+      return vector_problem(call.operation, layout.rank, layout.size, call.blocks.total(),
+                            call.root);
   }
 }
 
@@ -79,7 +80,7 @@ bool same_bits(const PremulFactor& a, const PremulFactor& b) noexcept {
          a.integer == b.integer;
 }
 
-bool apart(const BufferRange& a, const BufferRange& b) noexcept {
+bool disjoint(const BufferRange& a, const BufferRange& b) noexcept {
   return a.buffer != b.buffer || a.begin >= b.begin + b.bytes || b.begin >= a.begin + a.bytes;
 }
 
@@ -103,21 +104,21 @@ void StepPlan::clear() noexcept {
   can_run_local_first = false;
 }
 
-CollectivePlan::CollectivePlan(const EngineCall& call, const GroupLayout& place,
+CollectivePlan::CollectivePlan(const EngineCall& call, const GroupLayout& layout,
                                const AlgorithmChooser& choose_by)
     : key_(call) {
   const auto wrong = [&](const std::string& why) {
     return CommError(Errc::kInvalidArgument, why,
-                     {.op = std::string(call.name), .rank = place.rank});
+                     {.op = std::string(call.name), .rank = layout.rank});
   };
-  if (call.blocks.parts() != place.size)
+  if (call.blocks.parts() != layout.size)
     throw wrong("the call has " + std::to_string(call.blocks.parts()) +
-                " blocks, but the group has " + std::to_string(place.size) + " ranks");
+                " blocks, but the group has " + std::to_string(layout.size) + " ranks");
   if (call.element_bytes == 0) throw wrong("the element size is 0 bytes");
   key_.input = {};
   key_.output = {};
-  key_.blocks = kept(call.blocks, offsets_);
-  key_.arriving = kept(call.arriving, arriving_offsets_);
+  key_.blocks = copy_blocks(call.blocks, offsets_);
+  key_.arriving = copy_blocks(call.arriving, arriving_offsets_);
   if (adds(call.operation) && !call.is_consistency_check) {
     const auto dtype = static_cast<Dtype>(call.dtype);
     reduction_.reduction.emplace(dtype, call.op);
@@ -127,7 +128,7 @@ CollectivePlan::CollectivePlan(const EngineCall& call, const GroupLayout& place,
                   std::to_string(size_of(dtype)) + " bytes");
   }
   try {
-    problem_ = problem_of(key_, place);
+    problem_ = problem_of(key_, layout);
   } catch (const std::invalid_argument& error) {
     throw wrong(error.what());
   }
@@ -138,13 +139,13 @@ CollectivePlan::CollectivePlan(const EngineCall& call, const GroupLayout& place,
                     {.op = std::string(call.name)});
   fingerprint_ = fingerprint_of(key_, 0);
   signature_ = fingerprint_.hash_without_sequence();
-  choose_algorithm(call, place, choose_by);
+  choose_algorithm(call, layout, choose_by);
   plan_reduction();
   steps_ = algorithm_->steps(problem_);
   input_bytes_ = static_cast<uint64_t>(problem_.input_count()) * key_.element_bytes;
   output_bytes_ = static_cast<uint64_t>(problem_.output_count()) * key_.element_bytes;
   scratch_bytes_ = static_cast<uint64_t>(algorithm_->scratch(problem_)) * wire_element_bytes_;
-  if (steps_ <= kMostKeptSteps && place.size <= kMostKeptRanks) {
+  if (steps_ <= kMostKeptSteps && layout.size <= kMostKeptRanks) {
     schedule::Step step;
     cached_steps_.resize(static_cast<size_t>(steps_));
     for (int64_t t = 0; t < steps_; ++t) {
@@ -178,46 +179,46 @@ void CollectivePlan::mark_non_temporal() {
 
 // Returns whether the range that a step writes is a result, and is not read in this step or later.
 bool CollectivePlan::is_result(const BufferRange& written, size_t step) const noexcept {
-  const auto apart_from = [&](const BufferRange& read) { return apart(written, read); };
+  const auto disjoint_from = [&](const BufferRange& read) { return disjoint(written, read); };
   return written.buffer == schedule::Buffer::kOutput &&
          std::all_of(cached_steps_.begin() + static_cast<ptrdiff_t>(step), cached_steps_.end(),
                      [&](const StepPlan& later) {
-                       return std::ranges::all_of(later.sent, apart_from) &&
-                              std::ranges::all_of(later.operands, apart_from) &&
+                       return std::ranges::all_of(later.sent, disjoint_from) &&
+                              std::ranges::all_of(later.operands, disjoint_from) &&
                               std::ranges::all_of(
                                   later.receive_actions, [&](const ReceiveAction& arrival) {
-                                    return !arrival.is_reduction || apart_from(arrival.own);
+                                    return !arrival.is_reduction || disjoint_from(arrival.own);
                                   });
                      });
 }
 
-void CollectivePlan::choose_algorithm(const EngineCall& call, const GroupLayout& place,
+void CollectivePlan::choose_algorithm(const EngineCall& call, const GroupLayout& layout,
                                       const AlgorithmChooser& choose_by) {
-  ProblemInfo question{.problem = problem_,
-                       .element_bytes = key_.element_bytes,
-                       .is_reduction = reduction_.reduction.has_value(),
-                       .one_host = place.is_one_host,
-                       .local_size = place.local_size};
-  if (question.is_reduction)
-    question.has_wide_accumulator =
+  ProblemInfo info{.problem = problem_,
+                   .element_bytes = key_.element_bytes,
+                   .is_reduction = reduction_.reduction.has_value(),
+                   .one_host = layout.is_one_host,
+                   .local_size = layout.local_size};
+  if (info.is_reduction)
+    info.has_wide_accumulator =
         reduction_.reduction->accumulator() != reduction_.reduction->dtype();
-  const auto* wished = call.is_consistency_check ? nullptr : call.algorithm;
+  const auto* requested = call.is_consistency_check ? nullptr : call.algorithm;
   const int64_t chunk = call.is_consistency_check ? -1 : call.chunk;
   AlgorithmChoice choice;
-  if (wished == nullptr || chunk < 0) choice = choose_by(question);
-  if (wished != nullptr) {
-    if (wished != choice.algorithm) choice.chunk = 0;
-    choice.algorithm = wished;
+  if (requested == nullptr || chunk < 0) choice = choose_by(info);
+  if (requested != nullptr) {
+    if (requested != choice.algorithm) choice.chunk = 0;
+    choice.algorithm = requested;
   }
   if (chunk >= 0) choice.chunk = chunk;
   problem_.options.chunk = choice.chunk;
-  problem_.options.local_size = place.local_size;
+  problem_.options.local_size = layout.local_size;
   TC_CHECK(choice.algorithm != nullptr);
   if (const auto missing = choice.algorithm->unsupported_reason(problem_); !missing.empty())
     throw CommError(
         Errc::kUnsupported,
         "algorithm '" + std::string(choice.algorithm->name) + "': " + std::string(missing),
-        {.op = std::string(call.name), .rank = place.rank});
+        {.op = std::string(call.name), .rank = layout.rank});
   algorithm_ = choice.algorithm;
 }
 
@@ -291,11 +292,11 @@ bool CollectivePlan::are_local_actions_independent(const StepPlan& out) noexcept
                out.operands[local.first].buffer == Buffer::kInput &&
                std::all_of(out.receive_actions.begin(), out.receive_actions.end(),
                            [&](const ReceiveAction& arrival) {
-                             return apart(arrival.into, local.into) &&
-                                    (!arrival.is_reduction || apart(arrival.own, local.into));
+                             return disjoint(arrival.into, local.into) &&
+                                    (!arrival.is_reduction || disjoint(arrival.own, local.into));
                            }) &&
                std::all_of(out.sent.begin(), out.sent.end(),
-                           [&](const BufferRange& sent) { return apart(sent, local.into); });
+                           [&](const BufferRange& sent) { return disjoint(sent, local.into); });
       });
 }
 
@@ -370,13 +371,13 @@ void CollectivePlan::reduce_on_arrival(StepPlan& out) const {
   const auto in_scratch = [](const BufferRange& p) {
     return p.buffer == schedule::Buffer::kScratch;
   };
-  const auto meets = [&](const BufferRange& sent) {
+  const auto overlaps = [&](const BufferRange& sent) {
     return in_scratch(sent) == in_scratch(local.into) &&
            at(sent) < at(local.into) + local.into.bytes && at(local.into) < at(sent) + sent.bytes;
   };
   for (const auto& message : out.sends)
     for (uint32_t i = 0; i < message.count; ++i)
-      if (meets(out.sent[message.first + i])) return;
+      if (overlaps(out.sent[message.first + i])) return;
   for (auto& message : out.receives)
     for (uint32_t i = 0; i < message.count; ++i) {
       auto& arrival = out.receive_actions[message.first + i];

@@ -81,7 +81,7 @@ class CollectivePlan {
     int local_size = 1;
   };
   // Throws: CommError(kInvalidArgument, kUnsupported, kTooLarge) for an invalid call.
-  CollectivePlan(const EngineCall& call, const GroupLayout& place, const AlgorithmChooser& choose);
+  CollectivePlan(const EngineCall& call, const GroupLayout& layout, const AlgorithmChooser& choose);
 
   bool matches(const EngineCall& call) const noexcept;
 
@@ -114,7 +114,7 @@ class CollectivePlan {
   bool has_cached_steps() const noexcept { return !cached_steps_.empty(); }
 
  private:
-  void choose_algorithm(const EngineCall& call, const GroupLayout& place,
+  void choose_algorithm(const EngineCall& call, const GroupLayout& layout,
                         const AlgorithmChooser& choose);
   void plan_reduction();
   void write_step(const schedule::Step& step, StepPlan& out) const;

@@ -23,16 +23,16 @@ constexpr uint64_t kMostBothWays = uint64_t{8} * 1024, kMostOneWay = uint64_t{16
 // Reduces a message with an operand of this rank where it arrives.
 class FastPath::FastPathReducer final : public transport::ReceiveSink {
  public:
-  FastPathReducer(const FastPath& express, const ReceiveAction& arrival) noexcept
-      : express_(express), arrival_(arrival) {}
+  FastPathReducer(const FastPath& path, const ReceiveAction& arrival) noexcept
+      : path_(path), arrival_(arrival) {}
   void consume(uint64_t offset, ConstBytes chunk) noexcept override {
-    const void* operands[] = {express_.address_of(arrival_.own) + offset, chunk.data()};
+    const void* operands[] = {path_.address_of(arrival_.own) + offset, chunk.data()};
     if (arrival_.first == schedule::LeftOperand::kIncoming) std::swap(operands[0], operands[1]);
-    express_.plan_->reduce(express_.address_of(arrival_.into) + offset, operands, chunk.size());
+    path_.plan_->reduce(path_.address_of(arrival_.into) + offset, operands, chunk.size());
   }
 
  private:
-  const FastPath& express_;
+  const FastPath& path_;
   const ReceiveAction& arrival_;
 };
 
@@ -42,11 +42,11 @@ FastPath::~FastPath() = default;
 
 std::unique_ptr<FastPath> FastPath::create(const GroupState& group,
                                            std::shared_ptr<const CollectivePlan> plan) {
-  const auto& addition = plan->planned_reduction();
-  const bool plain = !addition.is_wide && !addition.has_factor && !addition.has_final_division;
+  const auto& planned = plan->planned_reduction();
+  const bool plain = !planned.is_wide && !planned.has_factor && !planned.has_final_division;
   if (!plain || !plan->has_cached_steps() || plan->scratch_bytes() > kMostScratch) return nullptr;
-  std::unique_ptr<FastPath> made(new FastPath(group, std::move(plan)));
-  return made->resolve(group) ? std::move(made) : nullptr;
+  std::unique_ptr<FastPath> path(new FastPath(group, std::move(plan)));
+  return path->resolve(group) ? std::move(path) : nullptr;
 }
 
 // Looks up the links and the ranges of all transfers.
@@ -115,8 +115,8 @@ bool FastPath::bind_buffers(const EngineCall& call) {
   }
   buffers_[0].assign(call.input);
   buffers_[1].assign(call.output);
-  const auto suits = [](const IoVector& place, uint64_t bytes) {
-    return bytes == 0 || place.bytes() == bytes;
+  const auto suits = [](const IoVector& buffer, uint64_t bytes) {
+    return bytes == 0 || buffer.bytes() == bytes;
   };
   if (!suits(buffers_[0], plan_->input_bytes()) || !suits(buffers_[1], plan_->output_bytes()))
     return false;
@@ -160,16 +160,17 @@ void FastPath::send(const FastPathStep& step) {
 bool FastPath::receive(const FastPathStep& step) {
   for (; received_ < step.receives.size(); ++received_) {
     const auto& from = step.receives[received_];
-    bool came = false;
+    bool received = false;
     if (from.arrival != nullptr && from.arrival->is_reduction) {
       FastPathReducer adder(*this, *from.arrival);
-      came = from.link->try_receive(from.peer, stream_, {.sink = &adder, .bytes = from.part.bytes},
-                                    tag_);
+      received = from.link->try_receive(from.peer, stream_,
+                                        {.sink = &adder, .bytes = from.part.bytes}, tag_);
     } else {
       const Bytes into(address_of(from.part), from.part.bytes);
-      came = from.link->try_receive(from.peer, stream_, {.into = into, .bytes = into.size()}, tag_);
+      received =
+          from.link->try_receive(from.peer, stream_, {.into = into, .bytes = into.size()}, tag_);
     }
-    if (!came) return false;
+    if (!received) return false;
     transferred_ |= uint64_t{1} << received_;
   }
   return true;

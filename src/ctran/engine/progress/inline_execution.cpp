@@ -78,20 +78,20 @@ bool Engine::poll_until_done(const GroupState& group, int often, const Look& loo
   // If ranks share cores, the message is there when this thread runs again.
   auto later = policy;
   later.spins = 0;
-  transport::Backoff pace(later);
-  while (goes_on() && !pace.step()) {
+  transport::Backoff backoff(later);
+  while (goes_on() && !backoff.step()) {
     if (look(false)) return true;
     if (!progress_links()) continue;
-    pace.reset();
+    backoff.reset();
     if (look(true)) return true;
   }
   return false;
 }
 
-bool Engine::progress_links(std::optional<uint32_t> but) noexcept {
+bool Engine::progress_links(std::optional<uint32_t> excluded) noexcept {
   bool arrived = false;
   for (auto* link : links_.active())
-    arrived |= but ? link->progress_except(*but) : link->progress();
+    arrived |= excluded ? link->progress_except(*excluded) : link->progress();
   has_unread_control_ |= arrived;
   return arrived;
 }
@@ -126,34 +126,34 @@ bool Engine::run_inline(Task* task) noexcept {
   return ended;
 }
 
-bool Engine::run_fast_path(const std::shared_ptr<GroupState>& membership, const EngineCall& call,
+bool Engine::run_fast_path(const std::shared_ptr<GroupState>& shared_group, const EngineCall& call,
                            Task*& rest) {
-  auto& group = *membership;
+  auto& group = *shared_group;
   if (is_forked() || bytes_of(call) > kFastPathMaxBytes || !try_enter_inline(group)) return false;
-  FastPath* express = nullptr;
+  FastPath* fast_path = nullptr;
   try {
-    express = group.fast_path(call);
+    fast_path = group.fast_path(call);
   } catch (const CommError&) {  // the task reports the error
   } catch (const std::bad_alloc&) {
   }
   const uint64_t number = group.sequence.load(std::memory_order_relaxed) + 1;
-  if (express == nullptr ||
-      !express->begin(call, tag_of(express->plan()->signature(), number, group.base))) {
+  if (fast_path == nullptr ||
+      !fast_path->begin(call, tag_of(fast_path->plan()->signature(), number, group.base))) {
     progress_engine_.leave();
     return false;
   }
   group.sequence.store(number, std::memory_order_relaxed);
-  group.record_call(express->plan(), number);
+  group.record_call(fast_path->plan(), number);
   try {
-    const bool ended = express->advance() || poll_until_done(group, kPollsPerProgress, [&](bool) {
-                         return express->advance();
+    const bool ended = fast_path->advance() || poll_until_done(group, kPollsPerProgress, [&](bool) {
+                         return fast_path->advance();
                        });
     if (ended) {
       group.last_finished = number;
       progress_engine_.leave();
       return true;
     }
-    return resume_as_task(membership, call, *express, rest);
+    return resume_as_task(shared_group, call, *fast_path, rest);
   } catch (const std::bad_alloc&) {
     fail(group, Errc::kResourceExhausted, "out of host memory", {group.layout.rank});
     progress_engine_.leave();
@@ -165,17 +165,17 @@ bool Engine::run_fast_path(const std::shared_ptr<GroupState>& membership, const 
 // Continues a collective of the fast path as a task. The caller holds the lock.
 // Returns: like run_inline(): true if the collective has completed; the lock is released then.
 bool Engine::resume_as_task(const std::shared_ptr<GroupState>& group, const EngineCall& call,
-                            const FastPath& express, Task*& rest) {
+                            const FastPath& fast_path, Task*& rest) {
   auto* task = task_pool_.acquire_collective();
   rest = task;
   try {
     task->group = group;
-    task->prepare(call, express.plan());
+    task->prepare(call, fast_path.plan());
   } catch (...) {
     task->release();  // the engine's reference; the caller holds the other
     throw;
   }
-  task->resume_from(express);
+  task->resume_from(fast_path);
   task->name = call.name;
   task->timeout = call.timeout;
   task->sequence = group->sequence.load(std::memory_order_relaxed);

@@ -22,12 +22,12 @@ constexpr std::chrono::microseconds kThreadSpinTime{50};
 constexpr int kProgressPerClockRead = 64;
 // After this time without a caller, the progress thread serves the links. A shorter interval would
 // make peers wake it between two calls.
-constexpr std::chrono::milliseconds kMaxVisitInterval{100};
+constexpr std::chrono::milliseconds kMaxCallerInterval{100};
 
 }  // namespace
 
-ProgressEngine::ProgressEngine(ProgressClient& job, const transport::WaitPolicy& policy)
-    : client_(job), policy_(policy), wakeup_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+ProgressEngine::ProgressEngine(ProgressClient& client, const transport::WaitPolicy& policy)
+    : client_(client), policy_(policy), wakeup_event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!wakeup_event_) throw CommError(Errc::kResourceExhausted, "eventfd: no descriptor left");
 }
 
@@ -36,16 +36,16 @@ ProgressEngine::~ProgressEngine() { stop(); }
 void ProgressEngine::wait(const std::atomic<bool>& done, Deadline limit, bool entered) {
   const auto is_done = [&] { return done.load(std::memory_order_acquire); };
   if (!entered && is_done()) return;
-  record_visit();
+  record_caller_activity();
   waiting_.fetch_add(1, std::memory_order_seq_cst);
-  Backoff pace(policy_);
-  if (entered) run_progress(is_done, limit, pace);
+  Backoff backoff(policy_);
+  if (entered) run_progress(is_done, limit, backoff);
   while (!is_done()) {
     if (try_lock())
-      run_progress(is_done, limit, pace);
-    else if (pace.step())
+      run_progress(is_done, limit, backoff);
+    else if (backoff.step())
       park(is_done, limit);
-    if (limit != Deadline::max() && !is_done() && !pace.is_spinning() && Clock::now() >= limit)
+    if (limit != Deadline::max() && !is_done() && !backoff.is_spinning() && Clock::now() >= limit)
       break;
   }
   waiting_.fetch_sub(1, std::memory_order_seq_cst);
@@ -54,29 +54,29 @@ void ProgressEngine::wait(const std::atomic<bool>& done, Deadline limit, bool en
 
 // Makes progress until done. The caller holds the lock; it is released on return.
 template <class Done>
-void ProgressEngine::run_progress(const Done& done, Deadline limit, Backoff& pace) {
+void ProgressEngine::run_progress(const Done& done, Deadline limit, Backoff& backoff) {
   if (is_armed_) disarm();
   check_links_if_due();
   int turns = 0;
   while (true) {
     const bool moved = client_.progress();
-    const bool endings = client_.has_completions();
-    if (endings || entering_.load(std::memory_order_relaxed) > 0) {
+    const bool has_completions = client_.has_completions();
+    if (has_completions || entering_.load(std::memory_order_relaxed) > 0) {
       unlock();
-      if (endings)
+      if (has_completions)
         client_.deliver_completions();
       else
-        pace.pause();
+        backoff.pause();
       if (done() || !try_lock()) return;
       continue;
     }
     if (done()) break;
-    const bool look = ++turns % kProgressPerClockRead == 0 || (!moved && !pace.is_spinning());
+    const bool look = ++turns % kProgressPerClockRead == 0 || (!moved && !backoff.is_spinning());
     if (look && limit != Deadline::max() && Clock::now() >= limit) break;
     if (moved) {
-      pace.reset();
+      backoff.reset();
       if (is_armed_) disarm();
-    } else if (pace.step() && !sleep(done, limit, pace)) {
+    } else if (backoff.step() && !sleep(done, limit, backoff)) {
       return;
     }
   }
@@ -87,7 +87,7 @@ void ProgressEngine::run_progress(const Done& done, Deadline limit, Backoff& pac
 // that progress() runs in between.
 // Returns: false if the lock was released.
 template <class Done>
-bool ProgressEngine::sleep(const Done& done, Deadline limit, const Backoff& pace) {
+bool ProgressEngine::sleep(const Done& done, Deadline limit, const Backoff& backoff) {
   if (is_polling_.load(std::memory_order_seq_cst)) {
     // The thread that polls wakes up for new messages if the links are armed.
     if (!is_armed_) {
@@ -98,7 +98,7 @@ bool ProgressEngine::sleep(const Done& done, Deadline limit, const Backoff& pace
     if (gives_way || client_.next_deadline() < polls_until_) wake_poller();
     unlock();
     if (gives_way)
-      pace.pause();
+      backoff.pause();
     else
       park(done, limit);
     return false;
@@ -111,7 +111,7 @@ bool ProgressEngine::sleep(const Done& done, Deadline limit, const Backoff& pace
   if (!is_quiet_ || client_.has_work() || done()) {
     is_polling_.store(false, std::memory_order_seq_cst);
     disarm();
-    pace.pause();
+    backoff.pause();
     return true;
   }
   const auto until = polls_until_ = std::min(limit, client_.next_deadline());
@@ -139,8 +139,8 @@ void ProgressEngine::poll(Events& wanted, Deadline until) noexcept {
     left_ms = std::clamp<int64_t>(left.count(), 0, left_ms);
   }
   ::poll(wanted.data(), wanted.size(), static_cast<int>(left_ms));
-  uint64_t rung = 0;
-  [[maybe_unused]] const auto got = ::read(wakeup_event_.get(), &rung, sizeof rung);
+  uint64_t event_count = 0;
+  [[maybe_unused]] const auto got = ::read(wakeup_event_.get(), &event_count, sizeof event_count);
 }
 
 // Sleeps while another thread makes progress or polls.
@@ -202,17 +202,17 @@ void ProgressEngine::notify_completed() noexcept {
     wake_poller();
 }
 
-void ProgressEngine::poll_once(bool news) {
+void ProgressEngine::poll_once(bool has_new_work) {
   if (try_lock()) {
-    record_visit();
+    record_caller_activity();
     if (is_armed_) disarm();
     check_links_if_due();
     client_.progress();
-    const bool endings = client_.has_completions();
+    const bool has_completions = client_.has_completions();
     unlock();
-    if (endings) client_.deliver_completions();
+    if (has_completions) client_.deliver_completions();
     wake_successor();
-  } else if (news && is_polling_.load(std::memory_order_seq_cst)) {
+  } else if (has_new_work && is_polling_.load(std::memory_order_seq_cst)) {
     wake_poller();
   }
 }
@@ -225,10 +225,10 @@ void ProgressEngine::drain_incoming() noexcept {
 }
 
 void ProgressEngine::enter() noexcept {
-  record_visit();
+  record_caller_activity();
   entering_.fetch_add(1, std::memory_order_relaxed);
-  const Backoff pace(policy_);
-  while (!try_lock()) pace.pause();
+  const Backoff backoff(policy_);
+  while (!try_lock()) backoff.pause();
   entering_.fetch_sub(1, std::memory_order_relaxed);
   if (is_armed_) disarm();
   check_links_if_due();
@@ -236,16 +236,16 @@ void ProgressEngine::enter() noexcept {
 
 bool ProgressEngine::try_enter() noexcept {
   if (is_polling_.load(std::memory_order_seq_cst) || !try_lock()) return false;
-  record_visit();
+  record_caller_activity();
   if (is_armed_) disarm();
   check_links_if_due();
   return true;
 }
 
 void ProgressEngine::leave() noexcept {
-  const bool endings = client_.has_completions();
+  const bool has_completions = client_.has_completions();
   unlock();
-  if (endings) client_.deliver_completions();
+  if (has_completions) client_.deliver_completions();
   wake_successor();
 }
 
@@ -284,22 +284,22 @@ void ProgressEngine::ensure_thread() {
 
 void ProgressEngine::run_thread() {
   const auto stops = [this] { return stopping_.load(std::memory_order_seq_cst); };
-  const auto visits = [this] { return visits_.load(std::memory_order_relaxed); };
+  const auto activity = [this] { return caller_activity_.load(std::memory_order_relaxed); };
   while (!stops()) {
-    const auto seen = visits();
+    const auto seen = activity();
     bool wanted = false;
     {
       std::unique_lock lock(mutex_);
       thread_sleeps_.store(true, std::memory_order_seq_cst);
-      wanted = thread_needed_.wait_until(lock, Clock::now() + kMaxVisitInterval,
+      wanted = thread_needed_.wait_until(lock, Clock::now() + kMaxCallerInterval,
                                          [&] { return stops() || is_thread_needed(); });
       thread_sleeps_.store(false, std::memory_order_seq_cst);
     }
     if (wanted)
       run_progress_until([&] { return stops() || !is_thread_needed(); });
-    else if (visits() == seen)
+    else if (activity() == seen)
       run_progress_until([&] {
-        return stops() || waiting_.load(std::memory_order_seq_cst) > 0 || visits() != seen;
+        return stops() || waiting_.load(std::memory_order_seq_cst) > 0 || activity() != seen;
       });
     else
       is_link_check_due_.store(true, std::memory_order_relaxed);
@@ -315,13 +315,13 @@ void ProgressEngine::run_progress_until(const Done& done) {
   policy.awake_time = policy.max_awake_time = kThreadSpinTime;
   policy.core_balancer = nullptr;  // the balancer records the cores of callers only
   policy.yield_cost = &thread_yields_;
-  Backoff pace(policy);
+  Backoff backoff(policy);
   while (!done()) {
     thread_polls_.store(true, std::memory_order_seq_cst);
     if (try_lock())
-      run_progress(done, Deadline::max(), pace);
+      run_progress(done, Deadline::max(), backoff);
     else
-      pace.pause();
+      backoff.pause();
     thread_polls_.store(false, std::memory_order_seq_cst);
   }
 }

@@ -56,15 +56,15 @@ class ProgressEngine {
   };
 
   // Throws: CommError(kResourceExhausted) if no descriptor is left.
-  ProgressEngine(ProgressClient& job, const transport::WaitPolicy& policy);
+  ProgressEngine(ProgressClient& client, const transport::WaitPolicy& policy);
   ~ProgressEngine();
 
   // Makes progress or sleeps until `done` is set by progress() or by another thread, or until
   // `limit`. `entered`: the caller has called try_enter() and does not call leave().
   void wait(const std::atomic<bool>& done, Deadline limit, bool entered = false);
-  // Makes progress once, unless another thread holds the lock. `news`: if a thread sleeps on the
-  // links, wakes it, because there is new work.
-  void poll_once(bool news);
+  // Makes progress once, unless another thread holds the lock. `has_new_work`: if a thread sleeps
+  // on the links, wakes it, because there is new work.
+  void poll_once(bool has_new_work);
   // Makes progress until nothing moves, at most 16 times.
   // Blocks: until it has the lock.
   void drain_incoming() noexcept;
@@ -95,9 +95,9 @@ class ProgressEngine {
 
  private:
   template <class Done>
-  void run_progress(const Done& done, Deadline limit, transport::Backoff& pace);
+  void run_progress(const Done& done, Deadline limit, transport::Backoff& backoff);
   template <class Done>
-  bool sleep(const Done& done, Deadline limit, const transport::Backoff& pace);
+  bool sleep(const Done& done, Deadline limit, const transport::Backoff& backoff);
   template <class Done>
   void park(const Done& done, Deadline limit);
   bool try_lock() noexcept { return !is_locked_.exchange(true, std::memory_order_seq_cst); }
@@ -113,9 +113,10 @@ class ProgressEngine {
   void run_thread();
   template <class Done>
   void run_progress_until(const Done& done);
-  // Records that a caller uses the engine. Two concurrent visits may count as one.
-  void record_visit() noexcept {
-    visits_.store(visits_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  // Records that a caller uses the engine. Two concurrent uses may count as one.
+  void record_caller_activity() noexcept {
+    caller_activity_.store(caller_activity_.load(std::memory_order_relaxed) + 1,
+                           std::memory_order_relaxed);
   }
   // Requires the lock.
   void check_links_if_due() noexcept {
@@ -136,7 +137,7 @@ class ProgressEngine {
   std::atomic<int> waiting_{0};   // threads in wait()
   std::atomic<int> entering_{0};  // threads in enter(); the thread that makes progress lets them in
   std::atomic<int> calls_{0};     // calls in flight
-  std::atomic<uint32_t> visits_{0};  // of callers, not of the progress thread
+  std::atomic<uint32_t> caller_activity_{0};  // of callers, not of the progress thread
   // With the lock. is_armed_: the links wake this engine. is_quiet_: the links had nothing to do
   // when they were armed.
   bool is_armed_ = false, is_quiet_ = false;

@@ -67,9 +67,9 @@ Task::TaskStatus CollectiveTask::begin() {
   if (is_queued) {
     group->record_call(plan_, sequence);
   } else {
-    NonCollectiveCall aside;
-    name.copy(aside.name, sizeof aside.name - 1);
-    group->record_p2p_started(aside);
+    NonCollectiveCall call;
+    name.copy(call.name, sizeof call.name - 1);
+    group->record_p2p_started(call);
   }
   stage_inputs();
   if (const auto* begun = std::exchange(resumed_from_, nullptr)) {
@@ -86,37 +86,37 @@ Task::TaskStatus CollectiveTask::begin() {
 // Allocates one block: staged inputs in the wire format, unless the caller's input is used
 // directly, and then scratch.
 void CollectiveTask::stage_inputs() {
-  const auto& addition = plan_->planned_reduction();
+  const auto& planned = plan_->planned_reduction();
   const auto& problem = plan_->problem();
-  const uint64_t travelling = plan_->wire_element_bytes();
+  const uint64_t wire_bytes = plan_->wire_element_bytes();
   const auto inputs = static_cast<uint64_t>(problem.input_count());
-  const bool staged = addition.is_wide || addition.has_factor;
-  const uint64_t staging = staged ? (inputs * travelling + 63) / 64 * 64 : 0;
+  const bool staged = planned.is_wide || planned.has_factor;
+  const uint64_t staging = staged ? (inputs * wire_bytes + 63) / 64 * 64 : 0;
   block_ = group->engine->scratch.acquire(staging + plan_->scratch_bytes());
   const Bytes block(block_.at.get(), staging + plan_->scratch_bytes());
   buffers_[2].assign(block.subspan(staging));
   if (!staged) return;
-  const auto& reduction = *addition.reduction;
+  const auto& reduction = *planned.reduction;
   auto* into = block.data();
   for (const auto& piece : buffers_[0].pieces()) {
     const auto count = piece.size() / plan_->element_bytes();
-    if (addition.is_wide && addition.has_factor)
+    if (planned.is_wide && planned.has_factor)
       reduction.widen_scaled(into, piece.data(), count, plan_->factor());
-    else if (addition.is_wide)
+    else if (planned.is_wide)
       reduction.widen(into, piece.data(), count);
     else
       reduction.scale(into, piece.data(), count, plan_->factor());
-    into += count * travelling;
+    into += count * wire_bytes;
   }
-  buffers_[0].assign(block.first(inputs * travelling));
-  if (!addition.is_wide) return;
+  buffers_[0].assign(block.first(inputs * wire_bytes));
+  if (!planned.is_wide) return;
   // Results are computed in place of the inputs.
   result_ = std::exchange(buffers_[1], IoVector());
   const auto shift = problem.operation == schedule::Operation::kReduceScatter
-                         ? static_cast<uint64_t>(problem.blocks.begin(problem.rank)) * travelling
+                         ? static_cast<uint64_t>(problem.blocks.begin(problem.rank)) * wire_bytes
                          : 0;
   buffers_[1].assign(
-      block.subspan(shift, static_cast<uint64_t>(problem.output_count()) * travelling));
+      block.subspan(shift, static_cast<uint64_t>(problem.output_count()) * wire_bytes));
 }
 
 // Requests point into these lists, which must not be reallocated after this.
@@ -210,13 +210,13 @@ bool CollectiveTask::check(size_t index) {
   const auto& message = index < receives ? step_->receives[index] : step_->sends[index - receives];
   if (request.is_ok() && (index >= receives || request.bytes() == message.bytes)) return true;
   failure = {group_rank(message.peer), request.is_ok() ? Errc::kMismatch : request.error()};
-  const bool comes = index < receives && failure.code == Errc::kMismatch;
-  if (comes && is_queued && request.tag() != tag_)
+  const bool is_receive_mismatch = index < receives && failure.code == Errc::kMismatch;
+  if (is_receive_mismatch && is_queued && request.tag() != tag_)
     failure.reason = group->describe_stale_message(request.tag());
   if (!failure.reason.empty()) return false;
   if (!is_queued)
     failure.reason = "the members call " + std::string(name) + " with different lists of ranks";
-  else if (comes && request.bytes() != message.bytes)
+  else if (is_receive_mismatch && request.bytes() != message.bytes)
     failure.reason = "rank " + std::to_string(group->layout.rank) + " expects " +
                      std::to_string(message.bytes) + " bytes of rank " +
                      std::to_string(failure.peer) + ", which sends " +
@@ -288,7 +288,7 @@ void CollectiveTask::run_local_actions() const {
 }
 
 void CollectiveTask::copy(const BufferRange& into, const BufferRange& from,
-                          bool past_caches) const {
+                          bool is_non_temporal) const {
   const auto& target = buffer_of(into.buffer);
   const auto& source = buffer_of(from.buffer);
   walk(
@@ -299,7 +299,7 @@ void CollectiveTask::copy(const BufferRange& into, const BufferRange& from,
       },
       [&](uint64_t done, uint64_t bytes) {
         base::copy_bytes(target.from(into.begin + done).data(),
-                         source.from(from.begin + done).data(), bytes, past_caches);
+                         source.from(from.begin + done).data(), bytes, is_non_temporal);
       });
 }
 
@@ -364,16 +364,16 @@ void CollectiveTask::ReceiveReducer::consume(uint64_t offset, ConstBytes chunk) 
 
 // Writes the results that the caller sees: rounded and divided.
 void CollectiveTask::write_results() const {
-  const auto& addition = plan_->planned_reduction();
-  if (!addition.is_wide && !addition.has_final_division) return;
-  const auto& reduction = *addition.reduction;
+  const auto& planned = plan_->planned_reduction();
+  if (!planned.is_wide && !planned.has_final_division) return;
+  const auto& reduction = *planned.reduction;
   const auto ranks = static_cast<uint32_t>(plan_->problem().size);
-  const auto& into = addition.is_wide ? result_ : buffers_[1];
+  const auto& into = planned.is_wide ? result_ : buffers_[1];
   if (plan_->output_bytes() == 0) return;
   const auto* wide = buffers_[1].pieces().front().data();
   for (const auto& piece : into.pieces()) {
     const auto count = piece.size() / plan_->element_bytes();
-    const void* from = addition.is_wide ? wide : piece.data();
+    const void* from = planned.is_wide ? wide : piece.data();
     reduction.finish(piece.data(), {&from, 1}, count, ranks);
     wide += count * plan_->wire_element_bytes();
   }
@@ -386,24 +386,24 @@ void CollectiveTask::close() noexcept {
 }
 
 std::string CollectiveTask::format_pending() const {
-  std::string senders, takers;
+  std::string senders, receivers;
   for (size_t i = finished_; step_ != nullptr && i < posted_; ++i) {
     if (is_transferred(i) || requests_[i].is_done()) continue;
     const auto receives = step_->receives.size();
-    auto& list = i < receives ? senders : takers;
+    auto& list = i < receives ? senders : receivers;
     const auto& message = i < receives ? step_->receives[i] : step_->sends[i - receives];
     list += (list.empty() ? "" : ", ") + std::to_string(group_rank(message.peer));
   }
   if (!senders.empty()) return "still missing: data from rank " + senders;
-  if (!takers.empty()) return "data not yet received by rank " + takers;
+  if (!receivers.empty()) return "data not yet received by rank " + receivers;
   return "the call had not begun";
 }
 
 std::string CollectiveTask::format_call() const {
   if (!is_queued) return std::string(name);
-  Fingerprint print = plan_->fingerprint();
-  print.sequence = sequence;
-  return print.format();
+  Fingerprint numbered = plan_->fingerprint();
+  numbered.sequence = sequence;
+  return numbered.format();
 }
 
 }  // namespace torch::comms::ctran

@@ -77,7 +77,7 @@ class CollectiveTask final : public Task {
   void post_send(size_t index, std::span<const ConstBytes> pieces);
   void gather_io_vectors();
   void run_local_actions() const;
-  void copy(const BufferRange& into, const BufferRange& from, bool past_caches) const;
+  void copy(const BufferRange& into, const BufferRange& from, bool is_non_temporal) const;
   void reduce(const BufferRange& into, std::span<const BufferRange> operands) const;
   void apply_received(const ReceiveAction& arrival, uint64_t offset, ConstBytes chunk) const;
   void write_results() const;

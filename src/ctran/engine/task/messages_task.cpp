@@ -23,8 +23,8 @@ void MessagesTask::prepare(std::span<const EngineCall> calls, int rank, int size
     auto& item = items_[count_];
     if (call.operation != Operation::kSend && call.operation != Operation::kReceive)
       throw wrong(call, "a batch may contain only sends and receives");
-    const bool anybody = call.root == kAnySource && call.operation == Operation::kReceive;
-    if (!anybody && (call.root < 0 || call.root >= size))
+    const bool any_source = call.root == kAnySource && call.operation == Operation::kReceive;
+    if (!any_source && (call.root < 0 || call.root >= size))
       throw wrong(call, "peer " + std::to_string(call.root) + " is outside [0, " +
                             std::to_string(size) + ")");
     item.is_send = call.operation == Operation::kSend;
@@ -37,8 +37,8 @@ void MessagesTask::prepare(std::span<const EngineCall> calls, int rank, int size
     if (item.memory.bytes() != bytes)
       throw wrong(call, "the buffer has " + std::to_string(item.memory.bytes()) +
                             " bytes, but the call needs " + std::to_string(bytes) + " bytes");
-    const uint64_t meaning = (uint64_t{call.dtype} << 32) + call.element_bytes;
-    item.signature = static_cast<uint32_t>(hash_bytes(&meaning, sizeof meaning));
+    const uint64_t type_key = (uint64_t{call.dtype} << 32) + call.element_bytes;
+    item.signature = static_cast<uint32_t>(hash_bytes(&type_key, sizeof type_key));
     item.tag = call.tag;
     item.is_posted = false;
     ++count_;
@@ -131,9 +131,9 @@ bool MessagesTask::is_draining() const noexcept {
   return std::any_of(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(count_),
                      [&](const BatchedMessage& item) {
                        if (item.done() || item.peer == kAnySource) return false;
-                       const auto* departure = group->leave_of(item.peer);
-                       return departure != nullptr &&
-                              (item.is_send ? departure->has_open_receives
+                       const auto* leave = group->leave_of(item.peer);
+                       return leave != nullptr &&
+                              (item.is_send ? leave->has_open_receives
                                             : item.is_posted && item.request.has_begun());
                      });
 }
@@ -142,9 +142,9 @@ bool MessagesTask::is_draining() const noexcept {
 // members have left, and match_any_source() has just found no message of theirs.
 bool MessagesTask::can_never_complete(const BatchedMessage& item) const {
   if (item.peer == kAnySource) return group->left_members.size() + 1 >= group->ranks.size();
-  const auto* departure = group->leave_of(item.peer);
-  if (departure == nullptr) return false;
-  if (item.is_send) return !departure->has_open_receives;
+  const auto* leave = group->leave_of(item.peer);
+  if (leave == nullptr) return false;
+  if (item.is_send) return !leave->has_open_receives;
   // A message with an unknown tag would have been announced before.
   return !item.is_posted || !item.request.has_begun();
 }
@@ -158,14 +158,15 @@ bool MessagesTask::has_lost_link(const BatchedMessage& item) const {
 // Fails only this call. The group continues: messages that the peer had sent before may still be
 // received.
 Task::TaskStatus MessagesTask::fail_locally(const BatchedMessage& first) {
-  int gone = first.peer;
-  if (gone == kAnySource)
-    gone = group->left_members.empty() ? group->layout.rank : group->left_members.begin()->first;
-  failure = {gone, Errc::kPeerFailed};
+  int left_rank = first.peer;
+  if (left_rank == kAnySource)
+    left_rank =
+        group->left_members.empty() ? group->layout.rank : group->left_members.begin()->first;
+  failure = {left_rank, Errc::kPeerFailed};
   failure.reason =
-      first.is_send ? base::no_more_receives_text(gone) : base::no_more_sends_text(gone);
-  if (gone == group->layout.rank)
-    failure = {gone, Errc::kFinalized,
+      first.is_send ? base::no_more_receives_text(left_rank) : base::no_more_sends_text(left_rank);
+  if (left_rank == group->layout.rank)
+    failure = {left_rank, Errc::kFinalized,
                "the communicator was closed while " + std::string(name) + " waited"};
   is_local_failure = group->has_failed_for_leave = true;
   for (size_t i = finished_; i < count_; ++i) {
@@ -179,7 +180,7 @@ Task::TaskStatus MessagesTask::fail_locally(const BatchedMessage& first) {
 
 Task::TaskStatus MessagesTask::advance() {
   bool all = true, open = false;
-  const BatchedMessage* hopeless = nullptr;
+  const BatchedMessage* stuck = nullptr;
   for (size_t i = finished_; i < count_; ++i) {
     auto& item = items_[i];
     if (item.peer == kAnySource) match_any_source(item);
@@ -188,13 +189,13 @@ Task::TaskStatus MessagesTask::advance() {
       if (group->left_members.empty() && !group->has_announced_leave) continue;
       if (!can_never_complete(item))
         open = true;
-      else if (hopeless == nullptr)
-        hopeless = &item;
+      else if (stuck == nullptr)
+        stuck = &item;
       continue;
     }
     if (has_lost_link(item)) {
       all = false;
-      if (hopeless == nullptr) hopeless = &item;
+      if (stuck == nullptr) stuck = &item;
       continue;
     }
     const bool fits = item.is_send || item.request.bytes() == item.memory.bytes();
@@ -206,7 +207,7 @@ Task::TaskStatus MessagesTask::advance() {
     if (failure.code == Errc::kMismatch) failure.reason = describe_mismatch(item);
     return TaskStatus::kFailed;
   }
-  if (hopeless != nullptr && !open) return fail_locally(*hopeless);
+  if (stuck != nullptr && !open) return fail_locally(*stuck);
   return all ? TaskStatus::kDone : TaskStatus::kInProgress;
 }
 
@@ -239,14 +240,14 @@ std::vector<int> MessagesTask::awaited_ranks() const {
 }
 
 monitor::NonCollectiveCall MessagesTask::p2p_call() const noexcept {
-  monitor::NonCollectiveCall aside{.messages = count_};
-  name.copy(aside.name, sizeof aside.name - 1);
+  monitor::NonCollectiveCall call{.messages = count_};
+  name.copy(call.name, sizeof call.name - 1);
   for (size_t i = 0; i < count_; ++i) {
-    aside.bytes += items_[i].memory.bytes();
-    aside.sends += items_[i].is_send ? 1 : 0;
+    call.bytes += items_[i].memory.bytes();
+    call.sends += items_[i].is_send ? 1 : 0;
   }
-  if (count_ == 1) aside.peer = items_[0].peer;
-  return aside;
+  if (count_ == 1) call.peer = items_[0].peer;
+  return call;
 }
 
 std::string MessagesTask::format_call() const { return p2p_call().format(); }

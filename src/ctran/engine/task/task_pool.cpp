@@ -14,14 +14,14 @@ TaskPool::~TaskPool() {
 }
 
 template <class Kind>
-Kind* TaskPool::acquire(FreeTasks<Kind>& kept) {
-  auto* task = kept.last.exchange(nullptr, std::memory_order_acquire);
+Kind* TaskPool::acquire(FreeTasks<Kind>& free_tasks) {
+  auto* task = free_tasks.last.exchange(nullptr, std::memory_order_acquire);
   if (task == nullptr) {
     const std::lock_guard lock(mutex_);
-    kept.more.reserve(kMaxFreeTasks);  // so that put_back() cannot fail
-    if (!kept.more.empty()) {
-      task = kept.more.back().release();
-      kept.more.pop_back();
+    free_tasks.more.reserve(kMaxFreeTasks);  // so that put_back() cannot fail
+    if (!free_tasks.more.empty()) {
+      task = free_tasks.more.back().release();
+      free_tasks.more.pop_back();
     }
   }
   if (task == nullptr) task = new Kind;
@@ -42,12 +42,13 @@ CollectiveTask* TaskPool::acquire_collective() { return acquire(collectives_); }
 MessagesTask* TaskPool::acquire_messages() { return acquire(messages_); }
 
 template <class Kind>
-void TaskPool::put_back(Kind* task, FreeTasks<Kind>& kept) noexcept {
+void TaskPool::put_back(Kind* task, FreeTasks<Kind>& free_tasks) noexcept {
   Kind* none = nullptr;
-  if (kept.last.compare_exchange_strong(none, task, std::memory_order_release)) return;
+  if (free_tasks.last.compare_exchange_strong(none, task, std::memory_order_release)) return;
   std::unique_ptr<Kind> owned(task);
   const std::lock_guard lock(mutex_);
-  if (kept.more.size() < kept.more.capacity()) kept.more.push_back(std::move(owned));
+  if (free_tasks.more.size() < free_tasks.more.capacity())
+    free_tasks.more.push_back(std::move(owned));
 }
 
 void TaskPool::release(Task* task) noexcept {

@@ -32,9 +32,9 @@ class TaskPool {
     std::vector<std::unique_ptr<Kind>> more;
   };
   template <class Kind>
-  Kind* acquire(FreeTasks<Kind>& kept);
+  Kind* acquire(FreeTasks<Kind>& free_tasks);
   template <class Kind>
-  void put_back(Kind* task, FreeTasks<Kind>& kept) noexcept;
+  void put_back(Kind* task, FreeTasks<Kind>& free_tasks) noexcept;
 
   std::mutex mutex_;  // guards FreeTasks::more
   FreeTasks<CollectiveTask> collectives_;
