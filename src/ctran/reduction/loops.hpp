@@ -103,11 +103,11 @@ constexpr void add_average(LoopTable& table, Dtype dtype) {
 template <class F, class Wide, class Own = F, class Ordered = F>
 constexpr void add_float(LoopTable& table, Dtype dtype) {
   auto& reduce = table.reduce[index(dtype)];
-  auto& settle = table.finish[index(dtype)];
+  auto& finish = table.finish[index(dtype)];
   reduce[index(ReduceOpCode::kSum)] = run<Own, Own, VectorSum, VectorDivide<F>>;
   reduce[index(ReduceOpCode::kProduct)] = run<Own, Own, VectorProduct, VectorIdentity>;
-  settle[index(ReduceOpCode::kSum)] = run<Wide, F, VectorSum, VectorDivide<F>>;
-  settle[index(ReduceOpCode::kProduct)] = run<Wide, F, VectorProduct, VectorIdentity>;
+  finish[index(ReduceOpCode::kSum)] = run<Wide, F, VectorSum, VectorDivide<F>>;
+  finish[index(ReduceOpCode::kProduct)] = run<Wide, F, VectorProduct, VectorIdentity>;
   table.widen[index(dtype)] = run<F, Wide, VectorSum, VectorIdentity>;
   table.widen_scaled[index(dtype)] = run<F, Wide, VectorSum, VectorScale>;
   table.scale[index(dtype)] = run<F, F, VectorSum, VectorScale>;

@@ -120,15 +120,15 @@ Reduction::Reduction(Dtype dtype, ReduceOpCode op, SimdLevel level)
                     "this machine does not support SIMD level " + std::string(name_of(level)));
 
   const LoopTable& table = loops_of(level);
-  const LoopKey cell = loop_key_of(dtype, op), wide = loop_key_of(accumulator_, op);
+  const LoopKey key = loop_key_of(dtype, op), wide = loop_key_of(accumulator_, op);
   const bool integer_average =
       op == ReduceOpCode::kAverage && kind_of(dtype) == DtypeKind::kInteger;
   const bool converts = accumulator_ != dtype_;
   const Dtype part = part_of(dtype_);
-  parts_ = cell.parts;
+  parts_ = key.parts;
   has_divisor_ = op == ReduceOpCode::kAverage && kind_of(dtype) != DtypeKind::kBool;
 
-  combine_ = at(table.reduce, cell.dtype, cell.op);
+  combine_ = at(table.reduce, key.dtype, key.op);
   combine_all_ = integer_average ? at(table.reduce, dtype, op) : combine_;
   combine_wide_ = at(table.reduce, wide.dtype, wide.op);
   if (!converts)
@@ -136,10 +136,10 @@ Reduction::Reduction(Dtype dtype, ReduceOpCode op, SimdLevel level)
   else if (integer_average)
     finish_ = at(table.finish, dtype, op);
   else
-    finish_ = at(table.finish, cell.dtype, cell.op);
+    finish_ = at(table.finish, key.dtype, key.op);
   if (converts) widen_ = at(table.widen, part);
   if (op == ReduceOpCode::kPremulSum) {
-    const Dtype scaled = kind_of(dtype) == DtypeKind::kInteger ? cell.dtype : dtype;
+    const Dtype scaled = kind_of(dtype) == DtypeKind::kInteger ? key.dtype : dtype;
     scale_ = at(table.scale, scaled);
     widen_scaled_ = converts ? at(table.widen_scaled, scaled) : scale_;
   }
