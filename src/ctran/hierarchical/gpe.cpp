@@ -139,12 +139,12 @@ void Gpe::run() noexcept {
 
 void Gpe::execute_all() noexcept {
   const auto policy = transport::WaitPolicy::for_ranks(2 * options_.polling_ranks);
-  transport::Backoff pace(policy);
+  transport::Backoff backoff(policy);
   uint64_t next = 1;
   while (!stopping_.load()) {
     auto& slot = ring_->commands[next % kernels::kHostRingSlots];
     if (word(slot.number).load(std::memory_order_acquire) != next) {
-      if (pace.step()) sleep(next);
+      if (backoff.step()) sleep(next);
       continue;
     }
     CommandWords words;
@@ -162,7 +162,7 @@ void Gpe::execute_all() noexcept {
       return;
     }
     word(ring_->done).store(next++, std::memory_order_release);
-    pace.reset();
+    backoff.reset();
   }
 }
 

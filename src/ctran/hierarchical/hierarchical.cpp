@@ -123,7 +123,7 @@ void HierarchicalCollectives::all_reduce(void* data, size_t count, Dtype dtype, 
   const auto own_place = [&](const RailChunk& chunk) {
     return bytes + chunk.begin_of(host_rank_.local_rank) * element;
   };
-  const auto reduce_here = [&](const RailChunk& chunk) {
+  const auto reduce_in_host = [&](const RailChunk& chunk) {
     const ElementSpan part{chunk.part, dtype, op};
     if (chunk.rails == team_->size())
       return launch(Collective::kReduceScatter, part, bytes + chunk.begin * element,
@@ -138,7 +138,7 @@ void HierarchicalCollectives::all_reduce(void* data, size_t count, Dtype dtype, 
       chunks.size(),
       [&](size_t i) {
         const auto& chunk = chunks[i];
-        if (team_) reduce_here(chunk);
+        if (team_) reduce_in_host(chunk);
         if (!has_rail(chunk.rails)) return;
         runtime_->copy_to_host(slot(i), own_place(chunk), chunk.part * element, how.stream);
         post(GpeCommand::Kind::kAllReduce, i, {chunk.part, dtype, op}, how);
@@ -159,17 +159,17 @@ void HierarchicalCollectives::broadcast(void* data, size_t size_bytes, int root,
   auto* const bytes = static_cast<std::byte*>(data);
   const auto chunks = split_into_chunks(size_bytes, 1, topology_.rails, chunk_sizes_);
   const auto from = topology_.host_ranks[static_cast<size_t>(root)];
-  const bool has_it = from.host == host_rank_.host;  // the root is on this host
+  const bool is_root_host = from.host == host_rank_.host;  // the root is on this host
   pipeline(
       chunks.size(),
       [&](size_t i) {
         const auto& chunk = chunks[i];
-        if (has_it && team_) {
+        if (is_root_host && team_) {
           auto* const all = bytes + chunk.begin;
           launch(Collective::kBroadcast, {chunk.count()}, all, all, how, from.local_rank);
         }
         if (!has_rail(chunk.rails)) return;
-        if (has_it)
+        if (is_root_host)
           runtime_->copy_to_host(slot(i), bytes + chunk.begin_of(host_rank_.local_rank), chunk.part,
                                  how.stream);
         post(GpeCommand::Kind::kBroadcast, i, {chunk.part}, how, from.host);
@@ -178,25 +178,25 @@ void HierarchicalCollectives::broadcast(void* data, size_t size_bytes, int root,
         const auto& chunk = chunks[i];
         if (has_rail(chunk.rails)) {
           wait(how);
-          if (!has_it)
+          if (!is_root_host)
             runtime_->copy_to_device(bytes + chunk.begin_of(host_rank_.local_rank), slot(i),
                                      chunk.part, how.stream);
         }
-        if (!has_it) distribute(bytes, chunk, 1, how);
+        if (!is_root_host) distribute(bytes, chunk, 1, how);
       });
 }
 
 void HierarchicalCollectives::barrier(const HierarchicalStep& how) {
-  const auto here = [&] {
+  const auto barrier_in_host = [&] {
     if (team_) launch(Collective::kBarrier, {0}, nullptr, nullptr, how);
   };
   operations_.fetch_add(1, std::memory_order_relaxed);
-  here();
+  barrier_in_host();
   if (has_rail(1)) {
     post(GpeCommand::Kind::kBarrier, 0, {0}, how);
     wait(how);
   }
-  here();
+  barrier_in_host();
 }
 
 void HierarchicalCollectives::all_gather(void* output, const void* input, size_t size_bytes,
@@ -211,7 +211,7 @@ void HierarchicalCollectives::all_gather(void* output, const void* input, size_t
   };
   // Exchanges, within the host, what the rails of its ranks have received.
   std::vector<kernels::KernelMessage> messages;
-  const auto swap_here = [&](const StagingSlice& piece) {
+  const auto exchange_in_host = [&](const StagingSlice& piece) {
     messages.clear();
     for (int peer = 0; peer < local_size(); ++peer) {
       if (peer == host_rank_.local_rank) continue;
@@ -236,7 +236,7 @@ void HierarchicalCollectives::all_gather(void* output, const void* input, size_t
         for (size_t host = 0; host < hosts; ++host)
           runtime_->copy_to_device(place(host, host_rank_.local_rank, piece),
                                    slot(i) + host * piece.count, piece.count, how.stream);
-        if (team_) swap_here(piece);
+        if (team_) exchange_in_host(piece);
       });
 }
 
@@ -254,7 +254,7 @@ void HierarchicalCollectives::reduce_scatter(void* output, const void* input, si
   };
   // Reduces over the ranks of this host, for the rank of each host with this local rank. Kernels
   // store the sums in host memory.
-  const auto reduce_here = [&](size_t i, const StagingSlice& piece) {
+  const auto reduce_in_host = [&](size_t i, const StagingSlice& piece) {
     const bool at_once = piece.count == count && topology_.is_host_major();
     const ElementSpan part{piece.count, dtype, op};
     for (size_t host = 0; host < hosts; ++host) {
@@ -273,7 +273,7 @@ void HierarchicalCollectives::reduce_scatter(void* output, const void* input, si
       [&](size_t i) {
         const auto& piece = pieces[i];
         if (team_) {
-          reduce_here(i, piece);
+          reduce_in_host(i, piece);
         } else {
           for (size_t host = 0; host < hosts; ++host)
             runtime_->copy_to_host(slot(i) + host * piece.count * element, place(host, 0, piece),
@@ -293,12 +293,12 @@ void HierarchicalCollectives::reduce_scatter(void* output, const void* input, si
 }
 
 std::optional<CommError> HierarchicalCollectives::failure(const Context& context) const {
-  const auto within = [&](const CommError& error) {
+  const auto with_context = [&](const CommError& error) {
     auto where = context.blaming(error.context());
     if (!error.context().op.empty()) where.op = error.context().op;
     return CommError(error.code(), error.why(), where);
   };
-  if (const auto failure = gpe_->failure()) return within(*failure);
+  if (const auto failure = gpe_->failure()) return with_context(*failure);
   uint64_t number = 0;
   const auto stop = gpe_->stop_reason(number);
   if (stop == kernels::StopReason::kTimeout)
@@ -309,8 +309,8 @@ std::optional<CommError> HierarchicalCollectives::failure(const Context& context
   if (team_) {
     if (const auto team = team_->failure()) {
       auto where = context;
-      const auto& here = topology_.ranks[static_cast<size_t>(host_rank_.host)];
-      if (team->waited_for >= 0) where.peer = here[static_cast<size_t>(team->waited_for)];
+      const auto& local_ranks = topology_.ranks[static_cast<size_t>(host_rank_.host)];
+      if (team->waited_for >= 0) where.peer = local_ranks[static_cast<size_t>(team->waited_for)];
       return to_error(
           *team, where,
           "the kernel of " + std::string(name_of(team->collective)) + " inside the host");

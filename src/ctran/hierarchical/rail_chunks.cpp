@@ -12,12 +12,12 @@ size_t quotient_up(size_t a, size_t b) { return (a + b - 1) / b; }
 }  // namespace
 
 std::vector<RailChunk> split_into_chunks(size_t count, size_t element_bytes, int rails,
-                                         const ChunkSizes& cuts) {
+                                         const ChunkSizes& sizes) {
   std::vector<RailChunk> chunks;
-  if (count * element_bytes <= cuts.small_bytes) rails = 1;
+  if (count * element_bytes <= sizes.small_bytes) rails = 1;
   const auto all = static_cast<size_t>(rails);
   const size_t unit = kAlignment % element_bytes == 0 ? kAlignment / element_bytes : 1;
-  const size_t most = std::max(cuts.part_bytes / element_bytes / unit * unit, unit);
+  const size_t most = std::max(sizes.part_bytes / element_bytes / unit * unit, unit);
   const size_t least =
       std::min(std::max(kMinPartBytes / element_bytes / unit, size_t{1}) * unit, most);
   // The elements per rail in whole units, in parts that fill the pipeline unless they would be

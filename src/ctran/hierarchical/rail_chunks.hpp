@@ -31,7 +31,7 @@ inline constexpr size_t kMinPartBytes = size_t{128} << 10;
 // Splits [0, count) into chunks, in order. Parts begin at multiples of 16 bytes if the element size
 // divides 16. The remainder at the end uses one rail. Returns nothing for count 0.
 std::vector<RailChunk> split_into_chunks(size_t count, size_t element_bytes, int rails,
-                                         const ChunkSizes& cuts);
+                                         const ChunkSizes& sizes);
 
 // A piece of [0, count). split_evenly() returns pieces of at most `most`, as equal as possible.
 struct StagingSlice {
