@@ -11,9 +11,9 @@
 
 namespace torch::comms::ctran {
 
-DeferredWorkspace::DeferredWorkspace(const transport::nvl::RankContext& seat,
+DeferredWorkspace::DeferredWorkspace(const transport::nvl::RankContext& context,
                                      transport::nvl::SymmetricMemory& memory)
-    : seat_(seat), memory_(memory), all_gather_(seat.rank, seat.size) {
+    : context_(context), memory_(memory), all_gather_(context.rank, context.size) {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& e) {
@@ -44,16 +44,16 @@ void DeferredWorkspace::start(const std::vector<std::string>& addresses) {
   changed_.notify_all();
 }
 
-std::string DeferredWorkspace::allocate_collectively(const std::function<void()>& look) {
-  constexpr std::chrono::milliseconds kLook{20};
+std::string DeferredWorkspace::allocate_collectively(const std::function<void()>& interrupt_check) {
+  constexpr std::chrono::milliseconds kCheckInterval{20};
   std::unique_lock lock(mutex_);
   const size_t number = requested_++;
   all_gather_.wake();
   const auto has_failed = [this] { return !allocations_.empty() && allocations_.back().failure; };
   while (allocations_.size() <= number && !has_failed()) {
-    changed_.wait_for(lock, kLook);
+    changed_.wait_for(lock, kCheckInterval);
     lock.unlock();
-    look();
+    interrupt_check();
     lock.lock();
   }
   if (number >= allocations_.size() || allocations_[number].failure)
@@ -91,10 +91,10 @@ DeferredWorkspace::DeferredAllocation DeferredWorkspace::allocate() {
       all_gather_.wait();
     if (all_gather_.is_stopped())
       return failed({Errc::kAborted, "this rank has closed or aborted the communicator"});
-    const gpu::CaptureModeGuard mode(*seat_.runtime);
-    seat_.runtime->set_device(seat_.device);
-    const auto tell = [this](const std::string& words) { return all_gather_.all_gather(words); };
-    return {memory_.allocate_rest(seat_, kernels::kLateFill, tell), std::nullopt};
+    const gpu::CaptureModeGuard mode(*context_.runtime);
+    context_.runtime->set_device(context_.device);
+    const auto exchange = [this](const std::string& text) { return all_gather_.all_gather(text); };
+    return {memory_.allocate_rest(context_, kernels::kLateFill, exchange), std::nullopt};
   } catch (const CommError& e) {
     return failed(e);
   } catch (const std::exception& e) {

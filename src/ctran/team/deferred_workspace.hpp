@@ -23,7 +23,7 @@ class DeferredWorkspace {
  public:
   // Lifetime: `memory` outlives this object, which alone changes it from start() on.
   // Throws: CommError(kResourceExhausted, kSystem).
-  DeferredWorkspace(const transport::nvl::RankContext& seat,
+  DeferredWorkspace(const transport::nvl::RankContext& context,
                     transport::nvl::SymmetricMemory& memory);
   ~DeferredWorkspace();  // waits for what the background thread is doing
   DeferredWorkspace(const DeferredWorkspace&) = delete;
@@ -36,11 +36,11 @@ class DeferredWorkspace {
   void start(const std::vector<std::string>& addresses);
 
   // Tries to allocate the rest on all ranks. The nth call on this rank is the nth call on every
-  // rank. `look` is called every 20 ms during the wait, and may end it by an exception.
+  // rank. `interrupt_check` is called every 20 ms during the wait, and may end it by an exception.
   // Returns: "", or why the rest is unavailable, the same text on all ranks.
   // Blocks: until the background threads of all ranks have done their parts.
   // Throws: CommError(kPeerFailed) if a rank has ended.
-  std::string allocate_collectively(const std::function<void()>& look);
+  std::string allocate_collectively(const std::function<void()>& interrupt_check);
   // Ends this rank's part. A waiting allocate_collectively() throws CommError(kAborted) on this
   // rank, and kPeerFailed on other ranks. Does not block.
   // Threads: any.
@@ -55,7 +55,7 @@ class DeferredWorkspace {
   DeferredAllocation allocate();
   bool is_requested();
 
-  const transport::nvl::RankContext seat_;
+  const transport::nvl::RankContext context_;
   transport::nvl::SymmetricMemory& memory_;
   transport::nvl::UnixAllGather all_gather_;
   std::mutex mutex_;  // guards the rest

@@ -32,21 +32,21 @@ DeviceTeam::PinnedControl make_control(const std::shared_ptr<const gpu::Runtime>
 // Creates the DeferredWorkspace of all ranks, in one exchange; `addresses` are for its start().
 // Collective.
 // Returns: "", or why there is none, the same text on all ranks.
-std::string make_deferred_workspace(const transport::nvl::RankContext& seat,
+std::string make_deferred_workspace(const transport::nvl::RankContext& context,
                                     transport::nvl::SymmetricMemory& memory,
                                     const transport::nvl::AllGatherStrings& exchange,
-                                    std::unique_ptr<DeferredWorkspace>& growth,
+                                    std::unique_ptr<DeferredWorkspace>& deferred_workspace,
                                     std::vector<std::string>& addresses) {
   const auto why = transport::nvl::error_text_of(
-      [&] { growth = std::make_unique<DeferredWorkspace>(seat, memory); });
+      [&] { deferred_workspace = std::make_unique<DeferredWorkspace>(context, memory); });
   constexpr char kAddress = '+', kReason = '-';  // what the text behind it is
-  addresses = exchange(why.empty() ? kAddress + growth->address() : kReason + why);
+  addresses = exchange(why.empty() ? kAddress + deferred_workspace->address() : kReason + why);
   std::vector<std::string> reasons(addresses.size());
   for (size_t rank = 0; rank < addresses.size(); ++rank) {
-    auto& words = addresses[rank];
-    const bool is_reason = words.starts_with(kReason);
-    if (!words.empty()) words.erase(0, 1);
-    if (is_reason) reasons[rank] = words;
+    auto& text = addresses[rank];
+    const bool is_reason = text.starts_with(kReason);
+    if (!text.empty()) text.erase(0, 1);
+    if (is_reason) reasons[rank] = text;
   }
   return transport::nvl::first_error(reasons);
 }
@@ -68,7 +68,7 @@ std::string make_deferred_workspace(const transport::nvl::RankContext& seat,
 CommError to_error(const KernelFailure& stopped, const Context& where, const std::string& kernels,
                    const std::string& launch) {
   const auto peer = "rank " + std::to_string(where.peer);
-  const auto whom = where.peer < 0 ? std::string() : ", waiting for " + peer;
+  const auto waiting_for = where.peer < 0 ? std::string() : ", waiting for " + peer;
   const auto error = [&](Errc code, const std::string& why) {
     return CommError(code, why + launch, where);
   };
@@ -84,7 +84,7 @@ CommError to_error(const KernelFailure& stopped, const Context& where, const std
   }
   switch (stopped.reason) {
     case kernels::StopReason::kTimeout:
-      return error(Errc::kTimeout, kernels + " passed its timeout" + whom);
+      return error(Errc::kTimeout, kernels + " passed its timeout" + waiting_for);
     case kernels::StopReason::kCallMismatch:
       return error(Errc::kMismatch,
                    peer +
@@ -101,61 +101,62 @@ CommError to_error(const KernelFailure& stopped, const Context& where, const std
     case kernels::StopReason::kPeerLeft:
       return error(Errc::kPeerFailed, base::peer_closed_text(where.peer));
     default:
-      return error(Errc::kAborted, kernels + " was aborted" + whom);
+      return error(Errc::kAborted, kernels + " was aborted" + waiting_for);
   }
 }
 
 DeviceTeam::DeviceTeamResult DeviceTeam::create(int rank, int size, int device,
                                                 const std::shared_ptr<const gpu::Runtime>& runtime,
-                                                std::string unwilling,
+                                                std::string decline_reason,
                                                 const transport::nvl::AllGatherStrings& exchange,
-                                                WorkspaceExtent room) {
+                                                WorkspaceExtent extent) {
   if (size > kernels::kMaxRanks)
     return {nullptr, "the kernels support up to " + std::to_string(kernels::kMaxRanks) +
                          " ranks, and the communicator has " + std::to_string(size)};
-  transport::nvl::RankContext seat{rank, size, device, runtime, nullptr};
-  transport::nvl::MemoryRequest wanted{0, "", std::move(unwilling)};
+  transport::nvl::RankContext context{rank, size, device, runtime, nullptr};
+  transport::nvl::MemoryRequest request{0, "", std::move(decline_reason)};
   KernelLibrary library{};
   PinnedControl control;
-  const auto look = [&] {
+  const auto probe = [&] {
     library = KernelLibrary::load(*runtime);
-    seat.driver = gpu::Driver::of(*runtime);
-    wanted.size_bytes = library.functions->workspace_bytes(size);
+    context.driver = gpu::Driver::of(*runtime);
+    request.size_bytes = library.functions->workspace_bytes(size);
     const bool is_first_part =
-        room == WorkspaceExtent::kPartial ||
-        (room == WorkspaceExtent::kDefault && DeviceTeamCount::has_any(device));
-    if (is_first_part) wanted.initial_bytes = library.functions->rest_offset(size);
-    wanted.purpose = "kernel interface " + std::to_string(library.functions->abi);
+        extent == WorkspaceExtent::kPartial ||
+        (extent == WorkspaceExtent::kDefault && DeviceTeamCount::has_any(device));
+    if (is_first_part) request.initial_bytes = library.functions->rest_offset(size);
+    request.purpose = "kernel interface " + std::to_string(library.functions->abi);
     if (library.window_collectives != nullptr)
-      wanted.purpose +=
+      request.purpose +=
           ", window collectives " + std::to_string(library.window_collectives->version);
     control = make_control(runtime);
   };
-  if (wanted.unavailable_reason.empty())
-    wanted.unavailable_reason = transport::nvl::error_text_of(look);
-  auto made = transport::nvl::SymmetricMemory::make(seat, wanted, exchange);
-  if (!made.memory) return {nullptr, std::move(made.error)};
-  std::unique_ptr<DeferredWorkspace> growth;
+  if (request.unavailable_reason.empty())
+    request.unavailable_reason = transport::nvl::error_text_of(probe);
+  auto memory = transport::nvl::SymmetricMemory::make(context, request, exchange);
+  if (!memory.memory) return {nullptr, std::move(memory.error)};
+  std::unique_ptr<DeferredWorkspace> deferred_workspace;
   std::vector<std::string> addresses;
-  if (!made.memory->is_complete())
-    if (auto why = make_deferred_workspace(seat, *made.memory, exchange, growth, addresses);
+  if (!memory.memory->is_complete())
+    if (auto why = make_deferred_workspace(context, *memory.memory, exchange, deferred_workspace,
+                                           addresses);
         !why.empty())
       return {nullptr, std::move(why)};
-  std::unique_ptr<DeviceTeam> team(new DeviceTeam(std::move(library), std::move(seat),
-                                                  std::move(made.memory), std::move(growth),
-                                                  std::move(control)));
+  std::unique_ptr<DeviceTeam> team(
+      new DeviceTeam(std::move(library), std::move(context), std::move(memory.memory),
+                     std::move(deferred_workspace), std::move(control)));
   if (team->deferred_workspace_) team->deferred_workspace_->start(addresses);
   return {std::move(team), {}};
 }
 
-DeviceTeam::DeviceTeam(KernelLibrary library, transport::nvl::RankContext seat,
+DeviceTeam::DeviceTeam(KernelLibrary library, transport::nvl::RankContext context,
                        std::unique_ptr<transport::nvl::SymmetricMemory> memory,
-                       std::unique_ptr<DeferredWorkspace> growth, PinnedControl control)
+                       std::unique_ptr<DeferredWorkspace> deferred_workspace, PinnedControl control)
     : library_(std::move(library)),
-      rank_context_(std::move(seat)),
+      rank_context_(std::move(context)),
       team_count_(rank_context_.device, rank_context_.size),
       memory_(std::move(memory)),
-      deferred_workspace_(std::move(growth)),
+      deferred_workspace_(std::move(deferred_workspace)),
       control_(std::move(control)) {
   descriptor_.rank = rank_context_.rank;
   descriptor_.size = rank_context_.size;
@@ -180,12 +181,12 @@ bool DeviceTeam::needs_full_workspace(const kernels::WindowCollectiveCall& call)
   return !has_full_workspace() && kernels::pushes_operands(descriptor_.size, call);
 }
 
-std::string DeviceTeam::allocate_rest(const std::function<void()>& look) {
+std::string DeviceTeam::allocate_rest(const std::function<void()>& interrupt_check) {
   if (has_full_workspace()) return {};
   auto why_not = deferred_workspace_->allocate_collectively([&] {
     if (word(control_->abort).load(std::memory_order_acquire) != 0)
       throw CommError(Errc::kAborted, "the communicator was aborted");
-    look();
+    interrupt_check();
   });
   if (why_not.empty()) set_full_workspace(true);
   return why_not;
@@ -239,10 +240,10 @@ void DeviceTeam::exchange(std::span<const kernels::KernelMessage> messages, uint
   std::vector<kernels::KernelMessage> all;
   if (peer_address_) messages = all = mark_zero_copy(messages);
   if (fits_one_batch(descriptor_.size, messages)) return launch(messages);
-  const auto rounds = make_batches(descriptor_.size, messages);
+  const auto batches = make_batches(descriptor_.size, messages);
   size_t begin = 0;
-  for (const size_t end : rounds.ends) {
-    launch(std::span(rounds.messages).subspan(begin, end - begin));
+  for (const size_t end : batches.ends) {
+    launch(std::span(batches.messages).subspan(begin, end - begin));
     begin = end;
   }
 }

@@ -51,14 +51,14 @@ class DeviceTeam {
   // of them asks for that. kDefault: kFull for the first team that this process has on the device,
   // kPartial for others.
   enum class WorkspaceExtent : uint8_t { kFull, kPartial, kDefault };
-  // Collective; see nvl::SymmetricMemory. `unwilling`: why this rank wants no team; "" if it wants
-  // one. The device is current.
+  // Collective; see nvl::SymmetricMemory. `decline_reason`: why this rank wants no team; "" if it
+  // wants one. The device is current.
   // Throws: what `exchange` throws.
   static DeviceTeamResult create(int rank, int size, int device,
                                  const std::shared_ptr<const gpu::Runtime>& runtime,
-                                 std::string unwilling,
+                                 std::string decline_reason,
                                  const transport::nvl::AllGatherStrings& exchange,
-                                 WorkspaceExtent room = WorkspaceExtent::kFull);
+                                 WorkspaceExtent extent = WorkspaceExtent::kFull);
   // Lifetime: no launch of the team may still be running.
   ~DeviceTeam();
   DeviceTeam(const DeviceTeam&) = delete;
@@ -85,11 +85,11 @@ class DeviceTeam {
     return !has_full_workspace();
   }
   // Allocates the rest of the workspace. Every rank calls it before the same launch, on a thread
-  // that launches. Waits for no launch of another rank. `look`: as in
+  // that launches. Waits for no launch of another rank. `interrupt_check`: as in
   // DeferredWorkspace::allocate_collectively().
   // Returns: "", or why the rest is unavailable, the same text on all ranks.
   // Throws: as DeferredWorkspace::allocate_collectively(), and CommError(kAborted) after abort().
-  std::string allocate_rest(const std::function<void()>& look);
+  std::string allocate_rest(const std::function<void()>& interrupt_check);
   std::string architectures() const { return library_.functions->architectures(); }
   const std::string& library_path() const noexcept { return library_.path; }
   // Shows kernels that run in parallel with the team's kernels whether these have stopped.
@@ -165,9 +165,9 @@ class DeviceTeam {
   // Sets the fields for which enable_zero_copy_send() asks.
   std::vector<kernels::KernelMessage> mark_zero_copy(
       std::span<const kernels::KernelMessage> messages) const;
-  DeviceTeam(KernelLibrary library, transport::nvl::RankContext seat,
+  DeviceTeam(KernelLibrary library, transport::nvl::RankContext context,
              std::unique_ptr<transport::nvl::SymmetricMemory> memory,
-             std::unique_ptr<DeferredWorkspace> growth, PinnedControl control);
+             std::unique_ptr<DeferredWorkspace> deferred_workspace, PinnedControl control);
 
   const KernelLibrary library_;
   const transport::nvl::RankContext rank_context_;

@@ -22,12 +22,12 @@ using kernels::WindowSignalWords;
 
 // Names the process and device whose copy queue this rank's copies are in; "" if they are in the
 // stream's own queue.
-std::string queue_of(const transport::nvl::RankContext& seat) {
-  if (seat.driver->name() == "cpu") return {};
-  std::string words = std::to_string(::getpid());
-  for (const auto byte : seat.driver->uuid_of(seat.device).bytes)
-    words += " " + std::to_string(static_cast<unsigned char>(byte));
-  return words;
+std::string queue_of(const transport::nvl::RankContext& context) {
+  if (context.driver->name() == "cpu") return {};
+  std::string text = std::to_string(::getpid());
+  for (const auto byte : context.driver->uuid_of(context.device).bytes)
+    text += " " + std::to_string(static_cast<unsigned char>(byte));
+  return text;
 }
 
 // Formats "SLOTS:QUEUE:METADATA".
@@ -36,27 +36,26 @@ std::string serialize(const DeviceWindow::RankMemory& part, const std::string& q
          std::string(base::utf8_prefix(part.metadata, DeviceWindow::kMaxMetadataBytes));
 }
 
-DeviceWindow::RankMemory parse_rank_memory(const std::string& words, std::string& queue) {
+DeviceWindow::RankMemory parse_rank_memory(const std::string& text, std::string& queue) {
   DeviceWindow::RankMemory part;
-  const auto end = std::min(words.find(':'), words.size());
-  (void)std::from_chars(words.data(), words.data() + end, part.slots);
-  const auto note = end < words.size() ? words.find(':', end + 1) : std::string::npos;
+  const auto end = std::min(text.find(':'), text.size());
+  (void)std::from_chars(text.data(), text.data() + end, part.slots);
+  const auto note = end < text.size() ? text.find(':', end + 1) : std::string::npos;
   if (note == std::string::npos) return part;
-  queue = words.substr(end + 1, note - end - 1);
-  part.metadata = words.substr(note + 1);
+  queue = text.substr(end + 1, note - end - 1);
+  part.metadata = text.substr(note + 1);
   return part;
 }
 
 // Formats by rank where this process maps the rank's memory.
 std::string addresses_of(const std::vector<DeviceWindow::RankMemory>& parts) {
-  std::string words;
-  for (const auto& part : parts)
-    words += std::to_string(reinterpret_cast<uintptr_t>(part.at)) + " ";
-  return words;
+  std::string text;
+  for (const auto& part : parts) text += std::to_string(reinterpret_cast<uintptr_t>(part.at)) + " ";
+  return text;
 }
-uintptr_t address_in(const std::string& words, int rank) {
-  const char* at = words.data();
-  const char* const end = at + words.size();
+uintptr_t address_in(const std::string& text, int rank) {
+  const char* at = text.data();
+  const char* const end = at + text.size();
   uintptr_t address = 0;
   for (int i = 0; i <= rank && at < end; ++i) at = std::from_chars(at, end, address).ptr + 1;
   return address;
@@ -65,38 +64,38 @@ uintptr_t address_in(const std::string& words, int rank) {
 }  // namespace
 
 DeviceWindow::DeviceWindowResult DeviceWindow::create(
-    const std::shared_ptr<DeviceTeam>& team, const RankMemory& own, std::string unwilling,
+    const std::shared_ptr<DeviceTeam>& team, const RankMemory& own, std::string decline_reason,
     const transport::nvl::AllGatherStrings& exchange) {
-  const auto& seat = team->rank_context();
-  std::unique_ptr<DeviceWindow> made(new DeviceWindow(team));
+  const auto& context = team->rank_context();
+  std::unique_ptr<DeviceWindow> window(new DeviceWindow(team));
   uint64_t most_slots = 0;
   std::set<std::string> queues;
-  for (const auto& words : exchange(serialize(own, queue_of(seat)))) {
+  for (const auto& text : exchange(serialize(own, queue_of(context)))) {
     std::string queue;
-    made->rank_memories_.push_back(parse_rank_memory(words, queue));
-    most_slots = std::max(most_slots, made->rank_memories_.back().slots);
+    window->rank_memories_.push_back(parse_rank_memory(text, queue));
+    most_slots = std::max(most_slots, window->rank_memories_.back().slots);
     if (!queue.empty() && !queues.insert(std::move(queue)).second)
-      made->has_separate_copy_queues_ = false;
+      window->has_separate_copy_queues_ = false;
   }
-  auto memory = transport::nvl::PeerMemory::open(seat, {own.at, own.size_bytes},
-                                                 std::move(unwilling), exchange);
+  auto memory = transport::nvl::PeerMemory::open(context, {own.at, own.size_bytes},
+                                                 std::move(decline_reason), exchange);
   if (!memory.memory) return {nullptr, std::move(memory.error)};
-  made->memory_ = std::move(memory.memory);
-  for (int rank = 0; rank < seat.size; ++rank) {
-    auto& part = made->rank_memories_[static_cast<size_t>(rank)];
-    part.at = static_cast<std::byte*>(made->memory_->at(rank));
-    part.size_bytes = made->memory_->size_bytes(rank);
+  window->memory_ = std::move(memory.memory);
+  for (int rank = 0; rank < context.size; ++rank) {
+    auto& part = window->rank_memories_[static_cast<size_t>(rank)];
+    part.at = static_cast<std::byte*>(window->memory_->at(rank));
+    part.size_bytes = window->memory_->size_bytes(rank);
   }
-  for (const auto& words : exchange(addresses_of(made->rank_memories_)))
-    made->peer_views_.push_back(address_in(words, seat.rank));
-  auto words = transport::nvl::SymmetricMemory::make(
-      seat,
+  for (const auto& text : exchange(addresses_of(window->rank_memories_)))
+    window->peer_views_.push_back(address_in(text, context.rank));
+  auto signal_memory = transport::nvl::SymmetricMemory::make(
+      context,
       {sizeof(DeviceApiMemory) + WindowSignalWords::bytes(most_slots), "signal words of a window",
        ""},
       exchange);
-  if (!words.memory) return {nullptr, std::move(words.error)};
-  made->signal_memory_ = std::move(words.memory);
-  return {std::move(made), {}};
+  if (!signal_memory.memory) return {nullptr, std::move(signal_memory.error)};
+  window->signal_memory_ = std::move(signal_memory.memory);
+  return {std::move(window), {}};
 }
 
 void* DeviceWindow::address_on_peer(int rank, const void* at) const noexcept {
@@ -114,13 +113,13 @@ bool DeviceWindow::contains(const void* at, size_t size_bytes) const noexcept {
 }
 
 kernels::WindowCollectiveCall DeviceWindow::make_collective_call(
-    const kernels::KernelCall& call, kernels::CopyMethod carrier) const noexcept {
-  kernels::WindowCollectiveCall made{call, carrier, window_id_, {}, {}, {}};
+    const kernels::KernelCall& call, kernels::CopyMethod copy_method) const noexcept {
+  kernels::WindowCollectiveCall window_call{call, copy_method, window_id_, {}, {}, {}};
   for (int rank = 0; rank < team_->size(); ++rank) {
-    made.memory[rank] = rank_memory(rank).at;
-    made.bytes[rank] = rank_memory(rank).size_bytes;
+    window_call.memory[rank] = rank_memory(rank).at;
+    window_call.bytes[rank] = rank_memory(rank).size_bytes;
   }
-  return made;
+  return window_call;
 }
 
 void DeviceWindow::put(int rank, size_t offset_bytes, const void* from, size_t size_bytes,
@@ -129,20 +128,20 @@ void DeviceWindow::put(int rank, size_t offset_bytes, const void* from, size_t s
   if (size_bytes == 0 || into == from) return;
   if (size_bytes > kKernelPutMaxBytes || rank == team_->rank())
     return team_->rank_context().runtime->copy_on_device(into, from, size_bytes, stream);
-  auto now = make_operation(KernelRmaOperation::Kind::kPut, rank);
-  now.from = static_cast<const char*>(from);
-  now.into = reinterpret_cast<char*>(into);
-  now.size_bytes = size_bytes;
-  team_->run_rma(now, stream);
+  auto operation = make_operation(KernelRmaOperation::Kind::kPut, rank);
+  operation.from = static_cast<const char*>(from);
+  operation.into = reinterpret_cast<char*>(into);
+  operation.size_bytes = size_bytes;
+  team_->run_rma(operation, stream);
 }
 
 KernelRmaOperation DeviceWindow::make_operation(KernelRmaOperation::Kind kind, int rank) const {
-  KernelRmaOperation step{};
-  step.kind = kind;
-  step.peer = rank;
-  step.own = signal_words(team_->rank());
-  step.there = signal_words(rank);
-  return step;
+  KernelRmaOperation operation{};
+  operation.kind = kind;
+  operation.peer = rank;
+  operation.own = signal_words(team_->rank());
+  operation.there = signal_words(rank);
+  return operation;
 }
 
 void DeviceWindow::signal(int rank, gpu::NativeStream stream) const {
@@ -150,27 +149,27 @@ void DeviceWindow::signal(int rank, gpu::NativeStream stream) const {
 }
 
 void DeviceWindow::store(int rank, uint64_t slot, uint64_t value, gpu::NativeStream stream) const {
-  auto now = make_operation(KernelRmaOperation::Kind::kStore, rank);
-  now.slot = slot;
-  now.value = value;
-  team_->run_rma(now, stream);
+  auto operation = make_operation(KernelRmaOperation::Kind::kStore, rank);
+  operation.slot = slot;
+  operation.value = value;
+  team_->run_rma(operation, stream);
 }
 
 void DeviceWindow::wait_signal(int rank, uint64_t limit_ns, gpu::NativeStream stream) const {
-  auto now = make_operation(KernelRmaOperation::Kind::kWaitSignal, rank);
-  now.timeout_ns = limit_ns;
-  team_->run_rma(now, stream);
+  auto operation = make_operation(KernelRmaOperation::Kind::kWaitSignal, rank);
+  operation.timeout_ns = limit_ns;
+  team_->run_rma(operation, stream);
 }
 
 void DeviceWindow::wait_slot(uint64_t slot, uint64_t value,
                              kernels::KernelSlotComparison comparison, uint64_t limit_ns,
                              gpu::NativeStream stream) const {
-  auto now = make_operation(KernelRmaOperation::Kind::kWaitSlot, team_->rank());
-  now.slot = slot;
-  now.value = value;
-  now.comparison = comparison;
-  now.timeout_ns = limit_ns;
-  team_->run_rma(now, stream);
+  auto operation = make_operation(KernelRmaOperation::Kind::kWaitSlot, team_->rank());
+  operation.slot = slot;
+  operation.value = value;
+  operation.comparison = comparison;
+  operation.timeout_ns = limit_ns;
+  team_->run_rma(operation, stream);
 }
 
 }  // namespace torch::comms::ctran

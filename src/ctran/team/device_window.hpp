@@ -42,12 +42,12 @@ class DeviceWindow {
     std::string
         unavailable_reason;  // the same text on all ranks, naming the first rank that cannot
   };
-  // Collective. The team's device is current. `unwilling`: why this rank can have no window; "" if
-  // it can.
+  // Collective. The team's device is current. `decline_reason`: why this rank can have no window;
+  // "" if it can.
   // Lifetime: `own.at` is memory of the team's device, and outlives the window.
   // Throws: what `exchange` throws.
   static DeviceWindowResult create(const std::shared_ptr<DeviceTeam>& team, const RankMemory& own,
-                                   std::string unwilling,
+                                   std::string decline_reason,
                                    const transport::nvl::AllGatherStrings& exchange);
 
   const RankMemory& rank_memory(int rank) const noexcept {
@@ -64,7 +64,7 @@ class DeviceWindow {
   // kernels::WindowCollectiveCall.
   kernels::WindowCollectiveCall make_collective_call(
       const kernels::KernelCall& call,
-      kernels::CopyMethod carrier = kernels::CopyMethod::kAutomatic) const noexcept;
+      kernels::CopyMethod copy_method = kernels::CopyMethod::kAutomatic) const noexcept;
   const DeviceTeam& team() const noexcept { return *team_; }
   // For users' kernels: what `rank` has for all ranks, and its handle. It is zero at first, and at
   // the address where this process maps it.

@@ -31,19 +31,19 @@ static_assert(std::is_trivially_copyable_v<device::WindowState> &&
               std::is_trivially_copyable_v<device::RegisteredBuffer>);
 
 device::TeamState team_of(const DeviceTeam& team, kernels::Collective what, uint64_t limit_ns) {
-  device::TeamState made{};
-  made.rank = team.rank();
-  made.size = team.size();
-  made.limit_ns = limit_ns;
+  device::TeamState state{};
+  state.rank = team.rank();
+  state.size = team.size();
+  state.limit_ns = limit_ns;
   auto& own = team.header(team.rank());
-  made.stop = reinterpret_cast<device::uint64_t*>(&own.stop);
-  made.looked_ns = reinterpret_cast<device::uint64_t*>(&own.last_check_ns);
+  state.stop = reinterpret_cast<device::uint64_t*>(&own.stop);
+  state.looked_ns = reinterpret_cast<device::uint64_t*>(&own.last_check_ns);
   for (int rank = 0; rank < team.size(); ++rank)
-    made.reported[rank] = reinterpret_cast<device::uint64_t*>(&team.header(rank).reported);
-  made.control = const_cast<device::ControlWords*>(
+    state.reported[rank] = reinterpret_cast<device::uint64_t*>(&team.header(rank).reported);
+  state.control = const_cast<device::ControlWords*>(
       reinterpret_cast<const device::ControlWords*>(team.control()));
-  made.what = static_cast<uint32_t>(what);
-  return made;
+  state.what = static_cast<uint32_t>(what);
+  return state;
 }
 
 // Writes a value to device memory.
@@ -61,14 +61,14 @@ void write(const gpu::Runtime& runtime, T* to, const T& value) {
   runtime.destroy_stream(stream);
 }
 
-int count_of(const char* what, int asked, int most) {
-  if (asked < -1)
-    throw CommError(Errc::kInvalidArgument, std::string(what) + " is " + std::to_string(asked) +
+int count_of(const char* what, int requested, int most) {
+  if (requested < -1)
+    throw CommError(Errc::kInvalidArgument, std::string(what) + " is " + std::to_string(requested) +
                                                 ", allowed is -1 to " + std::to_string(most));
-  if (asked > most)
-    throw CommError(Errc::kOutOfRange, std::string(what) + " is " + std::to_string(asked) +
+  if (requested > most)
+    throw CommError(Errc::kOutOfRange, std::string(what) + " is " + std::to_string(requested) +
                                            ", a window has up to " + std::to_string(most));
-  return asked < 0 ? most : asked;
+  return requested < 0 ? most : requested;
 }
 
 device::TransportState* handle_in(const transport::nvl::SymmetricMemory& memory, int rank,
@@ -83,17 +83,17 @@ WindowHandle::WindowHandle(std::shared_ptr<const DeviceWindow> window,
                            const WindowHandleCounts& counts, uint64_t limit_ns)
     : window_(std::move(window)), used_buffers_(device::kMostBuffers) {
   const auto& team = window_->team();
-  device::WindowState made{};
-  made.team = team_of(team, kernels::Collective::kWaitSignal, limit_ns);
-  made.signals = count_of("signal_count", counts.signals, device::kMostSignals);
-  made.counters = count_of("counter_count", counts.counters, device::kMostCounters);
-  made.barriers = count_of("barrier_count", counts.barriers, device::kMostBarriers);
+  device::WindowState state{};
+  state.team = team_of(team, kernels::Collective::kWaitSignal, limit_ns);
+  state.signals = count_of("signal_count", counts.signals, device::kMostSignals);
+  state.counters = count_of("counter_count", counts.counters, device::kMostCounters);
+  state.barriers = count_of("barrier_count", counts.barriers, device::kMostBarriers);
   for (int rank = 0; rank < team.size(); ++rank) {
     const auto& part = window_->rank_memory(rank);
-    made.parts[rank] = {reinterpret_cast<char*>(part.at), part.size_bytes,
-                        &window_->device_api_memory(rank)->area};
+    state.parts[rank] = {reinterpret_cast<char*>(part.at), part.size_bytes,
+                         &window_->device_api_memory(rank)->area};
   }
-  write(*team.rank_context().runtime, &window_->device_api_memory(team.rank())->handle, made);
+  write(*team.rank_context().runtime, &window_->device_api_memory(team.rank())->handle, state);
 }
 
 const void* WindowHandle::address() const noexcept {
@@ -128,17 +128,18 @@ bool WindowHandle::remove_buffer(const void* handle) {
 DeviceTransport::DeviceTransportResult DeviceTransport::create(
     const std::shared_ptr<DeviceTeam>& team, uint64_t limit_ns,
     const transport::nvl::AllGatherStrings& exchange) {
-  const auto& seat = team->rank_context();
-  const auto bytes = device::TransportArea::bytes(seat.size) + sizeof(device::TransportState);
-  auto made =
-      transport::nvl::SymmetricMemory::make(seat, {bytes, "device transport", ""}, exchange);
-  if (!made.memory) return {nullptr, std::move(made.error)};
+  const auto& context = team->rank_context();
+  const auto bytes = device::TransportArea::bytes(context.size) + sizeof(device::TransportState);
+  auto memory =
+      transport::nvl::SymmetricMemory::make(context, {bytes, "device transport", ""}, exchange);
+  if (!memory.memory) return {nullptr, std::move(memory.error)};
   device::TransportState handle{};
   handle.team = team_of(*team, kernels::Collective::kExchange, limit_ns);
-  for (int rank = 0; rank < seat.size; ++rank)
-    handle.areas[rank] = static_cast<device::TransportArea*>(made.memory->at(rank));
-  write(*seat.runtime, handle_in(*made.memory, seat.rank, seat.size), handle);
-  return {std::unique_ptr<DeviceTransport>(new DeviceTransport(team, std::move(made.memory))), {}};
+  for (int rank = 0; rank < context.size; ++rank)
+    handle.areas[rank] = static_cast<device::TransportArea*>(memory.memory->at(rank));
+  write(*context.runtime, handle_in(*memory.memory, context.rank, context.size), handle);
+  return {std::unique_ptr<DeviceTransport>(new DeviceTransport(team, std::move(memory.memory))),
+          {}};
 }
 
 const void* DeviceTransport::address() const noexcept {

@@ -58,9 +58,9 @@ KernelLibrary KernelLibrary::load(const gpu::Runtime& runtime) {
   if ((architectures == kHostArchitecture) != (runtime.name() == "cpu"))
     refuse(path + " has kernels for " + std::string(architectures) + ", not for " +
            std::string(runtime.name()));
-  const auto regions = reinterpret_cast<kernels::WindowCollectiveEntry>(
+  const auto window_entry = reinterpret_cast<kernels::WindowCollectiveEntry>(
       ::dlsym(library, kernels::kWindowCollectivesSymbol));
-  const auto* found = regions != nullptr ? regions() : nullptr;
+  const auto* found = window_entry != nullptr ? window_entry() : nullptr;
   if (found != nullptr && found->version != kernels::kWindowCollectivesVersion) found = nullptr;
   return {functions, path, found};
 }

@@ -69,9 +69,9 @@ std::string_view nearest(std::string_view name, bool has_library) noexcept {
 std::span<const SelectionRow> default_rows() noexcept { return kDefaultRows; }
 
 bool prefers_kernels(Collective collective, int32_t ranks, size_t bytes) noexcept {
-  const kernels::SelectionKey question{collective, ranks, bytes, kernels::ElementKind::kAny,
-                                       kernels::LaunchMode::kAny};
-  return kernels::find(kDefaultRows, question, [](const SelectionRow&) { return true; }) != nullptr;
+  const kernels::SelectionKey key{collective, ranks, bytes, kernels::ElementKind::kAny,
+                                  kernels::LaunchMode::kAny};
+  return kernels::find(kDefaultRows, key, [](const SelectionRow&) { return true; }) != nullptr;
 }
 
 MeasuredRows::MeasuredRows(std::vector<SelectionRow> rows)
@@ -93,28 +93,28 @@ bool is_ctran_algorithm(std::string_view name) noexcept {
 
 KernelPreference parse_kernel_preference(std::string_view knob, std::string_view text,
                                          bool has_library) {
-  using Who = KernelPreference::KernelProvider;
+  using Provider = KernelPreference::KernelProvider;
   const auto slash = text.find('/');
   const auto name = nearest(text.substr(0, slash), has_library);
-  const auto wish_named = [&]() -> std::optional<KernelPreference> {
+  const auto parse_name = [&]() -> std::optional<KernelPreference> {
     if (name == "auto") return KernelPreference{};
     if (has_library && name == "nccl" && slash == std::string_view::npos)
-      return KernelPreference{Who::kVendor};
-    if (has_library && name == "kernels") return KernelPreference{Who::kKernels};
+      return KernelPreference{Provider::kVendor};
+    if (has_library && name == "kernels") return KernelPreference{Provider::kKernels};
     for (int i = 1; i < kernels::kAlgorithms; ++i)
       if (name == name_of(static_cast<KernelAlgorithm>(i)))
-        return KernelPreference{Who::kKernels, static_cast<KernelAlgorithm>(i)};
+        return KernelPreference{Provider::kKernels, static_cast<KernelAlgorithm>(i)};
     return std::nullopt;
   };
   std::string allowed;
-  if (auto wish = wish_named()) {
-    if (slash == std::string_view::npos) return *wish;
+  if (auto preference = parse_name()) {
+    if (slash == std::string_view::npos) return *preference;
     const auto number = text.substr(slash + 1);
     const auto* const end = text.data() + text.size();
-    const auto [last, code] = std::from_chars(end - number.size(), end, wish->blocks);
-    if (code == std::errc{} && last == end && wish->blocks >= 1 &&
-        wish->blocks <= kMaxRequestedBlocks)
-      return *wish;
+    const auto [last, code] = std::from_chars(end - number.size(), end, preference->blocks);
+    if (code == std::errc{} && last == end && preference->blocks >= 1 &&
+        preference->blocks <= kMaxRequestedBlocks)
+      return *preference;
     allowed = std::string(name) + "/<blocks>, 1 to " + std::to_string(kMaxRequestedBlocks);
   } else {
     allowed = has_library ? "auto, nccl, kernels" : "auto";

@@ -33,9 +33,9 @@ class MeasuredRows {
   // Looks up the first row that matches: see kernels::find().
   // Lifetime: the row is valid as long as this object.
   template <class Accepts>
-  const kernels::SelectionRow* find(const kernels::SelectionKey& question,
+  const kernels::SelectionRow* find(const kernels::SelectionKey& key,
                                     const Accepts& accepts) const {
-    return kernels::find(std::span<const kernels::SelectionRow>(rows_), question, accepts);
+    return kernels::find(std::span<const kernels::SelectionRow>(rows_), key, accepts);
   }
   bool empty() const noexcept { return rows_.empty(); }
 

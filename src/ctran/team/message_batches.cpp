@@ -20,31 +20,31 @@ class BatchPositions {
 
 bool fits_one_batch(int ranks, std::span<const kernels::KernelMessage> messages) noexcept {
   const size_t most = messages_per_batch(ranks);
-  BatchPositions places;
+  BatchPositions positions;
   return messages.size() <= most || std::ranges::all_of(messages, [&](const auto& message) {
-           return places.next(message) < most;
+           return positions.next(message) < most;
          });
 }
 
 MessageBatches make_batches(int ranks, std::span<const kernels::KernelMessage> messages) {
   const size_t most = messages_per_batch(ranks);
-  std::vector<size_t> round(messages.size()), next;
-  BatchPositions places;
+  std::vector<size_t> batch(messages.size()), next;
+  BatchPositions positions;
   for (size_t i = 0; i < messages.size(); ++i) {
-    round[i] = places.next(messages[i]) / most;
-    if (round[i] + 1 > next.size()) next.resize(round[i] + 1);
-    ++next[round[i]];
+    batch[i] = positions.next(messages[i]) / most;
+    if (batch[i] + 1 > next.size()) next.resize(batch[i] + 1);
+    ++next[batch[i]];
   }
-  MessageBatches rounds;
-  rounds.messages.resize(messages.size());
+  MessageBatches batches;
+  batches.messages.resize(messages.size());
   size_t at = 0;
-  for (size_t& of_round : next) {
+  for (size_t& of_batch : next) {
     const size_t begin = at;
-    rounds.ends.push_back(at += of_round);
-    of_round = begin;
+    batches.ends.push_back(at += of_batch);
+    of_batch = begin;
   }
-  for (size_t i = 0; i < messages.size(); ++i) rounds.messages[next[round[i]]++] = messages[i];
-  return rounds;
+  for (size_t i = 0; i < messages.size(); ++i) batches.messages[next[batch[i]]++] = messages[i];
+  return batches;
 }
 
 }  // namespace torch::comms::ctran
