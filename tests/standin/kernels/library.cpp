@@ -118,7 +118,7 @@ int exchange_counted(const kernels::TeamDescriptor& team, const kernels::AllToAl
 int reduce_scatter_quantized(const kernels::TeamDescriptor& team,
                              const kernels::QuantizedReduceScatter& call, void* stream) {
   return enqueue(team, Collective::kQuantizedReduceScatter, call.seed != nullptr, call, stream,
-                 kernels::print_of(call), /*rest=*/true);
+                 kernels::fingerprint_of(call), /*rest=*/true);
 }
 
 int one_sided(const kernels::TeamDescriptor& team, const kernels::KernelRmaOperation& step,
@@ -159,7 +159,8 @@ int launch_on_region(const kernels::TeamDescriptor& team, const kernels::WindowC
   const auto launch = [&](const kernels::WindowCollectiveParams& params, bool reduces) {
     return enqueue(team, one.collective, is_sound,
                    RegionLaunch{params, one.op, reduces, one.timeout_ns}, stream,
-                   kernels::print_of(call), is_sound && kernels::pushes_operands(team.size, call));
+                   kernels::fingerprint_of(call),
+                   is_sound && kernels::pushes_operands(team.size, call));
   };
   if (!is_sound) return launch({}, false);
   const auto params = kernels::params_of(team, call);

@@ -140,7 +140,7 @@ class Pushes {
 bool reduce(Launch& launch, const WindowCollectiveParams& p, ctran::ReduceOpCode op) {
   WindowSync sync(launch, p);
   if (!sync.wait_for_launch()) return false;
-  const auto part = p.made;
+  const auto part = p.reduce_range;
   const ctran::Reduction reduction(p.dtype, op);
   std::vector<std::byte> reduced(kChunkBytes);
   for (size_t at = part.begin; at < part.end; at += kChunkBytes) {

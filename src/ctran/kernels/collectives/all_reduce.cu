@@ -4,8 +4,8 @@ namespace torch::comms::ctran::kernels {
 
 TC_REDUCING_KERNELS(AllReduce, true)
 
-const void* find_all_reduce(ReducerId cell, KernelShape shape, int ranks) {
-  return find_hot<AllReduceKernels>(cell, shape, ranks);
+const void* find_all_reduce(ReducerId id, KernelShape shape, int ranks) {
+  return find_hot<AllReduceKernels>(id, shape, ranks);
 }
 
 }  // namespace torch::comms::ctran::kernels

@@ -19,11 +19,11 @@ TC_KERNEL_OF(ScatterOneShot)
 namespace {
 
 // The work of a barrier is empty: begin() has waited for all ranks.
-struct Nothing {
-  __device__ Nothing(const CollectiveParams&, const LaunchContext&) {}
+struct EmptyWork {
+  __device__ EmptyWork(const CollectiveParams&, const LaunchContext&) {}
   __device__ __forceinline__ bool run() { return true; }
 };
-__global__ void BarrierAll(const __grid_constant__ CollectiveParams p) { run<Nothing, true>(p); }
+__global__ void BarrierAll(const __grid_constant__ CollectiveParams p) { run<EmptyWork, true>(p); }
 
 template <template <class, class, int> class Of>
 const void* find(KernelShape shape, int ranks) {

@@ -4,8 +4,8 @@ namespace torch::comms::ctran::kernels {
 
 TC_REDUCING_KERNELS(Reduce, true)
 
-const void* find_reduce(ReducerId cell, KernelShape shape, int ranks) {
-  return find_hot<ReduceKernels>(cell, shape, ranks);
+const void* find_reduce(ReducerId id, KernelShape shape, int ranks) {
+  return find_hot<ReduceKernels>(id, shape, ranks);
 }
 
 }  // namespace torch::comms::ctran::kernels

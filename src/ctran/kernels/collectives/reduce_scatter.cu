@@ -4,8 +4,8 @@ namespace torch::comms::ctran::kernels {
 
 TC_REDUCING_KERNELS(ReduceScatter, false)
 
-const void* find_reduce_scatter(ReducerId cell, KernelShape shape, int ranks) {
-  return find_hot<ReduceScatterKernels>(cell, shape, ranks);
+const void* find_reduce_scatter(ReducerId id, KernelShape shape, int ranks) {
+  return find_hot<ReduceScatterKernels>(id, shape, ranks);
 }
 
 }  // namespace torch::comms::ctran::kernels

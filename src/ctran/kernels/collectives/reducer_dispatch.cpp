@@ -103,15 +103,18 @@ bool is_defined(Dtype dtype, ReduceOpCode op) noexcept {
 
 ReducerId reducer_id_of(Dtype dtype, ReduceOpCode op) noexcept {
   const DtypeElement row = element_of(dtype);
-  const CombineOp verb = row.kind == DtypeClass::kBool ? combine_op_of_bool(op) : combine_op_of(op);
-  if (verb == CombineOp::kAnd || verb == CombineOp::kOr || verb == CombineOp::kXor)
-    return {ElementFormat::kU32, verb};
-  if (verb == CombineOp::kMin || verb == CombineOp::kMax) return {row.format, verb};
+  const CombineOp combine_op =
+      row.kind == DtypeClass::kBool ? combine_op_of_bool(op) : combine_op_of(op);
+  if (combine_op == CombineOp::kAnd || combine_op == CombineOp::kOr ||
+      combine_op == CombineOp::kXor)
+    return {ElementFormat::kU32, combine_op};
+  if (combine_op == CombineOp::kMin || combine_op == CombineOp::kMax)
+    return {row.format, combine_op};
   if (row.kind == DtypeClass::kInteger && op == ReduceOpCode::kAverage)
     return {row.format, CombineOp::kAverage};
-  if (row.kind == DtypeClass::kComplex && verb == CombineOp::kProduct)
+  if (row.kind == DtypeClass::kComplex && combine_op == CombineOp::kProduct)
     return {row.format, CombineOp::kComplexProduct};
-  return {row.sum_format, verb};
+  return {row.sum_format, combine_op};
 }
 
 bool needs_wide_ll128(Dtype dtype, ReduceOpCode op) noexcept {
@@ -119,10 +122,10 @@ bool needs_wide_ll128(Dtype dtype, ReduceOpCode op) noexcept {
          (op == ReduceOpCode::kProduct || op == ReduceOpCode::kPremulSum);
 }
 
-bool has_long_ll128(ReducerId cell) noexcept {
-  return cell.op == CombineOp::kSum &&
-         (cell.format == ElementFormat::kF16 || cell.format == ElementFormat::kBF16 ||
-          cell.format == ElementFormat::kF32);
+bool has_long_ll128(ReducerId id) noexcept {
+  return id.op == CombineOp::kSum &&
+         (id.format == ElementFormat::kF16 || id.format == ElementFormat::kBF16 ||
+          id.format == ElementFormat::kF32);
 }
 
 uint64_t nan_of(Dtype dtype) noexcept {

@@ -67,7 +67,7 @@ bool needs_wide_ll128(Dtype dtype, ReduceOpCode op) noexcept;
 
 // Returns whether long LL128 has kernels for this reducer. It has kernels for the most used ones:
 // sums of float16, bfloat16 and float32.
-bool has_long_ll128(ReducerId cell) noexcept;
+bool has_long_ll128(ReducerId id) noexcept;
 
 // Returns 8 bytes filled with NaN of the dtype, or of the parts of its complex numbers. 0: the
 // dtype has no NaN.

@@ -9,8 +9,8 @@
 namespace torch::comms::ctran::kernels {
 
 template <class Result, class Format, bool kHot, class Visitor>
-Result visit_combine_op(CombineOp verb, Visitor& visit) {
-  switch (verb) {
+Result visit_combine_op(CombineOp op, Visitor& visit) {
+  switch (op) {
     case CombineOp::kSum:
       return visit.template operator()<Reducer<Format, Sum, kHot>>();
     case CombineOp::kProduct:
@@ -26,41 +26,40 @@ Result visit_combine_op(CombineOp verb, Visitor& visit) {
 
 // Visits the reducers of a format that parts of complex numbers have.
 template <class Result, class Format, bool kHot, class Visitor>
-Result visit_part(CombineOp verb, Visitor& visit) {
-  if (verb == CombineOp::kComplexProduct)
-    return visit.template operator()<ComplexProduct<Format>>();
-  return visit_combine_op<Result, Format, kHot>(verb, visit);
+Result visit_part(CombineOp op, Visitor& visit) {
+  if (op == CombineOp::kComplexProduct) return visit.template operator()<ComplexProduct<Format>>();
+  return visit_combine_op<Result, Format, kHot>(op, visit);
 }
 
 template <class Result, class Visitor>
-Result visit_floats(ReducerId cell, Visitor visit) {
-  switch (cell.format) {
+Result visit_floats(ReducerId id, Visitor visit) {
+  switch (id.format) {
     case ElementFormat::kF16:
-      return visit_part<Result, Float16, true>(cell.op, visit);
+      return visit_part<Result, Float16, true>(id.op, visit);
     case ElementFormat::kBF16:
-      return visit_combine_op<Result, BFloat16, true>(cell.op, visit);
+      return visit_combine_op<Result, BFloat16, true>(id.op, visit);
     case ElementFormat::kF32:
-      return visit_part<Result, Plain<float>, true>(cell.op, visit);
+      return visit_part<Result, Plain<float>, true>(id.op, visit);
     case ElementFormat::kF64:
-      return visit_part<Result, Plain<double>, false>(cell.op, visit);
+      return visit_part<Result, Plain<double>, false>(id.op, visit);
     default:
       return Result{};
   }
 }
 
 template <class Result, class Visitor>
-Result visit_small_floats(ReducerId cell, Visitor visit) {
-  switch (cell.format) {
+Result visit_small_floats(ReducerId id, Visitor visit) {
+  switch (id.format) {
     case ElementFormat::kE5m2:
-      return visit_combine_op<Result, Float8E5m2, false>(cell.op, visit);
+      return visit_combine_op<Result, Float8E5m2, false>(id.op, visit);
     case ElementFormat::kE4m3fn:
-      return visit_combine_op<Result, Float8E4m3fn, false>(cell.op, visit);
+      return visit_combine_op<Result, Float8E4m3fn, false>(id.op, visit);
     case ElementFormat::kE5m2fnuz:
-      return visit_combine_op<Result, Float8E5m2fnuz, false>(cell.op, visit);
+      return visit_combine_op<Result, Float8E5m2fnuz, false>(id.op, visit);
     case ElementFormat::kE4m3fnuz:
-      return visit_combine_op<Result, Float8E4m3fnuz, false>(cell.op, visit);
+      return visit_combine_op<Result, Float8E4m3fnuz, false>(id.op, visit);
     case ElementFormat::kE8m0:
-      return visit_combine_op<Result, Float8E8m0fnu, false>(cell.op, visit);
+      return visit_combine_op<Result, Float8E8m0fnu, false>(id.op, visit);
     default:
       return Result{};
   }
@@ -68,8 +67,8 @@ Result visit_small_floats(ReducerId cell, Visitor visit) {
 
 // Only the order and the averages of integers depend on their sign.
 template <class Result, class T, class Wide, class Visitor>
-Result visit_signed(CombineOp verb, Visitor& visit) {
-  switch (verb) {
+Result visit_signed(CombineOp op, Visitor& visit) {
+  switch (op) {
     case CombineOp::kMin:
       return visit.template operator()<Reducer<Plain<T>, Min>>();
     case CombineOp::kMax:
@@ -81,37 +80,36 @@ Result visit_signed(CombineOp verb, Visitor& visit) {
   }
 }
 template <class Result, class T, class Wide, class Visitor>
-Result visit_unsigned(CombineOp verb, Visitor& visit) {
-  if (verb == CombineOp::kAverage)
+Result visit_unsigned(CombineOp op, Visitor& visit) {
+  if (op == CombineOp::kAverage)
     return visit.template operator()<Reducer<Plain<T, Wide>, WrappingSum>>();
-  return visit_combine_op<Result, Plain<T>, false>(verb, visit);
+  return visit_combine_op<Result, Plain<T>, false>(op, visit);
 }
 
 template <class Result, class Visitor>
-Result visit_integers(ReducerId cell, Visitor visit) {
-  if (cell.op == CombineOp::kAnd)
+Result visit_integers(ReducerId id, Visitor visit) {
+  if (id.op == CombineOp::kAnd)
     return visit.template operator()<Reducer<Plain<uint32_t>, BitAnd>>();
-  if (cell.op == CombineOp::kOr)
-    return visit.template operator()<Reducer<Plain<uint32_t>, BitOr>>();
-  if (cell.op == CombineOp::kXor)
+  if (id.op == CombineOp::kOr) return visit.template operator()<Reducer<Plain<uint32_t>, BitOr>>();
+  if (id.op == CombineOp::kXor)
     return visit.template operator()<Reducer<Plain<uint32_t>, BitXor>>();
-  switch (cell.format) {
+  switch (id.format) {
     case ElementFormat::kU8:
-      return visit_unsigned<Result, uint8_t, uint32_t>(cell.op, visit);
+      return visit_unsigned<Result, uint8_t, uint32_t>(id.op, visit);
     case ElementFormat::kI8:
-      return visit_signed<Result, int8_t, int32_t>(cell.op, visit);
+      return visit_signed<Result, int8_t, int32_t>(id.op, visit);
     case ElementFormat::kU16:
-      return visit_unsigned<Result, uint16_t, uint32_t>(cell.op, visit);
+      return visit_unsigned<Result, uint16_t, uint32_t>(id.op, visit);
     case ElementFormat::kI16:
-      return visit_signed<Result, int16_t, int32_t>(cell.op, visit);
+      return visit_signed<Result, int16_t, int32_t>(id.op, visit);
     case ElementFormat::kU32:
-      return visit_unsigned<Result, uint32_t, uint64_t>(cell.op, visit);
+      return visit_unsigned<Result, uint32_t, uint64_t>(id.op, visit);
     case ElementFormat::kI32:
-      return visit_signed<Result, int32_t, int64_t>(cell.op, visit);
+      return visit_signed<Result, int32_t, int64_t>(id.op, visit);
     case ElementFormat::kU64:
-      return visit_unsigned<Result, uint64_t, uint64_t>(cell.op, visit);
+      return visit_unsigned<Result, uint64_t, uint64_t>(id.op, visit);
     case ElementFormat::kI64:
-      return visit_signed<Result, int64_t, int64_t>(cell.op, visit);
+      return visit_signed<Result, int64_t, int64_t>(id.op, visit);
     default:
       return Result{};
   }

@@ -81,8 +81,8 @@ struct FindShape {
   }
 };
 template <class C>
-const void* find_hot(ReducerId cell, KernelShape shape, int ranks) {
-  return visit_floats<const void*>(cell, FindShape<C, true>{shape, ranks});
+const void* find_hot(ReducerId id, KernelShape shape, int ranks) {
+  return visit_floats<const void*>(id, FindShape<C, true>{shape, ranks});
 }
 
 }  // namespace torch::comms::ctran::kernels

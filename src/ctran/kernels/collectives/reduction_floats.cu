@@ -4,9 +4,9 @@ namespace torch::comms::ctran::kernels {
 
 TC_REDUCING_KERNELS(AllReduceOrReduceScatterOrReduce, true)
 
-const void* find_cold_floats(ReducerId cell, KernelShape shape, int ranks) {
+const void* find_cold_floats(ReducerId id, KernelShape shape, int ranks) {
   return visit_floats<const void*>(
-      cell, FindShape<AllReduceOrReduceScatterOrReduceKernels, false>{shape, ranks});
+      id, FindShape<AllReduceOrReduceScatterOrReduceKernels, false>{shape, ranks});
 }
 
 }  // namespace torch::comms::ctran::kernels

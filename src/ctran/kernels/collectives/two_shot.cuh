@@ -27,7 +27,7 @@ class TwoShot {
   }
 
  private:
-  static constexpr int kPlaces = kRing / 2;
+  static constexpr int kSlots = kRing / 2;
 
   __device__ __forceinline__ uint32_t peers() const {
     return ((1u << p_.size) - 1) & ~(1u << p_.rank);
@@ -49,9 +49,9 @@ class TwoShot {
   }
 
   __device__ __forceinline__ bool scatter(uint64_t step) const {
-    if (p_.has_acks && step >= kPlaces && !protocol_.acknowledged(peers(), step - kPlaces + 1))
+    if (p_.has_acks && step >= kSlots && !protocol_.acknowledged(peers(), step - kSlots + 1))
       return false;
-    const int ring = static_cast<int>(step % kPlaces);
+    const int ring = static_cast<int>(step % kSlots);
     const uint32_t ranks = with_tile(p_.send_to, step);
     if (ranks == 0) return true;
     if constexpr (kPartsTogether<N>) {
@@ -95,8 +95,8 @@ class TwoShot {
   }
 
   // Handles a finished vector of this rank's part: stores it, and sends it to gather_to.
-  __device__ __forceinline__ void made(size_t at, size_t end, uint64_t step, int k,
-                                       const Vector16& v, bool stores) const {
+  __device__ __forceinline__ void store_and_send(size_t at, size_t end, uint64_t step, int k,
+                                                 const Vector16& v, bool stores) const {
     if (stores)
       store<Protocol::kLean>(p_, p_.output, at + protocol_.offset(k), end, protocol_.width(), v);
     if (!is_there(protocol_, at, end, k)) return;
@@ -104,12 +104,12 @@ class TwoShot {
     for (int i = 1; i < p_.size; ++i) {
       const int peer = next(i);
       if ((p_.gather_to >> peer & 1) != 0)
-        protocol_.put(peer, kPlaces + static_cast<int>(step % kPlaces), step, k, v);
+        protocol_.put(peer, kSlots + static_cast<int>(step % kSlots), step, k, v);
     }
   }
 
   __device__ __forceinline__ bool combine(uint64_t step) const {
-    const int ring = static_cast<int>(step % kPlaces);
+    const int ring = static_cast<int>(step % kSlots);
     const TensorRange part = part_of_rank(p_.rank);
     const size_t at = tile_at(part, step);
     if (at >= part.end) return true;
@@ -119,15 +119,17 @@ class TwoShot {
     if constexpr (F::kMoves)
       return receive_tile<Protocol, N>(
           p_, s_, protocol_, p_.receive_from, ring, step, at, part.end,
-          [&](int, int k, const Vector16& v) { made(at, part.end, step, k, v, true); });
+          [&](int, int k, const Vector16& v) { store_and_send(at, part.end, step, k, v, true); });
     else
-      return reduce_tile<Protocol, F, N>(
-          p_, s_, protocol_, p_.receive_from, ring, step, at, part.end, own,
-          [&](int k, const Vector16& v) { made(at, part.end, step, k, v, p_.output != nullptr); });
+      return reduce_tile<Protocol, F, N>(p_, s_, protocol_, p_.receive_from, ring, step, at,
+                                         part.end, own, [&](int k, const Vector16& v) {
+                                           store_and_send(at, part.end, step, k, v,
+                                                          p_.output != nullptr);
+                                         });
   }
 
   __device__ __forceinline__ bool collect(uint64_t step) const {
-    const int ring = kPlaces + static_cast<int>(step % kPlaces);
+    const int ring = kSlots + static_cast<int>(step % kSlots);
     const uint32_t ranks = with_tile(p_.gather_from, step);
     if (ranks == 0) return true;
     const auto into = [&](int source, int k, const Vector16& v) {

@@ -116,16 +116,16 @@ std::span<const SelectionRow> rows_of(Collective collective) {
 }  // namespace
 
 KernelAlgorithmChoice choose_algorithm(int ranks, const KernelCall& call) {
-  const int cap = call.blocks == 0 ? kMostBlocks : std::min(call.blocks, kMostBlocks);
+  const int limit = call.blocks == 0 ? kMostBlocks : std::min(call.blocks, kMostBlocks);
   if (call.collective == Collective::kBarrier) return {kOneShotLL, 1};
-  const SelectionKey question{call.collective, ranks,
-                              call.count * size_of(call.dtype) * parts_of(call.collective, ranks),
-                              element_kind_of(call), LaunchMode::kAny};
-  const auto* const found = find(rows_of(call.collective), question, [&](const SelectionRow& row) {
-    return can_run(ranks, call, row.algorithm, std::min(row.blocks, cap));
+  const SelectionKey key{call.collective, ranks,
+                         call.count * size_of(call.dtype) * parts_of(call.collective, ranks),
+                         element_kind_of(call), LaunchMode::kAny};
+  const auto* const found = find(rows_of(call.collective), key, [&](const SelectionRow& row) {
+    return can_run(ranks, call, row.algorithm, std::min(row.blocks, limit));
   });
-  if (found == nullptr) return {kAutomatic, cap};  // the call needs more than 2^20 steps
-  return {found->algorithm, std::min(found->blocks, cap)};
+  if (found == nullptr) return {kAutomatic, limit};  // the call needs more than 2^20 steps
+  return {found->algorithm, std::min(found->blocks, limit)};
 }
 
 KernelAlgorithmChoice resolve_algorithm(int ranks, const KernelCall& call) {

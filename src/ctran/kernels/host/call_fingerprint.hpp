@@ -10,8 +10,8 @@ namespace torch::comms::ctran::kernels {
 
 // `how`: what else must be equal, such as plan_fingerprint().
 uint64_t fingerprint_of(const KernelCall& call, uint64_t how = 0) noexcept;
-uint64_t print_of(const QuantizedReduceScatter& call, uint64_t how = 0) noexcept;
+uint64_t fingerprint_of(const QuantizedReduceScatter& call, uint64_t how = 0) noexcept;
 // The window and its size are left out; ranks compare them by their locations (window_layout.hpp).
-uint64_t print_of(const WindowCollectiveCall& call) noexcept;
+uint64_t fingerprint_of(const WindowCollectiveCall& call) noexcept;
 
 }  // namespace torch::comms::ctran::kernels

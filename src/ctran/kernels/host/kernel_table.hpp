@@ -21,19 +21,19 @@ struct KernelShape {
 
 // All functions return null if there is no such kernel.
 // Kernels that are compiled for speed, see Reducer.
-const void* find_all_reduce(ReducerId cell, KernelShape shape, int ranks);
-const void* find_reduce_scatter(ReducerId cell, KernelShape shape, int ranks);
-const void* find_reduce(ReducerId cell, KernelShape shape, int ranks);
+const void* find_all_reduce(ReducerId id, KernelShape shape, int ranks);
+const void* find_reduce_scatter(ReducerId id, KernelShape shape, int ranks);
+const void* find_reduce(ReducerId id, KernelShape shape, int ranks);
 // Kernels that are compiled for size, for any of the three collectives.
-const void* find_cold_floats(ReducerId cell, KernelShape shape, int ranks);
-const void* find_cold_small_floats(ReducerId cell, KernelShape shape, int ranks);
-const void* find_cold_integers(ReducerId cell, KernelShape shape, int ranks);
+const void* find_cold_floats(ReducerId id, KernelShape shape, int ranks);
+const void* find_cold_small_floats(ReducerId id, KernelShape shape, int ranks);
+const void* find_cold_integers(ReducerId id, KernelShape shape, int ranks);
 const void* find_move(Collective collective, KernelShape shape, int ranks);
 const void* find_exchange(MessageKind kind);
 // The kernel of a put, of a wait, or of a signal or store.
 const void* find_rma(KernelRmaOperation::Kind kind);
 const void* find_all_to_all_v_dynamic(MessageKind kind);
-const void* find_reduce_scatter_quantized(PacketProtocol wire, int ranks);
+const void* find_reduce_scatter_quantized(PacketProtocol protocol, int ranks);
 // The kernels of a HostRing, which take a HostRingCall.
 const void* find_post();
 const void* find_wait_for_command();

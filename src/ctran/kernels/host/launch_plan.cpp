@@ -70,7 +70,7 @@ void set_peers(CollectiveParams& p, Collective collective, bool two_hops) {
 }
 
 // Sets where parts lie that are not the whole tensor, and where this rank's own part lies.
-void set_places(CollectiveParams& p, Collective collective) {
+void set_part_addresses(CollectiveParams& p, Collective collective) {
   const auto rank = static_cast<size_t>(p.rank);
   switch (collective) {
     case Collective::kAllGather:
@@ -184,14 +184,14 @@ CollectiveParams params_of(const TeamDescriptor& team, const KernelCall& call,
   p.slots_offset = layout.slots_offset(plan.shape.protocol);
   p.acks = layout.acks;
   set_peers(p, call.collective, plan.shape.two_hops);
-  set_places(p, call.collective);
+  set_part_addresses(p, call.collective);
   p.has_acks = is_rooted(call.collective);
 
-  const uint64_t places = reinterpret_cast<uintptr_t>(call.input) |
-                          reinterpret_cast<uintptr_t>(call.output) | p.send_stride |
-                          p.receive_stride;
-  p.is_aligned = places % 16 == 0;
-  p.unit = unit_of(places | p.bytes);
+  const uint64_t address_bits = reinterpret_cast<uintptr_t>(call.input) |
+                                reinterpret_cast<uintptr_t>(call.output) | p.send_stride |
+                                p.receive_stride;
+  p.is_aligned = address_bits % 16 == 0;
+  p.unit = unit_of(address_bits | p.bytes);
   p.nan = nan_of(call.dtype);
   if (is_reduction(call.collective)) {
     const bool divides = call.op == ReduceOpCode::kAverage && call.dtype != Dtype::kBool;

@@ -21,12 +21,12 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-const void* find_reduction(Collective collective, ReducerId cell, KernelShape shape, int ranks) {
+const void* find_reduction(Collective collective, ReducerId id, KernelShape shape, int ranks) {
   auto* const find_hot = collective == Collective::kAllReduce       ? find_all_reduce
                          : collective == Collective::kReduceScatter ? find_reduce_scatter
                                                                     : find_reduce;
   for (auto* const find : {find_hot, find_cold_floats, find_cold_small_floats, find_cold_integers})
-    if (const void* kernel = find(cell, shape, ranks)) return kernel;
+    if (const void* kernel = find(id, shape, ranks)) return kernel;
   return nullptr;
 }
 
@@ -35,7 +35,7 @@ const void* kernel_of(int ranks, const KernelCall& call, KernelShape shape) {
   return find_reduction(call.collective, reducer_id_of(call.dtype, call.op), shape, ranks);
 }
 
-bool takes(int32_t ranks, const KernelCall& call) {
+bool accepts(int32_t ranks, const KernelCall& call) {
   return resolve_algorithm(ranks, call).algorithm != KernelAlgorithm::kAutomatic;
 }
 
@@ -55,16 +55,16 @@ struct PreparedLaunch {
 };
 
 PreparedLaunch prepare(int ranks, const KernelCall& call) {
-  PreparedLaunch made;
+  PreparedLaunch result;
   const KernelAlgorithmChoice choice = resolve_algorithm(ranks, call);
-  if (choice.algorithm == KernelAlgorithm::kAutomatic) return made;
-  made.plan = plan_of(ranks, call, choice.algorithm, choice.blocks);
-  made.kernel = kernel_of(ranks, call, made.plan.shape);
-  if (made.kernel == nullptr) made.error = cudaErrorInvalidDeviceFunction;
-  KernelShape lean = made.plan.shape;
+  if (choice.algorithm == KernelAlgorithm::kAutomatic) return result;
+  result.plan = plan_of(ranks, call, choice.algorithm, choice.blocks);
+  result.kernel = kernel_of(ranks, call, result.plan.shape);
+  if (result.kernel == nullptr) result.error = cudaErrorInvalidDeviceFunction;
+  KernelShape lean = result.plan.shape;
   lean.is_lean = true;
-  made.lean = kernel_of(ranks, call, lean);
-  return made;
+  result.lean = kernel_of(ranks, call, lean);
+  return result;
 }
 
 const PreparedLaunch& prepared(int ranks, const KernelCall& call) {
@@ -132,10 +132,10 @@ int poison_output(const HostRingCall& call, void* stream) {
   return enqueue(find_poison_output(), &params, 1, kMostThreads, stream);
 }
 
-const void* find_window_reduction(ReducerId cell, int ranks) {
+const void* find_window_reduction(ReducerId id, int ranks) {
   for (auto* const find : {find_window_reduction_of_floats, find_window_reduction_of_small_floats,
                            find_window_reduction_of_integers})
-    if (const void* const kernel = find(cell, ranks)) return kernel;
+    if (const void* const kernel = find(id, ranks)) return kernel;
   return nullptr;
 }
 
@@ -176,27 +176,28 @@ struct CudaStreams {
 // `reduction`: the kernel that reduces this rank's part.
 int launch_with_copy_engines(const TeamDescriptor& team, const WindowCollectiveCall& call,
                              const void* reduction, void* stream) {
-  const auto meet = [&]() -> int {
+  const auto synchronize = [&]() -> int {
     WindowCollectiveParams params = params_of(team, call);
     return enqueue(find_push(CopyMethod::kStores).kernel, &params, params.blocks, kWarp, stream);
   };
   const auto copy = [stream](const DeviceCopy& one) { return CudaStreams::copy(one, stream); };
   const int most = call.call.blocks, usual = default_local_copy_blocks(team.size);
-  LocalCopy own(call.side_stream, stream, CudaStreams{most == 0 ? usual : std::min(most, usual)});
+  LocalCopy local_copy(call.side_stream, stream,
+                       CudaStreams{most == 0 ? usual : std::min(most, usual)});
   const auto reduce = [&]() -> int {
     WindowCollectiveParams params = local_reduction_params(team, call);
     return enqueue(reduction, &params, params.blocks, kWindowThreads, stream);
   };
-  return launch_with_copy_engines(team, call, meet, reduce, copy, own);
+  return launch_with_copy_engines(team, call, synchronize, reduce, copy, local_copy);
 }
 
 int launch_on_window(const TeamDescriptor& team, const WindowCollectiveCall& call, void* stream) {
   if (!is_valid(team, call)) return cudaErrorInvalidValue;
-  const bool can_bulk = this_device().is_hopper.load(std::memory_order_relaxed);
-  if (call.copy_method == CopyMethod::kTma && !can_bulk) return cudaErrorNotSupported;
+  const bool has_tma = this_device().is_hopper.load(std::memory_order_relaxed);
+  if (call.copy_method == CopyMethod::kTma && !has_tma) return cudaErrorNotSupported;
   const auto copy_method = call.copy_method != CopyMethod::kAutomatic ? call.copy_method
-                           : can_bulk ? default_copy_method(team.size, call.call)
-                                      : CopyMethod::kStores;
+                           : has_tma ? default_copy_method(team.size, call.call)
+                                     : CopyMethod::kStores;
   const auto how = window_kernel_of(team.size, call.call, copy_method);
   if (how.kernel == nullptr) return cudaErrorInvalidDeviceFunction;
   if (uses_copy_engines(call)) return launch_with_copy_engines(team, call, how.kernel, stream);
@@ -223,10 +224,10 @@ const char* architectures() { return TC_CUDA_ARCHITECTURES; }
 
 // Calls of(id) for each pair of format and operation, also for pairs without a kernel.
 template <class Of>
-void for_cells(Of of) {
+void for_reducer_ids(Of of) {
   for (int number = 0; number <= static_cast<int>(ElementFormat::kE8m0); ++number)
-    for (int verb = 0; verb <= static_cast<int>(CombineOp::kComplexProduct); ++verb)
-      of(ReducerId{static_cast<ElementFormat>(number), static_cast<CombineOp>(verb)});
+    for (int op = 0; op <= static_cast<int>(CombineOp::kComplexProduct); ++op)
+      of(ReducerId{static_cast<ElementFormat>(number), static_cast<CombineOp>(op)});
 }
 
 // Loads all kernels to a device. A kernel that is loaded at its first launch may wait for running
@@ -260,7 +261,7 @@ void load_all(int device) {
           load(find_move(collective, shape, ranks));
           continue;
         }
-        for_cells([&](ReducerId cell) { load(find_reduction(collective, cell, shape, ranks)); });
+        for_reducer_ids([&](ReducerId id) { load(find_reduction(collective, id, shape, ranks)); });
       }
   using Kind = KernelRmaOperation::Kind;
   for (const auto kind : {Kind::kSignal, Kind::kWaitSignal, Kind::kPut}) load(find_rma(kind));
@@ -284,8 +285,8 @@ void load_all(int device) {
     load_push(find_push(copy_method));
   load(find_local_copy());
   for (const int ranks : {2, 4, 8})
-    for_cells([&](ReducerId cell) { load(find_window_reduction(cell, ranks)); });
-  for_cells([&](ReducerId cell) { load(find_pushed_reduction(cell)); });
+    for_reducer_ids([&](ReducerId id) { load(find_window_reduction(id, ranks)); });
+  for_reducer_ids([&](ReducerId id) { load(find_pushed_reduction(id)); });
   device_of(device).is_unsupported = !runs_here;
 }
 
@@ -296,7 +297,7 @@ constexpr KernelFunctionTable kLibrary = {
     kAbi,
     architectures,
     workspace_bytes,
-    takes,
+    accepts,
     choice,
     launch,
     exchange,

@@ -57,14 +57,12 @@ struct SelectionKey {
   int block_limit = 0;  // blocks that it may have; 0: any number
 };
 
-constexpr bool matches(const SelectionRow& row, const SelectionKey& question) noexcept {
-  return row.collective == question.collective && row.ranks.contains(question.ranks) &&
-         row.bytes.contains(question.bytes) &&
-         (row.kind == ElementKind::kAny || row.kind == question.kind) &&
-         (row.mode == LaunchMode::kAny || row.mode == question.mode) &&
-         (row.memory == TensorMemory::kAny || row.memory == question.memory) &&
-         (row.block_limit == 0 ||
-          (question.block_limit > 0 && question.block_limit <= row.block_limit));
+constexpr bool matches(const SelectionRow& row, const SelectionKey& key) noexcept {
+  return row.collective == key.collective && row.ranks.contains(key.ranks) &&
+         row.bytes.contains(key.bytes) && (row.kind == ElementKind::kAny || row.kind == key.kind) &&
+         (row.mode == LaunchMode::kAny || row.mode == key.mode) &&
+         (row.memory == TensorMemory::kAny || row.memory == key.memory) &&
+         (row.block_limit == 0 || (key.block_limit > 0 && key.block_limit <= row.block_limit));
 }
 // Returns the blocks of a row, limited to `within`. 0 is "chosen by the kernels" for `blocks`, and
 // "no limit" for `within`.
@@ -74,10 +72,10 @@ constexpr int blocks_within(int blocks, int within) noexcept {
 
 // Returns the first row that matches and for which `accepts(row)` is true; null: none.
 template <class Accepts>
-constexpr const SelectionRow* find(std::span<const SelectionRow> rows, const SelectionKey& question,
+constexpr const SelectionRow* find(std::span<const SelectionRow> rows, const SelectionKey& key,
                                    const Accepts& accepts) {
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const SelectionRow& row) {
-    return matches(row, question) && accepts(row);
+    return matches(row, key) && accepts(row);
   });
   return found == rows.end() ? nullptr : &*found;
 }

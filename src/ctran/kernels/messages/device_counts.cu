@@ -55,11 +55,11 @@ __global__ void __launch_bounds__(kExchangeThreads, 1)
     const DeviceCountedPart part = part_of(tensor, p.size, route.peer);
     const size_t at = part.begin * p.element_bytes;
     char* const zero_copy_target = p.zero_copy_targets[route.peer];
-    const MessageTransfer parcel = transfer_of(
+    const MessageTransfer msg = transfer_of(
         tensor.data + at, part.count * p.element_bytes,
         zero_copy_target != nullptr ? zero_copy_target + at : nullptr, p.requests_zero_copy);
     typename PrefetchSource<kKind>::Prefetched nothing{};
-    done = transfer<kKind>(connection, parcel, 0, nothing);
+    done = transfer<kKind>(connection, msg, 0, nothing);
   }
 
   __syncthreads();

@@ -44,19 +44,19 @@ __device__ __forceinline__ void end_exchange(const MessageParams& p, const Launc
 // launch. For all threads of a block.
 // Returns: false if the launch has to stop.
 template <MessageKind kKind>
-__device__ __forceinline__ bool transfer(const Connection& connection,
-                                         const MessageTransfer& parcel, int before,
+__device__ __forceinline__ bool transfer(const Connection& connection, const MessageTransfer& msg,
+                                         int before,
                                          typename PrefetchSource<kKind>::Prefetched& ahead) {
   bool done = true;
-  for (int channel = connection.block; done && channel < parcel.channels;
+  for (int channel = connection.block; done && channel < msg.channels;
        channel += connection.blocks) {
     if constexpr (kKind == MessageKind::kLean) {
-      done = MessageTiles<true>(connection).transfer(parcel, before, channel, ahead);
-    } else if (parcel.is_ll128) {
+      done = MessageTiles<true>(connection).transfer(msg, before, channel, ahead);
+    } else if (msg.is_ll128) {
       MessageTiles<false>::Prefetched nothing{};
-      done = MessageTiles<false>(connection).transfer(parcel, before, channel, nothing);
+      done = MessageTiles<false>(connection).transfer(msg, before, channel, nothing);
     } else {
-      done = Chunks<kKind>(connection).transfer(parcel, before, channel, ahead);
+      done = Chunks<kKind>(connection).transfer(msg, before, channel, ahead);
     }
   }
   return done;

@@ -81,8 +81,8 @@ constexpr uint32_t header_number(uint64_t messages_before) {
   return static_cast<uint32_t>(messages_before + 1);
 }
 inline constexpr uint64_t kZeroCopyRequest = uint64_t{1} << 63;
-constexpr uint64_t header_value(size_t bytes, bool asks) {
-  return bytes | (asks ? kZeroCopyRequest : 0);
+constexpr uint64_t header_value(size_t bytes, bool requests_zero_copy) {
+  return bytes | (requests_zero_copy ? kZeroCopyRequest : 0);
 }
 
 // What a rank keeps for a peer.

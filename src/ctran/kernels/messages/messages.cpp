@@ -59,16 +59,15 @@ ExchangeParams params_of(const TeamDescriptor& team, const MessageExchange& exch
     route.first = static_cast<uint8_t>(filled);
     for (const KernelMessage* message = begin; message != end; ++message) {
       if (index_of(*message) != index) continue;
-      const MessageTransfer& parcel = p.transfers[filled++] =
+      const MessageTransfer& msg = p.transfers[filled++] =
           transfer_of(static_cast<char*>(message->data), message->bytes,
                       static_cast<char*>(message->zero_copy_target), message->requests_zero_copy);
-      lean = lean && is_lean(parcel);
-      if (parcel.zero_copy_target != nullptr || parcel.requests_zero_copy)
+      lean = lean && is_lean(msg);
+      if (msg.zero_copy_target != nullptr || msg.requests_zero_copy)
         p.kind = MessageKind::kZeroCopy;
-      route.channels = std::max(route.channels, static_cast<uint8_t>(parcel.channels));
-      if (parcel.is_ll128)
-        tiles =
-            std::max(tiles, quotient_up(quotient_up(parcel.bytes, kLL128Tile), parcel.channels));
+      route.channels = std::max(route.channels, static_cast<uint8_t>(msg.channels));
+      if (msg.is_ll128)
+        tiles = std::max(tiles, quotient_up(quotient_up(msg.bytes, kLL128Tile), msg.channels));
     }
     route.end = static_cast<uint8_t>(filled);
     if (route.first == route.end) continue;

@@ -69,15 +69,16 @@ struct MessageTransfer {
   uint16_t channels;
   bool is_ll128, requests_zero_copy;
 };
-constexpr MessageTransfer transfer_of(char* data, size_t bytes, char* place, bool asks) {
-  const KernelMessageProtocol manner = protocol_of(bytes);
+constexpr MessageTransfer transfer_of(char* data, size_t bytes, char* zero_copy_target,
+                                      bool requests_zero_copy) {
+  const KernelMessageProtocol protocol = protocol_of(bytes);
   return {data,
-          manner.is_ll128 ? nullptr : place,
+          protocol.is_ll128 ? nullptr : zero_copy_target,
           bytes,
-          manner.piece,
-          static_cast<uint16_t>(manner.channels),
-          manner.is_ll128,
-          asks && !manner.is_ll128};
+          protocol.piece,
+          static_cast<uint16_t>(protocol.channels),
+          protocol.is_ll128,
+          requests_zero_copy && !protocol.is_ll128};
 }
 // A pair and direction: its messages, and the blocks of the launch that work for it.
 struct MessageRoute {
@@ -94,9 +95,9 @@ inline constexpr int kMostExchangeBlocks = 112;
 inline constexpr int kExchangeThreads = (kChannelWarps + 1) * kWarp;  // at most
 
 // Whether the message is LL128 of whole aligned vectors.
-inline bool is_lean(const MessageTransfer& parcel) {
-  const auto at = reinterpret_cast<uintptr_t>(parcel.data);
-  return parcel.is_ll128 && (at | parcel.bytes) % 16 == 0;
+inline bool is_lean(const MessageTransfer& msg) {
+  const auto at = reinterpret_cast<uintptr_t>(msg.data);
+  return msg.is_ll128 && (at | msg.bytes) % 16 == 0;
 }
 
 // Where messages are in the workspaces, and which blocks work for which route.

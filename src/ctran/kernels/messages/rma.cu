@@ -38,10 +38,10 @@ __global__ void __launch_bounds__(kWarp) AwaitSignal(const __grid_constant__ Ker
   LaunchContext s{};
   s.start_ns = now_ns();
   s.stopped = load_relaxed(&header_of(p, p.rank).stop) != 0;
-  for (StopChecker patience; !s.stopped;) {
-    const bool met = threadIdx.x == 0 && is_satisfied(step, load_acquire(word), wanted);
-    if (__any_sync(~0u, met)) break;
-    s.stopped = patience.is_over(p, s, counts ? step.peer : -1);
+  for (StopChecker stop_checker; !s.stopped;) {
+    const bool satisfied = threadIdx.x == 0 && is_satisfied(step, load_acquire(word), wanted);
+    if (__any_sync(~0u, satisfied)) break;
+    s.stopped = stop_checker.must_stop(p, s, counts ? step.peer : -1);
   }
 }
 

@@ -44,11 +44,11 @@ struct Connection {
   Mailbox& here;
   Mailbox& there;
 
-  __device__ Connection(const MessageParams& params, const LaunchContext& session,
-                        const MessageRoute& route, BlockState& standing)
+  __device__ Connection(const MessageParams& params, const LaunchContext& launch_context,
+                        const MessageRoute& route, BlockState& block_state)
       : p(params),
-        s(session),
-        state(standing),
+        s(launch_context),
+        state(block_state),
         peer(route.peer),
         is_receive(route.is_receive),
         block(static_cast<int>(blockIdx.x) - route.first_block),
@@ -85,9 +85,9 @@ struct Connection {
   // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool wait_for_space(const uint64_t& counter, uint64_t sent,
                                                  uint64_t& taken, uint64_t ring) const {
-    for (StopChecker patience; !has_space(sent, taken, ring);) {
+    for (StopChecker stop_checker; !has_space(sent, taken, ring);) {
       taken = __shfl_sync(~0u, load_acquire(&counter), 0);
-      if (patience.is_over(p, s, peer)) return false;
+      if (stop_checker.must_stop(p, s, peer)) return false;
     }
     return true;
   }
@@ -96,25 +96,25 @@ struct Connection {
   // size. A receiver compares it with its own and answers a zero-copy request. `before`: messages
   // of the route earlier in the launch.
   // Returns: false if the launch has to stop.
-  __device__ __forceinline__ bool exchange_header(const MessageTransfer& parcel, int before,
+  __device__ __forceinline__ bool exchange_header(const MessageTransfer& msg, int before,
                                                   int channel) const {
     if (channel != 0) return true;
-    return is_receive ? check_header(parcel, number(before)) : send_header(parcel, number(before));
+    return is_receive ? check_header(msg, number(before)) : send_header(msg, number(before));
   }
   // Begins a channel for which this side offers or requests zero-copy; for the signal warp. Sets
   // state.zero_copy_target to the agreed address, or to null.
   // Returns: false if the launch has to stop.
-  __device__ __forceinline__ bool negotiate_zero_copy(const MessageTransfer& parcel, int before,
+  __device__ __forceinline__ bool negotiate_zero_copy(const MessageTransfer& msg, int before,
                                                       int channel) const {
-    if (!exchange_header(parcel, before, channel)) return false;
+    if (!exchange_header(msg, before, channel)) return false;
     const uint64_t message = number(before);
-    const MailboxEntry& told =
+    const MailboxEntry& entry =
         is_receive ? here.headers[message % kHeaderSlots] : here.replies[message % kHeaderRing];
     uint64_t value = 0;
-    if (!wait_for_entry(told, message, value)) return false;
+    if (!wait_for_entry(entry, message, value)) return false;
     if (lane_of_warp() == 0)
       state.zero_copy_target = !is_receive                       ? reinterpret_cast<char*>(value)
-                               : (value & kZeroCopyRequest) != 0 ? parcel.zero_copy_target
+                               : (value & kZeroCopyRequest) != 0 ? msg.zero_copy_target
                                                                  : nullptr;
     return true;
   }
@@ -161,38 +161,36 @@ struct Connection {
     const uint32_t number = header_number(message);
     const auto look = [&] { return load_volatile(reinterpret_cast<const char*>(&from)); };
     Vector16 head = look();
-    for (StopChecker patience; !__all_sync(~0u, head.y == number && head.w == number);) {
-      if (patience.is_over(p, s, peer)) return false;
+    for (StopChecker stop_checker; !__all_sync(~0u, head.y == number && head.w == number);) {
+      if (stop_checker.must_stop(p, s, peer)) return false;
       head = look();
     }
     value = uint64_t{head.z} << 32 | head.x;
     return true;
   }
-  __device__ __forceinline__ bool send_header(const MessageTransfer& parcel,
-                                              uint64_t message) const {
+  __device__ __forceinline__ bool send_header(const MessageTransfer& msg, uint64_t message) const {
     uint64_t taken = state.taken.messages;
     if (!wait_for_space(here.taken_by_peer.messages, message, taken, kHeaderRing)) return false;
     if (lane_of_warp() == 0) {
-      put(there.headers[message % kHeaderSlots],
-          header_value(parcel.bytes, parcel.requests_zero_copy), message);
+      put(there.headers[message % kHeaderSlots], header_value(msg.bytes, msg.requests_zero_copy),
+          message);
       state.taken.messages = taken;
     }
     __syncwarp();
     return true;
   }
-  __device__ __forceinline__ bool check_header(const MessageTransfer& parcel,
-                                               uint64_t message) const {
+  __device__ __forceinline__ bool check_header(const MessageTransfer& msg, uint64_t message) const {
     // The previous message is reported as taken here, where no rank waits for the report. At a
     // kernel's end it would cost time: the end waits until all writes have arrived.
     if (lane_of_warp() == 0) store_relaxed(&there.taken_by_peer.messages, message);
     uint64_t value = 0;
     if (!wait_for_entry(here.headers[message % kHeaderSlots], message, value)) return false;
-    const bool is_right = (value & ~kZeroCopyRequest) == parcel.bytes;
+    const bool is_right = (value & ~kZeroCopyRequest) == msg.bytes;
     if (lane_of_warp() == 0) {
       if (is_right) {
         if ((value & kZeroCopyRequest) != 0)
           put(there.replies[message % kHeaderRing],
-              reinterpret_cast<uint64_t>(parcel.zero_copy_target), message);
+              reinterpret_cast<uint64_t>(msg.zero_copy_target), message);
       } else {
         stop(p, s, StopReason::kSizeMismatch, peer);
         report(p, StopReason::kSizeMismatch, peer);

@@ -47,9 +47,10 @@ class TmaCopier {
     bool stopped = false;
     if (threadIdx.x == 0) stopped = !feed(runs);
     if (threadIdx.x / kWarp == 1)
-      for (TileIterator turn(runs); !turn.is_over(); turn.advance()) {
-        const size_t at = turn.run().at(turn.tile());
-        copy_ends(turn.run().to + at, turn.run().from + at, ends(turn.run(), turn.tile()));
+      for (TileIterator iterator(runs); !iterator.is_over(); iterator.advance()) {
+        const size_t at = iterator.run().at(iterator.tile());
+        copy_ends(iterator.run().to + at, iterator.run().from + at,
+                  ends(iterator.run(), iterator.tile()));
       }
     return __syncthreads_or(stopped) == 0;
   }
@@ -74,20 +75,20 @@ class TmaCopier {
 
   // Whether a tile has whole vectors for the TMA unit. The last tile of a transfer may be too
   // short.
-  __device__ __forceinline__ static bool has_middle(const TileIterator& turn) {
-    return ends(turn.run(), turn.tile()).middle != 0;
+  __device__ __forceinline__ static bool has_middle(const TileIterator& iterator) {
+    return ends(iterator.run(), iterator.tile()).middle != 0;
   }
   // `number`: index of the tile among all tiles that this block has loaded.
-  __device__ __forceinline__ static void load(const TileIterator& turn, uint64_t number) {
-    const TileRun& run = turn.run();
-    const UnalignedEnds cut = ends(run, turn.tile());
-    tma::load(stage(number), run.from + run.at(turn.tile()) + cut.head,
+  __device__ __forceinline__ static void load(const TileIterator& iterator, uint64_t number) {
+    const TileRun& run = iterator.run();
+    const UnalignedEnds cut = ends(run, iterator.tile());
+    tma::load(stage(number), run.from + run.at(iterator.tile()) + cut.head,
               static_cast<uint32_t>(cut.middle), barriers()[number % kTmaStages]);
   }
-  __device__ __forceinline__ static void store(const TileIterator& turn, uint64_t number) {
-    const TileRun& run = turn.run();
-    const UnalignedEnds cut = ends(run, turn.tile());
-    tma::store(run.to + run.at(turn.tile()) + cut.head, stage(number),
+  __device__ __forceinline__ static void store(const TileIterator& iterator, uint64_t number) {
+    const TileRun& run = iterator.run();
+    const UnalignedEnds cut = ends(run, iterator.tile());
+    tma::store(run.to + run.at(iterator.tile()) + cut.head, stage(number),
                static_cast<uint32_t>(cut.middle));
   }
   __device__ __forceinline__ static void wait(uint64_t number) {

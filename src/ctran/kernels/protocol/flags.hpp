@@ -29,8 +29,8 @@ constexpr bool has_reached(uint64_t counter, uint64_t wanted) {
 // The word by which a rank announces that it has begun a launch. Ranks are never more than two
 // launches apart.
 inline constexpr int kArrivalBits = 64 - kFingerprintBits;
-constexpr uint64_t arrival_word(uint64_t launch, uint64_t print) {
-  return print << kArrivalBits | (launch & ((uint64_t{1} << kArrivalBits) - 1));
+constexpr uint64_t arrival_word(uint64_t launch, uint64_t fingerprint) {
+  return fingerprint << kArrivalBits | (launch & ((uint64_t{1} << kArrivalBits) - 1));
 }
 constexpr uint64_t fingerprint_in(uint64_t begun) { return begun >> kArrivalBits; }
 // Whether the writer of `begun` has begun `launch` or a later one.
@@ -52,10 +52,10 @@ constexpr uint64_t tag_of(uint64_t launch, uint64_t step) { return launch << kSt
 // fingerprint, which has three such parts. `part`: index of the 128-byte line among those that a
 // warp moves at once.
 inline constexpr int kLL128LaunchBits = 28, kLL128Parts = 3;
-constexpr uint64_t ll128_flag(uint64_t launch, uint64_t print, int part) {
+constexpr uint64_t ll128_flag(uint64_t launch, uint64_t fingerprint, int part) {
   constexpr uint64_t kLaunches = (uint64_t{1} << kLL128LaunchBits) - 1;
-  return print >> part % kLL128Parts * 16 << (kStepBits + kLL128LaunchBits) | (launch & kLaunches)
-                                                                                  << kStepBits;
+  return fingerprint >> part % kLL128Parts * 16 << (kStepBits + kLL128LaunchBits) |
+         (launch & kLaunches) << kStepBits;
 }
 constexpr uint64_t launch_in(uint64_t line_flag) {
   return line_flag >> kStepBits & ((uint64_t{1} << kLL128LaunchBits) - 1);
@@ -64,8 +64,8 @@ constexpr uint64_t launch_in(uint64_t line_flag) {
 // Returns an LL flag: 20 bits of the launch and 12 bits of the fingerprint. The four flags of a
 // vector have the whole fingerprint.
 inline constexpr int kLLLaunchBits = 20, kLLParts = 4;
-constexpr uint32_t ll_flag(uint64_t launch, uint64_t print, int part) {
-  return static_cast<uint32_t>(print >> part * 12) << kLLLaunchBits |
+constexpr uint32_t ll_flag(uint64_t launch, uint64_t fingerprint, int part) {
+  return static_cast<uint32_t>(fingerprint >> part * 12) << kLLLaunchBits |
          (static_cast<uint32_t>(launch) & ((uint32_t{1} << kLLLaunchBits) - 1));
 }
 

@@ -45,9 +45,10 @@ class HostRingStopChecker {
 };
 
 __device__ __forceinline__ bool wait_until_done(const HostRingCall& call,
-                                                HostRingStopChecker& watch, uint64_t number) {
+                                                HostRingStopChecker& stop_checker,
+                                                uint64_t number) {
   while (!has_reached(load_acquire(&call.ring->done), number))
-    if (watch.must_stop()) return false;
+    if (stop_checker.must_stop()) return false;
   return true;
 }
 
@@ -57,8 +58,9 @@ __global__ void PostHostCommand(const __grid_constant__ HostRingCall call) {
   follow_previous();
   HostRing& ring = *call.ring;
   const uint64_t number = load_relaxed(&ring.posted) + 1;
-  HostRingStopChecker watch(call, number);
-  if (watch.is_stopped() || !wait_until_done(call, watch, number - kHostRingSlots)) return;
+  HostRingStopChecker stop_checker(call, number);
+  if (stop_checker.is_stopped() || !wait_until_done(call, stop_checker, number - kHostRingSlots))
+    return;
   HostCommand& command = ring.commands[number % kHostRingSlots];
 #pragma unroll
   for (size_t i = 0; i < kCommandWords; ++i) store_relaxed(&command.words[i], call.words[i]);
@@ -70,14 +72,14 @@ __global__ void PostHostCommand(const __grid_constant__ HostRingCall call) {
 __global__ void AwaitHostCommand(const __grid_constant__ HostRingCall call) {
   follow_previous();
   const uint64_t number = load_relaxed(&call.ring->awaited) + 1;
-  HostRingStopChecker watch(call, number);
-  if (watch.is_stopped() || !wait_until_done(call, watch, number)) return;
+  HostRingStopChecker stop_checker(call, number);
+  if (stop_checker.is_stopped() || !wait_until_done(call, stop_checker, number)) return;
   store_relaxed(&call.ring->awaited, number);
   fence_release();
 }
 
 __global__ void __launch_bounds__(kMostThreads, 1)
-    SealOutput(const __grid_constant__ HostRingCall call) {
+    PoisonOutput(const __grid_constant__ HostRingCall call) {
   follow_previous();
   const bool is_whole = threadIdx.x != 0 ||
                         !HostRingStopChecker(call, load_relaxed(&call.ring->awaited)).is_stopped();
@@ -91,6 +93,6 @@ __global__ void __launch_bounds__(kMostThreads, 1)
 
 const void* find_post() { return reinterpret_cast<const void*>(&PostHostCommand); }
 const void* find_wait_for_command() { return reinterpret_cast<const void*>(&AwaitHostCommand); }
-const void* find_poison_output() { return reinterpret_cast<const void*>(&SealOutput); }
+const void* find_poison_output() { return reinterpret_cast<const void*>(&PoisonOutput); }
 
 }  // namespace torch::comms::ctran::kernels

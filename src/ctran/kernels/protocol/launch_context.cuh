@@ -49,7 +49,7 @@ static __device__ __noinline__ void stop_all(const TeamView& p, const LaunchCont
 }
 
 // Whether the timeout has passed; `timeout_ns` 0: never. `passed_ns` may be slightly below 0.
-__device__ __forceinline__ bool is_over(uint64_t timeout_ns, uint64_t passed_ns) {
+__device__ __forceinline__ bool has_passed(uint64_t timeout_ns, uint64_t passed_ns) {
   return timeout_ns != 0 && static_cast<int64_t>(passed_ns - timeout_ns) > 0;
 }
 
@@ -65,7 +65,7 @@ static __device__ __noinline__ bool must_stop(const TeamView& p, const LaunchCon
   if (const uint64_t report = load_relaxed(&own.reported)) {
     why = reason_of(report);
     waited_for = reporter_of(report);
-  } else if (p.timeout_ns != kControlTimeout && is_over(p.timeout_ns, now - s.start_ns)) {
+  } else if (p.timeout_ns != kControlTimeout && has_passed(p.timeout_ns, now - s.start_ns)) {
     why = StopReason::kTimeout;
   } else {
     auto* looked = reinterpret_cast<unsigned long long*>(&own.last_check_ns);
@@ -75,7 +75,7 @@ static __device__ __noinline__ bool must_stop(const TeamView& p, const LaunchCon
       if (load_relaxed(&p.control->abort) != 0)
         why = StopReason::kAborted;
       else if (p.timeout_ns == kControlTimeout &&
-               is_over(load_relaxed(&p.control->timeout_ns), now - s.start_ns))
+               has_passed(load_relaxed(&p.control->timeout_ns), now - s.start_ns))
         why = StopReason::kTimeout;
     }
   }
@@ -86,15 +86,15 @@ static __device__ __noinline__ bool must_stop(const TeamView& p, const LaunchCon
 
 // Checks for a stop, also for a peer that has called something else. For all lanes of a warp
 // together.
-__device__ __forceinline__ bool must_leave(const TeamView& p, const LaunchContext& s,
-                                           int waited_for) {
+__device__ __forceinline__ bool warp_must_stop(const TeamView& p, const LaunchContext& s,
+                                               int waited_for) {
   const int lane = static_cast<int>(threadIdx.x % kWarp);
-  const bool is_other =
+  const bool is_mismatched =
       s.arrival != 0 && lane < p.size && lane != p.rank &&
       has_call_mismatch(load_relaxed(&header_of(p, p.rank).arrival[lane]), s.arrival);
-  const uint32_t others = __ballot_sync(~0u, is_other);
-  if (lane == 0 && others != 0) stop_all(p, s, __ffs(static_cast<int>(others)) - 1);
-  const bool over = lane == 0 && (others != 0 || must_stop(p, s, waited_for));
+  const uint32_t mismatched = __ballot_sync(~0u, is_mismatched);
+  if (lane == 0 && mismatched != 0) stop_all(p, s, __ffs(static_cast<int>(mismatched)) - 1);
+  const bool over = lane == 0 && (mismatched != 0 || must_stop(p, s, waited_for));
   return __any_sync(~0u, over);
 }
 
@@ -105,7 +105,7 @@ __device__ __forceinline__ bool block_must_stop(const TeamView& p, const LaunchC
 
 // Returns the rank that lane 0 waits for if it is known to be quiesced, else -1. All that a
 // quiesced rank has written is visible to later polls. For all lanes of a warp together.
-__device__ __forceinline__ int peer_that_left(const TeamView& p, int waited_for) {
+__device__ __forceinline__ int quiesced_peer(const TeamView& p, int waited_for) {
   waited_for = __shfl_sync(~0u, waited_for, 0);
   if (waited_for < 0) return -1;
   const uint32_t quiesced = __shfl_sync(~0u, load_relaxed(&header_of(p, p.rank).quiesced), 0);
@@ -117,13 +117,13 @@ __device__ __forceinline__ int peer_that_left(const TeamView& p, int waited_for)
 // Counts failed polls of memory, and checks for a stop after every 32 of them.
 class StopChecker {
  public:
-  // Call it after a failed poll, with all lanes of a warp. `for_it`: false if the warp waits for
-  // its own block, which does not depend on a peer that has left.
+  // Call it after a failed poll, with all lanes of a warp. `waits_for_peer`: false if the warp
+  // waits for its own block, which does not depend on a peer that has left.
   // Returns: true if the launch has to stop.
-  __device__ __forceinline__ bool is_over(const TeamView& p, const LaunchContext& s, int waited_for,
-                                          bool for_it = true) {
+  __device__ __forceinline__ bool must_stop(const TeamView& p, const LaunchContext& s,
+                                            int waited_for, bool waits_for_peer = true) {
     if (++looks_ % kLooks != 0) return false;
-    looks_ = ask(p, s, waited_for, for_it, looks_);
+    looks_ = check_stop(p, s, waited_for, waits_for_peer, looks_);
     return looks_ == kOver;
   }
 
@@ -132,12 +132,13 @@ class StopChecker {
 
   // Checks for a stop. The result is the next value of looks_, or kOver. It also encodes which
   // quiesced rank was found, so that loops which wait need one register for both.
-  static __device__ __noinline__ uint32_t ask(const TeamView& p, const LaunchContext& s,
-                                              int waited_for, bool for_it, uint32_t looks) {
-    if (must_leave(p, s, waited_for)) return kOver;
-    const int quiesced = for_it ? peer_that_left(p, waited_for) : -1;
-    const int gone_before = static_cast<int>(looks / kLooks) - 2;
-    if (quiesced < 0 || quiesced != gone_before)
+  static __device__ __noinline__ uint32_t check_stop(const TeamView& p, const LaunchContext& s,
+                                                     int waited_for, bool waits_for_peer,
+                                                     uint32_t looks) {
+    if (warp_must_stop(p, s, waited_for)) return kOver;
+    const int quiesced = waits_for_peer ? quiesced_peer(p, waited_for) : -1;
+    const int quiesced_before = static_cast<int>(looks / kLooks) - 2;
+    if (quiesced < 0 || quiesced != quiesced_before)
       return static_cast<uint32_t>(quiesced + 1) * kLooks;
     // Since the last check the warp has polled again for all that the quiesced rank had written.
     if (threadIdx.x % kWarp == 0) stop(p, s, StopReason::kPeerLeft, quiesced);
@@ -232,17 +233,17 @@ __device__ __forceinline__ void begin_warp(const CollectiveParams& p, LaunchCont
     if (is_peer) store_relaxed(&header_of(p, lane).arrival[p.rank], arrival);
   }
   const uint64_t wanted = launch - (together ? 0 : 1);
-  for (StopChecker patience; !stopped;) {
-    const bool is_other = has_call_mismatch(word, arrival) || has_call_mismatch(word, before);
+  for (StopChecker stop_checker; !stopped;) {
+    const bool is_mismatched = has_call_mismatch(word, arrival) || has_call_mismatch(word, before);
     const uint32_t missing =
-        __ballot_sync(~0u, is_peer && (is_other || !has_arrived(word, wanted)));
+        __ballot_sync(~0u, is_peer && (is_mismatched || !has_arrived(word, wanted)));
     if (missing == 0) break;
-    if (const uint32_t others = __ballot_sync(~0u, is_peer && is_other)) {
-      if (lane == 0) stop_all(p, s, __ffs(static_cast<int>(others)) - 1);
+    if (const uint32_t mismatched = __ballot_sync(~0u, is_peer && is_mismatched)) {
+      if (lane == 0) stop_all(p, s, __ffs(static_cast<int>(mismatched)) - 1);
       stopped = true;
       break;
     }
-    stopped = patience.is_over(p, s, __ffs(static_cast<int>(missing)) - 1);
+    stopped = stop_checker.must_stop(p, s, __ffs(static_cast<int>(missing)) - 1);
     if (is_peer) word = load_relaxed(words + lane);
   }
   if (lane == 0) s.stopped = stopped;

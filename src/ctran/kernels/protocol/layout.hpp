@@ -77,23 +77,23 @@ struct WorkspaceHeader {
 static_assert(offsetof(WorkspaceHeader, ticket) == 128);
 
 // Returns the slots of a worker for each peer in a generation: one for LL, a ring for LL128.
-constexpr int slots_per_generation(PacketProtocol wire) {
-  return wire == PacketProtocol::kLL ? 1 : kRing;
+constexpr int slots_per_generation(PacketProtocol protocol) {
+  return protocol == PacketProtocol::kLL ? 1 : kRing;
 }
-constexpr size_t slot_bytes(PacketProtocol wire) {
-  return wire == PacketProtocol::kLL          ? kLLSlot
-         : wire == PacketProtocol::kLongLL128 ? kLongLL128Slot
-                                              : kLL128Slot;
+constexpr size_t slot_bytes(PacketProtocol protocol) {
+  return protocol == PacketProtocol::kLL          ? kLLSlot
+         : protocol == PacketProtocol::kLongLL128 ? kLongLL128Slot
+                                                  : kLL128Slot;
 }
-constexpr int most_workers(PacketProtocol wire, int ranks) {
-  return wire == PacketProtocol::kLL ? kLLWorkers : ll128_workers(ranks);
+constexpr int most_workers(PacketProtocol protocol, int ranks) {
+  return protocol == PacketProtocol::kLL ? kLLWorkers : ll128_workers(ranks);
 }
 // Returns the bytes of all workers' slots for one peer. All kinds of LL128 share the same slots.
-constexpr size_t generation_bytes(PacketProtocol wire, int ranks) {
-  const size_t slot = wire == PacketProtocol::kLL ? kLLSlot
-                      : has_long_ll128(ranks)     ? kLongLL128Slot
-                                                  : kLL128Slot;
-  return static_cast<size_t>(most_workers(wire, ranks) * slots_per_generation(wire)) * slot;
+constexpr size_t generation_bytes(PacketProtocol protocol, int ranks) {
+  const size_t slot = protocol == PacketProtocol::kLL ? kLLSlot
+                      : has_long_ll128(ranks)         ? kLongLL128Slot
+                                                      : kLL128Slot;
+  return static_cast<size_t>(most_workers(protocol, ranks) * slots_per_generation(protocol)) * slot;
 }
 
 // Returns the rank that is `i` (0 to `ranks`) after `rank`, in a circle. Ranks that loop over their
@@ -107,12 +107,12 @@ constexpr int peer_index(int owner, int peer) { return peer < owner ? peer : pee
 // Returns the offset, in the slots of a protocol, where `source` writes and `receiver` reads. What
 // a source writes in a step is adjacent: 4 ranks whose slots lay by worker and then by source
 // reached 235 GB/s instead of 340 of a GPU's stores.
-constexpr size_t slot_offset(PacketProtocol wire, int ranks, int worker, int generation, int index,
-                             int receiver, int source) {
+constexpr size_t slot_offset(PacketProtocol protocol, int ranks, int worker, int generation,
+                             int index, int receiver, int source) {
   const int run = peer_index(receiver, source) * 2 + generation;
-  const int slot = index * most_workers(wire, ranks) + worker;
-  return static_cast<size_t>(run) * generation_bytes(wire, ranks) +
-         static_cast<size_t>(slot) * slot_bytes(wire);
+  const int slot = index * most_workers(protocol, ranks) + worker;
+  return static_cast<size_t>(run) * generation_bytes(protocol, ranks) +
+         static_cast<size_t>(slot) * slot_bytes(protocol);
 }
 // Returns the offset, from WorkspaceLayout::acks, where a sender reads how many steps `receiver`
 // has finished.

@@ -136,13 +136,14 @@ struct BasicLL128Protocol : WorkerSlots<kLines> {
   // Returns: false if the launch has to stop.
   __device__ __forceinline__ bool acknowledged(uint32_t peers, uint64_t steps) const {
     const uint64_t wanted = tag_of(this->s_.launch, steps);
-    for (StopChecker patience;;) {
+    for (StopChecker stop_checker;;) {
       const uint32_t missing = __ballot_sync(
           ~0u, is_of(peers) &&
                    !has_reached(load_relaxed(ack(this->p_.rank, static_cast<int>(this->lane_))),
                                 wanted));
       if (missing == 0) return true;
-      if (patience.is_over(this->p_, this->s_, __ffs(static_cast<int>(missing)) - 1)) return false;
+      if (stop_checker.must_stop(this->p_, this->s_, __ffs(static_cast<int>(missing)) - 1))
+        return false;
     }
   }
   __device__ __forceinline__ void acknowledge(uint32_t peers, uint64_t steps) const {

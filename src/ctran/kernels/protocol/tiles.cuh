@@ -43,8 +43,8 @@ __device__ __forceinline__ bool wait_for_vector(const CollectiveParams& p, const
                                                 const Protocol& protocol,
                                                 typename Protocol::Raw& raw, int source, int ring,
                                                 uint64_t step, int k, bool there) {
-  for (StopChecker patience; !__all_sync(~0u, !there || protocol.has_landed(raw, step));) {
-    if (patience.is_over(p, s, source)) return false;
+  for (StopChecker stop_checker; !__all_sync(~0u, !there || protocol.has_landed(raw, step));) {
+    if (stop_checker.must_stop(p, s, source)) return false;
     raw = protocol.load_raw(source, ring, k);
   }
   return true;
@@ -59,7 +59,7 @@ __device__ __forceinline__ bool wait_for_vectors(const CollectiveParams& p, cons
                                                  typename Protocol::Raw (&raw)[N][kSome],
                                                  uint32_t sources, int ring, uint64_t step,
                                                  int first, size_t at, size_t end) {
-  for (StopChecker patience;;) {
+  for (StopChecker stop_checker;;) {
 #pragma unroll
     for (int r = 0; r < N; ++r)
       if ((sources >> r & 1) != 0)
@@ -76,7 +76,7 @@ __device__ __forceinline__ bool wait_for_vectors(const CollectiveParams& p, cons
     const uint32_t lanes = __ballot_sync(~0u, late >= 0);
     if (lanes == 0) return true;
     late = __shfl_sync(~0u, late, __ffs(static_cast<int>(lanes)) - 1);
-    if (patience.is_over(p, s, late)) return false;
+    if (stop_checker.must_stop(p, s, late)) return false;
   }
 }
 

@@ -41,13 +41,13 @@ constexpr TensorRange part_of(size_t bytes, size_t part, int rank, int without_p
   return part_of(bytes, part, rank < without_part ? rank : rank - 1);
 }
 
-constexpr size_t tile_bytes(PacketProtocol wire) {
+constexpr size_t tile_bytes(PacketProtocol protocol) {
   constexpr size_t kBytes[] = {kLLTile, kLL128Tile, kLongLL128Tile, kWideLL128Tile};
-  return kBytes[static_cast<int>(wire)];
+  return kBytes[static_cast<int>(protocol)];
 }
 // Returns the steps that `workers` need for `bytes`, with one tile of each worker in a step.
-constexpr size_t steps_of(PacketProtocol wire, size_t bytes, int workers) {
-  return quotient_up(quotient_up(bytes, tile_bytes(wire)), static_cast<size_t>(workers));
+constexpr size_t steps_of(PacketProtocol protocol, size_t bytes, int workers) {
+  return quotient_up(quotient_up(bytes, tile_bytes(protocol)), static_cast<size_t>(workers));
 }
 
 // An LL128 tile: of every 8 lanes of a warp, 7 hold 16 bytes of data. The last lane holds the flag

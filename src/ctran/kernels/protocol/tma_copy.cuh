@@ -38,10 +38,10 @@ __device__ __forceinline__ void load(char* to_shared, const char* from, uint32_t
       : "memory");
 }
 __device__ __forceinline__ void wait_for_load(uint64_t& barrier, uint32_t parity) {
-  for (uint32_t has_come = 0; has_come == 0;)
+  for (uint32_t is_complete = 0; is_complete == 0;)
     asm volatile(
         "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-        : "=r"(has_come)
+        : "=r"(is_complete)
         : "r"(shared_address(&barrier)), "r"(parity)
         : "memory");
 }

@@ -42,8 +42,8 @@ struct WorkspaceLayout {
             lacks_rest || !has_late_chunks(ranks) ? 0 : kWholeRing};
   }
 
-  constexpr size_t slots_offset(PacketProtocol wire) const {
-    return wire == PacketProtocol::kLL ? ll : ll128;
+  constexpr size_t slots_offset(PacketProtocol protocol) const {
+    return protocol == PacketProtocol::kLL ? ll : ll128;
   }
 
  private:

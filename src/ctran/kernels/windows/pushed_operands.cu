@@ -5,7 +5,7 @@ namespace torch::comms::ctran::kernels {
 namespace {
 
 using Threads = ThreadGroup<kWindowThreads>;
-constexpr int kMakers = 0, kPushers = 1;
+constexpr int kReducers = 0, kPushers = 1;
 static_assert(kPushingThreads == 2 * kWindowThreads);
 
 // The work of a block, by two thread groups. Methods are for all threads of a group; they return
@@ -23,24 +23,25 @@ class PushedOperands {
     load(operands, 0);
 #pragma unroll 1
     for (uint64_t step = 0; step < p_.rounds.count; ++step) {
-      if (const uint64_t made = made_before_push(step); made != 0)
-        if (!window_sync_.wait(p_.pushed_from, made, &WindowSyncWords::made, pushers)) return false;
+      if (const uint64_t reduced = reduced_before_push(step); reduced != 0)
+        if (!window_sync_.wait(p_.pushed_from, reduced, &WindowSyncWords::reduced, pushers))
+          return false;
       push(operands, step);
       load(operands, step + 1);  // peers write there only after it has been pushed
       window_sync_.signal(step + 1, &WindowSyncWords::pushed, pushers);
     }
     return true;
   }
-  __device__ __forceinline__ bool make_all() const {
-    const Threads makers(kMakers);
+  __device__ __forceinline__ bool reduce_all() const {
+    const Threads reducers(kReducers);
 #pragma unroll 1
     for (uint64_t step = 0; step < p_.rounds.count; ++step) {
-      if (!window_sync_.wait(p_.pushed_from, step + 1, &WindowSyncWords::pushed, makers))
+      if (!window_sync_.wait(p_.pushed_from, step + 1, &WindowSyncWords::pushed, reducers))
         return false;
-      make(step);
-      window_sync_.signal(step + 1, &WindowSyncWords::made, makers);
+      reduce_step(step);
+      window_sync_.signal(step + 1, &WindowSyncWords::reduced, reducers);
     }
-    return window_sync_.wait(p_.pushed_from, p_.rounds.count, &WindowSyncWords::made, makers);
+    return window_sync_.wait(p_.pushed_from, p_.rounds.count, &WindowSyncWords::reduced, reducers);
   }
 
  private:
@@ -87,9 +88,9 @@ class PushedOperands {
   }
 
   // Reduces a step in rank order, and stores the result in all ranks' tensors.
-  __device__ __forceinline__ void make(uint64_t step) const {
-    const size_t vectors = vectors_in(p_.made);
-    const char* const own = p_.input + p_.made.begin;
+  __device__ __forceinline__ void reduce_step(uint64_t step) const {
+    const size_t vectors = vectors_in(p_.reduce_range);
+    const char* const own = p_.input + p_.reduce_range.begin;
     Vector16 v[N][kVectors];
 #pragma unroll
     for (int r = 0; r < N; ++r) {
@@ -108,10 +109,11 @@ class PushedOperands {
 #pragma unroll
       for (int r = 0; r < N; ++r)
         if (r < p_.size) reducer.step(v[r][k], r == 0);
-      const Vector16 made = reducer.end(p_.divisor);
+      const Vector16 result = reducer.end(p_.divisor);
 #pragma unroll
       for (int i = 0; i < N; ++i)
-        if (i < p_.size) store_volatile(c_.tensors[next(i)] + p_.made.begin + at * 16, made);
+        if (i < p_.size)
+          store_volatile(c_.tensors[next(i)] + p_.reduce_range.begin + at * 16, result);
     }
   }
 
@@ -136,7 +138,7 @@ __global__ void __launch_bounds__(kPushingThreads, 1)
     if (!reduce_rest<F>(p, common.s, operands)) return false;
     if (operands.are_aligned()) {
       const PushedOperands<F, kRanks> pushed(p, common, window_sync);
-      return Threads::number_of_this() == kPushers ? pushed.push_all() : pushed.make_all();
+      return Threads::number_of_this() == kPushers ? pushed.push_all() : pushed.reduce_all();
     }
     window_sync.signal(1);
     return window_sync.wait(p.pushed_from, 1);
@@ -158,8 +160,8 @@ struct FindPushed {
 
 }  // namespace
 
-const void* find_pushed_reduction(ReducerId cell) {
-  return visit_floats<const void*>(cell, FindPushed{});
+const void* find_pushed_reduction(ReducerId id) {
+  return visit_floats<const void*>(id, FindPushed{});
 }
 
 }  // namespace torch::comms::ctran::kernels

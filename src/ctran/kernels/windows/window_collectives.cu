@@ -8,16 +8,16 @@ namespace torch::comms::ctran::kernels {
 namespace {
 
 // Methods are for all threads of a block; they return false if the launch has to stop.
-template <class CopyMethod>
+template <class Copier>
 class Pushes {
  public:
   __device__ Pushes(const WindowCollectiveParams& p, WindowBlockState& common, TileRuns& runs)
-      : p_(p), c_(common), runs_(runs), window_sync_(p, common), carrier_(p, common.s) {}
+      : p_(p), c_(common), runs_(runs), window_sync_(p, common), copier_(p, common.s) {}
 
   // Call it after begin().
   __device__ __forceinline__ bool run() {
     const bool done = block() < p_.blocks ? exchange() : copy();
-    carrier_.finish();
+    copier_.finish();
     return done;
   }
 
@@ -37,7 +37,7 @@ class Pushes {
     return window_sync_.wait(p_.pushed_from, p_.rounds.count);
   }
   __device__ __forceinline__ void signal(uint64_t rounds) {
-    carrier_.finish();
+    copier_.finish();
     window_sync_.signal(rounds);
   }
 
@@ -65,7 +65,7 @@ class Pushes {
             end < tiles ? end : tiles};
     }
     __syncthreads();
-    return carrier_.transfer(runs_);
+    return copier_.transfer(runs_);
   }
   __device__ __forceinline__ bool copy() {
     if (threadIdx.x == 0) {
@@ -80,23 +80,23 @@ class Pushes {
       runs_.count = 1;
     }
     __syncthreads();
-    return carrier_.transfer(runs_);
+    return copier_.transfer(runs_);
   }
 
   const WindowCollectiveParams& p_;
   WindowBlockState& c_;
   TileRuns& runs_;  // shared by the threads of a block
   WindowSync window_sync_;
-  CopyMethod carrier_;
+  Copier copier_;
 };
 
-template <class CopyMethod>
+template <class Copier>
 __device__ __forceinline__ void push(const WindowCollectiveParams& p) {
   follow_previous();
   __shared__ WindowBlockState common;
   __shared__ TileRuns runs;
   uint32_t ticket = 0;
-  Pushes<CopyMethod> pushes(p, common, runs);
+  Pushes<Copier> pushes(p, common, runs);
   bool done = begin(p, common.s, load_header(p), false, ticket);
   if (done) done = pushes.run();
   end(p, common.s, done, ticket);
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kWindowThreads, 1)
   push<StoreCopier>(p);
 }
 __global__ void __launch_bounds__(kWindowThreads, 1)
-    PushByBulk(const __grid_constant__ WindowCollectiveParams p) {
+    PushByTma(const __grid_constant__ WindowCollectiveParams p) {
 #if __CUDA_ARCH__ >= 900
   push<TmaCopier>(p);
 #else
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kWindowThreads, 1)
 }
 
 __global__ void __launch_bounds__(kWindowThreads, 1)
-    CopyOwn(const __grid_constant__ DeviceCopy copy) {
+    CopyOwnPart(const __grid_constant__ DeviceCopy copy) {
   follow_previous();
   const auto block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
   const TileRun run{
@@ -126,11 +126,11 @@ __global__ void __launch_bounds__(kWindowThreads, 1)
 
 }  // namespace
 
-const void* find_local_copy() { return reinterpret_cast<const void*>(&CopyOwn); }
+const void* find_local_copy() { return reinterpret_cast<const void*>(&CopyOwnPart); }
 
 WindowCollectiveKernel find_push(CopyMethod copy_method) {
   if (copy_method == CopyMethod::kTma)
-    return {reinterpret_cast<const void*>(&PushByBulk), kTmaStages * kWindowTile};
+    return {reinterpret_cast<const void*>(&PushByTma), kTmaStages * kWindowTile};
   return {reinterpret_cast<const void*>(&PushByStores), 0};
 }
 

@@ -7,9 +7,9 @@ namespace {
 
 // Returns the parameters of the same call by kernels, which say what each rank pushes.
 WindowCollectiveParams pushes_of(const TeamDescriptor& team, const WindowCollectiveCall& call) {
-  auto pushing = call;
-  pushing.copy_method = CopyMethod::kStores;
-  return params_of(team, pushing);
+  auto pushed_call = call;
+  pushed_call.copy_method = CopyMethod::kStores;
+  return params_of(team, pushed_call);
 }
 
 void add(DeviceCopies& copies, char* to, const char* from, size_t bytes) {
@@ -33,9 +33,10 @@ struct CopySource {
   const char* from;
   size_t into, bytes;
 };
-CopySource given_to(const WindowCollectiveParams& p, int peer, int stage) {
+CopySource copy_source_of(const WindowCollectiveParams& p, int peer, int stage) {
   if (is_reduction(p.collective))
-    return {p.input + p.made.begin, p.made.begin, p.made.end - p.made.begin};
+    return {p.input + p.reduce_range.begin, p.reduce_range.begin,
+            p.reduce_range.end - p.reduce_range.begin};
   const PushedRange what = push_of(p.collective, p.root, p.bytes, p.forwarded, p.rank, peer);
   if (what.is_forwarded != (stage == 1)) return {};
   return {(what.is_forwarded ? p.output : p.input) + what.from, what.into, what.bytes};
@@ -49,15 +50,15 @@ int stages_of(const TeamDescriptor& team, const WindowCollectiveCall& call) {
 
 DeviceCopies copies_of(const TeamDescriptor& team, const WindowCollectiveCall& call, int stage) {
   const WindowCollectiveParams p = pushes_of(team, call);
-  DeviceCopies made;
+  DeviceCopies copies;
   for_peers(p, [&](int peer) {
     if ((p.push_to >> peer & 1) == 0) return;
-    const auto [from, offset, bytes] = given_to(p, peer, stage);
+    const auto [from, offset, bytes] = copy_source_of(p, peer, stage);
     const size_t into = p.location.offset + offset;
-    if (is_inside(call, peer, into, bytes)) add(made, p.memory[peer] + into, from, bytes);
+    if (is_inside(call, peer, into, bytes)) add(copies, p.memory[peer] + into, from, bytes);
   });
-  if (stage == 0 && p.own_to != nullptr) made.local = {p.own_to, p.own, p.bytes};
-  return made;
+  if (stage == 0 && p.own_to != nullptr) copies.local = {p.own_to, p.own, p.bytes};
+  return copies;
 }
 
 bool needs_side_stream(const TeamDescriptor& team, const WindowCollectiveCall& call) {
@@ -68,14 +69,14 @@ bool needs_side_stream(const TeamDescriptor& team, const WindowCollectiveCall& c
 WindowCollectiveParams local_reduction_params(const TeamDescriptor& team,
                                               const WindowCollectiveCall& call) {
   WindowCollectiveParams p = pushes_of(team, call);
-  p.fingerprint = print_of(call);
+  p.fingerprint = fingerprint_of(call);
   p.has_same_offset = true;
   p.write_to = 1u << p.rank;
   p.pushes_operands = false;
   p.pushed_from = 0;
   // The kernel reads and writes as much as a reduce-scatter does.
-  p.blocks =
-      blocks_of(team.size, Collective::kReduceScatter, p.made.end - p.made.begin, call.call.blocks);
+  p.blocks = blocks_of(team.size, Collective::kReduceScatter,
+                       p.reduce_range.end - p.reduce_range.begin, call.call.blocks);
   return p;
 }
 

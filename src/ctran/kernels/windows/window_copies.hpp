@@ -32,15 +32,16 @@ inline constexpr size_t kForkMinBytes = size_t{8} << 20;
 // Whether WindowCollectiveCall::side_stream has a use. False if the call is invalid.
 bool needs_side_stream(const TeamDescriptor& team, const WindowCollectiveCall& call);
 
-// Enqueues all that a call needs, in order. `meet()` launches params_of(), `reduce()` launches
-// local_reduction_params(), `copy(DeviceCopy)` enqueues a copy to a peer. `own.begin(DeviceCopy)`
-// begins the copy of this rank's part for itself; what is enqueued after `own.join()` waits for it.
+// Enqueues all that a call needs, in order. `synchronize()` launches params_of(), `reduce()`
+// launches local_reduction_params(), `copy(DeviceCopy)` enqueues a copy to a peer.
+// `own.begin(DeviceCopy)` begins the copy of this rank's part for itself; what is enqueued after
+// `own.join()` waits for it.
 // Returns: 0, or the first error. An error ends the sequence, but a copy that has begun is joined.
-template <class Meet, class Reduce, class CopyOne, class Own>
+template <class Synchronize, class Reduce, class CopyOne, class Own>
 int launch_with_copy_engines(const TeamDescriptor& team, const WindowCollectiveCall& call,
-                             const Meet& meet, const Reduce& reduce, const CopyOne& copy,
-                             Own& own) {
-  int error = is_reduction(call.call.collective) ? reduce() : meet();
+                             const Synchronize& synchronize, const Reduce& reduce,
+                             const CopyOne& copy, Own& own) {
+  int error = is_reduction(call.call.collective) ? reduce() : synchronize();
   const auto copy_all = [&](const DeviceCopies& copies) {
     for (int i = 0; i < copies.count && error == 0; ++i) error = copy(copies.all[i]);
   };
@@ -51,7 +52,7 @@ int launch_with_copy_engines(const TeamDescriptor& team, const WindowCollectiveC
     copy_all(copies);
     const int joined = has_own ? own.join() : 0;
     if (error == 0) error = joined;
-    if (error == 0) error = meet();
+    if (error == 0) error = synchronize();
   }
   return error;
 }

@@ -27,32 +27,32 @@ struct TensorLocation {
 // step of an LL128 flag, so no fence is needed between words. Bytes and window are only compared,
 // so their low bits are enough.
 inline constexpr int kLocationWords = 6;
-constexpr uint64_t location_word(const TensorLocation& place, uint64_t launch, uint64_t print,
-                                 int word) {
+constexpr uint64_t location_word(const TensorLocation& location, uint64_t launch,
+                                 uint64_t fingerprint, int word) {
   const uint64_t parts[kLocationWords] = {
-      place.offset, place.offset >> kStepBits, place.offset >> 2 * kStepBits,
-      place.bytes,  place.bytes >> kStepBits,  place.window_id};
-  return ll128_flag(launch, print, word) | (parts[word] & (kMostSteps - 1));
+      location.offset, location.offset >> kStepBits, location.offset >> 2 * kStepBits,
+      location.bytes,  location.bytes >> kStepBits,  location.window_id};
+  return ll128_flag(launch, fingerprint, word) | (parts[word] & (kMostSteps - 1));
 }
 constexpr bool is_of_launch(uint64_t word, uint64_t launch) {
   return launch_in(word) == launch_in(ll128_flag(launch, 0, 0));
 }
 // Whether words of the same launch come from a rank that has called the same.
 constexpr bool is_of_call(const uint64_t (&words)[kLocationWords], uint64_t launch,
-                          uint64_t print) {
+                          uint64_t fingerprint) {
   for (int i = 0; i < kLocationWords; ++i)
-    if (words[i] >> kStepBits != ll128_flag(launch, print, i) >> kStepBits) return false;
+    if (words[i] >> kStepBits != ll128_flag(launch, fingerprint, i) >> kStepBits) return false;
   return true;
 }
 constexpr uint64_t offset_in(const uint64_t (&words)[kLocationWords]) {
   constexpr uint64_t kLow = kMostSteps - 1;
   return (words[0] & kLow) | (words[1] & kLow) << kStepBits | (words[2] & kLow) << 2 * kStepBits;
 }
-// Whether bytes and window are those of `place`, and also the offset if `is_same`.
+// Whether bytes and window are those of `location`, and also the offset if `is_same`.
 constexpr bool matches_location(const uint64_t (&words)[kLocationWords],
-                                const TensorLocation& place, bool is_same) {
+                                const TensorLocation& location, bool is_same) {
   for (int i = is_same ? 0 : 3; i < kLocationWords; ++i)
-    if (((words[i] ^ location_word(place, 0, 0, i)) & (kMostSteps - 1)) != 0) return false;
+    if (((words[i] ^ location_word(location, 0, 0, i)) & (kMostSteps - 1)) != 0) return false;
   return true;
 }
 
@@ -65,9 +65,9 @@ struct WindowSyncWords {
   };
   LocationWords locations[2][kMaxRanks];
   // By block and source, as tag_of(launch, rounds): how many rounds the source has pushed to this
-  // rank. Where operands are pushed, `made` counts the steps that the source has reduced.
+  // rank. Where operands are pushed, `reduced` counts the steps that the source has reduced.
   alignas(128) uint64_t pushed[kMaxWindowBlocks][kMaxRanks];
-  alignas(128) uint64_t made[kMaxWindowBlocks][kMaxRanks];
+  alignas(128) uint64_t reduced[kMaxWindowBlocks][kMaxRanks];
   using BlockCounters = uint64_t (WindowSyncWords::*)[kMaxWindowBlocks][kMaxRanks];
 };
 
@@ -77,9 +77,9 @@ struct WindowSyncWords {
 // each other.
 //
 // A block has two slots for each source. Some of its threads push and the others reduce, each at
-// its own pace. Step s + 2 is pushed once all ranks have made step s and thus have read their
-// slots. A launch ends when all ranks have made all steps: all slots are then free, and the result
-// is complete.
+// its own pace. Step s + 2 is pushed once all ranks have reduced step s and thus have read their
+// slots. A launch ends when all ranks have reduced all steps: all slots are then free, and the
+// result is complete.
 constexpr bool has_operand_slots(int ranks) { return ranks == 3 || ranks == 4; }
 inline constexpr int kOperandRing = 2;
 // Returns the offset of a slot from where the slots begin. What a source pushes in a step is
@@ -92,8 +92,8 @@ constexpr size_t operand_offset(int owner, int source, int block, uint64_t step)
 constexpr uint64_t steps_of_pushes(size_t longest, int blocks) {
   return quotient_up(quotient_up(longest, kWindowTile), static_cast<size_t>(blocks));
 }
-// Returns how many steps all ranks must have made before this step is pushed.
-constexpr uint64_t made_before_push(uint64_t step) {
+// Returns how many steps all ranks must have reduced before this step is pushed.
+constexpr uint64_t reduced_before_push(uint64_t step) {
   return step < kOperandRing ? 0 : step - kOperandRing + 1;
 }
 
@@ -133,7 +133,7 @@ constexpr PushedRange push_of(Collective collective, int root, size_t bytes, siz
 
 // Returns the bytes of all inputs that one rank reduces. `bytes`: KernelCall::count in bytes.
 // `part`: part_bytes() of them.
-constexpr TensorRange made_by(Collective collective, size_t bytes, size_t part, int rank) {
+constexpr TensorRange reduce_range_of(Collective collective, size_t bytes, size_t part, int rank) {
   if (collective != Collective::kReduceScatter) return part_of(bytes, part, rank);
   const size_t begin = static_cast<size_t>(rank) * bytes;
   return {begin, begin + bytes};

@@ -29,19 +29,19 @@ constexpr int default_blocks(int ranks, Collective collective, size_t longest) {
 }  // namespace
 
 bool can_run_on_window(int ranks, const KernelCall& call) {
-  const bool is_one = call.collective == Collective::kAllGather ||
-                      call.collective == Collective::kAllToAll ||
-                      call.collective == Collective::kBroadcast ||
-                      (is_reduction(call.collective) && call.op != ReduceOpCode::kPremulSum);
-  return is_one && is_valid(ranks, call) && call.algorithm == KernelAlgorithm::kAutomatic;
+  const bool is_supported = call.collective == Collective::kAllGather ||
+                            call.collective == Collective::kAllToAll ||
+                            call.collective == Collective::kBroadcast ||
+                            (is_reduction(call.collective) && call.op != ReduceOpCode::kPremulSum);
+  return is_supported && is_valid(ranks, call) && call.algorithm == KernelAlgorithm::kAutomatic;
 }
 
 namespace {
 
 // Whether a rank that has elements has all the memory that the call needs.
-bool has_memory(int rank, const WindowCollectiveCall& region) {
-  const KernelCall& call = region.call;
-  const auto* const memory = static_cast<const char*>(region.memory[rank]);
+bool has_memory(int rank, const WindowCollectiveCall& window_call) {
+  const KernelCall& call = window_call.call;
+  const auto* const memory = static_cast<const char*>(window_call.memory[rank]);
   const bool is_root = rank == call.root;
   if (memory == nullptr) return false;
   if (!is_reduction(call.collective)) {
@@ -91,14 +91,14 @@ WindowCollectiveParams params_of(const TeamDescriptor& team, const WindowCollect
   WindowCollectiveParams p{};
   static_cast<CollectiveParams&>(p) =
       params_of(team, call.call, LaunchPlan{{PacketProtocol::kLL128, false}, 1, kWindowThreads});
-  p.fingerprint = print_of(call);
+  p.fingerprint = fingerprint_of(call);
   p.nan = 0;
   std::transform(call.memory, call.memory + team.size, p.memory,
                  [](void* at) { return static_cast<char*>(at); });
   const bool reduces = is_reduction(p.collective);
   const auto ranks = static_cast<size_t>(team.size);
-  const char* const placed = reduces ? p.input : p.output;
-  p.location.offset = p.bytes == 0 ? 0 : static_cast<uint64_t>(placed - p.memory[team.rank]);
+  const char* const tensor = reduces ? p.input : p.output;
+  p.location.offset = p.bytes == 0 ? 0 : static_cast<uint64_t>(tensor - p.memory[team.rank]);
   p.location.bytes = !reduces                                     ? p.output_bytes
                      : p.collective == Collective::kReduceScatter ? p.bytes * ranks
                                                                   : p.bytes;
@@ -106,7 +106,7 @@ WindowCollectiveParams params_of(const TeamDescriptor& team, const WindowCollect
   p.words = WorkspaceLayout(team.size).window_sync_words;
   p.operands = WorkspaceLayout(team.size).operands;
   p.forwarded = forwarded_part(p.bytes, team.size);
-  p.made = reduces ? made_by(p.collective, p.bytes, p.part, p.rank) : TensorRange{};
+  p.reduce_range = reduces ? reduce_range_of(p.collective, p.bytes, p.part, p.rank) : TensorRange{};
 
   const bool forwards = p.collective == Collective::kBroadcast && team.size > 2;
   const size_t longest = longest_run(p.collective, p.bytes, team.size);

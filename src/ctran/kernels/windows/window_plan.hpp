@@ -21,7 +21,7 @@ struct WindowCollectiveParams : CollectiveParams {
   TensorLocation location;  // of the tensor in memory[rank]
   size_t words, operands;   // offsets in the workspaces
   size_t forwarded;
-  TensorRange made;  // of reductions: the bytes of all tensors that this rank reduces
+  TensorRange reduce_range;  // of reductions: the bytes of all tensors that this rank reduces
   PushRounds rounds;
   uint32_t push_to, pushed_from;      // bit masks: ranks to signal, and to wait for
   uint32_t write_to;                  // of reductions: ranks in whose tensors the part is written
@@ -46,12 +46,12 @@ bool pushes_operands(int ranks, const WindowCollectiveCall& call);
 // KernelCall::blocks.
 int blocks_of(int ranks, Collective collective, size_t longest, int wanted);
 
-// A kernel and the shared memory of each of its blocks. `carrier` must not be kAutomatic.
+// A kernel and the shared memory of each of its blocks. `copy_method` must not be kAutomatic.
 struct WindowCollectiveKernel {
   const void* kernel = nullptr;
   size_t shared_bytes = 0;
 };
-WindowCollectiveKernel find_push(CopyMethod carrier);
+WindowCollectiveKernel find_push(CopyMethod copy_method);
 // Returns the kernel of a DeviceCopy (window_copies.hpp) on this rank, of any alignment, by blocks
 // of kWindowThreads. It has to be as fast as the copies to peers, each of which has a share of 390
 // GB/s; a block copies 32 GB/s (four H200).
@@ -60,11 +60,11 @@ constexpr int default_local_copy_blocks(int ranks) {
   return static_cast<int>(quotient_up(16, static_cast<size_t>(ranks - 1)));
 }
 // Returns the kernel of a call that pushes_operands().
-const void* find_pushed_reduction(ReducerId cell);
+const void* find_pushed_reduction(ReducerId id);
 // These return null if there is no such kernel. The kernels need no dynamic shared memory, with any
 // copy method.
-const void* find_window_reduction_of_floats(ReducerId cell, int ranks);
-const void* find_window_reduction_of_small_floats(ReducerId cell, int ranks);
-const void* find_window_reduction_of_integers(ReducerId cell, int ranks);
+const void* find_window_reduction_of_floats(ReducerId id, int ranks);
+const void* find_window_reduction_of_small_floats(ReducerId id, int ranks);
+const void* find_window_reduction_of_integers(ReducerId id, int ranks);
 
 }  // namespace torch::comms::ctran::kernels

@@ -13,12 +13,12 @@ namespace torch::comms::ctran::kernels {
 class WindowOperands {
  public:
   __device__ WindowOperands(const WindowCollectiveParams& p, const WindowBlockState& common)
-      : p_(p), c_(common), range_(p.made) {
-    uint64_t places = 0;
-    for (int r = 0; r < p.size; ++r) places |= reinterpret_cast<uint64_t>(of(r));
-    if (p.write_to == 0) places |= reinterpret_cast<uint64_t>(p.output);
-    aligned_ = places % 16 == 0;
-    unit_ = unit_of(places | bytes());
+      : p_(p), c_(common), range_(p.reduce_range) {
+    uint64_t address_bits = 0;
+    for (int r = 0; r < p.size; ++r) address_bits |= reinterpret_cast<uint64_t>(of(r));
+    if (p.write_to == 0) address_bits |= reinterpret_cast<uint64_t>(p.output);
+    aligned_ = address_bits % 16 == 0;
+    unit_ = unit_of(address_bits | bytes());
   }
 
   __device__ __forceinline__ size_t bytes() const { return range_.end - range_.begin; }
@@ -90,9 +90,9 @@ __device__ __forceinline__ bool reduce_rest(const WindowCollectiveParams& p, con
 #pragma unroll 1
     for (int r = 0; r < p.size; ++r)
       reducer.step(read_some(operands.of(r) + at, length, operands.unit()), r == 0);
-    alignas(16) char made[16];
-    *reinterpret_cast<Vector16*>(made) = reducer.end(p.divisor);
-    operands.for_results([&](char* to) { copy_units(to + at, made, length, operands.unit()); });
+    alignas(16) char result[16];
+    *reinterpret_cast<Vector16*>(result) = reducer.end(p.divisor);
+    operands.for_results([&](char* to) { copy_units(to + at, result, length, operands.unit()); });
   }
   return true;
 }
@@ -113,7 +113,7 @@ class VectorReduction {
 #pragma unroll 1
     for (size_t base = blockIdx.x * kOfBlock; base < vectors; base += all) {
       if (++turn % kLookEvery == 0 && block_must_stop(p_, s_)) return false;
-      some(operands, base + threadIdx.x, vectors);
+      reduce_vectors(operands, base + threadIdx.x, vectors);
     }
     return true;
   }
@@ -124,9 +124,9 @@ class VectorReduction {
 
   // Reads from the next rank on, so that not all ranks read from the same one, and adds from rank 0
   // on.
-  __device__ __forceinline__ void some(const WindowOperands& operands, size_t first,
-                                       size_t vectors) const {
-    Vector16 made[kAtOnce];
+  __device__ __forceinline__ void reduce_vectors(const WindowOperands& operands, size_t first,
+                                                 size_t vectors) const {
+    Vector16 result[kAtOnce];
     if constexpr (F::kHot) {
       Vector16 v[N][kAtOnce];
 #pragma unroll
@@ -151,20 +151,20 @@ class VectorReduction {
               if (i == wanted) of_rank = v[i][k];
             reducer.step(of_rank, r == 0);
           }
-        made[k] = reducer.end(p_.divisor);
+        result[k] = reducer.end(p_.divisor);
       }
     } else if (first < vectors) {
       F reducer;
 #pragma unroll 1
       for (int r = 0; r < p_.size; ++r)
         reducer.step(load_volatile(operands.of(r) + first * 16), r == 0);
-      made[0] = reducer.end(p_.divisor);
+      result[0] = reducer.end(p_.divisor);
     }
     operands.for_results([&](char* to) {
 #pragma unroll
       for (int k = 0; k < kAtOnce; ++k)
         if (const size_t at = first + k * kWindowThreads; at < vectors)
-          *reinterpret_cast<Vector16*>(to + at * 16) = made[k];
+          *reinterpret_cast<Vector16*>(to + at * 16) = result[k];
     });
   }
 
@@ -174,7 +174,7 @@ class VectorReduction {
 
 template <class F, int N>
 __global__ void __launch_bounds__(kWindowThreads, 1)
-    RegionReduce(const __grid_constant__ WindowCollectiveParams p) {
+    WindowReduce(const __grid_constant__ WindowCollectiveParams p) {
   follow_previous();
   __shared__ WindowBlockState common;
   uint32_t ticket = 0;
@@ -204,10 +204,10 @@ struct FindWindowReduction {
   template <class F>
   const void* operator()() const {
     if constexpr (F::kHot) {
-      if (ranks <= 2) return reinterpret_cast<const void*>(&RegionReduce<F, 2>);
-      if (ranks <= 4) return reinterpret_cast<const void*>(&RegionReduce<F, 4>);
+      if (ranks <= 2) return reinterpret_cast<const void*>(&WindowReduce<F, 2>);
+      if (ranks <= 4) return reinterpret_cast<const void*>(&WindowReduce<F, 4>);
     }
-    return reinterpret_cast<const void*>(&RegionReduce<F, kMaxRanks>);
+    return reinterpret_cast<const void*>(&WindowReduce<F, kMaxRanks>);
   }
 };
 

@@ -81,37 +81,37 @@ class WindowSync {
     return __syncthreads_and(found) != 0;
   }
   // Signals to push_to that this block, or these threads of it, have completed `rounds` rounds.
-  // What they have written is visible to a peer that sees the signal. `told`: which counter is
+  // What they have written is visible to a peer that sees the signal. `counter`: which counter is
   // signaled.
   template <class Threads = WholeBlock>
   __device__ __forceinline__ void signal(uint64_t rounds,
-                                         WindowSyncWords::BlockCounters told = kPushed,
+                                         WindowSyncWords::BlockCounters counter = kPushed,
                                          const Threads& threads = {}) const {
     threads.sync();
     if (!threads.has_first_warp() || !is_one_of(p_.push_to)) return;
     fence_release();
-    store_relaxed(&(words_of(p_, lane()).*told)[block()][p_.rank], tag_of(c_.s.launch, rounds));
+    store_relaxed(&(words_of(p_, lane()).*counter)[block()][p_.rank], tag_of(c_.s.launch, rounds));
   }
   // Waits until the same block of each of `ranks` has signaled `rounds` rounds.
   template <class Threads = WholeBlock>
   __device__ __forceinline__ bool wait(uint32_t ranks, uint64_t rounds,
-                                       WindowSyncWords::BlockCounters told = kPushed,
+                                       WindowSyncWords::BlockCounters counter = kPushed,
                                        const Threads& threads = {}) const {
-    bool heard = true;
+    bool signaled = true;
     if (threads.has_first_warp()) {
       const uint64_t wanted = tag_of(c_.s.launch, rounds);
       bool is_missing = is_one_of(ranks);
-      for (StopChecker patience;;) {
+      for (StopChecker stop_checker;;) {
         if (is_missing)
-          is_missing =
-              !has_reached(load_acquire(&(words_of(p_, p_.rank).*told)[block()][lane()]), wanted);
+          is_missing = !has_reached(
+              load_acquire(&(words_of(p_, p_.rank).*counter)[block()][lane()]), wanted);
         const uint32_t missing = __ballot_sync(~0u, is_missing);
         if (missing == 0) break;
-        heard = !patience.is_over(p_, c_.s, __ffs(static_cast<int>(missing)) - 1);
-        if (!heard) break;
+        signaled = !stop_checker.must_stop(p_, c_.s, __ffs(static_cast<int>(missing)) - 1);
+        if (!signaled) break;
       }
     }
-    return threads.all(heard);
+    return threads.all(signaled);
   }
 
  private:
@@ -128,7 +128,7 @@ class WindowSync {
     const uint64_t launch = c_.s.launch;
     uint64_t words[kLocationWords] = {};
     bool is_missing = is_one_of(p_.push_to);
-    for (StopChecker patience;;) {
+    for (StopChecker stop_checker;;) {
       if (is_missing) {
         const auto& from = words_of(p_, p_.rank).locations[launch & 1][lane()].words;
         is_missing = false;
@@ -140,12 +140,12 @@ class WindowSync {
       }
       const uint32_t missing = __ballot_sync(~0u, is_missing);
       if (missing == 0) break;
-      if (patience.is_over(p_, c_.s, __ffs(static_cast<int>(missing)) - 1)) return false;
+      if (stop_checker.must_stop(p_, c_.s, __ffs(static_cast<int>(missing)) - 1)) return false;
     }
-    const bool is_other =
+    const bool is_mismatched =
         is_one_of(p_.push_to) && !is_of_call(words, launch, fingerprint_in(c_.s.arrival));
-    if (const uint32_t others = __ballot_sync(~0u, is_other)) {
-      if (lane() == 0) stop_all(p_, c_.s, __ffs(static_cast<int>(others)) - 1);
+    if (const uint32_t mismatched = __ballot_sync(~0u, is_mismatched)) {
+      if (lane() == 0) stop_all(p_, c_.s, __ffs(static_cast<int>(mismatched)) - 1);
       return false;
     }
     const bool is_wrong =

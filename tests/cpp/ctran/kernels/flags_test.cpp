@@ -147,11 +147,11 @@ TEST(PrintTest, EveryPartThatRanksHaveToSayAlikeCounts) {
   add(call);
   WindowCollectiveCall region{};
   region.call = call;
-  EXPECT_TRUE(prints.insert(print_of(region)).second);
+  EXPECT_TRUE(prints.insert(fingerprint_of(region)).second);
   QuantizedReduceScatter quantized{};
-  EXPECT_TRUE(prints.insert(print_of(quantized)).second);
+  EXPECT_TRUE(prints.insert(fingerprint_of(quantized)).second);
   quantized.is_average = true;
-  EXPECT_TRUE(prints.insert(print_of(quantized)).second);
+  EXPECT_TRUE(prints.insert(fingerprint_of(quantized)).second);
 }
 
 TEST(PrintTest, WhatARankHasToItselfDoesNotCount) {

@@ -264,7 +264,7 @@ TEST(RegionPlanTest, EveryByteOfAResultIsMadeByOneRankAndGoesWhereItIsWanted) {
           call.call.output = memory.data() + 5;
           EXPECT_TRUE(is_valid(team, call));
           const auto p = params_of(team, call);
-          const TensorRange range = made_by(collective, p.bytes, p.part, rank);
+          const TensorRange range = reduce_range_of(collective, p.bytes, p.part, rank);
           EXPECT_EQ(range.begin, std::min(made, has_parts ? made : bytes));
           EXPECT_EQ(range.end - range.begin, has_parts ? bytes : range.end - made);
           made = range.end;
@@ -409,7 +409,7 @@ class Sums {
       EXPECT_EQ(p.pushed_from, 0u) << "and is done when it has made its part";
       stream.steps.push_back(
           {true, [p] {
-             for (size_t i = p.made.begin; i < p.made.end; ++i) {
+             for (size_t i = p.reduce_range.begin; i < p.reduce_range.end; ++i) {
                unsigned char sum = 0;
                for (int r = 0; r < p.size; ++r)
                  sum = static_cast<unsigned char>(
@@ -479,7 +479,7 @@ TEST(RegionPlanTest, ReductionsThatLeaveNothingToCopyAreAsWithoutCopies) {
     auto other = call;
     other.copy_method = CopyMethod::kCopyEngine;
     EXPECT_FALSE(uses_copy_engines(other));
-    EXPECT_EQ(print_of(call), print_of(other)) << "ranks need not agree";
+    EXPECT_EQ(fingerprint_of(call), fingerprint_of(other)) << "ranks need not agree";
   }
 }
 
@@ -488,9 +488,9 @@ TEST(RegionPlanTest, RanksWithAnotherNumberOfBlocksCallSomethingElse) {
   call.call.collective = Collective::kAllReduce;
   auto other = call;
   other.call.blocks = 2;
-  EXPECT_NE(print_of(call), print_of(other));
+  EXPECT_NE(fingerprint_of(call), fingerprint_of(other));
   for (auto* const one : {&call, &other}) one->copy_method = CopyMethod::kCopyEngine;
-  EXPECT_EQ(print_of(call), print_of(other)) << "which have one";
+  EXPECT_EQ(fingerprint_of(call), fingerprint_of(other)) << "which have one";
 }
 
 TEST(RegionPlanTest, AllReducesByCopiesStayInTheMemoryOfThePeerWhateverThatHas) {
@@ -662,7 +662,7 @@ class PushingBlocks {
  private:
   bool push(int rank) {
     uint64_t& step = pushed_[static_cast<size_t>(rank)];
-    if (step == steps_ || !all_have(made_, rank, made_before_push(step))) return false;
+    if (step == steps_ || !all_have(made_, rank, reduced_before_push(step))) return false;
     for (int peer = 0; peer < ranks_; ++peer)
       if (peer != rank) slots_[{peer, rank, step % kOperandRing}] = step;
     ++step;
