@@ -44,7 +44,7 @@ void use_and_release(Rank& self) {
   const std::weak_ptr<Session> ended = owner;
   SessionUser user(mutex, owner);
   auto work = owner->group->start(test::barrier(2), &user);
-  self.meet();  // from here on the other one comes to it, and nobody waits here
+  self.sync();  // from here on rank 1 can join the barrier, and no thread of rank 0 waits
   user.has_it.wait();
   EXPECT_NE(user.thread, std::this_thread::get_id());
   std::shared_ptr<Session> session;
@@ -63,10 +63,10 @@ TEST(Session, IsNotEndedByTheThreadOfItsOwnEngine) {
     if (self.rank() == 0) {
       use_and_release(self);
     } else {
-      self.meet();
+      self.sync();
       self.group->run(test::barrier(2));
     }
-    self.meet();
+    self.sync();
   });
 }
 

@@ -16,18 +16,18 @@ class Counts final : public CompletionListener {
 
 // Other threads tell of ends all the while; several, so that the lock of the list is contended.
 TEST(Endings, ACallThatFailsIsToldWithItsErrorWhoeverTellsIt) {
-  constexpr int kTellers = 3, kRounds = 400, kCalls = 200;
+  constexpr int kThreads = 3, kRounds = 400, kCalls = 200;
   const auto engines = engines_of(1);
   const auto& engine = engines[0];
   std::atomic<bool> stops{false};
-  std::vector<std::thread> tellers;
-  for (int i = 0; i < kTellers; ++i)
-    tellers.emplace_back([&] {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i)
+    threads.emplace_back([&] {
       while (!stops.load()) engine->deliver_completions();
     });
   Counts counts;
-  std::vector<float> mail(1);
-  const Message receive(Operation::kReceive, 0, mail, 1);
+  std::vector<float> payload(1);
+  const Message receive(Operation::kReceive, 0, payload, 1);
   for (int round = 0; round < kRounds; ++round) {
     const auto base = engine->propose_streams(0);
     ASSERT_TRUE(engine->claim_streams(base));
@@ -37,7 +37,7 @@ TEST(Endings, ACallThatFailsIsToldWithItsErrorWhoeverTellsIt) {
     engine->remove_group(group);
   }
   stops.store(true);
-  for (auto& teller : tellers) teller.join();
+  for (auto& thread : threads) thread.join();
   engine->deliver_completions();
   shut_down(engines);
   EXPECT_EQ(counts.done.load(), 0);

@@ -16,28 +16,28 @@ using transport::Frame;
 using transport::PeerConnection;
 
 // Ends the process, as the system does, with the n-th frame that it sends or receives.
-struct Fate {
+struct FrameLimit {
   int frames = -1;  // left; negative: it lives
-  void meet() {
+  void count_frame() {
     if (frames >= 0 && frames-- == 0) ::kill(::getpid(), SIGKILL);
   }
 };
 
-class MortalChannel final : public PeerConnection {
+class KillingConnection final : public PeerConnection {
  public:
-  MortalChannel(std::unique_ptr<PeerConnection> inner, Fate& fate)
-      : inner_(std::move(inner)), fate_(fate) {}
+  KillingConnection(std::unique_ptr<PeerConnection> inner, FrameLimit& frame_limit)
+      : inner_(std::move(inner)), frame_limit_(frame_limit) {}
   unsigned channels() const noexcept override { return inner_->channels(); }
   uint32_t max_payload() const noexcept override { return inner_->max_payload(); }
   bool try_send(const Frame& frame, std::span<const ConstBytes> payload,
                 uint32_t* borrowed) noexcept override {
     const bool sent = inner_->try_send(frame, payload, borrowed);
-    if (sent) fate_.meet();
+    if (sent) frame_limit_.count_frame();
     return sent;
   }
   ReceiveStatus receive(transport::FrameSink& sink) noexcept override {
     const auto received = inner_->receive(sink);
-    if (received == ReceiveStatus::kSome) fate_.meet();
+    if (received == ReceiveStatus::kSome) frame_limit_.count_frame();
     return received;
   }
   bool flush() noexcept override { return inner_->flush(); }
@@ -51,7 +51,7 @@ class MortalChannel final : public PeerConnection {
 
  private:
   std::unique_ptr<PeerConnection> inner_;
-  Fate& fate_;
+  FrameLimit& frame_limit_;
 };
 
 constexpr int kRanks = 3, kVictim = 1;
@@ -61,21 +61,22 @@ void require(bool right, const std::string& what) {
 }
 
 // When each rank raised, in memory that the processes share: nanoseconds of the steady clock.
-struct Board {
+struct RaiseTimes {
   std::atomic<int64_t> raised[kRanks] = {};
 };
 
 int64_t now_ns() { return Clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 // The operation again and again, until the victim's end, which is named.
-void outlive(EngineGroup& group, const Case& c, Fate& fate, int frames, Board& board) {
+void run_until_killed(EngineGroup& group, const Case& c, FrameLimit& frame_limit, int frames,
+                      RaiseTimes& raise_times) {
   const bool victim = group.rank() == kVictim;
   Checked first(c, group.rank());
   group.run(first.call);
   require(first.right(), "wrong values before the kill");
   if (victim) {
     group.run(barrier(kRanks));
-    fate.frames = frames;
+    frame_limit.frames = frames;
   }
   // Who only sends is done with thousands of calls before a victim without a core comes to its end.
   const auto until = Clock::now() + std::chrono::seconds(20);
@@ -86,7 +87,7 @@ void outlive(EngineGroup& group, const Case& c, Fate& fate, int frames, Board& b
       if (begins && !victim) group.run(barrier(kRanks));
       group.run(again.call);
     } catch (const CommError& error) {
-      board.raised[group.rank()] = now_ns();
+      raise_times.raised[group.rank()] = now_ns();
       const std::string text = error.what();
       require(error.code() == Errc::kPeerFailed, "not kPeerFailed: " + text);
       require(error.context().peer == kVictim, "another rank is named: " + text);
@@ -98,16 +99,16 @@ void outlive(EngineGroup& group, const Case& c, Fate& fate, int frames, Board& b
   throw std::runtime_error("the victim lives for ever");
 }
 
-[[noreturn]] void be_rank(int rank, int socket, LinkPolicy links, const transport::Secret& job,
-                          const Case& c, int frames, Board& board) {
+[[noreturn]] void run_rank(int rank, int socket, LinkPolicy links, const transport::Secret& job,
+                           const Case& c, int frames, RaiseTimes& raise_times) {
   int status = 1;
   try {
-    Fate fate;
+    FrameLimit frame_limit;
     LinkContextOptions options;
     options.links = links;
     options.interface = "127.0.0.1";
     options.wrap = [&](int, std::unique_ptr<PeerConnection> channel) {
-      return std::make_unique<MortalChannel>(std::move(channel), fate);
+      return std::make_unique<KillingConnection>(std::move(channel), frame_limit);
     };
     const auto exchange = [&](std::string mine) {
       transport::test::write_text(socket, mine);
@@ -117,7 +118,7 @@ void outlive(EngineGroup& group, const Case& c, Fate& fate, int frames, Board& b
     };
     auto group =
         EngineGroup::world(LinkContext::create(rank, kRanks, job, exchange, options), "mortal");
-    outlive(*group, c, fate, frames, board);
+    run_until_killed(*group, c, frame_limit, frames, raise_times);
     status = 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
@@ -127,11 +128,11 @@ void outlive(EngineGroup& group, const Case& c, Fate& fate, int frames, Board& b
 
 void kill_inside(LinkPolicy links, const Case& c, int frames) {
   const auto job = transport::random_secret();
-  auto* shared =
-      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* shared = ::mmap(nullptr, sizeof(RaiseTimes), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(shared, MAP_FAILED);
-  const base::Mapping mapping(shared, sizeof(Board));
-  auto& board = *new (shared) Board;
+  const base::Mapping mapping(shared, sizeof(RaiseTimes));
+  auto& raise_times = *new (shared) RaiseTimes;
   std::vector<int> sockets;
   std::vector<pid_t> children;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -141,7 +142,7 @@ void kill_inside(LinkPolicy links, const Case& c, int frames) {
     if (children.back() == 0) {
       for (const int other : sockets) ::close(other);
       ::close(pair[0]);
-      be_rank(rank, pair[1], links, job, c, frames, board);
+      run_rank(rank, pair[1], links, job, c, frames, raise_times);
     }
     ::close(pair[1]);
     sockets.push_back(pair[0]);
@@ -167,7 +168,7 @@ void kill_inside(LinkPolicy links, const Case& c, int frames) {
     }
   }
   for (int rank = 0; rank < kRanks; ++rank)
-    EXPECT_LT(board.raised[rank] - died_ns, int64_t{1'000'000'000} * (kSanitized ? 5 : 1))
+    EXPECT_LT(raise_times.raised[rank] - died_ns, int64_t{1'000'000'000} * (kSanitized ? 5 : 1))
         << "rank " << rank << " in " << where;
   for (const int socket : sockets) ::close(socket);
 }

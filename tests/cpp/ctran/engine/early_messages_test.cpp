@@ -29,8 +29,8 @@ TEST(Early, NoticesOfGroupsThatWereClosedPushOutNoOthers) {
     for (const auto& engine : engines) engine->progress_engine().drain_incoming();
   }
   const auto late = make(engines[0], 0);
-  std::vector<float> mail(1);
-  Message receive(Operation::kReceive, 1, mail, 2);
+  std::vector<float> payload(1);
+  Message receive(Operation::kReceive, 1, payload, 2);
   receive.call.timeout = {seconds(5), "of this test"};
   auto* task = start_message(late, receive.call);
   engines[0]->wait(*task);
@@ -41,13 +41,13 @@ TEST(Early, NoticesOfGroupsThatWereClosedPushOutNoOthers) {
   shut_down(engines);
 }
 
-bool is_asked(const std::shared_ptr<GroupState>& group) {
+bool has_deferred_query(const std::shared_ptr<GroupState>& group) {
   auto& progress = group->engine->progress_engine();
   progress.drain_incoming();
   progress.enter();
-  const bool asked = !group->deferred_queries.empty();
+  const bool found = !group->deferred_queries.empty();
   progress.leave();
-  return asked;
+  return found;
 }
 
 // Rank 0 calls it for no elements: it sends nothing that rank 1 could meet.
@@ -57,7 +57,7 @@ TEST(Early, AQuestionIsComparedWhenTheRankComesToItsCollective) {
   std::vector<float> ten(10), none;
   Message waits(Operation::kBroadcast, 0, ten, 2), empty(Operation::kBroadcast, 0, none, 2);
   auto* waiting = start_collective(early, waits.call);
-  while (!is_asked(late)) std::this_thread::yield();
+  while (!has_deferred_query(late)) std::this_thread::yield();
   auto* coming = start_collective(late, empty.call);
   for (const auto& [engine, task] :
        {std::pair(engines[1], waiting), std::pair(engines[0], coming)}) {

@@ -48,7 +48,7 @@ void disagree(Rank& self, size_t count, const std::string& where = {}) {
                "ranks 0, 1, 3 call all_reduce(float32, " + std::to_string(count), "as number 2"});
   EXPECT_EQ(error.context().peer, 2);
   expect_sticky(*self.group, Errc::kMismatch);
-  self.meet();
+  self.sync();
 }
 
 TEST_P(Failures, AMismatchIsRaisedByAllRanksWithWhatEachCalled) {
@@ -67,7 +67,7 @@ TEST_P(Failures, ARankThatIsBehindStillSaysWhatItCalls) {
 
 TEST_P(Failures, EveryKindOfMismatchIsOne) {
   struct Kind {
-    const char* word;
+    const char* text;
     std::function<void(EngineCall&)> change;
   };
   const Kind kinds[] = {
@@ -88,10 +88,11 @@ TEST_P(Failures, EveryKindOfMismatchIsOne) {
         self.group->run(barrier(3));
       });
       EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
-      expect_text(error, {kind.word, "rank 1 calls"});
-      const bool told = std::string(error.what()).find("ctran::algorithm") != std::string::npos;
-      EXPECT_EQ(told, std::string_view(kind.word) == "with hints") << error.what();
-      self.meet();
+      expect_text(error, {kind.text, "rank 1 calls"});
+      const bool names_hint =
+          std::string(error.what()).find("ctran::algorithm") != std::string::npos;
+      EXPECT_EQ(names_hint, std::string_view(kind.text) == "with hints") << error.what();
+      self.sync();
     });
 }
 
@@ -105,7 +106,7 @@ TEST_P(Failures, RootsThatWaitForEachOtherAreFoundOutByAsking) {
     EXPECT_LT(Clock::now() - begin, kSoon);
     EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
     expect_text(error, {"root 0", "root 1"});
-    self.meet();
+    self.sync();
   });
 }
 
@@ -124,7 +125,7 @@ TEST_P(Failures, AMessageOfAnEarlierCollectiveIsNamedWithItsRoot) {
                   {"ranks 0, 1 call all_reduce(float32, " + std::to_string(count) + " elements",
                    "received a message of", "broadcast(float32, 10 elements, root ",
                    "as number 2, which rank ", "called with root "});
-      self.meet();
+      self.sync();
     });
 }
 
@@ -140,7 +141,7 @@ TEST_P(Failures, ARankThatSkipsAnOperationIsNamed) {
     });
     EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
     EXPECT_EQ(error.context().peer, 1) << error.what();
-    self.meet();
+    self.sync();
   });
 }
 
@@ -173,7 +174,7 @@ void exchange_other_counts(Rank& self, int64_t each, int64_t more) {
   const std::string text = error.what();
   EXPECT_TRUE(text.find(expected) != text.npos || (more < 0 && text.find(sent) != text.npos))
       << text;
-  self.meet();
+  self.sync();
 }
 
 TEST_P(Failures, CountsThatDoNotMeetAreSaidByAllRanks) {
@@ -216,7 +217,7 @@ TEST_P(Failures, ACountThatOneRankTakesForNoneIsSaidByBoth) {
     });
     EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
     expect_text(error, {"rank 1 expects 20 bytes of rank 0, which sends 0"});
-    self.meet();
+    self.sync();
   });
   run(2, [&](Rank& self) {
     const bool waits = self.rank() == 0;
@@ -227,33 +228,33 @@ TEST_P(Failures, ACountThatOneRankTakesForNoneIsSaidByBoth) {
       EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
       expect_text(error, {"rank 1 expects 0 bytes of rank 0, which sends 8000000"});
     }
-    self.meet();
+    self.sync();
   });
 }
 
 TEST_P(Failures, MessagesOfOtherSizesOrDtypesFailOnBothSides) {
   for (const size_t count : {5u, 300'000u})
     run(2, [&](Rank& self) {
-      std::vector<float> mail(self.rank() == 0 ? count : count - 1);
+      std::vector<float> payload(self.rank() == 0 ? count : count - 1);
       Message message(self.rank() == 0 ? Operation::kSend : Operation::kReceive, 1 - self.rank(),
-                      mail, 2);
+                      payload, 2);
       const auto error = error_of([&] {
         self.group->run(message.call);
         self.group->run(barrier(2));
       });
       EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
-      self.meet();
+      self.sync();
     });
 }
 
-// The last rank's family ends without a word, as a process does.
+// The last rank's context ends without a message, as a process does.
 TEST_P(Failures, APeersEndIsNamedByAllWithinASecondAlsoByThoseThatWaitForAnother) {
   run(4, [](Rank& self) {
     std::vector<float> values(1000, 1);
     AllReduce reduce(values, 4);
     reduce.call.algorithm = schedule::find_algorithm(Operation::kAllReduce, "ring");
     self.group->run(reduce.call);
-    self.meet();
+    self.sync();
     if (self.rank() == 3) return self.group->link_context()->shut_down();
     const auto begin = Clock::now();
     const auto error = error_of([&] {
@@ -273,7 +274,7 @@ TEST_P(Failures, APeersEndLeavesGroupsWithoutItAlone) {
     const int two[] = {0, 1};
     const auto pair = self.rank() < 2 ? self.group->split(two, "pair") : nullptr;
     self.group->run(barrier(3));
-    self.meet();
+    self.sync();
     if (self.rank() == 2) return self.group->link_context()->shut_down();
     EXPECT_EQ(error_of([&] { self.group->run(barrier(3)); }).code(), Errc::kPeerFailed);
     for (int i = 0; i < 10; ++i) pair->run(barrier(2));
@@ -282,7 +283,7 @@ TEST_P(Failures, APeersEndLeavesGroupsWithoutItAlone) {
 
 TEST_P(Failures, ACallPastItsLimitSaysWhoHasNotDelivered) {
   run(3, [](Rank& self) {
-    if (self.rank() == 1) return self.meet();
+    if (self.rank() == 1) return self.sync();
     std::vector<float> values(10, 1);
     AllReduce reduce(values, 3);
     reduce.call.timeout = {milliseconds(100), "timeout= of that call"};
@@ -303,24 +304,24 @@ TEST_P(Failures, ACallPastItsLimitSaysWhoHasNotDelivered) {
     EXPECT_EQ(next.code(), Errc::kTimeout);
     expect_sticky(*self.group, Errc::kTimeout);
     std::fill(values.begin(), values.end(), -5.0f);  // it is ours again
-    self.meet();
+    self.sync();
     EXPECT_EQ(values, std::vector<float>(10, -5));
   });
 }
 
 TEST_P(Failures, ALimitThatIsSpentInPartIsSaidWhole) {
   run(2, [](Rank& self) {
-    if (self.rank() == 1) return self.meet();
-    auto vain = barrier(2);
-    vain.timeout = {kLong, "the default"};
-    vain.timeout.elapsed = kLong - milliseconds(100);
+    if (self.rank() == 1) return self.sync();
+    auto failing = barrier(2);
+    failing.timeout = {kLong, "the default"};
+    failing.timeout.elapsed = kLong - milliseconds(100);
     const auto begin = Clock::now();
-    const auto error = error_of([&] { self.group->run(vain); });
+    const auto error = error_of([&] { self.group->run(failing); });
     EXPECT_LT(Clock::now() - begin, kSoon);
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
     expect_text(error, {"within its timeout of 20000 ms, the default"});
     EXPECT_EQ(error.context().limit, kLong);
-    self.meet();
+    self.sync();
   });
 }
 
@@ -331,7 +332,7 @@ TEST_P(Failures, AnAbortEndsItsGroupHereAndThereAndNoOther) {
     std::vector<float> values(2'000'000, 1);
     Message receive(Operation::kReceive, 1 - self.rank(), values, 2);
     auto waiting = doomed->start(receive.call);
-    self.meet();
+    self.sync();
     if (self.rank() == 0) {
       std::thread aborter([&] { doomed->abort("because"); });
       const auto begin = Clock::now();
@@ -385,13 +386,13 @@ TEST_P(Failures, WhatAMemberThatLeftWillNeverDoFails) {
 
 // Until this member knows of these that they rest.
 void await_rest(EngineGroup& group, uint32_t ranks) {
-  const auto hearing = group.observer();
+  const auto observer = group.observer();
   const auto until = Clock::now() + kLong;
-  while (hearing.quiesced_ranks() != ranks && Clock::now() < until) {
+  while (observer.quiesced_ranks() != ranks && Clock::now() < until) {
     EXPECT_FALSE(group.poll_failure());
     std::this_thread::yield();
   }
-  EXPECT_EQ(hearing.quiesced_ranks(), ranks);
+  EXPECT_EQ(observer.quiesced_ranks(), ranks);
 }
 
 TEST_P(Failures, WhoRestsIsKnownToThoseWhoLiveOnAndHarmsNobody) {
@@ -424,7 +425,7 @@ TEST_P(Failures, ASplitWithAMemberThatHasLeftFails) {
         EXPECT_EQ(error.context().peer, 2);
       }
       child->run(barrier(3));
-      self.meet();
+      self.sync();
     });
 }
 
@@ -434,12 +435,13 @@ TEST_P(Failures, WhatAMemberHadSentAndReceivedBeforeItLeftIsDone) {
       run(2, [&](Rank& self) {
         const int all[] = {0, 1};
         auto child = self.group->split(all, "child");
-        std::vector<float> mail(count, static_cast<float>(self.rank()));
+        std::vector<float> payload(count, static_cast<float>(self.rank()));
         const bool sends = self.rank() == round % 2;
-        Message message(sends ? Operation::kSend : Operation::kReceive, 1 - self.rank(), mail, 2);
+        Message message(sends ? Operation::kSend : Operation::kReceive, 1 - self.rank(), payload,
+                        2);
         message.call.tag = round % 3;
         child->run(message.call);
-        EXPECT_EQ(mail, std::vector<float>(count, static_cast<float>(round % 2)));
+        EXPECT_EQ(payload, std::vector<float>(count, static_cast<float>(round % 2)));
         child.reset();
         self.group->run(barrier(2));
       });
@@ -449,27 +451,27 @@ TEST_P(Failures, WhatAMemberHadSentAndReceivedBeforeItLeftIsDone) {
 TEST_P(Failures, MessagesOfOtherTagsKeepNoneFromFailingWhenTheirPeerLeaves) {
   for (const bool receives : {true, false})
     run(2, [&](Rank& self) {
-      std::vector<float> mail(4), large(2'000'000);
+      std::vector<float> payload(4), large(2'000'000);
       const auto message = [&](Operation operation, std::vector<float>& values, int tag) {
-        auto made = std::make_unique<Message>(operation, 1 - self.rank(), values, 2);
-        made->call.tag = tag;
-        return made;
+        auto created = std::make_unique<Message>(operation, 1 - self.rank(), values, 2);
+        created->call.tag = tag;
+        return created;
       };
       if (self.rank() == 1) {
-        if (receives) self.group->run(message(Operation::kSend, mail, 7)->call);
-        if (!receives) self.group->run(message(Operation::kReceive, mail, 7)->call);
+        if (receives) self.group->run(message(Operation::kSend, payload, 7)->call);
+        if (!receives) self.group->run(message(Operation::kReceive, payload, 7)->call);
         self.group->announce_leave();
-        return self.meet();
+        return self.sync();
       }
       const auto begin = Clock::now();
-      auto vain = self.group->start(receives ? message(Operation::kReceive, mail, 0)->call
-                                             : message(Operation::kSend, large, 0)->call);
-      if (!receives) self.group->run(message(Operation::kSend, mail, 7)->call);
-      const auto error = error_of([&] { vain.wait(); });
+      auto failing = self.group->start(receives ? message(Operation::kReceive, payload, 0)->call
+                                                : message(Operation::kSend, large, 0)->call);
+      if (!receives) self.group->run(message(Operation::kSend, payload, 7)->call);
+      const auto error = error_of([&] { failing.wait(); });
       EXPECT_LT(Clock::now() - begin, kSoon);
       EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
       expect_text(error, {"rank 1 has closed the communicator"});
-      self.meet();
+      self.sync();
     });
 }
 
@@ -496,14 +498,14 @@ TEST_P(Failures, AReceiveFromAnybodyFailsWhenEverybodyHasLeft) {
 }
 
 // A message in flight, and its memory.
-struct Mail {
-  Mail(Rank& self, Operation operation, int peer, size_t count, int tag = 0)
+struct StartedMessage {
+  StartedMessage(Rank& self, Operation operation, int peer, size_t count, int tag = 0)
       : values(count, static_cast<float>(self.rank())),
         message(operation, peer, values, self.size()) {
     message.call.tag = tag;
     work = self.group->start(message.call);
   }
-  Mail(const Mail&) = delete;
+  StartedMessage(const StartedMessage&) = delete;
 
   void expect_closed() {
     const auto error = error_of([&] { work.wait(); });
@@ -523,14 +525,14 @@ TEST_P(Failures, ReceivesThatWaitForEachOtherEndWhenAllLeave) {
   for (const int size : {2, 3})
     for (const int eager_ranks : {16, 0})
       test::run({.size = size, .links = GetParam(), .eager_ranks = eager_ranks}, [](Rank& self) {
-        Mail vain(self, Operation::kReceive, (self.rank() + 1) % self.size(), 4);
-        Mail large(self, Operation::kReceive, (self.rank() + 1) % self.size(), kLarge, 3);
-        self.meet();
+        StartedMessage failing(self, Operation::kReceive, (self.rank() + 1) % self.size(), 4);
+        StartedMessage large(self, Operation::kReceive, (self.rank() + 1) % self.size(), kLarge, 3);
+        self.sync();
         self.group->announce_leave();
-        vain.expect_closed();
+        failing.expect_closed();
         large.expect_closed();
         EXPECT_FALSE(self.group->failure());
-        self.meet();
+        self.sync();
       });
 }
 
@@ -538,15 +540,15 @@ TEST_P(Failures, SendsAndReceivesWithoutAPartnerEndWhenAllLeave) {
   for (const bool receives : {false, true})
     run(3, [&](Rank& self) {
       const int next = (self.rank() + 1) % self.size();
-      std::optional<Mail> receive;
+      std::optional<StartedMessage> receive;
       if (receives) receive.emplace(self, Operation::kReceive, next, 4, 10);
-      Mail send(self, Operation::kSend, next, kLarge, self.rank());
-      self.meet();
+      StartedMessage send(self, Operation::kSend, next, kLarge, self.rank());
+      self.sync();
       self.group->announce_leave();
       if (receive) receive->expect_closed();
       send.expect_closed();
       EXPECT_FALSE(self.group->failure());
-      self.meet();
+      self.sync();
     });
 }
 
@@ -554,26 +556,27 @@ TEST_P(Failures, MessagesThatWereSentBeforeTheirSenderLeftArriveAfterOneThatWasN
   for (const size_t count : {size_t{4}, kLarge})
     run(2, [&](Rank& self) {
       if (self.rank() == 1) {
-        Mail sent(self, Operation::kSend, 0, count), vain(self, Operation::kReceive, 0, 4);
+        StartedMessage sent(self, Operation::kSend, 0, count),
+            failing(self, Operation::kReceive, 0, 4);
         self.group->announce_leave();
-        self.meet();
+        self.sync();
         EXPECT_NO_THROW(sent.work.wait());
-        EXPECT_FALSE(vain.work.done());
-        self.meet();  // the other one may still send
-        EXPECT_NO_THROW(vain.work.wait());
-        return self.meet();
+        EXPECT_FALSE(failing.work.done());
+        self.sync();  // the other one may still send
+        EXPECT_NO_THROW(failing.work.wait());
+        return self.sync();
       }
-      Mail vain(self, Operation::kReceive, 1, 4, 7);
-      self.meet();
-      vain.expect_closed();
+      StartedMessage failing(self, Operation::kReceive, 1, 4, 7);
+      self.sync();
+      failing.expect_closed();
       EXPECT_FALSE(self.group->failure());
-      Mail received(self, Operation::kReceive, 1, count);
+      StartedMessage received(self, Operation::kReceive, 1, count);
       EXPECT_NO_THROW(received.work.wait());
       EXPECT_EQ(received.values, std::vector<float>(count, 1));
-      self.meet();
-      Mail late(self, Operation::kSend, 1, 4);
+      self.sync();
+      StartedMessage late(self, Operation::kSend, 1, 4);
       EXPECT_NO_THROW(late.work.wait());
-      self.meet();
+      self.sync();
     });
 }
 
@@ -581,14 +584,14 @@ TEST_P(Failures, ACollectiveAndASplitEndWhereAMemberLeavesWithAReceiveOpen) {
   for (const bool splits : {false, true})
     run(3, [&](Rank& self) {
       if (self.rank() == 1) {
-        Mail vain(self, Operation::kReceive, 0, 4);
+        StartedMessage failing(self, Operation::kReceive, 0, 4);
         self.group->announce_leave();
-        self.meet();
-        const auto error = error_of([&] { vain.work.wait(); });
+        self.sync();
+        const auto error = error_of([&] { failing.work.wait(); });
         EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
-        return self.meet();
+        return self.sync();
       }
-      self.meet();
+      self.sync();
       const int all[] = {0, 1, 2};
       const auto error = error_of([&] {
         if (splits)
@@ -598,7 +601,7 @@ TEST_P(Failures, ACollectiveAndASplitEndWhereAMemberLeavesWithAReceiveOpen) {
       });
       EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
       expect_text(error, {"rank 1 has closed the communicator"});
-      self.meet();
+      self.sync();
     });
 }
 
@@ -607,27 +610,28 @@ TEST_P(Failures, ALargeMessageOnItsWayArrivesBeforeACollectiveFails) {
   for (int round = 0; round < 10; ++round)
     run(2, [&](Rank& self) {
       const bool sends = self.rank() == round % 2;
-      Mail mail(self, sends ? Operation::kSend : Operation::kReceive, 1 - self.rank(), kLarge);
+      StartedMessage message(self, sends ? Operation::kSend : Operation::kReceive, 1 - self.rank(),
+                             kLarge);
       if (self.rank() == 1) {
         self.group->announce_leave();
-        EXPECT_NO_THROW(mail.work.wait());
-        return self.meet();
+        EXPECT_NO_THROW(message.work.wait());
+        return self.sync();
       }
       const auto error = error_of([&] { self.group->run(barrier(2)); });
       EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
-      EXPECT_NO_THROW(mail.work.wait());
-      EXPECT_EQ(mail.values, std::vector<float>(kLarge, static_cast<float>(round % 2)));
-      self.meet();
+      EXPECT_NO_THROW(message.work.wait());
+      EXPECT_EQ(message.values, std::vector<float>(kLarge, static_cast<float>(round % 2)));
+      self.sync();
     });
 }
 
 TEST_P(Failures, ReceivesFromAnybodyEndWhenAllLeave) {
   run(3, [](Rank& self) {
-    Mail vain(self, Operation::kReceive, kAnySource, 4);
-    self.meet();
+    StartedMessage failing(self, Operation::kReceive, kAnySource, 4);
+    self.sync();
     self.group->announce_leave();
-    vain.expect_closed();
-    self.meet();
+    failing.expect_closed();
+    self.sync();
   });
 }
 
@@ -639,13 +643,13 @@ TEST_P(Failures, DestroyingAGroupEndsItsWorks) {
     Message receive(Operation::kReceive, 1 - self.rank(), values, 2);
     auto work = child->start(receive.call);
     if (self.rank() == 1) {
-      self.meet();
+      self.sync();
       return self.group->run(barrier(2));
     }
     child.reset();
     EXPECT_TRUE(work.done());
     EXPECT_EQ(error_of([&] { work.wait(); }).code(), Errc::kFinalized);
-    self.meet();
+    self.sync();
     self.group->run(barrier(2));
   });
 }
@@ -675,7 +679,7 @@ TEST(Forked, ChildrenRaiseAndTouchNothing) {
     std::vector<float> values(100, 1);
     AllReduce reduce(values, 2);
     self.group->start(reduce.call).wait();
-    self.meet();
+    self.sync();
     if (self.rank() == 0) {
       const pid_t child = ::fork();
       if (child == 0) {
@@ -692,7 +696,7 @@ TEST(Forked, ChildrenRaiseAndTouchNothing) {
       EXPECT_EQ(::waitpid(child, &status, 0), child);
       EXPECT_EQ(status, 0);
     }
-    self.meet();
+    self.sync();
     self.group->run(reduce.call);
     EXPECT_EQ(values, std::vector<float>(100, 4));
   });

@@ -92,7 +92,7 @@ TEST(ExpressFailures, ACallThatDiffersFromItsPeersIsSeen) {
     const auto error = error_of([&] { self.group->run(mine); });
     EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
     EXPECT_NE(std::string(error.what()).find("4 elements"), std::string::npos) << error.what();
-    self.meet();
+    self.sync();
   });
 }
 
@@ -106,7 +106,7 @@ TEST(ExpressFailures, APeerThatNeverComesEndsTheCallAtItsLimit) {
       EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
       EXPECT_NE(std::string(error.what()).find("as number 11"), std::string::npos) << error.what();
     }
-    self.meet();
+    self.sync();
   });
 }
 
@@ -115,12 +115,12 @@ TEST(ExpressFailures, APeerThatLeavesIsNamed) {
     for (int i = 0; i < 10; ++i) self.group->run(barrier(2));
     if (self.rank() == 1) {
       self.group.reset();
-      return self.meet();
+      return self.sync();
     }
     const auto error = error_of([&] { self.group->run(barrier(2)); });
     EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
     EXPECT_EQ(error.context().peer, 1);
-    self.meet();
+    self.sync();
   });
 }
 
@@ -133,7 +133,7 @@ TEST(ExpressFailures, AnAbortFromAnotherThreadEndsIt) {
       other.join();
       EXPECT_EQ(error.code(), Errc::kAborted) << error.what();
     }
-    self.meet();
+    self.sync();
   });
 }
 

@@ -14,8 +14,8 @@ void expect_report(const World& world, const schedule::Algorithm* algorithm) {
   run(world, [&](Rank& self) {
     const int size = self.size();
     self.group->run(barrier(size));
-    self.meet();
-    if (self.rank() == 1) return self.meet();
+    self.sync();
+    if (self.rank() == 1) return self.sync();
     std::vector<float> values(10, 1);
     AllReduce reduce(values, size);
     reduce.call.algorithm = algorithm;
@@ -28,7 +28,7 @@ void expect_report(const World& world, const schedule::Algorithm* algorithm) {
                                "in all_reduce(float32, 10 elements, SUM", "as number 2 (40 bytes)",
                                "after number 1"});
     EXPECT_EQ(std::string(error.what()).find("did not answer"), std::string::npos) << error.what();
-    self.meet();
+    self.sync();
   });
 }
 
@@ -41,8 +41,8 @@ TEST(Whereabouts, ARankOutsideOfCallsAnswers) {
 TEST(Whereabouts, SeveralAtFaultAreAllNamed) {
   run({.size = 5}, [](Rank& self) {
     self.group->run(barrier(5));
-    self.meet();
-    if (self.rank() == 1 || self.rank() == 4) return self.meet();
+    self.sync();
+    if (self.rank() == 1 || self.rank() == 4) return self.sync();
     auto late = barrier(5);
     late.timeout = milliseconds(50);
     const auto error = error_of([&] { self.group->run(late); });
@@ -53,7 +53,7 @@ TEST(Whereabouts, SeveralAtFaultAreAllNamed) {
     EXPECT_EQ(error.context().seq, 2u);
     const auto later = error_of([&] { self.group->run(barrier(5)); });
     EXPECT_EQ(later.context().culprits, (std::vector{1, 4})) << later.what();
-    self.meet();
+    self.sync();
   });
 }
 
@@ -61,14 +61,14 @@ TEST(Whereabouts, SeveralAtFaultAreAllNamed) {
 TEST(Whereabouts, ThoseAtFaultAreToldToWhoeverHearsOfIt) {
   run({.size = 5, .links = LinkPolicy::kTcp}, [](Rank& self) {
     self.group->run(barrier(5));
-    self.meet();
-    if (self.rank() == 1 || self.rank() == 4) return self.meet();
+    self.sync();
+    if (self.rank() == 1 || self.rank() == 4) return self.sync();
     auto late = barrier(5);
     if (self.rank() == 2) late.timeout = milliseconds(50);
     const auto error = error_of([&] { self.group->run(late); });
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
     EXPECT_EQ(error.context().culprits, (std::vector{1, 4})) << error.what();
-    self.meet();
+    self.sync();
   });
 }
 
@@ -82,16 +82,16 @@ TEST(Whereabouts, RanksThatAreNotLinkedAreAskedByOthers) {
 TEST(Whereabouts, AMessageThatIsLateSaysWhereItsPeerIs) {
   run({.size = 3}, [](Rank& self) {
     self.group->run(barrier(3));
-    self.meet();
-    std::vector<float> mail(3);
+    self.sync();
+    std::vector<float> payload(3);
     if (self.rank() == 0) {
-      Message receive(Operation::kReceive, 1, mail, 3);
+      Message receive(Operation::kReceive, 1, payload, 3);
       receive.call.timeout = milliseconds(50);
       const auto error = error_of([&] { self.group->run(receive.call); });
       EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
       expect_text(error.what(), {"of 12 bytes from rank 1", "ranks 1, 2: in no collective, after"});
     }
-    self.meet();
+    self.sync();
   });
 }
 
@@ -101,7 +101,7 @@ TEST(Whereabouts, APeersEndIsToldWithWhereTheOthersAre) {
     self.group->run(barrier(3));
     EngineWork work;
     if (self.rank() == 0) work = self.group->start(barrier(3));
-    self.meet();
+    self.sync();
     if (self.rank() == 2) self.group->link_context()->shut_down();
     if (self.rank() == 0) {
       const auto error = error_of([&] { work.wait(); });
@@ -111,7 +111,7 @@ TEST(Whereabouts, APeersEndIsToldWithWhereTheOthersAre) {
                                  "rank 0: in barrier() as number 2, after number 1",
                                  "rank 1: in no collective, after barrier() as number 1"});
     }
-    self.meet();
+    self.sync();
   });
 }
 
@@ -121,7 +121,7 @@ TEST(Whereabouts, SeveralPeersThatEndAreAllCulprits) {
     self.group->run(barrier(4));
     EngineWork work;
     if (self.rank() == 0) work = self.group->start(barrier(4));
-    self.meet();
+    self.sync();
     if (self.rank() == 2) self.group->link_context()->shut_down();
     if (self.rank() == 1) self.group->link_context()->shut_down();
     if (self.rank() == 0) {
@@ -132,7 +132,7 @@ TEST(Whereabouts, SeveralPeersThatEndAreAllCulprits) {
       std::ranges::sort(culprits);
       EXPECT_EQ(culprits, (std::vector{1, 2})) << error.what();
     }
-    self.meet();
+    self.sync();
   });
 }
 
@@ -144,18 +144,18 @@ TEST(Whereabouts, ARankThatIsBusyElsewhereAnswers) {
     if (self.rank() == 0) {
       const int itself[] = {0};
       const auto own = self.group->split(itself, "own");
-      self.meet();
+      self.sync();
       while (!over) own->run(barrier(1));
-      return self.meet();
+      return self.sync();
     }
-    self.meet();
+    self.sync();
     auto late = barrier(2);
     late.timeout = milliseconds(50);
     const auto error = error_of([&] { self.group->run(late); });
     over = true;
     EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
     expect_text(error.what(), {"rank 0: in no collective, after barrier() as number 1"});
-    self.meet();
+    self.sync();
   });
 }
 
@@ -166,14 +166,14 @@ TEST(Whereabouts, CallsThatEndAtOnceAreFinished) {
     Simple broadcast(Operation::kBroadcast, Blocks::even(3, 2), bytes_of(std::as_const(values)),
                      bytes_of(values), sizeof(float));
     for (int i = 0; i < 3; ++i) self.group->run(broadcast.call);
-    self.meet();
+    self.sync();
     if (self.rank() == 1) {
       auto late = barrier(2);
       late.timeout = milliseconds(50);
       const auto error = error_of([&] { self.group->run(late); });
       expect_text(error.what(), {"rank 0: in no collective, after broadcast(", "as number 3"});
     }
-    self.meet();
+    self.sync();
   });
 }
 

@@ -12,7 +12,7 @@ void send_unreadable(Rank& self) {
   constexpr size_t kBytes = 8u << 20;
   const auto messages = Blocks::even(kBytes, 3);
   self.group->run(barrier(3));
-  self.meet();
+  self.sync();
   const auto error = error_of([&] {
     if (self.rank() == 0) {
       base::Mapping mapping(::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
@@ -34,7 +34,7 @@ void send_unreadable(Rank& self) {
     EXPECT_TRUE(error.why().starts_with("this rank cannot reach rank 1: ")) << error.why();
     EXPECT_TRUE(error.why().ends_with("Bad address")) << error.why();
   }
-  self.meet();
+  self.sync();
 }
 
 TEST(OwnFailure, OfARankThatCannotSendIsBlamedOnNobodyElse) {

@@ -77,9 +77,9 @@ TEST_P(Order, SendsBeforeReceivesOnBothSidesDoNotDeadlock) {
 
 TEST_P(Order, MessagesRunBesideACollectiveThatWaits) {
   run(2, [](Rank& self) {
-    std::vector<float> values(100, 1), mail(1000, 3);
+    std::vector<float> values(100, 1), payload(1000, 3);
     AllReduce reduce(values, 2);
-    Message send(Operation::kSend, 0, mail, 2), receive(Operation::kReceive, 1, mail, 2);
+    Message send(Operation::kSend, 0, payload, 2), receive(Operation::kReceive, 1, payload, 2);
     if (self.rank() == 0) {
       auto work = self.group->start(reduce.call);
       self.group->run(receive.call);  // rank 1 comes to the collective after it
@@ -316,14 +316,14 @@ TEST_P(Order, AReceiveWhoseTagIsNeverSentFailsWhenItsPeerLeaves) {
   run(2, [](Rank& self) {
     const int all[] = {0, 1};
     auto child = self.group->split(all, "child");
-    std::vector<float> mail(4, 1);
+    std::vector<float> payload(4, 1);
     if (self.rank() == 0) {
-      Message send(Operation::kSend, 1, mail, 2);
+      Message send(Operation::kSend, 1, payload, 2);
       send.call.tag = 1;
       child->run(send.call);
       child.reset();
     } else {
-      Message receive(Operation::kReceive, 0, mail, 2);
+      Message receive(Operation::kReceive, 0, payload, 2);
       receive.call.tag = 1;
       child->run(receive.call);
       receive.call.tag = 2;
@@ -345,7 +345,7 @@ TEST(Calls, PutTheirOwnBlockInPlaceWhileTheOthersAreUnderWay) {
     std::vector<float> own(1000, 7), all(2000, 0);
     Simple gather(Operation::kAllGather, Blocks::equal(1000, 2), bytes_of(std::as_const(own)),
                   bytes_of(all), sizeof(float));
-    self.meet();
+    self.sync();
     if (self.rank() == 0) {
       auto work = self.group->start(gather.call);
       const auto deadline = std::chrono::steady_clock::now() + kLong;
@@ -353,10 +353,10 @@ TEST(Calls, PutTheirOwnBlockInPlaceWhileTheOthersAreUnderWay) {
       while (last.load() != 7 && std::chrono::steady_clock::now() < deadline) work.poll();
       EXPECT_EQ(last.load(), 7);
       EXPECT_FALSE(work.done());
-      self.meet();
+      self.sync();
       work.wait();
     } else {
-      self.meet();
+      self.sync();
       self.group->run(gather.call);
     }
     EXPECT_EQ(all, std::vector<float>(2000, 7));

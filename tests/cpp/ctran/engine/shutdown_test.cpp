@@ -2,7 +2,7 @@
 
 #include "ctran/engine/world.hpp"
 
-// Calls that come as the links of their family are closed.
+// Calls that come as the links of their context are closed.
 namespace torch::comms::ctran::test {
 namespace {
 
@@ -11,7 +11,7 @@ const int kAlone[] = {0};
 class CountingListener final : public CompletionListener {
  public:
   void on_complete(const CommError* /*error*/) noexcept override { ends_.release(); }
-  bool is_told() { return ends_.try_acquire_for(kLong); }
+  bool wait_for_completion() { return ends_.try_acquire_for(kLong); }
 
  private:
   std::counting_semaphore<> ends_{0};
@@ -27,8 +27,8 @@ TEST(Closing, ASplitOfAGroupWhoseLinksAreClosedEndsWithThat) {
 
 TEST(Closing, TheReasonIsTheErrorOfWhatIsInFlightAndOfWhatFollows) {
   run({.size = 1}, [](Rank& self) {
-    std::vector<float> mail(1);
-    Message receive(Operation::kReceive, 0, mail, 1);
+    std::vector<float> payload(1);
+    Message receive(Operation::kReceive, 0, payload, 1);
     auto work = self.group->start(receive.call);
     self.group->link_context()->break_off(
         CommError(Errc::kStaleGeneration, "others are members now"));
@@ -72,7 +72,8 @@ TEST(Closing, EveryCallThatAnotherThreadMakesMeanwhileEnds) {
       goes_on.acquire();
       self.group->link_context()->shut_down();
       other.join();
-      for (; started > 0; --started) ASSERT_TRUE(listener.is_told()) << "round " << round;
+      for (; started > 0; --started)
+        ASSERT_TRUE(listener.wait_for_completion()) << "round " << round;
     });
 }
 

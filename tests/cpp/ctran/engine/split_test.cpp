@@ -56,7 +56,7 @@ TEST(Split, OfSplitsOfSplitsDoNotMeetEachOthersMessages) {
     for (auto& work : works) work.wait();
     for (size_t i = 0; i < line.size(); ++i)
       EXPECT_EQ(values[i], std::vector<float>(50, 4 * static_cast<float>(i + 1)));
-    self.meet();
+    self.sync();
   });
 }
 
@@ -74,7 +74,7 @@ TEST(Split, OfTwoParentsAtOnceGetStreamsOfTheirOwn) {
     std::thread other([&] { work(*right); });
     work(*left);
     other.join();
-    self.meet();
+    self.sync();
   });
 }
 
@@ -92,11 +92,11 @@ TEST(Split, IsRefusedForListsThatCannotBe) {
 
 TEST(Split, MembersWithOtherListsAreTold) {
   run({.size = 3}, [](Rank& self) {
-    if (self.rank() == 2) return self.meet();
+    if (self.rank() == 2) return self.sync();
     const std::vector<int> mine = self.rank() == 0 ? std::vector{0, 1} : std::vector{1, 0};
     const auto error = error_of([&] { static_cast<void>(self.group->split(mine, "x", kLong)); });
     EXPECT_EQ(error.code(), Errc::kMismatch) << error.what();
-    self.meet();
+    self.sync();
   });
 }
 
@@ -115,7 +115,7 @@ TEST(Split, MembersWithOtherNamesAreToldAndGoOn) {
     EXPECT_EQ(sum_of_ranks(*self.group, 1), 4.0f);
     const auto child = self.group->split(all, "same", kLong);
     EXPECT_EQ(sum_of_ranks(*child, 1), 4.0f);
-    self.meet();
+    self.sync();
   });
 }
 
@@ -132,7 +132,7 @@ TEST(Split, ALongNameIsToldInWholeCharacters) {
     });
     EXPECT_EQ(error.why(), "the ranks call split() with different names: 'a' by rank 1, '" +
                                repeated(14) + "..." + repeated(15) + "y' by rank 0");
-    self.meet();
+    self.sync();
   });
 }
 
@@ -144,9 +144,9 @@ TEST(Split, AThousandAliveCostLessThanAHundredKilobytesEach) {
       const auto info = ::mallinfo2();
       return info.uordblks + info.hblkhd;
     };
-    self.meet();
+    self.sync();
     const size_t before = used();
-    self.meet();
+    self.sync();
     std::vector<std::unique_ptr<EngineGroup>> groups;
     for (int i = 0; i < 300; ++i) {
       groups.push_back(self.group->split(all, "one of many"));
@@ -155,11 +155,11 @@ TEST(Split, AThousandAliveCostLessThanAHundredKilobytesEach) {
       }
     }
     for (auto& group : groups) EXPECT_EQ(sum_of_ranks(*group, 2), 8.0f);
-    self.meet();
+    self.sync();
     // Of all four ranks of this process together.
     EXPECT_LT(used() - before, 4u * 1000 * 100'000);
     if (self.rank() == 0) std::printf("a split costs %zu bytes\n", (used() - before) / 4 / 1000);
-    self.meet();
+    self.sync();
   });
 }
 

@@ -4,7 +4,7 @@
 #include "base/setting.hpp"
 #include "ctran/engine/reference.hpp"
 
-// Everything at once, by dice: operations, splits, drops, aborts and timeouts, in several families
+// Everything at once, by dice: operations, splits, drops, aborts and timeouts, in several contexts
 // side by side. The seed is printed; TC_TEST_SEED=<seed> repeats a run, TC_TEST_ROUNDS lengthens
 // it.
 namespace torch::comms::ctran::test {
@@ -12,7 +12,7 @@ namespace {
 
 using torch::comms::test::setting;
 
-// One rank of one family. All ranks of it roll the same dice, so that they agree on what is next.
+// One rank of one context. All ranks of it roll the same dice, so that they agree on what is next.
 class Player {
  public:
   Player(Rank& self, uint64_t seed) : self_(self), dice_(seed) {}
@@ -166,11 +166,11 @@ TEST(Stress, OperationsSplitsDropsAbortsAndTimeoutsOfSeveralFamilies) {
               static_cast<unsigned long long>(rounds));
   std::fflush(stdout);
   const World worlds[] = {{.size = 4}, {.size = 3, .links = LinkPolicy::kTcp}, {.size = 2}};
-  std::vector<std::thread> families;
+  std::vector<std::thread> threads;
   for (size_t i = 0; i < std::size(worlds); ++i)
-    families.emplace_back(
+    threads.emplace_back(
         [&, i] { run(worlds[i], [&](Rank& self) { Player(self, seed + i).play(rounds); }); });
-  for (auto& family : families) family.join();
+  for (auto& thread : threads) thread.join();
 }
 
 }  // namespace

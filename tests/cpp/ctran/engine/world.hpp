@@ -32,9 +32,9 @@ constexpr bool kSanitized = false;
 constexpr milliseconds kLong{20'000};  // timeout of steps that take milliseconds
 
 // The all-gather of blobs by which the rank threads connect.
-class Meeting {
+class AddressExchange {
  public:
-  explicit Meeting(int size) : blobs_(static_cast<size_t>(size)), all_(size) {}
+  explicit AddressExchange(int size) : blobs_(static_cast<size_t>(size)), all_(size) {}
   AllGatherBlobs exchange(int rank) {
     return [this, rank](std::string mine) {
       blobs_[static_cast<size_t>(rank)] = std::move(mine);
@@ -55,7 +55,7 @@ struct Rank {
   int rank() const { return group->rank(); }
   int size() const { return group->size(); }
   // Blocks until all rank threads have called it or have failed.
-  void meet() { all.arrive_and_wait(); }
+  void sync() { all.arrive_and_wait(); }
 };
 
 // The ranks of one test and the options of their LinkContexts.
@@ -63,7 +63,7 @@ struct World {
   int size = 2;
   LinkPolicy links = LinkPolicy::kShm;
   int eager_ranks = 16;
-  milliseconds hearing = kLong;  // query timeout, long enough for a loaded machine
+  milliseconds query_timeout = kLong;  // long enough for a loaded machine
   std::optional<transport::FaultPlan> faults = std::nullopt;
   std::vector<std::string> hosts = {};             // by rank; see LinkContextOptions
   bool move_threads = true;                        // see LinkContextOptions
@@ -74,7 +74,7 @@ struct World {
 // ranks.
 inline void run(const World& world, const std::function<void(Rank&)>& body) {
   const auto job = transport::random_secret();
-  Meeting meeting(world.size);
+  AddressExchange address_exchange(world.size);
   std::barrier all(world.size);
   std::vector<std::string> errors(static_cast<size_t>(world.size));
   std::vector<std::thread> threads;
@@ -85,14 +85,15 @@ inline void run(const World& world, const std::function<void(Rank&)>& body) {
       options.links = world.links;
       options.interface = "127.0.0.1";
       options.eager_connect_ranks = world.eager_ranks;
-      options.query_timeout = world.hearing;
+      options.query_timeout = world.query_timeout;
       options.move_threads = world.move_threads;
       if (!world.hosts.empty()) options.host = world.hosts[static_cast<size_t>(rank)];
       if (world.faults) options.wrap = transport::inject_faults(*world.faults, rank);
       Rank self{nullptr, all};
       try {
         self.group = EngineGroup::world(
-            LinkContext::create(rank, world.size, job, meeting.exchange(rank), options), "test");
+            LinkContext::create(rank, world.size, job, address_exchange.exchange(rank), options),
+            "test");
         body(self);
       } catch (const std::exception& error) {
         errors[static_cast<size_t>(rank)] = error.what();

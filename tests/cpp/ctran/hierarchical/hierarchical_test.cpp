@@ -72,7 +72,7 @@ class GpeTest : public testing::Test {
                     cpu.create_stream(false)};
       body(member);
       member.synchronize();
-      self.meet();
+      self.sync();
       member.across.reset();
       cpu.destroy_stream(member.stream);
     });
@@ -158,7 +158,7 @@ TEST_F(GpeTest, TheLimitOfTheHostEndsTheDeviceWithItsError) {
       EXPECT_EQ(error->code(), Errc::kTimeout) << error->what();
       EXPECT_TRUE(std::isnan(data.back()));
     }
-    self.rank.meet();
+    self.rank.sync();
   });
 }
 
@@ -191,7 +191,7 @@ TEST_F(GpeTest, AnAbortEndsBothAndWhatIsLaunchedLater) {
       self.synchronize();
       EXPECT_TRUE(std::isnan(later.back()));
     }
-    self.rank.meet();
+    self.rank.sync();
   });
 }
 
@@ -210,7 +210,7 @@ TEST_F(GpeTest, OthersHearOfAnAbortWhyItWas) {
       EXPECT_EQ(error->context().culprits, std::vector<int>{1});
       EXPECT_NE(error->why().find("rank 1 has died"), std::string::npos) << error->why();
     }
-    self.rank.meet();
+    self.rank.sync();
   });
 }
 

@@ -102,11 +102,11 @@ TEST_P(Windows, AMessageWithATagComesWhileAWaitIsUnderWay) {
                          .timeout = kLong};
     auto wait = opened.window->start(slot);
     self.group->run(barrier(2));
-    std::vector<float> mail(4, static_cast<float>(self.rank()));
-    Message message(self.rank() == 0 ? Operation::kSend : Operation::kReceive, peer, mail, 2);
+    std::vector<float> payload(4, static_cast<float>(self.rank()));
+    Message message(self.rank() == 0 ? Operation::kSend : Operation::kReceive, peer, payload, 2);
     message.call.tag = 7;
     self.group->run(message.call);
-    EXPECT_EQ(mail, std::vector<float>(4, 0));
+    EXPECT_EQ(payload, std::vector<float>(4, 0));
     slot.kind = RmaOperation::Kind::kStore;
     slot.rank = peer;
     opened.window->run(slot);
@@ -140,7 +140,7 @@ TEST_P(Windows, AnOwnerThatCallsNothingIsWrittenTo) {
       opened.window->run(put(1, 0, data));
       opened.window->run(signal(1));
     }
-    self.meet();  // of threads: rank 1 calls nothing before
+    self.sync();  // of threads: rank 1 calls nothing before
     if (self.rank() == 1) {
       const auto want = pattern(0, 0, 300'000);
       EXPECT_TRUE(std::equal(want.begin(), want.end(), opened.memory.begin()));
@@ -171,7 +171,7 @@ TEST_P(Windows, ASlotHoldsWhatWasStoredLast) {
                           .timeout = kLong});
     };
     wait(SlotComparison::kEqual, 0);
-    self.meet();
+    self.sync();
     store(9);
     wait(SlotComparison::kAtLeast, 8);
     self.group->run(barrier(2));
@@ -194,10 +194,10 @@ TEST_P(Windows, AFailureFreesTheMemoryOfPutsInFlight) {
       for (auto& work : works) ASSERT_TRUE(work.wait_for(kLong));
       data.reset();  // the sanitizers see who reads it now
     }
-    self.meet();
+    self.sync();
     EXPECT_NE(error_of([&] { opened.window->run(wait_signal(1 - self.rank())); }).code(),
               Errc::kTimeout);
-    self.meet();
+    self.sync();
   });
 }
 
@@ -223,7 +223,7 @@ TEST_P(Windows, PutsToAMemberThatEndsSayWhyItDid) {
           const std::string why = aborts ? "enough" : "has closed the communicator";
           EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
         }
-        self.meet();
+        self.sync();
       });
 }
 
@@ -248,24 +248,24 @@ TEST_P(Windows, OtherGroupsGoOnWhereOneEndedAmidItsPuts) {
       EXPECT_TRUE(std::equal(want.begin(), want.end(), kept.memory.begin()));
     }
     kept.close(self);
-    self.meet();
+    self.sync();
   });
 }
 
 TEST_P(Windows, AWaitEndsWithItsLimitItsPeerOrAnAbort) {
   run(3, [&](Rank& self) {
     Opened opened(self, 8, GetParam().shared);
-    self.meet();
+    self.sync();
     if (self.rank() == 2) {
       opened.window.reset();
       self.group.reset();
-      self.meet();
+      self.sync();
       return;
     }
     const auto error = error_of([&] { opened.window->run(wait_signal(2)); });
     EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
     EXPECT_NE(std::string(error.what()).find("rank 2"), std::string::npos) << error.what();
-    self.meet();
+    self.sync();
   });
   run(2, [&](Rank& self) {
     Opened opened(self, 8, GetParam().shared);
@@ -275,7 +275,7 @@ TEST_P(Windows, AWaitEndsWithItsLimitItsPeerOrAnAbort) {
       EXPECT_NE(std::string(error.what()).find("wait_signal with rank 1"), std::string::npos)
           << error.what();
     }
-    self.meet();
+    self.sync();
   });
 }
 
@@ -305,7 +305,7 @@ TEST_P(Windows, ClosingOneEndsWaitsThatAreInVainAndTheGroupGoesOn) {
       }
       EXPECT_FALSE(self.group->failure());
       self.group->run({.name = "barrier", .blocks = Blocks::even(0, size), .timeout = kLong});
-      self.meet();
+      self.sync();
     });
 }
 
@@ -318,7 +318,7 @@ TEST_P(Windows, MembersThatAllLeaveEndTheirWaitsForEachOther) {
            vain = opened.window->start(wait_signal(other));
       auto slot = opened.window->start(wait_slot());
       opened.window->run(signal(other));
-      self.meet();  // who leaves before that ends what others still call
+      self.sync();  // who leaves before that ends what others still call
       self.group->announce_leave();
       met.wait();
       for (auto* work : {&vain, &slot}) {
@@ -326,7 +326,7 @@ TEST_P(Windows, MembersThatAllLeaveEndTheirWaitsForEachOther) {
         EXPECT_EQ(error.code(), size == 1 ? Errc::kFinalized : Errc::kPeerFailed) << error.what();
         EXPECT_EQ(error.context().peer, other);
       }
-      self.meet();
+      self.sync();
     });
 }
 
@@ -340,7 +340,7 @@ TEST_P(Windows, CallsAreToldWhereALimitPasses) {
       opened.window->run(put(0, 0, pattern(0, 0, 12)));
       opened.window->run(signal(0));
     }
-    self.meet();
+    self.sync();
     if (self.rank() == 0) {
       opened.window->run(wait_signal(2));
       const auto error = error_of([&] { opened.window->run(wait_signal(1, milliseconds(50))); });
@@ -350,11 +350,11 @@ TEST_P(Windows, CallsAreToldWhereALimitPasses) {
         EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
             << "'" << part << "' is not in: " << error.what();
     }
-    self.meet();
+    self.sync();
     if (self.rank() == 1) {
       EXPECT_EQ(error_of([&] { waiting.wait(); }).code(), Errc::kTimeout);
     }
-    self.meet();
+    self.sync();
   });
 }
 
@@ -374,11 +374,11 @@ TEST_P(Windows, AWindowThatIsDroppedIsWrittenToNoMore) {
       });
       EXPECT_EQ(error.code(), Errc::kMismatch);
     }
-    self.meet();
+    self.sync();
     if (self.rank() == 1 && !GetParam().shared) {
       EXPECT_EQ(opened.memory[0], std::byte{0});
     }
-    self.meet();
+    self.sync();
   });
 }
 
