@@ -55,9 +55,9 @@ struct ReduceAll {
 bool reduce(Dtype dtype, ReduceOpCode op, const std::vector<Vectors>& inputs, Vectors& result) {
   const bool divides = op == ReduceOpCode::kAverage && dtype != Dtype::kBool;
   const ReduceAll all{inputs, divides ? static_cast<uint32_t>(inputs.size()) : 1, result};
-  const ReducerId cell = reducer_id_of(dtype, op);
-  const int found = int{visit_floats<bool>(cell, all)} + int{visit_small_floats<bool>(cell, all)} +
-                    int{visit_integers<bool>(cell, all)};
+  const ReducerId id = reducer_id_of(dtype, op);
+  const int found = int{visit_floats<bool>(id, all)} + int{visit_small_floats<bool>(id, all)} +
+                    int{visit_integers<bool>(id, all)};
   return found == 1;
 }
 

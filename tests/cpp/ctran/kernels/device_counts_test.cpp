@@ -69,9 +69,9 @@ TEST(CountedExchangeTest, EachPeerHasARouteEachWayAndAllBlocksAreOnTheGpuAtOnce)
             EXPECT_GE(route.blocks, 1);
             next += route.blocks;
           }
-          const uint32_t others = ((1u << ranks) - 1) & ~2u;
-          EXPECT_EQ(sends, others);
-          EXPECT_EQ(receives, others);
+          const uint32_t peers = ((1u << ranks) - 1) & ~2u;
+          EXPECT_EQ(sends, peers);
+          EXPECT_EQ(receives, peers);
           EXPECT_EQ(p.blocks, next);
           EXPECT_GE(p.local_copy_blocks, 1);
           EXPECT_LE(p.blocks + p.local_copy_blocks, most);

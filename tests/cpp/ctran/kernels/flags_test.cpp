@@ -11,7 +11,7 @@
 namespace torch::comms::ctran::kernels {
 namespace {
 
-constexpr uint64_t kPrint = 0x8123456789ab;
+constexpr uint64_t kFingerprint = 0x8123456789ab;
 
 TEST(FlagsTest, CountersAreComparedAcrossTheirEnd) {
   EXPECT_TRUE(has_reached(5, 5));
@@ -27,13 +27,13 @@ TEST(FlagsTest, CountersAreComparedAcrossTheirEnd) {
 TEST(FlagsTest, WhatHasBegunIsKnownAcrossTheEndOfItsNumber) {
   for (const uint64_t launch : {uint64_t{3}, uint64_t{0xffff}, uint64_t{0x10000}, uint64_t{0x18000},
                                 uint64_t{0x2ffff}, ~uint64_t{0}}) {
-    const uint64_t word = arrival_word(launch, kPrint);
-    EXPECT_EQ(fingerprint_in(word), kPrint);
+    const uint64_t word = arrival_word(launch, kFingerprint);
+    EXPECT_EQ(fingerprint_in(word), kFingerprint);
     for (int ahead = -2; ahead <= 2; ++ahead)
       EXPECT_EQ(has_arrived(word, launch + static_cast<uint64_t>(ahead)), ahead <= 0) << ahead;
-    EXPECT_FALSE(has_call_mismatch(word, arrival_word(launch, kPrint)));
+    EXPECT_FALSE(has_call_mismatch(word, arrival_word(launch, kFingerprint)));
     for (int bit = 0; bit < kFingerprintBits; ++bit) {
-      const uint64_t other = kPrint ^ uint64_t{1} << bit;
+      const uint64_t other = kFingerprint ^ uint64_t{1} << bit;
       EXPECT_TRUE(has_call_mismatch(word, arrival_word(launch, other))) << bit;
       EXPECT_FALSE(has_call_mismatch(word, arrival_word(launch + 1, other))) << "of another launch";
     }
@@ -58,12 +58,12 @@ TEST(FlagsTest, OneOtherCallChangesAllPrintsAfterIt) {
 TEST(FlagsTest, EveryBitOfThePrintIsInSomeFlag) {
   const uint64_t launch = 77;
   for (int bit = 0; bit < kFingerprintBits; ++bit) {
-    const uint64_t other = kPrint ^ uint64_t{1} << bit;
+    const uint64_t other = kFingerprint ^ uint64_t{1} << bit;
     int lines = 0, words = 0;
     for (int part = 0; part < kLL128Parts; ++part)
-      lines += ll128_flag(launch, kPrint, part) != ll128_flag(launch, other, part) ? 1 : 0;
+      lines += ll128_flag(launch, kFingerprint, part) != ll128_flag(launch, other, part) ? 1 : 0;
     for (int part = 0; part < kLLParts; ++part)
-      words += ll_flag(launch, kPrint, part) != ll_flag(launch, other, part) ? 1 : 0;
+      words += ll_flag(launch, kFingerprint, part) != ll_flag(launch, other, part) ? 1 : 0;
     EXPECT_EQ(lines, 1) << bit;
     EXPECT_EQ(words, 1) << bit;
   }
@@ -71,12 +71,13 @@ TEST(FlagsTest, EveryBitOfThePrintIsInSomeFlag) {
 
 TEST(FlagsTest, StepsLaunchesAndPrintsOfALineHaveBitsOfTheirOwn) {
   const uint64_t most = kMostSteps - 1, last = (uint64_t{1} << kLL128LaunchBits) - 1;
-  const uint64_t flag = ll128_flag(last, kPrint, 0) | most;
+  const uint64_t flag = ll128_flag(last, kFingerprint, 0) | most;
   EXPECT_EQ(flag & most, most);
   EXPECT_EQ(launch_in(flag), last);
-  EXPECT_EQ(flag >> (kStepBits + kLL128LaunchBits), kPrint & 0xffff);
+  EXPECT_EQ(flag >> (kStepBits + kLL128LaunchBits), kFingerprint & 0xffff);
   EXPECT_EQ(ll128_flag(last + 1, 0, 0), 0u) << "it comes round";
-  EXPECT_EQ(ll128_flag(5, kPrint, 3), ll128_flag(5, kPrint, 0)) << "a warp has four lines";
+  EXPECT_EQ(ll128_flag(5, kFingerprint, 3), ll128_flag(5, kFingerprint, 0))
+      << "a warp has four lines";
 }
 
 TEST(FlagsTest, MemoryThatComesLateHasTheFlagOfNoStepThatIsTheFirstInItsSlot) {
@@ -85,7 +86,7 @@ TEST(FlagsTest, MemoryThatComesLateHasTheFlagOfNoStepThatIsTheFirstInItsSlot) {
   constexpr uint64_t kLast = (uint64_t{1} << kLL128LaunchBits) - 1,
                      kAll = (uint64_t{1} << kFingerprintBits) - 1;
   for (const uint64_t launch : {uint64_t{0}, uint64_t{1}, kLast / 2, kLast, kLast + 1})
-    for (const uint64_t print : {uint64_t{0}, kPrint, kAll})
+    for (const uint64_t print : {uint64_t{0}, kFingerprint, kAll})
       for (uint64_t step = 0; step < kRing; ++step)
         EXPECT_NE(ll128_flag(launch, print, 0) | step, filled) << launch << ", step " << step;
 }
@@ -114,7 +115,7 @@ TEST(FlagsTest, FlagsAreClearedBeforeTheyComeRound) {
     EXPECT_FALSE(clears_next_generation(2, bits));
   }
   constexpr uint64_t kRound = uint64_t{1} << kLLLaunchBits;
-  EXPECT_EQ(ll_flag(kRound + 5, kPrint, 1), ll_flag(5, kPrint, 1));
+  EXPECT_EQ(ll_flag(kRound + 5, kFingerprint, 1), ll_flag(5, kFingerprint, 1));
   EXPECT_NE(ll_flag(past_launch(1), 0, 0), ll_flag(2, 0, 0));
 }
 
@@ -128,9 +129,9 @@ KernelCall call_of(Collective collective) {
 }
 
 TEST(PrintTest, EveryPartThatRanksHaveToSayAlikeCounts) {
-  std::set<uint64_t> prints;
+  std::set<uint64_t> fingerprints;
   const auto add = [&](const KernelCall& call, uint64_t how = 0) {
-    EXPECT_TRUE(prints.insert(fingerprint_of(call, how)).second) << prints.size();
+    EXPECT_TRUE(fingerprints.insert(fingerprint_of(call, how)).second) << fingerprints.size();
   };
   for (int c = 0; c <= static_cast<int>(Collective::kBarrier); ++c)
     add(call_of(static_cast<Collective>(c)));
@@ -145,13 +146,13 @@ TEST(PrintTest, EveryPartThatRanksHaveToSayAlikeCounts) {
   call = call_of(Collective::kBroadcast);
   call.root = 1;
   add(call);
-  WindowCollectiveCall region{};
-  region.call = call;
-  EXPECT_TRUE(prints.insert(fingerprint_of(region)).second);
+  WindowCollectiveCall window_call{};
+  window_call.call = call;
+  EXPECT_TRUE(fingerprints.insert(fingerprint_of(window_call)).second);
   QuantizedReduceScatter quantized{};
-  EXPECT_TRUE(prints.insert(fingerprint_of(quantized)).second);
+  EXPECT_TRUE(fingerprints.insert(fingerprint_of(quantized)).second);
   quantized.is_average = true;
-  EXPECT_TRUE(prints.insert(fingerprint_of(quantized)).second);
+  EXPECT_TRUE(fingerprints.insert(fingerprint_of(quantized)).second);
 }
 
 TEST(PrintTest, WhatARankHasToItselfDoesNotCount) {

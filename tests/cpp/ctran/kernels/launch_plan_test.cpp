@@ -94,10 +94,10 @@ TEST(PlanTest, WhatMakesNoSenseIsNotTaken) {
 }
 
 struct AsCompiled {
-  ReducerId cell;
+  ReducerId id;
   template <class F>
   bool operator()() const {
-    EXPECT_EQ(F::kHot, has_long_ll128(cell));
+    EXPECT_EQ(F::kHot, has_long_ll128(id));
     return true;
   }
 };
@@ -106,11 +106,10 @@ TEST(PlanTest, WhatIsDefinedHasOneReducer) {
   for (int dtype = 0; dtype < static_cast<int>(kDtypeNumbers); ++dtype)
     for (size_t op = 0; op < kReduceOpCodes; ++op) {
       if (!is_defined(static_cast<Dtype>(dtype), static_cast<ReduceOpCode>(op))) continue;
-      const ReducerId cell =
-          reducer_id_of(static_cast<Dtype>(dtype), static_cast<ReduceOpCode>(op));
-      const AsCompiled check{cell};
-      EXPECT_EQ(int{visit_floats<bool>(cell, check)} + int{visit_small_floats<bool>(cell, check)} +
-                    int{visit_integers<bool>(cell, check)},
+      const ReducerId id = reducer_id_of(static_cast<Dtype>(dtype), static_cast<ReduceOpCode>(op));
+      const AsCompiled check{id};
+      EXPECT_EQ(int{visit_floats<bool>(id, check)} + int{visit_small_floats<bool>(id, check)} +
+                    int{visit_integers<bool>(id, check)},
                 1);
     }
 }

@@ -14,18 +14,18 @@ namespace {
 // What clears a generation, and what keeps launches of lines of two kinds apart.
 TEST(LayoutTest, AGenerationsSlotsLieTogether) {
   for (int ranks = 2; ranks <= kMaxRanks; ++ranks)
-    for (const PacketProtocol wire :
+    for (const PacketProtocol protocol :
          {PacketProtocol::kLL, PacketProtocol::kLL128, PacketProtocol::kLongLL128}) {
-      if (wire == PacketProtocol::kLongLL128 && !has_long_ll128(ranks)) continue;
-      const size_t run = generation_bytes(wire, ranks);
+      if (protocol == PacketProtocol::kLongLL128 && !has_long_ll128(ranks)) continue;
+      const size_t run = generation_bytes(protocol, ranks);
       for (int source = 1; source < ranks; ++source)
         for (const int generation : {0, 1})
-          for (const int worker : {0, 1, most_workers(wire, ranks) - 1})
-            for (int index = 0; index < slots_per_generation(wire); ++index) {
-              const size_t at = slot_offset(wire, ranks, worker, generation, index, 0, source);
+          for (const int worker : {0, 1, most_workers(protocol, ranks) - 1})
+            for (int index = 0; index < slots_per_generation(protocol); ++index) {
+              const size_t at = slot_offset(protocol, ranks, worker, generation, index, 0, source);
               const auto number = static_cast<size_t>(peer_index(0, source) * 2 + generation);
               EXPECT_GE(at, number * run);
-              EXPECT_LE(at + slot_bytes(wire), (number + 1) * run);
+              EXPECT_LE(at + slot_bytes(protocol), (number + 1) * run);
             }
     }
 }

@@ -69,10 +69,10 @@ struct Launch {
 
   int run(Steps& steps, Streams streams = {}) const {
     streams.steps = &steps;
-    LocalCopy own(call.side_stream, call_stream, streams);
+    LocalCopy local_copy(call.side_stream, call_stream, streams);
     return launch_with_copy_engines(
-        team, call, [&] { return steps.add("meet"); }, [&] { return steps.add("reduce"); },
-        [&](const DeviceCopy&) { return steps.add("copy"); }, own);
+        team, call, [&] { return steps.add("synchronize"); }, [&] { return steps.add("reduce"); },
+        [&](const DeviceCopy&) { return steps.add("copy"); }, local_copy);
   }
   std::vector<std::string> enqueued(const Streams& streams = {}) const {
     Steps steps;
@@ -85,17 +85,11 @@ struct Launch {
   WindowCollectiveCall call{};
 };
 
-const std::vector<std::string> kBeside{"meet",
-                                       "record forked on call",
-                                       "side waits for forked",
-                                       "threads copy on side",
-                                       "copy",
-                                       "copy",
-                                       "record joined on side",
-                                       "call waits for joined",
-                                       "meet"};
-const std::vector<std::string> kOnTheCallsStream{"meet", "own copy on call", "copy", "copy",
-                                                 "meet"};
+const std::vector<std::string> kBeside{
+    "synchronize", "record forked on call", "side waits for forked", "threads copy on side", "copy",
+    "copy",        "record joined on side", "call waits for joined", "synchronize"};
+const std::vector<std::string> kOnTheCallsStream{"synchronize", "own copy on call", "copy", "copy",
+                                                 "synchronize"};
 
 TEST(OwnCopyTest, RunsBesideTheCopiesToPeersBetweenTheMeetings) {
   for (const auto collective : {Collective::kAllGather, Collective::kAllToAll})
@@ -113,10 +107,12 @@ TEST(OwnCopyTest, InPlaceAndOfABroadcastThereIsNone) {
   Launch in_place(Collective::kAllGather);
   in_place.call.call.input = in_place.memory.data() + kForkMinBytes;
   EXPECT_FALSE(needs_side_stream(in_place.team, in_place.call));
-  EXPECT_EQ(in_place.enqueued(), (std::vector<std::string>{"meet", "copy", "copy", "meet"}));
+  EXPECT_EQ(in_place.enqueued(),
+            (std::vector<std::string>{"synchronize", "copy", "copy", "synchronize"}));
   const Launch broadcast(Collective::kBroadcast);
   EXPECT_FALSE(needs_side_stream(broadcast.team, broadcast.call));
-  EXPECT_EQ(broadcast.enqueued(), (std::vector<std::string>{"meet", "meet", "copy", "meet"}));
+  EXPECT_EQ(broadcast.enqueued(),
+            (std::vector<std::string>{"synchronize", "synchronize", "copy", "synchronize"}));
 }
 
 TEST(OwnCopyTest, WantsASideStreamForWhatRunsBeside) {
@@ -159,7 +155,7 @@ TEST(OwnCopyTest, AnErrorEndsTheLaunchButTheSideStreamIsJoined) {
   }
   Steps steps;
   EXPECT_EQ(launch.run(steps, {.steps = nullptr, .error = 9}), 9);
-  EXPECT_EQ(steps.all, std::vector<std::string>{"meet"});
+  EXPECT_EQ(steps.all, std::vector<std::string>{"synchronize"});
 }
 
 }  // namespace

@@ -52,10 +52,10 @@ TEST(MessageLayoutTest, CountersKeepASlotUntilItIsTaken) {
   std::mt19937_64 random(5);
   for (const uint64_t first : {uint64_t{0}, ~uint64_t{0} - 50}) {
     constexpr uint64_t kRing = 4;
-    uint64_t sent = first, taken = first, told = first;
+    uint64_t sent = first, taken = first, reported = first;
     std::map<uint64_t, uint64_t> slots;
     while (taken != first + 200) {
-      if (random() % 2 == 0 && sent != first + 200 && has_space(sent, told, kRing)) {
+      if (random() % 2 == 0 && sent != first + 200 && has_space(sent, reported, kRing)) {
         ASSERT_TRUE(slots.emplace(sent % kRing, sent).second);
         ++sent;
       }
@@ -65,7 +65,7 @@ TEST(MessageLayoutTest, CountersKeepASlotUntilItIsTaken) {
         slots.erase(slot);
         ++taken;
       }
-      if (random() % 2 == 0) told = taken;
+      if (random() % 2 == 0) reported = taken;
     }
     EXPECT_FALSE(has_space(first + kRing, first, kRing));
   }
@@ -87,7 +87,7 @@ TEST(MessageLayoutTest, RingsOfBothLengthsKeepASlotUntilItIsTaken) {
     ring = next;
     end += count;
   }
-  uint64_t counter = 0, taken = 0, told = 0;
+  uint64_t counter = 0, taken = 0, reported = 0;
   std::map<size_t, uint64_t> slots;
   const auto slot_of = [&](uint64_t ring, uint64_t number) {
     return chunk_offset(rings, rings.slots(ring), 0, 1, 3, number);
@@ -98,12 +98,12 @@ TEST(MessageLayoutTest, RingsOfBothLengthsKeepASlotUntilItIsTaken) {
     if (random() % 2 == 0 && sending != messages.end()) {
       const uint64_t sent = number_of(counter);
       const auto& [ring, before, end, changes] = *sending;
-      if (has_reached(sent, end_of_space(before, told, rings.slots(ring), changes))) continue;
+      if (has_reached(sent, end_of_space(before, reported, rings.slots(ring), changes))) continue;
       ASSERT_TRUE(slots.emplace(slot_of(ring, sent), sent).second) << sent;
       counter = ring | (sent + 1);
       if (sent + 1 == end) ++sending;
     } else if (random() % 2 == 0) {
-      if (taken == receiving->before) told = taken;
+      if (taken == receiving->before) reported = taken;
       if (taken == number_of(counter)) continue;
       const auto slot = slots.find(slot_of(ring_in(counter), taken));
       ASSERT_TRUE(slot != slots.end() && slot->second == taken) << taken;
@@ -112,7 +112,7 @@ TEST(MessageLayoutTest, RingsOfBothLengthsKeepASlotUntilItIsTaken) {
       if (++taken == receiving->end)
         ++receiving;
       else
-        told = taken;
+        reported = taken;
     }
   }
 }
@@ -124,9 +124,10 @@ TEST(MessageLayoutTest, HeadsOfTheSamePlaceHaveOtherNumbers) {
 
 TEST(MessageLayoutTest, AHeadHasASizeAndWhetherItAsks) {
   for (const size_t bytes : kSizes)
-    for (const bool asks : {false, true}) {
-      EXPECT_EQ(header_value(bytes, asks) & ~kZeroCopyRequest, bytes);
-      EXPECT_EQ((header_value(bytes, asks) & kZeroCopyRequest) != 0, asks);
+    for (const bool requests_zero_copy : {false, true}) {
+      EXPECT_EQ(header_value(bytes, requests_zero_copy) & ~kZeroCopyRequest, bytes);
+      EXPECT_EQ((header_value(bytes, requests_zero_copy) & kZeroCopyRequest) != 0,
+                requests_zero_copy);
     }
 }
 
@@ -134,13 +135,14 @@ TEST(MessageLayoutTest, AHeadHasASizeAndWhetherItAsks) {
 // alignment, and counted as if there were none of those: so it never has more chunks than that.
 TEST(MannerTest, GivesEveryChannelOfChunksSomething) {
   for (const size_t bytes : kSizes) {
-    const KernelMessageProtocol manner = protocol_of(bytes);
-    if (manner.is_ll128) continue;
-    for (const int channel : {0, manner.channels - 1}) {
-      EXPECT_GT(pieces_of(quotient_up(bytes, manner.piece), manner.channels, channel), 0u) << bytes;
+    const KernelMessageProtocol protocol = protocol_of(bytes);
+    if (protocol.is_ll128) continue;
+    for (const int channel : {0, protocol.channels - 1}) {
+      EXPECT_GT(pieces_of(quotient_up(bytes, protocol.piece), protocol.channels, channel), 0u)
+          << bytes;
       for (size_t head = 0; head < 16; ++head)
-        EXPECT_LE(pieces_of(quotient_up(bytes - head, manner.piece), manner.channels, channel),
-                  pieces_of(quotient_up(bytes, manner.piece), manner.channels, channel));
+        EXPECT_LE(pieces_of(quotient_up(bytes - head, protocol.piece), protocol.channels, channel),
+                  pieces_of(quotient_up(bytes, protocol.piece), protocol.channels, channel));
     }
   }
 }
@@ -148,9 +150,9 @@ TEST(MannerTest, GivesEveryChannelOfChunksSomething) {
 TEST(MannerTest, SmallMessagesHaveNoPlaceAndDoNotAsk) {
   char memory = 0;
   for (const size_t bytes : kSizes) {
-    const MessageTransfer parcel = transfer_of(&memory, bytes, &memory, true);
-    EXPECT_EQ(parcel.requests_zero_copy, !parcel.is_ll128) << bytes;
-    EXPECT_EQ(parcel.zero_copy_target != nullptr, !parcel.is_ll128) << bytes;
+    const MessageTransfer msg = transfer_of(&memory, bytes, &memory, true);
+    EXPECT_EQ(msg.requests_zero_copy, !msg.is_ll128) << bytes;
+    EXPECT_EQ(msg.zero_copy_target != nullptr, !msg.is_ll128) << bytes;
     const MessageTransfer usual = transfer_of(&memory, bytes, nullptr, false);
     EXPECT_FALSE(usual.requests_zero_copy);
     EXPECT_EQ(usual.zero_copy_target, nullptr);
@@ -159,11 +161,11 @@ TEST(MannerTest, SmallMessagesHaveNoPlaceAndDoNotAsk) {
 
 TEST(MannerTest, FitsItsChannels) {
   for (const size_t bytes : kSizes) {
-    const KernelMessageProtocol manner = protocol_of(bytes);
-    EXPECT_LE(manner.channels, manner.is_ll128 ? kLineChannels : kChunkChannels) << bytes;
-    EXPECT_LE(manner.piece, manner.is_ll128 ? kLL128Tile : kChunk) << bytes;
-    EXPECT_TRUE(manner.is_ll128 || manner.piece % 16 == 0) << bytes;
-    EXPECT_EQ(manner.channels & (manner.channels - 1), 0) << bytes;
+    const KernelMessageProtocol protocol = protocol_of(bytes);
+    EXPECT_LE(protocol.channels, protocol.is_ll128 ? kLineChannels : kChunkChannels) << bytes;
+    EXPECT_LE(protocol.piece, protocol.is_ll128 ? kLL128Tile : kChunk) << bytes;
+    EXPECT_TRUE(protocol.is_ll128 || protocol.piece % 16 == 0) << bytes;
+    EXPECT_EQ(protocol.channels & (protocol.channels - 1), 0) << bytes;
   }
 }
 
@@ -267,10 +269,11 @@ TEST(ExchangeTest, BlocksOfAllPeersAreOnTheGpuAtOnce) {
 
 TEST(ExchangeTest, LinesOfWholeVectorsAreLean) {
   alignas(16) static char memory[64];
-  const auto kind_of = [](std::vector<std::pair<char*, size_t>> all, bool asks = false) {
+  const auto kind_of = [](std::vector<std::pair<char*, size_t>> all,
+                          bool requests_zero_copy = false) {
     Given given(2);
     for (const auto& [data, bytes] : all) given.messages.push_back({data, bytes, 0, 0});
-    given.messages.back().requests_zero_copy = asks;
+    given.messages.back().requests_zero_copy = requests_zero_copy;
     return given.params().kind;
   };
   EXPECT_EQ(kind_of({{memory, 16}, {memory, kMB}, {memory, 0}}), MessageKind::kLean);
@@ -283,18 +286,18 @@ TEST(ExchangeTest, LinesOfWholeVectorsAreLean) {
 
 TEST(ExchangeTest, LeanLaunchesHaveAWarpForEachTileOfAChannel) {
   alignas(16) static char memory[16];
-  const auto movers = [](size_t bytes) {
+  const auto copy_warps = [](size_t bytes) {
     Given given(2);
     given.messages.push_back({memory, bytes, 0, 0});
     return given.params().copy_warps;
   };
-  EXPECT_EQ(movers(0), 1);
-  EXPECT_EQ(movers(16), 1);
-  EXPECT_EQ(movers(4 * kLL128Tile), 4);
-  EXPECT_EQ(movers(64 * kKB), 5);  // 69 tiles of 16 channels
-  EXPECT_EQ(movers(kMB), kChannelWarps);
-  EXPECT_EQ(movers(kMB + 16), kChannelWarps);
-  EXPECT_EQ(movers(17), kChannelWarps);  // not lean
+  EXPECT_EQ(copy_warps(0), 1);
+  EXPECT_EQ(copy_warps(16), 1);
+  EXPECT_EQ(copy_warps(4 * kLL128Tile), 4);
+  EXPECT_EQ(copy_warps(64 * kKB), 5);  // 69 tiles of 16 channels
+  EXPECT_EQ(copy_warps(kMB), kChannelWarps);
+  EXPECT_EQ(copy_warps(kMB + 16), kChannelWarps);
+  EXPECT_EQ(copy_warps(17), kChannelWarps);  // not lean
 }
 
 TEST(ExchangeTest, RoutesHaveTheChannelsOfTheirLargestMessage) {

@@ -35,7 +35,7 @@ size_t parts_of_input(Collective collective, int ranks) {
 class Launch {
  public:
   Launch(Collective collective, int ranks, int root, size_t bytes, int blocks,
-         CopyMethod carrier = CopyMethod::kAutomatic)
+         CopyMethod copy_method = CopyMethod::kAutomatic)
       : memory_(static_cast<size_t>(ranks)), inputs_(static_cast<size_t>(ranks)) {
     std::mt19937_64 random(bytes + static_cast<size_t>(ranks));
     for (int r = 0; r < ranks; ++r) {
@@ -61,7 +61,7 @@ class Launch {
         call.memory[peer] = memory_[static_cast<size_t>(peer)].data();
         call.bytes[peer] = memory_[static_cast<size_t>(peer)].size();
       }
-      call.copy_method = carrier;
+      call.copy_method = copy_method;
       EXPECT_TRUE(is_valid(team, call));
       calls_.emplace_back(team, call);
       call.copy_method = CopyMethod::kAutomatic;
@@ -215,10 +215,10 @@ TEST(RegionPlanTest, CopiesStayInTheMemoryOfThePeerWhateverThatHas) {
   EXPECT_EQ(copies_of(team, call, 0).count, 1);
   call.bytes[1] = 31;
   EXPECT_EQ(copies_of(team, call, 0).count, 0);
-  const auto meeting = params_of(team, call);
-  EXPECT_EQ(meeting.location.bytes, 64u);
-  EXPECT_EQ(meeting.blocks + meeting.local_copy_blocks, 1);
-  EXPECT_EQ(meeting.bytes, 0u);
+  const auto params = params_of(team, call);
+  EXPECT_EQ(params.location.bytes, 64u);
+  EXPECT_EQ(params.blocks + params.local_copy_blocks, 1);
+  EXPECT_EQ(params.bytes, 0u);
 }
 
 TEST(RegionPlanTest, InPlaceThereIsNothingToCopy) {
@@ -249,7 +249,7 @@ TEST(RegionPlanTest, EveryByteOfAResultIsMadeByOneRankAndGoesWhereItIsWanted) {
         SCOPED_TRACE(std::to_string(static_cast<int>(collective)) + " ranks " +
                      std::to_string(ranks) + " bytes " + std::to_string(bytes));
         const bool has_parts = collective == Collective::kReduceScatter;
-        size_t made = 0;
+        size_t end = 0;
         for (int rank = 0; rank < ranks; ++rank) {
           TeamDescriptor team{};
           team.rank = rank;
@@ -265,9 +265,9 @@ TEST(RegionPlanTest, EveryByteOfAResultIsMadeByOneRankAndGoesWhereItIsWanted) {
           EXPECT_TRUE(is_valid(team, call));
           const auto p = params_of(team, call);
           const TensorRange range = reduce_range_of(collective, p.bytes, p.part, rank);
-          EXPECT_EQ(range.begin, std::min(made, has_parts ? made : bytes));
-          EXPECT_EQ(range.end - range.begin, has_parts ? bytes : range.end - made);
-          made = range.end;
+          EXPECT_EQ(range.begin, std::min(end, has_parts ? end : bytes));
+          EXPECT_EQ(range.end - range.begin, has_parts ? bytes : range.end - end);
+          end = range.end;
           const uint32_t all = (1u << ranks) - 1;
           EXPECT_EQ(p.write_to, collective == Collective::kAllReduce ? all
                                 : has_parts                          ? 0u
@@ -278,7 +278,7 @@ TEST(RegionPlanTest, EveryByteOfAResultIsMadeByOneRankAndGoesWhereItIsWanted) {
           EXPECT_EQ(p.location.bytes, has_parts ? bytes * static_cast<size_t>(ranks) : bytes);
           EXPECT_EQ(p.local_copy_blocks, 0);
         }
-        EXPECT_EQ(made, has_parts ? bytes * static_cast<size_t>(ranks) : bytes);
+        EXPECT_EQ(end, has_parts ? bytes * static_cast<size_t>(ranks) : bytes);
       }
 }
 
@@ -314,14 +314,14 @@ TEST(RegionPlanTest, ReductionsThatCannotReadWhereOperandsLieAreRefused) {
 }
 
 // Of reductions, which have nothing to begin.
-struct NothingOwn {
+struct NoLocalCopy {
   static int begin(const DeviceCopy&) { return ADD_FAILURE() << "no own copy", 1; }
   static int join() { return ADD_FAILURE() << "no own copy", 1; }
 };
 
 // All-reduces of bytes by copies, two after each other. What each rank has on its stream goes on
 // whenever it can: a rank waits where it reduces, until the others have come there, and where they
-// meet.
+// synchronize.
 class Sums {
  public:
   static constexpr size_t kBeside = 3;  // bytes before and after every tensor
@@ -378,9 +378,9 @@ class Sums {
     auto wanted = before_;
     for (int launch = 0; launch < kLaunches; ++launch)
       for (size_t i = kBeside; i < kBeside + bytes_; ++i) {
-        unsigned char made = 0;
-        for (const auto& one : wanted) made = static_cast<unsigned char>(made * 3 + one[i]);
-        for (auto& one : wanted) one[i] = made;
+        unsigned char sum = 0;
+        for (const auto& one : wanted) sum = static_cast<unsigned char>(sum * 3 + one[i]);
+        for (auto& one : wanted) one[i] = sum;
       }
     EXPECT_EQ(memory_, wanted);
   }
@@ -400,7 +400,7 @@ class Sums {
 
   static void enqueue(const TeamDescriptor& team, const WindowCollectiveCall& call,
                       Stream& stream) {
-    const auto meet = [&] { return stream.steps.push_back({true, [] {}}), 0; };
+    const auto synchronize = [&] { return stream.steps.push_back({true, [] {}}), 0; };
     const auto reduce = [&] {
       const auto p = local_reduction_params(team, call);
       EXPECT_EQ(p.fingerprint, params_of(team, call).fingerprint);
@@ -427,8 +427,8 @@ class Sums {
       stream.steps.push_back({false, [one] { std::copy_n(one.from, one.bytes, one.to); }});
       return 0;
     };
-    NothingOwn own;
-    EXPECT_EQ(launch_with_copy_engines(team, call, meet, reduce, copy, own), 0);
+    NoLocalCopy local_copy;
+    EXPECT_EQ(launch_with_copy_engines(team, call, synchronize, reduce, copy, local_copy), 0);
   }
 
   const size_t bytes_;
@@ -461,12 +461,12 @@ TEST(RegionPlanTest, AnErrorEndsAnAllReduceByCopies) {
   for (int rank = 0; rank < team.size; ++rank)
     call.memory[rank] = memory.data(), call.bytes[rank] = memory.size();
   call.copy_method = CopyMethod::kCopyEngine;
-  for (int wrong = 0; wrong < 4; ++wrong) {  // a reduction, two copies, a meeting
+  for (int wrong = 0; wrong < 4; ++wrong) {  // a reduction, two copies, a barrier
     int count = 0;
     const auto step = [&] { return count++ == wrong ? 7 : 0; };
-    NothingOwn own;
+    NoLocalCopy local_copy;
     EXPECT_EQ(launch_with_copy_engines(
-                  team, call, step, step, [&](const DeviceCopy&) { return step(); }, own),
+                  team, call, step, step, [&](const DeviceCopy&) { return step(); }, local_copy),
               7);
     EXPECT_EQ(count, wrong + 1);
   }
@@ -507,10 +507,10 @@ TEST(RegionPlanTest, AllReducesByCopiesStayInTheMemoryOfThePeerWhateverThatHas) 
   EXPECT_EQ(copies_of(team, call, 0).count, 1);
   call.bytes[1] = 100;
   EXPECT_EQ(copies_of(team, call, 0).count, 0);
-  const auto meeting = params_of(team, call);
-  EXPECT_EQ(meeting.location.bytes, 1000u);
-  EXPECT_TRUE(meeting.has_same_offset);
-  EXPECT_EQ(meeting.bytes, 0u);
+  const auto params = params_of(team, call);
+  EXPECT_EQ(params.location.bytes, 1000u);
+  EXPECT_TRUE(params.has_same_offset);
+  EXPECT_EQ(params.bytes, 0u);
 }
 
 TEST(RegionPlanTest, LongTransfersHaveMoreBlocksUnlessTheCallSaysHowMany) {
@@ -521,9 +521,9 @@ TEST(RegionPlanTest, LongTransfersHaveMoreBlocksUnlessTheCallSaysHowMany) {
   call.call.collective = Collective::kAllGather;
   call.call.dtype = Dtype::kUInt8;
   call.call.input = call.call.output = call.memory[0] = memory.data();
-  const auto blocks = [&](size_t bytes, int wished) {
+  const auto blocks = [&](size_t bytes, int requested_blocks) {
     call.call.count = bytes;
-    call.call.blocks = wished;
+    call.call.blocks = requested_blocks;
     return params_of(team, call).blocks;
   };
   EXPECT_EQ(blocks(size_t{8} << 20, 0), 16);
@@ -644,32 +644,37 @@ TEST(RegionLayoutTest, OperandsHaveSlotsOfTheirOwn) {
   }
 }
 
-// The blocks of one index of all ranks: of each, those who push and those who make do their next
+// The blocks of one index of all ranks: of each, those who push and those who reduce do their next
 // step when they may, in any order. None finds another step in a slot than the one it waits for,
 // and none waits for ever.
 class PushingBlocks {
  public:
   PushingBlocks(int ranks, uint64_t steps)
-      : ranks_(ranks), steps_(steps), pushed_(static_cast<size_t>(ranks)), made_(pushed_.size()) {}
+      : ranks_(ranks),
+        steps_(steps),
+        pushed_(static_cast<size_t>(ranks)),
+        reduced_(pushed_.size()) {}
 
-  int crews() const { return 2 * ranks_; }
+  int thread_groups() const { return 2 * ranks_; }
   bool is_over() const {
-    return std::ranges::all_of(made_, [&](uint64_t made) { return made == steps_; });
+    return std::ranges::all_of(reduced_, [&](uint64_t steps) { return steps == steps_; });
   }
   // False if it has to wait, or has done all.
-  bool go_on(int crew) { return crew < ranks_ ? push(crew) : make(crew - ranks_); }
+  bool advance(int thread_group) {
+    return thread_group < ranks_ ? push(thread_group) : reduce(thread_group - ranks_);
+  }
 
  private:
   bool push(int rank) {
     uint64_t& step = pushed_[static_cast<size_t>(rank)];
-    if (step == steps_ || !all_have(made_, rank, reduced_before_push(step))) return false;
+    if (step == steps_ || !all_have(reduced_, rank, reduced_before_push(step))) return false;
     for (int peer = 0; peer < ranks_; ++peer)
       if (peer != rank) slots_[{peer, rank, step % kOperandRing}] = step;
     ++step;
     return true;
   }
-  bool make(int rank) {
-    uint64_t& step = made_[static_cast<size_t>(rank)];
+  bool reduce(int rank) {
+    uint64_t& step = reduced_[static_cast<size_t>(rank)];
     if (step == steps_ || !all_have(pushed_, rank, step + 1)) return false;
     for (int peer = 0; peer < ranks_; ++peer)
       if (peer != rank) {
@@ -678,15 +683,15 @@ class PushingBlocks {
     ++step;
     return true;
   }
-  bool all_have(const std::vector<uint64_t>& done, int but, uint64_t wanted) const {
+  bool all_have(const std::vector<uint64_t>& done, int excluded, uint64_t wanted) const {
     for (int peer = 0; peer < ranks_; ++peer)
-      if (peer != but && done[static_cast<size_t>(peer)] < wanted) return false;
+      if (peer != excluded && done[static_cast<size_t>(peer)] < wanted) return false;
     return true;
   }
 
   const int ranks_;
   const uint64_t steps_;
-  std::vector<uint64_t> pushed_, made_;  // steps, by rank
+  std::vector<uint64_t> pushed_, reduced_;  // steps, by rank
   std::map<std::tuple<int, int, uint64_t>, uint64_t> slots_;
 };
 
@@ -698,39 +703,41 @@ TEST(RegionLayoutTest, PushedOperandsAreReadBeforeTheirSlotIsWrittenAnew) {
         PushingBlocks blocks(ranks, steps);
         while (!blocks.is_over()) {
           // One of them goes as far ahead as it can, now and then.
-          const int crew = static_cast<int>(random() % static_cast<uint64_t>(blocks.crews()));
-          bool moved = blocks.go_on(crew);
-          while (moved && random() % 2 == 0) moved = blocks.go_on(crew);
+          const int thread_group =
+              static_cast<int>(random() % static_cast<uint64_t>(blocks.thread_groups()));
+          bool moved = blocks.advance(thread_group);
+          while (moved && random() % 2 == 0) moved = blocks.advance(thread_group);
           bool any = moved || blocks.is_over();
-          for (int c = 0; c < blocks.crews() && !any; ++c) any = blocks.go_on(c);
+          for (int c = 0; c < blocks.thread_groups() && !any; ++c) any = blocks.advance(c);
           ASSERT_TRUE(any) << ranks << " ranks, " << steps << " steps: all wait";
         }
       }
 }
 
 TEST(RegionLayoutTest, PlacesAreReadAsTheyWereTold) {
-  const TensorLocation place{(uint64_t{0xabcde} << 40) + (uint64_t{0x12345} << 20) + 0xfedcb,
-                             (uint64_t{3} << 20) + 7, 5};
-  const uint64_t launch = (uint64_t{1} << kLL128LaunchBits) - 2, print = 0x123456789abc;
+  const TensorLocation location{(uint64_t{0xabcde} << 40) + (uint64_t{0x12345} << 20) + 0xfedcb,
+                                (uint64_t{3} << 20) + 7, 5};
+  const uint64_t launch = (uint64_t{1} << kLL128LaunchBits) - 2, fingerprint = 0x123456789abc;
   uint64_t words[kLocationWords];
   for (int i = 0; i < kLocationWords; ++i) {
-    words[i] = location_word(place, launch, print, i);
+    words[i] = location_word(location, launch, fingerprint, i);
     EXPECT_TRUE(is_of_launch(words[i], launch));
     EXPECT_FALSE(is_of_launch(words[i], launch + 2));
   }
-  EXPECT_EQ(offset_in(words), place.offset);
-  EXPECT_TRUE(is_of_call(words, launch, print));
+  EXPECT_EQ(offset_in(words), location.offset);
+  EXPECT_TRUE(is_of_call(words, launch, fingerprint));
   for (int bit = 0; bit < kFingerprintBits; ++bit)
-    EXPECT_FALSE(is_of_call(words, launch, print ^ uint64_t{1} << bit)) << bit;
-  const TensorLocation elsewhere{place.offset ^ uint64_t{1} << 41, place.bytes, place.window_id};
+    EXPECT_FALSE(is_of_call(words, launch, fingerprint ^ uint64_t{1} << bit)) << bit;
+  const TensorLocation elsewhere{location.offset ^ uint64_t{1} << 41, location.bytes,
+                                 location.window_id};
   for (const bool is_same : {false, true}) {
-    EXPECT_TRUE(matches_location(words, place, is_same));
+    EXPECT_TRUE(matches_location(words, location, is_same));
     EXPECT_EQ(matches_location(words, elsewhere, is_same), !is_same) << "offsets may differ";
-    EXPECT_FALSE(
-        matches_location(words, {place.offset, place.bytes + 1, place.window_id}, is_same));
-    EXPECT_FALSE(
-        matches_location(words, {place.offset, place.bytes + (uint64_t{1} << 20), 5}, is_same));
-    EXPECT_FALSE(matches_location(words, {place.offset, place.bytes, 6}, is_same));
+    EXPECT_FALSE(matches_location(words, {location.offset, location.bytes + 1, location.window_id},
+                                  is_same));
+    EXPECT_FALSE(matches_location(words, {location.offset, location.bytes + (uint64_t{1} << 20), 5},
+                                  is_same));
+    EXPECT_FALSE(matches_location(words, {location.offset, location.bytes, 6}, is_same));
   }
 }
 

@@ -44,13 +44,13 @@ class Pieces {
     for (int worker = 0; worker < ll128_workers(ranks_); ++worker)
       add(layout_.acks + ack_offset(worker, 0), sizeof(uint64_t) * kMaxRanks, true);
   }
-  void add_slots(PacketProtocol wire, int source, bool is_first) {
-    for (int worker = 0; worker < most_workers(wire, ranks_); ++worker)
+  void add_slots(PacketProtocol protocol, int source, bool is_first) {
+    for (int worker = 0; worker < most_workers(protocol, ranks_); ++worker)
       for (const int generation : {0, 1})
-        for (int index = 0; index < slots_per_generation(wire); ++index)
-          add(layout_.slots_offset(wire) +
-                  slot_offset(wire, ranks_, worker, generation, index, owner_, source),
-              slot_bytes(wire), is_first);
+        for (int index = 0; index < slots_per_generation(protocol); ++index)
+          add(layout_.slots_offset(protocol) +
+                  slot_offset(protocol, ranks_, worker, generation, index, owner_, source),
+              slot_bytes(protocol), is_first);
   }
   void add_messages(int peer) {
     add(layout_.mailboxes + mailbox_offset(owner_, peer), sizeof(Mailbox), true);
