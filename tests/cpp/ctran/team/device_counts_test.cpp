@@ -35,13 +35,13 @@ int64_t count_of(int from, int to, int round) {
 }
 
 // A rank with tensors and counts that stay where they are.
-class Member : public test::Seated {
+class Member : public test::TeamMember {
  public:
   static constexpr size_t kElements = 500'000;
   static constexpr int32_t kUntouched = -1;
 
   Member(int rank, int size, const AllGatherStrings& exchange)
-      : Seated(rank, size, exchange),
+      : TeamMember(rank, size, exchange),
         input_(kElements),
         output_(kElements, kUntouched),
         sent_(static_cast<size_t>(size)),
@@ -192,7 +192,8 @@ TEST_F(CountedTest, EndAtTheirLimit) {
 float input_of(int rank, size_t i) {
   return static_cast<float>(std::sin(static_cast<double>(i) * 0.37 + rank) * std::pow(2.0, rank));
 }
-std::vector<float> reduced(const test::Seated& self, size_t count, uint64_t seed, bool averages) {
+std::vector<float> reduced(const test::TeamMember& self, size_t count, uint64_t seed,
+                           bool averages) {
   const auto ranks = static_cast<size_t>(self.size);
   std::vector<float> input(count * ranks), output(count);
   for (size_t i = 0; i < input.size(); ++i) input[i] = input_of(self.rank, i);
@@ -206,7 +207,7 @@ std::vector<float> reduced(const test::Seated& self, size_t count, uint64_t seed
 
 TEST_F(CountedTest, QuantizedPartsAreRoundedByTheSeedAndAddedInTheOrderOfRanks) {
   on_threads(3, [](int rank, const AllGatherStrings& exchange) {
-    const test::Seated self(rank, 3, exchange);
+    const test::TeamMember self(rank, 3, exchange);
     for (const size_t count : {size_t{0}, size_t{1}, size_t{13}, size_t{1000}, size_t{200'001}}) {
       const auto seed_of = [](int r) { return uint64_t{1} << (40 + r); };
       const bool averages = count % 2 == 0;
@@ -231,7 +232,7 @@ TEST_F(CountedTest, QuantizedPartsAreRoundedByTheSeedAndAddedInTheOrderOfRanks) 
 
 TEST_F(CountedTest, QuantizedSumsAreNanAfterAStop) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
-    const test::Seated self(rank, 2, exchange);
+    const test::TeamMember self(rank, 2, exchange);
     if (rank == 0) {
       std::vector<float> input(200, 1), output(100);
       const uint64_t seed = 1;

@@ -34,8 +34,8 @@ using test::library;
 class TeamTest : public test::KernelsTest {};
 
 // A rank that waits for what it launches.
-struct Member : test::Seated {
-  using Seated::Seated;
+struct Member : test::TeamMember {
+  using TeamMember::TeamMember;
   void run(const KernelCall& call) {
     team->launch(call, stream);
     cpu.synchronize(stream);
@@ -370,21 +370,21 @@ TEST_F(TeamTest, GrowthNeedsAllRanks) {
 // Rank 1 does not run, so its threads do not: a wait ends by what is looked at.
 TEST_F(TeamTest, GrowthEndsByWhatIsLookedAtAndByAnAbort) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
-    auto words = exchange("");  // of this call alone
-    transport::nvl::RankContext seat{rank, 2, 0, gpu::Runtime::shared_cpu(), nullptr};
-    seat.driver = gpu::Driver::of(*seat.runtime);
-    auto made = transport::nvl::SymmetricMemory::make(
-        seat, {size_t{4} << 20, "a test", "", size_t{2} << 20}, exchange);
-    require(made.memory != nullptr && !made.memory->is_complete(), made.error.c_str());
-    DeferredWorkspace deferred(seat, *made.memory);
+    auto texts = exchange("");  // of this call alone
+    transport::nvl::RankContext context{rank, 2, 0, gpu::Runtime::shared_cpu(), nullptr};
+    context.driver = gpu::Driver::of(*context.runtime);
+    auto result = transport::nvl::SymmetricMemory::make(
+        context, {size_t{4} << 20, "a test", "", size_t{2} << 20}, exchange);
+    require(result.memory != nullptr && !result.memory->is_complete(), result.error.c_str());
+    DeferredWorkspace deferred(context, *result.memory);
     const auto addresses = exchange(deferred.address());
     if (rank == 0) {
       deferred.start(addresses);
       int looks = 0;
-      const auto look = [&] {
+      const auto interrupt_check = [&] {
         if (++looks == 3) throw CommError(Errc::kTimeout, "late");
       };
-      EXPECT_THROW(deferred.allocate_collectively(look), CommError);
+      EXPECT_THROW(deferred.allocate_collectively(interrupt_check), CommError);
       std::thread aborts([&] { deferred.stop(); });
       EXPECT_THROW(deferred.allocate_collectively(nothing), CommError);
       aborts.join();
@@ -409,10 +409,11 @@ TEST_F(TeamTest, IsWholeAtOnceUnlessSomebodyAsksForLess) {
 }
 
 // Teams of two ranks, a process each, as most are made: one after the other, and some at once.
-void check_usual_room(int rank, const AllGatherStrings& exchange) {
+void check_default_extent(int rank, const AllGatherStrings& exchange) {
   const auto host = gpu::Runtime::shared_cpu();
-  const auto make = [&](DeviceTeam::WorkspaceExtent room = DeviceTeam::WorkspaceExtent::kDefault) {
-    return std::make_unique<Member>(rank, 2, exchange, host, room);
+  const auto make = [&](DeviceTeam::WorkspaceExtent extent =
+                            DeviceTeam::WorkspaceExtent::kDefault) {
+    return std::make_unique<Member>(rank, 2, exchange, host, extent);
   };
   std::vector<float> values(40000);
   const auto large = call_of(Collective::kAllReduce, values, values, values.size());
@@ -420,7 +421,7 @@ void check_usual_room(int rank, const AllGatherStrings& exchange) {
     return !member->team->needs_full_workspace(large);
   };
   auto alone = DeviceTeam::create(
-      0, 1, 0, host, "", [](const std::string& words) { return std::vector<std::string>{words}; });
+      0, 1, 0, host, "", [](const std::string& text) { return std::vector<std::string>{text}; });
   require(alone.team != nullptr, alone.unavailable_reason.c_str());
   auto first = make();
   require(is_whole(first), "the first one is whole: a rank alone does not count");
@@ -437,15 +438,15 @@ void check_usual_room(int rank, const AllGatherStrings& exchange) {
 }
 
 TEST_F(TeamTest, TheFirstOfADeviceIsWholeAndFurtherOnesGrow) {
-  EXPECT_EQ(on_processes(2, check_usual_room), 0);
+  EXPECT_EQ(on_processes(2, check_default_extent), 0);
 }
 
 // What all ranks are told where rank 1 has `file` for its library.
 void expect_why(const std::string& why) {
   on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
-    const auto made = DeviceTeam::create(rank, 2, 0, gpu::Runtime::shared_cpu(), "", exchange);
-    EXPECT_FALSE(made.team);
-    EXPECT_NE(made.unavailable_reason.find(why), std::string::npos) << made.unavailable_reason;
+    const auto result = DeviceTeam::create(rank, 2, 0, gpu::Runtime::shared_cpu(), "", exchange);
+    EXPECT_FALSE(result.team);
+    EXPECT_NE(result.unavailable_reason.find(why), std::string::npos) << result.unavailable_reason;
   });
 }
 
@@ -464,14 +465,14 @@ TEST_F(TeamTest, IsNoneForTooManyRanks) {
   const AllGatherStrings nobody = [](const std::string&) -> std::vector<std::string> {
     throw std::logic_error("nobody was to be asked");
   };
-  const auto made =
+  const auto result =
       DeviceTeam::create(0, kernels::kMaxRanks + 1, 0, gpu::Runtime::shared_cpu(), "", nobody);
-  EXPECT_NE(made.unavailable_reason.find("up to 8 ranks"), std::string::npos)
-      << made.unavailable_reason;
+  EXPECT_NE(result.unavailable_reason.find("up to 8 ranks"), std::string::npos)
+      << result.unavailable_reason;
 }
 
 TEST_F(TeamTest, OfOneRankTakesNoCollectives) {
-  const test::Seated alone(0, 1, [](const std::string& words) { return std::vector{words}; });
+  const test::TeamMember alone(0, 1, [](const std::string& text) { return std::vector{text}; });
   kernels::KernelCall call{};
   call.collective = kernels::Collective::kBarrier;
   EXPECT_FALSE(alone.team->can_launch(call));

@@ -28,16 +28,16 @@ constexpr size_t kPage = 4096;
 constexpr uint64_t kSlots = 5;
 
 // A rank with a window of pages, one more than its rank.
-struct Member : test::Seated {
+struct Member : test::TeamMember {
   Member(int rank, int size, const AllGatherStrings& exchange)
-      : Seated(rank, size, exchange),
+      : TeamMember(rank, size, exchange),
         memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0,
                                             kPage * static_cast<size_t>(rank + 1))) {
-    auto made = DeviceWindow::create(
+    auto result = DeviceWindow::create(
         team, {own(), memory.size_bytes(), kSlots + rank, "note " + std::to_string(rank)}, "",
         exchange);
-    require(made.window != nullptr, made.unavailable_reason.c_str());
-    window = std::move(made.window);
+    require(result.window != nullptr, result.unavailable_reason.c_str());
+    window = std::move(result.window);
   }
   std::byte* own() const { return static_cast<std::byte*>(memory.at()); }
   int next() const { return (rank + 1) % size; }
@@ -202,18 +202,19 @@ TEST_F(DeviceWindowTest, AbortEndsAWait) {
 
 TEST_F(DeviceWindowTest, MemoryThatCannotBeMappedIsRefusedOnAllRanks) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
-    test::Seated member(rank, 2, exchange);
+    test::TeamMember member(rank, 2, exchange);
     std::vector<std::byte> plain(100);
-    const auto made = DeviceWindow::create(
+    const auto result = DeviceWindow::create(
         member.team, {rank == 1 ? plain.data() : nullptr, rank == 1 ? plain.size() : 0, 0, ""}, "",
         exchange);
-    EXPECT_EQ(made.window, nullptr);
+    EXPECT_EQ(result.window, nullptr);
     EXPECT_EQ(
-        made.unavailable_reason.find("rank 1: its memory cannot be mapped by other processes"), 0u)
-        << made.unavailable_reason;
-    const auto unwilling =
+        result.unavailable_reason.find("rank 1: its memory cannot be mapped by other processes"),
+        0u)
+        << result.unavailable_reason;
+    const auto declined =
         DeviceWindow::create(member.team, {}, rank == 0 ? "no wish for it" : "", exchange);
-    EXPECT_EQ(unwilling.unavailable_reason, "rank 0: no wish for it");
+    EXPECT_EQ(declined.unavailable_reason, "rank 0: no wish for it");
   });
 }
 
@@ -229,13 +230,16 @@ TEST_F(DeviceWindowTest, AStepThatMakesNoSenseIsNotLaunched) {
 TEST(OneSidedStep, IsMetAsItsComparisonSays) {
   KernelRmaOperation step{};
   step.kind = KernelRmaOperation::Kind::kWaitSlot;
-  const auto met = [&](KernelSlotComparison comparison, uint64_t seen) {
+  const auto satisfied = [&](KernelSlotComparison comparison, uint64_t seen) {
     step.comparison = comparison;
     return kernels::is_satisfied(step, seen, 5);
   };
-  EXPECT_TRUE(met(KernelSlotComparison::kEqual, 5) && !met(KernelSlotComparison::kEqual, 6));
-  EXPECT_TRUE(met(KernelSlotComparison::kAtLeast, 6) && !met(KernelSlotComparison::kAtLeast, 4));
-  EXPECT_TRUE(met(KernelSlotComparison::kAtMost, 4) && !met(KernelSlotComparison::kAtMost, 6));
+  EXPECT_TRUE(satisfied(KernelSlotComparison::kEqual, 5) &&
+              !satisfied(KernelSlotComparison::kEqual, 6));
+  EXPECT_TRUE(satisfied(KernelSlotComparison::kAtLeast, 6) &&
+              !satisfied(KernelSlotComparison::kAtLeast, 4));
+  EXPECT_TRUE(satisfied(KernelSlotComparison::kAtMost, 4) &&
+              !satisfied(KernelSlotComparison::kAtMost, 6));
   step.kind = KernelRmaOperation::Kind::kWaitSignal;
   EXPECT_TRUE(kernels::is_satisfied(step, 2, ~uint64_t{0})) << "counts go round";
 }

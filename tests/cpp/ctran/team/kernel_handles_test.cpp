@@ -35,14 +35,14 @@ constexpr uint64_t kSecond_ns = 1'000'000'000;
 class KernelHandles : public test::KernelsTest {};
 
 // A rank with a window of two pages and its handle.
-struct Member : test::Seated {
+struct Member : test::TeamMember {
   Member(int rank, int size, const AllGatherStrings& exchange,
          WindowHandle::WindowHandleCounts counts = {}, uint64_t limit_ns = 60 * kSecond_ns)
-      : Seated(rank, size, exchange),
+      : TeamMember(rank, size, exchange),
         memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kPage)) {
-    auto made = DeviceWindow::create(team, {own(), memory.size_bytes(), 3, "note"}, "", exchange);
-    require(made.window != nullptr, made.unavailable_reason.c_str());
-    opened = std::move(made.window);
+    auto result = DeviceWindow::create(team, {own(), memory.size_bytes(), 3, "note"}, "", exchange);
+    require(result.window != nullptr, result.unavailable_reason.c_str());
+    opened = std::move(result.window);
     handle = std::make_unique<WindowHandle>(opened, counts, limit_ns);
   }
   std::byte* own() const { return static_cast<std::byte*>(memory.at()); }
@@ -101,9 +101,9 @@ TEST(DeviceCode, BoundsDoNotOverflow) {
 TEST(DeviceCode, PiecesOfAMessageFillItsStretchAndDoNotCrossTheRingsEnd) {
   for (const uint64_t begin : {uint64_t{0}, device::kRingBytes - 16, 5 * device::kRingBytes - 4096})
     for (const uint64_t bytes : {0, 1, 15, 16, 17, 4096, 70'000, 2'000'000})
-      for (const uint64_t asked : {0, 1, 1000, 100'000, 10'000'000}) {
+      for (const uint64_t requested : {0, 1, 1000, 100'000, 10'000'000}) {
         const device::Stretch stretch(begin, bytes);
-        const uint64_t most = device::piece_bytes(asked);
+        const uint64_t most = device::piece_bytes(requested);
         ASSERT_TRUE(most >= 16 && most % 16 == 0 && most <= device::kRingBytes / 2);
         uint64_t at = begin;
         while (at < stretch.end) {
@@ -167,7 +167,7 @@ TEST_F(KernelHandles, WhatIsPutIsThereWithItsSignal) {
 }
 
 TEST_F(KernelHandles, ARankAloneHasAWindow) {
-  put_around(Member(0, 1, [](const std::string& words) { return std::vector{words}; }));
+  put_around(Member(0, 1, [](const std::string& text) { return std::vector{text}; }));
 }
 
 TEST_F(KernelHandles, SignalsAreSetAndAddedByEachRankAndReset) {
@@ -381,12 +381,13 @@ TEST_F(KernelHandles, TheCFunctionsAreTheSame) {
 
 // Transports.
 
-struct Carrier : test::Seated {
-  Carrier(int rank, int size, const AllGatherStrings& exchange, uint64_t limit_ns = 60 * kSecond_ns)
-      : Seated(rank, size, exchange) {
-    auto made = DeviceTransport::create(team, limit_ns, exchange);
-    require(made.transport != nullptr, made.unavailable_reason.c_str());
-    owner = std::move(made.transport);
+struct TransportMember : test::TeamMember {
+  TransportMember(int rank, int size, const AllGatherStrings& exchange,
+                  uint64_t limit_ns = 60 * kSecond_ns)
+      : TeamMember(rank, size, exchange) {
+    auto result = DeviceTransport::create(team, limit_ns, exchange);
+    require(result.transport != nullptr, result.unavailable_reason.c_str());
+    owner = std::move(result.transport);
   }
   const device::TorchCommDeviceTransport& transport() const {
     return *static_cast<const device::TorchCommDeviceTransport*>(owner->address());
@@ -395,7 +396,7 @@ struct Carrier : test::Seated {
 };
 
 // Messages of many sizes to the next rank, in pieces of sizes of their own, while as many come.
-void pass_around(const Carrier& self) {
+void pass_around(const TransportMember& self) {
   const int next = (self.rank + 1) % self.size, before = (self.rank + self.size - 1) % self.size;
   const auto& transport = self.transport();
   const std::vector<size_t> sizes = {0, 1, 16, 1000, 65'536, 65'537, 600'001, 2'000'000, 3};
@@ -418,24 +419,24 @@ void pass_around(const Carrier& self) {
 
 TEST_F(KernelHandles, MessagesOfAnySizeGoThroughRings) {
   on_threads(3, [](int rank, const AllGatherStrings& exchange) {
-    pass_around(Carrier(rank, 3, exchange));
+    pass_around(TransportMember(rank, 3, exchange));
   });
   EXPECT_EQ(on_processes(2,
                          [](int rank, const AllGatherStrings& exchange) {
-                           pass_around(Carrier(rank, 2, exchange));
+                           pass_around(TransportMember(rank, 2, exchange));
                          }),
             0);
 }
 
 TEST_F(KernelHandles, ARankAloneHasATransport) {
-  const Carrier alone(0, 1, [](const std::string& words) { return std::vector{words}; });
+  const TransportMember alone(0, 1, [](const std::string& text) { return std::vector{text}; });
   pass_around(alone);
   EXPECT_EQ(alone.transport().num_nvl_peers(), 0);
 }
 
 TEST_F(KernelHandles, PairsHaveSignalsAndBarriersOfTheirOwn) {
   on_threads(3, [](int rank, const AllGatherStrings& exchange) {
-    const Carrier self(rank, 3, exchange);
+    const TransportMember self(rank, 3, exchange);
     void* const transport = const_cast<void*>(self.owner->address());
     EXPECT_EQ(torchcomms_transport_my_rank(transport), rank);
     EXPECT_EQ(torchcomms_transport_n_ranks(transport), 3);
@@ -465,7 +466,7 @@ TEST_F(KernelHandles, PairsHaveSignalsAndBarriersOfTheirOwn) {
 
 TEST_F(KernelHandles, SidesOfAMessageWithOtherSizesBothStop) {
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
-    const Carrier self(rank, 2, exchange);
+    const TransportMember self(rank, 2, exchange);
     std::vector<std::byte> data(100);
     if (rank == 0) {
       EXPECT_EQ(self.transport().send(1, data.data(), 60), device::kDone);

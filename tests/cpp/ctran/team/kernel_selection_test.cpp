@@ -33,9 +33,10 @@ TEST(Selection, ReadsWishesByName) {
   EXPECT_EQ(parse_kernel_preference("hint", "kernels").provider,
             KernelPreference::KernelProvider::kKernels);
   for (int i = 1; i < kernels::kAlgorithms; ++i) {
-    const auto wish = parse_kernel_preference("hint", name_of(static_cast<KernelAlgorithm>(i)));
-    EXPECT_EQ(wish.provider, KernelPreference::KernelProvider::kKernels);
-    EXPECT_EQ(wish.algorithm, static_cast<KernelAlgorithm>(i));
+    const auto preference =
+        parse_kernel_preference("hint", name_of(static_cast<KernelAlgorithm>(i)));
+    EXPECT_EQ(preference.provider, KernelPreference::KernelProvider::kKernels);
+    EXPECT_EQ(preference.algorithm, static_cast<KernelAlgorithm>(i));
   }
   const auto limited = parse_kernel_preference("hint", "two_shot_line/32");
   EXPECT_EQ(limited.algorithm, KernelAlgorithm::kTwoShotLL128);
@@ -126,11 +127,11 @@ TEST(Selection, OfMeasuredRowsTheFirstThatFitsAndIsAcceptedCounts) {
 TEST(Selection, RowsMayBeForFewBlocksOrForRegisteredTensorsAlone) {
   using kernels::TensorMemory;
   const auto row = [](TensorMemory memory, int within, int blocks) {
-    kernels::SelectionRow made{
+    kernels::SelectionRow result{
         Collective::kAllReduce, {2, 2}, {0, 9}, KernelAlgorithm::kOneShotLL128, blocks};
-    made.memory = memory;
-    made.block_limit = within;
-    return made;
+    result.memory = memory;
+    result.block_limit = within;
+    return result;
   };
   const MeasuredRows rows({row(TensorMemory::kAny, 8, 5), row(TensorMemory::kRegistered, 16, 10),
                            row(TensorMemory::kPlain, 0, 48), row(TensorMemory::kAny, 0, 64)});

@@ -25,21 +25,21 @@ class KernelsTest : public testing::Test {
 };
 
 // A rank's team and a stream of its own.
-struct Seated {
-  Seated(int rank, int size, const transport::nvl::AllGatherStrings& exchange,
-         const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::shared_cpu(),
-         DeviceTeam::WorkspaceExtent room = DeviceTeam::WorkspaceExtent::kFull)
+struct TeamMember {
+  TeamMember(int rank, int size, const transport::nvl::AllGatherStrings& exchange,
+             const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::shared_cpu(),
+             DeviceTeam::WorkspaceExtent extent = DeviceTeam::WorkspaceExtent::kFull)
       : rank(rank), size(size), stream(cpu.create_stream(false)) {
-    auto made = DeviceTeam::create(rank, size, 0, runtime, "", exchange, room);
-    transport::nvl::test::require(made.team != nullptr, made.unavailable_reason.c_str());
-    team = std::move(made.team);
+    auto result = DeviceTeam::create(rank, size, 0, runtime, "", exchange, extent);
+    transport::nvl::test::require(result.team != nullptr, result.unavailable_reason.c_str());
+    team = std::move(result.team);
   }
-  ~Seated() {
+  ~TeamMember() {
     cpu.synchronize(stream);
     cpu.destroy_stream(stream);
   }
-  Seated(const Seated&) = delete;
-  Seated& operator=(const Seated&) = delete;
+  TeamMember(const TeamMember&) = delete;
+  TeamMember& operator=(const TeamMember&) = delete;
 
   const int rank, size;
   const gpu::NativeStream stream;

@@ -40,9 +40,9 @@ Bytes sample(int from, int to, size_t serial, size_t bytes) {
 }
 
 // A rank, and messages that are to be exchanged.
-class Member : public test::Seated {
+class Member : public test::TeamMember {
  public:
-  using Seated::Seated;
+  using TeamMember::TeamMember;
   ~Member() { cpu.synchronize(stream); }  // before the memory of its messages goes
 
   void send(int peer, size_t serial, size_t bytes) {

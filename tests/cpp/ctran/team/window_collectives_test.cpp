@@ -32,10 +32,10 @@ constexpr size_t kBytes = size_t{4} << 20;
 constexpr size_t kLongBytes = 2 * kernels::kForkMinBytes + 4096;
 
 // A rank with two windows of the same size.
-struct Member : test::Seated {
+struct Member : test::TeamMember {
   Member(int rank, int size, const AllGatherStrings& exchange, size_t bytes = kBytes,
          const std::shared_ptr<const gpu::Runtime>& runtime = gpu::Runtime::shared_cpu())
-      : Seated(rank, size, exchange, runtime), bytes(bytes) {
+      : TeamMember(rank, size, exchange, runtime), bytes(bytes) {
     for (int i = 0; i < 2; ++i) {
       memory.push_back(std::make_unique<gpu::ShareableMemory>(
           gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, bytes)));
@@ -58,8 +58,10 @@ struct Member : test::Seated {
     made.output = output;
     return made;
   }
-  void launch(const KernelCall& call, int window = 0, CopyMethod carrier = CopyMethod::kAutomatic) {
-    team->launch(windows[static_cast<size_t>(window)]->make_collective_call(call, carrier), stream);
+  void launch(const KernelCall& call, int window = 0,
+              CopyMethod copy_method = CopyMethod::kAutomatic) {
+    team->launch(windows[static_cast<size_t>(window)]->make_collective_call(call, copy_method),
+                 stream);
   }
   void finish() const { cpu.synchronize(stream); }
 
@@ -77,8 +79,8 @@ std::vector<std::byte> sample(int from, size_t size_bytes) {
 }
 
 // All three, of `count` bytes a part, and what is beside the outputs.
-void check_every_collective(Member& member, size_t count, CopyMethod carrier) {
-  const bool is_one_place = carrier == CopyMethod::kCopyEngine;
+void check_every_collective(Member& member, size_t count, CopyMethod copy_method) {
+  const bool is_one_place = copy_method == CopyMethod::kCopyEngine;
   const auto ranks = static_cast<size_t>(member.size), own = static_cast<size_t>(member.rank);
   const auto whole = sample(member.rank, ranks * count);
   std::byte* const output = member.own(0) + 3 + (is_one_place ? 0 : 17 * own);
@@ -98,18 +100,18 @@ void check_every_collective(Member& member, size_t count, CopyMethod carrier) {
   };
 
   begin();
-  member.launch(member.call(Collective::kAllGather, count, whole.data(), output), 0, carrier);
+  member.launch(member.call(Collective::kAllGather, count, whole.data(), output), 0, copy_method);
   for (int from = 0; from < member.size; ++from) append(from, 0);
   expect("all_gather", wanted);
 
   begin();
   if (count > 0) std::memcpy(output + own * count, whole.data(), count);
   member.launch(member.call(Collective::kAllGather, count, output + own * count, output), 0,
-                carrier);
+                copy_method);
   expect("all_gather in place", wanted);
 
   begin();
-  member.launch(member.call(Collective::kAllToAll, count, whole.data(), output), 0, carrier);
+  member.launch(member.call(Collective::kAllToAll, count, whole.data(), output), 0, copy_method);
   wanted.clear();
   for (int from = 0; from < member.size; ++from) append(from, own * count);
   expect("all_to_all", wanted);
@@ -118,24 +120,24 @@ void check_every_collective(Member& member, size_t count, CopyMethod carrier) {
   const bool is_root = member.rank == member.size - 1;
   member.launch(
       member.call(Collective::kBroadcast, count, is_root ? whole.data() : nullptr, output), 0,
-      carrier);
+      copy_method);
   wanted.clear();
   append(member.size - 1, 0);
   expect("broadcast", wanted);
 }
 
 TEST_F(RegionsTest, PeersWriteEachOthersOutputs) {
-  EXPECT_EQ(
-      on_processes(3,
-                   [](int rank, const AllGatherStrings& exchange) {
-                     Member member(rank, 3, exchange);
-                     for (const size_t count : {size_t{0}, size_t{1}, size_t{100},
-                                                kernels::kWindowTile + 1, size_t{1000003}})
-                       for (const auto carrier : {CopyMethod::kAutomatic, CopyMethod::kCopyEngine})
-                         check_every_collective(member, count, carrier);
-                     exchange("");
-                   }),
-      0);
+  EXPECT_EQ(on_processes(3,
+                         [](int rank, const AllGatherStrings& exchange) {
+                           Member member(rank, 3, exchange);
+                           for (const size_t count : {size_t{0}, size_t{1}, size_t{100},
+                                                      kernels::kWindowTile + 1, size_t{1000003}})
+                             for (const auto copy_method :
+                                  {CopyMethod::kAutomatic, CopyMethod::kCopyEngine})
+                               check_every_collective(member, count, copy_method);
+                           exchange("");
+                         }),
+            0);
   on_threads(2, [](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
     check_every_collective(member, 1000003, CopyMethod::kAutomatic);

@@ -30,7 +30,7 @@ constexpr size_t kLong = kernels::kLL128MaxBytes + 500'003;
 constexpr size_t kHalf = 16 * kernels::kLL128MaxBytes;
 
 // How many messages this process has written straight to their places.
-int64_t written() {
+int64_t zero_copy_count() {
   void* const library = ::dlopen(std::getenv(test::kVariable), RTLD_NOW);
   const auto count =
       reinterpret_cast<int64_t (*)()>(::dlsym(library, "torchcomms_standin_kernels_straight"));
@@ -42,13 +42,13 @@ std::byte sample(int from, size_t serial, size_t i) {
 }
 
 // A rank with a window, of which one half is sent and the other received.
-struct Member : test::Seated {
+struct Member : test::TeamMember {
   Member(int rank, int size, const AllGatherStrings& exchange)
-      : Seated(rank, size, exchange),
+      : TeamMember(rank, size, exchange),
         memory(gpu::ShareableMemory::create(gpu::Driver::of(cpu), cpu, 0, 2 * kHalf)) {
-    auto made = DeviceWindow::create(team, {at(0), 2 * kHalf, 0, ""}, "", exchange);
-    require(made.window != nullptr, made.unavailable_reason.c_str());
-    window = std::move(made.window);
+    auto result = DeviceWindow::create(team, {at(0), 2 * kHalf, 0, ""}, "", exchange);
+    require(result.window != nullptr, result.unavailable_reason.c_str());
+    window = std::move(result.window);
   }
   std::byte* at(size_t offset) const { return static_cast<std::byte*>(memory.at()) + offset; }
   void clear() {
@@ -57,17 +57,17 @@ struct Member : test::Seated {
     wanted.assign(kHalf, std::byte{0x5a});
     std::memset(at(kHalf), 0x5a, kHalf);
   }
-  void send(int peer, size_t serial, size_t bytes, bool asks) {
+  void send(int peer, size_t serial, size_t bytes, bool requests_zero_copy) {
     std::byte* const data = at(end[0]);
     for (size_t i = 0; i < bytes; ++i) data[i] = sample(rank, serial, i);
-    messages.push_back({data, bytes, peer, 0, nullptr, asks});
+    messages.push_back({data, bytes, peer, 0, nullptr, requests_zero_copy});
     end[0] += bytes + 3;
   }
-  void receive(int peer, size_t serial, size_t bytes, bool has_place) {
+  void receive(int peer, size_t serial, size_t bytes, bool offers_target) {
     std::byte* const data = at(end[1]);
     for (size_t i = 0; i < bytes; ++i) wanted[end[1] - kHalf + i] = sample(peer, serial, i);
-    messages.push_back(
-        {data, bytes, peer, 1, has_place ? window->address_on_peer(peer, data) : nullptr, false});
+    messages.push_back({data, bytes, peer, 1,
+                        offers_target ? window->address_on_peer(peer, data) : nullptr, false});
     end[1] += bytes + 5;
   }
   void launch(uint64_t limit_ns = 0) { team->exchange(messages, limit_ns, stream); }
@@ -90,40 +90,42 @@ constexpr size_t kSizes[] = {0, 1000, kernels::kLL128MaxBytes, kernels::kLL128Ma
 
 // Each of them with every wish of either side, in one launch. How many are written straight.
 int64_t exchange_all(Member& member) {
-  int64_t straight = 0;
+  int64_t zero_copies = 0;
   for (int round = 0; round < 3; ++round) {
     member.clear();
     size_t serial = 0;
-    for (int wishes = 0; wishes < 4; ++wishes)
+    for (int mask = 0; mask < 4; ++mask)
       for (const size_t bytes : kSizes) {
-        const bool asks = (wishes & 1) != 0, has_place = (wishes & 2) != 0;
-        member.send((member.rank + 1) % member.size, serial, bytes, asks);
-        member.receive((member.rank + member.size - 1) % member.size, serial, bytes, has_place);
-        straight += asks && has_place && bytes > kernels::kLL128MaxBytes ? 1 : 0;
+        const bool requests_zero_copy = (mask & 1) != 0, offers_target = (mask & 2) != 0;
+        member.send((member.rank + 1) % member.size, serial, bytes, requests_zero_copy);
+        member.receive((member.rank + member.size - 1) % member.size, serial, bytes, offers_target);
+        zero_copies +=
+            requests_zero_copy && offers_target && bytes > kernels::kLL128MaxBytes ? 1 : 0;
         ++serial;
       }
     member.launch();
     member.check();
   }
-  return straight;
+  return zero_copies;
 }
 
 TEST_F(StraightTest, EitherSideMayLikeItOrNot) {
   EXPECT_EQ(on_processes(3,
                          [](int rank, const AllGatherStrings& exchange) {
                            Member member(rank, 3, exchange);
-                           const auto before = written();
-                           const auto straight = exchange_all(member);
-                           require(written() - before == straight, "as many as both liked");
+                           const auto before = zero_copy_count();
+                           const auto zero_copies = exchange_all(member);
+                           require(zero_copy_count() - before == zero_copies,
+                                   "as many as both liked");
                            exchange("");
                          }),
             0);
-  const auto before = written();
+  const auto before = zero_copy_count();
   on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
     Member member(rank, 2, exchange);
-    const auto straight = exchange_all(member);
+    const auto zero_copies = exchange_all(member);
     exchange("");
-    EXPECT_EQ(written() - before, 2 * straight);
+    EXPECT_EQ(zero_copy_count() - before, 2 * zero_copies);
     exchange("");
   });
 }
@@ -133,7 +135,7 @@ TEST_F(StraightTest, ATeamAsksForLongMessagesWhereItIsTold) {
     Member member(rank, 2, exchange);
     const auto exchanged = [&](size_t bytes, bool sends, bool receives) {
       exchange("");
-      const auto before = written();
+      const auto before = zero_copy_count();
       exchange("");
       const bool likes = rank == 0 ? sends : receives;
       member.team->enable_zero_copy_send(
@@ -150,7 +152,7 @@ TEST_F(StraightTest, ATeamAsksForLongMessagesWhereItIsTold) {
       member.launch();
       member.check();
       exchange("");
-      return written() - before;
+      return zero_copy_count() - before;
     };
     EXPECT_EQ(exchanged(DeviceTeam::kZeroCopyMinBytes, true, true), 1);
     EXPECT_EQ(exchanged(DeviceTeam::kZeroCopyMinBytes - 1, true, true), 0);
@@ -179,11 +181,11 @@ TEST_F(StraightTest, OfACaptureAreRepeated) {
 
 TEST_F(StraightTest, OfTheWrongSizeStopBothSides) {
   for (const size_t received : {size_t{10}, kLong - 1})
-    for (const bool asks : {false, true})
+    for (const bool requests_zero_copy : {false, true})
       on_threads(2, [&](int rank, const AllGatherStrings& exchange) {
         Member member(rank, 2, exchange);
         member.clear();
-        if (rank == 0) member.send(1, 0, kLong, asks);
+        if (rank == 0) member.send(1, 0, kLong, requests_zero_copy);
         if (rank == 0) member.receive(1, 0, 7, true);  // which never comes
         if (rank == 1) member.receive(0, 0, received, true);
         member.launch();
@@ -212,7 +214,7 @@ TEST_F(StraightTest, ASendThatNobodyAnswersEndsAtItsLimit) {
 }
 
 // Parts whose sizes the kernel reads, to outputs at another place of the window on each rank.
-void exchange_by_counts(Member& member, bool asks) {
+void exchange_by_counts(Member& member, bool requests_zero_copy) {
   constexpr size_t kElements = 6'000'000;
   const auto part = [](int from, int to) {
     return static_cast<int64_t>(600'000 * (from + to) + 7 * to);
@@ -221,7 +223,7 @@ void exchange_by_counts(Member& member, bool asks) {
     return static_cast<int32_t>(i * 9 + from * 3 + to);
   };
   const int rank = member.rank;
-  const auto before = written();
+  const auto before = zero_copy_count();
   auto* const input = reinterpret_cast<int32_t*>(member.at(0));
   auto* const output = reinterpret_cast<int32_t*>(member.at(kHalf)) + rank;
   std::vector<int64_t> sent, received;
@@ -233,7 +235,7 @@ void exchange_by_counts(Member& member, bool asks) {
   }
   kernels::AllToAllVDynamic call{
       input, output, kElements, kElements, sizeof(int32_t), sent.data(), received.data(), 0, 0};
-  call.requests_zero_copy = asks;
+  call.requests_zero_copy = requests_zero_copy;
   for (int peer = 0; peer < member.size; ++peer)
     call.zero_copy_targets[peer] = member.window->address_on_peer(peer, output);
   member.team->exchange(call, member.stream);
@@ -248,15 +250,16 @@ void exchange_by_counts(Member& member, bool asks) {
     if (peer != rank &&
         static_cast<size_t>(sent[static_cast<size_t>(peer)]) * 4 > kernels::kLL128MaxBytes)
       ++long_ones;
-  require(written() - before == (asks ? long_ones : 0), "the long ones are written straight");
+  require(zero_copy_count() - before == (requests_zero_copy ? long_ones : 0),
+          "the long ones are written straight");
 }
 
 TEST_F(StraightTest, PartsByCountsAreWrittenThere) {
-  for (const bool asks : {true, false})
+  for (const bool requests_zero_copy : {true, false})
     EXPECT_EQ(on_processes(3,
-                           [asks](int rank, const AllGatherStrings& exchange) {
+                           [requests_zero_copy](int rank, const AllGatherStrings& exchange) {
                              Member member(rank, 3, exchange);
-                             exchange_by_counts(member, asks);
+                             exchange_by_counts(member, requests_zero_copy);
                              exchange("");
                            }),
               0);
