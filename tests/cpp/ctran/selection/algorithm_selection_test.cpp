@@ -89,11 +89,13 @@ TEST(Select, SumsThatTravelInAWiderDtypeAreCountedSo) {
   const TopologyFacts hosts{.link = LinkType::kTcp, .local_ranks = 1, .cores = 64};
   const auto& ring = *schedule::find_algorithm(Operation::kAllReduce, "ring");
   const auto& two_shot = *schedule::find_algorithm(Operation::kAllReduce, "two_shot");
-  const auto takes = [&](const schedule::Algorithm& algorithm, const ElementSizes& element) {
+  const auto estimate = [&](const schedule::Algorithm& algorithm, const ElementSizes& element) {
     return estimate_ns(algorithm, all_reduce(4, 64 << 20), element, hosts, kDefaultConstants);
   };
-  EXPECT_GT(takes(ring, {.bytes = 2, .accumulator_bytes = 4}), 1.5 * takes(ring, {.bytes = 2}));
-  EXPECT_EQ(takes(two_shot, {.bytes = 2, .accumulator_bytes = 4}), takes(two_shot, {.bytes = 2}));
+  EXPECT_GT(estimate(ring, {.bytes = 2, .accumulator_bytes = 4}),
+            1.5 * estimate(ring, {.bytes = 2}));
+  EXPECT_EQ(estimate(two_shot, {.bytes = 2, .accumulator_bytes = 4}),
+            estimate(two_shot, {.bytes = 2}));
 }
 
 TEST(Select, EveryRankChoosesAlike) {
@@ -113,13 +115,13 @@ TEST(Select, EveryRankChoosesAlike) {
 }
 
 TEST(Select, CountsThatOnlyTheirOwnerKnowsDecideNothing) {
-  const int64_t some[] = {0, 5, 5, 9}, others[] = {0, 5, 1 << 20, 3 << 20};
+  const int64_t some[] = {0, 5, 5, 9}, other_offsets[] = {0, 5, 1 << 20, 3 << 20};
   const auto a = select_algorithm(
-      all_to_all_problem(0, Blocks::from_offsets(some), Blocks::from_offsets(others)), kFloat,
-      kOneHost, Tuning());
-  const auto b = select_algorithm(
-      all_to_all_problem(1, Blocks::from_offsets(others), Blocks::from_offsets(others)), kFloat,
-      kOneHost, Tuning());
+      all_to_all_problem(0, Blocks::from_offsets(some), Blocks::from_offsets(other_offsets)),
+      kFloat, kOneHost, Tuning());
+  const auto b = select_algorithm(all_to_all_problem(1, Blocks::from_offsets(other_offsets),
+                                                     Blocks::from_offsets(other_offsets)),
+                                  kFloat, kOneHost, Tuning());
   EXPECT_EQ(a.algorithm, b.algorithm);
   EXPECT_EQ(a.chunk, b.chunk);
 }
@@ -186,14 +188,14 @@ TEST(Select, ScratchIsBoundedWhereThereIsAnotherWay) {
 }
 
 TEST(Model, MoreBytesTakeLongerAndCrowdedCoresToo) {
-  const TopologyFacts crowded{.link = LinkType::kShm, .local_ranks = 4, .cores = 2};
+  const TopologyFacts oversubscribed{.link = LinkType::kShm, .local_ranks = 4, .cores = 2};
   for (const auto* algorithm : schedule::algorithms()) {
     if (algorithm->operation != Operation::kAllReduce) continue;
     const Problem small = all_reduce(4, 1 << 10), large = all_reduce(4, 1 << 20);
     if (!algorithm->unsupported_reason(small).empty()) continue;
     const double a = estimate_ns(*algorithm, small, kFloat, kOneHost, kDefaultConstants);
     const double b = estimate_ns(*algorithm, large, kFloat, kOneHost, kDefaultConstants);
-    const double c = estimate_ns(*algorithm, large, kFloat, crowded, kDefaultConstants);
+    const double c = estimate_ns(*algorithm, large, kFloat, oversubscribed, kDefaultConstants);
     EXPECT_LT(a, b) << algorithm->name;
     EXPECT_LT(b, c) << algorithm->name;
   }
@@ -201,27 +203,27 @@ TEST(Model, MoreBytesTakeLongerAndCrowdedCoresToo) {
 
 TEST(Model, AChainInOnePieceWaitsForItsLength) {
   const auto& chain = *schedule::find_algorithm(Operation::kBroadcast, "chain");
-  const auto takes = [&](int64_t chunk) {
+  const auto estimate = [&](int64_t chunk) {
     return estimate_ns(
         chain, vector_problem(Operation::kBroadcast, 0, 8, 1 << 22, 0, {.chunk = chunk}), kFloat,
         {.link = LinkType::kTcp, .local_ranks = 1, .cores = 1}, kDefaultConstants);
   };
-  EXPECT_GT(takes(0), 3 * takes(1 << 18));
+  EXPECT_GT(estimate(0), 3 * estimate(1 << 18));
 }
 
 // On one host their receivers copy them, all at once, up to 4 MiB; a network, and shared memory
 // with larger ones, leave the root to send each.
 TEST(Model, TheRootOfADirectBroadcastSendsForFreeOnOneHost) {
   const auto& direct = *schedule::find_algorithm(Operation::kBroadcast, "direct");
-  const auto takes = [&](int size, int64_t count, LinkType wire) {
+  const auto estimate = [&](int size, int64_t count, LinkType link) {
     return estimate_ns(direct, vector_problem(Operation::kBroadcast, 0, size, count, 0), kFloat,
-                       {.link = wire, .local_ranks = 1, .cores = 1}, kDefaultConstants);
+                       {.link = link, .local_ranks = 1, .cores = 1}, kDefaultConstants);
   };
   constexpr int64_t kLargest = 1 << 22, kLarge = 1 << 19, kSmall = 1 << 10;
-  EXPECT_LT(takes(8, kLarge, LinkType::kShm), 2 * takes(2, kLarge, LinkType::kShm));
-  EXPECT_GT(takes(8, kLargest, LinkType::kShm), 3 * takes(2, kLargest, LinkType::kShm));
-  EXPECT_GT(takes(8, kLarge, LinkType::kTcp), 3 * takes(2, kLarge, LinkType::kTcp));
-  EXPECT_GT(takes(8, kSmall, LinkType::kShm), 3 * takes(2, kSmall, LinkType::kShm));
+  EXPECT_LT(estimate(8, kLarge, LinkType::kShm), 2 * estimate(2, kLarge, LinkType::kShm));
+  EXPECT_GT(estimate(8, kLargest, LinkType::kShm), 3 * estimate(2, kLargest, LinkType::kShm));
+  EXPECT_GT(estimate(8, kLarge, LinkType::kTcp), 3 * estimate(2, kLarge, LinkType::kTcp));
+  EXPECT_GT(estimate(8, kSmall, LinkType::kShm), 3 * estimate(2, kSmall, LinkType::kShm));
 }
 
 // So that who has a very large one hands it on, in pieces; two ranks have nobody to hand it on to.

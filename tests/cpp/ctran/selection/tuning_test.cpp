@@ -89,12 +89,12 @@ TEST(Tuning, LinesOfKernelsMaySayOfWhichTensorsTheyAreAndWithinHowManyBlocks) {
   const std::string begin =
       "kernel all_gather_single gpu h200 ranks 2..2 bytes 0..9 kind any mode any ";
   const auto line = begin + "algorithm region blocks 16 tensors registered within 24";
-  const auto made = parse_tuning(kHeader + line, "here").kernels.at(0);
-  EXPECT_TRUE(made.row.uses_window_collective);
-  EXPECT_EQ(made.row.blocks, 16);
-  EXPECT_EQ(made.row.memory, kernels::TensorMemory::kRegistered);
-  EXPECT_EQ(made.row.block_limit, 24);
-  EXPECT_EQ(to_text(made), line);
+  const auto parsed = parse_tuning(kHeader + line, "here").kernels.at(0);
+  EXPECT_TRUE(parsed.row.uses_window_collective);
+  EXPECT_EQ(parsed.row.blocks, 16);
+  EXPECT_EQ(parsed.row.memory, kernels::TensorMemory::kRegistered);
+  EXPECT_EQ(parsed.row.block_limit, 24);
+  EXPECT_EQ(to_text(parsed), line);
   const auto few = parse_tuning(kHeader + begin + "algorithm kernels blocks 0 within 8", "here");
   EXPECT_EQ(few.kernels.at(0).row.memory, kernels::TensorMemory::kAny);
   EXPECT_EQ(few.kernels.at(0).row.block_limit, 8);
@@ -107,9 +107,9 @@ TEST(Tuning, LinesOfKernelsMaySayOfWhichTensorsTheyAreAndWithinHowManyBlocks) {
 }
 
 TEST(Tuning, WhatRankZeroTellsIsReadAlike) {
-  const auto told = parse_shared_tuning(serialize_tuning({}, "some-gpu"));
-  EXPECT_EQ(told.gpu, "some-gpu");
-  EXPECT_TRUE(told.tuning.kernels.empty());
+  const auto shared = parse_shared_tuning(serialize_tuning({}, "some-gpu"));
+  EXPECT_EQ(shared.gpu, "some-gpu");
+  EXPECT_TRUE(shared.tuning.kernels.empty());
   const auto code_of = [](const std::string& text) -> std::optional<Errc> {
     try {
       parse_shared_tuning(text);
@@ -301,12 +301,12 @@ TEST(TuningFile, InTheUsualPlaceNeedNotBe) {
 TEST(TuningFile, ThatCannotBeUsedIsNoneInTheUsualPlace) {
   const auto path =
       std::filesystem::temp_directory_path() / ("tuning-bad-" + std::to_string(::getpid()));
-  const auto tell = [&](const std::string& named_by) {
+  const auto serialize_named = [&](const std::string& named_by) {
     return serialize_tuning({.path = path, .setting = named_by}, "gpu");
   };
-  const auto why_of = [](const std::string& told) -> std::string {
+  const auto why_of = [](const std::string& text) -> std::string {
     try {
-      parse_shared_tuning(told);
+      parse_shared_tuning(text);
     } catch (const CommError& e) {
       return e.why();
     }
@@ -315,15 +315,16 @@ TEST(TuningFile, ThatCannotBeUsedIsNoneInTheUsualPlace) {
   for (const std::string text :
        {"torchcomms tuning 2\n", "torchcomms tuning 1\nuse all_reduce w"}) {
     std::ofstream(path) << text;
-    EXPECT_EQ(parse_shared_tuning(tell("")).tuning.source, Tuning().source);
-    const auto why = why_of(tell("hint x"));
+    EXPECT_EQ(parse_shared_tuning(serialize_named("")).tuning.source, Tuning().source);
+    const auto why = why_of(serialize_named("hint x"));
     EXPECT_TRUE(why.starts_with("on rank 0: hint x: the tuning file " + path.string() + ", line "))
         << why;
   }
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
-  EXPECT_EQ(why_of(tell("")), "");
-  EXPECT_NE(why_of(tell("hint x")).find(path.string() + " cannot be read"), std::string::npos);
+  EXPECT_EQ(why_of(serialize_named("")), "");
+  EXPECT_NE(why_of(serialize_named("hint x")).find(path.string() + " cannot be read"),
+            std::string::npos);
   std::filesystem::remove(path);
 }
 
