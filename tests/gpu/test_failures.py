@@ -228,7 +228,7 @@ KILLED = """
 
 @on_each_backend
 def test_a_killed_rank_takes_nobody_along(backend):
-    *others, killed = on_gpus(KILLED.format(backend=backend, limit=LIMIT_S))
+    *survivors, killed = on_gpus(KILLED.format(backend=backend, limit=LIMIT_S))
     assert killed.code == -9
-    for finished in others:
+    for finished in survivors:
         assert finished.expect_success().out.strip().endswith("alive")

@@ -61,7 +61,7 @@ def test_replays_reduce_what_is_there_then(world, async_op):
 def everything(comm):
     """Every operation in one graph; each replay writes all outputs anew."""
     failures, rank, size = Failures(), comm.get_rank(), comm.get_size()
-    made: dict[tuple[str, str], torch.Tensor] = {}
+    tensors: dict[tuple[str, str], torch.Tensor] = {}
 
     def body():
         for name in OPERATIONS:
@@ -69,13 +69,13 @@ def everything(comm):
                 continue
 
             def make(slot, shape, name=name):
-                return made.setdefault((name, slot), torch.full(shape, rank + 1.0))
+                return tensors.setdefault((name, slot), torch.full(shape, rank + 1.0))
 
             call(comm, name, name.startswith("all"), make).wait()
 
     graph = captured(body)
     for replay in range(3):
-        for tensor in made.values():
+        for tensor in tensors.values():
             tensor.fill_(rank + 1.0)
         graph.replay()
         for name, slot, want in (
@@ -87,7 +87,7 @@ def everything(comm):
             ("scatter", "output_tensor", [1.0]),
         ):
             with failures.case(name, replay):
-                rows = made[name, slot].reshape(len(want), -1)
+                rows = tensors[name, slot].reshape(len(want), -1)
                 assert [row.max().item() for row in rows] == want
                 assert [row.min().item() for row in rows] == want
     assert_alive(comm)

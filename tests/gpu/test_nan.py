@@ -39,7 +39,7 @@ def became(result):
     return "dropped" if bool((result == 1).all()) else f"mixed, such as {result[:4].tolist()}"
 
 
-def fates(comm, hints):
+def outcomes(comm, hints):
     """What became of the NaN of each rank, by all that it may depend on."""
     found = {}
     cases = itertools.product(COLLECTIVES, OPS, FLOATS, NUMELS, range(comm.get_size()))
@@ -55,9 +55,9 @@ def fates(comm, hints):
 def expect(world, want, hints):
     other = [
         f"rank {rank}: {' '.join(map(str, case))}: {fate}"
-        for rank, of_rank in enumerate(world.run(fates, hints))
-        for case, fate in of_rank.items()
-        if fate != want
+        for rank, of_rank in enumerate(world.run(outcomes, hints))
+        for case, outcome in of_rank.items()
+        if outcome != want
     ]
     assert not other, f"not {want} in {len(other)} cases:\n" + "\n".join(other[:40])
 

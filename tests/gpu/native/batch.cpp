@@ -102,8 +102,8 @@ kernels::KernelCall Batch::call(size_t i, int rank) const {
 
 void Batch::launch(size_t i, int rank) const {
   world_.select(rank);
-  if (cases_[i].carrier)
-    world_.launch(rank, region_call(i, rank));
+  if (cases_[i].copy_method)
+    world_.launch(rank, window_call(i, rank));
   else
     world_.launch(rank, call(i, rank));
 }
@@ -114,21 +114,21 @@ void Batch::launch(int rank) const {
 
 bool Batch::goes_by_case() const {
   return world_.shares_gpus() && std::ranges::any_of(cases_, [](const Case& one) {
-           return one.carrier == kernels::CopyMethod::kCopyEngine;
+           return one.copy_method == kernels::CopyMethod::kCopyEngine;
          });
 }
 
-kernels::WindowCollectiveCall Batch::region_call(size_t i, int rank) const {
-  kernels::WindowCollectiveCall made{};
-  made.call = call(i, rank);
-  made.copy_method = cases_[i].carrier.value_or(kernels::CopyMethod::kAutomatic);
-  made.window_id = static_cast<uint32_t>(i) % 3;
+kernels::WindowCollectiveCall Batch::window_call(size_t i, int rank) const {
+  kernels::WindowCollectiveCall window_call{};
+  window_call.call = call(i, rank);
+  window_call.copy_method = cases_[i].copy_method.value_or(kernels::CopyMethod::kAutomatic);
+  window_call.window_id = static_cast<uint32_t>(i) % 3;
   for (int r = 0; r < world_.size(); ++r) {
     const auto& rank = ranks_[static_cast<size_t>(r)];
-    made.memory[r] = rank.memory.get();
-    made.bytes[r] = rank.before.size();
+    window_call.memory[r] = rank.memory.get();
+    window_call.bytes[r] = rank.before.size();
   }
-  return made;
+  return window_call;
 }
 
 void Batch::check() const {

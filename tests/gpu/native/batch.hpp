@@ -24,8 +24,8 @@ class Batch {
   // ranks, which must not have copies of an earlier one behind them. See World::may_copy().
   bool goes_by_case() const;
   kernels::KernelCall call(size_t i, int rank) const;
-  // The memory of all cases is a region.
-  kernels::WindowCollectiveCall region_call(size_t i, int rank) const;
+  // The memory of all cases is a window.
+  kernels::WindowCollectiveCall window_call(size_t i, int rank) const;
   // After the ranks have finished. Throws for the first wrong element, or byte beyond a tensor;
   // a rank that has stopped says so first.
   void check() const;

@@ -69,7 +69,8 @@ std::string Case::text() const {
          std::to_string(blocks) + (in_place ? " in place" : "") + " shift " +
          std::to_string(shift) + " shift by rank " + std::to_string(shift_by_rank) +
          (factor_in_memory ? " factor in memory" : "") +
-         (carrier ? " in a region, carrier " + std::to_string(static_cast<int>(*carrier)) : "");
+         (copy_method ? " in a region, carrier " + std::to_string(static_cast<int>(*copy_method))
+                      : "");
 }
 
 size_t input_count(const Case& c, int ranks, int rank) {

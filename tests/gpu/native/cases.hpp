@@ -30,7 +30,7 @@ struct Case {
   size_t shift = 0;  // elements by which memory is off the alignment of 256 bytes
   bool factor_in_memory = false;
   // Then peers write the output themselves, or read the input; else they do not.
-  std::optional<kernels::CopyMethod> carrier = std::nullopt;
+  std::optional<kernels::CopyMethod> copy_method = std::nullopt;
   // Of outputs apart from their input, and of reductions' inputs: so many more for each rank.
   size_t shift_by_rank = 0;
 

@@ -64,7 +64,7 @@ class Parts {
       counts_.emplace_back(world, r, 2 * sizeof(int64_t) * kernels::kMaxRanks);
     }
     inputs_.resize(static_cast<size_t>(world.size()), std::vector<uint8_t>(bytes));
-    likes_.resize(inputs_.size());
+    zero_copy_flags_.resize(inputs_.size());
   }
 
   // Other data, and what each rank says that it sends and receives.
@@ -72,17 +72,18 @@ class Parts {
     const std::vector<uint8_t> pattern(whole(), kUntouched);
     for (int r = 0; r < world_.size(); ++r) {
       const auto row = static_cast<size_t>(r);
-      likes_[row] = static_cast<int>(random() % 4);
+      zero_copy_flags_[row] = static_cast<int>(random() % 4);
       for (size_t i = 0; i + 8 <= whole(); i += 8) {
         const uint64_t bits = random();
         std::memcpy(inputs_[row].data() + i, &bits, 8);
       }
-      int64_t words[2][kernels::kMaxRanks] = {};
-      std::ranges::copy(sent[row], words[0]);
-      for (size_t from = 0; from < received.size(); ++from) words[1][from] = received[from][row];
+      int64_t both_counts[2][kernels::kMaxRanks] = {};
+      std::ranges::copy(sent[row], both_counts[0]);
+      for (size_t from = 0; from < received.size(); ++from)
+        both_counts[1][from] = received[from][row];
       upload(world_, r, input_[row].get(), inputs_[row].data(), whole());
       upload(world_, r, output_[row].get(), pattern.data(), whole());
-      upload(world_, r, counts_[row].get(), words, sizeof words);
+      upload(world_, r, counts_[row].get(), both_counts, sizeof both_counts);
     }
   }
   void launch(int rank, int blocks, uint64_t limit_ns = kLimit_ns) const {
@@ -97,9 +98,9 @@ class Parts {
                                        counts + kernels::kMaxRanks,
                                        blocks,
                                        limit_ns};
-    exchange.requests_zero_copy = likes_[row] % 2 != 0;
+    exchange.requests_zero_copy = zero_copy_flags_[row] % 2 != 0;
     // In one process all map it at one address.
-    for (int peer = 0; peer < world_.size() && likes_[row] >= 2; ++peer)
+    for (int peer = 0; peer < world_.size() && zero_copy_flags_[row] >= 2; ++peer)
       exchange.zero_copy_targets[peer] = exchange.output;
     world_.exchange(rank, exchange);
   }
@@ -144,7 +145,7 @@ class Parts {
   const size_t element_, elements_, shift_;
   std::vector<DeviceMemory> input_, output_, counts_;
   std::vector<std::vector<uint8_t>> inputs_;
-  std::vector<int> likes_;  // of what is written straight: 1: the rank asks; 2: it has places
+  std::vector<int> zero_copy_flags_;  // 1: the rank requests zero-copy; 2: it offers its addresses
 };
 
 void launch_all(const World& world, const Parts& parts, std::mt19937_64& random) {

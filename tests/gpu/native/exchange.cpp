@@ -40,26 +40,25 @@ size_t some_bytes(std::mt19937_64& random, size_t most) {
   }
 }
 
-Post::Launch some_letters(int n, std::mt19937_64& random, size_t most_bytes) {
+MessageSequence::Launch some_specs(int n, std::mt19937_64& random, size_t most_bytes) {
   // No more than a launch holds, of any rank.
   const size_t most = kernels::kMaxMessages / (2 * static_cast<size_t>(n - 1));
-  Post::Launch letters;
+  MessageSequence::Launch specs;
   for (int from = 0; from < n; ++from)
     for (int to = 0; to < n; ++to) {
       if (from == to || random() % 4 == 0) continue;
       for (uint64_t count = random() % std::min<size_t>(most + 1, 5); count > 0; --count) {
         const auto shift = [&] { return random() % 2 == 0 ? 0 : random() % 16; };
-        const auto likes = [&] { return random() % 2 == 0; };
-        letters.push_back(
-            {from, to, some_bytes(random, most_bytes), shift(), shift(), likes(), likes()});
+        const auto any = [&] { return random() % 2 == 0; };
+        specs.push_back({from, to, some_bytes(random, most_bytes), shift(), shift(), any(), any()});
       }
     }
-  std::ranges::shuffle(letters, random);
-  return letters;
+  std::ranges::shuffle(specs, random);
+  return specs;
 }
 
 // Ranks begin in any order; sometimes one is late, in the middle of the others' waiting.
-void launch_all(const World& world, const Post& post, std::mt19937_64& random) {
+void launch_all(const World& world, const MessageSequence& sequence, std::mt19937_64& random) {
   std::vector<int> order(static_cast<size_t>(world.size()));
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
   std::ranges::shuffle(order, random);
@@ -70,7 +69,8 @@ void launch_all(const World& world, const Post& post, std::mt19937_64& random) {
       while (Clock::now() - start < std::chrono::milliseconds(3)) {
       }
     }
-    for (size_t i = 0; i < post.launches(); ++i) post.launch(rank, i, some_blocks(world, random));
+    for (size_t i = 0; i < sequence.launches(); ++i)
+      sequence.launch(rank, i, some_blocks(world, random));
   }
   world.synchronize();
 }
@@ -81,23 +81,23 @@ void check_rings(World& world, const Settings& settings, std::mt19937_64& random
   const int n = world.size(), rounds = settings.quick ? 3 : 12;
   constexpr size_t kLeast = (size_t{4} << 20) + 1;
   for (int round = 0; round < rounds; ++round) {
-    std::vector<Post::Launch> launches(6);
-    for (auto& letters : launches)
+    std::vector<MessageSequence::Launch> launches(6);
+    for (auto& specs : launches)
       for (int from = 0; from < n; ++from)
         for (const int step : {1, 2}) {
           const size_t bytes = random() % 4 == 0 ? random() % kLeast : kLeast + random() % kLeast;
           const int to = (from + step) % n;
-          const bool likes = random() % 4 == 0;
-          if (to != from) letters.push_back({from, to, bytes, 0, 0, likes, likes});
+          const bool zero_copy = random() % 4 == 0;
+          if (to != from) specs.push_back({from, to, bytes, 0, 0, zero_copy, zero_copy});
         }
-    const Post post(world, launches, random);
-    for (size_t i = 0; i < post.launches(); ++i)
+    const MessageSequence sequence(world, launches, random);
+    for (size_t i = 0; i < sequence.launches(); ++i)
       for (int r = 0; r < n; ++r) {
         world.lack_rest(r, random() % 3 == 0);
-        post.launch(r, i, some_blocks(world, random));
+        sequence.launch(r, i, some_blocks(world, random));
       }
     world.synchronize();
-    post.check();
+    sequence.check();
   }
   for (int r = 0; r < n; ++r) world.lack_rest(r, World::lacks_rest);
   std::printf("exchange: %d ranks, rings of both lengths\n", n);
@@ -106,58 +106,58 @@ void check_rings(World& world, const Settings& settings, std::mt19937_64& random
 
 void check_random(const World& world, const Settings& settings, std::mt19937_64& random) {
   const int rounds = settings.quick ? 6 : 40;
-  size_t letters = 0;
+  size_t messages = 0;
   for (int round = 0; round < rounds; ++round) {
-    std::vector<Post::Launch> launches;
+    std::vector<MessageSequence::Launch> launches;
     for (int i = 0; i < 4; ++i)
-      launches.push_back(some_letters(world.size(), random, settings.quick ? 1 << 20 : 6 << 20));
-    const Post post(world, launches, random);
-    launch_all(world, post, random);
-    post.check();
-    letters += post.letters();
+      launches.push_back(some_specs(world.size(), random, settings.quick ? 1 << 20 : 6 << 20));
+    const MessageSequence sequence(world, launches, random);
+    launch_all(world, sequence, random);
+    sequence.check();
+    messages += sequence.message_count();
   }
-  std::printf("exchange: %d ranks, %zu messages right\n", world.size(), letters);
+  std::printf("exchange: %d ranks, %zu messages right\n", world.size(), messages);
   std::fflush(stdout);
 }
 
 // Rings come round many times within a launch, and are not at their beginning in the next.
-void check_long(const World& world, const Settings& settings, bool straight,
+void check_long(const World& world, const Settings& settings, bool zero_copy,
                 std::mt19937_64& random) {
   const size_t bytes = (settings.quick ? size_t{5} << 20 : size_t{48} << 20) + 7;
   const int n = world.size();
-  Post::Launch ring;
+  MessageSequence::Launch ring;
   for (int r = 0; r < n; ++r)
-    ring.push_back({r, (r + 1) % n, bytes, 0, r % 2 == 0 ? 0u : 3u, straight, straight});
+    ring.push_back({r, (r + 1) % n, bytes, 0, r % 2 == 0 ? 0u : 3u, zero_copy, zero_copy});
   // Behind what was written straight, rings are where they would have been.
-  Post::Launch usual = ring;
-  for (auto& letter : usual) letter.asks = false;
-  const Post post(world, {ring, usual, ring}, random);
+  MessageSequence::Launch usual = ring;
+  for (auto& spec : usual) spec.requests_zero_copy = false;
+  const MessageSequence sequence(world, {ring, usual, ring}, random);
   for (int r = 0; r < n; ++r)
     for (const size_t i : {0, 1, 2})
-      post.launch(r, i, world.shares_gpus() ? std::min(most_blocks(world), 8) : 0);
+      sequence.launch(r, i, world.shares_gpus() ? std::min(most_blocks(world), 8) : 0);
   world.synchronize();
-  post.check();
+  sequence.check();
 }
 
 // One side's launch is the other's many, and the rings fill up before they are taken.
 void check_order(const World& world, std::mt19937_64& random) {
-  Post::Launch letters;
+  MessageSequence::Launch specs;
   for (int i = 0; i < 90; ++i)
-    letters.push_back({0, 1, some_bytes(random, 400000), 0, 0, i % 2 == 0, i % 3 == 0});
-  const Post post(world, {letters, letters}, random);
+    specs.push_back({0, 1, some_bytes(random, 400000), 0, 0, i % 2 == 0, i % 3 == 0});
+  const MessageSequence sequence(world, {specs, specs}, random);
   for (const size_t i : {0, 1}) {
-    post.launch(0, i, 2);
-    post.launch_single(1, i, 1);
+    sequence.launch(0, i, 2);
+    sequence.launch_single(1, i, 1);
   }
   world.synchronize();
-  post.check();
+  sequence.check();
 }
 
 void check_replays(const World& world, const Settings& settings, std::mt19937_64& random) {
   const int n = world.size(), replays = settings.quick ? 20 : 200;
-  std::vector<Post::Launch> launches;
-  for (int i = 0; i < 5; ++i) launches.push_back(some_letters(n, random, 1 << 20));
-  const Post post(world, launches, random);
+  std::vector<MessageSequence::Launch> launches;
+  for (int i = 0; i < 5; ++i) launches.push_back(some_specs(n, random, 1 << 20));
+  const MessageSequence sequence(world, launches, random);
   kernels::KernelCall barrier{};
   barrier.collective = Collective::kBarrier;
   std::vector<cudaGraphExec_t> executables(static_cast<size_t>(n));
@@ -165,8 +165,8 @@ void check_replays(const World& world, const Settings& settings, std::mt19937_64
     world.select(r);
     cudaGraph_t graph = nullptr;
     must(cudaStreamBeginCapture(world[r].stream, cudaStreamCaptureModeThreadLocal), "capture");
-    for (size_t i = 0; i < post.launches(); ++i) {
-      post.launch(r, i, some_blocks(world, random));
+    for (size_t i = 0; i < sequence.launches(); ++i) {
+      sequence.launch(r, i, some_blocks(world, random));
       if (i % 2 == 0) world.launch(r, barrier);
     }
     must(cudaStreamEndCapture(world[r].stream, &graph), "capture");
@@ -180,10 +180,10 @@ void check_replays(const World& world, const Settings& settings, std::mt19937_64
         must(cudaGraphLaunch(executables[static_cast<size_t>(r)], world[r].stream), "replay");
       }
     world.synchronize();
-    post.check();
+    sequence.check();
   };
   replay(replays);
-  post.upload();
+  sequence.upload();
   replay(1);
   for (const auto executable : executables) must(cudaGraphExecDestroy(executable), "destroy");
   std::printf("exchange: %d ranks, %d replays right\n", n, replays);
@@ -199,17 +199,17 @@ void expect_stop(const World& world, int rank, StopReason why, int waited_for) {
 
 // Rank 1 never comes.
 void check_missing(const kernels::KernelFunctionTable& library, size_t bytes, bool aborts,
-                   bool straight, std::mt19937_64& random) {
+                   bool zero_copy, std::mt19937_64& random) {
   const World world(library, 2);
-  const Post post(
+  const MessageSequence sequence(
       world,
       {{{0, 1, 1000}},
-       {{0, 1, bytes, 0, 0, straight, straight}, {1, 0, bytes, 0, 0, straight, straight}}},
+       {{0, 1, bytes, 0, 0, zero_copy, zero_copy}, {1, 0, bytes, 0, 0, zero_copy, zero_copy}}},
       random);
-  for (int r = 0; r < 2; ++r) post.launch(r, 0, 1);
+  for (int r = 0; r < 2; ++r) sequence.launch(r, 0, 1);
   world.synchronize();
   world.check_alive();
-  post.launch(0, 1, 2, aborts ? 0 : 20'000'000);
+  sequence.launch(0, 1, 2, aborts ? 0 : 20'000'000);
   const auto start = Clock::now();
   if (aborts) {
     require(cudaStreamQuery(world[0].stream) == cudaErrorNotReady, "kernels wait");
@@ -219,18 +219,19 @@ void check_missing(const kernels::KernelFunctionTable& library, size_t bytes, bo
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   expect_stop(world, 0, aborts ? StopReason::kAborted : StopReason::kTimeout, 1);
   require(world[0].control->launch == 2, "the launch is given");
-  post.launch(0, 1, 2, 0);  // later ones leave at once
+  sequence.launch(0, 1, 2, 0);  // later ones leave at once
   must(cudaStreamSynchronize(world[0].stream), "cudaStreamSynchronize");
-  std::printf("exchange: %zu bytes%s, %s: left %.3f ms after\n", bytes, straight ? " straight" : "",
-              aborts ? "abort" : "limit of 20 ms", ms);
+  std::printf("exchange: %zu bytes%s, %s: left %.3f ms after\n", bytes,
+              zero_copy ? " straight" : "", aborts ? "abort" : "limit of 20 ms", ms);
 }
 
 // Rank 1 waits for a message of another size; rank 0 also for one that never comes.
 void check_mismatch(const kernels::KernelFunctionTable& library, size_t sent, size_t received,
-                    bool straight, std::mt19937_64& random) {
+                    bool zero_copy, std::mt19937_64& random) {
   const World world(library, 2);
-  const Post sends(world, {{{0, 1, sent, 0, 0, straight, straight}, {1, 0, 10}}}, random);
-  const Post receives(world, {{{0, 1, received, 0, 0, straight, straight}}}, random);
+  const MessageSequence sends(world, {{{0, 1, sent, 0, 0, zero_copy, zero_copy}, {1, 0, 10}}},
+                              random);
+  const MessageSequence receives(world, {{{0, 1, received, 0, 0, zero_copy, zero_copy}}}, random);
   sends.launch(0, 0, 2, 0);
   receives.launch(1, 0, 2, 0);
   world.synchronize();
@@ -246,7 +247,8 @@ void check_mismatch(const kernels::KernelFunctionTable& library, size_t sent, si
 // A send that is over when its size is found to be wrong: whatever is launched next stops.
 void check_late_mismatch(const kernels::KernelFunctionTable& library, std::mt19937_64& random) {
   const World world(library, 2);
-  const Post sends(world, {{{0, 1, 1000}}}, random), receives(world, {{{0, 1, 1001}}}, random);
+  const MessageSequence sends(world, {{{0, 1, 1000}}}, random),
+      receives(world, {{{0, 1, 1001}}}, random);
   sends.launch(0, 0, 1, 0);
   world.synchronize();
   world.check_alive();
@@ -268,10 +270,11 @@ void check_late_mismatch(const kernels::KernelFunctionTable& library, std::mt199
 void check_gone(const kernels::KernelFunctionTable& library, size_t bytes,
                 std::mt19937_64& random) {
   const World world(library, 2);
-  const Post sent(world, {{{1, 0, bytes}}}, random), missing(world, {{{1, 0, bytes}}}, random);
+  const MessageSequence sent(world, {{{1, 0, bytes}}}, random),
+      missing(world, {{{1, 0, bytes}}}, random);
   sent.launch(1, 0, 0);
   world.synchronize();
-  world.note_gone(0, 1);
+  world.mark_quiesced(0, 1);
   constexpr uint64_t kLimit_ns = 60'000'000'000;
   sent.launch(0, 0, 0, kLimit_ns);
   world.synchronize();
@@ -291,20 +294,20 @@ void check_exchange(const kernels::KernelFunctionTable& library, const Settings&
   for (int n = settings.least_ranks; n <= settings.most_ranks; ++n) {
     World world(library, n, settings.first_launch);
     check_random(world, settings, random);
-    for (const bool straight : {false, true}) check_long(world, settings, straight, random);
+    for (const bool zero_copy : {false, true}) check_long(world, settings, zero_copy, random);
     check_order(world, random);
     check_replays(world, settings, random);
     if (kernels::has_late_chunks(n)) check_rings(world, settings, random);
   }
   for (const bool aborts : {false, true})
     for (const size_t bytes : {size_t{1000}, size_t{100'000'000}})
-      for (const bool straight : {false, true})
-        check_missing(library, bytes, aborts, straight, random);
+      for (const bool zero_copy : {false, true})
+        check_missing(library, bytes, aborts, zero_copy, random);
   constexpr size_t kPairs[][2] = {
       {100, 99}, {0, 1}, {1, 0}, {600000, 10}, {10, 600000}, {5000000, 4000000}, {300000, 6000000}};
   for (const auto& [sent, received] : kPairs)
-    for (const bool straight : {false, true})
-      check_mismatch(library, sent, received, straight, random);
+    for (const bool zero_copy : {false, true})
+      check_mismatch(library, sent, received, zero_copy, random);
   check_late_mismatch(library, random);
   for (const size_t bytes : {size_t{1000}, size_t{100'000}, size_t{5'000'000}})
     check_gone(library, bytes, random);

@@ -200,13 +200,13 @@ void check_sums(const World& world, const Settings& settings) {
     member->write(1);
     cudaStream_t stream = world[member->rank].stream;
     cudaGraph_t graph = nullptr;
-    cudaGraphExec_t made = nullptr;
+    cudaGraphExec_t executable = nullptr;
     must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
     launch(world, *member, 0);
     must(cudaStreamEndCapture(stream, &graph), "capture");
-    must(cudaGraphInstantiate(&made, graph, 0), "instantiate");
+    must(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
     must(cudaGraphDestroy(graph), "cudaGraphDestroy");
-    graphs.push_back(made);
+    graphs.push_back(executable);
   }
   constexpr int kReplays = 12;  // more commands than the ring has room for
   for (int replay = 0; replay < kReplays; ++replay)

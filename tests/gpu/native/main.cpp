@@ -57,7 +57,7 @@ struct Arguments {
   bool measures = false;
   Settings settings;
   Measuring measuring;
-  std::vector<std::string> words;
+  std::vector<std::string> names;
 };
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -90,47 +90,47 @@ std::pair<uint64_t, uint64_t> range(const std::string& text) {
 Arguments parse(int argc, char** argv) {
   Arguments all;
   for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
+    const std::string argument = argv[i];
     const auto value = [&]() -> std::string {
-      if (++i == argc) refuse(word + " needs a value");
+      if (++i == argc) refuse(argument + " needs a value");
       return argv[i];
     };
-    if (word == "--library") {
+    if (argument == "--library") {
       all.library = value();
-    } else if (word == "--ranks") {
+    } else if (argument == "--ranks") {
       const auto [least, most] = range(value());
       if (least < 2 || most > 8 || least > most) refuse("--ranks: from 2 to 8");
       all.settings.least_ranks = static_cast<int>(least);
       all.settings.most_ranks = all.measuring.ranks = static_cast<int>(most);
-    } else if (word == "--seed") {
+    } else if (argument == "--seed") {
       all.settings.seed = number(value());
-    } else if (word == "--first-launch") {
+    } else if (argument == "--first-launch") {
       all.settings.first_launch = number(value());
-    } else if (word == "--quick") {
+    } else if (argument == "--quick") {
       all.settings.quick = true;
-    } else if (word == "--first-part") {
+    } else if (argument == "--first-part") {
       World::lacks_rest = true;
-    } else if (word == "--bytes") {
+    } else if (argument == "--bytes") {
       std::tie(all.measuring.least_bytes, all.measuring.most_bytes) = range(value());
-    } else if (word == "--all") {
+    } else if (argument == "--all") {
       all.measuring.all_algorithms = true;
-    } else if (word == "--blocks") {
+    } else if (argument == "--blocks") {
       std::string rest = value();
       for (char* one = std::strtok(rest.data(), ","); one != nullptr;
            one = std::strtok(nullptr, ","))
         all.measuring.blocks.push_back(static_cast<int>(number(one)));
-    } else if (word == "--rounds") {
+    } else if (argument == "--rounds") {
       all.measuring.rounds = static_cast<int>(number(value()));
-    } else if (word == "--nccl") {
+    } else if (argument == "--nccl") {
       all.measuring.nccl = value();
-    } else if (word == "--json") {
+    } else if (argument == "--json") {
       all.measuring.json = value();
-    } else if (word == "measure") {
+    } else if (argument == "measure") {
       all.measures = true;
-    } else if (word.starts_with("--")) {
-      refuse("no option " + word);
-    } else if (word != "check") {
-      all.words.push_back(word);
+    } else if (argument.starts_with("--")) {
+      refuse("no option " + argument);
+    } else if (argument != "check") {
+      all.names.push_back(argument);
     }
   }
   if (all.library.empty()) refuse("--library LIBRARY is missing");
@@ -145,13 +145,13 @@ int main(int argc, char** argv) {
   try {
     const kernels::KernelFunctionTable& library = open_library(all.library);
     if (all.measures) {
-      all.measuring.collectives = all.words;
-      if (all.words.empty()) all.measuring.collectives = {"all_reduce"};
+      all.measuring.collectives = all.names;
+      if (all.names.empty()) all.measuring.collectives = {"all_reduce"};
       measure(library, all.measuring);
       return 0;
     }
     for (const auto& [name, suite] : kSuites) {
-      if (!all.words.empty() && std::ranges::find(all.words, name) == all.words.end()) continue;
+      if (!all.names.empty() && std::ranges::find(all.names, name) == all.names.end()) continue;
       try {
         suite(library, all.settings);
       } catch (const std::exception& fault) {

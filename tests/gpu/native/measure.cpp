@@ -71,8 +71,9 @@ uint16_t wanted(Collective collective, int n, int rank, size_t count, size_t ind
 struct Variant {
   std::string name;
   bool is_nccl = false, symmetric = false;
-  std::optional<kernels::CopyMethod> carrier = std::nullopt;  // of ours whose outputs are a region
-  bool straight = false;                                      // of messages
+  // Of ours whose outputs are in a window.
+  std::optional<kernels::CopyMethod> copy_method = std::nullopt;
+  bool zero_copy = false;  // of messages
   KernelAlgorithm algorithm = KernelAlgorithm::kAutomatic;
   int blocks = 0;
   std::vector<cudaGraphExec_t> graphs;     // by rank
@@ -140,7 +141,7 @@ class Bench {
       for (size_t i = 0, usual = variants.size(); i < usual; ++i) {
         auto variant = variants[i];
         variant.name.replace(0, variant.name.find('/'), "straight");
-        variant.straight = true;
+        variant.zero_copy = true;
         variants.push_back(variant);
       }
     } else if (measuring_.all_algorithms)
@@ -150,31 +151,31 @@ class Bench {
         add(algorithm, 0);
         for (const int blocks : measuring_.blocks) add(algorithm, blocks);
       }
-    const auto add_region = [&](kernels::CopyMethod carrier, int blocks) {
+    const auto add_window = [&](kernels::CopyMethod copy_method, int blocks) {
       Variant variant;
-      variant.name = carrier == kernels::CopyMethod::kStores       ? "region_stores"
-                     : carrier == kernels::CopyMethod::kCopyEngine ? "region_copies"
-                                                                   : "region";
+      variant.name = copy_method == kernels::CopyMethod::kStores       ? "region_stores"
+                     : copy_method == kernels::CopyMethod::kCopyEngine ? "region_copies"
+                                                                       : "region";
       if (blocks != 0) variant.name += "/" + std::to_string(blocks);
-      variant.carrier = carrier;
+      variant.copy_method = copy_method;
       variant.blocks = blocks;
       variants.push_back(variant);
     };
-    if (has_regions()) {
-      add_region(kernels::CopyMethod::kAutomatic, 0);
+    if (has_windows()) {
+      add_window(kernels::CopyMethod::kAutomatic, 0);
       kernels::WindowCollectiveCall copied{};
       copied.call.collective = collective_;
       copied.copy_method = kernels::CopyMethod::kCopyEngine;
       const bool may_copy =
           kernels::uses_copy_engines(copied) && !world_.shares_gpus();  // see Batch::goes_by_case()
-      if (may_copy) add_region(kernels::CopyMethod::kCopyEngine, 0);
+      if (may_copy) add_window(kernels::CopyMethod::kCopyEngine, 0);
       const bool has_stores = measuring_.all_algorithms && !kernels::is_reduction(collective_);
-      if (has_stores) add_region(kernels::CopyMethod::kStores, 0);
+      if (has_stores) add_window(kernels::CopyMethod::kStores, 0);
       for (const int blocks : measuring_.blocks) {
-        add_region(kernels::CopyMethod::kAutomatic, blocks);
+        add_window(kernels::CopyMethod::kAutomatic, blocks);
         if (may_copy && kernels::is_reduction(collective_))
-          add_region(kernels::CopyMethod::kCopyEngine, blocks);
-        if (has_stores) add_region(kernels::CopyMethod::kStores, blocks);
+          add_window(kernels::CopyMethod::kCopyEngine, blocks);
+        if (has_stores) add_window(kernels::CopyMethod::kStores, blocks);
       }
     }
     if (nccl_) {
@@ -194,13 +195,13 @@ class Bench {
     const auto r = static_cast<size_t>(rank);
     return (v.symmetric ? window_[r] + kPool : plain_out_[r].get()) + slot * bytes_;
   }
-  bool has_regions() const {
+  bool has_windows() const {
     return kernels::is_reduction(collective_) || collective_ == Collective::kAllGather ||
            collective_ == Collective::kAllToAll || collective_ == Collective::kBroadcast;
   }
   // Whether its input is the output, which every launch changes.
   bool is_in_place(const Variant& v) const {
-    return v.carrier &&
+    return v.copy_method &&
            (collective_ == Collective::kAllReduce || collective_ == Collective::kReduce);
   }
   bool exchanges() const { return collective_ == Collective::kExchange; }
@@ -237,8 +238,8 @@ class Bench {
     if (exchanges()) {
       auto messages = traffic_.messages(rank, input(v, rank, slot), output(v, rank, slot));
       for (auto& message : messages) {
-        message.requests_zero_copy = v.straight;
-        if (v.straight)
+        message.requests_zero_copy = v.zero_copy;
+        if (v.zero_copy)
           message.zero_copy_target = message.data;  // of receives, which all map there
       }
       if (v.is_nccl)
@@ -258,23 +259,23 @@ class Bench {
     call.timeout_ns = kLimit_ns;
     if (v.is_nccl)
       nccl_->enqueue(rank, call);
-    else if (v.carrier)
-      world_.launch(rank, on_region(call, *v.carrier));
+    else if (v.copy_method)
+      world_.launch(rank, on_window(call, *v.copy_method));
     else
       world_.launch(rank, call);
   }
 
-  kernels::WindowCollectiveCall on_region(const kernels::KernelCall& call,
-                                          kernels::CopyMethod carrier) const {
-    kernels::WindowCollectiveCall made{};
-    made.call = call;
-    made.copy_method = carrier;
+  kernels::WindowCollectiveCall on_window(const kernels::KernelCall& call,
+                                          kernels::CopyMethod copy_method) const {
+    kernels::WindowCollectiveCall window_call{};
+    window_call.call = call;
+    window_call.copy_method = copy_method;
     const auto& memory = collective_ == Collective::kReduceScatter ? plain_in_ : plain_out_;
     for (size_t r = 0; r < memory.size(); ++r) {
-      made.memory[r] = memory[r].get();
-      made.bytes[r] = kPool;
+      window_call.memory[r] = memory[r].get();
+      window_call.bytes[r] = kPool;
     }
-    return made;
+    return window_call;
   }
 
   // Runs `of(rank)` on a thread for each rank, and throws what one of them has thrown.

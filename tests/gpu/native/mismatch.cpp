@@ -106,7 +106,7 @@ class Team {
     world_.synchronize();
   }
   bool has_stopped(int rank) const { return world_[rank].control->stop != 0; }
-  void note_gone(int rank, int whom) const { world_.note_gone(rank, whom); }
+  void mark_quiesced(int rank, int peer) const { world_.mark_quiesced(rank, peer); }
   const kernels::KernelControl& control(int rank) const { return *world_[rank].control; }
   // The rank has stopped for this reason, `after` launches from the first, and names a peer.
   void expect(int rank, uint64_t after, const std::string& what) const {
@@ -196,7 +196,7 @@ void check_gone(const kernels::KernelFunctionTable& library, const Settings& set
   team.all([&](int r) {
     if (r == team.last()) return;
     team.launch(r, call);
-    team.note_gone(r, team.last());
+    team.mark_quiesced(r, team.last());
   });
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   require(ms < 10'000, what + ": they leave long before the limit");

@@ -9,24 +9,24 @@
 namespace native {
 
 // A message, and where it lies in the memory of either rank.
-struct Letter {
+struct MessageSpec {
   int from, to;
   size_t bytes;
   size_t shift_from = 0, shift_to = 0;  // off an alignment of 16 bytes
-  // Whether it is written straight to its place, where both like it.
-  bool asks = false, has_place = false;
+  // Whether the sender requests zero-copy, and the receiver offers its address.
+  bool requests_zero_copy = false, offers_target = false;
 };
 
 // Messages in launches that are enqueued one after the other, without waiting.
-class Post {
+class MessageSequence {
  public:
-  using Launch = std::vector<Letter>;
+  using Launch = std::vector<MessageSpec>;
 
   // Draws the data and copies them to the ranks; what is received is held against them.
-  Post(const World& world, std::vector<Launch> launches, std::mt19937_64& random);
+  MessageSequence(const World& world, std::vector<Launch> launches, std::mt19937_64& random);
 
   size_t launches() const { return launches_.size(); }
-  size_t letters() const;
+  size_t message_count() const;
   void upload() const;
   // The i-th launch, or its messages one in a launch.
   void launch(int rank, size_t i, int blocks, uint64_t limit_ns = 4'000'000'000) const;

@@ -18,8 +18,8 @@ using Clock = std::chrono::steady_clock;
 constexpr Collective kCollectives[] = {Collective::kAllGather, Collective::kAllToAll,
                                        Collective::kBroadcast, Collective::kAllReduce,
                                        Collective::kReduce,    Collective::kReduceScatter};
-constexpr CopyMethod kCarriers[] = {CopyMethod::kAutomatic, CopyMethod::kStores, CopyMethod::kTma,
-                                    CopyMethod::kCopyEngine};
+constexpr CopyMethod kCopyMethods[] = {CopyMethod::kAutomatic, CopyMethod::kStores,
+                                       CopyMethod::kTma, CopyMethod::kCopyEngine};
 constexpr size_t kOfKernels = 3;  // the first ones
 // The most ranks: as many are on the GPUs at once, however few those are.
 constexpr int kMostRanks = 4;
@@ -29,8 +29,8 @@ void require(bool holds, const std::string& what) {
 }
 
 // Reductions are the same with those.
-bool is_of_pushes(CopyMethod carrier) {
-  return carrier == CopyMethod::kStores || carrier == CopyMethod::kTma;
+bool is_of_pushes(CopyMethod copy_method) {
+  return copy_method == CopyMethod::kStores || copy_method == CopyMethod::kTma;
 }
 
 // What reductions need, and cannot have.
@@ -46,8 +46,9 @@ Case random_case(Runner& runner, size_t count) {
   auto& random = runner.random();
   Case one;
   one.collective = kCollectives[random() % std::size(kCollectives)];
-  one.carrier = kCarriers[random() % std::size(kCarriers)];
-  if (!runner.world().may_copy(one.collective)) one.carrier = kCarriers[random() % kOfKernels];
+  one.copy_method = kCopyMethods[random() % std::size(kCopyMethods)];
+  if (!runner.world().may_copy(one.collective))
+    one.copy_method = kCopyMethods[random() % kOfKernels];
   do {
     // Half of them what most programs reduce.
     one.dtype =
@@ -62,7 +63,7 @@ Case random_case(Runner& runner, size_t count) {
   one.in_place = one.collective != Collective::kAllToAll && random() % 2 == 0;
   one.shift = random() % 2 == 0 ? 0 : random() % 40;
   one.shift_by_rank =
-      random() % 2 == 0 || one.carrier == CopyMethod::kCopyEngine ? 0 : random() % 20;
+      random() % 2 == 0 || one.copy_method == CopyMethod::kCopyEngine ? 0 : random() % 20;
   settle(one);
   return one;
 }
@@ -95,14 +96,15 @@ void check_large_values(const kernels::KernelFunctionTable& library, const Setti
                         int n) {
   Runner runner(library, settings, n, 1);
   for (const Collective collective : kCollectives)
-    for (const CopyMethod carrier : kCarriers)
+    for (const CopyMethod copy_method : kCopyMethods)
       for (const size_t shift : {0, 8}) {
-        if (kernels::is_reduction(collective) && is_of_pushes(carrier)) continue;
-        if (carrier == CopyMethod::kCopyEngine && !runner.world().may_copy(collective)) continue;
+        if (kernels::is_reduction(collective) && is_of_pushes(copy_method)) continue;
+        if (copy_method == CopyMethod::kCopyEngine && !runner.world().may_copy(collective))
+          continue;
         Case one = random_case(runner, (settings.quick ? 8 << 20 : 24 << 20) + 13);
         one.collective = collective;
-        one.carrier = carrier;
-        if (carrier == CopyMethod::kCopyEngine || shift == 0) one.shift_by_rank = 0;
+        one.copy_method = copy_method;
+        if (copy_method == CopyMethod::kCopyEngine || shift == 0) one.shift_by_rank = 0;
         one.in_place = false;
         one.shift = shift;
         one.dtype = Dtype::kBFloat16;
@@ -110,7 +112,7 @@ void check_large_values(const kernels::KernelFunctionTable& library, const Setti
         settle(one);
         one.blocks = runner.world().shares_gpus() ? 4 : 0;
         const bool pushes =
-            collective == Collective::kAllReduce && carrier == CopyMethod::kAutomatic;
+            collective == Collective::kAllReduce && copy_method == CopyMethod::kAutomatic;
         for (int i = 0; i < (pushes ? 4 : 1); ++i) runner.add(one);
       }
   runner.flush();
@@ -136,7 +138,7 @@ void check_replays(const kernels::KernelFunctionTable& library, const Settings& 
   for (const Collective collective : {Collective::kAllGather, Collective::kAllToAll}) {
     Case& one = cases.emplace_back();
     one.collective = collective;
-    one.carrier = CopyMethod::kCopyEngine;
+    one.copy_method = CopyMethod::kCopyEngine;
     one.dtype = Dtype::kUInt8;
     one.count = kernels::kForkMinBytes + 5;
   }
@@ -176,29 +178,29 @@ struct Outputs {
     for (int r = 0; r < world.size(); ++r)
       memory.emplace_back(world, r, bytes * static_cast<size_t>(world.size() + 1));
   }
-  kernels::WindowCollectiveCall call(Collective collective, CopyMethod carrier, int rank,
+  kernels::WindowCollectiveCall call(Collective collective, CopyMethod copy_method, int rank,
                                      size_t bytes) const {
     const auto size = memory.size();
-    kernels::WindowCollectiveCall made{};
-    made.call.collective = collective;
-    made.call.dtype = Dtype::kUInt8;
+    kernels::WindowCollectiveCall window_call{};
+    window_call.call.collective = collective;
+    window_call.call.dtype = Dtype::kUInt8;
     const bool has_parts =
         collective == Collective::kAllToAll || collective == Collective::kReduceScatter;
-    made.call.count = has_parts ? bytes / size : bytes;
-    made.call.blocks = 4;
+    window_call.call.count = has_parts ? bytes / size : bytes;
+    window_call.call.blocks = 4;
     char* const own = memory[static_cast<size_t>(rank)].get();
     const bool is_in_place =
         collective == Collective::kAllReduce || collective == Collective::kReduce;
-    made.call.output = collective == Collective::kReduceScatter ? own + bytes * size : own;
-    made.call.input =
+    window_call.call.output = collective == Collective::kReduceScatter ? own + bytes * size : own;
+    window_call.call.input =
         is_in_place || collective == Collective::kReduceScatter ? own : own + bytes * size;
-    made.call.timeout_ns = 0;
-    made.copy_method = carrier;
+    window_call.call.timeout_ns = 0;
+    window_call.copy_method = copy_method;
     for (size_t r = 0; r < size; ++r) {
-      made.memory[r] = memory[r].get();
-      made.bytes[r] = bytes * size;
+      window_call.memory[r] = memory[r].get();
+      window_call.bytes[r] = bytes * size;
     }
-    return made;
+    return window_call;
   }
   std::vector<DeviceMemory> memory;
 };
@@ -210,14 +212,14 @@ uint64_t launches_of(const kernels::TeamDescriptor& team,
 }
 
 // The last rank never comes; those that wait for it stop.
-void check_stop(const kernels::KernelFunctionTable& library, int n, CopyMethod carrier,
+void check_stop(const kernels::KernelFunctionTable& library, int n, CopyMethod copy_method,
                 Collective collective, bool aborts) {
   constexpr size_t kBytes = 9 << 20;  // operands of an all-reduce are pushed
   const World world(library, n);
-  if (carrier == CopyMethod::kCopyEngine && !world.may_copy(collective)) return;
+  if (copy_method == CopyMethod::kCopyEngine && !world.may_copy(collective)) return;
   const Outputs outputs(world, kBytes);
   const auto launch = [&](int rank, uint64_t limit_ns) {
-    auto call = outputs.call(collective, carrier, rank, kBytes);
+    auto call = outputs.call(collective, copy_method, rank, kBytes);
     call.call.timeout_ns = limit_ns;
     world.select(rank);
     world.launch(rank, call);
@@ -244,7 +246,7 @@ void check_stop(const kernels::KernelFunctionTable& library, int n, CopyMethod c
     require(control.waited_for >= 0 && control.waited_for < n && control.waited_for != r,
             "the rank waited for is given");
     require(n > 2 || control.waited_for == n - 1, "it is the one that did not come");
-    const auto call = outputs.call(collective, carrier, r, kBytes);
+    const auto call = outputs.call(collective, copy_method, r, kBytes);
     require(control.launch == launches_of(world[r].team, call) + 1, "the launch is given");
     require(control.collective == static_cast<uint32_t>(collective), "the collective is given");
   }
@@ -253,12 +255,12 @@ void check_stop(const kernels::KernelFunctionTable& library, int n, CopyMethod c
   for (int r = 0; r + 1 < n; ++r)
     world.select(r), must(cudaStreamSynchronize(world[r].stream), "cudaStreamSynchronize");
   std::printf("regions: %d ranks, carrier %d, collective %d, %s: left %.3f ms after\n", n,
-              static_cast<int>(carrier), static_cast<int>(collective),
+              static_cast<int>(copy_method), static_cast<int>(collective),
               aborts ? "abort" : "limit of 20 ms", ms);
   std::fflush(stdout);
 }
 
-// What is in the region lies elsewhere.
+// What is in the window lies elsewhere.
 void shift(kernels::KernelCall& call) {
   const bool is_in_place = call.output == call.input;
   if (kernels::is_reduction(call.collective)) call.input = static_cast<const char*>(call.input) + 1;
@@ -266,19 +268,19 @@ void shift(kernels::KernelCall& call) {
     call.output = static_cast<char*>(call.output) + 1;
 }
 
-// One rank has another region, another size, or another place where all have to have the same.
-enum class Other { kRegion, kSize, kPlace };
+// One rank has another window, another size, or another place where all have to have the same.
+enum class Other { kWindow, kSize, kPlace };
 void check_mismatch(const kernels::KernelFunctionTable& library, int n, Collective collective,
-                    CopyMethod carrier, Other other) {
+                    CopyMethod copy_method, Other other) {
   constexpr size_t kBytes = 1 << 20;
   const World world(library, n);
-  if (carrier == CopyMethod::kCopyEngine && !world.may_copy(collective)) return;
+  if (copy_method == CopyMethod::kCopyEngine && !world.may_copy(collective)) return;
   const Outputs outputs(world, kBytes);
   for (int r = 0; r < n; ++r) {
-    auto call = outputs.call(collective, carrier, r, kBytes);
+    auto call = outputs.call(collective, copy_method, r, kBytes);
     call.call.count -= 1;  // there is room for another place
     call.call.timeout_ns = 4'000'000'000;
-    if (r == n - 1 && other == Other::kRegion) call.window_id = 1;
+    if (r == n - 1 && other == Other::kWindow) call.window_id = 1;
     if (r == n - 1 && other == Other::kSize) call.call.count -= 1;
     if (r == n - 1 && other == Other::kPlace) shift(call.call);
     world.select(r);
@@ -300,17 +302,18 @@ void check_regions(const kernels::KernelFunctionTable& library, const Settings& 
     check_large_values(library, settings, n);
     check_replays(library, settings, n);
   }
-  for (const CopyMethod carrier : {CopyMethod::kStores, CopyMethod::kTma, CopyMethod::kCopyEngine})
+  for (const CopyMethod copy_method :
+       {CopyMethod::kStores, CopyMethod::kTma, CopyMethod::kCopyEngine})
     for (const Collective collective : kCollectives)
       for (const bool aborts : {false, true}) {
-        if (kernels::is_reduction(collective) && carrier == CopyMethod::kTma) continue;
-        check_stop(library, 2, carrier, collective, aborts);
-        if (most > 2) check_stop(library, most, carrier, collective, aborts);
+        if (kernels::is_reduction(collective) && copy_method == CopyMethod::kTma) continue;
+        check_stop(library, 2, copy_method, collective, aborts);
+        if (most > 2) check_stop(library, most, copy_method, collective, aborts);
       }
   for (const Collective collective : kCollectives) {
-    for (const Other other : {Other::kRegion, Other::kSize})
+    for (const Other other : {Other::kWindow, Other::kSize})
       check_mismatch(library, 2, collective, CopyMethod::kAutomatic, other);
-    for (const Other other : {Other::kRegion, Other::kSize})
+    for (const Other other : {Other::kWindow, Other::kSize})
       check_mismatch(library, 2, collective, CopyMethod::kCopyEngine, other);
     if (!kernels::is_reduction(collective) || collective == Collective::kAllReduce)
       check_mismatch(library, 2, collective, CopyMethod::kCopyEngine, Other::kPlace);

@@ -11,7 +11,7 @@ using kernels::WorkspaceHeader;
 using kernels::WorkspaceLayout;
 
 namespace {
-const kernels::WindowCollectiveTable* region_library = nullptr;  // of open_library()
+const kernels::WindowCollectiveTable* window_table = nullptr;  // of open_library()
 }
 
 const kernels::KernelFunctionTable& open_library(const std::string& path) {
@@ -28,11 +28,11 @@ const kernels::KernelFunctionTable& open_library(const std::string& path) {
   }
   if (library == nullptr || library->abi != kernels::kAbi)
     throw std::runtime_error("another version of the kernels' interface");
-  const auto regions = reinterpret_cast<kernels::WindowCollectiveEntry>(
+  const auto window_entry = reinterpret_cast<kernels::WindowCollectiveEntry>(
       dlsym(handle, kernels::kWindowCollectivesSymbol));
-  if (regions == nullptr || regions()->version != kernels::kWindowCollectivesVersion)
+  if (window_entry == nullptr || window_entry()->version != kernels::kWindowCollectivesVersion)
     throw std::runtime_error("no kernels for regions of this version");
-  region_library = regions();
+  window_table = window_entry();
   return *library;
 }
 
@@ -145,7 +145,7 @@ void World::launch(int rank, const kernels::KernelCall& call) const {
 void World::launch(int rank, kernels::WindowCollectiveCall call) const {
   const Rank& own = (*this)[rank];
   call.side_stream = {own.side, own.forked, own.joined};
-  check(rank, region_library->launch(own.team, call, own.stream));
+  check(rank, window_table->launch(own.team, call, own.stream));
 }
 
 void World::exchange(int rank, std::span<const kernels::KernelMessage> messages, int blocks,

@@ -53,7 +53,7 @@ class World {
   const kernels::KernelFunctionTable& library() const { return library_; }
   bool shares_gpus() const { return shares_; }
   // Whether copy engines can carry it on all ranks. Where ranks share a GPU, in this one process,
-  // those whose copies are in stages, with a meeting between, cannot: of the ranks of a GPU the
+  // those whose copies are in stages, with a barrier between, cannot: of the ranks of a GPU the
   // first may have its second stage queued before the first stage of another, for which it waits.
   bool may_copy(kernels::Collective collective) const;
   // The most ranks that are on one GPU.
@@ -64,9 +64,9 @@ class World {
     ranks_[static_cast<size_t>(rank)].team.is_partial = does ? 1 : 0;
   }
 
-  // As a host does that has heard of `whom`, while kernels of `rank` may wait for it.
-  void note_gone(int rank, int whom) const {
-    std::atomic_ref((*this)[rank].control->quiesced).fetch_or(uint32_t{1} << whom);
+  // As a host does that has heard of `peer`, while kernels of `rank` may wait for it.
+  void mark_quiesced(int rank, int peer) const {
+    std::atomic_ref((*this)[rank].control->quiesced).fetch_or(uint32_t{1} << peer);
   }
 
   void select(int rank) const { must(cudaSetDevice((*this)[rank].device), "cudaSetDevice"); }
