@@ -54,7 +54,7 @@ def outcomes(comm, hints):
 
 def expect(world, want, hints):
     other = [
-        f"rank {rank}: {' '.join(map(str, case))}: {fate}"
+        f"rank {rank}: {' '.join(map(str, case))}: {outcome}"
         for rank, of_rank in enumerate(world.run(outcomes, hints))
         for case, outcome in of_rank.items()
         if outcome != want

@@ -49,7 +49,9 @@ def test_a_source_concerns_its_room_and_those_above():
 
 
 def test_arrows_are_followed_to_their_ends():
-    assert "test_ctran_window" in chosen("src/monitor/monitor_message.cpp").cpp  # through ctran/engine
+    assert (
+        "test_ctran_window" in chosen("src/monitor/monitor_message.cpp").cpp
+    )  # through ctran/engine
 
 
 def test_what_all_backends_run_on_concerns_all_worlds():

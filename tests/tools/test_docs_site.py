@@ -49,7 +49,10 @@ def test_links_that_leave_the_pages_lead_to_pages() -> None:
 
 
 def test_only_linked_sources_become_pages() -> None:
-    pages = {"docs/a/b.md": "[x](../../src/core/comm/comm.cpp) [y](c.md)", "HACKING.md": "[z](cmake)"}
+    pages = {
+        "docs/a/b.md": "[x](../../src/core/comm/comm.cpp) [y](c.md)",
+        "HACKING.md": "[z](cmake)",
+    }
     assert docs_site.linked_sources(pages) == {"src/core/comm/comm.cpp", "cmake"}
 
 

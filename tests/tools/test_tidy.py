@@ -43,7 +43,11 @@ def findings(path: str, text: str) -> list[str]:
 
 FORBIDDEN = {
     "upward include": ("src/base/x.cpp", '#include "core/comm.hpp"', "no arrow base -> core"),
-    "sibling include": ("src/tracing/x.cpp", '#include "bootstrap/key_value_store.hpp"', "no arrow"),
+    "sibling include": (
+        "src/tracing/x.cpp",
+        '#include "bootstrap/key_value_store.hpp"',
+        "no arrow",
+    ),
     "core names a backend": ("src/core/x.cpp", '#include "backends/gloo/x.hpp"', "no arrow"),
     "one backend in another": (
         "src/backends/gloo/x.cpp", '#include "backends/fake/x.hpp"', "no arrow"
@@ -83,7 +87,10 @@ def test_finds_what_is_forbidden(name: str) -> None:
 
 ALLOWED = {
     "own room": ("src/core/x.cpp", '#include "core/observe/operation_record.hpp"'),
-    "arrow": ("src/core/x.cpp", '#include "bootstrap/key_value_store.hpp"\n#include "base/os/env.hpp"'),
+    "arrow": (
+        "src/core/x.cpp",
+        '#include "bootstrap/key_value_store.hpp"\n#include "base/os/env.hpp"',
+    ),
     "torch in core": ("src/core/x.cpp", "#include <ATen/core/Tensor.h>"),
     "pybind11 in bindings": ("src/bindings/x.cpp", "#include <torch/csrc/utils/pybind.h>"),
     "getenv in its one place": ("src/base/os/env.cpp", 'return ::getenv("X");'),

@@ -136,7 +136,7 @@ class HostProduct:
         return [after - before for before, after in pairwise(marks)]
 
     def beside(self, call: Call, count: int, calls: int) -> Turn:
-        assert isinstance(call, Awaited), "BesideCall.can_be_left"
+        assert isinstance(call, Awaited), "OverlappedCall.can_be_left"
         work, started = call.start(), 1
         marks, ends = [], []
         for _ in range(count + 1):
@@ -163,7 +163,7 @@ def product_of(device: torch.device, world: World) -> Product:
 
 
 @dataclass
-class BesideCall:
+class OverlappedCall:
     """An operation with a concurrent product: its call, and the measured times."""
 
     backend: str
@@ -193,7 +193,7 @@ class Beside:
     def name(self) -> str:
         return f"{self._plan.beside} {self._product.name}"
 
-    def sample(self, sides: Sequence[BesideCall], note: Report) -> None:
+    def sample(self, sides: Sequence[OverlappedCall], note: Report) -> None:
         """Takes all samples of the sides.
 
         `note` receives a sentence for each operation that is too short to overlap a product. Such
@@ -202,7 +202,7 @@ class Beside:
         product_ns = self._world.agree(
             round(statistics.median(self._product.alone(_WARM_PRODUCTS)))
         )
-        turns: list[tuple[BesideCall, int]] = []
+        turns: list[tuple[OverlappedCall, int]] = []
         for side in sides:
             call_ns = self._world.agree(max(side.call_ns, 1))
             wanted = -(-_CALLS_IN_PRODUCTS * call_ns // product_ns)
@@ -223,7 +223,7 @@ class Beside:
                     "not measured with a concurrent product"
                 )
 
-    def _add_turn(self, side: BesideCall) -> None:
+    def _add_turn(self, side: OverlappedCall) -> None:
         self._world.barrier()
         alone_ns = self._product.alone(side.products)
         turn = self._turn(side)
@@ -241,7 +241,7 @@ class Beside:
         fitting = min(max(int(self._plan.seconds * 1e9 / turn_ns), 1), _MOST_TURNS)
         return -(-(self._plan.iterations or fitting) // self._rounds())
 
-    def _turn(self, side: BesideCall) -> Turn | None:
+    def _turn(self, side: OverlappedCall) -> Turn | None:
         """Runs one turn with enough calls to outlast the products on all ranks.
 
         Returns: None if even the largest number of calls does not.
@@ -255,7 +255,7 @@ class Beside:
                 return None
             side.calls = min(2 * side.calls, _MOST_CALLS)
 
-    def facts(self, side: BesideCall, per_call: int, alone_us: float) -> dict[str, Any]:
+    def facts(self, side: OverlappedCall, per_call: int, alone_us: float) -> dict[str, Any]:
         """The fields of a point. A call has `per_call` operations, each of `alone_us` when alone.
 
         Times are those of the slowest rank. Collective.

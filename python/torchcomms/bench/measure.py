@@ -13,7 +13,7 @@ import torch
 from torchcomms.bench import operations as _operations  # noqa: F401 (registers)
 from torchcomms.bench import point_to_point as _point_to_point  # noqa: F401 (registers)
 from torchcomms.bench.backends import Backend, opened
-from torchcomms.bench.beside import Beside, BesideCall, DeviceProduct, product_of
+from torchcomms.bench.beside import Beside, DeviceProduct, OverlappedCall, product_of
 from torchcomms.bench.blocks import blocks_of
 from torchcomms.bench.errors import NotMeasured
 from torchcomms.bench.exchange import Call, Case, Exchange, operation
@@ -82,7 +82,7 @@ class _Side:
         self.check = check
         self.batch = 1  # calls per sample
         self.samples: list[Sample] = []
-        self.beside_call: BesideCall | None = None
+        self.overlapped_call: OverlappedCall | None = None
         self.blocks: int | None = None
         self.correct: bool | None = None
 
@@ -170,16 +170,16 @@ class _Loop:
     def _sample_beside(self, beside: Beside, sides: list[_Side]) -> None:
         for side in sides:
             call_ns = sorted(each.took_ns for each in side.samples)[len(side.samples) // 2]
-            beside_call = BesideCall(side.backend.name, side.call, call_ns)
-            if beside_call.can_be_left(self.device):
-                side.beside_call = beside_call
+            overlapped_call = OverlappedCall(side.backend.name, side.call, call_ns)
+            if overlapped_call.can_be_left(self.device):
+                side.overlapped_call = overlapped_call
             else:
                 self._tell(
                     f"{side.backend.name} blocks in {side.exchange.name}: not measured with a "
                     "concurrent product"
                 )
         beside.sample(
-            [side.beside_call for side in sides if side.beside_call is not None], self._tell
+            [side.overlapped_call for side in sides if side.overlapped_call is not None], self._tell
         )
         if self.device.type == "cuda":
             for side in sides:
@@ -237,8 +237,8 @@ class _Loop:
                 host[f"{clock}_p99_us"] = round(times[len(times) * 99 // 100], 3)
         count = len(worst_us)
         beside: dict[str, Any] = {}
-        if self._beside is not None and side.beside_call is not None:
-            beside = self._beside.facts(side.beside_call, per_call, worst_us[count // 2])
+        if self._beside is not None and side.overlapped_call is not None:
+            beside = self._beside.facts(side.overlapped_call, per_call, worst_us[count // 2])
         p50_us = worst_us[count // 2]
         size_bytes = exchange.case.numel * exchange.case.dtype.itemsize
         algbw = size_bytes / p50_us / 1e3
