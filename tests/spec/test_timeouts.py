@@ -131,7 +131,7 @@ def silent_split(context):
         everyone = list(range(context.size))
         with (
             failures.case("text"),
-            refused(torchcomms.CommTimeout, "split", "limit of 300 ms, timeout= of that call"),
+            refused(torchcomms.CommTimeout, "split", "timeout of 300 ms, timeout= of that call"),
         ):
             comm.split(everyone, "late", timeout=SHORT_S)
     end(context, comm)

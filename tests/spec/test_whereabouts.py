@@ -120,7 +120,7 @@ def late_message(context):
     comm.barrier(False)
     if context.rank == 0:
         error = raised_in_time(lambda: comm.recv(torch.zeros(3), 1, False, timeout=LIMIT_S))
-        assert "recv of 12 bytes from rank 1 was not done" in str(error)
+        assert "recv of 12 bytes from rank 1 did not finish" in str(error)
         assert "rank 0: in no collective" in str(error)
         assert "; in recv of 12 bytes from rank 1" in str(error)
         store.set("over", "yes")
