@@ -33,6 +33,7 @@ foreach(name IN LISTS rooms_with_objects)
   # The first test of a kind has the precompiled headers of all of them.
   get_target_property(uses_torch ${id} TC_ROOM_TORCH)
   if(uses_torch)
+    target_sources(${test} PRIVATE "${PROJECT_SOURCE_DIR}/tests/cpp/numeric_host_names.cpp")
     tc_join_files(${test})
   endif()
   if(name STREQUAL "backends/gloo")

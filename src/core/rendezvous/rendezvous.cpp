@@ -19,6 +19,7 @@
 #include "core/rendezvous/master_store.hpp"
 #include "core/rendezvous/private_store.hpp"
 #include "core/rendezvous/store_adapter.hpp"
+#include "core/rendezvous/tcp_probe.hpp"
 #include "core/work/interruptible_call.hpp"
 
 namespace torch::comms {
@@ -34,8 +35,9 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 constexpr const char* kStoreVariable = "TORCHCOMM_STORE_TIMEOUT_SECONDS";
 constexpr const char* kInitVariable = "TORCHCOMM_INIT_TIMEOUT_SECONDS";
 
-// How long a rank retries a lost connection. Rank 0 closes the store of an earlier communicator
-// when that one is ready, even if another rank already uses it for the next one.
+// How long the address of a lost store may refuse connections. Rank 0 closes the store of an
+// earlier communicator when that one is ready, even if another rank already uses it for the next
+// one.
 constexpr milliseconds kReconnectTimeout{1500};
 
 milliseconds usable(milliseconds timeout) {
@@ -189,15 +191,19 @@ class RendezvousRun {
     }
   }
 
+  // A store that accepts connections has come back. Its answer may take longer: it waits for a name
+  // server at every connection.
   void reconnect(const CommError& lost) {
     release_store();
     try {
-      open_store(Deadline(std::min(kReconnectTimeout, deadline_.remaining())));
+      wait_until_reachable(master_->host, master_->port,
+                           Deadline(std::min(kReconnectTimeout, deadline_.remaining())), context_);
     } catch (const CommError& e) {
       throw CommError(Errc::kPeerFailed,
                       lost.why() + ", and the connection did not come back within " +
                           format_duration(kReconnectTimeout) + " (" + e.why() + ")");
     }
+    open_store(deadline_);
   }
 
   bootstrap::ArrivalBarrierParams arrival_params() {

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <future>
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torchcomms/store_manager.hpp>
 
+#include "base/net/socket.hpp"
 #include "core/rendezvous_ranks.hpp"
 
 namespace torch::comms {
@@ -197,6 +199,25 @@ TEST_F(Master, ARankThatIsEarlyFindsItsWayAfterTheStoreCloses) {
   const auto one = meet([] { return rendezvous(launch(1, 2), "early", with_store({})); });
   rank0.join();
   expect_one_store({*zero, one}, "x");
+}
+
+// A store that accepts connections has come back, however long it takes to answer.
+TEST_F(Master, ARankThatIsEarlyWaitsForAStoreThatAnswersLate) {
+  uint16_t port = free_port();
+  const AtPort at(port);
+  StorePtr old_server = tcp_store(port, true);
+  auto one = std::async(std::launch::async, [] {
+    return meet([] { return rendezvous(launch(1, 2), "early", with_store({})); });
+  });
+  old_server->wait({"torchcomms/5:early/0/arrived"}, seconds(20));
+  old_server.reset();
+  {
+    const auto silent = base::listen_on_all_interfaces(port);
+    // Longer than the address may refuse connections.
+    EXPECT_EQ(one.wait_for(milliseconds(2500)), std::future_status::timeout);
+  }
+  const auto zero = meet([] { return rendezvous(launch(0, 2), "early", with_store({})); });
+  expect_one_store({zero, one.get()}, "x");
 }
 
 TEST_F(Master, TheLaunchersStoreIsUsedAsAClientAndPerAttempt) {
