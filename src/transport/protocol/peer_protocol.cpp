@@ -57,6 +57,7 @@ bool PeerProtocol::progress() noexcept {
     bool moved = connection_->flush();
     const auto received = connection_->receive(*this);
     moved |= received == PeerConnection::ReceiveStatus::kSome;
+    if (is_out_of_memory_) throw std::bad_alloc();
     if (!violation_.empty()) {
       fail(Errc::kPeerFailed, "protocol error: " + violation_);
       return true;
@@ -107,7 +108,7 @@ Bytes PeerProtocol::payload_target(const Frame& frame) noexcept {
 }
 
 bool PeerProtocol::deliver(const Frame& frame, ConstBytes payload) noexcept {
-  if (!violation_.empty()) return false;
+  if (is_out_of_memory_ || !violation_.empty()) return false;
   try {
     const char* error = frame_error(frame, connection_->max_payload(), connection_->channels());
     if (error == nullptr && frame.ordinal != ordinals_[frame.channel])
@@ -119,9 +120,9 @@ bool PeerProtocol::deliver(const Frame& frame, ConstBytes payload) noexcept {
     }
     if (error != nullptr) violation_ = error;
   } catch (const std::bad_alloc&) {
-    violation_ = "out of memory for a message of the peer";
+    is_out_of_memory_ = true;
   }
-  return violation_.empty() && !messages.ends_turn(frame);
+  return !is_out_of_memory_ && violation_.empty() && !messages.ends_turn(frame);
 }
 
 const char* PeerProtocol::dispatch(const Frame& frame, ConstBytes payload) {

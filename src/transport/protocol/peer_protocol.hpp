@@ -69,6 +69,7 @@ class PeerProtocol final : public FrameSink {
   std::unique_ptr<PeerConnection> connection_;
   std::vector<uint32_t> ordinals_;  // of the next frame, by channel
   std::string violation_;           // what the peer did wrong; empty: nothing
+  bool is_out_of_memory_ = false;   // this rank had no memory for a frame of the peer
   std::optional<PeerFailure> failure_;
 };
 
