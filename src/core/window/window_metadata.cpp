@@ -34,12 +34,14 @@ std::pair<at::ScalarType, std::vector<int64_t>> parse_tensor_meta(std::string_vi
   PackedTensorMeta note;
   const bool right = text.size() == sizeof note;
   if (right) std::memcpy(&note, text.data(), sizeof note);
-  if (!right || note.dimensions > PackedTensorMeta::kMaxDimensions)
+  if (!right || note.dtype >= static_cast<uint8_t>(at::ScalarType::Undefined) ||
+      note.dimensions > PackedTensorMeta::kMaxDimensions ||
+      std::any_of(note.sizes, note.sizes + note.dimensions, [](int64_t size) { return size < 0; }))
     throw CommError(Errc::kMismatch,
                     "protocol error: a peer rank sent tensor metadata that this version cannot "
                     "parse (" +
                         std::to_string(text.size()) +
-                        " bytes); all ranks must run the same torchcomms version");
+                        " bytes); all ranks must run the same versions of torchcomms and torch");
   return {static_cast<at::ScalarType>(note.dtype),
           std::vector<int64_t>(note.sizes, note.sizes + note.dimensions)};
 }
