@@ -10,6 +10,7 @@
 #include "backends/nccl/streams/nccl_work.hpp"
 #include "base/concurrency/run_apart.hpp"
 #include "base/os/log.hpp"
+#include "core/work/failed_work.hpp"
 
 namespace torch::comms::nccl {
 namespace {
@@ -28,15 +29,6 @@ constexpr std::chrono::seconds kLibraryAbortTimeout{2};
 // caller puts between the two is short compared to the timeout.
 constexpr int kBackToBackParts = 200'000;
 constexpr std::chrono::seconds kLongTimeout{10};
-
-// A placeholder for failed operations that have no work.
-class UnownedFailedWork final : public TorchWork {
- public:
-  explicit UnownedFailedWork(std::exception_ptr error) {
-    setStatus(WorkStatus::TIMEDOUT, std::move(error));
-  }
-  void wait() override { rethrowIfFailed(); }
-};
 
 }  // namespace
 
@@ -312,8 +304,7 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
     if (query_errors || !ended.empty())
       abort_on_library_error(context);
     else if (query_kernels && abort_if_kernels_failed(context))
-      callbacks_.on_unowned_failure(
-          *c10::make_intrusive<UnownedFailedWork>(communicator_->failure().error()));
+      report_unowned_failure();
     abort_if_failed();
     for (const auto& work : ended) {
       complete(*work);
@@ -514,8 +505,12 @@ void LaunchQueue::abort_on_late_replay(const GraphReplayMonitor::LateReplay& lat
   const auto while_doing = "Graph monitor: collective TIMED OUT for graph " +
                            std::to_string(late.graph) + ": not finished in a replay";
   if (abort_on_timeout(call, format_timeout_error(call, while_doing.c_str()), nullptr))
-    callbacks_.on_unowned_failure(
-        *c10::make_intrusive<UnownedFailedWork>(communicator_->failure().error()));
+    report_unowned_failure();
+}
+
+void LaunchQueue::report_unowned_failure() {
+  callbacks_.on_unowned_failure(
+      *c10::make_intrusive<FailedWork>(communicator_->failure().reason().value()));
 }
 
 void LaunchQueue::abort(const CommError& why) { abort_all(why, nullptr); }

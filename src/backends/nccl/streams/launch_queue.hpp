@@ -51,8 +51,7 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
     // and the reason.
     std::function<void(const LaunchQueue&, const CommError&)> on_failure;
     // Runs when an operation that has no work fails, such as one in a graph replay, on the thread
-    // that finds the failure. Its argument is a placeholder work with status TIMEDOUT and the same
-    // error.
+    // that finds the failure. Its argument is a FailedWork with the same error.
     std::function<void(TorchWork&)> on_unowned_failure;
     // Runs for each graph replay event that poll() finds, on the polling thread.
     std::function<void(const GraphReplayMonitor::ReplayEvent&)> on_replay_event;
@@ -209,6 +208,9 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   // progress is in flight, after which a later poll() aborts.
   bool abort_on_timeout(const NcclCall& call, const std::string& text, const NcclWork* timed_out);
   void abort_on_late_replay(const GraphReplayMonitor::LateReplay& late);
+  // Reports that the queue has failed with operations that have no work, such as those of a graph's
+  // replay.
+  void report_unowned_failure();
   // Returns: true if a failure of the kernels became the communicator's error.
   bool abort_if_kernels_failed(const std::function<Context()>& context);
   void start_polling();

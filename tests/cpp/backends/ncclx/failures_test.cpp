@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <future>
+#include <mutex>
 
 #include "backends/ncclx/world.hpp"
 
@@ -96,6 +98,24 @@ TEST_F(NcclxFailures, AReplayThatFailsIsSeenThoughNothingElseIsCalled) {
                        std::future_status::ready);
              EXPECT_TRUE(self.comm->getBackendImpl()->isAborted());
            }));
+}
+
+// The rank that detects it first informs the other, which then has no failure of its own to report.
+TEST_F(NcclxFailures, AReplayThatFailsOtherwiseThanAtItsLimitIsReportedAsAnError) {
+  std::promise<WorkStatus> reported;
+  std::once_flag once;
+  on_ranks(2, [&, status = reported.get_future().share()](Program& self) {
+    backend_of(self).set_unowned_failure_callback(
+        [&](TorchWork& work) { std::call_once(once, [&] { reported.set_value(work.status()); }); });
+    auto tensor = ones();
+    gpu::cpu_begin_capture(self.stream);
+    self.comm->all_reduce(tensor, self.rank == 0 ? ReduceOp::SUM : ReduceOp::MAX, false);
+    const auto graph = gpu::cpu_end_capture(self.stream);
+    gpu::cpu_launch_graph(graph, self.stream);
+    self.synchronize();
+    ASSERT_EQ(status.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    EXPECT_EQ(status.get(), WorkStatus::ERROR);
+  });
 }
 
 TEST_F(NcclxFailures, ReplaysOfDifferentCapturesAreADisagreement) {
