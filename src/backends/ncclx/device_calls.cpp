@@ -162,11 +162,8 @@ WorkPtr TorchCommNCCLX::reduce_scatter_quantized(at::Tensor& output, const at::T
   if (kernels()->team().needs_full_workspace(quantized) && !ensure_workspace(now))
     throw CommError(
         Errc::kResourceExhausted,
-        "the operation needs the full kernel workspace, which " +
-            (workspace_error().empty()
-                 ? "cannot be allocated while a CUDA graph is being captured; run one such "
-                   "operation before the capture"
-                 : "could not be allocated: " + workspace_error()),
+        "the operation needs the full kernel workspace, which could not be allocated: " +
+            workspace_error(),
         context);
   return run_kernels(now, {}, {{&output, &source, &seed}, {}},
                      [&](auto& kernels, gpu::NativeStream stream, uint64_t limit_ns) {
