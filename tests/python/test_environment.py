@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 
 import pytest
 import torch
 import torchcomms
-from torchcomms import CommOptions
+from torchcomms import CommOptions, _environment
 
 from tests.harness.environment import environment
 from tests.harness.programs import python
@@ -74,6 +75,15 @@ def test_values_are_read_at_each_use():
         with environment(TORCHCOMM_TIMEOUT_SECONDS=text):
             seen.append(CommOptions().timeout.total_seconds())
     assert seen == [10, 20, 600]
+
+
+def test_variables_that_the_block_has_removed_itself_stay_removed():
+    name = "TORCHCOMM_TIMEOUT_SECONDS"
+    with environment(**{name: None}):
+        with _environment.variables(**{name: "12"}):
+            assert CommOptions().timeout == timedelta(seconds=12)
+            del os.environ[name]
+        assert name not in os.environ
 
 
 ENABLED = """
