@@ -6,13 +6,12 @@ returns the one that backend `ctran` takes, by its cost model and this machine's
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import Any
 
 import torch
 
-from torchcomms import _comms
+from torchcomms import _backends, _comms
 
 __all__ = [
     "catalogue",
@@ -59,11 +58,13 @@ def kernels() -> list[Row]:
 
     Returns:
         An empty list if this build has no `ncclx`.
+
+    Raises:
+        BackendUnavailable: the module of `ncclx` does not load.
     """
-    try:
-        module = importlib.import_module("torchcomms._comms_ncclx")
-    except ModuleNotFoundError:
+    if not _backends.is_backend_built("ncclx"):
         return []
+    module = _backends.backend_module("ncclx")
     any_size = 2**64 - 1
     return [
         {"operation": name, "ranks_most": ranks, "bytes_most": None if most == any_size else most}

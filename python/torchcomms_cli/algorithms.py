@@ -54,6 +54,7 @@ def algorithms(
                 f"{', '.join(given)}: only for the costs of one operation; add --operation"
             )
         rows = table_of.catalogue(operation)
+        kernels = table_of.kernels() if as_json or operation is None else []
         measured = table_of.measured_kernels()
         points = []
         if operation is not None:
@@ -67,12 +68,12 @@ def algorithms(
         raise typer.Exit(2) from None
     if as_json:
         report = {"algorithms": rows, "ranks": ranks, "wire": wire, "costs": points}
-        report["kernels"] = table_of.kernels()
+        report["kernels"] = kernels
         report["measured_kernels"] = measured
         print(json.dumps(report, indent=2))
     elif operation is None:
         _print_catalogue(rows)
-        _print_kernels(table_of.kernels())
+        _print_kernels(kernels)
         _print_measured(measured)
     else:
         _print_costs(operation, ranks, wire, rows, points)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 import torchcomms
@@ -48,6 +49,18 @@ def test_the_kernels_of_ncclx_have_a_row_for_each_collective_they_run():
     assert all(row["bytes_most"] is None or row["bytes_most"] >= 1 << 20 for row in rows)
     assert json.loads(run("--json").stdout)["kernels"] == rows
     assert "by kernels over NVLink" in run().stdout
+
+
+def test_a_module_of_ncclx_that_does_not_load_is_named_with_the_reason(monkeypatch):
+    if not torchcomms.is_backend_built("ncclx"):
+        pytest.skip("backend ncclx is not part of this build")
+    monkeypatch.setitem(sys.modules, "torchcomms._comms_ncclx", None)
+    says = "failed to load backend 'ncclx' from torchcomms._comms_ncclx: "
+    with pytest.raises(torchcomms.BackendUnavailable, match=says):
+        algorithms.kernels()
+    done = run()
+    assert done.exit_code == 2
+    assert says in done.stderr
 
 
 def test_what_cannot_be_done_says_why():
