@@ -23,7 +23,7 @@ WaitOptions launch_wait(const NcclCall& call) {
 
 CommError with_context(const CommError& error, const NcclCall& call) {
   if (!error.context().op.empty()) return error;
-  return {error.code(), error.why(), call.context()};
+  return {error.code(), error.why(), call.context().blaming(error.context())};
 }
 
 }  // namespace torch::comms::nccl

@@ -56,8 +56,8 @@ std::string format_timeout_error(const NcclCall& call, const char* while_doing);
 // Lifetime: `call` must outlive the result.
 WaitOptions launch_wait(const NcclCall& call);
 
-// Returns: `error`; with the context of `call` if its own context names no operation. Peer and
-// culprits of the replaced context are lost.
+// Returns: `error`; with the context of `call` if its own context names no operation. The new
+// context keeps peer and culprits of `error`.
 CommError with_context(const CommError& error, const NcclCall& call);
 
 }  // namespace torch::comms::nccl

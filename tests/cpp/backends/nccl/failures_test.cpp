@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include "backends/nccl/streams/nccl_call.hpp"
 #include "backends/nccl/world.hpp"
 
 namespace torch::comms::nccl {
@@ -43,6 +44,16 @@ TEST_F(VendorFailures, AnOperationThatTakesTooLongEndsTheCommunicatorWithOneErro
         self.comm->finalize();  // it has been met
       },
       milliseconds(2000));
+}
+
+TEST(NcclCalls, AnErrorThatGetsTheContextOfItsCallKeepsTheRanksThatItBlames) {
+  const std::string comm = "world";
+  const NcclCall call{OpName::barrier, comm, 1, milliseconds(50), true, false};
+  const auto error = with_context({Errc::kPeerFailed, "gone", {.peer = 2}}, call);
+  EXPECT_EQ(error.context().op, "barrier");
+  EXPECT_EQ(error.context().rank, 1);
+  EXPECT_EQ(error.context().peer, 2);
+  EXPECT_EQ(error.context().culprits, std::vector<int>{2});
 }
 
 // Pairs of nccl-lazy have communicators of their own, and one end.
