@@ -71,6 +71,7 @@ LaunchQueue::LaunchScope::LaunchScope(LaunchQueue& queue, const NcclCall& call,
   queue_.abort_if_kernels_failed([&call] { return call.context(); });
   queue_.communicator().failure().check();
   queue_.current_launch_.op.store(call.op, std::memory_order_relaxed);
+  queue_.current_launch_.name.store(call.name.data(), std::memory_order_relaxed);
   queue_.current_launch_.timeout.store(call.timeout, std::memory_order_relaxed);
   queue_.current_launch_.has_own_timeout.store(call.has_own_timeout, std::memory_order_relaxed);
   queue_.current_launch_.sequence.store(call.sequence, std::memory_order_relaxed);
@@ -195,9 +196,9 @@ size_t LaunchQueue::count_done() noexcept {
   return ended;
 }
 
-std::optional<NcclCall> LaunchQueue::find_timed_out_launch(Clock::time_point now) const noexcept {
-  const auto until = current_launch_.deadline.load();
-  if (until == Clock::time_point{} || now <= until) return std::nullopt;
+std::optional<NcclCall> LaunchQueue::current_launch() const noexcept {
+  if (current_launch_.deadline.load() == Clock::time_point{}) return std::nullopt;
+  const char* const name = current_launch_.name.load();
   return NcclCall{current_launch_.op.load(),
                   name_,
                   communicator_->rank(),
@@ -205,8 +206,14 @@ std::optional<NcclCall> LaunchQueue::find_timed_out_launch(Clock::time_point now
                   current_launch_.has_own_timeout.load(),
                   /*async_op=*/false,
                   /*aborts_at_timeout=*/false,
-                  /*name=*/{},
+                  name == nullptr ? std::string_view() : name,
                   current_launch_.sequence.load()};
+}
+
+std::optional<NcclCall> LaunchQueue::find_timed_out_launch(Clock::time_point now) const noexcept {
+  const auto until = current_launch_.deadline.load();
+  if (until == Clock::time_point{} || now <= until) return std::nullopt;
+  return current_launch();
 }
 
 std::optional<Clock::time_point> LaunchQueue::find_slow_launch(
@@ -291,11 +298,7 @@ void LaunchQueue::poll(Clock::time_point now) noexcept {
     if (!ended.empty()) oldest = ended.front();
     const auto context = [&] {
       if (oldest) return oldest->call().context();
-      if (current_launch_.deadline.load() != Clock::time_point{})
-        return Context{.op = std::string(opToString(current_launch_.op.load())),
-                       .comm = name_,
-                       .rank = communicator_->rank(),
-                       .seq = current_launch_.sequence.load()};
+      if (const auto launch = current_launch()) return launch->context();
       return Context{.comm = name_, .rank = communicator_->rank()};
     };
     // Errors are checked before a work is completed, because a failed operation lets the device

@@ -193,6 +193,8 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   bool is_done(const NcclWork& work) noexcept;
   void complete(NcclWork& work) noexcept;
   size_t count_done() noexcept;
+  // Returns: the launch in progress, if there is one.
+  std::optional<NcclCall> current_launch() const noexcept;
   // Returns: the operation whose launch has exceeded its timeout, if there is one.
   std::optional<NcclCall> find_timed_out_launch(Clock::time_point now) const noexcept;
   // Returns: the time at which the current launch began, if that was at least kLateThreshold ago.
@@ -249,6 +251,7 @@ class LaunchQueue final : public WatchdogClient, public std::enable_shared_from_
   // The launch in progress, written by the calling thread.
   struct CurrentLaunch {
     std::atomic<OpName> op{};
+    std::atomic<const char*> name{nullptr};  // it points at NcclCall::name, a literal
     std::atomic<std::chrono::milliseconds> timeout{};
     std::atomic<bool> has_own_timeout{};
     std::atomic<uint64_t> sequence{0};

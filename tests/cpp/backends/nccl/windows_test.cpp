@@ -128,6 +128,27 @@ TEST_F(VendorWindows, AWaitThatTimesOutEndsTheCommunicatorAndTheWaysOfItsSignals
   });
 }
 
+TEST_F(VendorWindows, ALaunchThatDoesNotComeBackIsNamedByItsMethod) {
+  plan("stick=PutSignal:1");
+  std::promise<void> over;
+  on_ranks(2, [&, is_over = over.get_future().share()](Program& self) {
+    const auto window = self.comm->window_allocate(8);
+    self.comm->barrier(false);
+    self.synchronize();
+    if (self.rank == 1) {
+      is_over.wait();
+      return self.comm->abort();
+    }
+    const std::shared_ptr<void> at_end(nullptr, [&over](void*) { over.set_value(); });
+    PutOptions options;
+    options.timeout = std::chrono::milliseconds(300);
+    const auto error =
+        error_of([&] { window->put(at::full({1}, 1.0F), 1, 0, /*async_op=*/false, options); });
+    EXPECT_EQ(error.code(), Errc::kTimeout);
+    EXPECT_EQ(error.context().op, "put");
+  });
+}
+
 TEST_F(VendorWindows, AReportTellsOfTheCallsOnWindowsThatRanksAreInOrWereIn) {
   std::promise<void> over, has_put;
   on_ranks(2, [&, is_over = over.get_future().share(),
