@@ -201,7 +201,7 @@ class ArgumentChecker {
       return;
     }
     const auto& tensor = std::get<at::Tensor>(factor);
-    if (integral && !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true))
+    if (integral && !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false))
       refuse(std::string("PREMUL_SUM: a factor of dtype ") + dtype_name(tensor.scalar_type()) +
              " cannot scale data of dtype " + dtype_name(dtype));
   }

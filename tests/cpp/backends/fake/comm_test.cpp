@@ -169,6 +169,18 @@ TEST(Path, ARootOutOfRangeFiresNoHook) {
   EXPECT_EQ(calls, 0);
 }
 
+TEST(Path, ATruthValueAsFactorOfIntegersFiresNoHook) {
+  const auto comm = make_comm();
+  int fired = 0;
+  comm->registerPreHook([&](size_t, const PreHookArgs&) { ++fired; });
+  auto tensor = at::ones({4}, at::kInt);
+  const auto op = ReduceOp::make_nccl_premul_sum(at::ones({1}, at::kBool));
+  const auto [code, text] = error_of([&] { comm->all_reduce(tensor, op, false); });
+  EXPECT_EQ(code, Errc::kInvalidArgument);
+  EXPECT_NE(text.find("a factor of dtype bool cannot scale"), std::string::npos) << text;
+  EXPECT_EQ(fired, 0);
+}
+
 TEST(Path, ARemovedHookIsSilentAndRemovingTwiceIsFine) {
   auto comm = make_comm();
   int calls = 0;
