@@ -76,15 +76,9 @@ void Engine::require_own_process(std::string_view op) const {
 void Engine::open() {
   // The progress thread also answers peers while this rank is in no call.
   if (links_.size() > 1) progress_engine_.ensure_thread();
-  progress_engine_.enter();
-  try {
-    for (int peer = 0; links_.size() <= eager_connect_ranks_ && peer < links_.size(); ++peer)
-      if (peer != links_.rank()) link_to(peer);
-  } catch (...) {
-    progress_engine_.leave();
-    throw;
-  }
-  progress_engine_.leave();
+  const EngineLock lock(*this);
+  for (int peer = 0; links_.size() <= eager_connect_ranks_ && peer < links_.size(); ++peer)
+    if (peer != links_.rank()) link_to(peer);
 }
 
 transport::Transport& Engine::link_to(int context_rank) {
@@ -388,7 +382,7 @@ bool Engine::check_aborts() noexcept {
 }
 
 void Engine::add_group(const std::shared_ptr<GroupState>& group) {
-  progress_engine_.enter();
+  const EngineLock lock(*this);
   groups_[group->base] = group;
   if (close_reason_) group->set_failure(close_reason_->code(), close_reason_->why(), {});
   for (const int member : group->ranks)
@@ -401,7 +395,6 @@ void Engine::add_group(const std::shared_ptr<GroupState>& group) {
     early_messages_.erase(early);
   }
   if (!failed_groups_.empty()) complete_failed();
-  progress_engine_.leave();
 }
 
 void Engine::announce_leave(GroupState& group) noexcept {
@@ -482,16 +475,8 @@ void Engine::remove_group(const std::shared_ptr<GroupState>& group) noexcept {
 
 std::string Engine::describe_links() {
   if (is_forked()) return "";
-  progress_engine_.enter();
-  std::string text;
-  try {
-    text = links_.describe_links();
-  } catch (...) {
-    progress_engine_.leave();
-    throw;
-  }
-  progress_engine_.leave();
-  return text;
+  const EngineLock lock(*this);
+  return links_.describe_links();
 }
 
 void Engine::shut_down(const CommError& why) noexcept {

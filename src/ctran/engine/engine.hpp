@@ -248,4 +248,18 @@ class Engine final : public ProgressEngine::ProgressClient,
   std::atomic<bool> is_closed_{false};     // the links are closed or about to be closed
 };
 
+// Holds the engine's lock while it lives.
+class EngineLock {
+ public:
+  explicit EngineLock(Engine& engine) noexcept : progress_engine_(engine.progress_engine()) {
+    progress_engine_.enter();
+  }
+  ~EngineLock() { progress_engine_.leave(); }
+  EngineLock(const EngineLock&) = delete;
+  EngineLock& operator=(const EngineLock&) = delete;
+
+ private:
+  ProgressEngine& progress_engine_;
+};
+
 }  // namespace torch::comms::ctran

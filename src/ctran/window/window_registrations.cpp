@@ -4,11 +4,6 @@
 
 namespace torch::comms::ctran {
 
-EngineLock::EngineLock(Engine& engine) noexcept : engine_(engine) {
-  engine_.progress_engine().enter();
-}
-EngineLock::~EngineLock() { engine_.progress_engine().leave(); }
-
 const transport::MemoryHandle& WindowRegistrations::add(transport::Transport& link,
                                                         transport::Bytes bytes) {
   return memories_.emplace_back(link.register_memory(bytes))->handle();

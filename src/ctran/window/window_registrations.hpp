@@ -29,16 +29,4 @@ class WindowRegistrations {
   std::vector<std::unique_ptr<transport::MemoryRegion>> memories_;
 };
 
-// Holds the engine's lock while it lives.
-class EngineLock {
- public:
-  explicit EngineLock(Engine& engine) noexcept;
-  ~EngineLock();
-  EngineLock(const EngineLock&) = delete;
-  EngineLock& operator=(const EngineLock&) = delete;
-
- private:
-  Engine& engine_;
-};
-
 }  // namespace torch::comms::ctran
