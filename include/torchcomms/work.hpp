@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -144,8 +145,10 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
 
   // Waits for a terminal status, and until the observer and the end hooks have run.
   // Returns: true if both happened within `limit`; milliseconds::max() means no timeout.
-  // Throws: without a timeout, the exception with which the host language interrupts the wait, such
-  // as Ctrl-C. A wait with a timeout is not interrupted.
+  // Throws: CommError(kForked) if a parent process has started the work and it has not ended,
+  // because no thread of this process would end it. Without a timeout, also the exception with
+  // which the host language interrupts the wait, such as Ctrl-C. A wait with a timeout is not
+  // interrupted.
   bool waitForTerminal(std::chrono::milliseconds limit);
   // Throws: the stored error, if there is one.
   void rethrowIfFailed() const;
@@ -160,6 +163,9 @@ class TC_API TorchWork : public c10::intrusive_ptr_target {
 
   std::atomic<WorkStatus> status_{WorkStatus::NOT_STARTED};
   std::atomic<bool> has_hooks_{false};
+  // Identifies the process that created the work. Its 32 bits fit before the mutex, so the class
+  // keeps its size.
+  const uint32_t fork_generation_;
   mutable std::mutex mutex_;  // guards all below; partner of ended_
   bool ending_ = false;       // the observer and the end hooks are still running
   std::condition_variable ended_;

@@ -5,6 +5,7 @@
 #include <torchcomms/base/error.hpp>
 
 #include "base/concurrency/freelist.hpp"
+#include "base/os/fork.hpp"
 #include "core/work/hook_call.hpp"
 #include "core/work/interruptible_call.hpp"
 
@@ -21,7 +22,7 @@ struct TorchWork::HookLists : base::FreelistAllocated<TorchWork::HookLists> {
   bool is_failure_observed = false;  // meetFailure() was called
 };
 
-TorchWork::TorchWork() = default;
+TorchWork::TorchWork() : fork_generation_(static_cast<uint32_t>(base::fork_generation())) {}
 TorchWork::~TorchWork() = default;
 
 void TorchWork::waitBlocking() {
@@ -160,6 +161,9 @@ void TorchWork::forceStatus(WorkStatus to) noexcept {
 }
 
 bool TorchWork::waitForTerminal(std::chrono::milliseconds limit) {
+  if (!isTerminal(status()) && fork_generation_ != base::fork_generation())
+    throw CommError(Errc::kForked,
+                    "this work was started before fork(); only the parent process can wait for it");
   std::unique_lock lock(mutex_);
   const auto terminal = [this] { return isTerminal(status()) && !ending_; };
   if (limit == std::chrono::milliseconds::max()) {

@@ -3,6 +3,8 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <torchcomms/base/error.hpp>
 
@@ -212,6 +214,27 @@ TEST(WorkWaits, TheHostLanguageEndsOneThatHasNoLimit) {
   EXPECT_FALSE(isTerminal(work->status())) << "the operation goes on";
   work->move(WorkStatus::COMPLETED);
   work->wait();
+}
+
+TEST(WorkStates, AForkedChildDoesNotWaitForAWorkOfItsParent) {
+  const auto open = c10::make_intrusive<SteppedWork>();
+  const auto ended = c10::make_intrusive<SteppedWork>();
+  ended->move(WorkStatus::COMPLETED);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);  // it ends a child that waits
+    int result = 1;
+    try {
+      ended->wait();
+      open->wait();
+    } catch (const CommError& error) {
+      result = error.code() == Errc::kForked && ended->isCompleted() ? 0 : 2;
+    }
+    ::_exit(result);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(WorkThread, CarriesTheBodysExceptionToWait) {
