@@ -159,11 +159,11 @@ ShareableMemory ShareableMemory::create(const std::shared_ptr<const Driver>& dri
   ShareableMemory memory(driver, (size_bytes + page - 1) / page * page);
   driver->check(table.MemCreate(&memory.handle_, memory.size_bytes_, &wanted, 0), "MemCreate");
   memory.map(device, at);
-  const auto stream = runtime.create_stream(false);
-  const int code = table.MemsetD8Async(memory.at_, value, memory.size_bytes_, stream);
-  if (code == kSuccess) runtime.synchronize(stream);
-  runtime.destroy_stream(stream);
-  driver->check(code, "MemsetD8Async");
+  const auto destroy = [&runtime](NativeStream stream) { runtime.destroy_stream(stream); };
+  const std::unique_ptr<void, decltype(destroy)> stream(runtime.create_stream(false), destroy);
+  driver->check(table.MemsetD8Async(memory.at_, value, memory.size_bytes_, stream.get()),
+                "MemsetD8Async");
+  runtime.synchronize(stream.get());
   return memory;
 }
 

@@ -80,5 +80,25 @@ TEST(MappableMemory, ReleasesWhatItTookWhenALaterStepFails) {
   EXPECT_EQ(addresses, 0);
 }
 
+TEST(MappableMemory, DestroysItsStreamWhenTheFillFails) {
+  static int streams = 0;
+  auto table = cpu.table();
+  table.StreamCreateWithPriority = [](NativeStream* stream, unsigned flags, int priority) {
+    ++streams;
+    return cpu.table().StreamCreateWithPriority(stream, flags, priority);
+  };
+  table.StreamDestroy = [](NativeStream stream) {
+    --streams;
+    return cpu.table().StreamDestroy(stream);
+  };
+  table.StreamSynchronize = [](NativeStream stream) {
+    cpu.table().StreamSynchronize(stream);
+    return 1;
+  };
+  const Runtime runtime("test", "", table);
+  EXPECT_THROW(ShareableMemory::create(Driver::of(cpu), runtime, 0, 4096), CommError);
+  EXPECT_EQ(streams, 0);
+}
+
 }  // namespace
 }  // namespace torch::comms::gpu
