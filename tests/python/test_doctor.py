@@ -207,6 +207,12 @@ def test_a_misspelt_variable_is_recognised(monkeypatch):
     assert "did you mean TORCHCOMM_TIMEOUT_SECONDS?" in fixes(section)
 
 
+def test_variables_with_the_name_of_a_backend_are_known(monkeypatch):
+    monkeypatch.setenv("TORCHCOMM_RCCLX_LIBRARY", "/nowhere/x.so")
+    monkeypatch.setenv("TORCHCOMM_NCCLX_BOOTSTRAP_UNIQUEID_EXCHANGE_METHOD", "tcpstore")
+    assert "reads no variable" not in warnings(environment.look())
+
+
 def test_the_launcher_is_named_and_a_second_opinion_too(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "4")

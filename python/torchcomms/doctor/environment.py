@@ -94,8 +94,11 @@ def _ask(section: Section, row: Launcher) -> tuple[str, int, int] | None:
 
 
 def _values(section: Section) -> None:
-    registry = [row["name"] for row in _comms._environment()]
-    registry += map(vendors.variable, vendors.VENDOR_OF)
+    registry = [
+        row["name"].replace("<BACKEND>", backend.upper())
+        for row in _comms._environment()
+        for backend in vendors.VENDOR_OF.values()
+    ]
     for name, text in sorted(os.environ.items()):
         if name.startswith(_LIBRARY):
             if not Path(text).is_file():

@@ -44,6 +44,9 @@
   ROW("TORCHCOMM_<BACKEND>_LIBRARY", "path", "",                                                   \
       "Shared library that the backend nccl, ncclx, rccl, rcclx or xccl (upper case) uses; if "    \
       "unset, the one that torch has loaded, else the one that the loader finds.")                 \
+  ROW("TORCHCOMM_<BACKEND>_BOOTSTRAP_UNIQUEID_EXCHANGE_METHOD", "text", "auto",                    \
+      "How ranks of the backend nccl, ncclx, rccl, rcclx or xccl (upper case) share the id of "    \
+      "their communicator: auto or tcpstore, which are the same.")                                 \
   ROW("CCL_PLUGIN", "text", "",                                                                    \
       "Variable of oneCCL: with ONECCL_LEGACY_CPU the backend xccl works on CPU tensors.")         \
   ROW("CCL_WORKER_OFFLOAD", "bool", "true",                                                        \
