@@ -63,7 +63,9 @@ std::string boot_identity() { return read_line("/proc/sys/kernel/random/boot_id"
 std::string loopback_identity() {
   char space[64] = "";
   const auto size = ::readlink("/proc/self/ns/net", space, sizeof space - 1);
-  return boot_identity() + "/" +
+  const auto boot = boot_identity();
+  // The first network namespace has the same number on all hosts.
+  return (boot.empty() ? host_name() : boot) + "/" +
          (size > 0 ? std::string(space, static_cast<size_t>(size)) : host_name());
 }
 

@@ -34,8 +34,8 @@ TC_API std::string host_name();
 TC_API std::string boot_identity();
 
 // Returns a text of kernel boot id and network namespace. It is equal for two processes exactly if
-// 127.0.0.1 is the same interface for both. If the namespace cannot be read, the host name replaces
-// it.
+// 127.0.0.1 is the same interface for both. The host name replaces the boot id or the namespace if
+// it cannot be read.
 TC_API std::string loopback_identity();
 
 }  // namespace torch::comms::base

@@ -2,8 +2,13 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <string_view>
 
 namespace torch::comms::base {
 namespace {
@@ -13,6 +18,25 @@ TEST(LoopbackIdentity, IsOneWordThatStaysTheSame) {
   EXPECT_FALSE(here.empty());
   EXPECT_EQ(here.find(' '), std::string::npos) << here;
   EXPECT_EQ(loopback_identity(), here);
+}
+
+TEST(LoopbackIdentity, NamesTheHostWhereTheBootIsNotKnown) {
+  constexpr int kNotAllowed = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr std::string_view kName = "tc-host";
+    if (::unshare(CLONE_NEWNS | CLONE_NEWUTS) != 0 ||
+        ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("/dev/null", "/proc/sys/kernel/random/boot_id", nullptr, MS_BIND, nullptr) != 0 ||
+        ::sethostname(kName.data(), kName.size()) != 0)
+      ::_exit(kNotAllowed);
+    ::_exit(boot_identity().empty() && loopback_identity().starts_with("tc-host/") ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotAllowed)
+    GTEST_SKIP() << "this process may have no mount namespace of its own";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(InterfaceAddresses, ListLoopbackAndNoEmptyOnes) {
