@@ -27,7 +27,6 @@ enum class ElementFormat : uint8_t {
   kE8m0,
 };
 enum class CombineOp : uint8_t {
-  kMove,
   kSum,  // also PREMUL_SUM, and averages of floats and complex numbers
   kProduct,
   kMin,
