@@ -17,9 +17,9 @@ struct SelfMessage {
 };
 
 struct SortedMessages {
-  std::vector<kernels::KernelMessage> to_others;  // in the order of the group
-  std::vector<SelfMessage> to_itself;             // the nth send with the nth receive
-  std::string refused;                            // why the group is invalid; "" if it is valid
+  std::vector<kernels::KernelMessage> peer_messages;  // in the order of the group
+  std::vector<SelfMessage> self_messages;             // the nth send with the nth receive
+  std::string invalid_reason;                         // why the group is invalid; "" if it is valid
 };
 SortedMessages sort_messages(int rank, std::span<const kernels::KernelMessage> messages);
 

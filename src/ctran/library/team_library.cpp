@@ -57,15 +57,15 @@ Result launch(const OpenMessageGroup::GroupPost& post,
               std::span<const kernels::KernelMessage> messages) {
   auto& comm = *post.comm;
   try {
-    auto parts = sort_messages(comm.team ? comm.team->rank() : 0, messages);
-    if (!parts.refused.empty()) return refuse(&comm, std::move(parts.refused));
-    if (!comm.team && !parts.to_others.empty())
+    auto sorted = sort_messages(comm.team ? comm.team->rank() : 0, messages);
+    if (!sorted.invalid_reason.empty()) return refuse(&comm, std::move(sorted.invalid_reason));
+    if (!comm.team && !sorted.peer_messages.empty())
       return refuse(&comm, "messages to other ranks need kernels, and this communicator has none");
-    for (const auto& copy : parts.to_itself)
+    for (const auto& copy : sorted.self_messages)
       if (copy.bytes > 0 && copy.from != copy.into)
         comm.runtime->copy_on_device(copy.into, copy.from, copy.bytes, post.stream);
     // Messages have no timeout here: the backend monitors the operation and aborts the team.
-    if (comm.team) comm.team->exchange(parts.to_others, 0, post.stream);
+    if (comm.team) comm.team->exchange(sorted.peer_messages, 0, post.stream);
     return kSuccess;
   } catch (const CommError& e) {
     comm.last_error = e.why();
@@ -134,23 +134,23 @@ class MappableAllocations {
   }
   void* allocate(size_t size_bytes) {
     const auto runtime = runtime_of_memory();
-    auto piece = gpu::ShareableMemory::create(gpu::Driver::of(*runtime), *runtime,
-                                              runtime->device(), std::max<size_t>(size_bytes, 1));
-    void* const at = piece.at();
+    auto allocation = gpu::ShareableMemory::create(
+        gpu::Driver::of(*runtime), *runtime, runtime->device(), std::max<size_t>(size_bytes, 1));
+    void* const at = allocation.at();
     const std::lock_guard lock(mutex_);
-    pieces_.emplace(at, std::move(piece));
+    allocations_.emplace(at, std::move(allocation));
     return at;
   }
   bool free(void* at) {
     std::unique_lock lock(mutex_);
-    const auto piece = pieces_.extract(at);
+    const auto allocation = allocations_.extract(at);
     lock.unlock();  // unmapping needs no lock
-    return !piece.empty();
+    return !allocation.empty();
   }
 
  private:
   std::mutex mutex_;
-  std::map<void*, gpu::ShareableMemory> pieces_;
+  std::map<void*, gpu::ShareableMemory> allocations_;
 };
 
 Result allocate(void** at, size_t size_bytes) {
