@@ -16,9 +16,9 @@ using schedule::Problem;
 
 constexpr std::array<int64_t, 4> kChunkBytes = {0, 64 << 10, 256 << 10, 1 << 20};
 // With more ranks, sending everything at once would flood the receivers.
-constexpr int kMostAtOnce = 64;
+constexpr int kMaxDirectRanks = 64;
 // A smaller advantage is within the error of the model.
-constexpr double kClearly = 0.95;
+constexpr double kSignificantRatio = 0.95;
 
 std::string names(Operation operation, const Problem* problem) {
   std::string text;
@@ -54,9 +54,9 @@ class AlgorithmSearch {
   }
 
   bool has_found() const { return best_.algorithm != nullptr; }
-  AlgorithmSelection best(AlgorithmSelection::SelectionReason why) const {
+  AlgorithmSelection best(AlgorithmSelection::SelectionReason reason) const {
     AlgorithmSelection choice = best_;
-    choice.reason = why;
+    choice.reason = reason;
     return choice;
   }
 
@@ -72,8 +72,9 @@ class AlgorithmSearch {
       fits = algorithm.cost(problem).scratch * static_cast<int64_t>(element_.bytes) <=
              kMostScratchBytes;
     }
-    const bool better = !has_found() || (fits && !best_fits_) ||
-                        (fits == best_fits_ && choice.estimate_ns < kClearly * best_.estimate_ns);
+    const bool better =
+        !has_found() || (fits && !best_fits_) ||
+        (fits == best_fits_ && choice.estimate_ns < kSignificantRatio * best_.estimate_ns);
     if (!better) return;
     best_ = choice;
     best_fits_ = fits;
@@ -87,8 +88,8 @@ class AlgorithmSearch {
   bool best_fits_ = false;
 };
 
-bool fits(const TuningOverride& row, const Problem& problem, LinkType wire, int64_t bytes) {
-  return row.operation == problem.operation && row.link == wire && row.ranks_min <= problem.size &&
+bool fits(const TuningOverride& row, const Problem& problem, LinkType link, int64_t bytes) {
+  return row.operation == problem.operation && row.link == link && row.ranks_min <= problem.size &&
          problem.size <= row.ranks_max && row.bytes_min <= bytes && bytes <= row.bytes_max &&
          row.algorithm->unsupported_reason(problem).empty();
 }
@@ -107,9 +108,9 @@ const Algorithm& requested_algorithm(const Problem& problem, std::string_view na
 
 }  // namespace
 
-std::string_view format_reason(AlgorithmSelection::SelectionReason why) noexcept {
+std::string_view format_reason(AlgorithmSelection::SelectionReason reason) noexcept {
   constexpr std::string_view kTexts[] = {"wished", "tuning file", "cost model", "the only one"};
-  return kTexts[static_cast<size_t>(why)];
+  return kTexts[static_cast<size_t>(reason)];
 }
 
 void require_algorithm(Operation operation, std::string_view algorithm) {
@@ -122,10 +123,10 @@ void require_algorithm(Operation operation, std::string_view algorithm) {
 
 AlgorithmSelection select_algorithm(const Problem& problem, const ElementSizes& element,
                                     const TopologyFacts& facts, const Tuning& tuning,
-                                    const AlgorithmRequest& wish) {
+                                    const AlgorithmRequest& request) {
   AlgorithmSearch search(problem, element, facts, tuning);
-  if (!wish.algorithm.empty()) {
-    search.consider(requested_algorithm(problem, wish.algorithm), wish.chunk_bytes);
+  if (!request.algorithm.empty()) {
+    search.consider(requested_algorithm(problem, request.algorithm), request.chunk_bytes);
     return search.best(AlgorithmSelection::SelectionReason::kRequested);
   }
   const bool counts_differ = knows_only_own_counts(problem);
@@ -133,29 +134,30 @@ AlgorithmSelection select_algorithm(const Problem& problem, const ElementSizes& 
   if (!counts_differ)
     for (const auto& row : tuning.overrides) {
       if (!fits(row, problem, facts.link, bytes)) continue;
-      search.consider(*row.algorithm, wish.chunk_bytes >= 0 ? wish.chunk_bytes : row.chunk_bytes);
+      search.consider(*row.algorithm,
+                      request.chunk_bytes >= 0 ? request.chunk_bytes : row.chunk_bytes);
       return search.best(AlgorithmSelection::SelectionReason::kTuned);
     }
   if (counts_differ) {
-    search.consider(*schedule::find_algorithm(problem.operation,
-                                              problem.size <= kMostAtOnce ? "direct" : "pairwise"),
-                    wish.chunk_bytes);
+    search.consider(*schedule::find_algorithm(
+                        problem.operation, problem.size <= kMaxDirectRanks ? "direct" : "pairwise"),
+                    request.chunk_bytes);
     return search.best(AlgorithmSelection::SelectionReason::kEstimated);
   }
-  int able = 0;
+  int supported = 0;
   for (const auto* algorithm : schedule::algorithms()) {
     if (algorithm->operation != problem.operation ||
         !algorithm->unsupported_reason(problem).empty())
       continue;
-    ++able;
-    search.consider(*algorithm, wish.chunk_bytes);
+    ++supported;
+    search.consider(*algorithm, request.chunk_bytes);
   }
   if (!search.has_found())
     throw CommError(Errc::kUnsupported, "no algorithm of " +
                                             std::string(operation_name(problem.operation)) +
                                             " supports this call");
-  return search.best(able == 1 ? AlgorithmSelection::SelectionReason::kOnlyOne
-                               : AlgorithmSelection::SelectionReason::kEstimated);
+  return search.best(supported == 1 ? AlgorithmSelection::SelectionReason::kOnlyOne
+                                    : AlgorithmSelection::SelectionReason::kEstimated);
 }
 
 }  // namespace torch::comms::ctran

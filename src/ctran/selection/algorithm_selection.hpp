@@ -27,7 +27,7 @@ struct AlgorithmSelection {
 };
 
 // Returns "wished", "tuning file", "cost model" or "the only one".
-std::string_view format_reason(AlgorithmSelection::SelectionReason why) noexcept;
+std::string_view format_reason(AlgorithmSelection::SelectionReason reason) noexcept;
 
 // Selects the algorithm for `problem`, whose chunk is ignored. A request comes first, then the
 // first override that matches and supports the problem, then the model. Without a request, no
@@ -38,7 +38,7 @@ std::string_view format_reason(AlgorithmSelection::SelectionReason why) noexcept
 // operation, kUnsupported if it cannot do this problem. Both name the algorithms that can.
 AlgorithmSelection select_algorithm(const schedule::Problem& problem, const ElementSizes& element,
                                     const TopologyFacts& facts, const Tuning& tuning,
-                                    const AlgorithmRequest& wish = {});
+                                    const AlgorithmRequest& request = {});
 
 inline constexpr int64_t kMostScratchBytes = int64_t{32} << 20;
 

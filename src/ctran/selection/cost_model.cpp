@@ -14,8 +14,8 @@ using schedule::Problem;
 
 // What a rank sends, by destination.
 struct HostTraffic {
-  double near_messages = 0, near_elements = 0;  // to ranks of this host
-  double far_messages = 0, far_elements = 0;    // to other hosts
+  double local_messages = 0, local_elements = 0;    // to ranks of this host
+  double remote_messages = 0, remote_elements = 0;  // to other hosts
 };
 
 // Whether a rank forwards a vector in chunks. It then waits for as many chunks as the path is long.
@@ -39,8 +39,8 @@ bool goes_one_way(Operation operation) {
 }
 
 // Returns the elements that the slowest path through the schedule carries.
-double elements_on_the_way(const Algorithm& algorithm, const Problem& problem, const Cost& cost,
-                           bool one_host, double bytes) {
+double path_elements(const Algorithm& algorithm, const Problem& problem, const Cost& cost,
+                     bool one_host, double bytes) {
   auto most = static_cast<double>(std::max(cost.sent, cost.received));
   const double message = most * bytes / std::max(1.0, static_cast<double>(cost.messages));
   const bool by_both = goes_one_way(algorithm.operation) && message > kCopiedByBoth;
@@ -59,21 +59,21 @@ HostTraffic share_between_hosts(const Algorithm& algorithm, Problem problem) {
   HostTraffic most;
   schedule::Step step;
   for (int rank = 0; rank < problem.options.local_size; ++rank) {
-    const Problem seen = problem.for_rank(rank);
+    const Problem rank_problem = problem.for_rank(rank);
     HostTraffic traffic;
-    for (int64_t t = 0; t < algorithm.steps(seen); ++t) {
-      algorithm.step(seen, t, step);
+    for (int64_t t = 0; t < algorithm.steps(rank_problem); ++t) {
+      algorithm.step(rank_problem, t, step);
       for (const auto& action : step.transfers()) {
         if (action.kind != schedule::ActionKind::kSend &&
             action.kind != schedule::ActionKind::kSignal)
           continue;
-        const bool far = action.peer >= problem.options.local_size;
-        (far ? traffic.far_messages : traffic.near_messages) += 1;
-        (far ? traffic.far_elements : traffic.near_elements) +=
+        const bool remote = action.peer >= problem.options.local_size;
+        (remote ? traffic.remote_messages : traffic.local_messages) += 1;
+        (remote ? traffic.remote_elements : traffic.local_elements) +=
             static_cast<double>(action.from.count);
       }
     }
-    if (rank == 0 || traffic.far_elements > most.far_elements) most = traffic;
+    if (rank == 0 || traffic.remote_elements > most.remote_elements) most = traffic;
   }
   return most;
 }
@@ -87,7 +87,7 @@ double bytes_of(const Algorithm& algorithm, const ElementSizes& element) {
                                      : std::max(element.bytes, element.accumulator_bytes));
 }
 
-double part(double one, double other) { return one + other > 0 ? one / (one + other) : 1.0; }
+double fraction(double part, double rest) { return part + rest > 0 ? part / (part + rest) : 1.0; }
 
 }  // namespace
 
@@ -103,40 +103,41 @@ constinit const CostConstants kDefaultConstants{
     .uncached_factor = 2};
 // clang-format on
 
-std::string_view name(LinkType wire) noexcept {
+std::string_view name(LinkType link) noexcept {
   constexpr std::string_view kNames[kLinkTypes] = {"self", "shm", "tcp"};
-  return kNames[static_cast<size_t>(wire)];
+  return kNames[static_cast<size_t>(link)];
 }
 
 double estimate_ns(const Algorithm& algorithm, const Problem& problem, const ElementSizes& element,
                    const TopologyFacts& facts, const CostConstants& constants) {
   const Cost cost = algorithm.cost(problem);
   const double bytes = bytes_of(algorithm, element);
-  const double crowd =
+  const double ranks_per_core =
       std::max(1.0, static_cast<double>(facts.local_ranks) / std::max(1, facts.cores));
-  const auto& rows = crowd > 1 ? constants.oversubscribed : constants.uncontended;
-  const LinkCost& wire = rows[static_cast<size_t>(facts.link)];
+  const auto& rows = ranks_per_core > 1 ? constants.oversubscribed : constants.uncontended;
+  const LinkCost& link = rows[static_cast<size_t>(facts.link)];
   const LinkCost& local = rows[static_cast<size_t>(std::min(facts.link, LinkType::kShm))];
 
-  double far_bytes = 1, far_messages = 1;
+  double remote_byte_share = 1, remote_message_share = 1;
   const int local_size = problem.options.local_size;
   if (facts.link == LinkType::kTcp && local_size > 1 && local_size < problem.size &&
       problem.operation != Operation::kAllToAll) {
     const HostTraffic traffic = share_between_hosts(algorithm, problem);
-    far_bytes = part(traffic.far_elements, traffic.near_elements);
-    far_messages = part(traffic.far_messages, traffic.near_messages);
+    remote_byte_share = fraction(traffic.remote_elements, traffic.local_elements);
+    remote_message_share = fraction(traffic.remote_messages, traffic.local_messages);
   }
-  const double message_ns = far_messages * wire.message_ns + (1 - far_messages) * local.message_ns;
-  double byte_ps = far_bytes * wire.byte_ps + (1 - far_bytes) * local.byte_ps;
+  const double message_ns =
+      remote_message_share * link.message_ns + (1 - remote_message_share) * local.message_ns;
+  double byte_ps = remote_byte_share * link.byte_ps + (1 - remote_byte_share) * local.byte_ps;
   if (static_cast<double>(cost.scratch) * bytes > constants.cache_bytes)
     byte_ps *= constants.uncached_factor;
 
-  const double moved =
-      elements_on_the_way(algorithm, problem, cost, facts.link != LinkType::kTcp, bytes) * bytes;
-  const double reduced = static_cast<double>(cost.reduced) * bytes;
-  const double worked = static_cast<double>(cost.messages) * message_ns +
-                        (moved * byte_ps + reduced * wire.reduce_ps) / 1000;
-  return static_cast<double>(cost.steps) * wire.step_ns + crowd * worked;
+  const double moved_bytes =
+      path_elements(algorithm, problem, cost, facts.link != LinkType::kTcp, bytes) * bytes;
+  const double reduced_bytes = static_cast<double>(cost.reduced) * bytes;
+  const double work_ns = static_cast<double>(cost.messages) * message_ns +
+                         (moved_bytes * byte_ps + reduced_bytes * link.reduce_ps) / 1000;
+  return static_cast<double>(cost.steps) * link.step_ns + ranks_per_core * work_ns;
 }
 
 }  // namespace torch::comms::ctran

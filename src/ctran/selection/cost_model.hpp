@@ -58,7 +58,7 @@ struct CostConstants {
 extern const CostConstants kDefaultConstants;
 
 // Returns "self", "shm" or "tcp".
-std::string_view name(LinkType wire) noexcept;
+std::string_view name(LinkType link) noexcept;
 
 // Returns the time of `algorithm` for a problem that it supports. For an all_to_all with given
 // counts the time is this rank's own view and may not decide for all ranks.

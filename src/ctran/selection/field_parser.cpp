@@ -79,12 +79,12 @@ FieldParser::IntegerRange FieldParser::integer_range(std::string_view field, int
                               " to " + std::to_string(most) + " with first <= last";
   const auto text = word(field, allowed);
   const auto dots = text.find("..");
-  IntegerRange span;
-  if (dots == std::string_view::npos || !parse(text.substr(0, dots), span.first) ||
-      !parse(text.substr(dots + 2), span.last) || span.first < least || span.last > most ||
-      span.first > span.last)
+  IntegerRange range;
+  if (dots == std::string_view::npos || !parse(text.substr(0, dots), range.first) ||
+      !parse(text.substr(dots + 2), range.last) || range.first < least || range.last > most ||
+      range.first > range.last)
     fail(field, text, allowed);
-  return span;
+  return range;
 }
 
 void FieldParser::require_end() {

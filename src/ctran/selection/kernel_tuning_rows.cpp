@@ -11,10 +11,10 @@ namespace {
 using kernels::Collective;
 using kernels::KernelAlgorithm;
 
-constexpr size_t kMostOfWord = 64;
+constexpr size_t kMaxWordLength = 64;
 constexpr int64_t kMostBytes = int64_t{1} << 62;
 constexpr int64_t kMostBlocks = 1024;
-constexpr std::string_view kByLibrary = "nccl", kByKernels = "kernels", kOnRegion = "region";
+constexpr std::string_view kByLibrary = "nccl", kByKernels = "kernels", kByWindow = "region";
 
 // Reads a word that names one of the values from `first` on, below `end`.
 template <class T>
@@ -30,13 +30,13 @@ T named(FieldParser& fields, std::string_view field, T first, int end) {
 
 void read_algorithm(FieldParser& fields, kernels::SelectionRow& row) {
   std::string allowed =
-      std::string(kByLibrary) + ", " + std::string(kByKernels) + ", " + std::string(kOnRegion);
+      std::string(kByLibrary) + ", " + std::string(kByKernels) + ", " + std::string(kByWindow);
   for (int i = 1; i < kernels::kAlgorithms; ++i)
     allowed += ", " + std::string(name_of(static_cast<KernelAlgorithm>(i)));
   const auto word = fields.word("algorithm", allowed);
   row.algorithm = KernelAlgorithm::kAutomatic;
   row.uses_vendor_library = word == kByLibrary;
-  row.uses_window_collective = word == kOnRegion;
+  row.uses_window_collective = word == kByWindow;
   if (row.uses_vendor_library || row.uses_window_collective || word == kByKernels) return;
   for (int i = 1; i < kernels::kAlgorithms; ++i)
     if (word == name_of(static_cast<KernelAlgorithm>(i)))
@@ -60,21 +60,21 @@ std::string to_word(std::string_view name) {
     else if (!word.empty() && word.back() != '-')
       word += '-';
   }
-  word.resize(std::min(word.size(), kMostOfWord));
+  word.resize(std::min(word.size(), kMaxWordLength));
   while (word.ends_with('-')) word.pop_back();
   return word;
 }
 
 KernelTuningRow parse_kernel_line(FieldParser& fields) {
-  KernelTuningRow made;
-  auto& row = made.row;
+  KernelTuningRow tuning_row;
+  auto& row = tuning_row.row;
   row.collective = named(fields, "operation", Collective::kAllReduce,
                          static_cast<int>(Collective::kBarrier) + 1);
   fields.literal("gpu");
   constexpr std::string_view kModel = "a model in lower case, such as nvidia-h200";
   const auto model = fields.word("gpu", kModel);
   if (model != to_word(model)) fields.fail("gpu", model, kModel);
-  made.gpu = model;
+  tuning_row.gpu = model;
   fields.literal("ranks");
   const auto ranks = fields.integer_range("ranks", 2, kernels::kMaxRanks);
   row.ranks = {static_cast<int>(ranks.first), static_cast<int>(ranks.last)};
@@ -98,18 +98,18 @@ KernelTuningRow parse_kernel_line(FieldParser& fields) {
     fields.fail("tensors", name_of(row.memory), "registered, where algorithm is region");
   if (fields.try_literal("within"))
     row.block_limit = static_cast<int>(fields.integer("within", kMostBlocks));
-  return made;
+  return tuning_row;
 }
 
 std::string_view format_algorithm(const kernels::SelectionRow& row) noexcept {
   if (row.uses_vendor_library) return kByLibrary;
-  if (row.uses_window_collective) return kOnRegion;
+  if (row.uses_window_collective) return kByWindow;
   return row.algorithm == KernelAlgorithm::kAutomatic ? kByKernels : name_of(row.algorithm);
 }
 
-std::string to_text(const KernelTuningRow& made) {
-  const auto& row = made.row;
-  return "kernel " + std::string(name_of(row.collective)) + " gpu " + made.gpu + " ranks " +
+std::string to_text(const KernelTuningRow& tuning_row) {
+  const auto& row = tuning_row.row;
+  return "kernel " + std::string(name_of(row.collective)) + " gpu " + tuning_row.gpu + " ranks " +
          format_range(row.ranks) + " bytes " + format_range(row.bytes) + " kind " +
          std::string(name_of(row.kind)) + " mode " + std::string(name_of(row.mode)) +
          " algorithm " + std::string(format_algorithm(row)) + " blocks " +
@@ -132,10 +132,10 @@ std::string format_measured_gpus(const std::vector<KernelTuningRow>& rows) {
   std::string text;
   for (const auto& each : rows) {
     const auto [first, last] = each.row.ranks;
-    const auto place = each.gpu + " with " + std::to_string(first) +
+    const auto entry = each.gpu + " with " + std::to_string(first) +
                        (first == last ? "" : " to " + std::to_string(last)) + " ranks";
-    if ((", " + text + ",").find(", " + place + ",") == std::string::npos)
-      text += (text.empty() ? "" : ", ") + place;
+    if ((", " + text + ",").find(", " + entry + ",") == std::string::npos)
+      text += (text.empty() ? "" : ", ") + entry;
   }
   return text;
 }

@@ -13,7 +13,7 @@ namespace torch::comms::ctran {
 namespace {
 
 // What follows the GPU: the text of a file, or the code and text of an error.
-constexpr char kText = '+', kWhyNot = '-';
+constexpr char kTextMark = '+', kErrorMark = '-';
 
 [[noreturn]] void rethrow(std::string_view error) {
   int code = 0;
@@ -28,10 +28,10 @@ constexpr char kText = '+', kWhyNot = '-';
 
 // Whether this is the first warning about a file, which every communicator of the process reads.
 bool is_first_warning(const std::string& path) {
-  static std::mutex mutex;  // guards told
-  static std::set<std::string> told;
+  static std::mutex mutex;  // guards warned_paths
+  static std::set<std::string> warned_paths;
   const std::lock_guard lock(mutex);
-  return told.insert(path).second;
+  return warned_paths.insert(path).second;
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ std::string serialize_tuning(const TuningFile& file, std::string_view gpu) {
   try {
     const auto text = read_tuning_file(file);
     if (!text.empty()) static_cast<void>(parse_tuning(text, file.format_name()));
-    return head + kText + text;
+    return head + kTextMark + text;
   } catch (const CommError& e) {
     if (file.setting.empty()) {
       if (is_first_warning(file.path))
@@ -49,24 +49,24 @@ std::string serialize_tuning(const TuningFile& file, std::string_view gpu) {
                   e.why() +
                       "; algorithms are selected by the built-in constants. `torchcomms tune` "
                       "writes a new file");
-      return head + kText;
+      return head + kTextMark;
     }
-    return head + kWhyNot + std::to_string(static_cast<int>(e.code())) + ' ' + e.why();
+    return head + kErrorMark + std::to_string(static_cast<int>(e.code())) + ' ' + e.why();
   }
 }
 
-SharedTuning parse_shared_tuning(std::string_view told) {
-  const auto end = told.find('\n');
-  if (end == std::string_view::npos || end + 1 == told.size())
+SharedTuning parse_shared_tuning(std::string_view serialized) {
+  const auto end = serialized.find('\n');
+  if (end == std::string_view::npos || end + 1 == serialized.size())
     throw CommError(Errc::kMismatch, "protocol error: rank 0's tuning record is truncated (" +
-                                         std::to_string(told.size()) +
+                                         std::to_string(serialized.size()) +
                                          " bytes); all ranks must run the same torchcomms "
                                          "version");
-  SharedTuning made{.tuning = {}, .gpu = std::string(told.substr(0, end))};
-  const auto rest = told.substr(end + 2);
-  if (told[end + 1] != kText) rethrow(rest);
-  if (!rest.empty()) made.tuning = parse_tuning(rest, "rank 0's tuning file");
-  return made;
+  SharedTuning result{.tuning = {}, .gpu = std::string(serialized.substr(0, end))};
+  const auto rest = serialized.substr(end + 2);
+  if (serialized[end + 1] != kTextMark) rethrow(rest);
+  if (!rest.empty()) result.tuning = parse_tuning(rest, "rank 0's tuning file");
+  return result;
 }
 
 }  // namespace torch::comms::ctran

@@ -21,6 +21,6 @@ std::string serialize_tuning(const TuningFile& file, std::string_view gpu);
 // Parses what rank 0 serialized. Every rank calls it, rank 0 too.
 // Throws: CommError, the same on all ranks: what read_tuning_file() or parse_tuning() threw on rank
 // 0, or kMismatch for text that serialize_tuning() does not produce.
-SharedTuning parse_shared_tuning(std::string_view told);
+SharedTuning parse_shared_tuning(std::string_view serialized);
 
 }  // namespace torch::comms::ctran

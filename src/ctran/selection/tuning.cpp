@@ -13,7 +13,7 @@ namespace {
 
 using schedule::Operation;
 
-constexpr std::string_view kWireWords = "self, shm, tcp";
+constexpr std::string_view kLinkNames = "self, shm, tcp";
 constexpr double kMostNs = 1e9;
 constexpr int64_t kMostBytes = int64_t{1} << 62;
 constexpr int kMostRanks = 1 << 20;
@@ -27,22 +27,22 @@ void join(std::string& text, std::string_view word) {
   text += word;
 }
 
-std::string operation_words() {
-  std::string words;
+std::string operation_names() {
+  std::string names;
   for (const auto* algorithm : schedule::algorithms())
-    join(words, operation_name(algorithm->operation));
-  return words;
+    join(names, operation_name(algorithm->operation));
+  return names;
 }
 
-std::string algorithm_words(Operation operation) {
-  std::string words;
+std::string algorithm_names(Operation operation) {
+  std::string names;
   for (const auto* algorithm : schedule::algorithms())
-    if (algorithm->operation == operation) join(words, algorithm->name);
-  return words;
+    if (algorithm->operation == operation) join(names, algorithm->name);
+  return names;
 }
 
 const schedule::Algorithm& algorithm_of(FieldParser& fields, Operation operation) {
-  const std::string allowed = algorithm_words(operation);
+  const std::string allowed = algorithm_names(operation);
   const auto text = fields.word("algorithm", allowed);
   const auto* algorithm = schedule::find_algorithm(operation, text);
   if (algorithm == nullptr) fields.fail("algorithm", text, allowed);
@@ -50,7 +50,7 @@ const schedule::Algorithm& algorithm_of(FieldParser& fields, Operation operation
 }
 
 Operation operation_of(FieldParser& fields) {
-  const std::string allowed = operation_words();
+  const std::string allowed = operation_names();
   const auto text = fields.word("operation", allowed);
   for (const auto* algorithm : schedule::algorithms())
     if (operation_name(algorithm->operation) == text) return algorithm->operation;
@@ -98,13 +98,13 @@ class TuningParser {
     header_ = true;
   }
 
-  void once(FieldParser& fields, std::string_view field, bool& seen) {
+  void require_once(FieldParser& fields, std::string_view field, bool& seen) {
     if (seen) fields.fail(field, "repeated line", "one line");
     seen = true;
   }
 
   void cache(FieldParser& fields) {
-    once(fields, "cache", cache_);
+    require_once(fields, "cache", cache_);
     fields.literal("near_bytes");
     tuning_.constants.cache_bytes = fields.number("near_bytes", 1e15);
     fields.literal("far");
@@ -112,20 +112,22 @@ class TuningParser {
   }
 
   static size_t link_number(FieldParser& fields) {
-    const auto text = fields.word("wire", kWireWords);
+    const auto text = fields.word("wire", kLinkNames);
     for (size_t i = 0; i < kLinkTypes; ++i)
       if (name(static_cast<LinkType>(i)) == text) return i;
-    fields.fail("wire", text, kWireWords);
+    fields.fail("wire", text, kLinkNames);
   }
 
   void wire(FieldParser& fields) {
     const size_t index = link_number(fields);
-    constexpr std::string_view kHow = "apart, crowded";
-    const auto how = fields.word("how ranks share cores", kHow);
-    if (how != "apart" && how != "crowded") fields.fail("how ranks share cores", how, kHow);
-    const bool crowded = how == "crowded";
-    once(fields, "wire", wires_[index * 2 + (crowded ? 1 : 0)]);
-    auto& row = (crowded ? tuning_.constants.oversubscribed : tuning_.constants.uncontended)[index];
+    constexpr std::string_view kCoreSharing = "apart, crowded";
+    const auto core_sharing = fields.word("how ranks share cores", kCoreSharing);
+    if (core_sharing != "apart" && core_sharing != "crowded")
+      fields.fail("how ranks share cores", core_sharing, kCoreSharing);
+    const bool oversubscribed = core_sharing == "crowded";
+    require_once(fields, "wire", links_[index * 2 + (oversubscribed ? 1 : 0)]);
+    auto& row =
+        (oversubscribed ? tuning_.constants.oversubscribed : tuning_.constants.uncontended)[index];
     fields.literal("step_ns");
     row.step_ns = fields.number("step_ns", kMostNs);
     fields.literal("message_ns");
@@ -171,7 +173,7 @@ class TuningParser {
 
   Tuning tuning_;
   bool header_ = false, cache_ = false;
-  std::array<bool, kLinkTypes * 2> wires_ = {};
+  std::array<bool, kLinkTypes * 2> links_ = {};
 };
 
 // Returns the shortest text that parses to the same number, whatever the locale.
@@ -181,10 +183,10 @@ std::string text_of(double value) {
   return {buffer.data(), end};
 }
 
-std::string wire_line(LinkType wire, const char* how, const LinkCost& row) {
-  return "wire " + std::string(name(wire)) + " " + how + " step_ns " + text_of(row.step_ns) +
-         " message_ns " + text_of(row.message_ns) + " byte_ps " + text_of(row.byte_ps) +
-         " reduce_ps " + text_of(row.reduce_ps) + "\n";
+std::string link_line(LinkType link, const char* core_sharing, const LinkCost& row) {
+  return "wire " + std::string(name(link)) + " " + core_sharing + " step_ns " +
+         text_of(row.step_ns) + " message_ns " + text_of(row.message_ns) + " byte_ps " +
+         text_of(row.byte_ps) + " reduce_ps " + text_of(row.reduce_ps) + "\n";
 }
 
 }  // namespace
@@ -194,14 +196,14 @@ Tuning parse_tuning(std::string_view text, const std::string& source) {
     throw CommError(Errc::kTooLarge, source + " has " + std::to_string(text.size()) +
                                          " bytes; at most " + std::to_string(kMaxTuningBytes) +
                                          " bytes are allowed");
-  TuningParser reader(source);
+  TuningParser parser(source);
   size_t number = 0;
   while (!text.empty()) {
     const auto end = text.find('\n');
-    reader.line(++number, text.substr(0, end));
+    parser.line(++number, text.substr(0, end));
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
   }
-  return std::move(reader).result(number);
+  return std::move(parser).result(number);
 }
 
 std::string to_text(const Tuning& tuning) {
@@ -209,8 +211,8 @@ std::string to_text(const Tuning& tuning) {
   std::string text = "torchcomms tuning 1\ncache near_bytes " + text_of(constants.cache_bytes) +
                      " far " + text_of(constants.uncached_factor) + "\n";
   for (size_t i = 0; i < kLinkTypes; ++i) {
-    text += wire_line(static_cast<LinkType>(i), "apart", constants.uncontended[i]);
-    text += wire_line(static_cast<LinkType>(i), "crowded", constants.oversubscribed[i]);
+    text += link_line(static_cast<LinkType>(i), "apart", constants.uncontended[i]);
+    text += link_line(static_cast<LinkType>(i), "crowded", constants.oversubscribed[i]);
   }
   for (const auto& row : tuning.overrides)
     text += "use " + std::string(operation_name(row.operation)) + " wire " +

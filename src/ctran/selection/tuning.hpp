@@ -61,7 +61,7 @@ struct TuningFile {
 
 // Returns the file that `hint` names with `value`. If that is empty, it is the file of
 // TORCHCOMM_CTRAN_TUNING_FILE, else ~/.cache/torchcomms/tuning-<processor>.txt, or none without a
-// home.
+// home folder.
 TuningFile find_tuning_file(std::string_view hint = {}, std::string_view value = {});
 
 // Returns the text of a file; "" if there is none in the default place.

@@ -39,10 +39,11 @@ std::string processor() {
 
 // Whether opening the file may block: a FIFO waits for a writer, a terminal for input.
 bool may_block(const std::string& path) {
-  struct stat it{}, null{};
-  if (::stat(path.c_str(), &it) != 0 || S_ISREG(it.st_mode) || S_ISDIR(it.st_mode)) return false;
-  const bool is_null =
-      S_ISCHR(it.st_mode) && ::stat("/dev/null", &null) == 0 && it.st_rdev == null.st_rdev;
+  struct stat info{}, null_info{};
+  if (::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode))
+    return false;
+  const bool is_null = S_ISCHR(info.st_mode) && ::stat("/dev/null", &null_info) == 0 &&
+                       info.st_rdev == null_info.st_rdev;
   return !is_null;
 }
 
@@ -55,9 +56,9 @@ std::string TuningFile::format_name() const {
 TuningFile find_tuning_file(std::string_view hint, std::string_view value) {
   if (!value.empty()) return {std::string(value), "hint " + std::string(hint)};
   if (const auto path = base::env_text(kVariable)) return {*path, kVariable};
-  const auto home = base::env_text("HOME");
-  if (!home) return {};
-  return {*home + "/.cache/torchcomms/tuning-" + processor() + ".txt", ""};
+  const auto home_folder = base::env_text("HOME");
+  if (!home_folder) return {};
+  return {*home_folder + "/.cache/torchcomms/tuning-" + processor() + ".txt", ""};
 }
 
 std::string read_tuning_file(const TuningFile& from) {
