@@ -21,15 +21,15 @@ base::Mapping private_memory(uint64_t size) {
 }  // namespace
 
 SharedMemoryBlock::SharedMemoryBlock(uint64_t size) : size_(size) {
-  const auto whole = std::max<uint64_t>(size, 1);
+  const auto mapped_size = std::max<uint64_t>(size, 1);
   try {
-    auto file = transport::shm::create_memory("torchcomms-window", whole);
-    transport::shm::reserve_memory(file, whole);
-    mapping_ = transport::shm::map_memory(file, whole);
+    auto file = transport::shm::create_memory("torchcomms-window", mapped_size);
+    transport::shm::reserve_memory(file, mapped_size);
+    mapping_ = transport::shm::map_memory(file, mapped_size);
     file_ = std::move(file);
   } catch (const CommError& error) {
     private_reason_ = error.why();
-    mapping_ = private_memory(whole);
+    mapping_ = private_memory(mapped_size);
     base::log(base::LogLevel::kInfo,
               "window memory is private to this process, so peers on this host copy it instead of "
               "mapping it: " +

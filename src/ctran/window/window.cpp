@@ -7,22 +7,22 @@
 
 namespace torch::comms::ctran {
 
-std::unique_ptr<Window> Window::create(EngineGroup& group, const LocalWindow& offer,
+std::unique_ptr<Window> Window::create(EngineGroup& group, const LocalWindow& local,
                                        std::string_view name, const CallTimeout& limit) {
   const auto& membership = group.state_;
   membership->engine->require_own_process(name);
-  TC_CHECK(offer.metadata.size() <= kMaxMetadataBytes);
-  WindowExchange opening(group, *membership, name, limit);
-  opening.run(offer.memory, offer.slots, offer.metadata);
-  return std::unique_ptr<Window>(new Window(membership, opening));
+  TC_CHECK(local.metadata.size() <= kMaxMetadataBytes);
+  WindowExchange window_exchange(group, *membership, name, limit);
+  window_exchange.run(local.memory, local.slots, local.metadata);
+  return std::unique_ptr<Window>(new Window(membership, window_exchange));
 }
 
-Window::Window(std::shared_ptr<GroupState> group, WindowExchange& opening)
+Window::Window(std::shared_ptr<GroupState> group, WindowExchange& window_exchange)
     : group_(std::move(group)),
-      peer_windows_(opening.release_peer_windows()),
-      registrations_(opening.release_registrations()),
+      peer_windows_(window_exchange.release_peer_windows()),
+      registrations_(window_exchange.release_registrations()),
       awaited_signals_(peer_windows_->windows.size()),
-      needs_target_progress_(opening.needs_target_progress()) {
+      needs_target_progress_(window_exchange.needs_target_progress()) {
   if (!needs_target_progress_) return;
   auto& progress = group_->engine->progress_engine();
   progress.add_call();
@@ -86,10 +86,10 @@ EngineWork Window::start(const RmaOperation& operation, CompletionListener* list
   return work;
 }
 
-Bytes Window::mapped(int rank, std::shared_ptr<const void>& keeper) const {
+Bytes Window::mapped(int rank, std::shared_ptr<const void>& owner) const {
   const auto& member = peer_windows_->windows[static_cast<size_t>(rank)];
   if (member.link == nullptr) return peer_windows_->local_memory;
-  keeper = member.memory;
+  owner = member.memory;
   return member.memory->mapped();
 }
 

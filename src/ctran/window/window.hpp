@@ -46,7 +46,7 @@ class TC_API Window {
   // Opens a window. Collective. `name` is for error texts and has static lifetime.
   // Throws: CommError like an operation; kResourceExhausted or kSystem on all members if one member
   // lacks the resources.
-  static std::unique_ptr<Window> create(EngineGroup& group, const LocalWindow& offer,
+  static std::unique_ptr<Window> create(EngineGroup& group, const LocalWindow& local,
                                         std::string_view name,
                                         const CallTimeout& limit = kNoTimeout);
   // Closes the window. Collective. `group` is the one that opened it. Waits that are in flight and
@@ -70,11 +70,11 @@ class TC_API Window {
 
   const PeerWindows& peer_windows() const noexcept { return *peer_windows_; }
   // Returns: the memory of a member if this process can load and store it, else nothing.
-  // Lifetime: memory of another member lives as long as `keeper`.
-  Bytes mapped(int rank, std::shared_ptr<const void>& keeper) const;
+  // Lifetime: memory of another member lives as long as `owner`.
+  Bytes mapped(int rank, std::shared_ptr<const void>& owner) const;
 
  private:
-  Window(std::shared_ptr<GroupState> group, WindowExchange& opening);
+  Window(std::shared_ptr<GroupState> group, WindowExchange& window_exchange);
   Task* make_task(const RmaOperation& operation);
   void release() noexcept;
 

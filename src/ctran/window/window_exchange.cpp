@@ -67,16 +67,16 @@ CallTimeout WindowExchange::remaining() const {
   return {std::max(left, std::chrono::milliseconds(1)), timeout_setting_};
 }
 
-void WindowExchange::run(Bytes own, uint64_t slots, const std::string& note) {
-  peer_windows_->local_memory = own;
-  std::string all;
-  all_gather(register_and_serialize(slots, note), all);
-  parse_peers(all);
+void WindowExchange::run(Bytes local_memory, uint64_t slots, const std::string& metadata) {
+  peer_windows_->local_memory = local_memory;
+  std::string blobs;
+  all_gather(register_and_serialize(slots, metadata), blobs);
+  parse_peers(blobs);
   import_peers();
 }
 
 // Registers this rank's memory with every link that reaches a member, and returns this rank's blob.
-std::string WindowExchange::register_and_serialize(uint64_t slots, const std::string& note) {
+std::string WindowExchange::register_and_serialize(uint64_t slots, const std::string& metadata) {
   const auto write = [&](std::optional<Errc> failed, std::string_view text, uint64_t bytes,
                          uint64_t has_slots,
                          const std::vector<std::pair<Transport*, WindowMemoryHandles>>& links) {
@@ -85,7 +85,9 @@ std::string WindowExchange::register_and_serialize(uint64_t slots, const std::st
     writer.text(base::utf8_prefix(text, Window::kMaxMetadataBytes)).add(bytes).add(has_slots);
     writer.add(static_cast<uint8_t>(links.size()));
     for (const auto& [link, handles] : links)
-      writer.text(link->name()).text(serialize(handles.memory)).text(serialize(handles.words));
+      writer.text(link->name())
+          .text(serialize(handles.memory))
+          .text(serialize(handles.signal_words));
     auto blob = writer.release();
     TC_CHECK(blob.size() <= kBlobBytes);
     blob.resize(kBlobBytes);
@@ -109,7 +111,7 @@ std::string WindowExchange::register_and_serialize(uint64_t slots, const std::st
     peer_windows_->is_local_shared = std::any_of(links.begin(), links.end(), [](const auto& entry) {
       return entry.second.memory.descriptor >= 0;
     });
-    return write(std::nullopt, note, peer_windows_->local_memory.size(), slots, links);
+    return write(std::nullopt, metadata, peer_windows_->local_memory.size(), slots, links);
   } catch (const CommError& e) {
     return write(e.code(), e.why(), 0, 0, {});
   } catch (const std::bad_alloc&) {
@@ -117,14 +119,14 @@ std::string WindowExchange::register_and_serialize(uint64_t slots, const std::st
   }
 }
 
-void WindowExchange::all_gather(std::string_view mine, std::string& all) {
-  all.resize(mine.size() * peer_windows_->windows.size());
-  const auto input = std::as_bytes(std::span(mine));
-  const auto output = std::as_writable_bytes(std::span(all));
+void WindowExchange::all_gather(std::string_view blob, std::string& blobs) {
+  blobs.resize(blob.size() * peer_windows_->windows.size());
+  const auto input = std::as_bytes(std::span(blob));
+  const auto output = std::as_writable_bytes(std::span(blobs));
   run_collective(
       group_, {.name = name_,
                .operation = schedule::Operation::kAllGather,
-               .blocks = schedule::Blocks::equal(static_cast<int64_t>(mine.size()), group_.size()),
+               .blocks = schedule::Blocks::equal(static_cast<int64_t>(blob.size()), group_.size()),
                .input = {&input, 1},
                .output = {&output, 1},
                .timeout = remaining()});
@@ -145,9 +147,10 @@ void WindowExchange::parse_peers(std::string_view blobs) {
     bool found = member.link == nullptr;
     for (auto count = reader.number<uint8_t>(); count > 0; --count) {
       const auto link = reader.text();
-      const auto memory = reader.text(), words = reader.text();
+      const auto memory = reader.text(), signal_words = reader.text();
       if (member.link == nullptr || link != member.link->name()) continue;
-      handles_[i] = {transport::parse_memory_handle(memory), transport::parse_memory_handle(words)};
+      handles_[i] = {transport::parse_memory_handle(memory),
+                     transport::parse_memory_handle(signal_words)};
       found = true;
     }
     reader.require(found, "no memory handle for the link that reaches the rank");
@@ -155,39 +158,40 @@ void WindowExchange::parse_peers(std::string_view blobs) {
 }
 
 void WindowExchange::import_peers() {
-  std::vector<PeerAccess> mine(peer_windows_->windows.size(), PeerAccess::kDirect), theirs = mine;
+  std::vector<PeerAccess> reported(peer_windows_->windows.size(), PeerAccess::kDirect),
+      received = reported;
   std::string why;
   try {
     const EngineLock lock(engine_);
     state_.require_usable(name_);
-    for (size_t i = 0; i < mine.size(); ++i) {
+    for (size_t i = 0; i < reported.size(); ++i) {
       auto& member = peer_windows_->windows[i];
       if (member.link == nullptr) continue;
       member.memory = member.link->import(handles_[i].memory);
-      member.signal_words = member.link->import(handles_[i].words);
-      if (!member.is_passive_target()) mine[i] = PeerAccess::kNeedsProgress;
+      member.signal_words = member.link->import(handles_[i].signal_words);
+      if (!member.is_passive_target()) reported[i] = PeerAccess::kNeedsProgress;
     }
   } catch (const CommError& e) {
     why = ": " + e.why();
-    std::fill(mine.begin(), mine.end(), PeerAccess::kUnmappable);
+    std::fill(reported.begin(), reported.end(), PeerAccess::kUnmappable);
   }
-  all_to_all(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(theirs)));
-  for (size_t i = 0; i < theirs.size(); ++i) {
-    if (theirs[i] == PeerAccess::kUnmappable)
+  all_to_all(std::as_bytes(std::span(reported)), std::as_writable_bytes(std::span(received)));
+  for (size_t i = 0; i < received.size(); ++i) {
+    if (received[i] == PeerAccess::kUnmappable)
       throw error(Errc::kResourceExhausted, "cannot map the window memory of the peers" + why,
                   static_cast<int>(i));
-    needs_target_progress_ |= theirs[i] == PeerAccess::kNeedsProgress;
+    needs_target_progress_ |= received[i] == PeerAccess::kNeedsProgress;
   }
 }
 
-void WindowExchange::all_to_all(ConstBytes mine, Bytes theirs) {
+void WindowExchange::all_to_all(ConstBytes sent, Bytes received) {
   const auto blocks = schedule::Blocks::equal(1, group_.size());
   run_collective(group_, {.name = name_,
                           .operation = schedule::Operation::kAllToAll,
                           .blocks = blocks,
                           .arriving = blocks,
-                          .input = {&mine, 1},
-                          .output = {&theirs, 1},
+                          .input = {&sent, 1},
+                          .output = {&received, 1},
                           .timeout = remaining()});
 }
 

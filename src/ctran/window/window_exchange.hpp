@@ -22,7 +22,7 @@ class WindowExchange {
 
   // Runs the exchange. Collective.
   // Throws: CommError, on all members if one member has failed.
-  void run(Bytes own, uint64_t slots, const std::string& note);
+  void run(Bytes local_memory, uint64_t slots, const std::string& metadata);
 
   std::shared_ptr<PeerWindows> release_peer_windows() { return std::move(peer_windows_); }
   WindowRegistrations release_registrations() { return std::move(registrations_); }
@@ -30,11 +30,11 @@ class WindowExchange {
   bool needs_target_progress() const noexcept { return needs_target_progress_; }
 
  private:
-  std::string register_and_serialize(uint64_t slots, const std::string& note);
+  std::string register_and_serialize(uint64_t slots, const std::string& metadata);
   void parse_peers(std::string_view blobs);
   void import_peers();
-  void all_gather(std::string_view mine, std::string& all);
-  void all_to_all(ConstBytes mine, Bytes theirs);
+  void all_gather(std::string_view blob, std::string& blobs);
+  void all_to_all(ConstBytes sent, Bytes received);
   CallTimeout remaining() const;
   CommError error(Errc code, const std::string& why, int peer) const;
 
@@ -47,7 +47,7 @@ class WindowExchange {
   std::shared_ptr<PeerWindows> peer_windows_ = std::make_shared<PeerWindows>();
   WindowRegistrations registrations_;
   struct WindowMemoryHandles {
-    transport::MemoryHandle memory, words;
+    transport::MemoryHandle memory, signal_words;
   };
   std::vector<WindowMemoryHandles> handles_;  // by rank
   bool needs_target_progress_ = false;

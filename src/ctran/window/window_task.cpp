@@ -15,21 +15,21 @@ namespace {
 // Describes the operation for the progress reports of peers.
 NonCollectiveCall p2p_call_of(const RmaOperation& operation) noexcept {
   using Kind = RmaOperation::Kind;
-  NonCollectiveCall aside;
-  operation.name.copy(aside.name, sizeof aside.name - 1);
-  if (operation.kind == Kind::kFlush || operation.kind == Kind::kWaitSlot) return aside;
-  aside.peer = operation.rank;
-  aside.sends = operation.kind == Kind::kWaitSignal ? 0 : 1;
-  aside.messages = operation.kind == Kind::kPut ? 1 : 0;
-  aside.bytes = operation.from.size();
-  return aside;
+  NonCollectiveCall call;
+  operation.name.copy(call.name, sizeof call.name - 1);
+  if (operation.kind == Kind::kFlush || operation.kind == Kind::kWaitSlot) return call;
+  call.peer = operation.rank;
+  call.sends = operation.kind == Kind::kWaitSignal ? 0 : 1;
+  call.messages = operation.kind == Kind::kPut ? 1 : 0;
+  call.bytes = operation.from.size();
+  return call;
 }
 
 }  // namespace
 
-WindowTask::WindowTask(std::shared_ptr<const PeerWindows> reach, const RmaOperation& operation,
-                       uint64_t count)
-    : peer_windows_(std::move(reach)), operation_(operation), count_(count) {
+WindowTask::WindowTask(std::shared_ptr<const PeerWindows> peer_windows,
+                       const RmaOperation& operation, uint64_t count)
+    : peer_windows_(std::move(peer_windows)), operation_(operation), count_(count) {
   is_collective = is_queued = is_pooled = false;
   name = operation.name;
   timeout = operation.timeout;
@@ -38,9 +38,9 @@ WindowTask::WindowTask(std::shared_ptr<const PeerWindows> reach, const RmaOperat
 }
 
 transport::Request& WindowTask::transfer(int rank) {
-  auto& made = transfers_.emplace_back();
-  made.rank = rank;
-  return made.request;
+  auto& result = transfers_.emplace_back();
+  result.rank = rank;
+  return result.request;
 }
 
 Task::TaskStatus WindowTask::begin() {
@@ -107,27 +107,28 @@ Task::TaskStatus WindowTask::advance() {
 }
 
 Task::TaskStatus WindowTask::poll_wait() {
-  const bool slot = operation_.kind == Kind::kWaitSlot;
+  const bool is_slot = operation_.kind == Kind::kWaitSlot;
   // Read before the words, so that earlier signals count.
   const bool closed = peer_windows_->is_closed.load();
-  const uint64_t seen = peer_windows_->read(slot ? peer_windows_->slot_offset(operation_.slot)
-                                                 : PeerWindows::counter_offset(operation_.rank));
-  if (slot ? compare_slot(operation_.comparison, seen, operation_.value) : seen >= count_)
+  const uint64_t seen = peer_windows_->read(is_slot ? peer_windows_->slot_offset(operation_.slot)
+                                                    : PeerWindows::counter_offset(operation_.rank));
+  if (is_slot ? compare_slot(operation_.comparison, seen, operation_.value) : seen >= count_)
     return TaskStatus::kDone;
   if (closed)
     return fail_locally(
         Errc::kInvalidArgument, operation_.rank,
         "the window was closed while " + std::string(name) + " waited; " + format_pending());
-  const auto& departed = group->left_members;
-  if (departed.empty() && !group->has_announced_leave) return TaskStatus::kInProgress;
+  const auto& left_members = group->left_members;
+  if (left_members.empty() && !group->has_announced_leave) return TaskStatus::kInProgress;
   // From here on, checks whether any member is left that could end the wait.
-  const bool alone = static_cast<int>(departed.size()) == group->size() - 1;
-  const bool is_own = slot ? departed.empty() : operation_.rank == peer_windows_->rank;
-  if (is_own && group->has_announced_leave && (alone || !slot))
+  const bool all_peers_left = static_cast<int>(left_members.size()) == group->size() - 1;
+  const bool is_own = is_slot ? left_members.empty() : operation_.rank == peer_windows_->rank;
+  if (is_own && group->has_announced_leave && (all_peers_left || !is_slot))
     return fail_locally(Errc::kFinalized, peer_windows_->rank,
                         "the communicator was closed while " + std::string(name) + " waited");
-  if (slot ? !alone : !departed.contains(operation_.rank)) return TaskStatus::kInProgress;
-  const int peer = slot ? departed.begin()->first : operation_.rank;
+  if (is_slot ? !all_peers_left : !left_members.contains(operation_.rank))
+    return TaskStatus::kInProgress;
+  const int peer = is_slot ? left_members.begin()->first : operation_.rank;
   if (group->has_announced_leave)
     return fail_locally(Errc::kPeerFailed, peer, base::peer_closed_text(peer));
   if (group->engine->is_draining(*group)) return TaskStatus::kInProgress;

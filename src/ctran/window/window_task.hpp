@@ -15,7 +15,7 @@ class WindowTask final : public Task {
  public:
   // Creates a task with two references: the caller's and the engine's. `count`: for kWaitSignal,
   // the number of signals to wait for.
-  WindowTask(std::shared_ptr<const PeerWindows> reach, const RmaOperation& operation,
+  WindowTask(std::shared_ptr<const PeerWindows> peer_windows, const RmaOperation& operation,
              uint64_t count);
 
   TaskStatus begin() override;
