@@ -25,14 +25,14 @@ struct Opened {
   Bytes memory;
   std::unique_ptr<Window> window;
 
-  Opened(Rank& self, size_t bytes, bool shared, std::string note = "") {
+  Opened(Rank& self, size_t bytes, bool shared, std::string metadata = "") {
     if (shared)
       block = std::make_unique<SharedMemoryBlock>(bytes);
     else
       plain.resize(bytes);
     memory = shared ? block->bytes() : Bytes(plain);
     window =
-        Window::create(*self.group, {.memory = memory, .slots = 4, .metadata = std::move(note)},
+        Window::create(*self.group, {.memory = memory, .slots = 4, .metadata = std::move(metadata)},
                        "tensor_register", kLong);
   }
   void close(Rank& self) { window->close(*self.group, "tensor_deregister", kLong); }
@@ -75,17 +75,17 @@ TEST_P(Windows, WhoeverSeesTheSignalSeesAllOfThePut) {
     run(size, [&](Rank& self) {
       constexpr size_t kBytes = 700'000;
       Opened opened(self, kBytes, GetParam().shared);
-      const int next = (self.rank() + 1) % size, before = (self.rank() + size - 1) % size;
+      const int next = (self.rank() + 1) % size, previous = (self.rank() + size - 1) % size;
       for (int round = 0; round < (kSanitized ? 10 : 40); ++round) {
         const size_t bytes = round % 5 == 0 ? kBytes - 10 : 3000u + static_cast<size_t>(round);
         const auto data = pattern(self.rank(), round, bytes);
         auto work = opened.window->start(put(next, 7, data));
         opened.window->run(signal(next));
-        opened.window->run(wait_signal(before));
-        const auto want = pattern(before, round, bytes);
+        opened.window->run(wait_signal(previous));
+        const auto want = pattern(previous, round, bytes);
         ASSERT_TRUE(std::equal(want.begin(), want.end(), opened.memory.begin() + 7)) << round;
         work.wait();
-        opened.window->run(signal(before));
+        opened.window->run(signal(previous));
         opened.window->run(wait_signal(next));
       }
       opened.close(self);
@@ -153,11 +153,11 @@ TEST_P(Windows, AnOwnerThatCallsNothingIsWrittenTo) {
 TEST_P(Windows, ASlotHoldsWhatWasStoredLast) {
   run(2, [&](Rank& self) {
     Opened opened(self, 8, GetParam().shared);
-    const int other = 1 - self.rank();
+    const int peer = 1 - self.rank();
     const auto store = [&](uint64_t value) {
       opened.window->run({.kind = RmaOperation::Kind::kStore,
                           .name = "signal",
-                          .rank = other,
+                          .rank = peer,
                           .slot = 3,
                           .value = value,
                           .timeout = kLong});
@@ -292,13 +292,13 @@ TEST_P(Windows, ClosingOneEndsWaitsThatAreInVainAndTheGroupGoesOn) {
     run(size, [&](Rank& self) {
       Opened opened(self, 100, GetParam().shared);
       const int next = (self.rank() + 1) % size;
-      auto met = opened.window->start(wait_signal(next)),
-           vain = opened.window->start(wait_signal(next));
+      auto satisfied = opened.window->start(wait_signal(next)),
+           unsatisfied = opened.window->start(wait_signal(next));
       auto slot = opened.window->start(wait_slot());
       opened.window->run(signal((self.rank() + size - 1) % size));
       opened.close(self);
-      met.wait();
-      for (auto* work : {&vain, &slot}) {
+      satisfied.wait();
+      for (auto* work : {&unsatisfied, &slot}) {
         const auto error = error_of([&] { work->wait(); });
         EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
         EXPECT_NE(error.why().find("the window was closed"), std::string::npos);
@@ -313,18 +313,18 @@ TEST_P(Windows, MembersThatAllLeaveEndTheirWaitsForEachOther) {
   for (const int size : {1, 2})
     run(size, [&](Rank& self) {
       Opened opened(self, 100, GetParam().shared);
-      const int other = size - 1 - self.rank();
-      auto met = opened.window->start(wait_signal(other)),
-           vain = opened.window->start(wait_signal(other));
+      const int peer = size - 1 - self.rank();
+      auto satisfied = opened.window->start(wait_signal(peer)),
+           unsatisfied = opened.window->start(wait_signal(peer));
       auto slot = opened.window->start(wait_slot());
-      opened.window->run(signal(other));
+      opened.window->run(signal(peer));
       self.sync();  // who leaves before that ends what others still call
       self.group->announce_leave();
-      met.wait();
-      for (auto* work : {&vain, &slot}) {
+      satisfied.wait();
+      for (auto* work : {&unsatisfied, &slot}) {
         const auto error = error_of([&] { work->wait(); });
         EXPECT_EQ(error.code(), size == 1 ? Errc::kFinalized : Errc::kPeerFailed) << error.what();
-        EXPECT_EQ(error.context().peer, other);
+        EXPECT_EQ(error.context().peer, peer);
       }
       self.sync();
     });
