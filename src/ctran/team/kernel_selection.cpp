@@ -91,7 +91,7 @@ bool is_ctran_algorithm(std::string_view name) noexcept {
          std::end(kCtranAlgorithmNames);
 }
 
-KernelPreference parse_kernel_preference(std::string_view knob, std::string_view text,
+KernelPreference parse_kernel_preference(std::string_view setting, std::string_view text,
                                          bool has_library) {
   using Provider = KernelPreference::KernelProvider;
   const auto slash = text.find('/');
@@ -122,7 +122,7 @@ KernelPreference parse_kernel_preference(std::string_view knob, std::string_view
       allowed += (i + 1 < kernels::kAlgorithms ? ", " : " or ") +
                  std::string(name_of(static_cast<KernelAlgorithm>(i)));
   }
-  throw CommError(Errc::kInvalidArgument, std::string(knob) + "='" + std::string(text) +
+  throw CommError(Errc::kInvalidArgument, std::string(setting) + "='" + std::string(text) +
                                               "' is not allowed: expected " + allowed);
 }
 

@@ -64,8 +64,8 @@ struct KernelPreference {
 // nccl.
 // `has_library`: if false, "nccl" and "kernels" are not allowed, and CTRAN's names for them mean
 // "auto".
-// Throws: CommError(kInvalidArgument), which names `knob`, the text and what is allowed.
-KernelPreference parse_kernel_preference(std::string_view knob, std::string_view text,
+// Throws: CommError(kInvalidArgument), which names `setting`, the text and what is allowed.
+KernelPreference parse_kernel_preference(std::string_view setting, std::string_view text,
                                          bool has_library = true);
 // Returns whether this is one of the names of CTRAN above.
 bool is_ctran_algorithm(std::string_view name) noexcept;
