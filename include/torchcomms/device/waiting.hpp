@@ -103,13 +103,13 @@ TC_DEVICE bool must_stop(const TeamState& team, uint64_t since_ns, int waited_fo
 // Waits until the conditions of all threads of the group hold; each thread may have its own. A
 // condition must acquire what it reads.
 // Threads: all threads of the group call it.
-template <class Met>
+template <class Condition>
 TC_DEVICE Result wait_until(const TeamState& team, const Group& group, int waited_for,
-                            const Met& met) {
+                            const Condition& condition) {
   constexpr uint32_t kLooks = 32;
   uint64_t since_ns = 0;
   bool stopped = false;
-  for (uint32_t looks = 1; !stopped && !met(); ++looks) {
+  for (uint32_t looks = 1; !stopped && !condition(); ++looks) {
     pause();
     if (looks % kLooks != 0) continue;
     if (since_ns == 0) since_ns = now_ns();
