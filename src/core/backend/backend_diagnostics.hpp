@@ -30,7 +30,7 @@ class TC_API BackendDiagnostics {
   // replay. The callback receives a placeholder work that has failed. Set it before the first
   // operation.
   // Threads: runs on the thread that detects the failure.
-  virtual void set_unowned_failure_callback(std::function<void(TorchWork&)> met) = 0;
+  virtual void set_unowned_failure_callback(std::function<void(TorchWork&)> callback) = 0;
 
   // Returns: a number that all members share and that no other communicator has; 0 if it is not
   // connected. The communicator asks when it asks for operation_observer().
