@@ -48,5 +48,5 @@ def reconfigure(
     try:
         return self._reconfigure(number, handles, timeout, hints)
     finally:
-        for tell in after_change:
-            tell(self)
+        for callback in after_change:
+            callback(self)

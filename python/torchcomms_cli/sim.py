@@ -111,7 +111,7 @@ def sim(
             require_matplotlib(plot)
         _output.prepare(json_path)
         settings = _settings(given)
-        _check_words(operation == BOOTSTRAP, settings, kill)
+        _check_options(operation == BOOTSTRAP, settings, kill)
         if kill is not None:
             settings.update(_parse_kill(kill))
         plan = Plan(
@@ -151,7 +151,7 @@ def _settings(given: dict[str, float]) -> dict[str, float]:
     return settings
 
 
-def _check_words(bootstrap: bool, settings: dict[str, float], kill: str | None) -> None:
+def _check_options(bootstrap: bool, settings: dict[str, float], kill: str | None) -> None:
     from torchcomms.sim import SimError
 
     only_bootstrap = {"blob_bytes", "stagger_us"} & settings.keys()

@@ -19,9 +19,9 @@ from torchcomms.drill import (
     chosen,
     drill,
     hosts,
+    leftovers,
     markdown,
     results_table,
-    strays,
 )
 from torchcomms.drill.cells import CELLS
 from torchcomms.drill.scene import names_rank
@@ -268,9 +268,9 @@ def test_results_as_text(verdict):
 
 
 def test_files_are_strays_and_folders_are_other_jobs(tmp_path, monkeypatch):
-    monkeypatch.setattr(strays, "_SHARED", tmp_path)
+    monkeypatch.setattr(leftovers, "_SHARED", tmp_path)
     (tmp_path / "torchcomms-before").touch()
-    seen = strays.Strays({1 << 29})
+    seen = leftovers.Leftovers({1 << 29})
     (tmp_path / "torchcomms-0").mkdir()  # the flight recorder's
     (tmp_path / "torchcomms-segment").touch()
     (tmp_path / "torch_1073741824_1").touch()

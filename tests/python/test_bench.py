@@ -17,7 +17,7 @@ import torchcomms
 from torchcomms import bench
 from torchcomms.bench.exchange import Case
 from torchcomms.bench.launch import launch
-from torchcomms.bench.plan import knobs
+from torchcomms.bench.plan import parse_backend
 
 SIZES = (8, 4096)
 ONLY_OURS = {"all_gather_v", "reduce_scatter_v", "gather_single"}
@@ -133,11 +133,11 @@ def test_a_plan_that_cannot_work_is_refused_before_anything_starts(changes, rank
 
 def test_a_backend_takes_its_own_hints_and_those_of_all():
     name = "nccl@one=1@:two=2@::three=3"
-    assert knobs(name) == ("nccl", {"nccl::one": "1", "two": "2", ":three": "3"})
-    assert knobs("ctran@ctran::algorithm=ring") == knobs("ctran@algorithm=ring")
+    assert parse_backend(name) == ("nccl", {"nccl::one": "1", "two": "2", ":three": "3"})
+    assert parse_backend("ctran@ctran::algorithm=ring") == parse_backend("ctran@algorithm=ring")
     for nothing in ("nccl@one", "nccl@=1", "nccl@:=1"):
         with pytest.raises(bench.BenchError, match="is not <knob>=<value>"):
-            knobs(nothing)
+            parse_backend(nothing)
 
 
 def test_a_plan_survives_its_way_to_the_processes():

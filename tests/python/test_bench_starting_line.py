@@ -40,18 +40,18 @@ def test_who_waits_in_vain_says_so():
 
 
 def test_rank_0_shares_its_memory_and_leaves_no_file():
-    told = []
+    paths = []
 
-    def tell(path: str) -> str:
-        told.append(path)
+    def broadcast_text(path: str) -> str:
+        paths.append(path)
         return path
 
     def agree(value: bool) -> bool:
         return value
 
-    first = StartingLine.make(0, 2, 1, tell, agree)
+    first = StartingLine.make(0, 2, 1, broadcast_text, agree)
     assert first is not None
-    assert not Path(told[0]).exists()
+    assert not Path(paths[0]).exists()
 
 
 def test_ranks_of_other_hosts_meet_elsewhere():

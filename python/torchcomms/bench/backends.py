@@ -16,7 +16,7 @@ import torchcomms
 from torchcomms.bench.exchange import Call, Exchange
 from torchcomms.bench.group import Group
 from torchcomms.bench.memory import AnyMemory
-from torchcomms.bench.plan import BASELINE, RAW, SYMMETRIC, knobs
+from torchcomms.bench.plan import BASELINE, RAW, SYMMETRIC, parse_backend
 from torchcomms.bench.raw import Raw
 from torchcomms.bench.symmetric import Symmetric
 from torchcomms.bench.world import LIMIT, World
@@ -54,7 +54,7 @@ class Communicator:
 
     def __init__(self, name: str, world: World, device: torch.device) -> None:
         self.name = name
-        backend, hints = knobs(name)
+        backend, hints = parse_backend(name)
         self.moves_data = backend != "fake"
         store = world.store_of(name)
         self._comm = torchcomms.new_comm(

@@ -117,7 +117,7 @@ class _Loop:
                 exchange = operation(op)(self._case(numel, backend))
                 sides.append(self._side(exchange, mode, backend))
             except NotMeasured as reason:
-                self._tell(str(reason))
+                self._report(str(reason))
         for side in sides:  # checked before, so that no wrong operation is timed
             self._check(side)
         self._sample(sides)
@@ -131,7 +131,7 @@ class _Loop:
             backend.clear()
         return measured
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         """Passes a note that is equal on all ranks to the caller once, on rank 0."""
         if self._world.rank == 0:
             self._note(what)
@@ -174,12 +174,13 @@ class _Loop:
             if overlapped_call.can_be_left(self.device):
                 side.overlapped_call = overlapped_call
             else:
-                self._tell(
+                self._report(
                     f"{side.backend.name} blocks in {side.exchange.name}: not measured with a "
                     "concurrent product"
                 )
         beside.sample(
-            [side.overlapped_call for side in sides if side.overlapped_call is not None], self._tell
+            [side.overlapped_call for side in sides if side.overlapped_call is not None],
+            self._report,
         )
         if self.device.type == "cuda":
             for side in sides:

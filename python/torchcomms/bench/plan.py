@@ -42,23 +42,23 @@ COMMON_HINTS = ("batch_invariant",)  # hints of several backends, without prefix
 VENDORS = ("nccl", "ncclx", "rccl", "rcclx", "xccl")
 
 
-def knobs(backend: str) -> tuple[str, dict[str, str]]:
+def parse_backend(backend: str) -> tuple[str, dict[str, str]]:
     """Parses a backend and its hints: "ctran@transport=tcp" to ("ctran", {"ctran::transport":
     "tcp"}).
 
     "nccl@:minCTAs=4" gives hint minCTAs without prefix. So do hints of several backends, as in
-    "ctran@batch_invariant=true", and knobs that contain "::".
+    "ctran@batch_invariant=true", and keys that contain "::".
 
-    Raises: BenchError for a knob without a value.
+    Raises: BenchError for a key without a value.
     """
     name, *settings = backend.split("@")
     hints = {}
     for setting in settings:
-        knob, equals, value = setting.partition("=")
-        hint = knob.removeprefix(":")
+        key, equals, value = setting.partition("=")
+        hint = key.removeprefix(":")
         if not (hint and equals):
             raise BenchError(f"backend {backend!r}: {setting!r} is not <knob>=<value>")
-        is_whole = knob != hint or hint in COMMON_HINTS or "::" in hint
+        is_whole = key != hint or hint in COMMON_HINTS or "::" in hint
         hints[hint if is_whole else f"{name}::{hint}"] = value
     return name, hints
 
@@ -214,7 +214,7 @@ def _check_backend(name: str, ranks: int) -> None:
             allowed = ", ".join(SYMMETRIC + each for each in WAYS)
             raise BenchError(f"unknown backend {name!r}; allowed for symmetric memory: {allowed}")
         return
-    name, _ = knobs(name)
+    name, _ = parse_backend(name)
     if not (torchcomms.is_backend_built(name) or _comms._is_backend_registered(name)):
         built = ", ".join(torchcomms.built_backends())
         raise BenchError(

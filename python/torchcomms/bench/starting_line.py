@@ -34,13 +34,13 @@ class StartingLine:
         rank: int,
         size: int,
         limit_s: float,
-        tell: Callable[[str], str],
+        broadcast_text: Callable[[str], str],
         all_agree: Callable[[bool], bool],
     ) -> StartingLine | None:
         """Makes the barrier. Collective.
 
         Args:
-            tell: returns on all ranks the text that rank 0 passed.
+            broadcast_text: returns on all ranks the text that rank 0 passed.
             all_agree: returns whether all ranks passed True.
 
         Returns: None on all ranks if one of them cannot map the memory of rank 0.
@@ -49,7 +49,7 @@ class StartingLine:
         if rank == 0:
             path = _new_file(size * _LINE)
         try:
-            path = tell(path)
+            path = broadcast_text(path)
             memory = _mapped(path, size * _LINE)
             if not all_agree(memory is not None) or memory is None:
                 return None

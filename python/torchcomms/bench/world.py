@@ -44,7 +44,7 @@ class World:
             prefixed = PrefixStore("control", self.store)
             self._control = dist.ProcessGroupGloo(prefixed, self.rank, self.size, LIMIT)
             self._line = StartingLine.make(
-                self.rank, self.size, LIMIT.total_seconds(), self._tell, self._all_agree
+                self.rank, self.size, LIMIT.total_seconds(), self._broadcast_text, self._all_agree
             )
 
     @staticmethod
@@ -101,7 +101,7 @@ class World:
         else:
             self.barrier()
 
-    def _tell(self, text: str) -> str:
+    def _broadcast_text(self, text: str) -> str:
         store = self.store_of("starting_line")
         if self.rank == 0:
             store.set("text", text)

@@ -22,7 +22,7 @@ class Points:
     def request(self, child: Child, kind: str, content: tuple[Any, ...]) -> None:
         match kind:
             case "meet":
-                self._meet(child, *content)
+                self._arrive(child, *content)
             case "await end":
                 self._await_end(child, *content)
             case "signal":
@@ -41,14 +41,14 @@ class Points:
         self._end_waiters = [(i, m) for i, m in self._end_waiters if i != index]
         self._release_barriers()
 
-    def _meet(self, child: Child, point: str, who: tuple[int, ...]) -> None:
+    def _arrive(self, child: Child, point: str, who: tuple[int, ...]) -> None:
         missing, here = self._barriers.setdefault(point, (set(who), []))
         missing.discard(child.role.index)
         here.append(child)
         self._release_barriers()
 
     def _release_barriers(self) -> None:
-        """Answers complete meetings. Exited processes do not count as missing."""
+        """Answers complete barriers. Exited processes do not count as missing."""
         for point, (missing, here) in list(self._barriers.items()):
             if all(self._children[index].ended for index in missing):
                 del self._barriers[point]

@@ -20,13 +20,13 @@ from typing import Any
 from torch.distributed import TCPStore
 
 from torchcomms.drill.cell import ANY, DOCUMENTED, Cell, Skip
+from torchcomms.drill.leftovers import Leftovers
 from torchcomms.drill.plan import Plan
 from torchcomms.drill.points import Points
 from torchcomms.drill.ports import free_port
 from torchcomms.drill.process import log_path
 from torchcomms.drill.scene import Role
 from torchcomms.drill.start import Child, fork, launch
-from torchcomms.drill.strays import Strays
 from torchcomms.drill.verdict import ORDER, Finding, Result, Verdict
 
 Report = Callable[[str], None]
@@ -106,7 +106,7 @@ class _Run:
     def _run(self, folder: Path) -> float | None:
         cell = self._cell
         extra = None if cell.fresh is None else cell.fresh(folder)
-        strays = Strays(self._of_cells)
+        leftovers = Leftovers(self._of_cells)
         try:
             for index in range(cell.ranks + len(cell.helpers)):
                 role = self._role(index, folder)
@@ -119,7 +119,7 @@ class _Run:
         finally:
             self._end()
         sessions = [child.pid for child in self._children]
-        for text in strays.left(sessions, folder / "tmp"):
+        for text in leftovers.left(sessions, folder / "tmp"):
             self._findings.append(Finding("fail", text))
         return self._detected(points)
 

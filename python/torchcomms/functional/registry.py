@@ -216,11 +216,11 @@ def _define(lib: Any, collective: Collective) -> None:  # noqa: ANN401
         return _returned([_like(value, _copy) for value in parsed.get_mutable_outputs()])
 
     def in_place_fake(*args: Any) -> Any:  # noqa: ANN401
-        _tell_inductor()
+        _register_if_imported()
         return _returned(schema.parse_lib_args(args).get_mutable_outputs())
 
     def functional_fake(*args: Any) -> Any:  # noqa: ANN401
-        _tell_inductor()
+        _register_if_imported()
         parsed = schema.parse_lib_args(args)
         if collective.is_mutating:
             return _returned(fresh(parsed, _empty).get_mutable_outputs())
@@ -387,11 +387,11 @@ def _define_wait(lib: Any) -> None:  # noqa: ANN401
         return [tensor.clone() for tensor in tensors]
 
     def in_place_fake(tensors: list[Tensor]) -> list[Tensor]:
-        _tell_inductor()
+        _register_if_imported()
         return tensors
 
     def functional_fake(tensors: list[Tensor]) -> list[Tensor]:
-        _tell_inductor()
+        _register_if_imported()
         return [torch.empty_like(tensor) for tensor in tensors]
 
     lib.define(f"{_WAIT}(Tensor[] tensors) -> Tensor[]")
@@ -435,7 +435,7 @@ def _register_with_inductor() -> None:
         )
 
 
-def _tell_inductor() -> None:
+def _register_if_imported() -> None:
     """Registers the operators with inductor if it is imported; importing it would take long."""
     if "torch._inductor.fx_passes.post_grad" in sys.modules:
         _register_with_inductor()

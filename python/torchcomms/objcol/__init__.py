@@ -122,7 +122,7 @@ def all_gather_object(
     """
     call = _call(comm, "all_gather_object", max_bytes, weights_only, timeout)
     size = comm.get_size()
-    with _exchange.checked(call, _exchange.tell_all):
+    with _exchange.checked(call, _exchange.send_to_all):
         call.check()
         _check_list(call, "object_list", object_list, size)
     [mine] = _exchange.agree(call, [_exchange.pack(call, obj)])
@@ -163,7 +163,7 @@ def gather_object(  # noqa: PLR0917 (the contract's order)
     """
     call = _call(comm, "gather_object", max_bytes, weights_only, timeout)
     size, rank = comm.get_size(), comm.get_rank()
-    with _exchange.checked(call, _exchange.tell_all):
+    with _exchange.checked(call, _exchange.send_to_all):
         call.check(root=root)
         if rank == root:
             if object_gather_list is None:
@@ -281,7 +281,7 @@ def broadcast_object_list(
     Cost: three operations; receives root's bytes.
     """
     call = _call(comm, "broadcast_object_list", max_bytes, weights_only, timeout)
-    with _exchange.checked(call, _exchange.tell_all):
+    with _exchange.checked(call, _exchange.send_to_all):
         call.check(root=root)
         _check_list(call, "object_list", object_list, None)
     at_root = comm.get_rank() == root
@@ -327,7 +327,7 @@ def scatter_object_list(  # noqa: PLR0917 (the contract's order)
     call = _call(comm, "scatter_object_list", max_bytes, weights_only, timeout)
     size, rank = comm.get_size(), comm.get_rank()
     output, values = scatter_object_output_list, scatter_object_input_list
-    with _exchange.checked(call, _exchange.tell_all):
+    with _exchange.checked(call, _exchange.send_to_all):
         call.check(root=root)
         if not isinstance(output, list) or not output:
             raise call.error(InvalidArgument, "scatter_object_output_list must be a non-empty list")

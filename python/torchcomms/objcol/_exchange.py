@@ -119,11 +119,11 @@ class Message:
 
 
 @contextmanager
-def checked(call: Call, tell: Callable[[Call, Message], object]) -> Iterator[None]:
-    """Context manager: tells the peers of a wrong argument before the error leaves the block.
+def checked(call: Call, report: Callable[[Call, Message], object]) -> Iterator[None]:
+    """Context manager: reports a wrong argument to the peers before the error leaves the block.
 
-    `tell` sends the message. It may fail, because the peers may not be in such a call; the error of
-    the block is raised in any case.
+    `report` sends the message. It may fail, because the peers may not be in such a call; the error
+    of the block is raised in any case.
     """
     wrong: Exception | None = None
     try:
@@ -133,10 +133,10 @@ def checked(call: Call, tell: Callable[[Call, Message], object]) -> Iterator[Non
     if wrong is None:
         return
     try:
-        tell(call.with_defaults(), Message(WRONG, error=wrong))
-    except CommError as unheard:
-        if unheard is not wrong:
-            raise wrong from unheard
+        report(call.with_defaults(), Message(WRONG, error=wrong))
+    except CommError as send_error:
+        if send_error is not wrong:
+            raise wrong from send_error
     raise wrong
 
 
@@ -227,7 +227,7 @@ def finish(work: Any) -> None:  # noqa: ANN401
         work.wait()
 
 
-def tell_all(call: Call, message: Message) -> None:
+def send_to_all(call: Call, message: Message) -> None:
     """Sends `message` to all ranks that call `agree`."""
     agree(call, [message])
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from torchcomms.objcol._format import Budget, Over, Refused
-from torchcomms.objcol._rehearsal import rehearse
+from torchcomms.objcol._pickle_check import check_pickle
 
 _BEGINNING = b"PK\3\4"  # of a zip archive
 
@@ -124,4 +124,4 @@ def _check(raw: memoryview, budget: Budget) -> None:
         raise
     except Exception as error:
         raise Refused(f"the bytes are not a file of torch.save: {error}") from error
-    rehearse(pkl, budget)
+    check_pickle(pkl, budget)

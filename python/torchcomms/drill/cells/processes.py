@@ -20,7 +20,7 @@ from torchcomms.drill.cell import OURS, Cell
 from torchcomms.drill.ours import Ours
 from torchcomms.drill.scene import Scene
 
-_OURS_TO_TELL, _NO_ERROR, _OTHER = 33, 34, 35
+_FORKED_PROCESS, _NO_ERROR, _OTHER = 33, 34, 35
 
 
 def forked(scene: Scene) -> None:
@@ -35,7 +35,7 @@ def forked(scene: Scene) -> None:
             side.start("all_reduce")
             status = _NO_ERROR
         except torchcomms.ForkedProcess:
-            status = _OURS_TO_TELL
+            status = _FORKED_PROCESS
         finally:
             scene.open.clear()
             del side, pending
@@ -43,7 +43,7 @@ def forked(scene: Scene) -> None:
             os._exit(status)
     _, ended = os.waitpid(child, 0)
     status = os.waitstatus_to_exitcode(ended)
-    scene.check(status == _OURS_TO_TELL, f"the child exited with {status}: no ForkedProcess")
+    scene.check(status == _FORKED_PROCESS, f"the child exited with {status}: no ForkedProcess")
     if pending is None:
         pending = side.start("all_reduce", Shape(numel=1 << 16))
     scene.right(pending)

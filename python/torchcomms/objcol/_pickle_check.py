@@ -31,7 +31,7 @@ _WIDEST = 16  # bytes of the largest element
 _DIMENSIONS_MAX = 64
 
 
-def rehearse(pkl: bytes, budget: f.Budget) -> None:
+def check_pickle(pkl: bytes, budget: f.Budget) -> None:
     """Takes from `budget` the memory of the pickle's objects beside its bytes; each step is a
     value.
 
@@ -48,7 +48,7 @@ def rehearse(pkl: bytes, budget: f.Budget) -> None:
                     f"object number {argument} at byte {at} is impossible in a pickle of"
                     f" {len(pkl)} bytes"
                 )
-        _Rehearsal(pkl, budget).load()
+        _CheckedUnpickler(pkl, budget).load()
     except (Refused, Over):
         raise
     except Exception as error:
@@ -108,7 +108,7 @@ class _Trusted(_Placeholder):
         pass
 
 
-class _Rehearsal(pickle.Unpickler):
+class _CheckedUnpickler(pickle.Unpickler):
     def __init__(self, pkl: bytes, budget: f.Budget) -> None:
         super().__init__(io.BytesIO(pkl))
         self._budget = budget

@@ -12,7 +12,7 @@ from pathlib import Path
 _SHARED = Path("/dev/shm")
 
 
-class Strays:
+class Leftovers:
     """Compares the machine before a cell's processes start and after all ranks have exited.
 
     `of_cells` are the processes of all cells of the drill, including those that run at the same
