@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torchcomms import bench
-from torchcomms.bench.beside import Beside, BesideCall, HostProduct, Turn, paced
+from torchcomms.bench.beside import Beside, OverlappedCall, HostProduct, Turn, paced
 from torchcomms.bench.blocks import most_blocks
 from torchcomms.bench.exchange import Awaited
 
@@ -169,7 +169,7 @@ class Planned:
 
 def measured(product: Planned) -> tuple[dict[str, object], list[str]]:
     beside = Beside(plan(rounds=2), alone(), product, random.Random(1))
-    side, notes = BesideCall("some", lambda: None, call_ns=2_000), list[str]()
+    side, notes = OverlappedCall("some", lambda: None, call_ns=2_000), list[str]()
     beside.sample([side], notes.append)
     return beside.facts(side, per_call=1, alone_us=2.0), notes
 

@@ -126,7 +126,7 @@ def test_every_known_key_is_documented(prefix):
     torchcomms.new_comm("fake", torch.device("cpu"), "listed", hints=hints)
     """
     (line,) = told(program)
-    known = re.split(" there are | has ", line.partition(";")[2])[1].split(", ")
+    known = re.split(" without a prefix: | has ", line.partition(";")[2])[1].split(", ")
     assert known
     assert set(known) <= documented()
 
