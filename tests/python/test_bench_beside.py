@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torchcomms import bench
-from torchcomms.bench.beside import Beside, OverlappedCall, HostProduct, Turn, paced
+from torchcomms.bench.beside import Beside, HostProduct, OverlappedCall, Turn, paced
 from torchcomms.bench.blocks import most_blocks
 from torchcomms.bench.exchange import Awaited
 
