@@ -4,7 +4,8 @@ python benchmarks/tables.py FILE... --ours ctran --theirs c10d:gloo [--plot FILE
 
 Reads what `torchcomms bench --json`, bench_versus_mpi_openmpi, bench_versus_mpi_mpich and
 window_memory.py write. A cell is `ours / theirs (how many times as fast)`, medians in us of the
-slowest rank; one table for each number of ranks and kind of memory.
+slowest rank; one table for each number of ranks and kind of memory. Lines of `torchcomms bench`
+name no kind of memory, so that a file may have them beside those of the other programs.
 """
 
 from __future__ import annotations
@@ -25,9 +26,13 @@ def read(files: list[Path]) -> dict[str, dict[Key, float]]:
     for file in files:
         for line in file.read_text().splitlines():
             row = json.loads(line)
-            key = (row["ranks"], row.get("memory", "own"), row["op"], row["bytes"])
+            key = (row["ranks"], row.get("memory", ""), row["op"], row["bytes"])
             found[row["backend"]][key] = row["p50_us"]
     return found
+
+
+def group_text(ranks: int, memory: str) -> str:
+    return f"{ranks} ranks" + (f", {memory} memory" if memory else "")
 
 
 def size_text(size: int) -> str:
@@ -70,9 +75,7 @@ def plot(ours: dict[Key, float], theirs: dict[Key, float], names: list[str], fil
                 ratios = [theirs[key] / ours[key] for key in keys]
                 place.plot([key[3] for key in keys], ratios, marker="o", label=op)
         place.axhline(1, color="grey", linewidth=1)
-        place.set(
-            xscale="log", yscale="log", xlabel="bytes", title=f"{ranks} ranks, {memory} memory"
-        )
+        place.set(xscale="log", yscale="log", xlabel="bytes", title=group_text(ranks, memory))
         place.set_ylabel(f"{names[1]} / {names[0]}, above 1: {names[0]} is faster")
         place.legend()
     figure.tight_layout()
@@ -95,7 +98,7 @@ def main() -> None:
         parser.error(f"no lines of {sorted(missing)}; there are those of {sorted(found)}")
     ours, theirs = found[arguments.ours], found[arguments.theirs]
     for ranks, memory in sorted({key[:2] for key in ours.keys() & theirs.keys()}):
-        print(f"{ranks} ranks, {memory} memory:\n\n{table(ours, theirs, ranks, memory)}\n")
+        print(f"{group_text(ranks, memory)}:\n\n{table(ours, theirs, ranks, memory)}\n")
     if arguments.plot:
         plot(ours, theirs, [arguments.ours, arguments.theirs], arguments.plot)
 
