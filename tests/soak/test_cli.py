@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torchcomms.soak
-from torchcomms.soak import Failure, Outcome, Request
+from torchcomms.soak import Failure, Outcome
 from torchcomms_cli.app import app
 from typer.testing import CliRunner, Result
 
@@ -34,12 +34,6 @@ def test_a_good_soak_prints_its_seed_and_what_it_did(tmp_path):
     assert report["steps_per_s"] > 0
 
 
-def test_a_report_on_stdout_stands_there_alone():
-    done = run("--backend", "gloo", "--seed", "9", *SMALL, "--json", "-")
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["backend"] == "gloo"
-
-
 def test_a_failure_is_told_and_is_exit_status_1(monkeypatch):
     failure = Failure("wrong value", 7, 1, "tensor: element 3 is 4, expected 5", ranks={0: "x"})
 
@@ -61,43 +55,13 @@ def test_a_failure_is_told_and_is_exit_status_1(monkeypatch):
     assert "--from-step 0 --steps 8" in done.stderr
 
 
-@pytest.mark.parametrize("failure", [None, Failure("wrong value", 7, 1, "element 3 is 4")])
-def test_a_report_that_cannot_be_written_hides_nothing(failure, monkeypatch):
-    outcome = Outcome(
-        request=Request(backend="ctran", device="cpu", ranks=2, seed=9), steps=7, failure=failure
-    )
-    monkeypatch.setattr(torchcomms.soak, "soak", lambda request, progress: outcome)
-    done = run("--backend", "ctran", "--seed", "9", "--json", "/dev/full")
-    assert done.exit_code == 2
-    assert "torchcomms soak: /dev/full cannot be written: No space left" in done.stderr
-    told = done.stdout if failure is None else done.stderr
-    assert ("7 steps from 0" if failure is None else "element 3 is 4") in told
-
-
-def test_without_a_seed_there_is_a_new_one(monkeypatch):
-    monkeypatch.setattr(torchcomms.soak, "soak", lambda request, progress: Outcome(request=request))
-    seeds = {run("--json", "-").stderr for _ in range(3)}
-    assert len(seeds) > 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         (("--backend", "mpi"), "unknown backend 'mpi'; built here: ctran"),
         (("--backend", "fake"), "backend fake moves no data"),
-        (("--device", "tpu"), "unknown device 'tpu'; allowed: cpu, cuda"),
-        (("--device", "cuda", "--ranks", "99"), "--ranks: 99 on cuda need"),
         (("--ranks", "0"), "--ranks: 0 is not at least 1"),
-        (("--ranks", "100000000"), "--ranks: 100000000 is above 1024"),
-        (("--limit", "1e10"), "--limit: 1e+10 is not above 0 and at most 86400"),
-        (("--minutes", "0"), "--minutes: 0 is not above 0"),
-        (("--steps", str(10**23)), "is above 1000000000000000"),
-        (("--from-step", str(10**23)), "is above 1000000000000000"),
-        (("--steps", "0"), "--steps: 0 is not at least 1"),
-        (("--from-step", "-1"), "--from-step: -1 is not at least 0"),
-        (("--limit", "-2"), "--limit: -2 is not above 0"),
         (("--bytes", "8Q"), "'8Q' is not a size"),
-        (("--bytes", "8"), "--bytes: 8 is not at least 16"),
         (("--hint", "transport"), "'transport' is not NAME=VALUE"),
         (("--json", "/dev/null/x.json"), "/dev/null is not a folder"),
     ],

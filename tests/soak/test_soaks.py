@@ -1,18 +1,24 @@
-"""Real soaks, counted in steps: of every backend that runs here, with everything checked."""
+"""Real soaks, counted in steps, of every backend that runs here; and a planted fault is found."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from torchcomms.soak import Outcome, Request, soak
-from torchcomms.soak.plan import OPERATIONS
+import torch
+from torchcomms.soak import Outcome, Request, failure_text, soak
+from torchcomms.soak.buffers import Buffer
+from torchcomms.soak.calls import arguments
+from torchcomms.soak.plan import BITWISE, DTYPES, OPERATIONS, Operation, is_defined
+from torchcomms.soak.values import Sample
 
 from tests.harness.backends import BACKENDS
 from tests.soak import sabotage
 
 CHOSEN = {"ctran": 3, "gloo": 2, "nccl": 3, "ncclx": 2, "ctran-kernels": 2}
 ROWS = [row for row in BACKENDS if row.label in CHOSEN]
+REDUCTIONS = ("SUM", "PRODUCT", "MIN", "MAX", "AVG", *BITWISE, "PREMUL_NUMBER", "PREMUL_TENSOR")
+PAIRS = [(r, d) for r in REDUCTIONS for d in DTYPES if is_defined(r, d)]
 SHORT = Request("", seed=1, steps=60, most_bytes=1 << 20)
 
 
@@ -56,32 +62,42 @@ def test_every_value_is_right_over_tcp(ranks):
     run(replace(SHORT, backend="ctran", ranks=ranks, hints=hints, steps=2000))
 
 
-def test_a_soak_is_the_same_each_time():
-    """Also in parts: calls are counted alike."""
-    request = replace(SHORT, backend="ctran", most_bytes=1 << 12)
-    whole, again = run(request), run(request)
-    assert (whole.calls, whole.size_bytes, whole.late) == (
-        again.calls, again.size_bytes, again.late
-    )  # fmt: skip
-    parts = [run(replace(request, from_step=first, steps=30)) for first in (0, 30)]
-    assert parts[0].calls + parts[1].calls == whole.calls
-    assert parts[0].size_bytes + parts[1].size_bytes == whole.size_bytes
-
-
-def test_one_rank_soaks_alone():
-    run(replace(SHORT, backend="ctran", ranks=1, most_bytes=1 << 12))
-
-
 def test_steps_are_replayed_with_new_values_where_there_are_graphs():
     outcome = run(replace(SHORT, backend="ctran", steps=120), program=sabotage.replaying)
     assert outcome.graphs > 0
     assert outcome.replays >= 2 * outcome.graphs
 
 
-def test_a_graph_that_does_not_read_its_inputs_anew_is_found():
-    request = replace(SHORT, backend="ctran", steps=400, most_bytes=1 << 12)
-    failure = soak(request, program=sabotage.stale).failure
-    assert failure is not None
-    assert failure.kind == "wrong value"
-    assert failure.operation["name"] == "broadcast"
-    assert failure.text.startswith("in replay 1: tensor")
+def test_a_wrong_element_is_found_and_named_and_again_by_its_step_alone():
+    request = replace(SHORT, backend="ctran", ranks=2, seed=5, most_bytes=1 << 16)
+    found = soak(request, program=sabotage.corrupting).failure
+    assert found is not None
+    assert (found.kind, found.rank) == ("wrong value", sabotage.VICTIM)
+    assert found.operation["name"] == "all_reduce"
+    assert (found.wrong["index"], found.wrong["count"]) == (sabotage.PLANTED, 1)
+    text = failure_text(request, found)
+    assert f"wrong value at step {found.step} on rank 1, seed 5" in text
+    assert f"--from-step {found.step} --steps 1" in text
+    request = replace(request, from_step=found.step, steps=1)
+    alone = soak(request, program=sabotage.corrupting).failure
+    assert (alone.step, alone.wrong, alone.operation) == (found.step, found.wrong, found.operation)
+
+
+@pytest.mark.parametrize(("reduction", "dtype"), PAIRS)
+def test_a_wrong_element_of_a_reduction_is_found(reduction, dtype):
+    """No tolerance hides a step that the dtype does not round away."""
+    op = Operation(index=0, name="all_reduce", slot=0, numel=97, reduction=reduction, dtype=dtype)
+    sample = Sample(op, 3, "salt")
+    buffer = Buffer("tensor", arguments(op, 0, 3)["tensor"][0], op, torch.device("cpu"))
+    buffer.fill(sample)
+    buffer.tensor.copy_(sample.reduced(0).tiled(op.numel, torch.device("cpu")))
+    assert buffer.good(sample)
+    at, value = 41, buffer.tensor[41]
+    if value.is_floating_point() or value.is_complex():
+        eps = torch.finfo(value.dtype).eps
+        bound = sample.reduced(0).bound or 0
+        buffer.tensor[at] = value.item() + 2 * bound + 4 * eps * abs(value.item()) + 1
+    else:
+        buffer.tensor[at] = not value if dtype == "bool" else value.item() ^ 1
+    assert not buffer.good(sample)
+    assert buffer.diagnose(sample).index == at
