@@ -1,11 +1,9 @@
-"""The parts of the documentation site that are functions: links, C++ comments, the glossary."""
+"""The parts of the documentation site that are functions: links and C++ comments."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -13,9 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tools"))
 
 import cpp_comments  # noqa: E402 (the path comes first)
-import cpp_reference  # noqa: E402
 import docs_site  # noqa: E402
-from devtool import cli, site  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -48,20 +44,6 @@ def test_links_that_leave_the_pages_lead_to_pages() -> None:
     )
 
 
-def test_only_linked_sources_become_pages() -> None:
-    pages = {
-        "docs/a/b.md": "[x](../../src/core/comm/comm.cpp) [y](c.md)",
-        "HACKING.md": "[z](cmake)",
-    }
-    assert docs_site.linked_sources(pages) == {"src/core/comm/comm.cpp", "cmake"}
-
-
-def test_a_fence_inside_of_a_source_does_not_end_its_page() -> None:
-    page = docs_site.source_page("tests/docs/markdown.py")
-    assert page.endswith("`````\n")
-    assert "```[^`]*" in page or "```" in page
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -77,73 +59,3 @@ def test_a_fence_inside_of_a_source_does_not_end_its_page() -> None:
 )
 def test_comments_become_documentation(before: str, after: str) -> None:
     assert cpp_comments.in_doxygen_form(before) == after
-
-
-def test_text_of_a_comment_has_no_markup_but_code() -> None:
-    assert cpp_reference.markdown("a `b*c` d*e <f>") == r"a `b*c` d\*e &lt;f&gt;"
-    assert cpp_reference.markdown("Threads: any.") == "**Threads:** any."
-
-
-def test_fields_keep_their_comments() -> None:
-    field = cpp_reference.Member("variable", "a_b", "int a_b = 1;", r"of `x` and a\_b &lt;c&gt;", 3)
-    assert list(cpp_reference.entries([field], 3)) == [
-        "```cpp\n// of `x` and a_b <c>\nint a_b = 1;\n```"
-    ]
-
-
-def test_a_long_function_has_a_line_for_each_parameter() -> None:
-    parameters = "".join(
-        f"<param><type>const std::string &amp;</type><declname>name_{i}</declname></param>"
-        for i in range(4)
-    )
-    arguments = ", ".join(f"const std::string &amp;name_{i}" for i in range(4))
-    node = ElementTree.fromstring(
-        f'<memberdef kind="function" virt="virtual"><type>void</type><name>call</name>'
-        f"<argsstring>({arguments}) const</argsstring>{parameters}</memberdef>"
-    )
-    assert cpp_reference.function_code(node) == (
-        "virtual void call(\n    const std::string& name_0,\n    const std::string& name_1,\n"
-        "    const std::string& name_2,\n    const std::string& name_3) const;"
-    )
-
-
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib comes with Python 3.11")
-def test_the_glossary_page_is_up_to_date() -> None:
-    command = [sys.executable, str(ROOT / "tools" / "glossary.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_build_is_strict_and_the_server_is_local() -> None:
-    assert "--strict" in site.build_command(site.SITE)
-    assert site.serve_command(8001)[-1] == "127.0.0.1:8001"
-
-
-def test_other_packages_make_another_environment(tmp_path: Path) -> None:
-    wanted = tmp_path / "requirements.txt"
-    wanted.write_text("mkdocs==1\n")
-    first = site.fingerprint(Path("python3"), wanted)
-    wanted.write_text("mkdocs==2\n")
-    assert site.fingerprint(Path("python3"), wanted) != first
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["docs", "--port", "8000"], "--port is of --serve"),
-        (["docs", "--serve", "--port", "0"], "is no port"),
-        (["docs", "--serve", "--port", "70000"], "is no port"),
-        (["docs", "extra"], "takes no further arguments"),
-    ],
-)
-def test_wrong_arguments_are_refused(
-    words: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["./dev", *words])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err

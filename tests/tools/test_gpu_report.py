@@ -47,7 +47,7 @@ def test_a_part_over_its_time_ends_with_what_it_started(tmp_path):
     assert gpu_report.marked(f"{os.getpid()}-late") == []
 
 
-def test_a_failed_part_is_on_the_page_and_not_the_end_of_the_others(tmp_path, capsys):
+def test_a_failed_part_is_on_the_page_and_later_parts_run(tmp_path, capsys):
     bad = program("bad", "raise SystemExit('FAILED test_x.py::test_y - why it failed')")
     missing = Part("missing", (str(tmp_path / "nothing"),), 1.0)
     (tmp_path / "benchmarks.md").write_text("| all_reduce of 4K |\n")
