@@ -1,4 +1,4 @@
-"""The names that the public headers declare outside of classes: types, constants, functions, macros.
+"""The names that the public headers declare outside of classes: types, constants, functions.
 
 clang-format leaves what a namespace holds at the begin of a line, so that lines tell them.
 """
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from tests.docs.markdown import ROOT
 
 HEADERS = ROOT / "include" / "torchcomms"
+# What the other headers for kernels are made of; a program names nothing of it.
+_PARTS = {f"device/{name}.hpp" for name in ("copy", "handle", "memory", "types")}
 _NAMESPACE = re.compile(r"namespace (torch(?:::comms|comms)[\w:]*) \{")
 _TYPE = re.compile(
     r"(?:class|struct|enum(?: class)?) (?:alignas\(\d+\) )?(?:TC_API )?(\w+)(?: final)?(?: :| \{)"
@@ -20,7 +22,9 @@ _CONSTANT = re.compile(r"inline constexpr ")
 _VALUE = re.compile(r"\b(k[A-Z]\w*)\s*[={]")
 _MACRO = re.compile(r"#define (TORCHCOMM\w+)")  # those of TC_ are of the headers themselves
 _C_FUNCTION = re.compile(r"TC_SYMBOL [\w\s*]*?(\w+)\(")
-_FUNCTION = re.compile(r"(?!using |static_assert|template)(?:\[\[noreturn\]\] )?[A-Za-z_][\w:<>,*&\s]*?[\s*&](\w+)\(")
+_FUNCTION = re.compile(
+    r"(?!using |static_assert|template)(?:\[\[noreturn\]\] )?[A-Za-z_][\w:<>,*&\s]*?[\s*&](\w+)\("
+)
 
 
 def names_of(text: str) -> Iterator[str]:
@@ -38,4 +42,9 @@ def names_of(text: str) -> Iterator[str]:
 
 
 def public_names() -> set[str]:
-    return {name for header in HEADERS.rglob("*.hpp") for name in names_of(header.read_text())}
+    headers = [
+        header
+        for header in HEADERS.rglob("*.hpp")
+        if str(header.relative_to(HEADERS)) not in _PARTS
+    ]
+    return {name for header in headers for name in names_of(header.read_text())}

@@ -1,8 +1,13 @@
-"""tests/docs/public_names.txt lists every public Python name; each has a docstring and a page."""
+"""tests/docs/public_names.txt has every public name with a test; Python's have docstring and page.
+
+A line is `name = path::test`. Names are those of the Python package and its backends, and of the
+public headers, where `::` is between their parts.
+"""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -12,6 +17,8 @@ from typing import Any
 import pytest
 
 from tests.docs.markdown import ROOT, code_spans, prose
+from tests.docs.named_tests import problem
+from tests.docs.public_headers import public_names
 
 LIST = Path(__file__).with_name("public_names.txt")
 API = ROOT / "docs" / "api"
@@ -23,15 +30,35 @@ MODULES = (
     "torchcomms.functional", "torchcomms.hooks", "torchcomms.objcol", "torchcomms.sim",
     "torchcomms.soak", "torchcomms.triton",
 )  # fmt: skip
+BACKENDS = tuple(
+    f"torchcomms._comms_{name}"
+    for name in ("ctran", "gloo", "nccl", "ncclx", "rccl", "rcclx", "xccl")
+)
 # Of pybind11's enumerations, not of ours.
 OF_ENUMERATIONS = {"name", "value"}
 # A torch without CUDA does not have these.
 OPTIONAL = {"torchcomms.distwrap.ProcessGroupNCCL"}
+# Of C++, for other modules of ours.
+PRIVATE = {
+    "torchcomms._comms_ctran.share_cpu_tensors",
+    "torchcomms._comms_ctran.share_cpu_tensors_where_asked",
+}
 DIRECTIVE = re.compile(r"^::: (?P<path>[\w.]+)$")
 
 
+LINES = [line.partition(" = ") for line in LIST.read_text().splitlines()]
+
+
 def _listed() -> list[str]:
-    return LIST.read_text().split()
+    """The Python names."""
+    return [name for name, _, _ in LINES if name.startswith("torchcomms.")]
+
+
+def _importable(title: str) -> Any:
+    """The module, or None of a backend that is not built here."""
+    if title in BACKENDS and not importlib.util.find_spec(title):
+        return None
+    return importlib.import_module(title)
 
 
 def _names_of(module: Any) -> Iterator[str]:
@@ -56,14 +83,34 @@ def _members_of(cls: type) -> Iterator[str]:
 
 def _found() -> Iterator[tuple[str, Any]]:
     """Every public name with what it stands for; members of the classes of `torchcomms` too."""
-    for title in MODULES:
-        module = importlib.import_module(title)
-        for name in _names_of(module):
+    for title in (*MODULES, *BACKENDS):
+        module = _importable(title)
+        for name in _names_of(module) if module else ():
             value = getattr(module, name)
+            if f"{title}.{name}" in PRIVATE:
+                continue
             yield f"{title}.{name}", value
-            if title == "torchcomms" and inspect.isclass(value) and value.__name__ == name:
+            is_own = inspect.isclass(value) and value.__name__ == name
+            if is_own and value.__module__ == title and title in ("torchcomms", *BACKENDS):
                 for member in _members_of(value):
                     yield f"{title}.{name}.{member}", inspect.getattr_static(value, member)
+
+
+def _exists(name: str) -> bool:
+    """Whether a Python name, also one with underscores, leads to something."""
+    parts = name.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        title = ".".join(parts[:length])
+        if title in BACKENDS and _importable(title) is None:
+            return True  # not built here
+        try:
+            value = importlib.import_module(title)
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            value = getattr(value, part, None)
+        return value is not None
+    return False
 
 
 def _needs_docstring(value: Any) -> bool:
@@ -83,15 +130,29 @@ def _on_pages() -> set[str]:
             directive = DIRECTIVE.match(line)
             names = [directive["path"].rpartition(".")[2]] if directive else code_spans(line)
             out |= {f"{module}.{name}" for name in names}
+            out |= {directive["path"]} if directive else set()
     return out
 
 
-def test_the_list_is_complete() -> None:
+def test_the_list_is_sorted_and_its_tests_exist() -> None:
+    names = [name for name, _, _ in LINES]
+    assert names == sorted(set(names)), "the list is sorted, and has each name once"
+    wrong = {name: why for name, _, test in LINES if (why := problem(test))}
+    assert wrong == {}
+
+
+def test_every_public_name_of_the_package_is_listed_and_exists() -> None:
+    listed = {*_listed()}
     found = {name for name, _ in _found()}
-    listed = _listed()
-    assert listed == sorted(set(listed)), "the list is sorted, and has each name once"
-    assert sorted(found - set(listed)) == [], f"public, but not in {LIST.name}"
-    assert sorted(set(listed) - found - OPTIONAL) == [], f"in {LIST.name}, but not public"
+    assert sorted(found - listed) == [], f"public, but not in {LIST.name}"
+    lost = [name for name in listed - found - OPTIONAL if not _exists(name)]
+    assert sorted(lost) == [], f"in {LIST.name}, but nowhere else"
+
+
+def test_every_public_name_of_the_headers_is_listed_and_exists() -> None:
+    listed = {name for name, _, _ in LINES} - {*_listed()}
+    assert sorted(public_names() - listed) == [], f"in a header, but not in {LIST.name}"
+    assert sorted(listed - public_names()) == [], f"in {LIST.name}, but in no header"
 
 
 def test_every_name_has_a_docstring() -> None:
@@ -102,7 +163,8 @@ def test_every_name_has_a_docstring() -> None:
 def test_every_name_is_on_a_page() -> None:
     """A class of a page shows its members."""
     shown = _on_pages()
-    lost = [name for name in _listed() if not {name, name.rpartition(".")[0]} & shown]
+    named = [name for name in _listed() if "._" not in name]
+    lost = [name for name in named if not {name, name.rpartition(".")[0]} & shown]
     assert lost == []
 
 

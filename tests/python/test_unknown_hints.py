@@ -96,12 +96,6 @@ def test_a_mistyped_key_without_a_prefix_is_told_with_the_one_that_was_meant(bac
 def documented():
     text = (ROOT / "docs/reference/hints.md").read_text()
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
-    contract = (ROOT / "docs/reference/contract.md").read_text().partition("## Hint keys")[2]
-    rows += [
-        line.split("|")[1]
-        for line in contract.partition("\n## ")[0].splitlines()
-        if line.startswith("| `")
-    ]
     return {key for row in rows for key in re.findall(r"`([^`]+)`", row)}
 
 
