@@ -20,14 +20,14 @@ import sys
 import tracemalloc
 import uuid
 import zipfile
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 import torchcomms
 from torchcomms import objcol
-from torchcomms.objcol import _decode, _encode, _format
+from torchcomms.objcol import _allowed, _decode, _encode, _format
 from torchcomms.objcol._format import Over, Refused
 
 from tests.harness.ports import free_port
@@ -112,6 +112,29 @@ class OddTuple(NamedTuple):
         return 1
 
 
+@dataclasses.dataclass(eq=False)
+class Obliging:
+    """Records the calls of the methods that a conversion of its data might call."""
+
+    value: object
+    calls: ClassVar[list] = []
+
+    def _record(self, *_):
+        self.calls.append(1)
+        return 1
+
+    __index__ = __int__ = __float__ = __complex__ = __len__ = __hash__ = __eq__ = _record
+    __lt__ = __getitem__ = __mul__ = __rmul__ = __bool__ = __repr__ = __str__ = _record
+
+    def __iter__(self):
+        self.calls.append("iter")
+        return iter((0, 1))
+
+    def __fspath__(self):
+        self.calls.append("path")
+        return "/"
+
+
 class Labelled(torch.Tensor):
     pass
 
@@ -153,6 +176,20 @@ def through(value, cap=CAP):
 def raw_name(tag, name):
     """A tag followed by a text without a tag, as names of classes are written."""
     return bytes((tag,)) + struct.pack("<Q", len(name)) + name.encode()
+
+
+def converted(cls, data):
+    """An instance of a class, or of one called so, as its data are written."""
+    name = cls
+    if type(cls) is not str:
+        row = _allowed.by_class.get(cls)
+        name = row.name if row else f"{cls.__module__}:{cls.__qualname__}"
+    return raw_name(_format.CONVERTED, name) + value_bytes(data)
+
+
+def tensor_of(raw, about):
+    about = about if type(about) is tuple else (about,)
+    return bytes((_format.TENSOR,)) + value_bytes((bytearray(raw), *about))
 
 
 def read(raw, cap=CAP):
@@ -213,9 +250,9 @@ def test_attributes_of_dictionaries_come_back():
 
 @pytest.mark.parametrize("data", [({}, {1: 2}), ({}, [("a", 1)]), ({},), ([], {})], ids=repr)
 def test_damaged_attributes_of_dictionaries_are_refused(data):
-    for name in ("OrderedDict", "Counter"):
+    for cls in (collections.OrderedDict, collections.Counter):
         with pytest.raises(Refused):
-            read(raw_name(_format.PLAIN, name) + value_bytes(data))
+            read(converted(cls, data))
 
 
 TENSORS = [
@@ -460,9 +497,9 @@ class TestHostileBytes:
 
     def test_nothing_is_imported(self):
         assert "antigravity" not in sys.modules
-        for tag in (_format.CLASS_DATA, _format.CLASS_TUPLE, _format.MEMBER):
+        for data in ({}, [], None):
             with pytest.raises(Refused, match="has not imported"):
-                read(raw_name(tag, "antigravity:Thing") + value_bytes({}))
+                read(converted("antigravity:Thing", data))
         assert "antigravity" not in sys.modules
 
     @pytest.mark.parametrize(
@@ -471,28 +508,57 @@ class TestHostileBytes:
          ":", "", "os", "torch:nn.Module", "collections:OrderedDict", "torchcomms:TorchComm",
          "enum:Enum.__class__", "torch:Tensor", "types:FunctionType"],
     )  # fmt: skip
-    @pytest.mark.parametrize("tag", [_format.CLASS_DATA, _format.CLASS_TUPLE, _format.MEMBER])
-    def test_only_data_classes_can_be_named(self, name, tag):
+    @pytest.mark.parametrize("data", [[], {}, ()], ids=repr)
+    def test_only_data_classes_can_be_named(self, name, data):
         with pytest.raises(Refused):
-            read(raw_name(tag, name) + value_bytes([] if tag != _format.CLASS_DATA else {}))
+            read(converted(name, data))
 
     @pytest.mark.parametrize(
-        ("cls", "tag", "content", "trace"),
-        [
-            (WithDel, _format.CLASS_DATA, {"path": "x"}, "OBJCOL_DEL_RAN"),
-            (WithProperty, _format.CLASS_DATA, {"path": "x"}, "OBJCOL_SETTER_RAN"),
-        ],
+        ("cls", "trace"),
+        [(WithDel, "OBJCOL_DEL_RAN"), (WithProperty, "OBJCOL_SETTER_RAN")],
     )
-    def test_code_of_a_class_does_not_run(self, cls, tag, content, trace):
+    def test_code_of_a_class_does_not_run(self, cls, trace):
         os.environ.pop(trace, None)
         with pytest.raises(Refused):
-            read(raw_name(tag, f"{cls.__module__}:{cls.__qualname__}") + value_bytes(content))
+            read(converted(cls, {"path": "x"}))
         assert trace not in os.environ
+
+    @pytest.mark.parametrize(
+        ("cls", "data"),
+        [
+            (range, lambda evil: (evil,)), (range, lambda evil: evil),
+            (torch.Size, lambda evil: (evil,)), (datetime.timedelta, lambda evil: (evil,)),
+            (complex, lambda evil: (evil,)), (torch.device, lambda evil: (evil,)),
+            (collections.deque, lambda evil: ([], evil)), (collections.deque, lambda evil: evil),
+            (collections.defaultdict, lambda evil: (evil, {})), (Color, lambda evil: [evil]),
+            (Point, lambda evil: evil),
+            (pathlib.PosixPath, lambda evil: (evil,)), (fractions.Fraction, lambda evil: (evil, 1)),
+            (collections.Counter, lambda evil: (evil, {})), (decimal.Decimal, lambda evil: (evil,)),
+            (np.ndarray, lambda evil: (bytearray(1), (evil,), "|u1")),
+            (np.dtype, lambda evil: ([("a", evil)],)), (np.dtype, lambda evil: ([evil],)),
+        ],
+        ids=lambda v: getattr(v, "__name__", ""),
+    )  # fmt: skip
+    def test_a_conversion_calls_no_method_of_its_data(self, cls, data):
+        for evil in (Obliging(1), (Obliging(1),)):
+            with pytest.raises(Refused):
+                read(converted(cls, data(evil)))
+        assert Obliging.calls == []
+
+    @pytest.mark.parametrize("at", range(6))
+    def test_a_tensor_calls_no_method_of_its_description(self, at):
+        about = ["torch.int8", (1, 1), "cpu", False, False, (0, 1)]
+        about[at] = Obliging(1) if at < 3 else (Obliging(0), 1)
+        if at not in (3, 4):  # which are compared with True
+            with pytest.raises(Refused):
+                read(tensor_of(b"x", tuple(about)))
+        else:
+            assert read(tensor_of(b"x", tuple(about))).shape == (1, 1)
+        assert Obliging.calls == []
 
     def test_the_hash_of_a_class_does_not_run(self):
         os.environ.pop("OBJCOL_HASH_RAN", None)
-        name = f"{OddTuple.__module__}:OddTuple"
-        key = raw_name(_format.CLASS_TUPLE, name) + value_bytes([1])
+        key = converted(OddTuple, [1])
         one = bytes((_format.DICT,)) + struct.pack("<Q", 1)
         with pytest.raises(Refused, match="would run"):
             read(one + key + value_bytes(None))
@@ -503,9 +569,8 @@ class TestHostileBytes:
         "content", [{"name": "a"}, {"name": "a", "sizes": [], "inner": None, "evil": 1}, [], None]
     )
     def test_a_dataclass_has_exactly_its_fields(self, content):
-        name = f"{Config.__module__}:Config"
         with pytest.raises(Refused):
-            read(raw_name(_format.CLASS_DATA, name) + value_bytes(content))
+            read(converted(Config, content))
 
     def test_announced_sizes_do_not_allocate(self):
         """Tensors, arrays, texts, lists that claim much more than came."""
@@ -513,11 +578,10 @@ class TestHostileBytes:
         shape = (1 << 20, 1 << 20)
         tensor = ("torch.float32", shape, "cpu", False, False)
         claims = [
-            *(bytes((tag,)) + huge for tag in b"sbBIldtSZXnghPROUE"),
-            raw_name(_format.TENSOR, "") + value_bytes(tensor),
-            raw_name(_format.ARRAY, "") + value_bytes(("<f8", shape)),
-            raw_name(_format.TENSOR, "abcd")
-            + value_bytes(("torch.float32", (2**62, 4), "cpu", 0, 0)),
+            *(bytes((tag,)) + huge for tag in b"sbBIldtSZOV"),
+            tensor_of(b"", tensor),
+            converted(np.ndarray, (bytearray(), shape, "<f8")),
+            tensor_of(b"abcd", ("torch.float32", (2**62, 4), "cpu", 0, 0)),
         ]
         tracemalloc.start()
         for claim in claims:
@@ -540,20 +604,25 @@ class TestHostileBytes:
             read(one * 100_000 + bytes((_format.NONE,)))
 
     @pytest.mark.parametrize(
-        ("row", "content"),
+        ("cls", "data"),
         [
-            ("deque", None), ("deque", ([1], -1)), ("deque", ({}, None)), ("Fraction", (1, 0)),
-            ("Fraction", (10**20000, 3)), ("Fraction", ("1", 2)), ("datetime", []),
-            ("datetime", (2024, 13, 1, 0, 0, 0, 0, 0, None)), ("datetime", (1, 2)),
-            ("device", ("cpu",)), ("device", (1, 2)), ("device", ("no such", None)), ("Size", "x"),
-            ("Size", [1.5]), ("Counter", "abc"), ("defaultdict", ("eval", {})), ("UUID", b"1"),
-            ("dtype", "torch.Tensor"), ("dtype", ["torch.int8"]), ("range", (1, 2, 0)),
-            ("PosixPath", b"/a"), ("Decimal", "x"), ("nothing", None),
+            (collections.deque, None), (collections.deque, ([1], -1)),
+            (collections.deque, ({}, None)), (fractions.Fraction, (1, 0)),
+            (fractions.Fraction, (10**20000, 3)), (fractions.Fraction, ("1", 2)),
+            (datetime.datetime, []), (datetime.datetime, (2024, 13)), (datetime.datetime, (1, 2)),
+            (datetime.date, ("2024-13-01",)), (datetime.time, (25, 0, 0, 0, None, 0)),
+            (torch.device, (1,)), (torch.device, ("cuda", 1)),
+            (torch.device, ("no such",)), (torch.Size, "x"), (torch.Size, (1.5,)),
+            (collections.Counter, "abc"), (collections.defaultdict, ("eval", {})),
+            (uuid.UUID, (b"1",)), (uuid.UUID, (1 << 128,)), (torch.dtype, ("torch.Tensor",)),
+            (torch.dtype, (["torch.int8"],)), (range, (1, 2, 0)), (pathlib.PosixPath, (b"/a",)),
+            (decimal.Decimal, ("x",)), ("nothing", None),
         ],
+        ids=lambda v: getattr(v, "__name__", None),
     )  # fmt: skip
-    def test_conversions_refuse_what_they_do_not_expect(self, row, content):
+    def test_conversions_refuse_what_they_do_not_expect(self, cls, data):
         with pytest.raises(Refused):
-            read(raw_name(_format.PLAIN, row) + value_bytes(content))
+            read(converted(cls, data))
 
     @pytest.mark.parametrize(
         "about",
@@ -573,22 +642,20 @@ class TestHostileBytes:
     )
     def test_descriptions_of_tensors_that_do_not_fit_are_refused(self, about):
         with pytest.raises(Refused):
-            read(raw_name(_format.TENSOR, "abcd") + value_bytes(about))
+            read(tensor_of(b"abcd", about))
 
     @pytest.mark.parametrize(
         "about",
         [("|O", (0,)), ("|S0", (1 << 40,)), ([("a", "|O")], (0,)), ("<f4", (2,)), ("x", (1,))],
     )
     def test_descriptions_of_arrays_that_do_not_fit_are_refused(self, about):
-        raw = "" if about[1] != (2,) else "abcd"
+        raw = b"" if about[1] != (2,) else b"abcd"
         with pytest.raises(Refused):
-            read(raw_name(_format.ARRAY, raw) + value_bytes(about))
+            read(converted(np.ndarray, (bytearray(raw), *reversed(about))))
 
     def test_a_bool_is_true_or_false_whatever_its_byte(self):
-        tensor = read(
-            raw_name(_format.TENSOR, "\x02") + value_bytes(("torch.bool", (1,), "cpu", 0, 0))
-        )
-        array = read(raw_name(_format.ARRAY, "\x02") + value_bytes(("|b1", (1,))))
+        tensor = read(tensor_of(b"\x02", ("torch.bool", (1,), "cpu", 0, 0)))
+        array = read(converted(np.ndarray, (bytearray(b"\x02"), (1,), "|b1")))
         assert tensor.view(torch.uint8).tolist() == [1]
         assert array.view(np.uint8).tolist() == [1]
 
@@ -657,8 +724,6 @@ def test_damaged_bytes_give_a_value_or_are_refused_and_nothing_else():
 class TestRegisteredTypes:
     @pytest.fixture(autouse=True)
     def _clean(self):
-        from torchcomms.objcol import _allowed
-
         before = dict(_allowed.by_class), dict(_allowed.by_name)
         yield
         for table, content in zip((_allowed.by_class, _allowed.by_name), before, strict=True):

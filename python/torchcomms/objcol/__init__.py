@@ -64,14 +64,15 @@ def register_type(
         raise InvalidArgument(
             f"register_type({cls.__qualname__}): pass both to_data and from_data, or neither"
         )
-    row = _allowed.Registered(cls, name or _allowed.full_name(cls), to_data, from_data)
-    _allowed.register(row)
-    if to_data is None:
+    name = name or _allowed.full_name(cls)
+    if to_data is not None and from_data is not None:
+        row = _allowed.Conversion(name, to_data, from_data)
+    else:
         try:
-            _allowed.kind_of(cls)
+            row = _allowed.of_data_class(cls, name)
         except Refused as refused:
-            _allowed.forget(row)
             raise InvalidArgument(f"register_type: {refused}; pass to_data and from_data") from None
+    _allowed.register(cls, row)
 
 
 def _call(

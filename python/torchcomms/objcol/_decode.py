@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torchcomms.objcol import _allowed, _arrays, _plain, _torch
+from torchcomms.objcol import _allowed, _arrays, _torch
 from torchcomms.objcol import _format as f
 from torchcomms.objcol._format import Over, Refused
 
@@ -68,7 +68,7 @@ class _Reader:
 
     def _number(self, form: Any) -> Any:  # noqa: ANN401
         self._budget.take(form.size)
-        return form.unpack(self._take(form.size))
+        return form.unpack(self._take(form.size))[0]
 
     def _sized(self) -> memoryview:
         (size,) = f.COUNT.unpack(self._take(f.COUNT.size))
@@ -102,73 +102,27 @@ class _Reader:
     def _dict(self) -> dict[Any, Any]:
         return {self._key(): self.value() for _ in range(self._count())}
 
-    def _memory(self) -> tuple[memoryview, Any]:
-        raw = self._sized()
-        return raw, self.value()
-
     def _tensor(self) -> torch.Tensor:
-        raw, about = self._memory()
-        return _arrays.make_tensor(about, raw, self._device)
+        self._budget.take(0)
+        return _arrays.make_tensor(self.value(), self._device)
 
     def _torch_file(self) -> Any:  # noqa: ANN401
         self._own_hashes += 1
         return _torch.load(self._sized(), self._device, self._budget)
 
-    def _array(self) -> Any:  # noqa: ANN401
-        raw, about = self._memory()
-        return _arrays.make_array(about, raw)
-
-    def _scalar(self) -> Any:  # noqa: ANN401
-        array = self._array()
-        if array.shape != ():
-            raise Refused(f"a numpy scalar cannot have shape {array.shape}")
-        return array[()]
-
-    def _converted(self, rows: dict[str, _allowed.Registered]) -> Any:  # noqa: ANN401
-        name = self._text()
-        row = rows.get(name)
-        if row is None or row.from_data is None:
-            raise Refused(f"the type {name!r} is not registered here")
+    def _converted(self) -> Any:  # noqa: ANN401
+        row = _allowed.of_name(self._text())
+        self._own_hashes += row.own_hash
         return row.from_data(self.value())
-
-    def _class(self, kind: str) -> type:
-        cls = _allowed.find(self._text())
-        if _allowed.kind_of(cls) != kind:
-            raise Refused(f"{_allowed.full_name(cls)} is not a {kind} in this process")
-        self._own_hashes += _allowed.hashes_itself(cls, kind)
-        return cls
-
-    def _data_class(self) -> Any:  # noqa: ANN401
-        return _allowed.fill(self._class(_allowed.DATACLASS), self._of(dict))
-
-    def _named_tuple(self) -> Any:  # noqa: ANN401
-        cls = self._class(_allowed.NAMEDTUPLE)
-        values = self._of(list)
-        if len(values) != len(cls._fields):  # type: ignore[attr-defined]
-            raise Refused(
-                f"received {len(values)} values for the namedtuple {_allowed.full_name(cls)}"
-            )
-        return tuple.__new__(cls, values)
-
-    def _member(self) -> Any:  # noqa: ANN401
-        cls = self._class(_allowed.ENUM)
-        return _allowed.member(cls, self._of(list))
-
-    def _of(self, kind: type) -> Any:  # noqa: ANN401
-        value = self.value()
-        if type(value) is not kind:
-            raise Refused(f"expected a {kind.__name__} at byte {self._at}")
-        return value
 
 
 _READERS: dict[int, Callable[[_Reader], Any]] = {
     f.NONE: lambda r: r._constant(None),
     f.TRUE: lambda r: r._constant(True),
     f.FALSE: lambda r: r._constant(False),
-    f.INT: lambda r: r._number(f.INTEGER)[0],
+    f.INT: lambda r: r._number(f.INTEGER),
     f.BIG: lambda r: int.from_bytes(r._sized(), "little", signed=True),
-    f.FLOAT: lambda r: r._number(f.REAL)[0],
-    f.COMPLEX: lambda r: complex(*r._number(f.PAIR)),
+    f.FLOAT: lambda r: r._number(f.REAL),
     f.TEXT: _Reader._text,
     f.BYTES: lambda r: bytes(r._sized()),
     f.BYTEARRAY: lambda r: bytearray(r._sized()),
@@ -179,12 +133,5 @@ _READERS: dict[int, Callable[[_Reader], Any]] = {
     f.FROZENSET: lambda r: frozenset(r._keys()),
     f.TENSOR: _Reader._tensor,
     f.TORCH_FILE: _Reader._torch_file,
-    f.ARRAY: _Reader._array,
-    f.SCALAR: _Reader._scalar,
-    f.DTYPE: lambda r: _arrays.make_dtype(r.value()),
-    f.PLAIN: lambda r: r._converted(_plain.BY_NAME),
-    f.REGISTERED: lambda r: r._converted(_allowed.by_name),
-    f.CLASS_DATA: _Reader._data_class,
-    f.CLASS_TUPLE: _Reader._named_tuple,
-    f.MEMBER: _Reader._member,
+    f.CONVERTED: _Reader._converted,
 }

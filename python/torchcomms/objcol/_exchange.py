@@ -207,23 +207,13 @@ def unpack(call: Call, raw: torch.Tensor, state: int, peer: int) -> Any:  # noqa
 
 def run(call: Call, operation: Callable[..., Any], *arguments: object) -> None:
     """Runs an operation and returns when its outputs may be read. Raises its error."""
+    work = operation(*arguments, False, timeout=call.timeout)
     if call.device.type == "cpu":
-        operation(*arguments, False, timeout=call.timeout)
-    else:
-        finish(start(call, operation, *arguments))
-
-
-def start(call: Call, operation: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401
-    """Starts an operation; `finish` completes it."""
-    # On a GPU a synchronous call returns before it is done; the host can only wait for a work.
-    return operation(*arguments, call.device.type == "cpu", timeout=call.timeout)
-
-
-def finish(work: Any) -> None:  # noqa: ANN401
-    """Waits for the work that `start` returned. Raises its error."""
+        return
+    # On a GPU a synchronous call returns before it is done.
     try:
         work.wait_blocking()
-    except Unsupported:  # asynchronous works of some backends on the CPU do not support it
+    except Unsupported:  # works of a backend in Python do not support it
         work.wait()
 
 

@@ -51,8 +51,9 @@ class _Placeholder:
     __slots__ = ()
 
     def __setstate__(self, state: object) -> None:
+        # No message has the content of a file: its text can be much longer than the file.
         raise Refused(
-            f"torch.save does not write the state {state!r:.80} of a {type(self).__name__[1:]}"
+            f"torch.save does not write the state ({_kind(state)}) of a {type(self).__name__[1:]}"
         )
 
 
@@ -174,7 +175,7 @@ class _CheckedUnpickler(pickle._Unpickler):
     def persistent_load(self, pid: Any) -> _Storage:  # noqa: ANN401
         kind, _type, _key, _location, elements = pid
         if kind != "storage" or type(elements) is not int:
-            raise Refused(f"torch.save does not write the storage {pid!r:.80}")
+            raise Refused(f"torch.save does not write a storage of {_kind(elements)} elements")
         return _Storage(elements)
 
     def _take(self, *copied: object) -> None:
@@ -204,20 +205,20 @@ class _CheckedUnpickler(pickle._Unpickler):
 
     def _bytes(self, text: object, encoding: object) -> bytes:
         if type(text) is not str or encoding != "latin1":
-            raise Refused(f"torch.save does not write the bytes {text!r:.80}, {encoding!r:.80}")
+            raise Refused(f"torch.save does not write bytes as {_kind(text)} of another encoding")
         self._take(text)
         return text.encode("latin1")
 
     def _bytearray(self, content: object = b"") -> bytearray:
         if type(content) is not bytes:
-            raise Refused(f"torch.save does not write a bytearray of {content!r:.80}")
+            raise Refused(f"torch.save does not write a bytearray of {_kind(content)}")
         self._take(content)
         return bytearray(content)
 
     def _tensor(self, storage: Any, _offset: object, size: Any, *rest: object) -> _Placeholder:  # noqa: ANN401
         known = type(storage) is _Storage and len(size) <= _DIMENSIONS_MAX
         if not known or not all(type(n) is int for n in size):
-            raise Refused(f"torch.save does not write a tensor of {storage!r:.80} and {size!r:.80}")
+            raise Refused(f"torch.save does not write a tensor of {_kind(storage)}, {_kind(size)}")
         self._take(size, *rest)
         # Elements beyond the storage are repeated ones, which some functions of torch write out.
         self._budget.take(max(0, math.prod(size) - storage.elements) * _WIDEST)
@@ -226,6 +227,10 @@ class _CheckedUnpickler(pickle._Unpickler):
     def _of_type(self, make: Any, _type: object, arguments: Any, state: object) -> Any:  # noqa: ANN401
         self._take(state)
         return make(*arguments)
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__
 
 
 def _safe_globals() -> set[str]:
