@@ -100,6 +100,7 @@ WRONG = {
     "a tensor in a call": Call(from_type, torch.Tensor, torch.Tensor, (HUGE,), {}),
     "a tensor for a device": Call(to_device, tensor(100, 0), torch.float64, "cpu", False),
     "a set of a tensor": Call(set, tensor(100, 0)),
+    "a dictionary of pairs": Call(collections.OrderedDict, [[(1,), 2]]),
     "another encoding": Call(codecs.encode, "ab", "utf-32"),
     "no tuple of a size": Call(quantized, Stored(), 0, 5, (1,), (), False, {}),
 }
@@ -144,6 +145,9 @@ class TestWhatIsRefused:
 
 OFTEN = 200
 MANY = 1000
+
+
+KEY = (1,) * MANY
 
 
 def repeated(function, argument):
@@ -193,7 +197,7 @@ class TestWhatIsCounted:
         assert peak < 1 << 20
 
     @pytest.mark.parametrize(
-        ("begin", "end"), [(b"}", b"Ns."), (b"ccollections\nCounter\n", b"\x85R.")]
+        ("begin", "end"), [(b"}", b"Ns."), (b"c__builtin__\nset\n]", b"a\x85R.")]
     )
     def test_elements_of_tuples_that_contain_each_other(self, begin, end):
         """The hash of the last one, a key, would take years."""
@@ -201,6 +205,16 @@ class TestWhatIsCounted:
         assert len(read(b"\x80\x02" + begin + b"K\1" + b"".join(doubled[:4]) + end)) == 1
         with pytest.raises(Over, match=f"max_bytes={CAP}"):
             read(b"\x80\x02" + begin + b"K\1" + b"".join(doubled) + end)
+
+    @pytest.mark.parametrize(
+        ("function", "argument"),
+        [(set, [KEY]), (collections.Counter, {KEY: 1})],
+        ids=["set", "Counter"],
+    )
+    def test_elements_of_keys_that_are_copied(self, function, argument):
+        cap = 2 * MANY * _format.VALUE_BYTES + CAP
+        with pytest.raises(Over, match=f"max_bytes={cap}"):
+            read(repeated(function, argument), cap)
 
     def test_elements_of_sizes_that_are_many_keys(self):
         size = pickled(Call(torch.Size, (1,) * MANY))[2:-1] + b"q\xf0"

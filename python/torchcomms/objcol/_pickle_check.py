@@ -12,7 +12,7 @@ import math
 import pickle
 from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Collection
 from typing import Any, NoReturn
 
 import torch
@@ -124,11 +124,11 @@ class _CheckedUnpickler(pickle._Unpickler):
         self._calls: dict[str, Callable[..., Any]] = {
             "builtins.bytearray": self._bytearray,
             "builtins.complex": self._plain,
-            "builtins.set": self._container(set),
-            "collections.Counter": self._container(self._with_state(Counter)),
-            "collections.OrderedDict": self._container(self._with_state(OrderedDict)),
+            "builtins.set": self._container(set, list),
+            "collections.Counter": self._container(self._with_state(Counter), dict),
+            "collections.OrderedDict": self._container(self._with_state(OrderedDict), dict),
             "_codecs.encode": self._bytes,
-            "torch.Size": self._container(torch.Size),
+            "torch.Size": self._container(torch.Size, tuple),
             "torch.device": self._plain,
             "torch.serialization._get_layout": self._plain,
             "torch._tensor._rebuild_from_type_v2": self._of_type,
@@ -182,9 +182,11 @@ class _CheckedUnpickler(pickle._Unpickler):
         """Takes copies of these objects, and of the members of tuples, from the budget."""
         for one in copied:
             for part in (one, *one) if isinstance(one, tuple) else (one,):
-                size = len(part) if isinstance(part, Sized) else 0
-                each = 1 if isinstance(part, str | bytes) else f.VALUE_BYTES
-                self._budget.take(size * each)
+                if isinstance(part, str | bytes):
+                    self._budget.take(len(part))
+                elif isinstance(part, Collection):
+                    size = len(part) + sum(map(self._unfolded_size, part))
+                    self._budget.take(size * f.VALUE_BYTES)
 
     def _with_state(self, cls: type) -> type:
         def set_state(_self: object, state: object) -> None:
@@ -196,8 +198,10 @@ class _CheckedUnpickler(pickle._Unpickler):
         self._take(*arguments)
         return _Placeholder()
 
-    def _container(self, cls: type) -> Callable[..., Any]:
+    def _container(self, cls: type, kind: type) -> Callable[..., Any]:
         def make(*content: object) -> object:
+            if any(type(one) is not kind for one in content):
+                raise Refused(f"torch.save does not write such content of a {cls.__name__}")
             self._take(*content)
             return cls(*content)
 
