@@ -171,22 +171,21 @@ def gather_object(  # noqa: PLR0917 (the contract's order)
                 raise call.error(MissingList, "object_gather_list must be given on root")
             _check_list(call, "object_gather_list", object_gather_list, size)
     [mine] = _exchange.agree(call, [_exchange.pack(call, obj)])
-    own = _exchange.to_wire(call, mine.raw)
     head = _exchange.numbers(call, [mine.state, len(mine.raw)])
     heads = [_exchange.numbers(call, [0, 0]) for _ in range(size if rank == root else 0)]
     if size > 1:
         _exchange.run(call, comm.gather, heads, head, root)
-    if rank != root:
-        _exchange.exchange(call, own, sent={root: own.numel()})
-        return
-    heads[root] = head
-    states, sizes = zip(*(h.tolist() for h in heads), strict=True)
-    due = {peer: s for peer, s in enumerate(sizes) if peer != root}
-    wires = _exchange.exchange(call, own[:0], received=due)
-    wires[root] = own
-    found = [_exchange.unpack(call, w, states[peer], peer) for peer, w in enumerate(wires)]
-    assert object_gather_list is not None
-    object_gather_list[:] = found
+    else:
+        heads = [head]
+    received = [h.tolist() for h in heads]  # state and size
+    due = {peer: length for peer, (_, length) in enumerate(received)}
+    wire = _exchange.to_wire(call, mine.raw)
+    wires = _exchange.exchange(call, wire, {root: wire.numel()}, due)
+    if object_gather_list is not None and rank == root:
+        object_gather_list[:] = [
+            _exchange.unpack(call, wires[peer], state, peer)
+            for peer, (state, _) in enumerate(received)
+        ]
 
 
 def send_object_list(
@@ -338,20 +337,15 @@ def scatter_object_list(  # noqa: PLR0917 (the contract's order)
             raise call.error(InvalidArgument, "scatter_object_input_list must be given on root")
         else:
             _check_list(call, "scatter_object_input_list", values, size)
-    packed = [_exchange.pack(call, value) for value in values or ()]
-    messages = _exchange.agree(call, packed)
+    messages = _exchange.agree(call, [_exchange.pack(call, value) for value in values or ()])
     head = _exchange.numbers(call, [0, 0])
     heads = [_exchange.numbers(call, [m.state, len(m.raw)]) for m in messages]
     if size > 1:
         _exchange.run(call, comm.scatter, head, heads, root)
-    if rank != root:
-        state, length = head.tolist()
-        nothing = _exchange.to_wire(call, b"")
-        wire = _exchange.exchange(call, nothing, received={root: length})[root]
-        output[0] = _exchange.unpack(call, wire, state, root)
-        return
-    peer_parts = {peer: message.raw for peer, message in enumerate(messages) if peer != root}
-    joined = _exchange.to_wire(call, b"".join(peer_parts.values()))
-    _exchange.exchange(call, joined, sent={peer: len(raw) for peer, raw in peer_parts.items()})
-    own = _exchange.to_wire(call, messages[root].raw)
-    output[0] = _exchange.unpack(call, own, messages[root].state, root)
+    else:
+        [head] = heads
+    state, length = head.tolist()
+    wire = _exchange.to_wire(call, *(m.raw for m in messages))
+    sent = {peer: len(m.raw) for peer, m in enumerate(messages)}
+    wires = _exchange.exchange(call, wire, sent, {root: length})
+    output[0] = _exchange.unpack(call, wires[root], state, root)

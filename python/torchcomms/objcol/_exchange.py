@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -285,11 +285,12 @@ def _unwanted_pickle(call: Call, peer: int) -> CommError:
     return call.error(UnsafeObject, why, peer)
 
 
-def to_wire(call: Call, raw: bytes) -> torch.Tensor:
-    """Returns the bytes as a tensor on the communicator's device."""
+def to_wire(call: Call, *parts: bytes) -> torch.Tensor:
+    """Returns the joined bytes as a tensor on the communicator's device."""
+    raw = bytearray().join(parts)
     if not raw:
         return torch.empty(0, dtype=torch.uint8, device=call.device)
-    return torch.frombuffer(bytearray(raw), dtype=torch.uint8).to(call.device)
+    return torch.frombuffer(raw, dtype=torch.uint8).to(call.device)
 
 
 def require_room(call: Call, size: int, peer: int) -> None:
@@ -306,11 +307,8 @@ def receive_buffer(call: Call, size: int, peer: int) -> torch.Tensor:
 
 
 def exchange(
-    call: Call,
-    wire: torch.Tensor,
-    sent: Mapping[int, int] | None = None,
-    received: Mapping[int, int] | None = None,
-) -> list[torch.Tensor]:
+    call: Call, wire: torch.Tensor, sent: Mapping[int, int], received: Mapping[int, int]
+) -> Sequence[torch.Tensor]:
     """Exchanges every rank's bytes in one collective. Messages could match the program's own
     messages.
 
@@ -320,16 +318,16 @@ def exchange(
 
     Raises: TooLarge.
     """
-    due = dict(received or {})
-    for peer, size in due.items():
+    for peer, size in received.items():
         require_room(call, size, peer)
     ranks = range(call.comm.get_size())
-    splits = [due.get(peer, 0) for peer in ranks]
+    if len(ranks) == 1:
+        return [wire]
+    splits = [received.get(peer, 0) for peer in ranks]
     arrived = torch.empty(sum(splits), dtype=torch.uint8, device=call.device)
-    if len(ranks) > 1:
-        given = [(sent or {}).get(peer, 0) for peer in ranks]
-        run(call, call.comm.all_to_all_v_single, arrived, wire, splits, given)
-    return list(torch.split(arrived, splits))
+    given = [sent.get(peer, 0) for peer in ranks]
+    run(call, call.comm.all_to_all_v_single, arrived, wire, splits, given)
+    return torch.split(arrived, splits)
 
 
 def numbers(call: Call, values: list[int]) -> torch.Tensor:
