@@ -30,7 +30,7 @@ struct OperationBinding {
   static constexpr auto kMethod = Method;
   const char* name;
   std::array<Parameter, kMaxParameters> parameters;
-  const char* doc;
+  docs::OperationDoc doc;
 };
 
 constexpr std::tuple kOperations{
@@ -254,8 +254,9 @@ PyMethodDef definition() {
   constexpr size_t required = SignatureOf<Index>::kCount;
   // The texts are static because method definitions live as long as the type, which is until the
   // process exits.
-  static const std::string doc =
-      signature<Index>(std::make_index_sequence<required>{}) + row<Index>().doc;
+  static const std::string doc = signature<Index>(std::make_index_sequence<required>{}) +
+                                 row<Index>().doc.purpose_and_args + docs::kOptionsAndErrors +
+                                 row<Index>().doc.cost;
   return {row<Index>().name,
           reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&entry<Index>)),
           METH_FASTCALL | METH_KEYWORDS, doc.c_str()};
