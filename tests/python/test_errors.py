@@ -107,8 +107,9 @@ def test_an_error_of_a_callback_keeps_its_type(comm):
 
 
 def test_a_number_that_fits_no_int_is_an_error(comm):
-    with pytest.raises((TypeError, IndexError, RuntimeError)):
-        comm.broadcast(torch.zeros(1), 1 << 70, False)
+    for number in (1 << 31, 1 << 70, -(1 << 70)):
+        with pytest.raises(TypeError, match=rf"'root' must be int of 32 bits, not int {number}"):
+            comm.broadcast(torch.zeros(1), number, False)
 
 
 def test_an_error_shows_no_source_line_of_ours(comm):

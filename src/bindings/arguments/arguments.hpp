@@ -1,5 +1,10 @@
 #pragma once
 
+#include <chrono>
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include <torch/csrc/autograd/python_variable.h>
@@ -8,10 +13,13 @@
 
 #include "bindings/initialized.hpp"
 
-// Converts Python arguments of the operations without the cost of a general dispatcher.
-// Throws: every load() throws py::type_error, which names the function, the argument and the
+namespace torch::comms {
+class TorchComm;
+enum class SignalCmpOp : uint8_t;
+}  // namespace torch::comms
+
+// Converts Python arguments, with errors that name the function, the argument, the value and the
 // expected type.
-// Threads: every load() needs the GIL.
 namespace torch::comms::bindings {
 
 namespace py = pybind11;
@@ -25,10 +33,8 @@ struct ArgumentLocation {
 // Returns: a value for error messages, such as "int 5" or "str". Needs the GIL.
 std::string describe_value(PyObject* object);
 
-[[noreturn]] void throw_wrong_type(const ArgumentLocation& place, const char* expected,
-                                   PyObject* got);
-// Throws the same error for an object that no longer exists; `seen` is what describe_value()
-// returned. Threads: any.
+// Throws: py::type_error. `seen` is what describe_value() returned.
+// Threads: any, with or without the GIL.
 [[noreturn]] void throw_wrong_type(const ArgumentLocation& place, const std::string& expected,
                                    const std::string& seen);
 
@@ -47,98 +53,69 @@ T* unwrap(PyObject* object) {
   return py::cast<T*>(py::handle(object));
 }
 
-// Throws: py::type_error for a parameter or buffer of a lazy module that has no shape yet. torch
-// reports no elements for it, so an operation on it would do nothing.
-void require_shape(const ArgumentLocation& place, PyObject* tensor);
-
-// Converts one parameter type of an operation: call load(), then get() for the call.
-template <class T>
-class Argument;
-
-template <>
-class Argument<at::Tensor> {
- public:
-  static constexpr const char* kType = "torch.Tensor";
-  void load(const ArgumentLocation& place, PyObject* object) {
-    if (!THPVariable_Check(object)) throw_wrong_type(place, kType, object);
-    require_shape(place, object);
-    tensor_ = &const_cast<at::Tensor&>(THPVariable_Unpack(object));
-  }
-  // Lifetime: the caller's reference to the Python object outlives the call.
-  at::Tensor& get() { return *tensor_; }
-
- private:
-  at::Tensor* tensor_ = nullptr;
+// Why an object does not convert.
+struct ArgMismatch {
+  const char* expected;
+  std::string seen;       // what describe_value() returned for the object or for a part of it
+  bool has_type = false;  // the object has the expected type, but not an allowed value
 };
 
-template <>
-class Argument<Tensors> {
- public:
-  static constexpr const char* kType = "list[torch.Tensor]";
-  void load(const ArgumentLocation& place, PyObject* object);
-  const Tensors& get() { return tensors_; }
+// Null if the object converts.
+using MismatchPtr = std::unique_ptr<ArgMismatch>;
 
- private:
-  Tensors tensors_;
-};
+// Returns: the mismatch of an object of another type. Needs the GIL.
+MismatchPtr make_mismatch(const char* expected, PyObject* object);
 
-template <>
-class Argument<Splits> {
- public:
-  static constexpr const char* kType = "list[int]";
-  void load(const ArgumentLocation& place, PyObject* object);
-  const Splits& get() { return splits_; }
-
- private:
-  Splits splits_;
-};
-
-template <>
-class Argument<int> {
- public:
-  static constexpr const char* kType = "int";
-  void load(const ArgumentLocation& place, PyObject* object);
-  int get() const { return value_; }
-
- private:
-  int value_ = 0;
-};
-
+// The functions convert_arg() set `value`, or return why `object` does not convert.
+// Throws: what the object's own code throws, such as its __index__.
+// Threads: the caller holds the GIL.
+//
+// A tensor has a shape. A parameter or buffer of a lazy module that has no shape yet is refused:
+// torch reports no elements for it, so an operation on it would do nothing.
+// Lifetime: the caller's reference to the Python object outlives the pointer.
+MismatchPtr convert_arg(PyObject* object, at::Tensor*& value);
+MismatchPtr convert_arg(PyObject* object, ReduceOp*& value);
+// Lists may be any sequence.
+MismatchPtr convert_arg(PyObject* object, Tensors& value);
+MismatchPtr convert_arg(PyObject* object, Splits& value);
+// Hints are a dict of str to str, or None for no hints.
+MismatchPtr convert_arg(PyObject* object, Hints& value);
+// A timeout is a datetime.timedelta, or seconds as a float. Values above kMaxTimeout, also
+// infinity, become kMaxTimeout.
+MismatchPtr convert_arg(PyObject* object, std::chrono::milliseconds& value);
+// An integer is anything with __index__, except a tensor. Defined for int, int64_t and uint64_t.
+template <std::integral T>
+MismatchPtr convert_arg(PyObject* object, T& value);
 // Accepts any object with a truth value.
+inline MismatchPtr convert_arg(PyObject* object, bool& value) {
+  const int truth = PyObject_IsTrue(object);
+  if (truth < 0) throw py::error_already_set();
+  value = truth == 1;
+  return {};
+}
+
+// The expected text of the other types, which convert as pybind11 converts them.
+template <class T>
+inline constexpr const char* kExpected = nullptr;
 template <>
-class Argument<bool> {
- public:
-  static constexpr const char* kType = "bool";
-  void load(const ArgumentLocation&, PyObject* object) {
-    const int truth = PyObject_IsTrue(object);
-    if (truth < 0) throw py::error_already_set();
-    value_ = truth == 1;
-  }
-  bool get() const { return value_; }
-
- private:
-  bool value_ = false;
-};
-
+inline constexpr const char* kExpected<std::string> = "str";
 template <>
-class Argument<ReduceOp> {
- public:
-  static constexpr const char* kType = "torchcomms._comms.ReduceOp";
-  void load(const ArgumentLocation& place, PyObject* object) {
-    op_ = unwrap<ReduceOp>(object);
-    if (op_ == nullptr)
-      throw_wrong_type(place, "torchcomms.ReduceOp, such as torchcomms.ReduceOp.SUM", object);
-  }
-  // Lifetime: the caller's reference to the Python object outlives the call.
-  const ReduceOp& get() const { return *op_; }
+inline constexpr const char* kExpected<py::function> = "callable";
+template <>
+inline constexpr const char* kExpected<std::shared_ptr<TorchComm>> = "torchcomms.TorchComm";
+template <>
+inline constexpr const char* kExpected<BatchP2POptions> = "torchcomms.BatchP2POptions or None";
+template <>
+inline constexpr const char* kExpected<SignalCmpOp> =
+    "torchcomms.SignalCmpOp, such as torchcomms.SignalCmpOp.GE";
 
- private:
-  const ReduceOp* op_ = nullptr;
-};
-
-// Converts `hints` and `timeout` into the options of an operation. A null pointer or None keeps the
-// default.
-void load_options(const char* function, PyObject* hints, PyObject* timeout,
-                  OperationOptions& options);
+template <class T>
+MismatchPtr convert_arg(PyObject* object, T& value) {
+  static_assert(kExpected<T> != nullptr);
+  py::detail::make_caster<T> caster;
+  if (!caster.load(object, /*convert=*/false)) return make_mismatch(kExpected<T>, object);
+  value = py::detail::cast_op<T>(caster);
+  return {};
+}
 
 }  // namespace torch::comms::bindings

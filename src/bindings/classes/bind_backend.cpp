@@ -2,7 +2,7 @@
 
 #include <torchcomms/factory.hpp>
 
-#include "bindings/arguments/typed_arg.hpp"
+#include "bindings/arguments/arg.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/classes/repr.hpp"
 #include "bindings/gil.hpp"
@@ -27,12 +27,13 @@ An operation returns None if it is complete, or an object with wait(). See docs/
 
   module.def(
       "register_backend",
-      [](const TypedArg<std::string>& name, py::object backend_class) {
+      [](Arg<std::string> name, py::object backend_class) {
         constexpr const char* kFunction = "register_backend";
-        const auto known_as = name.as({kFunction, "name"}, "str");
+        const auto known_as = name.get({kFunction, "name"});
         if (PyCallable_Check(backend_class.ptr()) == 0)
           throw_wrong_type({kFunction, "backend_class"},
-                           "class derived from torchcomms.TorchCommBackend", backend_class.ptr());
+                           "class derived from torchcomms.TorchCommBackend",
+                           describe_value(backend_class.ptr()));
         // The class is never released, because the registry cannot remove entries.
         auto* type = new py::object(std::move(backend_class));
         TorchCommFactory::get().register_backend(

@@ -2,8 +2,7 @@
 
 #include <torchcomms/batch.hpp>
 
-#include "bindings/arguments/integer_arg.hpp"
-#include "bindings/arguments/typed_arg.hpp"
+#include "bindings/arguments/arg.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/classes/deleted_constructors.hpp"
 #include "bindings/classes/repr.hpp"
@@ -23,31 +22,29 @@ TorchComm.batch_op_create() creates one. Operations with one peer match in order
   batch
       .def(
           "send",
-          [](BatchSendRecv& self, const TypedArg<at::Tensor>& tensor, const IntegerArg& dst) {
-            self.send(tensor.as({"send", "tensor"}, "torch.Tensor"), dst.as<int>({"send", "dst"}));
+          [](BatchSendRecv& self, Arg<at::Tensor> tensor, Arg<int> dst) {
+            self.send(tensor.get({"send", "tensor"}), dst.get({"send", "dst"}));
           },
           py::arg("tensor"), py::arg("dst"),
           "Appends a send. Before issue(), only types are checked and nothing is sent.")
       .def(
           "recv",
-          [](BatchSendRecv& self, const TypedArg<at::Tensor>& tensor, const IntegerArg& src) {
-            self.recv(tensor.as({"recv", "tensor"}, "torch.Tensor"), src.as<int>({"recv", "src"}));
+          [](BatchSendRecv& self, Arg<at::Tensor> tensor, Arg<int> src) {
+            self.recv(tensor.get({"recv", "tensor"}), src.get({"recv", "src"}));
           },
           py::arg("tensor"), py::arg("src"),
           "Appends a receive. Before issue(), only types are checked and nothing is sent.")
       .def(
           "issue",
           [](BatchSendRecv& self, const py::object& async_op,
-             const std::optional<TypedArg<BatchP2POptions>>& wanted) {
+             std::optional<Arg<BatchP2POptions>> given) {
             if (async_op.is(*missing))
               throw py::type_error("issue() missing required argument 'async_op'");
-            BatchP2POptions options;
-            if (wanted)
-              options = wanted->as({"issue", "options"}, "torchcomms.BatchP2POptions or None");
-            const int is_async = PyObject_IsTrue(async_op.ptr());
-            if (is_async < 0) throw py::error_already_set();
+            const auto options = get_optional(given, {"issue", "options"});
+            bool is_async = false;
+            convert_arg(async_op.ptr(), is_async);
             ScopedGilRelease released;
-            return self.issue(is_async == 1, options);
+            return self.issue(is_async, options.value_or(BatchP2POptions()));
           },
           py::arg_v("async_op", *missing, "..."),
           py::arg_v("options", BatchP2POptions(), "BatchP2POptions()"),

@@ -3,10 +3,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/comm.hpp>
 
-#include "bindings/arguments/integer_arg.hpp"
-#include "bindings/arguments/tensor_arg.hpp"
-#include "bindings/arguments/timeout_arg.hpp"
-#include "bindings/arguments/typed_arg.hpp"
+#include "bindings/arguments/arg.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/classes/deleted_constructors.hpp"
 #include "bindings/classes/repr.hpp"
@@ -106,10 +103,10 @@ py::dict describe(const TorchComm& comm) {
 // Sets the options that the caller gave; the others keep their values.
 template <class Options>
 void apply_call_options(Options& options, const char* method, const OptionalHints& hints,
-                        const OptionalTimeoutArg& timeout) {
+                        std::optional<TimeoutArg>& timeout) {
   if (hints) options.hints = *hints;
   if (!timeout) return;
-  options.timeout = timeout->as({method, "timeout"});
+  options.timeout = timeout->get({method, "timeout"});
   if constexpr (requires { options.timeout_is_given; }) options.timeout_is_given = true;
 }
 
@@ -172,7 +169,7 @@ void bind_groups(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
       .def(
           "_split",
           [](TorchComm& self, const std::vector<int>& ranks, const std::string& name,
-             const OptionalHints& hints, const OptionalTimeoutArg& timeout) {
+             const OptionalHints& hints, std::optional<TimeoutArg> timeout) {
             CommOptions options;
             apply_call_options(options, "split", hints, timeout);
             ScopedGilRelease released;
@@ -216,30 +213,29 @@ void bind_tagged_messages(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
           "recv() of a message that also matches by its tag, if the backend has tags.");
 }
 
-py::function callable(const char* method, const TypedArg<py::function>& callback) {
-  return callback.as({method, "callback"}, "callable");
-}
-
 void bind_hooks_of(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
   comm.def(
           "register_pre_hook",
-          [](TorchComm& self, const TypedArg<py::function>& callback) {
-            return self.registerPreHook(to_pre_hook(callable("register_pre_hook", callback)));
+          [](TorchComm& self, Arg<py::function> callback) {
+            return self.registerPreHook(
+                to_pre_hook(callback.get({"register_pre_hook", "callback"})));
           },
           py::arg("callback"),
           "Calls `callback(name: OpName, op_id: int, args)` before each operation, in order of "
           "registration.")
       .def(
           "register_post_hook",
-          [](TorchComm& self, const TypedArg<py::function>& callback) {
-            return self.registerPostHook(to_post_hook(callable("register_post_hook", callback)));
+          [](TorchComm& self, Arg<py::function> callback) {
+            return self.registerPostHook(
+                to_post_hook(callback.get({"register_post_hook", "callback"})));
           },
           py::arg("callback"),
           "Calls `callback(op_id: int, args)` right after each operation was issued.")
       .def(
           "register_abort_hook",
-          [](TorchComm& self, const TypedArg<py::function>& callback) {
-            return self.registerAbortHook(to_abort_hook(callable("register_abort_hook", callback)));
+          [](TorchComm& self, Arg<py::function> callback) {
+            return self.registerAbortHook(
+                to_abort_hook(callback.get({"register_abort_hook", "callback"})));
           },
           py::arg("callback"),
           "Calls `callback()` before the communicator is aborted for a timeout or an error.");
@@ -252,9 +248,9 @@ void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
       .def(
           "_reconfigure",
           [](TorchComm& self, int64_t uuid, decltype(ReconfigureOptions::handles) init_handles,
-             const OptionalTimeoutArg& timeout, const OptionalHints& hints) {
+             std::optional<TimeoutArg> timeout, const OptionalHints& hints) {
             ReconfigureOptions options{uuid, std::move(init_handles),
-                                       as_optional(timeout, {"reconfigure", "timeout"}),
+                                       get_optional(timeout, {"reconfigure", "timeout"}),
                                        hints.value_or(Hints{})};
             ScopedGilRelease released;
             return self.reconfigure(options);
@@ -271,8 +267,8 @@ void bind_fault_tolerance(py::class_<TorchComm, std::shared_ptr<TorchComm>>& com
            "True after an abort, timeout or error. Any thread may call it.")
       .def(
           "set_timeout",
-          [](TorchComm& self, const TimeoutArg& timeout) {
-            self.setTimeout(timeout.as({"set_timeout", "timeout"}));
+          [](TorchComm& self, TimeoutArg timeout) {
+            self.setTimeout(timeout.get({"set_timeout", "timeout"}));
           },
           ReleaseGil(), py::arg("timeout"),
           "Sets the default timeout of later operations. Raises Unsupported if the backend cannot "
@@ -308,13 +304,11 @@ void bind_memory(py::class_<TorchComm, std::shared_ptr<TorchComm>>& comm) {
           "tensor_register(). Raises Unsupported if the backend has no windows.")
       .def(
           "window_allocate",
-          [](TorchComm& self, const IntegerArg& size, bool cpu_buf,
-             const std::optional<IntegerArg>& slots) {
+          [](TorchComm& self, Arg<uint64_t> size, bool cpu_buf,
+             std::optional<Arg<uint64_t>> slots) {
             constexpr const char* kMethod = "window_allocate";
-            std::optional<size_t> signal_size;
-            if (slots) signal_size = slots->as<size_t>({kMethod, "signal_size"});
-            return self.window_allocate(size.as<size_t>({kMethod, "window_size"}), cpu_buf,
-                                        signal_size);
+            const auto signal_size = get_optional(slots, {kMethod, "signal_size"});
+            return self.window_allocate(size.get({kMethod, "window_size"}), cpu_buf, signal_size);
           },
           ReleaseGil(), py::arg("window_size"), py::arg("cpu_buf") = false,
           py::arg("signal_size") = py::none(),
@@ -334,7 +328,7 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
   comm.def(
           "all_gather_p_init",
           [](TorchComm& self, at::Tensor output, const OptionalHints& hints,
-             const OptionalTimeoutArg& timeout) {
+             std::optional<TimeoutArg> timeout) {
             AllGatherPInitOptions options;
             apply_call_options(options, "all_gather_p_init", hints, timeout);
             TorchComm::AllGatherPHandle handle = [&] {
@@ -349,7 +343,7 @@ void bind_persistent(py::module_& module, py::class_<TorchComm, std::shared_ptr<
       .def(
           "all_gather_p_exec",
           [unpack](TorchComm& self, const py::capsule& handle, const at::Tensor& input,
-                   bool async_op, const OptionalHints& hints, const OptionalTimeoutArg& timeout) {
+                   bool async_op, const OptionalHints& hints, std::optional<TimeoutArg> timeout) {
             AllGatherPExecOptions options;
             apply_call_options(options, "all_gather_p_exec", hints, timeout);
             void* pointer = unpack(handle);

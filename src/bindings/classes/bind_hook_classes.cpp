@@ -4,7 +4,7 @@
 #include <torchcomms/hooks/flight_recorder.hpp>
 #include <torchcomms/hooks/nan_check.hpp>
 
-#include "bindings/arguments/typed_arg.hpp"
+#include "bindings/arguments/arg.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/classes/repr.hpp"
 #include "bindings/gil.hpp"
@@ -16,8 +16,8 @@ constexpr const char* kRegister =
     "Observes `comm` and its splits from now on, also after this object is deleted.";
 // Implements register_with_comm() of every hook class.
 template <class Hook>
-void register_with_comm(Hook& hook, const TypedArg<std::shared_ptr<TorchComm>>& wanted) {
-  const auto comm = wanted.as({"register_with_comm", "comm"}, "torchcomms.TorchComm");
+void register_with_comm(Hook& hook, Arg<std::shared_ptr<TorchComm>> given) {
+  const auto comm = given.get({"register_with_comm", "comm"});
   const ScopedGilRelease released;
   hook.registerWithComm(comm);
 }

@@ -18,7 +18,7 @@ namespace {
 // Needs the GIL. Throws: py::type_error if `pool` is no memory pool.
 void require_pool(const char* method, const py::object& pool) {
   if (!py::hasattr(pool, "id") || !py::hasattr(pool, "snapshot"))
-    throw_wrong_type({method, "pool"}, "torch.cuda.MemPool", pool.ptr());
+    throw_wrong_type({method, "pool"}, "torch.cuda.MemPool", describe_value(pool.ptr()));
 }
 
 BackendWrapper::MemPoolId id_of(const py::object& pool) {

@@ -9,7 +9,7 @@
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/options.hpp>
 
-#include "bindings/arguments/timeout_arg.hpp"
+#include "bindings/arguments/arg.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/classes/repr.hpp"
 
@@ -74,8 +74,8 @@ py::class_<Options> bind_operation_options(py::module_& module, const char* name
   bound.def(py::init<>())
       .def_property(
           "timeout", [](const Options& self) { return self.timeout; },
-          [place = std::string(name) + ".timeout"](Options& self, const TimeoutArg& limit) {
-            self.timeout = limit.as({place.c_str(), nullptr});
+          [place = std::string(name) + ".timeout"](Options& self, TimeoutArg limit) {
+            self.timeout = limit.get({place.c_str(), nullptr});
           },
           "timedelta; zero: the communicator's default.")
       .def_readwrite("hints", &Options::hints, "dict[str, str]; unknown keys are ignored.");
@@ -99,8 +99,8 @@ InvalidArgument naming a bad value.)");
                      "bool: whether an unobserved failure may terminate the process.")
       .def_property(
           "timeout", [](const CommOptions& self) { return self.timeout; },
-          [](CommOptions& self, const TimeoutArg& limit) {
-            self.timeout = limit.as({"CommOptions.timeout", nullptr});
+          [](CommOptions& self, TimeoutArg limit) {
+            self.timeout = limit.get({"CommOptions.timeout", nullptr});
             self.timeout_is_given = true;
           },
           "timedelta: per operation, and for start-up.")
@@ -154,11 +154,11 @@ InvalidArgument naming a bad value.)");
       "The members after a reconfigure(), and its timeout and hints.");
   members.def(py::init<>())
       .def(py::init([](int64_t uuid, decltype(ReconfigureOptions::handles) handles,
-                       const OptionalTimeoutArg& timeout, std::optional<Hints> hints) {
+                       std::optional<TimeoutArg> timeout, std::optional<Hints> hints) {
              ReconfigureOptions options;
              options.uuid = uuid;
              options.handles = std::move(handles);
-             options.timeout = as_optional(timeout, {"ReconfigureOptions", "timeout"});
+             options.timeout = get_optional(timeout, {"ReconfigureOptions", "timeout"});
              if (hints) options.hints = std::move(*hints);
              return options;
            }),
@@ -170,8 +170,8 @@ InvalidArgument naming a bad value.)");
                      "list: in rank order; set: the backend chooses the order.")
       .def_property(
           "timeout", [](const ReconfigureOptions& self) { return self.timeout; },
-          [](ReconfigureOptions& self, const OptionalTimeoutArg& limit) {
-            self.timeout = as_optional(limit, {"ReconfigureOptions.timeout", nullptr});
+          [](ReconfigureOptions& self, std::optional<TimeoutArg> limit) {
+            self.timeout = get_optional(limit, {"ReconfigureOptions.timeout", nullptr});
           },
           "timedelta or None.")
       .def_readwrite("hints", &ReconfigureOptions::hints, "dict[str, str].");

@@ -6,7 +6,7 @@
 #include <torchcomms/types.hpp>
 #include <torchcomms/window.hpp>
 
-#include "bindings/arguments/tensor_arg.hpp"
+#include "bindings/arguments/arg.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/classes/repr.hpp"
 #include "bindings/gil.hpp"

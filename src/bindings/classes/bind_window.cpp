@@ -2,10 +2,7 @@
 
 #include <torchcomms/window.hpp>
 
-#include "bindings/arguments/hints_arg.hpp"
-#include "bindings/arguments/integer_arg.hpp"
-#include "bindings/arguments/tensor_arg.hpp"
-#include "bindings/arguments/timeout_arg.hpp"
+#include "bindings/arguments/arg.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/classes/deleted_constructors.hpp"
 #include "bindings/classes/repr.hpp"
@@ -17,10 +14,10 @@ namespace {
 using WindowClass = py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>>;
 
 template <class Options>
-Options options_of(const char* method, HintsArg&& hints, const OptionalTimeoutArg& timeout) {
+Options options_of(const char* method, Arg<Hints>& hints, std::optional<TimeoutArg>& timeout) {
   Options options;
-  options.hints = std::move(hints).as({method, "hints"});
-  if (timeout) options.timeout = timeout->as({method, "timeout"});
+  options.hints = std::move(hints.get({method, "hints"}));
+  if (timeout) options.timeout = timeout->get({method, "timeout"});
   return options;
 }
 
@@ -29,12 +26,12 @@ py::arg_v no_timeout() { return py::arg("timeout") = py::none(); }
 
 // Binds put() with each name that its last parameter has had.
 void bind_put(WindowClass& window) {
-  const auto put = [](TorchCommWindow& self, const TensorArg& operand, const IntegerArg& dst_rank,
-                      const IntegerArg& offset, BoolArg async_op, HintsArg hints,
-                      const OptionalTimeoutArg& timeout) {
-    return self.put(operand.tensor, dst_rank.as<int>({"put", "dst_rank"}),
-                    offset.as<size_t>({"put", "target_offset_nelems"}), async_op.value,
-                    options_of<PutOptions>("put", std::move(hints), timeout));
+  const auto put = [](TorchCommWindow& self, const TensorArg& operand, Arg<int> dst_rank,
+                      Arg<uint64_t> offset, Arg<bool> async_op, Arg<Hints> hints,
+                      std::optional<TimeoutArg> timeout) {
+    return self.put(operand.tensor, dst_rank.get({"put", "dst_rank"}),
+                    offset.get({"put", "target_offset_nelems"}), async_op.get({"put", "async_op"}),
+                    options_of<PutOptions>("put", hints, timeout));
   };
   constexpr const char* kDoc =
       R"(Copies `tensor` into the window of `dst_rank`, which makes no call.
@@ -54,10 +51,10 @@ Raises:
 }
 
 void bind_signals(WindowClass& window) {
-  const auto signal = [](TorchCommWindow& self, const IntegerArg& peer_rank, BoolArg async_op,
-                         HintsArg hints, const OptionalTimeoutArg& timeout) {
-    return self.signal(peer_rank.as<int>({"signal", "peer_rank"}), async_op.value,
-                       options_of<SignalOptions>("signal", std::move(hints), timeout));
+  const auto signal = [](TorchCommWindow& self, Arg<int> peer_rank, Arg<bool> async_op,
+                         Arg<Hints> hints, std::optional<TimeoutArg> timeout) {
+    return self.signal(peer_rank.get({"signal", "peer_rank"}), async_op.get({"signal", "async_op"}),
+                       options_of<SignalOptions>("signal", hints, timeout));
   };
   for (const char* rank : {"peer_rank", "dst_rank"})
     window.def("signal", signal, ReleaseGil(), py::arg(rank), py::arg("async_op"), no_hints(),
@@ -67,13 +64,13 @@ void bind_signals(WindowClass& window) {
 When the peer sees the signal, it also sees all data that this rank put to it before.)");
   window.def(
       "signal",
-      [](TorchCommWindow& self, const IntegerArg& signal_disp, const IntegerArg& signal_val,
-         const IntegerArg& dst_rank, BoolArg async_op, HintsArg hints,
-         const OptionalTimeoutArg& timeout) {
-        return self.signal_slot(signal_disp.as<size_t>({"signal", "signal_disp"}),
-                                signal_val.as<uint64_t>({"signal", "signal_val"}),
-                                dst_rank.as<int>({"signal", "dst_rank"}), async_op.value,
-                                options_of<SignalOptions>("signal", std::move(hints), timeout));
+      [](TorchCommWindow& self, Arg<uint64_t> signal_disp, Arg<uint64_t> signal_val,
+         Arg<int> dst_rank, Arg<bool> async_op, Arg<Hints> hints,
+         std::optional<TimeoutArg> timeout) {
+        return self.signal_slot(
+            signal_disp.get({"signal", "signal_disp"}), signal_val.get({"signal", "signal_val"}),
+            dst_rank.get({"signal", "dst_rank"}), async_op.get({"signal", "async_op"}),
+            options_of<SignalOptions>("signal", hints, timeout));
       },
       ReleaseGil(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("dst_rank"),
       py::arg("async_op"), no_hints(), no_timeout(),
@@ -82,11 +79,11 @@ When the peer sees the signal, it also sees all data that this rank put to it be
 When the peer sees the value, it also sees all data that this rank put to it before.)");
   window.def(
       "wait_signal",
-      [](TorchCommWindow& self, const IntegerArg& peer_rank, BoolArg async_op, HintsArg hints,
-         const OptionalTimeoutArg& timeout) {
-        return self.wait_signal(
-            peer_rank.as<int>({"wait_signal", "peer_rank"}), async_op.value,
-            options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
+      [](TorchCommWindow& self, Arg<int> peer_rank, Arg<bool> async_op, Arg<Hints> hints,
+         std::optional<TimeoutArg> timeout) {
+        return self.wait_signal(peer_rank.get({"wait_signal", "peer_rank"}),
+                                async_op.get({"wait_signal", "async_op"}),
+                                options_of<WaitSignalOptions>("wait_signal", hints, timeout));
       },
       ReleaseGil(), py::arg("peer_rank"), py::arg("async_op"), no_hints(), no_timeout(),
       R"(Waits for one signal of `peer_rank` and consumes it.
@@ -97,14 +94,14 @@ Raises:
     InvalidArgument: on `ctran` for CPU tensors: the window was closed meanwhile; the communicator still works.)");
   window.def(
       "wait_signal",
-      [](TorchCommWindow& self, const IntegerArg& signal_disp, const IntegerArg& signal_val,
-         const CmpOpArg& cmp_op, BoolArg async_op, HintsArg hints,
-         const OptionalTimeoutArg& timeout) {
-        return self.wait_slot(
-            signal_disp.as<size_t>({"wait_signal", "signal_disp"}),
-            signal_val.as<uint64_t>({"wait_signal", "signal_val"}),
-            cmp_op.as({"wait_signal", "cmp_op"}), async_op.value,
-            options_of<WaitSignalOptions>("wait_signal", std::move(hints), timeout));
+      [](TorchCommWindow& self, Arg<uint64_t> signal_disp, Arg<uint64_t> signal_val,
+         Arg<SignalCmpOp> cmp_op, Arg<bool> async_op, Arg<Hints> hints,
+         std::optional<TimeoutArg> timeout) {
+        return self.wait_slot(signal_disp.get({"wait_signal", "signal_disp"}),
+                              signal_val.get({"wait_signal", "signal_val"}),
+                              cmp_op.get({"wait_signal", "cmp_op"}),
+                              async_op.get({"wait_signal", "async_op"}),
+                              options_of<WaitSignalOptions>("wait_signal", hints, timeout));
       },
       ReleaseGil(), py::arg("signal_disp"), py::arg("signal_val"), py::arg("cmp_op"),
       py::arg("async_op"), no_hints(), no_timeout(),
@@ -117,8 +114,8 @@ void bind_views(WindowClass& window) {
   window
       .def(
           "map_remote_tensor",
-          [](TorchCommWindow& self, const IntegerArg& rank) {
-            return self.map_remote_tensor(rank.as<int>({"map_remote_tensor", "rank"}));
+          [](TorchCommWindow& self, Arg<int> rank) {
+            return self.map_remote_tensor(rank.get({"map_remote_tensor", "rank"}));
           },
           ReleaseGil(), py::arg("rank"),
           R"(A view of the registered tensor of `rank`: reads and writes access the memory of that rank.
@@ -134,14 +131,13 @@ Raises:
           "(owning=False).")
       .def(
           "get_tensor",
-          [](TorchCommWindow& self, const IntegerArg& rank, const std::vector<IntegerArg>& sizes,
-             at::ScalarType dtype, const IntegerArg& offset) {
+          [](TorchCommWindow& self, Arg<int> rank, std::vector<Arg<int64_t>> sizes,
+             at::ScalarType dtype, Arg<int64_t> offset) {
             std::vector<int64_t> lengths;
             lengths.reserve(sizes.size());
-            for (const auto& size : sizes)
-              lengths.push_back(size.as<int64_t>({"get_tensor", "sizes"}));
-            return self.get_remote_tensor(rank.as<int>({"get_tensor", "rank"}), lengths, dtype,
-                                          offset.as<int64_t>({"get_tensor", "offset"}));
+            for (auto& size : sizes) lengths.push_back(size.get({"get_tensor", "sizes"}));
+            return self.get_remote_tensor(rank.get({"get_tensor", "rank"}), lengths, dtype,
+                                          offset.get({"get_tensor", "offset"}));
           },
           ReleaseGil(), py::arg("rank"), py::arg("sizes"), py::arg("dtype"), py::arg("offset"),
           R"(Older form: a view of the memory of `rank`, from `offset` elements of `dtype` after its beginning.
@@ -151,8 +147,8 @@ Raises:
     Unsupported: get_attr(rank) returns SEPARATE.)")
       .def(
           "get_attr",
-          [](TorchCommWindow& self, const IntegerArg& peer_rank) {
-            return self.get_attr(peer_rank.as<int>({"get_attr", "peer_rank"}));
+          [](TorchCommWindow& self, Arg<int> peer_rank) {
+            return self.get_attr(peer_rank.get({"get_attr", "peer_rank"}));
           },
           ReleaseGil(), py::arg("peer_rank"),
           "How this rank accesses the window of `peer_rank`: a TorchCommWindowAttr.")
@@ -171,12 +167,11 @@ void bind_device(WindowClass& window) {
   window
       .def(
           "get_device_window",
-          [](TorchCommWindow& self, const IntegerArg& signals, const IntegerArg& counters,
-             const IntegerArg& barriers) {
+          [](TorchCommWindow& self, Arg<int> signals, Arg<int> counters, Arg<int> barriers) {
             constexpr const char* kMethod = "get_device_window";
-            return self.get_device_window(signals.as<int>({kMethod, "signal_count"}),
-                                          counters.as<int>({kMethod, "counter_count"}),
-                                          barriers.as<int>({kMethod, "barrier_count"}));
+            return self.get_device_window(signals.get({kMethod, "signal_count"}),
+                                          counters.get({kMethod, "counter_count"}),
+                                          barriers.get({kMethod, "barrier_count"}));
           },
           ReleaseGil(), py::arg("signal_count") = -1, py::arg("counter_count") = -1,
           py::arg("barrier_count") = 1,
@@ -202,17 +197,17 @@ Raises:
     Unsupported: as get_device_window().)")
       .def(
           "deregister_local_buffer",
-          [](TorchCommWindow& self, const IntegerArg& handle) {
-            self.deregister_local_buffer(handle.as<int64_t>({"deregister_local_buffer", "handle"}));
+          [](TorchCommWindow& self, Arg<int64_t> handle) {
+            self.deregister_local_buffer(handle.get({"deregister_local_buffer", "handle"}));
           },
           ReleaseGil(), py::arg("handle"),
           "Undoes register_local_buffer(). Raises InvalidArgument for any other number.")
       .def(
           "get_nvlink_address",
-          [](TorchCommWindow& self, const IntegerArg& peer, const IntegerArg& offset) {
+          [](TorchCommWindow& self, Arg<int> peer, Arg<uint64_t> offset) {
             constexpr const char* kMethod = "get_nvlink_address";
-            return self.get_nvlink_address(peer.as<int>({kMethod, "peer"}),
-                                           offset.as<uint64_t>({kMethod, "offset"}));
+            return self.get_nvlink_address(peer.get({kMethod, "peer"}),
+                                           offset.get({kMethod, "offset"}));
           },
           ReleaseGil(), py::arg("peer"), py::arg("offset") = 0,
           R"(Device address of the memory of `peer`, `offset` bytes after its beginning.
@@ -220,9 +215,8 @@ Raises:
 0 if kernels cannot access it. Raises OutOfRange beyond the window, Unsupported as get_device_window().)")
       .def(
           "get_multimem_address",
-          [](TorchCommWindow& self, const IntegerArg& offset) {
-            return self.get_multimem_address(
-                offset.as<uint64_t>({"get_multimem_address", "offset"}));
+          [](TorchCommWindow& self, Arg<uint64_t> offset) {
+            return self.get_multimem_address(offset.get({"get_multimem_address", "offset"}));
           },
           ReleaseGil(), py::arg("offset") = 0,
           "Device address of the multicast memory of all ranks; 0: windows have no multicast.");

@@ -5,7 +5,7 @@
 
 #include <torchcomms/comm.hpp>
 
-#include "bindings/arguments/arguments.hpp"
+#include "bindings/arguments/arg.hpp"
 #include "bindings/bindings.hpp"
 #include "bindings/classes/operation_docs.hpp"
 #include "bindings/gil.hpp"
@@ -204,16 +204,37 @@ PyObject* to_python(WorkPtr work) {
   return new_object(std::move(work));
 }
 
+template <class T>
+T& load(Arg<T>& arg, const ArgumentLocation& place, PyObject* object) {
+  arg.load(object);
+  return arg.get(place);
+}
+
+// Converts `hints` and `timeout` into the options of an operation. A null pointer or None keeps the
+// default.
+void load_options(const char* function, PyObject* hints, PyObject* timeout,
+                  OperationOptions& options) {
+  if (hints != nullptr && hints != Py_None) {
+    Arg<Hints> given;
+    options.hints = std::move(load(given, {function, "hints"}, hints));
+  }
+  if (timeout != nullptr && timeout != Py_None) {
+    TimeoutArg given;
+    options.timeout = load(given, {function, "timeout"}, timeout);
+  }
+}
+
 template <auto Method, size_t... I>
 WorkPtr invoke(const OperationBinding<Method>& row, TorchComm& comm, PyObject* const* slots,
                std::index_sequence<I...>) {
   using Types = Signature<decltype(Method)>;
-  std::tuple<Argument<typename Types::template Bare<I>>...> arguments;
-  (std::get<I>(arguments).load({row.name, row.parameters[I].name}, slots[I]), ...);
+  std::tuple<Arg<typename Types::template Bare<I>>...> arguments;
+  const std::tuple<typename Types::template Bare<I>&...> values{
+      load(std::get<I>(arguments), {row.name, row.parameters[I].name}, slots[I])...};
   typename Types::Options options;
   load_options(row.name, slots[sizeof...(I)], slots[sizeof...(I) + 1], options);
   ScopedGilRelease released;
-  return (comm.*Method)(std::get<I>(arguments).get()..., options);
+  return (comm.*Method)(std::get<I>(values)..., options);
 }
 
 template <size_t Index>
@@ -225,7 +246,8 @@ PyObject* entry(PyObject* self, PyObject* const* args, Py_ssize_t positional,
     sort_arguments(row<Index>().name, keywords<Index>(), required, slots, args, positional,
                    keyword_names);
     TorchComm* comm = unwrap<TorchComm>(self);
-    if (comm == nullptr) throw_wrong_type({row<Index>().name, "self"}, "TorchComm", self);
+    if (comm == nullptr)
+      throw_wrong_type({row<Index>().name, "self"}, "TorchComm", describe_value(self));
     return to_python(invoke(row<Index>(), *comm, slots, std::make_index_sequence<required>{}));
   } catch (py::error_already_set& error) {
     error.restore();
@@ -235,6 +257,18 @@ PyObject* entry(PyObject* self, PyObject* const* args, Py_ssize_t positional,
   return nullptr;
 }
 
+// The type that the signature of an operation shows for a parameter.
+template <class T>
+constexpr const char* kTypeText = kSignatureType<T>.text;
+template <>
+constexpr const char* kTypeText<Tensors> = "list[torch.Tensor]";
+template <>
+constexpr const char* kTypeText<Splits> = "list[int]";
+template <>
+constexpr const char* kTypeText<int> = "int";
+template <>
+constexpr const char* kTypeText<ReduceOp> = "torchcomms._comms.ReduceOp";
+
 // Returns: "all_reduce(self: torchcomms._comms.TorchComm, tensor: torch.Tensor, ...) -> ...", in
 // the form that stub generators read.
 template <size_t Index, size_t... I>
@@ -242,7 +276,7 @@ std::string signature(std::index_sequence<I...>) {
   using Types = SignatureOf<Index>;
   std::string text = std::string(row<Index>().name) + "(self: torchcomms._comms.TorchComm";
   ((text += std::string(", ") + row<Index>().parameters[I].name + ": " +
-            Argument<typename Types::template Bare<I>>::kType),
+            kTypeText<typename Types::template Bare<I>>),
    ...);
   return text +
          ", hints: dict[str, str] | None = None, timeout: datetime.timedelta | float | None = None)"
