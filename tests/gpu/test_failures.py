@@ -87,7 +87,7 @@ def a_rank_does_not_replay(context):
         # Kernels and links of ours end themselves, and know for whom they waited.
         words = ["all_reduce", "Graph monitor: collective TIMED OUT for graph"]
         if context.backend in ("ctran", "ncclx"):
-            words = ["all_reduce", "limit", f"rank {context.size - 1}"]
+            words = ["all_reduce", "its timeout", f"rank {context.size - 1}"]
         with failures.case("the next call"), refused(torchcomms.CommTimeout, *words):
             comm.barrier(False)
     context.meet("all have met it")

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from .backends import USUAL_RANKS, Backend
+from .backends import SHARES_GPUS, USUAL_RANKS, Backend
 from .native_stacks import native_stacks
 from .worker import Call, RankSpec, Reply, main
 
@@ -32,7 +32,8 @@ CALL_DEADLINE_S = float(os.environ.get("TEST_CALL_DEADLINE_S", "90"))
 GRACE_AFTER_ERROR_S = 3.0
 LOG_TAIL_CHARS = 6000
 # Each rank has some 100 MB to itself: all usual worlds of a session, but not those of many ranks.
-MOST_RANKS = 32
+# A shared GPU takes about 14 processes: cudaSetDevice fails with "out of memory" in the next one.
+MOST_RANKS = 8 if SHARES_GPUS else 32
 
 
 class RanksFailed(AssertionError):
