@@ -102,11 +102,16 @@ TEST_F(NcclxFailures, AReplayThatFailsIsSeenThoughNothingElseIsCalled) {
 
 // The rank that detects it first informs the other, which then has no failure of its own to report.
 TEST_F(NcclxFailures, AReplayThatFailsOtherwiseThanAtItsLimitIsReportedAsAnError) {
-  std::promise<WorkStatus> reported;
-  std::once_flag once;
-  on_ranks(2, [&, status = reported.get_future().share()](Program& self) {
-    backend_of(self).set_unowned_failure_callback(
-        [&](TorchWork& work) { std::call_once(once, [&] { reported.set_value(work.status()); }); });
+  struct Report {
+    std::promise<WorkStatus> status;
+    std::once_flag once;
+  };
+  // The second rank's failure may be reported after the test is over: its callback owns the report.
+  const auto report = std::make_shared<Report>();
+  on_ranks(2, [report, status = report->status.get_future().share()](Program& self) {
+    backend_of(self).set_unowned_failure_callback([report](TorchWork& work) {
+      std::call_once(report->once, [&] { report->status.set_value(work.status()); });
+    });
     auto tensor = ones();
     gpu::cpu_begin_capture(self.stream);
     self.comm->all_reduce(tensor, self.rank == 0 ? ReduceOp::SUM : ReduceOp::MAX, false);
