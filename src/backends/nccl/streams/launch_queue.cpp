@@ -71,6 +71,7 @@ LaunchQueue::LaunchScope::LaunchScope(LaunchQueue& queue, const NcclCall& call,
   queue_.abort_if_kernels_failed([&call] { return call.context(); });
   queue_.communicator().failure().check();
   queue_.current_launch_.op.store(call.op, std::memory_order_relaxed);
+  // NOLINTNEXTLINE(bugprone-suspicious-stringview-data-usage): the name is a literal.
   queue_.current_launch_.name.store(call.name.data(), std::memory_order_relaxed);
   queue_.current_launch_.timeout.store(call.timeout, std::memory_order_relaxed);
   queue_.current_launch_.has_own_timeout.store(call.has_own_timeout, std::memory_order_relaxed);

@@ -20,13 +20,14 @@ namespace {
 template <class T>
 std::vector<T> elements(const at::Tensor& flat) {
   std::vector<T> values(static_cast<size_t>(flat.numel()));
-  std::memcpy(values.data(), flat.const_data_ptr(), values.size() * sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), flat.const_data_ptr(), values.size() * sizeof(T));
   return values;
 }
 template <class T>
 at::Tensor tensor_of(const std::vector<T>& values, at::ScalarType dtype) {
   auto flat = scratch(static_cast<int64_t>(values.size()), dtype);
-  std::memcpy(flat.mutable_data_ptr(), values.data(), values.size() * sizeof(T));
+  if (!values.empty())
+    std::memcpy(flat.mutable_data_ptr(), values.data(), values.size() * sizeof(T));
   return flat;
 }
 

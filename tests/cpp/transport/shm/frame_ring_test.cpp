@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -62,7 +62,7 @@ void hands_over_every_frame(const RingShape& shape, uint32_t frames) {
     ASSERT_EQ(frame.sequence, i);
     ASSERT_EQ(payload.size(), size_of(i));
     const std::vector<std::byte> wanted(payload.size(), static_cast<std::byte>(i));
-    ASSERT_EQ(std::memcmp(payload.data(), wanted.data(), wanted.size()), 0);
+    ASSERT_TRUE(std::ranges::equal(payload, wanted));
     ring.consumer.pop();
     ring.consumer.publish();
     ++i;
