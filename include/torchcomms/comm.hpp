@@ -217,7 +217,8 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   // not inherit hooks.
   std::unique_ptr<RemovableHandle> registerPreHook(PreHook hook);
   std::unique_ptr<RemovableHandle> registerPostHook(PostHook hook);
-  std::unique_ptr<RemovableHandle> registerUnpostedHook(UnpostedHook hook);
+  // For observers inside of this library; programs use the hooks.
+  std::unique_ptr<RemovableHandle> registerObserver(std::shared_ptr<OperationObserver> observer);
   std::unique_ptr<RemovableHandle> registerAbortHook(AbortHook hook);
   std::unique_ptr<RemovableHandle> registerGraphReplayHook(GraphReplayHook hook);
 
@@ -229,6 +230,9 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
 
   template <class Op>
   WorkPtr run(const Op& op);
+  // Throws: what a hook throws. The observers have then seen that the operation is refused.
+  template <class Op>
+  void run_pre_hooks(const Op& op, size_t op_id);
   // Calls the backend, through copies in host memory if a tensor is on a GPU and the backend cannot
   // use it there.
   template <class Op>
@@ -240,8 +244,8 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   // return.
   void abandon_backend();
   // Runs an operation whose result is not a work: `make` runs between the begin event and the end
-  // event. `post` makes the arguments of the post-hooks from the result. A null result runs the
-  // unposted hooks instead (Unposted::kLeft).
+  // event. `post` makes the arguments of the post-hooks from the result. A null result runs no
+  // post-hooks.
   template <class Op, class Make, class Post>
   auto run_constructing(const Op& op, const Make& make, const Post& post);
   template <class Make>
@@ -286,7 +290,6 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
       false;                // has reconfigure(), or was split from a communicator that has it
   uint32_t record_id_ = 0;  // number of this communicator in the event ring
   uint64_t sequence_ = 0;   // operations that this rank has issued
-  std::shared_ptr<OperationObserver> observer_;  // null if the backend has none
   std::unique_ptr<base::OpOrder> order_;
   uint64_t fork_generation_ = 0;
   std::atomic<bool> finalized_{false};

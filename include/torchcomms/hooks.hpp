@@ -63,15 +63,6 @@ using PostHookArgs = std::variant<CollectivePostHookArgs, SplitPostHookArgs, New
 
 using PreHook = std::function<void(size_t op_id, const PreHookArgs& args)>;
 using PostHook = std::function<void(size_t op_id, const PostHookArgs& args)>;
-// The reason why the post-hooks of an operation did not run although its pre-hooks did.
-enum class Unposted : uint8_t {
-  kRefused,  // a pre-hook threw, and nothing was sent
-  kRaised,   // the operation threw after the pre-hooks
-  kLeft,     // a split() whose groups do not contain this rank
-};
-// Runs for an operation that gets no post-hooks. It must not throw. An earlier pre-hook may have
-// thrown, so the owner of this hook may not have seen the operation.
-using UnpostedHook = std::function<void(size_t op_id, Unposted why)>;
 // Runs once when a communicator is aborted or has failed.
 using AbortHook = std::function<void()>;
 // Runs when a replay of a captured operation starts (`event` "S") or ends ("E"). `index` and

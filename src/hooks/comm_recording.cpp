@@ -4,8 +4,10 @@
 
 #include <pthread.h>
 
-#include <algorithm>
+#include <cstdint>
 #include <string>
+#include <utility>
+#include <variant>
 
 #include "hooks/observer_call.hpp"
 #include "hooks/operation_tensors.hpp"
@@ -49,7 +51,6 @@ CommRecording::CommRecording(std::shared_ptr<FlightRecorder> recorder,
       group_(recorder_->add_group(std::string(comm->getCommName()), comm->getBackend())),
       prefix_(comm->getBackend() + ":"),
       timeout_ms_(comm->getOptions().timeout.count()),
-      counts_splits_(comm->getBackendImpl()->capabilities().counts_splits),
       is_on_host_(comm->getDevice().is_cpu()) {
   update_membership();
 }
@@ -62,7 +63,6 @@ void CommRecording::update_membership() {
     group_ = recorder_->add_group(
         std::string(comm->getCommName()) + "#" + std::to_string(*membership), comm->getBackend());
     membership_ = membership;
-    order_ = {};
     rank_ = size_ = -1;
   }
   const int rank = comm->getRank();
@@ -74,11 +74,12 @@ void CommRecording::update_membership() {
 }
 
 template <class Op>
-Entry CommRecording::describe(size_t op_id, const Op& op) {
+Entry CommRecording::describe(const base::OpRecord& record, const Op& op) const {
   Entry entry;
   entry.group = group_;
   entry.op = Op::kName;
-  entry.op_id = op_id;
+  entry.sequence = record.matching_sequence;
+  entry.op_id = record.op_id;
   entry.thread = tracing::kernel_thread_id();
   entry.thread_name = this_thread_name();
   entry.profiling_name = prefix_ + std::string(reader_name(Op::kName));
@@ -92,92 +93,47 @@ Entry CommRecording::describe(size_t op_id, const Op& op) {
   if constexpr (requires { op.root; }) entry.root = op.root;
   if constexpr (requires { op.peer; }) {
     entry.peer = op.peer;
-    const bool sends = Op::kName == OpName::send;
-    entry.profiling_name +=
-        " " + std::to_string(rank_) + (sends ? "->" : "<-") + std::to_string(op.peer);
-    entry.sequence = sends ? order_.next_message(rank_, op.peer, size_)
-                           : order_.next_message(op.peer, rank_, size_);
+    entry.profiling_name += " " + std::to_string(rank_) +
+                            (Op::kName == OpName::send ? "->" : "<-") + std::to_string(op.peer);
   }
-  if constexpr (Op::kName == OpName::batch_op_issue) entry.sequence = order_.next_batch();
-  if constexpr (Op::kName == OpName::split)
-    if (!counts_splits_) entry.sequence = order_.next_split();
   return entry;
 }
 
-void CommRecording::begin(size_t op_id, Entry entry, bool runs_now) {
-  const uint64_t sequence = entry.sequence;
-  open_.push_back({op_id, recorder_->record(std::move(entry)), sequence});
-  if (runs_now) recorder_->started(open_.back().entry);
-}
-
-std::optional<CommRecording::OpenOperation> CommRecording::remove_open(size_t op_id) {
-  const auto at =
-      std::ranges::find_if(open_, [&](const OpenOperation& open) { return open.op_id == op_id; });
-  if (at == open_.end()) return std::nullopt;
-  const OpenOperation taken = *at;
-  open_.erase(at);
-  return taken;
-}
-
-void CommRecording::pre(size_t op_id, const PreHookArgs& args) noexcept {
+uint64_t CommRecording::on_begin(const base::OpRecord& record,
+                                 const Operation& operation) noexcept {
+  uint64_t entry = UINT64_MAX;
   call_observer_noexcept("the flight recorder", logged_, [&] {
     update_membership();
     std::visit(
         [&](const auto& op) {
-          using Op = std::remove_cvref_t<decltype(op)>;
-          bool runs_now =
-              false;  // the calling thread runs the operation, before its work can be watched
-          if constexpr (requires { op.async_op; }) runs_now = is_on_host_ && !op.async_op;
-          if constexpr (Op::kName != OpName::finalize) begin(op_id, describe(op_id, op), runs_now);
+          entry = recorder_->record(describe(record, op));
+          // The calling thread runs the operation, before its work can be watched.
+          if constexpr (requires { op.async_op; })
+            if (is_on_host_ && !op.async_op) recorder_->started(entry);
         },
-        args);
+        operation);
   });
+  return entry;
 }
 
-void CommRecording::end(size_t op_id, const PostHookArgs& args) {
-  const auto open = remove_open(op_id);
-  if (!open) return;
-  const uint64_t entry = open->entry;
+void CommRecording::on_start(uint64_t entry) noexcept { recorder_->started(entry); }
 
-  const auto watch = [&](const c10::weak_intrusive_ptr<TorchWork>& weak) {
-    const auto work = weak.lock();
-    if (!work) return recorder_->ended(entry, true);
-    work->registerWorkStartHook([recorder = recorder_, entry] { recorder->started(entry); });
-    // The hook runs during the status change, while the work is alive.
-    work->registerWorkEndHook([recorder = recorder_, entry, ended = work.get()] {
-      recorder->ended(entry, ended->status() == WorkStatus::COMPLETED);
-    });
-  };
-  if (const auto* collective = std::get_if<CollectivePostHookArgs>(&args)) {
-    watch(collective->work);
-  } else if (const auto* batch = std::get_if<BatchOpIssuePostHookArgs>(&args)) {
-    watch(batch->work);
-  } else {
-    recorder_->started(entry);
-    recorder_->ended(entry, true);
-  }
-  if (const auto* split = std::get_if<SplitPostHookArgs>(&args))
-    if (const auto child = split->new_comm.lock()) on_split_(child);
+void CommRecording::on_end(uint64_t entry, const base::OpRecord&, bool ok) noexcept {
+  if (ok) recorder_->started(entry);
+  recorder_->ended(entry, ok);
 }
 
-void CommRecording::post(size_t op_id, const PostHookArgs& args) noexcept {
-  call_observer_noexcept("the flight recorder", logged_, [&] { end(op_id, args); });
-}
-
-void CommRecording::unposted(size_t op_id, Unposted why) noexcept {
+void CommRecording::on_refused(const base::OpRecord& record, const Operation& operation) noexcept {
   call_observer_noexcept("the flight recorder", logged_, [&] {
-    const auto open = remove_open(op_id);
-    if (!open) return;
-    switch (why) {
-      case Unposted::kRefused:
-        recorder_->set_refused(open->entry);
-        return order_.cancel(open->sequence);
-      case Unposted::kRaised:
-        return recorder_->set_failed(open->entry);
-      case Unposted::kLeft:
-        return recorder_->ended(open->entry, true);
-    }
+    update_membership();
+    auto entry = std::visit([&](const auto& op) { return describe(record, op); }, operation);
+    entry.failed = entry.refused = true;
+    recorder_->record(std::move(entry));
   });
+}
+
+void CommRecording::on_split(const std::shared_ptr<TorchComm>& child) noexcept {
+  call_observer_noexcept("the flight recorder", logged_, [&] { on_split_(child); });
 }
 
 }  // namespace torch::comms::fr

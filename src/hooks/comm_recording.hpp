@@ -4,57 +4,45 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <string>
 
 #include <torchcomms/hooks/flight_recorder.hpp>
 
-#include "base/op_order.hpp"
+#include "core/observe/operation_observer.hpp"
 
 namespace torch::comms::fr {
 
-// Records the operations of one communicator in a flight recorder. pre(), post() and unposted() are
-// the communicator's hooks and never throw.
-// Threads: the thread that calls the communicator.
-class CommRecording {
+// Records the operations of one communicator in a flight recorder. The token of an operation is the
+// id of its entry.
+class CommRecording final : public OperationObserver {
  public:
   // `on_split` is called with every child communicator.
   CommRecording(std::shared_ptr<FlightRecorder> recorder, const std::shared_ptr<TorchComm>& comm,
                 std::function<void(const std::shared_ptr<TorchComm>&)> on_split);
 
-  void pre(size_t op_id, const PreHookArgs& args) noexcept;
-  void post(size_t op_id, const PostHookArgs& args) noexcept;
-  void unposted(size_t op_id, Unposted why) noexcept;
+  uint64_t on_begin(const base::OpRecord& record, const Operation& operation) noexcept override;
+  void on_start(uint64_t entry) noexcept override;
+  void on_end(uint64_t entry, const base::OpRecord& record, bool ok) noexcept override;
+  void on_refused(const base::OpRecord& record, const Operation& operation) noexcept override;
+  void on_split(const std::shared_ptr<TorchComm>& child) noexcept override;
 
  private:
-  // An operation between its pre-hook and its post-hook.
-  struct OpenOperation {
-    size_t op_id;
-    uint64_t entry;
-    uint64_t sequence;  // 0 for a collective, which the group counts
-  };
-
   // Begins a new recorded group when reconfigure() has changed the members. A rank that joins has
   // counted no operations before, so each set of members is a group of its own, with a name that is
   // equal on all members.
   void update_membership();
   template <class Op>
-  Entry describe(size_t op_id, const Op& op);
-  void begin(size_t op_id, Entry entry, bool runs_now);
-  std::optional<OpenOperation> remove_open(size_t op_id);
-  void end(size_t op_id, const PostHookArgs& args);
+  Entry describe(const base::OpRecord& record, const Op& op) const;
 
   std::shared_ptr<FlightRecorder> recorder_;
   std::weak_ptr<TorchComm> comm_;
   std::function<void(const std::shared_ptr<TorchComm>&)> on_split_;
   std::shared_ptr<RecordedGroup> group_;
-  std::string prefix_;        // of profiling names, such as "gloo:"
-  int64_t timeout_ms_;        // of operations without a timeout of their own
-  const bool counts_splits_;  // see Capabilities
-  const bool is_on_host_;     // CPU tensors
+  std::string prefix_;     // of profiling names, such as "gloo:"
+  int64_t timeout_ms_;     // of operations without a timeout of their own
+  const bool is_on_host_;  // CPU tensors
   int rank_ = -1, size_ = -1;
   std::optional<int64_t> membership_;  // the membership of group_
-  base::OpOrder order_;  // of all operations except collectives, which the group counts
-  std::vector<OpenOperation> open_;
   std::atomic<bool> logged_{false};
 };
 

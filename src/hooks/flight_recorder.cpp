@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "base/op_order.hpp"
 #include "base/os/env.hpp"
 #include "hooks/document_writer.hpp"
 
@@ -66,14 +67,8 @@ Entry* FlightRecorder::find(uint64_t id) noexcept {
 uint64_t FlightRecorder::record(Entry entry) {
   entry.created_ns = wall_clock_ns();
   std::lock_guard lock(mutex_);
-  RecordedGroup& group = *entry.group;
-  // An operation of only some ranks has a number of its own, and must not be counted as a
-  // collective.
-  entry.numbered_apart = entry.sequence != 0;
-  if (!entry.numbered_apart) {
-    entry.sequence = ++group.collectives;
-    group.last_enqueued = entry.sequence;
-  }
+  if (!entry.refused && base::is_collective_sequence(entry.sequence))
+    entry.group->last_enqueued = entry.sequence;
   const uint64_t id = next_id_++;
   if (max_entries_ == 0) return id;
   // The ring is filled from its beginning, also after a reset() in the middle.
@@ -91,7 +86,7 @@ void FlightRecorder::started(uint64_t id) noexcept {
   if (entry == nullptr || entry->state != EntryState::kScheduled) return;
   entry->state = EntryState::kStarted;
   entry->started_ns = wall_clock_ns();
-  if (!entry->numbered_apart)
+  if (base::is_collective_sequence(entry->sequence))
     entry->group->last_started = std::max(entry->group->last_started, entry->sequence);
 }
 
@@ -106,27 +101,8 @@ void FlightRecorder::ended(uint64_t id, bool ok) noexcept {
   entry->state = EntryState::kCompleted;
   entry->retired = true;
   entry->completed_ns = std::max(wall_clock_ns(), entry->created_ns + 1);
-  if (!entry->numbered_apart)
+  if (base::is_collective_sequence(entry->sequence))
     entry->group->last_completed = std::max(entry->group->last_completed, entry->sequence);
-}
-
-void FlightRecorder::set_failed(uint64_t id) noexcept {
-  std::lock_guard lock(mutex_);
-  if (Entry* entry = find(id)) entry->failed = true;
-}
-
-void FlightRecorder::set_refused(uint64_t id) noexcept {
-  std::lock_guard lock(mutex_);
-  Entry* entry = find(id);
-  if (entry == nullptr) return;
-  entry->failed = entry->refused = true;
-  entry->state = EntryState::kScheduled;
-  entry->started_ns = 0;
-  // The group's counters are reset unless operations inside of this one were numbered meanwhile.
-  RecordedGroup& group = *entry->group;
-  if (group.collectives != entry->sequence) return;
-  group.last_enqueued = --group.collectives;
-  group.last_started = std::min(group.last_started, group.last_enqueued);
 }
 
 void FlightRecorder::reset() noexcept {

@@ -37,15 +37,9 @@ struct FlightRecorderHook::State : std::enable_shared_from_this<State> {
       : recorder(std::move(shared_recorder)) {}
 
   void add(const std::shared_ptr<TorchComm>& comm) {
-    auto recording = std::make_shared<CommRecording>(
-        recorder, comm, [self = shared_from_this()](const auto& child) { self->add(child); });
     HookRegistrations::Handles handles;
-    handles.push_back(comm->registerPreHook(
-        [recording](size_t op_id, const PreHookArgs& args) { recording->pre(op_id, args); }));
-    handles.push_back(comm->registerPostHook(
-        [recording](size_t op_id, const PostHookArgs& args) { recording->post(op_id, args); }));
-    handles.push_back(comm->registerUnpostedHook(
-        [recording](size_t op_id, Unposted why) { recording->unposted(op_id, why); }));
+    handles.push_back(comm->registerObserver(std::make_shared<CommRecording>(
+        recorder, comm, [self = shared_from_this()](const auto& child) { self->add(child); })));
     handles.push_back(comm->registerAbortHook(note_abort));
     registrations.add(comm, std::move(handles));
   }

@@ -242,6 +242,29 @@ def test_a_call_that_raises_is_shown_as_failed(comm):
     assert good["collective_seq_id"] == raised["collective_seq_id"]
 
 
+def test_what_a_hook_refused_that_was_there_before_is_shown_too(comm):
+    def refuse(*_):
+        raise KeyError("no")
+
+    handle = comm.register_pre_hook(refuse)
+    hook = recorder_of(comm)
+    with pytest.raises(KeyError):
+        comm.barrier(False)
+    handle.remove()
+    (refused,) = entries(hook)
+    assert (refused["operation"], refused["refused"]) == ("barrier", True)
+
+
+def test_one_that_is_registered_late_numbers_as_the_communicator_does(comm):
+    comm.barrier(False)
+    hook = recorder_of(comm)
+    comm.barrier(False)
+    (second,) = entries(hook)
+    assert second["collective_seq_id"] == 2
+    (status,) = json.loads(hook.dump_json())["pg_status"].values()
+    assert set(status.values()) == {"2"}
+
+
 def test_messages_and_batches_that_are_refused_give_their_numbers_back(comm):
     def refuse(*_):
         raise KeyError("no")

@@ -19,12 +19,11 @@ class DocumentWriter;
 
 // A communicator that is recorded. The recorder that created it changes its members.
 struct RecordedGroup {
-  uint64_t id = 0;           // number of communicators that were registered before
-  std::string name;          // name of the communicator
-  std::string backend;       // shown as the description of the group
-  std::vector<int> ranks;    // global, in rank order; empty while not connected
-  int rank = -1;             // rank of this process in it; -1 while not connected
-  uint64_t collectives = 0;  // number of collectives recorded so far
+  uint64_t id = 0;         // number of communicators that were registered before
+  std::string name;        // name of the communicator
+  std::string backend;     // shown as the description of the group
+  std::vector<int> ranks;  // global, in rank order; empty while not connected
+  int rank = -1;           // rank of this process in it; -1 while not connected
   // Sequence numbers of the last collective that was issued, has started and has completed; 0:
   // none.
   uint64_t last_enqueued = 0, last_started = 0, last_completed = 0;
@@ -37,10 +36,9 @@ enum class EntryState : uint8_t { kScheduled, kStarted, kCompleted };
 struct Entry {
   std::shared_ptr<RecordedGroup> group;
   OpName op = OpName::barrier;
-  std::string profiling_name;   // "<backend>:<op>"; for messages also " 0->1" or " 1<-0"
-  uint64_t sequence = 0;        // equal on all ranks that take part; 0: record() sets it
-  bool numbered_apart = false;  // the operation does not count among the collectives of the group
-  uint64_t op_id = 0;           // the operation id that hooks receive
+  std::string profiling_name;  // "<backend>:<op>"; for messages also " 0->1" or " 1<-0"
+  uint64_t sequence = 0;       // equal on all ranks that take part; collectives count from 1
+  uint64_t op_id = 0;          // the operation id that hooks receive
   uint32_t thread = 0;
   std::string thread_name;
   std::vector<std::vector<int64_t>> input_sizes, output_sizes;
@@ -52,7 +50,9 @@ struct Entry {
   EntryState state = EntryState::kScheduled;
   bool retired = false;  // the call returned and the operation completed
   bool failed = false;   // the call threw, or the operation ended in an error
-  bool refused = false;  // a hook threw before anything was sent; `failed` is set, too
+  // A hook threw before anything was sent, and the next operation gets the sequence number;
+  // `failed` is set, too.
+  bool refused = false;
   int64_t created_ns = 0, started_ns = 0, completed_ns = 0;  // wall clock; 0: not known
 };
 
@@ -77,8 +77,7 @@ class TC_API FlightRecorder {
   // Sets the global ranks of the members, in rank order, and the rank of this process in them.
   void set_members(RecordedGroup& group, std::vector<int> ranks, int rank);
 
-  // Records an operation; `entry.group` must not be null. record() sets the creation time. An entry
-  // without a sequence number gets that of the next collective of its group.
+  // Records an operation; `entry.group` must not be null. record() sets the creation time.
   // Returns: the id for the methods below, which do nothing once the entry was overwritten or
   // reset.
   uint64_t record(Entry entry);
@@ -86,11 +85,6 @@ class TC_API FlightRecorder {
   // state.
   void started(uint64_t id) noexcept;
   void ended(uint64_t id, bool ok) noexcept;
-  // Marks the operation as failed because its call threw.
-  void set_failed(uint64_t id) noexcept;
-  // Marks the operation as refused: a hook threw before anything was sent. Its sequence number goes
-  // to the next operation, as on ranks where no hook threw.
-  void set_refused(uint64_t id) noexcept;
 
   // Returns: all entries, or without `include_completed` only those that have not retired, as JSON
   // or as a pickle of plain Python values. Without `include_entries` the dump only lists the

@@ -71,18 +71,21 @@ monitor::NonCollectiveCall non_collective_call_of(const OpRecord& op) {
 
 CollectiveLog::CollectiveLog(int size) : size_(size), calls_(kMinEntries) {}
 
-void CollectiveLog::on_begin(const OpRecord& op) noexcept {
+uint64_t CollectiveLog::on_begin(const OpRecord& op, const Operation&) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!base::is_collective_sequence(op.matching_sequence))
-    return count_started(p2p_calls_, non_collective_call_of(op));
+  if (!base::is_collective_sequence(op.matching_sequence)) {
+    count_started(p2p_calls_, non_collective_call_of(op));
+    return 0;
+  }
   grow_if_full(op.matching_sequence);
   slot(op.matching_sequence) = {.op = op, .is_open = true};
   last_called_ = std::max(last_called_, op.matching_sequence);
   first_open_ = std::min(first_open_, op.matching_sequence);
   advance_first_open();
+  return 0;
 }
 
-void CollectiveLog::on_end(const OpRecord& op) noexcept {
+void CollectiveLog::on_end(uint64_t, const OpRecord& op, bool) noexcept {
   const std::lock_guard lock(mutex_);
   if (!base::is_collective_sequence(op.matching_sequence)) {
     ++p2p_calls_.finished;

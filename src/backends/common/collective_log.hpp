@@ -23,8 +23,8 @@ class CollectiveLog final : public monitor::CollectiveLogReader, public Operatio
   // `size`: ranks of the communicator.
   explicit CollectiveLog(int size);
 
-  void on_begin(const base::OpRecord& op) noexcept override;
-  void on_end(const base::OpRecord& op) noexcept override;
+  uint64_t on_begin(const base::OpRecord& op, const Operation& operation) noexcept override;
+  void on_end(uint64_t token, const base::OpRecord& op, bool ok) noexcept override;
   // Record the begin and the end of a call on a window. Such calls are not collectives of the
   // communicator.
   // Threads: any.

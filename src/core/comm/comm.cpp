@@ -13,74 +13,34 @@
 #include "core/comm/tensor_device.hpp"
 #include "core/comm/validate.hpp"
 #include "core/observe/init_record.hpp"
-#include "core/observe/operation_observer.hpp"
-#include "core/observe/operation_record.hpp"
+#include "core/observe/observed_operation.hpp"
 #include "core/observe/profiler_record.hpp"
 #include "core/options/hint.hpp"
 #include "core/staging/staging.hpp"
 #include "core/window/checked_window.hpp"
 #include "core/work/unobserved_failure.hpp"
-#include "tracing/recorder.hpp"
 
 namespace torch::comms {
 namespace {
 
 std::atomic<size_t> next_op_id{0};
 
-uint64_t record_begin(const base::OpRecord& record, OperationObserver* observer) noexcept {
-  if (observer != nullptr) observer->on_begin(record);
-  return tracing::process_ring().record({.time_ns = tracing::now_ns(),
-                                         .thread = tracing::kernel_thread_id(),
-                                         .phase = tracing::EventPhase::kBegin,
-                                         .op = record});
-}
-
-// `error`: null if the operation succeeded.
-void record_end(const base::OpRecord& record, OperationObserver* observer,
-                const std::exception_ptr& error = nullptr) noexcept {
-  if (observer != nullptr) observer->on_end(record);
-  tracing::process_ring().record({.time_ns = tracing::now_ns(),
-                                  .thread = tracing::kernel_thread_id(),
-                                  .phase = tracing::EventPhase::kEnd,
-                                  .ok = !error,
-                                  .error = error_number(error),
-                                  .op = record});
-}
-
-// Records the end of a work.
-void record_end(const base::OpRecord& record, OperationObserver* observer,
-                const TorchWork& work) noexcept {
-  if (work.status() == WorkStatus::COMPLETED) return record_end(record, observer);
-  auto error = work.error();
-  if (!error)
-    error = std::make_exception_ptr(std::runtime_error("the operation failed without an error"));
-  record_end(record, observer, error);
-}
-
 // Records the start and the end of an asynchronous operation.
 class WorkCompletionRecorder final : public WorkObserver,
                                      public base::FreelistAllocated<WorkCompletionRecorder> {
  public:
-  WorkCompletionRecorder(const base::OpRecord& record, uint64_t begin,
-                         std::shared_ptr<UnobservedFailureGuard> failure_guard,
-                         std::shared_ptr<OperationObserver> observer)
-      : record_(record),
-        begin_(begin),
-        failure_guard_(std::move(failure_guard)),
-        observer_(std::move(observer)) {}
-  void started(TorchWork&) noexcept override {
-    tracing::process_ring().mark_started(begin_, tracing::now_ns());
-  }
+  WorkCompletionRecorder(const ObservedOperation& operation,
+                         std::shared_ptr<UnobservedFailureGuard> failure_guard)
+      : operation_(operation), failure_guard_(std::move(failure_guard)) {}
+  void started(TorchWork&) noexcept override { operation_.mark_started(); }
   void ended(TorchWork& work) noexcept override {
-    record_end(record_, observer_.get(), work);
+    operation_.end(work);
     if (work.status() != WorkStatus::COMPLETED && failure_guard_) failure_guard_->arm(work);
   }
 
  private:
-  const base::OpRecord record_;
-  const uint64_t begin_;
+  const ObservedOperation operation_;
   const std::shared_ptr<UnobservedFailureGuard> failure_guard_;
-  const std::shared_ptr<OperationObserver> observer_;
 };
 
 // Warns about unknown hints of one call. An external backend may read hints that are not in the
@@ -173,6 +133,24 @@ WorkPtr TorchComm::dispatch_or_stage(const Op& op) {
 }
 
 template <class Op>
+void TorchComm::run_pre_hooks(const Op& op, size_t op_id) {
+  try {
+    hooks_->pre.call(op_id, PreHookArgs(op));
+  } catch (...) {
+    if (hooks_->observers.empty()) throw;
+    // The peers do not count this operation, so it gives its numbers back.
+    const base::OpOrder order = *order_;
+    base::OpRecord record = make_record(op);
+    assign_sequence(record, op_id);
+    const auto observers = hooks_->observers.snapshot();
+    for (const auto& [id, observer] : *observers) observer->on_refused(record, Operation(op));
+    *order_ = order;
+    --sequence_;
+    throw;
+  }
+}
+
+template <class Op>
 WorkPtr TorchComm::run(const Op& op) {
   const ActiveCalls::CallScope here(*active_calls_);
   requireUsable(Op::kName);
@@ -180,37 +158,37 @@ WorkPtr TorchComm::run(const Op& op) {
   warn_unknown_call_hints(*backend_, op.options.hints);
 
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
-  Hooks::HookScope hooks(*hooks_, op_id);
-  hooks.pre(op);
+  if (!hooks_->pre.empty()) run_pre_hooks(op, op_id);
 
-  base::OpRecord record = make_record(op);
-  assign_sequence(record, op_id);
-  const ProfilerRecord profiled([&] { return profiler_metadata(op, record); });
-  const uint64_t begin = record_begin(record, observer_.get());
+  ObservedOperation observed(op);
+  assign_sequence(observed.record, op_id);
+  const ProfilerRecord profiled([&] { return profiler_metadata(op, observed.record); });
+  observed.begin(op, hooks_->observers);
   WorkPtr work;
   try {
-    const base::ScopedSequence issued(record.matching_sequence);
+    const base::ScopedSequence issued(observed.record.matching_sequence);
     work = dispatch_or_stage(op);
   } catch (...) {
-    record_end(record, observer_.get(), std::current_exception());
+    observed.end(std::current_exception());
     if (failure_guard_) failure_guard_->mark_observed();
     throw;
   }
   if (isTerminal(work->status())) {
-    record_end(record, observer_.get(), *work);
+    observed.end(*work);
     if (failure_guard_ && work->status() != WorkStatus::COMPLETED) failure_guard_->arm(*work);
   } else {
-    work->observe(
-        std::make_unique<WorkCompletionRecorder>(record, begin, failure_guard_, observer_));
+    work->observe(std::make_unique<WorkCompletionRecorder>(observed, failure_guard_));
+    // observe() does not show a start that came before it.
+    if (work->status() == WorkStatus::INPROGRESS) observed.show_start();
   }
 
-  hooks.post([&] {
+  if (!hooks_->post.empty()) {
     // A hook may attach itself to the work, so the work must not be the one that all calls share.
     if (work.get() == completedWork().get()) work = c10::make_intrusive<TorchWorkCompleted>();
     using Args = std::conditional_t<std::is_same_v<Op, BatchOpIssue>, BatchOpIssuePostHookArgs,
                                     CollectivePostHookArgs>;
-    return Args{c10::weak_intrusive_ptr<TorchWork>(work)};
-  });
+    hooks_->post.call(op_id, PostHookArgs(Args{c10::weak_intrusive_ptr<TorchWork>(work)}));
+  }
   return work;
 }
 
@@ -311,27 +289,23 @@ WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
 template <class Op, class Make, class Post>
 auto TorchComm::run_constructing(const Op& op, const Make& make, const Post& post) {
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
-  Hooks::HookScope hooks(*hooks_, op_id);
-  hooks.pre(op);
+  if (!hooks_->pre.empty()) run_pre_hooks(op, op_id);
 
-  base::OpRecord record = make_record(op);
-  assign_sequence(record, op_id);
-  const ProfilerRecord profiled([&] { return profiler_metadata(op, record); });
-  record_begin(record, observer_.get());
+  ObservedOperation observed(op);
+  assign_sequence(observed.record, op_id);
+  const ProfilerRecord profiled([&] { return profiler_metadata(op, observed.record); });
+  observed.begin(op, hooks_->observers);
   decltype(make()) result;
   try {
-    const base::ScopedSequence issued(record.matching_sequence);
+    const base::ScopedSequence issued(observed.record.matching_sequence);
     result = make();
   } catch (...) {
-    record_end(record, observer_.get(), std::current_exception());
+    observed.end(std::current_exception());
     if (failure_guard_) failure_guard_->mark_observed();
     throw;
   }
-  record_end(record, observer_.get());
-  if (result)
-    hooks.post([&] { return post(result); });
-  else
-    hooks.on_no_result();
+  observed.end();
+  if (result && !hooks_->post.empty()) hooks_->post.call(op_id, PostHookArgs(post(result)));
   return result;
 }
 
@@ -372,6 +346,8 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
           child->is_reconfigurable_ = true;
           child->failure_guard_.reset();
         }
+        const auto observers = hooks_->observers.snapshot();
+        for (const auto& [id, observer] : *observers) observer->on_split(child);
         return child;
       },
       [](const auto& comm) { return SplitPostHookArgs{comm}; });

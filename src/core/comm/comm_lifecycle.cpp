@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <utility>
 
 #include <c10/util/ScopeExit.h>
 #include <torchcomms/base/error.hpp>
@@ -111,7 +112,9 @@ void TorchComm::refreshMembership(std::optional<int64_t> uuid) {
                                     .identity = diagnostics ? diagnostics->comm_identity() : 0,
                                     .global_rank = global_rank_.value_or(-1)},
                                    record_vocabulary());
-  if (diagnostics != nullptr) observer_ = diagnostics->operation_observer();
+  hooks_->observers.remove(std::exchange(hooks_->backend_observer, 0));
+  if (auto observer = diagnostics ? diagnostics->operation_observer() : nullptr)
+    hooks_->backend_observer = hooks_->observers.add(std::move(observer));
 }
 
 std::vector<int> TorchComm::globalRanks() const {
@@ -273,10 +276,11 @@ std::unique_ptr<RemovableHandle> TorchComm::registerPostHook(PostHook hook) {
     if (const auto hooks = weak.lock()) hooks->post.remove(id);
   });
 }
-std::unique_ptr<RemovableHandle> TorchComm::registerUnpostedHook(UnpostedHook hook) {
-  const auto id = hooks_->unposted.add(std::move(hook));
+std::unique_ptr<RemovableHandle> TorchComm::registerObserver(
+    std::shared_ptr<OperationObserver> observer) {
+  const auto id = hooks_->observers.add(std::move(observer));
   return RemovableHandle::create([weak = std::weak_ptr<Hooks>(hooks_), id] {
-    if (const auto hooks = weak.lock()) hooks->unposted.remove(id);
+    if (const auto hooks = weak.lock()) hooks->observers.remove(id);
   });
 }
 std::unique_ptr<RemovableHandle> TorchComm::registerAbortHook(AbortHook hook) {

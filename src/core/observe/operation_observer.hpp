@@ -1,18 +1,40 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
+#include <torchcomms/operation.hpp>
+
 #include "base/op_record.hpp"
+#include "core/work/hook_list.hpp"
 
 namespace torch::comms {
 
-// Sees the operations of a communicator begin and end, as the event ring does. Each operation that
-// begins also ends. The methods must neither block nor fail.
-// Threads: any.
+class TorchComm;
+
+// Sees the operations of a communicator: a backend's collective log, and flight recorders. An
+// operation that begins also ends. The methods must neither block nor fail.
+// Threads: on_start() and on_end() run on any thread, the others on the thread that calls the
+// communicator.
 class OperationObserver {
  public:
   virtual ~OperationObserver() = default;
-  virtual void on_begin(
-      const base::OpRecord& op) noexcept = 0;  // called before the backend gets the operation
-  virtual void on_end(const base::OpRecord& op) noexcept = 0;
+  // Is called before the backend gets the operation.
+  // Returns: a number that the observer chooses, the `token` of the calls below.
+  virtual uint64_t on_begin(const base::OpRecord& record, const Operation& operation) noexcept = 0;
+  // The operation has started. The call may come several times, also after on_end(); it may not
+  // come for an operation that ends in its call.
+  virtual void on_start(uint64_t /*token*/) noexcept {}
+  // `ok`: the operation has completed; otherwise it has failed, or its call threw.
+  virtual void on_end(uint64_t token, const base::OpRecord& record, bool ok) noexcept = 0;
+  // A pre-hook threw, so the operation does not begin. The next operation of its kind gets the
+  // numbers of `record`.
+  virtual void on_refused(const base::OpRecord& /*record*/,
+                          const Operation& /*operation*/) noexcept {}
+  // The operation that runs is a split() that has created `child`.
+  virtual void on_split(const std::shared_ptr<TorchComm>& /*child*/) noexcept {}
 };
+
+using ObserverList = HookList<std::shared_ptr<OperationObserver>>;
 
 }  // namespace torch::comms

@@ -10,8 +10,8 @@
 
 namespace torch::comms {
 
-// A list of callbacks of one kind, in order of registration. A callback may add or remove
-// callbacks, including itself; the change takes effect at the next call.
+// A list of callbacks, or observers, of one kind, in order of registration. A callback may add or
+// remove callbacks, including itself; the change takes effect at the next call.
 // Threads: any.
 template <class Function>
 class HookList {
@@ -45,13 +45,15 @@ class HookList {
     before = publish(std::make_shared<Entries>());
   }
 
+  // Returns: the entries at this time.
+  std::shared_ptr<const Entries> snapshot() const {
+    std::lock_guard lock(mutex_);
+    return entries_;
+  }
+
   template <class... Args>
   void call(const Args&... args) const {
-    std::shared_ptr<const Entries> entries;
-    {
-      std::lock_guard lock(mutex_);
-      entries = entries_;
-    }
+    const auto entries = snapshot();
     for (const auto& [id, function] : *entries) function(args...);
   }
 

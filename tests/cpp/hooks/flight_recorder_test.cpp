@@ -11,6 +11,7 @@
 #include <future>
 #include <iterator>
 #include <latch>
+#include <stdexcept>
 #include <string>
 
 #include <torchcomms/health_check.hpp>
@@ -138,7 +139,7 @@ TEST(FlightRecorder, EveryMembershipIsAGroupThatCountsFromOne) {
 TEST(FlightRecorder, WhatHasItsOwnNumberIsNoCollectiveOfItsGroup) {
   FlightRecorder recorder(8);
   const auto group = recorder.add_group("group", "backend");
-  for (const uint64_t number : {uint64_t{0}, uint64_t{1} << 58, uint64_t{0}}) {
+  for (const uint64_t number : {uint64_t{1}, uint64_t{1} << 58, uint64_t{2}}) {
     Entry entry;
     entry.group = group;
     entry.sequence = number;
@@ -149,6 +150,37 @@ TEST(FlightRecorder, WhatHasItsOwnNumberIsNoCollectiveOfItsGroup) {
   EXPECT_EQ(group->last_enqueued, 2U);
   EXPECT_EQ(group->last_started, 2U);
   EXPECT_EQ(group->last_completed, 2U);
+}
+
+TEST(FlightRecorder, NumbersAsTheCommunicatorDoesAlsoWhereItIsRegisteredLate) {
+  ManualComm late("late");
+  late.comm->barrier(false);
+  FlightRecorderHook hook(4, true);
+  hook.registerWithComm(late.comm);
+  late.comm->barrier(false);
+  const auto dump = hook.dump_json();
+  EXPECT_TRUE(holds(dump, R"("collective_seq_id":2,)")) << dump;
+  EXPECT_TRUE(holds(dump, R"("last_completed_collective":"2")")) << dump;
+}
+
+TEST(FlightRecorder, ARefusedCollectiveCountsForNothingInItsGroup) {
+  Recorded recorded;
+  recorded.comm->barrier(false);
+  const auto refuse = recorded.comm->registerPreHook(
+      [](size_t, const PreHookArgs&) { throw std::runtime_error("no"); });
+  EXPECT_THROW(recorded.comm->barrier(false), std::runtime_error);
+  const auto dump = recorded.hook.dump_json();
+  EXPECT_TRUE(holds(dump, R"("refused":true)")) << dump;
+  EXPECT_TRUE(holds(dump, R"("last_enqueued_collective":"1")")) << dump;
+}
+
+// The operation has run, whatever becomes of the call.
+TEST(FlightRecorder, APostHookThatThrowsChangesNoEntry) {
+  Recorded recorded;
+  const auto complain = recorded.comm->registerPostHook(
+      [](size_t, const PostHookArgs&) { throw std::runtime_error("no"); });
+  EXPECT_THROW(recorded.comm->barrier(false), std::runtime_error);
+  EXPECT_TRUE(holds(recorded.hook.dump_json(), R"("state":"completed")"));
 }
 
 TEST(FlightRecorder, EscapesWhatJsonCannotHold) {

@@ -27,6 +27,8 @@ base::OpRecord message_to(int peer) {
           .bytes = 12,
           .matching_sequence = base::kFirstMessageSequence};
 }
+void begin(CollectiveLog& log, const base::OpRecord& op) { log.on_begin(op, NewWindow{}); }
+void end(CollectiveLog& log, const base::OpRecord& op) { log.on_end(0, op, true); }
 monitor::NonCollectiveCall on_window(const std::string& name) {
   monitor::NonCollectiveCall call;
   name.copy(call.name, sizeof call.name - 1);
@@ -45,8 +47,8 @@ TEST(Record, KnowsNothingBeforeTheFirstCall) {
 
 TEST(Record, TellsWhatRunsAndWhatWasCalledBefore) {
   CollectiveLog record(2);
-  for (uint64_t number = 1; number <= 3; ++number) record.on_begin(collective(number, number));
-  record.on_end(collective(1, 1));
+  for (uint64_t number = 1; number <= 3; ++number) begin(record, collective(number, number));
+  end(record, collective(1, 1));
   const auto status = record.status_of(3);
   EXPECT_EQ(record.first_incomplete(), 2u);
   EXPECT_EQ(status.progress.called, 3u);
@@ -62,12 +64,12 @@ TEST(Record, TellsWhatRunsAndWhatWasCalledBefore) {
 
 TEST(Record, ACollectiveThatEndsBeforeAnEarlierOneChangesNotWhatIsWaitedFor) {
   CollectiveLog record(2);
-  record.on_begin(collective(1));
-  record.on_begin(collective(2));
-  record.on_end(collective(2));
+  begin(record, collective(1));
+  begin(record, collective(2));
+  end(record, collective(2));
   EXPECT_EQ(record.first_incomplete(), 1u);
   EXPECT_EQ(record.status_of(1).progress.finished, 0u);
-  record.on_end(collective(1));
+  end(record, collective(1));
   EXPECT_EQ(record.first_incomplete(), 0u);
   EXPECT_EQ(record.status_of(1).progress.finished, 2u);
   EXPECT_EQ(record.status_of(1).progress.fingerprint.sequence, 2u);
@@ -76,12 +78,12 @@ TEST(Record, ACollectiveThatEndsBeforeAnEarlierOneChangesNotWhatIsWaitedFor) {
 TEST(Record, KeepsAllThatAreUnderWay) {
   CollectiveLog record(2);
   constexpr uint64_t kCalls = 5000;
-  for (uint64_t number = 1; number <= kCalls; ++number) record.on_begin(collective(number, number));
+  for (uint64_t number = 1; number <= kCalls; ++number) begin(record, collective(number, number));
   EXPECT_EQ(record.first_incomplete(), 1u);
   EXPECT_EQ(record.status_of(kCalls).fingerprints[0].count, static_cast<int64_t>(kCalls));
   EXPECT_EQ(record.status_of(1).fingerprints[0].count, 1);
   EXPECT_EQ(record.status_of(0).progress.fingerprint.count, 1);
-  for (uint64_t number = 1; number <= kCalls; ++number) record.on_end(collective(number, number));
+  for (uint64_t number = 1; number <= kCalls; ++number) end(record, collective(number, number));
   EXPECT_EQ(record.first_incomplete(), 0u);
   EXPECT_EQ(record.status_of(0).progress.finished, kCalls);
 }
@@ -90,8 +92,8 @@ TEST(Record, ForgetsWhatEndedLongAgo) {
   CollectiveLog record(2);
   constexpr uint64_t kCalls = 100'000;
   for (uint64_t number = 1; number <= kCalls; ++number) {
-    record.on_begin(collective(number));
-    record.on_end(collective(number));
+    begin(record, collective(number));
+    end(record, collective(number));
   }
   EXPECT_EQ(record.status_of(1).fingerprints[0].sequence, 0u);
   EXPECT_EQ(record.status_of(kCalls - 100).fingerprints[0].sequence, kCalls - 100);
@@ -101,21 +103,21 @@ TEST(Record, ForgetsWhatEndedLongAgo) {
 TEST(Record, ForgetsWhatIsUnderWayWhereThereIsTooMuchOfIt) {
   CollectiveLog record(2);
   constexpr uint64_t kCalls = 70'000;
-  for (uint64_t number = 1; number <= kCalls; ++number) record.on_begin(collective(number));
+  for (uint64_t number = 1; number <= kCalls; ++number) begin(record, collective(number));
   EXPECT_EQ(record.first_incomplete(), kCalls - 65'536 + 1);
   EXPECT_EQ(record.status_of(1).fingerprints[0].sequence, 0u);
 }
 
 TEST(Record, OfMessagesAndCallsOnWindowsTheOneUnderWayCounts) {
   CollectiveLog record(2);
-  record.on_begin(message_to(1));
+  begin(record, message_to(1));
   record.on_window_begin(on_window("signal"));
   record.on_window_end();
   auto progress = record.status_of(0).progress;
   EXPECT_EQ(progress.p2p_started, 2u);
   EXPECT_EQ(progress.p2p_finished, 1u);
   EXPECT_EQ(progress.last_p2p.format(), "send of 12 bytes to rank 1");
-  record.on_end(message_to(1));
+  end(record, message_to(1));
   progress = record.status_of(0).progress;
   EXPECT_EQ(progress.p2p_finished, 2u);
   EXPECT_EQ(progress.last_p2p.format(), "signal");
