@@ -51,20 +51,6 @@ class OpOrder {
     return kFirstMessageSequence + (pair << kMessageCountBits) + count;
   }
 
-  // Releases the `number` of an operation that was not issued: the next operation of the same kind
-  // (for a message: between the same ranks) gets it. Does nothing if such an operation was numbered
-  // since, and for numbers of collectives.
-  void cancel(uint64_t number) {
-    if (number < kFirstMessageSequence) {
-      if (number == kFirstBatchSequence + batches_) --batches_;
-      if (number == kFirstSplitSequence + splits_) --splits_;
-      return;
-    }
-    const auto row = messages_.find((number - kFirstMessageSequence) >> kMessageCountBits);
-    if (row != messages_.end() && ((row->second - 1 - number) & kMessageCountMask) == 0)
-      --row->second;
-  }
-
  private:
   uint64_t collectives_ = 0, splits_ = 0, batches_ = 0;
   std::unordered_map<uint64_t, uint64_t> messages_;  // count by (source, destination) pair
