@@ -1,7 +1,6 @@
 #include <atomic>
 #include <string>
 #include <system_error>
-#include <thread>
 
 #include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
 #include <torchcomms/base/error.hpp>
@@ -9,6 +8,7 @@
 #include <torchcomms/hooks/debug_info_writer.hpp>
 #include <torchcomms/hooks/flight_recorder.hpp>
 
+#include "base/concurrency/executor.hpp"
 #include "base/os/log.hpp"
 
 // The requests that PyTorch's worker control plane, and the debug server above it, can send to this
@@ -81,7 +81,7 @@ void dump_file(const Request&, Response& response) {
   if (!rank) return refuse(response, 503, "no communicator is registered with a flight recorder");
   if (dumping.exchange(true)) return refuse(response, 200, "a dump is being written");
   try {
-    std::thread(dump, *rank).detach();
+    base::Executor::process().run([rank = *rank] { dump(rank); });
   } catch (const std::system_error& error) {
     dumping.store(false);
     return refuse(response, 503, error.what());

@@ -4,23 +4,20 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <system_error>
+#include <thread>
 #include <utility>
 
-#include "base/concurrency/kept_threads.hpp"
+#include "base/concurrency/executor.hpp"
 #include "base/concurrency/per_process.hpp"
 #include "base/os/log.hpp"
 
 namespace torch::comms {
 namespace {
-
-constexpr std::chrono::seconds kKeepIdle{1};
 
 std::atomic<void (*)()> callback_check{nullptr};
 
@@ -55,22 +52,14 @@ void run_logged(const std::function<void()>& body) noexcept {
 }  // namespace
 
 void run_callback(std::function<void()> body) {
-  static auto& threads = *new base::KeptThreads(kKeepIdle);
-  // The body is destroyed on the callback thread. The calling thread may be waited for by a thread
-  // that holds Python's GIL.
-  const auto kept = std::make_shared<std::function<void()>>(std::move(body));
-  const auto run = [kept] {
-    run_logged(*kept);
-    *kept = nullptr;
-  };
-  try {
-    threads.run([run] {
-      if (const auto check = callback_check.load()) check();
-      run();
-    });
-  } catch (const std::system_error&) {
-    run();  // no thread can be started
-  }
+  const auto caller = std::this_thread::get_id();
+  base::Executor::process().run_or_inline([body = std::move(body), caller] {
+    // If no thread can be started, the caller runs the body. The check must not block it, because
+    // it may be the thread that ends the interpreter.
+    const auto check = callback_check.load();
+    if (check && std::this_thread::get_id() != caller) check();
+    run_logged(body);
+  });
 }
 
 void run_callback_before_exit(std::function<void()> body) {

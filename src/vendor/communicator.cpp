@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/concurrency/kept_threads.hpp"
+#include "base/concurrency/executor.hpp"
 #include "base/os/log.hpp"
 
 namespace torch::comms::nccl {
@@ -48,10 +48,12 @@ constexpr size_t kKeepBytes = size_t{128} << 20;
 // Throws: std::system_error if no thread can be started.
 std::future<abi::Result> call_apart(Communicator::Prepare prepare,
                                     std::function<abi::Result()> body) {
-  static auto& threads = *new base::KeptThreads(kKeepIdle, kKeepBytes);
+  // A library that reads the machine's topology for every communicator takes twice as long on a new
+  // thread. Other functions, which may run for hours, must not occupy threads with a retained heap.
+  static constinit base::Executor executor(kKeepIdle, kKeepBytes);
   const auto promise = std::make_shared<std::promise<abi::Result>>();
   auto result = promise->get_future();
-  threads.run([prepare = std::move(prepare), body = std::move(body), promise]() mutable {
+  executor.run([prepare = std::move(prepare), body = std::move(body), promise]() mutable {
     try {
       if (prepare) prepare();
       const auto done = body();

@@ -263,7 +263,7 @@ def test_an_exception_ends_the_program_as_without_us():
 def test_dropping_without_finalize_leaves_the_process_usable(backend):
     python(
         """
-        import gc, torch, torchcomms
+        import gc, pathlib, torch, torchcomms
         from torch.distributed import HashStore
         import os
         os.environ.update(TORCHCOMM_RANK="0", TORCHCOMM_SIZE="1", MASTER_ADDR="127.0.0.1")
@@ -273,7 +273,12 @@ def test_dropping_without_finalize_leaves_the_process_usable(backend):
             comm.barrier(False)
             del comm
         gc.collect()
-        threads = len(os.listdir("/proc/self/task"))
+        def name(task):
+            try:
+                return pathlib.Path(f"/proc/self/task/{task}/comm").read_text().strip()
+            except OSError:  # it has ended
+                return "tc-idle"
+        threads = sum(name(task) != "tc-idle" for task in os.listdir("/proc/self/task"))
         comm = torchcomms.new_comm(backend, torch.device("cpu"), "last", store=HashStore())
         tensor = torch.ones(2)
         comm.all_reduce(tensor, torchcomms.ReduceOp.SUM, False)

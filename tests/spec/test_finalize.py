@@ -17,6 +17,7 @@ from tests.harness.backends import NCCL
 from tests.harness.cases import Failures, check_context, refused
 from tests.harness.operations import call, operations_for
 from tests.harness.programs import ranks
+from tests.harness.threads import threads_at_rest
 
 anywhere = pytest.mark.worlds(data=False)
 SOON_S = 10.0  # far below the default limit; on an idle machine it is less than one
@@ -485,7 +486,7 @@ def footprint():
     gc.collect()
     with open("/proc/self/statm") as statm:
         rss = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return {"rss": rss, "threads": len(os.listdir("/proc/self/task")),
+    return {"rss": rss, "threads": threads_at_rest(),
             "descriptors": len(os.listdir("/proc/self/fd"))}  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from torchcomms.hooks import FlightRecorderHook, NanCheckHook
 
 from tests.harness.cases import Failures, barrier_until_refused, check_context, refused
 from tests.harness.party import Party
+from tests.harness.threads import busy_threads
 
 several = pytest.mark.worlds(backends=("gloo", "ctran", "nccl"), sizes=(2, 3, 4))
 every = pytest.mark.worlds(backends=("gloo", "ctran", "nccl"))
@@ -377,11 +378,7 @@ def test_calls_are_compared_where_the_hints_of_reconfigure_say_so(world):
 def held(pid):
     """What a process holds: descriptors, threads, its shared memory."""
     segments = [name for name in os.listdir("/dev/shm") if str(pid) in name]
-    return len(os.listdir("/proc/self/fd")), threading_count(), len(segments)
-
-
-def threading_count():
-    return len(os.listdir("/proc/self/task"))
+    return len(os.listdir("/proc/self/fd")), len(busy_threads()), len(segments)
 
 
 def cycles(context, count):

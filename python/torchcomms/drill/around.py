@@ -18,8 +18,8 @@ from torchcomms.drill.side import Side, open_side
 
 # Threads and sockets are released in the background, within this time.
 CLEAN_S = 3.0
-# The name of idle threads that are cached for later calls: src/base/concurrency/kept_threads.hpp.
-IDLE_THREAD = "tc-idle"
+# The names of threads that a process keeps for later calls: src/base/concurrency.
+KEPT_THREADS = ("tc-idle", "tc-timer")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ProcessResources:
         return extra + [
             f"thread {number} ({name})"
             for number, name in self.threads.items()
-            if number not in before.threads and name != IDLE_THREAD
+            if number not in before.threads and name not in KEPT_THREADS
         ]
 
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "base/concurrency/run_apart.hpp"
+#include "base/concurrency/executor.hpp"
 #include "bootstrap/timeout.hpp"
 
 namespace torch::comms {
@@ -44,7 +44,7 @@ ReverseLookupTimer::ReverseLookupTimer(const std::string& host) {
   if (host.empty()) return;
   measurement_ = std::make_shared<LookupMeasurement>();
   measurement_->host = host;
-  base::run_apart([measurement = measurement_] {
+  base::Executor::process().run_or_inline([measurement = measurement_] {
     look_up(measurement->host);
     measurement->took_ms = measurement->elapsed().count();
   });

@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "base/concurrency/executor.hpp"
 #include "base/concurrency/per_process.hpp"
 #include "base/os/fork.hpp"
 #include "base/os/log.hpp"
@@ -66,7 +66,7 @@ class StoreQueue {
   // Throws: std::system_error if no thread can be started.
   static std::shared_ptr<StoreQueue> start(SharedStore::StorePtr store) {
     auto queue = std::make_shared<StoreQueue>(std::move(store));
-    queue->thread_ = std::thread([queue] { queue->work(); });
+    base::Executor::process().run([queue] { queue->work(); });
     return queue;
   }
 
@@ -110,7 +110,6 @@ class StoreQueue {
       requests = std::exchange(requests_, {});
       close_locked();
     }
-    thread_.detach();
     for (auto& request : requests) other.add(std::move(request));
   }
 
@@ -120,12 +119,7 @@ class StoreQueue {
     std::unique_lock lock(mutex_);
     close_locked();
     const auto begin = busy_since_.value_or(Clock::now());
-    const bool ended = ended_.wait_until(lock, begin + kStoreGrace, [this] { return has_ended_; });
-    lock.unlock();
-    if (ended)
-      thread_.join();
-    else
-      thread_.detach();
+    ended_.wait_until(lock, begin + kStoreGrace, [this] { return has_ended_; });
   }
 
  private:
@@ -197,7 +191,6 @@ class StoreQueue {
     ended_.notify_all();
   }
 
-  std::thread thread_;
   mutable std::mutex mutex_;
   std::condition_variable changed_, ended_;
   SharedStore::StorePtr store_;

@@ -9,7 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "base/concurrency/awaited_threads.hpp"
+#include "base/concurrency/executor.hpp"
 #include "base/net/proc_net_tcp.hpp"
 #include "base/os/log.hpp"
 #include "core/rendezvous/store_adapter.hpp"
@@ -24,7 +24,7 @@ constexpr milliseconds kKeepAliveTimeout{10'000};
 constexpr milliseconds kMaxPollInterval{100};  // between two checks
 constexpr milliseconds kShutdownGrace{1'000};  // for the last check, and the end of the server
 
-base::AwaitedThreads keepalive_threads(kKeepAliveTimeout + kShutdownGrace);
+base::TaskGroup keepalives(kKeepAliveTimeout + kShutdownGrace);
 
 void wait_for_remote_clients(uint16_t port) {
   const auto until = Clock::now() + kKeepAliveTimeout;
@@ -48,7 +48,7 @@ void keep_store_alive(c10::intrusive_ptr<c10d::Store> store) {
   const auto root = tcp_root(store);
   const auto* const tcp = dynamic_cast<const c10d::TCPStore*>(root.get());
   if (tcp == nullptr) return;
-  keepalive_threads.run([port = tcp->getPort(), store = std::move(store)] {
+  keepalives.run([port = tcp->getPort(), store = std::move(store)] {
     try {
       wait_for_remote_clients(port);
     } catch (const std::exception& e) {

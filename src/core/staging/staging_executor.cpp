@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
 #include <torchcomms/base/error.hpp>
 
+#include "base/concurrency/executor.hpp"
 #include "base/os/fork.hpp"
 #include "base/os/log.hpp"
 #include "core/work/interruptible_call.hpp"
@@ -186,7 +186,7 @@ void Staging::StagingExecutor::run_sync(StagedOperationPtr job) {
 void Staging::StagingExecutor::start_thread() {
   if (is_thread_running_) return;
   try {
-    std::thread([self = shared_from_this()] { self->run_thread(); }).detach();
+    base::Executor::process().run([self = shared_from_this()] { self->run_thread(); });
   } catch (const std::system_error& e) {
     throw CommError(
         Errc::kResourceExhausted,

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/concurrency/run_apart.hpp"
+#include "base/concurrency/executor.hpp"
 
 namespace torch::comms {
 namespace {
@@ -26,7 +26,7 @@ void AbortHookRunner::start(std::function<void()> hooks) {
     if (run_.done.valid()) return;
     run_ = {ended->get_future().share(), Clock::now() + kHookTimeout};
   }
-  base::run_apart([ended, hooks = std::move(hooks)] {
+  base::Executor::process().run_or_inline([ended, hooks = std::move(hooks)] {
     const bool before = std::exchange(runs_hooks, true);
     hooks();
     runs_hooks = before;

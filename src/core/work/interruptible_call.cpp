@@ -1,13 +1,12 @@
 #include "core/work/interruptible_call.hpp"
 
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
+#include <algorithm>
 #include <string>
 #include <system_error>
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/concurrency/executor.hpp"
 #include "core/work/scoped_interrupt_check.hpp"
 
 namespace torch::comms {
@@ -66,92 +65,35 @@ void check_interrupt_unwrapped() {
   }
 }
 
-// The slot in which the thread finds its next task.
-struct AbandonableThread::TaskSlot {
-  std::mutex mutex;  // guards task, closed and writes to is_signaled; partner of changed
-  std::condition_variable changed;
-  std::function<void()> task;
-  bool closed = false;
-  std::atomic<bool> is_signaled{false};  // the thread has a task, or must end
-
-  void run() {
-    while (true) {
-      spin_briefly([this] { return is_signaled.load(); });
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [this] { return is_signaled.load(); });
-      if (!task) return;
-      const auto next = std::exchange(task, nullptr);
-      is_signaled = closed;  // also if the task was still pending: the thread is abandoned with it
-      lock.unlock();
-      next();
-    }
+void run_and_wait(milliseconds limit, std::function<void()> call,
+                  const std::function<void()>& check) {
+  const auto promise = std::make_shared<std::promise<void>>();
+  const auto done = promise->get_future();
+  const auto is_done = [&done](milliseconds time) {
+    return done.wait_for(time) == std::future_status::ready;
+  };
+  try {
+    base::Executor::process().run([call = std::move(call), promise]() mutable {
+      std::exchange(call, nullptr)();
+      promise->set_value();
+    });
+  } catch (const std::system_error& e) {
+    throw CommError(Errc::kResourceExhausted,
+                    std::string("no thread could be started: ") + e.what());
   }
-
-  void post(std::function<void()> next) {
-    const std::lock_guard lock(mutex);
-    task = std::move(next);
-    notify();
-  }
-
-  void close() {
-    const std::lock_guard lock(mutex);
-    closed = true;
-    notify();
-  }
-
- private:
-  void notify() {
-    is_signaled = true;
-    changed.notify_one();
-  }
-};
-
-AbandonableThread::~AbandonableThread() {
-  if (!task_slot_) return;
-  task_slot_->close();
-  thread_.join();
-}
-
-void AbandonableThread::post(std::function<void()> task) {
-  if (!task_slot_) {
-    auto slot = std::make_shared<TaskSlot>();
-    try {
-      thread_ = std::thread([slot] { slot->run(); });
-    } catch (const std::system_error& e) {
-      throw CommError(Errc::kResourceExhausted,
-                      std::string("no thread could be started: ") + e.what());
-    }
-    task_slot_ = std::move(slot);
-  }
-  task_slot_->post(std::move(task));
-}
-
-void AbandonableThread::wait(milliseconds limit, const std::function<bool(milliseconds)>& is_ready,
-                             const std::function<void()>& check) {
   constexpr milliseconds kTick{50}, kBetweenChecks{500};
   const auto end = Clock::now() + limit;
   auto next_check = Clock::now() + kBetweenChecks;
-  try {
-    if (spin_briefly([&] { return is_ready(milliseconds(0)); })) return;
-    while (true) {
-      const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
-      if (is_ready(std::clamp(left, milliseconds(0), kTick))) return;
-      if (left.count() <= 0) throw CallTimedOut();
-      check_interrupt();
-      if (!check || Clock::now() < next_check) continue;
-      check();
-      next_check = Clock::now() + kBetweenChecks;
-    }
-  } catch (const std::exception&) {
-    abandon();
-    throw;
+  if (spin_briefly([&] { return is_done(milliseconds(0)); })) return;
+  while (true) {
+    const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
+    if (is_done(std::clamp(left, milliseconds(0), kTick))) return;
+    if (left.count() <= 0) throw CallTimedOut();
+    check_interrupt();
+    if (!check || Clock::now() < next_check) continue;
+    check();
+    next_check = Clock::now() + kBetweenChecks;
   }
-}
-
-void AbandonableThread::abandon() {
-  task_slot_->close();
-  thread_.detach();
-  task_slot_.reset();
 }
 
 }  // namespace torch::comms

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <functional>
@@ -63,56 +62,27 @@ bool spin_briefly(const Condition& condition) {
   return false;
 }
 
-// A thread for calls that may block forever: an operation on a TCPStore whose server is stopped
-// never returns, whatever its timeout.
-// Threads: one thread at a time uses it.
-class TC_API AbandonableThread {
- public:
-  AbandonableThread() = default;
-  AbandonableThread(const AbandonableThread&) = delete;
-  AbandonableThread& operator=(const AbandonableThread&) = delete;
-  ~AbandonableThread();
+// Runs `call` on another thread for run_with_timeout().
+// Throws: CallTimedOut after `limit`; Interrupted; CommError(kResourceExhausted) if no thread can
+// be started; the exception of `check`.
+TC_API void run_and_wait(std::chrono::milliseconds limit, std::function<void()> call,
+                         const std::function<void()>& check);
 
-  // Runs `call` on the thread. `call` must own everything it uses, because it may outlive this
-  // object. `check` runs on the caller about every 500 ms; its exceptions must derive from
-  // std::exception. After CallTimedOut, Interrupted or an exception of `check`, the thread is
-  // abandoned with its call, and a later run() gets a new thread.
-  // Returns: the result of `call`.
-  // Blocks: until `call` returns, `limit` has passed, or a check throws.
-  // Throws: the exception of `call` or `check`; CallTimedOut after `limit`; Interrupted;
-  // CommError(kResourceExhausted) if no thread can be created.
-  template <class Call>
-  auto run(std::chrono::milliseconds limit, Call call, const std::function<void()>& check = {})
-      -> std::invoke_result_t<Call> {
-    using Result = std::invoke_result_t<Call>;
-    auto task = std::make_shared<std::packaged_task<Result()>>(std::move(call));
-    auto result = task->get_future();
-    post([task] { (*task)(); });
-    const auto is_ready = [&result](std::chrono::milliseconds time) {
-      return result.wait_for(time) == std::future_status::ready;
-    };
-    wait(limit, is_ready, check);
-    return result.get();
-  }
-
- private:
-  struct TaskSlot;
-  void post(std::function<void()> task);
-  void wait(std::chrono::milliseconds limit,
-            const std::function<bool(std::chrono::milliseconds)>& is_ready,
-            const std::function<void()>& check);
-  void abandon();
-
-  std::shared_ptr<TaskSlot> task_slot_;  // shared with the thread
-  std::thread thread_;
-};
-
-// Runs a single call on an AbandonableThread of its own.
+// Runs `call`, which may block forever, on another thread: an operation on a TCPStore whose server
+// is stopped never returns, whatever its timeout. `check` runs on the caller about every 500 ms.
+// Returns: the result of `call`, which is destroyed by then.
+// Blocks: until `call` returns, `limit` has passed, or a check throws.
+// Throws: the exception of `call` or `check`; CallTimedOut; Interrupted;
+// CommError(kResourceExhausted).
+// Lifetime: `call` must own everything it uses, because the thread is abandoned with it after
+// CallTimedOut, Interrupted or an exception of `check`.
 template <class Call>
 auto run_with_timeout(std::chrono::milliseconds limit, Call call,
                       const std::function<void()>& check = {}) -> std::invoke_result_t<Call> {
-  AbandonableThread worker;
-  return worker.run(limit, std::move(call), check);
+  auto task = std::make_shared<std::packaged_task<std::invoke_result_t<Call>()>>(std::move(call));
+  auto result = task->get_future();
+  run_and_wait(limit, [task = std::move(task)] { (*task)(); }, check);
+  return result.get();
 }
 
 }  // namespace torch::comms

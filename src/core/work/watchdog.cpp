@@ -1,14 +1,12 @@
 #include "core/work/watchdog.hpp"
 
 #include <algorithm>
-#include <condition_variable>
-#include <cstdint>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "base/os/fork.hpp"
+#include "base/concurrency/executor.hpp"
+#include "base/concurrency/per_process.hpp"
 
 namespace torch::comms {
 namespace {
@@ -16,16 +14,16 @@ namespace {
 // The period is short because finished tensors should be released soon; deadlines are seconds.
 constexpr std::chrono::milliseconds kPeriod{5};
 
+// The watchdog runs on the executor and not on the timer. poll() runs the hooks of works that it
+// ends; these may block, and must not delay deadlines.
 struct Watchdog {
-  std::mutex mutex;  // guards all below; partner of changed
-  std::condition_variable changed;
+  std::mutex mutex;  // guards all below
   std::vector<std::shared_ptr<WatchdogClient>> clients;
-  const uint64_t fork_generation = base::fork_generation();
+  bool is_running = false;
 
   void run() {
     std::unique_lock lock(mutex);
-    while (true) {
-      changed.wait(lock, [this] { return !clients.empty(); });
+    while (!clients.empty()) {
       auto now = clients;
       lock.unlock();
       for (const auto& one : now) one->poll(std::chrono::steady_clock::now());
@@ -36,35 +34,25 @@ struct Watchdog {
       // Clients are destroyed without the lock, because a destructor may add another client.
       lock.unlock();
       now.clear();
+      std::this_thread::sleep_for(kPeriod);
       lock.lock();
-      changed.wait_for(lock, kPeriod, [] { return false; });
     }
+    is_running = false;
   }
 };
 
-std::mutex creation;
-Watchdog* watchdog = nullptr;  // never destroyed: its thread outlives static destruction
-
-Watchdog& of_this_process() {
-  const std::lock_guard lock(creation);
-  // A forked child has no watchdog thread, and does not poll the clients of its parent.
-  if (watchdog == nullptr || watchdog->fork_generation != base::fork_generation()) {
-    auto created = std::make_unique<Watchdog>();
-    std::thread([instance = created.get()] { instance->run(); }).detach();
-    watchdog = created.release();
-  }
-  return *watchdog;
-}
+base::PerProcess<Watchdog> watchdog;
 
 }  // namespace
 
 void add_to_watchdog(const std::shared_ptr<WatchdogClient>& client) {
-  auto& instance = of_this_process();
+  auto& instance = watchdog.get();
   const std::lock_guard lock(instance.mutex);
   if (std::find(instance.clients.begin(), instance.clients.end(), client) != instance.clients.end())
     return;
+  if (!instance.is_running) base::Executor::process().run([&instance] { instance.run(); });
+  instance.is_running = true;
   instance.clients.push_back(client);
-  instance.changed.notify_all();
 }
 
 }  // namespace torch::comms

@@ -18,10 +18,11 @@ class TC_API WatchdogClient {
   virtual bool is_active() noexcept = 0;
 };
 
-// Adds `client` to the only watchdog thread of the process, which keeps it until is_active()
-// returns false. It does nothing if the object is present already. The thread sleeps while it has
-// no clients.
+// Adds `client` to the watchdog of the process, which keeps it until is_active() returns false. It
+// does nothing if the object is present already. The watchdog has a thread while it has clients. A
+// forked child does not poll the clients of its parent.
 // Threads: any.
+// Throws: std::system_error if no thread can be started.
 TC_API void add_to_watchdog(const std::shared_ptr<WatchdogClient>& client);
 
 }  // namespace torch::comms

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <latch>
+#include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -20,38 +22,48 @@ struct Gate {
   ~Gate() { latch->count_down(); }
 };
 
-TEST(Worker, ReturnsAndThrowsWhatTheCallDoes) {
-  AbandonableThread worker;
-  EXPECT_EQ(worker.run(seconds(20), [] { return std::string("x"); }), "x");
-  EXPECT_THROW(worker.run(seconds(20), [] { throw std::out_of_range("y"); }), std::out_of_range);
-  EXPECT_EQ(worker.run(seconds(20), [] { return 3; }), 3);
+TEST(RunWithTimeout, ReturnsAndThrowsWhatTheCallDoes) {
+  EXPECT_EQ(run_with_timeout(seconds(20), [] { return std::string("x"); }), "x");
+  EXPECT_THROW(run_with_timeout(seconds(20), [] { throw std::out_of_range("y"); }),
+               std::out_of_range);
+  EXPECT_EQ(run_with_timeout(seconds(20), [] { return 3; }), 3);
 }
 
-TEST(Worker, UsesOneThreadForAllCalls) {
-  AbandonableThread worker;
-  const auto id = [] { return std::this_thread::get_id(); };
-  const auto first = worker.run(seconds(20), id);
-  EXPECT_EQ(worker.run(seconds(20), id), first);
-  EXPECT_NE(first, std::this_thread::get_id());
+TEST(RunWithTimeout, UsesAThreadAgainButNotTheCallers) {
+  constexpr size_t kCalls = 100;
+  std::set<std::thread::id> threads;
+  for (size_t i = 0; i < kCalls; ++i)
+    threads.insert(run_with_timeout(seconds(20), [] { return std::this_thread::get_id(); }));
+  EXPECT_FALSE(threads.contains(std::this_thread::get_id()));
+  // A thread may not be idle yet when the next call begins.
+  EXPECT_LT(threads.size(), kCalls);
 }
 
-TEST(Worker, HasNothingOfItsCallsWhenItEnds) {
+TEST(RunWithTimeout, ACallIsDestroyedWhenItReturns) {
   const auto owned = std::make_shared<int>(1);
-  {
-    AbandonableThread worker;
-    for (int i = 0; i < 100; ++i) worker.run(seconds(20), [owned] { return *owned; });
+  for (int i = 0; i < 100; ++i) {
+    run_with_timeout(seconds(20), [owned] { return *owned; });
+    ASSERT_EQ(owned.use_count(), 1);
+    EXPECT_THROW(run_with_timeout(seconds(20), [owned] { throw std::out_of_range("y"); }),
+                 std::out_of_range);
+    ASSERT_EQ(owned.use_count(), 1);
   }
-  EXPECT_EQ(owned.use_count(), 1);
 }
 
-TEST(Worker, LeavesACallBehindThatDoesNotReturnAndGoesOn) {
+TEST(RunWithTimeout, LeavesACallBehindThatDoesNotReturnAndGoesOn) {
   Gate gate;
-  AbandonableThread worker;
-  EXPECT_THROW(worker.run(milliseconds(20), [latch = gate.latch] { latch->wait(); }), CallTimedOut);
-  EXPECT_EQ(worker.run(seconds(20), [] { return 1; }), 1);
+  EXPECT_THROW(run_with_timeout(milliseconds(20), [latch = gate.latch] { latch->wait(); }),
+               CallTimedOut);
+  EXPECT_EQ(run_with_timeout(seconds(20), [] { return 1; }), 1);
 }
 
-TEST(Worker, AnInterruptEndsTheWaitWithItsCause) {
+TEST(RunWithTimeout, AnExceptionOfTheCheckEndsTheWait) {
+  Gate gate;
+  EXPECT_THROW(
+      run_with_timeout(seconds(20), [latch = gate.latch] { latch->wait(); }, [] { throw 3; }), int);
+}
+
+TEST(RunWithTimeout, AnInterruptEndsTheWaitWithItsCause) {
   Gate gate;
   set_interrupt_check([] { throw std::string("out"); });
   try {
@@ -63,7 +75,7 @@ TEST(Worker, AnInterruptEndsTheWaitWithItsCause) {
   set_interrupt_check({});
 }
 
-TEST(Worker, ACallThatIsReadyIsNotInterrupted) {
+TEST(RunWithTimeout, ACallThatIsReadyIsNotInterrupted) {
   std::atomic<int> checks = 0;
   set_interrupt_check([&] { ++checks; });
   EXPECT_EQ(run_with_timeout(seconds(20), [] { return 7; }), 7);

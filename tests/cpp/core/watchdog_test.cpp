@@ -1,6 +1,8 @@
 #include "core/work/watchdog.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -57,6 +59,24 @@ TEST(Watchdog, LooksAtAllOfThem) {
   add_to_watchdog(second);
   first->wait_until_through();
   EXPECT_GE(second->wait_until_through(), 4);
+}
+
+TEST(Watchdog, AForkedChildHasItsOwn) {
+  const auto parents = std::make_shared<Counted>();
+  parents->want(1'000'000);
+  add_to_watchdog(parents);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto own = std::make_shared<Counted>();
+    own->want(2);
+    add_to_watchdog(own);
+    ::_exit(own->wait_until_through());
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  parents->want(0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 2);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "backends/nccl/streams/collective_kernels.hpp"
 #include "backends/nccl/streams/nccl_call.hpp"
 #include "backends/nccl/streams/nccl_work.hpp"
-#include "base/concurrency/run_apart.hpp"
+#include "base/concurrency/executor.hpp"
 #include "base/os/log.hpp"
 #include "core/work/failed_work.hpp"
 
@@ -445,8 +445,9 @@ bool LaunchQueue::abort_all(const CommError& why, const NcclWork* timed_out) {
       communicator_->library().vendor().lookup == nullptr && peer_monitor_->announce_abort(reason);
   // Started before any code of the program runs, which may wait for the abort. It runs on another
   // thread, because the library may take long and the watchdog has other clients.
-  base::run_apart([communicator = communicator_, peer_monitor = peer_monitor_, reason, announced,
-                   library_ended] {
+  base::Executor::process().run_or_inline([communicator = communicator_,
+                                           peer_monitor = peer_monitor_, reason, announced,
+                                           library_ended] {
     if (announced) peer_monitor->wait_abort_acknowledged();
     communicator->abort(reason);
     library_ended->set_value();
