@@ -106,7 +106,8 @@ std::unique_ptr<GlooGroup> connect_group(const CommOptions& options, const GlooC
     begin = Clock::now();
   };
   auto group = std::make_unique<GlooGroup>();
-  group->threads = parent != nullptr ? parent->threads : std::make_shared<GlooThreads>();
+  group->message_waiter =
+      parent != nullptr ? parent->message_waiter : std::make_shared<MessageWaiter>();
   try {
     const bool lazy = is_lazy_connect(options);
     group->devices =

@@ -29,7 +29,7 @@ inline constexpr std::chrono::milliseconds kFailureLookupTimeout{300};
 struct GlooGroup {
   NativePtr native;
   Devices devices;
-  std::shared_ptr<GlooThreads> threads;
+  std::shared_ptr<MessageWaiter> message_waiter;
   std::shared_ptr<InFlightCounter> in_flight = std::make_shared<InFlightCounter>();
   std::shared_ptr<ConnectionState> connections = std::make_shared<ConnectionState>();
   std::shared_ptr<GlooMessageCounters> message_counters = std::make_shared<GlooMessageCounters>();
@@ -45,8 +45,8 @@ struct GlooGroup {
   ~GlooGroup();
 };
 
-// The group that a new group is a split of. A split shares threads, devices and the monitor network
-// with its parent.
+// The group that a new group is a split of. A split shares the message waiter, devices and the
+// monitor network with its parent.
 struct SplitParent {
   const GlooGroup* group = nullptr;  // nullptr: the new group is not a split
   std::vector<int> ranks = {};       // of the members, in the parent

@@ -72,11 +72,11 @@ WorkPtr TorchCommGloo::post_messages(const GlooCall& now, const std::vector<P2PO
   }
   auto work = c10::make_intrusive<MessageWork>(now, std::move(messages), *group_);
   if (now.async_op) {
-    group_->threads->message_waiter.add(work);
+    group_->message_waiter->add(work);
     return work;
   }
   try {
-    work->complete_synchronously(*group_->threads);
+    work->complete_synchronously(*group_->message_waiter);
   } catch (const CommError& error) {
     if (now.op == OpName::batch_op_issue && error.code() == Errc::kTimeout) runAbortHooks();
     throw explain_error(error);

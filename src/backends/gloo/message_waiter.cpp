@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/concurrency/executor.hpp"
 #include "base/os/log.hpp"
 
 namespace torch::comms::gloo {
@@ -16,12 +17,9 @@ constexpr std::chrono::milliseconds kWaitSlice{1};
 }  // namespace
 
 MessageWaiter::~MessageWaiter() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-    notify();
-  }
-  if (thread_.joinable()) thread_.join();
+  std::unique_lock lock(mutex_);
+  changed_.notify_all();
+  released_.wait(lock, [this] { return !is_running_; });
 }
 
 void MessageWaiter::notify() {
@@ -38,9 +36,10 @@ void MessageWaiter::add(MessageWorkPtr work) {
   std::lock_guard lock(mutex_);
   work->is_adopted_ = false;
   queue_.push_back({std::move(work), Clock::now() + kPickupDelay});
-  if (!thread_.joinable()) {
+  if (!is_running_) {
     try {
-      thread_ = std::thread([this] { run(); });
+      base::Executor::process().run([this] { run(); });
+      is_running_ = true;
     } catch (const std::system_error& e) {
       // The message is already posted, and wait() still returns its result.
       base::log(base::LogLevel::kError,
@@ -78,27 +77,22 @@ void MessageWaiter::poll_soon(MessageWork& work) noexcept {
 
 void MessageWaiter::run() {
   std::unique_lock lock(mutex_);
-  while (true) {
+  while (!queue_.empty()) {
     const auto now = Clock::now();
-    const auto due =
-        std::find_if(queue_.begin(), queue_.end(),
-                     [&](const QueuedMessageWork& entry) { return stop_ || entry.due <= now; });
+    const auto due = std::find_if(queue_.begin(), queue_.end(),
+                                  [&](const QueuedMessageWork& entry) { return entry.due <= now; });
     if (due == queue_.end()) {
-      if (stop_) return;
       const auto first = std::min_element(
           queue_.begin(), queue_.end(),
           [](const QueuedMessageWork& a, const QueuedMessageWork& b) { return a.due < b.due; });
-      if (first == queue_.end())
-        changed_.wait(lock);
-      else
-        changed_.wait_until(lock, Clock::time_point(first->due));
+      changed_.wait_until(lock, Clock::time_point(first->due));
       continue;
     }
     current_ = std::move(due->work);
     queue_.erase(due);
     const auto slice_end = queue_.empty() ? Clock::time_point::max() : now + kWaitSlice;
     lock.unlock();
-    const bool ended = current_->wait_until(timer_, slice_end);
+    const bool ended = current_->wait_until(slice_end);
     lock.lock();
     auto work = std::move(current_);
     if (!ended && !has_adopter_) queue_.push_back({work, Clock::now()});
@@ -109,6 +103,8 @@ void MessageWaiter::run() {
     work.reset();
     lock.lock();
   }
+  is_running_ = false;
+  released_.notify_all();
 }
 
 }  // namespace torch::comms::gloo

@@ -3,20 +3,18 @@
 #include <condition_variable>
 #include <list>
 #include <mutex>
-#include <thread>
 
-#include "backends/gloo/deadline_timer.hpp"
 #include "backends/gloo/message_work.hpp"
 
 namespace torch::comms::gloo {
 
 // Waits for messages that no caller waits for, so that they complete without help of the caller:
-// works that are only polled, dropped, or not waited for yet. One thread serves all works in turns;
-// the first work that needs the thread starts it.
+// works that are only polled, dropped, or not waited for yet. One thread serves all works of a
+// communicator and its splits in turns, while there are any.
 // Threads: any.
 class MessageWaiter {
  public:
-  explicit MessageWaiter(DeadlineTimer& timer) : timer_(timer) {}
+  MessageWaiter() = default;
   MessageWaiter(const MessageWaiter&) = delete;
   MessageWaiter& operator=(const MessageWaiter&) = delete;
   // Blocks: until the remaining works have completed, each at its own deadline at the latest.
@@ -44,21 +42,13 @@ class MessageWaiter {
   void notify();  // requires mutex_
   std::list<QueuedMessageWork>::iterator find(MessageWork& work);
 
-  DeadlineTimer& timer_;
-  std::mutex mutex_;  // guards all members below except thread_; used with changed_ and released_
-  std::condition_variable changed_;   // queue_ or stop_ has changed
-  std::condition_variable released_;  // the wait for current_ is over
+  std::mutex mutex_;                  // guards all members below; used with changed_ and released_
+  std::condition_variable changed_;   // queue_ has changed
+  std::condition_variable released_;  // the wait for current_ is over, or is_running_ is false
   std::list<QueuedMessageWork> queue_;
   MessageWorkPtr current_;
   bool has_adopter_ = false;  // a thread in adopt() wants current_
-  bool stop_ = false;
-  std::thread thread_;  // started under mutex_
-};
-
-// The threads that a communicator and its splits share. Each thread starts when it is first needed.
-struct GlooThreads {
-  DeadlineTimer timer;
-  MessageWaiter message_waiter{timer};
+  bool is_running_ = false;
 };
 
 }  // namespace torch::comms::gloo

@@ -7,6 +7,7 @@
 
 #include "backends/gloo/gloo_group.hpp"
 #include "backends/gloo/message_waiter.hpp"
+#include "base/concurrency/timer.hpp"
 #include "base/net/peer_error_text.hpp"
 #include "base/os/fork.hpp"
 #include "base/os/log.hpp"
@@ -17,7 +18,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The timeout that Gloo gets for messages. It must never expire; see DeadlineTimer.
+// The timeout that Gloo gets for messages. When one expires, Gloo closes every connection of the
+// communicator; cancel_wait() at the deadline does not.
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 // The interval at which a blocked thread checks for an interrupt of the user (Ctrl-C).
 constexpr milliseconds kMessageTick{100};
@@ -44,7 +46,7 @@ MessageWork::MessageWork(const GlooCall& call, std::vector<GlooMessage> messages
       counters_(group.message_counters),
       peer_monitor_(group.peer_monitor),
       token_(group.in_flight),
-      threads_(group.threads) {
+      waiter_(group.message_waiter) {
   setStatus(WorkStatus::INPROGRESS);
 }
 
@@ -57,9 +59,8 @@ void MessageWork::cancel_wait() noexcept {
   if (next < messages_.size()) messages_[next].native->abort();
 }
 
-MessageWork::MessageWaitResult MessageWork::wait_for_next(DeadlineTimer& timer,
-                                                          Clock::time_point until) {
-  const DeadlineTimer::Scoped wakeup(timer, until, *this);
+MessageWork::MessageWaitResult MessageWork::wait_for_next(Clock::time_point until) {
+  const auto wakeup = base::schedule(until, [this] { cancel_wait(); });
   while (true) {
     if (interrupted_.exchange(false)) return MessageWaitResult::kInterrupted;
     // wait() returns false if cancel_wait() has interrupted it, possibly for a reason that no
@@ -76,7 +77,7 @@ MessageWork::MessageWaitResult MessageWork::wait_for_next(DeadlineTimer& timer,
   }
 }
 
-bool MessageWork::wait_until(DeadlineTimer& timer, Clock::time_point until) noexcept {
+bool MessageWork::wait_until(Clock::time_point until) noexcept {
   std::exception_ptr error;
   try {
     until = std::min(until, call_.deadline());
@@ -94,10 +95,10 @@ bool MessageWork::wait_until(DeadlineTimer& timer, Clock::time_point until) noex
         error = std::make_exception_ptr(*why);
         break;
       }
-      if (wait_for_next(timer, until) == MessageWaitResult::kDone) {
+      if (wait_for_next(until) == MessageWaitResult::kDone) {
         next_.fetch_add(1);
       } else if (Clock::now() >= call_.deadline()) {
-        error = time_out(timer);
+        error = time_out();
         if (!error) break;
       } else {
         return false;
@@ -151,20 +152,20 @@ void MessageWork::retain_unfinished_from(size_t first) {
     connections_->retain_unfinished(messages_[i].native);
 }
 
-bool MessageWork::poll_next(DeadlineTimer& timer, Clock::time_point deadline) {
+bool MessageWork::poll_next(Clock::time_point deadline) {
   const auto poll_end = Clock::now() + kFinalPollTimeout;
   while (Clock::now() < std::min(poll_end, deadline))
-    if (wait_for_next(timer, poll_end) == MessageWaitResult::kDone) return true;
+    if (wait_for_next(poll_end) == MessageWaitResult::kDone) return true;
   return false;
 }
 
-std::exception_ptr MessageWork::time_out(DeadlineTimer& timer) {
+std::exception_ptr MessageWork::time_out() {
   const auto deadline = Clock::now() + kFinalPollsTimeout;
   std::optional<CommError> error;
   for (; next_.load() < messages_.size(); next_.fetch_add(1)) {
     const auto& message = messages_[next_.load()];
     try {
-      if (poll_next(timer, deadline)) continue;
+      if (poll_next(deadline)) continue;
       if (!error)
         error = timeout_error(call_, ranks_of(message.peer), "",
                               peer_monitor_->wait_for_progress().text);
@@ -199,12 +200,12 @@ void MessageWork::finish(const std::exception_ptr& error) noexcept {
   }
 }
 
-void MessageWork::complete_synchronously(GlooThreads& threads) {
+void MessageWork::complete_synchronously(MessageWaiter& waiter) {
   try {
-    while (!wait_until(threads.timer, Clock::now() + kMessageTick)) check_interrupt();
+    while (!wait_until(Clock::now() + kMessageTick)) check_interrupt();
   } catch (const Interrupted& e) {
     // The messages are already posted, so the MessageWaiter must complete them.
-    threads.message_waiter.add(MessageWorkPtr::unsafe_reclaim_from_nonowning(this));
+    waiter.add(MessageWorkPtr::unsafe_reclaim_from_nonowning(this));
     e.rethrow_cause();
   }
   rethrowIfFailed();
@@ -216,11 +217,12 @@ void MessageWork::wait() {
                     "this work was started before fork(); only the parent process can wait for it",
                     context(call_));
   runWaitPreHooks();
-  // Without threads the communicator no longer exists; its destruction waits for its works first.
-  const auto threads = isTerminal(status()) ? nullptr : threads_.lock();
-  while (threads && !isTerminal(status())) {
-    if (threads->message_waiter.adopt(*this))
-      complete_synchronously(*threads);
+  // Without the waiter the communicator no longer exists; its destruction waits for its works
+  // first.
+  const auto waiter = isTerminal(status()) ? nullptr : waiter_.lock();
+  while (waiter && !isTerminal(status())) {
+    if (waiter->adopt(*this))
+      complete_synchronously(*waiter);
     else if (!waitForTerminal(
                  kMessageTick))  // another thread has adopted the work and may return it
       check_interrupt_unwrapped();
@@ -231,7 +233,7 @@ void MessageWork::wait() {
 
 void MessageWork::poll() noexcept {
   if (fork_generation_ != base::fork_generation()) return;
-  if (const auto threads = threads_.lock()) threads->message_waiter.poll_soon(*this);
+  if (const auto waiter = waiter_.lock()) waiter->poll_soon(*this);
 }
 
 }  // namespace torch::comms::gloo

@@ -10,7 +10,6 @@
 
 #include "backends/common/peer_monitor.hpp"
 #include "backends/gloo/connection_state.hpp"
-#include "backends/gloo/deadline_timer.hpp"
 #include "backends/gloo/gloo_call.hpp"
 #include "backends/gloo/message_counters.hpp"
 #include "backends/gloo/torch_compat.hpp"
@@ -19,7 +18,7 @@
 namespace torch::comms::gloo {
 
 struct GlooGroup;
-struct GlooThreads;
+class MessageWaiter;
 
 struct GlooMessage {
   NativeWorkPtr native;
@@ -33,7 +32,7 @@ struct GlooMessage {
 //
 // A timeout does not close the connection. The peers whose messages are missing are abandoned
 // (ConnectionState); all other messages continue.
-class MessageWork final : public TorchWork, public Cancelable {
+class MessageWork final : public TorchWork {
  public:
   MessageWork(const GlooCall& call, std::vector<GlooMessage> messages, const GlooGroup& group);
 
@@ -44,12 +43,15 @@ class MessageWork final : public TorchWork, public Cancelable {
   // Blocks inside Gloo until the work completes, `until` is reached, or cancel_wait() is called.
   // Returns: true if the work has completed.
   // Threads: one at a time.
-  bool wait_until(DeadlineTimer& timer, Clock::time_point until) noexcept;
-  void cancel_wait() noexcept override;
+  bool wait_until(Clock::time_point until) noexcept;
+  // Ends the current wait inside Gloo, or the next wait if none is running, without harm to the
+  // connection.
+  // Threads: any.
+  void cancel_wait() noexcept;
 
   // Waits on the calling thread until the work completes, for a synchronous call.
   // Throws: the error of the operation.
-  void complete_synchronously(GlooThreads& threads);
+  void complete_synchronously(MessageWaiter& waiter);
 
  protected:
   void poll() noexcept override;
@@ -63,10 +65,10 @@ class MessageWork final : public TorchWork, public Cancelable {
   // never complete.
   std::optional<CommError> unmatched_peer_error() const;
   // Polls each pending message once more, and abandons the peers of those that are not done.
-  std::exception_ptr time_out(DeadlineTimer& timer);
-  bool poll_next(DeadlineTimer& timer, Clock::time_point deadline);
+  std::exception_ptr time_out();
+  bool poll_next(Clock::time_point deadline);
   enum class MessageWaitResult { kDone, kInterrupted };
-  MessageWaitResult wait_for_next(DeadlineTimer& timer, Clock::time_point until);
+  MessageWaitResult wait_for_next(Clock::time_point until);
 
   const GlooCall call_;
   const uint64_t fork_generation_;
@@ -80,7 +82,7 @@ class MessageWork final : public TorchWork, public Cancelable {
   std::shared_ptr<GlooMessageCounters> counters_;
   std::shared_ptr<common::PeerMonitor> peer_monitor_;
   InFlightCounter::Token token_;
-  std::weak_ptr<GlooThreads> threads_;  // weak: the MessageWaiter's thread must not destroy itself
+  std::weak_ptr<MessageWaiter> waiter_;  // weak: its thread must not destroy it
 };
 
 using MessageWorkPtr = c10::intrusive_ptr<MessageWork>;

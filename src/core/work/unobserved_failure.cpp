@@ -3,11 +3,11 @@
 #include <atomic>
 #include <exception>
 #include <future>
-#include <thread>
 #include <utility>
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/concurrency/executor.hpp"
 #include "base/os/env.hpp"
 #include "base/os/log.hpp"
 
@@ -52,16 +52,16 @@ void UnobservedFailureGuard::arm(TorchWork& work) noexcept {
   try {
     // A wait() in progress sees the failure after this hook, and observes it then.
     work.registerWorkMetHook([self = shared_from_this()] { self->mark_observed(); });
-    {
-      std::lock_guard lock(mutex_);
-      if (is_observed_ || is_armed_) return;
-      is_armed_ = true;
-      pending_ = work.error();
-    }
+    const std::lock_guard lock(mutex_);
+    if (is_observed_ || is_armed_) return;
+    is_armed_ = true;
+    pending_ = work.error();
     if (grace_ == kNever) return;
-    std::thread([self = shared_from_this(), status = work.status()] {
-      self->wait_until_observed(status);
-    }).detach();
+    auto expire = [self = shared_from_this(), status = work.status()] {
+      if (is_exiting) return;
+      base::Executor::process().run_or_inline([self, status] { self->terminate(status); });
+    };
+    expiry_ = base::schedule(std::chrono::steady_clock::now() + grace_, std::move(expire));
   } catch (const std::exception& e) {
     base::log(base::LogLevel::kError,
               "communicator '" + comm_ +
@@ -77,18 +77,11 @@ void UnobservedFailureGuard::arm_on_failure(TorchWork& work) {
 }
 
 std::exception_ptr UnobservedFailureGuard::mark_observed() noexcept {
-  std::lock_guard lock(mutex_);
+  base::ScheduledCallback expiry;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
   is_observed_ = true;
-  changed_.notify_all();
+  expiry = std::move(expiry_);
   return std::exchange(pending_, nullptr);
-}
-
-void UnobservedFailureGuard::wait_until_observed(WorkStatus status) {
-  {
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, grace_, [this] { return is_observed_; }) || is_exiting) return;
-  }
-  terminate(status);
 }
 
 void UnobservedFailureGuard::terminate(WorkStatus status) {
@@ -103,12 +96,12 @@ void UnobservedFailureGuard::terminate(WorkStatus status) {
                 "or new_comm(..., abort_process_on_timeout_or_error=False)");
   // Abort hooks belong to the program. A hook that blocks, or needs a lock of a stuck thread, ends
   // with the process.
-  std::promise<void> done;
-  auto done_future = done.get_future();
-  std::thread([self = shared_from_this(), done = std::move(done)]() mutable {
+  const auto done = std::make_shared<std::promise<void>>();
+  const auto done_future = done->get_future();
+  base::Executor::process().run_or_inline([self = shared_from_this(), done] {
     self->before_terminate_();
-    done.set_value();
-  }).detach();
+    done->set_value();
+  });
   done_future.wait_for(kBeforeTerminateTimeout);
   terminate_();
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -10,6 +9,8 @@
 
 #include <torchcomms/types.hpp>
 #include <torchcomms/work.hpp>
+
+#include "base/concurrency/timer.hpp"
 
 namespace torch::comms {
 
@@ -39,16 +40,15 @@ class TC_API UnobservedFailureGuard : public std::enable_shared_from_this<Unobse
   std::exception_ptr mark_observed() noexcept;
 
  private:
-  void wait_until_observed(WorkStatus status);
   void terminate(WorkStatus status);
 
   const std::string comm_;
   const std::chrono::milliseconds grace_;
   const std::function<void()> before_terminate_, terminate_;
-  std::mutex mutex_;  // guards the flags; partner of changed_
-  std::condition_variable changed_;
+  std::mutex mutex_;  // guards all below
   bool is_observed_ = false, is_armed_ = false;
   std::exception_ptr pending_;
+  base::ScheduledCallback expiry_;  // the end of the grace period
 };
 
 // Returns: the grace period, TORCHCOMM_ABORT_GRACE_SECONDS, or 10 s.
