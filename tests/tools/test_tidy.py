@@ -68,6 +68,8 @@ FORBIDDEN = {
     "no pragma once": ("src/base/x.hpp", "int x;", "#pragma once"),
     "getenv": ("src/core/x.cpp", 'auto v = std::getenv("HOME");', "environment"),
     "dlclose": ("src/core/x.cpp", "::dlclose(handle);", "never closed"),
+    "thread of its own": ("src/core/x.cpp", "std::thread(body).detach();", "on the executor"),
+    "thread as a member": ("src/core/x.cpp", "std::jthread thread_;", "on the executor"),
     "swallowed error": ("src/core/x.cpp", "try { f(); } catch (...) {}", "swallowed"),
     "empty name": ("src/core/x.cpp", "class StoreManager {};", "what the thing knows"),
     "sleeping test": ("tests/python/test_x.py", "time." + "sleep(1)", "waits for an event"),
@@ -94,6 +96,8 @@ ALLOWED = {
     "torch in core": ("src/core/x.cpp", "#include <ATen/core/Tensor.h>"),
     "pybind11 in bindings": ("src/bindings/x.cpp", "#include <torch/csrc/utils/pybind.h>"),
     "getenv in its one place": ("src/base/os/env.cpp", 'return ::getenv("X");'),
+    "thread in the executor": ("src/base/concurrency/executor.cpp", "std::thread(f).detach();"),
+    "number of a thread": ("src/core/x.cpp", "std::thread::id caller;"),
     "base header anywhere": ("src/bootstrap/x.cpp", "#include <torchcomms/base/error.hpp>"),
     "test of a room": ("tests/cpp/core/x.cpp", '#include "core/observe/operation_record.hpp"'),
 }
