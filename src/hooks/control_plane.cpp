@@ -1,6 +1,6 @@
 #include <atomic>
+#include <exception>
 #include <string>
-#include <system_error>
 
 #include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
 #include <torchcomms/base/error.hpp>
@@ -81,8 +81,8 @@ void dump_file(const Request&, Response& response) {
   if (!rank) return refuse(response, 503, "no communicator is registered with a flight recorder");
   if (dumping.exchange(true)) return refuse(response, 200, "a dump is being written");
   try {
-    base::Executor::process().run([rank = *rank] { dump(rank); });
-  } catch (const std::system_error& error) {
+    base::Executor::unshared().run([rank = *rank] { dump(rank); });
+  } catch (const std::exception& error) {
     dumping.store(false);
     return refuse(response, 503, error.what());
   }

@@ -52,8 +52,10 @@ void run_logged(const std::function<void()>& body) noexcept {
 }  // namespace
 
 void run_callback(std::function<void()> body) {
+  // Callbacks may change thread-local state, so no other functions run on their threads.
+  static constinit base::Executor executor(std::chrono::seconds(1));
   const auto caller = std::this_thread::get_id();
-  base::Executor::process().run_or_inline([body = std::move(body), caller] {
+  executor.run_or_inline([body = std::move(body), caller] {
     // If no thread can be started, the caller runs the body. The check must not block it, because
     // it may be the thread that ends the interpreter.
     const auto check = callback_check.load();

@@ -9,8 +9,7 @@ namespace torch::comms {
 
 // Runs `body` soon on a thread for callbacks of futures. Such callbacks are the user's code: they
 // may take Python's GIL, block, and wait for other futures. Therefore no callback waits for another
-// one to end, and none runs on a thread that moves data. An exception
-// of `body` is logged.
+// one to end, and none runs on a thread that moves data. An exception of `body` is logged.
 TC_API void run_callback(std::function<void()> body);
 
 // Runs `body` as run_callback() does, but either before the process exits or never.

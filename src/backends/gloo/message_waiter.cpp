@@ -14,6 +14,10 @@ namespace {
 // The duration of one turn if several works are pending.
 constexpr std::chrono::milliseconds kWaitSlice{1};
 
+// Works run hooks of the program, which may change thread-local state, so no other functions run on
+// these threads.
+constinit base::Executor waiter_threads(std::chrono::seconds(1));
+
 }  // namespace
 
 MessageWaiter::~MessageWaiter() {
@@ -38,7 +42,7 @@ void MessageWaiter::add(MessageWorkPtr work) {
   queue_.push_back({std::move(work), Clock::now() + kPickupDelay});
   if (!is_running_) {
     try {
-      base::Executor::process().run([this] { run(); });
+      waiter_threads.run([this] { run(); });  // the destructor waits for run()
       is_running_ = true;
     } catch (const std::system_error& e) {
       // The message is already posted, and wait() still returns its result.

@@ -46,6 +46,7 @@ struct Executor::State {
       own.function();
       own.function = nullptr;
       lock.lock();
+      if (keep_idle.count() == 0) break;
       set_thread_name(kIdleName);
       idle.push_back(&own);
       if (memory) continue;
@@ -60,6 +61,11 @@ struct Executor::State {
 
 Executor& Executor::process() noexcept {
   static constinit Executor instance(std::chrono::seconds(1));
+  return instance;
+}
+
+Executor& Executor::unshared() noexcept {
+  static constinit Executor instance(std::chrono::seconds(0));
   return instance;
 }
 

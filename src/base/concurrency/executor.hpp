@@ -13,7 +13,9 @@
 namespace torch::comms::base {
 
 // Runs functions on detached threads. A function has a thread to itself while it runs, so it may
-// block for long. An idle thread waits `keep_idle` for the next function.
+// block for long. An idle thread waits `keep_idle` for the next function; 0 means that each
+// function gets a new thread. Otherwise a function may find thread-local state that an earlier one
+// has left.
 //
 // Threads: any. A forked child starts without the parent's threads.
 // Lifetime: the destructor does nothing. The threads outlive it, and static destruction.
@@ -29,8 +31,11 @@ class TC_API Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Returns: the executor for all functions that need no heap retained.
+  // Returns: the executor for functions of this library that need no heap retained.
   static Executor& process() noexcept;
+  // Returns: an executor without idle threads. It is for hooks of the program, which may change
+  // thread-local state, such as the current device.
+  static Executor& unshared() noexcept;
 
   // Runs `function` at once. `function` must own everything it uses and must not throw. It is
   // destroyed on the thread that has run it, before the thread becomes idle.

@@ -186,7 +186,7 @@ void Staging::StagingExecutor::run_sync(StagedOperationPtr job) {
 void Staging::StagingExecutor::start_thread() {
   if (is_thread_running_) return;
   try {
-    base::Executor::process().run([self = shared_from_this()] { self->run_thread(); });
+    base::Executor::unshared().run([self = shared_from_this()] { self->run_thread(); });
   } catch (const std::system_error& e) {
     throw CommError(
         Errc::kResourceExhausted,

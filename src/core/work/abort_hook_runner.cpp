@@ -26,7 +26,7 @@ void AbortHookRunner::start(std::function<void()> hooks) {
     if (run_.done.valid()) return;
     run_ = {ended->get_future().share(), Clock::now() + kHookTimeout};
   }
-  base::Executor::process().run_or_inline([ended, hooks = std::move(hooks)] {
+  base::Executor::unshared().run_or_inline([ended, hooks = std::move(hooks)] {
     const bool before = std::exchange(runs_hooks, true);
     hooks();
     runs_hooks = before;

@@ -15,8 +15,8 @@
 #include <future>
 #include <latch>
 #include <memory>
+#include <set>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -29,19 +29,29 @@ constexpr milliseconds kLimit{20'000};
 
 constinit Executor cached(std::chrono::minutes(10));
 
-// On which thread `executor` runs a function.
-std::thread::id where(Executor& executor) {
-  const auto promise = std::make_shared<std::promise<std::thread::id>>();
+// On which thread `executor` runs a function. No std::thread::id: that of a thread that has ended
+// goes to the next one.
+pid_t where(Executor& executor) {
+  const auto promise = std::make_shared<std::promise<pid_t>>();
   auto found = promise->get_future();
-  executor.run([promise] { promise->set_value(std::this_thread::get_id()); });
+  executor.run([promise] { promise->set_value(::gettid()); });
   return found.get();
 }
 
+constexpr size_t kCalls = 100;
+size_t threads_of_calls(Executor& executor) {
+  std::set<pid_t> threads;
+  for (size_t i = 0; i < kCalls; ++i) threads.insert(where(executor));
+  return threads.size();
+}
+
 TEST(Executor, AnIdleThreadIsUsedAgain) {
-  // The first may not be back yet when the next one comes, but it does come back.
-  const auto first = where(cached);
-  int tries = 0;
-  while (where(cached) != first) ASSERT_LT(++tries, 100'000);
+  // A thread may not be back yet when the next function comes.
+  EXPECT_LT(threads_of_calls(cached), kCalls);
+}
+
+TEST(Executor, WithoutIdleTimeEachFunctionHasANewThread) {
+  EXPECT_EQ(threads_of_calls(Executor::unshared()), kCalls);
 }
 
 TEST(Executor, EachFunctionHasAThreadOfItsOwn) {
@@ -108,7 +118,7 @@ TEST(Executor, TheNextFunctionFindsPagesThatTheOneBeforeHasFreed) {
 TEST(Executor, AForkedChildHasThreadsOfItsOwn) {
   where(cached);
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(where(cached) == std::thread::id() ? 1 : 0);
+  if (child == 0) ::_exit(where(cached) > 0 ? 0 : 1);
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
@@ -139,12 +149,12 @@ class NoThreads {
 
 TEST(Executor, WithoutThreadsRunThrowsAndRunOrInlineRunsOnItsCaller) {
   Executor fresh(std::chrono::minutes(10));
-  std::thread::id thread;
+  pid_t thread = 0;
   {
     const NoThreads none;
     EXPECT_THROW(fresh.run([] { ADD_FAILURE(); }), std::system_error);
-    fresh.run_or_inline([&thread] { thread = std::this_thread::get_id(); });
-    EXPECT_EQ(thread, std::this_thread::get_id());
+    fresh.run_or_inline([&thread] { thread = ::gettid(); });
+    EXPECT_EQ(thread, ::gettid());
   }
   EXPECT_NE(where(fresh), thread);
 }
