@@ -36,7 +36,8 @@ struct Executor::State {
   std::vector<CachedThread*> idle{};
   size_t threads = 0;  // running threads; idle has capacity for all of them
 
-  // A Python interpreter that ends may unwind the thread out of a function.
+  // Not noexcept: a Python interpreter that ends may unwind the thread out of a function. `threads`
+  // stays too high then, which only reserves more memory.
   void work(CachedThread& own, std::chrono::milliseconds keep_idle, size_t keep_bytes) {
     std::optional<HeapRetainer> memory;
     std::unique_lock lock(mutex);
@@ -102,12 +103,16 @@ void TaskGroup::run(std::function<void()> function) {
     const std::lock_guard lock(state.mutex);
     ++state.count;
   }
-  Executor::process().run_or_inline([&state, function = std::move(function)]() mutable {
-    std::exchange(function, nullptr)();
+  // The deleter runs on every way out: after the function, if it is unwound, or if it cannot start.
+  std::shared_ptr<void> end(nullptr, [&state](void*) {
     const std::lock_guard lock(state.mutex);
     --state.count;
     state.fewer.notify_all();
   });
+  Executor::process().run_or_inline(
+      [end = std::move(end), function = std::move(function)]() mutable {
+        std::exchange(function, nullptr)();
+      });
 }
 
 bool TaskGroup::wait_for(int most, std::chrono::milliseconds limit) {

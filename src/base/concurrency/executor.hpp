@@ -37,7 +37,7 @@ class TC_API Executor {
   // thread-local state, such as the current device.
   static Executor& unshared() noexcept;
 
-  // Runs `function` at once. `function` must own everything it uses and must not throw. It is
+  // Runs `function` at once. Everything that it uses must outlive it, and it must not throw. It is
   // destroyed on the thread that has run it, before the thread becomes idle.
   // Throws: std::system_error if no thread can be started; `function` has not run then.
   void run(std::function<void()> function) { start(function); }
@@ -54,7 +54,7 @@ class TC_API Executor {
   PerProcess<State> state_;
 };
 
-// Counts its functions that Executor::process() runs. Only the destructor waits for them, at most
+// Runs functions on Executor::process() and counts them. The destructor waits for them, at most
 // `timeout`. Meant for static objects: the destructor runs at process exit. A forked child has its
 // own count and waits only for its own functions.
 //
@@ -67,7 +67,7 @@ class TC_API TaskGroup {
   TaskGroup& operator=(const TaskGroup&) = delete;
 
   // Runs `function` as Executor::run_or_inline() does. The function counts until the objects that
-  // it has captured are destroyed.
+  // it has captured are destroyed, also if it cannot start or its thread is unwound.
   void run(std::function<void()> function);
   // Blocks: until at most `most` functions are running, no longer than `limit`. Returns: whether
   // that was reached.

@@ -190,6 +190,12 @@ TEST(TaskGroup, AFunctionCountsUntilWhatItOwnsIsDestroyed) {
   EXPECT_TRUE(group().wait_for(0, kLimit));
 }
 
+// As the interpreter of Python ends threads.
+TEST(TaskGroup, AFunctionThatIsUnwoundCountsNoMore) {
+  group().run([] { ::pthread_exit(nullptr); });
+  EXPECT_TRUE(group().wait_for(0, kLimit));
+}
+
 int go[2];
 
 [[noreturn]] void end_with_a_function() {
