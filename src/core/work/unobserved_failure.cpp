@@ -3,6 +3,7 @@
 #include <atomic>
 #include <exception>
 #include <future>
+#include <system_error>
 #include <utility>
 
 #include <torchcomms/base/error.hpp>
@@ -58,8 +59,11 @@ void UnobservedFailureGuard::arm(TorchWork& work) noexcept {
     pending_ = work.error();
     if (grace_ == kNever) return;
     auto expire = [self = shared_from_this(), status = work.status()] {
-      if (is_exiting) return;
-      base::Executor::process().run_or_inline([self, status] { self->terminate(status); });
+      try {
+        base::Executor::process().run([self, status] { self->terminate(status, true); });
+      } catch (const std::system_error&) {
+        self->terminate(status, false);  // this thread must not wait for hooks
+      }
     };
     expiry_ = base::schedule(std::chrono::steady_clock::now() + grace_, std::move(expire));
   } catch (const std::exception& e) {
@@ -84,7 +88,11 @@ std::exception_ptr UnobservedFailureGuard::mark_observed() noexcept {
   return std::exchange(pending_, nullptr);
 }
 
-void UnobservedFailureGuard::terminate(WorkStatus status) {
+void UnobservedFailureGuard::terminate(WorkStatus status, bool runs_hooks) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_observed_ || is_exiting) return;
+  }
   const bool timed_out = status == WorkStatus::TIMEDOUT;
   base::log(base::LogLevel::kError,
             std::string("Aborting process due to ") + (timed_out ? "timeout" : "error") +
@@ -96,13 +104,18 @@ void UnobservedFailureGuard::terminate(WorkStatus status) {
                 "or new_comm(..., abort_process_on_timeout_or_error=False)");
   // Abort hooks belong to the program. A hook that blocks, or needs a lock of a stuck thread, ends
   // with the process.
-  const auto done = std::make_shared<std::promise<void>>();
-  const auto done_future = done->get_future();
-  base::Executor::process().run_or_inline([self = shared_from_this(), done] {
-    self->before_terminate_();
-    done->set_value();
-  });
-  done_future.wait_for(kBeforeTerminateTimeout);
+  if (runs_hooks) try {
+      const auto done = std::make_shared<std::promise<void>>();
+      const auto done_future = done->get_future();
+      base::Executor::unshared().run([self = shared_from_this(), done] {
+        self->before_terminate_();
+        done->set_value();
+      });
+      done_future.wait_for(kBeforeTerminateTimeout);
+    } catch (const std::system_error& e) {
+      base::log(base::LogLevel::kError,
+                std::string("no thread could be started for abort hooks: ") + e.what());
+    }
   terminate_();
 }
 

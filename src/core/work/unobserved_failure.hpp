@@ -22,8 +22,8 @@ namespace torch::comms {
 class TC_API UnobservedFailureGuard : public std::enable_shared_from_this<UnobservedFailureGuard> {
  public:
   // `before_terminate` runs on a thread of its own right before termination, which waits for it at
-  // most 30 s. `end` terminates the process; it is std::abort except in tests. `grace` may be
-  // kNever.
+  // most 30 s. It does not run if no thread can be started. `end` terminates the process; it is
+  // std::abort except in tests. `grace` may be kNever.
   static constexpr auto kNever = std::chrono::milliseconds::max();
   UnobservedFailureGuard(std::string comm, std::chrono::milliseconds grace,
                          std::function<void()> before_terminate, std::function<void()> end);
@@ -40,7 +40,9 @@ class TC_API UnobservedFailureGuard : public std::enable_shared_from_this<Unobse
   std::exception_ptr mark_observed() noexcept;
 
  private:
-  void terminate(WorkStatus status);
+  // Does nothing if the failure has been observed meanwhile. `runs_hooks`: whether it runs
+  // `before_terminate` and waits for it.
+  void terminate(WorkStatus status, bool runs_hooks);
 
   const std::string comm_;
   const std::chrono::milliseconds grace_;

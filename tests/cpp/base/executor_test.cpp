@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/no_threads.hpp"
+
 namespace torch::comms::base {
 namespace {
 
@@ -125,28 +127,6 @@ TEST(Executor, AForkedChildHasThreadsOfItsOwn) {
 }
 
 #if defined(__GLIBC__)
-// No thread can be started while this object lives.
-class NoThreads {
- public:
-  NoThreads() {
-    ::pthread_getattr_default_np(&before_);
-    pthread_attr_t huge;
-    ::pthread_getattr_default_np(&huge);
-    ::pthread_attr_setstacksize(&huge, size_t{1} << 60);
-    EXPECT_EQ(::pthread_setattr_default_np(&huge), 0);
-    ::pthread_attr_destroy(&huge);
-  }
-  NoThreads(const NoThreads&) = delete;
-  NoThreads& operator=(const NoThreads&) = delete;
-  ~NoThreads() {
-    ::pthread_setattr_default_np(&before_);
-    ::pthread_attr_destroy(&before_);
-  }
-
- private:
-  pthread_attr_t before_;
-};
-
 TEST(Executor, WithoutThreadsRunThrowsAndRunOrInlineRunsOnItsCaller) {
   Executor fresh(std::chrono::minutes(10));
   pid_t thread = 0;

@@ -7,6 +7,10 @@
 
 #include <torchcomms/base/error.hpp>
 
+#include "base/concurrency/timer.hpp"
+#include "base/no_descriptors.hpp"
+#include "base/no_threads.hpp"
+
 namespace torch::comms {
 namespace {
 
@@ -50,6 +54,24 @@ TEST(Unmet, AFailureThatNobodyMeetsEndsTheProcessAfterItsHooks) {
   EXPECT_EQ(end.before_terminate_calls, 1);
   EXPECT_EQ(end.ends, 1);
 }
+
+#if defined(__GLIBC__)
+TEST(Unmet, WithoutThreadsTheProcessEndsAndItsHooksDoNotRun) {
+  // In a child, which has no idle threads.
+  base::in_child([] {
+    std::promise<void> started;
+    const auto timer =
+        base::schedule(std::chrono::steady_clock::now(), [&] { started.set_value(); });
+    started.get_future().wait();
+    const base::NoThreads none;
+    End end;
+    const auto work = c10::make_intrusive<ObservedWork>();
+    work->fail(end.guard(milliseconds(1)));
+    end.over.get_future().wait();
+    EXPECT_EQ(end.before_terminate_calls, 0);
+  });
+}
+#endif
 
 TEST(Unmet, WhatWasMetBeforeIsNotWatched) {
   End end;
