@@ -18,8 +18,8 @@ from torchcomms.drill.side import Side, open_side
 
 # Threads and sockets are released in the background, within this time.
 CLEAN_S = 3.0
-# The names of threads that a process keeps for later calls: src/base/concurrency.
-KEPT_THREADS = ("tc-idle", "tc-timer")
+# The names of threads that a process keeps for later calls.
+KEPT_THREADS = ("tc-idle", "tc-timer", "tc-watchdog")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,9 @@
 #include "core/work/watchdog.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
+#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -15,15 +18,19 @@ namespace {
 constexpr std::chrono::milliseconds kPeriod{5};
 
 // The watchdog runs on the executor and not on the timer. poll() runs the hooks of works that it
-// ends; these may block, and must not delay deadlines.
+// ends; these may block, and must not delay deadlines. The function stays once it runs, so that
+// only the first client needs a new thread.
 struct Watchdog {
-  std::mutex mutex;  // guards all below
+  std::mutex mutex;  // guards all below; partner of changed
+  std::condition_variable changed;
   std::vector<std::shared_ptr<WatchdogClient>> clients;
   bool is_running = false;
 
-  void run() {
+  [[noreturn]] void run() {
+    ::pthread_setname_np(::pthread_self(), "tc-watchdog");
     std::unique_lock lock(mutex);
-    while (!clients.empty()) {
+    while (true) {
+      changed.wait(lock, [this] { return !clients.empty(); });
       auto now = clients;
       lock.unlock();
       for (const auto& one : now) one->poll(std::chrono::steady_clock::now());
@@ -37,7 +44,6 @@ struct Watchdog {
       std::this_thread::sleep_for(kPeriod);
       lock.lock();
     }
-    is_running = false;
   }
 };
 
@@ -53,6 +59,7 @@ void add_to_watchdog(const std::shared_ptr<WatchdogClient>& client) {
   if (!instance.is_running) base::Executor::process().run([&instance] { instance.run(); });
   instance.is_running = true;
   instance.clients.push_back(client);
+  instance.changed.notify_one();
 }
 
 }  // namespace torch::comms

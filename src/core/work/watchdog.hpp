@@ -19,10 +19,10 @@ class TC_API WatchdogClient {
 };
 
 // Adds `client` to the watchdog of the process, which keeps it until is_active() returns false. It
-// does nothing if the object is present already. The watchdog has a thread while it has clients. A
-// forked child does not poll the clients of its parent.
+// does nothing if the object is present already. The watchdog has a thread from its first client
+// on. A forked child does not poll the clients of its parent.
 // Threads: any.
-// Throws: std::system_error if no thread can be started.
+// Throws: std::system_error if no thread can be started for the first client of the process.
 TC_API void add_to_watchdog(const std::shared_ptr<WatchdogClient>& client);
 
 }  // namespace torch::comms
