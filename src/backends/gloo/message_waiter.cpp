@@ -5,6 +5,8 @@
 #include <system_error>
 #include <utility>
 
+#include <torchcomms/base/error.hpp>
+
 #include "base/concurrency/executor.hpp"
 #include "base/os/log.hpp"
 
@@ -22,7 +24,9 @@ constinit base::Executor waiter_threads(std::chrono::seconds(1));
 
 MessageWaiter::~MessageWaiter() {
   std::unique_lock lock(mutex_);
-  changed_.notify_all();
+  // A hook of a work that destroys the last communicator would wait for itself.
+  TC_CHECK(thread_ != std::this_thread::get_id());
+  changed_.notify_all();  // a caller may have adopted the last work
   released_.wait(lock, [this] { return !is_running_; });
 }
 
@@ -81,6 +85,7 @@ void MessageWaiter::poll_soon(MessageWork& work) noexcept {
 
 void MessageWaiter::run() {
   std::unique_lock lock(mutex_);
+  thread_ = std::this_thread::get_id();
   while (!queue_.empty()) {
     const auto now = Clock::now();
     const auto due = std::find_if(queue_.begin(), queue_.end(),
@@ -108,6 +113,7 @@ void MessageWaiter::run() {
     lock.lock();
   }
   is_running_ = false;
+  thread_ = {};
   released_.notify_all();
 }
 

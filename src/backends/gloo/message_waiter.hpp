@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <list>
 #include <mutex>
+#include <thread>
 
 #include "backends/gloo/message_work.hpp"
 
@@ -17,7 +18,8 @@ class MessageWaiter {
   MessageWaiter() = default;
   MessageWaiter(const MessageWaiter&) = delete;
   MessageWaiter& operator=(const MessageWaiter&) = delete;
-  // Blocks: until the remaining works have completed, each at its own deadline at the latest.
+  // Blocks: until the remaining works have completed, each at its own deadline at the latest. It
+  // must not run on the thread that waits for them.
   ~MessageWaiter();
 
   // Adds the work to the queue. The thread begins to wait for the work kPickupDelay later, unless a
@@ -49,6 +51,7 @@ class MessageWaiter {
   MessageWorkPtr current_;
   bool has_adopter_ = false;  // a thread in adopt() wants current_
   bool is_running_ = false;
+  std::thread::id thread_;  // of run()
 };
 
 }  // namespace torch::comms::gloo
