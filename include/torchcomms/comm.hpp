@@ -217,12 +217,12 @@ class TC_API TorchComm : public std::enable_shared_from_this<TorchComm> {
   // not inherit hooks.
   std::unique_ptr<RemovableHandle> registerPreHook(PreHook hook);
   std::unique_ptr<RemovableHandle> registerPostHook(PostHook hook);
-  // For observers inside of this library; programs use the hooks.
-  std::unique_ptr<RemovableHandle> registerObserver(std::shared_ptr<OperationObserver> observer);
   std::unique_ptr<RemovableHandle> registerAbortHook(AbortHook hook);
   std::unique_ptr<RemovableHandle> registerGraphReplayHook(GraphReplayHook hook);
 
  private:
+  friend TC_API std::unique_ptr<RemovableHandle> register_observer(
+      TorchComm& comm, std::shared_ptr<OperationObserver> observer);
   struct Hooks;
   // `parent`: the communicator that was split; null for others.
   TorchComm(std::shared_ptr<TorchCommBackend> backend, std::string backend_name,

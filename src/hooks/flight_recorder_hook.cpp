@@ -38,8 +38,10 @@ struct FlightRecorderHook::State : std::enable_shared_from_this<State> {
 
   void add(const std::shared_ptr<TorchComm>& comm) {
     HookRegistrations::Handles handles;
-    handles.push_back(comm->registerObserver(std::make_shared<CommRecording>(
-        recorder, comm, [self = shared_from_this()](const auto& child) { self->add(child); })));
+    handles.push_back(register_observer(
+        *comm,
+        std::make_shared<CommRecording>(
+            recorder, comm, [self = shared_from_this()](const auto& child) { self->add(child); })));
     handles.push_back(comm->registerAbortHook(note_abort));
     registrations.add(comm, std::move(handles));
   }

@@ -276,10 +276,10 @@ std::unique_ptr<RemovableHandle> TorchComm::registerPostHook(PostHook hook) {
     if (const auto hooks = weak.lock()) hooks->post.remove(id);
   });
 }
-std::unique_ptr<RemovableHandle> TorchComm::registerObserver(
-    std::shared_ptr<OperationObserver> observer) {
-  const auto id = hooks_->observers.add(std::move(observer));
-  return RemovableHandle::create([weak = std::weak_ptr<Hooks>(hooks_), id] {
+std::unique_ptr<RemovableHandle> register_observer(TorchComm& comm,
+                                                   std::shared_ptr<OperationObserver> observer) {
+  const auto id = comm.hooks_->observers.add(std::move(observer));
+  return RemovableHandle::create([weak = std::weak_ptr<TorchComm::Hooks>(comm.hooks_), id] {
     if (const auto hooks = weak.lock()) hooks->observers.remove(id);
   });
 }

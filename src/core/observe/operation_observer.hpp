@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 
+#include <torchcomms/base/export.hpp>
 #include <torchcomms/operation.hpp>
 
 #include "base/op_record.hpp"
@@ -10,6 +11,7 @@
 
 namespace torch::comms {
 
+class RemovableHandle;
 class TorchComm;
 
 // Sees the operations of a communicator: a backend's collective log, and flight recorders. An
@@ -36,5 +38,10 @@ class OperationObserver {
 };
 
 using ObserverList = HookList<std::shared_ptr<OperationObserver>>;
+
+// Adds an observer to `comm`. It stays registered if the handle is destroyed. Splits do not inherit
+// observers.
+TC_API std::unique_ptr<RemovableHandle> register_observer(
+    TorchComm& comm, std::shared_ptr<OperationObserver> observer);
 
 }  // namespace torch::comms

@@ -48,7 +48,7 @@ class Listing final : public OperationObserver {
 };
 
 struct Observed : ManualComm {
-  Observed() : ManualComm("observed"), handle(comm->registerObserver(list)) {}
+  Observed() : ManualComm("observed"), handle(register_observer(*comm, list)) {}
 
   const std::shared_ptr<Listing> list = std::make_shared<Listing>();
   const std::unique_ptr<RemovableHandle> handle;
@@ -85,7 +85,7 @@ TEST(OperationObserver, SeesAStartThatCameBeforeTheWork) {
   const auto backend = std::make_shared<Early>("early");
   const auto comm = TorchComm::wrap(backend, "manual");
   const auto list = std::make_shared<Listing>();
-  comm->registerObserver(list);
+  register_observer(*comm, list);
   auto tensor = at::ones({1});
   comm->all_reduce(tensor, RedOpType::SUM, true);
   EXPECT_EQ(list->seen, "begin all_reduce start 0 ");
@@ -105,7 +105,7 @@ TEST(OperationObserver, SeesACallThatThrowsAsFailed) {
   };
   const auto comm = TorchComm::wrap(std::make_shared<Raising>("raising"), "manual");
   const auto list = std::make_shared<Listing>();
-  comm->registerObserver(list);
+  register_observer(*comm, list);
   EXPECT_THROW(comm->barrier(false), std::runtime_error);
   EXPECT_EQ(list->seen, "begin barrier failed 0 ");
 }
@@ -151,7 +151,7 @@ TEST(OperationObserver, MayBeSeveralEachWithItsTokens) {
   std::vector<std::shared_ptr<Listing>> more;
   for (const auto first : firsts) {
     more.push_back(std::make_shared<Listing>(first));
-    its.comm->registerObserver(more.back());
+    register_observer(*its.comm, more.back());
   }
   auto& work = its.all_reduce();
   its.comm->barrier(false);
