@@ -1,5 +1,6 @@
 #include <torchcomms/comm.hpp>
 
+#include <c10/util/ScopeExit.h>
 #include <torchcomms/base/error.hpp>
 #include <torchcomms/factory.hpp>
 
@@ -139,13 +140,15 @@ void TorchComm::run_pre_hooks(const Op& op, size_t op_id) {
   } catch (...) {
     if (hooks_->observers.empty()) throw;
     // The peers do not count this operation, so it gives its numbers back.
-    const base::OpOrder order = *order_;
+    const auto give_back =
+        c10::make_scope_exit([this, order = *order_, sequence = sequence_]() mutable {
+          *order_ = std::move(order);
+          sequence_ = sequence;
+        });
     base::OpRecord record = make_record(op);
     assign_sequence(record, op_id);
     const auto observers = hooks_->observers.snapshot();
     for (const auto& [id, observer] : *observers) observer->on_refused(record, Operation(op));
-    *order_ = order;
-    --sequence_;
     throw;
   }
 }
@@ -160,10 +163,10 @@ WorkPtr TorchComm::run(const Op& op) {
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
   if (!hooks_->pre.empty()) run_pre_hooks(op, op_id);
 
-  ObservedOperation observed(op);
+  ObservedOperation observed(op, hooks_->observers);
   assign_sequence(observed.record, op_id);
   const ProfilerRecord profiled([&] { return profiler_metadata(op, observed.record); });
-  observed.begin(op, hooks_->observers);
+  observed.begin(op);
   WorkPtr work;
   try {
     const base::ScopedSequence issued(observed.record.matching_sequence);
@@ -291,10 +294,10 @@ auto TorchComm::run_constructing(const Op& op, const Make& make, const Post& pos
   const size_t op_id = next_op_id.fetch_add(1, std::memory_order_relaxed);
   if (!hooks_->pre.empty()) run_pre_hooks(op, op_id);
 
-  ObservedOperation observed(op);
+  ObservedOperation observed(op, hooks_->observers);
   assign_sequence(observed.record, op_id);
   const ProfilerRecord profiled([&] { return profiler_metadata(op, observed.record); });
-  observed.begin(op, hooks_->observers);
+  observed.begin(op);
   decltype(make()) result;
   try {
     const base::ScopedSequence issued(observed.record.matching_sequence);

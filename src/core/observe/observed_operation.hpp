@@ -16,15 +16,18 @@ namespace torch::comms {
 
 // One operation, which the event ring records and the observers of its communicator see. The ring
 // is not one of the observers, because it records every operation: a direct call is faster.
+// begin() allocates nothing, so that an operation that has its sequence number also begins.
 // Threads: after begin() any.
 class ObservedOperation {
  public:
   template <class Op>
-  explicit ObservedOperation(const Op& op) noexcept : record(make_record(op)) {}
+  ObservedOperation(const Op& op, const ObserverList& observers) : record(make_record(op)) {
+    if (!observers.empty()) attach(observers);
+  }
 
   template <class Op>
-  void begin(const Op& op, const ObserverList& observers) {
-    if (!observers.empty()) show_begin(op, observers);
+  void begin(const Op& op) noexcept {
+    if (observers_) show_begin(op);
     begin_ = tracing::process_ring().record({.time_ns = tracing::now_ns(),
                                              .thread = tracing::kernel_thread_id(),
                                              .phase = tracing::EventPhase::kBegin,
@@ -61,9 +64,11 @@ class ObservedOperation {
   base::OpRecord record;
 
  private:
-  void show_begin(const Operation& op, const ObserverList& observers) {
+  void attach(const ObserverList& observers) {
     observers_ = observers.snapshot();
     tokens_.reserve(observers_->size());
+  }
+  void show_begin(const Operation& op) noexcept {
     for (const auto& [id, observer] : *observers_)
       tokens_.push_back(observer->on_begin(record, op));
   }
