@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <fstream>
 #include <future>
 #include <memory>
@@ -88,18 +87,21 @@ TEST(Timer, ACanceledCallbackNeverRuns) {
 }
 
 TEST(Timer, CancelWaitsForTheCallbackThatRuns) {
-  std::promise<void> begun, open;
-  std::atomic<bool> has_ended{false};
+  std::promise<void> begun, open, canceled;
   auto handle = schedule(Clock::now(), [&, is_open = open.get_future().share()] {
     begun.set_value();
     is_open.wait();
-    has_ended = true;
   });
   begun.get_future().wait();
-  std::thread opener([&open] { open.set_value(); });
-  handle = {};
-  EXPECT_TRUE(has_ended);
-  opener.join();
+  std::thread canceler([&] {
+    handle = {};
+    canceled.set_value();
+  });
+  const auto is_canceled = canceled.get_future();
+  EXPECT_EQ(is_canceled.wait_for(milliseconds(20)), std::future_status::timeout);
+  open.set_value();
+  is_canceled.wait();
+  canceler.join();
 }
 
 TEST(Timer, CancelDoesNotWaitForAnotherCallback) {

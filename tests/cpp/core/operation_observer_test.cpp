@@ -119,29 +119,40 @@ TEST(OperationObserver, SeesASplitAndItsChild) {
 }
 
 TEST(OperationObserver, ARefusedOperationGivesItsNumbersToTheNext) {
-  Observed its;
-  its.comm->barrier(false);
+  class WithSelfMessages final : public ManualBackend {
+   public:
+    using ManualBackend::ManualBackend;
+    Capabilities capabilities() const override {
+      auto all = ManualBackend::capabilities();
+      all.self_messages = true;
+      return all;
+    }
+  };
+  const auto comm = TorchComm::wrap(std::make_shared<WithSelfMessages>("refused"), "manual");
+  const auto list = std::make_shared<Listing>();
+  register_observer(*comm, list);
+  comm->barrier(false);
   const auto at_self = at::ones({1});
   const std::vector<std::function<void()>> calls = {
-      [&] { its.comm->barrier(false); },
-      [&] { its.comm->send(at_self, 0, false); },
+      [&] { comm->barrier(false); },
+      [&] { comm->send(at_self, 0, false); },
       [&] {
-        auto batch = its.comm->batch_op_create();
+        auto batch = comm->batch_op_create();
         batch.send(at_self, 0);
         batch.issue(false);
       },
-      [&] { its.comm->split({0}, "child"); },
+      [&] { comm->split({0}, "child"); },
   };
   for (const auto& call : calls) {
-    its.list->seen.clear();
-    const auto refuse = its.comm->registerPreHook(
-        [](size_t, const PreHookArgs&) { throw std::runtime_error("no"); });
+    list->seen.clear();
+    const auto refuse =
+        comm->registerPreHook([](size_t, const PreHookArgs&) { throw std::runtime_error("no"); });
     EXPECT_THROW(call(), std::runtime_error);
-    EXPECT_EQ(its.list->seen.rfind("refused ", 0), 0U) << its.list->seen;
+    EXPECT_EQ(list->seen.rfind("refused ", 0), 0U) << list->seen;
     refuse->remove();
     call();
-    EXPECT_EQ(its.list->refused.back(),
-              std::pair(uint64_t{its.list->numbers.size()}, its.list->numbers.back()));
+    EXPECT_EQ(list->refused.back(),
+              std::pair(uint64_t{list->numbers.size()}, list->numbers.back()));
   }
 }
 
@@ -173,6 +184,14 @@ TEST(OperationObserver, ThatIsRemovedSeesTheEndOfWhatItSawBegin) {
   EXPECT_EQ(its.list.use_count(), 2) << "the work holds it";
   its.backend->works.clear();
   EXPECT_EQ(its.list.use_count(), 1);
+}
+
+TEST(OperationObserver, SeesTheEndOfAWorkThatOutlivesTheCommunicator) {
+  Observed its;
+  auto& work = its.all_reduce();
+  its.comm.reset();
+  work.setStatus(WorkStatus::COMPLETED);
+  EXPECT_EQ(its.list->seen, "begin all_reduce start 0 done 0 ");
 }
 
 TEST(OperationObserver, HoldsNoNumberOfAnOperationInsideAPreHook) {
