@@ -70,6 +70,11 @@ FORBIDDEN = {
     "dlclose": ("src/core/x.cpp", "::dlclose(handle);", "never closed"),
     "thread of its own": ("src/core/x.cpp", "std::thread(body).detach();", "on the executor"),
     "thread as a member": ("src/core/x.cpp", "std::jthread thread_;", "on the executor"),
+    "thread of the library": ("src/core/x.cpp", "auto f = std::async(body);", "on the executor"),
+    "thread of the system": ("src/core/x.cpp", "pthread_create(&t, 0, f, 0);", "on the executor"),
+    "thread in a public header": (
+        "include/torchcomms/x.hpp", "#pragma once\nstd::thread thread_;", "on the executor"
+    ),
     "swallowed error": ("src/core/x.cpp", "try { f(); } catch (...) {}", "swallowed"),
     "empty name": ("src/core/x.cpp", "class StoreManager {};", "what the thing knows"),
     "sleeping test": ("tests/python/test_x.py", "time." + "sleep(1)", "waits for an event"),
