@@ -60,6 +60,7 @@ struct TimerState {
       auto* const first = *pending.begin();
       if (first->when > Clock::now()) {
         next_wakeup = first->when;
+        // A copy, because the wait reads it without the lock.
         changed.wait_until(lock, Clock::time_point(next_wakeup));
         continue;
       }
@@ -98,7 +99,7 @@ ScheduledCallback schedule(Clock::time_point when, std::function<void()> callbac
 void cancel_timer(TimerEntry* entry) noexcept {
   // Freed without the lock, because the callback may own objects that take it.
   const std::unique_ptr<TimerEntry> owner(entry);
-  // The timer of the parent is none of this process, and its lock may be held.
+  // timer.get() is that of this process, and an entry of the parent is not in it.
   if (entry->generation != fork_generation()) return;
   auto& state = timer.get();
   std::unique_lock lock(state.mutex);

@@ -11,7 +11,8 @@ namespace torch::comms::base {
 
 struct TimerEntry;
 
-// Frees `entry`. Afterwards its callback is not running and will not run.
+// Frees `entry`. Afterwards its callback is not running and will not run. A callback may cancel
+// itself, and runs on then.
 // Blocks: while the callback is running, except on the timer thread.
 TC_API void cancel_timer(TimerEntry* entry) noexcept;
 

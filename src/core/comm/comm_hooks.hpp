@@ -16,8 +16,8 @@ struct TorchComm::Hooks {
   ObserverList observers;
   uint64_t backend_observer = 0;  // the id of the backend's observer in the list; 0: none
 
-  // Removes the hooks, because no operation begins any more. If a hook called finalize(), the
-  // observers still see the end of that operation.
+  // Removes the hooks after finalize(). The observers stay: an operation whose pre-hook called
+  // finalize() still begins, and fails.
   void clear_operation_hooks() {
     pre.clear();
     post.clear();

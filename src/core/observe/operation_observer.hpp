@@ -29,8 +29,9 @@ class OperationObserver {
   virtual void on_start(uint64_t /*token*/) noexcept {}
   // `ok`: the operation has completed; otherwise it has failed, or its call threw.
   virtual void on_end(uint64_t token, const base::OpRecord& record, bool ok) noexcept = 0;
-  // A pre-hook threw, so the operation does not begin. The next operation of its kind gets the
-  // numbers of `record`.
+  // A pre-hook threw, so the operation does not begin. The next operation gets the `sequence` of
+  // `record`. The next one of its kind, for a message between the same ranks, gets the
+  // `matching_sequence`.
   virtual void on_refused(const base::OpRecord& /*record*/,
                           const Operation& /*operation*/) noexcept {}
   // The operation that runs is a split() that has created `child`.

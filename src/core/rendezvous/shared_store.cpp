@@ -47,7 +47,7 @@ bool is_connection_error(const std::exception_ptr& error) {
 
 }  // namespace
 
-// The operations of one connection, and the thread that executes them.
+// The operations of one connection, and the function that executes them on a thread.
 class StoreQueue {
  public:
   enum State : int { kPending, kDone, kTimedOut, kAbandoned };
@@ -62,7 +62,7 @@ class StoreQueue {
 
   explicit StoreQueue(SharedStore::StorePtr store) : store_(std::move(store)) {}
 
-  // Starts the thread; close() or move_to() must follow.
+  // Starts the function; close() or move_to() must follow.
   // Throws: std::system_error if no thread can be started.
   static std::shared_ptr<StoreQueue> start(SharedStore::StorePtr store) {
     auto queue = std::make_shared<StoreQueue>(std::move(store));
@@ -113,8 +113,8 @@ class StoreQueue {
     for (auto& request : requests) other.add(std::move(request));
   }
 
-  // Ends the thread after all pending operations have run, and returns when the store is released.
-  // A call that has been running for half a second is abandoned.
+  // Ends the function after all pending operations have run, and returns when the store is
+  // released. A call that has been running for half a second is abandoned.
   void close() {
     std::unique_lock lock(mutex_);
     close_locked();
