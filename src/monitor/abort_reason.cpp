@@ -22,4 +22,8 @@ AbortReason as_seen_by_peers(AbortReason why, int rank) {
   }
 }
 
+std::string failed_rank_text(int rank, const std::string& why) {
+  return "rank " + std::to_string(rank) + " has failed: " + why;
+}
+
 }  // namespace torch::comms::monitor

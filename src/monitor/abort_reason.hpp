@@ -19,4 +19,8 @@ struct AbortReason {
 // itself becomes kPeerFailed. An invalid call of that rank becomes kMismatch.
 AbortReason as_seen_by_peers(AbortReason why, int rank);
 
+// Returns the text of the error that the peers of a failed rank raise. `why`: such as "its process
+// (7) has ended".
+std::string failed_rank_text(int rank, const std::string& why);
+
 }  // namespace torch::comms::monitor

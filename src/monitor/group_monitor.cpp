@@ -15,7 +15,8 @@ GroupMonitor::GroupMonitor(std::shared_ptr<MonitorNetwork> network, uint64_t gro
       group_(group),
       ranks_(std::move(ranks)),
       log_(std::move(log)),
-      protocol_(group, rank, static_cast<int>(ranks_.size()), *log_, network_->retry_policy_) {
+      protocol_({group, rank, static_cast<int>(ranks_.size())}, *log_, *this,
+                network_->retry_policy_) {
   for (const int neighbor : protocol_.neighbors())
     neighbor_ranks_[ranks_[static_cast<size_t>(neighbor)]] = neighbor;
   network_->add(*this);
@@ -23,22 +24,46 @@ GroupMonitor::GroupMonitor(std::shared_ptr<MonitorNetwork> network, uint64_t gro
 
 GroupMonitor::~GroupMonitor() { leave_network(/*graceful=*/false); }
 
+void GroupMonitor::send(int rank, const MonitorMessage& message) {
+  const int network_rank = ranks_[static_cast<size_t>(rank)];
+  const bool is_new = !network_->connections_.contains(network_rank);
+  auto& connection = network_->connection_to(network_rank, now());
+  if (is_new) connection.connect_now(now());
+  connection.send(message.serialize());
+}
+
+Moment GroupMonitor::now() const noexcept { return MonitorNetwork::now(); }
+
+template <class Body>
+bool GroupMonitor::with_protocol(const Body& body) {
+  const std::lock_guard lock(network_->mutex_);
+  if (is_closed_) return false;
+  body(protocol_);
+  publish();
+  network_->wake();
+  return true;
+}
+
+void GroupMonitor::publish() {
+  if (!protocol_.failed_ranks().empty() || protocol_.mismatch() || protocol_.peer_abort())
+    has_failure_.store(true, std::memory_order_release);
+  if (!protocol_.peer_closes().empty()) has_peer_closes_.store(true, std::memory_order_release);
+  network_->changed_.notify_all();
+}
+
 void GroupMonitor::close() noexcept { leave_network(/*graceful=*/true); }
 
 void GroupMonitor::announce_close(const std::vector<PostedCounts>& posted,
                                   bool to_all_ranks) noexcept {
   if (base::fork_generation() != network_->fork_generation_) return;
-  const std::lock_guard lock(network_->mutex_);
-  if (is_closed_ || std::exchange(has_announced_close_, true)) return;
   try {
-    MonitorProtocol::OutgoingMessages out;
-    protocol_.close(out, posted, to_all_ranks);
-    network_->send_messages(*this, out);
+    with_protocol([&](MonitorProtocol& protocol) {
+      if (!std::exchange(has_announced_close_, true)) protocol.close(posted, to_all_ranks);
+    });
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning,
               std::string("side channel: cannot notify peer ranks of a close: ") + error.what());
   }
-  network_->wake();
 }
 
 std::map<int, MonitorProtocol::PeerClose> GroupMonitor::peer_closes() const {
@@ -79,36 +104,11 @@ void GroupMonitor::drain_incoming() {
 std::optional<GroupMonitor::GroupFailure> GroupMonitor::failure() const {
   if (!has_failure()) return std::nullopt;
   const std::lock_guard lock(network_->mutex_);
-  const auto& end = protocol_.peer_abort();
-  const Moment ends = end ? end->since : kNever;
-  if (const auto& mismatch = protocol_.mismatch())
-    return GroupFailure{Errc::kMismatch, mismatch->reason, mismatch->culprits, ends};
-  const int failed_rank = protocol_.failed_rank();
-  // A peer's abort reason adds nothing if it only names the rank that has already been seen to
-  // fail.
-  if (end && std::ranges::count(end->reason.culprits, failed_rank) == 0) {
-    auto abort_reason = as_seen_by_peers(end->reason, end->rank);
-    return GroupFailure{abort_reason.code, std::move(abort_reason.reason),
-                        std::move(abort_reason.culprits), ends};
-  }
-  if (failed_rank < 0) return std::nullopt;
-  const auto& contact =
-      network_->contacts_[static_cast<size_t>(ranks_[static_cast<size_t>(failed_rank)])];
-  return GroupFailure{Errc::kPeerFailed,
-                      "rank " + std::to_string(failed_rank) + " has failed: its process (" +
-                          contact.process_description +
-                          ") has ended, has closed the communicator, or cannot be reached",
-                      {failed_rank},
-                      ends};
+  return protocol_.failure();
 }
 
 void GroupMonitor::check_mismatch_later(Moment began) {
-  MonitorProtocol::OutgoingMessages out;
-  const std::lock_guard lock(network_->mutex_);
-  if (is_closed_) return;
-  protocol_.check_mismatch_later(began, MonitorNetwork::now(), out);
-  network_->send_messages(*this, out);
-  network_->wake();
+  with_protocol([&](MonitorProtocol& protocol) { protocol.check_mismatch_later(began); });
 }
 
 std::optional<GroupMonitor::GroupFailure> GroupMonitor::find_mismatch(
@@ -123,9 +123,8 @@ std::optional<GroupMonitor::GroupFailure> GroupMonitor::find_mismatch(
     bool over = network_->changed_.wait_for(lock, initial_wait, is_over);
     for (auto left = until - MonitorNetwork::now(); !over && left > Moment(0);
          left = until - MonitorNetwork::now()) {
-      MonitorProtocol::OutgoingMessages out;
-      protocol_.check_mismatch_now(MonitorNetwork::now(), out);
-      network_->send_messages(*this, out);
+      protocol_.check_mismatch_now();
+      publish();
       network_->wake();
       over = network_->changed_.wait_for(lock, std::min<Moment>(kRetryInterval, left), is_over);
     }
@@ -135,24 +134,19 @@ std::optional<GroupMonitor::GroupFailure> GroupMonitor::find_mismatch(
 }
 
 std::optional<MonitorProtocol::HangReport> GroupMonitor::query_progress() {
-  MonitorProtocol::OutgoingMessages out;
-  const std::lock_guard lock(network_->mutex_);
-  if (is_closed_) return MonitorProtocol::HangReport{};
-  protocol_.query_progress(MonitorNetwork::now(), out);
-  network_->send_messages(*this, out);
-  network_->wake();
-  return protocol_.report();
+  std::optional<MonitorProtocol::HangReport> report;
+  const bool is_open = with_protocol([&](MonitorProtocol& protocol) {
+    protocol.query_progress();
+    report = protocol.report();
+  });
+  return is_open ? report : MonitorProtocol::HangReport{};
 }
 
 bool GroupMonitor::announce_abort(const AbortReason& why) {
-  MonitorProtocol::OutgoingMessages out;
-  const std::lock_guard lock(network_->mutex_);
-  if (is_closed_) return false;
-  protocol_.announce_abort(why, MonitorNetwork::now(), out);
-  network_->send_messages(*this, out);
-  network_->wake();
-  ++pending_abort_announcements_;
-  return true;
+  return with_protocol([&](MonitorProtocol& protocol) {
+    protocol.announce_abort(why);
+    ++pending_abort_announcements_;
+  });
 }
 
 void GroupMonitor::wait_abort_acknowledged(std::chrono::milliseconds limit) {
@@ -164,12 +158,7 @@ void GroupMonitor::wait_abort_acknowledged(std::chrono::milliseconds limit) {
 }
 
 void GroupMonitor::start_consistency_check(uint64_t number) {
-  MonitorProtocol::OutgoingMessages out;
-  const std::lock_guard lock(network_->mutex_);
-  if (is_closed_) return;
-  protocol_.start_consistency_check(number, MonitorNetwork::now(), out);
-  network_->send_messages(*this, out);
-  network_->wake();
+  with_protocol([&](MonitorProtocol& protocol) { protocol.start_consistency_check(number); });
 }
 
 bool GroupMonitor::wait_consistent(uint64_t number, std::chrono::milliseconds tick) {

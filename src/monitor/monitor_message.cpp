@@ -19,10 +19,9 @@ std::vector<int32_t> read_culprits(transport::ByteReader& reader, int size) {
 std::string MonitorMessage::serialize() const {
   transport::ByteWriter writer;
   writer.add(kind).add(group).add(number).add(failed_rank).add(query).add(reply_timeout_ms);
+  if (has_reason()) writer.text(base::utf8_prefix(reason, kMaxText));
   if (kind == Kind::kResult)
-    writer.add(static_cast<uint8_t>(is_mismatch))
-        .text(base::utf8_prefix(reason, kMaxText))
-        .list(culprits, kMaxCulprits);
+    writer.add(static_cast<uint8_t>(is_mismatch)).list(culprits, kMaxCulprits);
   if (kind == Kind::kReply || kind == Kind::kCheck) statuses.write(writer);
   if (kind == Kind::kQuery && query.purpose == MonitorQuery::Purpose::kAnnounceAbort)
     writer.add(abort_reason.code)
@@ -51,9 +50,9 @@ MonitorMessage MonitorMessage::parse(std::string_view text, int size) {
                  "the origin of a query is out of range");
   reader.require(message.query.purpose <= MonitorQuery::Purpose::kAnnounceAbort,
                  "unknown purpose of a query");
+  if (message.has_reason()) message.reason = reader.text();
   if (message.kind == Kind::kResult) {
     message.is_mismatch = reader.number<uint8_t>() != 0;
-    message.reason = reader.text();
     message.culprits = read_culprits(reader, size);
   }
   if (message.kind == Kind::kReply || message.kind == Kind::kCheck)

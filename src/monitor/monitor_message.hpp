@@ -65,12 +65,13 @@ struct MonitorMessage {
   uint32_t reply_timeout_ms = 0;  // kQuery: how long the sender waits for the reply
   bool is_mismatch =
       false;  // kResult: ranks disagree about `number`; else `reason` has the progress of all
-  std::string reason = {};             // kResult
+  std::string reason = {};             // kResult; kFailed: why the rank has failed
   std::vector<int32_t> culprits = {};  // kResult: at most kMaxCulprits
   RankStatusSet statuses = {};         // kReply, kCheck
   AbortReason abort_reason = {};       // kQuery with kAnnounceAbort; at most kMaxCulprits culprits
   std::optional<PostedCounts> posted = {};  // kClosed: between the sender and the receiver
 
+  bool has_reason() const noexcept { return kind == Kind::kResult || kind == Kind::kFailed; }
   static constexpr size_t kMaxCulprits = 256;
   static constexpr size_t kMaxBytes = size_t{4} << 20;
   std::string serialize() const;

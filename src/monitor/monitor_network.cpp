@@ -128,14 +128,13 @@ void MonitorNetwork::add(GroupMonitor& group_monitor) {
   const Moment at = now();
   for (const auto& [rank, neighbor] : group_monitor.neighbor_ranks_)
     if (connection_to(rank, at).state() == MonitorConnection::State::kFailed) {
-      MonitorProtocol::OutgoingMessages out;
-      group_monitor.protocol_.on_peer_failed(neighbor, at, out);
-      send_messages(group_monitor, out);
+      group_monitor.protocol_.on_peer_failed(neighbor, why_failed(rank));
+      group_monitor.publish();
     }
   for (auto next = early_messages_.begin(); next != early_messages_.end();) {
     const auto early = next++;
     if (early->message.group != group_monitor.group_) continue;
-    deliver(group_monitor, early->from, early->message, at);
+    deliver(group_monitor, early->from, early->message);
     early_messages_.erase(early);
   }
   wake();
@@ -147,20 +146,13 @@ void MonitorNetwork::remove(GroupMonitor& group_monitor, bool graceful) noexcept
                     [&group_monitor] { return group_monitor.pending_abort_announcements_ == 0; });
   if (std::exchange(group_monitor.is_closed_, true)) return;
   try {
-    MonitorProtocol::OutgoingMessages out;
     if (std::exchange(group_monitor.has_announced_close_, true)) {
       // The close has been announced already.
     } else if (graceful) {
-      group_monitor.protocol_.close(out);
+      group_monitor.protocol_.close();
     } else {
-      MonitorMessage failed{.kind = MonitorMessage::Kind::kFailed, .group = group_monitor.group_};
-      for (const auto& [network_rank, neighbor] : group_monitor.neighbor_ranks_) {
-        failed.failed_rank = static_cast<int>(std::ranges::find(group_monitor.ranks_, rank_) -
-                                              group_monitor.ranks_.begin());
-        out.emplace_back(neighbor, failed);
-      }
+      group_monitor.protocol_.leave_failed(why_failed(rank_));
     }
-    send_messages(group_monitor, out);
     closed_groups_.add(group_monitor.group_);
   } catch (const std::exception& error) {
     base::log(base::LogLevel::kWarning,
@@ -171,25 +163,12 @@ void MonitorNetwork::remove(GroupMonitor& group_monitor, bool graceful) noexcept
   wake();
 }
 
-void MonitorNetwork::send_messages(GroupMonitor& group_monitor,
-                                   const MonitorProtocol::OutgoingMessages& messages) {
-  for (const auto& [to, message] : messages) {
-    const int rank = group_monitor.ranks_[static_cast<size_t>(to)];
-    const bool is_new = !connections_.contains(rank);
-    auto& connection = connection_to(rank, now());
-    if (is_new) connection.connect_now(now());
-    connection.send(message.serialize());
-  }
-  if (group_monitor.protocol_.failed_rank() >= 0 || group_monitor.protocol_.mismatch() ||
-      group_monitor.protocol_.peer_abort())
-    group_monitor.has_failure_.store(true, std::memory_order_release);
-  if (!group_monitor.protocol_.peer_closes().empty())
-    group_monitor.has_peer_closes_.store(true, std::memory_order_release);
-  changed_.notify_all();
+std::string MonitorNetwork::why_failed(int rank) const {
+  return "its process (" + contacts_[static_cast<size_t>(rank)].process_description +
+         ") has ended, has closed the communicator, or cannot be reached";
 }
 
-void MonitorNetwork::deliver(GroupMonitor& group_monitor, int from, const MonitorMessage& message,
-                             Moment at) {
+void MonitorNetwork::deliver(GroupMonitor& group_monitor, int from, const MonitorMessage& message) {
   const auto size = static_cast<int>(group_monitor.ranks_.size());
   const auto neighbor = group_monitor.neighbor_ranks_.find(from);
   int rank = neighbor == group_monitor.neighbor_ranks_.end() ? -1 : neighbor->second;
@@ -203,9 +182,8 @@ void MonitorNetwork::deliver(GroupMonitor& group_monitor, int from, const Monito
   if (message.failed_rank >= size || message.query.origin >= size) return;
   if (std::ranges::any_of(message.culprits, [size](int culprit) { return culprit >= size; }))
     return;
-  MonitorProtocol::OutgoingMessages out;
-  group_monitor.protocol_.on_message(rank, message, at, out);
-  send_messages(group_monitor, out);
+  group_monitor.protocol_.on_message(rank, message);
+  group_monitor.publish();
 }
 
 // ---- connections
@@ -243,14 +221,14 @@ bool MonitorNetwork::accept_peer(PendingMonitorConnection& pending, Moment at) {
   return true;
 }
 
-void MonitorNetwork::read(int from, MonitorConnection& connection, Moment at) {
+void MonitorNetwork::read(int from, MonitorConnection& connection) {
   std::string text;
   while (connection.receive(text)) {
     try {
       auto message = MonitorMessage::parse(text, static_cast<int>(contacts_.size()));
       const auto found = groups_.find(message.group);
       if (found != groups_.end()) {
-        deliver(*found->second, from, message, at);
+        deliver(*found->second, from, message);
       } else if (!closed_groups_.contains(message.group)) {
         early_messages_.push_back({from, std::move(message)});
         if (early_messages_.size() > kMaxEarlyMessages) early_messages_.pop_front();
@@ -300,9 +278,9 @@ void MonitorNetwork::poll_once(std::unique_lock<std::mutex>& lock) {
             polled[i + 2].fd == connection.socket() ? polled[i + 2].revents : short{0}, at);
   }
   for (const auto& [group, group_monitor] : groups_) {
-    MonitorProtocol::OutgoingMessages out;
-    group_monitor->protocol_.on_time(at, out);
-    if (!out.empty()) send_messages(*group_monitor, out);
+    if (group_monitor->protocol_.next_time() > at) continue;
+    group_monitor->protocol_.on_time();
+    group_monitor->publish();
   }
 }
 
@@ -310,14 +288,13 @@ void MonitorNetwork::service(int rank, MonitorConnection& connection, short even
   const bool was_lost = connection.state() == MonitorConnection::State::kFailed;
   connection.on_ready(events, at);
   connection.on_time(at);
-  read(rank, connection, at);
+  read(rank, connection);
   if (was_lost || connection.state() != MonitorConnection::State::kFailed) return;
   for (const auto& [group, group_monitor] : groups_) {
     const auto neighbor = group_monitor->neighbor_ranks_.find(rank);
     if (neighbor == group_monitor->neighbor_ranks_.end()) continue;
-    MonitorProtocol::OutgoingMessages out;
-    group_monitor->protocol_.on_peer_failed(neighbor->second, at, out);
-    send_messages(*group_monitor, out);
+    group_monitor->protocol_.on_peer_failed(neighbor->second, why_failed(rank));
+    group_monitor->publish();
   }
 }
 

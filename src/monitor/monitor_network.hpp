@@ -41,7 +41,7 @@ class MonitorNetwork;
 // network also ends the network; see ~MonitorNetwork(). No other call blocks.
 // Threads: any.
 // Lifetime: it keeps the network and `log`.
-class TC_API GroupMonitor {
+class TC_API GroupMonitor final : private MessageCarrier {
  public:
   // Use MonitorNetwork::world_group() or split() instead. `ranks`: ranks in the network; `rank`:
   // this rank in the group.
@@ -75,15 +75,8 @@ class TC_API GroupMonitor {
   // Reads all messages that have arrived on the established connections, for example after this
   // process was suspended. Failures and aborts reported meanwhile then take effect.
   void drain_incoming();
-  // What is wrong with the group. kMismatch: ranks called different operations. If a peer has
-  // aborted the communicator: the error of as_seen_by_peers(). kPeerFailed: a rank has failed. If
-  // several apply, the first of them counts. The error has no context yet.
-  struct GroupFailure {
-    Errc code;
-    std::string reason;
-    std::vector<int> culprits;
-    Moment abort_known_since = kNever;  // since when the abort of a peer is known; kNever: none
-  };
+  // See MonitorProtocol::failure().
+  using GroupFailure = MonitorProtocol::GroupFailure;
   std::optional<GroupFailure> failure() const;
   // See MonitorProtocol::check_mismatch_later().
   void check_mismatch_later(Moment began);
@@ -113,6 +106,15 @@ class TC_API GroupMonitor {
 
  private:
   friend class MonitorNetwork;
+  void send(int rank, const MonitorMessage& message) override;
+  Moment now() const noexcept override;
+  // Calls `body(protocol_)` with the network's mutex_, unless this group is closed.
+  // Returns: whether it is open.
+  template <class Body>
+  bool with_protocol(const Body& body);
+  // Call it with the network's mutex_ after a call of the protocol: wakes the threads that wait for
+  // its state.
+  void publish();
   void leave_network(bool graceful) noexcept;
 
   const std::shared_ptr<MonitorNetwork> network_;
@@ -178,12 +180,9 @@ class TC_API MonitorNetwork : public std::enable_shared_from_this<MonitorNetwork
   MonitorConnection& connection_to(int rank, Moment now);
   void add(GroupMonitor& group_monitor);
   void remove(GroupMonitor& group_monitor, bool graceful) noexcept;
-  void read(int from, MonitorConnection& connection, Moment now);
-  void deliver(GroupMonitor& group_monitor, int from, const MonitorMessage& message, Moment now);
-  // Call it with mutex_ held. Sends the messages of `group_monitor`'s protocol, and wakes the
-  // threads that wait for its state.
-  void send_messages(GroupMonitor& group_monitor,
-                     const MonitorProtocol::OutgoingMessages& messages);
+  void read(int from, MonitorConnection& connection);
+  void deliver(GroupMonitor& group_monitor, int from, const MonitorMessage& message);
+  std::string why_failed(int rank) const;
   bool has_unsent() const;
   void wake() const noexcept;
   static Moment now() { return std::chrono::steady_clock::now().time_since_epoch(); }

@@ -18,14 +18,15 @@ constexpr milliseconds forwarded_timeout(milliseconds timeout) { return timeout 
 
 }  // namespace
 
-MonitorProtocol::MonitorProtocol(uint64_t group, int rank, int size, const CollectiveLogReader& log,
-                                 const MonitorRetryPolicy& retry_policy)
-    : group_(group),
-      rank_(rank),
-      size_(size),
+MonitorProtocol::MonitorProtocol(const MonitoredGroup& group, const CollectiveLogReader& log,
+                                 MessageCarrier& carrier, const MonitorRetryPolicy& retry_policy)
+    : group_(group.id),
+      rank_(group.rank),
+      size_(group.size),
       log_(log),
+      carrier_(carrier),
       retry_policy_(retry_policy),
-      neighbors_(overlay_neighbors(rank, size)) {}
+      neighbors_(overlay_neighbors(group.rank, group.size)) {}
 
 MonitorMessage MonitorProtocol::make_message(MonitorMessage::Kind kind) const {
   MonitorMessage message;
@@ -34,14 +35,19 @@ MonitorMessage MonitorProtocol::make_message(MonitorMessage::Kind kind) const {
   return message;
 }
 
-void MonitorProtocol::send_to_neighbors(const MonitorMessage& message, int except,
-                                        OutgoingMessages& out) const {
-  for (const int neighbor : neighbors_)
-    if (neighbor != except && !has_closed_or_failed(neighbor)) out.emplace_back(neighbor, message);
+MonitorMessage MonitorProtocol::failed_message(int rank, const std::string& why) const {
+  auto message = make_message(MonitorMessage::Kind::kFailed);
+  message.failed_rank = rank;
+  message.reason = why;
+  return message;
 }
 
-void MonitorProtocol::close(OutgoingMessages& out, const std::vector<PostedCounts>& posted,
-                            bool to_all_ranks) {
+void MonitorProtocol::send_to_neighbors(const MonitorMessage& message, int except) const {
+  for (const int neighbor : neighbors_)
+    if (neighbor != except && !has_closed_or_failed(neighbor)) carrier_.send(neighbor, message);
+}
+
+void MonitorProtocol::close(const std::vector<PostedCounts>& posted, bool to_all_ranks) {
   is_closed_ = true;
   auto message = make_message(MonitorMessage::Kind::kClosed);
   message.number = log_.status_of(0).progress.called;
@@ -49,15 +55,36 @@ void MonitorProtocol::close(OutgoingMessages& out, const std::vector<PostedCount
   // this rank.
   const auto notify = [&](int rank) {
     if (!posted.empty()) message.posted = posted[static_cast<size_t>(rank)];
-    if (rank != rank_) out.emplace_back(rank, message);
+    if (rank != rank_) carrier_.send(rank, message);
   };
   for (int rank = 0; to_all_ranks && rank < size_; ++rank) notify(rank);
   if (!to_all_ranks) std::ranges::for_each(neighbors_, notify);
 }
 
+void MonitorProtocol::leave_failed(const std::string& why) {
+  for (const int neighbor : neighbors_) carrier_.send(neighbor, failed_message(rank_, why));
+}
+
+std::optional<MonitorProtocol::GroupFailure> MonitorProtocol::failure() const {
+  const Moment aborts = peer_abort_ ? peer_abort_->since : kNever;
+  if (mismatch_)
+    return GroupFailure{Errc::kMismatch, mismatch_->reason, mismatch_->culprits, aborts};
+  const int failed = failed_ranks_.empty() ? -1 : failed_ranks_.front();
+  // A peer's abort reason adds nothing if it only names the rank that has already been seen to
+  // fail.
+  if (peer_abort_ && std::ranges::count(peer_abort_->reason.culprits, failed) == 0) {
+    const auto seen = as_seen_by_peers(peer_abort_->reason, peer_abort_->rank);
+    return GroupFailure{seen.code, seen.reason, seen.culprits, aborts};
+  }
+  if (failed < 0) return std::nullopt;
+  return GroupFailure{
+      Errc::kPeerFailed, failed_rank_text(failed, first_failure_), {failed}, aborts};
+}
+
 // ---- queries
 
-void MonitorProtocol::check_mismatch_later(Moment began, Moment now, OutgoingMessages& out) {
+void MonitorProtocol::check_mismatch_later(Moment began) {
+  const Moment now = carrier_.now();
   if (began == last_checked_begin_ && now < next_check_) return;
   check_interval_ = began == last_checked_begin_
                         ? std::min(check_interval_ * 2, retry_policy_.max_interval)
@@ -65,32 +92,32 @@ void MonitorProtocol::check_mismatch_later(Moment began, Moment now, OutgoingMes
   last_checked_begin_ = began;
   next_check_ = now + check_interval_;
   if (now - last_query_seen_ < retry_policy_.initial_interval) return;
-  start_query(MonitorQuery::Purpose::kCheckMismatch, now, out);
+  start_query(MonitorQuery::Purpose::kCheckMismatch);
 }
 
-void MonitorProtocol::check_mismatch_now(Moment now, OutgoingMessages& out) {
+void MonitorProtocol::check_mismatch_now() {
   // A second query would cancel the first one, whose replies may be on their way.
   if (query_ && query_->parent < 0 && query_->query.number == log_.first_incomplete()) return;
-  start_query(MonitorQuery::Purpose::kCheckMismatch, now, out);
+  start_query(MonitorQuery::Purpose::kCheckMismatch);
 }
 
-void MonitorProtocol::query_progress(Moment now, OutgoingMessages& out) {
+void MonitorProtocol::query_progress() {
   if (report_deadline_ != kNever) return;
+  const Moment now = carrier_.now();
   if (report_ && now - report_->since < 2 * retry_policy_.reply_timeout) return;
   report_.reset();
   report_deadline_ = now + retry_policy_.reply_timeout;
-  start_query(MonitorQuery::Purpose::kReportProgress, now, out);
+  start_query(MonitorQuery::Purpose::kReportProgress);
 }
 
-void MonitorProtocol::announce_abort(const AbortReason& why, Moment now, OutgoingMessages& out) {
+void MonitorProtocol::announce_abort(const AbortReason& why) {
   // If a peer aborts, all ranks get the announcement of that peer.
   if (own_abort_code_ || peer_abort_) return;
   own_abort_code_ = why.code;
-  start_query(MonitorQuery::Purpose::kAnnounceAbort, now, out, why);
+  start_query(MonitorQuery::Purpose::kAnnounceAbort, why);
 }
 
-void MonitorProtocol::start_query(MonitorQuery::Purpose purpose, Moment now, OutgoingMessages& out,
-                                  const AbortReason& why) {
+void MonitorProtocol::start_query(MonitorQuery::Purpose purpose, const AbortReason& why) {
   const uint64_t number = log_.first_incomplete();
   if (number == 0 && purpose == MonitorQuery::Purpose::kCheckMismatch) return;
   auto query_message = make_message(MonitorMessage::Kind::kQuery);
@@ -98,25 +125,25 @@ void MonitorProtocol::start_query(MonitorQuery::Purpose purpose, Moment now, Out
       .number = number, .purpose = purpose, .origin = rank_, .serial = ++query_serial_};
   query_message.abort_reason = why;
   if (query_ && !query_message.query.supersedes(query_->query)) return;
-  propagate_query(std::move(query_message), -1, retry_policy_.reply_timeout, now, out);
+  propagate_query(std::move(query_message), -1, retry_policy_.reply_timeout);
 }
 
 void MonitorProtocol::propagate_query(MonitorMessage query_message, int parent,
-                                      milliseconds timeout, Moment now, OutgoingMessages& out) {
+                                      milliseconds timeout) {
   drop_query();
-  last_query_seen_ = now;
+  last_query_seen_ = carrier_.now();
   auto& echo = query_.emplace(EchoQuery{});
   echo.query = query_message.query;
   echo.parent = parent;
-  echo.deadline = now + timeout;
+  echo.deadline = last_query_seen_ + timeout;
   echo.statuses.add(rank_, log_.status_of(query_message.query.number));
   for (const auto& [rank, state] : closed_or_failed_) echo.statuses.add(rank, {.state = state});
   query_message.reply_timeout_ms = static_cast<uint32_t>(forwarded_timeout(timeout).count());
   for (const int neighbor : neighbors_)
     if (neighbor != parent && !has_closed_or_failed(neighbor))
       echo.pending_neighbors.insert(neighbor);
-  send_to_neighbors(query_message, parent, out);
-  if (echo.pending_neighbors.empty()) finish_query(now, out);
+  send_to_neighbors(query_message, parent);
+  if (echo.pending_neighbors.empty()) finish_query();
 }
 
 void MonitorProtocol::drop_query() {
@@ -126,41 +153,39 @@ void MonitorProtocol::drop_query() {
   query_.reset();
 }
 
-void MonitorProtocol::on_query(int from, const MonitorMessage& query_message, Moment now,
-                               OutgoingMessages& out) {
+void MonitorProtocol::on_query(int from, const MonitorMessage& query_message) {
   const bool ends = query_message.query.purpose == MonitorQuery::Purpose::kAnnounceAbort &&
                     query_message.query.origin != rank_;
   if (ends && !peer_abort_)
-    peer_abort_ = {query_message.query.origin, query_message.abort_reason, now};
-  if (query_ && query_->query == query_message.query) return on_reply(from, now, out);
+    peer_abort_ = {query_message.query.origin, query_message.abort_reason, carrier_.now()};
+  if (query_ && query_->query == query_message.query) return on_reply(from);
   if (std::ranges::find(past_queries_, query_message.query) != past_queries_.end()) return;
   if (query_ && !query_message.query.supersedes(query_->query)) return;
   propagate_query(
       query_message, from,
-      std::min(milliseconds(query_message.reply_timeout_ms), retry_policy_.reply_timeout), now,
-      out);
+      std::min(milliseconds(query_message.reply_timeout_ms), retry_policy_.reply_timeout));
 }
 
-void MonitorProtocol::on_reply(int from, Moment now, OutgoingMessages& out) {
+void MonitorProtocol::on_reply(int from) {
   if (!query_ || query_->pending_neighbors.erase(from) == 0) return;
-  if (query_->pending_neighbors.empty()) finish_query(now, out);
+  if (query_->pending_neighbors.empty()) finish_query();
 }
 
-void MonitorProtocol::finish_query(Moment now, OutgoingMessages& out) {
+void MonitorProtocol::finish_query() {
   const EchoQuery echo = *query_;
   drop_query();
   if (echo.parent >= 0) {
     auto message = make_message(MonitorMessage::Kind::kReply);
     message.query = echo.query;
     message.statuses = echo.statuses;
-    if (!has_closed_or_failed(echo.parent)) out.emplace_back(echo.parent, message);
+    if (!has_closed_or_failed(echo.parent)) carrier_.send(echo.parent, message);
     return;
   }
   // A rank that aborts in the middle of an operation has left its call. Ranks on their way to that
   // call may have called something later, so a difference is no mismatch.
   const bool is_user_abort = echo.query.purpose == MonitorQuery::Purpose::kAnnounceAbort &&
                              own_abort_code_ == Errc::kAborted;
-  if (!mismatch_ && !is_user_abort && publish_mismatch(echo.statuses, echo.query, now, out)) return;
+  if (!mismatch_ && !is_user_abort && publish_mismatch(echo.statuses, echo.query)) return;
   if (echo.query.purpose == MonitorQuery::Purpose::kCheckMismatch) return;
   const auto progress =
       echo.statuses.progress_report(size_, echo.query.number, retry_policy_.reply_timeout);
@@ -168,11 +193,10 @@ void MonitorProtocol::finish_query(Moment now, OutgoingMessages& out) {
   result.query = echo.query;
   result.culprits = progress.culprits();
   result.reason = progress.format();
-  publish_result(result, now, out);
+  publish_result(result);
 }
 
-bool MonitorProtocol::publish_mismatch(const RankStatusSet& statuses, const MonitorQuery& query,
-                                       Moment now, OutgoingMessages& out) {
+bool MonitorProtocol::publish_mismatch(const RankStatusSet& statuses, const MonitorQuery& query) {
   const uint64_t number = query.number;
   std::unordered_map<int, Fingerprint> fingerprints;
   const auto all_equal = [&] {
@@ -194,17 +218,16 @@ bool MonitorProtocol::publish_mismatch(const RankStatusSet& statuses, const Moni
   result.culprits = comparison.ranks;
   result.is_mismatch = true;
   result.reason = comparison.reason;
-  publish_result(result, now, out);
+  publish_result(result);
   return true;
 }
 
-void MonitorProtocol::publish_result(const MonitorMessage& result, Moment now,
-                                     OutgoingMessages& out) {
-  store_result(result, now);
-  send_to_neighbors(result, -1, out);
+void MonitorProtocol::publish_result(const MonitorMessage& result) {
+  store_result(result);
+  send_to_neighbors(result);
 }
 
-void MonitorProtocol::store_result(const MonitorMessage& result, Moment now) {
+void MonitorProtocol::store_result(const MonitorMessage& result) {
   last_result_ = result.query;
   if (result.query.purpose == MonitorQuery::Purpose::kAnnounceAbort) is_abort_acknowledged_ = true;
   report_deadline_ = kNever;
@@ -212,27 +235,25 @@ void MonitorProtocol::store_result(const MonitorMessage& result, Moment now) {
     if (!mismatch_) mismatch_ = {result.number, result.reason, result.culprits};
     return;
   }
-  report_ = {result.reason, result.culprits, now};
+  report_ = {result.reason, result.culprits, carrier_.now()};
 }
 
-void MonitorProtocol::on_result(int from, const MonitorMessage& result, Moment now,
-                                OutgoingMessages& out) {
+void MonitorProtocol::on_result(int from, const MonitorMessage& result) {
   if (result.is_mismatch ? mismatch_.has_value() : result.query == last_result_) return;
-  store_result(result, now);
-  send_to_neighbors(result, from, out);
+  store_result(result);
+  send_to_neighbors(result, from);
 }
 
 // ---- consistency checks
 
-void MonitorProtocol::start_consistency_check(uint64_t number, Moment now, OutgoingMessages& out) {
+void MonitorProtocol::start_consistency_check(uint64_t number) {
   auto& check = checks_[number];
   check.has_entered = true;
   check.statuses.add(rank_, log_.status_of(number));
-  advance_consistency_check(number, now, out);
+  advance_consistency_check(number);
 }
 
-void MonitorProtocol::advance_consistency_check(uint64_t number, Moment now,
-                                                OutgoingMessages& out) {
+void MonitorProtocol::advance_consistency_check(uint64_t number) {
   const auto at = checks_.find(number);
   if (at == checks_.end() || !at->second.has_entered) return;
   for (const int child : overlay_children(rank_, size_))
@@ -243,77 +264,74 @@ void MonitorProtocol::advance_consistency_check(uint64_t number, Moment now,
     auto message = make_message(MonitorMessage::Kind::kCheck);
     message.number = number;
     message.statuses = statuses;
-    if (!has_closed_or_failed(overlay_parent(rank_)))
-      out.emplace_back(overlay_parent(rank_), message);
+    if (!has_closed_or_failed(overlay_parent(rank_))) carrier_.send(overlay_parent(rank_), message);
     return;
   }
-  if (publish_mismatch(statuses, {.number = number, .origin = rank_, .serial = ++query_serial_},
-                       now, out))
+  if (publish_mismatch(statuses, {.number = number, .origin = rank_, .serial = ++query_serial_}))
     return;
   auto proceed = make_message(MonitorMessage::Kind::kProceed);
   proceed.number = number;
-  on_message(-1, proceed, now, out);
+  on_message(-1, proceed);
 }
 
 // ---- events
 
-void MonitorProtocol::on_message(int from, const MonitorMessage& message, Moment now,
-                                 OutgoingMessages& out) {
+void MonitorProtocol::on_message(int from, const MonitorMessage& message) {
   const bool ends = message.kind == MonitorMessage::Kind::kClosed ||
                     message.kind == MonitorMessage::Kind::kFailed;
   if (is_closed_ && !ends) return;
   switch (message.kind) {
     case MonitorMessage::Kind::kFailed:
-      return mark_closed_or_failed(message.failed_rank, RankStatus::State::kFailed, now, out);
+      return on_peer_failed(message.failed_rank, message.reason);
     case MonitorMessage::Kind::kClosed:
       peer_closes_.try_emplace(from, PeerClose{message.number, message.posted});
-      return mark_closed_or_failed(from, RankStatus::State::kClosed, now, out);
+      return mark_closed_or_failed(from, RankStatus::State::kClosed);
     case MonitorMessage::Kind::kQuery:
-      return on_query(from, message, now, out);
+      return on_query(from, message);
     case MonitorMessage::Kind::kReply:
       if (!query_ || query_->query != message.query) return;
       query_->statuses.merge(message.statuses);
-      return on_reply(from, now, out);
+      return on_reply(from);
     case MonitorMessage::Kind::kResult:
-      return on_result(from, message, now, out);
+      return on_result(from, message);
     case MonitorMessage::Kind::kCheck: {
       if (checks_.size() >= kMaxChecks && !checks_.contains(message.number)) return;
       auto& check = checks_[message.number];
       check.statuses.merge(message.statuses);
       check.received_from.insert(from);
-      return advance_consistency_check(message.number, now, out);
+      return advance_consistency_check(message.number);
     }
     case MonitorMessage::Kind::kProceed:
       last_consistent_ = std::max(last_consistent_, message.number);
       for (const int child : overlay_children(rank_, size_))
-        if (!has_closed_or_failed(child)) out.emplace_back(child, message);
+        if (!has_closed_or_failed(child)) carrier_.send(child, message);
       return;
   }
 }
 
-void MonitorProtocol::on_peer_failed(int neighbor, Moment now, OutgoingMessages& out) {
-  mark_closed_or_failed(neighbor, RankStatus::State::kFailed, now, out);
+void MonitorProtocol::on_peer_failed(int rank, const std::string& why) {
+  mark_closed_or_failed(rank, RankStatus::State::kFailed, why);
 }
 
-void MonitorProtocol::mark_closed_or_failed(int rank, RankStatus::State state, Moment now,
-                                            OutgoingMessages& out) {
+void MonitorProtocol::mark_closed_or_failed(int rank, RankStatus::State state,
+                                            const std::string& why) {
   if (rank < 0 || rank == rank_ || !closed_or_failed_.try_emplace(rank, state).second) return;
   if (state == RankStatus::State::kFailed) {
-    if (failed_rank_ < 0) failed_rank_ = rank;
-    auto message = make_message(MonitorMessage::Kind::kFailed);
-    message.failed_rank = rank;
-    send_to_neighbors(message, -1, out);
+    if (failed_ranks_.empty()) first_failure_ = why;
+    failed_ranks_.push_back(rank);
+    send_to_neighbors(failed_message(rank, why));
   }
   if (query_) query_->statuses.add(rank, {.state = state});
-  on_reply(rank, now, out);
+  on_reply(rank);
   std::vector<uint64_t> open;
   open.reserve(checks_.size());
   for (const auto& [number, check] : checks_) open.push_back(number);
-  for (const uint64_t number : open) advance_consistency_check(number, now, out);
+  for (const uint64_t number : open) advance_consistency_check(number);
 }
 
-void MonitorProtocol::on_time(Moment now, OutgoingMessages& out) {
-  if (query_ && now >= query_->deadline) finish_query(now, out);
+void MonitorProtocol::on_time() {
+  const Moment now = carrier_.now();
+  if (query_ && now >= query_->deadline) finish_query();
   if (now < report_deadline_) return;
   // Another rank's query superseded this rank's query and has produced no result.
   RankStatusSet statuses;

@@ -6,17 +6,13 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "monitor/message_carrier.hpp"
 #include "monitor/monitor_message.hpp"
 #include "monitor/rank_status.hpp"
 
 namespace torch::comms::monitor {
-
-// A time on a monotonic clock; the caller chooses its origin.
-using Moment = std::chrono::nanoseconds;
-inline constexpr Moment kNever = Moment::max();
 
 // What a rank has recorded of its calls in a group. No call blocks.
 // Threads: any.
@@ -30,8 +26,8 @@ class CollectiveLogReader {
   virtual RankStatus status_of(uint64_t number) const = 0;
 };
 
-// The state machine of one rank in a monitored group, without input or output: events in, messages
-// to neighbors (see overlay_topology.hpp) out. A test can therefore simulate 100,000 ranks.
+// The state machine of one rank in a monitored group: events in, messages to neighbors (see
+// overlay_topology.hpp) out, over a MessageCarrier. A test can therefore simulate 100,000 ranks.
 //
 // - The failure of a rank is flooded: every rank learns of it once from each neighbor.
 // - An abort is announced by a query, so that the aborting rank learns when all ranks have received
@@ -48,16 +44,18 @@ class CollectiveLogReader {
 // Threads: one at a time.
 class MonitorProtocol {
  public:
-  using OutgoingMessages = std::vector<std::pair<int, MonitorMessage>>;  // with destinations
-
   struct MonitorRetryPolicy {
     std::chrono::milliseconds reply_timeout{500};     // of a query
     std::chrono::milliseconds initial_interval{200};  // first repetition of check_mismatch_later()
     std::chrono::milliseconds max_interval{10'000};   // the interval doubles up to this
   };
-  // Lifetime: `log` and `retry_policy` must outlive the object.
-  MonitorProtocol(uint64_t group, int rank, int size, const CollectiveLogReader& log,
-                  const MonitorRetryPolicy& retry_policy);
+  struct MonitoredGroup {
+    uint64_t id;
+    int rank, size;
+  };
+  // Lifetime: `log`, `carrier` and `retry_policy` must outlive the object.
+  MonitorProtocol(const MonitoredGroup& group, const CollectiveLogReader& log,
+                  MessageCarrier& carrier, const MonitorRetryPolicy& retry_policy);
 
   const std::vector<int>& neighbors() const noexcept { return neighbors_; }
 
@@ -65,38 +63,51 @@ class MonitorProtocol {
   // This rank's open collective, which began at `began`, is late: queries whether all ranks that
   // have called it called the same. The result is in mismatch(). Does nothing if no collective is
   // open, or if a query ran a short time ago; see MonitorRetryPolicy.
-  void check_mismatch_later(Moment began, Moment now, OutgoingMessages& out);
+  void check_mismatch_later(Moment began);
   // Queries at once, because the ranks are known to disagree about the open collective. Does
   // nothing if no collective is open, or while such a query of this rank runs.
-  void check_mismatch_now(Moment now, OutgoingMessages& out);
+  void check_mismatch_now();
   // Queries the progress of all ranks: report() has it within MonitorRetryPolicy::reply_timeout,
   // unless the query finds a mismatch. Does nothing while such a query runs, or while report() is
   // younger than twice that timeout.
-  void query_progress(Moment now, OutgoingMessages& out);
+  void query_progress();
   // Announces that this rank aborts its communicator. is_abort_acknowledged() becomes true once all
   // ranks have received this or another rank's abort, or after MonitorRetryPolicy::reply_timeout.
   // Does nothing if this rank or a peer has announced an abort before.
-  void announce_abort(const AbortReason& why, Moment now, OutgoingMessages& out);
+  void announce_abort(const AbortReason& why);
   // This rank is about to begin collective `number`: last_consistent() reaches it when all ranks
   // have announced the same call. If their calls differ, mismatch() gets a value.
-  void start_consistency_check(uint64_t number, Moment now, OutgoingMessages& out);
+  void start_consistency_check(uint64_t number);
   // This rank starts no more operations; notifies its neighbors, or with `to_all_ranks` all ranks.
   // `posted`: the counts with each rank, by rank; empty: unknown. Later events about peers that
   // close or fail are still handled; all other messages are ignored.
-  void close(OutgoingMessages& out, const std::vector<PostedCounts>& posted = {},
-             bool to_all_ranks = false);
+  void close(const std::vector<PostedCounts>& posted = {}, bool to_all_ranks = false);
+  // This rank ends without close(), because of `why`: its neighbors count it as failed.
+  void leave_failed(const std::string& why);
 
   // ---- events
-  void on_message(int from, const MonitorMessage& message, Moment now, OutgoingMessages& out);
-  // The connection to `neighbor` has failed: it counts as failed, unless it has closed the group.
-  void on_peer_failed(int neighbor, Moment now, OutgoingMessages& out);
-  void on_time(Moment now, OutgoingMessages& out);
+  void on_message(int from, const MonitorMessage& message);
+  // `rank` counts as failed, unless it has closed the group. `why`, such as "its process (7) has
+  // exited", reaches all ranks.
+  void on_peer_failed(int rank, const std::string& why);
+  void on_time();
   // Returns: the latest time at which on_time() must be called; kNever: no call is needed.
   Moment next_time() const noexcept;
 
   // ---- state
-  // Returns: the first rank that failed before it closed the group; -1: none.
-  int failed_rank() const noexcept { return failed_rank_; }
+  // What is wrong with the group. kMismatch: ranks called different operations. If a peer has
+  // aborted the communicator: the error of as_seen_by_peers(). kPeerFailed: a rank has failed. If
+  // several apply, the first of them counts.
+  struct GroupFailure {
+    Errc code;
+    std::string reason;
+    std::vector<int> culprits;
+    Moment abort_known_since = kNever;  // since when the abort of a peer is known; kNever: none
+  };
+  std::optional<GroupFailure> failure() const;
+  // Returns: the ranks that failed before they closed the group, in the order in which this rank
+  // learned of them.
+  const std::vector<int>& failed_ranks() const noexcept { return failed_ranks_; }
   struct GroupMismatch {
     uint64_t number;  // of the collective
     std::string reason;
@@ -143,34 +154,34 @@ class MonitorProtocol {
     bool has_entered = false;
   };
   MonitorMessage make_message(MonitorMessage::Kind kind) const;
-  void send_to_neighbors(const MonitorMessage& message, int except, OutgoingMessages& out) const;
+  MonitorMessage failed_message(int rank, const std::string& why) const;
+  void send_to_neighbors(const MonitorMessage& message, int except = -1) const;
   bool has_closed_or_failed(int rank) const { return closed_or_failed_.contains(rank); }
-  void start_query(MonitorQuery::Purpose purpose, Moment now, OutgoingMessages& out,
-                   const AbortReason& why = {});
-  void propagate_query(MonitorMessage query_message, int parent, std::chrono::milliseconds timeout,
-                       Moment now, OutgoingMessages& out);
-  void on_query(int from, const MonitorMessage& query_message, Moment now, OutgoingMessages& out);
-  void on_reply(int from, Moment now, OutgoingMessages& out);
-  void finish_query(Moment now, OutgoingMessages& out);
+  void start_query(MonitorQuery::Purpose purpose, const AbortReason& why = {});
+  void propagate_query(MonitorMessage query_message, int parent, std::chrono::milliseconds timeout);
+  void on_query(int from, const MonitorMessage& query_message);
+  void on_reply(int from);
+  void finish_query();
   void drop_query();
   // Publishes a mismatch if `statuses` show one in the collective of `query` or in one before it.
   // Returns: whether there was a mismatch.
-  bool publish_mismatch(const RankStatusSet& statuses, const MonitorQuery& query, Moment now,
-                        OutgoingMessages& out);
-  void publish_result(const MonitorMessage& result, Moment now, OutgoingMessages& out);
-  void on_result(int from, const MonitorMessage& result, Moment now, OutgoingMessages& out);
-  void store_result(const MonitorMessage& result, Moment now);
-  void advance_consistency_check(uint64_t number, Moment now, OutgoingMessages& out);
-  void mark_closed_or_failed(int rank, RankStatus::State state, Moment now, OutgoingMessages& out);
+  bool publish_mismatch(const RankStatusSet& statuses, const MonitorQuery& query);
+  void publish_result(const MonitorMessage& result);
+  void on_result(int from, const MonitorMessage& result);
+  void store_result(const MonitorMessage& result);
+  void advance_consistency_check(uint64_t number);
+  void mark_closed_or_failed(int rank, RankStatus::State state, const std::string& why = {});
 
   const uint64_t group_;
   const int rank_, size_;
   const CollectiveLogReader& log_;
+  MessageCarrier& carrier_;
   const MonitorRetryPolicy& retry_policy_;
   const std::vector<int> neighbors_;
   std::map<int, RankStatus::State> closed_or_failed_;  // by rank
   std::map<int, PeerClose> peer_closes_;
-  int failed_rank_ = -1;
+  std::vector<int> failed_ranks_;
+  std::string first_failure_;  // why the first of failed_ranks_ has failed
   bool is_closed_ = false;
 
   std::optional<EchoQuery> query_;

@@ -183,8 +183,8 @@ std::optional<CommError> PeerMonitor::find_exited_rank(const Context& context) {
   auto where = context;
   where.peer = ended.rank;
   return CommError(Errc::kPeerFailed,
-                   "rank " + std::to_string(ended.rank) + " has failed: its process (" +
-                       std::to_string(ended.pid) + ") has ended",
+                   monitor::failed_rank_text(
+                       ended.rank, "its process (" + std::to_string(ended.pid) + ") has ended"),
                    where);
 }
 

@@ -50,10 +50,14 @@ struct TestLog final : CollectiveLogReader {
 class World {
  public:
   explicit World(int size, uint32_t seed = 1) : random_(seed) {
-    for (int rank = 0; rank < size; ++rank) logs_.emplace_back();
+    for (int rank = 0; rank < size; ++rank) {
+      logs_.emplace_back();
+      carriers_.emplace_back(*this, rank);
+    }
     for (int rank = 0; rank < size; ++rank)
       protocols_.push_back(std::make_unique<MonitorProtocol>(
-          1, rank, size, logs_[static_cast<size_t>(rank)], retry_policy_));
+          MonitorProtocol::MonitoredGroup{1, rank, size}, log(rank),
+          carriers_[static_cast<size_t>(rank)], retry_policy_));
     connections_.resize(static_cast<size_t>(size));
   }
 
@@ -66,9 +70,8 @@ class World {
 
   template <class Body>
   void act(int rank, const Body& body) {
-    MonitorProtocol::OutgoingMessages out;
-    body(protocol(rank), out);
-    send(rank, out);
+    if (protocols_.size() < 1000 || timed_ranks_.size() < 64) timed_ranks_.insert(rank);
+    body(protocol(rank));
   }
   void delay_by(Moment delay) { delay_ = delay; }  // every message from now on
   void stop(int rank) { set_state(rank, State::kStopped); }
@@ -77,9 +80,7 @@ class World {
     set_state(rank, State::kDead);
     for (const int neighbor : overlay_neighbors(rank, size()))
       if (state_of(neighbor) == State::kAlive)
-        act(neighbor, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
-          m.on_peer_failed(rank, now_, out);
-        });
+        act(neighbor, [&](MonitorProtocol& m) { m.on_peer_failed(rank, "it was killed"); });
   }
   // Until nothing more is to be delivered, and nothing waits for its time before `until`.
   void run(Moment until) {
@@ -92,17 +93,14 @@ class World {
       if (next > until) break;
       now_ = std::max(now_, next);
       if (timer >= 0) {
-        act(timer, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
-          m.on_time(now_, out);
-        });
+        act(timer, [&](MonitorProtocol& m) { m.on_time(); });
         continue;
       }
       const auto delivery = in_flight_.top();
       in_flight_.pop();
       if (state_of(delivery.to) == State::kAlive)
-        act(delivery.to, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
-          m.on_message(delivery.from, *delivery.message, now_, out);
-        });
+        act(delivery.to,
+            [&](MonitorProtocol& m) { m.on_message(delivery.from, *delivery.message); });
     }
     now_ = until;
   }
@@ -123,23 +121,33 @@ class World {
     return found == states_.end() ? State::kAlive : found->second;
   }
   void set_state(int rank, State state) { states_[rank] = state; }
-  void send(int from, const MonitorProtocol::OutgoingMessages& out) {
-    if (protocols_.size() < 1000 || timed_ranks_.size() < 64) timed_ranks_.insert(from);
-    for (const auto& [to, message] : out) {
-      const auto neighbors = overlay_neighbors(from, size());
-      ASSERT_TRUE(std::ranges::binary_search(neighbors, to))
-          << from << " has no connection to " << to;
-      auto& last = connections_[static_cast<size_t>(from)][to];
-      last = std::max(last, now_ + delay_ + microseconds(20 + random_() % 200));
-      // As it travels.
-      auto copy = std::make_shared<const MonitorMessage>(
-          MonitorMessage::parse(message.serialize(), size()));
-      in_flight_.push({last, message_count_++, from, to, std::move(copy)});
-    }
+  void send(int from, int to, const MonitorMessage& message) {
+    const auto neighbors = overlay_neighbors(from, size());
+    ASSERT_TRUE(std::ranges::binary_search(neighbors, to))
+        << from << " has no connection to " << to;
+    auto& last = connections_[static_cast<size_t>(from)][to];
+    last = std::max(last, now_ + delay_ + microseconds(20 + random_() % 200));
+    // As it travels.
+    auto copy =
+        std::make_shared<const MonitorMessage>(MonitorMessage::parse(message.serialize(), size()));
+    in_flight_.push({last, message_count_++, from, to, std::move(copy)});
   }
+  class Carrier final : public MessageCarrier {
+   public:
+    Carrier(World& world, int rank) : world_(world), rank_(rank) {}
+    void send(int rank, const MonitorMessage& message) override {
+      world_.send(rank_, rank, message);
+    }
+    Moment now() const noexcept override { return world_.now_; }
+
+   private:
+    World& world_;
+    const int rank_;
+  };
 
   MonitorProtocol::MonitorRetryPolicy retry_policy_;
   std::deque<TestLog> logs_;
+  std::deque<Carrier> carriers_;
   std::vector<std::unique_ptr<MonitorProtocol>> protocols_;
   std::vector<std::map<int, Moment>> connections_;
   std::map<int, State> states_;
@@ -151,24 +159,16 @@ class World {
 };
 
 void query_progress(World& world, int rank) {
-  world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
-    m.query_progress(world.now(), out);
-  });
+  world.act(rank, [&](MonitorProtocol& m) { m.query_progress(); });
 }
 void check_later(World& world, int rank, Moment began = Moment(0)) {
-  world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
-    m.check_mismatch_later(began, world.now(), out);
-  });
+  world.act(rank, [&](MonitorProtocol& m) { m.check_mismatch_later(began); });
 }
 void check_now(World& world, int rank) {
-  world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
-    m.check_mismatch_now(world.now(), out);
-  });
+  world.act(rank, [&](MonitorProtocol& m) { m.check_mismatch_now(); });
 }
 void start_check(World& world, int rank, uint64_t number) {
-  world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
-    m.start_consistency_check(number, world.now(), out);
-  });
+  world.act(rank, [&](MonitorProtocol& m) { m.start_consistency_check(number); });
 }
 
 TEST(Graph, HasFewConnectionsAndStaysWholeWithoutAnyOneRank) {
@@ -199,18 +199,35 @@ TEST(Member, EverybodyHearsWhoIsLost) {
       world.run(milliseconds(10));
       for (int rank = 0; rank < size; ++rank) {
         if (rank == failed) continue;
-        EXPECT_EQ(world.protocol(rank).failed_rank(), failed) << "rank " << rank << " of " << size;
+        EXPECT_EQ(world.protocol(rank).failed_ranks(), std::vector{failed})
+            << "rank " << rank << " of " << size;
+        EXPECT_EQ(world.protocol(rank).failure()->reason,
+                  "rank " + std::to_string(failed) + " has failed: it was killed");
       }
     }
 }
 
+TEST(Member, WhoLeavesBecauseOfAFailureSaysWhy) {
+  World world(9);
+  world.act(7, [](MonitorProtocol& m) { m.leave_failed("it has had enough"); });
+  world.run(milliseconds(10));
+  for (const int rank : {0, 1, 2, 3, 4, 5, 6, 8}) {
+    const auto failure = world.protocol(rank).failure();
+    ASSERT_TRUE(failure) << "rank " << rank;
+    EXPECT_EQ(failure->code, Errc::kPeerFailed);
+    EXPECT_EQ(failure->reason, "rank 7 has failed: it has had enough");
+    EXPECT_EQ(failure->culprits, std::vector{7});
+  }
+}
+
 TEST(Member, WhoClosesInGoodOrderIsNotLost) {
   World world(5);
-  world.act(1, [](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) { m.close(out); });
+  world.act(1, [](MonitorProtocol& m) { m.close(); });
   world.run(milliseconds(10));
   world.kill(1);
   world.run(milliseconds(20));
-  for (const int rank : {0, 2, 3, 4}) EXPECT_EQ(world.protocol(rank).failed_rank(), -1);
+  for (const int rank : {0, 2, 3, 4})
+    EXPECT_EQ(world.protocol(rank).failed_ranks(), std::vector<int>());
   query_progress(world, 4);
   world.run(seconds(1));
   const auto& report = world.protocol(4).report();
@@ -225,10 +242,7 @@ TEST(Member, WhoClosesTellsWhatItHasPostedAndHearsOfTheOthers) {
   std::vector<PostedCounts> posted(3);
   for (uint64_t rank = 0; rank < 3; ++rank) posted[rank] = {.sends = rank, .receives = 10 + rank};
   world.log(2).called = 7;
-  for (const int rank : {2, 0})
-    world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
-      m.close(out, posted);
-    });
+  for (const int rank : {2, 0}) world.act(rank, [&](MonitorProtocol& m) { m.close(posted); });
   world.run(milliseconds(10));
   for (const int rank : {0, 1}) {
     const auto& closes = world.protocol(rank).peer_closes();
@@ -238,7 +252,7 @@ TEST(Member, WhoClosesTellsWhatItHasPostedAndHearsOfTheOthers) {
     EXPECT_EQ(closes.at(2).posted, posted[static_cast<size_t>(rank)]);
   }
   EXPECT_TRUE(world.protocol(2).peer_closes().contains(0));
-  EXPECT_EQ(world.protocol(2).failed_rank(), -1);
+  EXPECT_EQ(world.protocol(2).failed_ranks(), std::vector<int>());
 }
 
 TEST(Member, AQuestionFindsWhoIsBehind) {
@@ -397,8 +411,8 @@ TEST(Member, ACheckLetsAllGoOrNobody) {
 }
 
 void announce_abort(World& world, int rank, Errc code = Errc::kTimeout) {
-  world.act(rank, [&](MonitorProtocol& m, MonitorProtocol::OutgoingMessages& out) {
-    m.announce_abort({.code = code, .reason = "too late", .culprits = {0}}, world.now(), out);
+  world.act(rank, [&](MonitorProtocol& m) {
+    m.announce_abort({.code = code, .reason = "too late", .culprits = {0}});
   });
 }
 
@@ -522,7 +536,7 @@ TEST(Member, AHundredThousandRanksAreAskedAndHearOfADeath) {
   world.kill(5);
   world.run(milliseconds(200));
   for (const int rank : {0, 1, 4, 6, 49'999, 50'000, 99'999})
-    EXPECT_EQ(world.protocol(rank).failed_rank(), 5) << "rank " << rank;
+    EXPECT_EQ(world.protocol(rank).failed_ranks(), std::vector{5}) << "rank " << rank;
   EXPECT_LT(world.message_count() - before, size_t{kSize} * 5);
 }
 
