@@ -136,7 +136,7 @@ std::optional<GroupMonitor::GroupFailure> GroupMonitor::find_mismatch(
 std::optional<MonitorProtocol::HangReport> GroupMonitor::query_progress() {
   std::optional<MonitorProtocol::HangReport> report;
   const bool is_open = with_protocol([&](MonitorProtocol& protocol) {
-    protocol.query_progress();
+    protocol.query_progress(log_->first_incomplete());
     report = protocol.report();
   });
   return is_open ? report : MonitorProtocol::HangReport{};

@@ -16,6 +16,7 @@ namespace torch::comms::monitor {
 struct MonitorQuery {
   enum class Purpose : uint64_t {
     kCheckMismatch,   // do all ranks call the same?
+    kReportMismatch,  // what do they call? The origin has seen in its data that it differs
     kReportProgress,  // the origin is about to fail an operation and reports the progress of all
     kAnnounceAbort,   // the origin aborts once all reachable ranks know: see
                       // MonitorMessage::abort_reason
@@ -28,10 +29,12 @@ struct MonitorQuery {
   friend bool operator==(const MonitorQuery&, const MonitorQuery&) = default;
   // Of two concurrent queries, returns whether this one continues and the other stops. The other
   // origin then gets the result of this one. The later number wins, because a rank that is behind
-  // cannot know what the ranks ahead disagree about.
+  // cannot know what the ranks ahead disagree about. Of observed mismatches the earlier one wins: a
+  // rank that has completed that collective finds its remains in a later one.
   bool supersedes(const MonitorQuery& other) const noexcept {
     if (purpose != other.purpose) return purpose > other.purpose;
-    if (number != other.number) return number > other.number;
+    if (number != other.number)
+      return (number > other.number) != (purpose == Purpose::kReportMismatch);
     if (origin != other.origin) return origin < other.origin;
     return serial > other.serial;
   }
@@ -52,7 +55,8 @@ struct MonitorMessage {
     kFailed = 1,  // rank `failed_rank` has failed
     kClosed,      // the sender has closed the group after collective `number`
     kQuery,       // see `query`
-    kReply,       // the statuses of the sender and of all ranks that it has asked
+    kReply,       // the statuses of the sender and of all ranks that it has asked; none: the sender
+                  // has no such group
     kResult,      // the result of a query: see `is_mismatch`
     kCheck,       // as kReply, for a consistency check before the collective begins
     kProceed,     // all ranks have called collective `number` with the same fingerprint
@@ -65,13 +69,18 @@ struct MonitorMessage {
   uint32_t reply_timeout_ms = 0;  // kQuery: how long the sender waits for the reply
   bool is_mismatch =
       false;  // kResult: ranks disagree about `number`; else `reason` has the progress of all
-  std::string reason = {};             // kResult; kFailed: why the rank has failed
+  // kResult. kFailed: why the rank has failed. kReply to kReportMismatch: what the sender, or a
+  // rank that it has asked, has seen in its data.
+  std::string reason = {};
   std::vector<int32_t> culprits = {};  // kResult: at most kMaxCulprits
   RankStatusSet statuses = {};         // kReply, kCheck
   AbortReason abort_reason = {};       // kQuery with kAnnounceAbort; at most kMaxCulprits culprits
   std::optional<PostedCounts> posted = {};  // kClosed: between the sender and the receiver
 
-  bool has_reason() const noexcept { return kind == Kind::kResult || kind == Kind::kFailed; }
+  bool has_reason() const noexcept {
+    return kind == Kind::kResult || kind == Kind::kFailed ||
+           (kind == Kind::kReply && query.purpose == MonitorQuery::Purpose::kReportMismatch);
+  }
   static constexpr size_t kMaxCulprits = 256;
   static constexpr size_t kMaxBytes = size_t{4} << 20;
   std::string serialize() const;

@@ -1,9 +1,9 @@
 #include "monitor/monitor_protocol.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
-#include "monitor/mismatch_report.hpp"
 #include "monitor/overlay_topology.hpp"
 
 namespace torch::comms::monitor {
@@ -15,6 +15,15 @@ constexpr size_t kMaxPastQueries = 16;
 constexpr size_t kMaxChecks = 64;
 // A rank waits less long for its neighbors' replies than its parent waits for the rank's own reply.
 constexpr milliseconds forwarded_timeout(milliseconds timeout) { return timeout * 9 / 10; }
+// How long the origin waits before it asks again what ranks call that have not begun it.
+constexpr milliseconds kRepeatInterval{10};
+
+std::vector<int> all_except(int rank, int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::erase(ranks, rank);
+  return ranks;
+}
 
 }  // namespace
 
@@ -26,7 +35,9 @@ MonitorProtocol::MonitorProtocol(const MonitoredGroup& group, const CollectiveLo
       log_(log),
       carrier_(carrier),
       retry_policy_(retry_policy),
-      neighbors_(overlay_neighbors(group.rank, group.size)) {}
+      is_complete_(group.topology == MonitorTopology::kComplete),
+      neighbors_(is_complete_ ? all_except(group.rank, group.size)
+                              : overlay_neighbors(group.rank, group.size)) {}
 
 MonitorMessage MonitorProtocol::make_message(MonitorMessage::Kind kind) const {
   MonitorMessage message;
@@ -42,9 +53,16 @@ MonitorMessage MonitorProtocol::failed_message(int rank, const std::string& why)
   return message;
 }
 
+// Failures and mismatches also reach ranks that have closed the group: their operations may still
+// wait.
 void MonitorProtocol::send_to_neighbors(const MonitorMessage& message, int except) const {
-  for (const int neighbor : neighbors_)
-    if (neighbor != except && !has_closed_or_failed(neighbor)) carrier_.send(neighbor, message);
+  const bool concerns_closed = message.kind == MonitorMessage::Kind::kFailed || message.is_mismatch;
+  for (const int neighbor : neighbors_) {
+    const auto state = closed_or_failed_.find(neighbor);
+    const bool receives = state == closed_or_failed_.end() ||
+                          (concerns_closed && state->second == RankStatus::State::kClosed);
+    if (neighbor != except && receives) carrier_.send(neighbor, message);
+  }
 }
 
 void MonitorProtocol::close(const std::vector<PostedCounts>& posted, bool to_all_ranks) {
@@ -83,60 +101,80 @@ std::optional<MonitorProtocol::GroupFailure> MonitorProtocol::failure() const {
 
 // ---- queries
 
-void MonitorProtocol::check_mismatch_later(Moment began) {
+Moment MonitorProtocol::check_mismatch_later(Moment began) {
   const Moment now = carrier_.now();
-  if (began == last_checked_begin_ && now < next_check_) return;
+  if (began == last_checked_begin_ && now < next_check_) return next_check_;
   check_interval_ = began == last_checked_begin_
                         ? std::min(check_interval_ * 2, retry_policy_.max_interval)
                         : retry_policy_.initial_interval;
   last_checked_begin_ = began;
   next_check_ = now + check_interval_;
-  if (now - last_query_seen_ < retry_policy_.initial_interval) return;
-  start_query(MonitorQuery::Purpose::kCheckMismatch);
+  if (now - last_query_seen_ >= retry_policy_.initial_interval)
+    start_query(MonitorQuery::Purpose::kCheckMismatch, log_.first_incomplete());
+  return next_check_;
 }
 
 void MonitorProtocol::check_mismatch_now() {
+  const uint64_t number = log_.first_incomplete();
   // A second query would cancel the first one, whose replies may be on their way.
-  if (query_ && query_->parent < 0 && query_->query.number == log_.first_incomplete()) return;
-  start_query(MonitorQuery::Purpose::kCheckMismatch);
+  if (query_ && query_->parent < 0 && query_->query.number == number) return;
+  start_query(MonitorQuery::Purpose::kCheckMismatch, number);
 }
 
-void MonitorProtocol::query_progress() {
+void MonitorProtocol::report_mismatch(uint64_t number, const std::string& observation) {
+  if (observation_.number != 0 && observation_.number <= number) return;
+  observation_ = {number, observation};
+  report_number_ = number;
+  if (report_deadline_ == kNever) report_deadline_ = carrier_.now() + retry_policy_.reply_timeout;
+  start_query(MonitorQuery::Purpose::kReportMismatch, number);
+}
+
+void MonitorProtocol::query_progress(uint64_t number) {
   if (report_deadline_ != kNever) return;
   const Moment now = carrier_.now();
   if (report_ && now - report_->since < 2 * retry_policy_.reply_timeout) return;
   report_.reset();
+  report_number_ = number;
   report_deadline_ = now + retry_policy_.reply_timeout;
-  start_query(MonitorQuery::Purpose::kReportProgress);
+  start_query(MonitorQuery::Purpose::kReportProgress, number);
 }
 
 void MonitorProtocol::announce_abort(const AbortReason& why) {
   // If a peer aborts, all ranks get the announcement of that peer.
   if (own_abort_code_ || peer_abort_) return;
   own_abort_code_ = why.code;
-  start_query(MonitorQuery::Purpose::kAnnounceAbort, why);
+  start_query(MonitorQuery::Purpose::kAnnounceAbort, log_.first_incomplete(), why);
 }
 
-void MonitorProtocol::start_query(MonitorQuery::Purpose purpose, const AbortReason& why) {
-  const uint64_t number = log_.first_incomplete();
+void MonitorProtocol::start_query(MonitorQuery::Purpose purpose, uint64_t number,
+                                  const AbortReason& why) {
   if (number == 0 && purpose == MonitorQuery::Purpose::kCheckMismatch) return;
   auto query_message = make_message(MonitorMessage::Kind::kQuery);
   query_message.query = {
       .number = number, .purpose = purpose, .origin = rank_, .serial = ++query_serial_};
   query_message.abort_reason = why;
   if (query_ && !query_message.query.supersedes(query_->query)) return;
-  propagate_query(std::move(query_message), -1, retry_policy_.reply_timeout);
+  const bool is_report = purpose == MonitorQuery::Purpose::kReportMismatch;
+  propagate_query(std::move(query_message), -1,
+                  is_report ? std::chrono::floor<milliseconds>(report_deadline_ - carrier_.now())
+                            : retry_policy_.reply_timeout);
+}
+
+MonitorProtocol::EchoQuery MonitorProtocol::make_echo(const MonitorQuery& query) const {
+  EchoQuery echo;
+  echo.query = query;
+  echo.statuses.add(rank_, log_.status_of(query.number));
+  if (query.number == observation_.number) echo.observation = observation_.text;
+  return echo;
 }
 
 void MonitorProtocol::propagate_query(MonitorMessage query_message, int parent,
                                       milliseconds timeout) {
   drop_query();
   last_query_seen_ = carrier_.now();
-  auto& echo = query_.emplace(EchoQuery{});
-  echo.query = query_message.query;
+  auto& echo = query_.emplace(make_echo(query_message.query));
   echo.parent = parent;
   echo.deadline = last_query_seen_ + timeout;
-  echo.statuses.add(rank_, log_.status_of(query_message.query.number));
   for (const auto& [rank, state] : closed_or_failed_) echo.statuses.add(rank, {.state = state});
   query_message.reply_timeout_ms = static_cast<uint32_t>(forwarded_timeout(timeout).count());
   for (const int neighbor : neighbors_)
@@ -154,16 +192,32 @@ void MonitorProtocol::drop_query() {
 }
 
 void MonitorProtocol::on_query(int from, const MonitorMessage& query_message) {
-  const bool ends = query_message.query.purpose == MonitorQuery::Purpose::kAnnounceAbort &&
-                    query_message.query.origin != rank_;
+  const auto& query = query_message.query;
+  const bool ends = query.purpose == MonitorQuery::Purpose::kAnnounceAbort && query.origin != rank_;
   if (ends && !peer_abort_)
-    peer_abort_ = {query_message.query.origin, query_message.abort_reason, carrier_.now()};
-  if (query_ && query_->query == query_message.query) return on_reply(from);
-  if (std::ranges::find(past_queries_, query_message.query) != past_queries_.end()) return;
-  if (query_ && !query_message.query.supersedes(query_->query)) return;
+    peer_abort_ = {query.origin, query_message.abort_reason, carrier_.now()};
+  if (is_complete_) {
+    last_query_seen_ = carrier_.now();
+    return send_reply(from, make_echo(query));
+  }
+  if (query_ && query_->query == query) return on_reply(from);
+  if (std::ranges::find(past_queries_, query) != past_queries_.end()) return;
+  if (query_ && !query.supersedes(query_->query)) return;
+  // The query of this rank, if it is one, stops here: the other one's result may come a little
+  // after this rank's deadline.
+  if (query_ && report_deadline_ != kNever)
+    report_deadline_ = carrier_.now() + retry_policy_.reply_timeout * 6 / 5;
   propagate_query(
       query_message, from,
       std::min(milliseconds(query_message.reply_timeout_ms), retry_policy_.reply_timeout));
+}
+
+void MonitorProtocol::send_reply(int to, const EchoQuery& echo) {
+  auto message = make_message(MonitorMessage::Kind::kReply);
+  message.query = echo.query;
+  message.statuses = echo.statuses;
+  message.reason = echo.observation;
+  carrier_.send(to, message);
 }
 
 void MonitorProtocol::on_reply(int from) {
@@ -172,20 +226,17 @@ void MonitorProtocol::on_reply(int from) {
 }
 
 void MonitorProtocol::finish_query() {
+  const bool is_origin = query_->parent < 0;
+  if (is_origin && query_->query.purpose == MonitorQuery::Purpose::kReportMismatch)
+    return finish_mismatch_report();
   const EchoQuery echo = *query_;
   drop_query();
-  if (echo.parent >= 0) {
-    auto message = make_message(MonitorMessage::Kind::kReply);
-    message.query = echo.query;
-    message.statuses = echo.statuses;
-    if (!has_closed_or_failed(echo.parent)) carrier_.send(echo.parent, message);
-    return;
-  }
+  if (!is_origin) return send_reply(echo.parent, echo);
   // A rank that aborts in the middle of an operation has left its call. Ranks on their way to that
   // call may have called something later, so a difference is no mismatch.
   const bool is_user_abort = echo.query.purpose == MonitorQuery::Purpose::kAnnounceAbort &&
                              own_abort_code_ == Errc::kAborted;
-  if (!mismatch_ && !is_user_abort && publish_mismatch(echo.statuses, echo.query)) return;
+  if (!mismatch_ && !is_user_abort && find_mismatch(echo.statuses, echo.query)) return;
   if (echo.query.purpose == MonitorQuery::Purpose::kCheckMismatch) return;
   const auto progress =
       echo.statuses.progress_report(size_, echo.query.number, retry_policy_.reply_timeout);
@@ -196,7 +247,7 @@ void MonitorProtocol::finish_query() {
   publish_result(result);
 }
 
-bool MonitorProtocol::publish_mismatch(const RankStatusSet& statuses, const MonitorQuery& query) {
+bool MonitorProtocol::find_mismatch(const RankStatusSet& statuses, const MonitorQuery& query) {
   const uint64_t number = query.number;
   std::unordered_map<int, Fingerprint> fingerprints;
   const auto all_equal = [&] {
@@ -210,27 +261,73 @@ bool MonitorProtocol::publish_mismatch(const RankStatusSet& statuses, const Moni
   do fingerprints = statuses.fingerprints(++at);
   while (all_equal() && at < number);
   if (number == 0 || all_equal()) return false;
-  const auto comparison = make_mismatch_report(
-      fingerprints, statuses.progress_report(size_, number, retry_policy_.reply_timeout).silent());
-  auto result = make_message(MonitorMessage::Kind::kResult);
-  result.query = query;
-  result.number = at;
-  result.culprits = comparison.ranks;
-  result.is_mismatch = true;
-  result.reason = comparison.reason;
-  publish_result(result);
+  publish_mismatch(
+      query, at,
+      make_mismatch_report(
+          fingerprints,
+          statuses.progress_report(size_, number, retry_policy_.reply_timeout).silent()));
   return true;
 }
 
+void MonitorProtocol::finish_mismatch_report() {
+  EchoQuery echo = *query_;
+  const uint64_t number = echo.query.number;
+  auto progress = echo.statuses.progress_report(size_, number, retry_policy_.reply_timeout);
+  if (!progress.silent().empty()) {
+    echo.statuses.merge(echo.earlier_statuses);
+    progress = echo.statuses.progress_report(size_, number, retry_policy_.reply_timeout);
+  }
+  auto calls = echo.statuses.fingerprints(number);
+  // A rank that is far ahead has forgotten the fingerprint: its present call stands for it.
+  for (const auto& [rank, entry] : progress.progress)
+    if (entry.finished >= number) calls.try_emplace(rank, entry.fingerprint);
+  std::vector<int> silent;
+  for (int rank = 0; rank < size_; ++rank)
+    if (!calls.contains(rank)) silent.push_back(rank);
+  const bool is_one_behind =
+      progress.silent().empty() &&
+      std::ranges::any_of(silent, [&](int rank) { return progress.progress.contains(rank); });
+  const Moment next = carrier_.now() + kRepeatInterval;
+  if (is_one_behind && next < report_deadline_) {
+    query_->deadline = next;
+    query_->is_repeated = true;
+    return;
+  }
+  drop_query();
+  auto found = make_mismatch_report(calls, silent, echo.observation);
+  if (!silent.empty()) {
+    found.reason += "; " + progress.format();
+    if (found.ranks.empty()) found.ranks = progress.culprits();
+  }
+  publish_mismatch(echo.query, number, found);
+}
+
+void MonitorProtocol::publish_mismatch(const MonitorQuery& query, uint64_t number,
+                                       const MismatchReport& found) {
+  auto result = make_message(MonitorMessage::Kind::kResult);
+  result.query = query;
+  result.number = number;
+  result.culprits = found.ranks;
+  result.is_mismatch = true;
+  result.reason = found.reason;
+  publish_result(result);
+}
+
+// With MonitorTopology::kComplete each rank makes its own progress report.
 void MonitorProtocol::publish_result(const MonitorMessage& result) {
   store_result(result);
-  send_to_neighbors(result);
+  const bool is_progress =
+      !result.is_mismatch && result.query.purpose == MonitorQuery::Purpose::kReportProgress;
+  if (!is_complete_ || !is_progress) send_to_neighbors(result);
 }
 
 void MonitorProtocol::store_result(const MonitorMessage& result) {
   last_result_ = result.query;
   if (result.query.purpose == MonitorQuery::Purpose::kAnnounceAbort) is_abort_acknowledged_ = true;
   report_deadline_ = kNever;
+  if (query_ && query_->parent < 0 &&
+      query_->query.purpose == MonitorQuery::Purpose::kReportMismatch)
+    drop_query();
   if (result.is_mismatch) {
     if (!mismatch_) mismatch_ = {result.number, result.reason, result.culprits};
     return;
@@ -241,7 +338,7 @@ void MonitorProtocol::store_result(const MonitorMessage& result) {
 void MonitorProtocol::on_result(int from, const MonitorMessage& result) {
   if (result.is_mismatch ? mismatch_.has_value() : result.query == last_result_) return;
   store_result(result);
-  send_to_neighbors(result, from);
+  if (!is_complete_) send_to_neighbors(result, from);
 }
 
 // ---- consistency checks
@@ -267,7 +364,7 @@ void MonitorProtocol::advance_consistency_check(uint64_t number) {
     if (!has_closed_or_failed(overlay_parent(rank_))) carrier_.send(overlay_parent(rank_), message);
     return;
   }
-  if (publish_mismatch(statuses, {.number = number, .origin = rank_, .serial = ++query_serial_}))
+  if (find_mismatch(statuses, {.number = number, .origin = rank_, .serial = ++query_serial_}))
     return;
   auto proceed = make_message(MonitorMessage::Kind::kProceed);
   proceed.number = number;
@@ -291,6 +388,9 @@ void MonitorProtocol::on_message(int from, const MonitorMessage& message) {
     case MonitorMessage::Kind::kReply:
       if (!query_ || query_->query != message.query) return;
       query_->statuses.merge(message.statuses);
+      // The sender has no such group.
+      if (message.statuses.is_empty()) query_->statuses.add(from, {.progress = {.is_member = 0}});
+      if (query_->observation.empty()) query_->observation = message.reason;
       return on_reply(from);
     case MonitorMessage::Kind::kResult:
       return on_result(from, message);
@@ -313,6 +413,10 @@ void MonitorProtocol::on_peer_failed(int rank, const std::string& why) {
   mark_closed_or_failed(rank, RankStatus::State::kFailed, why);
 }
 
+void MonitorProtocol::on_peer_closed(int rank) {
+  mark_closed_or_failed(rank, RankStatus::State::kClosed);
+}
+
 void MonitorProtocol::mark_closed_or_failed(int rank, RankStatus::State state,
                                             const std::string& why) {
   if (rank < 0 || rank == rank_ || !closed_or_failed_.try_emplace(rank, state).second) return;
@@ -331,14 +435,22 @@ void MonitorProtocol::mark_closed_or_failed(int rank, RankStatus::State state,
 
 void MonitorProtocol::on_time() {
   const Moment now = carrier_.now();
-  if (query_ && now >= query_->deadline) finish_query();
+  if (query_ && now >= query_->deadline) {
+    if (!query_->is_repeated) {
+      finish_query();
+    } else {
+      const auto earlier = query_->statuses;
+      start_query(MonitorQuery::Purpose::kReportMismatch, report_number_);
+      if (query_) query_->earlier_statuses = earlier;
+    }
+  }
   if (now < report_deadline_) return;
   // Another rank's query superseded this rank's query and has produced no result.
   RankStatusSet statuses;
-  const uint64_t number = log_.first_incomplete();
-  statuses.add(rank_, log_.status_of(number));
+  statuses.add(rank_, log_.status_of(report_number_));
   for (const auto& [rank, state] : closed_or_failed_) statuses.add(rank, {.state = state});
-  const auto progress = statuses.progress_report(size_, number, retry_policy_.reply_timeout);
+  const auto progress =
+      statuses.progress_report(size_, report_number_, retry_policy_.reply_timeout);
   report_ = {progress.format(), progress.culprits(), now};
   report_deadline_ = kNever;
 }

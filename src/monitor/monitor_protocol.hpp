@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "monitor/message_carrier.hpp"
+#include "monitor/mismatch_report.hpp"
 #include "monitor/monitor_message.hpp"
 #include "monitor/rank_status.hpp"
 
@@ -26,18 +27,29 @@ class CollectiveLogReader {
   virtual RankStatus status_of(uint64_t number) const = 0;
 };
 
-// The state machine of one rank in a monitored group: events in, messages to neighbors (see
-// overlay_topology.hpp) out, over a MessageCarrier. A test can therefore simulate 100,000 ranks.
+// Which ranks of a group exchange messages directly.
+enum class MonitorTopology : uint8_t {
+  kOverlay,   // neighbors in a tree and a ring: see overlay_topology.hpp
+  kComplete,  // all ranks
+};
+
+// The state machine of one rank in a monitored group: events in, messages to neighbors out, over a
+// MessageCarrier. A test can therefore simulate 100,000 ranks.
 //
 // - The failure of a rank is flooded: every rank learns of it once from each neighbor.
 // - An abort is announced by a query, so that the aborting rank learns when all ranks have received
 //   it.
-// - A query is an echo [Segall, IEEE Trans. Inf. Theory 29(1), 1983]. It spreads over all
-//   connections, and the replies are merged on the way back. It costs two messages per connection
-//   and takes time proportional to the depth of the graph. Of concurrent queries one continues and
-//   stops the others (echo with extinction; Tel, Introduction to Distributed Algorithms, 7.3),
-//   because hanging ranks all query at once. Its result is flooded. Ranks that do not answer in
-//   time are left out.
+// - With MonitorTopology::kOverlay a query is an echo [Segall, IEEE Trans. Inf. Theory 29(1),
+// 1983].
+//   It spreads over all connections, and the replies are merged on the way back. It costs two
+//   messages per connection and takes time proportional to the depth of the graph. Of concurrent
+//   queries one continues and stops the others (echo with extinction; Tel, Introduction to
+//   Distributed Algorithms, 7.3), because hanging ranks all query at once. Its result is flooded.
+//   Ranks that do not answer in time are left out.
+// - With MonitorTopology::kComplete a query goes from its origin to all ranks, and each rank
+// replies
+//   at once. Queries do not stop each other, so that the result of a rank depends on no other
+//   rank's time.
 // - A consistency check is a reduction to rank 0 over the tree, and a broadcast of the result.
 //
 // Throws: only std::bad_alloc.
@@ -52,6 +64,7 @@ class MonitorProtocol {
   struct MonitoredGroup {
     uint64_t id;
     int rank, size;
+    MonitorTopology topology = MonitorTopology::kOverlay;
   };
   // Lifetime: `log`, `carrier` and `retry_policy` must outlive the object.
   MonitorProtocol(const MonitoredGroup& group, const CollectiveLogReader& log,
@@ -63,14 +76,22 @@ class MonitorProtocol {
   // This rank's open collective, which began at `began`, is late: queries whether all ranks that
   // have called it called the same. The result is in mismatch(). Does nothing if no collective is
   // open, or if a query ran a short time ago; see MonitorRetryPolicy.
-  void check_mismatch_later(Moment began);
+  // Returns: when to call it again for the same call.
+  Moment check_mismatch_later(Moment began);
   // Queries at once, because the ranks are known to disagree about the open collective. Does
   // nothing if no collective is open, or while such a query of this rank runs.
   void check_mismatch_now();
-  // Queries the progress of all ranks: report() has it within MonitorRetryPolicy::reply_timeout,
-  // unless the query finds a mismatch. Does nothing while such a query runs, or while report() is
-  // younger than twice that timeout.
-  void query_progress();
+  // This rank has seen in its data that the ranks disagree about collective `number`: `observation`
+  // says what it has seen, or is "". Queries what all ranks have called, and again until all have
+  // begun that collective, at most for MonitorRetryPolicy::reply_timeout. The result is in
+  // mismatch() of all ranks: what each has called, or the observation if that is equal, and the
+  // progress of all if a rank has not begun it. Does nothing after a report of the same or an
+  // earlier collective. report() gets a value instead if another rank's query does not end in time.
+  void report_mismatch(uint64_t number, const std::string& observation);
+  // Queries the progress of all ranks, because collective `number` fails (0: none): report() has it
+  // within MonitorRetryPolicy::reply_timeout, unless the query finds a mismatch. Does nothing while
+  // such a query runs, or while report() is younger than twice that timeout.
+  void query_progress(uint64_t number);
   // Announces that this rank aborts its communicator. is_abort_acknowledged() becomes true once all
   // ranks have received this or another rank's abort, or after MonitorRetryPolicy::reply_timeout.
   // Does nothing if this rank or a peer has announced an abort before.
@@ -90,6 +111,8 @@ class MonitorProtocol {
   // `rank` counts as failed, unless it has closed the group. `why`, such as "its process (7) has
   // exited", reaches all ranks.
   void on_peer_failed(int rank, const std::string& why);
+  // `rank` has closed the group, as this rank has learned otherwise than by a message.
+  void on_peer_closed(int rank);
   void on_time();
   // Returns: the latest time at which on_time() must be called; kNever: no call is needed.
   Moment next_time() const noexcept;
@@ -114,8 +137,8 @@ class MonitorProtocol {
     std::vector<int> culprits;
   };
   const std::optional<GroupMismatch>& mismatch() const noexcept { return mismatch_; }
-  // The result of the last query_progress(), or of another rank's query at about that time: the
-  // progress of the ranks and the culprits.
+  // The result of the last query_progress(), or with MonitorTopology::kOverlay of another rank's
+  // query at about that time: the progress of the ranks and the culprits.
   struct HangReport {
     std::string text;
     std::vector<int> culprits = {};
@@ -146,7 +169,10 @@ class MonitorProtocol {
     int parent = -1;  // -1: this rank is the origin
     std::set<int> pending_neighbors;
     RankStatusSet statuses;
+    std::string observation;  // kReportMismatch: of a rank that has one
     Moment deadline{};
+    bool is_repeated = false;        // at `deadline` this rank queries again
+    RankStatusSet earlier_statuses;  // the replies to the query that this one repeats
   };
   struct ConsistencyCheck {
     RankStatusSet statuses;
@@ -157,15 +183,20 @@ class MonitorProtocol {
   MonitorMessage failed_message(int rank, const std::string& why) const;
   void send_to_neighbors(const MonitorMessage& message, int except = -1) const;
   bool has_closed_or_failed(int rank) const { return closed_or_failed_.contains(rank); }
-  void start_query(MonitorQuery::Purpose purpose, const AbortReason& why = {});
+  void start_query(MonitorQuery::Purpose purpose, uint64_t number, const AbortReason& why = {});
+  EchoQuery make_echo(const MonitorQuery& query) const;
   void propagate_query(MonitorMessage query_message, int parent, std::chrono::milliseconds timeout);
   void on_query(int from, const MonitorMessage& query_message);
+  void send_reply(int to, const EchoQuery& echo);
   void on_reply(int from);
   void finish_query();
   void drop_query();
   // Publishes a mismatch if `statuses` show one in the collective of `query` or in one before it.
   // Returns: whether there was a mismatch.
-  bool publish_mismatch(const RankStatusSet& statuses, const MonitorQuery& query);
+  bool find_mismatch(const RankStatusSet& statuses, const MonitorQuery& query);
+  // Publishes the result of report_mismatch(), or prepares to query again.
+  void finish_mismatch_report();
+  void publish_mismatch(const MonitorQuery& query, uint64_t number, const MismatchReport& found);
   void publish_result(const MonitorMessage& result);
   void on_result(int from, const MonitorMessage& result);
   void store_result(const MonitorMessage& result);
@@ -177,6 +208,7 @@ class MonitorProtocol {
   const CollectiveLogReader& log_;
   MessageCarrier& carrier_;
   const MonitorRetryPolicy& retry_policy_;
+  const bool is_complete_;  // MonitorTopology::kComplete
   const std::vector<int> neighbors_;
   std::map<int, RankStatus::State> closed_or_failed_;  // by rank
   std::map<int, PeerClose> peer_closes_;
@@ -188,7 +220,14 @@ class MonitorProtocol {
   std::vector<MonitorQuery> past_queries_;  // the last few; their late replies are ignored
   uint32_t query_serial_ = 0;
   MonitorQuery last_result_ = {};
-  Moment report_deadline_ = kNever;  // of query_progress(), until a report has come
+  // The arguments of report_mismatch(); number 0: not called.
+  struct MismatchObservation {
+    uint64_t number = 0;
+    std::string text;
+  } observation_;
+  // Of query_progress() and report_mismatch(), until they have a result.
+  Moment report_deadline_ = kNever;
+  uint64_t report_number_ = 0;
   std::optional<HangReport> report_;
   std::optional<GroupMismatch> mismatch_;
   std::optional<PeerAbort> peer_abort_;

@@ -36,7 +36,7 @@ class RankStatusSet {
   void add(int rank, const RankStatus& status);
   // Adds the statuses of `other`. If a rank has several, kPresent wins.
   void merge(const RankStatusSet& other);
-  void clear() noexcept { kinds_.clear(); }
+  bool is_empty() const noexcept { return kinds_.empty(); }
 
   // Returns the progress of a group of `size` ranks that were asked about collective `number`.
   ProgressReport progress_report(int size, uint64_t number, std::chrono::milliseconds waited) const;

@@ -21,7 +21,7 @@ namespace {
 // When ranks disagree: how long to wait for ranks that have not called yet, and for the replies.
 constexpr std::chrono::milliseconds kSkew{50}, kReplyTimeout{2000};
 // The timeout of wait_for_progress(), and the interval at which it polls.
-constexpr std::chrono::milliseconds kProgressTimeout{600}, kProgressPollInterval{5};
+constexpr std::chrono::milliseconds kProgressTimeout{700}, kProgressPollInterval{5};
 
 // How long ranks may still report operations as complete that finished before a peer aborted the
 // communicator. The aborting rank waits twice as long before the library aborts, once all peers

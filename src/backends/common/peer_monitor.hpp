@@ -138,7 +138,7 @@ class PeerMonitor {
   // query is in flight. Does not block; call it again for the result.
   std::optional<ProgressSummary> query_progress();
   // Returns the result of query_progress().
-  // Blocks: at most 0.6 s.
+  // Blocks: at most 0.7 s.
   ProgressSummary wait_for_progress();
   // Implements hint check_calls: waits until all ranks are about to begin collective `number` and
   // call the same. While it waits, `interrupt_check` runs 50 times a second; it must throw if there
