@@ -74,6 +74,7 @@ class ByteReader {
     for (auto& value : values) value = number<T>();
     return values;
   }
+  std::string rest() { return std::string(cut(bytes_.size())); }
   bool is_at_end() const noexcept { return bytes_.empty(); }
   void require(bool right, const char* else_what) const {
     if (!right) throw CommError(Errc::kMismatch, std::string(what_) + ": " + else_what);

@@ -2,8 +2,10 @@
 
 #include "ctran/engine/control/control_channel.hpp"
 #include "fuzz.hpp"
+#include "monitor/monitor_message.hpp"
 
 namespace ctran = torch::comms::ctran;
+using torch::comms::monitor::MonitorMessage;
 using torch::comms::fuzz::require;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -16,6 +18,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     seen.progress[1] = notice.progress;
     require(seen.format().size() < 4096 && seen.culprits().size() <= 4);
   } catch (const torch::comms::CommError&) {  // says what is wrong
+  }
+  try {
+    const auto message = MonitorMessage::parse(text, 4);
+    require(MonitorMessage::parse(message.serialize(), 4).serialize() == message.serialize());
+    const auto seen = message.statuses.progress_report(4, message.number, {});
+    require(seen.format().size() < 4096 && seen.culprits().size() <= 4);
+  } catch (const torch::comms::CommError&) {
   }
   return 0;
 }

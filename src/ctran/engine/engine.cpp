@@ -35,6 +35,7 @@ Engine::Engine(LinkTable links, const LinkContextOptions& options)
       chooser_(options.chooser),
       eager_connect_ranks_(options.eager_connect_ranks),
       query_timeout_(options.query_timeout),
+      monitor_retry_policy_{.reply_timeout = options.query_timeout},
       interrupt_check_(options.interrupt_check),
       progress_engine_(*this, links_.wait_policy()),
       control_channel_(links_.size()),
@@ -270,7 +271,6 @@ bool Engine::has_work() noexcept {
   if (inbox_.load(std::memory_order_seq_cst) != nullptr ||
       has_abort_requests_.load(std::memory_order_seq_cst) || has_unread_control_)
     return true;
-  if (active_.empty()) return false;
   const auto now = std::chrono::steady_clock::now();
   for (auto* task : active_) {
     if (!task->is_queued || task->has_queried || task->idle_since != Deadline::max()) continue;
@@ -319,9 +319,7 @@ bool Engine::poll_control() noexcept {
       if (failure != nullptr)
         on_peer_failed(peer, failure->code, failure->reason);
       else
-        on_peer_failed(
-            peer, Errc::kPeerFailed,
-            "protocol error in a control message; all ranks must run the same torchcomms version");
+        on_malformed_message(peer);
     }
   }
   control_channel_.release_sent();
@@ -356,6 +354,10 @@ bool Engine::check_deadlines() noexcept {
       track_deadline(task->idle_since + kQueryAfter);
   }
   for (auto& [base, group] : groups_) {
+    if (auto* monitor = group->existing_monitor()) {
+      monitor->on_time();
+      follow_monitor(*group);
+    }
     if (group->failure() != nullptr || !group->is_failing()) continue;
     const auto until = group->hang_query ? group->hang_query->deadline : group->mismatch->deadline;
     if (now < until)

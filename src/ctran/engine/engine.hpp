@@ -16,6 +16,7 @@
 #include "ctran/engine/progress/progress_engine.hpp"
 #include "ctran/engine/task/scratch_pool.hpp"
 #include "ctran/engine/task/task_pool.hpp"
+#include "monitor/monitor_protocol.hpp"
 #include "transport/protocol/closed_streams.hpp"
 
 namespace torch::comms::ctran {
@@ -116,6 +117,18 @@ class Engine final : public ProgressEngine::ProgressClient,
   // Returns whether a message with a member that has closed the group is still on its way. Failures
   // because of that member are delayed until the message has arrived.
   bool is_draining(const GroupState& group) const noexcept;
+  // Sends a message of the monitor of group `base`. Connects the peer first if the context is too
+  // large for all ranks to be connected.
+  void send_monitor_message(int context_rank, uint32_t base,
+                            const monitor::MonitorMessage& message) noexcept;
+  // Returns: which ranks the monitors of all groups reach directly.
+  monitor::MonitorTopology monitor_topology() const noexcept {
+    return links_.size() <= eager_connect_ranks_ ? monitor::MonitorTopology::kComplete
+                                                 : monitor::MonitorTopology::kOverlay;
+  }
+  const monitor::MonitorProtocol::MonitorRetryPolicy& monitor_retry_policy() const noexcept {
+    return monitor_retry_policy_;
+  }
   ScratchPool scratch;
 
   bool progress() noexcept override { return progress(std::nullopt); }
@@ -187,6 +200,11 @@ class Engine final : public ProgressEngine::ProgressClient,
   void on_remote_failure(GroupState& group, int rank, const ControlMessage& notice) noexcept;
   void on_leaving(GroupState& group, int rank, const ControlMessage& notice) noexcept;
   bool has_calls(const GroupState& group) const noexcept;
+  // Must follow each call of the group's monitor.
+  void follow_monitor(GroupState& group) noexcept;
+  void on_monitor_message(GroupState& group, int rank, const ControlMessage& notice) noexcept;
+  bool reply_without_group(int from, const ControlMessage& notice) noexcept;
+  void on_malformed_message(int from) noexcept;
 
   // Streams of tagged messages (group/tag_streams.cpp).
   void on_tag_stream(GroupState& group, int rank, const ControlMessage& notice);
@@ -215,6 +233,7 @@ class Engine final : public ProgressEngine::ProgressClient,
   AlgorithmChooser chooser_;
   int eager_connect_ranks_;
   std::chrono::milliseconds query_timeout_;
+  const monitor::MonitorProtocol::MonitorRetryPolicy monitor_retry_policy_;
   std::function<void()> interrupt_check_;
   ProgressEngine progress_engine_;
   TaskPool task_pool_;
@@ -242,8 +261,9 @@ class Engine final : public ProgressEngine::ProgressClient,
   std::vector<uint32_t> claimed_;         // claimed bases from next_stream_ on, ascending
   Deadline next_deadline_ = Deadline::max();
   unsigned progress_calls_ = 0;
-  bool has_unread_control_ = false;  // a link has moved something since the last poll_control()
-  bool is_deadline_passed_ = false;  // next_deadline_ has passed
+  bool has_unread_control_ = false;     // a link has moved something since the last poll_control()
+  bool is_deadline_passed_ = false;     // next_deadline_ has passed
+  bool has_warned_of_monitor_ = false;  // that send_monitor_message() cannot connect a peer
   std::optional<CommError> close_reason_;  // set once the links are closed
   std::atomic<bool> is_closed_{false};     // the links are closed or about to be closed
 };

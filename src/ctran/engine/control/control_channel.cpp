@@ -1,6 +1,9 @@
 #include "ctran/engine/control/control_channel.hpp"
 
+#include <utility>
+
 #include "base/text/utf8.hpp"
+#include "monitor/monitor_message.hpp"
 #include "transport/byte_stream.hpp"
 
 namespace torch::comms::ctran {
@@ -22,7 +25,7 @@ std::string ControlMessage::serialize() const {
         .add(static_cast<uint8_t>(has_progress_report))
         .list(culprits, kMostCulprits);
   if (has_text()) writer.text(base::utf8_prefix(reason, kMostText));
-  return writer.release();
+  return kind == Kind::kMonitor ? writer.release() + monitor_message : writer.release();
 }
 
 ControlMessage ControlMessage::parse(std::string_view text) {
@@ -33,7 +36,7 @@ ControlMessage ControlMessage::parse(std::string_view text) {
   notice.base = reader.number<uint32_t>();
   notice.subject = reader.number<int32_t>();
   notice.sequence = reader.number<uint64_t>();
-  reader.require(notice.kind >= Kind::kFailed && notice.kind <= Kind::kQuiesced, "unknown kind");
+  reader.require(notice.kind >= Kind::kMonitor && notice.kind <= Kind::kQuiesced, "unknown kind");
   reader.require(notice.code <= Errc::kInternal, "unknown error code");
   if (notice.kind == Kind::kFingerprintQuery || notice.kind == Kind::kMismatch)
     notice.fingerprint = reader.number<Fingerprint>();
@@ -52,6 +55,7 @@ ControlMessage ControlMessage::parse(std::string_view text) {
     notice.culprits = reader.list<int32_t>();
   }
   if (notice.has_text()) notice.reason = reader.text();
+  if (notice.kind == Kind::kMonitor) notice.monitor_message = reader.rest();
   reader.require(reader.is_at_end(), "unexpected bytes at the end");
   return notice;
 }
@@ -59,33 +63,39 @@ ControlMessage ControlMessage::parse(std::string_view text) {
 void ControlChannel::post_receive(int peer, transport::Transport& link) {
   auto& inbox = inboxes_[static_cast<size_t>(peer)];
   if (!inbox) inbox = std::make_unique<ControlInbox>();
-  link.receive(inbox->request, peer, kStream, inbox->bytes);
+  link.receive(inbox->request, peer, kStream, std::as_writable_bytes(std::span(inbox->bytes)));
 }
 
 void ControlChannel::send(int peer, transport::Transport& link, const ControlMessage& notice) {
-  auto& outgoing = outgoing_.emplace_back();
-  outgoing.text = notice.serialize();
-  link.send(outgoing.request, peer, kStream, std::as_bytes(std::span(outgoing.text)));
+  constexpr size_t kMostPart = kMostBytes - 1;
+  const auto text = notice.serialize();
+  for (size_t at = 0; at < text.size(); at += kMostPart) {
+    auto& outgoing = outgoing_.emplace_back();
+    outgoing.text = (at + kMostPart < text.size() ? '\1' : '\0') + text.substr(at, kMostPart);
+    link.send(outgoing.request, peer, kStream, std::as_bytes(std::span(outgoing.text)));
+  }
   release_sent();
 }
 
 ControlChannel::ControlPollResult ControlChannel::poll(int peer, transport::Transport& link,
                                                        ControlMessage& notice) {
   auto& inbox = inboxes_[static_cast<size_t>(peer)];
-  if (!inbox || inbox->has_failed || !inbox->request.is_done()) return ControlPollResult::kNothing;
-  if (!inbox->request.is_ok()) {
-    inbox->has_failed = true;
-    return ControlPollResult::kFailed;
+  while (inbox && !inbox->has_failed && inbox->request.is_done()) {
+    const size_t bytes = inbox->request.is_ok() ? inbox->request.bytes() : 0;
+    inbox->has_failed = bytes == 0 || inbox->text.size() > monitor::MonitorMessage::kMaxBytes;
+    if (inbox->has_failed) return ControlPollResult::kFailed;
+    inbox->text.append(inbox->bytes.data() + 1, bytes - 1);
+    const bool is_last = inbox->bytes[0] == 0;
+    try {
+      if (is_last) notice = ControlMessage::parse(std::exchange(inbox->text, {}));
+    } catch (const CommError&) {
+      inbox->has_failed = true;
+      return ControlPollResult::kFailed;
+    }
+    post_receive(peer, link);
+    if (is_last) return ControlPollResult::kMessage;
   }
-  const auto* text = reinterpret_cast<const char*>(inbox->bytes.data());
-  try {
-    notice = ControlMessage::parse({text, inbox->request.bytes()});
-  } catch (const CommError&) {
-    inbox->has_failed = true;
-    return ControlPollResult::kFailed;
-  }
-  post_receive(peer, link);
-  return ControlPollResult::kMessage;
+  return ControlPollResult::kNothing;
 }
 
 void ControlChannel::release_sent() {

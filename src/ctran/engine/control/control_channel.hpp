@@ -19,7 +19,8 @@ using monitor::RankProgress;
 // A message about a group that ranks exchange outside of the group's operations.
 struct ControlMessage {
   enum class Kind : uint8_t {
-    kFailed = 1,
+    kMonitor = 1,
+    kFailed,
     kFingerprintQuery,
     kMismatch,
     kLeaving,
@@ -49,6 +50,7 @@ struct ControlMessage {
   bool has_progress_report = false;  // kFailed: `reason` includes a progress report
   bool has_open_receives = false;    // kLeaving: the sender still has open receives or collectives
   std::vector<int32_t> culprits = {};  // kFailed: ranks of the context, at most kMostCulprits
+  std::string monitor_message = {};    // kMonitor: MonitorMessage::serialize()
 
   bool has_text() const noexcept { return kind == Kind::kFailed || kind == Kind::kMismatch; }
   static constexpr size_t kMostCulprits = 32;
@@ -58,8 +60,9 @@ struct ControlMessage {
 };
 
 // Sends and receives control messages on stream 0 of every link. One receive per connected peer is
-// always posted.
-// Threads: the caller holds the engine's lock.
+// always posted. It is small, because a large one would count for the choice between eager and
+// rendezvous messages: longer messages travel in parts, and the first byte of each part says
+// whether another part follows. Threads: the caller holds the engine's lock.
 class ControlChannel {
  public:
   static constexpr uint32_t kStream = 0;
@@ -81,7 +84,8 @@ class ControlChannel {
   static constexpr size_t kMostBytes = 4096;
   struct ControlInbox {
     transport::Request request;
-    std::array<std::byte, kMostBytes> bytes;
+    std::array<char, kMostBytes> bytes;
+    std::string text;  // the parts received so far
     bool has_failed = false;
   };
   struct OutgoingControlMessage {

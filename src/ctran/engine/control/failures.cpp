@@ -172,6 +172,7 @@ void Engine::send_control(int context_rank, const ControlMessage& notice) noexce
 
 void Engine::on_control_message(int from, const ControlMessage& notice) noexcept {
   const auto found = groups_.find(notice.base);
+  if (found == groups_.end() && reply_without_group(from, notice)) return;
   if (notice.kind == ControlMessage::Kind::kProgressQuery && found == groups_.end())
     return on_progress_query(nullptr, from, notice);
   if (notice.kind == ControlMessage::Kind::kProgress && found == groups_.end()) return;
@@ -189,6 +190,7 @@ void Engine::on_control_message(int from, const ControlMessage& notice) noexcept
   auto& group = *found->second;
   const int rank = group.rank_of(from);
   if (rank < 0) return;
+  if (notice.kind == ControlMessage::Kind::kMonitor) return on_monitor_message(group, rank, notice);
   if (notice.kind == ControlMessage::Kind::kProgressQuery)
     return on_progress_query(&group, from, notice);
   if (notice.kind == ControlMessage::Kind::kProgress) return on_progress(group, notice);
@@ -210,6 +212,61 @@ void Engine::on_control_message(int from, const ControlMessage& notice) noexcept
     default:
       return;
   }
+}
+
+// A group that has failed still answers queries.
+void Engine::on_monitor_message(GroupState& group, int rank,
+                                const ControlMessage& notice) noexcept {
+  try {
+    group.monitor().on_message(
+        rank, monitor::MonitorMessage::parse(notice.monitor_message, group.size()));
+    follow_monitor(group);
+  } catch (const CommError&) {
+    on_malformed_message(group.ranks[static_cast<size_t>(rank)]);
+  }
+}
+
+// Answers a query about a group that this rank has not made yet, or has no longer.
+// Returns: whether the message was a query, or can be ignored.
+bool Engine::reply_without_group(int from, const ControlMessage& notice) noexcept {
+  if (notice.kind != ControlMessage::Kind::kMonitor) return false;
+  using monitor::MonitorMessage;
+  try {
+    const auto message = MonitorMessage::parse(notice.monitor_message, links_.size());
+    if (message.kind == MonitorMessage::Kind::kQuery)
+      send_monitor_message(
+          from, notice.base,
+          {.kind = MonitorMessage::Kind::kReply, .group = message.group, .query = message.query});
+    return message.kind == MonitorMessage::Kind::kQuery ||
+           message.kind == MonitorMessage::Kind::kReply;
+  } catch (const CommError&) {
+    on_malformed_message(from);
+    return true;
+  }
+}
+
+void Engine::on_malformed_message(int from) noexcept {
+  on_peer_failed(
+      from, Errc::kPeerFailed,
+      "protocol error in a control message; all ranks must run the same torchcomms version");
+}
+
+void Engine::send_monitor_message(int context_rank, uint32_t base,
+                                  const monitor::MonitorMessage& message) noexcept {
+  try {
+    if (monitor_topology() == monitor::MonitorTopology::kOverlay) link_to(context_rank);
+  } catch (const std::exception& error) {
+    if (std::exchange(has_warned_of_monitor_, true)) return;
+    base::log(base::LogLevel::kWarning, "cannot connect to rank " + std::to_string(context_rank) +
+                                            " for a message of the monitor: " + error.what());
+  }
+  send_control(context_rank, {.kind = ControlMessage::Kind::kMonitor,
+                              .base = base,
+                              .monitor_message = message.serialize()});
+}
+
+void Engine::follow_monitor(GroupState& group) noexcept {
+  track_deadline(Deadline(group.monitor().next_time()));
 }
 
 // A rank without a call in flight does not query the progress of its peers when it fails. If this

@@ -159,6 +159,36 @@ std::string GroupState::describe_stale_message(uint32_t tag) const {
   return {};
 }
 
+monitor::MonitorProtocol& GroupState::monitor() {
+  if (monitor_) return *monitor_;
+  const monitor::MonitorProtocol::MonitoredGroup group{
+      .id = base, .rank = layout.rank, .size = size(), .topology = engine->monitor_topology()};
+  const monitor::CollectiveLogReader& log = *this;
+  monitor::MessageCarrier& carrier = *this;
+  monitor_ = std::make_unique<monitor::MonitorProtocol>(group, log, carrier,
+                                                        engine->monitor_retry_policy());
+  for (const auto& [rank, leave] : left_members) monitor_->on_peer_closed(rank);
+  return *monitor_;
+}
+
+monitor::RankStatus GroupState::status_of(uint64_t number) const {
+  monitor::RankStatus status{.progress = progress()};
+  for (auto& recorded : status.fingerprints) {
+    if (number == 0) break;
+    if (fingerprint(number).sequence == number) recorded = fingerprint(number);
+    --number;
+  }
+  return status;
+}
+
+void GroupState::send(int rank, const monitor::MonitorMessage& message) {
+  engine->send_monitor_message(ranks[static_cast<size_t>(rank)], base, message);
+}
+
+monitor::Moment GroupState::now() const noexcept {
+  return std::chrono::steady_clock::now().time_since_epoch();
+}
+
 RankProgress GroupState::progress() const noexcept {
   const uint64_t called = sequence.load(std::memory_order_relaxed);
   return {.called = called,

@@ -17,7 +17,7 @@
 #include "ctran/engine/plan/collective_plan.hpp"
 #include "ctran/engine/progress/fast_path.hpp"
 #include "ctran/engine/task/task.hpp"
-#include "monitor/rank_progress.hpp"
+#include "monitor/monitor_protocol.hpp"
 
 namespace torch::comms::ctran {
 
@@ -27,7 +27,7 @@ using monitor::ProgressReport;
 // The state of a group on this rank: its members, queue, plans and failure.
 // Threads: the first part is constant. The second part may be used from any thread. The rest
 // requires the engine's lock.
-class GroupState {
+class GroupState final : private monitor::CollectiveLogReader, private monitor::MessageCarrier {
  public:
   // Streams that a group uses on every link, as offsets from `base`.
   enum StreamOffset : uint32_t { kCollectives, kMessages, kSplits, kStreams };
@@ -115,6 +115,12 @@ class GroupState {
   void record_p2p_finished() noexcept { ++p2p_finished_; }
   uint64_t last_finished = 0;  // number of the last collective that succeeded
 
+  // Returns the monitor of this group, and makes it on first use: a group that is never late and
+  // never fails has none. Engine::follow_monitor() must follow each call of it.
+  monitor::MonitorProtocol& monitor();
+  // Returns: nullptr if there is none yet.
+  monitor::MonitorProtocol* existing_monitor() noexcept { return monitor_.get(); }
+
   // Streams of tagged messages, and the receivers that know of them; see tag_streams.cpp.
   struct TagStreams {
     std::unordered_map<int, uint32_t> to;          // tag to stream
@@ -190,6 +196,12 @@ class GroupState {
   }
 
  private:
+  uint64_t first_incomplete() const override { return running(); }
+  monitor::RankStatus status_of(uint64_t number) const override;
+  void send(int rank, const monitor::MonitorMessage& message) override;
+  monitor::Moment now() const noexcept override;
+
+  std::unique_ptr<monitor::MonitorProtocol> monitor_;
   static constexpr size_t kFingerprints = 8;
   std::array<Fingerprint, kFingerprints> fingerprints_;
   std::array<std::shared_ptr<const CollectivePlan>, kFingerprints>
