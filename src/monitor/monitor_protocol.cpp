@@ -86,17 +86,15 @@ void MonitorProtocol::leave_failed(const std::string& why) {
 std::optional<MonitorProtocol::GroupFailure> MonitorProtocol::failure() const {
   const Moment aborts = peer_abort_ ? peer_abort_->since : kNever;
   if (mismatch_)
-    return GroupFailure{Errc::kMismatch, mismatch_->reason, mismatch_->culprits, aborts};
+    return GroupFailure{{Errc::kMismatch, mismatch_->reason, mismatch_->culprits}, aborts};
   const int failed = failed_ranks_.empty() ? -1 : failed_ranks_.front();
   // A peer's abort reason adds nothing if it only names the rank that has already been seen to
   // fail.
-  if (peer_abort_ && std::ranges::count(peer_abort_->reason.culprits, failed) == 0) {
-    const auto seen = as_seen_by_peers(peer_abort_->reason, peer_abort_->rank);
-    return GroupFailure{seen.code, seen.reason, seen.culprits, aborts};
-  }
+  if (peer_abort_ && std::ranges::count(peer_abort_->reason.culprits, failed) == 0)
+    return GroupFailure{as_seen_by_peers(peer_abort_->reason, peer_abort_->rank), aborts};
   if (failed < 0) return std::nullopt;
-  return GroupFailure{
-      Errc::kPeerFailed, failed_rank_text(failed, first_failure_), {failed}, aborts};
+  return GroupFailure{{Errc::kPeerFailed, failed_rank_text(failed, first_failure_), {failed}},
+                      aborts};
 }
 
 // ---- queries

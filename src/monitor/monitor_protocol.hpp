@@ -121,10 +121,7 @@ class MonitorProtocol {
   // What is wrong with the group. kMismatch: ranks called different operations. If a peer has
   // aborted the communicator: the error of as_seen_by_peers(). kPeerFailed: a rank has failed. If
   // several apply, the first of them counts.
-  struct GroupFailure {
-    Errc code;
-    std::string reason;
-    std::vector<int> culprits;
+  struct GroupFailure : AbortReason {
     Moment abort_known_since = kNever;  // since when the abort of a peer is known; kNever: none
   };
   std::optional<GroupFailure> failure() const;

@@ -83,6 +83,7 @@ void Engine::open() {
 }
 
 transport::Transport& Engine::link_to(int context_rank) {
+  if (!monitor_links_.empty()) monitor_links_.erase(context_rank);
   bool fresh = false;
   auto& link = links_.link_to(context_rank, &fresh);
   if (!fresh || context_rank == links_.rank()) return link;
@@ -185,9 +186,9 @@ bool Engine::run_step(Task* task, TaskAction step) noexcept {
     if (outcome == Task::TaskStatus::kFailed) on_task_failed(task);
     return outcome == Task::TaskStatus::kDone;
   } catch (const CommError& error) {
-    fail(group, error.code(), error.why(), {self});
+    fail(group, {error.code(), error.why(), {self}});
   } catch (const std::bad_alloc&) {
-    fail(group, Errc::kResourceExhausted, "out of host memory", {self});
+    fail(group, {Errc::kResourceExhausted, "out of host memory", {self}});
   }
   return false;
 }
@@ -315,6 +316,7 @@ bool Engine::poll_control() noexcept {
         on_control_message(peer, notice);
         continue;
       }
+      if (monitor_links_.contains(peer)) continue;
       const auto* failure = links_.failure(peer);
       if (failure != nullptr)
         on_peer_failed(peer, failure->code, failure->reason);
@@ -332,19 +334,21 @@ bool Engine::check_deadlines() noexcept {
   if (now < next_deadline_) return false;
   next_deadline_ = Deadline::max();
   const auto check = [&](Task* task) {
-    if (task->group->failure() != nullptr || task->group->hang_query) return;
+    if (task->group->failure() != nullptr || task->group->pending) return;
     if (now < task->deadline) return track_deadline(task->deadline);
     const std::string setting(task->timeout.setting);
-    start_hang_query(*task->group, Errc::kTimeout,
-                     task->format_call() + " did not finish within its timeout of " +
-                         std::to_string(task->timeout.duration.count()) + " ms" +
-                         (setting.empty() ? "" : ", " + setting) + "; " + task->format_pending(),
-                     task->awaited_ranks(), task->sequence);
+    start_failure(*task->group,
+                  {Errc::kTimeout,
+                   task->format_call() + " did not finish within its timeout of " +
+                       std::to_string(task->timeout.duration.count()) + " ms" +
+                       (setting.empty() ? "" : ", " + setting) + "; " + task->format_pending(),
+                   task->awaited_ranks()},
+                  task->sequence);
   };
   for (auto* task : active_) {
     check(task);
     auto& group = *task->group;
-    if (!task->is_queued || group.failure() != nullptr || group.hang_query) continue;
+    if (!task->is_queued || group.failure() != nullptr || group.pending) continue;
     for (size_t i = 1; i < group.queue.size(); ++i) check(group.queue[i]);
     if (task->has_queried || task->idle_since == Deadline::max() || group.is_failing()) continue;
     task->has_queried = now - task->idle_since >= kQueryAfter;
@@ -358,12 +362,9 @@ bool Engine::check_deadlines() noexcept {
       monitor->on_time();
       follow_monitor(*group);
     }
-    if (group->failure() != nullptr || !group->is_failing()) continue;
-    const auto until = group->hang_query ? group->hang_query->deadline : group->mismatch->deadline;
-    if (now < until)
-      track_deadline(until);
-    else if (group->hang_query)
-      on_hang_query_timeout(*group);
+    if (group->failure() != nullptr || group->pending || !group->mismatch) continue;
+    if (now < group->mismatch->deadline)
+      track_deadline(group->mismatch->deadline);
     else
       finish_mismatch(*group);
   }
@@ -379,7 +380,7 @@ bool Engine::check_aborts() noexcept {
   if (!has_abort_requests_.exchange(false, std::memory_order_seq_cst)) return false;
   for (auto& [base, group] : groups_)
     if (const auto why = group->requested_abort())
-      fail(*group, why->code(), why->why(), why->context().culprits);
+      fail(*group, {why->code(), why->why(), why->context().culprits});
   return true;
 }
 
@@ -388,7 +389,7 @@ void Engine::add_group(const std::shared_ptr<GroupState>& group) {
   groups_[group->base] = group;
   if (close_reason_) group->set_failure(close_reason_->code(), close_reason_->why(), {});
   for (const int member : group->ranks)
-    if (const auto* failure = links_.failure(member))
+    if (const auto* failure = links_.failure(member); failure && !monitor_links_.contains(member))
       on_peer_failed(member, failure->code, failure->reason);
   for (auto next = early_messages_.begin(); next != early_messages_.end();) {
     const auto early = next++;

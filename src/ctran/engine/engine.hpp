@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -178,8 +179,7 @@ class Engine final : public ProgressEngine::ProgressClient,
   bool check_aborts() noexcept;
 
   // Failures (control/failures.cpp).
-  void fail(GroupState& group, Errc code, const std::string& why,
-            std::vector<int> culprits) noexcept;
+  void fail(GroupState& group, monitor::AbortReason why) noexcept;
   void fail_for_left_members(GroupState& group) noexcept;
   void on_quiesced(GroupState& group, int from, const ControlMessage& notice) noexcept;
   void complete_finished_messages(GroupState& group) noexcept;
@@ -200,34 +200,21 @@ class Engine final : public ProgressEngine::ProgressClient,
   void on_remote_failure(GroupState& group, int rank, const ControlMessage& notice) noexcept;
   void on_leaving(GroupState& group, int rank, const ControlMessage& notice) noexcept;
   bool has_calls(const GroupState& group) const noexcept;
-  // Must follow each call of the group's monitor.
+
+  // Monitoring (control/monitoring.cpp).
   void follow_monitor(GroupState& group) noexcept;
   void on_monitor_message(GroupState& group, int rank, const ControlMessage& notice) noexcept;
   bool reply_without_group(int from, const ControlMessage& notice) noexcept;
   void on_malformed_message(int from) noexcept;
+  void on_monitor_failure(GroupState& group, const monitor::AbortReason& found) noexcept;
+  void start_failure(GroupState& group, monitor::AbortReason why, uint64_t number,
+                     int closed_by = -1) noexcept;
+  void finish_failure(GroupState& group) noexcept;
 
   // Streams of tagged messages (group/tag_streams.cpp).
   void on_tag_stream(GroupState& group, int rank, const ControlMessage& notice);
   void close_stream(uint32_t stream, Errc code) noexcept;
   void close_tag_streams(GroupState& group, Errc code) noexcept;
-
-  // The hang query: where every rank is (control/hang_report.cpp).
-  static constexpr const char* kLeftText = "it has closed the communicator";
-  static constexpr const char* kFailedText = "its process or connection has failed";
-  static constexpr const char* failure_text(Errc code) noexcept {  // the code of the link's failure
-    return code == Errc::kPeerFailed ? kFailedText : "unreachable from this rank";
-  }
-  void start_hang_query(GroupState& group, Errc code, std::string why, std::vector<int> culprits,
-                        uint64_t number) noexcept;
-  void mark_unavailable(GroupState& group, int rank, const char* why) noexcept;
-  void record_progress(GroupState& group, int rank, const RankProgress& reported) noexcept;
-  void finish_hang_query_if_complete(GroupState& group) noexcept;
-  static void add_failed_peers(const monitor::ProgressReport& seen, std::vector<int>& culprits);
-  void finish_hang_query(GroupState& group) noexcept;
-  void query_all_progress(GroupState& group) noexcept;
-  void on_hang_query_timeout(GroupState& group) noexcept;
-  void on_progress_query(GroupState* group, int from, const ControlMessage& query) noexcept;
-  void on_progress(GroupState& group, const ControlMessage& answer) noexcept;
 
   LinkTable links_;
   AlgorithmChooser chooser_;
@@ -261,9 +248,11 @@ class Engine final : public ProgressEngine::ProgressClient,
   std::vector<uint32_t> claimed_;         // claimed bases from next_stream_ on, ascending
   Deadline next_deadline_ = Deadline::max();
   unsigned progress_calls_ = 0;
-  bool has_unread_control_ = false;     // a link has moved something since the last poll_control()
-  bool is_deadline_passed_ = false;     // next_deadline_ has passed
-  bool has_warned_of_monitor_ = false;  // that send_monitor_message() cannot connect a peer
+  bool has_unread_control_ = false;  // a link has moved something since the last poll_control()
+  bool is_deadline_passed_ = false;  // next_deadline_ has passed
+  // Peers that are linked for the monitor alone. If such a link fails, the peer may have closed the
+  // group before, or this rank have no descriptor left: only a call that needs the link fails.
+  std::set<int> monitor_links_;
   std::optional<CommError> close_reason_;  // set once the links are closed
   std::atomic<bool> is_closed_{false};     // the links are closed or about to be closed
 };

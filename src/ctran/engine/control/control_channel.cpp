@@ -15,16 +15,15 @@ constexpr size_t kMostText = 3400;
 
 std::string ControlMessage::serialize() const {
   transport::ByteWriter writer;
-  writer.add(kind).add(code).add(base).add(subject).add(sequence);
+  writer.add(kind).add(base).add(subject).add(sequence);
   if (kind == Kind::kFingerprintQuery || kind == Kind::kMismatch) writer.add(fingerprint);
   if (kind == Kind::kFingerprintQuery) writer.add(sent).add(expected);
-  if (kind == Kind::kProgress) writer.add(reporter).add(progress);
   if (kind == Kind::kLeaving) writer.add(static_cast<uint8_t>(has_open_receives));
   if (kind == Kind::kFailed)
-    writer.add(progress)
+    writer.add(failure.code)
         .add(static_cast<uint8_t>(has_progress_report))
-        .list(culprits, kMostCulprits);
-  if (has_text()) writer.text(base::utf8_prefix(reason, kMostText));
+        .list(failure.culprits, kMostCulprits);
+  if (has_text()) writer.text(base::utf8_prefix(failure.reason, kMostText));
   return kind == Kind::kMonitor ? writer.release() + monitor_message : writer.release();
 }
 
@@ -32,29 +31,24 @@ ControlMessage ControlMessage::parse(std::string_view text) {
   transport::ByteReader reader(text, "control message");
   ControlMessage notice;
   notice.kind = reader.number<Kind>();
-  notice.code = reader.number<Errc>();
   notice.base = reader.number<uint32_t>();
   notice.subject = reader.number<int32_t>();
   notice.sequence = reader.number<uint64_t>();
   reader.require(notice.kind >= Kind::kMonitor && notice.kind <= Kind::kQuiesced, "unknown kind");
-  reader.require(notice.code <= Errc::kInternal, "unknown error code");
   if (notice.kind == Kind::kFingerprintQuery || notice.kind == Kind::kMismatch)
     notice.fingerprint = reader.number<Fingerprint>();
   if (notice.kind == Kind::kFingerprintQuery) {
     notice.sent = reader.number<int64_t>();
     notice.expected = reader.number<int64_t>();
   }
-  if (notice.kind == Kind::kProgress) {
-    notice.reporter = reader.number<int32_t>();
-    notice.progress = reader.number<RankProgress>();
-  }
   if (notice.kind == Kind::kLeaving) notice.has_open_receives = reader.number<uint8_t>() != 0;
   if (notice.kind == Kind::kFailed) {
-    notice.progress = reader.number<RankProgress>();
+    notice.failure.code = reader.number<Errc>();
+    reader.require(notice.failure.code <= Errc::kInternal, "unknown error code");
     notice.has_progress_report = reader.number<uint8_t>() != 0;
-    notice.culprits = reader.list<int32_t>();
+    notice.failure.culprits = reader.list<int32_t>();
   }
-  if (notice.has_text()) notice.reason = reader.text();
+  if (notice.has_text()) notice.failure.reason = reader.text();
   if (notice.kind == Kind::kMonitor) notice.monitor_message = reader.rest();
   reader.require(reader.is_at_end(), "unexpected bytes at the end");
   return notice;

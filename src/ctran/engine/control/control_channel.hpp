@@ -9,12 +9,10 @@
 #include <vector>
 
 #include "ctran/engine/control/collective_fingerprint.hpp"
-#include "monitor/rank_progress.hpp"
+#include "monitor/abort_reason.hpp"
 #include "transport/transport.hpp"
 
 namespace torch::comms::ctran {
-
-using monitor::RankProgress;
 
 // A message about a group that ranks exchange outside of the group's operations.
 struct ControlMessage {
@@ -24,17 +22,13 @@ struct ControlMessage {
     kFingerprintQuery,
     kMismatch,
     kLeaving,
-    kProgressQuery,
-    kProgress,
     kTagStream,
     kQuiesced
   };
   Kind kind = Kind::kFailed;
-  Errc code = Errc::kInternal;  // kFailed: the code of the group's error
-  uint32_t base = 0;            // identifies the group: its first stream
-  // A rank of the context. kProgressQuery, kProgress: the rank that asks. kQuiesced: the rank that
-  // has quiesced. kTagStream: not a rank but a tag; the sender's messages with this tag come on
-  // stream `sequence`.
+  uint32_t base = 0;  // identifies the group: its first stream
+  // kQuiesced: the rank of the context that has quiesced. kTagStream: a tag; the sender's messages
+  // with it come on stream `sequence`.
   int32_t subject = -1;
   // kFingerprintQuery, kMismatch: number of the collective. kLeaving: number of the sender's last
   // collective.
@@ -43,14 +37,12 @@ struct ControlMessage {
   // kFingerprintQuery of an all_to_all with per-rank counts: the elements that the sender sends to
   // the receiver of this message, and expects from it. -1: not such an exchange.
   int64_t sent = -1, expected = -1;
-  // kFailed: the reason. kMismatch: what the sender has found that no fingerprint shows, or "".
-  std::string reason = {};
-  int32_t reporter = -1;       // kProgress: the rank of the context that reports
-  RankProgress progress = {};  // kProgress, kFailed: progress of the reporter or of the sender
-  bool has_progress_report = false;  // kFailed: `reason` includes a progress report
+  // kFailed: the error of the group, with at most kMostCulprits culprits. kMismatch: the reason is
+  // what the sender has found that no fingerprint shows, or "".
+  monitor::AbortReason failure = {};
+  bool has_progress_report = false;  // kFailed: the reason includes a progress report
   bool has_open_receives = false;    // kLeaving: the sender still has open receives or collectives
-  std::vector<int32_t> culprits = {};  // kFailed: ranks of the context, at most kMostCulprits
-  std::string monitor_message = {};    // kMonitor: MonitorMessage::serialize()
+  std::string monitor_message = {};  // kMonitor: MonitorMessage::serialize()
 
   bool has_text() const noexcept { return kind == Kind::kFailed || kind == Kind::kMismatch; }
   static constexpr size_t kMostCulprits = 32;

@@ -35,47 +35,39 @@ void Engine::on_task_failed(Task* task) noexcept {
   const bool mismatch = failed.code == Errc::kMismatch;
   if (mismatch && task->is_queued) return start_mismatch(group, task->sequence, failed.reason);
   if (mismatch && !failed.is_closed_by_peer)
-    return start_hang_query(group, failed.code, failed.reason, ranks_of(failed.peer), 0);
+    return start_failure(group, {failed.code, failed.reason, ranks_of(failed.peer)}, 0);
   // Before its end, the peer may have sent a leave message or the reason of its failure.
   poll_control();
   if (group.failure() != nullptr) return;
   if (group.left_members.contains(failed.peer) && task->can_outlive_left_peers() && !mismatch)
     return;  // advance() fails the task
   if (group.left_members.contains(failed.peer))
-    return fail(group, Errc::kPeerFailed, base::peer_closed_text(failed.peer), {failed.peer});
-  if (mismatch) {
-    if (group.hang_query) return;
-    start_hang_query(group, failed.code, failed.reason, ranks_of(failed.peer), 0);
-    if (group.hang_query) group.hang_query->closed_by = failed.peer;
-    return;
-  }
+    return fail(group, {Errc::kPeerFailed, base::peer_closed_text(failed.peer), {failed.peer}});
+  if (mismatch)
+    return start_failure(group, {failed.code, failed.reason, ranks_of(failed.peer)}, 0,
+                         failed.peer);
   const int peer = group.ranks[static_cast<size_t>(failed.peer)];
   if (const auto* failure = links_.failure(peer))
     on_peer_failed(peer, failure->code, failure->reason);
-  if (group.hang_query) return;
-  fail(group, failed.code,
-       "the " + std::string(links_.link_name(peer)) + " connection to rank " +
-           std::to_string(failed.peer) + " failed during " + std::string(task->name),
-       {failed.peer});
+  if (group.pending) return;
+  fail(group, {failed.code,
+               "the " + std::string(links_.link_name(peer)) + " connection to rank " +
+                   std::to_string(failed.peer) + " failed during " + std::string(task->name),
+               {failed.peer}});
 }
 
 // The first error counts. complete_failed() completes the group's calls later, because the caller
 // of fail() may be iterating over them.
-void Engine::fail(GroupState& group, Errc code, const std::string& why,
-                  std::vector<int> culprits) noexcept {
-  if (!group.set_failure(code, why, culprits)) return;
+void Engine::fail(GroupState& group, monitor::AbortReason why) noexcept {
+  if (!group.set_failure(why.code, why.reason, why.culprits)) return;
   failed_groups_.push_back(&group);
-  auto seen = monitor::as_seen_by_peers({code, why, std::move(culprits)}, group.layout.rank);
-  // All members raise kResourceExhausted if one rank ran out of a resource.
-  if (code == Errc::kResourceExhausted) seen.code = code;
+  const bool is_common = why.code == Errc::kResourceExhausted;
   ControlMessage notice{.kind = ControlMessage::Kind::kFailed,
-                        .code = seen.code,
                         .base = group.base,
-                        .reason = seen.reason,
-                        .progress = group.progress(),
-                        .has_progress_report = group.hang_query != nullptr};
-  for (const int rank : seen.culprits)
-    notice.culprits.push_back(group.ranks[static_cast<size_t>(rank)]);
+                        .failure = monitor::as_seen_by_peers(std::move(why), group.layout.rank),
+                        .has_progress_report = group.pending.has_value()};
+  // All members raise kResourceExhausted if one rank ran out of a resource.
+  if (is_common) notice.failure.code = Errc::kResourceExhausted;
   broadcast(group, notice);
 }
 
@@ -117,7 +109,7 @@ void Engine::complete_failed() noexcept {
     ended.insert(ended.end(), group->queue.begin(), group->queue.end());
     group->queue.clear();
     group->mismatch.reset();
-    group->hang_query.reset();
+    group->pending.reset();
     for (auto* task : ended) complete(task, group->error_for(*task));
   }
 }
@@ -126,22 +118,15 @@ void Engine::on_peer_failed(int context_rank, Errc code, const std::string& why)
   for (auto& [base, group] : groups_) {
     const int rank = group->rank_of(context_rank);
     if (rank < 0 || group->left_members.contains(rank) || group->failure() != nullptr) continue;
-    const auto number = std::to_string(rank);
-    auto text = "rank " + number + " has failed: " + without_rank(why);
-    if (group->hang_query) {
-      if (code == Errc::kPeerFailed) group->hang_query->set_reason(rank, code, text, {rank});
-      mark_unavailable(*group, rank, failure_text(code));
-      continue;
+    if (code == Errc::kPeerFailed) {
+      group->monitor().on_peer_failed(rank, without_rank(why));
+      follow_monitor(*group);
+    } else if (!group->pending) {  // the peer itself may be fine
+      fail(*group,
+           {code,
+            "this rank cannot reach rank " + std::to_string(rank) + ": " + without_rank(why),
+            {group->layout.rank}});
     }
-    if (code != Errc::kPeerFailed) {  // the peer itself may be fine
-      fail(*group, code, "this rank cannot reach rank " + number + ": " + without_rank(why),
-           {group->layout.rank});
-      continue;
-    }
-    if (has_calls(*group))
-      start_hang_query(*group, code, std::move(text), {rank}, group->running());
-    else
-      fail(*group, code, text, {rank});
   }
 }
 
@@ -173,9 +158,6 @@ void Engine::send_control(int context_rank, const ControlMessage& notice) noexce
 void Engine::on_control_message(int from, const ControlMessage& notice) noexcept {
   const auto found = groups_.find(notice.base);
   if (found == groups_.end() && reply_without_group(from, notice)) return;
-  if (notice.kind == ControlMessage::Kind::kProgressQuery && found == groups_.end())
-    return on_progress_query(nullptr, from, notice);
-  if (notice.kind == ControlMessage::Kind::kProgress && found == groups_.end()) return;
   if (notice.kind == ControlMessage::Kind::kTagStream &&
       (found == groups_.end() ? removed_streams_.contains(notice.base)
                               : found->second->failure() != nullptr))
@@ -191,9 +173,6 @@ void Engine::on_control_message(int from, const ControlMessage& notice) noexcept
   const int rank = group.rank_of(from);
   if (rank < 0) return;
   if (notice.kind == ControlMessage::Kind::kMonitor) return on_monitor_message(group, rank, notice);
-  if (notice.kind == ControlMessage::Kind::kProgressQuery)
-    return on_progress_query(&group, from, notice);
-  if (notice.kind == ControlMessage::Kind::kProgress) return on_progress(group, notice);
   if (group.failure() != nullptr) return;
   switch (notice.kind) {
     case ControlMessage::Kind::kFailed:
@@ -201,7 +180,7 @@ void Engine::on_control_message(int from, const ControlMessage& notice) noexcept
     case ControlMessage::Kind::kFingerprintQuery:
       return on_fingerprint_query(group, rank, notice);
     case ControlMessage::Kind::kMismatch:
-      start_mismatch(group, notice.sequence, notice.reason);
+      start_mismatch(group, notice.sequence, notice.failure.reason);
       return record_fingerprint(group, rank, notice.sequence, notice.fingerprint);
     case ControlMessage::Kind::kLeaving:
       return on_leaving(group, rank, notice);
@@ -214,69 +193,13 @@ void Engine::on_control_message(int from, const ControlMessage& notice) noexcept
   }
 }
 
-// A group that has failed still answers queries.
-void Engine::on_monitor_message(GroupState& group, int rank,
-                                const ControlMessage& notice) noexcept {
-  try {
-    group.monitor().on_message(
-        rank, monitor::MonitorMessage::parse(notice.monitor_message, group.size()));
-    follow_monitor(group);
-  } catch (const CommError&) {
-    on_malformed_message(group.ranks[static_cast<size_t>(rank)]);
-  }
-}
-
-// Answers a query about a group that this rank has not made yet, or has no longer.
-// Returns: whether the message was a query, or can be ignored.
-bool Engine::reply_without_group(int from, const ControlMessage& notice) noexcept {
-  if (notice.kind != ControlMessage::Kind::kMonitor) return false;
-  using monitor::MonitorMessage;
-  try {
-    const auto message = MonitorMessage::parse(notice.monitor_message, links_.size());
-    if (message.kind == MonitorMessage::Kind::kQuery)
-      send_monitor_message(
-          from, notice.base,
-          {.kind = MonitorMessage::Kind::kReply, .group = message.group, .query = message.query});
-    return message.kind == MonitorMessage::Kind::kQuery ||
-           message.kind == MonitorMessage::Kind::kReply;
-  } catch (const CommError&) {
-    on_malformed_message(from);
-    return true;
-  }
-}
-
-void Engine::on_malformed_message(int from) noexcept {
-  on_peer_failed(
-      from, Errc::kPeerFailed,
-      "protocol error in a control message; all ranks must run the same torchcomms version");
-}
-
-void Engine::send_monitor_message(int context_rank, uint32_t base,
-                                  const monitor::MonitorMessage& message) noexcept {
-  try {
-    if (monitor_topology() == monitor::MonitorTopology::kOverlay) link_to(context_rank);
-  } catch (const std::exception& error) {
-    if (std::exchange(has_warned_of_monitor_, true)) return;
-    base::log(base::LogLevel::kWarning, "cannot connect to rank " + std::to_string(context_rank) +
-                                            " for a message of the monitor: " + error.what());
-  }
-  send_control(context_rank, {.kind = ControlMessage::Kind::kMonitor,
-                              .base = base,
-                              .monitor_message = message.serialize()});
-}
-
-void Engine::follow_monitor(GroupState& group) noexcept {
-  track_deadline(Deadline(group.monitor().next_time()));
-}
-
 // A rank without a call in flight does not query the progress of its peers when it fails. If this
 // rank has calls, it starts the query now.
 void Engine::on_remote_failure(GroupState& group, int rank, const ControlMessage& notice) noexcept {
-  std::vector<int> culprits;
-  for (const int member : notice.culprits)
-    if (const int one = group.rank_of(member); one >= 0) culprits.push_back(one);
+  auto why = notice.failure;
+  std::erase_if(why.culprits, [&](int one) { return one < 0 || one >= group.size(); });
   // This rank's leave message caused the failure of the sender.
-  if (group.has_announced_leave && std::ranges::count(culprits, group.layout.rank)) {
+  if (group.has_announced_leave && std::ranges::count(why.culprits, group.layout.rank)) {
     // The failure may overtake messages that the failed rank had sent: they still arrive. The rank
     // sends nothing more, as if it had left the group.
     if (group.queue.empty()) {
@@ -284,21 +207,21 @@ void Engine::on_remote_failure(GroupState& group, int rank, const ControlMessage
       if (is_draining(group)) return;
       group.left_members.erase(entry.first);
     }
-    return fail(group, notice.code, "rank " + std::to_string(rank) + ": " + notice.reason, {rank});
+    return fail(group, {why.code, "rank " + std::to_string(rank) + ": " + why.reason, {rank}});
   }
-  if (group.hang_query) group.hang_query->set_reason(rank, notice.code, notice.reason, culprits);
-  const bool should_query =
-      notice.code == Errc::kPeerFailed && !notice.has_progress_report && has_calls(group);
-  if (!should_query) return fail(group, notice.code, notice.reason, std::move(culprits));
-  start_hang_query(group, notice.code, notice.reason, std::move(culprits), group.running());
-  record_progress(group, rank, notice.progress);
+  if (group.pending) group.pending->replace_reason(rank, why);
+  if (why.code != Errc::kPeerFailed || notice.has_progress_report || !has_calls(group))
+    return fail(group, std::move(why));
+  start_failure(group, std::move(why), group.running());
 }
 
 void Engine::on_leaving(GroupState& group, int rank, const ControlMessage& notice) noexcept {
   group.left_members[rank] = {notice.sequence, notice.has_open_receives};
-  if (group.hang_query) {
-    group.hang_query->set_reason(rank, Errc::kPeerFailed, base::peer_closed_text(rank), {rank});
-    return mark_unavailable(group, rank, kLeftText);
+  if (group.pending)
+    group.pending->replace_reason(rank, {Errc::kPeerFailed, base::peer_closed_text(rank), {rank}});
+  if (auto* monitor = group.existing_monitor()) {
+    monitor->on_peer_closed(rank);
+    follow_monitor(group);
   }
   fail_for_left_members(group);
 }
@@ -314,14 +237,14 @@ void Engine::on_quiesced(GroupState& group, int from, const ControlMessage& noti
 
 // Fails the group if its running collective needs a member that has left before it.
 void Engine::fail_for_left_members(GroupState& group) noexcept {
-  if (group.hang_query || group.queue.empty()) return;
+  if (group.pending || group.queue.empty()) return;
   for (const auto& [rank, leave] : group.left_members) {
     if (group.queue.front()->sequence <= leave.last_collective) continue;
     if (is_draining(group)) return;
-    return fail(group, Errc::kPeerFailed,
-                base::peer_closed_text(rank) + ", after its collective number " +
-                    std::to_string(leave.last_collective),
-                {rank});
+    return fail(group, {Errc::kPeerFailed,
+                        base::peer_closed_text(rank) + ", after its collective number " +
+                            std::to_string(leave.last_collective),
+                        {rank}});
   }
 }
 
@@ -378,7 +301,7 @@ void Engine::answer_deferred_queries(GroupState& group) noexcept {
 // later one.
 void Engine::start_mismatch(GroupState& group, uint64_t sequence,
                             const std::string& detail) noexcept {
-  if (group.hang_query || group.failure() != nullptr) return;
+  if (group.pending || group.failure() != nullptr) return;
   auto& pending = group.mismatch;
   if (pending && pending->sequence == sequence && pending->detail.empty()) pending->detail = detail;
   if (pending && pending->sequence <= sequence) return;
@@ -402,7 +325,7 @@ void Engine::send_own_fingerprint(GroupState& group) noexcept {
                     .base = group.base,
                     .sequence = pending.sequence,
                     .fingerprint = own,
-                    .reason = pending.detail});
+                    .failure = {.reason = pending.detail}});
   record_fingerprint(group, group.layout.rank, pending.sequence, own);
 }
 
@@ -419,10 +342,10 @@ void Engine::finish_mismatch(GroupState& group) noexcept {
     if (!group.mismatch->fingerprints.contains(rank)) silent.push_back(rank);
   const auto found =
       monitor::make_mismatch_report(group.mismatch->fingerprints, silent, group.mismatch->detail);
-  if (silent.empty()) return fail(group, Errc::kMismatch, found.reason, found.ranks);
+  if (silent.empty()) return fail(group, {Errc::kMismatch, found.reason, found.ranks});
   const uint64_t number = group.mismatch->sequence;
   group.mismatch.reset();
-  start_hang_query(group, Errc::kMismatch, found.reason, found.ranks, number);
+  start_failure(group, {Errc::kMismatch, found.reason, found.ranks}, number);
 }
 
 }  // namespace torch::comms::ctran

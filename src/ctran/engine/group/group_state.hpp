@@ -22,7 +22,7 @@
 namespace torch::comms::ctran {
 
 using monitor::NonCollectiveCall;
-using monitor::ProgressReport;
+using monitor::RankProgress;
 
 // The state of a group on this rank: its members, queue, plans and failure.
 // Threads: the first part is constant. The second part may be used from any thread. The rest
@@ -165,34 +165,23 @@ class GroupState final : private monitor::CollectiveLogReader, private monitor::
   // Fingerprint queries for a collective that this rank has not reached yet: the last one of each
   // member, by rank.
   std::unordered_map<int, ControlMessage> deferred_queries;
-  // The group is about to fail, and asks all its ranks how far they are, for the error text.
-  struct HangQuery {
-    Errc code = Errc::kInternal;
-    std::string reason;
-    std::vector<int> culprits;  // empty: the ranks that are behind or silent
-    Deadline deadline;
-    bool has_asked = false;  // false while a query of another rank may end this one
-    int closed_by = -1;      // see Task::TaskFailure::is_closed_by_peer
-    ProgressReport report;
+  // The error that the group is about to raise. It waits for the progress of all ranks.
+  struct PendingFailure {
+    monitor::AbortReason why;  // without culprits: those of the progress report
+    int closed_by = -1;        // see Task::TaskFailure::is_closed_by_peer
     // Replaces the reason if rank `closed_by` has meanwhile reported why it failed.
-    void set_reason(int rank, Errc of, const std::string& its_why, const std::vector<int>& whose) {
-      if (rank != closed_by) return;
-      code = of;
-      reason = its_why;
-      culprits = whose;
-      closed_by = -1;
+    void replace_reason(int rank, const monitor::AbortReason& its_why) {
+      if (rank == closed_by) *this = {its_why};
     }
   };
-  std::unique_ptr<HangQuery> hang_query;
-  // By asking rank of the context: the rank that forwarded the query.
-  std::unordered_map<int, int> query_routes;
-  // Returns: whether the group will fail after a mismatch or a hang query.
-  bool is_failing() const noexcept { return mismatch || hang_query; }
+  std::optional<PendingFailure> pending;
+  // Returns: whether the group will fail.
+  bool is_failing() const noexcept { return mismatch || pending; }
   // Returns: whether the task must not advance. During a mismatch, tasks before the mismatched
   // collective continue: otherwise a rank that is behind would never reach it and report what it
   // calls.
   bool is_held(const Task& task) const noexcept {
-    return hang_query || (mismatch && !(task.is_queued && task.sequence < mismatch->sequence));
+    return pending || (mismatch && !(task.is_queued && task.sequence < mismatch->sequence));
   }
 
  private:

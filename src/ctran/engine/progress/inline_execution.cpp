@@ -155,7 +155,7 @@ bool Engine::run_fast_path(const std::shared_ptr<GroupState>& shared_group, cons
     }
     return resume_as_task(shared_group, call, *fast_path, rest);
   } catch (const std::bad_alloc&) {
-    fail(group, Errc::kResourceExhausted, "out of host memory", {group.layout.rank});
+    fail(group, {Errc::kResourceExhausted, "out of host memory", {group.layout.rank}});
     progress_engine_.leave();
     throw CommError(Errc::kResourceExhausted, "out of host memory",
                     {.op = std::string(call.name), .comm = group.name, .seq = number});

@@ -49,8 +49,8 @@ class Task {
   virtual bool can_outlive_left_peers() const noexcept { return false; }
   // Returns: what the call is waiting for, for error texts: "still missing: data from rank 3".
   virtual std::string format_pending() const = 0;
-  // Returns: the members that the call waits for, ascending. Empty for a collective: the hang query
-  // finds them.
+  // Returns: the members that the call waits for, ascending. Empty for a collective: the progress
+  // report names them.
   virtual std::vector<int> awaited_ranks() const { return {}; }
   // Returns: "all_reduce(float32, 7 elements, SUM) as number 3", or "send".
   virtual std::string format_call() const = 0;

@@ -625,6 +625,49 @@ TEST_P(Failures, ALargeMessageOnItsWayArrivesBeforeACollectiveFails) {
     });
 }
 
+TEST_P(Failures, WhoHasLeftAndStillWaitsHearsOfADeath) {
+  for (const int eager_ranks : {16, 0})
+    test::run({.size = 3, .links = GetParam(), .eager_ranks = eager_ranks}, [](Rank& self) {
+      self.group->run(barrier(3));
+      const int awaited = self.rank() == 0 ? 2 : 0;
+      StartedMessage waiting(self, Operation::kReceive, awaited, 4);
+      if (self.rank() == 1) self.group->announce_leave();
+      self.sync();
+      if (self.rank() == 2) {
+        self.group->link_context()->shut_down();
+        return self.sync();
+      }
+      const auto begin = Clock::now();
+      const auto error = error_of([&] { waiting.work.wait(); });
+      EXPECT_LT(Clock::now() - begin, kSoon);
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      EXPECT_EQ(error.context().peer, 2) << error.what();
+      expect_text(error, {"rank 2 has failed: "});
+      self.sync();
+    });
+}
+
+// Each group that is in use hears of it, and all do soon.
+TEST_P(Failures, ADeathIsToldToHundredsOfGroupsSoon) {
+  run(4, [](Rank& self) {
+    const int all[] = {0, 1, 2, 3};
+    std::vector<std::unique_ptr<EngineGroup>> groups;
+    for (int i = 0; i < 300; ++i) groups.push_back(self.group->split(all, "one of many"));
+    std::vector<EngineWork> works;
+    for (const auto& group : groups)
+      if (self.rank() != 3) works.push_back(group->start(barrier(4)));
+    self.sync();
+    if (self.rank() == 3) return self.group->link_context()->shut_down();
+    const auto begin = Clock::now();
+    for (auto& work : works) {
+      const auto error = error_of([&] { work.wait(); });
+      EXPECT_EQ(error.code(), Errc::kPeerFailed) << error.what();
+      EXPECT_EQ(error.context().peer, 3) << error.what();
+    }
+    EXPECT_LT(Clock::now() - begin, kSoon);
+  });
+}
+
 TEST_P(Failures, ReceivesFromAnybodyEndWhenAllLeave) {
   run(3, [](Rank& self) {
     StartedMessage failing(self, Operation::kReceive, kAnySource, 4);

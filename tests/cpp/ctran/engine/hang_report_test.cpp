@@ -1,4 +1,7 @@
-#include "ctran/engine/world.hpp"
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "ctran/engine/engines.hpp"
 
 // "Where is every rank?" is answered whatever a rank is doing.
 namespace torch::comms::ctran::test {
@@ -75,8 +78,74 @@ TEST(Whereabouts, ThoseAtFaultAreToldToWhoeverHearsOfIt) {
 // Connected on first use, each rank with its neighbours: the question is passed on.
 TEST(Whereabouts, RanksThatAreNotLinkedAreAskedByOthers) {
   for (const auto links : {LinkPolicy::kShm, LinkPolicy::kTcp})
-    expect_report({.size = 6, .links = links, .eager_ranks = 0},
-                  schedule::find_algorithm(Operation::kAllReduce, "ring"));
+    for (const int size : {6, 33})
+      expect_report({.size = size, .links = links, .eager_ranks = 0},
+                    schedule::find_algorithm(Operation::kAllReduce, "ring"));
+}
+
+// Lets the process open no more descriptors while it lives.
+class DescriptorLimit {
+ public:
+  DescriptorLimit() {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    auto lower = before_;
+    const int next = ::dup(0);
+    lower.rlim_cur = static_cast<rlim_t>(next);
+    ::close(next);
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &lower), 0);
+  }
+  ~DescriptorLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_ = {};
+};
+
+// The ring has made its links; those that the question alone would need fail.
+TEST(Whereabouts, AQuestionThatCannotBePassedOnEveryLinkEnds) {
+  std::optional<DescriptorLimit> limit;
+  run({.size = 6, .links = LinkPolicy::kTcp, .eager_ranks = 0, .query_timeout = milliseconds(500)},
+      [&](Rank& self) {
+        std::vector<float> values(10, 1);
+        AllReduce reduce(values, 6);
+        reduce.call.algorithm = schedule::find_algorithm(Operation::kAllReduce, "ring");
+        self.group->run(reduce.call);
+        self.sync();
+        if (self.rank() == 0) limit.emplace();
+        self.sync();
+        if (self.rank() != 1) {
+          reduce.call.timeout = milliseconds(50);
+          const auto error = error_of([&] { self.group->run(reduce.call); });
+          EXPECT_EQ(error.code(), Errc::kTimeout) << error.what();
+          expect_text(error.what(), {"as number 2", "where the ranks were: "});
+        }
+        self.sync();
+        if (self.rank() == 0) limit.reset();
+        self.sync();
+      });
+}
+
+// Rank 2 has not made the group yet, as where a split ends early on the others.
+TEST(Whereabouts, ARankThatHasNoSuchGroupYetSaysSo) {
+  const auto engines = engines_of(3);
+  std::vector<std::shared_ptr<GroupState>> groups;
+  for (int rank = 0; rank < 2; ++rank) {
+    auto& engine = engines[static_cast<size_t>(rank)];
+    groups.push_back(
+        std::make_shared<GroupState>(engine, "early", std::vector<int>{0, 1, 2}, uint32_t{16}));
+    engine->add_group(groups.back());
+  }
+  auto late = barrier(3);
+  late.timeout = milliseconds(50);
+  auto* task = start_collective(groups[0], late);
+  engines[0]->wait(*task);
+  ASSERT_NE(task->error, nullptr);
+  EXPECT_EQ(task->error->code(), Errc::kTimeout) << task->error->what();
+  EXPECT_EQ(task->error->context().culprits, (std::vector{1, 2}));
+  expect_text(task->error->what(),
+              {"rank 1: before the first collective", "rank 2: not in this communicator"});
+  task->release();
+  shut_down(engines);
 }
 
 TEST(Whereabouts, AMessageThatIsLateSaysWhereItsPeerIs) {
